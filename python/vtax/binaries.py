@@ -1,0 +1,25 @@
+"""Where vtax's own compiled programs are."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from vtax.errors import VtaxError
+
+FOLDER = Path(__file__).parent / "_bin"
+
+
+def find(name: str) -> Path:
+    """The path of `vtax-agent`, `vtax-dgemm` or `libvtax_umlfix.so`.
+
+    Raises VtaxError when the package was installed without it.
+    """
+    for folder in (FOLDER, Path(sys.executable).parent):
+        candidate = folder / name
+        if candidate.is_file() and os.access(candidate, os.R_OK):
+            return candidate
+    raise VtaxError(
+        f"{name} is not part of this installation", "run 'make setup' or 'pip install .'"
+    )

@@ -1,0 +1,43 @@
+"""Folders that vtax can always make again: unpacked kernels, initramfs images, probe results."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from vtax.errors import VtaxError
+
+
+def folder(name: str) -> Path:
+    """``$XDG_CACHE_HOME/vtax/NAME`` (default ``~/.cache``), made if it does not exist."""
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    path = Path(base) / "vtax" / name
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise VtaxError(
+            f"cannot make the cache folder {path}: {error.strerror}", "set XDG_CACHE_HOME"
+        ) from None
+    return path
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold an exclusive lock beside `path`, so that two vtax do not fill it at the same time."""
+    with (path.parent / f".{path.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def write_atomic(path: Path, content: bytes) -> None:
+    """Write a file so that a reader sees all of it or none, also after kill -9."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        temporary.write_bytes(content)
+        temporary.replace(path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise VtaxError(f"cannot write {path}: {error.strerror}", "free space there") from None

@@ -1,0 +1,200 @@
+"""Like with like: for each shape of guest a baseline with the same CPUs and memory.
+
+What cannot be made the same is said in words beside the numbers (`differences`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from vtax.environments import Environment, build
+from vtax.environments.native import Native
+from vtax.errors import MisuseError
+from vtax.units import format_bytes
+from vtax.workloads.base import MachineShape
+
+CONTROL_SUFFIX = "#aa"
+
+FEATURES = ("amx_tile", "avx512f", "avx2", "avx", "fma", "sse4_2")
+"""CPU features, widest first, that choose the code path of a BLAS, an FFT or memcpy."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entrant:
+    """One environment of the campaign under its label."""
+
+    label: str
+    spec: str
+    role: Literal["baseline", "control", "measured"]
+    baseline: str | None
+    environment: Environment
+
+
+def entrants(specs: Sequence[str], control: bool = True) -> tuple[Entrant, ...]:
+    """The environments to run: the baselines, their A/A controls, and what is measured.
+
+    Guests are compared with a native of their own shape: one that is given in so many words, else
+    one that vtax adds (a bare `native` stands for all of these). A native with options that is no
+    guest's baseline is measured against the bare one.
+
+    Raises MisuseError when nothing is asked for or an environment is given twice.
+    """
+    if not specs:
+        raise MisuseError("no environment is given", "for example --in native --in uml:mem=1G")
+    for spec in specs:
+        if specs.count(spec) > 1:
+            raise MisuseError(
+                f"environment '{spec}' is given twice", "the A/A control is automatic"
+            )
+    asked = {text: build(text) for text in specs}
+    baselines = _baselines(asked)
+    found: list[Entrant] = []
+    for label, native in baselines.items():
+        found.append(Entrant(label, label, "baseline", None, native))
+        if control:
+            found.append(Entrant(label + CONTROL_SUFFIX, label, "control", label, native))
+    for text, environment in asked.items():
+        if text not in baselines and environment != Native():
+            against = _baseline_of(environment, baselines)
+            found.append(Entrant(text, text, "measured", against, environment))
+    return tuple(found)
+
+
+def _baselines(asked: Mapping[str, Environment]) -> dict[str, Native]:
+    """Label to baseline: one per shape of guest, and the bare one where something needs it."""
+    guests = {each.shape(): each for each in asked.values() if each.is_guest}
+    natives = {text: each for text, each in asked.items() if isinstance(each, Native)}
+    found: dict[str, Native] = {}
+    for shape in guests:
+        given = [text for text, native in natives.items() if _is_of(native, shape)]
+        matched = Native(cpus=shape.cpus, memory_bytes=shape.memory_bytes)
+        found[given[0] if given else _label(matched)] = natives[given[0]] if given else matched
+    others = [text for text, native in natives.items() if text not in found and native != Native()]
+    if others or not guests:
+        found[Native.name] = Native()
+    return found
+
+
+def _is_of(native: Native, shape: MachineShape) -> bool:
+    return (native.cpus, native.memory_bytes) == (shape.cpus, shape.memory_bytes)
+
+
+def _baseline_of(environment: Environment, baselines: Mapping[str, Native]) -> str:
+    if environment.is_guest:
+        shape = environment.shape()
+        return next(label for label, native in baselines.items() if _is_of(native, shape))
+    return Native.name
+
+
+def _label(native: Native) -> str:
+    if native.cpus is None or native.memory_bytes is None:
+        return Native.name
+    return f"{Native.name}:cpus={native.cpus},mem={_size(native.memory_bytes)}"
+
+
+def _size(size: int) -> str:
+    """Bytes in the form that a spec takes."""
+    for shift, letter in ((30, "G"), (20, "M")):
+        if size % (1 << shift) == 0:
+            return f"{size >> shift}{letter}"
+    return str(size)
+
+
+def common_shape(found: Sequence[Entrant]) -> MachineShape:
+    """The least CPUs and memory of all: what a workload may use everywhere."""
+    shapes = [entrant.environment.shape() for entrant in found]
+    return MachineShape(
+        min(shape.cpus for shape in shapes), min(shape.memory_bytes for shape in shapes)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """What a machine turned out to be."""
+
+    facts: Mapping[str, Any]
+    libraries: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    memory_limit_error: str | None = None
+
+
+def differences(baseline: Observed, other: Observed) -> tuple[str, ...]:
+    """What still differs between two machines, one sentence each; only what both report."""
+    found = [
+        *_features(baseline, other),
+        *_libraries(baseline, other),
+        *_memory(baseline, other),
+        *_plain(baseline, other),
+    ]
+    return tuple(found)
+
+
+def _at(facts: Mapping[str, Any], path: str) -> Any:
+    value: Any = facts
+    for key in path.split("."):
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value
+
+
+def _features(baseline: Observed, other: Observed) -> list[str]:
+    ours, theirs = (set(_at(each.facts, "cpu.flags") or ()) for each in (baseline, other))
+    if not ours or not theirs:
+        return []
+    missing = [name for name in FEATURES if name in ours and name not in theirs]
+    if not missing:
+        return []
+    return [
+        f"The CPU offers {', '.join(missing)} to the baseline and not here, "
+        "so libraries may choose slower code."
+    ]
+
+
+def _libraries(baseline: Observed, other: Observed) -> list[str]:
+    return [
+        f"{name} is {other.libraries[name]} here and {baseline.libraries[name]} in the baseline."
+        for name in baseline.libraries
+        if name in other.libraries and other.libraries[name] != baseline.libraries[name]
+    ]
+
+
+def _memory(baseline: Observed, other: Observed) -> list[str]:
+    found = []
+    if baseline.memory_limit_error:
+        found.append(f"The baseline's memory is not capped: {baseline.memory_limit_error}.")
+    total = _at(other.facts, "memory.total_bytes")
+    limit = _at(other.facts, "virtualization.kind") != _at(baseline.facts, "virtualization.kind")
+    if limit and isinstance(total, int):
+        found.append(
+            f"Of its memory the guest's kernel leaves {format_bytes(total)} to programs; "
+            "the baseline's kernel is not counted against its cap."
+        )
+    return found
+
+
+_PLAIN = {
+    "kernel.release": "Kernel",
+    "clock.clocksource": "Clock source",
+    "memory.transparent_hugepages": "Transparent huge pages",
+    "memory.numa_nodes": "NUMA nodes",
+}
+
+
+def _plain(baseline: Observed, other: Observed) -> list[str]:
+    found = []
+    for path, name in _PLAIN.items():
+        ours, theirs = _at(baseline.facts, path), _at(other.facts, path)
+        if ours is not None and theirs is not None and ours != theirs:
+            found.append(f"{name}: {theirs} here, {ours} in the baseline.")
+    weaker = _mitigations(baseline.facts, other.facts)
+    if weaker:
+        found.append(f"CPU mitigations differ: {', '.join(weaker)}.")
+    return found
+
+
+def _mitigations(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[str]:
+    left, right = _at(ours, "mitigations") or {}, _at(theirs, "mitigations") or {}
+    if not isinstance(left, Mapping) or not isinstance(right, Mapping):
+        return []
+    return sorted(name for name in left if name in right and left[name] != right[name])

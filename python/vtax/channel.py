@@ -1,0 +1,118 @@
+"""The client of docs/agent-protocol.md: one JSON object per line over a socket."""
+
+from __future__ import annotations
+
+import json
+import select
+import socket
+import time
+from typing import Any, Self
+
+from vtax.errors import VtaxError
+
+MAX_FRAME_BYTES = 1 << 20
+
+
+class ChannelClosedError(VtaxError):
+    """The machine ended, or closed its side, while an answer was due."""
+
+
+class ChannelTimeoutError(VtaxError):
+    """No answer within the time allowed."""
+
+
+class AgentError(VtaxError):
+    """The agent answered with an error; `kind` as in docs/agent-protocol.md."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        self.kind = kind
+        super().__init__(message)
+
+
+class Channel:
+    """Requests and answers, one at a time. Every wait is bounded."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._socket = sock
+        self._buffer = bytearray()
+        self._next_id = 1
+
+    def hello(self, timeout_s: float) -> dict[str, Any]:
+        """Wait for the line that the agent sends when it is ready."""
+        frame = self._receive(time.monotonic() + timeout_s, "the agent's hello")
+        hello = frame.get("hello")
+        if not isinstance(hello, dict):
+            raise VtaxError("the machine's first message is no hello of vtax-agent")
+        return hello
+
+    def request(self, op: str, patience_s: float, **fields: Any) -> dict[str, Any]:
+        """Send one request and wait at most `patience_s` for its answer.
+
+        Raises AgentError with the agent's own message, ChannelClosedError, ChannelTimeoutError.
+        """
+        deadline = time.monotonic() + patience_s
+        number = self._next_id
+        self._next_id += 1
+        self._send(json.dumps({"id": number, "op": op, **fields}), deadline)
+        while True:
+            frame = self._receive(deadline, f"the answer to '{op}'")
+            # An answer to an earlier request that was given up is dropped.
+            if frame.get("id") == number:
+                return _unwrap(frame)
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _send(self, line: str, deadline: float) -> None:
+        data = line.encode() + b"\n"
+        if len(data) > MAX_FRAME_BYTES:
+            raise VtaxError(f"a request of {len(data)} bytes is over the channel's limit of 1 MiB")
+        self._socket.settimeout(max(0.001, deadline - time.monotonic()))
+        try:
+            self._socket.sendall(data)
+        except TimeoutError:
+            raise ChannelTimeoutError("the machine does not take requests") from None
+        except OSError as error:
+            raise ChannelClosedError(f"the machine is gone ({error.strerror})") from None
+
+    def _receive(self, deadline: float, what: str) -> dict[str, Any]:
+        while b"\n" not in self._buffer:
+            if len(self._buffer) > MAX_FRAME_BYTES:
+                raise VtaxError(f"{what} is over the channel's limit of 1 MiB")
+            remaining = deadline - time.monotonic()
+            if remaining <= 0 or not select.select([self._socket], [], [], remaining)[0]:
+                raise ChannelTimeoutError(f"{what} did not come in time")
+            self._buffer += self._read(what)
+        line, _, rest = bytes(self._buffer).partition(b"\n")
+        self._buffer = bytearray(rest)
+        try:
+            frame = json.loads(line)
+        except ValueError:
+            raise VtaxError(f"{what} is not JSON: {line[:80]!r}") from None
+        if not isinstance(frame, dict):
+            raise VtaxError(f"{what} is not a JSON object: {line[:80]!r}")
+        return frame
+
+    def _read(self, what: str) -> bytes:
+        try:
+            data = self._socket.recv(65536)
+        except OSError as error:
+            raise ChannelClosedError(f"{what} did not come: {error.strerror}") from None
+        if not data:
+            raise ChannelClosedError(f"{what} did not come: the machine ended")
+        return data
+
+
+def _unwrap(frame: dict[str, Any]) -> dict[str, Any]:
+    if isinstance(ok := frame.get("ok"), dict):
+        return ok
+    error = frame.get("error")
+    if not isinstance(error, dict):
+        raise VtaxError(f"the machine's answer has neither ok nor error: {str(frame)[:80]}")
+    raise AgentError(str(error.get("kind")), str(error.get("message")))

@@ -1,0 +1,139 @@
+"""What an environment is, and the registry by name.
+
+A new environment is one file with one frozen dataclass: it says what it needs, what shape its
+machine has, and builds the command line that starts it (`launch`). Starting, talking and cleaning
+up is the same for all and lives in `machine.py`.
+"""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Self, TypeVar
+
+from vtax.errors import MisuseError
+from vtax.specs import Spec, parse_spec, unknown
+from vtax.units import format_bytes, parse_size
+from vtax.workloads.base import MachineShape
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """How to start a machine; pure data, so that tests read command lines without running them."""
+
+    argv: Sequence[str]
+    work_inside: Path
+    """Where the machine sees its writable folder."""
+    boot_timeout_s: float
+    notes: Sequence[str] = ()
+    """What choosing this command line found out, e.g. why KVM is not used."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """What the campaign gives a machine: folders, CPUs, the channel's descriptor."""
+
+    work: Path
+    """Host folder that the machine may write; exists."""
+    cpus: Sequence[int]
+    """Host CPUs that the machine and its VMM are kept on."""
+    channel_fd: int
+
+
+class Environment(ABC):
+    """A place where a workload can run. Implementations are frozen dataclasses."""
+
+    name: ClassVar[str]
+    keys: ClassVar[Mapping[str, str]]
+    """Option to its help text."""
+    is_guest: ClassVar[bool] = True
+
+    @classmethod
+    @abstractmethod
+    def from_options(cls, options: Mapping[str, str]) -> Self:
+        """Build from the spec's options; keys are known, values are still text."""
+
+    @abstractmethod
+    def shape(self) -> MachineShape:
+        """CPUs and memory that the workload will have."""
+
+    @abstractmethod
+    def check(self) -> None:
+        """Raise VtaxError with the remedy when something that `launch` needs is missing."""
+
+    @abstractmethod
+    def launch(self, seat: Seat) -> Launch:
+        """The command line that starts the machine."""
+
+    @abstractmethod
+    def description(self, facts: Mapping[str, Any]) -> str:
+        """What it really is, in words, given the machine's facts."""
+
+
+E = TypeVar("E", bound=type[Environment])
+
+REGISTRY: dict[str, type[Environment]] = {}
+
+
+def register(cls: E) -> E:
+    """Class decorator: make the environment known by its name."""
+    REGISTRY[cls.name] = cls
+    return cls
+
+
+def build(text: str) -> Environment:
+    """The environment of a spec text.
+
+    Raises MisuseError for an unknown name or key (with the nearest one) or a bad value.
+    """
+    return from_spec(parse_spec(text))
+
+
+def from_spec(spec: Spec) -> Environment:
+    """The environment of a parsed spec."""
+    cls = REGISTRY.get(spec.name)
+    if cls is None:
+        raise unknown("environment", spec.name, REGISTRY)
+    for key in spec.options:
+        if key not in cls.keys:
+            raise unknown(f"key for environment '{spec.name}':", key, cls.keys)
+    return cls.from_options(spec.options)
+
+
+def allowed_cpus() -> list[int]:
+    """The host CPUs that this process may use, in order."""
+    return sorted(os.sched_getaffinity(0))
+
+
+def host_memory_bytes() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def cpu_count(environment: str, key: str, text: str) -> int:
+    """A number of CPUs that this host can give; MisuseError otherwise."""
+    available = len(allowed_cpus())
+    if not text.isdecimal() or not 1 <= int(text) <= available:
+        raise MisuseError(
+            f"{environment}: {key}={text} must be a whole number from 1 to {available}",
+            "a guest with more CPUs than the host can give it would measure waiting",
+        )
+    return int(text)
+
+
+def guest_memory(environment: str, text: str, smallest: int) -> int:
+    """A guest's memory in bytes, whole MiB; MisuseError when too small or more than the host's."""
+    size = parse_size(text) >> 20 << 20
+    largest = host_memory_bytes()
+    if size < smallest:
+        raise MisuseError(
+            f"{environment}: mem={text} is too small to boot",
+            f"give it at least {format_bytes(smallest)}",
+        )
+    if size > largest:
+        raise MisuseError(
+            f"{environment}: mem={text} is more than the host's {format_bytes(largest)}"
+        )
+    return size

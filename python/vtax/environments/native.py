@@ -1,0 +1,72 @@
+"""The outermost machine that vtax can reach: this one, with CPUs and memory capped as asked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+from vtax import binaries
+from vtax.environments.base import (
+    Environment,
+    Launch,
+    Seat,
+    allowed_cpus,
+    cpu_count,
+    host_memory_bytes,
+    register,
+)
+from vtax.errors import MisuseError
+from vtax.units import format_bytes, parse_size
+from vtax.workloads.base import MachineShape
+
+SMALLEST_CAP_BYTES = 16 << 20
+
+
+@register
+@dataclass(frozen=True, slots=True)
+class Native(Environment):
+    """Runs commands through `vtax-agent serve`: pinned, in a cgroup, killed when vtax is."""
+
+    name: ClassVar[str] = "native"
+    keys: ClassVar[Mapping[str, str]] = {
+        "cpus": "number of CPUs to run on (default: all)",
+        "mem": "memory limit, swap included (default: none; needs root or a delegated cgroup)",
+    }
+    is_guest: ClassVar[bool] = False
+
+    cpus: int | None = None
+    memory_bytes: int | None = None
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, str]) -> Self:
+        cpus = cpu_count("native", "cpus", options["cpus"]) if "cpus" in options else None
+        memory = parse_size(options["mem"]) if "mem" in options else None
+        if memory is not None and memory < SMALLEST_CAP_BYTES:
+            raise MisuseError(f"native: mem={options['mem']} is too small to start a program in")
+        return cls(cpus, memory)
+
+    def shape(self) -> MachineShape:
+        available = len(allowed_cpus())
+        return MachineShape(self.cpus or available, self.memory_bytes or host_memory_bytes())
+
+    def check(self) -> None:
+        binaries.find("vtax-agent")
+
+    def launch(self, seat: Seat) -> Launch:
+        argv = [str(binaries.find("vtax-agent")), "serve", "--channel", f"fd:{seat.channel_fd}"]
+        argv += ["--cpus", ",".join(map(str, seat.cpus))]
+        if self.memory_bytes is not None:
+            argv += ["--memory", str(self.memory_bytes)]
+        return Launch(argv, work_inside=seat.work, boot_timeout_s=10.0)
+
+    def description(self, facts: Mapping[str, Any]) -> str:
+        shape = self.shape()
+        cap = f"capped at {format_bytes(self.memory_bytes)}" if self.memory_bytes else "no cap"
+        kind = facts.get("virtualization", {}).get("kind", "unknown")
+        what = {
+            "none": "bare metal",
+            "unknown": "a machine whose kind is not known",
+        }.get(kind, f"itself a virtual machine ({kind})")
+        kernel = facts.get("kernel", {}).get("release", "?")
+        return f"this machine, {what}, Linux {kernel}, {shape.cpus} CPU, memory {cap}"

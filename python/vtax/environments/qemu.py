@@ -1,0 +1,177 @@
+"""QEMU full-system guests, with KVM where it really runs a kernel, else by emulation (TCG)."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Self
+
+from vtax import sandbox
+from vtax.environments import guest_kernel
+from vtax.environments.base import Environment, Launch, Seat, cpu_count, guest_memory, register
+from vtax.errors import MisuseError, VtaxError
+from vtax.units import format_bytes
+from vtax.workloads.base import MachineShape
+
+Accelerator = Literal["auto", "kvm", "tcg"]
+
+PROGRAM = "qemu-system-x86_64"
+KVM_DEVICE = Path("/dev/kvm")
+SMALLEST_BYTES = 192 << 20
+"""The uncompressed Debian kernel alone takes 63 MiB while it is loaded; 192 MiB boots."""
+CHANNEL = "org.vtax.agent"
+BOOT_TIMEOUT_S = {"kvm": 30.0, "tcg": 120.0}
+
+
+@register
+@dataclass(frozen=True, slots=True)
+class Qemu(Environment):
+    """A distribution kernel on the host's own userland, shared read-only by 9p."""
+
+    name: ClassVar[str] = "qemu"
+    keys: ClassVar[Mapping[str, str]] = {
+        "accel": "kvm, tcg, or auto: KVM if it boots, else TCG (default: auto)",
+        "smp": "number of CPUs (default: 1)",
+        "mem": "memory (default: 1G)",
+        "cpu": "QEMU CPU model (default: host with KVM, max with TCG)",
+        "kernel": "path of a vmlinuz-RELEASE (default: found in /boot or fetched)",
+    }
+
+    accel: Accelerator = "auto"
+    smp: int = 1
+    memory_bytes: int = 1 << 30
+    cpu: str | None = None
+    kernel: Path | None = None
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, str]) -> Self:
+        kernel = Path(options["kernel"]) if "kernel" in options else None
+        if kernel and not kernel.is_file():
+            raise MisuseError(f"qemu: kernel={kernel} is not a file")
+        return cls(
+            accel=_accelerator(options.get("accel", "auto")),
+            smp=cpu_count("qemu", "smp", options["smp"]) if "smp" in options else 1,
+            memory_bytes=guest_memory("qemu", options.get("mem", "1G"), SMALLEST_BYTES),
+            cpu=_cpu_model(options.get("cpu")),
+            kernel=kernel,
+        )
+
+    def shape(self) -> MachineShape:
+        return MachineShape(self.smp, self.memory_bytes)
+
+    def check(self) -> None:
+        program()
+        sandbox.bubblewrap()
+        if self.accel == "kvm" and (reason := kvm_obstacle()):
+            raise VtaxError(f"qemu:accel=kvm is not possible here: {reason}", "use accel=tcg")
+        guest_kernel.prepare(self.kernel)
+
+    def launch(self, seat: Seat) -> Launch:
+        accel, notes = self._choose()
+        guest = guest_kernel.prepare(self.kernel)
+        box = sandbox.Box(
+            work=seat.work,
+            read_only={guest.kernel: _inside("kernel"), guest.initramfs: _inside("initramfs")},
+            devices=(KVM_DEVICE,) if accel == "kvm" else (),
+        )
+        argv = sandbox.command(box, self._qemu(accel, guest, seat.channel_fd))
+        return Launch(
+            sandbox.pinned(seat.cpus, argv), sandbox.WORK, BOOT_TIMEOUT_S[accel], tuple(notes)
+        )
+
+    def description(self, facts: Mapping[str, Any]) -> str:
+        release = facts.get("kernel", {}).get("release", "?")
+        kind = facts.get("virtualization", {}).get("kind", "unknown")
+        how = {"kvm": "QEMU with KVM", "qemu-tcg": "QEMU full-system emulation (TCG)"}
+        return (
+            f"{how.get(kind, 'QEMU')}, Linux {release}, "
+            f"{self.smp} CPU, {format_bytes(self.memory_bytes)}"
+        )
+
+    def _choose(self) -> tuple[Literal["kvm", "tcg"], Sequence[str]]:
+        if self.accel != "auto":
+            return self.accel, ()
+        reason = kvm_obstacle()
+        if reason is None:
+            from vtax.environments.kvm_probe import probe
+
+            reason = probe(self)
+        if reason is None:
+            return "kvm", ("KVM passed its boot probe",)
+        return "tcg", (f"KVM is not used: {reason}",)
+
+    def _qemu(self, accel: str, guest: guest_kernel.GuestKernel, channel_fd: int) -> list[str]:
+        line = [str(program()), "-accel", accel, "-machine", "q35", "-smp", str(self.smp)]
+        line += ["-cpu", self.cpu or {"kvm": "host", "tcg": "max"}[accel]]
+        line += ["-m", f"{self.memory_bytes >> 20}M"]
+        line += ["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none", "-nic", "none"]
+        line += ["-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny"]
+        line += ["-chardev", "stdio,id=console,signal=off", "-serial", "chardev:console"]
+        line += ["-kernel", str(_inside("kernel")), "-initrd", str(_inside("initramfs"))]
+        line += ["-append", " ".join(_parameters(guest))]
+        line += _export("host", Path("/"), "readonly=on,multidevs=remap")
+        line += _export("work", sandbox.WORK, "multidevs=remap")
+        line += ["-device", "virtio-serial-pci"]
+        line += ["-chardev", f"socket,id=agent,fd={channel_fd}"]
+        line += ["-device", f"virtserialport,chardev=agent,name={CHANNEL}"]
+        return line
+
+
+def program() -> Path:
+    """QEMU; VtaxError with the remedy when it is missing."""
+    if found := shutil.which(PROGRAM):
+        return Path(found)
+    raise VtaxError(f"QEMU ({PROGRAM}) is missing", "apt-get install qemu-system-x86")
+
+
+def kvm_obstacle(device: Path = KVM_DEVICE) -> str | None:
+    """Why KVM cannot even be tried; None when it can. Only a boot proves that it works."""
+    if not device.exists():
+        return f"{device} does not exist"
+    if not os.access(device, os.R_OK | os.W_OK):
+        return f"no permission for {device} (join the group kvm)"
+    return None
+
+
+def _parameters(guest: guest_kernel.GuestKernel) -> list[str]:
+    return [
+        "console=ttyS0",
+        "quiet",
+        # Reboot at once on panic, which -no-reboot turns into QEMU's end.
+        "panic=-1",
+        "vtax.lower=9p:host",
+        "vtax.work=9p:work",
+        f"vtax.channel=virtio:{CHANNEL}",
+        f"vtax.modules={':'.join(guest.modules)}",
+    ]
+
+
+def _export(tag: str, path: Path, options: str) -> list[str]:
+    # security_model=none: the guest's files are ours on the host; ownership changes are ignored.
+    return [
+        "-fsdev",
+        f"local,id={tag},path={path},security_model=none,{options}",
+        "-device",
+        f"virtio-9p-pci,fsdev={tag},mount_tag={tag}",
+    ]
+
+
+def _inside(name: str) -> Path:
+    return sandbox.WORK.parent / name
+
+
+def _accelerator(text: str) -> Accelerator:
+    if text not in ("auto", "kvm", "tcg"):
+        raise MisuseError(f"qemu: accel={text} is unknown", "use auto, kvm or tcg")
+    return text  # type: ignore[return-value]
+
+
+def _cpu_model(text: str | None) -> str | None:
+    # The spec's comma separates options, so features are added with '+': cpu=max+-avx2 is not
+    # offered; a plain model name is what the option is for.
+    if text is not None and not text.replace("-", "").replace("_", "").replace(".", "").isalnum():
+        raise MisuseError(f"qemu: cpu={text} is not the name of a CPU model", "see qemu -cpu help")
+    return text

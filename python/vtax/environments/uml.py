@@ -1,0 +1,109 @@
+"""User-mode Linux: a paravirtualized kernel that needs no hardware support and no root."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+from vtax import binaries, sandbox
+from vtax.environments.base import Environment, Launch, Seat, guest_memory, register
+from vtax.errors import VtaxError
+from vtax.units import format_bytes
+from vtax.workloads.base import MachineShape
+
+AGENT_INSIDE = Path("/run/vtax/agent")
+FIX_INSIDE = Path("/run/vtax/umlfix.so")
+MODULES = Path("/usr/lib/uml/modules")
+SMALLEST_BYTES = 48 << 20
+"""A kernel without room for its own tables panics; 48 MiB boots with some to spare."""
+
+
+@register
+@dataclass(frozen=True, slots=True)
+class UserModeLinux(Environment):
+    """Debian's `linux.uml` on the host's own userland. It has one CPU."""
+
+    name: ClassVar[str] = "uml"
+    keys: ClassVar[Mapping[str, str]] = {"mem": "memory (default: 1G)"}
+
+    memory_bytes: int = 1 << 30
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, str]) -> Self:
+        return cls(guest_memory("uml", options.get("mem", "1G"), SMALLEST_BYTES))
+
+    def shape(self) -> MachineShape:
+        return MachineShape(1, self.memory_bytes)
+
+    def check(self) -> None:
+        kernel()
+        overlay_module()
+        sandbox.bubblewrap()
+        binaries.find("vtax-agent")
+
+    def launch(self, seat: Seat) -> Launch:
+        box = sandbox.Box(
+            work=seat.work,
+            read_only={
+                binaries.find("vtax-agent"): AGENT_INSIDE,
+                binaries.find("libvtax_umlfix.so"): FIX_INSIDE,
+            },
+            # Kernels before 6.13 cannot restore an FP state larger than 2696 bytes (AMX).
+            environment={"LD_PRELOAD": str(FIX_INSIDE)},
+        )
+        parameters = [
+            f"mem={self.memory_bytes >> 20}M",
+            # The folder and name of its management socket: inside the box, gone with it.
+            "uml_dir=/run/vtax/",
+            "umid=guest",
+            "root=/dev/root",
+            "rootfstype=hostfs",
+            "rootflags=/",
+            f"init={AGENT_INSIDE}",
+            "con=null",
+            "con0=null,fd:1",
+            f"ssl0=fd:{seat.channel_fd}",
+            "quiet",
+            "panic=-1",
+            "vtax.lower=hostfs",
+            f"vtax.work=hostfs:{sandbox.WORK}",
+            "vtax.channel=/dev/ttyS0",
+            f"vtax.modules={overlay_module()}",
+        ]
+        argv = sandbox.command(box, [str(kernel()), *parameters])
+        return Launch(
+            sandbox.pinned(seat.cpus, argv), work_inside=sandbox.WORK, boot_timeout_s=60.0
+        )
+
+    def description(self, facts: Mapping[str, Any]) -> str:
+        release = facts.get("kernel", {}).get("release", "?")
+        return (
+            f"user-mode Linux {release} (paravirtualized kernel as a host process), "
+            f"1 CPU, {format_bytes(self.memory_bytes)}"
+        )
+
+
+def kernel() -> Path:
+    """The kernel's program; VtaxError with the remedy when it is missing."""
+    if found := shutil.which("linux.uml"):
+        return Path(found)
+    raise VtaxError("user-mode Linux (linux.uml) is missing", "apt-get install user-mode-linux")
+
+
+def overlay_module(modules: Path = MODULES) -> Path:
+    """The overlay file system's module of the newest kernel in `modules`."""
+    found = sorted(modules.glob("*/kernel/fs/overlayfs/overlay.ko"), key=_release)
+    if not found:
+        raise VtaxError(
+            f"user-mode Linux has no overlay module below {modules}",
+            "apt-get install --reinstall user-mode-linux",
+        )
+    return found[-1]
+
+
+def _release(module: Path) -> tuple[int, ...]:
+    release = module.parents[3].name
+    return tuple(int(part) for part in release.split(".") if part.isdecimal())

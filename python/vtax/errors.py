@@ -1,0 +1,20 @@
+"""The errors a user may see: each names the thing, the reason and the remedy in one line."""
+
+from __future__ import annotations
+
+
+class VtaxError(Exception):
+    """Something failed; the command ends with exit code 1 and this one line."""
+
+    exit_code = 1
+
+    def __init__(self, message: str, remedy: str | None = None) -> None:
+        self.message = message
+        self.remedy = remedy
+        super().__init__(f"{message}; {remedy}" if remedy else message)
+
+
+class MisuseError(VtaxError):
+    """The command line asks for something that cannot be; exit code 2."""
+
+    exit_code = 2

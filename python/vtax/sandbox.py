@@ -1,0 +1,67 @@
+"""Command lines that keep a guest in a box: the host's tree read-only, one folder writable.
+
+A guest's root can load code into a user-mode Linux kernel, so the process itself, not the guest,
+is what must be held. bubblewrap gives it a mount namespace in which everything but the work
+folder is mounted read-only, no capability to change that, no network, and a PID namespace that
+ends with vtax, also after kill -9.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from vtax.errors import VtaxError
+
+WORK = Path("/run/vtax/work")
+"""Where the writable folder is inside the box, and so in every guest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """What is let into the box beside the read-only tree."""
+
+    work: Path
+    """Host folder that becomes WORK, writable."""
+    read_only: Mapping[Path, Path] = field(default_factory=dict)
+    """Host file to its path inside."""
+    devices: Sequence[Path] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+def bubblewrap() -> Path:
+    """The program; raises VtaxError with the remedy when it is missing."""
+    if found := shutil.which("bwrap"):
+        return Path(found)
+    raise VtaxError(
+        "bubblewrap (bwrap) is missing: guests would not be kept from the host's files",
+        "apt-get install bubblewrap",
+    )
+
+
+def command(box: Box, argv: Sequence[str]) -> list[str]:
+    """The command line that runs `argv` in the box.
+
+    The order matters: later mounts lie over earlier ones. /run and /dev/shm are fresh because
+    the host's sockets live there and because user-mode Linux keeps its memory in a file.
+    """
+    line = [str(bubblewrap()), "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]
+    line += ["--tmpfs", "/dev/shm", "--tmpfs", "/run"]
+    line += ["--dir", str(WORK), "--bind", str(box.work), str(WORK)]
+    for source, target in box.read_only.items():
+        line += ["--ro-bind", str(source), str(target)]
+    for device in box.devices:
+        line += ["--dev-bind", str(device), str(device)]
+    line += ["--unshare-net", "--unshare-pid", "--unshare-ipc", "--unshare-uts"]
+    line += ["--cap-drop", "ALL", "--die-with-parent", "--new-session", "--chdir", "/"]
+    line += ["--clearenv", "--setenv", "PATH", "/usr/bin:/bin", "--setenv", "TMPDIR", "/dev/shm"]
+    for name, value in box.environment.items():
+        line += ["--setenv", name, value]
+    return [*line, "--", *argv]
+
+
+def pinned(cpus: Sequence[int], argv: Sequence[str]) -> list[str]:
+    """The command line that keeps `argv` and all it starts on `cpus`."""
+    return ["taskset", "--cpu-list", ",".join(map(str, cpus)), *argv]

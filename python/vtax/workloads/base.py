@@ -1,0 +1,127 @@
+"""What a workload is: it builds commands and reads results, and never starts anything itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Protocol
+
+from vtax.runs.model import Better
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """A value that one repetition gave."""
+
+    name: str
+    unit: str
+    better: Better
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class MachineShape:
+    """What a workload may know of the machines it will run on: the smallest of them."""
+
+    cpus: int
+    memory_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command line with the input files it needs in its working folder."""
+
+    argv: tuple[str, ...]
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Added to the scrubbed base environment."""
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    """Name in the working folder to content, written by the host before the run."""
+    timeout_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What the agent said of a finished command; the fields of `run` in docs/agent-protocol.md."""
+
+    wall_s: float
+    user_s: float
+    system_s: float
+    steal_s: float | None
+    max_rss_bytes: int
+    minor_faults: int
+    major_faults: int
+    voluntary_switches: int
+    involuntary_switches: int
+    exit_code: int | None
+    signal: int | None
+    timed_out: bool
+
+    @property
+    def cpu_s(self) -> float:
+        return self.user_s + self.system_s
+
+
+class ResultFolder(Protocol):
+    """The working folder after a run. The guest may be hostile: what is no regular file, or too
+    large, is refused with a VtaxError and never followed."""
+
+    def read_bytes(self, name: str, limit_bytes: int = 16 << 20) -> bytes: ...
+
+    def read_text(self, name: str, limit_bytes: int = 16 << 20) -> str: ...
+
+    """UTF-8 with errors replaced."""
+
+
+class Workload(Protocol):
+    """A program under measurement. Implementations are frozen dataclasses registered by name."""
+
+    name: ClassVar[str]
+
+    def parameters(self) -> dict[str, Any]:
+        """What run.json keeps; JSON values."""
+        ...
+
+    def label(self) -> str:
+        """Short text for titles, e.g. ``hpcc small``."""
+        ...
+
+    def command(self, shape: MachineShape) -> Command:
+        """The command line of one repetition."""
+        ...
+
+    def metrics(self, outcome: Outcome, folder: ResultFolder) -> Sequence[Metric]:
+        """The values of a finished repetition.
+
+        Raises VtaxError (one line, with the tail of the output where it helps) when the workload
+        failed or failed its own check.
+        """
+        ...
+
+    def needs(self) -> Sequence[str]:
+        """Programs that must be on the machine's PATH, e.g. ``("mpirun", "hpcc")``."""
+        ...
+
+    def libraries(self) -> Sequence[str]:
+        """Paths of programs whose resolved BLAS is recorded; empty when none matters."""
+        ...
+
+    def expected_metrics(self) -> Sequence[tuple[str, str, Better]]:
+        """(name, unit, better) in display order; empty when only a run tells."""
+        ...
+
+
+def tail(text: str, lines: int = 3) -> str:
+    """The last non-empty lines of a program's output, on one line, for an error message."""
+    kept = [line.strip() for line in text.splitlines() if line.strip()][-lines:]
+    return " | ".join(kept)
+
+
+__all__ = [
+    "Command",
+    "MachineShape",
+    "Metric",
+    "Outcome",
+    "ResultFolder",
+    "Workload",
+    "tail",
+]

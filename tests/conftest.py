@@ -1,0 +1,69 @@
+"""What tests of real machines share."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from vtax.environments import Environment, build
+from vtax.environments.base import allowed_cpus
+from vtax.environments.machine import Machine
+from vtax.errors import VtaxError
+
+REAL = ("native:cpus=1,mem=512M", "uml:mem=256M", "qemu:accel=tcg,mem=512M")
+"""One of each kind, small enough to boot often."""
+
+GUEST_ENVIRONMENT = {"PATH": os.environ.get("PATH", "/usr/bin:/bin"), "LANG": "C.UTF-8"}
+
+
+@pytest.fixture(autouse=True)
+def own_cache(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[None]:
+    """Kernels are unpacked once per test session, and never into the user's cache."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.getbasetemp() / "cache"))
+    yield
+
+
+def checked(spec: str) -> Environment:
+    """The environment, or a skip with the reason why this machine cannot have it."""
+    environment = build(spec)
+    try:
+        environment.check()
+    except VtaxError as error:
+        pytest.skip(f"{spec}: {error}")
+    return environment
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[[str | Environment], Machine]]:
+    """Starts machines and ends them when the test does."""
+    machines: list[Machine] = []
+
+    def one(spec: str | Environment) -> Machine:
+        environment = checked(spec) if isinstance(spec, str) else spec
+        work = tmp_path / f"work{len(machines)}"
+        work.mkdir(mode=0o700)
+        cpus = allowed_cpus()[-environment.shape().cpus :]
+        machines.append(Machine(environment, work, cpus))
+        return machines[-1]
+
+    yield one
+    for machine in machines:
+        machine.close()
+
+
+def processes_naming(text: str) -> list[str]:
+    """Command lines of running processes that contain `text`."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            line = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue
+        if text in line:
+            found.append(line.strip())
+    return found

@@ -1,0 +1,246 @@
+"""The campaign on machines that boot nothing: order, saving, failures, cleaning up."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from vtax.campaign.execute import Campaign, MachineLike, Settings
+from vtax.campaign.matching import entrants
+from vtax.campaign.progress import Silent
+from vtax.environments.base import Environment, Launch
+from vtax.environments.machine import Finished, MachineLostError
+from vtax.errors import VtaxError
+from vtax.runs.folder import RunFolder, load
+from vtax.workloads.base import Command, MachineShape, Metric, Outcome, ResultFolder
+
+OUTCOME = Outcome(
+    wall_s=1.0,
+    user_s=0.9,
+    system_s=0.05,
+    steal_s=None,
+    max_rss_bytes=1000,
+    minor_faults=1,
+    major_faults=0,
+    voluntary_switches=1,
+    involuntary_switches=1,
+    exit_code=0,
+    signal=None,
+    timed_out=False,
+)
+
+Behaviour = Callable[[str, int], None]
+"""Called with the environment's folder name and the number of the run in this machine."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Counting:
+    """A workload whose metric is the length of its command."""
+
+    name: ClassVar[str] = "counting"
+
+    def parameters(self) -> dict[str, Any]:
+        return {}
+
+    def label(self) -> str:
+        return "counting"
+
+    def command(self, shape: MachineShape) -> Command:
+        return Command(("count",), files={"input": b"1"})
+
+    def metrics(self, outcome: Outcome, folder: ResultFolder) -> Sequence[Metric]:
+        return [Metric("count", "1", "higher", float(len(folder.read_text("input"))))]
+
+    def needs(self) -> Sequence[str]:
+        return ()
+
+    def libraries(self) -> Sequence[str]:
+        return ()
+
+    def expected_metrics(self) -> Sequence[Any]:
+        return [("count", "1", "higher")]
+
+
+class World:
+    """Starts mock machines and keeps the story of what happened to them."""
+
+    def __init__(self, behaviour: Behaviour = lambda _label, _run: None) -> None:
+        self.behaviour = behaviour
+        self.story: list[str] = []
+        self.alive = 0
+
+    def start(self, environment: Environment, work: Path, cpus: Sequence[int]) -> MachineLike:
+        self.story.append(f"start {work.name}")
+        return Mock(self, work.name, environment)
+
+
+class Mock:
+    def __init__(self, world: World, label: str, environment: Environment) -> None:
+        self.world, self.label = world, label
+        self.boot_s, self.facts, self.hello = 0.5, {"uptime_s": 1}, {}
+        self.launch = Launch(("mock",), Path("/"), 1.0)
+        self.runs = 0
+        world.alive += 1
+        self.open = True
+
+    def run(
+        self,
+        argv: Sequence[str],
+        environment: Mapping[str, str],
+        folder: str,
+        timeout_s: float | None = None,
+    ) -> Finished:
+        self.world.story.append(f"{self.label} {folder}")
+        self.runs += 1
+        self.world.behaviour(self.label, self.runs - 1)
+        return Finished(OUTCOME, 1.01)
+
+    def close(self) -> None:
+        self.world.alive -= self.open
+        self.open = False
+        self.world.story.append(f"close {self.label}")
+
+
+def settings(specs: Sequence[str] = ("native", "uml:mem=1G"), **options: Any) -> Settings:
+    values: dict[str, Any] = {
+        "workload": Counting(),
+        "entrants": entrants(specs),
+        "environment": {},
+        "recorded_variables": {},
+        "scrubbed_variables": {},
+        "command_line": ("vtax",),
+        "repetitions": 3,
+        "seed": 7,
+    }
+    return Settings(**values | options)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunFolder:
+    return RunFolder.create(tmp_path, "test")
+
+
+def run(folder: RunFolder, world: World, **options: Any) -> Campaign:
+    campaign = Campaign(settings(**options), folder, Silent(), world.start)
+    campaign.run()
+    return campaign
+
+
+def test_every_environment_runs_its_repetitions_in_the_recorded_order(folder: RunFolder) -> None:
+    world = World()
+    run(folder, world)
+    record, samples = load(folder.path)
+    assert record.state == "complete" and record.finished_utc
+    assert tuple((each.environment, each.repetition) for each in samples) == record.order
+    assert [each.position for each in samples] == list(range(9))
+    assert sum("warm-up-0" in line for line in world.story) == 3
+    assert world.alive == 0
+
+
+def test_the_same_seed_runs_in_the_same_order(tmp_path: Path) -> None:
+    stories = []
+    for seed in (1, 1, 2):
+        world = World()
+        run(RunFolder.create(tmp_path, "x"), world, seed=seed)
+        stories.append(world.story)
+    assert stories[0] == stories[1] != stories[2]
+
+
+def test_reboot_each_gives_every_repetition_a_machine_of_its_own(folder: RunFolder) -> None:
+    world = World()
+    run(folder, world, reboot="each")
+    samples = load(folder.path)[1]
+    for label in {each.environment for each in samples}:
+        boots = [each.boot for each in samples if each.environment == label]
+        assert len(set(boots)) == len(boots) == 3
+    assert world.alive == 0
+
+
+def test_the_budget_ends_the_run_between_repetitions(folder: RunFolder) -> None:
+    now = iter(range(100))
+    campaign = Campaign(
+        settings(budget_s=4.0), folder, Silent(), World().start, clock=lambda: float(next(now))
+    )
+    record = campaign.run()
+    assert record.state == "budget"
+    assert len(load(folder.path)[1]) == 3
+
+
+def test_a_lost_machine_costs_one_repetition(folder: RunFolder) -> None:
+    def once(label: str, run: int) -> None:
+        if label.startswith("uml") and run == 2 and not lost:
+            lost.append(label)
+            raise MachineLostError("the uml machine died; its console ends: panic")
+
+    lost: list[str] = []
+    world = World(once)
+    campaign = run(folder, world)
+    assert [failure.environment for failure in campaign.failures] == ["uml:mem=1G"]
+    assert "panic" in campaign.failures[0].message
+    assert len(campaign.samples) == 8
+    assert {each.boot for each in campaign.samples if each.environment == "uml:mem=1G"} == {0, 1}
+    assert world.alive == 0
+
+
+def test_a_machine_that_keeps_dying_is_given_up(folder: RunFolder) -> None:
+    def always(label: str, run: int) -> None:
+        if label.startswith("uml") and run > 0:
+            raise MachineLostError("died")
+
+    campaign = run(folder, World(always), repetitions=4)
+    messages = [failure.message for failure in campaign.failures]
+    assert messages == ["died", "died"] + 2 * ["not run: its machine failed twice in a row"]
+
+
+def test_a_workload_that_fails_is_a_failure_not_the_end(folder: RunFolder) -> None:
+    def fail(label: str, run: int) -> None:
+        if label.startswith("uml") and run == 1:
+            raise VtaxError("HPL residual check failed")
+
+    campaign = run(folder, World(fail))
+    assert [failure.message for failure in campaign.failures] == ["HPL residual check failed"]
+    assert load(folder.path)[0].failures == tuple(campaign.failures)
+
+
+@pytest.mark.parametrize("when", [2, 3])
+def test_ctrl_c_keeps_what_is_finished_and_ends_every_machine(folder: RunFolder, when: int) -> None:
+    def interrupt(label: str, run: int) -> None:
+        if label.startswith("uml") and run == when:
+            raise KeyboardInterrupt
+
+    world = World(interrupt)
+    campaign = run(folder, world)
+    record, samples = load(folder.path)
+    assert record.state == "interrupted"
+    assert samples == campaign.samples and 0 < len(samples) < 9
+    assert world.alive == 0
+
+
+def test_a_machine_that_does_not_boot_ends_the_run_before_it_begins(folder: RunFolder) -> None:
+    world = World()
+
+    def start(environment: Environment, work: Path, cpus: Sequence[int]) -> MachineLike:
+        if environment.is_guest:
+            raise MachineLostError("the uml machine ended while booting")
+        return world.start(environment, work, cpus)
+
+    with pytest.raises(VtaxError, match="environment 'uml:mem=1G': the uml machine ended"):
+        Campaign(settings(), folder, Silent(), start).run()
+    assert world.alive == 0
+
+
+def test_samples_that_cannot_be_saved_end_the_run_and_every_machine(
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_samples: Any) -> None:
+        raise VtaxError("cannot save samples: No space left on device")
+
+    world = World()
+    monkeypatch.setattr(folder, "append", full)
+    with pytest.raises(VtaxError, match="No space left"):
+        Campaign(settings(), folder, Silent(), world.start).run()
+    assert world.alive == 0

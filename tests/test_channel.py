@@ -1,0 +1,74 @@
+"""The agent's channel: every wait ends, and nothing that comes back is trusted."""
+
+import json
+import socket
+import threading
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from vtax.channel import AgentError, Channel, ChannelClosedError, ChannelTimeoutError
+from vtax.errors import VtaxError
+
+
+@pytest.fixture
+def pair() -> Iterator[tuple[Channel, socket.socket]]:
+    ours, theirs = socket.socketpair()
+    with Channel(ours) as channel, theirs:
+        yield channel, theirs
+
+
+def test_an_answer_is_matched_by_its_id(pair: tuple[Channel, socket.socket]) -> None:
+    channel, theirs = pair
+    theirs.sendall(b'{"id": 99, "ok": {"late": 1}}\n{"id": 1, "ok": {"x": 2}}\n')
+    assert channel.request("ping", 1) == {"x": 2}
+    assert json.loads(theirs.recv(1000)) == {"id": 1, "op": "ping"}
+
+
+def test_the_agents_error_is_passed_on(pair: tuple[Channel, socket.socket]) -> None:
+    channel, theirs = pair
+    theirs.sendall(b'{"id": 1, "error": {"kind": "spawn", "message": "no such program"}}\n')
+    with pytest.raises(AgentError, match="no such program") as caught:
+        channel.request("run", 1)
+    assert caught.value.kind == "spawn"
+
+
+def test_silence_ends_in_a_timeout(pair: tuple[Channel, socket.socket]) -> None:
+    with pytest.raises(ChannelTimeoutError):
+        pair[0].hello(0.05)
+
+
+def test_half_a_line_then_the_end(pair: tuple[Channel, socket.socket]) -> None:
+    channel, theirs = pair
+    theirs.sendall(b'{"id": 1, "ok"')
+    theirs.close()
+    with pytest.raises(ChannelClosedError):
+        channel.hello(1)
+
+
+def test_an_endless_line_is_refused(pair: tuple[Channel, socket.socket]) -> None:
+    channel, theirs = pair
+    writer = threading.Thread(target=_flood, args=(theirs,), daemon=True)
+    writer.start()
+    with pytest.raises(VtaxError, match="over the channel's limit"):
+        channel.hello(10)
+
+
+def _flood(sock: socket.socket) -> None:
+    try:
+        sock.sendall(b"x" * (4 << 20))
+    except OSError:
+        return
+
+
+@settings(max_examples=200)
+@given(st.binary(max_size=300))
+def test_garbage_is_a_vtax_error_or_ignored(data: bytes) -> None:
+    ours, theirs = socket.socketpair()
+    with Channel(ours) as channel, theirs:
+        theirs.sendall(data)
+        theirs.shutdown(socket.SHUT_WR)
+        with pytest.raises(VtaxError):
+            channel.request("ping", 1)
