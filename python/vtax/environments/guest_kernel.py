@@ -55,6 +55,11 @@ def prepare(image: Path | None = None) -> GuestKernel:
     return _prepared(source)
 
 
+def image_path(image: Path | None = None) -> Path:
+    """The bzImage that `prepare` would take, as the distribution ships it."""
+    return (_given(image) if image else _found()).image
+
+
 def available(root: Path = Path("/")) -> str | None:
     """Where a kernel would come from, in words, without fetching one; None if nowhere."""
     for source in (*_boot(root), *_cached()):

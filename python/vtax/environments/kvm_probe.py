@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,8 +26,10 @@ def probe(qemu: Qemu) -> str | None:
 
     The boot may take up to the time-out of a KVM launch (30 s) the first time.
     """
-    marker = cache.folder("probes") / f"kvm-{_key(qemu)}"
-    with cache.locked(marker):
+    folder = cache.folder("probes")
+    marker = folder / f"kvm-{_key(qemu)}"
+    # One probe at a time, whatever its key: they share the working folder.
+    with cache.locked(folder / "probe"):
         if not marker.is_file():
             cache.write_atomic(marker, _boot(dataclasses.replace(qemu, accel="kvm")).encode())
     verdict = marker.read_text()
@@ -36,12 +37,14 @@ def probe(qemu: Qemu) -> str | None:
 
 
 def _boot(qemu: Qemu) -> str:
-    with tempfile.TemporaryDirectory(prefix="vtax-probe-") as work:
-        try:
-            with Machine(qemu, Path(work), allowed_cpus()[: qemu.smp]):
-                return PASSED
-        except VtaxError as error:
-            return f"its boot probe failed: {error}"
+    # A fixed place in the cache: a probe that was killed leaves nothing that the next one does
+    # not reuse. The caller holds the lock.
+    work = cache.folder("probes/work")
+    try:
+        with Machine(qemu, work, allowed_cpus()[-qemu.smp :]):
+            return PASSED
+    except VtaxError as error:
+        return f"its boot probe failed: {error}"
 
 
 def _key(qemu: Qemu) -> str:
