@@ -1,0 +1,35 @@
+# Everything runs from .venv; `setup` makes it and is cheap when nothing changed.
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help setup demo test lint bench clean
+
+PYTHON_FILES := python packaging $(wildcard tests bench)
+
+help: ## this list
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1	\2/p' Makefile | expand -t 14
+
+setup: ## install what is missing (apt packages, .venv), build the Rust programs
+	@bash packaging/setup.sh
+
+demo: setup ## compare HPC Challenge natively, in user-mode Linux and in QEMU
+	.venv/bin/vtax compare --in native --in uml:mem=1G --in qemu:accel=tcg -- hpcc --preset small
+
+lint: setup ## ruff, mypy --strict, rustfmt, clippy
+	.venv/bin/ruff check $(PYTHON_FILES)
+	.venv/bin/ruff format --check $(PYTHON_FILES)
+	.venv/bin/mypy
+	@cargo fmt --version >/dev/null 2>&1 && cargo clippy --version >/dev/null 2>&1 \
+		|| { echo 'rustfmt or clippy is missing: rustup component add rustfmt clippy' >&2; exit 1; }
+	cargo fmt --all --check
+	cargo clippy --quiet --locked --workspace --all-targets -- -D warnings
+
+test: lint ## lint, then every test; what is skipped says why
+	cargo test --quiet --locked --workspace
+	.venv/bin/python -m pytest
+
+bench: setup ## vtax's own cost beside the plain commands
+	.venv/bin/python bench/compare.py
+
+clean: ## remove what setup and the tests made (runs/ stays)
+	rm -rf target python/vtax/_bin .venv dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find python tests packaging -name __pycache__ -type d -prune -exec rm -rf {} +

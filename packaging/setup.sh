@@ -1,0 +1,158 @@
+#!/usr/bin/env bash
+# Makes this checkout ready: system packages, .venv, Rust programs. Called by `make setup`.
+# Every step looks first and does nothing when nothing is missing, so it may be run at any time.
+set -euo pipefail
+cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.."
+
+say() { printf 'setup: %s\n' "$*"; }
+fail() { printf 'setup: %s\n' "$*" >&2; exit 1; }
+
+# package | needed to | what is lost without it
+# "build" in the last column: nothing works without it.
+packages='gcc | link the Rust programs | build
+libc6-dev | link the agent statically | build
+user-mode-linux | run the paravirtualized guest | environment uml
+bubblewrap | keep guests from the host files | environments uml and qemu
+qemu-system-x86 | run the full-system guest | environment qemu
+hpcc | measure: HPC Challenge | workload hpcc
+openmpi-bin | start hpcc | workload hpcc
+libopenblas0-pthread | give hpcc a fast BLAS instead of the reference one | meaningful HPL and DGEMM figures
+chromium | test report.html in a browser | a test of the report (skipped)'
+
+# --- toolchains -----------------------------------------------------------------------------
+
+python=''
+for candidate in "${PYTHON:-}" python3 python3.14 python3.13 python3.12 python3.11; do
+    [ -n "$candidate" ] && command -v "$candidate" >/dev/null 2>&1 || continue
+    if "$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+        python=$candidate
+        break
+    fi
+done
+[ -n "$python" ] || fail 'Python 3.11 or newer is missing: install it (Debian, Ubuntu: apt-get install python3) or name one with PYTHON=...'
+
+command -v cargo >/dev/null 2>&1 || PATH="$HOME/.cargo/bin:$PATH"
+command -v cargo >/dev/null 2>&1 || fail 'cargo is missing: install Rust with rustup'
+# The distribution's cargo may be older than what the code is written for.
+need=$(sed -n 's/^rust-version *= *"\([0-9.]*\)".*/\1/p' Cargo.toml | head -n 1)
+have=$(cargo --version | cut -d ' ' -f 2)
+if [ -n "$need" ] && [ "$(printf '%s\n%s\n' "$need" "$have" | sort -V | head -n 1)" != "$need" ]; then
+    fail "cargo $have is too old: vtax needs Rust $need; install it with rustup"
+fi
+
+# One setup at a time: two would write the same .venv. (Not in .venv, which may be made anew.)
+state=target/setup
+mkdir -p "$state"
+exec 9>"$state/lock"
+flock -n 9 || { say 'another setup is running; waiting for it'; flock 9; }
+
+# --- system packages ------------------------------------------------------------------------
+
+if ! "$python" -c 'import ensurepip' 2>/dev/null; then
+    packages="python3-venv | make .venv | build
+$packages"
+fi
+
+field() { printf '%s\n' "$packages" | awk -F ' *[|] *' -v p="$1" -v n="$2" '$1 == p { print $n }'; }
+installed() { [ "$(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null)" = installed ]; }
+
+missing_packages() {
+    local package
+    for package in $(printf '%s\n' "$packages" | cut -d '|' -f 1); do
+        installed "$package" || printf '%s ' "$package"
+    done
+}
+
+install_packages() {
+    local missing available=() absent=() package as_root=()
+    read -r -a missing <<<"$(missing_packages)"
+    [ "${#missing[@]}" -gt 0 ] || return 0
+    if [ "${missing[*]}" = "$(cat "$state/tried" 2>/dev/null)" ]; then
+        say "going on without ${missing[*]} (tried before; to try again: rm $state/tried)"
+        return 0
+    fi
+
+    if [ "$(id -u)" -ne 0 ]; then
+        if ! command -v sudo >/dev/null 2>&1; then
+            cannot_install 'you are not root and there is no sudo' "${missing[@]}"
+            say "to install them, as root: apt-get install ${missing[*]}"
+            printf '%s\n' "${missing[*]}" >"$state/tried"
+            return 0
+        fi
+        as_root=(sudo)
+        [ -t 0 ] || as_root=(sudo -n)
+    fi
+    say "system packages to install (as root${as_root[*]:+, by sudo}):"
+    for package in "${missing[@]}"; do
+        printf '  %-22s to %s\n' "$package" "$(field "$package" 2)"
+    done
+    as_root+=(env DEBIAN_FRONTEND=noninteractive)
+    if ! "${as_root[@]}" apt-get -q -q -o DPkg::Lock::Timeout=300 update </dev/null; then
+        say 'apt-get update failed; going on with the package lists that are there'
+    fi
+    for package in "${missing[@]}"; do
+        if LC_ALL=C apt-cache policy "$package" | grep -q 'Candidate: [^(]'; then
+            available+=("$package")
+        else
+            absent+=("$package")
+        fi
+    done
+    if [ "${#available[@]}" -gt 0 ] && ! "${as_root[@]}" apt-get -q -q -y \
+        -o DPkg::Lock::Timeout=300 -o Dpkg::Use-Pty=0 install --no-install-recommends \
+        "${available[@]}" </dev/null >"$state/apt.log" 2>&1; then
+        tail -n 3 "$state/apt.log" >&2
+        cannot_install "apt-get install failed (whole log: $state/apt.log)" "${available[@]}"
+    fi
+    [ "${#absent[@]}" -eq 0 ] || cannot_install 'this distribution has no such package' "${absent[@]}"
+    # Not tried again each time: the answer would be the same, after a slow apt-get update.
+    read -r -a missing <<<"$(missing_packages)"
+    printf '%s\n' "${missing[*]}" >"$state/tried"
+}
+
+# Says what is lost without the packages; ends only when nothing can work without them.
+cannot_install() {
+    local why=$1 package fatal=0
+    shift
+    say "not installed, because $why:"
+    for package in "$@"; do
+        installed "$package" && continue
+        printf '  %-22s without it: no %s\n' "$package" "$(field "$package" 3)"
+        [ "$(field "$package" 3)" != build ] || fatal=1
+    done
+    [ "$fatal" -eq 0 ] || fail 'a package that the build needs is missing'
+}
+
+if command -v apt-get >/dev/null 2>&1 && command -v dpkg-query >/dev/null 2>&1; then
+    install_packages
+elif [ ! -e "$state/packages-told" ]; then
+    say 'this is no Debian or Ubuntu; install by hand what is missing (names are Debian'"'"'s):'
+    printf '%s\n' "$packages" | awk -F ' *[|] *' '{ printf "  %-22s to %s\n", $1, $2 }'
+    if command -v dnf >/dev/null 2>&1; then
+        say 'RHEL family: dnf install gcc glibc-static bubblewrap qemu-kvm openmpi openblas; user-mode Linux and hpcc are not packaged there'
+    fi
+    touch "$state/packages-told"
+fi
+
+# --- Python ---------------------------------------------------------------------------------
+
+if ! .venv/bin/python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+    say "making .venv with $("$python" -V)"
+    "$python" -m venv --clear .venv
+fi
+
+# What an installation depends on; the folder too, because an editable install points at it.
+key=$({ cat pyproject.toml packaging/vtax_build.py; .venv/bin/python -V; pwd; } | sha256sum)
+if [ "$key" != "$(cat .venv/.installed 2>/dev/null)" ] || [ ! -x .venv/bin/vtax ]; then
+    say 'installing vtax and its Python packages into .venv, compiling its Rust programs'
+    .venv/bin/python -m pip install --quiet --disable-pip-version-check -e '.[dev]' </dev/null
+    printf '%s\n' "$key" >.venv/.installed
+fi
+
+# --- Rust -----------------------------------------------------------------------------------
+
+# cargo knows best what changed; when nothing did this takes a fraction of a second.
+"$python" packaging/vtax_build.py
+# The agent on the PATH of .venv is the copy of the day of installation: follow the current one.
+ln -sf ../../python/vtax/_bin/vtax-agent .venv/bin/vtax-agent
+
+say 'ready'

@@ -1,0 +1,218 @@
+"""`vtax compare`: one workload in several environments, and what the difference is worth."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from vtax.campaign.execute import Campaign, Settings
+    from vtax.runs.model import Comparison, RunRecord
+
+EXAMPLES = """\b
+Examples:
+  vtax compare --in native --in uml:mem=1G --in qemu:accel=tcg -- hpcc --preset small
+  vtax compare --in native --in qemu:smp=2,mem=2G --reps 10 --budget 15m -- dgemm --size 2000
+  vtax compare --in native --in uml --metric 'rate:MB/s=([0-9.]+) MB/s' -- ./my-program --fast
+
+\b
+Environments: native[:cpus=N,mem=SIZE]  uml[:mem=SIZE]  qemu[:accel=,smp=,mem=,cpu=,kernel=]
+Workloads:    hpcc  dgemm  stream  command (or any command line); 'vtax compare -- hpcc --help'
+"""
+
+SETTINGS: dict[str, Any] = {
+    "epilog": EXAMPLES,
+    "context_settings": {"allow_interspersed_args": False, "ignore_unknown_options": False},
+}
+
+
+class Reboot(StrEnum):
+    """When a machine is started anew."""
+
+    EACH = "each"
+    NEVER = "never"
+
+
+def compare(
+    workload: Annotated[
+        list[str],
+        typer.Argument(help="The workload and its options, after --.", metavar="WORKLOAD"),
+    ],
+    environments: Annotated[
+        list[str] | None,
+        typer.Option("--in", help="An environment; repeat it. Default: native.", metavar="SPEC"),
+    ] = None,
+    repetitions: Annotated[
+        int, typer.Option("--reps", min=1, max=10_000, help="Repetitions per environment.")
+    ] = 5,
+    reboot: Annotated[
+        Reboot, typer.Option(help="Start machines anew for each repetition, or never.")
+    ] = Reboot.NEVER,
+    budget: Annotated[
+        str | None,
+        typer.Option(help="Stop adding repetitions after this time, e.g. 5m.", metavar="TIME"),
+    ] = None,
+    timeout: Annotated[
+        str | None,
+        typer.Option(help="Limit for one run of the workload, e.g. 10m.", metavar="TIME"),
+    ] = None,
+    margin: Annotated[
+        float, typer.Option(min=0.01, max=50, help="Percent within which two are equivalent.")
+    ] = 2.0,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="Of the random order. Default: a new one, recorded.")
+    ] = None,
+    warm_up: Annotated[
+        bool, typer.Option("--warm-up/--no-warm-up", help="Run once uncounted after each boot.")
+    ] = True,
+    control: Annotated[
+        bool, typer.Option("--control/--no-control", help="Measure the baseline twice (A/A).")
+    ] = True,
+    keep_env: Annotated[
+        bool, typer.Option("--keep-env", help="Keep OMP_*, OPENBLAS_*, MKL_* and the like.")
+    ] = False,
+    metric: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A number in a command's output: NAME[:UNIT[:higher]]=REGEX.", metavar="METRIC"
+        ),
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Folder for run folders.")] = Path("runs"),
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
+) -> None:
+    """Run a workload in several environments and say what each costs, with what confidence.
+
+    Every environment is compared with a native run that has the same CPUs and memory.
+    """
+    from vtax.campaign.execute import Campaign
+    from vtax.campaign.progress import listener
+    from vtax.errors import VtaxError
+    from vtax.runs.folder import RunFolder
+
+    settings = _settings(
+        tuple(workload),
+        environments or ["native"],
+        tuple(metric or ()),
+        keep_env=keep_env,
+        control=control,
+        repetitions=repetitions,
+        warm_up=warm_up,
+        reboot=reboot.value,
+        budget_s=_duration(budget),
+        timeout_s=_duration(timeout),
+        margin_percent=margin,
+        seed=secrets.randbits(32) if seed is None else seed,
+    )
+    _check(settings)
+    folder = RunFolder.create(out, settings.workload.label())
+    total = repetitions * len(settings.entrants)
+    campaign = Campaign(settings, folder, listener(total, quiet))
+    try:
+        record = campaign.run()
+    except VtaxError:
+        _discard_if_empty(folder, campaign)
+        raise
+    comparison = _analyse(folder, record, campaign)
+    show(comparison, folder.path, as_json)
+    raise typer.Exit(_exit_code(record, campaign))
+
+
+def _settings(
+    argv: tuple[str, ...], specs: list[str], patterns: tuple[str, ...], **options: Any
+) -> Settings:
+    from vtax import binaries, workloads
+    from vtax.campaign.execute import Settings
+    from vtax.campaign.matching import entrants
+    from vtax.workloads.variables import base_environment, split
+
+    keep_env, control = options.pop("keep_env"), options.pop("control")
+    workload = workloads.parse(argv, patterns)
+    environment = dict(base_environment(os.environ, keep_env))
+    path = environment.get("PATH", os.defpath)
+    environment["PATH"] = f"{binaries.FOLDER}{os.pathsep}{path}"
+    changing = split(os.environ)[1]
+    return Settings(
+        workload=workload,
+        entrants=entrants(specs, control),
+        environment=environment,
+        recorded_variables=changing if keep_env else {},
+        scrubbed_variables={} if keep_env else changing,
+        command_line=("vtax", *sys.argv[1:]),
+        **options,
+    )
+
+
+def _duration(text: str | None) -> float | None:
+    from vtax.units import parse_duration
+
+    return None if text is None else parse_duration(text)
+
+
+def _check(settings: Settings) -> None:
+    """Everything that can be known to be missing before a folder is made or a guest booted."""
+    import shutil
+
+    from vtax.errors import VtaxError
+
+    for entrant in settings.entrants:
+        entrant.environment.check()
+    for program in settings.workload.needs():
+        if not shutil.which(program, path=settings.environment["PATH"]):
+            raise VtaxError(
+                f"workload '{settings.workload.name}' needs {program}, which is not on the PATH",
+                "run 'vtax doctor' for what is missing",
+            )
+
+
+def _discard_if_empty(folder: Any, campaign: Campaign) -> None:
+    """A run that measured nothing leaves nothing: its error message has said it all."""
+    import shutil
+
+    if not campaign.samples:
+        shutil.rmtree(folder.path, ignore_errors=True)
+
+
+def _analyse(folder: Any, record: RunRecord, campaign: Campaign) -> Comparison:
+    from vtax.analysis.compare import compare as analyse
+    from vtax.report.html import write_report
+    from vtax.runs.folder import REPORT
+
+    comparison = analyse(record, campaign.samples, str(folder.path))
+    write_report(comparison, campaign.samples, folder.path / REPORT)
+    return comparison
+
+
+def show(comparison: Comparison, path: Path, as_json: bool) -> None:
+    """Print the result on standard output: JSON, or the table and where the report is."""
+    from vtax.runs.folder import REPORT
+
+    if as_json:
+        from vtax.analysis.compare import to_json
+
+        print(json.dumps(to_json(comparison), indent=1))
+        return
+    if sys.stdout.isatty():
+        from rich.console import Console
+
+        from vtax.report.table import render_table
+
+        Console().print(render_table(comparison))
+    else:
+        from vtax.report.table import plain_table
+
+        print(plain_table(comparison, 120))
+    print(f"report: {path / REPORT}")
+
+
+def _exit_code(record: RunRecord, campaign: Campaign) -> int:
+    if record.state == "interrupted":
+        return 130
+    return 0 if campaign.samples and not campaign.failures else 1

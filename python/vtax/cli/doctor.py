@@ -1,0 +1,57 @@
+"""`vtax doctor`: what this machine can measure."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+
+def doctor(
+    json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
+    require: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--require",
+            metavar="NAME",
+            help="Exit with 1 unless this is ok; may be given more than once.",
+        ),
+    ] = None,
+) -> None:
+    """Say what can be measured here, with the remedy for what cannot.
+
+    It changes nothing, takes under two seconds and needs no root; run as root it sees more.
+
+    \b
+    Examples:
+      vtax doctor
+      vtax doctor --json
+      vtax doctor --require uml --require blas && vtax compare ...
+    """
+    import sys
+    from json import dumps
+
+    from vtax.doctor import State, examine, render
+    from vtax.doctor.model import registered
+    from vtax.specs import unknown
+
+    known = [check.name for check in registered()]
+    for name in require or ():
+        if name not in known:
+            raise unknown("check", name, known)
+
+    findings = examine()
+    if json:
+        print(dumps(render.as_json(findings), indent=2))
+    elif sys.stdout.isatty():
+        from rich.console import Console
+
+        console = Console()
+        console.print(render.table(findings, console.width))
+        console.print(render.summary(findings), style="bold")
+    else:
+        print(render.plain(findings))
+
+    state = {finding.name: finding.state for finding in findings}
+    if any(state[name] is not State.OK for name in require or ()):
+        raise typer.Exit(1)

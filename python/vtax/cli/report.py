@@ -1,0 +1,41 @@
+"""`vtax report`: build the report of a run again, also of one that was cut short."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def report(
+    run: Annotated[Path, typer.Argument(help="A run folder, e.g. runs/20261120T120000Z-hpcc.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+) -> None:
+    """Analyse a run folder again, write its report.html, and print the table.
+
+    A run whose vtax was killed has every sample that was finished; the report says that it was
+    cut short.
+
+    \b
+    Example:
+      vtax report runs/20261120T120000Z-hpcc-small
+    """
+    from vtax.analysis.compare import compare
+    from vtax.cli.compare import show
+    from vtax.errors import VtaxError
+    from vtax.report.html import write_report
+    from vtax.runs.folder import JOURNAL, REPORT, RunFolder, load
+
+    record, samples = load(run)
+    comparison = compare(record, samples, str(run))
+    try:
+        folder = RunFolder(run)
+        # A run that another vtax is still writing is shown as it is now, and left to it.
+        if (run / JOURNAL).exists() and folder.claim():
+            folder.finish(samples)
+            folder.release()
+        write_report(comparison, samples, run / REPORT)
+    except OSError as error:
+        raise VtaxError(f"cannot write in {run}: {error.strerror}") from None
+    show(comparison, run, as_json)

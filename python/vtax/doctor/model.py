@@ -1,0 +1,81 @@
+"""What a check is and what it says."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import ClassVar
+
+from vtax.doctor.host import Host
+
+
+class State(StrEnum):
+    """How much of a thing can be had."""
+
+    OK = "ok"
+    DEGRADED = "degraded"
+    """It works, but figures are worse or mean less for it."""
+    MISSING = "missing"
+    """Not there, and the remedy brings it."""
+    IMPOSSIBLE = "impossible"
+    """Not there, and nothing that is done on this machine brings it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """The answer of one check."""
+
+    name: str
+    state: State
+    detail: str
+    """One line: what was found."""
+    remedy: str | None = None
+    """One line: what to do about it; None when nothing can or need be done."""
+
+
+class Check(ABC):
+    """One thing that a measurement may need.
+
+    A check only looks: it changes nothing that outlives it, and reads files through the host it
+    is given, so that tests give it a fake one.
+    """
+
+    name: ClassVar[str]
+    """Unique; what `--require` takes."""
+    purpose: ClassVar[str]
+    """What vtax needs it for, a few words."""
+
+    @abstractmethod
+    def find(self, host: Host) -> Finding: ...
+
+    def ok(self, detail: str) -> Finding:
+        return Finding(self.name, State.OK, detail)
+
+    def degraded(self, detail: str, remedy: str | None = None) -> Finding:
+        return Finding(self.name, State.DEGRADED, detail, remedy)
+
+    def missing(self, detail: str, remedy: str | None) -> Finding:
+        return Finding(self.name, State.MISSING, detail, remedy)
+
+    def impossible(self, detail: str) -> Finding:
+        return Finding(self.name, State.IMPOSSIBLE, detail)
+
+
+_REGISTERED: dict[str, Check] = {}
+
+
+def register(check: type[Check]) -> type[Check]:
+    """Class decorator: the check is run from now on."""
+    if check.name in _REGISTERED:
+        raise ValueError(f"two checks are named '{check.name}'")
+    _REGISTERED[check.name] = check()
+    return check
+
+
+def registered() -> Sequence[Check]:
+    """Every check, in the order in which they are shown."""
+    import vtax.doctor.checks  # noqa: F401  registers them
+
+    return tuple(_REGISTERED.values())

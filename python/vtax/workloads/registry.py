@@ -1,0 +1,75 @@
+"""Workloads by name, and the workload of a command line."""
+
+from __future__ import annotations
+
+import difflib
+import shutil
+from collections.abc import Sequence
+from typing import Protocol, Self, TypeVar
+
+from vtax.errors import MisuseError
+from vtax.workloads.base import Workload
+
+IMPLICIT = "command"
+"""The workload of a command line that does not begin with a workload's name."""
+
+_EXAMPLE = "write for example 'vtax compare --in native -- hpcc --preset small'"
+
+
+class WorkloadClass(Workload, Protocol):
+    """A class that can be registered."""
+
+    @classmethod
+    def from_args(cls, args: Sequence[str], metric_patterns: Sequence[str]) -> Self:
+        """The workload of the words after its name.
+
+        `metric_patterns` are the values of ``--metric``. Raises MisuseError for options that are
+        wrong; ``--help`` prints help and exits with code 0.
+        """
+        ...
+
+
+_REGISTRY: dict[str, type[WorkloadClass]] = {}
+
+
+Registered = TypeVar("Registered", bound=type[WorkloadClass])
+
+
+def register(cls: Registered) -> Registered:
+    """Class decorator: make the workload known by its name."""
+    _REGISTRY[cls.name] = cls
+    return cls
+
+
+def names() -> list[str]:
+    """The names of all workloads, sorted."""
+    return sorted(_REGISTRY)
+
+
+def parse(argv: Sequence[str], metric_patterns: Sequence[str] = ()) -> Workload:
+    """The workload of a command line: ``hpcc --preset small``, ``command sleep 1``, ``sleep 1``.
+
+    A first word that is no workload's name begins a `command`, unless no such program exists here
+    and the word is close to a workload's name: that is a slip, and raises MisuseError.
+    """
+    if not argv:
+        raise MisuseError("there is nothing to run", _EXAMPLE)
+    first, rest = argv[0], argv[1:]
+    cls = _REGISTRY.get(first)
+    if cls is None:
+        _refuse_slip(first)
+        cls, rest = _REGISTRY[IMPLICIT], argv
+        # An option here is more likely vtax's own, behind the "--" by mistake.
+        if first.startswith("-"):
+            raise MisuseError(f"a command cannot begin with '{first}'", _EXAMPLE)
+    return cls.from_args(rest, metric_patterns)
+
+
+def _refuse_slip(word: str) -> None:
+    if "/" in word or shutil.which(word):
+        return
+    nearest = difflib.get_close_matches(word, names(), n=1, cutoff=0.6)
+    if nearest:
+        raise MisuseError(
+            f"there is no workload and no program '{word}'", f"did you mean '{nearest[0]}'?"
+        )

@@ -1,0 +1,228 @@
+"""Installing vtax: the wheel carries the programs, and what is missing is said in one line."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PROGRAMS = ("vtax-agent", "vtax-dgemm", "libvtax_umlfix.so")
+SETUP = ROOT / "packaging/setup.sh"
+
+
+def tool(folder: Path, name: str, script: str) -> None:
+    """A program of that name that only does what `script` says."""
+    path = folder / name
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+
+
+@pytest.fixture
+def bare(tmp_path: Path) -> Path:
+    """A checkout with a space in its path, beside a PATH with nothing but the basic tools."""
+    checkout = tmp_path / "a checkout"
+    (checkout / "packaging").mkdir(parents=True)
+    shutil.copy(SETUP, checkout / "packaging")
+    (checkout / "Cargo.toml").write_text('[workspace.package]\nrust-version = "1.85"\n')
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    for name in ("bash", "sh", "dirname", "sed", "head", "cut", "sort", "mkdir", "flock", "tail"):
+        found = shutil.which(name)
+        assert found, name
+        (tools / name).symlink_to(found)
+    return checkout
+
+
+def run_setup(checkout: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    tools = checkout.parent / "tools"
+    return subprocess.run(
+        [str(tools / "bash"), "packaging/setup.sh"],
+        cwd=checkout,
+        env={"PATH": str(tools), "HOME": str(checkout), **environment},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
+def test_missing_python_is_one_line(bare: Path) -> None:
+    done = run_setup(bare)
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1
+    assert "Python 3.11 or newer is missing" in done.stderr
+
+
+def test_an_old_python_is_as_good_as_none(bare: Path) -> None:
+    tool(bare.parent / "tools", "python3", "exit 1")
+    assert "Python 3.11 or newer is missing" in run_setup(bare).stderr
+
+
+def test_missing_cargo_is_one_line(bare: Path) -> None:
+    tool(bare.parent / "tools", "python3", "exit 0")
+    done = run_setup(bare)
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert "cargo is missing: install Rust with rustup" in done.stderr
+
+
+def test_an_old_cargo_is_one_line(bare: Path) -> None:
+    tools = bare.parent / "tools"
+    tool(tools, "python3", "exit 0")
+    tool(tools, "cargo", "echo cargo 1.63.0 'old'")
+    done = run_setup(bare)
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert "cargo 1.63.0 is too old: vtax needs Rust 1.85" in done.stderr
+
+
+def with_apt(tools: Path, *, user: int, fails: bool = False, build_tools: bool = True) -> None:
+    """A Debian on which everything but hpcc (and gcc) is installed; ends before .venv is made."""
+    for name in ("grep", "tr", "cat", "sha256sum"):
+        (tools / name).symlink_to(str(shutil.which(name)))
+    for name in ("awk", "env"):
+        (tools / name).symlink_to(str(shutil.which(name)))
+    tool(tools, "python3", 'case "$*" in *venv*) exit 7;; esac')
+    tool(tools, "cargo", "echo cargo 1.95.0")
+    tool(tools, "id", f"echo {user}")
+    present = "hpcc) ;; *) printf installed" if build_tools else "hpcc|gcc) ;; *) printf installed"
+    tool(tools, "dpkg-query", f'for last; do :; done; case "$last" in {present};; esac')
+    tool(tools, "apt-cache", 'echo "  Candidate: 1.0"')
+    tool(tools, "apt-get", f'echo "$@" >> apt-calls; exit {100 if fails else 0}')
+
+
+def test_apt_installs_only_what_is_missing_and_says_why(bare: Path) -> None:
+    with_apt(bare.parent / "tools", user=0)
+    done = run_setup(bare)
+    assert re.search(r"hpcc +to measure: HPC Challenge", done.stdout)
+    assert "gcc" not in done.stdout
+    calls = (bare / "apt-calls").read_text().splitlines()
+    assert "update" in calls[0]
+    assert calls[1].endswith("install --no-install-recommends hpcc")
+
+
+def test_a_user_without_sudo_is_told_what_is_lost_and_goes_on(bare: Path) -> None:
+    with_apt(bare.parent / "tools", user=1000)
+    done = run_setup(bare)
+    assert "not root and there is no sudo" in done.stdout
+    assert re.search(r"hpcc +without it: no workload hpcc", done.stdout)
+    assert "making .venv" in done.stdout
+    assert not (bare / "apt-calls").exists()
+    assert "going on without hpcc" in run_setup(bare).stdout
+
+
+def test_sudo_is_used_for_apt_alone(bare: Path) -> None:
+    tools = bare.parent / "tools"
+    with_apt(tools, user=1000)
+    tool(tools, "sudo", 'printf "%s\\n" "$*" >> sudo-calls; [ "$1" != -n ] || shift; exec "$@"')
+    run_setup(bare)
+    calls = (bare / "sudo-calls").read_text().splitlines()
+    assert len(calls) == 2
+    assert all("apt-get" in call for call in calls)
+
+
+def test_a_failed_install_of_what_the_build_needs_ends_setup(bare: Path) -> None:
+    with_apt(bare.parent / "tools", user=0, fails=True, build_tools=False)
+    done = run_setup(bare)
+    assert done.returncode == 1
+    assert "a package that the build needs is missing" in done.stderr
+    assert "making .venv" not in done.stdout
+
+
+def test_a_second_setup_waits_for_the_first(bare: Path) -> None:
+    with_apt(bare.parent / "tools", user=1000)
+    lock = bare / "target/setup/lock"
+    lock.parent.mkdir(parents=True)
+    hold = ["flock", str(lock), "sh", "-c", "echo locked; sleep 1"]
+    with subprocess.Popen(hold, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout
+        holder.stdout.readline()
+        assert "another setup is running; waiting for it" in run_setup(bare).stdout
+
+
+def test_maturin_and_the_backend_build_the_agent_alike() -> None:
+    sys.path.insert(0, str(ROOT / "packaging"))
+    try:
+        import vtax_build
+    finally:
+        sys.path.pop(0)
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["maturin"]
+    (agent,) = (item for item in vtax_build.ARTIFACTS if item.file == "vtax-agent")
+    assert tuple(settings["rustc-args"]) == agent.rustc_args
+    assert tuple(item.file for item in vtax_build.ARTIFACTS) == PROGRAMS
+
+
+def test_the_backend_without_cargo_is_one_line(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "packaging/vtax_build.py")],
+        env={**os.environ, "PATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert "cargo is missing" in done.stderr
+
+
+@pytest.mark.slow
+def test_the_sdist_builds_a_wheel_that_works_elsewhere(tmp_path: Path) -> None:
+    pytest.importorskip("maturin", reason="maturin is not installed: run 'make setup'")
+    environment = {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        # The compiled programs of this checkout serve: the test is of packing, not of compiling.
+        "CARGO_TARGET_DIR": str(ROOT / "target"),
+    }
+
+    def python(*arguments: str) -> str:
+        done = subprocess.run(
+            [sys.executable, *arguments],
+            cwd=ROOT,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    # The frontend's part of building an sdist; pip itself has no command for it.
+    python(
+        "-c",
+        "import sys; sys.path.insert(0, 'packaging'); import vtax_build;"
+        f"vtax_build.build_sdist({str(tmp_path)!r})",
+    )
+    (sdist,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        names = archive.getnames()
+    assert not [name for name in names if "/target/" in name or "__pycache__" in name]
+
+    pip = ("-m", "pip", "--disable-pip-version-check", "--quiet")
+    options = ("--no-deps", "--no-build-isolation", "--no-index")
+    python(*pip, "wheel", *options, "--wheel-dir", str(tmp_path), str(sdist))
+    (wheel,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive_:
+        members = archive_.namelist()
+        entry = next(name for name in members if name.endswith("/entry_points.txt"))
+        assert "vtax=vtax.cli.main:main" in archive_.read(entry).decode()
+    assert {f"vtax/_bin/{name}" for name in PROGRAMS} <= set(members)
+    sources = {str(path.relative_to(ROOT / "python")) for path in ROOT.glob("python/vtax/**/*.py")}
+    assert sources <= set(members)
+
+    home = tmp_path / "elsewhere"
+    python(*pip, "install", *options, "--target", str(home), str(wheel))
+    environment["PYTHONPATH"] = str(home)
+    found = python("-P", "-c", "from vtax import binaries; print(binaries.find('vtax-agent'))")
+    agent = Path(found.strip())
+    assert agent == home / "vtax/_bin/vtax-agent"
+    assert subprocess.run([agent, "--version"], check=False).returncode == 0
+    # No interpreter is asked for: the program is static and runs in a guest without libraries.
+    assert b"ld-linux" not in agent.read_bytes()[:4096]
