@@ -196,14 +196,18 @@ def _output(argv: Sequence[str]) -> str:
 def _prepared(source: _Source) -> GuestKernel:
     agent = binaries.find("vtax-agent").read_bytes()
     image = _bounded(source.image)
-    key = hashlib.sha256(agent + image + str(source.modules).encode()).hexdigest()[:16]
-    folder = cache.folder("guests") / f"{source.release}-{key}"
+    folder = cache.folder("guests") / f"{source.release}-{_digest(image, bytes(source.modules))}"
+    initramfs = folder / f"initramfs-{_digest(agent)}"
     listing = folder / "modules"
     with cache.locked(folder):
-        if not listing.is_file():
-            _fill(folder, source, agent, image)
+        if not (initramfs.is_file() and listing.is_file()):
+            _fill(folder, initramfs, source, agent, image)
     modules = tuple(listing.read_text().split())
-    return GuestKernel(source.release, folder / "kernel", folder / "initramfs", modules)
+    return GuestKernel(source.release, folder / "kernel", initramfs, modules)
+
+
+def _digest(*parts: bytes) -> str:
+    return hashlib.sha256(b"\0".join(parts)).hexdigest()[:16]
 
 
 def _bounded(image: Path) -> bytes:
@@ -212,12 +216,16 @@ def _bounded(image: Path) -> bytes:
     return image.read_bytes()
 
 
-def _fill(folder: Path, source: _Source, agent: bytes, image: bytes) -> None:
+def _fill(folder: Path, initramfs: Path, source: _Source, agent: bytes, image: bytes) -> None:
     folder.mkdir(mode=0o700, exist_ok=True)
     modules = ModuleTree(source.modules).closure(MODULES)
     programs = {"init": agent} | {f"modules/{name}.ko": content for name, content in modules}
-    cache.write_atomic(folder / "initramfs", newc(programs, ("modules", "proc", "sys", "dev")))
-    cache.write_atomic(folder / "kernel", pvh_kernel(image) or image)
-    # Last, because it marks the folder as complete.
+    if not (folder / "kernel").is_file():
+        cache.write_atomic(folder / "kernel", pvh_kernel(image) or image)
+    for old in folder.glob("initramfs-*"):
+        # Of another version of the agent. A guest that still boots from it has it open.
+        old.unlink(missing_ok=True)
+    cache.write_atomic(initramfs, newc(programs, ("modules", "proc", "sys", "dev")))
+    # Last, because together with the initramfs it marks the folder as complete.
     names = "\n".join(f"/modules/{name}.ko" for name, _ in modules)
     cache.write_atomic(folder / "modules", names.encode())
