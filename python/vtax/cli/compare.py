@@ -50,7 +50,10 @@ def compare(
         typer.Option("--in", help="An environment; repeat it. Default: native.", metavar="SPEC"),
     ] = None,
     repetitions: Annotated[
-        int, typer.Option("--reps", min=1, max=10_000, help="Repetitions per environment.")
+        int,
+        typer.Option(
+            "--reps", "--repetitions", min=1, max=10_000, help="Repetitions per environment."
+        ),
     ] = 5,
     reboot: Annotated[
         Reboot, typer.Option(help="Start machines anew for each repetition, or never.")

@@ -1,0 +1,155 @@
+"""What a newcomer has to know: what each kind of flag means, and the words of the report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """A kind of flag for somebody who meets it for the first time."""
+
+    title: str
+    meaning: str
+    remedy: str
+
+
+EXPLANATIONS: Mapping[str, Explanation] = MappingProxyType(
+    {
+        "timer-inversion": Explanation(
+            "CPU time above wall time",
+            "The machine says that the program computed for longer than it ran, which cannot be. "
+            "One of its two clocks is wrong, as happens in virtual machines, so its times and "
+            "rates may be wrong as well.",
+            "Look at the host's clock beside the machine's own in the samples, run longer "
+            "problems, and choose another clock source for the guest.",
+        ),
+        "steal": Explanation(
+            "CPU time taken by others",
+            "While the program was ready to run, the hypervisor gave its CPU to somebody else. "
+            "The slowdown then belongs to a busy host and not to virtualization.",
+            "Repeat on a quiet or dedicated host, or pin the virtual CPUs to cores of their own.",
+        ),
+        "steal-unknown": Explanation(
+            "Not known whether CPU time was taken",
+            "This machine has no steal clock, so nobody can tell whether a hypervisor gave its "
+            "CPU to somebody else during the measurement. Unknown is not zero.",
+            "Trust the A/A control and the spread more than any single value; use a guest with a "
+            "paravirtual clock where there is one.",
+        ),
+        "aa-control": Explanation(
+            "The control differs from the baseline",
+            "The A/A control is the baseline measured a second time as if it were something else. "
+            "It should be equal and is not, so a difference of this size between environments may "
+            "be noise too.",
+            "Add repetitions, quieten the machine, or widen the margin to what the control shows.",
+        ),
+        "drift": Explanation(
+            "Results move with time",
+            "Later repetitions are steadily faster or slower than earlier ones: something warms "
+            "up, fills up or wears on. A median over them mixes different states of the machine.",
+            "Look at figure 2, boot afresh for each repetition (--reboot each), or warm up longer.",
+        ),
+        "clock-disagreement": Explanation(
+            "The machine's clock disagrees with the host's",
+            "The same stretch of time was longer or shorter by the clock inside the machine than "
+            "by the host's. Rates that the program computed with its own clock are off by as much.",
+            "Prefer metrics that vtax timed on the host, and check the guest's clock source.",
+        ),
+        "failures": Explanation(
+            "Repetitions that failed",
+            "Some repetitions ended with an error or failed the workload's own check and gave no "
+            "value. What remains may be the lucky part.",
+            "Read the messages under “How this run was made” and repeat once the cause is gone.",
+        ),
+        "few-repetitions": Explanation(
+            "Few repetitions",
+            "With so few values the interval is a rough estimate, and a rare slow run may not "
+            "have shown itself.",
+            "Run again with more repetitions (--repetitions).",
+        ),
+        "one-boot": Explanation(
+            "All repetitions in one boot",
+            "Results change from one start of a machine to the next. Repetitions of a single boot "
+            "cannot show by how much, so the intervals are narrower than they should be.",
+            "Boot afresh for each repetition (--reboot each).",
+        ),
+        "cut-short": Explanation(
+            "The run was cut short",
+            "Not all planned repetitions ran, because time was up or somebody stopped the run. "
+            "What finished is complete and counts.",
+            "Give it more time (--budget), or run it again to its end.",
+        ),
+    }
+)
+
+
+def explain(kind: str) -> Explanation:
+    """The explanation of a kind; a kind without one says so instead of guessing."""
+    known = EXPLANATIONS.get(kind)
+    if known is not None:
+        return known
+    return Explanation(
+        kind.replace("-", " ").capitalize(),
+        "This version of the report has no general explanation of this flag; its own message "
+        "says what was seen.",
+        "Read the message, and treat the values it names with care.",
+    )
+
+
+GLOSSARY: Sequence[tuple[str, str]] = (
+    ("Baseline", "The environment that counts as 100 %: the outermost one vtax can reach."),
+    (
+        "% of the baseline",
+        "Speed relative to the baseline, from the medians. 100 is as fast, 50 half as fast; for a "
+        "time or a latency the ratio is inverted, so more is always better.",
+    ),
+    (
+        "95 % interval",
+        "Where the true value lies as far as these repetitions can tell. It comes from redrawing "
+        "the repetitions at random many times (bootstrap) and keeping the middle 95 %.",
+    ),
+    (
+        "Standard deviation",
+        "How far single repetitions scatter around their middle: what one more run may show.",
+    ),
+    (
+        "Equivalence margin",
+        "How small a difference is small enough not to matter. “Equivalent” means that the whole "
+        "interval lies within the margin: shown to be equal, not merely not shown to differ.",
+    ),
+    (
+        "Inconclusive",
+        "The interval is too wide to say either. The number of repetitions beside it is an "
+        "estimate of what would settle the matter.",
+    ),
+    (
+        "A/A control",
+        "The baseline measured a second time under another name. What it differs by is noise.",
+    ),
+    ("Wall time", "Time by the clock on the wall from start to end, waiting included."),
+    (
+        "CPU time",
+        "Time during which a CPU worked for the program, as the kernel accounts it. On one CPU "
+        "it cannot exceed wall time.",
+    ),
+    (
+        "Steal time",
+        "Time during which a virtual CPU was ready to run and the hypervisor ran something else.",
+    ),
+    (
+        "Nested boot, reboot each",
+        "Repetitions of one boot resemble each other more than those of different boots, so vtax "
+        "can boot afresh for each and counts boots, not only repetitions.",
+    ),
+    (
+        "User-mode Linux (UML)",
+        "A Linux kernel that runs as an ordinary program and needs no hardware support.",
+    ),
+    (
+        "TCG",
+        "QEMU's software emulation of a CPU: it works everywhere, and costs a factor, not percent.",
+    ),
+)
