@@ -100,7 +100,7 @@ class Dgemm:
         if needed > _USABLE_SHARE * shape.memory_bytes:
             raise MisuseError(
                 f"dgemm: N={self.size} needs {format_bytes(needed)}, more than "
-                f"{_USABLE_SHARE:.0%} of the machine's {format_bytes(shape.memory_bytes)}",
+                f"{100 * _USABLE_SHARE:.0f} % of the machine's {format_bytes(shape.memory_bytes)}",
                 "use a smaller --size, or give the guest more with mem=",
             )
 

@@ -111,7 +111,7 @@ def require_memory(sizes: Sequence[int], processes: int, shape: MachineShape) ->
     remedy = f"the largest N that fits is {fits}" if fits >= SMALLEST_N else "no N fits"
     raise MisuseError(
         f"hpcc: N={largest} with {processes} process{'es' if processes > 1 else ''} needs "
-        f"{format_bytes(needed)}, more than {USABLE_SHARE:.0%} of the machine's "
+        f"{format_bytes(needed)}, more than {100 * USABLE_SHARE:.0f} % of the machine's "
         f"{format_bytes(shape.memory_bytes)}",
         f"{remedy}: use --sizes, or give the guest more with mem=",
     )

@@ -152,7 +152,9 @@ def _refuse_failures(text: str) -> None:
 def _refuse_summary(summary: Mapping[str, Value], sizes: Sequence[int]) -> None:
     for name, share in _error_shares(summary):
         if not share <= _MOST_ERRORS:
-            raise VtaxError(f"hpcc: {name} failed its check: {share:.3%} of its words are wrong")
+            raise VtaxError(
+                f"hpcc: {name} failed its check: {100 * share:.3g} % of its words are wrong"
+            )
     for name, residual in _residuals(summary):
         if not residual < THRESHOLD:
             raise VtaxError(

@@ -62,7 +62,7 @@ class Stream:
             largest = int(_USABLE_SHARE * shape.memory_bytes / 3) >> 20
             raise MisuseError(
                 f"stream: three arrays of {format_bytes(self.array_bytes)} are more than "
-                f"{_USABLE_SHARE:.0%} of the machine's {format_bytes(shape.memory_bytes)}",
+                f"{100 * _USABLE_SHARE:.0f} % of the machine's {format_bytes(shape.memory_bytes)}",
                 f"use --bytes {largest}M or less, or give the guest more with mem=",
             )
         return Command(

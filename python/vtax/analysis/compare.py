@@ -1,0 +1,244 @@
+"""From the samples of a run to results, verdicts and flags; and those as JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from vtax.analysis.flags import flags
+from vtax.analysis.statistics import (
+    Description,
+    Estimate,
+    derived_seed,
+    describe,
+    median_estimate,
+)
+from vtax.analysis.verdicts import judge, repetitions_to_settle
+from vtax.runs.model import (
+    Better,
+    Comparison,
+    EnvironmentRecord,
+    Result,
+    RunRecord,
+    Sample,
+    Verdict,
+)
+
+Expected = Sequence[tuple[str, str, Better]]
+"""(name, unit, better) of metrics, in display order."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Analysed:
+    """One environment's values of one metric."""
+
+    description: Description
+    log_median: Estimate | None
+    """None for fewer than two values, or when one is not above zero."""
+    interval: tuple[float, float] | None
+    """Of the median, in the metric's unit."""
+
+
+def compare(
+    record: RunRecord, samples: Sequence[Sample], run: str, expected: Expected = ()
+) -> Comparison:
+    """Analyse a run; a run that is cut short or has no samples at all too.
+
+    `run` is its folder as shown to the user. `expected` are metrics that should be there: those
+    come first and are listed as not measured where no environment gave them.
+    """
+    grouped = _group(samples)
+    metrics = _metrics(samples, expected)
+    analysed = {key: _analyse(values, record.seed) for key, values in grouped.items()}
+    results = tuple(
+        _result(record, environment, metric, analysed)
+        for environment in record.environments
+        for metric in metrics
+    )
+    return Comparison(
+        run=run,
+        record=record,
+        baseline=_first_baseline(record),
+        results=results,
+        flags=flags(record, grouped, results),
+    )
+
+
+def to_json(comparison: Comparison) -> dict[str, Any]:
+    """What `vtax compare --json` prints: plain JSON values, `null` for what is not known."""
+    return {
+        "run": comparison.run,
+        "baseline": comparison.baseline,
+        "environments": [_environment_json(each) for each in comparison.record.environments],
+        "results": [
+            dataclasses.asdict(each) | {"verdict": each.verdict.value}
+            for each in comparison.results
+        ],
+        "flags": [dataclasses.asdict(flag) for flag in comparison.flags],
+    }
+
+
+def _environment_json(environment: EnvironmentRecord) -> dict[str, Any]:
+    return environment.model_dump(mode="json")
+
+
+def _first_baseline(record: RunRecord) -> str:
+    labels = [each.label for each in record.environments if each.role == "baseline"]
+    return labels[0] if labels else ""
+
+
+def _group(samples: Sequence[Sample]) -> dict[tuple[str, str], list[Sample]]:
+    grouped: dict[tuple[str, str], list[Sample]] = {}
+    for sample in sorted(samples, key=lambda each: each.position):
+        grouped.setdefault((sample.environment, sample.metric), []).append(sample)
+    return grouped
+
+
+def _metrics(samples: Sequence[Sample], expected: Expected) -> list[tuple[str, str, Better]]:
+    """Every metric once: the expected ones, then others in the order they came in."""
+    found = {name: (name, unit, better) for name, unit, better in expected}
+    for sample in samples:
+        found.setdefault(sample.metric, (sample.metric, sample.unit, sample.better))
+    return list(found.values())
+
+
+def _analyse(samples: Sequence[Sample], seed: int) -> _Analysed:
+    first = samples[0]
+    values = [sample.value for sample in samples]
+    boots = [sample.boot for sample in samples]
+    own_seed = derived_seed(seed, first.environment, first.metric)
+    positive = min(values) > 0
+    estimate = median_estimate(values, boots, own_seed, log=positive)
+    return _Analysed(
+        describe(values, first.better),
+        estimate if positive else None,
+        _median_interval(estimate, log=positive),
+    )
+
+
+def _median_interval(estimate: Estimate | None, *, log: bool) -> tuple[float, float] | None:
+    if estimate is None:
+        return None
+    half = estimate.half_width()
+    low, high = estimate.value - half, estimate.value + half
+    return (_exp(low), _exp(high)) if log else (low, high)
+
+
+def _exp(value: float) -> float:
+    """e to the power, at most 1e304: the interval of two values may go beyond every float."""
+    return math.exp(min(value, 700.0))
+
+
+def _result(
+    record: RunRecord,
+    environment: EnvironmentRecord,
+    metric: tuple[str, str, Better],
+    analysed: Mapping[tuple[str, str], _Analysed],
+) -> Result:
+    name, _, better = metric
+    own = analysed.get((environment.label, name))
+    result = _measured(record, environment, metric, own)
+    if own is None:
+        return result
+    if environment.baseline is None:
+        return dataclasses.replace(
+            result,
+            percent_of_baseline=100.0,
+            percent_of_baseline_best=100.0,
+            verdict=Verdict.BASELINE,
+        )
+    base = analysed.get((environment.baseline, name))
+    if base is None:
+        reason = f"the baseline {environment.baseline} has no value"
+        return dataclasses.replace(result, verdict=Verdict.INCONCLUSIVE, reason=reason)
+    return _compared(result, own, base, better, record.margin_percent)
+
+
+def _measured(
+    record: RunRecord,
+    environment: EnvironmentRecord,
+    metric: tuple[str, str, Better],
+    own: _Analysed | None,
+) -> Result:
+    """The result without a comparison."""
+    name, unit, better = metric
+    description = own.description if own else None
+    interval = own.interval if own else None
+    return Result(
+        environment=environment.label,
+        workload=record.workload,
+        metric=name,
+        unit=unit,
+        better=better,
+        n=description.n if description else 0,
+        best=description.best if description else None,
+        median=description.median if description else None,
+        stdev=description.stdev if description else None,
+        median_low=interval[0] if interval else None,
+        median_high=interval[1] if interval else None,
+        percent_of_baseline=None,
+        percent_of_baseline_best=None,
+        ci_low=None,
+        ci_high=None,
+        verdict=Verdict.INCONCLUSIVE if own else Verdict.NOT_MEASURED,
+        repetitions_to_settle=None,
+        reason=None if own else _why_not(record, environment.label),
+    )
+
+
+def _why_not(record: RunRecord, label: str) -> str:
+    """Why an environment has no value of a metric."""
+    failed = [each for each in record.failures if each.environment == label]
+    if failed:
+        return f"{len(failed)} of {record.repetitions} repetitions failed: {failed[-1].message}"
+    if record.state != "complete":
+        return "the run ended before a repetition gave this value"
+    return "the workload gave no value here"
+
+
+def _compared(
+    result: Result, own: _Analysed, base: _Analysed, better: Better, margin: float
+) -> Result:
+    """The result with percentages, their interval and the verdict."""
+    median = _percent(own.description.median, base.description.median, better)
+    compared = dataclasses.replace(
+        result,
+        percent_of_baseline=median,
+        percent_of_baseline_best=_percent(own.description.best, base.description.best, better),
+    )
+    if median is None:
+        return dataclasses.replace(
+            compared, reason="a value that is not above zero cannot be compared as a ratio"
+        )
+    if own.log_median is None or base.log_median is None:
+        return compared
+    ratio = own.log_median - base.log_median
+    if better == "lower":
+        ratio = -ratio
+    half = ratio.half_width()
+    verdict = judge(ratio, margin)
+    settle = None
+    if verdict is Verdict.INCONCLUSIVE:
+        n = min(own.description.n, base.description.n)
+        settle = repetitions_to_settle(ratio, margin, n)
+    return dataclasses.replace(
+        compared,
+        ci_low=100.0 * math.exp(ratio.value - half),
+        ci_high=100.0 * _exp(ratio.value + half),
+        verdict=verdict,
+        repetitions_to_settle=settle,
+    )
+
+
+def _percent(own: float, base: float, better: Better) -> float | None:
+    """Performance as % of the baseline's: rates directly, times inverted (seed 002, equation 3).
+
+    None when a value is not above zero, or the ratio near the end of what a float holds.
+    """
+    if not (own > 0 and base > 0):
+        return None
+    percent = 100.0 * (own / base if better == "higher" else base / own)
+    return percent if 1e-300 < percent < 1e300 else None

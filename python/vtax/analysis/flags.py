@@ -1,0 +1,257 @@
+"""Reasons not to take a number at face value, each said in a sentence with its numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from vtax.analysis.statistics import trend
+from vtax.runs.model import EnvironmentRecord, Flag, Result, RunRecord, Sample, Verdict
+from vtax.units import format_seconds
+
+CLOCK_RESOLUTION_S = 0.02
+"""Two ticks of a kernel that accounts CPU time by a 100 Hz tick: no inversion below that."""
+STEAL_SHARE = 0.01
+CLOCK_SHARE = 0.01
+CLOCK_LEAST_S = 0.02
+"""The host's figure includes the channel's round trip, which is a few milliseconds."""
+TREND_P = 0.05
+"""With five repetitions only a strictly rising or falling order is below it (p = 1/60)."""
+FEW = 3
+
+Grouped = Mapping[tuple[str, str], Sequence[Sample]]
+"""(environment label, metric) to samples in the order they were taken."""
+
+_STATES = {
+    "running": "vtax was ended before the run was",
+    "interrupted": "the run was interrupted",
+    "budget": "the time budget was used up",
+    "failed": "the run failed",
+}
+
+
+def flags(record: RunRecord, grouped: Grouped, results: Sequence[Result]) -> tuple[Flag, ...]:
+    """Everything there is to say about a run, environment by environment."""
+    found: list[Flag] = []
+    for environment in record.environments:
+        runs = repetitions(grouped, environment.label)
+        own = [result for result in results if result.environment == environment.label]
+        found += _failures(record, environment)
+        found += _cut_short(record, environment, len(runs))
+        found += _few(own, environment, len(runs))
+        found += _timer_inversion(environment, runs)
+        found += _steal(environment, runs)
+        found += _clock_disagreement(environment, runs)
+        found += _drift(record, environment, grouped)
+        found += _control(record, environment, own)
+    found += _one_boot(record, grouped)
+    return tuple(found)
+
+
+def repetitions(grouped: Grouped, label: str) -> list[Sample]:
+    """One sample of each finished repetition: what describes the whole run is in all of them."""
+    each = {
+        sample.repetition: sample
+        for (environment, _), samples in grouped.items()
+        if environment == label
+        for sample in samples
+    }
+    return sorted(each.values(), key=lambda sample: sample.position)
+
+
+def cpu_count(facts: Mapping[str, Any]) -> int | None:
+    """The CPUs that the machine's programs could use, from `vtax-agent facts`; None: not told."""
+    cpu = facts.get("cpu")
+    if not isinstance(cpu, Mapping):
+        return None
+    for key in ("allowed", "online", "count"):
+        value = cpu.get(key)
+        if isinstance(value, list):
+            value = len(value)
+        if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+            return value
+    return None
+
+
+def _failures(record: RunRecord, environment: EnvironmentRecord) -> Iterator[Flag]:
+    failed = [each for each in record.failures if each.environment == environment.label]
+    if failed:
+        yield Flag(
+            environment.label,
+            None,
+            "failures",
+            f"{_times(len(failed), 'repetition')} of {record.repetitions} gave no result "
+            f"(the first: {failed[0].message}); what is left may be the luckier part, so find "
+            "the cause and run it again.",
+        )
+
+
+def _cut_short(record: RunRecord, environment: EnvironmentRecord, n: int) -> Iterator[Flag]:
+    if record.state == "complete":
+        return
+    failed = sum(each.environment == environment.label for each in record.failures)
+    missing = record.repetitions - n - failed
+    # A run without a single gap was stopped at its very end: nobody has to know.
+    if missing > 0:
+        yield Flag(
+            environment.label,
+            None,
+            "cut-short",
+            f"{n} of {record.repetitions} planned repetitions finished, because "
+            f"{_STATES[record.state]}; they are complete and count, but are fewer than planned.",
+        )
+
+
+def _few(own: Sequence[Result], environment: EnvironmentRecord, n: int) -> Iterator[Flag]:
+    if 0 < n < FEW:
+        yield Flag(environment.label, None, "few-repetitions", _few_message(n))
+    elif n >= FEW:
+        for result in own:
+            if 0 < result.n < FEW:
+                yield Flag(
+                    environment.label, result.metric, "few-repetitions", _few_message(result.n)
+                )
+
+
+def _few_message(n: int) -> str:
+    if n == 1:
+        text = "One value alone says nothing about its own spread, so there is no interval"
+    else:
+        text = f"{n} values say little about their own spread, so the interval is very wide"
+    return f"{text}; run at least {FEW} repetitions, better 5 or more."
+
+
+def _timer_inversion(environment: EnvironmentRecord, runs: Sequence[Sample]) -> Iterator[Flag]:
+    cpus = cpu_count(environment.facts)
+    if cpus is None:
+        return
+    excess = {run: run.cpu_s - run.wall_s * cpus for run in runs}
+    bad = [run for run in runs if excess[run] > CLOCK_RESOLUTION_S]
+    if bad:
+        worst = max(bad, key=lambda run: excess[run])
+        possible = f" on {cpus} CPUs" if cpus > 1 else ""
+        yield Flag(
+            environment.label,
+            None,
+            "timer-inversion",
+            f"In {len(bad)} of {_times(len(runs), 'repetition')} the program used more CPU time "
+            f"than there was: at worst {format_seconds(worst.cpu_s)} within "
+            f"{format_seconds(worst.wall_s)}{possible}. One of this machine's clocks is wrong, so "
+            "do not trust times and rates from here; compare them with the host's clock.",
+        )
+
+
+def _steal(environment: EnvironmentRecord, runs: Sequence[Sample]) -> Iterator[Flag]:
+    unknown = sum(run.steal_s is None for run in runs)
+    if unknown:
+        yield Flag(
+            environment.label,
+            None,
+            "steal-unknown",
+            "This machine has no steal clock, so it cannot be told whether a hypervisor gave its "
+            "CPU to others meanwhile; judge by the spread and by the A/A control.",
+        )
+    cpus = cpu_count(environment.facts) or 1
+    shares = [
+        run.steal_s / (run.wall_s * cpus)
+        for run in runs
+        if run.steal_s is not None and run.wall_s > 0
+    ]
+    high = [share for share in shares if share > STEAL_SHARE]
+    if high:
+        yield Flag(
+            environment.label,
+            None,
+            "steal",
+            f"In {len(high)} of {_times(len(runs), 'repetition')} the hypervisor gave more than "
+            f"1 % of this machine's CPU time to others (at worst {_percent(max(high))}): part of a "
+            "slowdown is a busy host. Repeat on a quiet host.",
+        )
+
+
+def _clock_disagreement(environment: EnvironmentRecord, runs: Sequence[Sample]) -> Iterator[Flag]:
+    gaps = {run: abs(run.wall_s - run.host_wall_s) for run in runs}
+    bad = [
+        run for run in runs if gaps[run] > max(CLOCK_LEAST_S, CLOCK_SHARE * abs(run.host_wall_s))
+    ]
+    if bad:
+        worst = max(bad, key=lambda run: gaps[run])
+        yield Flag(
+            environment.label,
+            None,
+            "clock-disagreement",
+            f"In {len(bad)} of {_times(len(runs), 'repetition')} this machine's clock and the "
+            f"host's disagree: at worst {format_seconds(worst.wall_s)} here were "
+            f"{format_seconds(worst.host_wall_s)} there. Rates that the program took with its own "
+            "clock are wrong by as much; try another clock source.",
+        )
+
+
+def _drift(record: RunRecord, environment: EnvironmentRecord, grouped: Grouped) -> Iterator[Flag]:
+    for (label, metric), samples in grouped.items():
+        if label != environment.label or len(samples) < FEW:
+            continue
+        values = [sample.value for sample in samples]
+        middle = sorted(values)[len(values) // 2]
+        found = trend(values)
+        share = found.change / abs(middle) if middle else 0.0
+        if found.p <= TREND_P and 100 * abs(share) > record.margin_percent:
+            way = "rises" if found.change > 0 else "falls"
+            yield Flag(
+                label,
+                metric,
+                "drift",
+                f"{metric} {way} with time, by {_percent(abs(share))} from the first to the "
+                f"last of {len(values)} repetitions; in a random order so clear a trend comes in "
+                f"{_percent(found.p)} of cases. Its median mixes different states of the machine: "
+                "warm up longer, or boot afresh with --reboot each.",
+            )
+
+
+def _control(
+    record: RunRecord, environment: EnvironmentRecord, own: Sequence[Result]
+) -> Iterator[Flag]:
+    if environment.role != "control":
+        return
+    for result in own:
+        if result.ci_low is None or result.ci_high is None:
+            continue
+        if result.verdict is Verdict.EQUIVALENT:
+            continue
+        floor = max(abs(result.ci_low - 100), abs(result.ci_high - 100))
+        differs = result.verdict in (Verdict.SLOWER, Verdict.FASTER)
+        yield Flag(
+            environment.label,
+            result.metric,
+            "aa-control",
+            f"The baseline measured against itself is at {result.percent_of_baseline:.1f} % "
+            f"(95 % interval {result.ci_low:.1f} to {result.ci_high:.1f} %), "
+            + ("which is a difference" if differs else "which does not prove it equal")
+            + f" at a margin of {record.margin_percent:g} %: differences of less than about "
+            f"{floor:.1f} % in {result.metric} can be noise. Add repetitions or quieten the host.",
+        )
+
+
+def _one_boot(record: RunRecord, grouped: Grouped) -> Iterator[Flag]:
+    """Once for the run: where a machine was started once, its interval lacks a source of spread."""
+    once = []
+    for environment in record.environments:
+        runs = repetitions(grouped, environment.label)
+        if environment.role == "measured" and len(runs) > 1 and len({r.boot for r in runs}) == 1:
+            once.append(environment.label)
+    if once:
+        yield Flag(
+            once[0],
+            None,
+            "one-boot",
+            f"All repetitions ran in one boot ({', '.join(once)}), so the intervals do not "
+            "include how much results change from boot to boot; use --reboot each to include it.",
+        )
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %"
+
+
+def _times(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
