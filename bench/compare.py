@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import random
 import shutil
@@ -24,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vtax import binaries
-from vtax.analysis.statistics import ratio_interval
+from vtax.analysis.statistics import median_estimate
 from vtax.environments import build, guest_kernel
 from vtax.environments.base import allowed_cpus
 from vtax.environments.initramfs import newc
@@ -55,10 +56,15 @@ class Figure:
         """Ratio to the plain command with its 95 % interval."""
         if not self.plain_s:
             return None
-        middle = self.median_s / statistics.median(self.plain_s)
-        interval = ratio_interval(self.values_s, self.plain_s, seed=SEED)
-        low, high = (interval.low, interval.high) if interval else (middle, middle)
-        return middle, low, high
+        ours, theirs = (
+            median_estimate(values, [0] * len(values), SEED, log=True)
+            for values in (self.values_s, self.plain_s)
+        )
+        if ours is None or theirs is None:
+            return None
+        ratio = ours - theirs
+        half = ratio.half_width()
+        return tuple(math.exp(ratio.value + offset) for offset in (0.0, -half, half))
 
 
 def rounds(count: int, contenders: Sequence[Measure]) -> list[tuple[float, ...]]:
@@ -82,9 +88,7 @@ def seconds(action: Callable[[], object]) -> float:
 
 
 def quiet(argv: Sequence[str]) -> None:
-    subprocess.run(
-        argv, check=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
+    subprocess.run(argv, check=True, stdin=subprocess.DEVNULL, capture_output=True)
 
 
 def start_up(count: int) -> Figure:

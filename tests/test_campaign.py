@@ -61,7 +61,7 @@ class Counting:
     def libraries(self) -> Sequence[str]:
         return ()
 
-    def expected_metrics(self) -> Sequence[Any]:
+    def expected_metrics(self, shape: MachineShape) -> Sequence[Any]:
         return [("count", "1", "higher")]
 
 

@@ -96,7 +96,9 @@ def test_help_of_each_workload_ends_with_0(capsys: pytest.CaptureFixture[str]) -
 def test_a_command_is_timed() -> None:
     found = by_name(parse(["true"]).metrics(OUTCOME, Folder()))
     assert (found["wall_s"].value, found["cpu_s"].value) == (2.0, 1.5)
-    assert list(found) == [name for name, _, _ in parse(["true"]).expected_metrics()]
+    assert list(found) == [
+        name for name, _, _ in parse(["true"]).expected_metrics(MachineShape(1, GIB))
+    ]
 
 
 def test_numbers_are_found_in_stdout_before_stderr() -> None:
@@ -215,7 +217,7 @@ def test_dgemm_reads_its_program() -> None:
     found = by_name(Dgemm().metrics(OUTCOME, Folder(dgemm_json())))
     assert found["dgemm_gflops"] == Metric("dgemm_gflops", "Gflop/s", "higher", 50.0)
     assert found["dgemm_best_s"].better == "lower"
-    assert list(found) == [name for name, _, _ in Dgemm().expected_metrics()]
+    assert list(found) == [name for name, _, _ in Dgemm().expected_metrics(MachineShape(1, GIB))]
 
 
 @pytest.mark.parametrize(
@@ -263,7 +265,7 @@ def test_stream_reads_its_program() -> None:
     )
     found = by_name(Stream().metrics(OUTCOME, Folder(output)))
     assert found["stream_triad"] == Metric("stream_triad", "GB/s", "higher", 4.5)
-    assert list(found) == [name for name, _, _ in Stream().expected_metrics()]
+    assert list(found) == [name for name, _, _ in Stream().expected_metrics(MachineShape(1, GIB))]
 
 
 def test_stream_refuses_what_does_not_fit_and_says_what_does() -> None:

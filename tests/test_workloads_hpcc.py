@@ -101,7 +101,7 @@ def test_two_processes_give_messages_too() -> None:
 
 def test_what_is_found_is_what_was_expected() -> None:
     for text, processes in ((NP1, 1), (NP2, 2)):
-        expected = replace(workload(), processes=processes).expected_metrics()
+        expected = replace(workload(), processes=processes).expected_metrics(MachineShape(1, GIB))
         found = [(m.name, m.unit, m.better) for m in metrics(text).values()]
         assert found == list(expected)
 

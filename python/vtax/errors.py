@@ -11,7 +11,12 @@ class VtaxError(Exception):
     def __init__(self, message: str, remedy: str | None = None) -> None:
         self.message = message
         self.remedy = remedy
-        super().__init__(f"{message}; {remedy}" if remedy else message)
+        super().__init__(_one_line(f"{message}; {remedy}" if remedy else message))
+
+
+def _one_line(text: str) -> str:
+    """Without line breaks or control characters: texts of users and guests end up in messages."""
+    return "".join(letter if letter.isprintable() else " " for letter in text)
 
 
 class MisuseError(VtaxError):

@@ -43,7 +43,7 @@ class _Analysed:
 
 
 def compare(
-    record: RunRecord, samples: Sequence[Sample], run: str, expected: Expected = ()
+    record: RunRecord, samples: Sequence[Sample], run: str, expected: Expected | None = None
 ) -> Comparison:
     """Analyse a run; a run that is cut short or has no samples at all too.
 
@@ -51,7 +51,7 @@ def compare(
     come first and are listed as not measured where no environment gave them.
     """
     grouped = _group(samples)
-    metrics = _metrics(samples, expected)
+    metrics = _metrics(samples, record.expected_metrics if expected is None else expected)
     analysed = {key: _analyse(values, record.seed) for key, values in grouped.items()}
     results = tuple(
         _result(record, environment, metric, analysed)

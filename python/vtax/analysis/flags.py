@@ -122,7 +122,7 @@ def _few_message(n: int) -> str:
 
 
 def _timer_inversion(environment: EnvironmentRecord, runs: Sequence[Sample]) -> Iterator[Flag]:
-    cpus = cpu_count(environment.facts)
+    cpus = environment.cpus or cpu_count(environment.facts)
     if cpus is None:
         return
     excess = {run: run.cpu_s - run.wall_s * cpus for run in runs}
@@ -151,7 +151,7 @@ def _steal(environment: EnvironmentRecord, runs: Sequence[Sample]) -> Iterator[F
             "This machine has no steal clock, so it cannot be told whether a hypervisor gave its "
             "CPU to others meanwhile; judge by the spread and by the A/A control.",
         )
-    cpus = cpu_count(environment.facts) or 1
+    cpus = environment.cpus or cpu_count(environment.facts) or 1
     shares = [
         run.steal_s / (run.wall_s * cpus)
         for run in runs

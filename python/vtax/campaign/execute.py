@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -125,8 +126,8 @@ class Campaign:
         self._seats = {each.label: _Seat(each) for each in settings.entrants}
         self._order = interleaved(list(self._seats), settings.repetitions, settings.seed)
         # Before anything boots, so that a problem that does not fit is refused at once.
-        shape = common_shape(settings.entrants)
-        self._command: Command = settings.workload.command(shape)
+        self._shape = common_shape(settings.entrants)
+        self._command: Command = settings.workload.command(self._shape)
         self._cpus = allowed_cpus()
         self._started = datetime.now(UTC).isoformat(timespec="seconds")
         self.samples: list[Sample] = []
@@ -176,6 +177,7 @@ class Campaign:
             budget_s=settings.budget_s,
             margin_percent=settings.margin_percent,
             seed=settings.seed,
+            expected_metrics=tuple(settings.workload.expected_metrics(self._shape)),
             order=self._order,
             environments=tuple(self._environment_record(seat) for seat in self._seats.values()),
             failures=tuple(self.failures),
@@ -246,8 +248,14 @@ class Campaign:
     ) -> tuple[Finished, Sequence[Metric]]:
         exchange = Exchange(self._raw(seat), folder)
         exchange.create(self._command.files)
-        environment = {**self._settings.environment, **self._command.environment}
-        timeout_s = self._settings.timeout_s or self._command.timeout_s
+        # What the user asked to keep wins over what the workload would set.
+        settings = self._settings
+        environment = {
+            **settings.environment,
+            **self._command.environment,
+            **settings.recorded_variables,
+        }
+        timeout_s = settings.timeout_s or self._command.timeout_s
         finished = machine.run(self._command.argv, environment, folder, timeout_s)
         return finished, self._settings.workload.metrics(finished.outcome, exchange)
 
@@ -281,7 +289,8 @@ class Campaign:
         exchange.create({})
         tool = str(binaries.find("vtax-dgemm"))
         own = Path(program).name == "vtax-dgemm"
-        argv = [tool, "--identify"] if own else [tool, "--identify-for", program]
+        path = shutil.which(program, path=self._settings.environment.get("PATH")) or program
+        argv = [tool, "--identify"] if own else [tool, "--identify-for", path]
         with contextlib.suppress(VtaxError, ValueError):
             machine.run(argv, self._settings.environment, exchange.name, IDENTIFY_TIMEOUT_S)
             return _library(json.loads(exchange.read_text("stdout", 1 << 20)))
@@ -324,6 +333,8 @@ class Campaign:
             role=entrant.role,
             baseline=entrant.baseline,
             description=entrant.environment.description(facts),
+            cpus=entrant.environment.shape().cpus,
+            memory_bytes=entrant.environment.memory_limit(),
             facts=facts,
             libraries=dict(observed.libraries) if observed else {},
             boot_s=tuple(seat.boots),

@@ -60,6 +60,10 @@ class Environment(ABC):
     def shape(self) -> MachineShape:
         """CPUs and memory that the workload will have."""
 
+    def memory_limit(self) -> int | None:
+        """What keeps programs from using more memory, in bytes; None: only the host's size."""
+        return self.shape().memory_bytes
+
     @abstractmethod
     def check(self) -> None:
         """Raise VtaxError with the remedy when something that `launch` needs is missing."""

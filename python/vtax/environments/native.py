@@ -50,6 +50,9 @@ class Native(Environment):
         available = len(allowed_cpus())
         return MachineShape(self.cpus or available, self.memory_bytes or host_memory_bytes())
 
+    def memory_limit(self) -> int | None:
+        return self.memory_bytes
+
     def check(self) -> None:
         binaries.find("vtax-agent")
 

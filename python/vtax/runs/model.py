@@ -86,6 +86,10 @@ class EnvironmentRecord(Strict):
     """The label of the environment this one is compared with; None for a baseline."""
     description: str
     """What it really is, in words, e.g. ``user-mode Linux 6.1.176, 1 CPU, 1 GiB``."""
+    cpus: int | None = None
+    """CPUs that its programs may use: the pinned ones of a native, the virtual ones of a guest."""
+    memory_bytes: int | None = None
+    """Of the guest, or the limit of a native; None: no limit."""
     facts: dict[str, Any]
     """As `vtax-agent facts` prints them."""
     libraries: dict[str, str] = Field(default_factory=dict)
@@ -122,6 +126,8 @@ class RunRecord(Strict):
     margin_percent: float
     seed: int
     """Of the random order and of the bootstrap."""
+    expected_metrics: tuple[tuple[str, str, Better], ...] = ()
+    """(name, unit, better) of what each repetition should give, in display order."""
     order: tuple[tuple[str, int], ...]
     """(environment label, repetition) in the planned order."""
     environments: tuple[EnvironmentRecord, ...]

@@ -105,7 +105,7 @@ class Workload(Protocol):
         """Paths of programs whose resolved BLAS is recorded; empty when none matters."""
         ...
 
-    def expected_metrics(self) -> Sequence[tuple[str, str, Better]]:
+    def expected_metrics(self, shape: MachineShape) -> Sequence[tuple[str, str, Better]]:
         """(name, unit, better) in display order; empty when only a run tells."""
         ...
 

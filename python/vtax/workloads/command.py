@@ -150,7 +150,7 @@ class CommandLine:
     def libraries(self) -> Sequence[str]:
         return (self.argv[0],)
 
-    def expected_metrics(self) -> Sequence[tuple[str, str, Better]]:
+    def expected_metrics(self, shape: MachineShape) -> Sequence[tuple[str, str, Better]]:
         return (*((p.name, p.unit, p.better) for p in self.patterns), *PROGRAM_METRICS)
 
     def _found(self, folder: ResultFolder) -> Sequence[Metric]:

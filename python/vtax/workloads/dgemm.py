@@ -92,7 +92,7 @@ class Dgemm:
     def libraries(self) -> Sequence[str]:
         return (DGEMM_PROGRAM,)
 
-    def expected_metrics(self) -> Sequence[tuple[str, str, Better]]:
+    def expected_metrics(self, shape: MachineShape) -> Sequence[tuple[str, str, Better]]:
         return (*((name, unit, better) for name, unit, better, _ in _METRICS), *PROGRAM_METRICS)
 
     def _require_memory(self, threads: int, shape: MachineShape) -> None:

@@ -113,8 +113,8 @@ class Hpcc:
     def libraries(self) -> Sequence[str]:
         return ("hpcc",)
 
-    def expected_metrics(self) -> Sequence[tuple[str, str, Better]]:
-        return (*described(self.sizes, self.processes), *PROGRAM_METRICS)
+    def expected_metrics(self, shape: MachineShape) -> Sequence[tuple[str, str, Better]]:
+        return (*described(self.sizes, self.processes or shape.cpus), *PROGRAM_METRICS)
 
 
 def _sizes(text: str) -> tuple[int, ...]:

@@ -93,7 +93,7 @@ class Stream:
     def libraries(self) -> Sequence[str]:
         return ()
 
-    def expected_metrics(self) -> Sequence[tuple[str, str, Better]]:
+    def expected_metrics(self, shape: MachineShape) -> Sequence[tuple[str, str, Better]]:
         own: tuple[tuple[str, str, Better], ...] = tuple(
             (f"stream_{kernel}", "GB/s", "higher") for kernel in _KERNELS
         )
