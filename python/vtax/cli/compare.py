@@ -163,8 +163,10 @@ def _check(settings: Settings) -> None:
     """Everything that can be known to be missing before a folder is made or a guest booted."""
     import shutil
 
+    from vtax.campaign.matching import common_shape
     from vtax.errors import VtaxError
 
+    settings.workload.command(common_shape(settings.entrants))
     for entrant in settings.entrants:
         entrant.environment.check()
     for program in settings.workload.needs():
