@@ -11,6 +11,7 @@ import fcntl
 import json
 import os
 import re
+import time
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -29,6 +30,7 @@ SAMPLES = "samples.parquet"
 EVENTS = "events.json"
 REPORT = "report.html"
 RAW = "raw"
+SYNC_EVERY_S = 1.0
 MAX_RECORD_BYTES = 64 << 20
 MAX_SAMPLES_BYTES = 1 << 30
 
@@ -41,6 +43,7 @@ class RunFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._lock: int | None = None
+        self._synced = time.monotonic()
 
     def claim(self) -> bool:
         """Become the writer; False when another process, still alive, is it.
@@ -101,13 +104,20 @@ class RunFolder:
         cache.write_atomic(self.path / RECORD, text.encode() + b"\n")
 
     def append(self, samples: Iterable[Sample]) -> None:
-        """Add the samples of a finished repetition; they are on the disk when this returns."""
+        """Add the samples of a finished repetition.
+
+        When this returns they survive the death of vtax; a power cut loses the last second at
+        most (waiting for the disk after each of many short repetitions would cost more than they
+        do).
+        """
         lines = "".join(json.dumps(dataclasses.asdict(sample)) + "\n" for sample in samples)
         try:
             with (self.path / JOURNAL).open("a") as journal:
                 journal.write(lines)
                 journal.flush()
-                os.fsync(journal.fileno())
+                if time.monotonic() - self._synced >= SYNC_EVERY_S:
+                    os.fsync(journal.fileno())
+                    self._synced = time.monotonic()
         except OSError as error:
             raise VtaxError(
                 f"cannot save samples in {self.path}: {error.strerror}",
