@@ -208,7 +208,7 @@ class Campaign:
                 self._machine(seat)
             except MachineLostError as error:
                 message = f"environment '{seat.entrant.label}': {error}"
-                raise VtaxError(message, _boot_remedy(seat.entrant)) from None
+                raise VtaxError(message, seat.entrant.environment.boot_remedy()) from None
             if self._settings.reboot == "each":
                 self._close(seat)
 
@@ -397,10 +397,6 @@ def _library(answer: Mapping[str, Any]) -> dict[str, str]:
     details = [str(library[key]) for key in ("version", "core") if library.get(key)]
     text = str(library.get("path")) + (f" ({', '.join(details)})" if details else "")
     return {str(library.get("requested", "BLAS")): text}
-
-
-def _boot_remedy(entrant: Entrant) -> str | None:
-    return "give it more memory or run 'vtax doctor'" if entrant.environment.is_guest else None
 
 
 @contextlib.contextmanager

@@ -64,6 +64,10 @@ class Environment(ABC):
         """What keeps programs from using more memory, in bytes; None: only the host's size."""
         return self.shape().memory_bytes
 
+    def boot_remedy(self) -> str:
+        """What to try when the machine did not come up."""
+        return "give it more memory or run 'vtax doctor'"
+
     @abstractmethod
     def check(self) -> None:
         """Raise VtaxError with the remedy when something that `launch` needs is missing."""

@@ -53,6 +53,9 @@ class Native(Environment):
     def memory_limit(self) -> int | None:
         return self.memory_bytes
 
+    def boot_remedy(self) -> str:
+        return "run 'vtax doctor'"
+
     def check(self) -> None:
         binaries.find("vtax-agent")
 

@@ -62,6 +62,11 @@ class Qemu(Environment):
     def shape(self) -> MachineShape:
         return MachineShape(self.smp, self.memory_bytes)
 
+    def boot_remedy(self) -> str:
+        if self.accel == "kvm":
+            return "KVM may not run ordinary kernels on this host: use accel=tcg or accel=auto"
+        return super(Qemu, self).boot_remedy()
+
     def check(self) -> None:
         program()
         sandbox.bubblewrap()
