@@ -127,6 +127,25 @@ def test_ctrl_c_writes_the_report_and_ends_every_guest(
     assert cgroups() == before
 
 
+def test_the_default_place_is_below_the_working_folder(
+    tmp_path: Path, environment: dict[str, str]
+) -> None:
+    done = subprocess.run(
+        command("compare", "--reps", "1", "--json", "--quiet", "--", "true"),
+        env=environment,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    answer = json.loads(done.stdout)
+    assert (tmp_path / answer["run"] / "report.html").exists()
+    assert {each["metric"] for each in answer["results"]} == {"wall_s", "cpu_s"}
+
+
 def test_two_runs_at_once_do_not_meet(tmp_path: Path, environment: dict[str, str]) -> None:
     argv = command("compare", "--in", "native", "--reps", "3", "--out", str(tmp_path), "--", "true")
     both = [

@@ -93,8 +93,8 @@ class RunFolder:
         raise VtaxError(f"cannot make a run folder in {parent}: too many of this second")
 
     def raw(self, name: str) -> Path:
-        """A new writable folder for one machine: ``raw/NAME``."""
-        path = self.path / RAW / slug(name)
+        """The writable folder of one machine, ``raw/NAME``, as an absolute path."""
+        path = (self.path / RAW / slug(name)).absolute()
         path.mkdir(mode=0o700, exist_ok=True)
         return path
 
