@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from vtax.campaign.execute import Campaign, MachineLike, Settings
+from vtax.campaign.execute import Campaign, MachineLike, Settings, _library
 from vtax.campaign.matching import entrants
 from vtax.campaign.progress import Silent
 from vtax.environments.base import Environment, Launch
@@ -244,3 +244,19 @@ def test_samples_that_cannot_be_saved_end_the_run_and_every_machine(
     with pytest.raises(VtaxError, match="No space left"):
         Campaign(settings(), folder, Silent(), world.start).run()
     assert world.alive == 0
+
+
+def test_the_library_is_told_with_its_version_and_kernels() -> None:
+    found = {
+        "requested": "libblas.so.3",
+        "path": "/lib/libblas.so.3",
+        "version": "OpenBLAS 0.3.21 NO_LAPACKE DYNAMIC_ARCH",
+        "core": "SkylakeX",
+    }
+    assert _library({"library": found}) == {
+        "libblas.so.3": "/lib/libblas.so.3 (OpenBLAS 0.3.21, SkylakeX)"
+    }
+    assert _library({"library": found | {"version": None, "core": None}}) == {
+        "libblas.so.3": "/lib/libblas.so.3"
+    }
+    assert _library({"library": None, "reason": "needs none"}) == {}

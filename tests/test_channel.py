@@ -63,6 +63,36 @@ def _flood(sock: socket.socket) -> None:
         return
 
 
+def test_a_long_request_goes_in_short_frames(pair: tuple[Channel, socket.socket]) -> None:
+    channel, theirs = pair
+    frames: list[bytes] = []
+
+    def agent() -> None:
+        whole = ""
+        with theirs.makefile("rwb") as stream:
+            for line in stream:
+                frames.append(line)
+                frame = json.loads(line)
+                whole += frame["part"]
+                if frame.get("last"):
+                    break
+                stream.write(b'{"part": %d}\n' % len(whole))
+                stream.flush()
+            argv = json.loads(whole)["argv"]
+            stream.write(json.dumps({"id": 1, "ok": {"argv": argv}}).encode() + b"\n")
+
+    thread = threading.Thread(target=agent, daemon=True)
+    thread.start()
+    argv = ['"\\\u00e9' * 3000]
+    assert channel.request("run", 5, argv=argv) == {"argv": argv}
+    assert len(frames) > 3 and max(map(len, frames)) <= 2048
+
+
+def test_a_request_without_end_is_refused(pair: tuple[Channel, socket.socket]) -> None:
+    with pytest.raises(VtaxError, match="over the channel's 1 MiB"):
+        pair[0].request("run", 5, argv=["x" * (1 << 20)])
+
+
 @settings(max_examples=200)
 @given(st.binary(max_size=300))
 def test_garbage_is_a_vtax_error_or_ignored(data: bytes) -> None:

@@ -11,6 +11,10 @@ from typing import Any, Self
 from vtax.errors import VtaxError
 
 MAX_FRAME_BYTES = 1 << 20
+SHORT_FRAME_BYTES = 2048
+"""A longer frame would stop user-mode Linux's serial line for good (docs/agent-protocol.md)."""
+PART_BYTES = 900
+"""Characters of a part; ASCII, of which the worst need two bytes when they are quoted again."""
 
 
 class ChannelClosedError(VtaxError):
@@ -53,7 +57,7 @@ class Channel:
         deadline = time.monotonic() + patience_s
         number = self._next_id
         self._next_id += 1
-        self._send(json.dumps({"id": number, "op": op, **fields}), deadline)
+        self._send_whole(json.dumps({"id": number, "op": op, **fields}), deadline)
         while True:
             frame = self._receive(deadline, f"the answer to '{op}'")
             # An answer to an earlier request that was given up is dropped.
@@ -69,10 +73,21 @@ class Channel:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def _send_whole(self, request: str, deadline: float) -> None:
+        """Send a request, in parts if need be; each is answered before the next is sent."""
+        if len(request) >= MAX_FRAME_BYTES:
+            raise VtaxError(f"a request of {len(request)} bytes is over the channel's 1 MiB")
+        if len(request) < SHORT_FRAME_BYTES:
+            return self._send(request, deadline)
+        parts = [request[i : i + PART_BYTES] for i in range(0, len(request), PART_BYTES)]
+        for part in parts[:-1]:
+            self._send(json.dumps({"part": part}), deadline)
+            while "part" not in self._receive(deadline, "the answer to a part"):
+                pass
+        return self._send(json.dumps({"part": parts[-1], "last": True}), deadline)
+
     def _send(self, line: str, deadline: float) -> None:
         data = line.encode() + b"\n"
-        if len(data) > MAX_FRAME_BYTES:
-            raise VtaxError(f"a request of {len(data)} bytes is over the channel's limit of 1 MiB")
         self._socket.settimeout(max(0.001, deadline - time.monotonic()))
         try:
             self._socket.sendall(data)

@@ -390,11 +390,16 @@ def _sample(
 
 
 def _library(answer: Mapping[str, Any]) -> dict[str, str]:
-    """`vtax-dgemm --identify` as name to text: path, version and the kernels chosen."""
+    """`vtax-dgemm --identify` as name to text: path, version and the kernels chosen.
+
+    Of the version its first two words, e.g. ``OpenBLAS 0.3.21``: build options follow them. The
+    whole answer stays in the run's raw folder.
+    """
     library = answer.get("library")
     if not isinstance(library, Mapping):
         return {}
-    details = [str(library[key]) for key in ("version", "core") if library.get(key)]
+    version, core = str(library.get("version") or ""), str(library.get("core") or "")
+    details = [text for text in (" ".join(version.split()[:2]), core) if text]
     text = str(library.get("path")) + (f" ({', '.join(details)})" if details else "")
     return {str(library.get("requested", "BLAS")): text}
 

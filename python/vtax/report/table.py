@@ -93,7 +93,7 @@ class _View:
 
 def _title(comparison: Comparison) -> Text:
     record = comparison.record
-    text = Text(one_line(record.workload), style="bold")
+    text = Text(one_line(record.name), style="bold")
     text.append(f"   run {one_line(comparison.run)}", style="not bold dim")
     for env in summary.environments(comparison, "baseline"):
         text.append(f"\n100 % is {one_line(env.label)}: ", style="not bold")

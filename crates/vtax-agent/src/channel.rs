@@ -1,0 +1,202 @@
+//! The byte channel on which requests come and answers go.
+
+use std::collections::VecDeque;
+use std::fs::{File, OpenOptions};
+use std::io::{self, IsTerminal, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use nix::errno::Errno;
+use nix::poll::PollFlags;
+use nix::sys::termios::{SetArg, cfmakeraw, tcgetattr, tcsetattr};
+use serde_json::Value;
+
+use crate::frame::{Line, MAX_FRAME_BYTES, Splitter};
+use crate::supervise::Watch;
+use crate::sys;
+
+const READ_BYTES: usize = 1 << 16;
+
+/// Where the channel is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ChannelSpec {
+    /// Standard input and output.
+    Standard,
+    /// `fd:N`: a descriptor that the parent left open.
+    Descriptor(RawFd),
+    /// A device or socket in the file system.
+    Path(PathBuf),
+}
+
+impl FromStr for ChannelSpec {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.strip_prefix("fd:") {
+            Some(number) => match number.parse() {
+                Ok(number) if number >= 0 => Ok(Self::Descriptor(number)),
+                _ => Err(format!("'{number}' is not a descriptor's number")),
+            },
+            None => Ok(Self::Path(text.into())),
+        }
+    }
+}
+
+/// The channel, open. It has ended when [`Watch::ready`] says so or a `send` fails.
+#[derive(Debug)]
+pub struct Channel {
+    input: File,
+    /// `None`: the input is also the output.
+    output: Option<File>,
+    splitter: Splitter,
+    waiting: VecDeque<Line>,
+    waiting_bytes: usize,
+}
+
+impl Channel {
+    /// Open it; a terminal is set raw, without echo.
+    pub fn open(spec: &ChannelSpec) -> io::Result<Self> {
+        let (input, output) = match spec {
+            ChannelSpec::Standard => {
+                let input = io::stdin().as_fd().try_clone_to_owned()?;
+                let output = io::stdout().as_fd().try_clone_to_owned()?;
+                (input.into(), Some(output.into()))
+            }
+            ChannelSpec::Descriptor(number) => (sys::inherited(*number)?.into(), None),
+            ChannelSpec::Path(path) => (open_device(path)?, None),
+        };
+        let channel = Self {
+            input,
+            output,
+            splitter: Splitter::default(),
+            waiting: VecDeque::new(),
+            waiting_bytes: 0,
+        };
+        if channel.input.is_terminal() {
+            make_raw(channel.input.as_fd())?;
+        }
+        Ok(channel)
+    }
+
+    /// A channel on a descriptor that is read and written, such as a socket.
+    pub fn on(descriptor: OwnedFd) -> Self {
+        Self {
+            input: descriptor.into(),
+            output: None,
+            splitter: Splitter::default(),
+            waiting: VecDeque::new(),
+            waiting_bytes: 0,
+        }
+    }
+
+    /// The next line that has come.
+    pub fn next_line(&mut self) -> Option<Line> {
+        let line = self.waiting.pop_front()?;
+        self.waiting_bytes -= size(&line);
+        Some(line)
+    }
+
+    /// Send one frame.
+    pub fn send(&mut self, frame: &Value) -> io::Result<()> {
+        let mut bytes = frame.to_string().into_bytes();
+        bytes.push(b'\n');
+        self.output
+            .as_mut()
+            .unwrap_or(&mut self.input)
+            .write_all(&bytes)
+    }
+}
+
+impl Watch for Channel {
+    /// With a full queue only a hang-up is of interest (it needs no asking), so that a sender
+    /// cannot make the agent grow.
+    fn poll_for(&self) -> Option<(BorrowedFd<'_>, PollFlags)> {
+        let events = if self.waiting_bytes < MAX_FRAME_BYTES {
+            PollFlags::POLLIN
+        } else {
+            PollFlags::empty()
+        };
+        Some((self.input.as_fd(), events))
+    }
+
+    /// Read what is there; true at the end of the channel.
+    fn ready(&mut self) -> bool {
+        if self.waiting_bytes >= MAX_FRAME_BYTES {
+            return true;
+        }
+        let mut bytes = vec![0; READ_BYTES];
+        match self.input.read(&mut bytes) {
+            Ok(count) if count > 0 => {
+                for line in self.splitter.push(&bytes[..count]) {
+                    self.waiting_bytes += size(&line);
+                    self.waiting.push_back(line);
+                }
+                false
+            }
+            Err(error) => !matches!(
+                error.kind(),
+                io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock
+            ),
+            Ok(_) => true,
+        }
+    }
+}
+
+/// What a waiting line takes; never 0, so that empty lines are counted too.
+fn size(line: &Line) -> usize {
+    match line {
+        Line::Whole(bytes) => bytes.len() + size_of::<Line>(),
+        Line::TooLong => size_of::<Line>(),
+    }
+}
+
+fn open_device(path: &Path) -> io::Result<File> {
+    OpenOptions::new()
+        .read(true)
+        .write(true)
+        .custom_flags(libc::O_NOCTTY)
+        .open(path)
+}
+
+/// No echo, no line editing, no signals: bytes as they are (termios(3), `cfmakeraw`).
+fn make_raw(terminal: BorrowedFd<'_>) -> Result<(), Errno> {
+    let mut settings = tcgetattr(terminal)?;
+    cfmakeraw(&mut settings);
+    tcsetattr(terminal, SetArg::TCSANOW, &settings)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    #[test]
+    fn specs() {
+        assert_eq!("fd:3".parse(), Ok(ChannelSpec::Descriptor(3)));
+        assert_eq!(
+            "/dev/ttyS0".parse(),
+            Ok(ChannelSpec::Path("/dev/ttyS0".into()))
+        );
+        assert!("fd:x".parse::<ChannelSpec>().is_err());
+        assert!("fd:-1".parse::<ChannelSpec>().is_err());
+    }
+
+    #[test]
+    fn a_flood_is_not_read_but_its_end_is_noticed() {
+        let (mut ours, theirs) = UnixStream::pair().unwrap();
+        let mut channel = Channel::on(theirs.into());
+        ours.set_nonblocking(true).unwrap();
+        while channel.waiting_bytes < MAX_FRAME_BYTES {
+            let _ = ours.write(&[b'\n'; 4096]);
+            assert!(!channel.ready());
+        }
+        assert_eq!(channel.poll_for().unwrap().1, PollFlags::empty());
+        while channel.next_line().is_some() {}
+        assert_eq!(channel.waiting_bytes, 0);
+        drop(ours);
+        while !channel.ready() {}
+    }
+}

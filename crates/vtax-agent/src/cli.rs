@@ -1,0 +1,247 @@
+//! The command line.
+
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Args, CommandFactory, Parser, Subcommand};
+use serde::Serialize;
+use vtax_agent::channel::ChannelSpec;
+use vtax_agent::error::{Error, reason};
+use vtax_agent::facts;
+use vtax_agent::tree::Tree;
+use vtax_agent::{check_fp, cpu_list, init, run, serve, stream, sweep};
+
+/// Describes, measures and serves one machine.
+#[derive(Debug, Parser)]
+#[command(version, about, after_help = EXAMPLES, max_term_width = 100)]
+pub struct Arguments {
+    #[command(subcommand)]
+    command: Subcommands,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  vtax-agent facts --pretty
+  vtax-agent run --timeout 60 --cpus 0 --stdout out.txt -- make test
+  vtax-agent stream --bytes 268435456
+  vtax-agent serve --channel fd:3 --cpus 0,1 --memory 1073741824
+
+Exit code: 0 done, 1 the machine failed, 2 misuse, 128+N ended by signal N.";
+
+#[derive(Debug, Subcommand)]
+enum Subcommands {
+    Facts(FactsArguments),
+    Run(RunArguments),
+    Stream(StreamArguments),
+    Serve(ServeArguments),
+    Init(InitArguments),
+    Sweep(SweepArguments),
+    CheckFp(CheckFpArguments),
+}
+
+/// Print what machine this is, as JSON
+///
+/// What the machine does not tell is null. The steal clock is true when stolen time is
+/// reported, false when there is a hypervisor that does not report it, and null when there is
+/// nothing that could steal or no way to tell.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  vtax-agent facts --pretty")]
+struct FactsArguments {
+    /// Indent the JSON
+    #[arg(long)]
+    pretty: bool,
+}
+
+/// Run a command and print what it used, as JSON
+///
+/// The command gets this environment and no input; its output goes to the standard error or to
+/// the files named. The exit code is 0 however the command itself ended.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  vtax-agent run -- sleep 1\n  \
+    vtax-agent run --timeout 60 --memory 536870912 --stdout out.txt -- make test")]
+struct RunArguments {
+    /// Kill the command and all it started after this many seconds
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    timeout: Option<Duration>,
+    /// Working folder
+    #[arg(long, value_name = "FOLDER")]
+    cwd: Option<PathBuf>,
+    /// File for the standard output
+    #[arg(long, value_name = "FILE")]
+    stdout: Option<PathBuf>,
+    /// File for the standard error
+    #[arg(long, value_name = "FILE")]
+    stderr: Option<PathBuf>,
+    /// CPUs to run on, such as 0,2-3
+    #[arg(long, value_name = "LIST", value_parser = cpus)]
+    cpus: Option<CpuList>,
+    /// Memory limit in bytes, swap included
+    #[arg(long, value_name = "BYTES")]
+    memory: Option<u64>,
+    /// The command
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    argv: Vec<OsString>,
+}
+
+/// Measure memory bandwidth with the STREAM kernels, on one thread
+///
+/// Best of all rounds but the first; 1 GB is 10^9 bytes, counted as STREAM does (16 bytes per
+/// element for copy and scale, 24 for add and triad). The result is JSON in any case.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  vtax-agent stream\n  \
+    vtax-agent stream --bytes 268435456 --times 20")]
+struct StreamArguments {
+    /// Size of each of the three arrays; default: four times the last-level cache
+    #[arg(long, value_name = "BYTES")]
+    bytes: Option<u64>,
+    /// Rounds, at least 2
+    #[arg(long, value_name = "ROUNDS", default_value_t = 10,
+          value_parser = clap::value_parser!(u32).range(2..=1_000_000))]
+    times: u32,
+    /// Accepted for clarity: the output is always JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Answer requests on a channel (docs/agent-protocol.md)
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  vtax-agent serve --channel fd:3 --cpus 0 --memory 1073741824\n  \
+    echo '{\"id\": 1, \"op\": \"ping\"}' | vtax-agent serve"
+)]
+struct ServeArguments {
+    /// fd:N, or the path of a device; default: standard input and output
+    #[arg(long, value_name = "CHANNEL", value_parser = str::parse::<ChannelSpec>)]
+    channel: Option<ChannelSpec>,
+    /// CPUs to run commands on, such as 0,2-3
+    #[arg(long, value_name = "LIST", value_parser = cpus)]
+    cpus: Option<CpuList>,
+    /// Memory limit for commands in bytes, swap included
+    #[arg(long, value_name = "BYTES")]
+    memory: Option<u64>,
+}
+
+/// Be the first process of a guest (docs/agent-protocol.md); chosen without a word as process 1
+#[derive(Debug, Args)]
+struct InitArguments {}
+
+/// Remove empty control groups of agents that were killed, and print how many
+#[derive(Debug, Args)]
+#[command(hide = true)]
+struct SweepArguments {}
+
+/// Check that vector registers keep their values across context switches
+///
+/// Fails in a guest whose kernel loses them.
+#[derive(Debug, Args)]
+#[command(hide = true)]
+struct CheckFpArguments {
+    /// How often each thread checks its registers
+    #[arg(long, value_name = "COUNT", default_value_t = 5_000)]
+    rounds: u32,
+}
+
+// A type of its own: clap takes a bare Vec for an option that may be repeated.
+#[derive(Debug, Clone)]
+struct CpuList(Vec<usize>);
+
+/// Print help where it was asked for; otherwise what is wrong with the command line, in one line.
+pub fn explain(error: &clap::Error) -> ExitCode {
+    if !error.use_stderr() {
+        return if error.print().is_ok() {
+            ExitCode::SUCCESS
+        } else {
+            ExitCode::FAILURE
+        };
+    }
+    let text = error.render().to_string();
+    // clap's first paragraph is the message; usage and a hint at --help follow.
+    let words: Vec<&str> = text
+        .lines()
+        .take_while(|line| !line.is_empty())
+        .flat_map(str::split_whitespace)
+        .collect();
+    let reason = words.join(" ");
+    let reason = reason.strip_prefix("error: ").unwrap_or(&reason);
+    eprintln!("vtax-agent: command line: {reason}; see vtax-agent --help");
+    ExitCode::from(2)
+}
+
+/// Is this word a subcommand's name?
+pub fn is_subcommand(word: &str) -> bool {
+    word.starts_with('-') || Arguments::command().find_subcommand(word).is_some()
+}
+
+impl Arguments {
+    /// Do what was asked for.
+    pub fn carry_out(self) -> Result<(), Error> {
+        match self.command {
+            Subcommands::Facts(arguments) => print(&facts::gather(&Tree::host()), arguments.pretty),
+            Subcommands::Run(arguments) => print(&run::run(arguments.into())?, false),
+            Subcommands::Stream(arguments) => print(
+                &stream::measure(&Tree::host(), arguments.bytes, arguments.times)?,
+                false,
+            ),
+            Subcommands::Serve(arguments) => serve::serve(&arguments.into()).map(drop),
+            Subcommands::Init(_) => Err(init::refused()),
+            Subcommands::Sweep(_) => print(&sweep::sweep(&Tree::host()), false),
+            Subcommands::CheckFp(arguments) => print(&check_fp::check(arguments.rounds)?, false),
+        }
+    }
+}
+
+impl From<RunArguments> for run::Options {
+    fn from(arguments: RunArguments) -> Self {
+        Self {
+            argv: arguments.argv,
+            timeout: arguments.timeout,
+            cwd: arguments.cwd,
+            stdout: arguments.stdout,
+            stderr: arguments.stderr,
+            cpus: arguments.cpus.map(|list| list.0),
+            memory_bytes: arguments.memory,
+        }
+    }
+}
+
+impl From<ServeArguments> for serve::Options {
+    fn from(arguments: ServeArguments) -> Self {
+        Self {
+            channel: arguments.channel.unwrap_or(ChannelSpec::Standard),
+            cpus: arguments.cpus.map(|list| list.0),
+            memory_bytes: arguments.memory,
+        }
+    }
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let number: f64 = text
+        .parse()
+        .map_err(|_| "not a number of seconds".to_owned())?;
+    let duration = Duration::try_from_secs_f64(number).map_err(|error| error.to_string())?;
+    if duration.is_zero() {
+        Err("it must be above 0".into())
+    } else {
+        Ok(duration)
+    }
+}
+
+fn cpus(text: &str) -> Result<CpuList, String> {
+    cpu_list::parse(text)
+        .map(CpuList)
+        .map_err(|error| error.to_string())
+}
+
+fn print(value: &impl Serialize, pretty: bool) -> Result<(), Error> {
+    let text = if pretty {
+        serde_json::to_string_pretty(value)
+    } else {
+        serde_json::to_string(value)
+    };
+    let text = text.map_err(|error| Error::failure("output", error, "report this as a bug"))?;
+    writeln!(io::stdout(), "{text}")
+        .map_err(|error| Error::failure("output", reason(&error), "free space or read the pipe"))
+}

@@ -1,0 +1,69 @@
+//! What time is told by, and whether stolen time can be known.
+
+use serde::Serialize;
+
+use crate::facts::{Probe, Virtualization};
+use crate::tree::Tree;
+
+const FOLDER: &str = "/sys/devices/system/clocksource/clocksource0";
+/// `KVM_FEATURE_STEAL_TIME` in EAX of the leaf after KVM's signature (kernel doc kvm/x86/cpuid).
+const KVM_STEAL_TIME: u32 = 1 << 5;
+
+/// Clocks.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Clock {
+    /// The clock source in use.
+    pub clocksource: Option<String>,
+    /// Those that could be chosen.
+    pub available: Vec<String>,
+    /// `true`: stolen time is reported. `false`: there is a hypervisor and it reports none, so
+    /// stolen time is unknown. `None`: there is nothing that could steal, or no way to tell.
+    pub steal_clock: Option<bool>,
+    /// Why.
+    pub steal_reason: String,
+}
+
+pub(super) fn read(tree: &Tree, below: &Virtualization, probe: &dyn Probe) -> Clock {
+    let (steal_clock, steal_reason) = steal(tree, below, probe);
+    let available = tree
+        .text(&format!("{FOLDER}/available_clocksource"))
+        .unwrap_or_default();
+    Clock {
+        clocksource: tree.text(&format!("{FOLDER}/current_clocksource")),
+        available: available.split_whitespace().map(str::to_owned).collect(),
+        steal_clock,
+        steal_reason,
+    }
+}
+
+fn steal(tree: &Tree, below: &Virtualization, probe: &dyn Probe) -> (Option<bool>, String) {
+    let disabled = tree
+        .text("/proc/cmdline")
+        .is_some_and(|line| line.split_whitespace().any(|word| word == "no-steal-acc"));
+    let (known, reason) = match below.kind {
+        "none" => (None, "bare metal: there is no hypervisor to steal time"),
+        "unknown" => (None, "the hypervisor is not known"),
+        "xen" => (Some(true), "Xen: run-state accounting"),
+        "kvm" if disabled => (
+            Some(false),
+            "switched off by no-steal-acc on the command line",
+        ),
+        "kvm" => return kvm_steal(below, probe),
+        "uml" => (Some(false), "user-mode Linux has no steal clock"),
+        "qemu-tcg" => (Some(false), "QEMU's emulation has no steal clock"),
+        _ => (Some(false), "Linux has no steal clock on this hypervisor"),
+    };
+    (known, reason.into())
+}
+
+fn kvm_steal(below: &Virtualization, probe: &dyn Probe) -> (Option<bool>, String) {
+    let Some(leaf) = below.leaf.map(|leaf| leaf + 1) else {
+        return (None, "KVM's feature leaf is not known".into());
+    };
+    let offered = probe.cpuid(leaf)[0] & KVM_STEAL_TIME != 0;
+    let verb = if offered { "offers" } else { "does not offer" };
+    (
+        Some(offered),
+        format!("KVM {verb} KVM_FEATURE_STEAL_TIME (CPUID {leaf:#x})"),
+    )
+}

@@ -1,0 +1,123 @@
+//! Processors and their caches, from `/proc/cpuinfo` and `/sys/devices/system/cpu`.
+
+use serde::Serialize;
+
+use crate::cpu_list;
+use crate::tree::{Tree, field};
+
+const FOLDER: &str = "/sys/devices/system/cpu";
+
+/// The processors; the first one stands for all where they are described one by one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Cpu {
+    /// Such as `GenuineIntel`.
+    pub vendor: Option<String>,
+    /// The model's name.
+    pub model: Option<String>,
+    /// CPUID family.
+    pub family: Option<u32>,
+    /// CPUID model.
+    pub model_number: Option<u32>,
+    /// CPUID stepping.
+    pub stepping: Option<u32>,
+    /// Microcode revision.
+    pub microcode: Option<String>,
+    /// CPUs that run.
+    pub online: Option<usize>,
+    /// CPUs that could be added.
+    pub possible: Option<usize>,
+    /// Hardware threads of one core.
+    pub threads_per_core: Option<usize>,
+    /// What the kernel's switch for hardware threads says.
+    pub smt: Option<String>,
+    /// Features, sorted.
+    pub flags: Vec<String>,
+    /// The caches of CPU 0.
+    pub caches: Vec<Cache>,
+}
+
+/// One cache of CPU 0.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Cache {
+    /// 1 is nearest to the core.
+    pub level: Option<u32>,
+    /// Data, Instruction or Unified.
+    #[serde(rename = "type")]
+    pub kind: Option<String>,
+    /// Its size.
+    pub size_bytes: Option<u64>,
+    /// The CPUs that share it, as a list.
+    pub shared_by: Option<String>,
+}
+
+pub(super) fn read(tree: &Tree, cpuinfo: &str) -> Cpu {
+    let text = |name| {
+        field(cpuinfo, name)
+            .filter(|value| !value.is_empty())
+            .map(str::to_owned)
+    };
+    let number = |name| field(cpuinfo, name).and_then(|value| value.parse().ok());
+    Cpu {
+        vendor: text("vendor_id"),
+        model: text("model name"),
+        family: number("cpu family"),
+        model_number: number("model"),
+        stepping: number("stepping"),
+        microcode: text("microcode"),
+        online: count(tree, "online").or_else(|| processors(cpuinfo)),
+        possible: count(tree, "possible"),
+        threads_per_core: count(tree, "cpu0/topology/thread_siblings_list"),
+        smt: tree.text(&format!("{FOLDER}/smt/control")),
+        flags: flags(cpuinfo),
+        caches: caches(tree),
+    }
+}
+
+fn count(tree: &Tree, file: &str) -> Option<usize> {
+    let list = tree.text(&format!("{FOLDER}/{file}"))?;
+    cpu_list::parse(&list).ok().map(|cpus| cpus.len())
+}
+
+fn processors(cpuinfo: &str) -> Option<usize> {
+    let count = cpuinfo
+        .lines()
+        .filter(|line| line.starts_with("processor"))
+        .count();
+    (count > 0).then_some(count)
+}
+
+fn flags(cpuinfo: &str) -> Vec<String> {
+    let text = field(cpuinfo, "flags").unwrap_or_default();
+    let mut flags: Vec<String> = text.split_whitespace().map(str::to_owned).collect();
+    flags.sort();
+    flags.dedup();
+    flags
+}
+
+fn caches(tree: &Tree) -> Vec<Cache> {
+    let folder = format!("{FOLDER}/cpu0/cache");
+    let names = tree.names(&folder);
+    let indices = names.iter().filter(|name| name.starts_with("index"));
+    indices
+        .map(|index| Cache {
+            level: tree.number(&format!("{folder}/{index}/level")),
+            kind: tree.text(&format!("{folder}/{index}/type")),
+            size_bytes: tree
+                .text(&format!("{folder}/{index}/size"))
+                .and_then(|text| bytes(&text)),
+            shared_by: tree.text(&format!("{folder}/{index}/shared_cpu_list")),
+        })
+        .collect()
+}
+
+/// `48K` is how the kernel writes cache sizes; M is there for the day it does not.
+fn bytes(text: &str) -> Option<u64> {
+    let scaled = |digits: &str, scale: u64| digits.parse::<u64>().ok()?.checked_mul(scale);
+    if let Some(digits) = text.strip_suffix('K') {
+        return scaled(digits, 1 << 10);
+    }
+    match text.strip_suffix('M') {
+        Some(digits) => scaled(digits, 1 << 20),
+        None => scaled(text, 1),
+    }
+}

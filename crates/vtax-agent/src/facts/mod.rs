@@ -1,0 +1,172 @@
+//! What machine this is: `vtax-agent facts`.
+//!
+//! What the machine does not tell is `null`; nothing is guessed.
+
+mod clock;
+mod control;
+mod cpu;
+mod memory;
+mod pmu;
+mod virtualization;
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use crate::cgroup::locate::root_is_read_only;
+use crate::cpu_list;
+use crate::sys;
+use crate::tree::{Tree, field};
+use crate::{VERSION, facts};
+
+pub use facts::clock::Clock;
+pub use facts::control::Cgroup;
+pub use facts::cpu::{Cache, Cpu};
+pub use facts::memory::Memory;
+pub use facts::pmu::Pmu;
+pub use facts::virtualization::Virtualization;
+
+/// Everything that `vtax-agent facts` prints.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Facts {
+    /// The agent's version.
+    pub agent: &'static str,
+    /// The running kernel.
+    pub kernel: Kernel,
+    /// What is underneath.
+    pub virtualization: Virtualization,
+    /// The processors.
+    pub cpu: Cpu,
+    /// Main memory and its management.
+    pub memory: Memory,
+    /// Clocks.
+    pub clock: Clock,
+    /// The frequency governor of CPU 0.
+    pub governor: Option<String>,
+    /// Vulnerability to what the kernel does about it.
+    pub mitigations: BTreeMap<String, String>,
+    /// Limits of this process's control groups.
+    pub cgroup: Cgroup,
+    /// The CPUs that this process may use; `None` when the kernel does not say.
+    pub affinity: Option<Vec<usize>>,
+    /// Hardware performance counters.
+    pub pmu: Pmu,
+    /// Is `/` mounted read-only?
+    pub mounts_read_only_root: Option<bool>,
+    /// Seconds since boot.
+    pub uptime_s: Option<f64>,
+}
+
+/// The running kernel, as `uname` says.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Kernel {
+    /// Such as `6.1.0-30-amd64`.
+    pub release: Option<String>,
+    /// Build number and date.
+    pub version: Option<String>,
+    /// Such as `x86_64`.
+    pub machine: Option<String>,
+}
+
+/// What cannot be read from a file tree: answers of the CPU and of system calls.
+pub trait Probe {
+    /// The registers EAX, EBX, ECX, EDX of a CPUID leaf.
+    fn cpuid(&self, leaf: u32) -> [u32; 4];
+    /// Can instructions be counted by hardware? The error is the errno.
+    fn instruction_counter(&self) -> Result<(), nix::errno::Errno>;
+    /// The hardware's name as `uname` gives it.
+    fn machine(&self) -> Option<String>;
+}
+
+/// The real machine.
+#[derive(Debug, Clone, Copy)]
+pub struct RealProbe;
+
+impl Probe for RealProbe {
+    fn cpuid(&self, leaf: u32) -> [u32; 4] {
+        sys::cpuid(leaf)
+    }
+
+    fn instruction_counter(&self) -> Result<(), nix::errno::Errno> {
+        sys::probe_instruction_counter()
+    }
+
+    fn machine(&self) -> Option<String> {
+        let name = nix::sys::utsname::uname().ok()?;
+        name.machine().to_str().map(str::to_owned)
+    }
+}
+
+/// The facts of this machine.
+pub fn gather(tree: &Tree) -> Facts {
+    gather_with(tree, &RealProbe)
+}
+
+/// The facts of any tree and probe.
+pub fn gather_with(tree: &Tree, probe: &dyn Probe) -> Facts {
+    let cpuinfo = tree.text("/proc/cpuinfo").unwrap_or_default();
+    let virtualization = virtualization::read(tree, &cpuinfo, probe);
+    Facts {
+        agent: VERSION,
+        kernel: kernel(tree, probe),
+        cpu: cpu::read(tree, &cpuinfo),
+        memory: memory::read(tree),
+        clock: clock::read(tree, &virtualization, probe),
+        governor: tree.text("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+        mitigations: mitigations(tree),
+        cgroup: control::read(tree),
+        affinity: affinity(tree),
+        pmu: pmu::read(tree, probe),
+        mounts_read_only_root: root_is_read_only(tree),
+        uptime_s: uptime_s(tree),
+        virtualization,
+    }
+}
+
+/// Seconds since boot (`/proc/uptime`, resolution 10 ms).
+pub fn uptime_s(tree: &Tree) -> Option<f64> {
+    tree.text("/proc/uptime")?
+        .split_whitespace()
+        .next()?
+        .parse()
+        .ok()
+}
+
+/// The size of the last-level cache in bytes, as [`crate::stream`] needs it.
+pub fn last_level_cache_bytes(tree: &Tree) -> Option<u64> {
+    cpu::read(tree, "")
+        .caches
+        .iter()
+        .filter_map(|cache| cache.size_bytes)
+        .max()
+}
+
+/// Memory that a program can get: what the kernel calls available, within the group's limit.
+pub fn available_bytes(tree: &Tree) -> Option<u64> {
+    let machine = memory::read(tree).available_bytes;
+    let group = control::read(tree).memory_limit_bytes;
+    machine.into_iter().chain(group).min()
+}
+
+fn kernel(tree: &Tree, probe: &dyn Probe) -> Kernel {
+    Kernel {
+        release: tree.text("/proc/sys/kernel/osrelease"),
+        version: tree.text("/proc/sys/kernel/version"),
+        machine: probe.machine(),
+    }
+}
+
+fn mitigations(tree: &Tree) -> BTreeMap<String, String> {
+    let folder = "/sys/devices/system/cpu/vulnerabilities";
+    let text = |name: String| Some((name.clone(), tree.text(&format!("{folder}/{name}"))?));
+    tree.names(folder).into_iter().filter_map(text).collect()
+}
+
+/// From the kernel's text rather than `sched_getaffinity`, whose mask has a fixed size.
+fn affinity(tree: &Tree) -> Option<Vec<usize>> {
+    cpu_list::parse(field(
+        &tree.text("/proc/self/status")?,
+        "Cpus_allowed_list",
+    )?)
+    .ok()
+}

@@ -1,0 +1,92 @@
+//! Which hypervisor is underneath.
+
+use serde::Serialize;
+
+use crate::facts::Probe;
+use crate::tree::{Tree, field};
+
+/// CPUID leaf 1, ECX: a hypervisor is present (Intel SDM and AMD APM reserve it for that).
+const HYPERVISOR_BIT: u32 = 1 << 31;
+/// The leaf at which hypervisors put their signature, and the next places where a second one may
+/// be: KVM with Hyper-V enlightenments answers as Hyper-V first.
+const SIGNATURE_LEAVES: [u32; 3] = [0x4000_0000, 0x4000_0100, 0x4000_0200];
+
+/// Signature in EBX, ECX, EDX of the leaf, without trailing NULs, to kind.
+const SIGNATURES: [(&str, &str); 6] = [
+    ("KVMKVMKVM", "kvm"),
+    ("XenVMMXenVMM", "xen"),
+    ("VMwareVMware", "vmware"),
+    ("Microsoft Hv", "hyperv"),
+    ("VBoxVBoxVBox", "virtualbox"),
+    ("TCGTCGTCGTCG", "qemu-tcg"),
+];
+
+/// What is underneath this kernel.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Virtualization {
+    /// none, kvm, xen, vmware, hyperv, virtualbox, qemu-tcg, uml or unknown.
+    pub kind: &'static str,
+    /// The signature in CPUID leaf 0x40000000.
+    pub hypervisor_vendor: Option<String>,
+    /// Where the answer comes from.
+    pub source: String,
+    /// The leaf that has the signature of `kind`; its features are in the next one.
+    #[serde(skip)]
+    pub leaf: Option<u32>,
+}
+
+pub(super) fn read(tree: &Tree, cpuinfo: &str, probe: &dyn Probe) -> Virtualization {
+    if field(cpuinfo, "vendor_id") == Some("User Mode Linux") {
+        // CPUID is not trapped there: it would describe what the host runs on.
+        return without_leaf("uml", "/proc/cpuinfo vendor_id");
+    }
+    if probe.cpuid(1)[2] & HYPERVISOR_BIT != 0 {
+        return by_signature(probe);
+    }
+    if tree.text("/sys/hypervisor/type").as_deref() == Some("xen") {
+        return without_leaf("xen", "/sys/hypervisor/type");
+    }
+    without_leaf("none", "CPUID leaf 1: no hypervisor bit")
+}
+
+fn without_leaf(kind: &'static str, source: &str) -> Virtualization {
+    Virtualization {
+        kind,
+        hypervisor_vendor: None,
+        source: source.into(),
+        leaf: None,
+    }
+}
+
+fn by_signature(probe: &dyn Probe) -> Virtualization {
+    let first = signature(probe, SIGNATURE_LEAVES[0]);
+    let mut found = ("unknown", SIGNATURE_LEAVES[0]);
+    for leaf in SIGNATURE_LEAVES {
+        let text = signature(probe, leaf);
+        match SIGNATURES.iter().find(|(known, _)| *known == text) {
+            // Only Hyper-V's interface is offered by others beside their own.
+            Some((_, kind)) if found.0 == "unknown" || found.0 == "hyperv" => found = (kind, leaf),
+            _ => {}
+        }
+    }
+    let (kind, leaf) = found;
+    Virtualization {
+        kind,
+        hypervisor_vendor: (!first.is_empty()).then_some(first),
+        source: format!("CPUID leaf {leaf:#x}"),
+        leaf: Some(leaf),
+    }
+}
+
+fn signature(probe: &dyn Probe, leaf: u32) -> String {
+    let [_, ebx, ecx, edx] = probe.cpuid(leaf);
+    let bytes: Vec<u8> = [ebx, ecx, edx]
+        .iter()
+        .flat_map(|part| part.to_le_bytes())
+        .collect();
+    let text = String::from_utf8_lossy(&bytes);
+    text.trim_end_matches('\0')
+        .chars()
+        .filter(|letter| !letter.is_control())
+        .collect()
+}

@@ -1,0 +1,171 @@
+//! Starting one command: where its program is, where its output goes, what its child sets up.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::sys::resource::{Resource, getrlimit};
+use nix::unistd::{AccessFlags, Pid, access};
+
+use crate::error::reason;
+use crate::sys::{self, ChildSetup};
+
+/// A command that is ready to be started.
+#[derive(Debug)]
+pub struct Launch {
+    /// Program and arguments; not empty.
+    pub argv: Vec<OsString>,
+    /// The whole environment.
+    pub env: Vec<(OsString, OsString)>,
+    /// Working folder; exists.
+    pub cwd: PathBuf,
+    /// Where the standard output goes.
+    pub stdout: Stdio,
+    /// Where the standard error goes.
+    pub stderr: Stdio,
+    /// Largest file that the command may write, in bytes.
+    pub file_limit_bytes: Option<u64>,
+}
+
+impl Launch {
+    /// Start it in a process group of its own, with no input; the error is the reason.
+    pub fn start(self, cgroup_procs: Option<BorrowedFd<'_>>) -> Result<Pid, String> {
+        let [program, arguments @ ..] = self.argv.as_slice() else {
+            return Err("the command is empty".into());
+        };
+        let found = find_program(program, search_path(&self.env), &self.cwd)?;
+        let mut command = Command::new(found);
+        command
+            .arg0(program)
+            .args(arguments)
+            .env_clear()
+            .envs(self.env)
+            .current_dir(self.cwd);
+        command
+            .stdin(Stdio::null())
+            .stdout(self.stdout)
+            .stderr(self.stderr)
+            .process_group(0);
+        let file_limit_bytes = self.file_limit_bytes.map(within_hard_limit).transpose()?;
+        sys::prepare(
+            &mut command,
+            ChildSetup {
+                file_limit_bytes,
+                cgroup_procs,
+            },
+        );
+        let child = command.spawn().map_err(|error| reason(&error))?;
+        Ok(Pid::from_raw(child.id().cast_signed()))
+    }
+}
+
+/// A limit above the one that the agent has itself cannot be set without privilege.
+fn within_hard_limit(limit: u64) -> Result<u64, String> {
+    let (_, hard) = getrlimit(Resource::RLIMIT_FSIZE)
+        .map_err(|errno| format!("getrlimit: {}", errno.desc()))?;
+    Ok(limit.min(hard))
+}
+
+fn search_path(env: &[(OsString, OsString)]) -> Option<&OsStr> {
+    env.iter()
+        .find(|(name, _)| name == "PATH")
+        .map(|(_, value)| value.as_os_str())
+}
+
+/// The program as execvp(3) would find it, but with the reason when it does not.
+fn find_program(program: &OsStr, path: Option<&OsStr>, cwd: &Path) -> Result<PathBuf, String> {
+    if program.as_bytes().contains(&b'/') {
+        return Ok(cwd.join(program));
+    }
+    let Some(path) = path else {
+        return Err("its environment has no PATH to find it in".into());
+    };
+    let mut not_executable = None;
+    for folder in std::env::split_paths(path) {
+        let candidate = cwd.join(folder).join(program);
+        if !candidate.is_file() {
+            continue;
+        }
+        if access(&candidate, AccessFlags::X_OK).is_ok() {
+            return Ok(candidate);
+        }
+        not_executable = Some(candidate);
+    }
+    Err(match not_executable {
+        Some(candidate) => format!("{} is not executable", candidate.display()),
+        None => format!("not found in PATH ({})", path.display()),
+    })
+}
+
+/// Make a working folder, and what is missing above it, with mode 0700.
+pub fn make_folder(path: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(path)
+}
+
+/// Create a file for output in `folder`, empty, mode 0600.
+///
+/// A symbolic link, pipe or device of that name is refused: the folder may have been prepared by
+/// somebody else.
+pub fn output_file(folder: &Path, name: &str) -> io::Result<File> {
+    let file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        // NONBLOCK: opening a pipe must not wait for its reader.
+        .custom_flags((OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_NOCTTY).bits())
+        .open(folder.join(name))?;
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::other("it is not a regular file"));
+    }
+    fcntl(file.as_fd(), FcntlArg::F_SETFL(OFlag::empty()))?;
+    Ok(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use super::*;
+
+    fn find(program: &str, path: Option<&str>) -> Result<PathBuf, String> {
+        find_program(program.as_ref(), path.map(OsStr::new), Path::new("/tmp"))
+    }
+
+    #[test]
+    fn programs_are_found_in_the_commands_own_path() {
+        assert_eq!(find("sh", Some("/nonexistent:/bin")), Ok("/bin/sh".into()));
+        assert_eq!(find("./x", None), Ok("/tmp/./x".into()));
+        assert_eq!(
+            find("sh", None),
+            Err("its environment has no PATH to find it in".into())
+        );
+        assert_eq!(
+            find("sh", Some("/etc")),
+            Err("not found in PATH (/etc)".into())
+        );
+        assert_eq!(
+            find("passwd", Some("/etc")),
+            Err("/etc/passwd is not executable".into())
+        );
+    }
+
+    #[test]
+    fn output_goes_to_regular_files_only() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = output_file(folder.path(), "out").unwrap();
+        assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+        symlink("/tmp/elsewhere", folder.path().join("link")).unwrap();
+        assert!(output_file(folder.path(), "link").is_err());
+        nix::unistd::mkfifo(&folder.path().join("pipe"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+        assert!(output_file(folder.path(), "pipe").is_err());
+        assert!(output_file(folder.path(), ".").is_err());
+    }
+}

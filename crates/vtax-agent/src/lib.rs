@@ -1,0 +1,31 @@
+//! What runs inside a machine under measurement.
+//!
+//! The program `vtax-agent` is a thin shell around this library: it describes the machine
+//! ([`facts`]), runs commands and measures them ([`run`]), measures memory bandwidth ([`stream`]),
+//! answers requests on a channel ([`serve`]) and is the first process of a guest ([`init`]).
+//! `docs/agent-protocol.md` is the contract of the last two.
+
+pub mod cgroup;
+pub mod channel;
+pub mod check_fp;
+pub mod cpu_list;
+pub mod descendants;
+pub mod error;
+pub mod facts;
+pub mod frame;
+pub mod init;
+pub mod launch;
+pub mod parts;
+pub mod request;
+pub mod run;
+pub mod serve;
+pub mod signals;
+pub mod steal;
+pub mod stream;
+pub mod supervise;
+pub mod sweep;
+pub mod sys;
+pub mod tree;
+
+/// The agent's version, as `hello` and the facts report it.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");

@@ -1,0 +1,38 @@
+//! The program `vtax-agent`: see the library of the same name.
+
+mod cli;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use vtax_agent::error::Error;
+use vtax_agent::init;
+
+use crate::cli::Arguments;
+
+fn main() -> ExitCode {
+    // The kernel starts the first process with no arguments, or with those of its own command
+    // line that it does not know.
+    if nix::unistd::getpid().as_raw() == 1 && !started_by_hand() {
+        init::init();
+    }
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => return cli::explain(&error),
+    };
+    match arguments.carry_out() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            if !matches!(error, Error::Interrupted(_)) {
+                eprintln!("vtax-agent: {error}");
+            }
+            ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(1))
+        }
+    }
+}
+
+/// In a container the agent may be process 1 as well, but then somebody named a subcommand.
+fn started_by_hand() -> bool {
+    let first = std::env::args().nth(1);
+    first.is_some_and(|word| cli::is_subcommand(&word) && word != "init")
+}

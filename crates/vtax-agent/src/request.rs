@@ -1,0 +1,323 @@
+//! Requests and answers of docs/agent-protocol.md, checked before anything is done.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+use thiserror::Error;
+
+/// The operations, in the order in which messages list them.
+const OPERATIONS: &str = "ping, facts, run, halt";
+
+/// Why a request is answered with an error; the variant is the answer's `kind`.
+#[derive(Debug, Error, PartialEq, Eq)]
+pub enum RequestError {
+    /// The line is no JSON object.
+    #[error("{0}")]
+    Frame(String),
+    /// There is no such operation.
+    #[error("unknown operation '{0}'; known: {OPERATIONS}")]
+    Op(String),
+    /// A field is missing or wrong.
+    #[error("{0}")]
+    Request(String),
+    /// The program cannot be started.
+    #[error("cannot start '{program}': {reason}")]
+    Spawn {
+        /// As the request names it.
+        program: String,
+        /// The kernel's reason, or that it is not in `PATH`.
+        reason: String,
+    },
+    /// A system call of the agent failed.
+    #[error("{0}")]
+    System(String),
+}
+
+impl RequestError {
+    fn kind(&self) -> &'static str {
+        match self {
+            Self::Frame(_) => "frame",
+            Self::Op(_) => "op",
+            Self::Request(_) => "request",
+            Self::Spawn { .. } => "spawn",
+            Self::System(_) => "system",
+        }
+    }
+
+    /// The answer's frame.
+    pub fn frame(&self, id: Option<u64>) -> Value {
+        json!({"id": id, "error": {"kind": self.kind(), "message": self.to_string()}})
+    }
+}
+
+/// The frame of an answer that is no error.
+pub fn success(id: u64, answer: &Value) -> Value {
+    json!({"id": id, "ok": answer})
+}
+
+/// A request that may be carried out.
+#[derive(Debug, PartialEq)]
+pub enum Operation {
+    /// Are you there?
+    Ping,
+    /// What machine is this?
+    Facts,
+    /// Run a command.
+    Run(RunRequest),
+    /// End.
+    Halt,
+}
+
+/// The fields of `run`.
+#[derive(Debug, PartialEq, Deserialize)]
+pub struct RunRequest {
+    /// Program and arguments.
+    pub argv: Vec<String>,
+    /// The command's whole environment.
+    pub env: BTreeMap<String, String>,
+    /// Working folder, absolute.
+    pub cwd: PathBuf,
+    /// Name of a file in `cwd` for the standard output.
+    pub stdout: String,
+    /// The same for the standard error.
+    pub stderr: String,
+    /// Seconds after which the command is killed; `None`: never.
+    pub timeout_s: Option<f64>,
+    /// Largest file that the command may write.
+    pub output_limit_bytes: u64,
+}
+
+impl RunRequest {
+    /// The time-out as a duration; checked by [`operation`].
+    pub fn timeout(&self) -> Option<Duration> {
+        self.timeout_s
+            .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
+    }
+}
+
+/// What `run` answers. Times are in seconds.
+#[derive(Debug, PartialEq, Serialize)]
+pub struct RunAnswer {
+    /// `CLOCK_MONOTONIC` from just before the fork to the wait's return.
+    pub wall_s: f64,
+    /// CPU time in user mode.
+    pub user_s: f64,
+    /// CPU time in the kernel.
+    pub system_s: f64,
+    /// Time that the hypervisor took from the CPUs used; `None`: unknown.
+    pub steal_s: Option<f64>,
+    /// Largest resident set of a single process.
+    pub max_rss_bytes: u64,
+    /// Page faults without I/O.
+    pub minor_faults: u64,
+    /// Page faults with I/O.
+    pub major_faults: u64,
+    /// Context switches by waiting.
+    pub voluntary_switches: u64,
+    /// Context switches by preemption.
+    pub involuntary_switches: u64,
+    /// `None` when a signal ended it.
+    pub exit_code: Option<i32>,
+    /// `None` when it exited.
+    pub signal: Option<i32>,
+    /// It was killed because its time was up.
+    pub timed_out: bool,
+}
+
+/// The `id` of a request.
+pub fn id(object: &Map<String, Value>) -> Result<u64, RequestError> {
+    match object.get("id") {
+        Some(value) => value.as_u64().ok_or_else(|| {
+            RequestError::Request(format!("id: {value} is not an unsigned integer"))
+        }),
+        None => Err(RequestError::Request("missing field `id`".into())),
+    }
+}
+
+/// The operation that a request asks for, with every field checked.
+pub fn operation(object: Map<String, Value>) -> Result<Operation, RequestError> {
+    let name = match object.get("op") {
+        Some(Value::String(name)) => name.clone(),
+        Some(other) => {
+            return Err(RequestError::Request(format!(
+                "op: {other} is not a string"
+            )));
+        }
+        None => return Err(RequestError::Request("missing field `op`".into())),
+    };
+    match name.as_str() {
+        "ping" => Ok(Operation::Ping),
+        "facts" => Ok(Operation::Facts),
+        "run" => run(object).map(Operation::Run),
+        "halt" => Ok(Operation::Halt),
+        _ => Err(RequestError::Op(name)),
+    }
+}
+
+fn run(object: Map<String, Value>) -> Result<RunRequest, RequestError> {
+    let request: RunRequest = serde_path_to_error::deserialize(Value::Object(object))
+        .map_err(|error| RequestError::Request(describe(&error)))?;
+    check(&request).map_err(RequestError::Request)?;
+    Ok(request)
+}
+
+fn describe(error: &serde_path_to_error::Error<serde_json::Error>) -> String {
+    match error.path().to_string().as_str() {
+        // A missing field: the message itself names it.
+        "." => error.inner().to_string(),
+        path => format!("{path}: {}", error.inner()),
+    }
+}
+
+fn check(request: &RunRequest) -> Result<(), String> {
+    check_command(request)?;
+    if !request.cwd.is_absolute() || holds_nul(&request.cwd.to_string_lossy()) {
+        return Err(format!(
+            "cwd: '{}' is not an absolute path",
+            request.cwd.display()
+        ));
+    }
+    for (field, name) in [("stdout", &request.stdout), ("stderr", &request.stderr)] {
+        if !is_file_name(name) {
+            return Err(format!(
+                "{field}: {name:?} is not the name of a file in cwd"
+            ));
+        }
+    }
+    if request.timeout_s.is_some() && request.timeout().is_none_or(|limit| limit.is_zero()) {
+        return Err("timeout_s: not a positive number of seconds".into());
+    }
+    Ok(())
+}
+
+fn check_command(request: &RunRequest) -> Result<(), String> {
+    if request.argv.first().is_none_or(String::is_empty) {
+        return Err("argv: it names no program".into());
+    }
+    if let Some(index) = request.argv.iter().position(|text| holds_nul(text)) {
+        return Err(format!("argv[{index}]: it holds a NUL character"));
+    }
+    for (name, value) in &request.env {
+        if name.is_empty() || name.contains('=') || holds_nul(name) || holds_nul(value) {
+            return Err(format!("env: {name:?} cannot be an environment variable"));
+        }
+    }
+    Ok(())
+}
+
+fn holds_nul(text: &str) -> bool {
+    text.contains('\0')
+}
+
+fn is_file_name(name: &str) -> bool {
+    // The last component of a path is a name only if there is nothing before it.
+    Path::new(name).file_name().is_some_and(|last| last == name) && !holds_nul(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn valid() -> Value {
+        json!({"id": 9, "op": "run", "argv": ["true"], "env": {"PATH": "/bin"}, "cwd": "/tmp/x",
+               "stdout": "stdout", "stderr": "stderr", "timeout_s": null,
+               "output_limit_bytes": 1000})
+    }
+
+    fn parsed(value: Value) -> Result<Operation, RequestError> {
+        operation(serde_json::from_value(value).unwrap())
+    }
+
+    fn message(field: &str, value: Value) -> String {
+        let mut request = valid();
+        request[field] = value;
+        match parsed(request) {
+            Err(RequestError::Request(message)) => message,
+            other => panic!("{field}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_valid_run_is_taken() {
+        assert!(matches!(parsed(valid()), Ok(Operation::Run(_))));
+        let mut limited = valid();
+        limited["timeout_s"] = json!(0.5);
+        let Ok(Operation::Run(request)) = parsed(limited) else {
+            panic!("refused");
+        };
+        assert_eq!(request.timeout(), Some(Duration::from_millis(500)));
+    }
+
+    #[test]
+    fn messages_name_the_field() {
+        for (field, value) in [
+            ("argv", json!([])),
+            ("argv", json!("true")),
+            ("argv", json!(["a", 1])),
+            ("argv", json!(["a\0b"])),
+            ("env", json!({"A=B": "c"})),
+            ("env", json!({"A": 1})),
+            ("cwd", json!("relative")),
+            ("stdout", json!("../x")),
+            ("stdout", json!("..")),
+            ("stderr", json!("a/b")),
+            ("stderr", json!("a/")),
+            ("stderr", json!("")),
+            ("timeout_s", json!(0)),
+            ("timeout_s", json!(-1)),
+            ("timeout_s", json!(1e300)),
+            ("output_limit_bytes", json!(-1)),
+            ("output_limit_bytes", json!(1.5)),
+        ] {
+            let message = message(field, value);
+            assert!(message.starts_with(field), "{field}: {message}");
+        }
+    }
+
+    #[test]
+    fn a_missing_field_is_named() {
+        for field in [
+            "argv",
+            "env",
+            "cwd",
+            "stdout",
+            "stderr",
+            "output_limit_bytes",
+        ] {
+            let mut request = valid();
+            request.as_object_mut().unwrap().remove(field);
+            let error = parsed(request).unwrap_err();
+            assert_eq!(
+                error,
+                RequestError::Request(format!("missing field `{field}`"))
+            );
+        }
+    }
+
+    #[test]
+    fn an_unknown_operation_is_answered_with_the_known_ones() {
+        let error = parsed(json!({"op": "dance"})).unwrap_err();
+        assert_eq!(
+            error.frame(Some(8)),
+            json!({"id": 8, "error": {"kind": "op",
+                "message": "unknown operation 'dance'; known: ping, facts, run, halt"}})
+        );
+    }
+
+    #[test]
+    fn an_id_is_an_unsigned_integer() {
+        let id_of = |value: Value| id(&serde_json::from_value(value).unwrap());
+        assert_eq!(id_of(json!({"id": 7})), Ok(7));
+        for bad in [
+            json!({}),
+            json!({"id": -1}),
+            json!({"id": "7"}),
+            json!({"id": 1.5}),
+        ] {
+            assert!(id_of(bad).is_err());
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! `vtax-agent run`: one command, measured as the protocol's `run` does it.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use crate::cgroup::MemoryCgroup;
+use crate::error::{Error, reason};
+use crate::facts;
+use crate::launch::Launch;
+use crate::request::RunAnswer;
+use crate::serve::{pin, steal_cpus};
+use crate::supervise::{Nothing, RunError, Supervisor};
+use crate::tree::Tree;
+
+/// The options of `run`.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Program and arguments; not empty.
+    pub argv: Vec<OsString>,
+    /// Time after which it is killed.
+    pub timeout: Option<Duration>,
+    /// Working folder; `None`: the caller's.
+    pub cwd: Option<PathBuf>,
+    /// File for the standard output; `None`: the agent's standard error.
+    pub stdout: Option<PathBuf>,
+    /// The same for the standard error.
+    pub stderr: Option<PathBuf>,
+    /// CPUs to run on.
+    pub cpus: Option<Vec<usize>>,
+    /// Memory limit.
+    pub memory_bytes: Option<u64>,
+}
+
+/// Run it and say what it used.
+pub fn run(options: Options) -> Result<RunAnswer, Error> {
+    if let Some(cpus) = &options.cpus {
+        pin(cpus)?;
+    }
+    let tree = Tree::host();
+    let cgroup = options
+        .memory_bytes
+        .map(|bytes| limit(&tree, bytes))
+        .transpose()?;
+    let steal = steal_cpus(&facts::gather(&tree), &tree);
+    let thing = format!("run {}", options.argv[0].display());
+    let launch = launch(&options)?;
+    let mut supervisor = Supervisor::new(tree, steal).map_err(|error| failed(&thing, &error))?;
+    supervisor
+        .run(
+            launch,
+            cgroup.as_ref().map(MemoryCgroup::procs),
+            options.timeout,
+            &mut Nothing,
+        )
+        .map_err(|error| failed(&thing, &error))
+}
+
+fn limit(tree: &Tree, bytes: u64) -> Result<MemoryCgroup, Error> {
+    MemoryCgroup::create(tree, bytes)
+        .map_err(|reason| Error::failure("--memory", reason, "or run without --memory"))
+}
+
+fn launch(options: &Options) -> Result<Launch, Error> {
+    let cwd = match &options.cwd {
+        Some(folder) if folder.is_dir() => folder.clone(),
+        Some(folder) => {
+            let thing = format!("--cwd {}", folder.display());
+            return Err(Error::misuse(thing, "it is not a folder", "make it first"));
+        }
+        None => std::env::current_dir().map_err(|error| {
+            Error::failure("working folder", reason(&error), "choose one with --cwd")
+        })?,
+    };
+    Ok(Launch {
+        argv: options.argv.clone(),
+        env: std::env::vars_os().collect(),
+        cwd,
+        stdout: output("--stdout", options.stdout.as_deref())?,
+        stderr: output("--stderr", options.stderr.as_deref())?,
+        file_limit_bytes: None,
+    })
+}
+
+fn output(option: &str, path: Option<&Path>) -> Result<Stdio, Error> {
+    let opened = match path {
+        Some(path) => File::create(path),
+        None => io::stderr().as_fd().try_clone_to_owned().map(File::from),
+    };
+    opened.map(Stdio::from).map_err(|error| {
+        Error::failure(option, reason(&error), "choose a file that can be written")
+    })
+}
+
+fn failed(thing: &str, error: &RunError) -> Error {
+    match error {
+        RunError::Signal(signal) => Error::Interrupted(*signal),
+        RunError::Spawn(reason) => Error::failure(thing, reason, "check the command line"),
+        other => Error::failure(thing, other, "this is a fault of the machine, see dmesg"),
+    }
+}

@@ -1,0 +1,266 @@
+//! Answering requests on a channel (docs/agent-protocol.md).
+
+use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+use nix::unistd::Pid;
+use serde_json::{Map, Value, json};
+
+use crate::VERSION;
+use crate::cgroup::MemoryCgroup;
+use crate::channel::{Channel, ChannelSpec};
+use crate::cpu_list;
+use crate::error::{Error, reason};
+use crate::facts::{self, Facts};
+use crate::frame::{self, Line};
+use crate::launch::{Launch, make_folder, output_file};
+use crate::parts::{Joined, Joiner};
+use crate::request::{self, Operation, RequestError, RunAnswer, RunRequest};
+use crate::supervise::{RunError, Supervisor};
+use crate::tree::Tree;
+
+/// The version of the protocol in `hello`.
+const PROTOCOL: u32 = 1;
+
+/// The options of `serve`.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Where requests come from.
+    pub channel: ChannelSpec,
+    /// CPUs to run commands on; `None`: as the agent was started.
+    pub cpus: Option<Vec<usize>>,
+    /// Memory limit for commands.
+    pub memory_bytes: Option<u64>,
+}
+
+/// Why the session ended without an error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ending {
+    /// `halt` was asked for and answered.
+    Halted,
+    /// The channel closed.
+    Closed,
+}
+
+/// Serve until `halt`, the end of the channel, or a signal. Nothing that was started is left.
+pub fn serve(options: &Options) -> Result<Ending, Error> {
+    // Before anything else: what the agent asks for must be possible.
+    if let Some(cpus) = &options.cpus {
+        pin(cpus)?;
+    }
+    let channel = Channel::open(&options.channel).map_err(|error| {
+        Error::misuse(
+            "channel",
+            reason(&error),
+            "give --channel fd:N or the path of a device",
+        )
+    })?;
+    Session::new(channel, options.memory_bytes)?.serve()
+}
+
+/// Keep this process, and so every command, on `cpus`.
+pub fn pin(cpus: &[usize]) -> Result<(), Error> {
+    let refused = |reason: &str| {
+        Error::misuse(
+            "--cpus",
+            reason,
+            "name CPUs of this machine that this process may use",
+        )
+    };
+    let this = Pid::from_raw(0);
+    let mut wanted = CpuSet::new();
+    for cpu in cpus {
+        wanted
+            .set(*cpu)
+            .map_err(|_| refused(&format!("there is no CPU {cpu}")))?;
+    }
+    sched_setaffinity(this, &wanted).map_err(|_| refused("none of them can be used"))?;
+    // The kernel leaves out what is not there, without a word.
+    match sched_getaffinity(this) {
+        Ok(got) if got == wanted => Ok(()),
+        _ => Err(refused("some of them cannot be used")),
+    }
+}
+
+/// The CPUs whose stolen time a command is charged with; `None` where there is no steal clock.
+pub fn steal_cpus(facts: &Facts, tree: &Tree) -> Option<Vec<usize>> {
+    if facts.clock.steal_clock != Some(true) {
+        return None;
+    }
+    let own = tree.text("/proc/self/status")?;
+    cpu_list::parse(crate::tree::field(&own, "Cpus_allowed_list")?).ok()
+}
+
+struct Session {
+    channel: Channel,
+    supervisor: Supervisor,
+    cgroup: Option<MemoryCgroup>,
+    memory_limit_error: Option<String>,
+    parts: Joiner,
+    tree: Tree,
+}
+
+/// What a request leads to besides its answer.
+enum Next {
+    Continue(Value),
+    Halt(Value),
+    End(RunError),
+}
+
+impl Session {
+    fn new(channel: Channel, memory_bytes: Option<u64>) -> Result<Self, Error> {
+        let tree = Tree::host();
+        let cpus = steal_cpus(&facts::gather(&tree), &tree);
+        let supervisor = Supervisor::new(tree.clone(), cpus).map_err(failed)?;
+        let (cgroup, memory_limit_error) =
+            match memory_bytes.map(|bytes| MemoryCgroup::create(&tree, bytes)) {
+                None => (None, None),
+                Some(Ok(cgroup)) => (Some(cgroup), None),
+                Some(Err(reason)) => (None, Some(reason)),
+            };
+        Ok(Self {
+            channel,
+            supervisor,
+            cgroup,
+            memory_limit_error,
+            parts: Joiner::default(),
+            tree,
+        })
+    }
+
+    fn serve(mut self) -> Result<Ending, Error> {
+        let ending = self.answer_requests();
+        // The group can only be removed when nothing is in it.
+        self.supervisor.kill_all(None).map_err(failed)?;
+        ending
+    }
+
+    fn answer_requests(&mut self) -> Result<Ending, Error> {
+        let hello = self.hello();
+        if self.channel.send(&hello).is_err() {
+            return Ok(Ending::Closed);
+        }
+        loop {
+            while let Some(line) = self.channel.next_line() {
+                let (frame, halt) = match self.handle(&line) {
+                    Next::Continue(frame) => (frame, false),
+                    Next::Halt(frame) => (frame, true),
+                    Next::End(RunError::Signal(signal)) => return Err(Error::Interrupted(signal)),
+                    Next::End(_) => return Ok(Ending::Closed),
+                };
+                let sent = self.channel.send(&frame);
+                if halt {
+                    return Ok(Ending::Halted);
+                }
+                if sent.is_err() {
+                    return Ok(Ending::Closed);
+                }
+            }
+            if !self.supervisor.idle(&mut self.channel).map_err(failed)? {
+                return match self.supervisor.ending_signal() {
+                    Some(signal) => Err(Error::Interrupted(signal)),
+                    None => Ok(Ending::Closed),
+                };
+            }
+        }
+    }
+
+    fn hello(&self) -> Value {
+        let mut hello = json!({
+            "agent": VERSION,
+            "protocol": PROTOCOL,
+            "uptime_s": facts::uptime_s(&self.tree),
+        });
+        if let Some(reason) = &self.memory_limit_error {
+            hello["memory_limit_error"] = json!(reason);
+        }
+        json!({"hello": hello})
+    }
+
+    fn handle(&mut self, line: &Line) -> Next {
+        let object = match frame::object(line) {
+            Ok(object) => object,
+            Err(reason) => return Next::Continue(RequestError::Frame(reason).frame(None)),
+        };
+        if !Joiner::is_part(&object) {
+            return self.handle_request(object);
+        }
+        let joined = match self.parts.add(&object) {
+            Ok(Joined::Held(bytes)) => return Next::Continue(json!({ "part": bytes })),
+            Ok(Joined::Whole(line)) => frame::object(&line).map_err(RequestError::Frame),
+            Err(error) => Err(error),
+        };
+        match joined {
+            Ok(object) => self.handle_request(object),
+            Err(error) => Next::Continue(error.frame(None)),
+        }
+    }
+
+    fn handle_request(&mut self, object: Map<String, Value>) -> Next {
+        let id = match request::id(&object) {
+            Ok(id) => id,
+            Err(error) => return Next::Continue(error.frame(None)),
+        };
+        match request::operation(object) {
+            Ok(operation) => self.carry_out(id, &operation),
+            Err(error) => Next::Continue(error.frame(Some(id))),
+        }
+    }
+
+    fn carry_out(&mut self, id: u64, operation: &Operation) -> Next {
+        match operation {
+            Operation::Ping => Next::Continue(request::success(id, &json!({}))),
+            Operation::Facts => {
+                let facts = facts::gather(&self.tree);
+                Next::Continue(request::success(id, &json!(facts)))
+            }
+            Operation::Halt => Next::Halt(request::success(id, &json!({}))),
+            Operation::Run(run) => match self.run(run) {
+                Ok(answer) => Next::Continue(request::success(id, &json!(answer))),
+                Err(error @ (RunError::Signal(_) | RunError::Closed)) => Next::End(error),
+                Err(error) => Next::Continue(run_error(run, error).frame(Some(id))),
+            },
+        }
+    }
+
+    fn run(&mut self, request: &RunRequest) -> Result<RunAnswer, RunError> {
+        let launch = launch(request).map_err(RunError::System)?;
+        let procs = self.cgroup.as_ref().map(MemoryCgroup::procs);
+        self.supervisor
+            .run(launch, procs, request.timeout(), &mut self.channel)
+    }
+}
+
+/// Make the folder and the output files of a request; the error names what failed and why.
+fn launch(request: &RunRequest) -> Result<Launch, String> {
+    let cwd = &request.cwd;
+    make_folder(cwd).map_err(|error| format!("mkdir {}: {}", cwd.display(), reason(&error)))?;
+    let output = |name: &str| {
+        output_file(cwd, name)
+            .map_err(|error| format!("open {}: {}", cwd.join(name).display(), reason(&error)))
+    };
+    Ok(Launch {
+        argv: request.argv.iter().map(Into::into).collect(),
+        env: request
+            .env
+            .iter()
+            .map(|(name, value)| (name.into(), value.into()))
+            .collect(),
+        cwd: cwd.clone(),
+        stdout: output(&request.stdout)?.into(),
+        stderr: output(&request.stderr)?.into(),
+        file_limit_bytes: Some(request.output_limit_bytes),
+    })
+}
+
+fn run_error(request: &RunRequest, error: RunError) -> RequestError {
+    match error {
+        RunError::Spawn(reason) => RequestError::Spawn {
+            program: request.argv[0].clone(),
+            reason,
+        },
+        other => RequestError::System(other.to_string()),
+    }
+}
+
+fn failed(error: RunError) -> Error {
+    Error::failure("serve", error, "this is a fault of the machine, see dmesg")
+}

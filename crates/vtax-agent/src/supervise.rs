@@ -1,0 +1,298 @@
+//! Waiting for one command: until it ends, its time is up, or nobody wants its result any more.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{Signal, kill, killpg};
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
+use nix::unistd::{Pid, getpid};
+use thiserror::Error;
+
+use crate::descendants;
+use crate::launch::Launch;
+use crate::request::RunAnswer;
+use crate::signals::Signals;
+use crate::steal;
+use crate::sys::{self, End, Usage};
+use crate::tree::Tree;
+
+/// How long killed processes may take to go; one that hangs in the kernel cannot be waited for.
+const KILL_PATIENCE: Duration = Duration::from_secs(10);
+/// How often descendants are looked for again while they are being killed.
+const KILL_ROUND: Duration = Duration::from_millis(20);
+
+/// Why a command has no result.
+#[derive(Debug, Error)]
+pub enum RunError {
+    /// The program could not be started.
+    #[error("{0}")]
+    Spawn(String),
+    /// A system call failed; the text has its name and reason.
+    #[error("{0}")]
+    System(String),
+    /// A signal asks the agent to end; the command has been killed.
+    #[error("ended by signal {0}")]
+    Signal(i32),
+    /// The watched channel closed; the command has been killed.
+    #[error("the channel closed")]
+    Closed,
+}
+
+/// Something whose end also ends the command.
+pub trait Watch {
+    /// The descriptor to poll, with the events to ask for; `None`: there is nothing to watch.
+    fn poll_for(&self) -> Option<(BorrowedFd<'_>, PollFlags)>;
+    /// Called when the descriptor is ready; true when it has come to its end.
+    fn ready(&mut self) -> bool;
+}
+
+/// Watches nothing.
+#[derive(Debug)]
+pub struct Nothing;
+
+impl Watch for Nothing {
+    fn poll_for(&self) -> Option<(BorrowedFd<'_>, PollFlags)> {
+        None
+    }
+
+    fn ready(&mut self) -> bool {
+        false
+    }
+}
+
+/// Runs commands one after the other and leaves no process of theirs behind.
+#[derive(Debug)]
+pub struct Supervisor {
+    signals: Signals,
+    tree: Tree,
+    /// The CPUs whose stolen time is counted; `None` where there is no steal clock.
+    steal_cpus: Option<Vec<usize>>,
+    ending: Option<i32>,
+}
+
+impl Supervisor {
+    /// Become the parent of every orphaned descendant, and take signals as events.
+    pub fn new(tree: Tree, steal_cpus: Option<Vec<usize>>) -> Result<Self, RunError> {
+        sys::reset_signal_actions();
+        let signals = Signals::take().map_err(|errno| system("signalfd", errno))?;
+        nix::sys::prctl::set_child_subreaper(true).map_err(|errno| system("prctl", errno))?;
+        Ok(Self {
+            signals,
+            tree,
+            steal_cpus,
+            ending: None,
+        })
+    }
+
+    /// Wait until `watch` or a signal has something; false when the agent is to end.
+    pub fn idle(&mut self, watch: &mut dyn Watch) -> Result<bool, RunError> {
+        let ready = self.wait(Some(&*watch), None)?;
+        reap_orphans(None)?;
+        Ok(self.ending.is_none() && !(ready && watch.ready()))
+    }
+
+    /// The signal that asked the agent to end.
+    pub fn ending_signal(&self) -> Option<i32> {
+        self.ending
+    }
+
+    /// Run a command to its end. Whatever it leaves running is killed, on every path out.
+    pub fn run(
+        &mut self,
+        launch: Launch,
+        cgroup_procs: Option<BorrowedFd<'_>>,
+        timeout: Option<Duration>,
+        watch: &mut dyn Watch,
+    ) -> Result<RunAnswer, RunError> {
+        let stolen = self.stolen_ticks();
+        let begin = Instant::now();
+        let child = launch.start(cgroup_procs).map_err(RunError::Spawn)?;
+        // A time-out beyond the clock's range is none.
+        let deadline = timeout.and_then(|timeout| begin.checked_add(timeout));
+        let timed_out = match self.until_ended(child, deadline, watch) {
+            Ok(ended) => !ended,
+            Err(error) => {
+                self.kill_all(Some(child))?;
+                return Err(error);
+            }
+        };
+        if timed_out {
+            self.kill_until_ended(child)?;
+        }
+        let (end, usage) = sys::wait_with_usage(child).map_err(|errno| system("wait4", errno))?;
+        let wall = begin.elapsed();
+        let stolen = self.stolen_since(stolen);
+        self.kill_all(None)?;
+        Ok(answer(wall, end, &usage, stolen, timed_out))
+    }
+
+    /// Kill every descendant and reap it.
+    pub fn kill_all(&mut self, group: Option<Pid>) -> Result<(), RunError> {
+        let deadline = Instant::now() + KILL_PATIENCE;
+        while reap_any()? {
+            self.kill_once(group);
+            if Instant::now() > deadline {
+                return Err(RunError::System(
+                    "kill: some processes of the command do not end".into(),
+                ));
+            }
+            self.wait(None, Some(KILL_ROUND))?;
+        }
+        Ok(())
+    }
+
+    /// True when the child has ended, false when the deadline came first. It is not reaped yet.
+    fn until_ended(
+        &mut self,
+        child: Pid,
+        deadline: Option<Instant>,
+        watch: &mut dyn Watch,
+    ) -> Result<bool, RunError> {
+        while !reap_orphans(Some(child))? {
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            if left.is_some_and(|left| left.is_zero()) {
+                return Ok(false);
+            }
+            let ready = self.wait(Some(&*watch), left)?;
+            if let Some(signal) = self.ending {
+                return Err(RunError::Signal(signal));
+            }
+            if ready && watch.ready() {
+                return Err(RunError::Closed);
+            }
+        }
+        Ok(true)
+    }
+
+    fn kill_until_ended(&mut self, child: Pid) -> Result<(), RunError> {
+        let deadline = Instant::now() + KILL_PATIENCE;
+        while !reap_orphans(Some(child))? {
+            self.kill_once(Some(child));
+            if Instant::now() > deadline {
+                return Err(RunError::System("kill: the command does not end".into()));
+            }
+            self.wait(None, Some(KILL_ROUND))?;
+        }
+        Ok(())
+    }
+
+    /// The group first, at once; then descendants that made groups of their own.
+    fn kill_once(&self, group: Option<Pid>) {
+        // Errors mean that the process is gone, which is what is wanted.
+        if let Some(group) = group {
+            let _ = killpg(group, Signal::SIGKILL);
+        }
+        for process in descendants::of(&self.tree, getpid().as_raw()) {
+            let _ = kill(Pid::from_raw(process), Signal::SIGKILL);
+        }
+    }
+
+    /// Wait for a signal, the watched descriptor or the time; true when the descriptor is ready.
+    fn wait(
+        &mut self,
+        watch: Option<&dyn Watch>,
+        limit: Option<Duration>,
+    ) -> Result<bool, RunError> {
+        let mut entries = vec![PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)];
+        if let Some((descriptor, events)) = watch.and_then(Watch::poll_for) {
+            entries.push(PollFd::new(descriptor, events));
+        }
+        match poll(&mut entries, timeout(limit)) {
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(errno) => return Err(system("poll", errno)),
+        }
+        let ready = entries.get(1).and_then(PollFd::any).unwrap_or(false);
+        let signal = self
+            .signals
+            .drain()
+            .map_err(|errno| system("read", errno))?;
+        self.ending = self.ending.or(signal);
+        Ok(ready)
+    }
+
+    fn stolen_ticks(&self) -> Option<u64> {
+        steal::ticks(&self.tree, self.steal_cpus.as_ref()?)
+    }
+
+    /// Seconds stolen since `before`.
+    #[allow(clippy::cast_precision_loss, reason = "ticks are far below 2^52")]
+    fn stolen_since(&self, before: Option<u64>) -> Option<f64> {
+        let ticks = self.stolen_ticks()?.saturating_sub(before?);
+        Some(ticks as f64 / sys::clock_ticks_per_second())
+    }
+}
+
+/// Reap ended children other than `keep`; true when `keep` has ended.
+fn reap_orphans(keep: Option<Pid>) -> Result<bool, RunError> {
+    let look = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
+    loop {
+        match waitid(Id::All, look) {
+            Ok(status) => match status.pid() {
+                Some(pid) if Some(pid) == keep => return Ok(true),
+                Some(pid) => {
+                    let _ = waitpid(pid, Some(WaitPidFlag::WNOHANG));
+                }
+                None => return Ok(false),
+            },
+            Err(Errno::ECHILD) => return Ok(false),
+            Err(Errno::EINTR) => {}
+            Err(errno) => return Err(system("waitid", errno)),
+        }
+    }
+}
+
+/// Reap everything that has ended; false when no child is left at all.
+///
+/// No child means no descendant: the agent is the subreaper of all of them.
+fn reap_any() -> Result<bool, RunError> {
+    loop {
+        match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
+            Ok(WaitStatus::StillAlive) => return Ok(true),
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(Errno::ECHILD) => return Ok(false),
+            Err(errno) => return Err(system("waitpid", errno)),
+        }
+    }
+}
+
+/// poll's time-out, rounded up to whole milliseconds so that it never returns just too early.
+fn timeout(limit: Option<Duration>) -> PollTimeout {
+    let Some(limit) = limit else {
+        return PollTimeout::NONE;
+    };
+    let millis = limit.as_micros().div_ceil(1000).min(i32::MAX as u128);
+    PollTimeout::try_from(millis).unwrap_or(PollTimeout::MAX)
+}
+
+fn system(call: &str, errno: Errno) -> RunError {
+    RunError::System(format!("{call}: {}", errno.desc()))
+}
+
+fn answer(
+    wall: Duration,
+    end: End,
+    usage: &Usage,
+    steal_s: Option<f64>,
+    timed_out: bool,
+) -> RunAnswer {
+    let (exit_code, signal) = match end {
+        End::Exited(code) => (Some(code), None),
+        End::Signaled(signal) => (None, Some(signal)),
+    };
+    RunAnswer {
+        wall_s: wall.as_secs_f64(),
+        user_s: usage.user.as_secs_f64(),
+        system_s: usage.system.as_secs_f64(),
+        steal_s,
+        max_rss_bytes: usage.max_rss_bytes,
+        minor_faults: usage.minor_faults,
+        major_faults: usage.major_faults,
+        voluntary_switches: usage.voluntary_switches,
+        involuntary_switches: usage.involuntary_switches,
+        exit_code,
+        signal,
+        timed_out,
+    }
+}

@@ -1,0 +1,383 @@
+//! `vtax-agent serve`, the real program, over a socket.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+
+mod common;
+
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::time::{Duration, Instant};
+
+use common::{Agent, alive};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::{Value, json};
+
+#[test]
+fn hello_ping_facts_and_halt() {
+    let mut agent = Agent::start(&[]);
+    assert_eq!(agent.hello["agent"], env!("CARGO_PKG_VERSION"));
+    assert_eq!(agent.hello["protocol"], 1);
+    assert!(agent.hello["uptime_s"].as_f64().unwrap() > 0.0);
+    assert_eq!(agent.request(json!({"op": "ping"}))["ok"], json!({}));
+    let facts = agent.request(json!({"op": "facts"}));
+    assert!(facts["ok"]["memory"]["total_bytes"].as_u64().unwrap() > 0);
+    assert_eq!(agent.request(json!({"op": "halt"}))["ok"], json!({}));
+    let (status, _folder) = agent.hang_up();
+    assert!(status.success());
+}
+
+#[test]
+fn a_command_is_run_as_asked_and_measured() {
+    let mut agent = Agent::start(&[]);
+    let script = "cat; echo out; echo err >&2; env; pwd; ulimit -f; exit 3";
+    let answer = agent.run(
+        script,
+        &json!({"env": {"PATH": "/usr/bin:/bin", "A": "b c"}}),
+    );
+    let ok = &answer["ok"];
+    assert_eq!(ok["exit_code"], 3, "{answer}");
+    assert_eq!(ok["signal"], Value::Null);
+    assert_eq!(ok["timed_out"], false);
+    assert!(ok["wall_s"].as_f64().unwrap() > 0.0);
+    assert!(ok["max_rss_bytes"].as_u64().unwrap() > 100_000);
+    assert_eq!(
+        ok.as_object().unwrap().len(),
+        12,
+        "the fields of the protocol, no others"
+    );
+    let folder = agent.folder.path().join("run");
+    let out = agent.text("stdout");
+    assert!(
+        out.starts_with("out\n") && out.contains("A=b c\n") && !out.contains("HOME="),
+        "{out}"
+    );
+    assert!(out.contains(folder.to_str().unwrap()));
+    // dash and bash count in units of 512 and 1024 bytes.
+    assert!(
+        out.ends_with("\n2048\n") || out.ends_with("\n1024\n"),
+        "{out}"
+    );
+    assert_eq!(agent.text("stderr"), "err\n");
+    let mode = |path: &std::path::Path| path.metadata().unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(&folder), 0o700);
+    assert_eq!(mode(&folder.join("stdout")), 0o600);
+}
+
+#[test]
+fn cpu_time_is_the_commands_and_its_childrens() {
+    let mut agent = Agent::start(&[]);
+    let burn = "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done";
+    let answer = agent.run(&format!("sh -c '{burn}'; {burn}"), &json!({}));
+    let (user, wall) = (&answer["ok"]["user_s"], &answer["ok"]["wall_s"]);
+    assert!(user.as_f64().unwrap() > 0.02, "{answer}");
+    assert!(
+        user.as_f64().unwrap() <= wall.as_f64().unwrap() + 0.02,
+        "{answer}"
+    );
+    let idle = agent.run("true", &json!({}));
+    assert!(
+        idle["ok"]["user_s"].as_f64().unwrap() < 0.02,
+        "not cumulative: {idle}"
+    );
+}
+
+#[test]
+fn commands_have_default_signals() {
+    let mut agent = Agent::start(&[]);
+    agent.run("grep -E '^Sig(Blk|Ign)' /proc/self/status", &json!({}));
+    let text = agent.text("stdout");
+    // Signals 32 and 33 are the C library's own: a program can neither set nor use them.
+    let of_the_library = 0x1_8000_0000;
+    for line in text.lines() {
+        let (_, mask) = line.split_once(":\t").unwrap();
+        assert_eq!(
+            u64::from_str_radix(mask, 16).unwrap() & !of_the_library,
+            0,
+            "{text}"
+        );
+    }
+    assert_eq!(text.lines().count(), 2);
+}
+
+#[test]
+fn a_time_out_kills_descendants_in_other_groups_and_sessions() {
+    let mut agent = Agent::start(&[]);
+    let script = "setsid sh -c 'echo $$ > far; trap \"\" TERM; sleep 1000; sleep 1000' & \
+                  (sleep 1000 & echo $! > orphan) ; sleep 1000";
+    let answer = agent.run(script, &json!({"timeout_s": 0.5}));
+    assert_eq!(answer["ok"]["timed_out"], true, "{answer}");
+    assert_eq!(answer["ok"]["signal"], 9);
+    assert_eq!(answer["ok"]["exit_code"], Value::Null);
+    let wall = answer["ok"]["wall_s"].as_f64().unwrap();
+    assert!((0.5..5.0).contains(&wall), "{wall}");
+    for name in ["far", "orphan"] {
+        assert!(!alive(&agent.wait_for_line(name)), "{name}");
+    }
+}
+
+#[test]
+fn what_a_command_leaves_running_is_killed_when_it_ends() {
+    let mut agent = Agent::start(&[]);
+    let answer = agent.run("setsid sleep 1000 & echo $! > left", &json!({}));
+    assert_eq!(answer["ok"]["exit_code"], 0);
+    assert!(!alive(&agent.wait_for_line("left")));
+}
+
+#[test]
+fn the_end_of_the_channel_ends_everything() {
+    let mut agent = Agent::start(&[]);
+    let script = "(setsid sleep 1000 & echo $! > far); echo $$ > near; sleep 1000";
+    let frame = agent.shell(script, &json!({"timeout_s": null}));
+    agent.send(&frame);
+    let processes = [agent.wait_for_line("far"), agent.wait_for_line("near")];
+    let begin = Instant::now();
+    let (status, _folder) = agent.hang_up();
+    assert!(status.success() && begin.elapsed() < Duration::from_secs(5));
+    for process in processes {
+        assert!(!alive(&process), "{process}");
+    }
+}
+
+#[test]
+fn a_signal_ends_everything() {
+    let mut agent = Agent::start(&[]);
+    let frame = agent.shell(
+        "(setsid sleep 1000 & echo $! > far); sleep 1000",
+        &json!({}),
+    );
+    agent.send(&frame);
+    let process = agent.wait_for_line("far");
+    kill(
+        Pid::from_raw(agent.process.id().cast_signed()),
+        Signal::SIGTERM,
+    )
+    .unwrap();
+    assert_eq!(agent.process.wait().unwrap().code(), Some(143));
+    assert!(!alive(&process));
+}
+
+#[test]
+fn a_command_does_not_outlive_an_agent_that_is_killed() {
+    let mut agent = Agent::start(&[]);
+    let frame = agent.shell("echo $$ > near; exec sleep 1000", &json!({}));
+    agent.send(&frame);
+    let process = agent.wait_for_line("near");
+    agent.process.kill().unwrap();
+    agent.process.wait().unwrap();
+    let deadline = Instant::now() + Duration::from_secs(5);
+    while alive(&process) {
+        assert!(Instant::now() < deadline, "{process} lives");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn requests_that_come_during_a_run_are_answered_after_it() {
+    let mut agent = Agent::start(&[]);
+    let frame = agent.shell("sleep 0.2", &json!({"id": 1}));
+    agent.send(&frame);
+    agent.send(&json!({"id": 2, "op": "ping"}));
+    assert_eq!(agent.receive()["id"], 1);
+    assert_eq!(agent.receive(), json!({"id": 2, "ok": {}}));
+}
+
+#[test]
+fn output_is_limited() {
+    let mut agent = Agent::start(&[]);
+    let script = "exec dd if=/dev/zero bs=4096 count=1000";
+    let answer = agent.run(script, &json!({"output_limit_bytes": 10_000}));
+    assert_eq!(answer["ok"]["signal"], 25, "SIGXFSZ: {answer}");
+    assert_eq!(
+        agent
+            .folder
+            .path()
+            .join("run/stdout")
+            .metadata()
+            .unwrap()
+            .len(),
+        10_000
+    );
+}
+
+#[test]
+fn programs_that_cannot_be_started_are_named() {
+    let mut agent = Agent::start(&[]);
+    for (argv, reason) in [
+        (
+            json!(["no-such-program"]),
+            "not found in PATH (/usr/bin:/bin)",
+        ),
+        (json!(["/no/such/program"]), "No such file or directory"),
+        (json!(["/etc/passwd"]), "Permission denied"),
+    ] {
+        let answer = agent.run("", &json!({"argv": argv}));
+        let message = format!("cannot start '{}': {reason}", argv[0].as_str().unwrap());
+        assert_eq!(
+            answer["error"],
+            json!({"kind": "spawn", "message": message})
+        );
+    }
+    assert_eq!(
+        agent.run("true", &json!({}))["ok"]["exit_code"],
+        0,
+        "it goes on"
+    );
+}
+
+#[test]
+fn output_does_not_follow_links_or_wait_for_pipes() {
+    let mut agent = Agent::start(&[]);
+    let folder = agent.folder.path().join("run");
+    std::fs::create_dir(&folder).unwrap();
+    let target = agent.folder.path().join("precious");
+    std::fs::write(&target, "precious").unwrap();
+    symlink(&target, folder.join("stdout")).unwrap();
+    nix::unistd::mkfifo(&folder.join("pipe"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+    for name in ["stdout", "pipe"] {
+        let answer = agent.run("echo x", &json!({"stdout": name}));
+        assert_eq!(answer["error"]["kind"], "system", "{answer}");
+        assert!(
+            answer["error"]["message"].as_str().unwrap().contains(name),
+            "{answer}"
+        );
+    }
+    assert_eq!(std::fs::read_to_string(target).unwrap(), "precious");
+}
+
+#[test]
+fn a_folder_that_cannot_be_made_is_an_error_of_the_machine() {
+    let mut agent = Agent::start(&[]);
+    std::fs::write(agent.folder.path().join("file"), "").unwrap();
+    let cwd = agent.folder.path().join("file/run");
+    let answer = agent.run("true", &json!({"cwd": cwd}));
+    let expected = format!("mkdir {}: Not a directory", cwd.display());
+    assert_eq!(
+        answer["error"],
+        json!({"kind": "system", "message": expected})
+    );
+}
+
+#[test]
+fn bad_frames_are_answered_and_the_next_line_is_read() {
+    let mut agent = Agent::start(&[]);
+    for line in [
+        &b"garbage\n"[..],
+        b"[]\n",
+        b"\n",
+        b"\xff\xfe\n",
+        b"{\"id\": 1, \n",
+    ] {
+        agent.send_bytes(line);
+        let answer = agent.receive();
+        assert_eq!(answer["id"], Value::Null);
+        assert_eq!(answer["error"]["kind"], "frame", "{answer}");
+    }
+    agent.send_bytes(&vec![b'x'; (1 << 20) + 1]);
+    agent.send_bytes(b"\n");
+    assert_eq!(
+        agent.receive()["error"]["message"],
+        "the line is longer than 1 MiB"
+    );
+    for (frame, kind) in [
+        (json!({"op": "ping"}), "request"),
+        (json!({"id": -1, "op": "ping"}), "request"),
+        (json!({"id": 1}), "request"),
+        (json!({"id": 1, "op": "run"}), "request"),
+        (json!({"id": 1, "op": "dance"}), "op"),
+    ] {
+        agent.send(&frame);
+        assert_eq!(agent.receive()["error"]["kind"], kind, "{frame}");
+    }
+    assert_eq!(agent.request(json!({"op": "ping"}))["ok"], json!({}));
+}
+
+#[test]
+fn commands_run_on_the_cpus_asked_for() {
+    let allowed = nix::sched::sched_getaffinity(Pid::from_raw(0)).unwrap();
+    let last = (0..1024)
+        .rfind(|cpu| allowed.is_set(*cpu).unwrap())
+        .unwrap()
+        .to_string();
+    let mut agent = Agent::start(&["--cpus", &last]);
+    agent.run("grep Cpus_allowed_list /proc/self/status", &json!({}));
+    assert_eq!(
+        agent.text("stdout"),
+        format!("Cpus_allowed_list:\t{last}\n")
+    );
+}
+
+#[test]
+fn memory_is_limited_and_the_group_is_removed() {
+    let mut agent = Agent::start(&["--memory", "67108864"]);
+    if let Some(reason) = agent.hello.get("memory_limit_error") {
+        println!("skipped: {reason}");
+        assert_eq!(
+            agent.run("true", &json!({}))["ok"]["exit_code"],
+            0,
+            "it goes on"
+        );
+        return;
+    }
+    agent.run("cat /proc/self/cgroup", &json!({}));
+    let name = format!("vtax-{}", agent.process.id());
+    assert!(agent.text("stdout").contains(&name));
+    // dd touches its whole buffer.
+    let small = agent.run("dd if=/dev/zero of=/dev/null bs=16M count=1", &json!({}));
+    assert_eq!(small["ok"]["exit_code"], 0, "{small}");
+    let large = agent.run(
+        "exec dd if=/dev/zero of=/dev/null bs=256M count=1",
+        &json!({}),
+    );
+    assert_eq!(large["ok"]["signal"], 9, "{large}");
+    // Also when it is busy at the end.
+    let frame = agent.shell("echo $$ > near; sleep 1000", &json!({}));
+    agent.send(&frame);
+    agent.wait_for_line("near");
+    kill(
+        Pid::from_raw(agent.process.id().cast_signed()),
+        Signal::SIGTERM,
+    )
+    .unwrap();
+    assert_eq!(agent.process.wait().unwrap().code(), Some(143));
+    let found = std::process::Command::new("find")
+        .args(["/sys/fs/cgroup", "-maxdepth", "6", "-name", &name])
+        .output()
+        .unwrap();
+    assert!(
+        found.stdout.is_empty(),
+        "{}",
+        String::from_utf8_lossy(&found.stdout)
+    );
+}
+
+#[test]
+fn a_long_request_may_come_in_parts() {
+    let mut agent = Agent::start(&[]);
+    let mut frame = agent.shell("echo ${#LONG}", &json!({"id": 77}));
+    frame["env"]["LONG"] = json!("é".repeat(20_000));
+    let text: Vec<char> = frame.to_string().chars().collect();
+    let (pieces, mut held) = (text.chunks(1000), 0);
+    let count = pieces.len();
+    for (number, piece) in pieces.enumerate() {
+        let piece: String = piece.iter().collect();
+        held += piece.len();
+        let last = number + 1 == count;
+        agent.send(&json!({"part": piece, "last": last}));
+        if !last {
+            assert_eq!(agent.receive(), json!({"part": held}));
+        }
+    }
+    let answer = agent.receive();
+    assert_eq!(
+        (&answer["id"], &answer["ok"]["exit_code"]),
+        (&json!(77), &json!(0)),
+        "{answer}"
+    );
+    assert_eq!(agent.text("stdout"), "40000\n", "bytes in the C locale");
+    agent.send(&json!({"part": "[1]", "last": true}));
+    assert_eq!(agent.receive()["error"]["kind"], "frame");
+}

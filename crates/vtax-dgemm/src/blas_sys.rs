@@ -1,0 +1,175 @@
+//! The BLAS as a shared object: everything that needs `unsafe`.
+
+#![allow(unsafe_code)]
+
+use std::ffi::{CStr, OsStr, c_char, c_int, c_void};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+use libloading::{Library, Symbol};
+
+/// `dgemm_` of the reference BLAS (netlib.org/blas, `dgemm.f`), with 32-bit integers.
+///
+/// Fortran compilers pass the lengths of the two character arguments at the end.
+type Dgemm = unsafe extern "C" fn(
+    transpose_a: *const c_char,
+    transpose_b: *const c_char,
+    m: *const c_int,
+    n: *const c_int,
+    k: *const c_int,
+    alpha: *const f64,
+    a: *const f64,
+    leading_a: *const c_int,
+    b: *const f64,
+    leading_b: *const c_int,
+    beta: *const f64,
+    c: *mut f64,
+    leading_c: *const c_int,
+    length_a: usize,
+    length_b: usize,
+);
+
+/// Longer than any version text there is.
+const TEXT_BYTES: usize = 512;
+
+/// A loaded BLAS that has `dgemm_`.
+#[derive(Debug)]
+pub struct Blas {
+    library: Library,
+    dgemm: Dgemm,
+}
+
+impl Blas {
+    /// Load a library as the system's loader resolves `name`.
+    pub fn load(name: &str) -> Result<Self, libloading::Error> {
+        // SAFETY: loading runs the library's initialisers. The user names a BLAS, which is code
+        // that is run on purpose.
+        let library = unsafe { Library::new(name) }?;
+        // SAFETY: every BLAS has dgemm_ with this signature. One built for 64-bit integers reads
+        // 8 bytes where the arguments have 4 or more; see `multiply`, which passes 8.
+        let dgemm = *unsafe { library.get::<Dgemm>(b"dgemm_\0") }?;
+        Ok(Self { library, dgemm })
+    }
+
+    /// c = a b, for square matrices of `n` rows stored by columns.
+    ///
+    /// Returns false, and does nothing, when a matrix does not have n² entries.
+    pub fn multiply(&self, n: c_int, a: &[f64], b: &[f64], c: &mut [f64]) -> bool {
+        let entries = usize::try_from(n).ok().and_then(|n| n.checked_mul(n));
+        if n < 1
+            || [a.len(), b.len(), c.len()]
+                .iter()
+                .any(|length| Some(*length) != entries)
+        {
+            return false;
+        }
+        let transpose: c_char = b'N'.cast_signed();
+        // As 64 bits: in little-endian memory both kinds of integers read it right.
+        let n = i64::from(n);
+        let n: *const c_int = (&raw const n).cast();
+        let (one, zero) = (1.0, 0.0);
+        // SAFETY: all pointers are to live values; the matrices have n times n entries, which
+        // has been checked, and `c` is borrowed for writing.
+        unsafe {
+            (self.dgemm)(
+                &raw const transpose,
+                &raw const transpose,
+                n,
+                n,
+                n,
+                &raw const one,
+                a.as_ptr(),
+                n,
+                b.as_ptr(),
+                n,
+                &raw const zero,
+                c.as_mut_ptr(),
+                n,
+                1,
+                1,
+            );
+        }
+        true
+    }
+
+    /// The file of the object that `dgemm_` is in, links resolved.
+    ///
+    /// It may be another than the one that was loaded: `libblas.so.3` may only refer to it.
+    pub fn path(&self) -> Option<PathBuf> {
+        let mut info = libc::Dl_info {
+            dli_fname: std::ptr::null(),
+            dli_fbase: std::ptr::null_mut(),
+            dli_sname: std::ptr::null(),
+            dli_saddr: std::ptr::null_mut(),
+        };
+        // SAFETY: dladdr only looks the address up and fills the structure.
+        let found = unsafe { libc::dladdr(self.dgemm as *const c_void, &raw mut info) };
+        if found == 0 || info.dli_fname.is_null() {
+            return None;
+        }
+        // SAFETY: dladdr's name is a C string that lives as long as the library is loaded.
+        let name = unsafe { CStr::from_ptr(info.dli_fname) };
+        std::fs::canonicalize(OsStr::from_bytes(name.to_bytes())).ok()
+    }
+
+    /// What a function of the form `const char *name(void)` says; `None` if there is none.
+    pub fn text(&self, name: &str) -> Option<String> {
+        // SAFETY: callers pass names of functions that are documented with this form.
+        let function: Symbol<'_, unsafe extern "C" fn() -> *const c_char> =
+            unsafe { self.library.get(name) }.ok()?;
+        // SAFETY: as above.
+        let text = unsafe { function() };
+        if text.is_null() {
+            return None;
+        }
+        // SAFETY: the functions return static C strings.
+        Some(
+            unsafe { CStr::from_ptr(text) }
+                .to_string_lossy()
+                .trim()
+                .to_owned(),
+        )
+    }
+
+    /// What a function of the form `int name(void)` says.
+    pub fn number(&self, name: &str) -> Option<i64> {
+        // SAFETY: callers pass names of functions that are documented with this form; those
+        // that return 64 bits return small numbers.
+        let function: Symbol<'_, unsafe extern "C" fn() -> c_int> =
+            unsafe { self.library.get(name) }.ok()?;
+        // SAFETY: as above.
+        Some(i64::from(unsafe { function() }))
+    }
+
+    /// What a function of the form `void name(char *buffer, int length)` says (MKL's version).
+    pub fn written_text(&self, name: &str) -> Option<String> {
+        // SAFETY: callers pass names of functions that are documented with this form.
+        let function: Symbol<'_, unsafe extern "C" fn(*mut c_char, c_int)> =
+            unsafe { self.library.get(name) }.ok()?;
+        let mut bytes = [0_u8; TEXT_BYTES];
+        let length = c_int::try_from(TEXT_BYTES - 1).ok()?;
+        // SAFETY: the buffer is larger than the length that is passed.
+        unsafe { function(bytes.as_mut_ptr().cast(), length) };
+        let text = CStr::from_bytes_until_nul(&bytes).ok()?;
+        Some(text.to_string_lossy().trim().to_owned()).filter(|text| !text.is_empty())
+    }
+
+    /// The name of BLIS's kernels: `bli_arch_string(bli_arch_query_id())`.
+    pub fn blis_kernels(&self) -> Option<String> {
+        let id = c_int::try_from(self.number("bli_arch_query_id")?).ok()?;
+        // SAFETY: BLIS documents this form: an enumeration to a static C string.
+        let function: Symbol<'_, unsafe extern "C" fn(c_int) -> *const c_char> =
+            unsafe { self.library.get("bli_arch_string") }.ok()?;
+        // SAFETY: the number comes from BLIS itself.
+        let text = unsafe { function(id) };
+        if text.is_null() {
+            return None;
+        }
+        // SAFETY: it is a static C string, as the null check leaves nothing else.
+        Some(
+            unsafe { CStr::from_ptr(text) }
+                .to_string_lossy()
+                .into_owned(),
+        )
+    }
+}

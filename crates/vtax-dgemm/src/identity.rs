@@ -1,0 +1,56 @@
+//! Which BLAS a library is: as far as it tells.
+
+use std::path::PathBuf;
+
+use serde::Serialize;
+
+use crate::blas_sys::Blas;
+
+/// What is known of a loaded BLAS.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Identity {
+    /// The name that was asked for.
+    pub requested: String,
+    /// The file of the object that has `dgemm_`.
+    pub path: Option<PathBuf>,
+    /// The implementation's own words; the reference BLAS has none.
+    pub version: Option<String>,
+    /// The kernels that it chose for this CPU.
+    pub core: Option<String>,
+    /// The threads that it will use.
+    pub threads: Option<i64>,
+}
+
+impl Identity {
+    /// Ask the library for everything that one of the known implementations would answer.
+    pub fn of(blas: &Blas, requested: &str) -> Self {
+        Self {
+            requested: requested.to_owned(),
+            path: blas.path(),
+            version: version(blas),
+            core: blas
+                .text("openblas_get_corename")
+                .or_else(|| blas.blis_kernels()),
+            threads: threads(blas),
+        }
+    }
+}
+
+fn version(blas: &Blas) -> Option<String> {
+    blas.text("openblas_get_config")
+        .or_else(|| blas.written_text("MKL_Get_Version_String"))
+        .or_else(|| {
+            blas.text("bli_info_get_version_str")
+                .map(|version| format!("BLIS {version}"))
+        })
+}
+
+fn threads(blas: &Blas) -> Option<i64> {
+    [
+        "openblas_get_num_threads",
+        "MKL_Get_Max_Threads",
+        "bli_thread_get_num_threads",
+    ]
+    .iter()
+    .find_map(|name| blas.number(name))
+}

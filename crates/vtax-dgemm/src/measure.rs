@@ -1,0 +1,98 @@
+//! Timing `dgemm_`.
+
+use std::ffi::c_int;
+use std::time::Instant;
+
+use anyhow::{Result, bail, ensure};
+use serde::Serialize;
+
+use crate::blas_sys::Blas;
+use crate::identity::Identity;
+use crate::matrix::{Matrix, is_product};
+
+/// The same matrices each time, so that runs differ in nothing but the machine.
+const SEED: u64 = 20_110_928;
+
+/// What `vtax-dgemm` prints.
+#[derive(Debug, Serialize)]
+pub struct Rates {
+    /// Rows of the matrices.
+    pub n: u32,
+    /// Multiplications that were timed.
+    pub times: u32,
+    /// Rate of the shortest time, 10^9 operations per second.
+    pub best_gflops: f64,
+    /// Rate of the median time.
+    pub median_gflops: f64,
+    /// The shortest time in seconds.
+    pub best_s: f64,
+    /// The result was right; always true in a result.
+    pub verified: bool,
+    /// Which BLAS it was.
+    pub library: Identity,
+}
+
+/// Multiply `times` times after a warm-up, and check the last product.
+pub fn measure(blas: &Blas, n: u32, times: u32, library: Identity) -> Result<Rates> {
+    let mut random = fastrand::Rng::with_seed(SEED);
+    let rows = usize::try_from(n)?;
+    let a = Matrix::random(rows, &mut random)?;
+    let b = Matrix::random(rows, &mut random)?;
+    let mut c = Matrix::zero(rows)?;
+    time(blas, &a, &b, &mut c)?;
+    let mut seconds = Vec::new();
+    for _ in 0..times {
+        // A call that does nothing must not pass with the product of an earlier one.
+        c.entries.fill(f64::NAN);
+        seconds.push(time(blas, &a, &b, &mut c)?);
+    }
+    if !is_product(&a, &b, &c, &mut random) {
+        let path = library.path.unwrap_or_default();
+        bail!(
+            "{}: its product of two matrices is wrong; do not use this library on this machine",
+            path.display()
+        );
+    }
+    seconds.sort_by(f64::total_cmp);
+    let operations = 2.0 * f64::from(n).powi(3);
+    Ok(Rates {
+        n,
+        times,
+        best_gflops: operations / seconds[0] / 1e9,
+        median_gflops: operations / median(&seconds) / 1e9,
+        best_s: seconds[0],
+        verified: true,
+        library,
+    })
+}
+
+fn time(blas: &Blas, a: &Matrix, b: &Matrix, c: &mut Matrix) -> Result<f64> {
+    let n = c_int::try_from(c.n)?;
+    let begin = Instant::now();
+    let done = blas.multiply(n, &a.entries, &b.entries, &mut c.entries);
+    let seconds = begin.elapsed().as_secs_f64();
+    ensure!(done, "matrices of {n} rows do not have n² entries");
+    Ok(seconds)
+}
+
+/// Of sorted numbers, at least one.
+fn median(sorted: &[f64]) -> f64 {
+    let middle = sorted.len() / 2;
+    if sorted.len() % 2 == 1 {
+        sorted[middle]
+    } else {
+        f64::midpoint(sorted[middle - 1], sorted[middle])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn medians() {
+        assert_eq!(median(&[1.0]).to_bits(), 1.0_f64.to_bits());
+        assert_eq!(median(&[1.0, 3.0]).to_bits(), 2.0_f64.to_bits());
+        assert_eq!(median(&[1.0, 2.0, 9.0]).to_bits(), 2.0_f64.to_bits());
+    }
+}
