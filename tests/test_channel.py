@@ -88,6 +88,13 @@ def test_a_long_request_goes_in_short_frames(pair: tuple[Channel, socket.socket]
     assert len(frames) > 3 and max(map(len, frames)) <= 2048
 
 
+def test_an_agent_that_knows_no_parts_is_an_error(pair: tuple[Channel, socket.socket]) -> None:
+    channel, theirs = pair
+    theirs.sendall(b'{"id": null, "error": {"kind": "request", "message": "no id"}}\n')
+    with pytest.raises(AgentError, match="no id"):
+        channel.request("run", 5, argv=["x" * 5000])
+
+
 def test_a_request_without_end_is_refused(pair: tuple[Channel, socket.socket]) -> None:
     with pytest.raises(VtaxError, match="over the channel's 1 MiB"):
         pair[0].request("run", 5, argv=["x" * (1 << 20)])

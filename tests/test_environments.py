@@ -89,6 +89,15 @@ echo done
 """
 
 
+@pytest.mark.parametrize("spec", REAL)
+def test_a_long_command_line_arrives_whole(start: Start, tmp_path: Path, spec: str) -> None:
+    machine = start(spec)
+    Exchange(tmp_path / "work0", "r0").create({})
+    environment = GUEST_ENVIRONMENT | {"LONG": '\\"\u00e9' * 10_000}
+    machine.run(["/bin/sh", "-c", 'printf %s "$LONG" | wc -c'], environment, "r0", timeout_s=60)
+    assert int(Exchange(tmp_path / "work0", "r0").read_text("stdout")) == 40_000
+
+
 @pytest.mark.parametrize("spec", GUESTS)
 def test_a_guest_cannot_write_outside_its_folder(start: Start, tmp_path: Path, spec: str) -> None:
     target = tmp_path / "precious"

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -71,13 +72,17 @@ def start_long(
     raise AssertionError(f"no samples came: {process.communicate()[0]}")
 
 
-def eventually_gone(*texts: str) -> bool:
+def eventually(condition: Callable[[], bool]) -> bool:
     deadline = time.monotonic() + 10
     while time.monotonic() < deadline:
-        if not any(processes_naming(text) for text in texts):
+        if condition():
             return True
         time.sleep(0.05)
     return False
+
+
+def eventually_gone(*texts: str) -> bool:
+    return eventually(lambda: not any(processes_naming(text) for text in texts))
 
 
 def cgroups() -> set[str]:
@@ -96,7 +101,7 @@ def test_kill_9_loses_no_finished_sample_and_leaves_no_guest(
     process.kill()
     process.wait()
     assert eventually_gone(str(tmp_path), "sleep 0.07111")
-    assert cgroups() == before
+    assert eventually(lambda: cgroups() == before)
     record, samples = load(folder)
     assert record.state == "running" and len(samples) >= finished > 0
     done = run(environment, "report", str(folder), "--json")
@@ -105,6 +110,26 @@ def test_kill_9_loses_no_finished_sample_and_leaves_no_guest(
     assert "cut-short" in flags
     assert (folder / "report.html").stat().st_size > 100_000
     assert not (folder / "samples.jsonl").exists()
+
+
+def test_kill_9_in_the_middle_of_mpirun_leaves_no_temporary_file(
+    tmp_path: Path, environment: dict[str, str]
+) -> None:
+    if not shutil.which("hpcc"):
+        pytest.skip("hpcc is not installed")
+    argv = command("compare", "--out", str(tmp_path), "--", "hpcc", "--sizes", "6000")
+    process = subprocess.Popen(
+        argv, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    deadline = time.monotonic() + 30
+    while not processes_naming("mpirun --map-by") and time.monotonic() < deadline:
+        time.sleep(0.05)
+    time.sleep(1)
+    assert list(Path("/tmp").glob("ompi.*/pid.*"))
+    process.kill()
+    process.wait()
+    assert eventually_gone("mpirun --map-by")
+    assert eventually(lambda: not list(Path("/tmp").glob("ompi.*/pid.*")))
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -124,7 +149,7 @@ def test_ctrl_c_writes_the_report_and_ends_every_guest(
     assert record.state == "interrupted" and samples
     assert (folder / "report.html").exists() and (folder / "samples.parquet").exists()
     assert eventually_gone(str(tmp_path), "sleep 0.07222")
-    assert cgroups() == before
+    assert eventually(lambda: cgroups() == before)
 
 
 def test_the_default_place_is_below_the_working_folder(

@@ -13,6 +13,7 @@ from vtax.errors import VtaxError
 MAX_FRAME_BYTES = 1 << 20
 SHORT_FRAME_BYTES = 2048
 """A longer frame would stop user-mode Linux's serial line for good (docs/agent-protocol.md)."""
+PART_PATIENCE_S = 30.0
 PART_BYTES = 900
 """Characters of a part; ASCII, of which the worst need two bytes when they are quoted again."""
 
@@ -82,9 +83,13 @@ class Channel:
         parts = [request[i : i + PART_BYTES] for i in range(0, len(request), PART_BYTES)]
         for part in parts[:-1]:
             self._send(json.dumps({"part": part}), deadline)
-            while "part" not in self._receive(deadline, "the answer to a part"):
-                pass
+            self._await_part(min(deadline, time.monotonic() + PART_PATIENCE_S))
         return self._send(json.dumps({"part": parts[-1], "last": True}), deadline)
+
+    def _await_part(self, deadline: float) -> None:
+        while "part" not in (frame := self._receive(deadline, "the answer to a part")):
+            if "error" in frame:
+                _unwrap(frame)
 
     def _send(self, line: str, deadline: float) -> None:
         data = line.encode() + b"\n"

@@ -18,6 +18,8 @@ use crate::steal;
 use crate::sys::{self, End, Usage};
 use crate::tree::Tree;
 
+/// How long a command may take to tidy up when it is asked to end; `mpirun` takes 1.0 s.
+const TERM_PATIENCE: Duration = Duration::from_secs(2);
 /// How long killed processes may take to go; one that hangs in the kernel cannot be waited for.
 const KILL_PATIENCE: Duration = Duration::from_secs(10);
 /// How often descendants are looked for again while they are being killed.
@@ -128,8 +130,11 @@ impl Supervisor {
         Ok(answer(wall, end, &usage, stolen, timed_out))
     }
 
-    /// Kill every descendant and reap it.
+    /// Kill every descendant and reap it; a group that is named is asked to end first.
     pub fn kill_all(&mut self, group: Option<Pid>) -> Result<(), RunError> {
+        if let Some(group) = group {
+            self.ask_to_end(group)?;
+        }
         let deadline = Instant::now() + KILL_PATIENCE;
         while reap_any()? {
             self.kill_once(group);
@@ -166,7 +171,18 @@ impl Supervisor {
         Ok(true)
     }
 
+    /// Ask the command to end: `mpirun` and others remove their temporary files then.
+    fn ask_to_end(&mut self, child: Pid) -> Result<(), RunError> {
+        let _ = killpg(child, Signal::SIGTERM);
+        let deadline = Instant::now() + TERM_PATIENCE;
+        while !reap_orphans(Some(child))? && Instant::now() < deadline {
+            self.wait(None, Some(KILL_ROUND))?;
+        }
+        Ok(())
+    }
+
     fn kill_until_ended(&mut self, child: Pid) -> Result<(), RunError> {
+        self.ask_to_end(child)?;
         let deadline = Instant::now() + KILL_PATIENCE;
         while !reap_orphans(Some(child))? {
             self.kill_once(Some(child));

@@ -21,6 +21,8 @@ from vtax.workloads.base import Outcome
 REQUEST_TIMEOUT_S = 30.0
 """For an answer that needs no work; generous, because emulated guests are slow."""
 HALT_TIMEOUT_S = 3.0
+CLEAN_UP_S = 6.0
+"""What the native agent may take to end a command, which it first asks to (2 s)."""
 OUTPUT_LIMIT_BYTES = 1 << 30
 """No single file that a workload writes may be larger (RLIMIT_FSIZE)."""
 
@@ -118,7 +120,7 @@ class Machine:
         if self._process.poll() is None and not self._environment.is_guest:
             # The native agent cleans up (descendants, cgroup) when its channel closes.
             with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(HALT_TIMEOUT_S)
+                self._process.wait(CLEAN_UP_S)
         if self._process.poll() is None:
             self._process.kill()
         self._process.wait()
