@@ -12,9 +12,26 @@ from vtax.environments import Environment, build
 from vtax.environments.base import allowed_cpus
 from vtax.environments.machine import Machine
 from vtax.errors import VtaxError
+from vtax.workloads.base import Outcome
 
 REAL = ("native:cpus=1,mem=512M", "uml:mem=256M", "qemu:accel=tcg,mem=512M")
 """One of each kind, small enough to boot often."""
+
+OUTCOME = Outcome(
+    wall_s=1.0,
+    user_s=0.9,
+    system_s=0.05,
+    steal_s=None,
+    max_rss_bytes=1000,
+    minor_faults=1,
+    major_faults=0,
+    voluntary_switches=1,
+    involuntary_switches=1,
+    exit_code=0,
+    signal=None,
+    timed_out=False,
+)
+"""Of a command that did as it should; tests change what they are about."""
 
 GUEST_ENVIRONMENT = {"PATH": os.environ.get("PATH", "/usr/bin:/bin"), "LANG": "C.UTF-8"}
 

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import pytest
 
+from conftest import OUTCOME
 from vtax.campaign.execute import Campaign, MachineLike, Settings, _library
 from vtax.campaign.matching import entrants
 from vtax.campaign.progress import Silent
@@ -17,21 +18,6 @@ from vtax.environments.machine import Finished, MachineLostError
 from vtax.errors import VtaxError
 from vtax.runs.folder import RunFolder, load
 from vtax.workloads.base import Command, MachineShape, Metric, Outcome, ResultFolder
-
-OUTCOME = Outcome(
-    wall_s=1.0,
-    user_s=0.9,
-    system_s=0.05,
-    steal_s=None,
-    max_rss_bytes=1000,
-    minor_faults=1,
-    major_faults=0,
-    voluntary_switches=1,
-    involuntary_switches=1,
-    exit_code=0,
-    signal=None,
-    timed_out=False,
-)
 
 Behaviour = Callable[[str, int], None]
 """Called with the environment's folder name and the number of the run in this machine."""

@@ -16,29 +16,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import conftest
 from vtax.errors import MisuseError, VtaxError
 from vtax.workloads import names, parse
-from vtax.workloads.base import MachineShape, Metric, Outcome
+from vtax.workloads.base import MachineShape, Metric
 from vtax.workloads.command import parse_pattern
 from vtax.workloads.dgemm import Dgemm
 from vtax.workloads.stream import Stream
 from vtax.workloads.variables import NO_HOME, base_environment, split
 
 GIB = 1 << 30
-OUTCOME = Outcome(
-    wall_s=2.0,
-    user_s=1.0,
-    system_s=0.5,
-    steal_s=0.0,
-    max_rss_bytes=1 << 20,
-    minor_faults=1,
-    major_faults=0,
-    voluntary_switches=1,
-    involuntary_switches=1,
-    exit_code=0,
-    signal=None,
-    timed_out=False,
-)
+OUTCOME = replace(conftest.OUTCOME, wall_s=2.0, user_s=1.0, system_s=0.5, steal_s=0.0)
 
 
 class Folder:

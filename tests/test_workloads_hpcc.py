@@ -11,9 +11,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+import conftest
 from vtax.errors import MisuseError, VtaxError
 from vtax.workloads import parse
-from vtax.workloads.base import MachineShape, Metric, Outcome
+from vtax.workloads.base import MachineShape, Metric
 from vtax.workloads.hpcc import Hpcc
 from vtax.workloads.hpcc_input import PRESETS, grid, input_file, memory_needed, require_memory
 from vtax.workloads.hpcc_output import parse_summary, read_output
@@ -24,20 +25,7 @@ NP2 = (DATA / "np2.txt").read_text()
 SIZES = (DATA / "sizes.txt").read_text()
 
 GIB = 1 << 30
-OUTCOME = Outcome(
-    wall_s=1.5,
-    user_s=1.0,
-    system_s=0.25,
-    steal_s=None,
-    max_rss_bytes=1 << 20,
-    minor_faults=1,
-    major_faults=0,
-    voluntary_switches=1,
-    involuntary_switches=1,
-    exit_code=0,
-    signal=None,
-    timed_out=False,
-)
+OUTCOME = replace(conftest.OUTCOME, wall_s=1.5, user_s=1.0, system_s=0.25)
 
 
 class Folder:
