@@ -28,6 +28,7 @@ Workloads:    hpcc  dgemm  stream  command (or any command line); 'vtax compare 
 """
 
 SETTINGS: dict[str, Any] = {
+    "short_help": "Run a workload in several environments: what each costs.",
     "epilog": EXAMPLES,
     "context_settings": {"allow_interspersed_args": False, "ignore_unknown_options": False},
 }
@@ -52,7 +53,7 @@ def compare(
     repetitions: Annotated[
         int,
         typer.Option(
-            "--reps", "--repetitions", min=1, max=10_000, help="Repetitions per environment."
+            "--reps", "--repetitions", min=1, max=10_000, metavar="N", help="Repetitions per environment."
         ),
     ] = 5,
     reboot: Annotated[
@@ -67,10 +68,12 @@ def compare(
         typer.Option(help="Limit for one run of the workload, e.g. 10m.", metavar="TIME"),
     ] = None,
     margin: Annotated[
-        float, typer.Option(min=0.01, max=50, help="Percent within which two are equivalent.")
+        float,
+        typer.Option(min=0.01, max=50, metavar="PERCENT", help="Margin within which two are equivalent."),
     ] = 2.0,
     seed: Annotated[
-        int | None, typer.Option(min=0, help="Of the random order. Default: a new one, recorded.")
+        int | None,
+        typer.Option(min=0, metavar="N", help="Of the random order. Default: a new one, recorded."),
     ] = None,
     warm_up: Annotated[
         bool, typer.Option("--warm-up/--no-warm-up", help="Run once uncounted after each boot.")
@@ -87,7 +90,9 @@ def compare(
             help="A number in a command's output: NAME[:UNIT[:higher]]=REGEX.", metavar="METRIC"
         ),
     ] = None,
-    out: Annotated[Path, typer.Option(help="Folder for run folders.")] = Path("runs"),
+    out: Annotated[Path, typer.Option(help="Folder for run folders.", metavar="DIR")] = Path(
+        "runs"
+    ),
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
 ) -> None:

@@ -24,7 +24,7 @@ app = typer.Typer(
     epilog="Start with: vtax doctor, then: vtax compare --in native --in uml:mem=1G -- hpcc",
 )
 app.command(**compare.SETTINGS)(compare.compare)
-app.command()(report.report)
+app.command(short_help="Write the report of a run again.")(report.report)
 app.command()(doctor.doctor)
 
 
