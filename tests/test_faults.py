@@ -61,7 +61,13 @@ def start_long(
         "compare", "--in", spec, "--reps", "1000", "--out", str(tmp_path), "--", "sleep", seconds
     )
     process = subprocess.Popen(
-        argv, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        argv,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        # A shell that starts the tests with `&` has them ignore Ctrl-C, and vtax would inherit it.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     deadline = time.monotonic() + 90
     while time.monotonic() < deadline and process.poll() is None:
