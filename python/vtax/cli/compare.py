@@ -53,7 +53,12 @@ def compare(
     repetitions: Annotated[
         int,
         typer.Option(
-            "--reps", "--repetitions", min=1, max=10_000, metavar="N", help="Repetitions per environment."
+            "--reps",
+            "--repetitions",
+            min=1,
+            max=10_000,
+            metavar="N",
+            help="Repetitions per environment.",
         ),
     ] = 5,
     reboot: Annotated[
@@ -69,7 +74,9 @@ def compare(
     ] = None,
     margin: Annotated[
         float,
-        typer.Option(min=0.01, max=50, metavar="PERCENT", help="Margin within which two are equivalent."),
+        typer.Option(
+            min=0.01, max=50, metavar="PERCENT", help="Margin within which two are equivalent."
+        ),
     ] = 2.0,
     seed: Annotated[
         int | None,

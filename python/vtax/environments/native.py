@@ -68,11 +68,12 @@ class Native(Environment):
 
     def description(self, facts: Mapping[str, Any]) -> str:
         shape = self.shape()
-        cap = f"capped at {format_bytes(self.memory_bytes)}" if self.memory_bytes else "no cap"
+        limit = format_bytes(self.memory_bytes) if self.memory_bytes else None
+        memory = f"memory limited to {limit}" if limit else "no memory limit"
         kind = facts.get("virtualization", {}).get("kind", "unknown")
         what = {
             "none": "bare metal",
             "unknown": "a machine whose kind is not known",
         }.get(kind, f"itself a virtual machine ({kind})")
         kernel = facts.get("kernel", {}).get("release", "?")
-        return f"this machine, {what}, Linux {kernel}, {shape.cpus} CPU, memory {cap}"
+        return f"this machine, {what}, Linux {kernel}, {shape.cpus} CPU, {memory}"
