@@ -85,6 +85,9 @@ class Mock:
         self.world.behaviour(self.label, self.runs - 1)
         return Finished(OUTCOME, 1.01)
 
+    def refresh_facts(self) -> None:
+        self.facts = {"uptime_s": 1 + self.runs}
+
     def close(self) -> None:
         self.world.alive -= self.open
         self.open = False
@@ -121,6 +124,8 @@ def test_every_environment_runs_its_repetitions_in_the_recorded_order(folder: Ru
     run(folder, world)
     record, samples = load(folder.path)
     assert record.state == "complete" and record.finished_utc
+    # Facts as they are under measurement, not just after boot.
+    assert [each.facts for each in record.environments] == 3 * [{"uptime_s": 2}]
     assert tuple((each.environment, each.repetition) for each in samples) == record.order
     assert [each.position for each in samples] == list(range(9))
     assert sum("warm-up-0" in line for line in world.story) == 3

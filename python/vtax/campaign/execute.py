@@ -9,7 +9,7 @@ import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -47,6 +47,8 @@ class MachineLike(Protocol):
         folder: str,
         timeout_s: float | None = None,
     ) -> Finished: ...
+
+    def refresh_facts(self) -> None: ...
 
     def close(self) -> None: ...
 
@@ -274,6 +276,9 @@ class Campaign:
         if not seat.warm and self._settings.warm_up:
             self._listener.warming(seat.entrant.label)
             self._once(seat, seat.machine, f"warm-up-{len(seat.boots) - 1}")
+            if seat.observed is not None:
+                seat.machine.refresh_facts()
+                seat.observed = replace(seat.observed, facts=seat.machine.facts)
         seat.warm = True
         return seat.machine
 

@@ -61,7 +61,8 @@ class Machine:
         try:
             self.hello = self._wait_for_hello()
             self.boot_s = time.monotonic() - begin
-            self.facts = self._request("facts", REQUEST_TIMEOUT_S)
+            self.facts: dict[str, Any] = {}
+            self.refresh_facts()
         except BaseException:
             self.kill()
             raise
@@ -100,6 +101,10 @@ class Machine:
             return Finished(Outcome(**answer), host_wall_s)
         except TypeError:
             raise VtaxError(f"the machine's answer is not of this version: {answer}") from None
+
+    def refresh_facts(self) -> None:
+        """Read the facts again: a kernel changes some, like its clock source, just after boot."""
+        self.facts = self._request("facts", REQUEST_TIMEOUT_S)
 
     def console(self) -> str:
         """What the machine printed last, for a log."""
