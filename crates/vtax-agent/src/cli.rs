@@ -3,7 +3,6 @@
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::path::PathBuf;
-use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
@@ -147,28 +146,6 @@ struct CheckFpArguments {
 // A type of its own: clap takes a bare Vec for an option that may be repeated.
 #[derive(Debug, Clone)]
 struct CpuList(Vec<usize>);
-
-/// Print help where it was asked for; otherwise what is wrong with the command line, in one line.
-pub fn explain(error: &clap::Error) -> ExitCode {
-    if !error.use_stderr() {
-        return if error.print().is_ok() {
-            ExitCode::SUCCESS
-        } else {
-            ExitCode::FAILURE
-        };
-    }
-    let text = error.render().to_string();
-    // clap's first paragraph is the message; usage and a hint at --help follow.
-    let words: Vec<&str> = text
-        .lines()
-        .take_while(|line| !line.is_empty())
-        .flat_map(str::split_whitespace)
-        .collect();
-    let reason = words.join(" ");
-    let reason = reason.strip_prefix("error: ").unwrap_or(&reason);
-    eprintln!("vtax-agent: command line: {reason}; see vtax-agent --help");
-    ExitCode::from(2)
-}
 
 /// Is this word a subcommand's name?
 pub fn is_subcommand(word: &str) -> bool {

@@ -18,7 +18,7 @@ fn main() -> ExitCode {
     }
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
-        Err(error) => return cli::explain(&error),
+        Err(error) => return vtax_command_line::explain("vtax-agent", &error),
     };
     match arguments.carry_out() {
         Ok(()) => ExitCode::SUCCESS,

@@ -56,7 +56,7 @@ Exit code: 0 done, 1 failed (also when the result is wrong), 2 misuse.";
 fn main() -> ExitCode {
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
-        Err(error) => return explain(&error),
+        Err(error) => return vtax_command_line::explain("vtax-dgemm", &error),
     };
     match carry_out(&arguments) {
         Ok(()) => ExitCode::SUCCESS,
@@ -65,27 +65,6 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
-}
-
-/// Print help where it was asked for; otherwise what is wrong with the command line, in one line.
-fn explain(error: &clap::Error) -> ExitCode {
-    if !error.use_stderr() {
-        return if error.print().is_ok() {
-            ExitCode::SUCCESS
-        } else {
-            ExitCode::FAILURE
-        };
-    }
-    let text = error.render().to_string();
-    let words: Vec<&str> = text
-        .lines()
-        .take_while(|line| !line.is_empty())
-        .flat_map(str::split_whitespace)
-        .collect();
-    let reason = words.join(" ");
-    let reason = reason.strip_prefix("error: ").unwrap_or(&reason);
-    eprintln!("vtax-dgemm: command line: {reason}; see vtax-dgemm --help");
-    ExitCode::from(2)
 }
 
 fn carry_out(arguments: &Arguments) -> Result<()> {
