@@ -99,6 +99,16 @@ def test_a_long_command_line_arrives_whole(start: Start, tmp_path: Path, spec: s
 
 
 @pytest.mark.parametrize("spec", GUESTS)
+def test_vector_registers_survive_context_switches(start: Start, tmp_path: Path, spec: str) -> None:
+    """In user-mode Linux this is what libvtax_umlfix.so is for (AMX hosts)."""
+    machine = start(spec)
+    Exchange(tmp_path / "work0", "r0").create({})
+    argv = ["/proc/1/exe", "check-fp"]
+    finished = machine.run(argv, GUEST_ENVIRONMENT, "r0", timeout_s=120)
+    assert finished.outcome.exit_code == 0, shell(machine, tmp_path, "cat ../r0/std*", "r1")
+
+
+@pytest.mark.parametrize("spec", GUESTS)
 def test_a_guest_cannot_write_outside_its_folder(start: Start, tmp_path: Path, spec: str) -> None:
     target = tmp_path / "precious"
     target.write_text("precious")
