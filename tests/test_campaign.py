@@ -197,6 +197,30 @@ def test_a_workload_that_fails_is_a_failure_not_the_end(folder: RunFolder) -> No
     assert load(folder.path)[0].failures == tuple(campaign.failures)
 
 
+def test_reboot_each_also_after_a_failure(folder: RunFolder) -> None:
+    def fail(label: str, run: int) -> None:
+        if label.startswith("uml") and run == 1:
+            raise VtaxError("HPL residual check failed")
+
+    world = World(fail)
+    campaign = run(folder, world, reboot="each")
+    assert len(campaign.failures) == 3
+    # One boot to prove itself, one for each repetition.
+    assert world.story.count("start uml-mem-1G") == 4
+    assert world.alive == 0
+
+
+def test_a_warm_up_that_fails_names_its_environment(folder: RunFolder) -> None:
+    def fail(label: str, run: int) -> None:
+        if label.startswith("uml"):
+            raise VtaxError("hpcc was killed")
+
+    world = World(fail)
+    with pytest.raises(VtaxError, match="environment 'uml:mem=1G': hpcc was killed"):
+        run(folder, world)
+    assert world.alive == 0
+
+
 @pytest.mark.parametrize("when", [2, 3])
 def test_ctrl_c_keeps_what_is_finished_and_ends_every_machine(folder: RunFolder, when: int) -> None:
     def interrupt(label: str, run: int) -> None:

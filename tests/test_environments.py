@@ -141,6 +141,26 @@ def test_nothing_is_left_of_a_closed_machine(start: Start, tmp_path: Path, spec:
     machine.close()
 
 
+@pytest.mark.parametrize("spec", REAL)
+def test_a_machine_in_the_middle_of_a_command_is_closed_without_asking(
+    start: Start, tmp_path: Path, spec: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = start(spec)
+    # Were it asked, closing would wait this long for the answer.
+    monkeypatch.setattr(machine_module, "HALT_TIMEOUT_S", 60.0)
+    alarm = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    signal.setitimer(signal.ITIMER_REAL, 0.5)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            machine.run(["sleep", "86388"], GUEST_ENVIRONMENT, "r0")
+    finally:
+        signal.signal(signal.SIGALRM, alarm)
+    begin = time.monotonic()
+    machine.close()
+    assert time.monotonic() - begin < 30
+    assert processes_naming("sleep 86388") == []
+
+
 @pytest.mark.parametrize("spec", GUESTS)
 def test_a_guest_that_powers_off_is_lost_with_its_console(
     start: Start, tmp_path: Path, spec: str

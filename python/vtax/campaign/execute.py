@@ -211,6 +211,8 @@ class Campaign:
             except MachineLostError as error:
                 message = f"environment '{seat.entrant.label}': {error}"
                 raise VtaxError(message, seat.entrant.environment.boot_remedy()) from None
+            except VtaxError as error:
+                raise VtaxError(f"environment '{seat.entrant.label}': {error}") from None
             if self._settings.reboot == "each":
                 self._close(seat)
 
@@ -220,7 +222,10 @@ class Campaign:
             budget = self._settings.budget_s
             if budget is not None and self._clock() - begin >= budget:
                 return "budget"
-            self._repetition(self._seats[label], repetition, position)
+            seat = self._seats[label]
+            self._repetition(seat, repetition, position)
+            if self._settings.reboot == "each":
+                self._close(seat)
         return "complete"
 
     def _repetition(self, seat: _Seat, repetition: int, position: int) -> None:
@@ -241,8 +246,6 @@ class Campaign:
         seat.lost_in_a_row = 0
         self._save(seat, repetition, position, finished, metrics)
         self._listener.finished(label, repetition, finished.outcome.wall_s)
-        if self._settings.reboot == "each":
-            self._close(seat)
         return None
 
     def _once(
@@ -412,12 +415,14 @@ def _library(answer: Mapping[str, Any]) -> dict[str, str]:
 @contextlib.contextmanager
 def _uninterrupted() -> Iterator[None]:
     """Let cleaning up finish: a second Ctrl-C must not leave a guest behind."""
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     try:
-        before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        before = [signal.signal(number, signal.SIG_IGN) for number in numbers]
     except ValueError:  # not the main thread (a notebook's worker): nothing to hold back
         yield
         return
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)

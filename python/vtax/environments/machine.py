@@ -56,6 +56,7 @@ class Machine:
             theirs.close()
         assert self._process.stdout is not None
         self._environment = environment
+        self._busy = False
         self._console = ConsoleTail(self._process.stdout)
         self._channel = Channel(ours)
         try:
@@ -111,8 +112,11 @@ class Machine:
         return self._console.text()
 
     def close(self) -> None:
-        """Ask the machine to power off, and kill it if it does not."""
-        if self._process.poll() is None:
+        """Ask the machine to power off, and kill it if it does not.
+
+        A machine that still runs a command (Ctrl-C came) would answer only after it: killed.
+        """
+        if self._process.poll() is None and not self._busy:
             with contextlib.suppress(VtaxError):
                 self._channel.request("halt", HALT_TIMEOUT_S)
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -147,14 +151,18 @@ class Machine:
             raise self._lost("ended while booting") from None
 
     def _request(self, op: str, patience_s: float, **fields: Any) -> dict[str, Any]:
+        self._busy = True
         try:
-            return self._channel.request(op, patience_s, **fields)
+            answer = self._channel.request(op, patience_s, **fields)
         except AgentError:
+            self._busy = False
             raise
         except ChannelTimeoutError:
             raise self._lost(f"hung: no answer for {patience_s:.0f} s") from None
         except ChannelClosedError:
             raise self._lost("died") from None
+        self._busy = False
+        return answer
 
     def _lost(self, what: str) -> MachineLostError:
         self.kill()

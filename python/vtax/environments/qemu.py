@@ -175,8 +175,7 @@ def _accelerator(text: str) -> Accelerator:
 
 
 def _cpu_model(text: str | None) -> str | None:
-    # The spec's comma separates options, so features are added with '+': cpu=max+-avx2 is not
-    # offered; a plain model name is what the option is for.
+    # A plain name only: a comma would separate options of the spec, and then of QEMU.
     if text is not None and not text.replace("-", "").replace("_", "").replace(".", "").isalnum():
         raise MisuseError(f"qemu: cpu={text} is not the name of a CPU model", "see qemu -cpu help")
     return text
