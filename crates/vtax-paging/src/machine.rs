@@ -1,0 +1,346 @@
+//! Descriptions of machines: TLBs, walk caches, caches, and what exits cost.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::address::{PageSize, TableFormat};
+use crate::counters::WALK_SOURCES;
+use crate::error::ModelError;
+
+/// A machine. All latencies and costs are in cycles of its own clock.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Machine {
+    /// The name on the command line.
+    pub name: String,
+    /// What it is, for people.
+    pub title: String,
+    /// Clock in hertz: turns cycles into seconds.
+    pub clock_hz: f64,
+    /// The format of the host's tables (nested and shadow).
+    #[serde(default)]
+    pub host_tables: TableFormat,
+    /// The two levels of TLB.
+    pub tlb: Tlbs,
+    /// What shortens a walk.
+    #[serde(default)]
+    pub walk: WalkCaches,
+    /// The cache levels a page walker reads through, nearest first; at most four.
+    #[serde(default)]
+    pub caches: Vec<CacheLevel>,
+    /// Latency of memory.
+    pub memory_latency: u32,
+    /// What exits and the VMM's work cost.
+    pub costs: Costs,
+    /// Where each number comes from: a dotted path of a field or a table, and its source.
+    #[serde(default)]
+    pub sources: BTreeMap<String, String>,
+}
+
+/// Data TLBs. Instruction TLBs are not modelled: the seed's metrics are data TLB misses.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Tlbs {
+    /// Entries carry the guest's ASID/VPID, so an exit does not empty the TLB.
+    pub tagged: bool,
+    /// Entries carry an address-space tag (PCID), so a CR3 load may preserve them.
+    pub pcid: bool,
+    /// First level: one array or one per page size.
+    pub l1: Vec<TlbArray>,
+    /// Second level; may be empty.
+    #[serde(default)]
+    pub l2: Vec<TlbArray>,
+    /// Cycles of a hit in the second level.
+    #[serde(default)]
+    pub l2_latency: u32,
+}
+
+/// One array of a TLB.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TlbArray {
+    /// The page sizes it holds.
+    pub pages: Vec<PageSize>,
+    /// Entries in all.
+    pub entries: u32,
+    /// Associativity; equal to `entries` when fully associative.
+    pub ways: u32,
+    /// Which entry of a set goes.
+    #[serde(default)]
+    pub replacement: Replacement,
+}
+
+/// Which way of a set is replaced.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Replacement {
+    /// The least recently used.
+    #[default]
+    Lru,
+    /// Tree pseudo-LRU; needs a power of two of ways.
+    TreePlru,
+    /// Random, from the simulation's seed.
+    Random,
+}
+
+/// The structures that let a walk skip references. All may be absent.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WalkCaches {
+    /// Guest dimension (the only one natively and under shadow paging): from an address prefix to
+    /// the table of the next level.
+    #[serde(default)]
+    pub page_walk: Vec<WalkCache>,
+    /// From a guest frame of the walk (tables and the final page) to its host frame.
+    #[serde(default)]
+    pub nested_tlb: Option<WalkCache>,
+    /// Host dimension: from a guest physical prefix to the host table of the next level.
+    #[serde(default)]
+    pub nested_walk: Vec<WalkCache>,
+    /// Cycles of a hit in any of them.
+    #[serde(default)]
+    pub latency: u32,
+}
+
+/// One walk cache.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WalkCache {
+    /// Levels whose entries it holds (2: an entry of the level-2 table, which names a level-1
+    /// table). Empty in a nested TLB.
+    #[serde(default)]
+    pub levels: Vec<u8>,
+    /// Entries in all.
+    pub entries: u32,
+    /// Associativity.
+    pub ways: u32,
+}
+
+/// One cache level as the page walker sees it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CacheLevel {
+    /// Capacity in bytes.
+    pub bytes: u64,
+    /// Associativity.
+    pub ways: u32,
+    /// Bytes of a line.
+    pub line: u32,
+    /// Cycles of a hit.
+    pub latency: u32,
+    /// Ways that page-table lines can hold against the program's own data, 1 to `ways`. The
+    /// model does not follow data lines; this is what stands for their pressure.
+    pub pte_ways: u32,
+}
+
+/// Costs in cycles. The VMM's work comes on top of `exit`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Costs {
+    /// Leaving the guest and entering it again, hardware and the VMM's common path.
+    pub exit: u32,
+    /// Nested: map a host frame after a fault.
+    pub nested_fault: u32,
+    /// Shadow: walk the guest's tables and fill an entry.
+    pub shadow_fill: u32,
+    /// Shadow: find that a fault is the guest's own and inject it.
+    pub reflect_fault: u32,
+    /// Shadow: decode and emulate one write to a protected table.
+    pub table_write: u32,
+    /// Shadow: let a leaf table go unsync.
+    pub unsync: u32,
+    /// Shadow: bring one unsync table back in step: fixed part.
+    pub sync_table: u32,
+    /// Shadow: the same, per entry that changed.
+    pub sync_entry: u32,
+    /// Shadow: take one shadow page down.
+    pub zap: u32,
+    /// Shadow: handle INVLPG.
+    pub invlpg: u32,
+    /// Shadow: handle a CR3 load whose root is cached.
+    pub load_cr3: u32,
+    /// Shadow: the same when the root has to be built.
+    pub build_root: u32,
+    /// Handle an exit that the mode does not decide.
+    pub other: u32,
+    /// Read the counters and run the policy at an overflow.
+    pub policy: u32,
+    /// Change the mode from shadow to nested (without refill; the refill is simulated).
+    pub switch_to_nested: u32,
+    /// Change the mode from nested to shadow.
+    pub switch_to_shadow: u32,
+    /// Guest kernel: a page fault, from exception to IRET, without table walks.
+    pub guest_fault: u32,
+    /// Guest kernel: a system call that does nothing.
+    pub system_call: u32,
+    /// Guest kernel: a context switch.
+    pub context_switch: u32,
+    /// Guest kernel: a CR3 load (natively and under nested paging).
+    pub guest_load_cr3: u32,
+    /// Guest kernel: INVLPG natively.
+    pub guest_invlpg: u32,
+}
+
+impl Machine {
+    /// Parses a description and checks it.
+    pub fn parse(text: &str) -> Result<Self, ModelError> {
+        let input = toml::Deserializer::parse(text)
+            .map_err(|error| ModelError::Syntax(first_line(error.message())))?;
+        let machine: Self = serde_path_to_error::deserialize(input).map_err(|error| {
+            let field = error.path().to_string();
+            ModelError::field(field, first_line(error.inner().message()))
+        })?;
+        machine.check()?;
+        Ok(machine)
+    }
+
+    /// Fails when no such machine can exist; names the field.
+    pub fn check(&self) -> Result<(), ModelError> {
+        if !(self.clock_hz.is_finite() && self.clock_hz > 0.0) {
+            return Err(ModelError::field("clock_hz", "must be a positive number"));
+        }
+        if self.tlb.l1.is_empty() {
+            return Err(ModelError::field(
+                "tlb.l1",
+                "a machine needs at least one first-level TLB",
+            ));
+        }
+        check_arrays("tlb.l1", &self.tlb.l1)?;
+        check_arrays("tlb.l2", &self.tlb.l2)?;
+        if !self
+            .tlb
+            .l1
+            .iter()
+            .any(|array| array.pages.contains(&PageSize::K4))
+        {
+            return Err(ModelError::field("tlb.l1", "no array holds 4K pages"));
+        }
+        check_walk_caches("walk.page_walk", &self.walk.page_walk, true)?;
+        check_walk_caches("walk.nested_walk", &self.walk.nested_walk, true)?;
+        check_walk_caches("walk.nested_tlb", self.walk.nested_tlb.as_slice(), false)?;
+        if self.caches.len() >= WALK_SOURCES {
+            return Err(ModelError::field(
+                "caches",
+                "at most four levels are modelled",
+            ));
+        }
+        self.caches
+            .iter()
+            .enumerate()
+            .try_for_each(|(at, level)| level.check(at))
+    }
+}
+
+impl CacheLevel {
+    /// Number of sets; a power of two once checked.
+    pub const fn sets(&self) -> u64 {
+        self.bytes / (self.line as u64 * self.ways as u64)
+    }
+
+    fn check(&self, at: usize) -> Result<(), ModelError> {
+        let field = |name: &str| format!("caches[{at}].{name}");
+        if !self.line.is_power_of_two() || self.line < 8 {
+            return Err(ModelError::field(
+                field("line"),
+                "must be a power of two of at least 8",
+            ));
+        }
+        if self.ways == 0 || self.ways > 64 {
+            return Err(ModelError::field(field("ways"), "must be 1 to 64"));
+        }
+        if self.pte_ways == 0 || self.pte_ways > self.ways {
+            return Err(ModelError::field(
+                field("pte_ways"),
+                "must be 1 to the number of ways",
+            ));
+        }
+        let set_bytes = u64::from(self.line) * u64::from(self.ways);
+        if self.bytes == 0
+            || !self.bytes.is_multiple_of(set_bytes)
+            || !self.sets().is_power_of_two()
+            || self.bytes > 1 << 34
+        {
+            return Err(ModelError::field(
+                field("bytes"),
+                "must be line x ways x a power of two of sets, and at most 16 GiB",
+            ));
+        }
+        Ok(())
+    }
+}
+
+fn check_arrays(path: &str, arrays: &[TlbArray]) -> Result<(), ModelError> {
+    for (at, array) in arrays.iter().enumerate() {
+        let path = format!("{path}[{at}]");
+        if array.pages.is_empty() {
+            return Err(ModelError::field(
+                format!("{path}.pages"),
+                "holds no page size",
+            ));
+        }
+        check_sets(&path, array.entries, array.ways)?;
+        if array.replacement == Replacement::TreePlru && !array.ways.is_power_of_two() {
+            return Err(ModelError::field(
+                format!("{path}.ways"),
+                "tree pseudo-LRU needs a power of two of ways",
+            ));
+        }
+    }
+    for size in PageSize::ALL {
+        if arrays
+            .iter()
+            .filter(|array| array.pages.contains(&size))
+            .count()
+            > 1
+        {
+            return Err(ModelError::field(
+                path,
+                format!("two arrays hold {size:?} pages"),
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn check_walk_caches(path: &str, caches: &[WalkCache], levels: bool) -> Result<(), ModelError> {
+    for (at, cache) in caches.iter().enumerate() {
+        let path = format!("{path}[{at}]");
+        check_sets(&path, cache.entries, cache.ways)?;
+        if levels && (cache.levels.is_empty() || !cache.levels.iter().all(|l| (2..=5).contains(l)))
+        {
+            return Err(ModelError::field(
+                format!("{path}.levels"),
+                "must name levels from 2 to 5",
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn check_sets(path: &str, entries: u32, ways: u32) -> Result<(), ModelError> {
+    if ways == 0 || entries == 0 {
+        let field = if ways == 0 { "ways" } else { "entries" };
+        return Err(ModelError::field(
+            format!("{path}.{field}"),
+            "must be at least 1",
+        ));
+    }
+    if entries > 1 << 20 {
+        return Err(ModelError::field(
+            format!("{path}.entries"),
+            "must be at most 1048576",
+        ));
+    }
+    if !entries.is_multiple_of(ways) || !(entries / ways).is_power_of_two() {
+        return Err(ModelError::field(
+            format!("{path}.entries"),
+            "must be ways x a power of two of sets",
+        ));
+    }
+    Ok(())
+}
+
+fn first_line(text: &str) -> String {
+    text.lines().next().unwrap_or_default().to_owned()
+}
