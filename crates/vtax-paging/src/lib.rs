@@ -15,6 +15,7 @@ pub mod address;
 pub mod bill;
 pub mod counters;
 pub mod error;
+pub mod guest;
 pub mod guest_event;
 pub mod machine;
 pub mod mode;
