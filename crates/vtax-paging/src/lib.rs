@@ -14,6 +14,7 @@
 pub mod address;
 pub mod bill;
 pub mod counters;
+mod description;
 pub mod error;
 pub mod guest;
 pub mod guest_event;
@@ -21,3 +22,4 @@ pub mod machine;
 pub mod mode;
 pub mod policy;
 pub mod step;
+pub mod workload;
