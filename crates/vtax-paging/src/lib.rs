@@ -13,6 +13,7 @@
 
 pub mod address;
 pub mod bill;
+pub mod core;
 pub mod counters;
 pub mod error;
 pub mod guest;
