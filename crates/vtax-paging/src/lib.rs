@@ -13,6 +13,7 @@
 
 pub mod address;
 pub mod bill;
+pub mod core;
 pub mod counters;
 mod description;
 pub mod error;
