@@ -20,4 +20,5 @@ pub mod guest_event;
 pub mod machine;
 pub mod mode;
 pub mod policy;
+pub mod shadow;
 pub mod step;
