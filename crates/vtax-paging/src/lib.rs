@@ -22,5 +22,6 @@ pub mod guest_event;
 pub mod machine;
 pub mod mode;
 pub mod policy;
+pub mod shadow;
 pub mod step;
 pub mod workload;
