@@ -4,6 +4,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::Policy;
+use super::controller::{Controller, ControllerParameters};
 use super::dav2m::{Dav2m, Dav2mParameters};
 use super::fixed::{Fixed, FixedParameters};
 use super::naive::{Naive, NaiveParameters};
@@ -15,7 +16,7 @@ use crate::mode::Paging;
 type Make = fn(toml::Table, &Costs, u64) -> Result<Box<dyn Policy>, ModelError>;
 
 /// A new policy is one file and one line here.
-const POLICIES: [(&str, Make); 4] = [
+const POLICIES: [(&str, Make); 5] = [
     ("shadow", |table, _, window| {
         fixed(Paging::Shadow, table, window)
     }),
@@ -29,6 +30,10 @@ const POLICIES: [(&str, Make); 4] = [
     ("dav2m", |table, _, window| {
         let defaults = Dav2mParameters::scaled(window_in(&table, "window_inst", window));
         Ok(Box::new(Dav2m::new(overlay(&defaults, table)?)?))
+    }),
+    ("rpms", |table, _, window| {
+        let defaults = ControllerParameters::with_window(window);
+        Ok(Box::new(Controller::new(overlay(&defaults, table)?)?))
     }),
 ];
 
