@@ -13,7 +13,9 @@
 
 pub mod address;
 pub mod bill;
+pub mod core;
 pub mod counters;
+mod description;
 pub mod error;
 pub mod guest;
 pub mod guest_event;
@@ -21,4 +23,6 @@ pub mod machine;
 pub mod mode;
 pub mod policy;
 pub mod shadow;
+//pub mod simulation;
 pub mod step;
+pub mod workload;

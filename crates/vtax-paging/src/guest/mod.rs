@@ -104,6 +104,11 @@ impl Guest {
         self.tables.clock()
     }
 
+    /// Pages mapped in all processes, of whatever size.
+    pub fn resident_pages(&self) -> u64 {
+        self.tables.pages()
+    }
+
     /// The page tables, for the VMM to read.
     pub fn tables(&self) -> &GuestTables {
         &self.tables

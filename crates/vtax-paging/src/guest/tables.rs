@@ -137,6 +137,22 @@ impl GuestTables {
         self.len() == 0
     }
 
+    /// Pages mapped, of whatever size.
+    pub(super) fn pages(&self) -> u64 {
+        let large = |table: &&Table| table.level > 1;
+        let small = self.arena.iter().filter(|table| table.level == 1);
+        let lower: u64 = small.map(|table| u64::from(table.present)).sum();
+        let upper = self
+            .arena
+            .iter()
+            .filter(large)
+            .flat_map(|table| table.entries.iter());
+        lower
+            + upper
+                .filter(|&&bits| bits & PRESENT != 0 && bits & LARGE != 0)
+                .count() as u64
+    }
+
     /// Present entries of a table.
     pub(super) fn present(&self, frame: Gfn) -> u16 {
         self.table(frame).map_or(0, |table| table.present)
