@@ -25,6 +25,6 @@ mod names;
 pub mod policy;
 pub mod presets;
 pub mod shadow;
-//pub mod simulation;
+pub mod simulation;
 pub mod step;
 pub mod workload;
