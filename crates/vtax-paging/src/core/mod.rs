@@ -6,6 +6,9 @@
 
 mod array;
 mod data_cache;
+mod few_ways;
+mod fingerprints;
+mod many_ways;
 mod native;
 mod nested;
 mod order;
@@ -27,6 +30,7 @@ use crate::machine::{Machine, WalkCaches as WalkDescription};
 use crate::mode::{Paging, Translating};
 
 use data_cache::DataCaches;
+use native::Radix;
 use nested::Host;
 use spaces::Spaces;
 use tlb::{Found, Tlb};
@@ -59,7 +63,8 @@ pub struct CoreSetup {
 pub struct Core {
     machine: Machine,
     translating: Translating,
-    guest_tables: TableFormat,
+    guest: Radix,
+    guest_spans: [u32; 3],
     host_page: PageSize,
     walks: bool,
     tlb: Tlb,
@@ -97,7 +102,8 @@ impl Core {
         let end = host_address(Gpa(setup.memory_bytes));
         Ok(Self {
             translating,
-            guest_tables: setup.guest_tables,
+            guest: Radix::new(setup.guest_tables),
+            guest_spans: PageSize::ALL.map(|size| setup.guest_tables.span(size.level())),
             host_page: setup.host_page,
             walks: setup.walks,
             tlb: Tlb::new(&machine.tlb, setup.seed),
@@ -137,12 +143,12 @@ impl Core {
                     self.walk_native(address, &found.tables, found.depth);
                 }
                 Translating::Nested | Translating::Shadow | Translating::Agile => {
-                    let data = data_address(self.guest_tables, address, found);
+                    let data = self.data_address(address, found);
                     self.walk_nested(address, &found.tables, found.depth, data);
                 }
             }
         }
-        self.pieces |= size.shift() < self.guest_tables.span(found.size.level());
+        self.pieces |= size.shift() < self.guest_spans[found.size as usize];
         self.tlb
             .insert(address, size, space, found.writable && found.dirty);
     }
@@ -243,6 +249,17 @@ impl Core {
         counters
     }
 
+    /// The guest physical address that `address` means, of which only the page matters.
+    #[inline]
+    fn data_address(&self, address: Gva, found: &Translation) -> Gpa {
+        let offset = address.0 & ((1 << self.guest_spans[found.size as usize]) - 1);
+        Gpa(found
+            .frame
+            .address()
+            .0
+            .wrapping_add(offset >> PAGE_SHIFT << PAGE_SHIFT))
+    }
+
     /// The size of a TLB entry for a page that the guest maps with `guest`.
     #[inline]
     fn entry_size(&self, guest: PageSize) -> PageSize {
@@ -285,17 +302,6 @@ impl Core {
             self.page_walk.clear();
         }
     }
-}
-
-/// The guest physical address that `address` means, of which only the page matters.
-#[inline]
-fn data_address(format: TableFormat, address: Gva, found: &Translation) -> Gpa {
-    let offset = address.0 & ((1 << format.span(found.size.level())) - 1);
-    Gpa(found
-        .frame
-        .address()
-        .0
-        .wrapping_add(offset >> PAGE_SHIFT << PAGE_SHIFT))
 }
 
 fn check(setup: &CoreSetup, translating: Translating) -> Result<(), ModelError> {

@@ -7,7 +7,7 @@
 
 use super::Core;
 use super::array::{Array, Key};
-use super::native::{entry_address, leaf_level};
+use super::native::table_of;
 use super::walk_cache::{self, WalkCaches};
 use crate::address::{Gfn, Gpa, Gva, Hpa, MAX_LEVELS, PageSize, TableFormat};
 use crate::counters::Exit;
@@ -22,7 +22,7 @@ const UPPER_LEVELS: u64 = 1 << 33;
 
 /// The host's side of nested paging. It survives a change of the mode.
 pub struct Host {
-    tables: TableFormat,
+    levels: u8,
     leaf: u8,
     page_shift: u32,
     tlb: Option<Array>,
@@ -37,7 +37,7 @@ impl Host {
         let page_shift = tables.span(page.level());
         let words = (bytes >> page_shift) / 64 + 1;
         Self {
-            tables,
+            levels: tables.levels(),
             leaf: page.level(),
             page_shift,
             tlb: description.nested_tlb.as_ref().map(walk_cache::array),
@@ -74,13 +74,15 @@ impl Host {
         before != *word
     }
 
+    /// Four- and five-level tables have the same entries.
     #[inline]
-    fn entry_address(&self, address: Gpa, level: u8) -> Hpa {
+    fn entry_address(address: Gpa, level: u8) -> Hpa {
         let base = match level {
             1 => HOST_TABLES,
             _ => UPPER_LEVELS + u64::from(level) * LEVEL_STRIDE,
         };
-        Hpa(base + (address.0 >> self.tables.span(level)) * self.tables.entry_bytes())
+        let span = TableFormat::Four.span(level);
+        Hpa(base + (address.0 >> span) * TableFormat::Four.entry_bytes())
     }
 }
 
@@ -106,16 +108,18 @@ impl Core {
         tables: &[Gfn; MAX_LEVELS],
         depth: u8,
     ) {
-        let format = self.guest_tables;
-        let leaf = leaf_level(format, depth);
-        let top = self.first_level(address, leaf, format.levels());
-        for level in (leaf..=top).rev() {
-            let table = tables[usize::from(format.levels() - level)];
-            if level == format.levels() || level != top {
+        let radix = self.guest;
+        let leaf = radix.leaf(depth);
+        let top = self.first_level(address, leaf, radix.levels);
+        let mut level = top;
+        while level >= leaf {
+            let table = table_of(tables, radix.levels, level);
+            if level == radix.levels || level != top {
                 self.translate(table.address());
             }
-            self.data.read(entry_address(format, table, address, level));
+            self.data.read(radix.entry_address(table, address, level));
             self.remember(address, level, leaf);
+            level -= 1;
         }
     }
 
@@ -127,7 +131,7 @@ impl Core {
     pub(super) fn translate(&mut self, address: Gpa) {
         let key = self.host.key(address);
         if let Some(tlb) = &mut self.host.tlb
-            && tlb.look_up(key).is_some()
+            && tlb.look_up(key, false).is_some()
         {
             self.tally.walk_cache_hits += 1;
             return;
@@ -136,16 +140,17 @@ impl Core {
             self.exit(Exit::NestedFault, self.machine.costs.nested_fault);
         }
         let host = &mut self.host;
-        let mut top = host.tables.levels();
-        if let Some(level) = host.walk.deepest(address.0, host.leaf, 0) {
+        let mut level = host.levels;
+        if let Some(held) = host.walk.deepest(address.0, host.leaf, host.levels, 0) {
             self.tally.walk_cache_hits += 1;
-            top = level - 1;
+            level = held - 1;
         }
-        for level in (host.leaf..=top).rev() {
-            self.data.read(host.entry_address(address, level));
+        while level >= host.leaf {
+            self.data.read(Host::entry_address(address, level));
             if level > host.leaf {
                 host.walk.insert(address.0, level, 0);
             }
+            level -= 1;
         }
         if let Some(tlb) = &mut host.tlb {
             tlb.insert(key, false);
