@@ -19,6 +19,7 @@ mod tlb;
 mod walk_cache;
 
 pub use native::{GUEST_BASE, host_address};
+pub use nested::host_entry_address;
 
 use crate::address::{Gpa, Gva, Hpa, PAGE_SHIFT, PageSize, TableFormat};
 use crate::bill::Bill;

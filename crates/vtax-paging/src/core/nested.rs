@@ -73,17 +73,17 @@ impl Host {
         *word |= 1 << (page % 64);
         before != *word
     }
+}
 
-    /// Four- and five-level tables have the same entries.
-    #[inline]
-    fn entry_address(address: Gpa, level: u8) -> Hpa {
-        let base = match level {
-            1 => HOST_TABLES,
-            _ => UPPER_LEVELS + u64::from(level) * LEVEL_STRIDE,
-        };
-        let span = TableFormat::Four.span(level);
-        Hpa(base + (address.0 >> span) * TableFormat::Four.entry_bytes())
-    }
+/// Where the host's entry of `level` for a guest physical address lies: the entries of one level
+/// are dense, in the order of the addresses. Four- and five-level tables have the same entries.
+#[inline]
+pub const fn host_entry_address(address: Gpa, level: u8) -> Hpa {
+    let base = match level {
+        1 => HOST_TABLES,
+        _ => UPPER_LEVELS + level as u64 * LEVEL_STRIDE,
+    };
+    Hpa(base + (address.0 >> TableFormat::Four.span(level)) * TableFormat::Four.entry_bytes())
 }
 
 impl Core {
@@ -146,7 +146,7 @@ impl Core {
             level = held - 1;
         }
         while level >= host.leaf {
-            self.data.read(Host::entry_address(address, level));
+            self.data.read(host_entry_address(address, level));
             if level > host.leaf {
                 host.walk.insert(address.0, level, 0);
             }
