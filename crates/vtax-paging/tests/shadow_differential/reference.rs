@@ -94,6 +94,7 @@ impl Reference {
     ) -> Outcome {
         let (read, leaf) = self.walk(address, found);
         let same = leaf.filter(|leaf| leaf.frame == found.frame);
+        assert_eq!(leaf, same, "a translation survived the guest's flush");
         if let Some(leaf) = same.filter(|leaf| !write || (leaf.writable && leaf.dirty)) {
             return Outcome {
                 failed_depth: 0,
