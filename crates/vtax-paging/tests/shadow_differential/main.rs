@@ -1,15 +1,17 @@
 //! The shadow tables against a plain reference, on random histories of a guest.
 
+mod agile;
 mod reference;
 
 use proptest::prelude::*;
 
-use reference::{Outcome, Reference};
+use agile::AgileReference;
+use reference::{Expected, Outcome, Reference};
 use vtax_paging::address::{Gva, PageSize, TableFormat};
 use vtax_paging::bill::Bill;
 use vtax_paging::counters::Counters;
 use vtax_paging::guest::{Guest, GuestSetup};
-use vtax_paging::guest_event::{GuestEvent, Translation};
+use vtax_paging::guest_event::{GuestEvent, PartialWalk, Translation};
 use vtax_paging::machine::Costs;
 use vtax_paging::shadow::{MIN_PAGES, ShadowSetup, ShadowStyle, ShadowTables, ShadowWalk};
 use vtax_paging::step::Operation;
@@ -135,7 +137,7 @@ fn setup(style: ShadowStyle, guest_tables: TableFormat) -> ShadowSetup {
 
 /// What follows the guest: the shadow tables, with or without their reference.
 trait Follower {
-    fn fault(&mut self, walk: &vtax_paging::guest_event::PartialWalk);
+    fn fault(&mut self, walk: &PartialWalk);
     fn event(&mut self, event: &GuestEvent, guest: &Guest);
     fn resolve(&mut self, at: Gva, found: &Translation, write: bool, guest: &Guest);
     fn clear(&mut self, clock: u64);
@@ -256,7 +258,7 @@ impl Model {
 }
 
 impl Follower for Model {
-    fn fault(&mut self, walk: &vtax_paging::guest_event::PartialWalk) {
+    fn fault(&mut self, walk: &PartialWalk) {
         let mut bill = Bill::new(&mut self.counters, &COSTS);
         self.shadow.guest_fault(walk, &mut bill);
     }
@@ -294,25 +296,33 @@ impl Follower for Model {
     }
 }
 
-/// The model and the reference side by side.
-struct Both {
+/// The model and a reference side by side.
+struct Both<R> {
     model: Model,
-    reference: Reference,
+    reference: R,
     expected: Counters,
 }
 
-impl Both {
+impl<R: Expected> Both<R> {
+    fn new(setup: ShadowSetup, reference: R) -> Self {
+        Self {
+            model: Model::new(setup),
+            reference,
+            expected: Counters::default(),
+        }
+    }
+
     fn compare(&self) {
         assert_eq!(self.model.counters, self.expected);
         assert_eq!(self.model.shadow.pages(), self.reference.pages());
     }
 }
 
-impl Follower for Both {
-    fn fault(&mut self, walk: &vtax_paging::guest_event::PartialWalk) {
+impl<R: Expected> Follower for Both<R> {
+    fn fault(&mut self, walk: &PartialWalk) {
         self.model.fault(walk);
         let mut bill = Bill::new(&mut self.expected, &COSTS);
-        bill.exit(vtax_paging::counters::Exit::GuestFault, COSTS.reflect_fault);
+        self.reference.fault(walk, &mut bill);
         self.compare();
     }
 
@@ -331,6 +341,7 @@ impl Follower for Both {
         let walk = self.model.walks.pop().unwrap();
         let outcome = Outcome {
             failed_depth: walk.failed_depth,
+            nested_from: walk.nested_from,
             writable: walk.writable,
             flushed: walk.flushed,
         };
@@ -345,6 +356,7 @@ impl Follower for Both {
 
     fn interval(&mut self, guest: &Guest) {
         self.model.interval(guest);
+        self.reference.interval(guest.tables());
     }
 }
 
@@ -367,12 +379,24 @@ proptest! {
         pcid in any::<bool>(),
     ) {
         let setup = setup(style, TableFormat::Four);
-        let mut both = Both {
-            model: Model::new(setup),
-            reference: Reference::new(style, setup.page_limit),
-            expected: Counters::default(),
-        };
+        let mut both = Both::new(setup, Reference::new(style, setup.page_limit));
         run(&actions, guest(TableFormat::Four, isolation, pcid), PageSize::K4, &mut both);
+    }
+
+    #[test]
+    fn agile_paging_agrees_with_its_reference(
+        actions in actions(TableFormat::Four, PageSize::K4),
+        prefetch in prop_oneof![Just(0), Just(8)],
+        isolation in any::<bool>(),
+    ) {
+        let style = ShadowStyle::Kvm { unsync: true, prefetch, flood: 3 };
+        let setup = ShadowSetup { agile: true, ..setup(style, TableFormat::Four) };
+        let actions: Vec<Action> = actions
+            .into_iter()
+            .filter(|action| !matches!(action, Action::Clear))
+            .collect();
+        let mut both = Both::new(setup, AgileReference::new(prefetch, setup.page_limit));
+        run(&actions, guest(TableFormat::Four, isolation, false), PageSize::K4, &mut both);
     }
 
     #[test]
