@@ -23,6 +23,6 @@ pub mod machine;
 pub mod mode;
 pub mod policy;
 pub mod shadow;
-//pub mod simulation;
+pub mod simulation;
 pub mod step;
 pub mod workload;

@@ -139,7 +139,7 @@ impl Core {
         let shadowing = matches!(translating, Translating::Shadow | Translating::Agile);
         self.shadow = shadowing.then(|| Shadow::new(self.shadow_setup, translating));
         let format = if shadowing {
-            walked_format(self.guest_tables)
+            walked_format(&self.shadow_setup)
         } else {
             self.guest_tables
         };
@@ -207,22 +207,19 @@ impl Core {
         self.follow(event);
     }
 
-    /// What the event costs in hardware and in the guest's kernel.
+    /// What the event costs in hardware and in the guest's kernel; the same in every mode, so that
+    /// an exit comes on top.
     fn follow(&mut self, event: &GuestEvent) {
-        let shadowing = self.shadow.is_some();
         let costs = &self.machine.costs;
         match *event {
             GuestEvent::TableWrite { .. } => {}
             GuestEvent::TableFreed { table } => self.spaces.forget(table),
-            GuestEvent::Invlpg { .. } if shadowing => {}
             GuestEvent::Invlpg { address } => {
                 self.billed.cycles.guest += f64::from(costs.guest_invlpg);
                 self.invalidate_page(address);
             }
             GuestEvent::LoadCr3 { root, preserve } => {
-                if !shadowing {
-                    self.billed.cycles.guest += f64::from(costs.guest_load_cr3);
-                }
+                self.billed.cycles.guest += f64::from(costs.guest_load_cr3);
                 let kept = preserve && self.machine.tlb.pcid && !self.spaces.enter(root);
                 if !kept {
                     self.spaces.restart(root);

@@ -44,10 +44,11 @@ impl Shadow {
     }
 }
 
-/// The format that the page-walk caches see under shadow paging: a 32-bit guest runs on tables with
-/// eight-byte entries (PAE).
-pub fn walked_format(guest: TableFormat) -> TableFormat {
-    match guest {
+/// The format that the page-walk caches see under shadow paging: KVM runs a 32-bit guest on tables
+/// with eight-byte entries (PAE).
+pub fn walked_format(setup: &ShadowSetup) -> TableFormat {
+    match setup.guest_tables {
+        TableFormat::Two if setup.has_guest_layout() => TableFormat::Two,
         TableFormat::Two | TableFormat::Four => TableFormat::Four,
         TableFormat::Five => TableFormat::Five,
     }
