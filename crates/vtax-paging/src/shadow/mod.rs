@@ -9,8 +9,9 @@
 //!   above it. It survives CR3 loads. At the page limit the oldest pages go, as in KVM, which
 //!   orders them by creation and not by use.
 //! - **Fill.** A missing entry exits, is filled from the guest's tables, and its neighbours with
-//!   it. A page that the guest has not yet written is mapped read-only, so that the first write
-//!   exits and sets the guest's dirty bit. The fill implies the guest's accessed bit.
+//!   it, all for the price of one fill. A page that the guest has not yet written is mapped
+//!   read-only, so that the first write exits, at the same price, and sets the guest's dirty bit.
+//!   The fill implies the guest's accessed bit.
 //! - **Writes to tables.** Tables above the leaves are write-protected: each write exits, is
 //!   emulated and drops the entry; after three without a use the page is zapped (flooding). A leaf
 //!   table goes *unsync* at its first write and is then written freely, until a CR3 load brings it

@@ -152,7 +152,7 @@ fn run(actions: &[Action], setup: GuestSetup, page: PageSize, follower: &mut dyn
     } else {
         4 << 20
     };
-    let mut guest = Guest::new(setup).unwrap();
+    let mut guest = Guest::new(setup).expect("the setup is valid");
     for at in 0..REGIONS {
         let operation = Operation::Map {
             start: Gva(region(at, format)),
@@ -338,7 +338,7 @@ impl<R: Expected> Follower for Both<R> {
         let mut bill = Bill::new(&mut self.expected, &COSTS);
         let tables = guest.tables();
         let expected = self.reference.resolve(at, found, write, tables, &mut bill);
-        let walk = self.model.walks.pop().unwrap();
+        let walk = self.model.walks.pop().expect("the model walked");
         let outcome = Outcome {
             failed_depth: walk.failed_depth,
             nested_from: walk.nested_from,

@@ -164,6 +164,7 @@ fn nonsense_is_no_panic() {
             size,
             page: crate::address::Gva(u64::MAX),
             tables: [table; 5],
+            frame: crate::address::Gfn(u64::MAX),
             dirty: false,
             ..found
         };
