@@ -241,7 +241,8 @@ impl ShadowTables {
         let levels = (1..=format.levels()).rev();
         for ((entry, table), level) in entries.iter_mut().zip(found.tables).zip(levels) {
             let offset = u64::from(format.index(address.0, level)) * format.entry_bytes();
-            *entry = Hpa(SHADOW_BASE + table.address().0 + offset);
+            // Wraps only for frames that no guest has.
+            *entry = Hpa((SHADOW_BASE + offset).wrapping_add(table.address().0));
         }
         entries
     }

@@ -244,13 +244,17 @@ impl Model {
         assert!(walk.nested_from <= walk.depth && walk.failed_depth <= walk.depth);
         assert!(self.setup.agile || walk.nested_from == walk.depth);
         let reads = &walk.entries[..usize::from(walk.nested_from)];
-        let top = self.setup.guest_tables.levels();
+        let format = self.setup.guest_tables;
         for (step, entry) in (0..).zip(reads) {
-            let level = top - step;
-            let index = (at.0 >> (12 + 9 * (level - 1))) & 511;
+            let level = format.levels() - step;
+            let offset = if self.setup.has_guest_layout() {
+                u64::from(format.index(at.0, level)) * format.entry_bytes()
+            } else {
+                ((at.0 >> (12 + 9 * (level - 1))) & 511) * 8
+            };
             assert_eq!(
                 entry.0 & 4095,
-                index * 8,
+                offset,
                 "the place of an entry of level {level}"
             );
         }
