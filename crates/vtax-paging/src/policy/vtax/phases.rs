@@ -42,8 +42,6 @@ impl Signature {
 pub(super) struct Phase {
     looks: [Option<Signature>; 2],
     cpi: [Option<f64>; 2],
-    /// CPI in nested paging minus CPI in shadow paging.
-    gap: Option<f64>,
     /// Mean length of its finished runs, in instructions.
     mean_run: Option<f64>,
     /// Instructions seen in all.
@@ -74,6 +72,8 @@ pub(super) struct Observation {
     pub(super) signature: Signature,
     pub(super) cpi: f64,
     pub(super) instructions: f64,
+    /// Instructions since the window before, when some ran unobserved.
+    pub(super) unobserved: f64,
     /// It is the first one measured since the mode changed.
     pub(super) after_change: bool,
 }
@@ -103,12 +103,14 @@ impl Phases {
             self.run = 0.0;
         }
         let clock = self.clock;
-        self.run += window.instructions;
+        // What ran unobserved belongs to the phase that was there before and after.
+        self.run += window.instructions + if same { window.unobserved } else { 0.0 };
         if let Some(phase) = self.known.get_mut(self.current) {
             phase.last_seen = clock;
             phase.update(window);
             if same && window.after_change {
-                phase.learn_gap();
+                phase.measured = phase.measured.saturating_add(1).min(100);
+                phase.measured_at = phase.spent;
             }
         }
         same
@@ -116,32 +118,27 @@ impl Phases {
 
     /// CPI in nested minus CPI in shadow paging in the current phase, if it was ever measured.
     pub(super) fn gap(&self) -> Option<f64> {
-        self.known.get(self.current)?.gap
+        self.known.get(self.current)?.gap()
     }
 
-    /// The gap was never measured, or so long ago that measuring it again costs little: eight
-    /// times the `unit` of instructions that could pay for it, and four times longer after each
-    /// measurement.
+    /// The gap was never measured, or more than `unit` instructions of the phase ago: four times as
+    /// many after each measurement.
     pub(super) fn gap_is_stale(&self, unit: f64) -> bool {
         self.known.get(self.current).is_none_or(|phase| {
-            phase.gap.is_none()
-                || phase.spent - phase.measured_at > unit * 2.0 * 4f64.powi(phase.measured)
+            phase.gap().is_none()
+                || phase.spent - phase.measured_at > unit * 4f64.powi(phase.measured)
         })
     }
 
-    /// How many instructions the current phase is expected to go on; `prior` is the length supposed
-    /// of a phase that never ended yet. A run longer than usual is expected to double.
+    /// How many instructions the current phase is expected to go on: as far as it is from its usual
+    /// length, before and after that. `prior` is the length supposed of a phase that never ended.
     pub(super) fn remaining(&self, prior: f64) -> f64 {
         let usual = self
             .known
             .get(self.current)
             .and_then(|phase| phase.mean_run)
             .unwrap_or(prior);
-        if self.run < usual {
-            usual - self.run
-        } else {
-            self.run
-        }
+        (usual - self.run).abs()
     }
 
     /// The phase that a window looks like; the current one if it is near enough.
@@ -219,13 +216,8 @@ impl Phase {
         self.spent += window.instructions;
     }
 
-    fn learn_gap(&mut self) {
-        let [Some(shadow), Some(nested)] = self.cpi else {
-            return;
-        };
-        self.gap = Some(blend(self.gap, nested - shadow, NEWEST_GAP));
-        self.measured = self.measured.saturating_add(1).min(100);
-        self.measured_at = self.spent;
+    fn gap(&self) -> Option<f64> {
+        Some(self.cpi[Paging::Nested as usize]? - self.cpi[Paging::Shadow as usize]?)
     }
 }
 
@@ -244,6 +236,7 @@ mod tests {
             signature: Signature::new(cpi, misses, 0.0),
             cpi,
             instructions: 100.0,
+            unobserved: 0.0,
             after_change,
         }
     }
