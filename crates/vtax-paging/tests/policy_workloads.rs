@@ -206,36 +206,54 @@ fn random_workload(seed: u64) -> (Vec<Window>, Changes) {
     (noisy(pairs.into_iter()), changes)
 }
 
+/// Cycles of vtax over those of others.
+#[derive(Debug)]
+struct Ratios {
+    dav2m: f64,
+    oracle: f64,
+    best_static: f64,
+}
+
+impl Ratios {
+    fn of(seed: u64, counters: bool) -> Self {
+        let (windows, changes) = random_workload(seed);
+        let cycles = |name| {
+            let mut policy = registry::by_name(name, None, &costs(), WINDOW).unwrap();
+            run(policy.as_mut(), &windows, changes, counters).cycles
+        };
+        let vtax = cycles("vtax");
+        Self {
+            dav2m: vtax / cycles("dav2m"),
+            oracle: vtax / oracle(&windows, changes).solve().unwrap().total,
+            best_static: vtax / best_static(&windows, changes).total,
+        }
+    }
+}
+
 #[test]
 fn policies_on_random_workloads() {
-    const WORKLOADS: u64 = 300;
+    const WORKLOADS: u64 = 150;
     for counters in [true, false] {
-        let mut ratios: Vec<(f64, f64, f64, u64)> = (1..=WORKLOADS)
-            .map(|seed| {
-                let (windows, changes) = random_workload(seed);
-                let plan = oracle(&windows, changes).solve().unwrap().total;
-                let cycles = |name| {
-                    let mut policy = registry::by_name(name, None, &costs(), WINDOW).unwrap();
-                    run(policy.as_mut(), &windows, changes, counters).cycles
-                };
-                let best = best_static(&windows, changes).total;
-                let (dav2m, vtax) = (cycles("dav2m"), cycles("vtax"));
-                (vtax / dav2m, vtax / plan, vtax / best, seed)
-            })
+        let ratios: Vec<Ratios> = (1..=WORKLOADS)
+            .map(|seed| Ratios::of(seed, counters))
             .collect();
-        ratios.sort_by(|a, b| a.0.total_cmp(&b.0));
-        let mean = |of: fn(&(f64, f64, f64, u64)) -> f64| {
-            ratios.iter().map(of).sum::<f64>() / ratios.len() as f64
-        };
-        let wins = ratios.iter().filter(|ratio| ratio.0 <= 1.0).count();
-        let worst = ratios.iter().map(|ratio| ratio.2).fold(0.0, f64::max);
+        let mean = |of: fn(&Ratios) -> f64| ratios.iter().map(of).sum::<f64>() / WORKLOADS as f64;
+        let most = |of: fn(&Ratios) -> f64| ratios.iter().map(of).fold(0.0, f64::max);
+        let wins = ratios.iter().filter(|ratios| ratios.dav2m <= 1.0).count();
+        println!("random, counters {counters}: vtax at most dav2m in {wins} of {WORKLOADS}");
         println!(
-            "random: vtax at most dav2m in {wins} of {WORKLOADS}; over dav2m mean {:.4} median {:.4} worst {:?}; over oracle mean {:.4}; over best static mean {:.4} worst {worst:.4}",
-            mean(|ratio| ratio.0),
-            ratios[ratios.len() / 2].0,
-            &ratios[ratios.len() - 6..],
-            mean(|ratio| ratio.1),
-            mean(|ratio| ratio.2),
+            "random, mean and most: over dav2m {:.4} {:.4}, oracle {:.4} {:.4}, static {:.4} {:.4}",
+            mean(|ratios| ratios.dav2m),
+            most(|ratios| ratios.dav2m),
+            mean(|ratios| ratios.oracle),
+            most(|ratios| ratios.oracle),
+            mean(|ratios| ratios.best_static),
+            most(|ratios| ratios.best_static),
         );
+        // It does not win everywhere; where it loses, a phase was taken for another one.
+        assert!(wins as u64 * 4 >= WORKLOADS * 3);
+        assert!(mean(|ratios| ratios.dav2m) < 0.99);
+        assert!(most(|ratios| ratios.dav2m) < 1.07);
+        assert!(mean(|ratios| ratios.oracle) < 1.01);
     }
 }

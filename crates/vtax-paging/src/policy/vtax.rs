@@ -65,7 +65,7 @@ pub struct VtaxParameters {
     pub patience: f64,
     /// Windows after a change of mode that only measure what the change cost: 1.
     pub settle_windows: f64,
-    /// How far windows of one phase may lie apart, in powers of two: 0.5.
+    /// How far windows of one phase may lie apart, in powers of two: 0.25.
     pub phase_radius: f64,
     /// Phases remembered: 32.
     pub phases: u32,
@@ -90,7 +90,7 @@ impl VtaxParameters {
             refill_entries: 512.0,
             patience: 0.25,
             settle_windows: 1.0,
-            phase_radius: 0.5,
+            phase_radius: 0.25,
             phases: 32,
         }
     }
@@ -139,6 +139,8 @@ struct Gain {
 /// While the shadow tables fill again, only exits worth this many round trips bring a decision
 /// forward.
 const SETTLING_PATIENCE: f64 = 3.0;
+/// Fewer exits bring no decision forward: their rate would be off by more than an eighth.
+const MIN_EXITS: u64 = 64;
 /// An overflow may come this part of a window early: counters skid.
 const SKID: f64 = 0.01;
 /// Weight of the newest measurement in learned costs.
@@ -238,6 +240,7 @@ impl Vtax {
         let mut cycles = [cpi * instructions; 2];
         cycles[mode.other() as usize] = (cpi - sure).max(0.0) * instructions;
         if self.governor.step(cycles, &self.costs, wish) != mode {
+            self.phases.try_to_measure();
             self.settling = Some(Settling::default());
         }
     }
@@ -283,12 +286,13 @@ impl Vtax {
     }
 
     fn signature(&self, step: &Reading, cpi: f64) -> Signature {
-        let exits = match self.governor.mode() {
+        let mode = self.governor.mode();
+        let exits = match mode {
             Paging::Shadow => step.shadow_exits * self.exit_cycles,
             Paging::Nested => 0.0,
         };
-        let misses = step.tlb_misses * self.parameters.miss_cycles_shadow;
-        Signature::new(cpi, misses / step.instructions, exits / step.instructions)
+        let walks = self.walks(step, mode);
+        Signature::new(cpi, walks / step.instructions, exits / step.instructions)
     }
 
     /// What the other mode could save, from what this one shows.
@@ -393,7 +397,7 @@ impl Policy for Vtax {
         // Positive and finite; the cast saturates.
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
         let exits = (patience * self.costs.round_trip() / self.exit_cycles).ceil() as u64;
-        exits.saturating_sub(self.exits).max(1)
+        exits.max(MIN_EXITS).saturating_sub(self.exits).max(1)
     }
 
     fn on_window(&mut self, now: &Reading) -> Result<Paging, ModelError> {

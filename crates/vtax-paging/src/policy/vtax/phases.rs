@@ -13,7 +13,7 @@ use crate::mode::Paging;
 pub(super) struct Signature([f64; 3]);
 
 /// Cycles per instruction below which misses and exits hardly tell phases apart.
-const FLOOR: f64 = 0.05;
+const FLOOR: f64 = 0.02;
 /// Weight of the newest window in the running means of a phase.
 const NEWEST: f64 = 0.25;
 /// Weight of the newest measurement in what changes of mode taught.
@@ -46,7 +46,7 @@ pub(super) struct Phase {
     mean_run: Option<f64>,
     /// Instructions seen in all.
     spent: f64,
-    /// Changes of mode that measured the gap.
+    /// Changes of mode in it: each may have measured the gap.
     measured: i32,
     /// The value of `spent` when it was last measured.
     measured_at: f64,
@@ -108,10 +108,6 @@ impl Phases {
         if let Some(phase) = self.known.get_mut(self.current) {
             phase.last_seen = clock;
             phase.update(window);
-            if same && window.after_change {
-                phase.measured = phase.measured.saturating_add(1).min(100);
-                phase.measured_at = phase.spent;
-            }
         }
         same
     }
@@ -121,13 +117,20 @@ impl Phases {
         self.known.get(self.current)?.gap()
     }
 
-    /// The gap was never measured, or more than `unit` instructions of the phase ago: four times as
-    /// many after each measurement.
+    /// Nothing tried to measure the gap in the last `unit` instructions of the phase; four times as
+    /// many after each attempt.
     pub(super) fn gap_is_stale(&self, unit: f64) -> bool {
         self.known.get(self.current).is_none_or(|phase| {
-            phase.gap().is_none()
+            phase.measured == 0
                 || phase.spent - phase.measured_at > unit * 4f64.powi(phase.measured)
         })
+    }
+
+    /// A change of mode comes that may measure the gap. It may also fail to: the phase may end.
+    pub(super) fn try_to_measure(&mut self) {
+        if let Some(phase) = self.known.get_mut(self.current) {
+            phase.count_measurement();
+        }
     }
 
     /// How many instructions the current phase is expected to go on: as far as it is from its usual
@@ -167,13 +170,13 @@ impl Phases {
         if current.looks[here].is_some() {
             return false;
         }
-        let Some(at) = found else {
-            // `update` gives it this look.
+        let half_known = found.filter(|at| self.known[*at].looks[before].is_none());
+        let Some(at) = half_known else {
+            // Either nothing looks like this yet, or a phase does that looks otherwise in the other
+            // mode: two phases may look alike in one mode. That this one goes on is more likely than
+            // that it ended just now. `update` gives it this look.
             return true;
         };
-        if self.known[at].looks[before].is_some() {
-            return false;
-        }
         let (look, cpi, spent) = (current.looks[before], current.cpi[before], current.spent);
         let mean_run = current.mean_run;
         self.known[self.current] = Phase::default();
@@ -214,6 +217,11 @@ impl Phase {
         }
         self.cpi[mode] = Some(blend(self.cpi[mode], window.cpi, NEWEST));
         self.spent += window.instructions;
+    }
+
+    fn count_measurement(&mut self) {
+        self.measured = self.measured.saturating_add(1).min(100);
+        self.measured_at = self.spent;
     }
 
     fn gap(&self) -> Option<f64> {
