@@ -401,7 +401,13 @@ impl Policy for Vtax {
     }
 
     fn on_window(&mut self, now: &Reading) -> Result<Paging, ModelError> {
-        self.decide(now);
+        // After a decision that exits brought forward, the rest of the window may be too short to say
+        // anything; it then belongs to the next one.
+        let shortest = 0.5 * self.parameters.window as f64;
+        let short = |step: Reading| step.instructions < shortest;
+        if !self.meter.peek(now).is_some_and(short) {
+            self.decide(now);
+        }
         Ok(self.wanted())
     }
 
