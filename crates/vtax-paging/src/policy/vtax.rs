@@ -44,7 +44,7 @@ pub struct VtaxParameters {
     /// A gain below this fraction of the CPI is not worth a probe: 0.02.
     pub worth: f64,
     /// A measured phase is probed again when the greatest gain would have paid for it this many times
-    /// (and four times as many after each measurement): 16.
+    /// (and twice as many after each attempt): 16.
     pub retry: f64,
     /// Windows that a phase is supposed to last before one of its runs has ended: 32.
     pub supposed_run: f64,

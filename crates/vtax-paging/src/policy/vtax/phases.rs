@@ -117,12 +117,12 @@ impl Phases {
         self.known.get(self.current)?.gap()
     }
 
-    /// Nothing tried to measure the gap in the last `unit` instructions of the phase; four times as
+    /// Nothing tried to measure the gap in the last `unit` instructions of the phase; twice as
     /// many after each attempt.
     pub(super) fn gap_is_stale(&self, unit: f64) -> bool {
         self.known.get(self.current).is_none_or(|phase| {
             phase.measured == 0
-                || phase.spent - phase.measured_at > unit * 4f64.powi(phase.measured)
+                || phase.spent - phase.measured_at > unit * 2f64.powi(phase.measured)
         })
     }
 
@@ -164,10 +164,7 @@ impl Phases {
     fn join(&mut self, found: Option<usize>, window: &Observation) -> bool {
         let here = window.mode as usize;
         let before = window.mode.other() as usize;
-        let Some(current) = self.known.get(self.current) else {
-            return false;
-        };
-        if current.looks[here].is_some() {
+        if self.current >= self.known.len() || self.known[self.current].looks[here].is_some() {
             return false;
         }
         let half_known = found.filter(|at| self.known[*at].looks[before].is_none());
@@ -177,12 +174,16 @@ impl Phases {
             // that it ended just now. `update` gives it this look.
             return true;
         };
-        let (look, cpi, spent) = (current.looks[before], current.cpi[before], current.spent);
-        let mean_run = current.mean_run;
-        self.known[self.current] = Phase::default();
+        let Phase {
+            looks,
+            cpi,
+            spent,
+            mean_run,
+            ..
+        } = std::mem::take(&mut self.known[self.current]);
         let phase = &mut self.known[at];
-        phase.looks[before] = look;
-        phase.cpi[before] = cpi;
+        phase.looks[before] = looks[before];
+        phase.cpi[before] = cpi[before];
         phase.spent += spent;
         phase.mean_run = phase.mean_run.or(mean_run);
         self.current = at;
