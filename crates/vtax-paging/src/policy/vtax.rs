@@ -9,7 +9,7 @@
 //!    walks dearer by a factor within `walk_ratio`. In nested paging shadow paging can save at most that part of the
 //!    walks; what its exits would cost is unknown. Once a phase has seen a change of mode, the
 //!    measured gap replaces the bounds, within them.
-//! 3. **How long it will last** is learned per phase ([`phases`]).
+//! 3. **How long it will last** is learned per phase (`phases.rs`).
 //! 4. It *wishes* for the other mode when the least gain over the rest of the phase pays for the way
 //!    there and back; it wishes to *probe* an unmeasured phase when the greatest gain would.
 //! 5. The [`governor`] lets it have its wishes within a budget and bounds the regret.
@@ -436,3 +436,6 @@ impl Policy for Vtax {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
