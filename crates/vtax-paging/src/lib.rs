@@ -13,10 +13,18 @@
 
 pub mod address;
 pub mod bill;
+pub mod core;
 pub mod counters;
+mod description;
 pub mod error;
+pub mod guest;
 pub mod guest_event;
 pub mod machine;
 pub mod mode;
+mod names;
 pub mod policy;
+pub mod presets;
+pub mod shadow;
+pub mod simulation;
 pub mod step;
+pub mod workload;

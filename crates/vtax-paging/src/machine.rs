@@ -185,12 +185,7 @@ pub struct Costs {
 impl Machine {
     /// Parses a description and checks it.
     pub fn parse(text: &str) -> Result<Self, ModelError> {
-        let input = toml::Deserializer::parse(text)
-            .map_err(|error| ModelError::Syntax(first_line(error.message())))?;
-        let machine: Self = serde_path_to_error::deserialize(input).map_err(|error| {
-            let field = error.path().to_string();
-            ModelError::field(field, first_line(error.inner().message()))
-        })?;
+        let machine: Self = crate::description::parse(text)?;
         machine.check()?;
         Ok(machine)
     }
@@ -339,8 +334,4 @@ fn check_sets(path: &str, entries: u32, ways: u32) -> Result<(), ModelError> {
         ));
     }
     Ok(())
-}
-
-fn first_line(text: &str) -> String {
-    text.lines().next().unwrap_or_default().to_owned()
 }
