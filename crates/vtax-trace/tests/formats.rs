@@ -154,6 +154,13 @@ fn genuine_lackey_output() {
 }
 
 #[test]
+fn lines_may_lie_across_buffers() {
+    let text = LACKEY.repeat(1000);
+    let (references, instructions, _) = joined(&ok(read(text.as_bytes(), &default())));
+    assert_eq!((references.len(), instructions), (30_000, 63_000));
+}
+
+#[test]
 fn compressed_files_are_known_by_their_content() {
     let plain = champsim(3000);
     let expected = joined(&ok(read(&plain, &default())));
@@ -364,5 +371,13 @@ fn an_endless_trace_is_streamed_and_the_limit_ends_it() {
 fn a_decoder_that_would_need_too_much_memory_is_refused() {
     // A zstd frame that asks for a window of 2^41 bytes.
     let text = error(read(b"\x28\xb5\x2f\xfd\x00\xf8\x01\x00\x00", &default()));
+    assert!(text.contains("cannot read on"), "{text}");
+    // An xz block whose header (after 12 bytes of stream header) asks for a dictionary of 4 GiB.
+    let mut file = xz(&champsim(100));
+    assert_eq!(file[12..16], [2, 0, 0x21, 1]);
+    file[16] = 40;
+    let crc = crc32fast::hash(&file[12..20]).to_le_bytes();
+    file[20..24].copy_from_slice(&crc);
+    let text = error(read(&file, &default()));
     assert!(text.contains("cannot read on"), "{text}");
 }
