@@ -13,7 +13,7 @@ use support::*;
 use vtax_paging::address::{Gva, PageSize, Reference};
 use vtax_paging::step::{Operation, Source};
 use vtax_trace::vtrace::{Codec, Header, WriteError, Writer};
-use vtax_trace::{Compression, Format, Options, open};
+use vtax_trace::{Compression, Format, Options, open, open_file};
 
 fn ok((steps, end): Outcome) -> Vec<Owned> {
     end.unwrap();
@@ -204,6 +204,7 @@ fn formats_are_known_by_their_content() {
     for (bytes, format) in files {
         let trace = open(Box::new(Cursor::new(bytes)), "x", &default()).unwrap();
         assert_eq!(trace.format(), format);
+        assert_eq!(trace.map_on_touch(), format != Format::Vtrace);
         assert_eq!(Format::from_name(format.name()), Some(format));
     }
 }
@@ -233,6 +234,15 @@ fn other_files_are_not_traces() {
             "{text}"
         );
     }
+}
+
+#[test]
+fn a_file_that_is_not_there_is_named() {
+    let error = open_file("/nonexistent/trace".as_ref(), &default())
+        .err()
+        .unwrap();
+    let expected = "/nonexistent/trace: cannot open: No such file or directory (os error 2)";
+    assert_eq!(error.to_string(), expected);
 }
 
 #[test]
@@ -295,6 +305,7 @@ fn the_header_comes_back_and_its_ratio_is_used() {
         recorder: "vtax paging trace 0.1".into(),
         page_size: None,
         instructions_per_reference: Some(2.5),
+        map_on_touch: true,
     };
     let mut writer = Writer::new(Vec::new(), &header, Codec::Plain).unwrap();
     let reference = [Reference::new(Gva(8), false)];
