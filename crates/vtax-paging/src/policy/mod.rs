@@ -11,6 +11,7 @@ mod measure;
 pub mod naive;
 pub mod oracle;
 pub mod registry;
+pub mod vtax;
 
 use crate::error::ModelError;
 use crate::mode::Paging;

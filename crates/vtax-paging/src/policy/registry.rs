@@ -8,6 +8,7 @@ use super::controller::{Controller, ControllerParameters};
 use super::dav2m::{Dav2m, Dav2mParameters};
 use super::fixed::{Fixed, FixedParameters};
 use super::naive::{Naive, NaiveParameters};
+use super::vtax::{Vtax, VtaxParameters};
 use crate::error::ModelError;
 use crate::machine::Costs;
 use crate::mode::Paging;
@@ -16,7 +17,7 @@ use crate::mode::Paging;
 type Make = fn(toml::Table, &Costs, u64) -> Result<Box<dyn Policy>, ModelError>;
 
 /// A new policy is one file and one line here.
-const POLICIES: [(&str, Make); 5] = [
+const POLICIES: [(&str, Make); 6] = [
     ("shadow", |table, _, window| {
         fixed(Paging::Shadow, table, window)
     }),
@@ -34,6 +35,10 @@ const POLICIES: [(&str, Make); 5] = [
     ("rpms", |table, _, window| {
         let defaults = ControllerParameters::with_window(window);
         Ok(Box::new(Controller::new(overlay(&defaults, table)?)?))
+    }),
+    ("vtax", |table, costs, window| {
+        let defaults = VtaxParameters::with_window(window);
+        Ok(Box::new(Vtax::new(overlay(&defaults, table)?, costs)?))
     }),
 ];
 

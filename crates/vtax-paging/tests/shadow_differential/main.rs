@@ -40,20 +40,23 @@ const COSTS: Costs = Costs {
 };
 
 /// Ranges that each process maps, in 64-page pieces of different tables and directories.
-const REGIONS: u64 = 6;
+const REGIONS: u64 = 12;
 const REGION_BYTES: u64 = 64 << 12;
 
 fn region(number: u64, format: TableFormat) -> u64 {
     match format {
         TableFormat::Two => 0x1000_0000 + (number << 22),
-        _ => 0x4000_0000 + ((number % 2) << 21) + ((number / 2) << 30) + ((number / 4) << 39),
+        _ => 0x4000_0000 + ((number % 2) << 21) + ((number / 2) << 30) + ((number / 6) << 39),
     }
 }
 
 #[derive(Clone, Debug)]
 enum Action {
     Touch(u64, u64, bool),
+    /// All pages of a range.
     Sweep(u64, bool),
+    /// One page of each range: with a few processes, more tables than shadow pages.
+    Populate(u64, bool),
     Guest(Operation),
     Clear,
     Interval,
@@ -83,6 +86,7 @@ fn actions(format: TableFormat, page: PageSize) -> impl Strategy<Value = Vec<Act
     let action = prop_oneof![
         30 => touch.prop_map(|(at, page, write)| Action::Touch(at, page, write)),
         4 => (0..REGIONS, any::<bool>()).prop_map(|(at, write)| Action::Sweep(at, write)),
+        6 => (0..64_u64, any::<bool>()).prop_map(|(page, write)| Action::Populate(page, write)),
         4 => process.clone().prop_map(|child| Action::Guest(Operation::Fork { child })),
         8 => process.clone().prop_map(|process| Action::Guest(Operation::Switch { process })),
         2 => process.prop_map(|process| Action::Guest(Operation::Exit { process })),
@@ -164,6 +168,12 @@ fn run(actions: &[Action], setup: GuestSetup, page: PageSize, follower: &mut dyn
             Action::Sweep(at, write) => {
                 for page in 0..64 {
                     let address = region(*at, format) + page * (bytes / 64);
+                    touch(&mut guest, Gva(address), *write, follower);
+                }
+            }
+            Action::Populate(page, write) => {
+                for at in 0..REGIONS {
+                    let address = region(at, format) + page * (bytes / 64);
                     touch(&mut guest, Gva(address), *write, follower);
                 }
             }

@@ -1,5 +1,6 @@
-use super::rig::{Rig, SETUP, START};
+use super::rig::{COSTS, Rig, SETUP, START};
 use crate::address::{Gfn, Gva};
+use crate::bill::Bill;
 use crate::guest_event::GuestEvent;
 use crate::shadow::{Flush, MIN_PAGES, ShadowSetup, ShadowStyle};
 use crate::step::Operation;
@@ -278,6 +279,28 @@ fn a_freed_table_loses_its_page() {
         GuestEvent::TableFreed { table: Gfn(9999) },
     ]);
     assert_eq!((rig.shadow.pages(), rig.exits()), (3, vec![]));
+}
+
+#[test]
+fn an_unsync_table_that_comes_to_be_used_above_the_leaves_is_shadowed_anew() {
+    let mut rig = plain(16);
+    rig.page(0, true);
+    let table = rig.tables_of(START)[3];
+    rig.rewrite(table, 9, START);
+    assert_eq!(rig.shadow.pages(), 4);
+    let mut found = rig.guest.translate(Gva(START), true).unwrap();
+    found.tables[1] = table;
+    found.page = Gva(1 << 40);
+    rig.reset();
+    let mut bill = Bill::new(&mut rig.counters, &COSTS);
+    rig.shadow
+        .resolve(&found, true, rig.guest.tables(), &mut bill);
+    // The unsync leaf page goes, and comes back beside the new page of level 3.
+    assert_eq!((rig.shadow.pages(), rig.cycles()), (5, 10_001));
+    // Used above the leaves, the table cannot go unsync again.
+    rig.exits();
+    rig.rewrite(table, 9, START);
+    assert_eq!(rig.exits(), [("table_write", 1)]);
 }
 
 #[test]
