@@ -92,7 +92,9 @@ def steering(policy: Policy) -> Steering:
         value = getattr(policy, field)
         whole = isinstance(value, int) and not isinstance(value, bool) and 0 < value < 1 << 63
         if not (whole or (optional and value is None)):
-            raise MisuseError(f"policy {name}: {field} is {value!r}", "write a whole number above 0")
+            raise MisuseError(
+                f"policy {name}: {field} is {value!r}", "write a whole number above 0"
+            )
     return Steering(
         policy.window_instructions, policy.start, policy.exit_alarm, _guarded(policy, name)
     )

@@ -52,6 +52,11 @@ class SimulationResult:
         }
 
     @cached_property
+    def native(self) -> dict[str, float]:
+        """Counts and cycles without virtualization, whether or not `native` is among the modes."""
+        return self.outcome.native()
+
+    @cached_property
     def modes(self) -> pl.DataFrame:
         """One row per mode: counts and cycles over the whole run.
 
