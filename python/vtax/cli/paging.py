@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from vtax.paging.policy import Policy
 
 EXAMPLES = """\b
@@ -36,19 +35,19 @@ app = typer.Typer(
 )
 
 
-def _machine_names(incomplete: str) -> Iterable[tuple[str, str]]:
+def _machine_names(incomplete: str) -> list[tuple[str, str]]:
     from vtax.paging import machines
 
     return [item for item in machines().items() if item[0].startswith(incomplete)]
 
 
-def _workload_names(incomplete: str) -> Iterable[tuple[str, str]]:
+def _workload_names(incomplete: str) -> list[tuple[str, str]]:
     from vtax.paging import workloads
 
     return [item for item in workloads().items() if item[0].startswith(incomplete)]
 
 
-def _mode_names(incomplete: str) -> Iterable[str]:
+def _mode_names(incomplete: str) -> list[str]:
     """Names after the last comma, with what is before it."""
     from vtax.paging import modes
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -143,6 +142,9 @@ def _is_policy(value: object) -> bool:
 def _run(path: Path) -> ModuleType:
     if not path.is_file():
         raise MisuseError(f"cannot read {path}: there is no such file")
+    # Late: costs start-up, and few bring a policy.
+    import importlib.util
+
     # Under a name of its own: a file called json.py must not become everybody's json.
     name = f"vtax_policy_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
