@@ -8,7 +8,7 @@ PYTHON_FILES := python packaging $(wildcard tests bench)
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1	\2/p' Makefile | expand -t 14
 
-setup: ## install what is missing (apt packages, .venv), build the Rust programs
+setup: ## install what is missing (apt packages, .venv), build the Rust parts
 	@bash packaging/setup.sh
 
 demo: setup ## compare HPC Challenge natively, in user-mode Linux and in QEMU
@@ -31,5 +31,5 @@ bench: setup ## vtax's own cost beside the plain commands
 	.venv/bin/python bench/compare.py
 
 clean: ## remove what setup and the tests made (runs/ stays)
-	rm -rf target python/vtax/_bin .venv dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf target python/vtax/_bin python/vtax/_native.abi3.so .venv dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find python tests packaging -name __pycache__ -type d -prune -exec rm -rf {} +
