@@ -109,7 +109,7 @@ class _Sweep:
         version = record.get("vtax", __version__)
         if version != __version__:
             raise MisuseError(
-                f"the sweep in {self._folder.path} was made by vtax {version}, this is {__version__}",
+                f"{self._folder.path} was made by vtax {version}, this is {__version__}",
                 "two models do not belong in one table: choose another --out",
             )
         found = self._folder.finished()

@@ -80,9 +80,9 @@ def _check_value(name: str, value: object, scaled: bool) -> None:
     if not isinstance(value, str | int | float):
         kind = type(value).__name__
         raise MisuseError(f"axes.{name}: a value must be text, a number or a boolean, not {kind}")
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    if number and not math.isfinite(value):
+    if isinstance(value, float) and not math.isfinite(value):
         raise MisuseError(f"axes.{name}: {value} is no finite number")
+    number = isinstance(value, int | float) and not isinstance(value, bool)
     if scaled and not (number and float(value) > 0):
         raise MisuseError(f"axes.{name}: the factor {value!r} is no number above 0")
 

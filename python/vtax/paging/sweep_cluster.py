@@ -210,9 +210,9 @@ class _Dask:
         try:
             finished: Finished = future.result(timeout=CONNECT_S)
         except KilledWorker:
-            return Finished((), "the worker died while it computed this point, each time", 0.0)
+            return Finished((), "the worker died while it computed this point, each time", None)
         except Exception as error:
-            return Finished((), _reason(error), 0.0)
+            return Finished((), _reason(error), None)
         return finished
 
     def _check_alive(self) -> None:

@@ -83,4 +83,5 @@ class Finished:
 
     rows: tuple[Row, ...]
     error: str | None
-    wall_s: float
+    wall_s: float | None
+    """By the worker's clock; None when the worker did not live to say."""

@@ -1,4 +1,4 @@
-"""Showing how far a sweep is, on standard error: a bar on a terminal, lines in a log, or nothing."""
+"""Showing on standard error how far a sweep is: a bar on a terminal, lines in a log, or nothing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Listener(Protocol):
     def started(self, total: int, kept: int, where: str) -> None:
         """`kept` of `total` points are there from an earlier run."""
 
-    def finished(self, label: str, error: str | None, wall_s: float) -> None:
+    def finished(self, label: str, error: str | None, wall_s: float | None) -> None:
         """One more point, on a worker for `wall_s`."""
 
     def stopped(self) -> None:
@@ -27,7 +27,7 @@ class Silent:
 
     def started(self, total: int, kept: int, where: str) -> None: ...
 
-    def finished(self, label: str, error: str | None, wall_s: float) -> None: ...
+    def finished(self, label: str, error: str | None, wall_s: float | None) -> None: ...
 
     def stopped(self) -> None: ...
 
@@ -44,7 +44,7 @@ class Lines:
         earlier = f", {kept} of them from before" if kept else ""
         _say(f"{total} points{earlier}; {where}")
 
-    def finished(self, label: str, error: str | None, wall_s: float) -> None:
+    def finished(self, label: str, error: str | None, wall_s: float | None) -> None:
         self._done += 1
         count = f"[{self._done}/{self._total}] {label}"
         if error is not None:
@@ -53,7 +53,7 @@ class Lines:
         now = time.monotonic()
         if now - self._last >= LINE_EVERY_S or self._done == self._total:
             self._last = now
-            _say(f"{count}: {wall_s:.3g} s")
+            _say(count if wall_s is None else f"{count}: {wall_s:.3g} s")
 
     def stopped(self) -> None: ...
 
@@ -88,7 +88,7 @@ class Bar:
         self._progress.update(self._task, total=total, completed=kept, description=escape(where))
         self._progress.start()
 
-    def finished(self, label: str, error: str | None, wall_s: float) -> None:
+    def finished(self, label: str, error: str | None, wall_s: float | None) -> None:
         from rich.markup import escape
 
         self._progress.advance(self._task)

@@ -265,7 +265,9 @@ class _Reader:
         for policy in given:
             if policy not in steered:
                 raise unknown("policy among the modes", policy, steered or {"none"})
-        return {policy: _table(f"parameters.{policy}", values) for policy, values in given.items()}
+        return {
+            policy: _scalars(f"parameters.{policy}", values) for policy, values in given.items()
+        }
 
     def _axes(
         self, machines: Mapping[str, Mapping[str, Any]], steered: set[str]
@@ -330,10 +332,18 @@ def _table(field: str, given: object) -> dict[str, Any]:
     return given
 
 
+def _scalars(field: str, given: object) -> dict[str, Scalar]:
+    table = _table(field, given)
+    for name, value in table.items():
+        if not isinstance(value, str | int | float):
+            raise MisuseError(f"{field}.{name}: must be text, a number or a boolean")
+    return table
+
+
 def _check_type(field: str, name: str, value: object) -> None:
     wanted = SIMULATION[name]
     kinds = wanted if isinstance(wanted, tuple) else (wanted,)
-    if isinstance(value, bool) and bool not in kinds or not isinstance(value, kinds):
+    if (isinstance(value, bool) and bool not in kinds) or not isinstance(value, kinds):
         names = " or ".join({"str": "text", "bool": "a boolean"}.get(k.__name__, "a number")
                             for k in kinds[:2])  # fmt: skip
         raise MisuseError(f"{field}: {value!r} must be {names}")
