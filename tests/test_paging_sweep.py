@@ -378,7 +378,8 @@ def group_members(group: int) -> list[str]:
         except OSError:
             continue
         if int(pgrp) == group and state != "Z":
-            found.append(path.parent.name)
+            command = (path.parent / "cmdline").read_bytes().replace(b"\0", b" ")
+            found.append(f"{path.parent.name} {state} {command.decode()}")
     return found
 
 
@@ -429,7 +430,7 @@ def test_ctrl_c_keeps_what_is_finished_and_leaves_no_process(
     out, err = process.communicate(timeout=30)
     assert out.startswith("interrupted ")
     assert "Traceback" not in err
-    assert group_members(process.pid) == []
+    wait_until(lambda: group_members(process.pid) == [], 5.0)
     assert polars.read_parquet(tmp_path / "out" / "sweep.parquet").height >= 3 * 4
     assert json.loads((tmp_path / "out" / "sweep.json").read_text())["state"] == "interrupted"
     assert not (tmp_path / "out" / ".dask").exists()
@@ -447,7 +448,7 @@ def test_ctrl_c_does_not_wait_for_a_long_point(
     out, _ = process.communicate(timeout=30)
     assert time.monotonic() - begin < 20
     assert out == "interrupted 0\n"
-    assert group_members(process.pid) == []
+    wait_until(lambda: group_members(process.pid) == [], 5.0)
 
 
 # --- a cluster that exists ----------------------------------------------------------------------

@@ -17,6 +17,7 @@ import signal
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -94,17 +95,18 @@ def _local(place: Place) -> Iterator[Client]:
         stack.callback(shutil.rmtree, place.scratch, ignore_errors=True)
         stack.enter_context(_quiet())
         # Whoever reaches a scheduler's port may run code as its owner: only we have the key.
-        cluster = LocalCluster(
-            n_workers=place.workers,
-            threads_per_worker=1,
-            processes=True,
-            host="127.0.0.1",
-            protocol="tls://",
-            security=Security.temporary(),
-            dashboard_address=None,
-            silence_logs=logging.CRITICAL,
-            local_directory=str(place.scratch),
-        )
+        with _signals_blocked():
+            cluster = LocalCluster(
+                n_workers=place.workers,
+                threads_per_worker=1,
+                processes=True,
+                host="127.0.0.1",
+                protocol="tls://",
+                security=Security.temporary(),
+                dashboard_address=None,
+                silence_logs=logging.CRITICAL,
+                local_directory=str(place.scratch),
+            )
         stack.callback(_undisturbed, functools.partial(cluster.close, timeout=CLOSE_S))
         client = Client(cluster, set_as_default=False)
         stack.callback(_undisturbed, functools.partial(client.close, timeout=CLOSE_S))
@@ -255,6 +257,22 @@ def _reason(error: BaseException) -> str:
 
 def _lost(message: str) -> VtaxError:
     return VtaxError(message, "what was finished is kept: continue with --resume")
+
+
+@contextlib.contextmanager
+def _signals_blocked() -> Iterator[None]:
+    """Threads and processes that are started meanwhile never see a Ctrl-C of the terminal.
+
+    It goes to the whole process group, but to end the workers is the sweep's business. Dask starts
+    all its processes, later ones too, from a thread that is started here.
+    """
+    # It would be started by the first process, and unblocks the signals of the thread that does it.
+    resource_tracker.ensure_running()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGHUP})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @contextlib.contextmanager
