@@ -191,8 +191,9 @@ def tidy(points: Iterable[tuple[Point, Finished]], axes: Sequence[str]) -> polar
     table = polars.DataFrame(rows, infer_schema_length=None)
     first = ["point", *axes, "workload", "machine", "mode"]
     metrics = [name for name in table.columns if name not in {*first, "error", "wall_s"}]
-    end = (polars.col("error").cast(polars.String), polars.col("wall_s").cast(polars.Float64))
-    return table.select(*first, *metrics, *end)
+    error, wall_s = polars.col("error"), polars.col("wall_s")
+    last = (error.cast(polars.String), wall_s.cast(polars.Float64))
+    return table.select(*first, *metrics, *last)
 
 
 def _entry(line: bytes) -> tuple[str, Finished] | None:
