@@ -30,6 +30,11 @@ def parse(text: str) -> dict[str, Any]:
     return machine
 
 
+def check_parameter(policy: str, parameter: str) -> None:
+    if parameter != "p_factor":
+        raise VtaxError(f"{policy}: unknown field {parameter}")
+
+
 CATALOG = Catalog(
     workloads=("swim", "gcc", "gzip"),
     machines=("toy",),
@@ -37,6 +42,8 @@ CATALOG = Catalog(
     policies=("dav2m",),
     machine=lambda _name: MACHINE,
     parse_machine=parse,
+    check_parameter=check_parameter,
+    check_policy=lambda _file, _parameters: None,
 )
 
 

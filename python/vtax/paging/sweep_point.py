@@ -31,6 +31,8 @@ class PolicyFile:
     """A policy written in Python: its source travels with the point."""
 
     label: str
+    name: str
+    """Of the file, for messages."""
     class_name: str
     source: str
 

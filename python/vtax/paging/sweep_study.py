@@ -34,7 +34,8 @@ KEYS = ("name", "workloads", "machines", "modes", "simulation", "parameters", "a
 SIMULATION: Mapping[str, type | tuple[type, ...]] = {
     "guest_page": str,
     "host_page": str,
-    "guest_tables": (str, int),
+    "guest_levels": int,
+    "host_levels": int,
     "shadow_style": str,
     "isolation": bool,
     "memory": (str, int),
@@ -59,6 +60,10 @@ class Catalog:
     """The description of a machine by name."""
     parse_machine: Callable[[str], Mapping[str, Any]]
     """The description in a text; raises VtaxError when no such machine can exist."""
+    check_parameter: Callable[[str, str], None]
+    """Raises VtaxError when a policy has no parameter of that name."""
+    check_policy: Callable[[PolicyFile, Mapping[str, Scalar]], None]
+    """Raises VtaxError when a file has no such policy, or the policy no such attribute."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +178,7 @@ class _Reader:
             parameters=self._parameters(steered),
             axes=self._axes(machines, steered),
         )
+        self._check_parameters(study)
         if study.size > MOST_POINTS:
             raise MisuseError(
                 f"the study has {study.size:,} points, more than {MOST_POINTS:,}",
@@ -248,7 +254,7 @@ class _Reader:
                 raise unknown("mode", word, [*self._catalog.modes, "all"])
             path = self._file("policy", file, self._catalog.policies)
             labels.append(class_name)
-            policies.append(PolicyFile(class_name, class_name, _read_text(path)))
+            policies.append(PolicyFile(class_name, path.name, class_name, _read_text(path)))
         _check_labels("modes", labels)
         return tuple(labels), tuple(policies)
 
@@ -303,6 +309,22 @@ class _Reader:
         if not known(name, fields):
             raise unknown("axis", name, [*fields, *SIMULATION])
         return "machine"
+
+    def _check_parameters(self, study: Study) -> None:
+        """Names only: whether a value makes sense may depend on the others of its point."""
+        given = {name: dict(values) for name, values in study.parameters.items()}
+        for axis in study.axes:
+            if axis.root == "policy":
+                policy, _, field = axis.name.partition(".")
+                given.setdefault(policy, {})[field] = axis.values[0]
+        try:
+            for file in study.policies:
+                self._catalog.check_policy(file, given.pop(file.label, {}))
+            for policy, values in given.items():
+                for name in values:
+                    self._catalog.check_parameter(policy, name)
+        except VtaxError as error:
+            raise MisuseError(str(error)) from None
 
     def _check_overlap(self, axes: Sequence[Axis]) -> None:
         """A fixed value beside an axis of the same name would be ignored."""
