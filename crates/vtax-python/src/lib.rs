@@ -10,8 +10,10 @@ mod error;
 mod machine;
 mod outcome;
 mod policy;
+mod presets;
 mod request;
 mod run;
+mod trace;
 mod workload;
 
 /// The module. Its name is that of the library.
@@ -29,6 +31,8 @@ mod _native {
     use crate::outcome::Outcome;
     #[pymodule_export]
     use crate::run::simulate;
+    #[pymodule_export]
+    use crate::trace::Trace;
     #[pymodule_export]
     use crate::workload::Workload;
 
