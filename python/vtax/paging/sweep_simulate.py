@@ -135,7 +135,7 @@ def _workload(workload: Workload) -> Any:
 def _settings(given: dict[str, Any]) -> Settings:
     """The arguments of `simulate` in the model's own form."""
     window = given.get("window", DEFAULT_WINDOW)
-    own = {"window_instructions": _whole("window", window)}
+    own: dict[str, Any] = {"window_instructions": _whole("window", window)}
     if "memory" in given:
         own["memory_bytes"] = memory_bytes(given["memory"])
     if "instructions" in given:
