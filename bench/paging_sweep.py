@@ -29,7 +29,7 @@ from vtax.paging.sweep_simulate import catalog, evaluate
 from vtax.paging.sweep_study import Study, read_study
 
 STUDY = """
-workloads = ["swim", "gcc"]
+workloads = ["swim"]
 machines = ["opteron2350"]
 modes = ["native", "shadow", "nested", "dav2m"]
 [axes]
