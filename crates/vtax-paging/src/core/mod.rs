@@ -9,6 +9,7 @@ mod data_cache;
 mod native;
 mod nested;
 mod order;
+mod shadow;
 mod spaces;
 #[cfg(test)]
 mod tests;
@@ -25,9 +26,11 @@ use crate::guest::{GuestTables, MAX_MEMORY_BYTES};
 use crate::guest_event::{GuestEvent, PartialWalk, Translation};
 use crate::machine::{Machine, WalkCaches as WalkDescription};
 use crate::mode::{Paging, Translating};
+use crate::shadow::{ShadowSetup, ShadowStyle};
 
 use data_cache::DataCaches;
-use nested::Host;
+use nested::{GuestWalk, Host};
+use shadow::{Shadow, walked_format};
 use spaces::Spaces;
 use tlb::{Found, Tlb};
 use walk_cache::WalkCaches;
@@ -47,6 +50,8 @@ pub struct CoreSetup {
     pub isolation: bool,
     /// The guest's memory in bytes; at most [`MAX_MEMORY_BYTES`].
     pub memory_bytes: u64,
+    /// How the VMM keeps shadow tables.
+    pub shadow: ShadowStyle,
     /// `false`: no walk caches, nested TLB or data caches, so that walks have their full length.
     pub caches: bool,
     /// `false`: TLB misses are counted and nothing is walked.
@@ -69,6 +74,11 @@ pub struct Core {
     page_walk: WalkCaches,
     data: DataCaches,
     host: Host,
+    shadow_setup: ShadowSetup,
+    /// There under shadow and agile paging only.
+    shadow: Option<Shadow>,
+    /// The guest's clock at the last event: what a switch to shadow paging has lost.
+    clock: u64,
     tally: Tally,
     /// Everything that is not in `tally` or counted by `data`.
     billed: Counters,
@@ -95,7 +105,8 @@ impl Core {
             (&bare, &[][..])
         };
         let end = host_address(Gpa(setup.memory_bytes));
-        Ok(Self {
+        let shadow_setup = shadow_setup(setup);
+        let mut core = Self {
             translating,
             guest_tables: setup.guest_tables,
             host_page: setup.host_page,
@@ -111,16 +122,33 @@ impl Core {
                 setup.host_page,
                 setup.memory_bytes,
             ),
+            shadow_setup,
+            shadow: None,
+            clock: 0,
             tally: Tally::default(),
             billed: Counters::default(),
             machine,
-        })
+        };
+        core.begin(translating);
+        Ok(core)
+    }
+
+    /// Starts in a mode, with empty shadow tables where it has any.
+    fn begin(&mut self, translating: Translating) {
+        self.translating = translating;
+        let shadowing = matches!(translating, Translating::Shadow | Translating::Agile);
+        self.shadow = shadowing.then(|| Shadow::new(self.shadow_setup, translating));
+        let format = if shadowing {
+            walked_format(&self.shadow_setup)
+        } else {
+            self.guest_tables
+        };
+        self.page_walk.set_format(format);
     }
 
     /// The guest references `address`, which its tables translate as `found`.
     #[inline]
     pub fn access(&mut self, address: Gva, found: &Translation, write: bool, tables: &GuestTables) {
-        let _ = tables;
         let size = self.entry_size(found.size);
         let space = self.spaces.current();
         match self.tlb.look_up(address, size, space, write) {
@@ -131,20 +159,23 @@ impl Core {
             }
             Found::Missed => self.tally.tlb_misses += 1,
         }
+        let mut writable = found.writable && found.dirty;
         if self.walks {
             match self.translating {
                 Translating::Native => {
                     self.walk_native(address, &found.tables, found.depth);
                 }
-                Translating::Nested | Translating::Shadow | Translating::Agile => {
+                Translating::Nested => {
                     let data = data_address(self.guest_tables, address, found);
                     self.walk_nested(address, &found.tables, found.depth, data);
+                }
+                Translating::Shadow | Translating::Agile => {
+                    writable = self.walk_shadow(address, found, write, tables);
                 }
             }
         }
         self.pieces |= size.shift() < self.guest_tables.span(found.size.level());
-        self.tlb
-            .insert(address, size, space, found.writable && found.dirty);
+        self.tlb.insert(address, size, space, writable);
     }
 
     /// The guest's tables do not translate `address`: the hardware walked them and faulted.
@@ -155,15 +186,30 @@ impl Core {
         }
         match self.translating {
             Translating::Native => self.walk_native(address, &walk.tables, walk.depth),
-            Translating::Nested | Translating::Shadow | Translating::Agile => {
-                self.walk_nested_tables(address, &walk.tables, walk.depth);
+            Translating::Nested => {
+                let walk = GuestWalk {
+                    tables: &walk.tables,
+                    depth: walk.depth,
+                    from: 0,
+                };
+                self.walk_nested_part(address, walk);
             }
+            Translating::Shadow | Translating::Agile => self.fault_shadow(walk),
         }
     }
 
     /// Follows what the guest did.
     pub fn guest_event(&mut self, event: &GuestEvent, tables: &GuestTables) {
-        let _ = tables;
+        self.clock = tables.clock();
+        if self.shadow.is_some() {
+            self.event_shadow(event, tables);
+        }
+        self.follow(event);
+    }
+
+    /// What the event costs in hardware and in the guest's kernel; the same in every mode, so that
+    /// an exit comes on top.
+    fn follow(&mut self, event: &GuestEvent) {
         let costs = &self.machine.costs;
         match *event {
             GuestEvent::TableWrite { .. } => {}
@@ -210,7 +256,10 @@ impl Core {
         };
         self.billed.switches += 1.0;
         self.billed.cycles.switches += f64::from(cycles);
-        self.translating = to.into();
+        self.begin(to.into());
+        if let Some(shadow) = &mut self.shadow {
+            shadow.tables.clear(self.clock);
+        }
         self.clear_all();
     }
 
@@ -246,9 +295,10 @@ impl Core {
     /// The size of a TLB entry for a page that the guest maps with `guest`.
     #[inline]
     fn entry_size(&self, guest: PageSize) -> PageSize {
-        match self.translating {
-            Translating::Native => guest,
-            _ => guest.min(self.host_page),
+        match (&self.shadow, self.translating) {
+            (_, Translating::Native) => guest,
+            (Some(shadow), _) => shadow.entry_size(guest),
+            (None, _) => guest.min(self.host_page),
         }
     }
 
@@ -299,9 +349,6 @@ fn data_address(format: TableFormat, address: Gva, found: &Translation) -> Gpa {
 }
 
 fn check(setup: &CoreSetup, translating: Translating) -> Result<(), ModelError> {
-    if matches!(translating, Translating::Shadow | Translating::Agile) {
-        return Err(ModelError::field("mode", "no shadow tables to walk"));
-    }
     setup.machine.check()?;
     setup.guest_tables.check(setup.guest_page)?;
     let host = setup.machine.host_tables;
@@ -315,4 +362,17 @@ fn check(setup: &CoreSetup, translating: Translating) -> Result<(), ModelError> 
         return Err(ModelError::field("memory", reason));
     }
     Ok(())
+}
+
+fn shadow_setup(setup: &CoreSetup) -> ShadowSetup {
+    ShadowSetup {
+        style: setup.shadow,
+        guest_tables: setup.guest_tables,
+        host_tables: setup.machine.host_tables,
+        guest_page: setup.guest_page,
+        host_page: setup.host_page,
+        isolation: setup.isolation,
+        agile: false,
+        page_limit: ShadowSetup::page_limit_of(setup.memory_bytes),
+    }
 }

@@ -20,6 +20,17 @@ const HOST_TABLES: u64 = 0;
 const LEVEL_STRIDE: u64 = (1 << 28) + 37 * 4096;
 const UPPER_LEVELS: u64 = 1 << 33;
 
+/// The guest's tables of a walk.
+#[derive(Clone, Copy)]
+pub struct GuestWalk<'a> {
+    /// Root first.
+    pub tables: &'a [Gfn; MAX_LEVELS],
+    /// How many the walk reads.
+    pub depth: u8,
+    /// How many upper ones were skipped: agile paging walks them in one dimension.
+    pub from: u8,
+}
+
 /// The host's side of nested paging. It survives a change of the mode.
 pub struct Host {
     tables: TableFormat,
@@ -94,24 +105,28 @@ impl Core {
         depth: u8,
         data: Gpa,
     ) {
-        self.walk_nested_tables(address, tables, depth);
+        self.walk_nested_part(
+            address,
+            GuestWalk {
+                tables,
+                depth,
+                from: 0,
+            },
+        );
         self.translate(data);
     }
 
-    /// The same without the final frame: all there is when the guest's entry is absent.
+    /// The same without the final frame: all there is when the guest's entry is absent, and the
+    /// nested rest of a walk under agile paging.
     #[inline]
-    pub(super) fn walk_nested_tables(
-        &mut self,
-        address: Gva,
-        tables: &[Gfn; MAX_LEVELS],
-        depth: u8,
-    ) {
+    pub(super) fn walk_nested_part(&mut self, address: Gva, walk: GuestWalk<'_>) {
         let format = self.guest_tables;
-        let leaf = leaf_level(format, depth);
-        let top = self.first_level(address, leaf, format.levels());
+        let leaf = leaf_level(format, walk.depth);
+        let root = format.levels().saturating_sub(walk.from).max(leaf);
+        let top = self.first_level(address, leaf, root).min(root);
         for level in (leaf..=top).rev() {
-            let table = tables[usize::from(format.levels() - level)];
-            if level == format.levels() || level != top {
+            let table = walk.tables[usize::from(format.levels() - level)];
+            if level == format.levels() || level != top || walk.from > 0 {
                 self.translate(table.address());
             }
             self.data.read(entry_address(format, table, address, level));

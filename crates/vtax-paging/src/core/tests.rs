@@ -64,6 +64,7 @@ fn setup(guest: TableFormat, host: TableFormat, pages: [PageSize; 2]) -> CoreSet
         guest_page: pages[0],
         host_page: pages[1],
         isolation: false,
+        shadow: ShadowStyle::KVM,
         memory_bytes: 1 << 32,
         caches: true,
         walks: true,

@@ -55,6 +55,12 @@ impl WalkCaches {
         }
     }
 
+    /// Walks go through tables of another format from now on.
+    pub fn set_format(&mut self, format: TableFormat) {
+        self.format = format;
+        self.clear();
+    }
+
     /// Takes everything out.
     pub fn clear(&mut self) {
         self.arrays.iter_mut().for_each(Array::clear);

@@ -4,11 +4,14 @@
 //! measure cheaply and nothing else: no policy here reads the model's ground truth, except the
 //! oracle, which is computed offline and is not a [`Policy`] that could run live.
 
+pub mod controller;
 pub mod dav2m;
 pub mod fixed;
 mod measure;
 pub mod naive;
+pub mod oracle;
 pub mod registry;
+pub mod vtax;
 
 use crate::error::ModelError;
 use crate::mode::Paging;

@@ -4,9 +4,11 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::Policy;
+use super::controller::{Controller, ControllerParameters};
 use super::dav2m::{Dav2m, Dav2mParameters};
 use super::fixed::{Fixed, FixedParameters};
 use super::naive::{Naive, NaiveParameters};
+use super::vtax::{Vtax, VtaxParameters};
 use crate::error::ModelError;
 use crate::machine::Costs;
 use crate::mode::Paging;
@@ -15,7 +17,7 @@ use crate::mode::Paging;
 type Make = fn(toml::Table, &Costs, u64) -> Result<Box<dyn Policy>, ModelError>;
 
 /// A new policy is one file and one line here.
-const POLICIES: [(&str, Make); 4] = [
+const POLICIES: [(&str, Make); 6] = [
     ("shadow", |table, _, window| {
         fixed(Paging::Shadow, table, window)
     }),
@@ -29,6 +31,14 @@ const POLICIES: [(&str, Make); 4] = [
     ("dav2m", |table, _, window| {
         let defaults = Dav2mParameters::scaled(window_in(&table, "window_inst", window));
         Ok(Box::new(Dav2m::new(overlay(&defaults, table)?)?))
+    }),
+    ("rpms", |table, _, window| {
+        let defaults = ControllerParameters::with_window(window);
+        Ok(Box::new(Controller::new(overlay(&defaults, table)?)?))
+    }),
+    ("vtax", |table, costs, window| {
+        let defaults = VtaxParameters::with_window(window);
+        Ok(Box::new(Vtax::new(overlay(&defaults, table)?, costs)?))
     }),
 ];
 

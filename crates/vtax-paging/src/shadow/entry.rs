@@ -44,10 +44,6 @@ impl Entry {
         self.0 & PRESENT != 0
     }
 
-    pub(super) const fn is_leaf(self) -> bool {
-        self.0 & LEAF != 0
-    }
-
     pub(super) const fn is_nested(self) -> bool {
         self.0 & NESTED != 0
     }

@@ -44,9 +44,10 @@ impl ShadowTables {
             Path::Nested => bill.exit(Exit::ShadowFill, work),
             Path::Leaf(page) => {
                 let old = self.fill_leaf(page, address, found);
-                let cause = match failure.clean {
-                    true => Exit::ShadowDirty,
-                    false => Exit::ShadowFill,
+                let cause = if failure.clean {
+                    Exit::ShadowDirty
+                } else {
+                    Exit::ShadowFill
                 };
                 match (by_hardware, old) {
                     (true, _) => {}

@@ -115,6 +115,15 @@ pub struct ShadowSetup {
 }
 
 impl ShadowSetup {
+    /// Whether shadow tables look like the guest's: Palacios shadows 32-bit tables with 32-bit
+    /// tables (its `pte32_t` shadow tables), where KVM uses PAE tables of twice the size.
+    pub const fn has_guest_layout(&self) -> bool {
+        matches!(
+            (self.style, self.guest_tables),
+            (ShadowStyle::Palacios, TableFormat::Two)
+        )
+    }
+
     /// KVM's limit: 2 % of the guest's 4 KiB pages (`KVM_PERMILLE_MMU_PAGES`), at least 64.
     pub fn page_limit_of(memory_bytes: u64) -> usize {
         let pages = (memory_bytes >> crate::address::PAGE_SHIFT) / 50;
@@ -212,10 +221,26 @@ impl ShadowTables {
         tables: &GuestTables,
         bill: &mut Bill<'_>,
     ) -> ShadowWalk {
-        match self.walk(address, found, write) {
+        let mut walk = match self.walk(address, found, write) {
             Walk::Done(walk) => walk,
             Walk::Failed(failure) => self.repair(address, found, failure, tables, bill),
+        };
+        if self.setup.has_guest_layout() {
+            walk.entries = self.guest_layout(address, found);
         }
+        walk
+    }
+
+    /// Where the entries of a walk lie when each guest table has one shadow table of its own format.
+    fn guest_layout(&self, address: Gva, found: &Translation) -> [Hpa; MAX_LEVELS] {
+        let format = self.setup.guest_tables;
+        let mut entries = [Hpa(0); MAX_LEVELS];
+        let levels = (1..=format.levels()).rev();
+        for ((entry, table), level) in entries.iter_mut().zip(found.tables).zip(levels) {
+            let offset = u64::from(format.index(address.0, level)) * format.entry_bytes();
+            *entry = Hpa(SHADOW_BASE + table.address().0 + offset);
+        }
+        entries
     }
 
     /// The guest's own page fault: the VMM takes it first and hands it on.

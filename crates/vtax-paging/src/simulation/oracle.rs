@@ -4,8 +4,9 @@ use super::recorder::Recorder;
 use super::setup::Setup;
 use super::{ModeOutcome, SwitchRow};
 use crate::counters::Counters;
+use crate::error::ModelError;
 use crate::mode::Paging;
-use crate::policy::oracle::{self, OracleInput};
+use crate::policy::oracle::OracleInput;
 use crate::shadow::ShadowStyle;
 
 /// Cycles to fill the shadow entries of `pages` again: every page once, prefetched neighbours
@@ -27,7 +28,7 @@ pub(super) fn from_windows(
     shadow: &ModeOutcome,
     nested: &ModeOutcome,
     refill: impl Fn(usize) -> f64,
-) -> ModeOutcome {
+) -> Result<ModeOutcome, ModelError> {
     let costs = &setup.machine.costs;
     let cycles = |outcome: &ModeOutcome| {
         outcome
@@ -42,12 +43,13 @@ pub(super) fn from_windows(
     );
     let windows = shadow.windows.len().min(nested.windows.len());
     let input = OracleInput {
-        shadow: cycles(shadow),
-        nested: cycles(nested),
-        to_nested: vec![to_nested; windows],
-        to_shadow: (0..windows).map(|at| to_shadow + refill(at)).collect(),
+        cycles: [cycles(shadow), cycles(nested)],
+        to_nested,
+        to_shadow,
+        refill: (0..windows).map(&refill).collect(),
+        start: None,
     };
-    let plan = oracle::plan(&input);
+    let plan = input.solve()?;
     let (mut now, mut recorder, mut switches) =
         (Counters::default(), Recorder::default(), Vec::new());
     let mut current = plan.modes.first().copied();
@@ -78,11 +80,11 @@ pub(super) fn from_windows(
         now = now + row.counters;
         recorder.cut(now, row.phase, Some(mode), None);
     }
-    ModeOutcome {
+    Ok(ModeOutcome {
         name: "oracle".to_owned(),
         totals: now,
         relative_error: None,
         windows: recorder.into_rows(),
         switches,
-    }
+    })
 }

@@ -22,7 +22,8 @@ pub(super) type PerMode = Vec<Counters>;
 /// What a phase costs.
 #[derive(Clone, Debug)]
 pub(super) struct Measured {
-    /// Entering it: mapping and touching what it works on. Whole, not per instruction.
+    /// Entering it: mapping and touching what it works on, the warm-up, and one more look at every
+    /// page, by when the tables of every mode are filled. Whole, not per instruction.
     pub(super) entry: PerMode,
     /// Batches of its steady part, per instruction.
     pub(super) batches: Vec<PerMode>,
@@ -65,8 +66,9 @@ pub(super) fn measure(
     while source.entering() {
         follow(&mut source, &mut follower)?;
     }
-    let entry = counters(&follower);
     run(&mut source, &mut follower, sampling.warm_instructions)?;
+    sweep(&source, &mut follower)?;
+    let entry = counters(&follower);
     let mut batches = Vec::with_capacity(BATCHES);
     for _ in 0..BATCHES {
         let before = counters(&follower);
@@ -134,10 +136,19 @@ fn measure_refill(
     follower.lanes[0].core.switch(Paging::Shadow);
     follower.forget();
     let before = counters(&follower)[0];
+    sweep(source, &mut follower)?;
+    let mut refill = Counters::default();
+    let after = counters(&follower)[0] - before;
+    refill.exits = after.exits;
+    refill.cycles.refill = after.cycles.refill;
+    Ok(refill)
+}
+
+/// Reads each page of the footprint once.
+fn sweep(source: &Synthetic, follower: &mut Follower) -> Result<(), ModelError> {
     let (start, bytes) = source.footprint();
-    let pages: Vec<_> = (0..bytes >> PAGE_SHIFT)
-        .map(|page| Reference::new(Gva(start.0 + (page << PAGE_SHIFT)), false))
-        .collect();
+    let page = |at: u64| Reference::new(Gva(start.0 + (at << PAGE_SHIFT)), false);
+    let pages: Vec<_> = (0..bytes >> PAGE_SHIFT).map(page).collect();
     for references in pages.chunks(4096) {
         follower.step(Step::References {
             references,
@@ -145,9 +156,5 @@ fn measure_refill(
             base_cpi: 1.0,
         })?;
     }
-    let mut refill = Counters::default();
-    let after = counters(&follower)[0] - before;
-    refill.exits = after.exits;
-    refill.cycles.refill = after.cycles.refill;
-    Ok(refill)
+    Ok(())
 }

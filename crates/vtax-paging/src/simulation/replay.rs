@@ -54,7 +54,7 @@ pub(super) fn fixed(
     let place = course.place(mode)?;
     let mut run = Run::new(course);
     for segment in course.segments {
-        run.begin(segment)?;
+        run.begin(segment);
         run.enter(segment, place)?;
         run.advance(segment, place, run.steady(segment)?)?;
         run.paging = match mode {
@@ -83,7 +83,7 @@ pub(super) fn steered(
     for segment in course.segments {
         run.paging = Some(mode);
         run.view = Some(policy.view());
-        run.begin(segment)?;
+        run.begin(segment);
         let before = run.now.shadow_paging_exits();
         run.enter(segment, places[mode as usize])?;
         untold += run.now.shadow_paging_exits() - before;
@@ -147,14 +147,13 @@ impl<'a> Run<'a> {
     }
 
     /// Ends the window before when the segment begins a new one.
-    fn begin(&mut self, segment: &Segment) -> Result<(), ModelError> {
+    fn begin(&mut self, segment: &Segment) {
         if segment.window != self.window {
             self.recorder
                 .cut(self.now, self.phase, self.paging, self.view);
             self.window = segment.window;
         }
         self.phase = u32::try_from(segment.phase).unwrap_or(u32::MAX);
-        Ok(())
     }
 
     /// Entering the phase, where the segment does.

@@ -48,8 +48,8 @@ impl Sampling {
 
 /// Simulates `workload` under every choice from samples of each of its phases.
 ///
-/// One-off costs (first touch of a phase's memory, refill after a switch) are followed whole and
-/// counted where they occur; steady rates are measured in eight batches after a warm-up, and a
+/// One-off costs (first touch of a phase's memory with the warm-up, refill after a switch) are
+/// followed whole and counted where they occur; steady rates are measured in eight batches after a warm-up, and a
 /// window takes the rates of one batch in turn. The stated error is the 95 % interval of the
 /// batches' means; it does not include what a longer warm-up would change.
 ///
@@ -136,7 +136,7 @@ fn outcome(course: &Course<'_>, name: String, choice: Choice) -> Result<ModeOutc
             let refills = course.refills();
             let found = oracle::from_windows(course.setup, &shadow, &nested, |at| {
                 refills.get(at).copied().unwrap_or(0.0)
-            });
+            })?;
             let errors = [shadow.relative_error, nested.relative_error];
             let relative_error = errors.into_iter().flatten().reduce(f64::max);
             Ok(ModeOutcome {

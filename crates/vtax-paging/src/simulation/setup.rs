@@ -78,7 +78,10 @@ impl Setup {
             let reason = format!("must be at least {SHORTEST_WINDOW} instructions");
             return Err(ModelError::field("window", reason));
         }
-        if self.instruction_limit.is_some_and(|limit| !(limit >= 1.0)) {
+        if self
+            .instruction_limit
+            .is_some_and(|limit| limit.is_nan() || limit < 1.0)
+        {
             return Err(ModelError::field("instructions", "must be at least 1"));
         }
         Ok(())

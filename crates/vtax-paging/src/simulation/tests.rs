@@ -31,7 +31,7 @@ const WORKLOAD: &str = r#"
 "#;
 
 fn machine() -> Machine {
-    crate::presets::by_name("opteron2350").unwrap()
+    Machine::parse(include_str!("test_machine.toml")).unwrap()
 }
 
 fn setup() -> Setup {

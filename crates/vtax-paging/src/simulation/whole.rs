@@ -196,12 +196,12 @@ impl Run {
             places.push(Place::Lane(lanes.len()));
             lanes.push(lane);
         }
-        let mut lane_of = |translating, name: &str| match fixed.get(&translating) {
-            Some(&at) => Ok::<_, ModelError>(at),
-            None => {
-                lanes.push(Lane::fixed(name.to_owned(), &core, translating)?);
-                Ok(lanes.len() - 1)
+        let mut lane_of = |translating, name: &str| {
+            if let Some(&at) = fixed.get(&translating) {
+                return Ok::<_, ModelError>(at);
             }
+            lanes.push(Lane::fixed(name.to_owned(), &core, translating)?);
+            Ok(lanes.len() - 1)
         };
         let native = lane_of(Translating::Native, "native")?;
         let oracle = places.iter().any(|place| matches!(place, Place::Oracle(_)));
@@ -260,9 +260,10 @@ impl Run {
         let resident = self.follower.guest.resident_pages();
         let outcomes: Vec<_> = self.follower.lanes.into_iter().map(Lane::finish).collect();
         let refill = oracle::refill_bound(setup, resident);
-        let oracle = self.both.map(|[shadow, nested]| {
+        let plan = |[shadow, nested]: [usize; 2]| {
             oracle::from_windows(setup, &outcomes[shadow], &outcomes[nested], |_| refill)
-        });
+        };
+        let oracle = self.both.map(plan).transpose()?;
         let mut modes = Vec::with_capacity(self.places.len());
         for place in self.places {
             match (place, &oracle) {

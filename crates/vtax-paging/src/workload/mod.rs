@@ -3,6 +3,7 @@
 mod bytes;
 mod changes;
 mod layout;
+mod locality;
 pub mod profiles;
 mod references;
 mod synthetic;
@@ -13,6 +14,7 @@ use crate::address::PageSize;
 use crate::error::ModelError;
 
 pub use bytes::Bytes;
+pub use locality::locality;
 pub use synthetic::{Part, Synthetic};
 
 /// A synthetic workload: phases, and the order in which they run.
@@ -84,10 +86,12 @@ pub struct Mix {
     pub stride: Bytes,
     /// Share that falls uniformly on the footprint.
     pub random: f64,
-    /// Share whose pages follow Zipf's law, scattered over the footprint.
+    /// Share whose pages follow Zipf's law: the most popular page first, its rivals beside it.
     pub zipf: f64,
     /// Exponent of Zipf's law.
     pub exponent: f64,
+    /// Scatter the popular pages over the footprint instead.
+    pub scatter: bool,
 }
 
 /// Rates of what the system software does, per million instructions unless said otherwise.

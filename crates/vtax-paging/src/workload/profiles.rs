@@ -33,13 +33,12 @@ pub fn names() -> Vec<&'static str> {
 /// # Errors
 /// When there is none of that name; the error lists all names.
 pub fn by_name(name: &str) -> Result<Workload, ModelError> {
-    match PROFILES.iter().find(|(own, _)| *own == name) {
-        Some((_, text)) => Workload::parse(text),
-        None => {
-            let reason = format!("{name:?} is unknown: there are {}", names().join(", "));
-            Err(ModelError::field("workload", reason))
-        }
-    }
+    let found = PROFILES.iter().find(|(own, _)| *own == name);
+    let (_, text) = found.ok_or_else(|| {
+        let reason = format!("{name:?} is unknown: there are {}", names().join(", "));
+        ModelError::field("workload", reason)
+    })?;
+    Workload::parse(text)
 }
 
 #[cfg(test)]

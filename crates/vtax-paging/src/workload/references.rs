@@ -19,7 +19,7 @@ pub(super) struct References {
     stride: u64,
     at: u64,
     zipf: Option<Zipf<f64>>,
-    /// Multiplier that scatters Zipf's ranks over the pages; coprime to their number.
+    /// Multiplier that spreads Zipf's ranks over the pages; coprime to their number.
     scatter: u64,
 }
 
@@ -31,6 +31,7 @@ impl References {
             zipf,
             exponent,
             stride,
+            scatter,
         } = phase.mix;
         let bytes = phase.footprint.0;
         let pages = bytes >> PAGE_SHIFT;
@@ -48,7 +49,7 @@ impl References {
             zipf: (zipf > 0.0)
                 .then(|| Zipf::new(pages as f64, exponent).ok())
                 .flatten(),
-            scatter: coprime(pages),
+            scatter: if scatter { coprime(pages) } else { 1 },
         }
     }
 
