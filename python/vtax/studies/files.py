@@ -10,8 +10,8 @@ from typing import Any
 
 from vtax import __version__
 from vtax.errors import VtaxError
-from vtax.studies.model import Outcome, Study
 from vtax.studies.html import write_report
+from vtax.studies.model import Outcome, Study
 
 SCHEMA = 1
 

@@ -134,7 +134,8 @@ def swim_nested(data: Data) -> Judgement:
     dearer = m.overhead(data, MACHINE, "swim", "nested") - m.overhead(
         data, MACHINE, "swim", "shadow"
     )
-    ours = f"{significant(rate, 3)} per 1e9 instructions, nested {significant(dearer, 2)} points dearer"
+    rate_text = f"{significant(rate, 3)} per 1e9 instructions"
+    ours = f"{rate_text}, nested {significant(dearer, 2)} points dearer"
     reason = f"The rate has to exceed {THRESHOLD_TMISS:,.0f} and nested paging to be dearer."
     return Judgement(ours, rate > THRESHOLD_TMISS and dearer > 0, reason)
 
@@ -149,10 +150,14 @@ def _shares(data: Data, benchmark: str) -> tuple[float, float]:
     )
 
 
+def _above(exits: float, misses: float) -> str:
+    return f"above: exits in {exits:.0f} %, misses in {misses:.0f} % of windows"
+
+
 def swim_thresholds(data: Data) -> Judgement:
     """Fixed thresholds would keep swim under shadow paging."""
     exits, misses = _shares(data, "swim")
-    ours = f"exits above in {significant(exits, 3)} %, misses above in {significant(misses, 3)} % of windows"
+    ours = _above(exits, misses)
     holds = exits <= 100 * RARELY and misses >= 100 * (1 - RARELY)
     return Judgement(ours, holds, "Exits have to stay below, misses above, in 90 % of windows.")
 
@@ -160,7 +165,7 @@ def swim_thresholds(data: Data) -> Judgement:
 def zeusmp_thresholds(data: Data) -> Judgement:
     """Fixed thresholds would keep zeusmp under nested paging."""
     exits, misses = _shares(data, "zeusmp")
-    ours = f"exits above in {significant(exits, 3)} %, misses above in {significant(misses, 3)} % of windows"
+    ours = _above(exits, misses)
     reason = "Misses have to stay below the threshold in 90 % of windows, so nested is kept."
     return Judgement(ours, misses <= 100 * RARELY, reason)
 

@@ -8,7 +8,7 @@ from vtax.report.format import significant
 from vtax.studies.model import Basis
 from vtax.studies.paging import measures as m
 from vtax.studies.paging.claims.rule import Judgement, Rule, each, size, wrong
-from vtax.studies.paging.data import Data
+from vtax.studies.paging.data import Data, Missing, need
 from vtax.studies.paging.setup import (
     CLOSE_PERCENT,
     FOCUS,
@@ -103,9 +103,9 @@ def overhead_cut(data: Data) -> Judgement:
 
 def walk_references(data: Data) -> Judgement:
     """References of a four-by-four walk that no cache shortens."""
-    rows = m.need(data.walks, "walks without caches").filter(guest_levels=4, host_levels=4)
+    rows = need(data.walks, "walks without caches").filter(guest_levels=4, host_levels=4)
     if rows.is_empty():
-        raise m.Missing("not simulated: walks of four by four levels")
+        raise Missing("not simulated: walks of four by four levels")
     value = float(rows["references_per_walk"][0])
     holds = abs(value - 24) < 0.01
     return Judgement(f"{significant(value, 4)} references", holds, "Holds at 24 exactly.")

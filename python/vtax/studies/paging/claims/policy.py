@@ -5,7 +5,7 @@ from __future__ import annotations
 from vtax.report.format import significant
 from vtax.studies.paging import measures as m
 from vtax.studies.paging.claims.rule import Judgement, Rule, each, size, wrong
-from vtax.studies.paging.data import Data
+from vtax.studies.paging.data import Data, Missing, need
 from vtax.studies.paging.setup import CLOSE_PERCENT, FOCUS, GROUPS, MACHINE, PHASED
 
 FEW_SWITCHES = 3
@@ -82,10 +82,10 @@ def opposite(data: Data) -> Judgement:
 
 
 def _variant(data: Data, benchmark: str, parameter: str, setting: str) -> float:
-    frame = m.need(data.choices, "variants of DAV2M")
+    frame = need(data.choices, "variants of DAV2M")
     rows = frame.filter(benchmark=benchmark, parameter=parameter, setting=setting)
     if rows.is_empty():
-        raise m.Missing(f"not simulated: {parameter} {setting} on {benchmark}")
+        raise Missing(f"not simulated: {parameter} {setting} on {benchmark}")
     return float(rows["switches"][0])
 
 
@@ -130,9 +130,9 @@ def thresholds_move(data: Data) -> Judgement:
 
 def cheap_monitoring(data: Data) -> Judgement:
     """What reading the counters costs."""
-    machines = m.need(data.machines, "the machine's costs").filter(machine=MACHINE).to_dicts()
+    machines = need(data.machines, "the machine's costs").filter(machine=MACHINE).to_dicts()
     if not machines:
-        raise m.Missing("not simulated: the machine's costs")
+        raise Missing("not simulated: the machine's costs")
     each_exit = float(machines[0]["exit_cycles"]) + float(machines[0]["policy_cycles"])
     found = []
     for name in FOCUS:
