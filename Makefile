@@ -31,5 +31,5 @@ bench: setup ## vtax's own cost beside the plain commands
 	.venv/bin/python bench/compare.py
 
 clean: ## remove what setup and the tests made (runs/ stays)
-	rm -rf target python/vtax/_bin .venv dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf target python/vtax/_bin python/vtax/_native.abi3.so .venv dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find python tests packaging -name __pycache__ -type d -prune -exec rm -rf {} +

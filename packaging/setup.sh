@@ -152,7 +152,5 @@ fi
 
 # cargo knows best what changed; when nothing did this takes a fraction of a second.
 "$python" packaging/vtax_build.py
-# The agent on the PATH of .venv is the copy of the day of installation: follow the current one.
-ln -sf ../../python/vtax/_bin/vtax-agent .venv/bin/vtax-agent
 
 say 'ready'
