@@ -12,6 +12,7 @@ use super::vtax::{Vtax, VtaxParameters};
 use crate::error::ModelError;
 use crate::machine::Costs;
 use crate::mode::Paging;
+use crate::names::unknown;
 
 /// How a policy is made from its table of parameters, the machine's costs and the window.
 type Make = fn(toml::Table, &Costs, u64) -> Result<Box<dyn Policy>, ModelError>;
@@ -61,7 +62,7 @@ pub fn by_name(
     let (_, make) = POLICIES
         .iter()
         .find(|(known, _)| *known == name)
-        .ok_or_else(|| unknown(name))?;
+        .ok_or_else(|| unknown("policy", "policy", name, &names()))?;
     make(parameters.unwrap_or_default(), costs, window)
 }
 
@@ -91,45 +92,6 @@ fn overlay<T: Serialize + DeserializeOwned>(
         let field = error.path().to_string();
         ModelError::field(field, first_line(&error.inner().to_string()))
     })
-}
-
-fn unknown(name: &str) -> ModelError {
-    let mut known = names();
-    let nearest = known
-        .iter()
-        .map(|known| distance(name, known))
-        .min()
-        .unwrap_or(usize::MAX);
-    // Half of the name wrong is no misspelling any more: then all names help more.
-    if nearest * 2 <= name.chars().count() {
-        known.retain(|known| distance(name, known) == nearest);
-        let near = known.join(" or ");
-        return ModelError::field(
-            "policy",
-            format!("no policy is called {name:?}; did you mean {near}?"),
-        );
-    }
-    let all = known.join(", ");
-    ModelError::field(
-        "policy",
-        format!("no policy is called {name:?}; there are {all}"),
-    )
-}
-
-/// Levenshtein's distance.
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, y) in b.iter().enumerate() {
-            let substituted = diagonal + usize::from(x != *y);
-            diagonal = row[j + 1];
-            row[j + 1] = substituted.min(diagonal + 1).min(row[j] + 1);
-        }
-    }
-    row[b.len()]
 }
 
 fn first_line(text: &str) -> String {
