@@ -5,6 +5,7 @@
 //! as columns.
 
 mod choice;
+mod descriptions;
 mod error;
 mod machine;
 mod outcome;
@@ -18,6 +19,8 @@ mod workload;
 mod _native {
     #[pymodule_export]
     use crate::choice::{mode_names, policy_names};
+    #[pymodule_export]
+    use crate::descriptions::{locality, machine_description, workload_description};
     #[pymodule_export]
     use crate::error::{DescriptionError, InputError};
     #[pymodule_export]

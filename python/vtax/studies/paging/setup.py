@@ -40,13 +40,13 @@ CLOSE_PERCENT = 1.0
 FACTOR = 1.5
 """A size agrees with the seed's within this factor. The study's choice."""
 
-SEED_SETUP: dict[str, Any] = {
+SEED_SETTINGS: dict[str, Any] = {
     "guest_page": "4K",
     "host_page": "2M",
-    "guest_tables": 2,
+    "guest_levels": 2,
     "shadow_style": "palacios",
-    "window": WINDOW,
-    "memory": "2G",
+    "window_instructions": WINDOW,
+    "memory_bytes": 2 << 30,
 }
 """32-bit guest, large pages below it, 4K shadow pages (section 4)."""
 

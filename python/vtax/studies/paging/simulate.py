@@ -26,6 +26,7 @@ from vtax.studies.paging.setup import (
     SURVEYED,
     TLB_FACTORS,
 )
+from vtax.studies.paging.transitions import transitions
 
 Frames = Mapping[str, pl.DataFrame]
 """Rows by the name of the frame of `Data` that they belong to."""
@@ -92,7 +93,7 @@ _ORDER = (
 def _all(options: Options) -> Iterator[Job]:
     seed, quick = options.seed, options.quick
     for name in FOCUS:
-        yield Job(f"switches of {name}", _set("6"), jobs.transitions, (name, seed, quick))
+        yield Job(f"switches of {name}", _set("6"), transitions, (name, seed, quick))
     for machine in (MACHINE, SECOND_MACHINE):
         figures = _set("4", "5", "9", "10", "11", "12") if machine == MACHINE else _set("10")
         for name in FOCUS:
