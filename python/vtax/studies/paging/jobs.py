@@ -69,7 +69,7 @@ def pages(benchmark: str, seed: int) -> Frames:
     """A native 64-bit run with small pages and one with large ones."""
     rows = []
     for page in ("4K", "2M"):
-        options = {"guest_page": page, "guest_levels": 4}
+        options: dict[str, Any] = {"guest_page": page, "guest_levels": 4}
         result = simulated(benchmark, described(MACHINE), ("native",), seed, **options)
         totals = result.modes.select("instructions", "cycles", "l2_tlb_misses")
         rows.append(stamped(totals, benchmark=benchmark, page=page))
@@ -111,7 +111,11 @@ def locality(benchmark: str, page: str, seed: int, quick: bool) -> Frames:
 def walks(seed: int) -> Frames:
     """References per TLB miss, four by four levels, with nothing that skips any."""
     machine = changed.without_walk_caches(described(MACHINE))
-    options = {"guest_levels": 4, "host_page": "4K", "window_instructions": 1_000_000}
+    options: dict[str, Any] = {
+        "guest_levels": 4,
+        "host_page": "4K",
+        "window_instructions": 1_000_000,
+    }
     result = simulated(WALKS, machine, ("nested",), seed, **options)
     # The first windows also hold the walks that ended in faults while memory was mapped.
     steady = result.windows.sort("window").tail(1)

@@ -39,20 +39,23 @@ def without_walk_caches(description: Mapping[str, Any]) -> Description:
 
 def to_toml(description: Mapping[str, Any]) -> str:
     """The description as TOML, one line per key of the top level."""
-    return "".join(f"{_key(key)} = {_value(value)}\n" for key, value in description.items())
+    return "".join(f"{_text(key)} = {_value(value)}\n" for key, value in description.items())
 
 
-def _key(key: str) -> str:
-    return json.dumps(key)
+def _text(text: str) -> str:
+    """JSON's way of writing a string is TOML's, but for half code points and DEL."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def _value(value: object) -> str:
     match value:
         case Mapping():
-            return "{ " + ", ".join(f"{_key(k)} = {_value(v)}" for k, v in value.items()) + " }"
+            return "{ " + ", ".join(f"{_text(k)} = {_value(v)}" for k, v in value.items()) + " }"
         case list() | tuple():
             return f"[{', '.join(map(_value, value))}]"
-        case bool() | int() | float() | str():
+        case str():
+            return _text(value)
+        case bool() | int() | float():
             # JSON and TOML write these alike, but for what no machine has: NaN and infinity.
             return json.dumps(value)
         case _:

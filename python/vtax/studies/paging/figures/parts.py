@@ -52,16 +52,26 @@ def signed(value: float, digits: int = 2) -> str:
 
 
 def bars(
-    categories: Sequence[str], series: Sequence[Series], axis: str, *, log: bool = False
+    categories: Sequence[str],
+    series: Sequence[Series],
+    axis: str,
+    *,
+    log: bool = False,
+    beside: int = 0,
 ) -> Plot:
-    """Grouped horizontal bars, in the order given from top to bottom, with values beside them."""
-    block = len(series) * BAR_PX + GAP_PX
+    """Grouped horizontal bars, in the order given from top to bottom, with values beside them.
+
+    `beside` is how many bars a group has in the panel to the left, for rows at the same height.
+    """
+    rows = max(len(series), beside)
+    block = rows * BAR_PX + GAP_PX
+    top = max(legend_px(len(series)), legend_px(beside))
     layout = {
-        **base_layout(block * len(categories) + 54 + legend_px(series)),
+        **base_layout(block * len(categories) + 54 + top),
         "barmode": "group",
-        "bargap": GAP_PX / block,
+        "bargap": 1 - len(series) * BAR_PX / block,
         "bargroupgap": 0.06,
-        "margin": {"l": 6, "r": 12, "t": 6 + legend_px(series), "b": 48},
+        "margin": {"l": 6, "r": 12, "t": 6 + top, "b": 48},
         "xaxis": {**_x_axis(axis), **_bar_range(series, log)},
         "yaxis": {
             "autorange": "reversed",
@@ -76,9 +86,11 @@ def bars(
     return {"data": [_bar(categories, one) for one in series], "layout": layout}
 
 
-def legend_px(series: Sequence[Series]) -> int:
-    """Room above a figure for its legend, a line per entry on a narrow page."""
-    return 0 if len(series) < 2 else 22 * (1 if len(series) == 2 else len(series) - 1)
+def legend_px(entries: int) -> int:
+    """Room above a figure for its legend: two share a line, more have one each."""
+    if entries < 2:
+        return 0
+    return 22 if entries == 2 else 20 * entries
 
 
 def legend(shown: bool) -> Plot:
@@ -165,18 +177,18 @@ def line(
     *,
     dash: str = "solid",
     shape: str = "linear",
-    shown: bool = True,
+    points: bool = False,
     width: float = 1.8,
 ) -> Plot:
-    """A line; `None` breaks it."""
+    """A line; `None` breaks it. With `points`, a value between two gaps is seen too."""
     return {
         "type": "scatter",
-        "mode": "lines",
+        "mode": "lines+markers" if points else "lines",
+        "marker": {"size": 4, "color": colour},
         "name": label(name),
         "x": list(x),
         "y": list(y),
         "connectgaps": False,
-        "showlegend": shown,
         "line": {"color": colour, "width": width, "dash": dash, "shape": shape},
         "hovertemplate": "%{x:.4~g}: %{y:.3~g}<extra>" + label(name) + "</extra>",
     }

@@ -66,6 +66,7 @@ def _row(data: Data, name: str) -> Iterator[Figure]:
             "modelled CPI",
             SMALL_PX,
             legend_rows=1,
+            x_range=(0, _end(shadow)[-1]),
             y_range=(lowest - room, highest + room),
         ),
     )
@@ -85,6 +86,7 @@ def _row(data: Data, name: str) -> Iterator[Figure]:
                 X_TITLE,
                 "modelled, per 1e9",
                 SMALL_PX + 22,
+                x_range=(0, _end(rows)[-1]),
                 y_range=(0, 1.12 * max(threshold, *rates)),
                 shapes=[level(threshold)],
             ),
@@ -136,7 +138,7 @@ def _thresholds(data: Data, name: str) -> Iterator[Figure]:
             for rate, paging in zip(rows[column].to_list(), modes, strict=True)
         ]
         traces = [
-            line(ends, rates, what, look(mode).colour),
+            line(ends, rates, what, look(mode).colour, points=True),
             line(ends, rows[limit].to_list(), "threshold", "var(--bad)", dash="dot", shape="hv"),
         ]
         yield Figure(
@@ -151,6 +153,7 @@ def _thresholds(data: Data, name: str) -> Iterator[Figure]:
                 LARGE_PX,
                 legend_rows=1,
                 log=True,
+                x_range=(0, ends[-1]),
                 shapes=list(_shade(ends, modes)),
             ),
         )

@@ -113,9 +113,9 @@ def figure_12(data: Data) -> StudyFigure:
     plot = bars(FOCUS, series, "share of modelled cycles under DAV2M, %")
     plot["layout"] |= {"barmode": "stack", "bargap": 0.3, "height": 26 * len(FOCUS) + 76}
     plot["layout"]["xaxis"]["range"] = [0, 100]
-    for trace in plot["data"]:
+    for mode, trace in zip(m.STATIC, plot["data"], strict=True):
         trace |= {"textposition": "inside", "insidetextanchor": "middle"}
-        trace["textfont"] = {"size": 11, "color": "var(--on-bar)"}
+        trace["textfont"] = {"size": 11, "color": f"var(--on-{mode})"}
     return StudyFigure(
         "12",
         "Share of time in each mode under DAV2M (model)",

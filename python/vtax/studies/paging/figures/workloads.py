@@ -57,7 +57,7 @@ def _gains(data: Data) -> Figure:
         "Time saved by large pages",
         "in % of the time with small ones",
         f"Bars of the modelled time that large pages save: {spoken}.",
-        bars(SURVEYED, [Series(GAIN, gains)], "modelled time saved, %"),
+        bars(SURVEYED, [Series(GAIN, gains)], "modelled time saved, %", beside=2),
     )
 
 
@@ -86,7 +86,7 @@ def figure_3(data: Data) -> StudyFigure:
         "share of touched 4 MiB regions (PDE entries), busiest first, %",
         "share of modelled accesses, %",
         360,
-        legend_rows=3,
+        legend_rows=2,
         x_range=(0, 100),
         y_range=(0, 101),
         shapes=[corner, level(80)],
