@@ -5,6 +5,7 @@
 //! as columns.
 
 mod choice;
+mod description;
 mod error;
 mod machine;
 mod outcome;
@@ -20,6 +21,10 @@ mod workload;
 mod _native {
     #[pymodule_export]
     use crate::choice::{mode_names, policy_names};
+    #[pymodule_export]
+    use crate::description::{
+        check_parameter, locality, machine_description, workload_description,
+    };
     #[pymodule_export]
     use crate::error::{DescriptionError, InputError};
     #[pymodule_export]

@@ -1,6 +1,6 @@
 //! Any bytes through every reader: never a panic, always steps and then an end or one clear line.
 //!
-//! What must hold is checked in `support::drain`.
+//! What must hold is checked in `support::drain`. `PROPTEST_CASES=20000` searches longer.
 
 #![allow(clippy::unwrap_used)] // these are tests, although not marked one by one
 
@@ -112,8 +112,6 @@ fn any_frame() -> impl Strategy<Value = (u32, Vec<u8>, u32)> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(512))]
-
     #[test]
     fn any_bytes(bytes in prop::collection::vec(any::<u8>(), 0..3000), options in any_options()) {
         let _ = read(&bytes, &options);
