@@ -177,9 +177,9 @@ pub struct Costs {
     pub system_call: u32,
     /// Guest kernel: a context switch.
     pub context_switch: u32,
-    /// Guest kernel: a CR3 load (natively and under nested paging).
+    /// Guest kernel: a CR3 load, in all modes.
     pub guest_load_cr3: u32,
-    /// Guest kernel: INVLPG natively.
+    /// Guest kernel: INVLPG, natively and under nested paging.
     pub guest_invlpg: u32,
 }
 
@@ -194,12 +194,8 @@ impl Machine {
 
 impl CacheLevel {
     /// Number of sets; a power of two once checked.
-    pub const fn sets(&self) -> u64 {
-        let set_bytes = self.line as u64 * self.ways as u64;
-        if set_bytes == 0 {
-            0
-        } else {
-            self.bytes / set_bytes
-        }
+    pub fn sets(&self) -> u64 {
+        let set_bytes = u64::from(self.line) * u64::from(self.ways);
+        self.bytes.checked_div(set_bytes).unwrap_or(0)
     }
 }

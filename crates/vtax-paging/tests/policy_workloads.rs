@@ -255,5 +255,36 @@ fn policies_on_random_workloads() {
         assert!(mean(|ratios| ratios.dav2m) < 0.99);
         assert!(most(|ratios| ratios.dav2m) < 1.07);
         assert!(mean(|ratios| ratios.oracle) < 1.01);
+        assert!(most(|ratios| ratios.oracle) < 1.1);
+    }
+}
+
+/// What each point that the seed leaves open changes; printed, for `docs/paging-policies.md`.
+#[test]
+fn open_points_of_dav2m() {
+    let changes = Changes::of(0.3);
+    for choice in [
+        "",
+        "threshold_rise = 1.5",
+        "threshold_rise = 4.0",
+        "threshold_fall = 1.0",
+        "prepaging = false",
+        "window_prepaging = 2000000",
+        "reset_outside_damping = false",
+        "reset_at_switch = false",
+        "smooth_across_switch = true",
+        "shadow_probe = \"window-vexit\"",
+        "start = \"nested\"",
+    ] {
+        for (workload, windows) in workloads() {
+            let parameters = Some(choice.parse().unwrap());
+            let mut policy = registry::by_name("dav2m", parameters, &costs(), WINDOW).unwrap();
+            let outcome = run(policy.as_mut(), &windows, changes, false);
+            let relative = outcome.cycles / best_static(&windows, changes).total;
+            let switches = outcome.switches;
+            println!("open {choice:<32} {workload:<20} {relative:.4} {switches:>4}");
+            // No choice makes it oscillate.
+            assert!(switches <= 60, "{choice} {workload}");
+        }
     }
 }

@@ -22,7 +22,9 @@ mod _native {
     #[pymodule_export]
     use crate::choice::{mode_names, policy_names};
     #[pymodule_export]
-    use crate::description::{check_parameter, machine_description};
+    use crate::description::{
+        check_parameter, locality, machine_description, workload_description,
+    };
     #[pymodule_export]
     use crate::error::{DescriptionError, InputError};
     #[pymodule_export]

@@ -31,7 +31,7 @@ pub(crate) fn detect(input: &mut Input) -> Result<Format, Fault> {
     } else if start.len() < CHAMPSIM_BYTES && vtrace::MAGIC.starts_with(start) {
         "it ends within the first eight bytes of a .vtrace"
     } else {
-        "its start is neither"
+        "it begins like none"
     };
     Err(Fault::NotATrace(reason.into()))
 }

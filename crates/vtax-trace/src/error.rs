@@ -29,6 +29,9 @@ pub enum Fault {
         "not a trace: {0}; known are vtax's own .vtrace, ChampSim's and Valgrind lackey's, each plain or in gzip, xz or zstd"
     )]
     NotATrace(String),
+    /// The file cannot be opened, with the operating system's reason.
+    #[error("cannot open: {0}")]
+    Open(String),
     /// The trace ends too early; everything before the place has been delivered.
     #[error("{place}: truncated: {reason}")]
     Truncated {

@@ -11,6 +11,21 @@
 //! Data are streamed: a trace takes the same memory whatever its length or what it claims to be, so
 //! that a decompression bomb costs time, and [`Options::reference_limit`] bounds that. A stream is
 //! not trusted: whatever it holds, the result is steps, an end, or an error of one line.
+//!
+//! ```
+//! use vtax_paging::step::Step;
+//! use vtax_trace::{Options, open};
+//!
+//! let text = "I  0401ab70,3\n S 1fff000758,8\n";
+//! let mut trace = open(Box::new(text.as_bytes()), "example", &Options::default())?;
+//! while let Some(step) = trace.step()? {
+//!     if let Step::References { references, .. } = step {
+//!         assert!(references.iter().all(|reference| reference.write()));
+//!     }
+//! }
+//! assert_eq!((trace.references(), trace.instructions()), (1, 1));
+//! # Ok::<(), vtax_trace::TraceError>(())
+//! ```
 
 #![forbid(unsafe_code)]
 

@@ -60,7 +60,8 @@ pub struct Options {
     pub instructions_per_reference: Option<f64>,
     /// End cleanly after so many references; `None`: read to the end.
     pub reference_limit: Option<u64>,
-    /// Take a truncated trace for one that ends there: [`crate::Trace::truncation`] says so.
+    /// Take a truncated trace for one that ends there: [`crate::Trace::truncation`] says so. A
+    /// trace that is cut before its first record, line or frame is no trace either way.
     pub accept_truncated: bool,
 }
 

@@ -22,7 +22,7 @@ pub fn open_file(path: &Path, options: &Options) -> Result<Trace, TraceError> {
     let name = path.display().to_string();
     match File::open(path) {
         Ok(file) => open(Box::new(file), &name, options),
-        Err(error) => Err(named(&name, cannot_read(&error))),
+        Err(error) => Err(named(&name, Fault::Open(printable(&error.to_string())))),
     }
 }
 
@@ -55,8 +55,7 @@ fn cannot_read(error: &std::io::Error) -> Fault {
 /// A trace that is being read.
 ///
 /// It gives the references, instructions and, from a `.vtrace`, the operations of the trace, and
-/// nothing else: a trace of another format is one process whose pages must be mapped on touch.
-/// After an error every further step is the same error.
+/// nothing else: a trace of another format is one process ([`Self::map_on_touch`]). After an error every further step is the same error.
 pub struct Trace {
     name: String,
     format: Format,
@@ -129,6 +128,14 @@ impl Trace {
     /// What a `.vtrace` says about itself.
     pub fn header(&self) -> Option<&Header> {
         self.header.as_ref()
+    }
+
+    /// Whether the trace does not say what is mapped, so that any touched page must count as
+    /// mapped: all but a `.vtrace` that says otherwise.
+    pub fn map_on_touch(&self) -> bool {
+        self.header
+            .as_ref()
+            .is_none_or(|header| header.map_on_touch)
     }
 
     /// References given so far.

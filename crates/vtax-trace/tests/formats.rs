@@ -13,7 +13,7 @@ use support::*;
 use vtax_paging::address::{Gva, PageSize, Reference};
 use vtax_paging::step::{Operation, Source};
 use vtax_trace::vtrace::{Codec, Header, WriteError, Writer};
-use vtax_trace::{Compression, Format, Options, open};
+use vtax_trace::{Compression, Format, Options, open, open_file};
 
 fn ok((steps, end): Outcome) -> Vec<Owned> {
     end.unwrap();
@@ -154,6 +154,13 @@ fn genuine_lackey_output() {
 }
 
 #[test]
+fn lines_may_lie_across_buffers() {
+    let text = LACKEY.repeat(1000);
+    let (references, instructions, _) = joined(&ok(read(text.as_bytes(), &default())));
+    assert_eq!((references.len(), instructions), (30_000, 63_000));
+}
+
+#[test]
 fn compressed_files_are_known_by_their_content() {
     let plain = champsim(3000);
     let expected = joined(&ok(read(&plain, &default())));
@@ -197,6 +204,7 @@ fn formats_are_known_by_their_content() {
     for (bytes, format) in files {
         let trace = open(Box::new(Cursor::new(bytes)), "x", &default()).unwrap();
         assert_eq!(trace.format(), format);
+        assert_eq!(trace.map_on_touch(), format != Format::Vtrace);
         assert_eq!(Format::from_name(format.name()), Some(format));
     }
 }
@@ -226,6 +234,15 @@ fn other_files_are_not_traces() {
             "{text}"
         );
     }
+}
+
+#[test]
+fn a_file_that_is_not_there_is_named() {
+    let error = open_file("/nonexistent/trace".as_ref(), &default())
+        .err()
+        .unwrap();
+    let expected = "/nonexistent/trace: cannot open: No such file or directory (os error 2)";
+    assert_eq!(error.to_string(), expected);
 }
 
 #[test]
@@ -288,6 +305,7 @@ fn the_header_comes_back_and_its_ratio_is_used() {
         recorder: "vtax paging trace 0.1".into(),
         page_size: None,
         instructions_per_reference: Some(2.5),
+        map_on_touch: true,
     };
     let mut writer = Writer::new(Vec::new(), &header, Codec::Plain).unwrap();
     let reference = [Reference::new(Gva(8), false)];
@@ -364,5 +382,13 @@ fn an_endless_trace_is_streamed_and_the_limit_ends_it() {
 fn a_decoder_that_would_need_too_much_memory_is_refused() {
     // A zstd frame that asks for a window of 2^41 bytes.
     let text = error(read(b"\x28\xb5\x2f\xfd\x00\xf8\x01\x00\x00", &default()));
+    assert!(text.contains("cannot read on"), "{text}");
+    // An xz block whose header (after 12 bytes of stream header) asks for a dictionary of 4 GiB.
+    let mut file = xz(&champsim(100));
+    assert_eq!(file[12..16], [2, 0, 0x21, 1]);
+    file[16] = 40;
+    let crc = crc32fast::hash(&file[12..20]).to_le_bytes();
+    file[20..24].copy_from_slice(&crc);
+    let text = error(read(&file, &default()));
     assert!(text.contains("cannot read on"), "{text}");
 }

@@ -1,6 +1,6 @@
 //! Any bytes through every reader: never a panic, always steps and then an end or one clear line.
 //!
-//! What must hold is checked in `support::drain`.
+//! What must hold is checked in `support::drain`. `PROPTEST_CASES=20000` searches longer.
 
 #![allow(clippy::unwrap_used)] // these are tests, although not marked one by one
 
@@ -112,8 +112,6 @@ fn any_frame() -> impl Strategy<Value = (u32, Vec<u8>, u32)> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(512))]
-
     #[test]
     fn any_bytes(bytes in prop::collection::vec(any::<u8>(), 0..3000), options in any_options()) {
         let _ = read(&bytes, &options);
@@ -190,6 +188,30 @@ proptest! {
         let gone = end.unwrap_err().contains("cannot read on: the disk\u{fffd}is gone");
         prop_assert!(gone);
     }
+}
+
+#[test]
+fn the_end_frame_must_fit_and_be_the_last() {
+    let block = (0, vec![1, 0, 5], 0); // no references, 5 instructions
+    let end = |references: u64, instructions: u64| {
+        let totals = [references.to_le_bytes(), instructions.to_le_bytes()];
+        (2, totals.concat(), 0)
+    };
+    let outcome = |frames: &[_]| read(&sealed(frames), &Options::default()).1;
+    assert_eq!(outcome(&[block.clone(), end(0, 5)]), Ok(()));
+    for wrong in [end(1, 5), end(0, 4)] {
+        let text = outcome(&[block.clone(), wrong]).unwrap_err();
+        assert!(
+            text.contains("frame 2 at byte 41: the file should hold"),
+            "{text}"
+        );
+    }
+    let text = outcome(&[block.clone(), end(0, 5), block.clone()]).unwrap_err();
+    assert!(text.ends_with("data follow the end frame"), "{text}");
+    let text = outcome(&[block.clone(), (3, vec![0], 0)]).unwrap_err();
+    assert!(text.ends_with("no frame is of kind 3"), "{text}");
+    let text = outcome(&[(0, vec![1, 0, 5], 4)]).unwrap_err();
+    assert!(text.ends_with("a frame's two lengths do not fit"), "{text}");
 }
 
 #[test]

@@ -9,10 +9,15 @@
 //!    walks dearer by a factor within `walk_ratio`. In nested paging shadow paging can save at most that part of the
 //!    walks; what its exits would cost is unknown. Once a phase has seen a change of mode, the
 //!    measured gap replaces the bounds, within them.
-//! 3. **How long it will last** is learned per phase ([`phases`]).
+//! 3. **How long it will last** is learned per phase (`phases.rs`).
 //! 4. It *wishes* for the other mode when the least gain over the rest of the phase pays for the way
 //!    there and back; it wishes to *probe* an unmeasured phase when the greatest gain would.
 //! 5. The [`governor`] lets it have its wishes within a budget and bounds the regret.
+//!
+//! The governor's bound holds for what the policy believes: it is a bound on the true cycles as far
+//! as the learned gaps and costs of changes are true. In a phase that was never measured the walker
+//! counts only gains that the bounds of 2. make certain. The windows that settle after a change are
+//! charged when they are over, so that its "one window" is `settle_windows` + 1 here.
 
 pub mod governor;
 mod phases;
@@ -261,13 +266,16 @@ impl Vtax {
         if let Some(vmm) = step.vmm_cycles
             && step.shadow_exits > 0.0
         {
-            let cycles = (vmm / step.shadow_exits).max(1.0);
+            let cycles = (vmm / step.shadow_exits).clamp(1.0, 1e12);
             self.exit_cycles = blend(Some(self.exit_cycles), cycles, NEWEST);
         }
     }
 
     fn learn_change(&mut self, to: Paging, settled: Settling, cpi: f64) {
         let measured = settled.cycles - cpi * settled.instructions;
+        if !measured.is_finite() {
+            return;
+        }
         let cost = &mut self.measured[to as usize];
         let newest = blend(*cost, measured.max(self.direct.to(to)), NEWEST);
         *cost = Some(newest);
@@ -428,3 +436,6 @@ impl Policy for Vtax {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

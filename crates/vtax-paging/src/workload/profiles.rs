@@ -33,12 +33,19 @@ pub fn names() -> Vec<&'static str> {
 /// # Errors
 /// When there is none of that name; the error lists all names.
 pub fn by_name(name: &str) -> Result<Workload, ModelError> {
+    Workload::parse(description(name)?)
+}
+
+/// The text of the workload `name`, to copy and change.
+///
+/// # Errors
+/// As [`by_name`].
+pub fn description(name: &str) -> Result<&'static str, ModelError> {
     let found = PROFILES.iter().find(|(own, _)| *own == name);
-    let (_, text) = found.ok_or_else(|| {
+    found.map(|(_, text)| *text).ok_or_else(|| {
         let reason = format!("{name:?} is unknown: there are {}", names().join(", "));
         ModelError::field("workload", reason)
-    })?;
-    Workload::parse(text)
+    })
 }
 
 #[cfg(test)]

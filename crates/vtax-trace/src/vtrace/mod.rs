@@ -91,6 +91,10 @@ pub struct Header {
     /// blocks' own counts are then ignored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instructions_per_reference: Option<f64>,
+    /// The trace has no Map operations for what it touches (it was recorded from outside, or
+    /// converted): any touched page counts as mapped.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub map_on_touch: bool,
 }
 
 impl Header {

@@ -223,3 +223,59 @@ fn field(bytes: &mut &[u8]) -> Result<u64, String> {
 fn cut() -> String {
     "a record is cut, or a number in it exceeds 64 bits".into()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The example of `docs/trace-format.md`.
+    const EXAMPLE: [u8; 6] = [0x01, 0x02, 0x06, 0x80, 0x40, 0x11];
+
+    #[test]
+    fn the_example_of_the_documentation() {
+        let references = [(0x1000, false), (0x1008, true)]
+            .map(|(address, write)| Reference::new(Gva(address), write));
+        let mut bytes = Vec::new();
+        put_references(&mut bytes, &mut FrameState::default(), &references, 6, 1.0);
+        assert_eq!(bytes, EXAMPLE);
+        let mut block = Block::new();
+        let taken = take(
+            &mut bytes.as_slice(),
+            &mut FrameState::default(),
+            &mut block,
+        );
+        assert_eq!(taken, Ok(Some(Item::References)));
+        assert_eq!(
+            (block.references.as_slice(), block.instructions),
+            (&references[..], 6)
+        );
+    }
+
+    #[test]
+    fn fields_out_of_range_are_named() {
+        let cases: [(&[u8], &str); 8] = [
+            (
+                &[0x01, 0x81, 0x20, 0],
+                "a block of 4097 references; at most 4096",
+            ),
+            (
+                &[0x01, 0, 0x81, 0x80, 0x80, 0x80, 0x80, 0x20],
+                "a block of 1099511627777",
+            ),
+            (&[0x01, 1, 0], "a record is cut"),
+            (&[0x02, 0, 0, 0, 0], "base CPI 0 is not"),
+            (
+                &[0x03, 0x80, 0x80, 0x80, 0x80, 0x10],
+                "4294967296 where a number of 32 bits",
+            ),
+            (&[0x11, 0, 0, 3], "page size 3; 0, 1 or 2"),
+            (&[0x13, 0, 0, 2], "writable is 2"),
+            (&[0x19], "no record has the tag 0x19"),
+        ];
+        for (mut bytes, message) in cases {
+            let taken = take(&mut bytes, &mut FrameState::default(), &mut Block::new());
+            let reason = taken.unwrap_err();
+            assert!(reason.starts_with(message), "{reason}");
+        }
+    }
+}

@@ -119,7 +119,7 @@ pub fn vtrace(steps: &[Owned], codec: Codec, frames: usize) -> Vec<u8> {
     let header = Header {
         recorder: "test".into(),
         page_size: Some(PageSize::M2),
-        instructions_per_reference: None,
+        ..Header::default()
     };
     let mut writer = Writer::new(Vec::new(), &header, codec).unwrap();
     for (index, step) in steps.iter().enumerate() {
