@@ -119,6 +119,7 @@ def _x_axis(title: str) -> Plot:
         "zerolinecolor": "var(--rule)",
         "fixedrange": True,
         "nticks": 6,
+        "ticklabelstandoff": 5,
     }
 
 

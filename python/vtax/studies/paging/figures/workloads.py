@@ -83,7 +83,7 @@ def figure_3(data: Data) -> StudyFigure:
     }
     plot = lines(
         traces,
-        "share of touched 4 MiB regions (PDE entries), busiest first, %",
+        "share of touched entries, busiest first, %",
         "share of modelled accesses, %",
         360,
         legend_rows=2,
@@ -103,7 +103,7 @@ def figure_3(data: Data) -> StudyFigure:
             Figure(
                 "Accesses covered",
                 "by the busiest part of the page table",
-                f"Curves; the busiest 20 % of the entries cover: {'; '.join(spoken)}.",
+                f"Curves of the model; the busiest 20 % of the entries cover: {'; '.join(spoken)}.",
                 plot,
             )
         ],
