@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from vtax.report.format import significant
+from vtax.report.format import signed, significant
 from vtax.report.plotting import Figure
 from vtax.studies.model import StudyFigure
 from vtax.studies.paging import measures as m
 from vtax.studies.paging.data import Data, need
-from vtax.studies.paging.figures.parts import Look, Series, bars, level, line, lines, signed
+from vtax.studies.paging.figures.parts import Look, Series, bars, level, line, lines
 from vtax.studies.paging.setup import LOCALITY, SURVEYED
 
 SMALL = Look("4K pages", "var(--env-1)")
