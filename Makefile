@@ -8,7 +8,7 @@ PYTHON_FILES := python packaging $(wildcard tests bench)
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1	\2/p' Makefile | expand -t 14
 
-setup: ## install what is missing (apt packages, .venv), build the Rust programs
+setup: ## install what is missing (apt packages, .venv), build the Rust parts
 	@bash packaging/setup.sh
 
 demo: setup ## compare HPC Challenge natively, in user-mode Linux and in QEMU

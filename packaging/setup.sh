@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes this checkout ready: system packages, .venv, Rust programs. Called by `make setup`.
+# Makes this checkout ready: system packages, .venv, Rust parts. Called by `make setup`.
 # Every step looks first and does nothing when nothing is missing, so it may be run at any time.
 set -euo pipefail
 cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.."
@@ -9,7 +9,7 @@ fail() { printf 'setup: %s\n' "$*" >&2; exit 1; }
 
 # package | needed to | what is lost without it
 # "build" in the last column: nothing works without it.
-packages='gcc | link the Rust programs | build
+packages='gcc | link the Rust parts, compile zstd and xz for them | build
 libc6-dev | link the agent statically | build
 user-mode-linux | run the paravirtualized guest | environment uml
 bubblewrap | keep guests from the host files | environments uml and qemu
@@ -143,7 +143,7 @@ fi
 # What an installation depends on; the folder too, because an editable install points at it.
 key=$({ cat pyproject.toml packaging/vtax_build.py; .venv/bin/python -V; pwd; } | sha256sum)
 if [ "$key" != "$(cat .venv/.installed 2>/dev/null)" ] || [ ! -x .venv/bin/vtax ]; then
-    say 'installing vtax and its Python packages into .venv, compiling its Rust programs'
+    say 'installing vtax and its Python packages into .venv, compiling its Rust parts'
     .venv/bin/python -m pip install --quiet --disable-pip-version-check -e '.[dev]' </dev/null
     printf '%s\n' "$key" >.venv/.installed
 fi

@@ -245,7 +245,9 @@ def test_the_sdist_builds_a_wheel_that_works_elsewhere(tmp_path: Path) -> None:
         assert "vtax=vtax.cli.main:main" in archive_.read(entry).decode()
     assert {f"vtax/_bin/{name}" for name in PROGRAMS} <= set(members)
     # One extension, for the stable ABI: a wheel built with one Python serves the later ones.
-    assert [name for name in members if name.startswith("vtax/_native.")] == ["vtax/_native.abi3.so"]
+    assert [name for name in members if name.startswith("vtax/_native.")] == [
+        "vtax/_native.abi3.so"
+    ]
     assert "-abi3-" in wheel.name
     sources = {str(path.relative_to(ROOT / "python")) for path in ROOT.glob("python/vtax/**/*.py")}
     assert sources <= set(members)

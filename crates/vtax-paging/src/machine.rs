@@ -1,11 +1,12 @@
 //! Descriptions of machines: TLBs, walk caches, caches, and what exits cost.
 
+mod check;
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
 use crate::address::{PageSize, TableFormat};
-use crate::counters::WALK_SOURCES;
 use crate::error::ModelError;
 
 /// A machine. All latencies and costs are in cycles of its own clock.
@@ -108,7 +109,7 @@ pub struct WalkCaches {
 #[serde(deny_unknown_fields)]
 pub struct WalkCache {
     /// Levels whose entries it holds (2: an entry of the level-2 table, which names a level-1
-    /// table). Empty in a nested TLB.
+    /// table); no two caches of one dimension hold the same level. Empty in a nested TLB.
     #[serde(default)]
     pub levels: Vec<u8>,
     /// Entries in all.
@@ -176,9 +177,9 @@ pub struct Costs {
     pub system_call: u32,
     /// Guest kernel: a context switch.
     pub context_switch: u32,
-    /// Guest kernel: a CR3 load (natively and under nested paging).
+    /// Guest kernel: a CR3 load, in all modes.
     pub guest_load_cr3: u32,
-    /// Guest kernel: INVLPG natively.
+    /// Guest kernel: INVLPG, natively and under nested paging.
     pub guest_invlpg: u32,
 }
 
@@ -189,149 +190,12 @@ impl Machine {
         machine.check()?;
         Ok(machine)
     }
-
-    /// Fails when no such machine can exist; names the field.
-    pub fn check(&self) -> Result<(), ModelError> {
-        if !(self.clock_hz.is_finite() && self.clock_hz > 0.0) {
-            return Err(ModelError::field("clock_hz", "must be a positive number"));
-        }
-        if self.tlb.l1.is_empty() {
-            return Err(ModelError::field(
-                "tlb.l1",
-                "a machine needs at least one first-level TLB",
-            ));
-        }
-        check_arrays("tlb.l1", &self.tlb.l1)?;
-        check_arrays("tlb.l2", &self.tlb.l2)?;
-        if !self
-            .tlb
-            .l1
-            .iter()
-            .any(|array| array.pages.contains(&PageSize::K4))
-        {
-            return Err(ModelError::field("tlb.l1", "no array holds 4K pages"));
-        }
-        check_walk_caches("walk.page_walk", &self.walk.page_walk, true)?;
-        check_walk_caches("walk.nested_walk", &self.walk.nested_walk, true)?;
-        check_walk_caches("walk.nested_tlb", self.walk.nested_tlb.as_slice(), false)?;
-        if self.caches.len() >= WALK_SOURCES {
-            return Err(ModelError::field(
-                "caches",
-                "at most four levels are modelled",
-            ));
-        }
-        self.caches
-            .iter()
-            .enumerate()
-            .try_for_each(|(at, level)| level.check(at))
-    }
 }
 
 impl CacheLevel {
     /// Number of sets; a power of two once checked.
-    pub const fn sets(&self) -> u64 {
-        self.bytes / (self.line as u64 * self.ways as u64)
-    }
-
-    fn check(&self, at: usize) -> Result<(), ModelError> {
-        let field = |name: &str| format!("caches[{at}].{name}");
-        if !self.line.is_power_of_two() || self.line < 8 {
-            return Err(ModelError::field(
-                field("line"),
-                "must be a power of two of at least 8",
-            ));
-        }
-        if self.ways == 0 || self.ways > 64 {
-            return Err(ModelError::field(field("ways"), "must be 1 to 64"));
-        }
-        if self.pte_ways == 0 || self.pte_ways > self.ways {
-            return Err(ModelError::field(
-                field("pte_ways"),
-                "must be 1 to the number of ways",
-            ));
-        }
+    pub fn sets(&self) -> u64 {
         let set_bytes = u64::from(self.line) * u64::from(self.ways);
-        if self.bytes == 0
-            || !self.bytes.is_multiple_of(set_bytes)
-            || !self.sets().is_power_of_two()
-            || self.bytes > 1 << 34
-        {
-            return Err(ModelError::field(
-                field("bytes"),
-                "must be line x ways x a power of two of sets, and at most 16 GiB",
-            ));
-        }
-        Ok(())
+        self.bytes.checked_div(set_bytes).unwrap_or(0)
     }
-}
-
-fn check_arrays(path: &str, arrays: &[TlbArray]) -> Result<(), ModelError> {
-    for (at, array) in arrays.iter().enumerate() {
-        let path = format!("{path}[{at}]");
-        if array.pages.is_empty() {
-            return Err(ModelError::field(
-                format!("{path}.pages"),
-                "holds no page size",
-            ));
-        }
-        check_sets(&path, array.entries, array.ways)?;
-        if array.replacement == Replacement::TreePlru && !array.ways.is_power_of_two() {
-            return Err(ModelError::field(
-                format!("{path}.ways"),
-                "tree pseudo-LRU needs a power of two of ways",
-            ));
-        }
-    }
-    for size in PageSize::ALL {
-        if arrays
-            .iter()
-            .filter(|array| array.pages.contains(&size))
-            .count()
-            > 1
-        {
-            return Err(ModelError::field(
-                path,
-                format!("two arrays hold {size:?} pages"),
-            ));
-        }
-    }
-    Ok(())
-}
-
-fn check_walk_caches(path: &str, caches: &[WalkCache], levels: bool) -> Result<(), ModelError> {
-    for (at, cache) in caches.iter().enumerate() {
-        let path = format!("{path}[{at}]");
-        check_sets(&path, cache.entries, cache.ways)?;
-        if levels && (cache.levels.is_empty() || !cache.levels.iter().all(|l| (2..=5).contains(l)))
-        {
-            return Err(ModelError::field(
-                format!("{path}.levels"),
-                "must name levels from 2 to 5",
-            ));
-        }
-    }
-    Ok(())
-}
-
-fn check_sets(path: &str, entries: u32, ways: u32) -> Result<(), ModelError> {
-    if ways == 0 || entries == 0 {
-        let field = if ways == 0 { "ways" } else { "entries" };
-        return Err(ModelError::field(
-            format!("{path}.{field}"),
-            "must be at least 1",
-        ));
-    }
-    if entries > 1 << 20 {
-        return Err(ModelError::field(
-            format!("{path}.entries"),
-            "must be at most 1048576",
-        ));
-    }
-    if !entries.is_multiple_of(ways) || !(entries / ways).is_power_of_two() {
-        return Err(ModelError::field(
-            format!("{path}.entries"),
-            "must be ways x a power of two of sets",
-        ));
-    }
-    Ok(())
 }

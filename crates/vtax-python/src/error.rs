@@ -21,9 +21,10 @@ create_exception!(
 pub(crate) fn raise(error: ModelError) -> PyErr {
     let message = error.to_string();
     match error {
-        ModelError::Field { .. } | ModelError::Syntax(_) | ModelError::OutOfMemory { .. } => {
-            DescriptionError::new_err(message)
-        }
+        ModelError::Field { .. } | ModelError::Syntax(_) => DescriptionError::new_err(message),
+        ModelError::OutOfMemory { .. } => DescriptionError::new_err(format!(
+            "{message}; give the guest more, or the workload a smaller footprint"
+        )),
         ModelError::Operation { .. } | ModelError::Source(_) => InputError::new_err(message),
     }
 }

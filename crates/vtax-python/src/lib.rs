@@ -5,13 +5,15 @@
 //! as columns.
 
 mod choice;
-mod descriptions;
+mod description;
 mod error;
 mod machine;
 mod outcome;
 mod policy;
+mod presets;
 mod request;
 mod run;
+mod trace;
 mod workload;
 
 /// The module. Its name is that of the library.
@@ -20,7 +22,9 @@ mod _native {
     #[pymodule_export]
     use crate::choice::{mode_names, policy_names};
     #[pymodule_export]
-    use crate::descriptions::{locality, machine_description, workload_description};
+    use crate::description::{
+        check_parameter, locality, machine_description, workload_description,
+    };
     #[pymodule_export]
     use crate::error::{DescriptionError, InputError};
     #[pymodule_export]
@@ -29,6 +33,8 @@ mod _native {
     use crate::outcome::Outcome;
     #[pymodule_export]
     use crate::run::simulate;
+    #[pymodule_export]
+    use crate::trace::Trace;
     #[pymodule_export]
     use crate::workload::Workload;
 

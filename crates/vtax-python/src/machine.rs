@@ -3,6 +3,7 @@
 use pyo3::prelude::*;
 
 use crate::error::raise;
+use crate::presets;
 
 /// A checked description of a machine.
 #[pyclass(frozen, module = "vtax._native")]
@@ -10,6 +11,18 @@ pub(crate) struct Machine(pub(crate) vtax_paging::machine::Machine);
 
 #[pymethods]
 impl Machine {
+    /// The names of the machines that vtax carries.
+    #[staticmethod]
+    fn names() -> Vec<&'static str> {
+        presets::names()
+    }
+
+    /// The machine of that name.
+    #[staticmethod]
+    fn preset(name: &str) -> PyResult<Self> {
+        presets::by_name(name).map(Self).map_err(raise)
+    }
+
     /// The machine that a TOML text describes.
     #[staticmethod]
     fn parse(text: &str) -> PyResult<Self> {

@@ -1,6 +1,8 @@
 //! Results as columns: lists of names, and numbers as the bytes of native 64-bit floats, which
 //! numpy and polars take over without a Python object per number.
 
+use std::collections::BTreeMap;
+
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use vtax_paging::counters::{Counters, Exit, WALK_SOURCE_NAMES};
@@ -48,6 +50,13 @@ impl Outcome {
         let overhead = overhead.map(|percent| percent.unwrap_or(f64::NAN));
         table.set_item("overhead_percent", bytes(py, overhead))?;
         Ok(table)
+    }
+
+    /// Totals without virtualization, which overheads refer to, by the names of the columns.
+    fn native(&self) -> BTreeMap<String, f64> {
+        let columns = counters(|counters: &Counters| counters);
+        let value = |(name, value): Column<Counters>| (name, value(&self.0.native));
+        columns.into_iter().map(value).collect()
     }
 
     /// One row per window of the mode at `index`.

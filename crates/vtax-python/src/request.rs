@@ -50,7 +50,7 @@ impl Settings {
             Some(name) => page("pages.guest", name)?,
             None => guest_page,
         };
-        Ok(Setup {
+        let setup = Setup {
             guest_tables: tables("tables.guest", self.guest_levels)?,
             guest_page,
             host_page: page("pages.host", &self.host_page)?,
@@ -61,7 +61,9 @@ impl Settings {
             instruction_limit: self.instruction_limit,
             seed: self.seed,
             ..Setup::new(machine)
-        })
+        };
+        setup.check()?;
+        Ok(setup)
     }
 }
 

@@ -64,7 +64,9 @@ def workload(name_or_file: str | Path) -> Workload | Trace:
 def _is_file(name_or_file: str | Path) -> bool:
     """Whether a file is meant: there is one, or it is written like one."""
     path = Path(name_or_file)
-    return path.exists() or isinstance(name_or_file, Path) or len(path.parts) > 1 or "." in path.name
+    return (
+        path.exists() or isinstance(name_or_file, Path) or len(path.parts) > 1 or "." in path.name
+    )
 
 
 def _description(path: Path) -> str:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import difflib
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import ModuleType
 
 from vtax.errors import MisuseError, VtaxError
+
+_UNKNOWN = re.compile(r"unknown (?:field|variant) `(.*?)`, expected (?:one of )?(`.*`)$")
+"""How the model's reader of descriptions says that a name is none it knows."""
 
 
 def load() -> ModuleType:
@@ -32,6 +37,17 @@ def translated(subject: str | None = None) -> Iterator[None]:
     try:
         yield
     except native.DescriptionError as error:
-        raise MisuseError(f"{before}{error}") from None
+        raise MisuseError(f"{before}{_nearest(str(error))}") from None
     except native.InputError as error:
         raise VtaxError(f"{before}{error}") from None
+
+
+def _nearest(message: str) -> str:
+    """The message with the nearest of the known names, where it lists them."""
+    match = _UNKNOWN.search(message)
+    if match is None:
+        return message
+    known = re.findall(r"`(.*?)`", match[2])
+    nearest = difflib.get_close_matches(match[1], known, n=1, cutoff=0.5)
+    hint = f"did you mean '{nearest[0]}'?" if nearest else f"known: {', '.join(known)}"
+    return f"{message[: match.start()]}unknown name '{match[1]}'; {hint}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -92,7 +91,9 @@ def steering(policy: Policy) -> Steering:
         value = getattr(policy, field)
         whole = isinstance(value, int) and not isinstance(value, bool) and 0 < value < 1 << 63
         if not (whole or (optional and value is None)):
-            raise MisuseError(f"policy {name}: {field} is {value!r}", "write a whole number above 0")
+            raise MisuseError(
+                f"policy {name}: {field} is {value!r}", "write a whole number above 0"
+            )
     return Steering(
         policy.window_instructions, policy.start, policy.exit_alarm, _guarded(policy, name)
     )
@@ -141,6 +142,9 @@ def _is_policy(value: object) -> bool:
 def _run(path: Path) -> ModuleType:
     if not path.is_file():
         raise MisuseError(f"cannot read {path}: there is no such file")
+    # Late: costs start-up, and few bring a policy.
+    import importlib.util
+
     # Under a name of its own: a file called json.py must not become everybody's json.
     name = f"vtax_policy_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)

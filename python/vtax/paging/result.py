@@ -52,6 +52,11 @@ class SimulationResult:
         }
 
     @cached_property
+    def native(self) -> dict[str, float]:
+        """Counts and cycles without virtualization, whether or not `native` is among the modes."""
+        return self.outcome.native()
+
+    @cached_property
     def modes(self) -> pl.DataFrame:
         """One row per mode: counts and cycles over the whole run.
 
@@ -75,7 +80,10 @@ class SimulationResult:
         agile paging), and of a policy its `state`, `threshold_vexit` (exits) and `threshold_tmiss`
         (TLB misses); null where it has none.
         """
-        return self._per_mode("windows").with_columns(self._phase())
+        import polars as pl
+
+        first = (pl.col("window").cast(pl.Int64), self._phase())
+        return self._per_mode("windows").select("mode", *first, pl.exclude("mode", "window", "phase"))
 
     @cached_property
     def exits(self) -> pl.DataFrame:
@@ -98,7 +106,8 @@ class SimulationResult:
         `mode` (the policy or the oracle), `instructions` (retired before it), `to` ("shadow" or
         "nested") and `cost_cycles` (of the change itself, without the refill that follows).
         """
-        return self._per_mode("switches")
+        columns = ("mode", "instructions", "to", "cost_cycles")
+        return self._per_mode("switches").select(columns)
 
     def _per_mode(self, table: str) -> pl.DataFrame:
         import polars as pl

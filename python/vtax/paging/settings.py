@@ -29,7 +29,7 @@ class Settings:
     shadow_style: str = "kvm"
     """Whose shadow paging is modelled: "kvm" or "palacios"."""
     window_instructions: int = DEFAULT_WINDOW
-    """Length of a window: of a row in the output, and of a policy's clock unless it sets its own."""
+    """Length of a window: of a row in the output, and a policy's clock unless it has its own."""
     instruction_limit: float | None = None
     """Stop after so many instructions; None: at the workload's end."""
     seed: int = 1

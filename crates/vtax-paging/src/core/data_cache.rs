@@ -6,10 +6,12 @@
 // Ways are at most 64; a tag that would not fit 32 bits is refused when the machine is taken.
 #![allow(clippy::cast_possible_truncation)]
 
+use super::fingerprints::Fingerprints;
+use super::order;
 use crate::address::Hpa;
 use crate::counters::WALK_SOURCES;
 use crate::error::ModelError;
-use crate::machine::CacheLevel;
+use crate::machine::{CacheLevel, Replacement};
 
 const EMPTY: u32 = u32::MAX;
 
@@ -50,21 +52,38 @@ impl DataCaches {
     }
 }
 
-/// One level: for each set its tags, the newest first.
+/// One level.
 struct Level {
     line_bits: u32,
     set_bits: u32,
-    last: u32,
     sets: Sets,
 }
 
-/// Sets by the number of tags they have room for, so that a set is compared and moved as a whole.
+/// The sets, by how many ways they have room for.
 enum Sets {
-    Two(Vec<[u32; 2]>),
-    Four(Vec<[u32; 4]>),
-    Eight(Vec<[u32; 8]>),
-    Sixteen(Vec<[u32; 16]>),
-    Many(Vec<[u32; 64]>),
+    Eight(FewWays<1, 8>),
+    Sixteen(FewWays<2, 16>),
+    Many(ManyWays),
+}
+
+/// At most 16 ways, compared at once.
+struct FewWays<const WORDS: usize, const N: usize> {
+    sets: Vec<Set<WORDS, N>>,
+    ways: u32,
+}
+
+#[derive(Clone, Copy)]
+struct Set<const WORDS: usize, const N: usize> {
+    fingerprints: Fingerprints<WORDS>,
+    /// The ways as nibbles, the newest lowest.
+    order: u64,
+    tags: [u32; N],
+}
+
+/// More ways than that: the tags of each set, the newest first.
+struct ManyWays {
+    tags: Vec<u32>,
+    ways: usize,
 }
 
 impl Level {
@@ -74,18 +93,18 @@ impl Level {
             let reason = "line x sets is too small for the guest's memory";
             return Err(ModelError::field(format!("caches[{at}].bytes"), reason));
         }
-        let count = level.sets() as usize;
-        let sets = match level.pte_ways {
-            0..=2 => Sets::Two(vec![[EMPTY; 2]; count]),
-            3..=4 => Sets::Four(vec![[EMPTY; 4]; count]),
-            5..=8 => Sets::Eight(vec![[EMPTY; 8]; count]),
-            9..=16 => Sets::Sixteen(vec![[EMPTY; 16]; count]),
-            _ => Sets::Many(vec![[EMPTY; 64]; count]),
+        let (count, ways) = (level.sets() as usize, level.pte_ways);
+        let sets = match ways {
+            0..=8 => Sets::Eight(FewWays::new(count, ways)),
+            9..=16 => Sets::Sixteen(FewWays::new(count, ways)),
+            _ => Sets::Many(ManyWays {
+                tags: vec![EMPTY; count * ways as usize],
+                ways: ways as usize,
+            }),
         };
         Ok(Self {
             line_bits,
             set_bits,
-            last: level.pte_ways.saturating_sub(1),
             sets,
         })
     }
@@ -96,34 +115,54 @@ impl Level {
         let set = (line & ((1 << self.set_bits) - 1)) as usize;
         let tag = (line >> self.set_bits) as u32;
         match &mut self.sets {
-            Sets::Two(sets) => to_front(&mut sets[set], tag, self.last),
-            Sets::Four(sets) => to_front(&mut sets[set], tag, self.last),
-            Sets::Eight(sets) => to_front(&mut sets[set], tag, self.last),
-            Sets::Sixteen(sets) => to_front(&mut sets[set], tag, self.last),
-            Sets::Many(sets) => to_front(&mut sets[set], tag, self.last),
+            Sets::Eight(sets) => sets.read(set, tag),
+            Sets::Sixteen(sets) => sets.read(set, tag),
+            Sets::Many(sets) => sets.read(set, tag),
         }
     }
 }
 
-/// Makes `tag` the newest of a set, dropping the one at `last` if it was absent; whether it was
-/// there. No branch depends on the outcome: in random walks it could not be predicted.
-#[inline]
-fn to_front<const N: usize>(set: &mut [u32; N], tag: u32, last: u32) -> bool {
-    let old = *set;
-    let mut matches = 0_u64;
-    for (way, &held) in old.iter().enumerate() {
-        matches |= u64::from(held == tag) << way;
-    }
-    let place = (matches | 1 << last).trailing_zeros();
-    for way in 1..N {
-        set[way] = if way as u32 <= place {
-            old[way - 1]
-        } else {
-            old[way]
+impl<const WORDS: usize, const N: usize> FewWays<WORDS, N> {
+    fn new(sets: usize, ways: u32) -> Self {
+        let set = Set {
+            fingerprints: Fingerprints::ZERO,
+            order: order::first(Replacement::Lru),
+            tags: [EMPTY; N],
         };
+        Self {
+            sets: vec![set; sets],
+            ways: ways.max(1),
+        }
     }
-    set[0] = tag;
-    matches != 0
+
+    /// Whether the tag was there; it is the newest now.
+    #[inline]
+    fn read(&mut self, set: usize, tag: u32) -> bool {
+        let set = &mut self.sets[set];
+        // The high byte of a multiplicative hash: lines of one set differ in any bits.
+        let fingerprint = (tag.wrapping_mul(0x9e37_79b1) >> 24) as u8;
+        let check = |way: usize| set.tags[way % N] == tag;
+        if let Some(way) = set.fingerprints.find(fingerprint, check) {
+            set.order = order::to_front(set.order, way as u64);
+            return true;
+        }
+        let way = order::oldest(set.order, self.ways);
+        set.tags[way % N] = tag;
+        set.fingerprints.set(way, fingerprint);
+        set.order = order::insert(set.order, way as u64);
+        false
+    }
+}
+
+impl ManyWays {
+    fn read(&mut self, set: usize, tag: u32) -> bool {
+        let tags = &mut self.tags[set * self.ways..][..self.ways];
+        let found = tags.iter().position(|&held| held == tag);
+        let place = found.unwrap_or(self.ways - 1);
+        tags.copy_within(..place, 1);
+        tags[0] = tag;
+        found.is_some()
+    }
 }
 
 #[cfg(test)]

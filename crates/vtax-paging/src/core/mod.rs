@@ -6,6 +6,9 @@
 
 mod array;
 mod data_cache;
+mod few_ways;
+mod fingerprints;
+mod many_ways;
 mod native;
 mod nested;
 mod order;
@@ -17,6 +20,7 @@ mod tlb;
 mod walk_cache;
 
 pub use native::{GUEST_BASE, host_address};
+pub use nested::host_entry_address;
 
 use crate::address::{Gpa, Gva, Hpa, PAGE_SHIFT, PageSize, TableFormat};
 use crate::bill::Bill;
@@ -29,6 +33,7 @@ use crate::mode::{Paging, Translating};
 use crate::shadow::{ShadowSetup, ShadowStyle};
 
 use data_cache::DataCaches;
+use native::Radix;
 use nested::{GuestWalk, Host};
 use shadow::{Shadow, walked_format};
 use spaces::Spaces;
@@ -64,7 +69,8 @@ pub struct CoreSetup {
 pub struct Core {
     machine: Machine,
     translating: Translating,
-    guest_tables: TableFormat,
+    guest: Radix,
+    guest_spans: [u32; 3],
     host_page: PageSize,
     walks: bool,
     tlb: Tlb,
@@ -108,7 +114,8 @@ impl Core {
         let shadow_setup = shadow_setup(setup);
         let mut core = Self {
             translating,
-            guest_tables: setup.guest_tables,
+            guest: Radix::new(setup.guest_tables),
+            guest_spans: PageSize::ALL.map(|size| setup.guest_tables.span(size.level())),
             host_page: setup.host_page,
             walks: setup.walks,
             tlb: Tlb::new(&machine.tlb, setup.seed),
@@ -141,7 +148,7 @@ impl Core {
         let format = if shadowing {
             walked_format(&self.shadow_setup)
         } else {
-            self.guest_tables
+            self.shadow_setup.guest_tables
         };
         self.page_walk.set_format(format);
     }
@@ -166,7 +173,7 @@ impl Core {
                     self.walk_native(address, &found.tables, found.depth);
                 }
                 Translating::Nested => {
-                    let data = data_address(self.guest_tables, address, found);
+                    let data = self.data_address(address, found);
                     self.walk_nested(address, &found.tables, found.depth, data);
                 }
                 Translating::Shadow | Translating::Agile => {
@@ -174,7 +181,7 @@ impl Core {
                 }
             }
         }
-        self.pieces |= size.shift() < self.guest_tables.span(found.size.level());
+        self.pieces |= size.shift() < self.guest_spans[found.size as usize];
         self.tlb.insert(address, size, space, writable);
     }
 
@@ -292,6 +299,17 @@ impl Core {
         counters
     }
 
+    /// The guest physical address that `address` means, of which only the page matters.
+    #[inline]
+    fn data_address(&self, address: Gva, found: &Translation) -> Gpa {
+        let offset = address.0 & ((1 << self.guest_spans[found.size as usize]) - 1);
+        Gpa(found
+            .frame
+            .address()
+            .0
+            .wrapping_add(offset >> PAGE_SHIFT << PAGE_SHIFT))
+    }
+
     /// The size of a TLB entry for a page that the guest maps with `guest`.
     #[inline]
     fn entry_size(&self, guest: PageSize) -> PageSize {
@@ -335,17 +353,6 @@ impl Core {
             self.page_walk.clear();
         }
     }
-}
-
-/// The guest physical address that `address` means, of which only the page matters.
-#[inline]
-fn data_address(format: TableFormat, address: Gva, found: &Translation) -> Gpa {
-    let offset = address.0 & ((1 << format.span(found.size.level())) - 1);
-    Gpa(found
-        .frame
-        .address()
-        .0
-        .wrapping_add(offset >> PAGE_SHIFT << PAGE_SHIFT))
 }
 
 fn check(setup: &CoreSetup, translating: Translating) -> Result<(), ModelError> {

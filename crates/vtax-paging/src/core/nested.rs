@@ -7,7 +7,7 @@
 
 use super::Core;
 use super::array::{Array, Key};
-use super::native::{entry_address, leaf_level};
+use super::native::table_of;
 use super::walk_cache::{self, WalkCaches};
 use crate::address::{Gfn, Gpa, Gva, Hpa, MAX_LEVELS, PageSize, TableFormat};
 use crate::counters::Exit;
@@ -33,7 +33,7 @@ pub struct GuestWalk<'a> {
 
 /// The host's side of nested paging. It survives a change of the mode.
 pub struct Host {
-    tables: TableFormat,
+    levels: u8,
     leaf: u8,
     page_shift: u32,
     tlb: Option<Array>,
@@ -48,7 +48,7 @@ impl Host {
         let page_shift = tables.span(page.level());
         let words = (bytes >> page_shift) / 64 + 1;
         Self {
-            tables,
+            levels: tables.levels(),
             leaf: page.level(),
             page_shift,
             tlb: description.nested_tlb.as_ref().map(walk_cache::array),
@@ -84,15 +84,17 @@ impl Host {
         *word |= 1 << (page % 64);
         before != *word
     }
+}
 
-    #[inline]
-    fn entry_address(&self, address: Gpa, level: u8) -> Hpa {
-        let base = match level {
-            1 => HOST_TABLES,
-            _ => UPPER_LEVELS + u64::from(level) * LEVEL_STRIDE,
-        };
-        Hpa(base + (address.0 >> self.tables.span(level)) * self.tables.entry_bytes())
-    }
+/// Where the host's entry of `level` for a guest physical address lies: the entries of one level
+/// are dense, in the order of the addresses. Four- and five-level tables have the same entries.
+#[inline]
+pub const fn host_entry_address(address: Gpa, level: u8) -> Hpa {
+    let base = match level {
+        1 => HOST_TABLES,
+        _ => UPPER_LEVELS + level as u64 * LEVEL_STRIDE,
+    };
+    Hpa(base + (address.0 >> TableFormat::Four.span(level)) * TableFormat::Four.entry_bytes())
 }
 
 impl Core {
@@ -120,17 +122,19 @@ impl Core {
     /// nested rest of a walk under agile paging.
     #[inline]
     pub(super) fn walk_nested_part(&mut self, address: Gva, walk: GuestWalk<'_>) {
-        let format = self.guest_tables;
-        let leaf = leaf_level(format, walk.depth);
-        let root = format.levels().saturating_sub(walk.from).max(leaf);
+        let radix = self.guest;
+        let leaf = radix.leaf(walk.depth);
+        let root = radix.levels.saturating_sub(walk.from).max(leaf);
         let top = self.first_level(address, leaf, root).min(root);
-        for level in (leaf..=top).rev() {
-            let table = walk.tables[usize::from(format.levels() - level)];
-            if level == format.levels() || level != top || walk.from > 0 {
+        let mut level = top;
+        while level >= leaf {
+            let table = table_of(walk.tables, radix.levels, level);
+            if level == radix.levels || level != top || walk.from > 0 {
                 self.translate(table.address());
             }
-            self.data.read(entry_address(format, table, address, level));
+            self.data.read(radix.entry_address(table, address, level));
             self.remember(address, level, leaf);
+            level -= 1;
         }
     }
 
@@ -142,7 +146,7 @@ impl Core {
     pub(super) fn translate(&mut self, address: Gpa) {
         let key = self.host.key(address);
         if let Some(tlb) = &mut self.host.tlb
-            && tlb.look_up(key).is_some()
+            && tlb.look_up(key, false).is_some()
         {
             self.tally.walk_cache_hits += 1;
             return;
@@ -151,16 +155,17 @@ impl Core {
             self.exit(Exit::NestedFault, self.machine.costs.nested_fault);
         }
         let host = &mut self.host;
-        let mut top = host.tables.levels();
-        if let Some(level) = host.walk.deepest(address.0, host.leaf, 0) {
+        let mut level = host.levels;
+        if let Some(held) = host.walk.deepest(address.0, host.leaf, host.levels, 0) {
             self.tally.walk_cache_hits += 1;
-            top = level - 1;
+            level = held - 1;
         }
-        for level in (host.leaf..=top).rev() {
-            self.data.read(host.entry_address(address, level));
+        while level >= host.leaf {
+            self.data.read(host_entry_address(address, level));
             if level > host.leaf {
                 host.walk.insert(address.0, level, 0);
             }
+            level -= 1;
         }
         if let Some(tlb) = &mut host.tlb {
             tlb.insert(key, false);

@@ -1,7 +1,6 @@
 //! Walks of shadow tables, and of agile paging's mixture of shadow and nested tables.
 
 use super::Core;
-use super::data_address;
 use super::nested::GuestWalk;
 use crate::address::{Gva, PageSize, TableFormat};
 use crate::bill::Bill;
@@ -83,7 +82,7 @@ impl Core {
         }
         self.read_shadow(address, &walk, walk.nested_from);
         if walk.nested_from < walk.depth {
-            let data = data_address(self.guest_tables, address, found);
+            let data = self.data_address(address, found);
             let part = GuestWalk {
                 tables: &found.tables,
                 depth: found.depth,

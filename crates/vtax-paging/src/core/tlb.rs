@@ -60,7 +60,7 @@ impl Tlb {
         Found::Second
     }
 
-    /// Fills both levels after a walk.
+    /// Fills both levels after a walk; the page is in neither.
     #[inline]
     pub fn insert(&mut self, address: Gva, size: PageSize, space: u16, writable: bool) {
         self.first.insert(address, size, space, writable);
@@ -114,7 +114,7 @@ impl Level {
     #[inline]
     fn look_up(&mut self, address: Gva, size: PageSize, space: u16, write: bool) -> Option<bool> {
         let (array, key) = self.find(address, size, space)?;
-        array.look_up_if(key, write)
+        array.look_up(key, write)
     }
 
     #[inline]

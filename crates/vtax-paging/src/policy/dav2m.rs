@@ -271,9 +271,11 @@ impl Dav2m {
     fn overflow_in_pre_nested(&mut self, now: &Reading) {
         let window = self.parameters.window_vexit;
         let retired = now.instructions - self.switched_at;
-        // A counter that went backwards must not keep the probe open.
-        let early = (0.0..window as f64 * (1.0 - SKID)).contains(&retired);
-        if early || !self.passed(window) {
+        let early = retired < window as f64 * (1.0 - SKID);
+        // One overflow may come too soon after an exit. If the next one does, the counter of
+        // instructions is wrong, and must not keep the probe open.
+        let first = !self.passed(window.saturating_add(self.parameters.window_inst));
+        if !self.passed(window) || (early && first) {
             return;
         }
         self.cpi_nested = self.cpi.rate().or(self.cpi_nested);

@@ -5,14 +5,19 @@
 //! 1. **What a change costs** is known from the machine and learned from the windows after each
 //!    change: what they took beyond the settled CPI.
 //! 2. **What the other mode would cost** is bounded by what the current one shows. In shadow paging
-//!    nested paging can save at most the exits (and the TLB misses they cause) and costs at most
-//!    `walk_ratio` times the walks. In nested paging shadow paging can save at most that part of the
+//!    nested paging saves the exits (and at most the TLB misses they cause) and makes the
+//!    walks dearer by a factor within `walk_ratio`. In nested paging shadow paging can save at most that part of the
 //!    walks; what its exits would cost is unknown. Once a phase has seen a change of mode, the
 //!    measured gap replaces the bounds, within them.
-//! 3. **How long it will last** is learned per phase ([`phases`]).
+//! 3. **How long it will last** is learned per phase (`phases.rs`).
 //! 4. It *wishes* for the other mode when the least gain over the rest of the phase pays for the way
 //!    there and back; it wishes to *probe* an unmeasured phase when the greatest gain would.
 //! 5. The [`governor`] lets it have its wishes within a budget and bounds the regret.
+//!
+//! The governor's bound holds for what the policy believes: it is a bound on the true cycles as far
+//! as the learned gaps and costs of changes are true. In a phase that was never measured the walker
+//! counts only gains that the bounds of 2. make certain. The windows that settle after a change are
+//! charged when they are over, so that its "one window" is `settle_windows` + 1 here.
 
 pub mod governor;
 mod phases;
@@ -41,12 +46,16 @@ pub struct VtaxParameters {
     pub grant: f64,
     /// What the purse holds at most, in round trips: 4.
     pub purse: f64,
-    /// A gain below this fraction of the CPI is not worth a probe: 0.01.
+    /// A gain below this fraction of the CPI is not worth a probe: 0.02.
     pub worth: f64,
+    /// A measured phase is probed again when the greatest gain would have paid for it this many times
+    /// (and twice as many after each attempt): 16.
+    pub retry: f64,
     /// Windows that a phase is supposed to last before one of its runs has ended: 32.
     pub supposed_run: f64,
-    /// How many times dearer a walk can be in nested paging: 6, as 24 references against 4.
-    pub walk_ratio: f64,
+    /// How many times dearer a walk in nested paging can be, from and to: 1.2, and 6 as 24
+    /// references against 4.
+    pub walk_ratio: [f64; 2],
     /// Cycles of a TLB miss in shadow paging where walk cycles are not counted: 50.
     pub miss_cycles_shadow: f64,
     /// The same in nested paging: 150.
@@ -56,9 +65,12 @@ pub struct VtaxParameters {
     /// Entries that the shadow tables fill again after a change, until one was measured: 512, the
     /// reach of the Opteron 2350's second-level TLB.
     pub refill_entries: f64,
+    /// Exits bring a decision forward when they have cost this fraction of a round trip since the
+    /// last one: 0.25.
+    pub patience: f64,
     /// Windows after a change of mode that only measure what the change cost: 1.
     pub settle_windows: f64,
-    /// How far windows of one phase may lie apart, in powers of two: 0.5.
+    /// How far windows of one phase may lie apart, in powers of two: 0.25.
     pub phase_radius: f64,
     /// Phases remembered: 32.
     pub phases: u32,
@@ -73,15 +85,17 @@ impl VtaxParameters {
             allowance: 0.01,
             grant: 2.0,
             purse: 4.0,
-            worth: 0.01,
+            worth: 0.02,
+            retry: 16.0,
             supposed_run: 32.0,
-            walk_ratio: 6.0,
+            walk_ratio: [1.2, 6.0],
             miss_cycles_shadow: 50.0,
             miss_cycles_nested: 150.0,
             flush_cycles: 5000.0,
             refill_entries: 512.0,
+            patience: 0.25,
             settle_windows: 1.0,
-            phase_radius: 0.5,
+            phase_radius: 0.25,
             phases: 32,
         }
     }
@@ -93,12 +107,15 @@ impl VtaxParameters {
         check_within("grant", self.grant, 0.0, 1e6)?;
         check_within("purse", self.purse, 0.0, 1e6)?;
         check_within("worth", self.worth, 0.0, 1.0)?;
+        check_within("retry", self.retry, 0.0, 1e12)?;
         check_within("supposed_run", self.supposed_run, 0.0, 1e12)?;
-        check_within("walk_ratio", self.walk_ratio, 1.0, 1e3)?;
+        check_within("walk_ratio[0]", self.walk_ratio[0], 1.0, 1e3)?;
+        check_within("walk_ratio[1]", self.walk_ratio[1], self.walk_ratio[0], 1e3)?;
         check_within("miss_cycles_shadow", self.miss_cycles_shadow, 0.0, 1e9)?;
         check_within("miss_cycles_nested", self.miss_cycles_nested, 0.0, 1e9)?;
         check_within("flush_cycles", self.flush_cycles, 0.0, 1e9)?;
         check_within("refill_entries", self.refill_entries, 0.0, 1e12)?;
+        check_within("patience", self.patience, 1e-6, 1e6)?;
         check_within("settle_windows", self.settle_windows, 0.0, 1e6)?;
         check_within("phase_radius", self.phase_radius, 0.0, 64.0)?;
         if !(2..=4096).contains(&self.phases) {
@@ -124,8 +141,11 @@ struct Gain {
     most: f64,
 }
 
-/// While the shadow tables fill again, this many times more exits bring a decision forward.
+/// While the shadow tables fill again, only exits worth this many round trips bring a decision
+/// forward.
 const SETTLING_PATIENCE: f64 = 3.0;
+/// Fewer exits bring no decision forward: their rate would be off by more than an eighth.
+const MIN_EXITS: u64 = 64;
 /// An overflow may come this part of a window early: counters skid.
 const SKID: f64 = 0.01;
 /// Weight of the newest measurement in learned costs.
@@ -140,6 +160,9 @@ pub struct Vtax {
     phases: Phases,
     /// What a change costs at least: the VMM's part.
     direct: ChangeCosts,
+    /// What changes to either mode were measured to cost.
+    measured: [Option<f64>; 2],
+    /// The same, or what is supposed until then.
     costs: ChangeCosts,
     exit_cycles: f64,
     settling: Option<Settling>,
@@ -173,6 +196,7 @@ impl Vtax {
             ),
             phases: Phases::new(parameters.phase_radius, parameters.phases as usize),
             direct,
+            measured: [None; 2],
             costs: supposed,
             exit_cycles: fill.max(1.0),
             settling: None,
@@ -198,12 +222,14 @@ impl Vtax {
             return;
         }
         let settled = self.settling.take();
+        let unobserved = settled.map_or(0.0, |span| span.instructions);
         let mode = self.governor.mode();
         let same = self.phases.observe(&Observation {
             mode,
             signature: self.signature(&step, cpi),
             cpi,
             instructions: step.instructions,
+            unobserved,
             after_change: settled.is_some(),
         });
         if let Some(settled) = settled.filter(|settled| same && !settled.flooded) {
@@ -215,10 +241,11 @@ impl Vtax {
         // Only what is certain moves the walker: no sure gain and no sure loss counts as none.
         let sure = 0f64.clamp(gain.least.min(gain.most), gain.most);
         // The windows that settled count as if they had run like this one.
-        let instructions = step.instructions + settled.map_or(0.0, |span| span.instructions);
+        let instructions = step.instructions + unobserved;
         let mut cycles = [cpi * instructions; 2];
         cycles[mode.other() as usize] = (cpi - sure).max(0.0) * instructions;
         if self.governor.step(cycles, &self.costs, wish) != mode {
+            self.phases.try_to_measure();
             self.settling = Some(Settling::default());
         }
     }
@@ -239,18 +266,23 @@ impl Vtax {
         if let Some(vmm) = step.vmm_cycles
             && step.shadow_exits > 0.0
         {
-            let cycles = (vmm / step.shadow_exits).max(1.0);
+            let cycles = (vmm / step.shadow_exits).clamp(1.0, 1e12);
             self.exit_cycles = blend(Some(self.exit_cycles), cycles, NEWEST);
         }
     }
 
     fn learn_change(&mut self, to: Paging, settled: Settling, cpi: f64) {
         let measured = settled.cycles - cpi * settled.instructions;
-        let (cost, least) = match to {
-            Paging::Shadow => (&mut self.costs.to_shadow, self.direct.to_shadow),
-            Paging::Nested => (&mut self.costs.to_nested, self.direct.to_nested),
-        };
-        *cost = blend(Some(*cost), measured.max(least), NEWEST);
+        if !measured.is_finite() {
+            return;
+        }
+        let cost = &mut self.measured[to as usize];
+        let newest = blend(*cost, measured.max(self.direct.to(to)), NEWEST);
+        *cost = Some(newest);
+        match to {
+            Paging::Shadow => self.costs.to_shadow = newest,
+            Paging::Nested => self.costs.to_nested = newest,
+        }
     }
 
     fn walks(&self, step: &Reading, mode: Paging) -> f64 {
@@ -262,31 +294,33 @@ impl Vtax {
     }
 
     fn signature(&self, step: &Reading, cpi: f64) -> Signature {
-        let exits = match self.governor.mode() {
+        let mode = self.governor.mode();
+        let exits = match mode {
             Paging::Shadow => step.shadow_exits * self.exit_cycles,
             Paging::Nested => 0.0,
         };
-        let misses = step.tlb_misses * self.parameters.miss_cycles_shadow;
-        Signature::new(cpi, misses / step.instructions, exits / step.instructions)
+        let walks = self.walks(step, mode);
+        Signature::new(cpi, walks / step.instructions, exits / step.instructions)
     }
 
     /// What the other mode could save, from what this one shows.
     fn bounds(&self, step: &Reading) -> Gain {
         let mode = self.governor.mode();
         let walks = self.walks(step, mode) / step.instructions;
+        let [low, high] = self.parameters.walk_ratio;
         match mode {
             Paging::Shadow => {
                 let counted = step.shadow_exits * self.exit_cycles;
                 let exits = step.vmm_cycles.unwrap_or(counted) / step.instructions;
                 let flushes = step.shadow_exits * self.parameters.flush_cycles / step.instructions;
                 Gain {
-                    least: exits - walks * (self.parameters.walk_ratio - 1.0),
-                    most: exits + walks.min(flushes),
+                    least: exits - walks * (high - 1.0),
+                    most: exits + walks.min(flushes) - (walks - flushes).max(0.0) * (low - 1.0),
                 }
             }
             Paging::Nested => Gain {
                 least: f64::NEG_INFINITY,
-                most: walks * (1.0 - 1.0 / self.parameters.walk_ratio),
+                most: walks * (1.0 - 1.0 / high),
             },
         }
     }
@@ -307,6 +341,14 @@ impl Vtax {
         }
     }
 
+    /// Instructions of a phase after which its gap may be measured again: the greatest gain would
+    /// have paid for it many times, with what the mode is known to lose meanwhile.
+    fn retry_after(&self, bounds: Gain, known: Gain) -> f64 {
+        let probe = (self.parameters.settle_windows + 1.0) * self.parameters.window as f64;
+        let loss = (-known.least).clamp(0.0, f64::MAX) * probe;
+        self.parameters.retry * (self.costs.round_trip() + loss) / bounds.most
+    }
+
     fn wish(&self, cpi: f64, bounds: Gain, known: Gain) -> Paging {
         let mode = self.governor.mode();
         let window = self.parameters.window as f64;
@@ -320,7 +362,7 @@ impl Vtax {
         let sure = known.least * remaining > price;
         let probe = bounds.most > self.parameters.worth * cpi
             && bounds.most * remaining > round_trip
-            && self.phases.gap_is_stale(round_trip / bounds.most);
+            && self.phases.gap_is_stale(self.retry_after(bounds, known));
         if sure || probe { mode.other() } else { mode }
     }
 }
@@ -352,21 +394,28 @@ impl Policy for Vtax {
         Ok(self.wanted())
     }
 
-    /// A decision comes forward when the exits of this window have cost a round trip: by then the
-    /// window has paid for a change, as the rent of skis for their price.
+    /// Exits can pay for a change long before a window is over, as the rent of skis for their price.
     fn exits_until_decision(&self) -> u64 {
         if self.wanted() == Paging::Nested {
             return u64::MAX;
         }
-        let patience = self.settling.map_or(1.0, |_| SETTLING_PATIENCE);
+        let patience = self
+            .settling
+            .map_or(self.parameters.patience, |_| SETTLING_PATIENCE);
         // Positive and finite; the cast saturates.
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
         let exits = (patience * self.costs.round_trip() / self.exit_cycles).ceil() as u64;
-        exits.saturating_sub(self.exits).max(1)
+        exits.max(MIN_EXITS).saturating_sub(self.exits).max(1)
     }
 
     fn on_window(&mut self, now: &Reading) -> Result<Paging, ModelError> {
-        self.decide(now);
+        // After a decision that exits brought forward, the rest of the window may be too short to say
+        // anything; it then belongs to the next one.
+        let shortest = 0.5 * self.parameters.window as f64;
+        let short = |step: Reading| step.instructions < shortest;
+        if !self.meter.peek(now).is_some_and(short) {
+            self.decide(now);
+        }
         Ok(self.wanted())
     }
 
@@ -387,3 +436,6 @@ impl Policy for Vtax {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -190,7 +190,7 @@ impl ShadowTables {
         tables: &GuestTables,
     ) -> Option<(Entry, u64)> {
         if !key.is_table() {
-            let entry = like.at(Gfn(key.frame.0 + index as u64));
+            let entry = like.at(Gfn(key.frame.0.wrapping_add(index as u64)));
             return Some((entry, u64::MAX));
         }
         let guest = tables.entry(key.frame, self.geometry.guest_index(key, index))?;

@@ -150,7 +150,11 @@ impl Geometry {
     pub(super) const fn frame(self, found: &Translation, address: u64, level: u8) -> Gfn {
         let size = 1 << self.format.span(found.size.level());
         let offset = (address & (size - 1)) >> Self::span(level) << Self::span(level);
-        Gfn(found.frame.0 + (offset >> crate::address::PAGE_SHIFT))
+        // Wraps only for frames that no guest has.
+        Gfn(found
+            .frame
+            .0
+            .wrapping_add(offset >> crate::address::PAGE_SHIFT))
     }
 }
 

@@ -9,8 +9,9 @@
 //!   above it. It survives CR3 loads. At the page limit the oldest pages go, as in KVM, which
 //!   orders them by creation and not by use.
 //! - **Fill.** A missing entry exits, is filled from the guest's tables, and its neighbours with
-//!   it. A page that the guest has not yet written is mapped read-only, so that the first write
-//!   exits and sets the guest's dirty bit. The fill implies the guest's accessed bit.
+//!   it, all for the price of one fill. A page that the guest has not yet written is mapped
+//!   read-only, so that the first write exits, at the same price, and sets the guest's dirty bit.
+//!   The fill implies the guest's accessed bit.
 //! - **Writes to tables.** Tables above the leaves are write-protected: each write exits, is
 //!   emulated and drops the entry; after three without a use the page is zapped (flooding). A leaf
 //!   table goes *unsync* at its first write and is then written freely, until a CR3 load brings it
@@ -19,8 +20,10 @@
 //! - **Agile.** All tables are protected at first; one that is written twice in an interval goes
 //!   to nested mode with everything below it, and returns after a quiet interval.
 //!
-//! Simplifications: the accesses of the guest's kernel to its own tables are not translated; a
-//! zapped or evicted page costs no memory traffic; frames of guest memory stand for host frames.
+//! Simplifications: the accesses of the guest's kernel to its own tables are not translated; all
+//! entries that the guest has mapped count as accessed, so that all may be prefetched (KVM takes
+//! the accessed ones); a flushing CR3 load with PCID keeps all remembered roots; one processor, so
+//! no lock and no remote flush; frames of guest memory stand for host frames.
 
 mod agile;
 mod entry;
@@ -238,7 +241,8 @@ impl ShadowTables {
         let levels = (1..=format.levels()).rev();
         for ((entry, table), level) in entries.iter_mut().zip(found.tables).zip(levels) {
             let offset = u64::from(format.index(address.0, level)) * format.entry_bytes();
-            *entry = Hpa(SHADOW_BASE + table.address().0 + offset);
+            // Wraps only for frames that no guest has.
+            *entry = Hpa((SHADOW_BASE + offset).wrapping_add(table.address().0));
         }
         entries
     }

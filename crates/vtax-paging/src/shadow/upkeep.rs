@@ -250,13 +250,15 @@ impl ShadowTables {
         let mut todo = vec![top];
         while let Some(page) = todo.pop() {
             let state = self.pages.page_mut(page);
-            if state.unsync && !found.contains(&page) {
+            if state.unsync {
                 found.push(page);
             }
             if std::mem::take(&mut state.unsync_below) {
                 todo.extend(self.pages.children(page));
             }
         }
+        found.sort_unstable();
+        found.dedup();
         found
     }
 

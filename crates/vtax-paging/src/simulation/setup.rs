@@ -70,7 +70,8 @@ impl Setup {
         }
     }
 
-    pub(super) fn check(&self) -> Result<(), ModelError> {
+    /// Fails when no such simulation can be run; names the field.
+    pub fn check(&self) -> Result<(), ModelError> {
         self.machine.check()?;
         self.guest_tables.check(self.guest_page)?;
         self.machine.host_tables.check(self.host_page)?;

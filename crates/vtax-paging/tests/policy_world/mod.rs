@@ -1,5 +1,8 @@
 //! A guest that is a table: what every window would cost in either mode.
 
+// Every test program uses its part.
+#![allow(dead_code)]
+
 use vtax_paging::machine::Costs;
 use vtax_paging::mode::Paging;
 use vtax_paging::policy::oracle::{OracleInput, Plan};
@@ -11,12 +14,6 @@ pub const WINDOW: u64 = 1_000_000;
 pub const EXIT: f64 = 3000.0;
 /// Cycles of a walk in shadow and in nested paging.
 const WALK: [f64; 2] = [30.0, 100.0];
-/// Exits that fill the shadow tables again after a change to shadow paging.
-const REFILL_EXITS: f64 = 100.0;
-/// Cycles of the refill: 30 % of a window; the seed's dearest took at most 100 ms (section 5).
-pub const REFILL: f64 = REFILL_EXITS * EXIT;
-/// Cycles of a change to nested paging: half of the reverse (section 5).
-pub const TO_NESTED: f64 = 150_000.0;
 /// Cycles of a change to shadow paging without the refill.
 pub const TO_SHADOW: f64 = 3500.0;
 /// Parts of a window between which events are handed to the policy.
@@ -40,17 +37,40 @@ impl Window {
     }
 }
 
+/// What changes of mode cost.
+#[derive(Clone, Copy, Debug)]
+pub struct Changes {
+    /// Exits that fill the shadow tables again after a change to shadow paging.
+    pub refill_exits: f64,
+    /// Cycles of a change to nested paging.
+    pub to_nested: f64,
+}
+
+impl Changes {
+    /// The refill takes `windows` windows of a million cycles; the change to nested paging costs
+    /// half of it, as the seed measured (section 5).
+    pub fn of(windows: f64) -> Self {
+        Self {
+            refill_exits: windows * 1e6 / EXIT,
+            to_nested: windows * 5e5,
+        }
+    }
+}
+
 /// What a policy made of it.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     pub cycles: f64,
     pub switches: usize,
-    /// Changes of mode within each window.
-    pub per_window: Vec<usize>,
 }
 
 /// Runs `policy` over `windows`; `counters` says whether walk and VMM cycles can be read.
-pub fn run(policy: &mut dyn Policy, windows: &[Window], counters: bool) -> Outcome {
+pub fn run(
+    policy: &mut dyn Policy,
+    windows: &[Window],
+    changes: Changes,
+    counters: bool,
+) -> Outcome {
     let mut guest = Guest {
         now: Reading {
             walk_cycles: counters.then_some(0.0),
@@ -58,30 +78,28 @@ pub fn run(policy: &mut dyn Policy, windows: &[Window], counters: bool) -> Outco
             ..Reading::default()
         },
         mode: policy.wanted(),
+        changes,
         refill: 0.0,
         pending: 0.0,
         switches: 0,
     };
-    let mut per_window = Vec::new();
     for window in windows {
-        let before = guest.switches;
         for _ in 0..SLICES {
             guest.slice(window, policy);
         }
         let wanted = policy.on_window(&guest.now).unwrap();
         guest.change(wanted);
-        per_window.push(guest.switches - before);
     }
     Outcome {
         cycles: guest.now.cycles,
         switches: guest.switches,
-        per_window,
     }
 }
 
 struct Guest {
     now: Reading,
     mode: Paging,
+    changes: Changes,
     /// Exits of the refill still to come.
     refill: f64,
     /// Exits, whole ones and the fraction of the next.
@@ -99,7 +117,7 @@ impl Guest {
         self.now.walk_cycles = self.now.walk_cycles.map(|cycles| cycles + walks);
         if self.mode == Paging::Shadow {
             // The refill is over after a fifth of a window.
-            let refill = self.refill.min(REFILL_EXITS * part * 5.0);
+            let refill = self.refill.min(self.changes.refill_exits * part * 5.0);
             self.refill -= refill;
             self.pending += window.exits * part + refill;
             self.exits(policy);
@@ -129,30 +147,30 @@ impl Guest {
         match wanted {
             Paging::Shadow => {
                 self.now.cycles += TO_SHADOW;
-                self.refill = REFILL_EXITS;
+                self.refill = self.changes.refill_exits;
                 self.pending = 0.0;
             }
-            Paging::Nested => self.now.cycles += TO_NESTED,
+            Paging::Nested => self.now.cycles += self.changes.to_nested,
         }
     }
 }
 
-pub fn oracle(windows: &[Window]) -> OracleInput {
+pub fn oracle(windows: &[Window], changes: Changes) -> OracleInput {
     let table = |mode| windows.iter().map(|window| window.cycles(mode)).collect();
     OracleInput {
         cycles: [table(Paging::Shadow), table(Paging::Nested)],
-        to_nested: TO_NESTED,
+        to_nested: changes.to_nested,
         to_shadow: TO_SHADOW,
-        refill: vec![REFILL; windows.len()],
+        refill: vec![changes.refill_exits * EXIT; windows.len()],
         start: Some(Paging::Shadow),
     }
 }
 
 /// The static modes without the change that one of them would need at the start.
-pub fn best_static(windows: &[Window]) -> Plan {
+pub fn best_static(windows: &[Window], changes: Changes) -> Plan {
     let input = OracleInput {
         start: None,
-        ..oracle(windows)
+        ..oracle(windows, changes)
     };
     input.best_static().unwrap()
 }

@@ -1,15 +1,17 @@
 //! The shadow tables against a plain reference, on random histories of a guest.
 
+mod agile;
 mod reference;
 
 use proptest::prelude::*;
 
-use reference::{Outcome, Reference};
+use agile::AgileReference;
+use reference::{Expected, Outcome, Reference};
 use vtax_paging::address::{Gva, PageSize, TableFormat};
 use vtax_paging::bill::Bill;
 use vtax_paging::counters::Counters;
 use vtax_paging::guest::{Guest, GuestSetup};
-use vtax_paging::guest_event::{GuestEvent, Translation};
+use vtax_paging::guest_event::{GuestEvent, PartialWalk, Translation};
 use vtax_paging::machine::Costs;
 use vtax_paging::shadow::{MIN_PAGES, ShadowSetup, ShadowStyle, ShadowTables, ShadowWalk};
 use vtax_paging::step::Operation;
@@ -135,7 +137,7 @@ fn setup(style: ShadowStyle, guest_tables: TableFormat) -> ShadowSetup {
 
 /// What follows the guest: the shadow tables, with or without their reference.
 trait Follower {
-    fn fault(&mut self, walk: &vtax_paging::guest_event::PartialWalk);
+    fn fault(&mut self, walk: &PartialWalk);
     fn event(&mut self, event: &GuestEvent, guest: &Guest);
     fn resolve(&mut self, at: Gva, found: &Translation, write: bool, guest: &Guest);
     fn clear(&mut self, clock: u64);
@@ -150,7 +152,7 @@ fn run(actions: &[Action], setup: GuestSetup, page: PageSize, follower: &mut dyn
     } else {
         4 << 20
     };
-    let mut guest = Guest::new(setup).unwrap();
+    let mut guest = Guest::new(setup).expect("the setup is valid");
     for at in 0..REGIONS {
         let operation = Operation::Map {
             start: Gva(region(at, format)),
@@ -242,13 +244,17 @@ impl Model {
         assert!(walk.nested_from <= walk.depth && walk.failed_depth <= walk.depth);
         assert!(self.setup.agile || walk.nested_from == walk.depth);
         let reads = &walk.entries[..usize::from(walk.nested_from)];
-        let top = self.setup.guest_tables.levels();
+        let format = self.setup.guest_tables;
         for (step, entry) in (0..).zip(reads) {
-            let level = top - step;
-            let index = (at.0 >> (12 + 9 * (level - 1))) & 511;
+            let level = format.levels() - step;
+            let offset = if self.setup.has_guest_layout() {
+                u64::from(format.index(at.0, level)) * format.entry_bytes()
+            } else {
+                ((at.0 >> (12 + 9 * (level - 1))) & 511) * 8
+            };
             assert_eq!(
                 entry.0 & 4095,
-                index * 8,
+                offset,
                 "the place of an entry of level {level}"
             );
         }
@@ -256,7 +262,7 @@ impl Model {
 }
 
 impl Follower for Model {
-    fn fault(&mut self, walk: &vtax_paging::guest_event::PartialWalk) {
+    fn fault(&mut self, walk: &PartialWalk) {
         let mut bill = Bill::new(&mut self.counters, &COSTS);
         self.shadow.guest_fault(walk, &mut bill);
     }
@@ -294,25 +300,33 @@ impl Follower for Model {
     }
 }
 
-/// The model and the reference side by side.
-struct Both {
+/// The model and a reference side by side.
+struct Both<R> {
     model: Model,
-    reference: Reference,
+    reference: R,
     expected: Counters,
 }
 
-impl Both {
+impl<R: Expected> Both<R> {
+    fn new(setup: ShadowSetup, reference: R) -> Self {
+        Self {
+            model: Model::new(setup),
+            reference,
+            expected: Counters::default(),
+        }
+    }
+
     fn compare(&self) {
         assert_eq!(self.model.counters, self.expected);
         assert_eq!(self.model.shadow.pages(), self.reference.pages());
     }
 }
 
-impl Follower for Both {
-    fn fault(&mut self, walk: &vtax_paging::guest_event::PartialWalk) {
+impl<R: Expected> Follower for Both<R> {
+    fn fault(&mut self, walk: &PartialWalk) {
         self.model.fault(walk);
         let mut bill = Bill::new(&mut self.expected, &COSTS);
-        bill.exit(vtax_paging::counters::Exit::GuestFault, COSTS.reflect_fault);
+        self.reference.fault(walk, &mut bill);
         self.compare();
     }
 
@@ -328,9 +342,10 @@ impl Follower for Both {
         let mut bill = Bill::new(&mut self.expected, &COSTS);
         let tables = guest.tables();
         let expected = self.reference.resolve(at, found, write, tables, &mut bill);
-        let walk = self.model.walks.pop().unwrap();
+        let walk = self.model.walks.pop().expect("the model walked");
         let outcome = Outcome {
             failed_depth: walk.failed_depth,
+            nested_from: walk.nested_from,
             writable: walk.writable,
             flushed: walk.flushed,
         };
@@ -345,6 +360,7 @@ impl Follower for Both {
 
     fn interval(&mut self, guest: &Guest) {
         self.model.interval(guest);
+        self.reference.interval(guest.tables());
     }
 }
 
@@ -367,12 +383,24 @@ proptest! {
         pcid in any::<bool>(),
     ) {
         let setup = setup(style, TableFormat::Four);
-        let mut both = Both {
-            model: Model::new(setup),
-            reference: Reference::new(style, setup.page_limit),
-            expected: Counters::default(),
-        };
+        let mut both = Both::new(setup, Reference::new(style, setup.page_limit));
         run(&actions, guest(TableFormat::Four, isolation, pcid), PageSize::K4, &mut both);
+    }
+
+    #[test]
+    fn agile_paging_agrees_with_its_reference(
+        actions in actions(TableFormat::Four, PageSize::K4),
+        prefetch in prop_oneof![Just(0), Just(8)],
+        isolation in any::<bool>(),
+    ) {
+        let style = ShadowStyle::Kvm { unsync: true, prefetch, flood: 3 };
+        let setup = ShadowSetup { agile: true, ..setup(style, TableFormat::Four) };
+        let actions: Vec<Action> = actions
+            .into_iter()
+            .filter(|action| !matches!(action, Action::Clear))
+            .collect();
+        let mut both = Both::new(setup, AgileReference::new(prefetch, setup.page_limit));
+        run(&actions, guest(TableFormat::Four, isolation, false), PageSize::K4, &mut both);
     }
 
     #[test]

@@ -9,13 +9,13 @@ use vtax_paging::address::{Gfn, Gva, TableFormat};
 use vtax_paging::bill::Bill;
 use vtax_paging::counters::Exit;
 use vtax_paging::guest::GuestTables;
-use vtax_paging::guest_event::{GuestEvent, Translation};
+use vtax_paging::guest_event::{GuestEvent, PartialWalk, Translation};
 use vtax_paging::shadow::ShadowStyle;
 
-const LEVELS: u8 = 4;
+pub const LEVELS: u8 = 4;
 
 /// A guest table and its level.
-type Key = (Gfn, u8);
+pub type Key = (Gfn, u8);
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Entry {
@@ -42,8 +42,26 @@ struct Page {
 #[derive(Debug, PartialEq)]
 pub struct Outcome {
     pub failed_depth: u8,
+    pub nested_from: u8,
     pub writable: bool,
     pub flushed: bool,
+}
+
+/// What the shadow tables are held against.
+pub trait Expected {
+    fn pages(&self) -> usize;
+    fn clear(&mut self, clock: u64);
+    fn fault(&mut self, walk: &PartialWalk, bill: &mut Bill<'_>);
+    fn interval(&mut self, tables: &GuestTables);
+    fn event(&mut self, event: &GuestEvent, tables: &GuestTables, bill: &mut Bill<'_>);
+    fn resolve(
+        &mut self,
+        address: Gva,
+        found: &Translation,
+        write: bool,
+        tables: &GuestTables,
+        bill: &mut Bill<'_>,
+    ) -> Outcome;
 }
 
 #[derive(Debug)]
@@ -70,89 +88,6 @@ impl Reference {
             created: 0,
             clock: None,
             filled: BTreeSet::new(),
-        }
-    }
-
-    pub fn pages(&self) -> usize {
-        self.pages.len()
-    }
-
-    pub fn clear(&mut self, clock: u64) {
-        *self = Self {
-            clock: Some(clock),
-            ..Self::new(self.style, self.limit)
-        };
-    }
-
-    pub fn resolve(
-        &mut self,
-        address: Gva,
-        found: &Translation,
-        write: bool,
-        tables: &GuestTables,
-        bill: &mut Bill<'_>,
-    ) -> Outcome {
-        let (read, leaf) = self.walk(address, found);
-        let same = leaf.filter(|leaf| leaf.frame == found.frame);
-        if let Some(leaf) = same.filter(|leaf| !write || (leaf.writable && leaf.dirty)) {
-            return Outcome {
-                failed_depth: 0,
-                writable: leaf.writable && leaf.dirty && found.writable,
-                flushed: false,
-            };
-        }
-        let flushed = self.evict(bill);
-        let mut work = bill.costs().shadow_fill;
-        if !self.remembers(found.tables[0]) {
-            work += bill.costs().build_root;
-        }
-        self.enter(found.tables[0], tables, bill);
-        for level in (1..=LEVELS).rev() {
-            let own = key(found, level);
-            self.page(own).writes = 0;
-            if level > 1 {
-                let child = key(found, level - 1);
-                let index = TableFormat::Four.index(address.0, level);
-                if self.page(own).entries.get(&index) != Some(&Entry::Table(child)) {
-                    self.obtain(child, tables, bill);
-                    self.page(own).entries.insert(index, Entry::Table(child));
-                }
-            }
-        }
-        let index = TableFormat::Four.index(address.0, 1);
-        let refill = self.fill(found.tables[3], index, tables);
-        let cause = match same {
-            Some(leaf) if leaf.writable && !leaf.dirty => Exit::ShadowDirty,
-            _ => Exit::ShadowFill,
-        };
-        if refill {
-            bill.refill(cause, work);
-        } else {
-            bill.exit(cause, work);
-        }
-        self.fill_block(found.tables[3], index, tables);
-        Outcome {
-            failed_depth: read,
-            writable: found.writable && found.dirty,
-            flushed,
-        }
-    }
-
-    pub fn event(&mut self, event: &GuestEvent, tables: &GuestTables, bill: &mut Bill<'_>) {
-        match *event {
-            GuestEvent::TableWrite { table, index, .. } => self.write(table, index, bill),
-            GuestEvent::TableFreed { table } => {
-                let keys = self.keys_of(table);
-                self.zap_all(keys, bill);
-            }
-            GuestEvent::Invlpg { address } => {
-                bill.exit(Exit::Invlpg, bill.costs().invlpg);
-                for root in self.roots() {
-                    self.sync_address(root, address, tables, bill);
-                }
-            }
-            GuestEvent::LoadCr3 { root, preserve } => self.load(root, preserve, tables, bill),
-            GuestEvent::Kernel { .. } | GuestEvent::OtherExit => {}
         }
     }
 
@@ -417,7 +352,101 @@ impl Reference {
     }
 }
 
-fn key(found: &Translation, level: u8) -> Key {
+impl Expected for Reference {
+    fn pages(&self) -> usize {
+        self.pages.len()
+    }
+
+    fn clear(&mut self, clock: u64) {
+        *self = Self {
+            clock: Some(clock),
+            ..Self::new(self.style, self.limit)
+        };
+    }
+
+    fn resolve(
+        &mut self,
+        address: Gva,
+        found: &Translation,
+        write: bool,
+        tables: &GuestTables,
+        bill: &mut Bill<'_>,
+    ) -> Outcome {
+        let (read, leaf) = self.walk(address, found);
+        let same = leaf.filter(|leaf| leaf.frame == found.frame);
+        assert_eq!(leaf, same, "a translation survived the guest's flush");
+        if let Some(leaf) = same.filter(|leaf| !write || (leaf.writable && leaf.dirty)) {
+            return Outcome {
+                failed_depth: 0,
+                nested_from: LEVELS,
+                writable: leaf.writable && leaf.dirty && found.writable,
+                flushed: false,
+            };
+        }
+        let flushed = self.evict(bill);
+        let mut work = bill.costs().shadow_fill;
+        if !self.remembers(found.tables[0]) {
+            work += bill.costs().build_root;
+        }
+        self.enter(found.tables[0], tables, bill);
+        for level in (1..=LEVELS).rev() {
+            let own = key(found, level);
+            self.page(own).writes = 0;
+            if level > 1 {
+                let child = key(found, level - 1);
+                let index = TableFormat::Four.index(address.0, level);
+                if self.page(own).entries.get(&index) != Some(&Entry::Table(child)) {
+                    self.obtain(child, tables, bill);
+                    self.page(own).entries.insert(index, Entry::Table(child));
+                }
+            }
+        }
+        let index = TableFormat::Four.index(address.0, 1);
+        let refill = self.fill(found.tables[3], index, tables);
+        let cause = match same {
+            Some(leaf) if leaf.writable && !leaf.dirty => Exit::ShadowDirty,
+            _ => Exit::ShadowFill,
+        };
+        if refill {
+            bill.refill(cause, work);
+        } else {
+            bill.exit(cause, work);
+        }
+        self.fill_block(found.tables[3], index, tables);
+        Outcome {
+            failed_depth: read,
+            nested_from: LEVELS,
+            writable: found.writable && found.dirty,
+            flushed,
+        }
+    }
+
+    fn event(&mut self, event: &GuestEvent, tables: &GuestTables, bill: &mut Bill<'_>) {
+        match *event {
+            GuestEvent::TableWrite { table, index, .. } => self.write(table, index, bill),
+            GuestEvent::TableFreed { table } => {
+                let keys = self.keys_of(table);
+                self.zap_all(keys, bill);
+            }
+            GuestEvent::Invlpg { address } => {
+                bill.exit(Exit::Invlpg, bill.costs().invlpg);
+                for root in self.roots() {
+                    self.sync_address(root, address, tables, bill);
+                }
+            }
+            GuestEvent::LoadCr3 { root, preserve } => self.load(root, preserve, tables, bill),
+            GuestEvent::Kernel { .. } | GuestEvent::OtherExit => {}
+        }
+    }
+
+    fn fault(&mut self, _walk: &PartialWalk, bill: &mut Bill<'_>) {
+        bill.exit(Exit::GuestFault, bill.costs().reflect_fault);
+    }
+
+    fn interval(&mut self, _tables: &GuestTables) {}
+}
+
+pub fn key(found: &Translation, level: u8) -> Key {
     (found.tables[usize::from(LEVELS - level)], level)
 }
 

@@ -143,7 +143,8 @@ def machines() -> Frames:
 
 def described(machine: str) -> changed.Description:
     """The description of a preset."""
-    return tomllib.loads(native.load().machine_description(machine))
+    extension = native.load()
+    return tomllib.loads(extension.machine_description(extension.Machine.preset(machine)))
 
 
 def simulated(

@@ -192,3 +192,22 @@ fn windows_in_the_wrong_order_name_the_field() {
     assert!(wrong(|p| p.threshold_tmiss = 0.0).starts_with("threshold_tmiss: "));
     assert!(wrong(|p| p.smoothing_cpi = 0).starts_with("smoothing_cpi: "));
 }
+
+#[test]
+fn the_documentation_shows_the_diagram() {
+    let text = include_str!("../../../../../docs/paging-policies.md");
+    for arrow in TRANSITIONS {
+        let on = match arrow.on {
+            Event::ShadowExit => "exit",
+            Event::Overflow => "overflow",
+        };
+        let row = format!(
+            "| {} | {on} | {} | {} | {} |",
+            arrow.from.name(),
+            arrow.condition,
+            arrow.to.name(),
+            arrow.action
+        );
+        assert!(text.contains(&row), "{row}");
+    }
+}

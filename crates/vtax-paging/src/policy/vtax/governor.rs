@@ -93,8 +93,12 @@ impl Governor {
     }
 
     /// A window has run in [`Self::mode`]. `cycles` is what it took (or would have taken) in shadow
-    /// and in nested paging; `wish` is the mode the predictions want.
+    /// and in nested paging; `wish` is the mode the predictions want. Cycles that are not finite say
+    /// nothing and are left out.
     pub fn step(&mut self, cycles: [f64; 2], costs: &ChangeCosts, wish: Paging) -> Paging {
+        if !cycles.iter().all(|cycles| cycles.is_finite()) {
+            return self.actual;
+        }
         let run = cycles[self.actual as usize];
         let detour = run - cycles[self.walker as usize];
         self.earn(self.allowance * run - detour, costs);
@@ -225,6 +229,25 @@ mod tests {
     fn run_lazily(windows: &[([f64; 2], bool)]) -> Run {
         let windows: Vec<_> = windows.iter().map(|(cycles, _)| (*cycles, false)).collect();
         run(&windows, -1e300, 0.0)
+    }
+
+    #[test]
+    fn an_adversary_who_always_makes_the_current_mode_dear_gets_no_more_than_the_bound() {
+        for dear in [1.5, 2.0, 3.0] {
+            let mut governor = Governor::new(Paging::Shadow, 0.0, 0.0, 4.0);
+            let windows: Vec<_> = (0..2000)
+                .map(|_| {
+                    let mode = governor.mode();
+                    let mut cycles = [10.0; 2];
+                    cycles[mode as usize] = 10.0 * dear;
+                    governor.step(cycles, &COSTS, mode);
+                    (cycles, false)
+                })
+                .collect();
+            let run = run_lazily(&windows);
+            let bound = 3.0 * run.optimum + 2.0 * ROUND_TRIP + run.largest;
+            assert!(run.total <= bound, "{} above {bound}", run.total);
+        }
     }
 
     #[test]

@@ -13,7 +13,7 @@ use crate::mode::Paging;
 pub(super) struct Signature([f64; 3]);
 
 /// Cycles per instruction below which misses and exits hardly tell phases apart.
-const FLOOR: f64 = 0.05;
+const FLOOR: f64 = 0.02;
 /// Weight of the newest window in the running means of a phase.
 const NEWEST: f64 = 0.25;
 /// Weight of the newest measurement in what changes of mode taught.
@@ -42,13 +42,11 @@ impl Signature {
 pub(super) struct Phase {
     looks: [Option<Signature>; 2],
     cpi: [Option<f64>; 2],
-    /// CPI in nested paging minus CPI in shadow paging.
-    gap: Option<f64>,
     /// Mean length of its finished runs, in instructions.
     mean_run: Option<f64>,
     /// Instructions seen in all.
     spent: f64,
-    /// Changes of mode that measured the gap.
+    /// Changes of mode in it: each may have measured the gap.
     measured: i32,
     /// The value of `spent` when it was last measured.
     measured_at: f64,
@@ -74,6 +72,8 @@ pub(super) struct Observation {
     pub(super) signature: Signature,
     pub(super) cpi: f64,
     pub(super) instructions: f64,
+    /// Instructions since the window before, when some ran unobserved.
+    pub(super) unobserved: f64,
     /// It is the first one measured since the mode changed.
     pub(super) after_change: bool,
 }
@@ -103,45 +103,45 @@ impl Phases {
             self.run = 0.0;
         }
         let clock = self.clock;
-        self.run += window.instructions;
+        // What ran unobserved belongs to the phase that was there before and after.
+        self.run += window.instructions + if same { window.unobserved } else { 0.0 };
         if let Some(phase) = self.known.get_mut(self.current) {
             phase.last_seen = clock;
             phase.update(window);
-            if same && window.after_change {
-                phase.learn_gap();
-            }
         }
         same
     }
 
     /// CPI in nested minus CPI in shadow paging in the current phase, if it was ever measured.
     pub(super) fn gap(&self) -> Option<f64> {
-        self.known.get(self.current)?.gap
+        self.known.get(self.current)?.gap()
     }
 
-    /// The gap was never measured, or so long ago that measuring it again costs little: eight
-    /// times the `unit` of instructions that could pay for it, and four times longer after each
-    /// measurement.
+    /// Nothing tried to measure the gap in the last `unit` instructions of the phase; twice as
+    /// many after each attempt.
     pub(super) fn gap_is_stale(&self, unit: f64) -> bool {
         self.known.get(self.current).is_none_or(|phase| {
-            phase.gap.is_none()
-                || phase.spent - phase.measured_at > unit * 2.0 * 4f64.powi(phase.measured)
+            phase.measured == 0
+                || phase.spent - phase.measured_at > unit * 2f64.powi(phase.measured)
         })
     }
 
-    /// How many instructions the current phase is expected to go on; `prior` is the length supposed
-    /// of a phase that never ended yet. A run longer than usual is expected to double.
+    /// A change of mode comes that may measure the gap. It may also fail to: the phase may end.
+    pub(super) fn try_to_measure(&mut self) {
+        if let Some(phase) = self.known.get_mut(self.current) {
+            phase.count_measurement();
+        }
+    }
+
+    /// How many instructions the current phase is expected to go on: as far as it is from its usual
+    /// length, before and after that. `prior` is the length supposed of a phase that never ended.
     pub(super) fn remaining(&self, prior: f64) -> f64 {
         let usual = self
             .known
             .get(self.current)
             .and_then(|phase| phase.mean_run)
             .unwrap_or(prior);
-        if self.run < usual {
-            usual - self.run
-        } else {
-            self.run
-        }
+        (usual - self.run).abs()
     }
 
     /// The phase that a window looks like; the current one if it is near enough.
@@ -164,25 +164,26 @@ impl Phases {
     fn join(&mut self, found: Option<usize>, window: &Observation) -> bool {
         let here = window.mode as usize;
         let before = window.mode.other() as usize;
-        let Some(current) = self.known.get(self.current) else {
-            return false;
-        };
-        if current.looks[here].is_some() {
+        if self.current >= self.known.len() || self.known[self.current].looks[here].is_some() {
             return false;
         }
-        let Some(at) = found else {
-            // `update` gives it this look.
+        let half_known = found.filter(|at| self.known[*at].looks[before].is_none());
+        let Some(at) = half_known else {
+            // Either nothing looks like this yet, or a phase does that looks otherwise in the other
+            // mode: two phases may look alike in one mode. That this one goes on is more likely than
+            // that it ended just now. `update` gives it this look.
             return true;
         };
-        if self.known[at].looks[before].is_some() {
-            return false;
-        }
-        let (look, cpi, spent) = (current.looks[before], current.cpi[before], current.spent);
-        let mean_run = current.mean_run;
-        self.known[self.current] = Phase::default();
+        let Phase {
+            looks,
+            cpi,
+            spent,
+            mean_run,
+            ..
+        } = std::mem::take(&mut self.known[self.current]);
         let phase = &mut self.known[at];
-        phase.looks[before] = look;
-        phase.cpi[before] = cpi;
+        phase.looks[before] = looks[before];
+        phase.cpi[before] = cpi[before];
         phase.spent += spent;
         phase.mean_run = phase.mean_run.or(mean_run);
         self.current = at;
@@ -219,13 +220,13 @@ impl Phase {
         self.spent += window.instructions;
     }
 
-    fn learn_gap(&mut self) {
-        let [Some(shadow), Some(nested)] = self.cpi else {
-            return;
-        };
-        self.gap = Some(blend(self.gap, nested - shadow, NEWEST_GAP));
+    fn count_measurement(&mut self) {
         self.measured = self.measured.saturating_add(1).min(100);
         self.measured_at = self.spent;
+    }
+
+    fn gap(&self) -> Option<f64> {
+        Some(self.cpi[Paging::Nested as usize]? - self.cpi[Paging::Shadow as usize]?)
     }
 }
 
@@ -244,6 +245,7 @@ mod tests {
             signature: Signature::new(cpi, misses, 0.0),
             cpi,
             instructions: 100.0,
+            unobserved: 0.0,
             after_change,
         }
     }

@@ -1,5 +1,6 @@
-use super::rig::{Rig, SETUP, START};
-use crate::address::Gva;
+use super::rig::{COSTS, Rig, SETUP, START};
+use crate::address::{Gfn, Gva};
+use crate::bill::Bill;
 use crate::guest_event::GuestEvent;
 use crate::shadow::{Flush, ShadowSetup};
 use crate::step::Operation;
@@ -89,6 +90,28 @@ fn a_busy_root_makes_the_whole_walk_nested() {
         preserve: false,
     }]);
     assert_eq!((rig.exits(), rig.shadow.pages()), (vec![], 0));
+}
+
+#[test]
+fn tables_that_another_root_uses_stay_in_shadow_mode() {
+    let mut rig = rig();
+    let mut found = rig.guest.translate(Gva(START), true).unwrap();
+    let root = rig.guest.root();
+    found.tables[0] = Gfn(4000);
+    let mut bill = Bill::new(&mut rig.counters, &COSTS);
+    rig.shadow
+        .resolve(&found, true, rig.guest.tables(), &mut bill);
+    assert_eq!(rig.shadow.pages(), 5);
+    rig.reset();
+    for _ in 0..2 {
+        rig.rewrite(root, 7, 0);
+    }
+    assert_eq!((rig.shadow.pages(), rig.cycles()), (4, 10_000));
+    let mut bill = Bill::new(&mut rig.counters, &COSTS);
+    let walk = rig
+        .shadow
+        .resolve(&found, true, rig.guest.tables(), &mut bill);
+    assert_eq!((walk.nested_from, walk.failed_depth), (4, 0));
 }
 
 #[test]

@@ -1,6 +1,7 @@
-use super::rig::{Rig, SETUP, START};
-use crate::address::{PageSize, TableFormat};
-use crate::guest_event::GuestEvent;
+use super::rig::{COSTS, Rig, SETUP, START};
+use crate::address::{Gfn, Gva, PageSize, TableFormat};
+use crate::bill::Bill;
+use crate::guest_event::{GuestEvent, Translation};
 use crate::shadow::{Flush, ShadowSetup, ShadowStyle};
 use crate::step::Operation;
 
@@ -20,10 +21,7 @@ fn palacios_protects_leaf_tables_too() {
         assert_eq!(rig.exits(), exits);
     }
     let table = rig.tables_of(START)[3];
-    assert_eq!(
-        rig.rewrite(table, 3, START),
-        Flush::Page(crate::address::Gva(START))
-    );
+    assert_eq!(rig.rewrite(table, 3, START), Flush::Page(Gva(START)));
     assert_eq!(rig.rewrite(table, 3, START), Flush::None);
     rig.exits();
     rig.page(3, true);
@@ -151,43 +149,63 @@ fn five_levels() {
 
 #[test]
 fn nonsense_is_no_panic() {
-    let mut rig = Rig::new(SETUP, 0x10_000);
+    let two = TableFormat::Two;
+    for setup in [
+        SETUP,
+        PALACIOS,
+        ShadowSetup {
+            agile: true,
+            ..SETUP
+        },
+        ShadowSetup {
+            guest_tables: two,
+            ..SETUP
+        },
+        ShadowSetup {
+            guest_tables: two,
+            ..PALACIOS
+        },
+    ] {
+        feed_nonsense(Rig::new(setup, 0x10_000));
+    }
+}
+
+fn feed_nonsense(mut rig: Rig) {
     rig.page(0, true);
-    let found = rig
-        .guest
-        .translate(crate::address::Gva(START), false)
-        .unwrap();
-    let table = crate::address::Gfn(u64::MAX >> 12);
+    let found = rig.guest.translate(Gva(START), false).unwrap();
+    let table = Gfn(u64::MAX >> 12);
     for (depth, size) in [(0, PageSize::G1), (9, PageSize::K4), (2, PageSize::M2)] {
-        let broken = crate::guest_event::Translation {
+        let broken = Translation {
             depth,
             size,
-            page: crate::address::Gva(u64::MAX),
+            page: Gva(u64::MAX),
             tables: [table; 5],
+            frame: Gfn(u64::MAX),
             dirty: false,
             ..found
         };
-        let mut bill = crate::bill::Bill::new(&mut rig.counters, &super::rig::COSTS);
+        let mut bill = Bill::new(&mut rig.counters, &COSTS);
         rig.shadow
             .resolve(&broken, true, rig.guest.tables(), &mut bill);
     }
-    rig.tell(&[
-        GuestEvent::TableWrite {
-            table,
-            level: 200,
-            index: u16::MAX,
-            address: crate::address::Gva(u64::MAX),
-            was_present: false,
-            present: true,
-        },
-        GuestEvent::LoadCr3 {
-            root: table,
-            preserve: false,
-        },
-        GuestEvent::Invlpg {
-            address: crate::address::Gva(u64::MAX),
-        },
-        GuestEvent::TableFreed { table },
-    ]);
+    let write = GuestEvent::TableWrite {
+        table,
+        level: 200,
+        index: u16::MAX,
+        address: Gva(u64::MAX),
+        was_present: false,
+        present: true,
+    };
+    let load = GuestEvent::LoadCr3 {
+        root: table,
+        preserve: false,
+    };
+    let invlpg = GuestEvent::Invlpg {
+        address: Gva(u64::MAX),
+    };
+    rig.tell(&[write, write, write, load, invlpg, load]);
+    rig.interval();
+    rig.interval();
+    rig.tell(&[GuestEvent::TableFreed { table }, write]);
     rig.page(0, true);
 }
