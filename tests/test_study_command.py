@@ -71,6 +71,9 @@ def test_files_of_a_study(tmp_path: Path) -> None:
     for name, file in content["files"].items():
         assert pl.read_parquet(tmp_path / file).equals(outcome.frames[name])
     assert "(model)" in (tmp_path / "report.html").read_text("utf-8")
+    table = (tmp_path / "claims.md").read_text("utf-8")
+    assert all(claim.statement in table for claim in outcome.claims)
+    assert "### What each open choice of DAV2M changes" in table
 
 
 def test_a_folder_that_cannot_be_written_is_one_error(tmp_path: Path) -> None:
