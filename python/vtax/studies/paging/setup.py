@@ -71,6 +71,7 @@ class Choice:
 
 CHOICES = (
     Choice("threshold_rise", "1.25", "by how much thresholds rise", {"threshold_rise": 1.25}),
+    Choice("threshold_rise", "1.5", "by how much thresholds rise", {"threshold_rise": 1.5}),
     Choice("threshold_rise", "10", "by how much thresholds rise", {"threshold_rise": 10.0}),
     Choice("threshold_rise", "1 (never)", "whether thresholds rise", {"threshold_rise": 1.0}),
     Choice("threshold_fall", "1 (never)", "whether thresholds fall", {"threshold_fall": 1.0}),
