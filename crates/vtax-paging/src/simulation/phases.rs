@@ -66,7 +66,9 @@ pub(super) fn measure(
     while source.entering() {
         follow(&mut source, &mut follower)?;
     }
-    run(&mut source, &mut follower, sampling.warm_instructions)?;
+    // A short phase is not all warm-up.
+    let longest = 0.1 * workload.phase[index].instructions;
+    run(&mut source, &mut follower, sampling.warm_instructions.min(longest))?;
     sweep(&source, &mut follower)?;
     let entry = counters(&follower);
     let mut batches = Vec::with_capacity(BATCHES);

@@ -122,7 +122,7 @@ fn every_mode_sees_the_same_workload_in_one_pass() {
             < 1e-9
     );
     assert!(mode(&outcome, "shadow").totals.shadow_paging_exits() > 1000.0);
-    assert_eq!(mode(&outcome, "nested").totals.shadow_paging_exits(), 0.0);
+    assert!(mode(&outcome, "nested").totals.shadow_paging_exits() < 0.5);
 }
 
 #[test]
