@@ -78,5 +78,5 @@ def test_excess_is_against_the_mode_it_is_in() -> None:
         ]
     )
     found = excess(windows, 2, 4, 2e9)
-    assert found["milliseconds"].to_list() == pytest.approx([3.5, 5.5])
-    assert found["excess_ms"].to_list() == pytest.approx([1.5, 1.5])
+    assert found["milliseconds"].to_list() == pytest.approx([0, 3.5, 5.5])
+    assert found["excess_ms"].to_list() == pytest.approx([0, 1.5, 1.5])

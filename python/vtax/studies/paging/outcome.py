@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from vtax.report.format import significant
 from vtax.studies.model import Options, Outcome, Progress, StudyTable
 from vtax.studies.paging import choices, conclusions
-from vtax.studies.paging.claims import judge
+from vtax.studies.paging.claims import judge, judgeable
 from vtax.studies.paging.data import Data, Missing
 from vtax.studies.paging.figures import draw
 from vtax.studies.paging.setup import (
@@ -44,10 +44,10 @@ def made(data: Data, options: Options) -> Outcome:
         cautions.append("Made with --quick: fewer points and shorter stretches than the study's.")
     if options.figure:
         cautions.append(
-            f"Made with --figure {options.figure}: claims that need other data cannot be judged."
+            f"Made with --figure {options.figure}: claims that need other data are not listed."
         )
     return Outcome(
-        claims=judge(data),
+        claims=judgeable(data) if options.figure else judge(data),
         figures=draw(data, options.figure),
         tables=list(_tables(data)),
         frames=data.frames(),

@@ -71,6 +71,7 @@ class Choice:
 
 CHOICES = (
     Choice("threshold_rise", "1.25", "by how much thresholds rise", {"threshold_rise": 1.25}),
+    Choice("threshold_rise", "1.5", "by how much thresholds rise", {"threshold_rise": 1.5}),
     Choice("threshold_rise", "10", "by how much thresholds rise", {"threshold_rise": 10.0}),
     Choice("threshold_rise", "1 (never)", "whether thresholds rise", {"threshold_rise": 1.0}),
     Choice("threshold_fall", "1 (never)", "whether thresholds fall", {"threshold_fall": 1.0}),
@@ -105,6 +106,12 @@ CHOICES = (
         "window-vexit",
         "how long PreShadow probes (text against pseudo-code)",
         {"shadow_probe": "window-vexit"},
+    ),
+    Choice(
+        "smoothing_cpi",
+        "10",
+        "over how many windows the compared CPI is averaged",
+        {"smoothing_cpi": 10},
     ),
     Choice("start", "nested", "in which mode it starts", {"start": "nested"}),
 )

@@ -86,7 +86,6 @@ _ORDER = (
     "exit_factor",
     "tlb_factor",
     "direction",
-    "phase",
 )
 
 

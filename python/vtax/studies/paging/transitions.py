@@ -58,15 +58,19 @@ def transitions(benchmark: str, seed: int, quick: bool) -> Frames:
 
 
 def excess(windows: pl.DataFrame, start: int, end: int, clock_hz: float) -> pl.DataFrame:
-    """Cumulative time of the scripted run beyond the mode it is in, from window `start` on."""
+    """Cumulative time of the scripted run beyond the mode it is in, from window `start` on.
+
+    The first row is the switch itself, before anything was lost.
+    """
     cycles = windows.pivot("mode", index="window", values="cycles").sort("window")
     mode = windows.filter(mode=Scripted.__name__, window=start)["paging"][0]
     stretch = cycles.filter(pl.col("window").is_between(start, end, closed="left"))
     to_ms = 1e3 / clock_hz
-    return stretch.select(
+    curve = stretch.select(
         milliseconds=pl.col(Scripted.__name__).cum_sum() * to_ms,
         excess_ms=(pl.col(Scripted.__name__) - pl.col(mode)).cum_sum() * to_ms,
     )
+    return pl.concat([pl.DataFrame({"milliseconds": [0.0], "excess_ms": [0.0]}), curve])
 
 
 def _single_phases(benchmark: str) -> list[tuple[str, str]]:

@@ -66,7 +66,7 @@ def swim_misses(data: Data) -> Judgement:
     """swim misses often even with large pages."""
     rate = m.native_miss_rate(data, "swim", "2M")
     small = m.native_miss_rate(data, "swim", "4K")
-    ours = f"{significant(rate, 3)} per 1e9 instructions (4K: {significant(small, 3)})"
+    ours = f"{rate:,.0f} per 1e9 instructions (4K: {small:,.0f})"
     reason = (
         f"“Frequent” is read as above DAV2M's starting threshold, {THRESHOLD_TMISS:,.0f} per "
         "1e9 instructions."
@@ -98,7 +98,7 @@ def more_locality(data: Data) -> Judgement:
 def modest(data: Data) -> Judgement:
     """fma3d and crafty miss the TLB less than the other five."""
     found = {
-        name: 1e9
+        name: 1e3
         * m.number(data, MACHINE, name, "native", "l2_tlb_misses")
         / m.number(data, MACHINE, name, "native", "instructions")
         for name in FOCUS
@@ -106,7 +106,7 @@ def modest(data: Data) -> Judgement:
     least = min(found[name] for name in HUNGRY)
     others = [name for name in MODEST if found[name] >= least]
     reason = f"Each has to miss less often than every one of the other five.{wrong(others)}"
-    ours = f"{each(found.items(), 'per 1e9 instructions', 3)}"
+    ours = f"{each(found.items(), 'per 1000 instructions', 2)}"
     return Judgement(ours, not others, reason)
 
 
@@ -134,7 +134,7 @@ def swim_nested(data: Data) -> Judgement:
     dearer = m.overhead(data, MACHINE, "swim", "nested") - m.overhead(
         data, MACHINE, "swim", "shadow"
     )
-    rate_text = f"{significant(rate, 3)} per 1e9 instructions"
+    rate_text = f"{rate:,.0f} per 1e9 instructions"
     ours = f"{rate_text}, nested {significant(dearer, 2)} points dearer"
     reason = f"The rate has to exceed {THRESHOLD_TMISS:,.0f} and nested paging to be dearer."
     return Judgement(ours, rate > THRESHOLD_TMISS and dearer > 0, reason)

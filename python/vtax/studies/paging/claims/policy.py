@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vtax.report.format import significant
+from vtax.report.format import signed, significant
 from vtax.studies.paging import measures as m
 from vtax.studies.paging.claims.rule import Judgement, Rule, each, size, wrong
 from vtax.studies.paging.data import Data, Missing, need
@@ -43,7 +43,7 @@ def gcc_as_good(data: Data) -> Judgement:
     """The switches of gcc pay for themselves."""
     value = m.over_best_static(data, MACHINE, "gcc", "dav2m")
     reason = f"Holds at or below {CLOSE_PERCENT:g} % over the better static mode."
-    return Judgement(f"{significant(value, 2)} %", value <= CLOSE_PERCENT, reason)
+    return Judgement(f"{signed(value)} %", value <= CLOSE_PERCENT, reason)
 
 
 def right_mode(data: Data) -> Judgement:

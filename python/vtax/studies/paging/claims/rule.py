@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from vtax.report.format import significant
+from vtax.report.format import signed, significant
 from vtax.studies.model import Basis, Claim, Verdict
 from vtax.studies.paging.data import Data, Missing
 from vtax.studies.paging.setup import FACTOR
@@ -74,7 +74,8 @@ def _side(value: float, seed: float) -> str:
 
 def each(values: Iterable[tuple[str, float]], unit: str = "%", digits: int = 2) -> str:
     """`swim 1.2, gcc 3.4 %`."""
-    return f"{', '.join(f'{name} {significant(value, digits)}' for name, value in values)} {unit}"
+    shown = (f"{name} {signed(value, digits)}" for name, value in values)
+    return f"{', '.join(shown)} {unit}"
 
 
 def wrong(names: Iterable[str]) -> str:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from vtax.report.format import signed
 from vtax.report.plotting import Figure
 from vtax.studies.model import StudyFigure
 from vtax.studies.paging import measures as m
 from vtax.studies.paging.data import Data, need
-from vtax.studies.paging.figures.parts import Series, bars, look, signed
+from vtax.studies.paging.figures.parts import Series, bars, look
 from vtax.studies.paging.setup import FOCUS, MACHINE, MACHINE_TITLES, SECOND_MACHINE
 
 EXTRA = ("vtax", "oracle")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from vtax.report.format import MINUS, significant
+from vtax.report.format import signed
 from vtax.report.plotting import Plot, base_layout, label
 
 BAR_PX = 16
@@ -44,11 +44,6 @@ class Series:
     look: Look
     values: Sequence[float | None]
     texts: Sequence[str] | None = None
-
-
-def signed(value: float, digits: int = 2) -> str:
-    """A number with a typographic minus."""
-    return significant(value, digits).replace("-", MINUS)
 
 
 def bars(
@@ -119,6 +114,7 @@ def _x_axis(title: str) -> Plot:
         "zerolinecolor": "var(--rule)",
         "fixedrange": True,
         "nticks": 6,
+        "ticklabelstandoff": 5,
     }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from vtax.report.format import MINUS
 from vtax.report.plotting import Figure, Plot, base_layout, label
 from vtax.studies.model import StudyFigure
 from vtax.studies.paging.conclusions import (
@@ -15,7 +16,6 @@ from vtax.studies.paging.conclusions import (
     times,
 )
 from vtax.studies.paging.data import Data
-from vtax.studies.paging.figures.parts import signed
 from vtax.studies.paging.setup import MACHINE, MACHINE_TITLES
 
 ROW_PX = 34
@@ -57,7 +57,9 @@ def _map(data: Data, conclusion: Conclusion) -> Figure:
 
 
 def _text(point: Point) -> str:
-    return f"{signed(point.value)} {'✓' if point.holds else '✗'}"
+    digits = f"{point.value:.0f}" if abs(point.value) >= 10 else f"{point.value:.1f}"
+    shown = digits.removeprefix("-") if float(digits) == 0 else digits.replace("-", MINUS)
+    return f"{shown} {'✓' if point.holds else '✗'}"
 
 
 def _heat(

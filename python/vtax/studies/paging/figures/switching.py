@@ -11,6 +11,7 @@ from vtax.studies.paging.figures.parts import Look, Series, bars, line, lines, l
 from vtax.studies.paging.setup import FOCUS, MACHINE, MACHINE_TITLES
 
 DIRECTIONS = {"s2n": "shadow to nested", "n2s": "nested to shadow"}
+_SHORT = {"s2n": "to nested", "n2s": "to shadow"}
 _COLOURS = {"s2n": "var(--env-2)", "n2s": "var(--env-1)"}
 _DASHES = ("solid", "dash", "dot", "dashdot")
 
@@ -45,7 +46,7 @@ def _over_time(rows: list[dict[str, object]]) -> Figure:
     for (direction, phase), points in curves.items():
         points.sort()
         xs, ys = zip(*points, strict=True)
-        name = f"{DIRECTIONS[direction]}, {phase}"
+        name = f"{_SHORT[direction]}, {phase}"
         dash = _DASHES[phases.index(phase) % len(_DASHES)]
         traces.append(line(xs, ys, name, _COLOURS[direction], dash=dash, width=2.2))
         spoken.append(f"{name} {significant(ys[-1], 3)} ms")
@@ -57,8 +58,8 @@ def _over_time(rows: list[dict[str, object]]) -> Figure:
             traces,
             "milliseconds since the switch",
             "modelled milliseconds lost",
-            250,
-            legend_rows=len(traces),
+            300,
+            legend_rows=(len(traces) + 1) // 2,
         ),
     )
 

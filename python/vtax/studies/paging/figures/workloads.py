@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from vtax.report.format import significant
+from vtax.report.format import signed, significant
 from vtax.report.plotting import Figure
 from vtax.studies.model import StudyFigure
 from vtax.studies.paging import measures as m
 from vtax.studies.paging.data import Data, need
-from vtax.studies.paging.figures.parts import Look, Series, bars, level, line, lines, signed
+from vtax.studies.paging.figures.parts import Look, Series, bars, level, line, lines
 from vtax.studies.paging.setup import LOCALITY, SURVEYED
 
 SMALL = Look("4K pages", "var(--env-1)")
@@ -36,10 +36,10 @@ def _misses(data: Data) -> Figure:
     for look, page in ((SMALL, "4K"), (LARGE, "2M")):
         rates = [m.native_miss_rate(data, name, page) for name in SURVEYED]
         drawn = [rate if rate > 0 else None for rate in rates]
-        series.append(Series(look, drawn, [significant(rate, 2) for rate in rates]))
+        series.append(Series(look, drawn, [_count(rate) for rate in rates]))
     spoken = "; ".join(
-        f"{name} {significant(m.native_miss_rate(data, name, '4K'), 2)} with 4K pages and "
-        f"{significant(m.native_miss_rate(data, name, '2M'), 2)} with 2M pages"
+        f"{name} {_count(m.native_miss_rate(data, name, '4K'))} with 4K pages and "
+        f"{_count(m.native_miss_rate(data, name, '2M'))} with 2M pages"
         for name in SURVEYED
     )
     return Figure(
@@ -48,6 +48,16 @@ def _misses(data: Data) -> Figure:
         f"Bars of modelled TLB misses per 1e9 instructions: {spoken}.",
         bars(SURVEYED, series, "modelled misses per 1e9 instructions", log=True),
     )
+
+
+def _count(rate: float) -> str:
+    """A count of events with two digits: `8.2M`, `750`, `below 1`."""
+    if 0 < rate < 1:
+        return "below 1"
+    for size, unit in ((1e6, "M"), (1e3, "k")):
+        if rate >= size:
+            return f"{significant(rate / size, 2)}{unit}"
+    return significant(rate, 2)
 
 
 def _gains(data: Data) -> Figure:
@@ -83,7 +93,7 @@ def figure_3(data: Data) -> StudyFigure:
     }
     plot = lines(
         traces,
-        "share of touched 4 MiB regions (PDE entries), busiest first, %",
+        "share of touched entries, busiest first, %",
         "share of modelled accesses, %",
         360,
         legend_rows=2,
@@ -103,7 +113,7 @@ def figure_3(data: Data) -> StudyFigure:
             Figure(
                 "Accesses covered",
                 "by the busiest part of the page table",
-                f"Curves; the busiest 20 % of the entries cover: {'; '.join(spoken)}.",
+                f"Curves of the model; the busiest 20 % of the entries cover: {'; '.join(spoken)}.",
                 plot,
             )
         ],
