@@ -147,6 +147,8 @@ def build_wheel(directory: str, config_settings: Any = None, metadata: str | Non
 
 def build_editable(directory: str, config_settings: Any = None, metadata: str | None = None) -> str:
     build_programs()
+    # maturin writes the new extension over the old one, which a running Python may have mapped.
+    EXTENSION_FILE.unlink(missing_ok=True)
     return str(_maturin().build_editable(directory, config_settings, metadata))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parent.parent / "python"
@@ -34,12 +35,14 @@ changes = { allocations = 50, allocation_pages = 4, lifetime = 2 }
 """
 
 
-def vtax(*argv: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+def vtax(
+    *argv: str, cwd: Path | None = None, environment: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
     """The command as a user calls it, on no terminal."""
-    environment = os.environ | {"PYTHONPATH": str(SOURCE), "COLUMNS": "100", "NO_COLOR": "1"}
+    settings = {"PYTHONPATH": str(SOURCE), "COLUMNS": "100", "NO_COLOR": "1"}
     return subprocess.run(
         [sys.executable, "-m", "vtax.cli.main", *argv],
-        env=environment,
+        env={**os.environ, **settings, **(environment or {})},
         cwd=cwd,
         capture_output=True,
         text=True,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import pytest
 
 import vtax.paging
 from paging_support import SOURCE, WORKLOAD
+from vtax import _native
 from vtax.errors import MisuseError, VtaxError
 from vtax.paging import Policy, Reading
 
@@ -133,6 +135,33 @@ def test_nonsense_in_a_policy_is_named_before_it_runs(
         vtax.paging.simulate(small, modes=(odd,))
 
 
+def test_two_policies_of_one_class_need_names(small: Path) -> None:
+    with pytest.raises(MisuseError, match=r"^two modes are called Recorder; set a policy's 'name'"):
+        vtax.paging.simulate(small, modes=(Recorder(), Recorder()))
+    second = Recorder()
+    second.name = "second"
+    result = vtax.paging.simulate(small, modes=(Recorder, second))
+    assert list(result.totals) == ["Recorder", "second"]
+
+
+def test_what_the_model_could_not_hold_is_a_misuse(small: Path) -> None:
+    with pytest.raises(MisuseError, match=rf"^seed is {1 << 70}; write a whole number"):
+        vtax.paging.simulate(small, seed=1 << 70)
+    with pytest.raises(MisuseError, match=r"^guest_levels is 300"):
+        vtax.paging.simulate(small, guest_levels=300)
+
+
+def test_the_stub_declares_what_the_extension_has() -> None:
+    stub = ast.parse((SOURCE / "vtax/_native.pyi").read_text())
+    for declared in stub.body:
+        if isinstance(declared, ast.FunctionDef):
+            assert callable(getattr(_native, declared.name))
+        elif isinstance(declared, ast.ClassDef) and not declared.name.startswith("_"):
+            made = getattr(_native, declared.name)
+            names = {item.name for item in declared.body if isinstance(item, ast.FunctionDef)}
+            assert names == {name for name in vars(made) if not name.startswith("_")}
+
+
 def test_other_threads_run_meanwhile(small: Path) -> None:
     ticks: list[float] = []
     over = threading.Event()
@@ -145,7 +174,7 @@ def test_other_threads_run_meanwhile(small: Path) -> None:
     thread.start()
     try:
         begin = time.monotonic()
-        vtax.paging.simulate("random", instructions=30e6, whole=True)
+        vtax.paging.simulate(small, modes="all", whole=True)
         end = time.monotonic()
     finally:
         over.set()

@@ -73,7 +73,7 @@ def failing(here: Path, argv: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) 
     return caught.value
 
 
-@pytest.mark.parametrize("argv", [(), ("simulate",), ("machines",), ("workloads",)])
+@pytest.mark.parametrize("argv", [(), ("simulate",), ("sweep",), ("machines",), ("workloads",)])
 def test_help(argv: tuple[str, ...], snapshot: SnapshotAssertion) -> None:
     done = vtax("paging", *argv, "--help")
     assert done.returncode == 0
@@ -226,3 +226,20 @@ def test_the_lists_are_for_people_and_programs(verb: str, name: str) -> None:
     assert any(line.startswith(name) for line in plain.splitlines())
     listed = json.loads(vtax("paging", verb, "--json").stdout)
     assert name in [item[verb.removesuffix("s")] for item in listed]
+
+
+@pytest.mark.parametrize(
+    ("line", "completed"),
+    [
+        ("vtax paging simulate sw", "swim"),
+        ("vtax paging simulate swim --machine ze", "zen4"),
+        ("vtax paging simulate swim --mode native,nest", "native,nested"),
+    ],
+)
+def test_names_are_completed(line: str, completed: str) -> None:
+    shell = {
+        "_VTAX_COMPLETE": "complete_bash",
+        "COMP_WORDS": line,
+        "COMP_CWORD": str(len(line.split()) - 1),
+    }
+    assert vtax(environment=shell).stdout.split() == [completed]

@@ -10,7 +10,6 @@ mod error;
 mod machine;
 mod outcome;
 mod policy;
-mod presets;
 mod request;
 mod run;
 mod trace;

@@ -1,9 +1,9 @@
 //! Machines: the presets, and descriptions of users.
 
 use pyo3::prelude::*;
+use vtax_paging::presets;
 
 use crate::error::raise;
-use crate::presets;
 
 /// A checked description of a machine.
 #[pyclass(frozen, module = "vtax._native")]

@@ -51,11 +51,10 @@ pub(crate) fn simulate(
             })
         }
         Input::Trace(trace) => {
-            let mut setup = settings.setup(machine, PageSize::K4).map_err(raise)?;
-            // A trace has the references of a program that ran, and rarely what it mapped.
-            setup.map_on_touch = true;
-            let runner = Runner::new(&setup, modes, progress)?;
             let trace = trace.get();
+            let mut setup = settings.setup(machine, PageSize::K4).map_err(raise)?;
+            setup.map_on_touch = trace.map_on_touch;
+            let runner = Runner::new(&setup, modes, progress)?;
             py.detach(|| {
                 runner.run(|tasks, report| {
                     simulation::simulate(&mut trace.source()?, &setup, tasks, report)

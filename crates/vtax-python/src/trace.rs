@@ -13,6 +13,8 @@ use crate::error::raise;
 pub(crate) struct Trace {
     path: PathBuf,
     format: &'static str,
+    /// The trace does not say what the guest mapped.
+    pub(crate) map_on_touch: bool,
 }
 
 impl Trace {
@@ -30,7 +32,12 @@ impl Trace {
         let trace = vtax_trace::open_file(&path, &Options::default());
         let trace = trace.map_err(|error| raise(error.into()))?;
         let format = trace.format().name();
-        Ok(Self { path, format })
+        let map_on_touch = trace.map_on_touch();
+        Ok(Self {
+            path,
+            format,
+            map_on_touch,
+        })
     }
 
     /// The file's name without its folder.

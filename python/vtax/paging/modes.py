@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from vtax.errors import MisuseError
 from vtax.paging import native
-from vtax.paging.policy import Policy, Steering, steering
+from vtax.paging.policy import Policy, Steering, name_of, steering
 from vtax.specs import unknown
 
 Value = bool | int | float | str
@@ -49,6 +49,8 @@ def choose(
     chosen: dict[str, Mode] = {}
     for item in items:
         for mode in _modes(item, parameters):
+            if mode.steering is not None and mode.name in chosen:
+                raise MisuseError(f"two modes are called {mode.name}", "set a policy's 'name'")
             chosen.setdefault(mode.name, mode)
     if not chosen:
         raise MisuseError("no mode to simulate", f"name some of {', '.join(available())}")
@@ -67,7 +69,7 @@ def _modes(item: str | Policy | type[Policy], parameters: Parameters) -> list[Mo
             raise unknown("mode", item, (*available(), ALL))
         return [Mode(name, dict(parameters.get(name, {}))) for name in names]
     policy = _instance(item) if isinstance(item, type) else item
-    name = type(policy).__name__
+    name = name_of(policy)
     if name in available():
         raise MisuseError(f"policy {name} is called as a mode of vtax", "give it another name")
     return [Mode(name, steering=steering(policy))]

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import ClassVar
 
 from vtax.errors import MisuseError, VtaxError
 from vtax.specs import unknown
@@ -52,11 +51,13 @@ class Policy:
     class itself, of which it then makes an instance without arguments.
     """
 
-    window_instructions: ClassVar[int] = 1_000_000
+    name: str = ""
+    """What the policy is called in results; empty: as its class."""
+    window_instructions: int = 1_000_000
     """Retired instructions between two decisions."""
-    start: ClassVar[str] = "nested"
+    start: str = "nested"
     """The mode before the first decision: "shadow" or "nested"."""
-    exit_alarm: ClassVar[int | None] = None
+    exit_alarm: int | None = None
     """Decide also within a window, once, when it has had so many shadow exits; None: never."""
 
     def decide(self, now: Reading, last_window: Reading) -> str:
@@ -82,9 +83,14 @@ class Steering:
     decide: Callable[[Figures, Figures], str]
 
 
+def name_of(policy: Policy) -> str:
+    """What the policy is called in results and errors."""
+    return policy.name or type(policy).__name__
+
+
 def steering(policy: Policy) -> Steering:
     """The policy with everything checked that can be before it is asked."""
-    name = type(policy).__name__
+    name = name_of(policy)
     if policy.start not in PAGING:
         raise MisuseError(f"policy {name}: start is {policy.start!r}", "write 'shadow' or 'nested'")
     for field, optional in (("window_instructions", False), ("exit_alarm", True)):

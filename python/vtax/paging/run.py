@@ -80,10 +80,13 @@ def execute(
     progress: Progress | None = None,
 ) -> SimulationResult:
     """Simulate what has been looked up and checked: the part of `simulate` that takes time."""
-    whole = workload.instructions
-    limit = settings.instruction_limit
-    total = whole if limit is None else limit if whole is None else min(limit, whole)
-    report = None if progress is None else lambda done: progress(done, total)
+    lengths = [workload.instructions, settings.instruction_limit]
+    total = min((length for length in lengths if length is not None), default=None)
+
+    def report(done: float) -> None:
+        if progress is not None:
+            progress(done if total is None else min(done, total), total)
+
     with native.translated():
         outcome = native.load().simulate(workload, machine, settings, modes, report)
     return SimulationResult(workload.name, machine.name, settings, tuple(workload.phases), outcome)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from vtax.errors import MisuseError
 from vtax.units import parse_size
+
+_LARGEST = (1 << 63) - 1
 
 DEFAULT_MEMORY = 4 << 30
 DEFAULT_WINDOW = 1_000_000
@@ -37,7 +40,20 @@ class Settings:
     whole: bool = False
     """Follow every reference of a synthetic workload instead of samples of each phase."""
 
+    def __post_init__(self) -> None:
+        """Refuse what the compiled model could not even hold; it checks what things mean."""
+        for name in ("memory_bytes", "window_instructions", "seed"):
+            _check(name, getattr(self, name), _LARGEST)
+        for name in ("guest_levels", "host_levels"):
+            if getattr(self, name) is not None:
+                _check(name, getattr(self, name), 255)
+
 
 def memory_bytes(memory: int | str) -> int:
     """Bytes of a number, or of a text such as "2G"."""
     return memory if isinstance(memory, int) else parse_size(memory)
+
+
+def _check(name: str, value: object, largest: int) -> None:
+    if not isinstance(value, int) or not 0 <= value <= largest:
+        raise MisuseError(f"{name} is {value!r}", f"write a whole number from 0 to {largest}")

@@ -17,17 +17,17 @@ HEADINGS = (
     "mode",
     "cycles",
     "overhead",
-    "walks",
-    "exits",
-    "switching",
+    "by walks",
+    "by exits",
+    "by switching",
     "L2 TLB misses",
     "walk references",
     "exits",
     "switches",
 )
 NOTE = (
-    "Modelled, not measured. Overhead is over native. Its parts walks (with hits in the second "
-    "TLB), exits and switching (with refill) are in % of native cycles."
+    "Modelled, not measured. Overhead is over native, in % of its cycles; its parts are walks\n"
+    "(with hits in the second TLB), exits, and switching (with refill)."
 )
 
 
