@@ -25,7 +25,7 @@ from vtax.paging.sweep_axes import changed, parse_axis
 from vtax.paging.sweep_folder import SweepFolder
 from vtax.paging.sweep_progress import Lines, Silent
 from vtax.paging.sweep_study import Study, read_study
-from vtax.paging.sweep_table import as_json, plain_table
+from vtax.paging.sweep_table import as_json, plain_table, render_table
 
 BASE = """
 workloads = ["swim", "gcc"]
@@ -226,6 +226,7 @@ def test_a_sweep_gives_a_tidy_table(read: Read, tmp_path: Path) -> None:
     best = as_json(outcome)["best"]
     assert [row["best"] for row in best] == ["shadow"] * 4 + ["dav2m"] * 4
     assert "dav2m" in plain_table(outcome)
+    assert render_table(outcome).row_count == 8
 
 
 def test_the_same_study_gives_the_same_figures(read: Read, tmp_path: Path) -> None:

@@ -94,6 +94,10 @@ def _local(place: Place) -> Iterator[Client]:
         # A long point may keep the interpreter busy; a dead process is seen by its connection.
         "distributed.scheduler.worker-ttl": None,
         "distributed.worker.profile.enabled": False,
+        # Without a dashboard there is still an HTTP server, open to every user: it shall know
+        # nothing.
+        "distributed.scheduler.http.routes": [],
+        "distributed.worker.http.routes": [],
     }
     with contextlib.ExitStack() as stack:
         stack.enter_context(dask.config.set(settings))
@@ -108,7 +112,8 @@ def _local(place: Place) -> Iterator[Client]:
                 host="127.0.0.1",
                 protocol="tls://",
                 security=security,
-                dashboard_address=None,
+                dashboard_address="127.0.0.1:0",
+                scheduler_kwargs={"dashboard": False},
                 silence_logs=logging.CRITICAL,
                 local_directory=str(place.scratch),
             )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from vtax.paging.sweep import Outcome, best
 
@@ -32,15 +32,17 @@ def as_json(outcome: Outcome) -> dict[str, Any]:
 
 def render_table(outcome: Outcome) -> Table:
     """For a terminal."""
+    from rich.markup import escape
     from rich.table import Table
 
     header, rows = cells(outcome)
-    table = Table(title=_title(outcome), title_justify="left")
+    table = Table(title=escape(_title(outcome)), title_justify="left")
     numbers = {f"{mode} %" for mode in outcome.study.modes}
     for name in header:
-        table.add_column(name, justify="right" if name in numbers else "left")
+        justify: Literal["left", "right"] = "right" if name in numbers else "left"
+        table.add_column(escape(name), justify=justify, overflow="fold")
     for row in rows[:MOST_ROWS]:
-        table.add_row(*row)
+        table.add_row(*map(escape, row))
     if len(rows) > MOST_ROWS:
         table.caption = _left_out(len(rows))
     return table
