@@ -19,4 +19,4 @@ if __name__ == "__main__":
         getattr(sweep_standin, name),
         Lines(),
     )
-    print(outcome.state, len(outcome.results))
+    print(outcome.state, len(outcome.points))

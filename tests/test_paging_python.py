@@ -103,7 +103,9 @@ def test_an_exception_of_a_policy_is_chained(small: Path) -> None:
         def decide(self, now: Reading, last_window: Reading) -> str:
             raise KeyError("threshold")
 
-    with pytest.raises(VtaxError, match=r"^policy Broken raised KeyError: 'threshold' \(") as caught:
+    with pytest.raises(
+        VtaxError, match=r"^policy Broken raised KeyError: 'threshold' \("
+    ) as caught:
         vtax.paging.simulate(small, modes=(Broken,))
     assert isinstance(caught.value.__cause__, KeyError)
     assert "test_paging_python.py line" in str(caught.value)
@@ -115,7 +117,7 @@ def test_nonsense_of_a_policy_is_named(small: Path, answer: object) -> None:
         def decide(self, now: Reading, last_window: Reading) -> str:
             return answer  # type: ignore[return-value]
 
-    with pytest.raises(VtaxError, match="policy Odd decided on .*; decide must return 'shadow'"):
+    with pytest.raises(VtaxError, match=r"policy Odd decided on .*; decide must return 'shadow'"):
         vtax.paging.simulate(small, modes=(Odd,))
 
 
@@ -183,6 +185,9 @@ def test_an_exception_of_the_progress_callback_ends_the_simulation() -> None:
 def test_importing_loads_neither_polars_nor_the_extension() -> None:
     code = "import sys, vtax.paging; print({'polars', 'numpy', 'vtax._native'} & set(sys.modules))"
     done = subprocess.run(
-        [sys.executable, "-c", code], env={"PYTHONPATH": str(SOURCE)}, capture_output=True, text=True
+        [sys.executable, "-c", code],
+        env={"PYTHONPATH": str(SOURCE)},
+        capture_output=True,
+        text=True,
     )
     assert done.stdout == "set()\n"

@@ -11,6 +11,8 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from paging_support import WORKLOAD, lackey_trace, vtax
+from vtax.cli.main import app
+from vtax.errors import VtaxError
 from vtax.paging import modes
 
 KEYS = [
@@ -63,6 +65,14 @@ def simulate(here: Path, *argv: str) -> subprocess.CompletedProcess[str]:
     return vtax("paging", "simulate", *argv, cwd=here)
 
 
+def failing(here: Path, argv: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> VtaxError:
+    """The error that `vtax paging simulate` prints; in this process, because they are many."""
+    monkeypatch.chdir(here)
+    with pytest.raises(VtaxError) as caught:
+        app(["paging", "simulate", *argv], standalone_mode=False)
+    return caught.value
+
+
 @pytest.mark.parametrize("argv", [(), ("simulate",), ("machines",), ("workloads",)])
 def test_help(argv: tuple[str, ...], snapshot: SnapshotAssertion) -> None:
     done = vtax("paging", *argv, "--help")
@@ -112,7 +122,9 @@ def test_a_trace_is_followed_whole(here: Path) -> None:
     done = simulate(here, "ok.lackey", "--json", "--mode", "native")
     assert done.returncode == 0, done.stderr
     (native,) = json.loads(done.stdout)["modes"]
-    assert (native["references"], native["l2_tlb_misses"]) == (100, 100)
+    assert native["references"] == 100
+    # The walk of a first touch faults, and the walk after the fault finds the page.
+    assert native["l2_tlb_misses"] == 200
     assert native["relative_error_percent"] is None
 
 
@@ -142,7 +154,7 @@ def test_a_policy_in_a_file_runs_beside_the_others(here: Path) -> None:
     ("argv", "message"),
     [
         (("swimm",), "unknown workload 'swimm'; did you mean 'swim'?"),
-        (("nothere.trace",), "nothere.trace"),
+        (("nothere.trace",), "cannot read nothere.trace: there is no such file"),
         (("small.toml", "--machine", "zen5"), "unknown machine 'zen5'; did you mean 'zen4'?"),
         (("small.toml", "--machine", "small.toml"), "small.toml: "),
         (("small.toml", "--mode", "nestd"), "unknown mode 'nestd'; did you mean 'nested'?"),
@@ -175,12 +187,11 @@ def test_a_policy_in_a_file_runs_beside_the_others(here: Path) -> None:
     ],
 )
 def test_a_misuse_is_one_line_with_a_remedy(
-    here: Path, argv: tuple[str, ...], message: str
+    here: Path, argv: tuple[str, ...], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    done = simulate(here, *argv)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert message in done.stderr
-    assert done.stderr.startswith("vtax: ") and done.stderr.count("\n") == 1
+    error = failing(here, argv, monkeypatch)
+    assert error.exit_code == 2
+    assert message in str(error)
 
 
 @pytest.mark.parametrize(
@@ -193,11 +204,20 @@ def test_a_misuse_is_one_line_with_a_remedy(
         (("small.toml", "--out", "mine.py"), "cannot write in mine.py"),
     ],
 )
-def test_a_failure_is_one_line(here: Path, argv: tuple[str, ...], message: str) -> None:
-    done = simulate(here, *argv)
+def test_a_failure_is_one_line(
+    here: Path, argv: tuple[str, ...], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    error = failing(here, argv, monkeypatch)
+    assert error.exit_code == 1
+    assert message in str(error)
+
+
+def test_the_command_says_what_is_wrong_and_nothing_else(here: Path) -> None:
+    done = simulate(here, "small.toml", "--policy", "mine.py:Broken")
     assert (done.returncode, done.stdout) == (1, "")
-    assert message in done.stderr
-    assert done.stderr.startswith("vtax: ") and done.stderr.count("\n") == 1
+    assert done.stderr == (
+        "vtax: policy Broken raised ZeroDivisionError: float division by zero (mine.py line 13)\n"
+    )
 
 
 @pytest.mark.parametrize(("verb", "name"), [("machines", "zen4"), ("workloads", "swim")])

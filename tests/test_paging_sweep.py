@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -98,8 +99,8 @@ def test_elements_of_lists_and_whole_tables_can_be_axes() -> None:
     ("text", "message"),
     [
         ("axis = 1", "unknown field of the study 'axis'; did you mean 'axes'?"),
-        ('[axes]\n"costs.exits" = [1]', "unknown axis 'costs.exits'; did you mean 'costs.exit'?"),
-        ("[axes]\nhost_pages = ['4K']", "unknown axis 'host_pages'; did you mean 'host_page'?"),
+        ('[axes]\n"costs.exits" = [1]', "unknown axis 'costs.exits'; did you mean 'costs.exit'"),
+        ("[axes]\nhost_pages = ['4K']", "unknown axis 'host_pages'; did you mean 'host_page'"),
         ("[axes]\ncosts.exit = []", "axes.costs.exit: is empty"),
         ("[axes]\ncosts.exit = {scale = []}", "axes.costs.exit: is empty"),
         ("[axes]\ncosts.exit = 5", "axes.costs.exit: must be a list of values"),
@@ -113,7 +114,7 @@ def test_elements_of_lists_and_whole_tables_can_be_axes() -> None:
         ("[axes]\nhost_page = [2]", "axes.host_page: 2 must be text"),
         ("[axes]\n'caches[7].latency' = [2]", "machine toy: axes.caches[7].latency: the machine"),
         ("[axes]\n'tlb..l1' = [2]", "axes.tlb..l1: '' is no field"),
-        ("[axes]\nshadow.x = [2]", "unknown axis 'shadow.x'"),
+        ("[axes]\nxyz.q = [2]", "unknown axis 'xyz.q'; name a field of the machines, an"),
         ("[axes]\ntlb.tagged = {scale = [2]}", "the machine has no number there to scale"),
         ("[simulation]\nwindows = 1", "did you mean 'window'?"),
         ("[simulation]\nseed = 'x'", "simulation.seed: 'x' must be a number"),
@@ -300,6 +301,10 @@ def test_a_finished_sweep_resumes_without_computing(read: Read, tmp_path: Path) 
 def test_failed_points_are_tried_again(read: Read, tmp_path: Path) -> None:
     study = read("[axes]\ncosts.exit = [1000, 2000]")
     assert len(run(study, tmp_path / "out", standin.failing).failures) == 2
+    with pytest.raises(MisuseError, match="is no address"):
+        run(study, tmp_path / "out", scheduler="nonsense", resume=True)
+    kept = polars.read_parquet(tmp_path / "out" / "sweep.parquet")
+    assert kept["error"].drop_nulls().len() == 2 * 4
     again = run(study, tmp_path / "out", resume=True)
     assert again.failures == []
     assert again.table()["error"].null_count() == again.table().height
@@ -331,14 +336,15 @@ def test_a_line_that_was_cut_short_costs_only_itself(read: Read, tmp_path: Path)
     folder = SweepFolder.open(tmp_path / "out", resume=False)
     points = list(study.points())
     outcome = run(study, tmp_path / "other")
+    results = {point.identity: finished for point, finished in outcome.points}
     for point in points[:2]:
-        folder.append(point.identity, outcome.results[point.identity])
+        folder.append(point.identity, results[point.identity])
     journal = tmp_path / "out" / "points.jsonl"
     journal.write_bytes(journal.read_bytes()[:-40])
-    folder.append(points[2].identity, outcome.results[points[2].identity])
+    folder.append(points[2].identity, results[points[2].identity])
     kept = folder.finished()
     assert list(kept) == [points[0].identity, points[2].identity]
-    assert kept[points[0].identity] == outcome.results[points[0].identity]
+    assert kept[points[0].identity] == results[points[0].identity]
 
 
 # --- killing it ---------------------------------------------------------------------------------
@@ -464,9 +470,34 @@ def test_an_existing_cluster_is_used_and_left_running(read: Read, tmp_path: Path
         study = read("[axes]\nseed = [1, 2, 3]")
         outcome = run(study, tmp_path / "out", scheduler=cluster.scheduler_address)
         assert outcome.state == "complete"
-        assert len(outcome.results) == 6
+        assert len(outcome.points) == 6
         with Client(cluster.scheduler_address) as client:
             assert len(client.nthreads()) == 2
+
+
+@pytest.mark.slow
+def test_a_scheduler_that_goes_away_ends_the_sweep(read: Read, tmp_path: Path) -> None:
+    from distributed import LocalCluster
+
+    study = read("[axes]\nseed = [1, 2, 3, 4, 5, 6, 7, 8, 9]")
+    with LocalCluster(
+        n_workers=1, threads_per_worker=1, host="127.0.0.1", dashboard_address=None
+    ) as cluster:
+        address = cluster.scheduler_address
+
+        def kill_when_some_are_there() -> None:
+            wait_until(lambda: journal_lines(tmp_path / "out") >= 2)
+            cluster.close()
+
+        killer = threading.Thread(target=kill_when_some_are_there)
+        killer.start()
+        with pytest.raises(VtaxError, match="what was finished is kept: continue with --resume"):
+            run(study, tmp_path / "out", standin.slow, scheduler=address)
+        killer.join()
+    assert polars.read_parquet(tmp_path / "out" / "sweep.parquet").height >= 2 * 4
+    assert json.loads((tmp_path / "out" / "sweep.json").read_text())["state"] == "failed"
+    again = run(study, tmp_path / "out", resume=True)
+    assert (again.state, len(again.points)) == ("complete", 18)
 
 
 @pytest.mark.slow

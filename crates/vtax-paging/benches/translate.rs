@@ -102,6 +102,7 @@ fn modes(group: &mut BenchmarkGroup<'_, WallTime>, machine: &Machine, addresses:
         ("tlb-only", Translating::Native, false),
         ("native", Translating::Native, true),
         ("nested", Translating::Nested, true),
+        ("shadow", Translating::Shadow, true),
     ];
     for (name, translating, walks) in modes {
         let mut cores = [core(machine, translating, walks)];

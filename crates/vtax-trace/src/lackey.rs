@@ -250,6 +250,7 @@ mod tests {
     #[test]
     fn anything_else_names_its_line() {
         let long = "x".repeat(LINE_LIMIT * 20);
+        let noise = format!("==1=={}\n", "x".repeat(LINE_LIMIT));
         let cases = [
             ("hello\n", "line 2: \"hello\" is no line of lackey's"),
             ("\n", "line 2: \"\" is no line of lackey's"),
@@ -267,6 +268,7 @@ mod tests {
             ("==x==\n", "line 2: \"==x==\" is no line of lackey's"),
             (" L 1000", "line 2: truncated: the last line has no end"),
             (&long, "line 2: a line of more than 16384 bytes"),
+            (&noise, "line 2: a line of more than 16384 bytes"),
         ];
         for (line, message) in cases {
             let mut reader = reader(&format!("I  0401ab70,3\n{line}"));

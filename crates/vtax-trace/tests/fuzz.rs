@@ -191,6 +191,30 @@ proptest! {
 }
 
 #[test]
+fn the_end_frame_must_fit_and_be_the_last() {
+    let block = (0, vec![1, 0, 5], 0); // no references, 5 instructions
+    let end = |references: u64, instructions: u64| {
+        let totals = [references.to_le_bytes(), instructions.to_le_bytes()];
+        (2, totals.concat(), 0)
+    };
+    let outcome = |frames: &[_]| read(&sealed(frames), &Options::default()).1;
+    assert_eq!(outcome(&[block.clone(), end(0, 5)]), Ok(()));
+    for wrong in [end(1, 5), end(0, 4)] {
+        let text = outcome(&[block.clone(), wrong]).unwrap_err();
+        assert!(
+            text.contains("frame 2 at byte 41: the file should hold"),
+            "{text}"
+        );
+    }
+    let text = outcome(&[block.clone(), end(0, 5), block.clone()]).unwrap_err();
+    assert!(text.ends_with("data follow the end frame"), "{text}");
+    let text = outcome(&[block.clone(), (3, vec![0], 0)]).unwrap_err();
+    assert!(text.ends_with("no frame is of kind 3"), "{text}");
+    let text = outcome(&[(0, vec![1, 0, 5], 4)]).unwrap_err();
+    assert!(text.ends_with("a frame's two lengths do not fit"), "{text}");
+}
+
+#[test]
 fn claims_of_size_are_refused_before_memory_is_taken() {
     let mut file = sealed(&[]);
     file.extend([0xff; 16]);

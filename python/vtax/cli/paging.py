@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from vtax.cli import paging_sweep
+
 if TYPE_CHECKING:
     from vtax.paging.policy import Policy
 
@@ -181,6 +183,9 @@ def _wanted(modes: Iterable[str], policies: Iterable[str]) -> list[str | type[Po
 
     names = [name.strip() for text in modes for name in text.split(",")]
     return [*filter(None, names), *(load(spec) for spec in policies)]
+
+
+app.command(**paging_sweep.SETTINGS)(paging_sweep.sweep)
 
 
 @app.command(short_help="List the machines that can be named.")

@@ -109,7 +109,7 @@ def show(outcome: Outcome, as_json: bool) -> None:
     else:
         print(plain_table(outcome))
     if not as_json:
-        print(f"{outcome.state}: {len(outcome.results)} of {outcome.study.size} points; "
+        print(f"{outcome.state}: {len(outcome.points)} of {outcome.study.size} points; "
               f"{outcome.folder / 'sweep.parquet'}")  # fmt: skip
     if outcome.failures:
         print(f"{len(outcome.failures)} points failed:", file=sys.stderr)

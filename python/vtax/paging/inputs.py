@@ -51,6 +51,8 @@ def workload(name_or_file: str | Path) -> Workload | Trace:
         return found
     if not _is_file(name_or_file):
         raise unknown("workload", text, extension.Workload.names())
+    if not Path(text).exists():
+        raise MisuseError(f"cannot read {text}: there is no such file")
     if Path(text).suffix == ".toml":
         with native.translated(text):
             found = extension.Workload.parse(_description(Path(text)))

@@ -83,7 +83,9 @@ class SimulationResult:
         import polars as pl
 
         first = (pl.col("window").cast(pl.Int64), self._phase())
-        return self._per_mode("windows").select("mode", *first, pl.exclude("mode", "window", "phase"))
+        return self._per_mode("windows").select(
+            "mode", *first, pl.exclude("mode", "window", "phase")
+        )
 
     @cached_property
     def exits(self) -> pl.DataFrame:

@@ -43,19 +43,17 @@ class Outcome:
     study: Study
     folder: Path
     state: State
-    results: dict[str, Finished]
-    """By the identity of the point."""
-    failures: list[tuple[Point, str]] = field(default_factory=list)
+    points: list[tuple[Point, Finished]] = field(default_factory=list)
+    """Those that were evaluated, in the order of the study."""
+
+    @property
+    def failures(self) -> list[tuple[Point, str]]:
+        """Points without a result, and why."""
+        return [(point, each.error) for point, each in self.points if each.error is not None]
 
     def table(self) -> polars.DataFrame:
         """One row per point and mode, in the order of the study."""
-        columns = [axis.column for axis in self.study.axes]
-        kept = (
-            (point, self.results[identity])
-            for point in self.study.points()
-            if (identity := point.identity) in self.results
-        )
-        return tidy(kept, columns)
+        return tidy(self.points, [axis.column for axis in self.study.axes])
 
 
 def sweep(study: Study, options: Options, evaluate: Evaluate, listener: Listener) -> Outcome:
@@ -80,15 +78,16 @@ class _Sweep:
         self._folder = folder
         self._listener = listener
         self._started = _now()
-        self._outcome = Outcome(study, options.folder, "running", {})
+        self._outcome = Outcome(study, options.folder, "running")
+        self._results: dict[str, Finished] = {}
+        """By the identity of the point; a failed one is tried again."""
 
     def run(self, evaluate: Evaluate) -> Outcome:
         outcome = self._outcome
         if self._options.resume:
-            outcome.results = self._earlier()
-        missing = len(outcome.results) < self._study.size
+            self._results = self._earlier()
         try:
-            if missing:
+            if self._kept() < self._study.size:
                 self._evaluate(evaluate)
             outcome.state = "complete"
         except KeyboardInterrupt:
@@ -98,13 +97,22 @@ class _Sweep:
             raise
         finally:
             self._listener.stopped()
-            if outcome.results:
+            outcome.points = self._points()
+            if outcome.points:
                 self._folder.finish(outcome.table())
                 self._write_record()
         return outcome
 
+    def _kept(self) -> int:
+        return sum(each.error is None for each in self._results.values())
+
+    def _points(self) -> list[tuple[Point, Finished]]:
+        results = self._results
+        pairs = ((point, point.identity) for point in self._study.points() if results)
+        return [(point, results[identity]) for point, identity in pairs if identity in results]
+
     def _earlier(self) -> dict[str, Finished]:
-        """The points of an earlier run that have a result; failed ones are tried again."""
+        """The points of an earlier run."""
         record = self._folder.read_record() or {}
         version = record.get("vtax", __version__)
         if version != __version__:
@@ -120,7 +128,7 @@ class _Sweep:
                 f"{strangers} finished points in {self._folder.path} are not in this study",
                 "choose another --out, or restore the study",
             )
-        return {identity: each for identity, each in found.items() if each.error is None}
+        return found
 
     def _evaluate(self, evaluate: Evaluate) -> None:
         options = self._options
@@ -128,13 +136,13 @@ class _Sweep:
         where = options.scheduler or f"{options.workers} local workers"
         with running(place, evaluate) as cluster:
             self._write_record()
-            self._listener.started(self._study.size, len(self._outcome.results), where)
+            self._listener.started(self._study.size, self._kept(), where)
             self._drain(cluster)
 
     def _drain(self, cluster: Running) -> None:
-        results = self._outcome.results
-        todo = ((point.identity, point) for point in self._study.points())
-        left = (pair for pair in todo if pair[0] not in results)
+        done = {name for name, each in self._results.items() if each.error is None}
+        every = ((point.identity, point) for point in self._study.points())
+        left = (pair for pair in every if pair[0] not in done)
         under_way: dict[Point, str] = {}
         more = True
         while more or under_way:
@@ -149,10 +157,8 @@ class _Sweep:
                 self._save(point, under_way.pop(point), finished)
 
     def _save(self, point: Point, identity: str, finished: Finished) -> None:
+        self._results[identity] = finished
         self._folder.append(identity, finished)
-        self._outcome.results[identity] = finished
-        if finished.error is not None:
-            self._outcome.failures.append((point, finished.error))
         self._listener.finished(point.label, finished.error, finished.wall_s)
 
     def _write_record(self) -> None:
@@ -174,7 +180,7 @@ class _Sweep:
                 each.content: each.digest for each in study.workloads if each.kind == "trace"
             },
             "points": study.size,
-            "finished": len(outcome.results),
+            "finished": len(self._results),
             "failed": [
                 {"point": point.identity, "label": point.label, "error": error}
                 for point, error in outcome.failures
@@ -193,10 +199,7 @@ def best(outcome: Outcome) -> list[dict[str, Any]]:
     can be chosen.
     """
     rows = []
-    for point in outcome.study.points():
-        finished = outcome.results.get(point.identity)
-        if finished is None:
-            continue
+    for point, finished in outcome.points:
         choices = [row for row in finished.rows if row["mode"] not in {"native", "oracle"}]
         cheapest = min(choices, key=_cycles, default=None)
         rows.append({

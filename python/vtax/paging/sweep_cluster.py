@@ -14,6 +14,7 @@ import queue
 import secrets
 import shutil
 import signal
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -79,7 +80,11 @@ def running(place: Place, evaluate: Evaluate) -> Iterator[Running]:
 @contextlib.contextmanager
 def _local(place: Place) -> Iterator[Client]:
     import dask.config
-    from distributed import Client, LocalCluster, Security
+
+    with _told("start"):
+        from distributed import Client, LocalCluster, Security
+
+        security = Security.temporary()
 
     settings: dict[str, Any] = {
         # The second death of a worker over the same point is the point's.
@@ -95,19 +100,20 @@ def _local(place: Place) -> Iterator[Client]:
         stack.callback(shutil.rmtree, place.scratch, ignore_errors=True)
         stack.enter_context(_quiet())
         # Whoever reaches a scheduler's port may run code as its owner: only we have the key.
-        with _signals_blocked():
+        with _signals_held(), _told("start"):
             cluster = LocalCluster(
                 n_workers=place.workers,
                 threads_per_worker=1,
                 processes=True,
                 host="127.0.0.1",
                 protocol="tls://",
-                security=Security.temporary(),
+                security=security,
                 dashboard_address=None,
                 silence_logs=logging.CRITICAL,
                 local_directory=str(place.scratch),
             )
-        stack.callback(_undisturbed, functools.partial(cluster.close, timeout=CLOSE_S))
+            # Before a signal can come again.
+            stack.callback(_undisturbed, functools.partial(cluster.close, timeout=CLOSE_S))
         client = Client(cluster, set_as_default=False)
         stack.callback(_undisturbed, functools.partial(client.close, timeout=CLOSE_S))
         yield client
@@ -260,19 +266,36 @@ def _lost(message: str) -> VtaxError:
 
 
 @contextlib.contextmanager
-def _signals_blocked() -> Iterator[None]:
-    """Threads and processes that are started meanwhile never see a Ctrl-C of the terminal.
+def _told(action: str) -> Iterator[None]:
+    """What Dask cannot do, in one line."""
+    try:
+        yield
+    except (ImportError, OSError, RuntimeError, TimeoutError) as error:
+        raise VtaxError(
+            f"cannot {action} local Dask processes: {_reason(error)}",
+            "check the installation with 'pip check', memory and open files",
+        ) from None
 
-    It goes to the whole process group, but to end the workers is the sweep's business. Dask starts
-    all its processes, later ones too, from a thread that is started here.
+
+@contextlib.contextmanager
+def _signals_held() -> Iterator[None]:
+    """No signal ends the sweep meanwhile, and what is started never sees a Ctrl-C.
+
+    A terminal sends it to the whole process group, but to end the workers is the sweep's business.
+    Dask starts all its processes, later ones too, from a thread that is started here. SIGTERM must
+    reach them, so it is not blocked but kept for later.
     """
+    kept: list[int] = []
     # It would be started by the first process, and unblocks the signals of the thread that does it.
     resource_tracker.ensure_running()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGHUP})
-    try:
+    with contextlib.ExitStack() as stack:
+        stack.callback(lambda: signal.raise_signal(kept[0]) if kept else None)
+        stack.callback(signal.pthread_sigmask, signal.SIG_SETMASK, before)
+        if threading.current_thread() is threading.main_thread():
+            handler = signal.signal(signal.SIGTERM, lambda number, _frame: kept.append(number))
+            stack.callback(signal.signal, signal.SIGTERM, handler)
         yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @contextlib.contextmanager

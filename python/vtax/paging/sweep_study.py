@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
 import hashlib
 import itertools
@@ -253,8 +254,13 @@ class _Reader:
             if not colon or not class_name.isidentifier():
                 raise unknown("mode", word, [*self._catalog.modes, "all"])
             path = self._file("policy", file, self._catalog.policies)
+            policy = PolicyFile(class_name, path.name, class_name, _read_text(path))
+            try:
+                self._catalog.check_policy(policy, {})
+            except VtaxError as error:
+                raise MisuseError(f"modes: {error}") from None
             labels.append(class_name)
-            policies.append(PolicyFile(class_name, path.name, class_name, _read_text(path)))
+            policies.append(policy)
         _check_labels("modes", labels)
         return tuple(labels), tuple(policies)
 
@@ -307,8 +313,20 @@ class _Reader:
             )
         segments(name)
         if not known(name, fields):
-            raise unknown("axis", name, [*fields, *SIMULATION])
+            raise self._unknown_axis(name, [*fields, *SIMULATION])
         return "machine"
+
+    def _unknown_axis(self, name: str, known: Sequence[str]) -> MisuseError:
+        """All names would be a hundred: only near ones help."""
+        nearest = difflib.get_close_matches(name, known, n=3, cutoff=0.6)
+        if nearest:
+            words = " or ".join(f"'{word}'" for word in nearest)
+            return MisuseError(f"unknown axis '{name}'", f"did you mean {words}?")
+        return MisuseError(
+            f"unknown axis '{name}'",
+            "name a field of the machines, an argument of the simulation, "
+            "or a parameter of a policy among the modes",
+        )
 
     def _check_parameters(self, study: Study) -> None:
         """Names only: whether a value makes sense may depend on the others of its point."""

@@ -20,7 +20,7 @@ def as_json(outcome: Outcome) -> dict[str, Any]:
         "folder": str(outcome.folder),
         "state": outcome.state,
         "points": outcome.study.size,
-        "finished": len(outcome.results),
+        "finished": len(outcome.points),
         "modes": list(outcome.study.modes),
         "best": best(outcome),
         "failed": [

@@ -248,7 +248,7 @@ impl ManyWays {
     #[inline]
     fn touch(&mut self, set: usize, at: usize, fresh: bool) {
         match self.replacement {
-            Replacement::Lru => self.to_front(set, at, fresh),
+            Replacement::Lru => self.renew(set, at, fresh),
             Replacement::TreePlru => {
                 let tree = &mut self.trees[set * self.words..][..self.words];
                 order::point_away(tree, at - set * self.ways, self.ways);
@@ -258,7 +258,7 @@ impl ManyWays {
     }
 
     #[inline]
-    fn to_front(&mut self, set: usize, at: usize, fresh: bool) {
+    fn renew(&mut self, set: usize, at: usize, fresh: bool) {
         let ends = &mut self.sets[set];
         let Node { newer, older, .. } = self.nodes[at];
         if !fresh {

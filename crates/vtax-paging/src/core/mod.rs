@@ -34,7 +34,7 @@ use crate::shadow::{ShadowSetup, ShadowStyle};
 
 use data_cache::DataCaches;
 use native::Radix;
-use nested::{GuestWalk, Host};
+use nested::Host;
 use shadow::{Shadow, walked_format};
 use spaces::Spaces;
 use tlb::{Found, Tlb};
@@ -194,12 +194,7 @@ impl Core {
         match self.translating {
             Translating::Native => self.walk_native(address, &walk.tables, walk.depth),
             Translating::Nested => {
-                let walk = GuestWalk {
-                    tables: &walk.tables,
-                    depth: walk.depth,
-                    from: 0,
-                };
-                self.walk_nested_part(address, walk);
+                self.walk_nested_tables(address, &walk.tables, walk.depth);
             }
             Translating::Shadow | Translating::Agile => self.fault_shadow(walk),
         }

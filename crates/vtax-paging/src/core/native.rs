@@ -3,9 +3,9 @@
 use super::Core;
 use crate::address::{Gfn, Gpa, Gva, Hpa, MAX_LEVELS, PAGE_SHIFT, TableFormat};
 
-/// Host address of guest frame 0. Guest memory is contiguous above it and the host's tables lie
-/// below: a simplification that costs nothing but the host's own placement noise.
-pub const GUEST_BASE: Hpa = Hpa(1 << 34);
+/// Host address of guest frame 0. Guest memory is contiguous above it; the host's tables and the
+/// shadow pages lie below. Host placement noise is not modelled.
+pub const GUEST_BASE: Hpa = Hpa(1 << 37);
 
 /// Where a guest physical address lies in host memory.
 #[inline]

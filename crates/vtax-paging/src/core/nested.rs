@@ -20,17 +20,6 @@ const HOST_TABLES: u64 = 0;
 const LEVEL_STRIDE: u64 = (1 << 28) + 37 * 4096;
 const UPPER_LEVELS: u64 = 1 << 33;
 
-/// The guest's tables of a walk.
-#[derive(Clone, Copy)]
-pub struct GuestWalk<'a> {
-    /// Root first.
-    pub tables: &'a [Gfn; MAX_LEVELS],
-    /// How many the walk reads.
-    pub depth: u8,
-    /// How many upper ones were skipped: agile paging walks them in one dimension.
-    pub from: u8,
-}
-
 /// The host's side of nested paging. It survives a change of the mode.
 pub struct Host {
     levels: u8,
@@ -107,29 +96,40 @@ impl Core {
         depth: u8,
         data: Gpa,
     ) {
-        self.walk_nested_part(
-            address,
-            GuestWalk {
-                tables,
-                depth,
-                from: 0,
-            },
-        );
+        self.walk_nested_tables(address, tables, depth);
         self.translate(data);
     }
 
-    /// The same without the final frame: all there is when the guest's entry is absent, and the
-    /// nested rest of a walk under agile paging.
+    /// The same without the final frame: all there is when the guest's entry is absent.
     #[inline]
-    pub(super) fn walk_nested_part(&mut self, address: Gva, walk: GuestWalk<'_>) {
+    pub(super) fn walk_nested_tables(
+        &mut self,
+        address: Gva,
+        tables: &[Gfn; MAX_LEVELS],
+        depth: u8,
+    ) {
+        let leaf = self.guest.leaf(depth);
+        let top = self.first_level(address, leaf, self.guest.levels);
+        self.walk_guest_tables(address, tables, leaf, top);
+    }
+
+    /// Reads the guest's tables from level `top` down to `leaf`.
+    ///
+    /// Unless it is the root, the table at `top` was named by a page-walk cache's entry or by
+    /// agile paging's switching entry, and both give its host frame.
+    #[inline]
+    pub(super) fn walk_guest_tables(
+        &mut self,
+        address: Gva,
+        tables: &[Gfn; MAX_LEVELS],
+        leaf: u8,
+        top: u8,
+    ) {
         let radix = self.guest;
-        let leaf = radix.leaf(walk.depth);
-        let root = radix.levels.saturating_sub(walk.from).max(leaf);
-        let top = self.first_level(address, leaf, root).min(root);
         let mut level = top;
         while level >= leaf {
-            let table = table_of(walk.tables, radix.levels, level);
-            if level == radix.levels || level != top || walk.from > 0 {
+            let table = table_of(tables, radix.levels, level);
+            if level == radix.levels || level != top {
                 self.translate(table.address());
             }
             self.data.read(radix.entry_address(table, address, level));

@@ -1,8 +1,7 @@
 //! Walks of shadow tables, and of agile paging's mixture of shadow and nested tables.
 
 use super::Core;
-use super::nested::GuestWalk;
-use crate::address::{Gva, PageSize, TableFormat};
+use crate::address::{Gva, Hpa, MAX_LEVELS, PageSize, TableFormat};
 use crate::bill::Bill;
 use crate::guest::GuestTables;
 use crate::guest_event::{GuestEvent, PartialWalk, Translation};
@@ -72,23 +71,23 @@ impl Core {
             .tables
             .resolve_at(address, found, write, tables, &mut bill);
         let exits = bill.exits();
+        let nested = walk.nested_from < walk.depth;
+        let (leaf, root) = self.shadow_levels(&walk);
         if walk.failed_depth > 0 {
-            self.read_shadow(address, &walk, walk.failed_depth);
+            // The last entry of this walk was absent or forbade the write: no cache keeps it.
+            let last = (root + 1).saturating_sub(walk.failed_depth);
+            self.read_shadow(address, &walk.entries, root, last, last);
         }
         if exits > 0 && !self.machine.tlb.tagged {
             self.clear_all();
         } else if walk.flushed {
             self.clear_guest_dimension();
         }
-        self.read_shadow(address, &walk, walk.nested_from);
-        if walk.nested_from < walk.depth {
+        let last = (root + 1).saturating_sub(walk.nested_from);
+        let next = self.read_shadow(address, &walk.entries, root, last, leaf);
+        if nested {
             let data = self.data_address(address, found);
-            let part = GuestWalk {
-                tables: &found.tables,
-                depth: found.depth,
-                from: walk.nested_from,
-            };
-            self.walk_nested_part(address, part);
+            self.walk_guest_tables(address, &found.tables, leaf, next);
             self.translate(data);
         }
         walk.writable
@@ -129,24 +128,35 @@ impl Core {
         }
     }
 
-    /// Reads the first `count` entries of a walk.
-    fn read_shadow(&mut self, address: Gva, walk: &ShadowWalk, count: u8) {
-        let leaf = walk.size.level();
-        let root = leaf + walk.depth.max(1) - 1;
-        let top = self.first_level(address, leaf, root).min(root);
-        let skipped = usize::from(root - top);
-        let entries = walk
-            .entries
-            .iter()
-            .take(usize::from(count))
-            .enumerate()
-            .skip(skipped);
-        for (step, &entry) in entries {
-            self.data.read(entry);
-            #[expect(clippy::cast_possible_truncation)] // at most five steps
-            let level = root - step as u8;
-            self.remember(address, level, leaf);
+    /// The lowest and the highest level that a walk reads. One that turns nested ends in the
+    /// guest's own tables.
+    fn shadow_levels(&self, walk: &ShadowWalk) -> (u8, u8) {
+        if walk.nested_from < walk.depth {
+            return (self.guest.leaf(walk.depth), self.guest.levels);
         }
+        let leaf = walk.size.level();
+        (leaf, leaf + walk.depth.max(1) - 1)
+    }
+
+    /// Reads the entries from level `root` down to `last`, as far as no page-walk cache helps;
+    /// those above `leaf` name tables and are kept. Returns the level whose table comes next.
+    fn read_shadow(
+        &mut self,
+        address: Gva,
+        entries: &[Hpa; MAX_LEVELS],
+        root: u8,
+        last: u8,
+        leaf: u8,
+    ) -> u8 {
+        let mut level = self.first_level(address, leaf, root);
+        while level >= last.max(1) {
+            let step = usize::from(root - level);
+            self.data
+                .read(entries.get(step).copied().unwrap_or_default());
+            self.remember(address, level, leaf);
+            level -= 1;
+        }
+        level
     }
 
     /// Agile paging looks for quiet tables now and then.

@@ -287,3 +287,52 @@ fn no_walks_counts_the_same_misses() {
     }
     assert_eq!(counted[0], counted[1]);
 }
+
+/// References of a walk through shadow tables that are in step, without caches.
+fn references_of_a_shadow_walk(translating: Translating, leaf_writes: usize) -> f64 {
+    let mut setup = setup(TableFormat::Four, TableFormat::Four, [PageSize::K4; 2]);
+    setup.caches = false;
+    let mut guest = guest(TableFormat::Four);
+    let (address, mut events) = (Gva(0x4567_8000), Vec::new());
+    let map = crate::step::Operation::Map {
+        start: address,
+        bytes: 4096,
+        size: PageSize::K4,
+    };
+    guest.apply(&map, &mut events).unwrap();
+    guest.handle_fault(address, true, &mut events).unwrap();
+    let mut core = Core::new(&setup, translating).unwrap();
+    let found = guest.translate(address, true).unwrap();
+    core.access(address, &found, true, guest.tables());
+    let written = GuestEvent::TableWrite {
+        table: found.tables[3],
+        level: 1,
+        index: TableFormat::Four.index(address.0, 1) + 1,
+        address: Gva(address.0 + 4096),
+        was_present: false,
+        present: false,
+    };
+    for _ in 0..leaf_writes {
+        core.guest_event(&written, guest.tables());
+    }
+    // The second of these walks finds everything in step.
+    let mut before = Counters::default();
+    for _ in 0..2 {
+        before = core.counters();
+        core.clear_all();
+        core.access(address, &found, true, guest.tables());
+    }
+    (core.counters() - before).total_walk_references()
+}
+
+#[test]
+fn a_shadow_walk_is_as_long_as_a_native_one() {
+    assert_eq!(references_of_a_shadow_walk(Translating::Shadow, 0), 4.0);
+}
+
+#[test]
+fn agile_paging_walks_a_written_leaf_table_nested() {
+    // Three shadow entries, the guest's own leaf entry, and the final frame's translation.
+    assert_eq!(references_of_a_shadow_walk(Translating::Agile, 0), 4.0);
+    assert_eq!(references_of_a_shadow_walk(Translating::Agile, 2), 8.0);
+}

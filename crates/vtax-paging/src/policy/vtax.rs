@@ -345,7 +345,11 @@ impl Vtax {
     /// have paid for it many times, with what the mode is known to lose meanwhile.
     fn retry_after(&self, bounds: Gain, known: Gain) -> f64 {
         let probe = (self.parameters.settle_windows + 1.0) * self.parameters.window as f64;
-        let loss = (-known.least).clamp(0.0, f64::MAX) * probe;
+        let mut loss = (-known.least).clamp(0.0, f64::MAX) * probe;
+        if self.governor.mode() == Paging::Nested {
+            // A probe of shadow paging that drowns in exits ends early.
+            loss = loss.min(SETTLING_PATIENCE * self.costs.round_trip());
+        }
         self.parameters.retry * (self.costs.round_trip() + loss) / bounds.most
     }
 

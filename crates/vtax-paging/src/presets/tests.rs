@@ -49,10 +49,10 @@ fn covers(key: &str, path: &str) -> bool {
 }
 
 fn uncovered(paths: &[String], sources: &BTreeMap<String, String>) -> Vec<String> {
-    let sourced = |path: &String| sources.keys().any(|key| covers(key, path));
+    let is_covered = |path: &String| sources.keys().any(|key| covers(key, path));
     paths
         .iter()
-        .filter(|path| !sourced(path))
+        .filter(|path| !is_covered(path))
         .cloned()
         .collect()
 }

@@ -6,9 +6,9 @@ use super::entry::Entry;
 use super::geometry::{ENTRIES, INDEX_BITS, Key};
 use crate::address::{Gfn, Hpa, PAGE_SHIFT};
 
-/// Host physical address of the first shadow page. Guest memory (at most 4 TiB) lies below; a
-/// real host scatters both, which the model does not follow.
-pub const SHADOW_BASE: u64 = 1 << 46;
+/// Host physical address of the first shadow page. The host's own tables lie below and guest memory
+/// above ([`crate::core::GUEST_BASE`]); a real host scatters them, which the model does not follow.
+pub const SHADOW_BASE: u64 = 1 << 34;
 
 const NONE: usize = usize::MAX;
 

@@ -88,6 +88,26 @@ fn cr3_loads_dominate_a_boot_with_isolation_only() {
     assert!(loads(false, 5) < 0.05);
 }
 
+/// The reservation in the list: these measurements fit only if the guest isolated its tables.
+#[test]
+fn fork_and_exec_come_out_too_low_without_isolation() {
+    for measurement in measurements::all().unwrap() {
+        let Some(play) = measurement.play() else {
+            continue;
+        };
+        let inferred = [Scenario::Fork, Scenario::Exec, Scenario::Shell];
+        if inferred.contains(&play.scenario) {
+            let without = Play {
+                isolation: false,
+                ..play
+            };
+            let value = modelled(&measurement.machine, without).unwrap();
+            println!("{} without isolation: {value:.0}", measurement.name);
+            assert!(value < play.low, "{}: {value}", measurement.name);
+        }
+    }
+}
+
 #[test]
 fn nested_paging_has_no_exits_for_page_tables() {
     let machine = presets::by_name("xeon8269cy").unwrap();

@@ -11,7 +11,7 @@ use vtax_paging::address::{Gfn, Gpa, Gva, Hpa, PageSize, TableFormat};
 use vtax_paging::core::{CoreSetup, host_address, host_entry_address};
 use vtax_paging::counters::{Counters, Exit, WALK_SOURCES};
 use vtax_paging::guest_event::{GuestEvent, PartialWalk, Translation};
-use vtax_paging::machine::{Replacement, WalkCache};
+use vtax_paging::machine::{Replacement, WalkCache, WalkCaches};
 use vtax_paging::mode::Translating;
 
 use arrays::{Array, Lines, Tlb};
@@ -41,7 +41,7 @@ impl Reference {
         let walk = if setup.caches {
             walk
         } else {
-            Default::default()
+            WalkCaches::default()
         };
         let caches = if setup.caches {
             &setup.machine.caches[..]

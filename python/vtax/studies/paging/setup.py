@@ -107,6 +107,12 @@ CHOICES = (
         "how long PreShadow probes (text against pseudo-code)",
         {"shadow_probe": "window-vexit"},
     ),
+    Choice(
+        "smoothing_cpi",
+        "10",
+        "over how many windows the compared CPI is averaged",
+        {"smoothing_cpi": 10},
+    ),
     Choice("start", "nested", "in which mode it starts", {"start": "nested"}),
 )
 DEFAULTS = {

@@ -63,11 +63,14 @@ pub struct Dav2mParameters {
     pub threshold_vexit: f64,
     /// Misses per `window_tmiss` above which it leaves nested paging, at the start: 1e5.
     pub threshold_tmiss: f64,
-    /// Steps (overflows) of the moving average of CPI: 10.
-    pub smoothing_cpi: u32,
     /// Steps of the moving average of the TLB miss rate: 10.
     pub smoothing_tmiss: u32,
 
+    /// Open: steps (overflows) of the moving average of the CPI that is stored and compared. 1: it is
+    /// "computed from the number of retired instructions and the number of cycles during
+    /// `window_vexit`" (section 6, Shadow). Section 4 speaks of 10 for the CPI it shows; then a probe
+    /// right after a change of phase compares with the phase before.
+    pub smoothing_cpi: u32,
     /// Open: the state at the start. Shadow, where the seed's figure 8 begins.
     pub start: Paging,
     /// Open: by how much "raise" and "increment" multiply a threshold. 2, an assumption.
@@ -118,8 +121,8 @@ impl Dav2mParameters {
             window_trans: window_inst.saturating_mul(100),
             threshold_vexit: starting_vexits(window_inst),
             threshold_tmiss: starting_tmisses(window_tmiss),
-            smoothing_cpi: 10,
             smoothing_tmiss: 10,
+            smoothing_cpi: 1,
             start: Paging::Shadow,
             threshold_rise: 2.0,
             threshold_fall: 0.5,

@@ -1,6 +1,6 @@
 """Runs a notebook's code as a notebook would, without Jupyter.
 
-    python tests/notebook.py docs/paging-policy.ipynb     # run it and store its outputs
+    python tests/run_notebook.py docs/paging-policy.ipynb     # run it and store its outputs
 
 Of a cell whose last statement is an expression the value is the output: a frame as an HTML table,
 a figure as a picture (taken by the system's Chromium), anything else as text.
