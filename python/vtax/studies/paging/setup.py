@@ -102,6 +102,12 @@ CHOICES = (
         {"smooth_across_switch": True},
     ),
     Choice(
+        "smoothing_cpi",
+        "10",
+        "over how many windows the CPI that a probe compares is averaged",
+        {"smoothing_cpi": 10},
+    ),
+    Choice(
         "shadow_probe",
         "window-vexit",
         "how long PreShadow probes (text against pseudo-code)",
@@ -123,6 +129,7 @@ DEFAULTS = {
     "reset_outside_damping": "true",
     "reset_at_switch": "true",
     "smooth_across_switch": "false",
+    "smoothing_cpi": "1",
     "shadow_probe": "window-tmiss",
     "start": "shadow",
 }

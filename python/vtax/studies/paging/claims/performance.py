@@ -144,6 +144,7 @@ RULES = (
         "The two modes differ by up to this much of native performance",
         "up to 105 %",
         difference_up_to,
+        Basis.TOLD,
     ),
     Rule(
         "neither-superior",
