@@ -258,3 +258,8 @@ def test_every_open_choice_has_a_row_and_a_default() -> None:
     assert {choice.parameter for choice in CHOICES} == set(DEFAULTS)
     assert made.rows[0][2] == "defaults"
     assert all(len(row) == len(made.headings) for row in made.rows)
+
+
+def test_a_choice_is_varied_once() -> None:
+    settings = [(choice.parameter, choice.shown) for choice in CHOICES]
+    assert len(settings) == len(set(settings))

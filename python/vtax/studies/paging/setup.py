@@ -102,12 +102,6 @@ CHOICES = (
         {"smooth_across_switch": True},
     ),
     Choice(
-        "smoothing_cpi",
-        "10",
-        "over how many windows the CPI that a probe compares is averaged",
-        {"smoothing_cpi": 10},
-    ),
-    Choice(
         "shadow_probe",
         "window-vexit",
         "how long PreShadow probes (text against pseudo-code)",
