@@ -98,6 +98,13 @@ def test_the_second_machine_is_judged_by_itself() -> None:
     assert "Not so: swim." in found["best-static-phenom2x550"].reason
 
 
+def test_what_sampling_alone_may_decide_is_not_judged() -> None:
+    near = _modes("gcc", "dav2m", cycles=_cycles(8.0) * 1.011)
+    assert _claims(study_data.data(modes=near))["gcc-as-good"].verdict is UNKNOWN
+    far = _modes("gcc", "dav2m", cycles=_cycles(8.0) * 1.014)
+    assert _claims(study_data.data(modes=far))["gcc-as-good"].verdict is FAILS
+
+
 def test_overhead_cut_of_four_times_holds() -> None:
     cut = pl.concat(
         [
@@ -251,3 +258,8 @@ def test_every_open_choice_has_a_row_and_a_default() -> None:
     assert {choice.parameter for choice in CHOICES} == set(DEFAULTS)
     assert made.rows[0][2] == "defaults"
     assert all(len(row) == len(made.headings) for row in made.rows)
+
+
+def test_a_choice_is_varied_once() -> None:
+    settings = [(choice.parameter, choice.shown) for choice in CHOICES]
+    assert len(settings) == len(set(settings))

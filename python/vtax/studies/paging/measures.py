@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 
@@ -67,10 +68,14 @@ def preference(found: dict[str, float], margin: float = INDIFFERENT_PERCENT) -> 
 
 
 def sampling_error(data: Data, machine: str, benchmark: str, modes: Iterable[str]) -> float:
-    """The largest stated half-width of the cycles of these modes, in percent."""
+    """Half-width of the interval of a ratio of two modes' cycles, in percent.
+
+    As if their errors were independent. They are not, because both follow the same references, so
+    this is an upper bound.
+    """
     rows = mode_rows(data, machine, benchmark)
     found = (rows.get(mode, {}).get("relative_error_percent") for mode in modes)
-    return max((float(str(error)) for error in found if error is not None), default=0.0)
+    return math.hypot(*(float(str(error)) for error in found if error is not None))
 
 
 def windows(data: Data, benchmark: str, mode: str, machine: str = MACHINE) -> pl.DataFrame:

@@ -123,6 +123,7 @@ DEFAULTS = {
     "reset_outside_damping": "true",
     "reset_at_switch": "true",
     "smooth_across_switch": "false",
+    "smoothing_cpi": "1",
     "shadow_probe": "window-tmiss",
     "start": "shadow",
 }

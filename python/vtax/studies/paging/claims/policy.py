@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from vtax.report.format import signed, significant
+from vtax.report.format import significant
 from vtax.studies.paging import measures as m
 from vtax.studies.paging.claims.rule import Judgement, Rule, each, size, wrong
 from vtax.studies.paging.data import Data, Missing, need
-from vtax.studies.paging.setup import CLOSE_PERCENT, FOCUS, GROUPS, MACHINE, PHASED
+from vtax.studies.paging.setup import FOCUS, GROUPS, MACHINE, PHASED
 
 FEW_SWITCHES = 3
 MOSTLY_PERCENT = 90.0
@@ -39,13 +39,6 @@ def third_group(data: Data) -> Judgement:
     )
 
 
-def gcc_as_good(data: Data) -> Judgement:
-    """The switches of gcc pay for themselves."""
-    value = m.over_best_static(data, MACHINE, "gcc", "dav2m")
-    reason = f"Holds at or below {CLOSE_PERCENT:g} % over the better static mode."
-    return Judgement(f"{signed(value)} %", value <= CLOSE_PERCENT, reason)
-
-
 def right_mode(data: Data) -> Judgement:
     """The first two groups spend nearly all time in their mode."""
     found, others = [], []
@@ -59,7 +52,7 @@ def right_mode(data: Data) -> Judgement:
         f"Each has to spend {MOSTLY_PERCENT:g} % of its time in its group's mode; gcc, which the "
         f"paper shows changing, half.{wrong(others)}"
     )
-    return Judgement(each(found), not others, reason)
+    return Judgement(each(found, digits=3), not others, reason)
 
 
 def settles(data: Data) -> Judgement:
@@ -67,7 +60,7 @@ def settles(data: Data) -> Judgement:
     found = [(name, m.time_share(data, name, "shadow")) for name in GROUPS["indifferent"]]
     others = [n for n, share in found if 100 - MOSTLY_PERCENT < share < MOSTLY_PERCENT]
     reason = f"One mode has to have {MOSTLY_PERCENT:g} % of the time.{wrong(others)}"
-    return Judgement(f"in shadow: {each(found)}", not others, reason)
+    return Judgement(f"in shadow: {each(found, digits=3)}", not others, reason)
 
 
 def opposite(data: Data) -> Judgement:
@@ -78,7 +71,7 @@ def opposite(data: Data) -> Judgement:
         "Both modes have to be chosen within the third group; the text names swim and zeusmp, "
         "which are not in it."
     )
-    return Judgement(f"in shadow: {each(found)}", holds, reason)
+    return Judgement(f"in shadow: {each(found, digits=3)}", holds, reason)
 
 
 def _variant(data: Data, benchmark: str, parameter: str, setting: str) -> float:
@@ -159,13 +152,6 @@ RULES = (
         "At most one switch where the mode does not matter",
         "at most 1",
         third_group,
-    ),
-    Rule(
-        "gcc-as-good",
-        "7",
-        "Despite its switches gcc does as well as under the best static mode",
-        "as well",
-        gcc_as_good,
     ),
     Rule(
         "right-mode",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from vtax.report.format import signed, significant
@@ -50,6 +50,26 @@ def judged(rule: Rule, data: Data) -> Claim:
         found.reason,
         rule.basis,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Limited:
+    """A value that has to stay at or below a limit, and how far it may be off."""
+
+    name: str
+    value: float
+    error: float
+
+
+def all_below(found: Sequence[Limited], limit: float) -> tuple[bool | None, str]:
+    """Whether all are, and which are not; `None` when sampling alone may decide."""
+    unsure = [one.name for one in found if abs(one.value - limit) <= one.error]
+    above = [one.name for one in found if one.value > limit and one.name not in unsure]
+    if above:
+        return False, wrong(above)
+    if unsure:
+        return None, f" Within the sampling error of the limit: {', '.join(unsure)}."
+    return True, ""
 
 
 def within_factor(value: float, seed: float, factor: float = FACTOR) -> bool:

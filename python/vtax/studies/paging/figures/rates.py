@@ -115,7 +115,7 @@ def figure_9(data: Data) -> StudyFigure:
         "DAV2M's thresholds in action (model)",
         "Rates per 1e9 instructions in the mode in which DAV2M watches them (solid), and the "
         "threshold at that time (dotted), on logarithmic axes. Shaded: nested paging. A window "
-        "counts for the mode at its end, so a probe shorter than a window is not seen.",
+        "counts for the mode at its end, so a shorter probe is not seen; nor is a rate of zero.",
         "The thresholds are adjusted dynamically on two benchmarks that would otherwise likely "
         "oscillate (section 6).",
         [panel for name in PHASED for panel in _thresholds(data, name)],
