@@ -68,7 +68,11 @@ pub(super) fn measure(
     }
     // A short phase is not all warm-up.
     let longest = 0.1 * workload.phase[index].instructions;
-    run(&mut source, &mut follower, sampling.warm_instructions.min(longest))?;
+    run(
+        &mut source,
+        &mut follower,
+        sampling.warm_instructions.min(longest),
+    )?;
     sweep(&source, &mut follower)?;
     let entry = counters(&follower);
     let mut batches = Vec::with_capacity(BATCHES);
