@@ -72,7 +72,8 @@ def _totals(machine: str, name: str, mode: str, over: float, switches: int) -> d
 def windows() -> pl.DataFrame:
     """Windows under both static modes and DAV2M."""
     rows = [
-        _window(name, mode, at)
+        {**_window(name, mode, at), "machine": machine}
+        for machine in (MACHINE, SECOND_MACHINE)
         for name in FOCUS
         for mode in ("shadow", "nested", "dav2m")
         for at in range(WINDOWS)

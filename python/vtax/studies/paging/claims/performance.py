@@ -103,7 +103,9 @@ def _distance(data: Data, machine: str, name: str) -> Limited:
     value = m.over_best_static(data, machine, name, "dav2m")
     found = m.cycles(data, machine, name)
     best = min(m.STATIC, key=lambda mode: found[mode])
-    return Limited(name, value, m.sampling_error(data, machine, name, (best, "dav2m")))
+    # Both are computed from the same batches: where they are in the same mode, errors cancel.
+    apart = 1 - m.time_share(data, name, best, machine) / 100
+    return Limited(name, value, apart * m.sampling_error(data, machine, name, (best, "dav2m")))
 
 
 def overhead_cut(data: Data) -> Judgement:
