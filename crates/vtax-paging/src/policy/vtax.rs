@@ -346,8 +346,10 @@ impl Vtax {
     fn retry_after(&self, bounds: Gain, known: Gain) -> f64 {
         let probe = (self.parameters.settle_windows + 1.0) * self.parameters.window as f64;
         let mut loss = (-known.least).clamp(0.0, f64::MAX) * probe;
-        if self.governor.mode() == Paging::Nested {
-            // A probe of shadow paging that drowns in exits ends early.
+        let glimpse = self.phases.observed(Paging::Shadow) < 0.5 * self.parameters.window as f64;
+        if self.governor.mode() == Paging::Nested && glimpse {
+            // Exits ended the only look at shadow paging, as the first touch of memory does. That says
+            // little about the phase, and another probe that drowns in exits ends as early.
             loss = loss.min(SETTLING_PATIENCE * self.costs.round_trip());
         }
         self.parameters.retry * (self.costs.round_trip() + loss) / bounds.most

@@ -42,6 +42,8 @@ impl Signature {
 pub(super) struct Phase {
     looks: [Option<Signature>; 2],
     cpi: [Option<f64>; 2],
+    /// Instructions observed in either mode.
+    observed: [f64; 2],
     /// Mean length of its finished runs, in instructions.
     mean_run: Option<f64>,
     /// Instructions seen in all.
@@ -117,6 +119,13 @@ impl Phases {
         self.known.get(self.current)?.gap()
     }
 
+    /// Instructions for which the current phase was observed in `mode`.
+    pub(super) fn observed(&self, mode: Paging) -> f64 {
+        self.known
+            .get(self.current)
+            .map_or(0.0, |phase| phase.observed[mode as usize])
+    }
+
     /// Nothing tried to measure the gap in the last `unit` instructions of the phase; twice as
     /// many after each attempt.
     pub(super) fn gap_is_stale(&self, unit: f64) -> bool {
@@ -177,6 +186,7 @@ impl Phases {
         let Phase {
             looks,
             cpi,
+            observed,
             spent,
             mean_run,
             ..
@@ -184,6 +194,7 @@ impl Phases {
         let phase = &mut self.known[at];
         phase.looks[before] = looks[before];
         phase.cpi[before] = cpi[before];
+        phase.observed[before] += observed[before];
         phase.spent += spent;
         phase.mean_run = phase.mean_run.or(mean_run);
         self.current = at;
@@ -217,6 +228,7 @@ impl Phase {
             look => *look = Some(window.signature),
         }
         self.cpi[mode] = Some(blend(self.cpi[mode], window.cpi, NEWEST));
+        self.observed[mode] += window.instructions;
         self.spent += window.instructions;
     }
 
