@@ -64,7 +64,7 @@ missing_packages() {
 }
 
 install_packages() {
-    local missing available=() absent=() package as_root=()
+    local missing available=() absent=() package policy as_root=()
     read -r -a missing <<<"$(missing_packages)"
     [ "${#missing[@]}" -gt 0 ] || return 0
     if [ "${missing[*]}" = "$(cat "$state/tried" 2>/dev/null)" ]; then
@@ -91,7 +91,9 @@ install_packages() {
         say 'apt-get update failed; going on with the package lists that are there'
     fi
     for package in "${missing[@]}"; do
-        if LC_ALL=C apt-cache policy "$package" | grep -q 'Candidate: [^(]'; then
+        # Not `| grep -q`, which leaves early: apt-cache may then fail for the closed pipe.
+        policy=$(LC_ALL=C apt-cache policy "$package") || policy=''
+        if [[ $policy =~ Candidate:\ [^\(] ]]; then
             available+=("$package")
         else
             absent+=("$package")
