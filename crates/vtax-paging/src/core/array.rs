@@ -82,7 +82,9 @@ impl Stored {
     }
 }
 
-/// An array of tags, in the layout that suits its ways.
+/// An array of tags, in the layout that suits its ways. A tag of its own makes the choice cheaper
+/// than one that is hidden in a length.
+#[repr(u8)]
 pub enum Array {
     /// LRU, up to 4 ways.
     Four(Rings<4, 32>),

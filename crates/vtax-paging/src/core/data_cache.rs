@@ -57,7 +57,9 @@ struct Level {
     sets: Sets,
 }
 
-/// The sets, by how many ways they have room for.
+/// The sets, by how many ways they have room for. As in
+/// [`super::array::Array`], a tag of its own makes the choice cheap.
+#[repr(u8)]
 enum Sets {
     One(Lines<1>),
     Four(Lines<4>),
@@ -118,35 +120,25 @@ impl<const N: usize> Lines<N> {
     }
 
     /// Whether the tag was there; it is the newest now.
-    ///
-    /// A hit and a miss do the same work without branches, which compiles to vector operations:
-    /// tags newer than the one that was found, or all, move one place on.
     #[inline]
     fn read(&mut self, set: usize, tag: u32) -> bool {
         let Some(tags) = self.sets.get_mut(set) else {
             return false;
         };
-        let before = *tags;
-        // At most one tag is alike, so the sum is its distance from the end, or 0.
-        let left: u32 = (0..N)
-            .map(|at| {
-                if before[at] == tag {
-                    (N - at) as u32
-                } else {
-                    0
-                }
-            })
-            .sum();
-        let mut moved = [tag; N];
-        moved[1..].copy_from_slice(&before[..N - 1]);
-        for at in 0..N {
-            let stays = u32::from(at as u32 + left > N as u32).wrapping_neg();
-            tags[at] = (before[at] & stays) | (moved[at] & !stays);
+        // Most references miss. Without an early exit all tags are compared at once, and a shift
+        // of fixed length is a few moves.
+        let found = tags.iter().fold(false, |any, &held| any | (held == tag));
+        if found {
+            let place = tags.iter().position(|&held| held == tag);
+            tags.copy_within(..place.unwrap_or_default(), 1);
+        } else {
+            tags.copy_within(..N - 1, 1);
         }
+        tags[0] = tag;
         if let Some(beyond) = tags.get_mut(self.ways) {
             *beyond = EMPTY;
         }
-        left != 0
+        found
     }
 }
 

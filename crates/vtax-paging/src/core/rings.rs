@@ -60,8 +60,11 @@ impl<const N: usize, const C: usize> Rings<N, C> {
     pub fn insert(&mut self, key: Key, flag: bool) {
         let (generation, ways) = (self.generation, self.ways);
         if let Some(set) = self.sets.get_mut(key.set(self.mask)) {
-            set.bring_up_to(generation);
-            set.insert(key, flag, ways);
+            if set.generation == generation {
+                set.insert(key, flag, ways);
+            } else {
+                set.begin(generation, key, flag, ways);
+            }
         }
     }
 
@@ -108,6 +111,14 @@ impl<const N: usize, const C: usize> Ring<N, C> {
     #[inline(never)]
     fn empty(&mut self, generation: u32) {
         *self = Self::new(generation);
+    }
+
+    /// The first entry since the array was emptied; a call of its own keeps the usual way short.
+    #[cold]
+    #[inline(never)]
+    fn begin(&mut self, generation: u32, key: Key, flag: bool, ways: usize) {
+        self.empty(generation);
+        self.insert(key, flag, ways);
     }
 
     /// Which count a key belongs to.
