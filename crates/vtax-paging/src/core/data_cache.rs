@@ -127,7 +127,8 @@ impl<const N: usize> Lines<N> {
         };
         // Most references miss. Without an early exit all tags are compared at once, and a shift
         // of fixed length is a few moves.
-        let found = tags.iter().fold(false, |any, &held| any | (held == tag));
+        let alike: u32 = tags.iter().map(|&held| u32::from(held == tag)).sum();
+        let found = alike != 0;
         if found {
             let place = tags.iter().position(|&held| held == tag);
             tags.copy_within(..place.unwrap_or_default(), 1);
