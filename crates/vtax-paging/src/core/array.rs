@@ -154,12 +154,12 @@ mod tests {
     #[test]
     fn rings_and_buckets_agree() {
         for (sets, ways) in [(1, 1), (4, 3), (8, 4), (2, 12), (1, 48), (1, 64)] {
-            let mut rings = Array::new((sets * ways) as u32, ways as u32, Replacement::Lru, 0);
-            let mut buckets = ManyWays::new(sets, ways, Replacement::Lru, 0);
+            let mut rings = Array::new(sets * ways, ways, Replacement::Lru, 0);
+            let mut buckets = ManyWays::new(sets as usize, ways as usize, Replacement::Lru, 0);
             let mut random = 1;
             for step in 0..20_000 {
                 let key = Key::new(super::super::order::draw(&mut random, 80) as u64, 0, 0);
-                let [flag, needed] = [1, 2].map(|bit| step % 7 & bit != 0);
+                let [flag, needed] = [1, 2].map(|bit| (step % 7) & bit != 0);
                 let found = rings.look_up(key, needed);
                 assert_eq!(
                     found,
