@@ -3,8 +3,8 @@
 //! The model computes every address anew from the guest's tables, so an entry needs no payload but
 //! one bit (whether the translation allows writes): presence is all that decides hits and misses.
 
-use super::few_ways::FewWays;
 use super::many_ways::ManyWays;
+use super::rings::Rings;
 use crate::machine::Replacement;
 
 /// Bits of a key that are the caller's page number; the lowest of them choose the set.
@@ -47,12 +47,6 @@ impl Key {
         (self.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32
     }
 
-    /// Eight of them.
-    #[inline]
-    pub const fn fingerprint(self) -> u8 {
-        (self.hash() >> 24) as u8
-    }
-
     /// The entry with its flag.
     #[inline]
     pub const fn with(self, flag: bool) -> Stored {
@@ -70,6 +64,12 @@ impl Stored {
         self.0 & !FLAG == key.0
     }
 
+    /// What the entry is found by.
+    #[inline]
+    pub const fn key(self) -> Key {
+        Key(self.0 & !FLAG)
+    }
+
     /// The entry's flag.
     #[inline]
     pub const fn flag(self) -> bool {
@@ -82,21 +82,26 @@ impl Stored {
     }
 }
 
-/// An array of tags, in the layout that suits its number of ways.
+/// An array of tags, in the layout that suits its ways. A tag of its own makes the choice cheaper
+/// than one that is hidden in a length.
+#[repr(u8)]
 pub enum Array {
-    /// Up to 8 ways.
-    Eight(FewWays<1, 8>),
-    /// Up to 16 ways.
-    Sixteen(FewWays<2, 16>),
-    /// More.
+    /// LRU, up to 4 ways.
+    Four(Rings<4, 32>),
+    /// LRU, up to 16 ways.
+    Sixteen(Rings<16, 128>),
+    /// LRU, up to 64 ways.
+    SixtyFour(Rings<64, 1024>),
+    /// Any other.
     Many(ManyWays),
 }
 
 macro_rules! each {
     ($array:expr, $ways:ident => $call:expr) => {
         match $array {
-            Self::Eight($ways) => $call,
+            Self::Four($ways) => $call,
             Self::Sixteen($ways) => $call,
+            Self::SixtyFour($ways) => $call,
             Self::Many($ways) => $call,
         }
     };
@@ -107,9 +112,10 @@ impl Array {
     pub fn new(entries: u32, ways: u32, replacement: Replacement, seed: u64) -> Self {
         let ways = (ways as usize).max(1);
         let sets = (entries as usize / ways).max(1);
-        match ways {
-            0..=8 => Self::Eight(FewWays::new(sets, ways, replacement, seed)),
-            9..=16 => Self::Sixteen(FewWays::new(sets, ways, replacement, seed)),
+        match (replacement, ways) {
+            (Replacement::Lru, 0..=4) => Self::Four(Rings::new(sets, ways)),
+            (Replacement::Lru, 5..=16) => Self::Sixteen(Rings::new(sets, ways)),
+            (Replacement::Lru, 17..=64) => Self::SixtyFour(Rings::new(sets, ways)),
             _ => Self::Many(ManyWays::new(sets, ways, replacement, seed)),
         }
     }
@@ -137,5 +143,45 @@ impl Array {
     /// Takes everything out, at once: sets notice when they are next used.
     pub fn clear(&mut self) {
         each!(self, ways => ways.clear());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The machines of the differential test have no LRU sets of more ways than rings take.
+    #[test]
+    fn rings_and_buckets_agree() {
+        for (sets, ways) in [(1, 1), (4, 3), (8, 4), (2, 12), (1, 48), (1, 64)] {
+            let mut rings = Array::new(sets * ways, ways, Replacement::Lru, 0);
+            let mut buckets = ManyWays::new(sets as usize, ways as usize, Replacement::Lru, 0);
+            let mut random = 1;
+            for step in 0..20_000 {
+                let key = Key::new(super::super::order::draw(&mut random, 80) as u64, 0, 0);
+                let [flag, needed] = [1, 2].map(|bit| (step % 7) & bit != 0);
+                let found = rings.look_up(key, needed);
+                assert_eq!(
+                    found,
+                    buckets.look_up(key, needed),
+                    "{sets} x {ways}, {step}"
+                );
+                match (found, step % 97) {
+                    (_, 0) => {
+                        rings.clear();
+                        buckets.clear();
+                    }
+                    (_, 1..5) => {
+                        rings.remove(key);
+                        buckets.remove(key);
+                    }
+                    (None, _) => {
+                        rings.insert(key, flag);
+                        buckets.insert(key, flag);
+                    }
+                    (Some(_), _) => {}
+                }
+            }
+        }
     }
 }

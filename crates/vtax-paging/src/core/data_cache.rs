@@ -6,12 +6,10 @@
 // Ways are at most 64; a tag that would not fit 32 bits is refused when the machine is taken.
 #![allow(clippy::cast_possible_truncation)]
 
-use super::fingerprints::Fingerprints;
-use super::order;
 use crate::address::Hpa;
 use crate::counters::WALK_SOURCES;
 use crate::error::ModelError;
-use crate::machine::{CacheLevel, Replacement};
+use crate::machine::CacheLevel;
 
 const EMPTY: u32 = u32::MAX;
 
@@ -59,30 +57,20 @@ struct Level {
     sets: Sets,
 }
 
-/// The sets, by how many ways they have room for.
+/// The sets, by how many ways they have room for. As in
+/// [`super::array::Array`], a tag of its own makes the choice cheap.
+#[repr(u8)]
 enum Sets {
-    Eight(FewWays<1, 8>),
-    Sixteen(FewWays<2, 16>),
-    Many(ManyWays),
+    One(Lines<1>),
+    Four(Lines<4>),
+    Eight(Lines<8>),
+    Sixteen(Lines<16>),
+    Many(Lines<64>),
 }
 
-/// At most 16 ways, compared at once.
-struct FewWays<const WORDS: usize, const N: usize> {
-    sets: Vec<Set<WORDS, N>>,
-    ways: u32,
-}
-
-#[derive(Clone, Copy)]
-struct Set<const WORDS: usize, const N: usize> {
-    fingerprints: Fingerprints<WORDS>,
-    /// The ways as nibbles, the newest lowest.
-    order: u64,
-    tags: [u32; N],
-}
-
-/// More ways than that: the tags of each set, the newest first.
-struct ManyWays {
-    tags: Vec<u32>,
+/// The tags of each set, the newest first.
+struct Lines<const N: usize> {
+    sets: Vec<[u32; N]>,
     ways: usize,
 }
 
@@ -93,14 +81,13 @@ impl Level {
             let reason = "line x sets is too small for the guest's memory";
             return Err(ModelError::field(format!("caches[{at}].bytes"), reason));
         }
-        let (count, ways) = (level.sets() as usize, level.pte_ways);
+        let (count, ways) = (level.sets() as usize, level.pte_ways as usize);
         let sets = match ways {
-            0..=8 => Sets::Eight(FewWays::new(count, ways)),
-            9..=16 => Sets::Sixteen(FewWays::new(count, ways)),
-            _ => Sets::Many(ManyWays {
-                tags: vec![EMPTY; count * ways as usize],
-                ways: ways as usize,
-            }),
+            0..=1 => Sets::One(Lines::new(count, ways)),
+            2..=4 => Sets::Four(Lines::new(count, ways)),
+            5..=8 => Sets::Eight(Lines::new(count, ways)),
+            9..=16 => Sets::Sixteen(Lines::new(count, ways)),
+            _ => Sets::Many(Lines::new(count, ways)),
         };
         Ok(Self {
             line_bits,
@@ -115,53 +102,44 @@ impl Level {
         let set = (line & ((1 << self.set_bits) - 1)) as usize;
         let tag = (line >> self.set_bits) as u32;
         match &mut self.sets {
-            Sets::Eight(sets) => sets.read(set, tag),
-            Sets::Sixteen(sets) => sets.read(set, tag),
-            Sets::Many(sets) => sets.read(set, tag),
+            Sets::One(lines) => lines.read(set, tag),
+            Sets::Four(lines) => lines.read(set, tag),
+            Sets::Eight(lines) => lines.read(set, tag),
+            Sets::Sixteen(lines) => lines.read(set, tag),
+            Sets::Many(lines) => lines.read(set, tag),
         }
     }
 }
 
-impl<const WORDS: usize, const N: usize> FewWays<WORDS, N> {
-    fn new(sets: usize, ways: u32) -> Self {
-        let set = Set {
-            fingerprints: Fingerprints::ZERO,
-            order: order::first(Replacement::Lru),
-            tags: [EMPTY; N],
-        };
+impl<const N: usize> Lines<N> {
+    fn new(sets: usize, ways: usize) -> Self {
         Self {
-            sets: vec![set; sets],
-            ways: ways.max(1),
+            sets: vec![[EMPTY; N]; sets],
+            ways,
         }
     }
 
     /// Whether the tag was there; it is the newest now.
     #[inline]
     fn read(&mut self, set: usize, tag: u32) -> bool {
-        let set = &mut self.sets[set];
-        // The high byte of a multiplicative hash: lines of one set differ in any bits.
-        let fingerprint = (tag.wrapping_mul(0x9e37_79b1) >> 24) as u8;
-        let check = |way: usize| set.tags[way % N] == tag;
-        if let Some(way) = set.fingerprints.find(fingerprint, check) {
-            set.order = order::to_front(set.order, way as u64);
-            return true;
+        let Some(tags) = self.sets.get_mut(set) else {
+            return false;
+        };
+        // Most references miss. Without an early exit all tags are compared at once, and a shift
+        // of fixed length is a few moves.
+        let alike: u32 = tags.iter().map(|&held| u32::from(held == tag)).sum();
+        let found = alike != 0;
+        if found {
+            let place = tags.iter().position(|&held| held == tag);
+            tags.copy_within(..place.unwrap_or_default(), 1);
+        } else {
+            tags.copy_within(..N - 1, 1);
         }
-        let way = order::oldest(set.order, self.ways);
-        set.tags[way % N] = tag;
-        set.fingerprints.set(way, fingerprint);
-        set.order = order::insert(set.order, way as u64);
-        false
-    }
-}
-
-impl ManyWays {
-    fn read(&mut self, set: usize, tag: u32) -> bool {
-        let tags = &mut self.tags[set * self.ways..][..self.ways];
-        let found = tags.iter().position(|&held| held == tag);
-        let place = found.unwrap_or(self.ways - 1);
-        tags.copy_within(..place, 1);
         tags[0] = tag;
-        found.is_some()
+        if let Some(beyond) = tags.get_mut(self.ways) {
+            *beyond = EMPTY;
+        }
+        found
     }
 }
 

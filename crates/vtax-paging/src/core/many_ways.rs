@@ -1,4 +1,4 @@
-//! Sets of more than 16 ways: hash buckets find a key, a list through the ways orders them.
+//! Sets of any number of ways: hash buckets find a key, a list through the ways orders them.
 
 // Ways are below 2^21.
 #![allow(clippy::cast_possible_truncation)]
@@ -90,7 +90,7 @@ impl ManyWays {
     }
 
     /// See [`super::array::Array::look_up`].
-    #[inline]
+    #[inline(never)]
     pub fn look_up(&mut self, key: Key, needed: bool) -> Option<bool> {
         let set = self.set(key);
         let at = self.find(set, key)?;
@@ -104,7 +104,7 @@ impl ManyWays {
     }
 
     /// See [`super::array::Array::insert`].
-    #[inline]
+    #[inline(never)]
     pub fn insert(&mut self, key: Key, flag: bool) {
         let set = self.set(key);
         let (way, fresh) = self.way(set);

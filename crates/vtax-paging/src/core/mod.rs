@@ -6,12 +6,11 @@
 
 mod array;
 mod data_cache;
-mod few_ways;
-mod fingerprints;
 mod many_ways;
 mod native;
 mod nested;
 mod order;
+mod rings;
 mod shadow;
 mod spaces;
 #[cfg(test)]

@@ -1,45 +1,7 @@
-//! Which way of a set is replaced: true LRU, tree pseudo-LRU, random.
+//! Which way of a set is replaced: tree pseudo-LRU, random.
 
 // Ways are at most 2^20.
 #![allow(clippy::cast_possible_truncation)]
-
-use crate::machine::Replacement;
-
-const ORDERED: u64 = 0xfedc_ba98_7654_3210;
-const ONES: u64 = 0x1111_1111_1111_1111;
-
-/// The order word of an empty set of at most 16 ways.
-pub const fn first(replacement: Replacement) -> u64 {
-    match replacement {
-        Replacement::Lru => ORDERED,
-        Replacement::TreePlru | Replacement::Random => 0,
-    }
-}
-
-/// LRU: moves the nibble `way` to the lowest place.
-#[inline]
-pub const fn to_front(ranks: u64, way: u64) -> u64 {
-    // The lowest zero nibble of the difference is the way's place: every way is there once, and
-    // borrows can only spoil nibbles above the first zero.
-    let difference = ranks ^ (ONES * way);
-    let zeros = difference.wrapping_sub(ONES) & !difference & (ONES << 3);
-    let place = zeros.trailing_zeros() & !3;
-    let below = (1_u64 << place) - 1;
-    let kept = ranks & !(below | (15 << place));
-    kept | ((ranks & below) << 4) | way
-}
-
-/// LRU: the oldest way is the newest from now on. What lies above the last place means nothing.
-#[inline]
-pub const fn insert(ranks: u64, oldest: u64) -> u64 {
-    (ranks << 4) | oldest
-}
-
-/// LRU: the way in the last of `ways` places.
-#[inline]
-pub const fn oldest(ranks: u64, ways: u32) -> usize {
-    ((ranks >> (4 * (ways - 1))) & 15) as usize
-}
 
 /// Tree pseudo-LRU: `way` was used, so all nodes above it point to their other side. Node n of the
 /// heap is bit n; a set bit points to the right.
@@ -90,17 +52,6 @@ pub const fn seed(seed: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn ranks_give_the_least_recently_used_way() {
-        let mut ranks = (0..16).fold(first(Replacement::Lru), to_front);
-        ranks = [3, 15, 0, 7].into_iter().fold(ranks, to_front);
-        for expected in [1, 2, 4, 5, 6, 8] {
-            let victim = oldest(ranks, 16);
-            assert_eq!(victim, expected);
-            ranks = to_front(ranks, victim as u64);
-        }
-    }
 
     #[test]
     fn the_tree_points_away_from_the_last_uses() {

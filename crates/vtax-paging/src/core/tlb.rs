@@ -27,14 +27,16 @@ pub struct Tlb {
 
 struct Level {
     arrays: Vec<Array>,
-    by_size: [Option<Home>; 3],
+    by_size: [Home; 3],
 }
 
 /// Where a level holds pages of a size.
 #[derive(Clone, Copy)]
 struct Home {
+    /// Beyond the arrays when the level does not hold them.
     array: usize,
-    size: PageSize,
+    shift: u32,
+    kind: u8,
 }
 
 impl Tlb {
@@ -86,12 +88,18 @@ impl Level {
     fn new(arrays: &[TlbArray], seed: u64) -> Self {
         let home = |size: PageSize| {
             let sizes = PageSize::ALL.into_iter().rev().filter(|&held| held <= size);
-            sizes.into_iter().find_map(|size| {
+            let held = sizes.into_iter().find_map(|size| {
                 let array = arrays
                     .iter()
                     .position(|array| array.pages.contains(&size))?;
-                Some(Home { array, size })
-            })
+                Some((array, size))
+            });
+            let (array, size) = held.unwrap_or((usize::MAX, size));
+            Home {
+                array,
+                shift: size.shift(),
+                kind: size as u8,
+            }
         };
         let by_size = PageSize::ALL.map(home);
         let arrays = arrays.iter().zip(0..).map(|(array, at)| {
@@ -106,8 +114,8 @@ impl Level {
 
     #[inline]
     fn find(&mut self, address: Gva, size: PageSize, space: u16) -> Option<(&mut Array, Key)> {
-        let home = self.by_size[size as usize]?;
-        let key = Key::new(address.0 >> home.size.shift(), home.size as u8, space);
+        let home = self.by_size[size as usize];
+        let key = Key::new(address.0 >> home.shift, home.kind, space);
         Some((self.arrays.get_mut(home.array)?, key))
     }
 
