@@ -214,19 +214,24 @@ fn machine() -> impl Strategy<Value = Machine> {
         },
     );
     let host = select(vec![TableFormat::Four, TableFormat::Five]);
-    let caches = proptest::collection::vec(cache(), 0..5);
-    (tlb, walk_caches(), caches, host).prop_map(|(tlb, walk, caches, host_tables)| Machine {
-        name: "random".to_owned(),
-        title: String::new(),
-        clock_hz: 1e9,
-        host_tables,
-        tlb,
-        walk,
-        caches,
-        memory_latency: 211,
-        costs: costs(),
-        sources: BTreeMap::new(),
-    })
+    let caches = proptest::collection::vec(cache(), 0..5).prop_map(|mut c| {
+        c.sort_by_key(|l| l.latency);
+        c
+    });
+    (tlb, walk_caches(), caches, host)
+        .prop_map(|(tlb, walk, caches, host_tables)| Machine {
+            name: "random".to_owned(),
+            title: String::new(),
+            clock_hz: 1e9,
+            host_tables,
+            tlb,
+            walk,
+            caches,
+            memory_latency: 211,
+            costs: costs(),
+            sources: BTreeMap::new(),
+        })
+        .prop_filter("valid", |m: &Machine| m.check().is_ok())
 }
 
 fn setup() -> impl Strategy<Value = CoreSetup> {

@@ -57,7 +57,11 @@ impl MovingRate {
         }
     }
 
+    /// Adds a step. One in which nothing was retired says nothing and pushes nothing out.
     pub(super) fn push(&mut self, count: f64, instructions: f64) {
+        if instructions <= 0.0 {
+            return;
+        }
         if self.steps.len() == self.length {
             self.steps.pop_front();
         }
