@@ -8,7 +8,7 @@ PYTHON_FILES := python packaging $(wildcard tests bench)
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1	\2/p' Makefile | expand -t 14
 
-setup: ## install what is missing (apt packages, .venv), build the Rust programs
+setup: ## install what is missing (apt packages, .venv), build the Rust parts
 	@bash packaging/setup.sh
 
 demo: setup ## compare HPC Challenge natively, in user-mode Linux and in QEMU
@@ -27,9 +27,11 @@ test: lint ## lint, then every test; what is skipped says why
 	cargo test --quiet --locked --workspace
 	.venv/bin/python -m pytest
 
-bench: setup ## vtax's own cost beside the plain commands
+bench: setup ## vtax's own cost beside the plain commands; the speed of the paging model
 	.venv/bin/python bench/compare.py
+	cargo bench --locked -p vtax-paging --bench translate
+	.venv/bin/python bench/paging_sweep.py
 
 clean: ## remove what setup and the tests made (runs/ stays)
-	rm -rf target python/vtax/_bin .venv dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf target python/vtax/_bin python/vtax/_native.abi3.so .venv dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find python tests packaging -name __pycache__ -type d -prune -exec rm -rf {} +

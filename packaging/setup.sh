@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes this checkout ready: system packages, .venv, Rust programs. Called by `make setup`.
+# Makes this checkout ready: system packages, .venv, Rust parts. Called by `make setup`.
 # Every step looks first and does nothing when nothing is missing, so it may be run at any time.
 set -euo pipefail
 cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.."
@@ -9,7 +9,7 @@ fail() { printf 'setup: %s\n' "$*" >&2; exit 1; }
 
 # package | needed to | what is lost without it
 # "build" in the last column: nothing works without it.
-packages='gcc | link the Rust programs | build
+packages='gcc | link the Rust parts, compile zstd and xz for them | build
 libc6-dev | link the agent statically | build
 user-mode-linux | run the paravirtualized guest | environment uml
 bubblewrap | keep guests from the host files | environments uml and qemu
@@ -64,7 +64,7 @@ missing_packages() {
 }
 
 install_packages() {
-    local missing available=() absent=() package as_root=()
+    local missing available=() absent=() package policy as_root=()
     read -r -a missing <<<"$(missing_packages)"
     [ "${#missing[@]}" -gt 0 ] || return 0
     if [ "${missing[*]}" = "$(cat "$state/tried" 2>/dev/null)" ]; then
@@ -91,7 +91,9 @@ install_packages() {
         say 'apt-get update failed; going on with the package lists that are there'
     fi
     for package in "${missing[@]}"; do
-        if LC_ALL=C apt-cache policy "$package" | grep -q 'Candidate: [^(]'; then
+        # Not `| grep -q`, which leaves early: apt-cache may then fail for the closed pipe.
+        policy=$(LC_ALL=C apt-cache policy "$package") || policy=''
+        if [[ $policy =~ Candidate:\ [^\(] ]]; then
             available+=("$package")
         else
             absent+=("$package")
@@ -143,7 +145,7 @@ fi
 # What an installation depends on; the folder too, because an editable install points at it.
 key=$({ cat pyproject.toml packaging/vtax_build.py; .venv/bin/python -V; pwd; } | sha256sum)
 if [ "$key" != "$(cat .venv/.installed 2>/dev/null)" ] || [ ! -x .venv/bin/vtax ]; then
-    say 'installing vtax and its Python packages into .venv, compiling its Rust programs'
+    say 'installing vtax and its Python packages into .venv, compiling its Rust parts'
     .venv/bin/python -m pip install --quiet --disable-pip-version-check -e '.[dev]' </dev/null
     printf '%s\n' "$key" >.venv/.installed
 fi
@@ -152,7 +154,5 @@ fi
 
 # cargo knows best what changed; when nothing did this takes a fraction of a second.
 "$python" packaging/vtax_build.py
-# The agent on the PATH of .venv is the copy of the day of installation: follow the current one.
-ln -sf ../../python/vtax/_bin/vtax-agent .venv/bin/vtax-agent
 
 say 'ready'

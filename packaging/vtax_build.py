@@ -1,17 +1,13 @@
 """The build backend: maturin, plus the compiled programs that the package carries.
 
-vtax ships three artifacts in `vtax/_bin/`: the agent (static, it is pushed into guests), the
+vtax ships three programs in `vtax/_bin/`: the agent (static, it is pushed into guests), the
 DGEMM driver (dynamic, it loads the BLAS the system resolves) and the preload shim of user-mode
-Linux. maturin packs one crate per wheel, either programs or an extension module, so cargo builds
-the three here first and maturin includes them as package data. That way they are found beside
-the Python code in every kind of install, editable ones too, whatever the crate maturin builds.
+Linux. maturin packs one crate per wheel, and that is the extension module `vtax._native`; so cargo
+builds the three here first and maturin includes them as package data. That way they are found
+beside the Python code in every kind of install, editable ones too.
 
-Run as a script it only does the cargo part: `make setup` calls it to follow changes of the Rust
-code without reinstalling.
-
-The command `vtax` is declared here too: maturin refuses [project.scripts] beside a program, but
-takes finished metadata over from `prepare_metadata_for_build_wheel`, as PEP 517 asks. When it
-builds an extension module one day, the line moves to pyproject.toml.
+Run as a script it only does the cargo part, the extension of an editable install included: `make
+setup` calls it to follow changes of the Rust code without reinstalling.
 """
 
 from __future__ import annotations
@@ -21,13 +17,12 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
-BIN = ROOT / "python" / "vtax" / "_bin"
-ENTRY_POINTS = "[console_scripts]\nvtax=vtax.cli.main:main\n"
+PACKAGE = ROOT / "python" / "vtax"
+BIN = PACKAGE / "_bin"
 
 
 class Artifact(NamedTuple):
@@ -35,11 +30,14 @@ class Artifact(NamedTuple):
     crate: str
     selection: tuple[str, ...]
     rustc_args: tuple[str, ...] = ()
+    profile: str = "release"
+    environment: tuple[tuple[str, str], ...] = ()
+    own_target: str | None = None
+    """A folder in cargo's target folder for itself, where sharing it would cost rebuilds."""
 
 
 ARTIFACTS = (
-    # Static: no library of a guest or of a compute node is needed. The same arguments as in
-    # pyproject.toml, so that maturin's own call finds the program already built.
+    # Static: no library of a guest or of a compute node is needed.
     Artifact(
         "vtax-agent",
         "vtax-agent",
@@ -50,6 +48,19 @@ ARTIFACTS = (
     Artifact("libvtax_umlfix.so", "vtax-umlfix", ("--lib",)),
 )
 
+# The stable ABI needs no interpreter to build against, and an extension module is not linked to
+# libpython. maturin builds the same crate with other variables, which PyO3's build script watches:
+# in one target folder the two would undo each other's work at every turn.
+EXTENSION = Artifact(
+    "lib_native.so",
+    "vtax-python",
+    ("--lib",),
+    profile="extension",
+    environment=(("PYO3_NO_PYTHON", "1"), ("PYO3_BUILD_EXTENSION_MODULE", "1")),
+    own_target="editable",
+)
+EXTENSION_FILE = PACKAGE / "_native.abi3.so"
+
 
 def require_cargo() -> None:
     """End with one line when there is no cargo (maturin would fetch a toolchain by itself)."""
@@ -59,11 +70,17 @@ def require_cargo() -> None:
 
 def compile_artifact(artifact: Artifact) -> Path:
     """Build one artifact with cargo and return where cargo put it."""
-    command = ["cargo", "rustc", "--release", "--locked", "--quiet"]
+    command = ["cargo", "rustc", "--profile", artifact.profile, "--locked", "--quiet"]
     command += ["--manifest-path", str(ROOT / "crates" / artifact.crate / "Cargo.toml")]
     command += ["--message-format", "json-render-diagnostics", *artifact.selection]
+    if artifact.own_target is not None:
+        target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
+        command += ["--target-dir", str(target / artifact.own_target)]
     command += ["--", *artifact.rustc_args]
-    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
+    environment = {**os.environ, **dict(artifact.environment)}
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, check=False
+    )
     if done.returncode != 0:
         sys.exit(f"vtax: cargo could not build {artifact.file}; its messages are above")
     for line in done.stdout.splitlines():
@@ -91,6 +108,12 @@ def build_programs() -> None:
         place(compile_artifact(artifact), BIN / artifact.file)
 
 
+def build_extension() -> None:
+    """Bring the extension module of an editable install up to date."""
+    require_cargo()
+    place(compile_artifact(EXTENSION), EXTENSION_FILE)
+
+
 # The hooks of PEP 517 and PEP 660. maturin is imported late: as a script this file runs without it.
 
 
@@ -114,26 +137,19 @@ def build_sdist(directory: str, config_settings: Any = None) -> str:
 
 
 def prepare_metadata_for_build_wheel(directory: str, config_settings: Any = None) -> str:
-    name = str(_maturin().prepare_metadata_for_build_wheel(directory, config_settings))
-    Path(directory, name, "entry_points.txt").write_text(ENTRY_POINTS)
-    return name
-
-
-def _build(hook: str, directory: str, config_settings: Any, metadata: str | None) -> str:
-    build_programs()
-    with tempfile.TemporaryDirectory() as temporary:
-        if metadata is None:  # the frontend did not ask for it first; it need not
-            prepare_metadata_for_build_wheel(temporary, config_settings)
-        build = getattr(_maturin(), hook)
-        return str(build(directory, config_settings, metadata or temporary))
+    return str(_maturin().prepare_metadata_for_build_wheel(directory, config_settings))
 
 
 def build_wheel(directory: str, config_settings: Any = None, metadata: str | None = None) -> str:
-    return _build("build_wheel", directory, config_settings, metadata)
+    build_programs()
+    return str(_maturin().build_wheel(directory, config_settings, metadata))
 
 
 def build_editable(directory: str, config_settings: Any = None, metadata: str | None = None) -> str:
-    return _build("build_editable", directory, config_settings, metadata)
+    build_programs()
+    # maturin writes the new extension over the old one, which a running Python may have mapped.
+    EXTENSION_FILE.unlink(missing_ok=True)
+    return str(_maturin().build_editable(directory, config_settings, metadata))
 
 
 get_requires_for_build_editable = get_requires_for_build_wheel
@@ -141,3 +157,4 @@ prepare_metadata_for_build_editable = prepare_metadata_for_build_wheel
 
 if __name__ == "__main__":
     build_programs()
+    build_extension()

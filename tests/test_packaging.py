@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 import shutil
@@ -11,6 +12,7 @@ import tarfile
 import tomllib
 import zipfile
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -148,16 +150,42 @@ def test_a_second_setup_waits_for_the_first(bare: Path) -> None:
         assert "another setup is running; waiting for it" in run_setup(bare).stdout
 
 
-def test_maturin_and_the_backend_build_the_agent_alike() -> None:
+def backend() -> ModuleType:
+    """The build backend, which is no part of the package."""
     sys.path.insert(0, str(ROOT / "packaging"))
     try:
-        import vtax_build
+        return importlib.import_module("vtax_build")
     finally:
         sys.path.pop(0)
+
+
+def test_maturin_and_the_backend_build_the_extension_alike() -> None:
+    vtax_build = backend()
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["maturin"]
-    (agent,) = (item for item in vtax_build.ARTIFACTS if item.file == "vtax-agent")
-    assert tuple(settings["rustc-args"]) == agent.rustc_args
+    extension = vtax_build.EXTENSION
+    assert settings["manifest-path"] == f"crates/{extension.crate}/Cargo.toml"
+    assert settings["profile"] == extension.profile
+    module = vtax_build.EXTENSION_FILE.relative_to(ROOT / "python")
+    assert settings["module-name"].split(".") == [*module.parent.parts, module.name.split(".")[0]]
     assert tuple(item.file for item in vtax_build.ARTIFACTS) == PROGRAMS
+
+
+def test_a_panic_of_the_extension_does_not_end_python() -> None:
+    profiles = tomllib.loads((ROOT / "Cargo.toml").read_text())["profile"]
+    assert profiles[backend().EXTENSION.profile] == {"inherits": "release", "panic": "unwind"}
+
+
+def test_what_is_in_use_is_replaced_and_never_overwritten(tmp_path: Path) -> None:
+    built, target = tmp_path / "built", tmp_path / "target"
+    built.write_text("new")
+    target.write_text("old")
+    with target.open() as in_use:
+        backend().place(built, target)
+        assert (in_use.read(), target.read_text()) == ("old", "new")
+    assert sorted(tmp_path.iterdir()) == [built, target]
+    unchanged = target.stat()
+    backend().place(built, target)
+    assert target.stat().st_ino == unchanged.st_ino
 
 
 def test_the_backend_without_cargo_is_one_line(tmp_path: Path) -> None:
@@ -194,28 +222,40 @@ def test_the_sdist_builds_a_wheel_that_works_elsewhere(tmp_path: Path) -> None:
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
-    # The frontend's part of building an sdist; pip itself has no command for it.
-    python(
-        "-c",
-        "import sys; sys.path.insert(0, 'packaging'); import vtax_build;"
-        f"vtax_build.build_sdist({str(tmp_path)!r})",
-    )
+    def build(hook: str, directory: Path) -> None:
+        """The frontend's part of building; pip itself has no command for an sdist."""
+        script = "import sys; sys.path.insert(0, 'packaging'); import vtax_build;"
+        python("-c", f"{script} vtax_build.{hook}({str(directory)!r})")
+
+    # Files of an sdist bear an old date: cargo would take what it compiled of older sources for
+    # up to date. So what serves is compiled from this checkout first.
+    checkout = tmp_path / "from the checkout"
+    checkout.mkdir()
+    build("build_wheel", checkout)
+    build("build_sdist", tmp_path)
     (sdist,) = tmp_path.glob("*.tar.gz")
     with tarfile.open(sdist) as archive:
         names = archive.getnames()
     assert not [name for name in names if "/target/" in name or "__pycache__" in name]
+    compiled = [name for name in names if "/_bin/" in name or name.endswith(".so")]
+    assert not compiled
 
     pip = ("-m", "pip", "--disable-pip-version-check", "--quiet")
     options = ("--no-deps", "--no-build-isolation", "--no-index")
     python(*pip, "wheel", *options, "--wheel-dir", str(tmp_path), str(sdist))
     (wheel,) = tmp_path.glob("*.whl")
+    assert wheel.name == next(checkout.iterdir()).name
     with zipfile.ZipFile(wheel) as archive_:
         members = archive_.namelist()
         entry = next(name for name in members if name.endswith("/entry_points.txt"))
         assert "vtax=vtax.cli.main:main" in archive_.read(entry).decode()
     assert {f"vtax/_bin/{name}" for name in PROGRAMS} <= set(members)
+    # One extension, for the stable ABI: a wheel built with one Python serves the later ones.
+    extensions = [name for name in members if name.endswith(".so") and "/_bin/" not in name]
+    assert extensions == ["vtax/_native.abi3.so"]
+    assert "-abi3-" in wheel.name
     sources = {str(path.relative_to(ROOT / "python")) for path in ROOT.glob("python/vtax/**/*.py")}
-    assert sources <= set(members)
+    assert sources | {"vtax/_native.pyi", "vtax/py.typed"} <= set(members)
 
     home = tmp_path / "elsewhere"
     python(*pip, "install", *options, "--target", str(home), str(wheel))
@@ -226,3 +266,8 @@ def test_the_sdist_builds_a_wheel_that_works_elsewhere(tmp_path: Path) -> None:
     assert subprocess.run([agent, "--version"], check=False).returncode == 0
     # No interpreter is asked for: the program is static and runs in a guest without libraries.
     assert b"ld-linux" not in agent.read_bytes()[:4096]
+    # The command of that name becomes the agent.
+    called = python("-P", "-c", "from vtax.binaries import run_agent; run_agent()", "--version")
+    assert called.startswith("vtax-agent ")
+    version = "import vtax, vtax._native; print(vtax.__version__ == vtax._native.version())"
+    assert python("-P", "-c", version) == "True\n"

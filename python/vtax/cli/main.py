@@ -10,7 +10,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from vtax import __version__
-from vtax.cli import compare, doctor, report
+from vtax.cli import compare, doctor, paging, report, study
 from vtax.errors import VtaxError
 
 INTERRUPTED = 130
@@ -26,6 +26,10 @@ app = typer.Typer(
 app.command(**compare.SETTINGS)(compare.compare)
 app.command(short_help="Write the report of a run again.")(report.report)
 app.command()(doctor.doctor)
+app.add_typer(paging.app, name="paging")
+app.command(short_help="Draw a paper's figures again; judge its claims.", epilog=study.EXAMPLES)(
+    study.study
+)
 
 
 def _version(asked: bool) -> None:

@@ -52,6 +52,15 @@ def significant(value: float | None, digits: int = 4) -> str:
     return f"{rounded:,.{digits - 1 - exponent}f}"
 
 
+def signed(value: float, digits: int = 2) -> str:
+    """`significant` with a typographic minus, for values around zero."""
+    return (
+        significant(value, digits).replace("-", MINUS, 1)
+        if value < 0
+        else significant(value, digits)
+    )
+
+
 def with_unit(value: float | None, unit: str, digits: int = 3) -> str:
     """A value and its unit, with another SI prefix where the given one makes it unreadable."""
     if value is None or not math.isfinite(value):

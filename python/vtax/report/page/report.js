@@ -1,4 +1,3 @@
-"use strict";
 /* Draws the figures in the page's own colours, and makes the table sort and filter. */
 (() => {
   const figures = JSON.parse(document.getElementById("figures").textContent);
@@ -7,34 +6,14 @@
   let scale = "linear";
   let printing = false;
 
-  /* A copy of a figure in which every "var(--name)" is the colour that the page has for it. */
-  const resolved = (value, style) => {
-    if (typeof value === "string") {
-      const name = /^var\((--[a-z0-9-]+)\)$/.exec(value);
-      return name ? style.getPropertyValue(name[1]).trim() : value;
-    }
-    if (Array.isArray(value)) return value.map((item) => resolved(item, style));
-    if (value === null || typeof value !== "object") return value;
-    return Object.fromEntries(
-      Object.entries(value).map(([key, item]) => [key, resolved(item, style)]));
-  };
-
-  const config = {
-    responsive: true,
-    displaylogo: false,
-    modeBarButtonsToRemove: ["zoom2d", "pan2d", "select2d", "lasso2d", "zoomIn2d", "zoomOut2d",
-      "autoScale2d", "resetScale2d"],
-    toImageButtonOptions: { format: "svg", filename: "vtax-figure" },
-  };
-
   const draw = (element) => {
     const source = figures[element.dataset.figure][Number(element.dataset.index)];
-    const { data, layout, scales } = resolved(source, getComputedStyle(document.documentElement));
+    const { data, layout, scales } = plots.resolved(source, getComputedStyle(document.documentElement));
     for (const trace of data) trace.visible = !hidden.has(trace.meta.env);
     if (printing) layout.width = paperWidths[element.dataset.figure];
     if (scales) Object.assign(layout.xaxis, scales[scale]);
     element.style.minHeight = `${layout.height}px`;
-    return Plotly.react(element, data, layout, config);
+    return Plotly.react(element, data, layout, plots.config);
   };
   const drawAll = () => Promise.all([...document.querySelectorAll(".plot")].map(draw));
 

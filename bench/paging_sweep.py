@@ -1,0 +1,158 @@
+"""What a second core gives a sweep: the same study with one and with two workers, interleaved.
+
+    .venv/bin/python bench/paging_sweep.py
+    .venv/bin/python bench/paging_sweep.py --rounds 9 --json
+
+Two times are taken of each sweep. *computing* is from the first point handed over to the last one
+saved: what grows with the study. *whole* has the start and end of the processes too, a fixed cost.
+The target, 1.9, is for computing. Ratios with the 95 % interval that vtax reports for workloads.
+*busy* is the share of the workers' time spent in points: what is missing to 1 is Dask's, and unlike
+the speedup it means something on a machine that does other work too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import random
+import statistics
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from vtax.analysis.statistics import median_estimate
+from vtax.environments.base import allowed_cpus
+from vtax.paging.sweep import Options, sweep
+from vtax.paging.sweep_progress import Silent
+from vtax.paging.sweep_simulate import catalog, evaluate
+from vtax.paging.sweep_study import Study, read_study
+
+STUDY = """
+workloads = ["swim"]
+machines = ["opteron2350"]
+modes = ["native", "shadow", "nested", "dav2m"]
+[axes]
+costs.exit = { scale = [0.5, 1, 2, 4] }
+seed = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]
+"""
+TARGET = 1.9
+SEED = 1
+COUNTS = (1, 2)
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Seconds of one sweep."""
+
+    computing_s: float
+    whole_s: float
+    busy: float
+
+
+class Clock(Silent):
+    """Notes when points begin and end."""
+
+    def __init__(self) -> None:
+        self.begin = self.end = self.points_s = 0.0
+
+    def started(self, total: int, kept: int, where: str) -> None:
+        self.begin = time.perf_counter()
+
+    def finished(self, label: str, error: str | None, wall_s: float | None) -> None:
+        if error is not None:
+            raise SystemExit(f"a point failed, so nothing was measured: {label}: {error}")
+        self.end = time.perf_counter()
+        self.points_s += wall_s or 0.0
+
+
+def one(study: Study, workers: int) -> Times:
+    """Run the study once, in a folder that goes away."""
+    clock = Clock()
+    with tempfile.TemporaryDirectory() as out:
+        begin = time.perf_counter()
+        sweep(study, Options(Path(out, "sweep"), workers), evaluate, clock)
+        whole = time.perf_counter() - begin
+    computing = clock.end - clock.begin
+    return Times(computing, whole, clock.points_s / (computing * workers))
+
+
+def rounds(study: Study, count: int) -> dict[int, list[Times]]:
+    """Times by number of workers over `count` shuffled rounds, after one that is not counted."""
+    source = random.Random(SEED)
+    found: dict[int, list[Times]] = {workers: [] for workers in COUNTS}
+    for number in range(count + 1):
+        order = list(COUNTS)
+        source.shuffle(order)
+        for workers in order:
+            times = one(study, workers)
+            if number:
+                found[workers].append(times)
+            print(f"round {number}: {workers} workers {times.computing_s:.3g} s", file=sys.stderr)
+    return found
+
+
+def speedup(one_s: list[float], two_s: list[float]) -> tuple[float, float, float] | None:
+    """How many times faster two are, with the 95 % interval of that ratio."""
+    estimates = [
+        median_estimate(values, [0] * len(values), SEED, log=True) for values in (one_s, two_s)
+    ]
+    if estimates[0] is None or estimates[1] is None:
+        return None
+    ratio = estimates[0] - estimates[1]
+    half = ratio.half_width()
+    low, high = math.exp(ratio.value - half), math.exp(ratio.value + half)
+    return math.exp(ratio.value), low, high
+
+
+def measure(count: int) -> dict[str, object]:
+    """The figures, for `make bench` and for people."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "sweep.toml")
+        path.write_text(STUDY)
+        study = read_study(path, catalog())
+        found = rounds(study, count)
+    figures: dict[str, object] = {"points": study.size, "target": TARGET, "rounds": count}
+    for name in ("computing_s", "whole_s"):
+        one_s, two_s = ([getattr(times, name) for times in found[n]] for n in COUNTS)
+        figures[name] = {
+            "one": one_s,
+            "two": two_s,
+            "speedup": speedup(one_s, two_s),
+        }
+    figures["busy"] = {n: statistics.median(times.busy for times in found[n]) for n in COUNTS}
+    return figures
+
+
+def text(name: str, figure: dict[str, list[float]]) -> str:
+    line = f"{name}: one worker {statistics.median(figure['one']):.3g} s, "
+    line += f"two {statistics.median(figure['two']):.3g} s"
+    if ratio := figure["speedup"]:
+        line += f": {ratio[0]:.2f}x [{ratio[1]:.2f}, {ratio[2]:.2f}]"
+    return line
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    if len(allowed_cpus()) < 2:
+        raise SystemExit("not measured: a second core is not there")
+    figures = measure(options.rounds)
+    if options.json:
+        print(json.dumps(figures, indent=1))
+        return
+    print(f"sweep of {figures['points']} points, {figures['rounds']} rounds")
+    for name in ("computing_s", "whole_s"):
+        print(text(name, figures[name]))
+    print("busy: " + ", ".join(f"{n} workers {busy:.3f}" for n, busy in figures["busy"].items()))
+    ratio = figures["computing_s"]["speedup"]
+    if ratio:
+        print(f"target {TARGET}x: {'met' if ratio[0] >= TARGET else 'MISSED'}")
+
+
+if __name__ == "__main__":
+    main()

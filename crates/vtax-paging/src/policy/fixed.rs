@@ -1,0 +1,71 @@
+//! The static modes: what a VMM does today, and the yardstick of every other policy.
+
+use serde::{Deserialize, Serialize};
+
+use super::measure::check_window;
+use super::{Policy, PolicyView, Reading};
+use crate::error::ModelError;
+use crate::mode::Paging;
+
+/// Parameters of a static mode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FixedParameters {
+    /// Retired instructions of an output window; decides nothing.
+    pub window: u64,
+}
+
+/// One mode for ever.
+#[derive(Clone, Debug)]
+pub struct Fixed {
+    mode: Paging,
+    window: u64,
+}
+
+impl Fixed {
+    /// Stays in `mode`. Fails when the window is empty.
+    pub fn new(mode: Paging, parameters: FixedParameters) -> Result<Self, ModelError> {
+        check_window("window", parameters.window)?;
+        Ok(Self {
+            mode,
+            window: parameters.window,
+        })
+    }
+}
+
+impl Policy for Fixed {
+    fn name(&self) -> &str {
+        self.mode.name()
+    }
+
+    fn window_instructions(&self) -> u64 {
+        self.window
+    }
+
+    fn wanted(&self) -> Paging {
+        self.mode
+    }
+
+    fn on_shadow_exits(&mut self, _count: u64, _now: &Reading) -> Result<Paging, ModelError> {
+        Ok(self.mode)
+    }
+
+    fn exits_until_decision(&self) -> u64 {
+        u64::MAX
+    }
+
+    fn on_window(&mut self, _now: &Reading) -> Result<Paging, ModelError> {
+        Ok(self.mode)
+    }
+
+    fn view(&self) -> PolicyView {
+        PolicyView {
+            state: match self.mode {
+                Paging::Shadow => "Shadow",
+                Paging::Nested => "Nested",
+            },
+            threshold_vexit: None,
+            threshold_tmiss: None,
+        }
+    }
+}

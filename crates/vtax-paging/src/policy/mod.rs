@@ -1,0 +1,94 @@
+//! Policies: pure state machines that choose between shadow and nested paging.
+//!
+//! The simulator and the live controller drive the same source. A policy sees what a VMM can
+//! measure cheaply and nothing else: no policy here reads the model's ground truth, except the
+//! oracle, which is computed offline and is not a [`Policy`] that could run live.
+
+pub mod controller;
+pub mod dav2m;
+pub mod fixed;
+mod measure;
+pub mod naive;
+pub mod oracle;
+pub mod registry;
+pub mod vtax;
+
+use crate::error::ModelError;
+use crate::mode::Paging;
+
+/// What a VMM can read at an event, cumulative since the start of the guest (seed 003, section 4).
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Reading {
+    /// Retired guest instructions.
+    pub instructions: f64,
+    /// Unhalted cycles, guest and VMM.
+    pub cycles: f64,
+    /// Misses of the second data TLB.
+    pub tlb_misses: f64,
+    /// Paging exits taken under shadow paging.
+    pub shadow_exits: f64,
+    /// Cycles in page walks, where the machine can count them; else `None`.
+    pub walk_cycles: Option<f64>,
+    /// Cycles in the VMM for paging exits, where known; else `None`.
+    pub vmm_cycles: Option<f64>,
+}
+
+impl Reading {
+    /// What happened since `earlier`.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        let difference = |now: Option<f64>, then: Option<f64>| Some(now? - then.unwrap_or(0.0));
+        Self {
+            instructions: self.instructions - earlier.instructions,
+            cycles: self.cycles - earlier.cycles,
+            tlb_misses: self.tlb_misses - earlier.tlb_misses,
+            shadow_exits: self.shadow_exits - earlier.shadow_exits,
+            walk_cycles: difference(self.walk_cycles, earlier.walk_cycles),
+            vmm_cycles: difference(self.vmm_cycles, earlier.vmm_cycles),
+        }
+    }
+
+    /// Cycles per instruction, or `None` without an instruction.
+    pub fn cpi(&self) -> Option<f64> {
+        (self.instructions > 0.0).then(|| self.cycles / self.instructions)
+    }
+}
+
+/// What a policy shows of itself in the output of every window.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PolicyView {
+    /// The name of its state.
+    pub state: &'static str,
+    /// Exits per window above which it would leave shadow paging, if it has such a threshold.
+    pub threshold_vexit: Option<f64>,
+    /// TLB misses per window above which it would leave nested paging, if it has such a threshold.
+    pub threshold_tmiss: Option<f64>,
+}
+
+/// A policy: it starts in a mode and answers two kinds of event with the mode it wants from now on.
+pub trait Policy: Send {
+    /// The name on the command line and in tables.
+    fn name(&self) -> &str;
+
+    /// Retired instructions between two calls of [`Policy::on_window`].
+    fn window_instructions(&self) -> u64;
+
+    /// The mode wanted now; before the first event, the mode to start in.
+    fn wanted(&self) -> Paging;
+
+    /// `count` further paging exits under shadow paging. Called only in shadow paging.
+    ///
+    /// `now` includes them. A driver may hand over several at once when it knows that nothing can
+    /// be decided between them: at most [`Policy::exits_until_decision`] at a time.
+    fn on_shadow_exits(&mut self, count: u64, now: &Reading) -> Result<Paging, ModelError>;
+
+    /// How many further shadow exits, at least one, may be handed over before the policy could
+    /// decide something. `u64::MAX` when exits alone decide nothing.
+    fn exits_until_decision(&self) -> u64;
+
+    /// The instruction counter overflowed.
+    fn on_window(&mut self, now: &Reading) -> Result<Paging, ModelError>;
+
+    /// The policy's inside, for the output.
+    fn view(&self) -> PolicyView;
+}

@@ -1,0 +1,109 @@
+//! Fixed thresholds without hysteresis: the "naive approach" of seed 003, section 6, which
+//! oscillates wherever both metrics of a workload are above their thresholds.
+
+use serde::{Deserialize, Serialize};
+
+use super::dav2m;
+use super::measure::{Meter, check_window, check_within};
+use super::{Policy, PolicyView, Reading};
+use crate::error::ModelError;
+use crate::mode::Paging;
+
+/// Parameters of [`Naive`].
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NaiveParameters {
+    /// Retired instructions between two decisions.
+    pub window: u64,
+    /// The mode it starts in.
+    pub start: Paging,
+    /// Paging exits per window above which it leaves shadow paging.
+    pub threshold_vexit: f64,
+    /// TLB misses per window above which it leaves nested paging.
+    pub threshold_tmiss: f64,
+}
+
+impl NaiveParameters {
+    /// DAV2M's starting thresholds as rates, for windows of `window` instructions.
+    pub fn scaled(window: u64) -> Self {
+        Self {
+            window,
+            start: Paging::Shadow,
+            threshold_vexit: dav2m::starting_vexits(window),
+            threshold_tmiss: dav2m::starting_tmisses(window),
+        }
+    }
+
+    /// Fails on values with which the policy means nothing; names the field.
+    pub fn check(&self) -> Result<(), ModelError> {
+        check_window("window", self.window)?;
+        check_within("threshold_vexit", self.threshold_vexit, 0.0, f64::MAX)?;
+        check_within("threshold_tmiss", self.threshold_tmiss, 0.0, f64::MAX)
+    }
+}
+
+/// Changes the mode at the end of every window whose metric is above the mode's threshold.
+#[derive(Clone, Debug)]
+pub struct Naive {
+    parameters: NaiveParameters,
+    mode: Paging,
+    meter: Meter,
+}
+
+impl Naive {
+    /// Fails when a parameter means nothing; names it.
+    pub fn new(parameters: NaiveParameters) -> Result<Self, ModelError> {
+        parameters.check()?;
+        Ok(Self {
+            parameters,
+            mode: parameters.start,
+            meter: Meter::default(),
+        })
+    }
+}
+
+impl Policy for Naive {
+    fn name(&self) -> &'static str {
+        "naive"
+    }
+
+    fn window_instructions(&self) -> u64 {
+        self.parameters.window
+    }
+
+    fn wanted(&self) -> Paging {
+        self.mode
+    }
+
+    fn on_shadow_exits(&mut self, _count: u64, _now: &Reading) -> Result<Paging, ModelError> {
+        Ok(self.mode)
+    }
+
+    fn exits_until_decision(&self) -> u64 {
+        u64::MAX
+    }
+
+    fn on_window(&mut self, now: &Reading) -> Result<Paging, ModelError> {
+        if let Some(step) = self.meter.advance(now) {
+            let leave = match self.mode {
+                Paging::Shadow => step.shadow_exits > self.parameters.threshold_vexit,
+                Paging::Nested => step.tlb_misses > self.parameters.threshold_tmiss,
+            };
+            if leave {
+                self.mode = self.mode.other();
+            }
+        }
+        Ok(self.mode)
+    }
+
+    fn view(&self) -> PolicyView {
+        PolicyView {
+            state: match self.mode {
+                Paging::Shadow => "Shadow",
+                Paging::Nested => "Nested",
+            },
+            threshold_vexit: Some(self.parameters.threshold_vexit),
+            threshold_tmiss: Some(self.parameters.threshold_tmiss),
+        }
+    }
+}

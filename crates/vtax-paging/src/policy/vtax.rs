@@ -1,0 +1,447 @@
+//! vtax's own policy: it compares what the modes cost with what a change costs.
+//!
+//! DAV2M moves thresholds on two rates until they fit; this policy counts in cycles instead.
+//!
+//! 1. **What a change costs** is known from the machine and learned from the windows after each
+//!    change: what they took beyond the settled CPI.
+//! 2. **What the other mode would cost** is bounded by what the current one shows. In shadow paging
+//!    nested paging saves the exits (and at most the TLB misses they cause) and makes the
+//!    walks dearer by a factor within `walk_ratio`. In nested paging shadow paging can save at most that part of the
+//!    walks; what its exits would cost is unknown. Once a phase has seen a change of mode, the
+//!    measured gap replaces the bounds, within them.
+//! 3. **How long it will last** is learned per phase (`phases.rs`).
+//! 4. It *wishes* for the other mode when the least gain over the rest of the phase pays for the way
+//!    there and back; it wishes to *probe* an unmeasured phase when the greatest gain would.
+//! 5. The [`governor`] lets it have its wishes within a budget and bounds the regret.
+//!
+//! The governor's bound holds for what the policy believes: it is a bound on the true cycles as far
+//! as the learned gaps and costs of changes are true. In a phase that was never measured the walker
+//! counts only gains that the bounds of 2. make certain. The windows that settle after a change are
+//! charged when they are over, so that its "one window" is `settle_windows` + 1 here.
+
+pub mod governor;
+mod phases;
+
+use serde::{Deserialize, Serialize};
+
+use self::governor::{ChangeCosts, Governor};
+use self::phases::{Observation, Phases, Signature, blend};
+use super::measure::{Meter, check_window, check_within};
+use super::{Policy, PolicyView, Reading};
+use crate::error::ModelError;
+use crate::machine::Costs;
+use crate::mode::Paging;
+
+/// Parameters of [`Vtax`]. Where no source is named, a value is an assumption.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct VtaxParameters {
+    /// Retired instructions between two decisions; exits can bring one forward.
+    pub window: u64,
+    /// The mode at the start. Shadow, as DAV2M.
+    pub start: Paging,
+    /// Fraction of all cycles that probes and predictions may lose against the lazy walker: 0.01.
+    pub allowance: f64,
+    /// What the purse holds at the start, in round trips: 2.
+    pub grant: f64,
+    /// What the purse holds at most, in round trips: 4.
+    pub purse: f64,
+    /// A gain below this fraction of the CPI is not worth a probe: 0.02.
+    pub worth: f64,
+    /// A measured phase is probed again when the greatest gain would have paid for it this many times
+    /// (and twice as many after each attempt): 16.
+    pub retry: f64,
+    /// Windows that a phase is supposed to last before one of its runs has ended: 32.
+    pub supposed_run: f64,
+    /// How many times dearer a walk in nested paging can be, from and to: 1.2, and 6 as 24
+    /// references against 4.
+    pub walk_ratio: [f64; 2],
+    /// Cycles of a TLB miss in shadow paging where walk cycles are not counted: 50.
+    pub miss_cycles_shadow: f64,
+    /// The same in nested paging: 150.
+    pub miss_cycles_nested: f64,
+    /// Cycles that an exit can cost beyond the VMM's by emptying the TLB: 5000.
+    pub flush_cycles: f64,
+    /// Entries that the shadow tables fill again after a change, until one was measured: 512, the
+    /// reach of the Opteron 2350's second-level TLB.
+    pub refill_entries: f64,
+    /// Exits bring a decision forward when they have cost this fraction of a round trip since the
+    /// last one: 0.25.
+    pub patience: f64,
+    /// Windows after a change of mode that only measure what the change cost: 1.
+    pub settle_windows: f64,
+    /// How far windows of one phase may lie apart, in powers of two: 0.25.
+    pub phase_radius: f64,
+    /// Phases remembered: 32.
+    pub phases: u32,
+}
+
+impl VtaxParameters {
+    /// The defaults, for windows of `window` instructions.
+    pub fn with_window(window: u64) -> Self {
+        Self {
+            window,
+            start: Paging::Shadow,
+            allowance: 0.01,
+            grant: 2.0,
+            purse: 4.0,
+            worth: 0.02,
+            retry: 16.0,
+            supposed_run: 32.0,
+            walk_ratio: [1.2, 6.0],
+            miss_cycles_shadow: 50.0,
+            miss_cycles_nested: 150.0,
+            flush_cycles: 5000.0,
+            refill_entries: 512.0,
+            patience: 0.25,
+            settle_windows: 1.0,
+            phase_radius: 0.25,
+            phases: 32,
+        }
+    }
+
+    /// Fails on values with which the policy means nothing; names the field.
+    pub fn check(&self) -> Result<(), ModelError> {
+        check_window("window", self.window)?;
+        check_within("allowance", self.allowance, 0.0, 0.5)?;
+        check_within("grant", self.grant, 0.0, 1e6)?;
+        check_within("purse", self.purse, 0.0, 1e6)?;
+        check_within("worth", self.worth, 0.0, 1.0)?;
+        check_within("retry", self.retry, 0.0, 1e12)?;
+        check_within("supposed_run", self.supposed_run, 0.0, 1e12)?;
+        check_within("walk_ratio[0]", self.walk_ratio[0], 1.0, 1e3)?;
+        check_within("walk_ratio[1]", self.walk_ratio[1], self.walk_ratio[0], 1e3)?;
+        check_within("miss_cycles_shadow", self.miss_cycles_shadow, 0.0, 1e9)?;
+        check_within("miss_cycles_nested", self.miss_cycles_nested, 0.0, 1e9)?;
+        check_within("flush_cycles", self.flush_cycles, 0.0, 1e9)?;
+        check_within("refill_entries", self.refill_entries, 0.0, 1e12)?;
+        check_within("patience", self.patience, 1e-6, 1e6)?;
+        check_within("settle_windows", self.settle_windows, 0.0, 1e6)?;
+        check_within("phase_radius", self.phase_radius, 0.0, 64.0)?;
+        if !(2..=4096).contains(&self.phases) {
+            return Err(ModelError::field("phases", "must be 2 to 4096"));
+        }
+        Ok(())
+    }
+}
+
+/// The windows after a change of mode, until they are enough.
+#[derive(Clone, Copy, Debug, Default)]
+struct Settling {
+    instructions: f64,
+    cycles: f64,
+    /// A flood of exits ended it early: it is what the phase is like.
+    flooded: bool,
+}
+
+/// Cycles per instruction that the other mode saves: between `least` and `most`.
+#[derive(Clone, Copy, Debug)]
+struct Gain {
+    least: f64,
+    most: f64,
+}
+
+/// While the shadow tables fill again, only exits worth this many round trips bring a decision
+/// forward.
+const SETTLING_PATIENCE: f64 = 3.0;
+/// Fewer exits bring no decision forward: their rate would be off by more than an eighth.
+const MIN_EXITS: u64 = 64;
+/// An overflow may come this part of a window early: counters skid.
+const SKID: f64 = 0.01;
+/// Weight of the newest measurement in learned costs.
+const NEWEST: f64 = 0.5;
+
+/// vtax's own policy.
+#[derive(Clone, Debug)]
+pub struct Vtax {
+    parameters: VtaxParameters,
+    meter: Meter,
+    governor: Governor,
+    phases: Phases,
+    /// What a change costs at least: the VMM's part.
+    direct: ChangeCosts,
+    /// What changes to either mode were measured to cost.
+    measured: [Option<f64>; 2],
+    /// The same, or what is supposed until then.
+    costs: ChangeCosts,
+    exit_cycles: f64,
+    settling: Option<Settling>,
+    /// Exits since the last decision.
+    exits: u64,
+}
+
+impl Vtax {
+    /// Fails when a parameter means nothing; names it.
+    pub fn new(parameters: VtaxParameters, costs: &Costs) -> Result<Self, ModelError> {
+        parameters.check()?;
+        let exit = f64::from(costs.exit);
+        let fill = exit + f64::from(costs.shadow_fill);
+        // A free change would let the walker change at every window.
+        let direct = ChangeCosts {
+            to_nested: (exit + f64::from(costs.switch_to_nested)).max(1.0),
+            to_shadow: (exit + f64::from(costs.switch_to_shadow)).max(1.0),
+        };
+        let supposed = ChangeCosts {
+            to_shadow: direct.to_shadow + parameters.refill_entries * fill,
+            ..direct
+        };
+        Ok(Self {
+            parameters,
+            meter: Meter::default(),
+            governor: Governor::new(
+                parameters.start,
+                parameters.grant * supposed.round_trip(),
+                parameters.allowance,
+                parameters.purse,
+            ),
+            phases: Phases::new(parameters.phase_radius, parameters.phases as usize),
+            direct,
+            measured: [None; 2],
+            costs: supposed,
+            exit_cycles: fill.max(1.0),
+            settling: None,
+            exits: 0,
+        })
+    }
+
+    /// What a change of mode costs, as learned so far. Cycles.
+    pub fn change_costs(&self) -> ChangeCosts {
+        self.costs
+    }
+
+    fn decide(&mut self, now: &Reading) {
+        self.exits = 0;
+        let Some(step) = self.meter.advance(now) else {
+            return;
+        };
+        let Some(cpi) = step.cpi().filter(|cpi| cpi.is_finite() && *cpi > 0.0) else {
+            return;
+        };
+        self.learn_exit(&step);
+        if self.still_settling(&step) {
+            return;
+        }
+        let settled = self.settling.take();
+        let unobserved = settled.map_or(0.0, |span| span.instructions);
+        let mode = self.governor.mode();
+        let same = self.phases.observe(&Observation {
+            mode,
+            signature: self.signature(&step, cpi),
+            cpi,
+            instructions: step.instructions,
+            unobserved,
+            after_change: settled.is_some(),
+        });
+        if let Some(settled) = settled.filter(|settled| same && !settled.flooded) {
+            self.learn_change(mode, settled, cpi);
+        }
+        let bounds = self.bounds(&step);
+        let gain = self.known(bounds);
+        let wish = self.wish(cpi, bounds, gain);
+        // Only what is certain moves the walker: no sure gain and no sure loss counts as none.
+        let sure = 0f64.clamp(gain.least.min(gain.most), gain.most);
+        // The windows that settled count as if they had run like this one.
+        let instructions = step.instructions + unobserved;
+        let mut cycles = [cpi * instructions; 2];
+        cycles[mode.other() as usize] = (cpi - sure).max(0.0) * instructions;
+        if self.governor.step(cycles, &self.costs, wish) != mode {
+            self.phases.try_to_measure();
+            self.settling = Some(Settling::default());
+        }
+    }
+
+    fn still_settling(&mut self, step: &Reading) -> bool {
+        let enough = self.parameters.settle_windows * self.parameters.window as f64 * (1.0 - SKID);
+        match &mut self.settling {
+            Some(settling) if !settling.flooded && settling.instructions < enough => {
+                settling.instructions += step.instructions;
+                settling.cycles += step.cycles;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    fn learn_exit(&mut self, step: &Reading) {
+        if let Some(vmm) = step.vmm_cycles
+            && step.shadow_exits > 0.0
+        {
+            let cycles = (vmm / step.shadow_exits).clamp(1.0, 1e12);
+            self.exit_cycles = blend(Some(self.exit_cycles), cycles, NEWEST);
+        }
+    }
+
+    fn learn_change(&mut self, to: Paging, settled: Settling, cpi: f64) {
+        let measured = settled.cycles - cpi * settled.instructions;
+        if !measured.is_finite() {
+            return;
+        }
+        let cost = &mut self.measured[to as usize];
+        let newest = blend(*cost, measured.max(self.direct.to(to)), NEWEST);
+        *cost = Some(newest);
+        match to {
+            Paging::Shadow => self.costs.to_shadow = newest,
+            Paging::Nested => self.costs.to_nested = newest,
+        }
+    }
+
+    fn walks(&self, step: &Reading, mode: Paging) -> f64 {
+        let per_miss = match mode {
+            Paging::Shadow => self.parameters.miss_cycles_shadow,
+            Paging::Nested => self.parameters.miss_cycles_nested,
+        };
+        step.walk_cycles.unwrap_or(step.tlb_misses * per_miss)
+    }
+
+    fn signature(&self, step: &Reading, cpi: f64) -> Signature {
+        let mode = self.governor.mode();
+        let exits = match mode {
+            Paging::Shadow => step.shadow_exits * self.exit_cycles,
+            Paging::Nested => 0.0,
+        };
+        let walks = self.walks(step, mode);
+        Signature::new(cpi, walks / step.instructions, exits / step.instructions)
+    }
+
+    /// What the other mode could save, from what this one shows.
+    fn bounds(&self, step: &Reading) -> Gain {
+        let mode = self.governor.mode();
+        let walks = self.walks(step, mode) / step.instructions;
+        let [low, high] = self.parameters.walk_ratio;
+        match mode {
+            Paging::Shadow => {
+                let counted = step.shadow_exits * self.exit_cycles;
+                let exits = step.vmm_cycles.unwrap_or(counted) / step.instructions;
+                let flushes = step.shadow_exits * self.parameters.flush_cycles / step.instructions;
+                Gain {
+                    least: exits - walks * (high - 1.0),
+                    most: exits + walks.min(flushes) - (walks - flushes).max(0.0) * (low - 1.0),
+                }
+            }
+            Paging::Nested => Gain {
+                least: f64::NEG_INFINITY,
+                most: walks * (1.0 - 1.0 / high),
+            },
+        }
+    }
+
+    /// The bounds, or what the phase has taught, within them.
+    fn known(&self, bounds: Gain) -> Gain {
+        let Some(gap) = self.phases.gap() else {
+            return bounds;
+        };
+        let measured = match self.governor.mode() {
+            Paging::Shadow => -gap,
+            Paging::Nested => gap,
+        };
+        let gain = measured.max(bounds.least).min(bounds.most);
+        Gain {
+            least: gain,
+            most: gain,
+        }
+    }
+
+    /// Instructions of a phase after which its gap may be measured again: the greatest gain would
+    /// have paid for it many times, with what the mode is known to lose meanwhile.
+    fn retry_after(&self, bounds: Gain, known: Gain) -> f64 {
+        let probe = (self.parameters.settle_windows + 1.0) * self.parameters.window as f64;
+        let mut loss = (-known.least).clamp(0.0, f64::MAX) * probe;
+        let glimpse = self.phases.observed(Paging::Shadow) < 0.5 * self.parameters.window as f64;
+        if self.governor.mode() == Paging::Nested && glimpse {
+            // Exits ended the only look at shadow paging, as the first touch of memory does. That says
+            // little about the phase, and another probe that drowns in exits ends as early.
+            loss = loss.min(SETTLING_PATIENCE * self.costs.round_trip());
+        }
+        self.parameters.retry * (self.costs.round_trip() + loss) / bounds.most
+    }
+
+    fn wish(&self, cpi: f64, bounds: Gain, known: Gain) -> Paging {
+        let mode = self.governor.mode();
+        let window = self.parameters.window as f64;
+        let remaining = self.phases.remaining(self.parameters.supposed_run * window);
+        let round_trip = self.costs.round_trip();
+        let price = if mode == self.governor.walker() {
+            round_trip
+        } else {
+            self.costs.to(mode.other())
+        };
+        let sure = known.least * remaining > price;
+        let probe = bounds.most > self.parameters.worth * cpi
+            && bounds.most * remaining > round_trip
+            && self.phases.gap_is_stale(self.retry_after(bounds, known));
+        if sure || probe { mode.other() } else { mode }
+    }
+}
+
+impl Policy for Vtax {
+    fn name(&self) -> &'static str {
+        "vtax"
+    }
+
+    fn window_instructions(&self) -> u64 {
+        self.parameters.window
+    }
+
+    fn wanted(&self) -> Paging {
+        self.governor.mode()
+    }
+
+    fn on_shadow_exits(&mut self, count: u64, now: &Reading) -> Result<Paging, ModelError> {
+        if self.wanted() == Paging::Shadow {
+            let due = self.exits_until_decision();
+            self.exits = self.exits.saturating_add(count);
+            if count >= due {
+                if let Some(settling) = &mut self.settling {
+                    settling.flooded = true;
+                }
+                self.decide(now);
+            }
+        }
+        Ok(self.wanted())
+    }
+
+    /// Exits can pay for a change long before a window is over, as the rent of skis for their price.
+    fn exits_until_decision(&self) -> u64 {
+        if self.wanted() == Paging::Nested {
+            return u64::MAX;
+        }
+        let patience = self
+            .settling
+            .map_or(self.parameters.patience, |_| SETTLING_PATIENCE);
+        // Positive and finite; the cast saturates.
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+        let exits = (patience * self.costs.round_trip() / self.exit_cycles).ceil() as u64;
+        exits.max(MIN_EXITS).saturating_sub(self.exits).max(1)
+    }
+
+    fn on_window(&mut self, now: &Reading) -> Result<Paging, ModelError> {
+        // After a decision that exits brought forward, the rest of the window may be too short to say
+        // anything; it then belongs to the next one.
+        let shortest = 0.5 * self.parameters.window as f64;
+        let short = |step: Reading| step.instructions < shortest;
+        if !self.meter.peek(now).is_some_and(short) {
+            self.decide(now);
+        }
+        Ok(self.wanted())
+    }
+
+    fn view(&self) -> PolicyView {
+        let detour = self.governor.mode() != self.governor.walker();
+        PolicyView {
+            state: match (self.governor.mode(), self.settling.is_some(), detour) {
+                (Paging::Shadow, true, _) => "ToShadow",
+                (Paging::Nested, true, _) => "ToNested",
+                (Paging::Shadow, false, false) => "Shadow",
+                (Paging::Nested, false, false) => "Nested",
+                (Paging::Shadow, false, true) => "TryShadow",
+                (Paging::Nested, false, true) => "TryNested",
+            },
+            // It weighs cycles; it has no thresholds on rates.
+            threshold_vexit: None,
+            threshold_tmiss: None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,166 @@
+//! Measuring one phase of a synthetic workload under every fixed mode.
+
+use super::lane::Lane;
+use super::sampled::Sampling;
+use super::setup::Setup;
+use super::whole::Follower;
+use crate::address::{Gva, PAGE_SHIFT, Reference};
+use crate::counters::Counters;
+use crate::error::ModelError;
+use crate::mode::{Paging, Translating};
+use crate::step::{Source, Step};
+use crate::workload::{Part, Synthetic, Workload};
+
+/// Batches measured per phase.
+pub(super) const BATCHES: usize = 8;
+/// Student's t for a 95 % interval with `BATCHES - 1` degrees of freedom.
+const T_95: f64 = 2.365;
+
+/// Counters of each fixed mode, in the order the modes were asked for.
+pub(super) type PerMode = Vec<Counters>;
+
+/// What a phase costs.
+#[derive(Clone, Debug)]
+pub(super) struct Measured {
+    /// Entering it: mapping and touching what it works on, the warm-up, and one more look at every
+    /// page, by when the tables of every mode are filled. Whole, not per instruction.
+    pub(super) entry: PerMode,
+    /// Batches of its steady part, per instruction.
+    pub(super) batches: Vec<PerMode>,
+    /// Filling the shadow tables again after a switch: whole.
+    pub(super) refill: Counters,
+}
+
+impl Measured {
+    /// Half-width of the 95 % interval of a mode's mean CPI, relative to it.
+    pub(super) fn relative_error(&self, mode: usize) -> f64 {
+        let cpi: Vec<f64> = self
+            .batches
+            .iter()
+            .map(|batch| batch[mode].cycles.total())
+            .collect();
+        let n = cpi.len() as f64;
+        let mean = cpi.iter().sum::<f64>() / n;
+        if n < 2.0 || mean <= 0.0 {
+            return 0.0;
+        }
+        let variance = cpi.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (n - 1.0);
+        T_95 * (variance / n).sqrt() / mean
+    }
+}
+
+/// Runs phase `index` alone: enters it, warms up, measures batches, then what a refill costs.
+pub(super) fn measure(
+    workload: &Workload,
+    index: usize,
+    setup: &Setup,
+    modes: &[Translating],
+    sampling: &Sampling,
+) -> Result<Measured, ModelError> {
+    let core = setup.core(workload.pages);
+    let lane = |mode: &Translating| Lane::fixed(String::new(), &core, *mode);
+    let lanes = modes.iter().map(lane).collect::<Result<_, _>>()?;
+    let mut follower = Follower::new(setup, lanes)?;
+    let seed = setup.seed.wrapping_add(index as u64);
+    let mut source = Synthetic::new(workload, Part::Phase(index), seed)?;
+    while source.entering() {
+        follow(&mut source, &mut follower)?;
+    }
+    // A short phase is not all warm-up.
+    let longest = 0.1 * workload.phase[index].instructions;
+    run(
+        &mut source,
+        &mut follower,
+        sampling.warm_instructions.min(longest),
+    )?;
+    sweep(&source, &mut follower)?;
+    let entry = counters(&follower);
+    let mut batches = Vec::with_capacity(BATCHES);
+    for _ in 0..BATCHES {
+        let before = counters(&follower);
+        run(&mut source, &mut follower, sampling.batch_instructions)?;
+        let rates = counters(&follower)
+            .into_iter()
+            .zip(before)
+            .map(|(after, before)| {
+                let batch = after - before;
+                batch.scaled(1.0 / batch.instructions.max(1.0))
+            });
+        batches.push(rates.collect());
+    }
+    let refill = match modes.iter().position(|mode| *mode == Translating::Shadow) {
+        Some(shadow) => measure_refill(&source, follower, shadow)?,
+        None => Counters::default(),
+    };
+    Ok(Measured {
+        entry,
+        batches,
+        refill,
+    })
+}
+
+fn counters(follower: &Follower) -> PerMode {
+    follower
+        .lanes
+        .iter()
+        .map(|lane| lane.core.counters())
+        .collect()
+}
+
+fn follow(source: &mut Synthetic, follower: &mut Follower) -> Result<f64, ModelError> {
+    let Some(step) = source.next_step()? else {
+        return Ok(f64::INFINITY);
+    };
+    let retired = match step {
+        Step::References { instructions, .. } => instructions as f64,
+        Step::Operation(_) | Step::Phase(_) => 0.0,
+    };
+    follower.step(step)?;
+    Ok(retired)
+}
+
+fn run(
+    source: &mut Synthetic,
+    follower: &mut Follower,
+    instructions: f64,
+) -> Result<(), ModelError> {
+    let mut done = 0.0;
+    while done < instructions {
+        done += follow(source, follower)?;
+    }
+    Ok(())
+}
+
+/// Empties the shadow tables as a switch does and touches the footprint once.
+fn measure_refill(
+    source: &Synthetic,
+    mut follower: Follower,
+    shadow: usize,
+) -> Result<Counters, ModelError> {
+    follower.lanes.swap(0, shadow);
+    follower.lanes.truncate(1);
+    follower.lanes[0].core.switch(Paging::Shadow);
+    follower.forget();
+    let before = counters(&follower)[0];
+    sweep(source, &mut follower)?;
+    let mut refill = Counters::default();
+    let after = counters(&follower)[0] - before;
+    refill.exits = after.exits;
+    refill.cycles.refill = after.cycles.refill;
+    Ok(refill)
+}
+
+/// Reads each page of the footprint once.
+fn sweep(source: &Synthetic, follower: &mut Follower) -> Result<(), ModelError> {
+    let (start, bytes) = source.footprint();
+    let page = |at: u64| Reference::new(Gva(start.0 + (at << PAGE_SHIFT)), false);
+    let pages: Vec<_> = (0..bytes >> PAGE_SHIFT).map(page).collect();
+    for references in pages.chunks(4096) {
+        follower.step(Step::References {
+            references,
+            instructions: 0,
+            base_cpi: 1.0,
+        })?;
+    }
+    Ok(())
+}

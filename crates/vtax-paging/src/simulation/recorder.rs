@@ -1,0 +1,75 @@
+//! Cutting a run into windows.
+
+use std::collections::VecDeque;
+
+use super::WindowRow;
+use crate::counters::Counters;
+use crate::mode::Paging;
+use crate::policy::PolicyView;
+
+/// Steps of the moving average of CPI (seed 003, section 4).
+const SMOOTHING: usize = 10;
+
+/// Collects the windows of one mode from cumulative counters.
+#[derive(Debug, Default)]
+pub(super) struct Recorder {
+    rows: Vec<WindowRow>,
+    last: Counters,
+    recent: VecDeque<f64>,
+}
+
+impl Recorder {
+    /// Ends a window at `now`.
+    pub(super) fn cut(
+        &mut self,
+        now: Counters,
+        phase: u32,
+        paging: Option<Paging>,
+        view: Option<PolicyView>,
+    ) {
+        let counters = now - self.last;
+        if counters.instructions <= 0.0 {
+            return;
+        }
+        self.last = now;
+        if self.recent.len() == SMOOTHING {
+            self.recent.pop_front();
+        }
+        self.recent.push_back(counters.cpi());
+        let smoothed_cpi = self.recent.iter().sum::<f64>() / self.recent.len() as f64;
+        let index = u32::try_from(self.rows.len()).unwrap_or(u32::MAX);
+        self.rows.push(WindowRow {
+            index,
+            phase,
+            counters,
+            smoothed_cpi,
+            paging,
+            view,
+        });
+    }
+
+    pub(super) fn into_rows(self) -> Vec<WindowRow> {
+        self.rows
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn windows_are_differences_and_cpi_is_averaged_over_ten() {
+        let mut recorder = Recorder::default();
+        let mut now = Counters::default();
+        for window in 0..12 {
+            now.instructions += 100.0;
+            now.cycles.base += if window == 11 { 200.0 } else { 100.0 };
+            recorder.cut(now, 0, None, None);
+        }
+        recorder.cut(now, 0, None, None); // an empty window is none
+        let rows = recorder.into_rows();
+        assert_eq!(rows.len(), 12);
+        assert!((rows[11].counters.cpi() - 2.0).abs() < 1e-12);
+        assert!((rows[11].smoothed_cpi - 1.1).abs() < 1e-12);
+    }
+}

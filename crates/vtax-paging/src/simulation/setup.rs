@@ -1,0 +1,114 @@
+//! What a simulation is told besides the workload.
+
+use crate::address::{PageSize, TableFormat};
+use crate::core::CoreSetup;
+use crate::error::ModelError;
+use crate::guest::GuestSetup;
+use crate::machine::Machine;
+use crate::mode::Translating;
+use crate::policy::Policy;
+use crate::shadow::ShadowStyle;
+
+/// Shortest window in instructions: a block of references must fit well into it.
+pub const SHORTEST_WINDOW: u64 = 10_000;
+
+/// How the guest is virtualized and how the output is cut.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// The machine.
+    pub machine: Machine,
+    /// Format of the guest's page tables.
+    pub guest_tables: TableFormat,
+    /// Size of the guest's pages where the workload leaves it open (traces).
+    pub guest_page: PageSize,
+    /// Size of the host's pages.
+    pub host_page: PageSize,
+    /// The guest's memory in bytes.
+    pub memory_bytes: u64,
+    /// Page-table isolation in the guest.
+    pub isolation: bool,
+    /// How the VMM keeps shadow tables.
+    pub shadow: ShadowStyle,
+    /// Length of a window in the output, in instructions.
+    pub window_instructions: u64,
+    /// Stop after so many instructions.
+    pub instruction_limit: Option<f64>,
+    /// Treat every touched page as mapped: traces do not say what they mapped.
+    pub map_on_touch: bool,
+    /// Follow walk caches and data caches; without them every walk has its full length.
+    pub caches: bool,
+    /// Seed of everything random.
+    pub seed: u64,
+}
+
+/// How one line of the output translates.
+pub enum Choice {
+    /// One way, all the time.
+    Fixed(Translating),
+    /// A policy chooses between shadow and nested paging.
+    Policy(Box<dyn Policy>),
+    /// The best plan found afterwards, from the windows of both modes and the costs of switching.
+    Oracle,
+}
+
+impl Setup {
+    /// A 64-bit guest with 4 KiB pages on a host with 2 MiB pages.
+    pub fn new(machine: Machine) -> Self {
+        Self {
+            machine,
+            guest_tables: TableFormat::Four,
+            guest_page: PageSize::K4,
+            host_page: PageSize::M2,
+            memory_bytes: 4 << 30,
+            isolation: false,
+            shadow: ShadowStyle::KVM,
+            window_instructions: 1_000_000,
+            instruction_limit: None,
+            map_on_touch: false,
+            caches: true,
+            seed: 1,
+        }
+    }
+
+    /// Fails when no such simulation can be run; names the field.
+    pub fn check(&self) -> Result<(), ModelError> {
+        self.machine.check()?;
+        self.guest_tables.check(self.guest_page)?;
+        self.machine.host_tables.check(self.host_page)?;
+        if self.window_instructions < SHORTEST_WINDOW {
+            let reason = format!("must be at least {SHORTEST_WINDOW} instructions");
+            return Err(ModelError::field("window", reason));
+        }
+        if self
+            .instruction_limit
+            .is_some_and(|limit| limit.is_nan() || limit < 1.0)
+        {
+            return Err(ModelError::field("instructions", "must be at least 1"));
+        }
+        Ok(())
+    }
+
+    pub(super) fn guest(&self) -> GuestSetup {
+        GuestSetup {
+            isolation: self.isolation,
+            pcid: self.machine.tlb.pcid,
+            map_on_touch: self.map_on_touch.then_some(self.guest_page),
+            ..GuestSetup::new(self.guest_tables, self.memory_bytes, &self.machine.costs)
+        }
+    }
+
+    pub(super) fn core(&self, guest_page: PageSize) -> CoreSetup {
+        CoreSetup {
+            machine: self.machine.clone(),
+            guest_tables: self.guest_tables,
+            guest_page,
+            host_page: self.host_page,
+            isolation: self.isolation,
+            memory_bytes: self.memory_bytes,
+            shadow: self.shadow,
+            caches: self.caches,
+            walks: true,
+            seed: self.seed,
+        }
+    }
+}

@@ -1,0 +1,287 @@
+//! Following every reference of a workload.
+
+use super::lane::Lane;
+use super::oracle;
+use super::setup::{Choice, Setup};
+use super::{Outcome, Progress};
+use crate::address::PAGE_SHIFT;
+use crate::error::ModelError;
+use crate::guest::Guest;
+use crate::guest_event::GuestEvent;
+use crate::mode::Translating;
+use crate::step::{Source, Step};
+
+/// Blocks between two calls of the progress callback.
+const BLOCKS_PER_REPORT: u32 = 512;
+
+/// Simulates `source` under every choice in one pass.
+///
+/// The guest is simulated once; each choice has a core of its own that follows it. Windows and
+/// policies are served at the end of a block of references (a few thousand at most), as a
+/// counter's overflow is served with some skid. A native core always runs along.
+///
+/// # Errors
+/// [`ModelError`] for an impossible setup, a workload that does not fit, a damaged trace, or a
+/// policy that fails.
+pub fn simulate(
+    source: &mut dyn Source,
+    setup: &Setup,
+    choices: Vec<(String, Choice)>,
+    progress: Progress<'_>,
+) -> Result<Outcome, ModelError> {
+    setup.check()?;
+    let mut run = Run::new(setup, choices)?;
+    let mut blocks = 0_u32;
+    let mut stopped = false;
+    while let Some(step) = source.next_step()? {
+        run.step(step)?;
+        blocks += 1;
+        if blocks.is_multiple_of(BLOCKS_PER_REPORT) && progress(run.instructions).is_break() {
+            stopped = true;
+            break;
+        }
+        if setup
+            .instruction_limit
+            .is_some_and(|limit| run.instructions >= limit)
+        {
+            break;
+        }
+    }
+    run.finish(setup, stopped)
+}
+
+/// The last page that was translated: further references to it hit the first TLB in every mode.
+#[derive(Clone, Copy)]
+struct LastPage {
+    page: u64,
+    written: bool,
+}
+
+impl LastPage {
+    const NONE: Self = Self {
+        page: u64::MAX,
+        written: false,
+    };
+}
+
+/// The guest and all cores that follow it.
+pub(super) struct Follower {
+    pub(super) guest: Guest,
+    pub(super) lanes: Vec<Lane>,
+    last: LastPage,
+    events: Vec<GuestEvent>,
+}
+
+impl Follower {
+    pub(super) fn new(setup: &Setup, lanes: Vec<Lane>) -> Result<Self, ModelError> {
+        let guest = Guest::new(setup.guest())?;
+        Ok(Self {
+            guest,
+            lanes,
+            last: LastPage::NONE,
+            events: Vec::new(),
+        })
+    }
+
+    /// Gives one step to the guest and to every core.
+    pub(super) fn step(&mut self, step: Step<'_>) -> Result<(), ModelError> {
+        match step {
+            Step::References {
+                references,
+                instructions,
+                base_cpi,
+            } => {
+                for reference in references {
+                    let (address, write) = (reference.address(), reference.write());
+                    let page = address.0 >> PAGE_SHIFT;
+                    if page == self.last.page && (self.last.written || !write) {
+                        continue;
+                    }
+                    self.reference(address, write)?;
+                    self.last = LastPage {
+                        page,
+                        written: write,
+                    };
+                }
+                for lane in &mut self.lanes {
+                    lane.core
+                        .retire(instructions, references.len() as u64, base_cpi);
+                }
+            }
+            Step::Operation(operation) => {
+                self.guest.apply(&operation, &mut self.events)?;
+                self.tell();
+            }
+            Step::Phase(_) => {}
+        }
+        Ok(())
+    }
+
+    /// Forgets the last page, because a TLB may have been emptied.
+    pub(super) fn forget(&mut self) {
+        self.last = LastPage::NONE;
+    }
+
+    fn reference(&mut self, address: crate::address::Gva, write: bool) -> Result<(), ModelError> {
+        let found = match self.guest.translate(address, write) {
+            Ok(found) => found,
+            Err(walk) => {
+                for lane in &mut self.lanes {
+                    lane.core.guest_fault(address, &walk);
+                }
+                self.guest.handle_fault(address, write, &mut self.events)?;
+                self.tell();
+                self.guest
+                    .translate(address, write)
+                    .map_err(|_| ModelError::Operation {
+                        operation: "reference",
+                        reason: format!("the fault at {:#x} could not be handled", address.0),
+                    })?
+            }
+        };
+        for lane in &mut self.lanes {
+            lane.core
+                .access(address, &found, write, self.guest.tables());
+        }
+        Ok(())
+    }
+
+    fn tell(&mut self) {
+        for lane in &mut self.lanes {
+            for event in &self.events {
+                lane.core.guest_event(event, self.guest.tables());
+            }
+        }
+        self.events.clear();
+        self.last = LastPage::NONE;
+    }
+}
+
+/// A place in the output: a lane, or the oracle computed from lanes.
+enum Place {
+    Lane(usize),
+    Oracle(String),
+}
+
+struct Run {
+    follower: Follower,
+    places: Vec<Place>,
+    native: usize,
+    /// Lanes of static shadow and nested paging for the oracle.
+    both: Option<[usize; 2]>,
+    instructions: f64,
+    next_window: f64,
+    window: f64,
+    phase: u32,
+}
+
+impl Run {
+    fn new(setup: &Setup, choices: Vec<(String, Choice)>) -> Result<Self, ModelError> {
+        let core = setup.core(setup.guest_page);
+        let mut lanes = Vec::new();
+        let mut places = Vec::new();
+        let mut fixed = std::collections::HashMap::new();
+        for (name, choice) in choices {
+            let lane = match choice {
+                Choice::Fixed(translating) => {
+                    fixed.insert(translating, lanes.len());
+                    Lane::fixed(name, &core, translating)?
+                }
+                Choice::Policy(policy) => Lane::steered(name, &core, policy)?,
+                Choice::Oracle => {
+                    places.push(Place::Oracle(name));
+                    continue;
+                }
+            };
+            places.push(Place::Lane(lanes.len()));
+            lanes.push(lane);
+        }
+        let mut lane_of = |translating, name: &str| {
+            if let Some(&at) = fixed.get(&translating) {
+                return Ok::<_, ModelError>(at);
+            }
+            lanes.push(Lane::fixed(name.to_owned(), &core, translating)?);
+            Ok(lanes.len() - 1)
+        };
+        let native = lane_of(Translating::Native, "native")?;
+        let oracle = places.iter().any(|place| matches!(place, Place::Oracle(_)));
+        let both = if oracle {
+            let shadow = lane_of(Translating::Shadow, "shadow")?;
+            Some([shadow, lane_of(Translating::Nested, "nested")?])
+        } else {
+            None
+        };
+        let window = setup.window_instructions as f64;
+        Ok(Self {
+            follower: Follower::new(setup, lanes)?,
+            places,
+            native,
+            both,
+            instructions: 0.0,
+            next_window: window,
+            window,
+            phase: 0,
+        })
+    }
+
+    fn step(&mut self, step: Step<'_>) -> Result<(), ModelError> {
+        if let Step::Phase(phase) = step {
+            self.phase = phase;
+        }
+        let retired = match step {
+            Step::References { instructions, .. } => instructions,
+            Step::Operation(_) | Step::Phase(_) => 0,
+        };
+        self.follower.step(step)?;
+        self.instructions += retired as f64;
+        let mut emptied = false;
+        for lane in &mut self.follower.lanes {
+            emptied |= lane.steer()?;
+        }
+        if emptied {
+            self.follower.forget();
+        }
+        if self.instructions >= self.next_window {
+            self.cut();
+            let passed = ((self.instructions - self.next_window) / self.window).floor() + 1.0;
+            self.next_window += passed * self.window;
+        }
+        Ok(())
+    }
+
+    fn cut(&mut self) {
+        for lane in &mut self.follower.lanes {
+            lane.cut(self.phase);
+        }
+    }
+
+    fn finish(mut self, setup: &Setup, stopped: bool) -> Result<Outcome, ModelError> {
+        self.cut();
+        let resident = self.follower.guest.resident_pages();
+        let outcomes: Vec<_> = self.follower.lanes.into_iter().map(Lane::finish).collect();
+        let refill = oracle::refill_bound(setup, resident);
+        let plan = |[shadow, nested]: [usize; 2]| {
+            oracle::from_windows(setup, &outcomes[shadow], &outcomes[nested], |_| refill)
+        };
+        let oracle = self.both.map(plan).transpose()?;
+        let mut modes = Vec::with_capacity(self.places.len());
+        for place in self.places {
+            match (place, &oracle) {
+                (Place::Lane(at), _) => modes.push(outcomes[at].clone()),
+                (Place::Oracle(name), Some(found)) => {
+                    modes.push(super::ModeOutcome {
+                        name,
+                        ..found.clone()
+                    });
+                }
+                (Place::Oracle(_), None) => {}
+            }
+        }
+        Ok(Outcome {
+            modes,
+            native: outcomes[self.native].totals,
+            whole: true,
+            stopped,
+        })
+    }
+}

@@ -1,0 +1,75 @@
+//! Compressed files, known by their first bytes and decompressed as a stream.
+
+use std::fmt;
+use std::io::{self, BufReader, Cursor, Read};
+
+use liblzma::stream::{CONCATENATED, Stream};
+
+/// Most memory the xz decoder may take, in bytes: `xz -9` needs 65 MiB.
+const XZ_MEMORY: u64 = 256 * 1024 * 1024;
+/// Base-2 logarithm of the largest zstd window taken: what `zstd` itself takes by default.
+const ZSTD_WINDOW: u32 = 27;
+/// Longest magic number, in bytes.
+const MAGIC: usize = 6;
+
+/// How a file is compressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Compression {
+    /// Not at all.
+    Plain,
+    /// gzip, RFC 1952; several members in a row are one stream.
+    Gzip,
+    /// xz; several streams in a row are one stream.
+    Xz,
+    /// Zstandard, RFC 8878; several frames in a row are one stream.
+    Zstd,
+}
+
+impl Compression {
+    /// The compression that begins with these bytes.
+    fn of(magic: &[u8]) -> Self {
+        match magic {
+            [0x1f, 0x8b, ..] => Self::Gzip,
+            [0xfd, b'7', b'z', b'X', b'Z', 0, ..] => Self::Xz,
+            [0x28, 0xb5, 0x2f, 0xfd, ..] => Self::Zstd,
+            _ => Self::Plain,
+        }
+    }
+}
+
+impl fmt::Display for Compression {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::Plain => "plain",
+            Self::Gzip => "gzip",
+            Self::Xz => "xz",
+            Self::Zstd => "zstd",
+        })
+    }
+}
+
+/// The decompressed stream of `reader`. Nothing is read beyond what the caller asks for and one
+/// buffer; a decoder's memory is bounded whatever the file claims.
+pub(crate) fn decompress(
+    mut reader: Box<dyn Read + Send>,
+) -> io::Result<(Compression, Box<dyn Read + Send>)> {
+    let mut magic = Vec::with_capacity(MAGIC);
+    reader.by_ref().take(MAGIC as u64).read_to_end(&mut magic)?;
+    let compression = Compression::of(&magic);
+    let whole = Cursor::new(magic).chain(reader);
+    let decoded: Box<dyn Read + Send> = match compression {
+        Compression::Plain => Box::new(whole),
+        Compression::Gzip => Box::new(flate2::bufread::MultiGzDecoder::new(BufReader::new(whole))),
+        Compression::Xz => {
+            let stream = Stream::new_stream_decoder(XZ_MEMORY, CONCATENATED)?;
+            let reader = BufReader::new(whole);
+            Box::new(liblzma::bufread::XzDecoder::new_stream(reader, stream))
+        }
+        Compression::Zstd => {
+            let mut decoder = zstd::Decoder::new(whole)?;
+            decoder.window_log_max(ZSTD_WINDOW)?;
+            Box::new(decoder)
+        }
+    };
+    Ok((compression, decoded))
+}

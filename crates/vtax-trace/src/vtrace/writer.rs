@@ -1,0 +1,228 @@
+//! Writes `.vtrace`.
+
+use std::io::{self, Write};
+
+use thiserror::Error;
+use vtax_paging::address::Reference;
+use vtax_paging::error::ModelError;
+use vtax_paging::step::{Source, Step};
+
+use super::record::{self, FrameState};
+use super::{FRAME_LIMIT, HEADER_LIMIT, Header, INSTRUCTION_LIMIT, MAGIC, VERSION, crc, kind};
+use crate::block::BLOCK_REFERENCES;
+use crate::options::is_cpi;
+
+/// Bytes of records after which a frame is written. One record more cannot reach the limit.
+const FRAME_TARGET: usize = 256 * 1024;
+const _: () = assert!(FRAME_TARGET + 64 + 10 * BLOCK_REFERENCES < FRAME_LIMIT);
+
+/// zstd's level: 1 to 19, more is smaller and slower. Frames are small, so low levels do well.
+const ZSTD_LEVEL: i32 = 3;
+
+/// How payloads are stored.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Codec {
+    /// As they are.
+    Plain,
+    /// Compressed with zstd.
+    #[default]
+    Zstd,
+}
+
+/// A trace that cannot be written.
+#[derive(Debug, Error)]
+pub enum WriteError {
+    /// The target failed.
+    #[error("cannot write the trace: {0}")]
+    Io(#[from] io::Error),
+    /// A step or a header that the format cannot hold.
+    #[error("cannot write the trace: {0}")]
+    Value(String),
+    /// The source that was recorded failed; what it gave before is written.
+    #[error("cannot record the trace: {0}")]
+    Source(#[from] ModelError),
+}
+
+/// Writes steps into a `.vtrace`. Without [`Writer::finish`] the file counts as truncated.
+pub struct Writer<W: Write> {
+    target: W,
+    codec: Codec,
+    raw: Vec<u8>,
+    packed: Vec<u8>,
+    compressor: zstd::bulk::Compressor<'static>,
+    state: FrameState,
+    references: u64,
+    instructions: u64,
+}
+
+impl<W: Write> Writer<W> {
+    /// Write the header.
+    pub fn new(mut target: W, header: &Header, codec: Codec) -> Result<Self, WriteError> {
+        target.write_all(&header_bytes(header)?)?;
+        Ok(Self {
+            target,
+            codec,
+            raw: Vec::with_capacity(FRAME_TARGET + 10 * BLOCK_REFERENCES),
+            packed: Vec::with_capacity(zstd::zstd_safe::compress_bound(FRAME_LIMIT)),
+            compressor: zstd::bulk::Compressor::new(ZSTD_LEVEL)?,
+            state: FrameState::default(),
+            references: 0,
+            instructions: 0,
+        })
+    }
+
+    /// Append a step. Blocks over 4,096 references are split.
+    pub fn step(&mut self, step: &Step<'_>) -> Result<(), WriteError> {
+        match *step {
+            Step::Operation(operation) => record::put_operation(&mut self.raw, &operation),
+            Step::Phase(phase) => record::put_phase(&mut self.raw, phase),
+            Step::References {
+                references,
+                instructions,
+                base_cpi,
+            } => return self.references(references, instructions, base_cpi),
+        }
+        self.flush_full()
+    }
+
+    /// Append all steps that `source` has left.
+    pub fn record(&mut self, source: &mut dyn Source) -> Result<(), WriteError> {
+        while let Some(step) = source.next_step()? {
+            self.step(&step)?;
+        }
+        Ok(())
+    }
+
+    /// Write what is buffered as a frame: after it, a crash cannot lose it.
+    pub fn flush(&mut self) -> Result<(), WriteError> {
+        self.write_frame()?;
+        Ok(self.target.flush()?)
+    }
+
+    /// Write the end frame and give the target back, flushed.
+    pub fn finish(mut self) -> Result<W, WriteError> {
+        self.write_frame()?;
+        let totals = [
+            self.references.to_le_bytes(),
+            self.instructions.to_le_bytes(),
+        ];
+        let totals = totals.as_flattened();
+        self.target
+            .write_all(&frame_head(totals, totals.len(), kind::END)?)?;
+        self.target.write_all(totals)?;
+        self.target.flush()?;
+        Ok(self.target)
+    }
+
+    fn references(
+        &mut self,
+        references: &[Reference],
+        instructions: u64,
+        base_cpi: f32,
+    ) -> Result<(), WriteError> {
+        if !is_cpi(base_cpi) {
+            let reason = format!("base CPI {base_cpi} is not a positive number");
+            return Err(WriteError::Value(reason));
+        }
+        if instructions > INSTRUCTION_LIMIT {
+            let reason = format!("a block of {instructions} instructions; at most 2^40");
+            return Err(WriteError::Value(reason));
+        }
+        let (mut rest, mut left) = (references, instructions);
+        loop {
+            let (piece, tail) = rest.split_at(rest.len().min(BLOCK_REFERENCES));
+            let share = share(left, piece.len(), rest.len());
+            self.piece(piece, share, base_cpi)?;
+            (rest, left) = (tail, left - share);
+            if rest.is_empty() {
+                return Ok(());
+            }
+        }
+    }
+
+    fn piece(
+        &mut self,
+        references: &[Reference],
+        instructions: u64,
+        base_cpi: f32,
+    ) -> Result<(), WriteError> {
+        let (raw, state) = (&mut self.raw, &mut self.state);
+        record::put_references(raw, state, references, instructions, base_cpi);
+        self.references += references.len() as u64;
+        self.instructions = self.instructions.wrapping_add(instructions);
+        self.flush_full()
+    }
+
+    fn flush_full(&mut self) -> Result<(), WriteError> {
+        if self.raw.len() >= FRAME_TARGET {
+            self.write_frame()?;
+        }
+        Ok(())
+    }
+
+    fn write_frame(&mut self) -> Result<(), WriteError> {
+        if self.raw.is_empty() {
+            return Ok(());
+        }
+        let (payload, kind) = match self.codec {
+            Codec::Plain => (&self.raw, kind::PLAIN),
+            Codec::Zstd => {
+                self.packed.clear();
+                self.compressor
+                    .compress_to_buffer(&self.raw, &mut self.packed)?;
+                // Random addresses hardly shrink, and are read about twice as fast when plain.
+                if self.packed.len() < self.raw.len() / 8 * 7 {
+                    (&self.packed, kind::ZSTD)
+                } else {
+                    (&self.raw, kind::PLAIN)
+                }
+            }
+        };
+        self.target
+            .write_all(&frame_head(payload, self.raw.len(), kind)?)?;
+        self.target.write_all(payload)?;
+        self.raw.clear();
+        self.state = FrameState::default();
+        Ok(())
+    }
+}
+
+/// The part of `instructions` that goes with `piece` of `references`; all with the last.
+fn share(instructions: u64, piece: usize, references: usize) -> u64 {
+    if piece == references {
+        return instructions;
+    }
+    let exact = u128::from(instructions) * piece as u128 / references as u128;
+    u64::try_from(exact).unwrap_or(instructions)
+}
+
+fn header_bytes(header: &Header) -> Result<Vec<u8>, WriteError> {
+    header.check().map_err(WriteError::Value)?;
+    let json = serde_json::to_vec(header).map_err(|error| WriteError::Value(error.to_string()))?;
+    if json.len() > HEADER_LIMIT {
+        let reason = format!("a header of {} bytes; at most {HEADER_LIMIT}", json.len());
+        return Err(WriteError::Value(reason));
+    }
+    let mut checked = Vec::with_capacity(8);
+    checked.extend(VERSION.to_le_bytes());
+    checked.extend([0; 2]);
+    checked.extend(length(json.len())?);
+    let crc = crc(&[&checked, &json]).to_le_bytes();
+    Ok([&MAGIC, checked.as_slice(), &crc, &json].concat())
+}
+
+fn frame_head(payload: &[u8], raw: usize, kind: u32) -> Result<Vec<u8>, WriteError> {
+    let mut head = Vec::with_capacity(super::FRAME_HEADER);
+    head.extend(length(payload.len())?);
+    head.extend(length(raw)?);
+    head.extend(kind.to_le_bytes());
+    let crc = crc(&[&head, payload]);
+    head.extend(crc.to_le_bytes());
+    Ok(head)
+}
+
+fn length(bytes: usize) -> Result<[u8; 4], WriteError> {
+    u32::try_from(bytes)
+        .map(u32::to_le_bytes)
+        .map_err(|_| WriteError::Value(format!("a part of {bytes} bytes")))
+}

@@ -1,0 +1,219 @@
+"""`vtax paging`: what address translation costs under virtualization, by a model."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from vtax.cli import paging_sweep
+
+if TYPE_CHECKING:
+    from vtax.paging.policy import Policy
+
+EXAMPLES = """\b
+Examples:
+  vtax paging simulate swim
+  vtax paging simulate gcc --machine zen4 --mode all --memory 8G
+  vtax paging simulate mytrace.champsim.xz --pages guest=4K,host=4K --mode native,nested,shadow
+  vtax paging simulate swim --mode dav2m,oracle --param dav2m.p_factor=1.2 --out swim-dav2m
+  vtax paging simulate mcf --mode dav2m --policy mine.py:Mine --json
+
+\b
+Modes:    native  shadow  nested  agile
+Policies: dav2m  vtax  rpms  naive; oracle is the best plan, found afterwards
+          yours is a class in a file: 'python3 -m pydoc vtax.paging.Policy' says how
+"""
+
+app = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    short_help="Model what address translation costs, and policies for it.",
+    help="Model what address translation costs under virtualization, and what a policy would do.",
+)
+
+
+def _machine_names(incomplete: str) -> list[tuple[str, str]]:
+    from vtax.paging import machines
+
+    return [item for item in machines().items() if item[0].startswith(incomplete)]
+
+
+def _workload_names(incomplete: str) -> list[tuple[str, str]]:
+    from vtax.paging import workloads
+
+    return [item for item in workloads().items() if item[0].startswith(incomplete)]
+
+
+def _mode_names(incomplete: str) -> list[str]:
+    """Names after the last comma, with what is before it."""
+    from vtax.paging import modes
+
+    before, comma, last = incomplete.rpartition(",")
+    names = [name for name in (*modes(), "all") if name.startswith(last)]
+    return [f"{before}{comma}{name}" for name in names]
+
+
+@app.command(short_help="Simulate a workload under several paging modes.", epilog=EXAMPLES)
+def simulate(
+    workload: Annotated[
+        str,
+        typer.Argument(
+            help="A name (vtax paging workloads), a trace, or a description in TOML.",
+            metavar="WORKLOAD",
+            autocompletion=_workload_names,
+        ),
+    ],
+    machine: Annotated[
+        str,
+        typer.Option(
+            help="A name (vtax paging machines) or a description in TOML.",
+            metavar="NAME|FILE",
+            autocompletion=_machine_names,
+        ),
+    ] = "opteron2350",
+    mode: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Modes, separated by commas, or all. Default: native,shadow,nested.",
+            metavar="MODES",
+            autocompletion=_mode_names,
+        ),
+    ] = None,
+    policy: Annotated[
+        list[str] | None,
+        typer.Option(help="A policy in Python; repeat it.", metavar="FILE.py:CLASS"),
+    ] = None,
+    param: Annotated[
+        list[str] | None,
+        typer.Option(help="A parameter of a policy; repeat it.", metavar="POLICY.NAME=VALUE"),
+    ] = None,
+    pages: Annotated[
+        str | None,
+        typer.Option(
+            help="Page sizes: 4K, 2M or 1G. Default: the workload's, host=2M.",
+            metavar="guest=SIZE,host=SIZE",
+        ),
+    ] = None,
+    tables: Annotated[
+        str | None,
+        typer.Option(
+            help="Levels of the page tables: 2, 4 or 5. Default: guest=4, host as the machine.",
+            metavar="guest=N,host=N",
+        ),
+    ] = None,
+    memory: Annotated[str, typer.Option(help="The guest's memory.", metavar="SIZE")] = "4G",
+    isolation: Annotated[
+        bool, typer.Option("--isolation", help="The guest isolates its kernel's page tables.")
+    ] = False,
+    shadow_style: Annotated[
+        str, typer.Option(help="Whose shadow paging: kvm or palacios.", metavar="STYLE")
+    ] = "kvm",
+    window: Annotated[
+        str, typer.Option(help="Instructions per window, e.g. 1e6 or 10M.", metavar="N")
+    ] = "1M",
+    instructions: Annotated[
+        str | None,
+        typer.Option(help="Stop after so many instructions, e.g. 1e9 or 2G.", metavar="N"),
+    ] = None,
+    whole: Annotated[
+        bool, typer.Option("--whole", help="Follow every reference; otherwise phases are sampled.")
+    ] = False,
+    seed: Annotated[int, typer.Option(min=0, help="Of everything random.", metavar="N")] = 1,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Write windows, exits and switches as Parquet here.", metavar="DIR"),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
+) -> None:
+    """Simulate a workload under several paging modes and policies, in one pass.
+
+    Everything it prints is modelled: no hardware and no hypervisor takes part. A synthetic
+    workload is sampled, with the error stated, unless --whole; a trace is followed whole.
+    """
+    from vtax.paging import files, inputs, table
+    from vtax.paging.arguments import count, pairs, parameters
+    from vtax.paging.modes import choose
+    from vtax.paging.progress import progress
+    from vtax.paging.run import DEFAULT_MODES, execute
+    from vtax.paging.settings import Settings
+    from vtax.units import parse_size
+
+    page, level = pairs("--pages", pages), pairs("--tables", tables)
+    settings = Settings(
+        guest_levels=count("--tables guest", level.get("guest", "4")),
+        host_levels=count("--tables host", level["host"]) if "host" in level else None,
+        guest_page=page.get("guest"),
+        host_page=page.get("host", "2M"),
+        memory_bytes=parse_size(memory),
+        isolation=isolation,
+        shadow_style=shadow_style,
+        window_instructions=count("--window", window),
+        instruction_limit=None if instructions is None else count("--instructions", instructions),
+        seed=seed,
+        whole=whole,
+    )
+    modes = choose(_wanted(mode or DEFAULT_MODES, policy or ()), parameters(param or ()))
+    subject, target = inputs.workload(workload), inputs.machine(machine)
+    if out is not None:
+        files.prepare(out)
+    with progress(subject.name, quiet) as told:
+        result = execute(subject, target, modes, settings, told)
+    if out is not None:
+        files.write(result, out)
+    if as_json:
+        print(json.dumps(table.to_json(result), indent=1))
+    elif sys.stdout.isatty():
+        from rich.console import Console
+
+        Console().print(table.rich_table(result))
+    else:
+        print(table.plain_table(result))
+    if out is not None and not as_json:
+        print(f"written: {out}")
+
+
+def _wanted(modes: Iterable[str], policies: Iterable[str]) -> list[str | type[Policy]]:
+    from vtax.paging.policy import load
+
+    names = [name.strip() for text in modes for name in text.split(",")]
+    return [*filter(None, names), *(load(spec) for spec in policies)]
+
+
+app.command(**paging_sweep.SETTINGS)(paging_sweep.sweep)
+
+
+@app.command(short_help="List the machines that can be named.")
+def machines(
+    as_json: Annotated[bool, typer.Option("--json", help="Print the list as JSON.")] = False,
+) -> None:
+    """List the machines that vtax carries. Another one is a TOML file of the same form."""
+    from vtax.paging import machines
+
+    _print_list("machine", machines(), as_json)
+
+
+@app.command(short_help="List the workloads that can be named.")
+def workloads(
+    as_json: Annotated[bool, typer.Option("--json", help="Print the list as JSON.")] = False,
+) -> None:
+    """List the synthetic workloads that vtax carries. Another one is a TOML file, or a trace."""
+    from vtax.paging import workloads
+
+    _print_list("workload", workloads(), as_json)
+
+
+def _print_list(kind: str, titles: dict[str, str], as_json: bool) -> None:
+    if as_json:
+        print(
+            json.dumps([{kind: name, "title": title} for name, title in titles.items()], indent=1)
+        )
+        return
+    width = max(map(len, titles))
+    for name, title in titles.items():
+        print(f"{name:{width}}  {title}")

@@ -1,0 +1,67 @@
+"""`vtax study`: a published paper's figures again, and which of its claims hold here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+EXAMPLES = """\b
+Examples:
+  vtax study paging
+  vtax study paging --quick --out /tmp/paging
+  vtax study paging --figure 10 --json
+
+\b
+Studies: paging (DAV2M: shadow and nested paging, and switching between them)
+"""
+
+
+def study(
+    name: Annotated[str, typer.Argument(help="The study, e.g. paging.", metavar="NAME")],
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Folder for its files. Default: studies/NAME.", metavar="DIR"),
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Fewer points and shorter samples.")
+    ] = False,
+    figure: Annotated[
+        str | None,
+        typer.Option(help="Only what this figure needs; no other is drawn.", metavar="N"),
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, metavar="N", help="Of everything random.")] = 1,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the claims as JSON.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
+) -> None:
+    """Draw a paper's figures again and judge its claims, each beside the value found.
+
+    It writes study.json, Parquet tables and report.html. A claim that does not hold is a finding,
+    not a failure: the exit code is 0 either way.
+    """
+    import sys
+
+    from vtax.errors import MisuseError
+    from vtax.studies import progress, table
+    from vtax.studies.files import to_json, write
+    from vtax.studies.model import Options
+    from vtax.studies.registry import find
+
+    found = find(name)
+    if figure is not None and figure not in found.figures:
+        raise MisuseError(
+            f"study '{name}' has no figure {figure!r}", f"choose of {', '.join(found.figures)}"
+        )
+    folder = out or Path("studies") / name
+    with progress.shown(quiet) as step:
+        outcome = found.run(Options(quick, figure, seed), step)
+    write(found, outcome, folder)
+    if as_json:
+        print(to_json(found, outcome))
+    elif sys.stdout.isatty():
+        table.print_terminal(found, outcome)
+    else:
+        print(table.plain(found, outcome, 120), end="")
+    if not as_json:
+        print(f"report: {folder / 'report.html'}")

@@ -1,0 +1,77 @@
+"""Numbers, pairs and parameters as they are written on the command line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from vtax.errors import MisuseError
+from vtax.paging.modes import Value
+from vtax.specs import unknown
+
+SIDES = ("guest", "host")
+
+_COUNT = re.compile(r"([0-9]+(?:\.[0-9]+)?(?:e[0-9]{1,2})?)([kmgt]?)", re.IGNORECASE)
+_DECIMAL = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
+_LARGEST_COUNT = 10**18
+
+
+def count(option: str, text: str) -> int:
+    """A count such as ``1000000``, ``1e6``, ``1M`` or ``2.5G``; the letters are decimal.
+
+    Raises MisuseError, naming the option, when it is none, not whole, or above 1e18.
+    """
+    match = _COUNT.fullmatch(text.strip())
+    if match is None:
+        raise MisuseError(f"{option}: '{text}' is not a number", "write for example 1000000 or 1M")
+    number = float(match[1]) * _DECIMAL[match[2].lower()]
+    if not number.is_integer() or number > _LARGEST_COUNT:
+        raise MisuseError(f"{option}: '{text}' is not a whole number up to 1e18")
+    return int(match[1]) * _DECIMAL[match[2].lower()] if match[1].isdecimal() else int(number)
+
+
+def pairs(option: str, text: str | None) -> dict[str, str]:
+    """The values of ``guest=...,host=...``; one side may be left out.
+
+    Raises MisuseError, naming the option, for anything else.
+    """
+    values: dict[str, str] = {}
+    for part in text.split(",") if text is not None else ():
+        side, equals, value = (piece.strip() for piece in part.partition("="))
+        if not (equals and value):
+            raise MisuseError(f"{option}: '{part}' is not guest=... or host=...")
+        if side not in SIDES:
+            raise unknown(f"side of {option}", side, SIDES)
+        if side in values:
+            raise MisuseError(f"{option}: {side} is given twice")
+        values[side] = value
+    return values
+
+
+def parameters(texts: Iterable[str]) -> dict[str, dict[str, Value]]:
+    """Parameters of policies from ``POLICY.NAME=VALUE``.
+
+    Raises MisuseError when one has another form or is given twice.
+    """
+    found: dict[str, dict[str, Value]] = {}
+    for text in texts:
+        path, _, value = text.partition("=")
+        policy, _, name = path.strip().partition(".")
+        if not (policy and name and value.strip()):
+            raise MisuseError(f"parameter '{text}' is not POLICY.NAME=VALUE")
+        own = found.setdefault(policy, {})
+        if name in own:
+            raise MisuseError(f"parameter '{policy}.{name}' is given twice")
+        own[name] = _value(value.strip())
+    return found
+
+
+def _value(text: str) -> Value:
+    if text in ("true", "false"):
+        return text == "true"
+    try:
+        number = float(text)
+    except ValueError:
+        return text
+    # 1e9 counts something more often than not, and a whole number is also a real one.
+    return int(number) if number.is_integer() and abs(number) < 1 << 53 else number

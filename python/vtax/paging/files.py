@@ -1,0 +1,54 @@
+"""The result of a simulation as files: Parquet tables, and JSON that says what they are of."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from vtax import __version__
+from vtax.errors import VtaxError
+from vtax.paging.table import to_json
+
+if TYPE_CHECKING:
+    from vtax.paging.result import SimulationResult
+
+TABLES = ("modes", "windows", "exits", "switches")
+SUMMARY = "result.json"
+
+
+def prepare(folder: Path) -> None:
+    """Make the folder, so that one that cannot be written is known before the simulation."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe = folder / f".{SUMMARY}"
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise _cannot_write(folder, error) from None
+
+
+def write(result: SimulationResult, folder: Path) -> None:
+    """Write `TABLES` as Parquet, each as in `SimulationResult`, and `SUMMARY`.
+
+    The summary has the keys of ``--json`` and how it came about; it is written last, so that where
+    it is, the tables are whole.
+    """
+    summary = {
+        **to_json(result),
+        "settings": dataclasses.asdict(result.settings),
+        "whole": result.whole,
+        "vtax": __version__,
+    }
+    (folder / SUMMARY).unlink(missing_ok=True)
+    try:
+        for table in TABLES:
+            getattr(result, table).write_parquet(folder / f"{table}.parquet")
+        (folder / SUMMARY).write_text(json.dumps(summary, indent=1) + "\n")
+    except OSError as error:
+        raise _cannot_write(folder, error) from None
+
+
+def _cannot_write(folder: Path, error: OSError) -> VtaxError:
+    return VtaxError(f"cannot write in {folder}: {error.strerror or error}")

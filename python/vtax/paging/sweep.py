@@ -1,0 +1,231 @@
+"""Running a sweep: every point of a study on Dask, each saved as soon as it is there."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.metadata
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from vtax import __version__
+from vtax.errors import MisuseError, VtaxError
+from vtax.paging.sweep_cluster import SCRATCH, Place, Running, running
+from vtax.paging.sweep_folder import COLUMNS, SCHEMA_VERSION, SweepFolder, tidy
+from vtax.paging.sweep_point import Evaluate, Finished, Point
+from vtax.paging.sweep_progress import Listener
+from vtax.paging.sweep_study import Study
+
+if TYPE_CHECKING:
+    import polars
+
+State = Literal["running", "complete", "interrupted", "failed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How to run, apart from the study."""
+
+    folder: Path
+    workers: int
+    scheduler: str | None = None
+    resume: bool = False
+    command_line: Sequence[str] = ()
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a sweep gave."""
+
+    study: Study
+    folder: Path
+    state: State
+    points: list[tuple[Point, Finished]] = field(default_factory=list)
+    """Those that were evaluated, in the order of the study."""
+
+    @property
+    def failures(self) -> list[tuple[Point, str]]:
+        """Points without a result, and why."""
+        return [(point, each.error) for point, each in self.points if each.error is not None]
+
+    def table(self) -> polars.DataFrame:
+        """One row per point and mode, in the order of the study."""
+        return tidy(self.points, [axis.column for axis in self.study.axes])
+
+
+def sweep(study: Study, options: Options, evaluate: Evaluate, listener: Listener) -> Outcome:
+    """Evaluate every point that is not there yet, save them, and write the table.
+
+    Ctrl-C ends it in an orderly way with state `interrupted`. Raises VtaxError when the folder
+    cannot be written or the cluster cannot be had or is lost; what was finished is then kept.
+    """
+    folder = SweepFolder.open(options.folder, options.resume)
+    try:
+        return _Sweep(study, options, folder, listener).run(evaluate)
+    finally:
+        folder.release()
+
+
+class _Sweep:
+    def __init__(
+        self, study: Study, options: Options, folder: SweepFolder, listener: Listener
+    ) -> None:
+        self._study = study
+        self._options = options
+        self._folder = folder
+        self._listener = listener
+        self._started = _now()
+        self._outcome = Outcome(study, options.folder, "running")
+        self._results: dict[str, Finished] = {}
+        """By the identity of the point; a failed one is tried again."""
+
+    def run(self, evaluate: Evaluate) -> Outcome:
+        outcome = self._outcome
+        if self._options.resume:
+            self._results = self._earlier()
+        try:
+            if self._kept() < self._study.size:
+                self._evaluate(evaluate)
+            outcome.state = "complete"
+        except KeyboardInterrupt:
+            outcome.state = "interrupted"
+        except VtaxError:
+            outcome.state = "failed"
+            raise
+        finally:
+            self._listener.stopped()
+            outcome.points = self._points()
+            if outcome.points:
+                self._folder.finish(outcome.table())
+                self._write_record()
+        return outcome
+
+    def _kept(self) -> int:
+        return sum(each.error is None for each in self._results.values())
+
+    def _points(self) -> list[tuple[Point, Finished]]:
+        results = self._results
+        pairs = ((point, point.identity) for point in self._study.points() if results)
+        return [(point, results[identity]) for point, identity in pairs if identity in results]
+
+    def _earlier(self) -> dict[str, Finished]:
+        """The points of an earlier run."""
+        record = self._folder.read_record() or {}
+        version = record.get("vtax", __version__)
+        if version != __version__:
+            raise MisuseError(
+                f"{self._folder.path} was made by vtax {version}, this is {__version__}",
+                "two models do not belong in one table: choose another --out",
+            )
+        found = self._folder.finished()
+        known = {point.identity for point in self._study.points()} if found else set()
+        strangers = len(found.keys() - known)
+        if strangers:
+            raise MisuseError(
+                f"{strangers} finished points in {self._folder.path} are not in this study",
+                "choose another --out, or restore the study",
+            )
+        return found
+
+    def _evaluate(self, evaluate: Evaluate) -> None:
+        options = self._options
+        place = Place(options.scheduler, options.workers, options.folder / SCRATCH)
+        where = options.scheduler or f"{options.workers} local workers"
+        with running(place, evaluate) as cluster:
+            self._write_record()
+            self._listener.started(self._study.size, self._kept(), where)
+            self._drain(cluster)
+
+    def _drain(self, cluster: Running) -> None:
+        done = {name for name, each in self._results.items() if each.error is None}
+        every = ((point.identity, point) for point in self._study.points())
+        left = (pair for pair in every if pair[0] not in done)
+        under_way: dict[Point, str] = {}
+        more = True
+        while more or under_way:
+            while more and len(under_way) < cluster.capacity:
+                pair = next(left, None)
+                more = pair is not None
+                if pair is not None:
+                    under_way[pair[1]] = pair[0]
+                    cluster.submit(pair[1])
+            if under_way:
+                point, finished = cluster.next()
+                self._save(point, under_way.pop(point), finished)
+
+    def _save(self, point: Point, identity: str, finished: Finished) -> None:
+        self._results[identity] = finished
+        self._folder.append(identity, finished)
+        self._listener.finished(point.label, finished.error, finished.wall_s)
+
+    def _write_record(self) -> None:
+        study, outcome = self._study, self._outcome
+        self._folder.write_record({
+            "schema_version": SCHEMA_VERSION,
+            "vtax": __version__,
+            "state": outcome.state,
+            "command_line": list(self._options.command_line),
+            "started": self._started,
+            "written": _now(),
+            "name": study.name,
+            "study": study.text,
+            "axes": {axis.column: list(axis.values) for axis in study.axes},
+            "modes": list(study.modes),
+            "seed": study.simulation.get("seed"),
+            "machines": dict(study.machines),
+            "traces": {
+                each.content: each.digest for each in study.workloads if each.kind == "trace"
+            },
+            "points": study.size,
+            "finished": len(self._results),
+            "failed": [
+                {"point": point.identity, "label": point.label, "error": error}
+                for point, error in outcome.failures
+            ],
+            "scheduler": self._options.scheduler,
+            "workers": None if self._options.scheduler else self._options.workers,
+            "versions": _versions(),
+            "columns": COLUMNS,
+        })  # fmt: skip
+
+
+def best(outcome: Outcome) -> list[dict[str, Any]]:
+    """Per point: where it lies, the cheapest way to virtualize it, and every mode's overhead.
+
+    Native execution is what the others are compared with, and the oracle knows the future: neither
+    can be chosen.
+    """
+    rows = []
+    for point, finished in outcome.points:
+        choices = [row for row in finished.rows if row["mode"] not in {"native", "oracle"}]
+        cheapest = min(choices, key=_cycles, default=None)
+        rows.append({
+            **dict(point.coordinates),
+            "workload": point.workload.label,
+            "machine": point.machine,
+            "best": cheapest["mode"] if cheapest else None,
+            "overhead_percent": {
+                str(row["mode"]): row.get("overhead_percent") for row in finished.rows
+            },
+            "error": finished.error,
+        })  # fmt: skip
+    return rows
+
+
+def _cycles(row: Mapping[str, Any]) -> float:
+    return float(row.get("cycles") or 0.0)
+
+
+def _versions() -> dict[str, str]:
+    versions = {"python": platform.python_version()}
+    for name in ("distributed", "polars"):
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            versions[name] = importlib.metadata.version(name)
+    return versions
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

@@ -1,0 +1,25 @@
+"use strict";
+/* What every page with figures shares. */
+const plots = (() => {
+  /* A copy of a figure in which every "var(--name)" is the colour that the page has for it. */
+  const resolved = (value, style) => {
+    if (typeof value === "string") {
+      const name = /^var\((--[a-z0-9-]+)\)$/.exec(value);
+      return name ? style.getPropertyValue(name[1]).trim() : value;
+    }
+    if (Array.isArray(value)) return value.map((item) => resolved(item, style));
+    if (value === null || typeof value !== "object") return value;
+    return Object.fromEntries(
+      Object.entries(value).map(([key, item]) => [key, resolved(item, style)]));
+  };
+
+  const config = {
+    responsive: true,
+    displaylogo: false,
+    modeBarButtonsToRemove: ["zoom2d", "pan2d", "select2d", "lasso2d", "zoomIn2d", "zoomOut2d",
+      "autoScale2d", "resetScale2d"],
+    toImageButtonOptions: { format: "svg", filename: "vtax-figure" },
+  };
+
+  return { resolved, config };
+})();

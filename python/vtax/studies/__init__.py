@@ -1,0 +1,1 @@
+"""Studies: each regenerates the figures of a published paper and judges what the paper claims."""

@@ -1,0 +1,53 @@
+"""`report.html` of a study: claims first, then every figure beside what the paper says of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from vtax import __version__
+from vtax.report.standalone import page_file, render_page, write_page
+from vtax.studies.model import Basis, Claim, Outcome, Study, Verdict
+from vtax.studies.table import SYMBOLS, counts
+
+CLASSES = {
+    Verdict.HOLDS: "verdict-equivalent",
+    Verdict.FAILS: "verdict-slower",
+    Verdict.UNKNOWN: "verdict-inconclusive",
+}
+
+
+def write_report(study: Study, outcome: Outcome, path: Path) -> None:
+    """Writes the page; a page that is there is replaced at once or, on failure, left alone."""
+    write_page(render(study, outcome), path, "make room or write access there, or choose --out")
+
+
+def render(study: Study, outcome: Outcome) -> str:
+    """The page as text."""
+    plots = [panel.plot for figure in outcome.figures for panel in figure.panels]
+    return render_page(
+        "vtax.studies", "study.html.j2", "study.js", {"plots": plots}, _words(study, outcome)
+    )
+
+
+def _words(study: Study, outcome: Outcome) -> dict[str, Any]:
+    places, figures = 0, []
+    for figure in outcome.figures:
+        panels = [(places + at, panel) for at, panel in enumerate(figure.panels)]
+        places += len(panels)
+        figures.append((figure, panels))
+    return {
+        "study": study,
+        "outcome": outcome,
+        "figures": figures,
+        "counts": counts(outcome.claims),
+        "mark": _mark,
+        "css_class": CLASSES.__getitem__,
+        "told": lambda claim: claim.basis is Basis.TOLD,
+        "version": __version__,
+        "extra_style": page_file("vtax.studies", "study.css"),
+    }
+
+
+def _mark(claim: Claim) -> str:
+    return SYMBOLS[claim.verdict]

@@ -1,0 +1,116 @@
+"""What every study gives: claims that were judged, figures, tables and the data behind them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from vtax.report.plotting import Figure
+
+if TYPE_CHECKING:
+    import polars as pl
+
+
+class Verdict(StrEnum):
+    """What became of a claim."""
+
+    HOLDS = "holds"
+    FAILS = "does not hold"
+    UNKNOWN = "cannot be judged"
+
+
+class Basis(StrEnum):
+    """How much a claim that holds is worth."""
+
+    RESULT = "result"
+    """It comes out of the model and nothing was fitted to it alone."""
+    TOLD = "told"
+    """The synthetic profile or the preset was made from this very statement."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """One statement of the paper beside what was found."""
+
+    name: str
+    """Short and stable, for JSON and tests."""
+    section: str
+    """Where the paper says it."""
+    statement: str
+    seed: str
+    """The paper's value, in its words."""
+    ours: str
+    """The value found, computed from the data."""
+    verdict: Verdict
+    reason: str
+    """The criterion, and why it is not met or cannot be applied."""
+    basis: Basis = Basis.RESULT
+
+
+@dataclass(frozen=True, slots=True)
+class StudyFigure:
+    """A figure of the paper, drawn again from one panel or several."""
+
+    number: str
+    title: str
+    caption: str
+    seed: str
+    """What the paper's text says of it; the pictures themselves are not available."""
+    panels: Sequence[Figure]
+    columns: int = 1
+    """Panels beside each other where the page is wide enough."""
+
+
+@dataclass(frozen=True, slots=True)
+class StudyTable:
+    """A table of the page."""
+
+    name: str
+    title: str
+    caption: str
+    headings: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """All that a study found."""
+
+    claims: Sequence[Claim]
+    figures: Sequence[StudyFigure]
+    tables: Sequence[StudyTable]
+    frames: Mapping[str, pl.DataFrame]
+    """Written as Parquet under these names."""
+    setup: Sequence[tuple[str, str]]
+    """How it was made, for the reader: what and value."""
+    cautions: Sequence[str] = ()
+    """What a reader must know before believing any of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the user may choose in every study."""
+
+    quick: bool = False
+    """Fewer points and shorter samples: shows that it works, proves less."""
+    figure: str | None = None
+    """Only what this figure needs."""
+    seed: int = 1
+
+
+Progress = Callable[[int, int, str], None]
+"""Called with steps done, steps in all and the name of the last one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Study:
+    """An entry of the registry."""
+
+    name: str
+    title: str
+    paper: str
+    run: Callable[[Options, Progress], Outcome]
+    figures: Sequence[str] = field(default=())
+    """The numbers that `--figure` knows."""

@@ -1,0 +1,104 @@
+"""A claim's fixed part and the function that judges it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from vtax.report.format import signed, significant
+from vtax.studies.model import Basis, Claim, Verdict
+from vtax.studies.paging.data import Data, Missing
+from vtax.studies.paging.setup import FACTOR
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What a rule found."""
+
+    ours: str
+    holds: bool | None
+    """`None`: cannot be judged."""
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A statement of the seed and how it is judged."""
+
+    name: str
+    section: str
+    statement: str
+    seed: str
+    judge: Callable[[Data], Judgement]
+    basis: Basis = Basis.RESULT
+
+
+def judged(rule: Rule, data: Data) -> Claim:
+    """The claim with its verdict; what was not simulated cannot be judged."""
+    try:
+        found = rule.judge(data)
+    except Missing as missing:
+        found = Judgement("no value", None, f"{missing}.")
+    verdict = {True: Verdict.HOLDS, False: Verdict.FAILS, None: Verdict.UNKNOWN}[found.holds]
+    return Claim(
+        rule.name,
+        rule.section,
+        rule.statement,
+        rule.seed,
+        found.ours,
+        verdict,
+        found.reason,
+        rule.basis,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Limited:
+    """A value that has to stay at or below a limit, and how far it may be off."""
+
+    name: str
+    value: float
+    error: float
+
+
+def all_below(found: Sequence[Limited], limit: float) -> tuple[bool | None, str]:
+    """Whether all are, and which are not; `None` when sampling alone may decide."""
+    unsure = [one.name for one in found if abs(one.value - limit) <= one.error]
+    above = [one.name for one in found if one.value > limit and one.name not in unsure]
+    if above:
+        return False, wrong(above)
+    if unsure:
+        return None, f" Within the sampling error of the limit: {', '.join(unsure)}."
+    return True, ""
+
+
+def within_factor(value: float, seed: float, factor: float = FACTOR) -> bool:
+    """Whether `value` agrees with the seed's in size."""
+    return seed / factor <= value <= seed * factor
+
+
+def size(value: float, seed: float, unit: str, note: str = "") -> Judgement:
+    """Judges a size: it holds within the study's factor."""
+    low, high = (f"{significant(bound, 3)}" for bound in (seed / FACTOR, seed * FACTOR))
+    side = "" if within_factor(value, seed) else _side(value, seed)
+    reason = f"Holds between {low} and {high} {unit}{side}."
+    ours = f"{significant(value, 3)} {unit}{f' ({note})' if note else ''}"
+    return Judgement(ours, within_factor(value, seed), reason)
+
+
+def _side(value: float, seed: float) -> str:
+    if value > seed:
+        return f"; it is {significant(value / seed, 3)} times the paper's"
+    return f"; it is {significant(100 * value / seed, 2)} % of the paper's"
+
+
+def each(values: Iterable[tuple[str, float]], unit: str = "%", digits: int = 2) -> str:
+    """`swim 1.2, gcc 3.4 %`."""
+    shown = (f"{name} {signed(value, digits)}" for name, value in values)
+    return f"{', '.join(shown)} {unit}"
+
+
+def wrong(names: Iterable[str]) -> str:
+    """The end of a reason that lists exceptions; empty without one."""
+    listed = ", ".join(names)
+    return f" Not so: {listed}." if listed else ""
