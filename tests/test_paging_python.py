@@ -193,7 +193,12 @@ vtax.paging.simulate("random", whole=True, progress=lambda done, total: print(do
 def test_ctrl_c_ends_a_simulation() -> None:
     command = [sys.executable, "-c", ENDLESS]
     with subprocess.Popen(
-        command, env={"PYTHONPATH": str(SOURCE)}, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        command,
+        env={"PYTHONPATH": str(SOURCE)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        # A shell's background job, as CI may be, ignores SIGINT and so would its children.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     ) as process:
         assert process.stdout and process.stderr
         process.stdout.readline()

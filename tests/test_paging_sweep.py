@@ -365,6 +365,8 @@ def start(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
         process = subprocess.Popen(
             argv, env=os.environ | {"PYTHONPATH": path}, text=True, start_new_session=True,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            # A shell's background job, as CI may be, ignores SIGINT and so would its children.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )  # fmt: skip
         started.append(process)
         return process
