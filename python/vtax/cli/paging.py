@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vtax.cli import paging_sweep
+from vtax.cli import paging_lab, paging_sweep, paging_switch
 
 if TYPE_CHECKING:
     from vtax.paging.policy import Policy
@@ -186,6 +186,9 @@ def _wanted(modes: Iterable[str], policies: Iterable[str]) -> list[str | type[Po
 
 
 app.command(**paging_sweep.SETTINGS)(paging_sweep.sweep)
+app.command(**paging_lab.SETTINGS)(paging_lab.lab)
+app.command(**paging_switch.SWITCH_SETTINGS)(paging_switch.switch)
+app.command(**paging_switch.RECOVER_SETTINGS)(paging_switch.recover)
 
 
 @app.command(short_help="List the machines that can be named.")
