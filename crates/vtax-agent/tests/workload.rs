@@ -77,6 +77,28 @@ fn json_may_come_before_the_name_and_text_is_the_default() {
 }
 
 #[test]
+fn fresh_pages_fault_and_present_ones_do_not() {
+    let result = json(&workload(&["fault-storm", "--count", "10000", "--json"]));
+    let faults = result["minor_faults"].as_u64().unwrap();
+    assert!((10_000..10_100).contains(&faults), "{result}");
+    let blocks = json(&workload(&[
+        "gzip-like",
+        "--mem",
+        "128K",
+        "--count",
+        "40",
+        "--json",
+    ]));
+    // 16 pages of text, as many to compare with, and the output.
+    assert!(
+        blocks["minor_faults"].as_u64().unwrap() > 40 * 32,
+        "{blocks}"
+    );
+    let present = json(&workload(&["random-touch", "--count", "10000", "--json"]));
+    assert!(present["minor_faults"].as_u64().unwrap() < 100, "{present}");
+}
+
+#[test]
 fn the_program_starts_itself() {
     let result = json(&workload(&["fork-exec-storm", "--count", "5", "--json"]));
     assert_eq!(result["verified"], true, "{result}");

@@ -136,6 +136,15 @@ pub fn fork_and_run(work: impl FnOnce() -> u8) -> Result<Pid, Errno> {
     }
 }
 
+/// Give allocations of this size or more memory of their own, which goes back when they are freed.
+///
+/// By default the C library does so too, but stops after the first (mallopt(3),
+/// `M_MMAP_THRESHOLD`).
+pub fn map_allocations_from(bytes: c_int) -> bool {
+    // SAFETY: mallopt takes no pointer, and changes only where memory comes from.
+    unsafe { libc::mallopt(libc::M_MMAP_THRESHOLD, bytes) == 1 }
+}
+
 static ASKED_TO_END: AtomicBool = AtomicBool::new(false);
 
 extern "C" fn ask_to_end(_signal: c_int) {

@@ -35,7 +35,7 @@ static DESCRIPTION: Description = Description {
     stresses: "Pointers followed over scattered pages (dTLB misses that do not overlap), fresh \
                pools (faults, page tables made and freed), forks (copy-on-write)",
     unit: "functions",
-    default_bound: Bound::Count(200),
+    default_bound: Bound::Count(400),
     options: &[mem("4M", "The table of symbols"), SEED],
 };
 

@@ -33,7 +33,7 @@ static DESCRIPTION: Description = Description {
     stresses: "CR3 loads and the TLB refills after them: a shadow page table looked up or rebuilt \
                at each, intercepted under shadow paging, not under nested paging",
     unit: "rounds",
-    default_bound: Bound::Count(5_000),
+    default_bound: Bound::Count(20_000),
     options: &[
         OptionSpec {
             name: "processes",

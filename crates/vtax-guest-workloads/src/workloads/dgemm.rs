@@ -22,7 +22,7 @@ static DESCRIPTION: Description = Description {
     summary: "Multiplies two matrices of doubles, block by block, in plain Rust (no BLAS)",
     stresses: "Little: blocks stay in caches and TLB; the control that neither paging mode slows",
     unit: "multiplications",
-    default_bound: Bound::Count(4),
+    default_bound: Bound::Count(6),
     options: &[
         OptionSpec {
             name: "size",

@@ -27,7 +27,7 @@ static DESCRIPTION: Description = Description {
     stresses: "Address spaces made and destroyed: page tables copied and write-protected, \
                copy-on-write faults, new CR3 values; the worst case of shadow paging",
     unit: "processes",
-    default_bound: Bound::Count(100),
+    default_bound: Bound::Count(60),
     options: &[
         mem(
             "4M",

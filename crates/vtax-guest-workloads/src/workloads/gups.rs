@@ -1,7 +1,7 @@
 //! `gups`: `RandomAccess` of HPC Challenge.
 //!
 //! The table, the update, the polynomial and the check are those of the HPC Challenge benchmark's
-//! `RandomAccess` (HPCC 1.5.0, `RandomAccess/single_cpu.c` and `utility.c`;
+//! `RandomAccess` (HPCC 1.5.0, `RandomAccess/core_single_cpu.c` and `utility.c`;
 //! <https://hpcchallenge.org/projectsfiles/hpcc/RandomAccess.html>).
 
 use std::hint::black_box;
@@ -39,7 +39,7 @@ static DESCRIPTION: Description = Description {
     stresses: "One dTLB miss per update, and a cache miss of data and page-table entries; walks \
                overlap, as updates do not depend on each other",
     unit: "updates",
-    default_bound: Bound::Count(2_000_000),
+    default_bound: Bound::Count(5_000_000),
     options: &[
         mem("16M", "Size of the table, rounded down to a power of two"),
         SEED,

@@ -13,17 +13,25 @@ use crate::checksum::Checksum;
 use crate::error::Error;
 use crate::meter::Meter;
 use crate::options::{Kind, OptionSpec, SEED};
+use crate::sys::map_allocations_from;
 use crate::workload::{Description, Job, Outcome, Workload};
 use crate::workloads::lz77::{Token, Window};
 
 /// Bytes that are read, compressed and written at a time.
 const BLOCK: usize = 64 << 10;
 
+/// Buffers of this size are mapped when they are made and unmapped when they go, so that each
+/// block works on fresh pages.
+const MAPPED_BYTES: i32 = 32 << 10;
+
 /// The output begins again at 0 when it has this many bytes.
 const OUTPUT_BYTES: u64 = 4 << 20;
 
 /// Words of the text's vocabulary.
 const VOCABULARY: usize = 4096;
+
+/// Bytes that a word or number has at most, its space included.
+const LONGEST_WORD: usize = 11;
 
 /// Compresses made-up text.
 #[derive(Debug)]
@@ -36,7 +44,7 @@ static DESCRIPTION: Description = Description {
     stresses: "Alternating locality: streaming over fresh buffers (faults), scattered reads of \
                the window and its chains (dTLB misses), system calls",
     unit: "blocks of 64 KiB",
-    default_bound: Bound::Count(10),
+    default_bound: Bound::Count(15),
     options: &[
         OptionSpec {
             name: "mem",
@@ -55,6 +63,13 @@ impl Workload for GzipLike {
     }
 
     fn run(&self, job: &mut Job<'_>) -> Result<Outcome, Error> {
+        if !map_allocations_from(MAPPED_BYTES) {
+            return Err(Error::failure(
+                "mallopt",
+                "the C library refused",
+                "report this as a bug",
+            ));
+        }
         let mut compressor = Compressor::new(job)?;
         let meter = Meter::start();
         while job.limit.grant(1).is_some() {
@@ -113,7 +128,6 @@ impl Compressor {
     }
 
     fn do_block(&mut self) -> Result<(), Error> {
-        // Allocated anew each time: fresh pages are part of the work.
         let block = black_box(self.text.block());
         let tokens = black_box(self.window.compress(&block));
         let output = encode(&tokens);
@@ -171,7 +185,7 @@ impl Text {
     }
 
     fn block(&mut self) -> Vec<u8> {
-        let mut block = Vec::new();
+        let mut block = Vec::with_capacity(BLOCK + LONGEST_WORD);
         while block.len() < BLOCK {
             if self.random.u8(..16) == 0 {
                 block.extend_from_slice(self.random.u32(..).to_string().as_bytes());

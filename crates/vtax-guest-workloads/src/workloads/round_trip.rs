@@ -35,7 +35,7 @@ static DESCRIPTION: Description = Description {
     stresses: "A mixture; it shows that a switch of the paging mode of the running guest loses \
                nothing",
     unit: "rounds",
-    default_bound: Bound::Count(500),
+    default_bound: Bound::Count(1_000),
     options: &[
         mem(
             "8M",

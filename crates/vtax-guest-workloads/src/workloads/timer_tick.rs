@@ -22,7 +22,7 @@ static DESCRIPTION: Description = Description {
               steps backwards and gaps",
     stresses: "Nothing: it shows when the guest did not run and whether its clocks are continuous",
     unit: "reads of both clocks",
-    default_bound: Bound::Count(1_000_000),
+    default_bound: Bound::Count(10_000_000),
     options: &[],
 };
 

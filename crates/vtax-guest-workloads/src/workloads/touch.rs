@@ -37,7 +37,7 @@ pub static SEQUENTIAL: Touch = Touch {
         stresses: "One dTLB miss per page once the working set exceeds the TLB; neighbouring \
                    entries of one page table, which the caches keep",
         unit: "page touches",
-        default_bound: Bound::Count(4_000_000),
+        default_bound: Bound::Count(8_000_000),
         options: OPTIONS,
     },
     shuffled: false,
@@ -52,7 +52,7 @@ pub static RANDOM: Touch = Touch {
         stresses: "One dTLB miss per page once the working set exceeds the TLB; scattered \
                    page-table entries, so that a nested walk costs most",
         unit: "page touches",
-        default_bound: Bound::Count(4_000_000),
+        default_bound: Bound::Count(8_000_000),
         options: OPTIONS,
     },
     shuffled: true,
