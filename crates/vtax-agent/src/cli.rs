@@ -11,6 +11,7 @@ use vtax_agent::channel::ChannelSpec;
 use vtax_agent::error::{Error, reason};
 use vtax_agent::facts;
 use vtax_agent::tree::Tree;
+use vtax_agent::workload::{self, WorkloadArguments};
 use vtax_agent::{check_fp, cpu_list, init, run, serve, stream, sweep};
 
 /// Describes, measures and serves one machine.
@@ -39,6 +40,7 @@ enum Subcommands {
     Init(InitArguments),
     Sweep(SweepArguments),
     CheckFp(CheckFpArguments),
+    Workload(WorkloadArguments),
 }
 
 /// Print what machine this is, as JSON
@@ -166,6 +168,7 @@ impl Arguments {
             Subcommands::Init(_) => Err(init::refused()),
             Subcommands::Sweep(_) => print(&sweep::sweep(&Tree::host()), false),
             Subcommands::CheckFp(arguments) => print(&check_fp::check(arguments.rounds)?, false),
+            Subcommands::Workload(arguments) => workload::carry_out(&arguments),
         }
     }
 }

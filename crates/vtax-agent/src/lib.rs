@@ -2,8 +2,8 @@
 //!
 //! The program `vtax-agent` is a thin shell around this library: it describes the machine
 //! ([`facts`]), runs commands and measures them ([`run`]), measures memory bandwidth ([`stream`]),
-//! answers requests on a channel ([`serve`]) and is the first process of a guest ([`init`]).
-//! `docs/agent-protocol.md` is the contract of the last two.
+//! runs workloads of its own ([`workload`]), answers requests on a channel ([`serve`]) and is the
+//! first process of a guest ([`init`]). `docs/agent-protocol.md` is the contract of the last two.
 
 pub mod cgroup;
 pub mod channel;
@@ -26,6 +26,7 @@ pub mod supervise;
 pub mod sweep;
 pub mod sys;
 pub mod tree;
+pub mod workload;
 
 /// The agent's version, as `hello` and the facts report it.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
