@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use thiserror::Error;
 
 /// The operations, in the order in which messages list them.
-const OPERATIONS: &str = "ping, facts, run, halt";
+const OPERATIONS: &str = "ping, facts, run, enter, halt";
 
 /// Why a request is answered with an error; the variant is the answer's `kind`.
 #[derive(Debug, Error, PartialEq, Eq)]
@@ -67,6 +67,8 @@ pub enum Operation {
     Facts,
     /// Run a command.
     Run(RunRequest),
+    /// Mount what was put off.
+    Enter,
     /// End.
     Halt,
 }
@@ -152,6 +154,7 @@ pub fn operation(object: Map<String, Value>) -> Result<Operation, RequestError> 
         "ping" => Ok(Operation::Ping),
         "facts" => Ok(Operation::Facts),
         "run" => run(object).map(Operation::Run),
+        "enter" => Ok(Operation::Enter),
         "halt" => Ok(Operation::Halt),
         _ => Err(RequestError::Op(name)),
     }
@@ -303,7 +306,7 @@ mod tests {
         assert_eq!(
             error.frame(Some(8)),
             json!({"id": 8, "error": {"kind": "op",
-                "message": "unknown operation 'dance'; known: ping, facts, run, halt"}})
+                "message": "unknown operation 'dance'; known: ping, facts, run, enter, halt"}})
         );
     }
 

@@ -11,6 +11,7 @@ use crate::cpu_list;
 use crate::error::{Error, reason};
 use crate::facts::{self, Facts};
 use crate::frame::{self, Line};
+use crate::init::Deferred;
 use crate::launch::{Launch, make_folder, output_file};
 use crate::parts::{Joined, Joiner};
 use crate::request::{self, Operation, RequestError, RunAnswer, RunRequest};
@@ -18,7 +19,7 @@ use crate::supervise::{RunError, Supervisor};
 use crate::tree::Tree;
 
 /// The version of the protocol in `hello`.
-const PROTOCOL: u32 = 1;
+pub const PROTOCOL: u32 = 1;
 
 /// The options of `serve`.
 #[derive(Debug, Clone)]
@@ -53,7 +54,12 @@ pub fn serve(options: &Options) -> Result<Ending, Error> {
             "give --channel fd:N or the path of a device",
         )
     })?;
-    Session::new(channel, options.memory_bytes)?.serve()
+    Session::new(channel, options.memory_bytes, None)?.serve()
+}
+
+/// Serve a guest whose first process this is; `deferred` is what `enter` mounts.
+pub fn serve_guest(channel: Channel, deferred: Option<Deferred>) -> Result<Ending, Error> {
+    Session::new(channel, None, deferred)?.serve()
 }
 
 /// Keep this process, and so every command, on `cpus`.
@@ -95,6 +101,7 @@ struct Session {
     cgroup: Option<MemoryCgroup>,
     memory_limit_error: Option<String>,
     parts: Joiner,
+    deferred: Option<Deferred>,
     tree: Tree,
 }
 
@@ -106,7 +113,11 @@ enum Next {
 }
 
 impl Session {
-    fn new(channel: Channel, memory_bytes: Option<u64>) -> Result<Self, Error> {
+    fn new(
+        channel: Channel,
+        memory_bytes: Option<u64>,
+        deferred: Option<Deferred>,
+    ) -> Result<Self, Error> {
         let tree = Tree::host();
         let cpus = steal_cpus(&facts::gather(&tree), &tree);
         let supervisor = Supervisor::new(tree.clone(), cpus).map_err(failed)?;
@@ -122,6 +133,7 @@ impl Session {
             cgroup,
             memory_limit_error,
             parts: Joiner::default(),
+            deferred,
             tree,
         })
     }
@@ -212,12 +224,28 @@ impl Session {
                 let facts = facts::gather(&self.tree);
                 Next::Continue(request::success(id, &json!(facts)))
             }
+            Operation::Enter => Next::Continue(match self.enter() {
+                Ok(answer) => request::success(id, &answer),
+                Err(error) => error.frame(Some(id)),
+            }),
             Operation::Halt => Next::Halt(request::success(id, &json!({}))),
             Operation::Run(run) => match self.run(run) {
                 Ok(answer) => Next::Continue(request::success(id, &json!(answer))),
                 Err(error @ (RunError::Signal(_) | RunError::Closed)) => Next::End(error),
                 Err(error) => Next::Continue(run_error(run, error).frame(Some(id))),
             },
+        }
+    }
+
+    fn enter(&mut self) -> Result<Value, RequestError> {
+        let Some(deferred) = &mut self.deferred else {
+            return Err(RequestError::Request(
+                "enter: only a guest with vtax.lower=initramfs puts mounts off".into(),
+            ));
+        };
+        match deferred.enter() {
+            Ok(mounted) => Ok(json!({ "mounted": mounted })),
+            Err(error) => Err(RequestError::System(error.to_string())),
         }
     }
 
