@@ -90,6 +90,9 @@ pub struct RunRequest {
     pub timeout_s: Option<f64>,
     /// Largest file that the command may write.
     pub output_limit_bytes: u64,
+    /// What the command leaves running is not killed before the end of the session.
+    #[serde(default)]
+    pub leave: bool,
 }
 
 impl RunRequest {
@@ -274,6 +277,7 @@ mod tests {
             ("timeout_s", json!(1e300)),
             ("output_limit_bytes", json!(-1)),
             ("output_limit_bytes", json!(1.5)),
+            ("leave", json!("yes")),
         ] {
             let message = message(field, value);
             assert!(message.starts_with(field), "{field}: {message}");

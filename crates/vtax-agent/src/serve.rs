@@ -15,7 +15,7 @@ use crate::init::Deferred;
 use crate::launch::{Launch, make_folder, output_file};
 use crate::parts::{Joined, Joiner};
 use crate::request::{self, Operation, RequestError, RunAnswer, RunRequest};
-use crate::supervise::{RunError, Supervisor};
+use crate::supervise::{RunError, Supervisor, Terms};
 use crate::tree::Tree;
 
 /// The version of the protocol in `hello`.
@@ -141,7 +141,7 @@ impl Session {
     fn serve(mut self) -> Result<Ending, Error> {
         let ending = self.answer_requests();
         // The group can only be removed when nothing is in it.
-        self.supervisor.kill_all(None).map_err(failed)?;
+        self.supervisor.kill_all().map_err(failed)?;
         ending
     }
 
@@ -252,8 +252,11 @@ impl Session {
     fn run(&mut self, request: &RunRequest) -> Result<RunAnswer, RunError> {
         let launch = launch(request).map_err(RunError::System)?;
         let procs = self.cgroup.as_ref().map(MemoryCgroup::procs);
-        self.supervisor
-            .run(launch, procs, request.timeout(), &mut self.channel)
+        let terms = Terms {
+            timeout: request.timeout(),
+            leave: request.leave,
+        };
+        self.supervisor.run(launch, procs, terms, &mut self.channel)
     }
 }
 

@@ -129,6 +129,30 @@ fn what_a_command_leaves_running_is_killed_when_it_ends() {
 }
 
 #[test]
+fn what_is_left_by_request_outlives_later_commands_but_not_the_session() {
+    let mut agent = Agent::start(&[]);
+    let begin = Instant::now();
+    let script = "(setsid sh -c 'sleep 1000 & echo $! > inner; sleep 1000' & echo $! > outer)";
+    let answer = agent.run(script, &json!({"leave": true}));
+    assert_eq!(answer["ok"]["exit_code"], 0, "{answer}");
+    let left = [agent.wait_for_line("outer"), agent.wait_for_line("inner")];
+    agent.run("setsid sleep 1000 & echo $! > other", &json!({}));
+    assert!(!alive(&agent.wait_for_line("other")));
+    let late = "setsid sleep 1000 & echo $! > late; exec sleep 1000";
+    let answer = agent.run(late, &json!({"leave": true, "timeout_s": 0.2}));
+    assert_eq!(answer["ok"]["timed_out"], true, "{answer}");
+    assert!(!alive(&agent.wait_for_line("late")), "its time was up");
+    assert!(left.iter().all(|process| alive(process)));
+    assert!(
+        begin.elapsed() < Duration::from_secs(10),
+        "no kill waits for what was left"
+    );
+    let (status, _folder) = agent.hang_up();
+    assert!(status.success());
+    assert!(!left.iter().any(|process| alive(process)));
+}
+
+#[test]
 fn the_end_of_the_channel_ends_everything() {
     let mut agent = Agent::start(&[]);
     let script = "(setsid sleep 1000 & echo $! > far); echo $$ > near; sleep 1000";
