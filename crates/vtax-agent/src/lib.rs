@@ -25,6 +25,7 @@ pub mod stream;
 pub mod supervise;
 pub mod sweep;
 pub mod sys;
+pub mod transfer;
 pub mod tree;
 
 /// The agent's version, as `hello` and the facts report it.

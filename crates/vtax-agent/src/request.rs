@@ -4,12 +4,15 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use thiserror::Error;
 
+use crate::transfer::{PullRequest, PushRequest};
+
 /// The operations, in the order in which messages list them.
-const OPERATIONS: &str = "ping, facts, run, enter, halt";
+const OPERATIONS: &str = "ping, facts, run, push, pull, enter, halt";
 
 /// Why a request is answered with an error; the variant is the answer's `kind`.
 #[derive(Debug, Error, PartialEq, Eq)]
@@ -67,6 +70,10 @@ pub enum Operation {
     Facts,
     /// Run a command.
     Run(RunRequest),
+    /// Write a piece of a file.
+    Push(PushRequest),
+    /// Read a piece of a file.
+    Pull(PullRequest),
     /// Mount what was put off.
     Enter,
     /// End.
@@ -156,15 +163,20 @@ pub fn operation(object: Map<String, Value>) -> Result<Operation, RequestError> 
     match name.as_str() {
         "ping" => Ok(Operation::Ping),
         "facts" => Ok(Operation::Facts),
-        "run" => run(object).map(Operation::Run),
+        "run" => fields(object, check).map(Operation::Run),
+        "push" => fields(object, PushRequest::check).map(Operation::Push),
+        "pull" => fields(object, PullRequest::check).map(Operation::Pull),
         "enter" => Ok(Operation::Enter),
         "halt" => Ok(Operation::Halt),
         _ => Err(RequestError::Op(name)),
     }
 }
 
-fn run(object: Map<String, Value>) -> Result<RunRequest, RequestError> {
-    let request: RunRequest = serde_path_to_error::deserialize(Value::Object(object))
+fn fields<T: DeserializeOwned>(
+    object: Map<String, Value>,
+    check: impl FnOnce(&T) -> Result<(), String>,
+) -> Result<T, RequestError> {
+    let request = serde_path_to_error::deserialize(Value::Object(object))
         .map_err(|error| RequestError::Request(describe(&error)))?;
     check(&request).map_err(RequestError::Request)?;
     Ok(request)
@@ -310,8 +322,33 @@ mod tests {
         assert_eq!(
             error.frame(Some(8)),
             json!({"id": 8, "error": {"kind": "op",
-                "message": "unknown operation 'dance'; known: ping, facts, run, enter, halt"}})
+                "message": "unknown operation 'dance'; known: ping, facts, run, push, pull, enter, halt"}})
         );
+    }
+
+    #[test]
+    fn messages_of_transfers_name_the_field() {
+        for (field, value) in [
+            ("path", json!("relative")),
+            ("path", json!("/a\0b")),
+            ("data", json!("not base64!")),
+            ("data", json!("YQ")),
+            ("data", json!(1)),
+            ("mode", json!(0o10000)),
+            ("offset", json!(-1)),
+            ("limit", json!(0)),
+            ("limit", json!((512 << 10) + 1)),
+        ] {
+            let op = if field == "limit" { "pull" } else { "push" };
+            let mut request = json!({"op": op, "path": "/x", "data": "YQ==", "limit": 1});
+            request[field] = value;
+            match parsed(request) {
+                Err(RequestError::Request(message)) => {
+                    assert!(message.starts_with(field), "{field}: {message}");
+                }
+                other => panic!("{field}: {other:?}"),
+            }
+        }
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::VERSION;
@@ -16,6 +17,7 @@ use crate::launch::{Launch, make_folder, output_file};
 use crate::parts::{Joined, Joiner};
 use crate::request::{self, Operation, RequestError, RunAnswer, RunRequest};
 use crate::supervise::{RunError, Supervisor, Terms};
+use crate::transfer;
 use crate::tree::Tree;
 
 /// The version of the protocol in `hello`.
@@ -224,6 +226,8 @@ impl Session {
                 let facts = facts::gather(&self.tree);
                 Next::Continue(request::success(id, &json!(facts)))
             }
+            Operation::Push(push) => Next::Continue(answered(id, transfer::push(push))),
+            Operation::Pull(pull) => Next::Continue(answered(id, transfer::pull(pull))),
             Operation::Enter => Next::Continue(match self.enter() {
                 Ok(answer) => request::success(id, &answer),
                 Err(error) => error.frame(Some(id)),
@@ -257,6 +261,14 @@ impl Session {
             leave: request.leave,
         };
         self.supervisor.run(launch, procs, terms, &mut self.channel)
+    }
+}
+
+/// The frame of an operation that the machine may refuse.
+fn answered(id: u64, result: Result<impl Serialize, String>) -> Value {
+    match result {
+        Ok(answer) => request::success(id, &json!(answer)),
+        Err(reason) => RequestError::System(reason).frame(Some(id)),
     }
 }
 

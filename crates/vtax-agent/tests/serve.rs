@@ -406,3 +406,28 @@ fn a_long_request_may_come_in_parts() {
     agent.send(&json!({"part": "[1]", "last": true}));
     assert_eq!(agent.receive()["error"]["kind"], "frame");
 }
+
+#[test]
+fn files_are_pushed_and_pulled_in_the_largest_pieces() {
+    let mut agent = Agent::start(&[]);
+    let path = agent.folder.path().join("folder/file");
+    // In base64 this is as much as a frame of 1 MiB holds beside the other fields.
+    let data = "AAAA".repeat(255 << 10);
+    let pushed = agent.request(json!({"op": "push", "path": path, "data": data, "mode": 0o755}));
+    assert_eq!(pushed["ok"], json!({"size": 765 << 10}));
+    let pull = json!({"op": "pull", "path": path, "offset": 1, "limit": 512 << 10});
+    let pulled = agent.request(pull);
+    assert_eq!(
+        (&pulled["ok"]["size"], &pulled["ok"]["eof"]),
+        (&json!(765 << 10), &json!(false))
+    );
+    assert_eq!(pulled["ok"]["data"].as_str().unwrap().len(), 699_052);
+    let answer = agent.request(json!({"op": "pull", "path": "/absent", "limit": 1}));
+    let message = "open /absent: No such file or directory";
+    assert_eq!(
+        answer["error"],
+        json!({"kind": "system", "message": message})
+    );
+    let answer = agent.request(json!({"op": "enter"}));
+    assert_eq!(answer["error"]["kind"], "request", "no guest: {answer}");
+}
