@@ -12,7 +12,7 @@ use thiserror::Error;
 use crate::transfer::{PullRequest, PushRequest};
 
 /// The operations, in the order in which messages list them.
-const OPERATIONS: &str = "ping, facts, run, push, pull, enter, halt";
+const OPERATIONS: &str = "ping, facts, run, push, pull, enter, counters, halt";
 
 /// Why a request is answered with an error; the variant is the answer's `kind`.
 #[derive(Debug, Error, PartialEq, Eq)]
@@ -76,6 +76,8 @@ pub enum Operation {
     Pull(PullRequest),
     /// Mount what was put off.
     Enter,
+    /// What does KVM count here?
+    Counters,
     /// End.
     Halt,
 }
@@ -167,6 +169,7 @@ pub fn operation(object: Map<String, Value>) -> Result<Operation, RequestError> 
         "push" => fields(object, PushRequest::check).map(Operation::Push),
         "pull" => fields(object, PullRequest::check).map(Operation::Pull),
         "enter" => Ok(Operation::Enter),
+        "counters" => Ok(Operation::Counters),
         "halt" => Ok(Operation::Halt),
         _ => Err(RequestError::Op(name)),
     }
@@ -322,7 +325,7 @@ mod tests {
         assert_eq!(
             error.frame(Some(8)),
             json!({"id": 8, "error": {"kind": "op",
-                "message": "unknown operation 'dance'; known: ping, facts, run, push, pull, enter, halt"}})
+                "message": "unknown operation 'dance'; known: ping, facts, run, push, pull, enter, counters, halt"}})
         );
     }
 

@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 use crate::VERSION;
 use crate::cgroup::MemoryCgroup;
 use crate::channel::{Channel, ChannelSpec};
+use crate::counters;
 use crate::cpu_list;
 use crate::error::{Error, reason};
 use crate::facts::{self, Facts};
@@ -232,6 +233,10 @@ impl Session {
                 Ok(answer) => request::success(id, &answer),
                 Err(error) => error.frame(Some(id)),
             }),
+            Operation::Counters => Next::Continue(answered(
+                id,
+                counters::read(&self.tree).map_err(|error| error.to_string()),
+            )),
             Operation::Halt => Next::Halt(request::success(id, &json!({}))),
             Operation::Run(run) => match self.run(run) {
                 Ok(answer) => Next::Continue(request::success(id, &json!(answer))),
