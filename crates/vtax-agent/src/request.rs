@@ -240,7 +240,11 @@ fn is_file_name(name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+    use proptest::sample::Index;
+
     use super::*;
+    use crate::frame::{self, Line};
 
     fn valid() -> Value {
         json!({"id": 9, "op": "run", "argv": ["true"], "env": {"PATH": "/bin"}, "cwd": "/tmp/x",
@@ -365,6 +369,44 @@ mod tests {
             json!({"id": 1.5}),
         ] {
             assert!(id_of(bad).is_err());
+        }
+    }
+
+    /// One valid request of every operation with fields.
+    fn examples() -> Vec<String> {
+        let push = json!({"id": 1, "op": "push", "path": "/x", "data": "YQ==", "mode": 420,
+                          "offset": 1});
+        let pull = json!({"id": 1, "op": "pull", "path": "/x", "offset": 0, "limit": 9});
+        [valid(), push, pull].iter().map(Value::to_string).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn mutated_and_truncated_requests_are_taken_or_refused(
+            example in proptest::sample::select(examples()),
+            changes in proptest::collection::vec((any::<Index>(), any::<u8>()), 0..6),
+            length in any::<Index>(),
+            cut in any::<bool>(),
+        ) {
+            let mut bytes = example.into_bytes();
+            for (place, value) in changes {
+                let place = place.index(bytes.len());
+                bytes[place] = value;
+            }
+            if cut {
+                bytes.truncate(length.index(bytes.len()));
+            }
+            let Ok(object) = frame::object(&Line::Whole(bytes)) else {
+                return Ok(());
+            };
+            let _ = id(&object);
+            match operation(object) {
+                Ok(Operation::Run(run)) => prop_assert_eq!(check(&run), Ok(())),
+                Ok(Operation::Push(push)) => prop_assert_eq!(push.check(), Ok(())),
+                Ok(Operation::Pull(pull)) => prop_assert_eq!(pull.check(), Ok(())),
+                Ok(_) => {}
+                Err(error) => prop_assert!(!error.to_string().is_empty()),
+            }
         }
     }
 }

@@ -9,7 +9,9 @@ use crate::tree::Tree;
 const FOLDER: &str = "/sys/kernel/debug/kvm";
 /// The end of the names of histograms, of which debugfs shows the first bucket only.
 const HISTOGRAM: &str = "_hist";
-/// Who may write a value may clear it, and the kernel allows that for running totals only.
+/// The start of the names of peaks, which may be cleared as running totals may.
+const PEAK: &str = "max_";
+/// Who may write a value may clear it, which the kernel does not allow for what is so now.
 const OWNER_MAY_WRITE: u32 = 0o200;
 
 /// Are there counters here at all?
@@ -51,7 +53,8 @@ fn add(tree: &Tree, folder: &str, reading: &mut Reading) {
         };
         // Folders of virtual CPUs and tables of text are no counters.
         if let (true, Some(value)) = (metadata.is_file(), tree.number(&path)) {
-            let gauge = metadata.permissions().mode() & OWNER_MAY_WRITE == 0;
+            let writable = metadata.permissions().mode() & OWNER_MAY_WRITE != 0;
+            let gauge = !writable || name.starts_with(PEAK);
             reading.add(&name, value, gauge);
         }
     }

@@ -182,6 +182,7 @@ mod tests {
                 0o444,
             );
             put(at, &format!("{folder}/halt_wait_hist"), "5\n", 0o644);
+            put(at, &format!("{folder}/max_mmu_rmap_size"), "0\n", 0o644);
         }
         put(
             at,
@@ -207,10 +208,15 @@ mod tests {
         assert_eq!(counters.module, Some("kvm_amd"));
         assert_eq!(counters.mode, Some(Mode::Shadow));
         assert_eq!(counters.source, Some(Source::Debugfs));
-        let values =
-            |exits, pages| Values::from([("exits".into(), exits), ("pages_4k".into(), pages)]);
+        let values = |exits, pages| {
+            let peak = ("max_mmu_rmap_size".into(), 0);
+            Values::from([("exits".into(), exits), ("pages_4k".into(), pages), peak])
+        };
         assert_eq!(counters.counters, values(60, 6), "no histogram");
-        assert_eq!(counters.gauges, BTreeSet::from(["pages_4k".into()]));
+        assert_eq!(
+            counters.gauges,
+            BTreeSet::from(["max_mmu_rmap_size".into(), "pages_4k".into()])
+        );
         let expected = [(88, Some(2.5), values(30, 3)), (99, None, values(30, 3))];
         let found: Vec<_> = counters
             .guests
@@ -243,9 +249,9 @@ mod tests {
         assert_eq!(json["guests"][0]["guest_s"], 2.5);
         let text = describe(&counters);
         assert!(
-            text.contains("kvm_amd, shadow paging, 2 guest(s)\nexits     60\n"),
+            text.contains("kvm_amd, shadow paging, 2 guest(s)\nexits              60\n"),
             "{text}"
         );
-        assert!(text.ends_with("pages_4k  6  (now)"), "{text}");
+        assert!(text.ends_with("pages_4k           6  (now)"), "{text}");
     }
 }
