@@ -12,7 +12,7 @@ use vtax_agent::error::{Error, reason};
 use vtax_agent::facts;
 use vtax_agent::tree::Tree;
 use vtax_agent::workload::{self, WorkloadArguments};
-use vtax_agent::{check_fp, cpu_list, init, run, serve, stream, sweep};
+use vtax_agent::{check_fp, counters, cpu_list, init, run, serve, stream, sweep};
 
 /// Describes, measures and serves one machine.
 #[derive(Debug, Parser)]
@@ -38,6 +38,7 @@ enum Subcommands {
     Stream(StreamArguments),
     Serve(ServeArguments),
     Init(InitArguments),
+    Counters(CountersArguments),
     Sweep(SweepArguments),
     CheckFp(CheckFpArguments),
     Workload(WorkloadArguments),
@@ -129,6 +130,29 @@ struct ServeArguments {
 #[derive(Debug, Args)]
 struct InitArguments {}
 
+/// Print what KVM counts on this host, over all guests that run now
+///
+/// A line marked (now) is a gauge, the others are running totals that drop when a guest ends. A
+/// counter that this kernel does not have is left out.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  vtax-agent counters\n  vtax-agent counters --json")]
+struct CountersArguments {
+    /// JSON, with each guest's own counters (docs/agent-protocol.md)
+    #[arg(long)]
+    json: bool,
+}
+
+impl CountersArguments {
+    fn carry_out(&self) -> Result<(), Error> {
+        let found = counters::read(&Tree::host())?;
+        if self.json {
+            print(&found, false)
+        } else {
+            print_line(&counters::describe(&found))
+        }
+    }
+}
+
 /// Remove empty control groups of agents that were killed, and print how many
 #[derive(Debug, Args)]
 #[command(hide = true)]
@@ -166,6 +190,7 @@ impl Arguments {
             ),
             Subcommands::Serve(arguments) => serve::serve(&arguments.into()).map(drop),
             Subcommands::Init(_) => Err(init::refused()),
+            Subcommands::Counters(arguments) => arguments.carry_out(),
             Subcommands::Sweep(_) => print(&sweep::sweep(&Tree::host()), false),
             Subcommands::CheckFp(arguments) => print(&check_fp::check(arguments.rounds)?, false),
             Subcommands::Workload(arguments) => workload::carry_out(&arguments),
@@ -222,6 +247,10 @@ fn print(value: &impl Serialize, pretty: bool) -> Result<(), Error> {
         serde_json::to_string(value)
     };
     let text = text.map_err(|error| Error::failure("output", error, "report this as a bug"))?;
+    print_line(&text)
+}
+
+fn print_line(text: &str) -> Result<(), Error> {
     writeln!(io::stdout(), "{text}")
         .map_err(|error| Error::failure("output", reason(&error), "free space or read the pipe"))
 }

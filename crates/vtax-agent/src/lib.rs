@@ -8,6 +8,7 @@
 pub mod cgroup;
 pub mod channel;
 pub mod check_fp;
+pub mod counters;
 pub mod cpu_list;
 pub mod descendants;
 pub mod error;
@@ -25,6 +26,7 @@ pub mod stream;
 pub mod supervise;
 pub mod sweep;
 pub mod sys;
+pub mod transfer;
 pub mod tree;
 pub mod workload;
 

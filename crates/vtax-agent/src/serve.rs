@@ -2,23 +2,27 @@
 
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::VERSION;
 use crate::cgroup::MemoryCgroup;
 use crate::channel::{Channel, ChannelSpec};
+use crate::counters;
 use crate::cpu_list;
 use crate::error::{Error, reason};
 use crate::facts::{self, Facts};
 use crate::frame::{self, Line};
+use crate::init::Deferred;
 use crate::launch::{Launch, make_folder, output_file};
 use crate::parts::{Joined, Joiner};
 use crate::request::{self, Operation, RequestError, RunAnswer, RunRequest};
-use crate::supervise::{RunError, Supervisor};
+use crate::supervise::{RunError, Supervisor, Terms};
+use crate::transfer;
 use crate::tree::Tree;
 
 /// The version of the protocol in `hello`.
-const PROTOCOL: u32 = 1;
+pub const PROTOCOL: u32 = 1;
 
 /// The options of `serve`.
 #[derive(Debug, Clone)]
@@ -53,7 +57,12 @@ pub fn serve(options: &Options) -> Result<Ending, Error> {
             "give --channel fd:N or the path of a device",
         )
     })?;
-    Session::new(channel, options.memory_bytes)?.serve()
+    Session::new(channel, options.memory_bytes, None)?.serve()
+}
+
+/// Serve a guest whose first process this is; `deferred` is what `enter` mounts.
+pub fn serve_guest(channel: Channel, deferred: Option<Deferred>) -> Result<Ending, Error> {
+    Session::new(channel, None, deferred)?.serve()
 }
 
 /// Keep this process, and so every command, on `cpus`.
@@ -95,6 +104,7 @@ struct Session {
     cgroup: Option<MemoryCgroup>,
     memory_limit_error: Option<String>,
     parts: Joiner,
+    deferred: Option<Deferred>,
     tree: Tree,
 }
 
@@ -106,7 +116,11 @@ enum Next {
 }
 
 impl Session {
-    fn new(channel: Channel, memory_bytes: Option<u64>) -> Result<Self, Error> {
+    fn new(
+        channel: Channel,
+        memory_bytes: Option<u64>,
+        deferred: Option<Deferred>,
+    ) -> Result<Self, Error> {
         let tree = Tree::host();
         let cpus = steal_cpus(&facts::gather(&tree), &tree);
         let supervisor = Supervisor::new(tree.clone(), cpus).map_err(failed)?;
@@ -122,6 +136,7 @@ impl Session {
             cgroup,
             memory_limit_error,
             parts: Joiner::default(),
+            deferred,
             tree,
         })
     }
@@ -129,7 +144,7 @@ impl Session {
     fn serve(mut self) -> Result<Ending, Error> {
         let ending = self.answer_requests();
         // The group can only be removed when nothing is in it.
-        self.supervisor.kill_all(None).map_err(failed)?;
+        self.supervisor.kill_all().map_err(failed)?;
         ending
     }
 
@@ -212,6 +227,16 @@ impl Session {
                 let facts = facts::gather(&self.tree);
                 Next::Continue(request::success(id, &json!(facts)))
             }
+            Operation::Push(push) => Next::Continue(answered(id, transfer::push(push))),
+            Operation::Pull(pull) => Next::Continue(answered(id, transfer::pull(pull))),
+            Operation::Enter => Next::Continue(match self.enter() {
+                Ok(answer) => request::success(id, &answer),
+                Err(error) => error.frame(Some(id)),
+            }),
+            Operation::Counters => Next::Continue(answered(
+                id,
+                counters::read(&self.tree).map_err(|error| error.to_string()),
+            )),
             Operation::Halt => Next::Halt(request::success(id, &json!({}))),
             Operation::Run(run) => match self.run(run) {
                 Ok(answer) => Next::Continue(request::success(id, &json!(answer))),
@@ -221,11 +246,34 @@ impl Session {
         }
     }
 
+    fn enter(&mut self) -> Result<Value, RequestError> {
+        let Some(deferred) = &mut self.deferred else {
+            return Err(RequestError::Request(
+                "enter: only a guest with vtax.lower=initramfs puts mounts off".into(),
+            ));
+        };
+        match deferred.enter() {
+            Ok(mounted) => Ok(json!({ "mounted": mounted })),
+            Err(error) => Err(RequestError::System(error.to_string())),
+        }
+    }
+
     fn run(&mut self, request: &RunRequest) -> Result<RunAnswer, RunError> {
         let launch = launch(request).map_err(RunError::System)?;
         let procs = self.cgroup.as_ref().map(MemoryCgroup::procs);
-        self.supervisor
-            .run(launch, procs, request.timeout(), &mut self.channel)
+        let terms = Terms {
+            timeout: request.timeout(),
+            leave: request.leave,
+        };
+        self.supervisor.run(launch, procs, terms, &mut self.channel)
+    }
+}
+
+/// The frame of an operation that the machine may refuse.
+fn answered(id: u64, result: Result<impl Serialize, String>) -> Value {
+    match result {
+        Ok(answer) => request::success(id, &json!(answer)),
+        Err(reason) => RequestError::System(reason).frame(Some(id)),
     }
 }
 
