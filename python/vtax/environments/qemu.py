@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,14 @@ from typing import Any, ClassVar, Literal, Self
 
 from vtax import sandbox
 from vtax.environments import guest_kernel
-from vtax.environments.base import Environment, Launch, Seat, cpu_count, guest_memory, register
+from vtax.environments.base import (
+    Launch,
+    ProcessEnvironment,
+    Seat,
+    cpu_count,
+    guest_memory,
+    register,
+)
 from vtax.errors import MisuseError, VtaxError
 from vtax.units import format_bytes
 from vtax.workloads.base import MachineShape
@@ -28,7 +36,7 @@ BOOT_TIMEOUT_S = {"kvm": 30.0, "tcg": 120.0}
 
 @register
 @dataclass(frozen=True, slots=True)
-class Qemu(Environment):
+class Qemu(ProcessEnvironment):
     """A distribution kernel on the host's own userland, shared read-only by 9p."""
 
     name: ClassVar[str] = "qemu"
@@ -117,8 +125,8 @@ class Qemu(Environment):
         line += ["-chardev", "stdio,id=console,signal=off", "-serial", "chardev:console"]
         line += ["-kernel", str(_inside("kernel")), "-initrd", str(_inside("initramfs"))]
         line += ["-append", " ".join(_parameters(guest))]
-        line += _export("host", Path("/"), "readonly=on,multidevs=remap")
-        line += _export("work", sandbox.WORK, "multidevs=remap")
+        line += export("host", Path("/"), "readonly=on,multidevs=remap")
+        line += export("work", sandbox.WORK, "multidevs=remap")
         line += ["-device", "virtio-serial-pci"]
         line += ["-chardev", f"socket,id=agent,fd={channel_fd}"]
         line += ["-device", f"virtserialport,chardev=agent,name={CHANNEL}"]
@@ -130,6 +138,14 @@ def program() -> Path:
     if found := shutil.which(PROGRAM):
         return Path(found)
     raise VtaxError(f"QEMU ({PROGRAM}) is missing", "apt-get install qemu-system-x86")
+
+
+def program_version() -> str:
+    """The first line of `--version`."""
+    done = subprocess.run(
+        [str(program()), "--version"], capture_output=True, text=True, timeout=20, check=False
+    )
+    return done.stdout.partition("\n")[0]
 
 
 def kvm_obstacle(device: Path = KVM_DEVICE) -> str | None:
@@ -154,7 +170,8 @@ def _parameters(guest: guest_kernel.GuestKernel) -> list[str]:
     ]
 
 
-def _export(tag: str, path: Path, options: str) -> list[str]:
+def export(tag: str, path: Path, options: str) -> list[str]:
+    """QEMU's options for a folder that the guest mounts by 9p."""
     # security_model=none: the guest's files are ours on the host; ownership changes are ignored.
     return [
         "-fsdev",
