@@ -24,6 +24,7 @@ pub mod steal;
 pub mod stream;
 pub mod supervise;
 pub mod sweep;
+pub mod switch;
 pub mod sys;
 pub mod tree;
 
