@@ -12,7 +12,7 @@ use vtax_agent::error::{Error, reason};
 use vtax_agent::facts;
 use vtax_agent::tree::Tree;
 use vtax_agent::workload::{self, WorkloadArguments};
-use vtax_agent::{check_fp, counters, cpu_list, init, run, serve, stream, sweep};
+use vtax_agent::{check_fp, counters, cpu_list, init, run, serve, stream, sweep, switch};
 
 /// Describes, measures and serves one machine.
 #[derive(Debug, Parser)]
@@ -42,6 +42,8 @@ enum Subcommands {
     Sweep(SweepArguments),
     CheckFp(CheckFpArguments),
     Workload(WorkloadArguments),
+    Switch(SwitchArguments),
+    Recover(RecoverArguments),
 }
 
 /// Print what machine this is, as JSON
@@ -169,6 +171,50 @@ struct CheckFpArguments {
     rounds: u32,
 }
 
+/// Move every KVM guest of this host to the other paging mode while they keep running
+///
+/// Saves each guest with its memory left in place, loads the KVM module again and brings the
+/// guests back in new QEMUs. When a step fails, everything is put back as it was.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  vtax-agent switch --to shadow\n  \
+    vtax-agent switch --to other --dry-run")]
+struct SwitchArguments {
+    /// nested, shadow, or other: the one that the host is not in
+    #[arg(long, value_name = "MODE", required_unless_present = "list_faults",
+          value_parser = str::parse::<vtax_switch::Target>)]
+    to: Option<vtax_switch::Target>,
+    /// Look only, and say what would be done
+    #[arg(long)]
+    dry_run: bool,
+    /// Folder for the journal and the states, on a tmpfs; default: /run/vtax/switch
+    #[arg(long, value_name = "FOLDER")]
+    state_dir: Option<PathBuf>,
+    /// The module's file; default: the one of the running kernel
+    #[arg(long, value_name = "FILE")]
+    module_path: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    /// Make a step fail, or die in a phase
+    #[arg(long, hide = true, value_parser = str::parse::<vtax_switch::Fault>)]
+    fault: Option<vtax_switch::Fault>,
+    /// Print every fault and do nothing
+    #[arg(long, hide = true)]
+    list_faults: bool,
+}
+
+/// Bring a switch to an end that was killed, and every guest back to life
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  vtax-agent recover")]
+struct RecoverArguments {
+    /// The folder that the switch used; default: /run/vtax/switch
+    #[arg(long, value_name = "FOLDER")]
+    state_dir: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
 // A type of its own: clap takes a bare Vec for an option that may be repeated.
 #[derive(Debug, Clone)]
 struct CpuList(Vec<usize>);
@@ -194,7 +240,25 @@ impl Arguments {
             Subcommands::Sweep(_) => print(&sweep::sweep(&Tree::host()), false),
             Subcommands::CheckFp(arguments) => print(&check_fp::check(arguments.rounds)?, false),
             Subcommands::Workload(arguments) => workload::carry_out(&arguments),
+            Subcommands::Switch(arguments) => arguments.carry_out(),
+            Subcommands::Recover(arguments) => {
+                output(switch::recover(arguments.state_dir)?, arguments.json)
+            }
         }
+    }
+}
+
+impl SwitchArguments {
+    fn carry_out(self) -> Result<(), Error> {
+        let Some(to) = self.to.filter(|_| !self.list_faults) else {
+            return line(&switch::faults());
+        };
+        let options = switch::options(to, self.state_dir, self.module_path, self.fault);
+        let request = switch::SwitchOptions {
+            options,
+            dry_run: self.dry_run,
+        };
+        output(switch::switch(&request)?, self.json)
     }
 }
 
@@ -251,6 +315,18 @@ fn print(value: &impl Serialize, pretty: bool) -> Result<(), Error> {
 }
 
 fn print_line(text: &str) -> Result<(), Error> {
+    line(&text.map_err(|error| Error::failure("output", error, "report this as a bug"))?)
+}
+
+fn output(output: switch::Output, json: bool) -> Result<(), Error> {
+    if json {
+        print(&output.json, false)
+    } else {
+        line(&output.text)
+    }
+}
+
+fn line(text: &str) -> Result<(), Error> {
     writeln!(io::stdout(), "{text}")
         .map_err(|error| Error::failure("output", reason(&error), "free space or read the pipe"))
 }

@@ -25,6 +25,7 @@ pub mod steal;
 pub mod stream;
 pub mod supervise;
 pub mod sweep;
+pub mod switch;
 pub mod sys;
 pub mod transfer;
 pub mod tree;
