@@ -150,7 +150,7 @@ impl CountersArguments {
         if self.json {
             print(&found, false)
         } else {
-            print_line(&counters::describe(&found))
+            line(&counters::describe(&found))
         }
     }
 }
@@ -311,11 +311,7 @@ fn print(value: &impl Serialize, pretty: bool) -> Result<(), Error> {
         serde_json::to_string(value)
     };
     let text = text.map_err(|error| Error::failure("output", error, "report this as a bug"))?;
-    print_line(&text)
-}
-
-fn print_line(text: &str) -> Result<(), Error> {
-    line(&text.map_err(|error| Error::failure("output", error, "report this as a bug"))?)
+    line(&text)
 }
 
 fn output(output: switch::Output, json: bool) -> Result<(), Error> {

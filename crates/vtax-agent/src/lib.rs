@@ -26,6 +26,7 @@ pub mod stream;
 pub mod supervise;
 pub mod sweep;
 pub mod switch;
+pub mod switch_request;
 pub mod sys;
 pub mod transfer;
 pub mod tree;

@@ -18,6 +18,7 @@ use crate::launch::{Launch, make_folder, output_file};
 use crate::parts::{Joined, Joiner};
 use crate::request::{self, Operation, RequestError, RunAnswer, RunRequest};
 use crate::supervise::{RunError, Supervisor, Terms};
+use crate::switch_request::{self, SwitchRequest};
 use crate::transfer;
 use crate::tree::Tree;
 
@@ -237,12 +238,30 @@ impl Session {
                 id,
                 counters::read(&self.tree).map_err(|error| error.to_string()),
             )),
+            Operation::Switch(switch) => self.switch(id, switch),
             Operation::Halt => Next::Halt(request::success(id, &json!({}))),
-            Operation::Run(run) => match self.run(run) {
-                Ok(answer) => Next::Continue(request::success(id, &json!(answer))),
-                Err(error @ (RunError::Signal(_) | RunError::Closed)) => Next::End(error),
-                Err(error) => Next::Continue(run_error(run, error).frame(Some(id))),
-            },
+            Operation::Run(run) => self.run_and(id, run, |answer| Ok(json!(answer))),
+        }
+    }
+
+    fn switch(&mut self, id: u64, switch: &SwitchRequest) -> Next {
+        self.run_and(id, &switch.run(), switch_request::answer)
+    }
+
+    /// Run a command and answer with what `tell` makes of its end.
+    fn run_and(
+        &mut self,
+        id: u64,
+        request: &RunRequest,
+        tell: impl FnOnce(&RunAnswer) -> Result<Value, RequestError>,
+    ) -> Next {
+        match self.run(request) {
+            Ok(answer) => Next::Continue(match tell(&answer) {
+                Ok(answer) => request::success(id, &answer),
+                Err(error) => error.frame(Some(id)),
+            }),
+            Err(error @ (RunError::Signal(_) | RunError::Closed)) => Next::End(error),
+            Err(error) => Next::Continue(run_error(request, error).frame(Some(id))),
         }
     }
 
