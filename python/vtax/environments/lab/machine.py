@@ -125,6 +125,7 @@ class LabMachine:
             self._emulator = Emulator(machine, b"", self._work, cpus)
             self._connect()
             self._restore(saved)
+            boot.resume(self.host, self._lab.guests)
             hellos = boot.Hellos(saved.meta["host"], tuple(saved.meta["guests"]))
         else:
             built = host_initramfs.build(parts, self._lab.guest, self._lab.nested_paging)
@@ -260,7 +261,9 @@ def _make(
             )
 
         agent = Agent(emulator.host, sandbox.WORK, lost)
-        hellos = _boot(lab, emulator, EmulatedHost(agent), agent, built)
+        host = EmulatedHost(agent)
+        hellos = _boot(lab, emulator, host, agent, built)
+        boot.pause(host, lab.guests)
         store.complete(folder, emulator.save(), {"host": hellos.host, "guests": hellos.guests})
 
 
