@@ -96,7 +96,9 @@ def _install_shell(channel: Channel) -> None:
 
     agent = Agent(channel, PurePosixPath("/run/vtax"), lost)
     argv = [f"/{BUSYBOX}", "--install", "-s", "/bin"]
-    agent.run(argv, {}, "install", GUEST_TIMEOUT_S)
+    finished = agent.run(argv, {}, "install", GUEST_TIMEOUT_S)
+    if finished.outcome.exit_code != 0:
+        raise VtaxError("the nested guest's shell could not be installed")
 
 
 def _await_guest(

@@ -9,7 +9,6 @@ from typing import Any
 from vtax.errors import VtaxError
 from vtax.workloads.base import Metric
 
-
 REPORTED = (
     "exits",
     "pf_taken",

@@ -18,6 +18,7 @@ from vtax.environments.base import Launch
 from vtax.environments.lab import boot, counters, host_initramfs, nested, snapshot
 from vtax.environments.lab.counters import Counters
 from vtax.environments.lab.emulator import Emulator
+from vtax.environments.lab.guest_initramfs import BUSYBOX
 from vtax.environments.lab.host import EmulatedHost, clock_command
 from vtax.environments.lab.snapshot import Snapshot, Store
 from vtax.environments.qemu import program_version
@@ -161,8 +162,8 @@ class LabMachine:
             ) from None
 
     def _set_clocks(self) -> None:
-        shell = "date" if self._lab.kind in ("host", "disk") else "/bin/vtax-busybox"
-        program = (shell,) if shell == "date" else (shell, "date")
+        own = self._lab.kind in ("host", "disk")
+        program = ("date",) if own else (f"/{BUSYBOX}", "date")
         for agent in self.guests:
             # A disk image need not have the program; its clock is then wrong, and nothing else.
             with contextlib.suppress(VtaxError):
