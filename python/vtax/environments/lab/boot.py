@@ -19,7 +19,7 @@ from vtax.environments.lab.nested import Nested
 from vtax.errors import VtaxError
 
 HOST_TIMEOUT_S = 120.0
-GUEST_TIMEOUT_S = 120.0
+GUEST_TIMEOUT_S = 180.0
 """An emulated guest of an emulated host takes 5 to 10 s on an idle machine."""
 _LOOK_EVERY_S = 2.0
 
