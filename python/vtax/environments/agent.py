@@ -7,7 +7,7 @@ import binascii
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import PurePath
 from typing import Any, NoReturn
 
 from vtax.channel import AgentError, Channel, ChannelClosedError, ChannelTimeoutError
@@ -43,7 +43,7 @@ class Agent:
     """
 
     def __init__(
-        self, channel: Channel, work_inside: Path, lost: Callable[[str], MachineLostError]
+        self, channel: Channel, work_inside: PurePath, lost: Callable[[str], MachineLostError]
     ) -> None:
         self._channel = channel
         self._work_inside = work_inside

@@ -6,17 +6,20 @@ import contextlib
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 from typing import Any
 
 from vtax.channel import Channel, ChannelTimeoutError
+from vtax.environments.agent import Agent, MachineLostError
 from vtax.environments.console import plain_text
 from vtax.environments.lab import nested
+from vtax.environments.lab.guest_initramfs import BUSYBOX
 from vtax.environments.lab.host import EmulatedHost
 from vtax.environments.lab.nested import Nested
 from vtax.errors import VtaxError
 
 HOST_TIMEOUT_S = 120.0
-GUEST_TIMEOUT_S = 120.0
+GUEST_TIMEOUT_S = 180.0
 """An emulated guest of an emulated host takes 5 to 10 s on an idle machine."""
 _LOOK_EVERY_S = 2.0
 
@@ -43,10 +46,24 @@ def start_guests(
     host.shell(nested.prepare_script(len(channels)), "be made ready for guests")
     for number in range(len(channels)):
         host.must(nested.command(guest, number), f"start guest {number}", leave=True)
-    return tuple(
+    hellos = tuple(
         _await_guest(host, channel, number, waits=guest.kind == "host")
         for number, channel in enumerate(channels)
     )
+    if guest.kind == "builtin":
+        for channel in channels:
+            _install_shell(channel)
+    return hellos
+
+
+def pause(host: EmulatedHost, count: int) -> None:
+    """Hold all guests, so that the emulated host can be saved."""
+    host.shell(nested.pause_script(count), "pause its guests")
+
+
+def resume(host: EmulatedHost, count: int) -> None:
+    """Let paused guests run on."""
+    host.shell(nested.resume_script(count), "resume its guests")
 
 
 def let_in(host: EmulatedHost, channels: Sequence[Channel]) -> tuple[dict[str, Any], ...]:
@@ -69,6 +86,19 @@ def console(host: EmulatedHost, number: int) -> list[str]:
         raw = host.tail(str(nested.folder(number) / "console"))
     lines = [line.strip() for line in plain_text(raw).splitlines() if line.strip()]
     return lines[-6:] or ["(nothing)"]
+
+
+def _install_shell(channel: Channel) -> None:
+    """Give a guest that has only busybox the names of its programs."""
+
+    def lost(what: str) -> MachineLostError:
+        return MachineLostError(f"the nested guest {what} while its shell was installed")
+
+    agent = Agent(channel, PurePosixPath("/run/vtax"), lost)
+    argv = [f"/{BUSYBOX}", "--install", "-s", "/bin"]
+    finished = agent.run(argv, {}, "install", GUEST_TIMEOUT_S)
+    if finished.outcome.exit_code != 0:
+        raise VtaxError("the nested guest's shell could not be installed")
 
 
 def _await_guest(

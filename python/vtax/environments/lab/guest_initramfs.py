@@ -14,8 +14,8 @@ from vtax.errors import VtaxError
 Kind = Literal["host", "builtin", "disk", "initramfs"]
 
 FOLDERS = ("bin", "dev", "modules", "proc", "run", "sys", "tmp")
-BUSYBOX = "bin/vtax-busybox"
-"""A name that an image of the user's does not have."""
+BUSYBOX = "bin/busybox-vtax"
+"""A name that an image of the user's does not have; busybox wants its own to begin with it."""
 MAX_ARCHIVE_BYTES = 256 << 20
 
 _VIRTIO = ("virtio_mmio", "virtio_console", "virtio_net")

@@ -18,6 +18,7 @@ from vtax.environments.base import Launch
 from vtax.environments.lab import boot, counters, host_initramfs, nested, snapshot
 from vtax.environments.lab.counters import Counters
 from vtax.environments.lab.emulator import Emulator
+from vtax.environments.lab.guest_initramfs import BUSYBOX
 from vtax.environments.lab.host import EmulatedHost, clock_command
 from vtax.environments.lab.snapshot import Snapshot, Store
 from vtax.environments.qemu import program_version
@@ -125,6 +126,7 @@ class LabMachine:
             self._emulator = Emulator(machine, b"", self._work, cpus)
             self._connect()
             self._restore(saved)
+            boot.resume(self.host, self._lab.guests)
             hellos = boot.Hellos(saved.meta["host"], tuple(saved.meta["guests"]))
         else:
             built = host_initramfs.build(parts, self._lab.guest, self._lab.nested_paging)
@@ -160,8 +162,8 @@ class LabMachine:
             ) from None
 
     def _set_clocks(self) -> None:
-        shell = "date" if self._lab.kind in ("host", "disk") else "/bin/vtax-busybox"
-        program = (shell,) if shell == "date" else (shell, "date")
+        own = self._lab.kind in ("host", "disk")
+        program = ("date",) if own else (f"/{BUSYBOX}", "date")
         for agent in self.guests:
             # A disk image need not have the program; its clock is then wrong, and nothing else.
             with contextlib.suppress(VtaxError):
@@ -260,7 +262,9 @@ def _make(
             )
 
         agent = Agent(emulator.host, sandbox.WORK, lost)
-        hellos = _boot(lab, emulator, EmulatedHost(agent), agent, built)
+        host = EmulatedHost(agent)
+        hellos = _boot(lab, emulator, host, agent, built)
+        boot.pause(host, lab.guests)
         store.complete(folder, emulator.save(), {"host": hellos.host, "guests": hellos.guests})
 
 

@@ -58,7 +58,7 @@ def command(nested: Nested, number: int) -> list[str]:
     own = folder(number)
     line = [str(host_initramfs.QEMU), "-L", str(host_initramfs.FIRMWARE_FOLDER)]
     line += ["-name", f"guest-{number}", "-accel", "kvm", "-cpu", "EPYC"]
-    line += ["-machine", "microvm,memory-backend=ram", "-smp", str(nested.smp)]
+    line += ["-machine", "microvm,rtc=on,memory-backend=ram", "-smp", str(nested.smp)]
     size = f"{nested.memory_bytes >> 20}M"
     line += ["-m", size, "-object"]
     line += [f"memory-backend-file,id=ram,size={size},mem-path=/dev/shm/guest-{number},share=on"]
@@ -98,6 +98,25 @@ def prepare_script(count: int) -> str:
         f"ip link set {TAP} up",
     ]
     return "\n".join(lines)
+
+
+def pause_script(count: int) -> str:
+    """Shell commands that stop the guests' QEMUs, all threads of them.
+
+    QEMU cannot restore an emulated CPU that was saved while it ran a guest's code ("vCPU set in
+    guest-mode inconsistent with migrated kernel nested state"); a stopped thread is out of it.
+    """
+    lines = []
+    for number in range(count):
+        lines += [f"pid=$(cat {folder(number) / 'pid'})", 'kill -STOP "$pid"', "i=0"]
+        lines += ["while cut -d ' ' -f 3 /proc/$pid/task/*/stat | grep -qv T; do"]
+        lines += ["i=$((i+1))", '[ "$i" -lt 100 ] || exit 1', "sleep 0.05", "done"]
+    return "\n".join(["set -e", *lines])
+
+
+def resume_script(count: int) -> str:
+    """Shell commands that undo `pause_script`."""
+    return "\n".join(f"kill -CONT $(cat {folder(number) / 'pid'})" for number in range(count))
 
 
 def share_script() -> str:
