@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from vtax.paging.lab import COUNTERS, MODES, LabResult
-from vtax.units import format_si
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -152,7 +151,7 @@ def _ratio(nested: float | None, shadow: float | None) -> str:
 
 
 def _rate(value: float | None) -> str:
-    return "-" if value is None else format_si(value, "")
+    return "-" if value is None else f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def _seconds(value: float | None) -> str:
