@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
-from vtax.channel import Channel, ChannelTimeoutError
+from vtax.channel import AgentError, Channel, ChannelTimeoutError
 from vtax.environments.agent import Agent, MachineLostError
 from vtax.environments.console import plain_text
 from vtax.environments.lab import nested
@@ -118,7 +118,11 @@ def _await_guest(
 
 
 def _lives(host: EmulatedHost, number: int) -> bool:
-    pid = host.pull(str(nested.folder(number) / "pid"), 64).decode().strip()
+    try:
+        pid = host.pull(str(nested.folder(number) / "pid"), 64).decode().strip()
+    except AgentError:
+        # QEMU removes the file when it ends.
+        return False
     return host.run(["busybox", "kill", "-0", pid]).outcome.exit_code == 0
 
 
