@@ -133,7 +133,7 @@ class LabMachine:
         self.host.set_clock()
         if lab.kind == "host":
             self.hello = boot.let_in(self.host, self._emulator.guests)[0]
-        self._set_clocks()
+        self._set_clocks(parts.busybox)
 
     def _connect(self, emulator: Emulator) -> None:
         self._emulator = self._held.enter_context(emulator)
@@ -157,9 +157,12 @@ class LabMachine:
                 "it has been removed: try again",
             ) from None
 
-    def _set_clocks(self) -> None:
-        own = self._lab.kind in ("host", "disk")
-        program = ("date",) if own else (f"/{BUSYBOX}", "date")
+    def _set_clocks(self, shell: Path) -> None:
+        # One static file where it can be had: each file of `date` costs 0.1 s by 9p through 9p.
+        program = {
+            "host": (str(shell), "date"),
+            "disk": ("date",),
+        }.get(self._lab.kind, (f"/{BUSYBOX}", "date"))
         for agent in self.guests:
             # A disk image need not have the program; its clock is then wrong, and nothing else.
             with contextlib.suppress(VtaxError):
