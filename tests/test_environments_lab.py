@@ -144,7 +144,7 @@ def test_each_guest_has_its_own_files_and_one_has_the_network() -> None:
 
 def test_the_scripts_are_shell() -> None:
     scripts = [nested.prepare_script(2), nested.pause_script(2), nested.resume_script(2)]
-    for script in [*scripts, nested.share_script()]:
+    for script in [*scripts, nested.share_script(), nested.furnish_script("/bin/busybox")]:
         subprocess.run(["sh", "-n", "-c", script], check=True, timeout=10)
 
 

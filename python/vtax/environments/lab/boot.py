@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
-from vtax.channel import Channel, ChannelTimeoutError
+from vtax.channel import AgentError, Channel, ChannelTimeoutError
 from vtax.environments.agent import Agent, MachineLostError
 from vtax.environments.console import plain_text
 from vtax.environments.lab import nested
 from vtax.environments.lab.guest_initramfs import BUSYBOX
-from vtax.environments.lab.host import EmulatedHost
+from vtax.environments.lab.host import PATH, EmulatedHost
 from vtax.environments.lab.nested import Nested
 from vtax.errors import VtaxError
 
@@ -52,7 +52,7 @@ def start_guests(
     )
     if guest.kind == "builtin":
         for channel in channels:
-            _install_shell(channel)
+            _furnish(channel)
     return hellos
 
 
@@ -88,15 +88,15 @@ def console(host: EmulatedHost, number: int) -> list[str]:
     return lines[-6:] or ["(nothing)"]
 
 
-def _install_shell(channel: Channel) -> None:
-    """Give a guest that has only busybox the names of its programs."""
+def _furnish(channel: Channel) -> None:
+    """Give a guest that has only busybox the names of its programs, and an address."""
 
     def lost(what: str) -> MachineLostError:
-        return MachineLostError(f"the nested guest {what} while its shell was installed")
+        return MachineLostError(f"the nested guest {what} while it was furnished")
 
     agent = Agent(channel, PurePosixPath("/run/vtax"), lost)
-    argv = [f"/{BUSYBOX}", "--install", "-s", "/bin"]
-    finished = agent.run(argv, {}, "install", GUEST_TIMEOUT_S)
+    argv = [f"/{BUSYBOX}", "sh", "-c", nested.furnish_script(f"/{BUSYBOX}")]
+    finished = agent.run(argv, PATH, "furnish", GUEST_TIMEOUT_S)
     if finished.outcome.exit_code != 0:
         raise VtaxError("the nested guest's shell could not be installed")
 
@@ -118,7 +118,11 @@ def _await_guest(
 
 
 def _lives(host: EmulatedHost, number: int) -> bool:
-    pid = host.pull(str(nested.folder(number) / "pid"), 64).decode().strip()
+    try:
+        pid = host.pull(str(nested.folder(number) / "pid"), 64).decode().strip()
+    except AgentError:
+        # QEMU removes the file when it ends.
+        return False
     return host.run(["busybox", "kill", "-0", pid]).outcome.exit_code == 0
 
 

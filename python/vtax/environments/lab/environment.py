@@ -161,21 +161,24 @@ class Lab(Environment):
 
 def require_svm(program: Path) -> None:
     """Raise VtaxError unless QEMU emulates a CPU with SVM and nested paging."""
-    said = subprocess.run(
-        [str(program), "-cpu", "help"], capture_output=True, text=True, timeout=20, check=False
-    )
-    words = set(said.stdout.split())
+    models, accelerators = (_help(program, option) for option in ("-cpu", "-accel"))
+    if obstacle := svm_obstacle(models, accelerators):
+        raise VtaxError(f"{program} {obstacle}", "apt-get install qemu-system-x86")
+
+
+def svm_obstacle(models: str, accelerators: str) -> str | None:
+    """Why QEMU cannot emulate the host, given what `-cpu help` and `-accel help` print."""
+    words = set(models.split())
     missing = [word for word in (emulator.CPU, "svm", "npt") if word not in words]
-    accelerators = subprocess.run(
-        [str(program), "-accel", "help"], capture_output=True, text=True, timeout=20, check=False
-    )
-    if "tcg" not in accelerators.stdout.split():
-        missing.append("tcg")
-    if missing:
-        raise VtaxError(
-            f"{program} cannot emulate an AMD host with SVM (it knows no {', '.join(missing)})",
-            "apt-get install qemu-system-x86",
-        )
+    missing += ["tcg"] if "tcg" not in accelerators.split() else []
+    if not missing:
+        return None
+    return f"cannot emulate an AMD host with SVM (it knows no {', '.join(missing)})"
+
+
+def _help(program: Path, option: str) -> str:
+    argv = [str(program), option, "help"]
+    return subprocess.run(argv, capture_output=True, text=True, timeout=20, check=False).stdout
 
 
 def _host_memory(text: str | None, guests: int) -> int:

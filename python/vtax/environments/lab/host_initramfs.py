@@ -24,6 +24,7 @@ GUEST_KERNEL = PurePosixPath("/guest/kernel")
 GUEST_INITRAMFS = PurePosixPath("/guest/initramfs")
 MODULES = ("virtio_pci", "virtio_console", "virtio_blk", "9p", "9pnet_virtio", "tun", "kvm_amd")
 KVM_MODULE = "/modules/kvm_amd.ko"
+BUSYBOX_PLACES = (Path("/bin/busybox"), Path("/usr/bin/busybox"))
 BUSYBOX_PACKAGE = "busybox-static"
 ELF_HEADER_BYTES = 64
 PT_INTERP = struct.pack("<I", 3)
@@ -82,7 +83,7 @@ def find_parts(kernel: Path | None) -> Parts:
     )
 
 
-def busybox(places: Sequence[Path] = (Path("/bin/busybox"), Path("/usr/bin/busybox"))) -> Path:
+def busybox(places: Sequence[Path] = BUSYBOX_PLACES) -> Path:
     """A statically linked busybox; VtaxError with the remedy when there is none."""
     remedy = f"apt-get install {BUSYBOX_PACKAGE}"
     for place in places:

@@ -20,6 +20,7 @@ TREE = "tree"
 PORTS = "/dev/virtio-ports"
 TAP = "tap0"
 HOST_ADDRESS = "192.168.77.1/24"
+GUEST_ADDRESS = "192.168.77.2/24"
 IMAGE_DEVICE = "/dev/vda"
 
 
@@ -117,6 +118,15 @@ def pause_script(count: int) -> str:
 def resume_script(count: int) -> str:
     """Shell commands that undo `pause_script`."""
     return "\n".join(f"kill -CONT $(cat {folder(number) / 'pid'})" for number in range(count))
+
+
+def furnish_script(busybox: str) -> str:
+    """Shell commands that make a guest with nothing but busybox usable."""
+    lines = ["set -e", f"{busybox} --install -s /bin"]
+    # Only the first guest has a network device.
+    lines += ["[ -e /sys/class/net/eth0 ] || exit 0"]
+    lines += [f"ip address add {GUEST_ADDRESS} dev eth0", "ip link set eth0 up"]
+    return "\n".join(lines)
 
 
 def share_script() -> str:
