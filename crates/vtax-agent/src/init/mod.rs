@@ -6,7 +6,8 @@ mod virtio;
 mod waiting;
 
 use std::ffi::CString;
-use std::fs::File;
+use std::fs::{self, File};
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -60,7 +61,7 @@ pub fn init() -> ! {
         None => Ok(()),
     });
     if let Err(error) = result {
-        eprintln!("vtax-agent: {error}");
+        tell(&error.to_string());
     }
     power_off()
 }
@@ -156,6 +157,15 @@ fn wait_for_channel(place: &ChannelPlace) -> Result<PathBuf, InitError> {
     }
 }
 
+/// Say it on the console; where that cannot be written, by the kernel's log.
+fn tell(message: &str) {
+    let line = format!("vtax-agent: {message}\n");
+    if io::stderr().write_all(line.as_bytes()).is_err() {
+        // Nobody is left to hear of a second failure.
+        let _ = fs::write("/dev/kmsg", line);
+    }
+}
+
 /// Write what is buffered and end the machine, in whichever way it can.
 fn power_off() -> ! {
     nix::unistd::sync();
@@ -167,7 +177,7 @@ fn power_off() -> ! {
     ] {
         // It returns only if it failed.
         let Err(errno) = reboot(mode);
-        eprintln!("vtax-agent: init: power off: {}", errno.desc());
+        tell(&format!("init: power off: {}", errno.desc()));
     }
     // Ending is the last means: the kernel panics, and restarts if panic= says so.
     std::process::exit(1)
