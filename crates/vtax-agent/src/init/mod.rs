@@ -1,5 +1,6 @@
 //! The first process of a guest: makes a root over the host's read-only tree and serves.
 
+mod disk;
 mod mounts;
 mod parameters;
 mod virtio;
@@ -20,7 +21,7 @@ use thiserror::Error;
 use crate::channel::{Channel, ChannelSpec};
 use crate::error::{Error, reason};
 use crate::facts;
-use crate::init::parameters::{ChannelPlace, Lower, Module, Parameters};
+use crate::init::parameters::{ChannelPlace, Lower, Module, Parameters, Source};
 use crate::serve::serve_guest;
 use crate::sys;
 use crate::tree::Tree;
@@ -79,7 +80,11 @@ fn prepare() -> Result<Option<(Channel, Option<Deferred>)>, InitError> {
         .parse()
         .map_err(|error| InitError::new("parameters", error))?;
     parameters.modules.iter().try_for_each(load_module)?;
-    if parameters.wait || parameters.lower == Lower::Initramfs {
+    let has_devices = matches!(
+        parameters.lower,
+        Lower::Initramfs | Lower::Host(Source::Disk(_))
+    );
+    if parameters.wait || has_devices {
         mounts::devices()?;
     }
     let waited = if parameters.wait {
