@@ -1,12 +1,14 @@
 //! The first process of a guest: makes a root over the host's read-only tree and serves.
 
+mod disk;
 mod mounts;
 mod parameters;
 mod virtio;
 mod waiting;
 
 use std::ffi::CString;
-use std::fs::File;
+use std::fs::{self, File};
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -19,7 +21,7 @@ use thiserror::Error;
 use crate::channel::{Channel, ChannelSpec};
 use crate::error::{Error, reason};
 use crate::facts;
-use crate::init::parameters::{ChannelPlace, Lower, Module, Parameters};
+use crate::init::parameters::{ChannelPlace, Lower, Module, Parameters, Source};
 use crate::serve::serve_guest;
 use crate::sys;
 use crate::tree::Tree;
@@ -60,7 +62,7 @@ pub fn init() -> ! {
         None => Ok(()),
     });
     if let Err(error) = result {
-        eprintln!("vtax-agent: {error}");
+        tell(&error.to_string());
     }
     power_off()
 }
@@ -78,7 +80,11 @@ fn prepare() -> Result<Option<(Channel, Option<Deferred>)>, InitError> {
         .parse()
         .map_err(|error| InitError::new("parameters", error))?;
     parameters.modules.iter().try_for_each(load_module)?;
-    if parameters.wait || parameters.lower == Lower::Initramfs {
+    let has_devices = matches!(
+        parameters.lower,
+        Lower::Initramfs | Lower::Host(Source::Disk(_))
+    );
+    if parameters.wait || has_devices {
         mounts::devices()?;
     }
     let waited = if parameters.wait {
@@ -156,6 +162,15 @@ fn wait_for_channel(place: &ChannelPlace) -> Result<PathBuf, InitError> {
     }
 }
 
+/// Say it on the console; where that cannot be written, by the kernel's log.
+fn tell(message: &str) {
+    let line = format!("vtax-agent: {message}\n");
+    if io::stderr().write_all(line.as_bytes()).is_err() {
+        // Nobody is left to hear of a second failure.
+        let _ = fs::write("/dev/kmsg", line);
+    }
+}
+
 /// Write what is buffered and end the machine, in whichever way it can.
 fn power_off() -> ! {
     nix::unistd::sync();
@@ -167,7 +182,7 @@ fn power_off() -> ! {
     ] {
         // It returns only if it failed.
         let Err(errno) = reboot(mode);
-        eprintln!("vtax-agent: init: power off: {}", errno.desc());
+        tell(&format!("init: power off: {}", errno.desc()));
     }
     // Ending is the last means: the kernel panics, and restarts if panic= says so.
     std::process::exit(1)

@@ -8,7 +8,8 @@ use nix::unistd::{chdir, chroot};
 
 use crate::error::reason;
 use crate::init::InitError;
-use crate::init::parameters::Source;
+use crate::init::disk;
+use crate::init::parameters::{Export, Source};
 
 /// A folder that every root has, also a read-only one: everything else is made on a tmpfs there.
 const SCRATCH: &str = "/tmp";
@@ -16,6 +17,8 @@ const LOWER: &str = "/tmp/lower";
 const UPPER: &str = "/tmp/upper";
 const OVERLAY_WORK: &str = "/tmp/work";
 const ROOT: &str = "/tmp/root";
+/// A whole export of which a folder is taken lies below.
+const EXPORTS: &str = "/tmp/exports";
 /// Where the guest finds its writable folder.
 const WORK: &str = "/run/vtax/work";
 /// Where the host's tree is when the root is not made of it.
@@ -90,13 +93,13 @@ pub(super) fn initramfs_root() -> Result<(), InitError> {
 /// Mounts that are put off until the request `enter`.
 #[derive(Debug, Default)]
 pub struct Deferred {
-    host: Option<String>,
+    host: Option<Export>,
     work: Option<Source>,
     mounted: Vec<&'static str>,
 }
 
 impl Deferred {
-    pub(super) fn new(host: Option<String>, work: Option<Source>) -> Self {
+    pub(super) fn new(host: Option<Export>, work: Option<Source>) -> Self {
         Self {
             host,
             work,
@@ -106,9 +109,8 @@ impl Deferred {
 
     /// Mount what is not mounted yet; returns all that is.
     pub fn enter(&mut self) -> Result<&[&'static str], InitError> {
-        if let Some(tag) = &self.host {
-            let host = plan9(tag, "loose", MsFlags::MS_RDONLY);
-            put(&host.as_file_system(), HOST)?;
+        if let Some(export) = &self.host {
+            put_plan9(export, "loose", MsFlags::MS_RDONLY, HOST)?;
             self.mounted.push(HOST);
             self.host = None;
         }
@@ -121,7 +123,7 @@ impl Deferred {
     }
 }
 
-/// Make the host's tree visible, read-only; returns where.
+/// Make the tree visible, read-only; returns where.
 fn lower(source: &Source) -> Result<&'static str, InitError> {
     match source {
         // User-mode Linux has it as its first root already.
@@ -130,12 +132,14 @@ fn lower(source: &Source) -> Result<&'static str, InitError> {
             put(&hostfs(&path.to_string_lossy(), MsFlags::MS_RDONLY), LOWER)?;
             Ok(LOWER)
         }
-        Source::Plan9(tag) => {
+        Source::Plan9(export) => {
             // Nothing changes the host's tree meanwhile, so what was read once is kept.
-            put(
-                &plan9(tag, "loose", MsFlags::MS_RDONLY).as_file_system(),
-                LOWER,
-            )?;
+            put_plan9(export, "loose", MsFlags::MS_RDONLY, LOWER)?;
+            Ok(LOWER)
+        }
+        Source::Disk(device) => {
+            make(LOWER)?;
+            disk::mount_root(device, Path::new(LOWER))?;
             Ok(LOWER)
         }
     }
@@ -161,11 +165,34 @@ fn put_work(source: &Source, target: &str) -> Result<(), InitError> {
     match source {
         Source::Hostfs(path) => put(&hostfs(&path.to_string_lossy(), MsFlags::empty()), target),
         // mmap: the host reads the results, so writes must reach it; mapping files works.
-        Source::Plan9(tag) => put(
-            &plan9(tag, "mmap", MsFlags::empty()).as_file_system(),
-            target,
-        ),
+        Source::Plan9(export) => put_plan9(export, "mmap", MsFlags::empty(), target),
+        // The parameters do not let it be one.
+        Source::Disk(device) => Err(InitError::new(
+            format!("work folder {}", device.display()),
+            "a disk is only for the root",
+        )),
     }
+}
+
+/// Mount a 9p export, or a folder in it.
+fn put_plan9(export: &Export, cache: &str, flags: MsFlags, target: &str) -> Result<(), InitError> {
+    let whole = plan9(&export.tag, cache, flags);
+    let Some(folder) = &export.folder else {
+        return put(&whole.as_file_system(), target);
+    };
+    let place = format!("{EXPORTS}/{}", export.tag);
+    put(&whole.as_file_system(), &place)?;
+    make(target)?;
+    let inside = format!("{place}/{folder}");
+    let bind = MsFlags::MS_BIND;
+    mount(
+        Some(inside.as_str()),
+        target,
+        None::<&str>,
+        bind,
+        None::<&str>,
+    )
+    .map_err(|errno| InitError::errno(format!("bind {inside} on {target}"), errno))
 }
 
 /// The first root stays beneath; it cannot be unmounted, and nothing of it is reachable.

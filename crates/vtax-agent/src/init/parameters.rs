@@ -17,13 +17,44 @@ pub enum ParameterError {
     Form(&'static str, String),
 }
 
-/// A host folder that the guest sees.
+/// A folder that the guest sees.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
     /// A host path, by user-mode Linux's hostfs.
     Hostfs(PathBuf),
-    /// The tag of a 9p export.
-    Plan9(String),
+    /// A 9p export of the host.
+    Plan9(Export),
+    /// A block device that has a root on it or on one of its partitions.
+    Disk(PathBuf),
+}
+
+/// What of a 9p export is taken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Export {
+    /// The export's tag.
+    pub tag: String,
+    /// A folder in it, if it is not all of it. Whoever exports a folder that will be a mount
+    /// point later has to export the one above.
+    pub folder: Option<String>,
+}
+
+impl FromStr for Export {
+    type Err = ();
+
+    /// `TAG` or `TAG/FOLDER`.
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let (tag, folder) = match text.split_once('/') {
+            Some((tag, folder)) => (tag, Some(folder)),
+            None => (text, None),
+        };
+        if tag.is_empty() || folder.is_some_and(str::is_empty) {
+            return Err(());
+        }
+        Ok(Self {
+            tag: tag.into(),
+            folder: folder.map(Into::into),
+        })
+    }
 }
 
 /// Where the channel is.
@@ -47,7 +78,7 @@ impl fmt::Display for ChannelPlace {
 /// What the root is made of.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Lower {
-    /// An overlay over this tree of the host.
+    /// An overlay over this tree.
     Host(Source),
     /// The initramfs as it is.
     Initramfs,
@@ -67,9 +98,9 @@ pub struct Module {
 pub struct Parameters {
     /// The root.
     pub lower: Lower,
-    /// The 9p tag of the host's tree, mounted by the request `enter`; only with
+    /// The 9p export with the host's tree, mounted by the request `enter`; only with
     /// [`Lower::Initramfs`].
-    pub host: Option<String>,
+    pub host: Option<Export>,
     /// The writable folder, if there is one.
     pub work: Option<Source>,
     /// Kernel modules to load, in order.
@@ -115,20 +146,26 @@ fn lower(text: &str) -> Result<Lower, ParameterError> {
     }
 }
 
-/// `hostfs`, `hostfs:PATH` or `9p:TAG`.
+/// `hostfs`, `hostfs:PATH`, `9p:TAG`, `9p:TAG/FOLDER` or `disk:DEVICE`.
 fn source(name: &'static str, text: &str) -> Result<Source, ParameterError> {
     match text.split_once(':').unwrap_or((text, "")) {
         ("hostfs", "") if name == "vtax.lower" => Ok(Source::Hostfs("/".into())),
         ("hostfs", path) if path.starts_with('/') => Ok(Source::Hostfs(path.into())),
-        ("9p", tag) if !tag.is_empty() => Ok(Source::Plan9(tag.into())),
+        ("disk", path) if name == "vtax.lower" && path.starts_with("/dev/") => {
+            Ok(Source::Disk(path.into()))
+        }
+        ("9p", export) => match export.parse() {
+            Ok(export) => Ok(Source::Plan9(export)),
+            Err(()) => Err(ParameterError::Form(name, text.into())),
+        },
         _ => Err(ParameterError::Form(name, text.into())),
     }
 }
 
 /// `9p:TAG`; where the root is the host's tree already there is no second one.
-fn host(text: &str, lower: &Lower) -> Result<String, ParameterError> {
+fn host(text: &str, lower: &Lower) -> Result<Export, ParameterError> {
     match source("vtax.host", text)? {
-        Source::Plan9(tag) if *lower == Lower::Initramfs => Ok(tag),
+        Source::Plan9(export) if *lower == Lower::Initramfs => Ok(export),
         _ => Err(ParameterError::Form("vtax.host", text.into())),
     }
 }
@@ -177,6 +214,13 @@ fn channel(text: &str) -> Result<ChannelPlace, ParameterError> {
 mod tests {
     use super::*;
 
+    fn whole(tag: &str) -> Source {
+        Source::Plan9(Export {
+            tag: tag.into(),
+            folder: None,
+        })
+    }
+
     fn plain(path: &str) -> Module {
         Module {
             path: path.into(),
@@ -204,12 +248,31 @@ mod tests {
         let line = "vtax.lower=9p:host vtax.work=9p:work vtax.modules=/a.ko:/b.ko \
                     vtax.channel=virtio:org.vtax.agent";
         let parameters: Parameters = line.parse().unwrap();
-        assert_eq!(parameters.lower, Lower::Host(Source::Plan9("host".into())));
+        assert_eq!(parameters.lower, Lower::Host(whole("host")));
         assert_eq!(parameters.modules.len(), 2);
         assert_eq!(
             parameters.channel,
             ChannelPlace::Virtio("org.vtax.agent".into())
         );
+    }
+
+    #[test]
+    fn a_nested_guest() {
+        let line = "vtax.lower=9p:host/tree vtax.work=9p:work/a/b vtax.wait=1 \
+                    vtax.channel=virtio:org.vtax.agent";
+        let parameters: Parameters = line.parse().unwrap();
+        let part = |tag: &str, folder: &str| {
+            Source::Plan9(Export {
+                tag: tag.into(),
+                folder: Some(folder.into()),
+            })
+        };
+        assert_eq!(parameters.lower, Lower::Host(part("host", "tree")));
+        assert_eq!(parameters.work, Some(part("work", "a/b")));
+        let line = "vtax.lower=disk:/dev/vda vtax.channel=virtio:org.vtax.agent";
+        let parameters: Parameters = line.parse().unwrap();
+        let disk = Source::Disk("/dev/vda".into());
+        assert_eq!(parameters.lower, Lower::Host(disk));
     }
 
     #[test]
@@ -219,7 +282,8 @@ mod tests {
                     vtax.channel=virtio:org.vtax.agent";
         let parameters: Parameters = line.parse().unwrap();
         assert_eq!(parameters.lower, Lower::Initramfs);
-        assert_eq!(parameters.host.as_deref(), Some("host"));
+        let host = parameters.host.unwrap();
+        assert_eq!((host.tag.as_str(), host.folder), ("host", None));
         assert!(parameters.wait);
         let kvm_amd = Module {
             path: "/m/kvm_amd.ko".into(),
@@ -242,6 +306,13 @@ mod tests {
         for (line, name) in [
             ("vtax.lower=nfs:x vtax.channel=/dev/x", "vtax.lower"),
             ("vtax.lower=9p: vtax.channel=/dev/x", "vtax.lower"),
+            ("vtax.lower=9p:host/ vtax.channel=/dev/x", "vtax.lower"),
+            ("vtax.lower=9p:/tree vtax.channel=/dev/x", "vtax.lower"),
+            ("vtax.lower=disk:vda vtax.channel=/dev/x", "vtax.lower"),
+            (
+                "vtax.lower=hostfs vtax.work=disk:/dev/vda vtax.channel=/dev/x",
+                "vtax.work",
+            ),
             (
                 "vtax.lower=hostfs vtax.work=hostfs vtax.channel=/dev/x",
                 "vtax.work",
