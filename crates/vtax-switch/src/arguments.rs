@@ -244,6 +244,7 @@ impl Arguments {
     ///
     /// It runs in the foreground, waits for a saved state, stays stopped after it, and does not
     /// truncate the files that the guest's consoles go to.
+    #[must_use]
     pub fn successor(&self, additions: &Additions<'_>) -> Self {
         let mut words = Vec::new();
         for word in self.words.iter().filter(|word| !word.is_dropped()) {
@@ -257,7 +258,7 @@ impl Arguments {
                     words.push(Word::new(&word.option, without_script(word.text())));
                 }
                 "serial" | "parallel" | "debugcon" => {
-                    words.extend(appending_legacy(word, words.len()))
+                    words.extend(appending_legacy(word, words.len()));
                 }
                 _ => words.push(word.clone()),
             }
@@ -319,10 +320,11 @@ fn with_memory(value: &str, memory: &[(String, i32)]) -> String {
                 !["qom-type", "", "seal", "hugetlb", "hugetlbsize", "share"]
                     .contains(&name.as_str())
             });
-            let kept: String = kept
-                .map(|(name, value)| format!(",{name}={}", escaped(&value)))
-                .collect();
-            format!("memory-backend-file,mem-path=/proc/self/fd/{number},share=on{kept}")
+            let mut text = format!("memory-backend-file,mem-path=/proc/self/fd/{number},share=on");
+            for (name, value) in kept {
+                add(&mut text, &name, &value);
+            }
+            text
         }
         _ => value.to_owned(),
     }
@@ -359,7 +361,7 @@ fn without_script(value: &str) -> String {
     let mut text = first(value);
     for (name, value) in pairs(value).into_iter().skip(1) {
         if name != "script" {
-            text.push_str(&format!(",{name}={}", escaped(&value)));
+            add(&mut text, &name, &value);
         }
     }
     text + ",script=no"
@@ -384,6 +386,15 @@ fn pairs(value: &str) -> Vec<(String, String)> {
             None => (String::new(), part),
         })
         .collect()
+}
+
+fn add(text: &mut String, name: &str, value: &str) {
+    text.push(',');
+    if !name.is_empty() {
+        text.push_str(name);
+        text.push('=');
+    }
+    text.push_str(&escaped(value));
 }
 
 fn escaped(value: &str) -> String {
@@ -435,4 +446,92 @@ fn bytes(text: &str) -> Option<u64> {
 /// Where a path of the command line is, seen from the process's working folder.
 pub fn resolve(cwd: &Path, path: &Path) -> PathBuf {
     cwd.join(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const OLD: &str = "-name guest=db,debug-threads=on -S -machine q35,memory-backend=ram \
+        -object memory-backend-memfd,id=ram,size=1G,share=on,hugetlb=on,prealloc=on \
+        -chardev file,id=log,path=/var/log/a,,b -serial file:/tmp/console -daemonize \
+        -netdev tap,id=n0,ifname=tap0,script=/etc/up -netdev tap,id=n1,fd=7 \
+        -chardev socket,id=vtax-switch,fd=12 -mon chardev=vtax-switch,mode=control \
+        -qmp unix:/run/q,server=on,wait=off -incoming defer";
+    const NEW: &str = "-name guest=db,debug-threads=on -machine q35,memory-backend=ram \
+        -object memory-backend-file,mem-path=/proc/self/fd/9,share=on,id=ram,size=1G,prealloc=on \
+        -chardev file,id=log,path=/var/log/a,,b,append=on \
+        -chardev file,id=vtax-console8,path=/tmp/console,append=on -serial chardev:vtax-console8 \
+        -netdev tap,id=n0,ifname=tap0,script=no -netdev tap,id=n1,fd=7 \
+        -qmp unix:/run/q,server=on,wait=off \
+        -chardev socket,id=vtax-switch,fd=13 -mon chardev=vtax-switch,mode=control \
+        -incoming defer -S";
+
+    fn words(text: &str) -> Vec<&str> {
+        text.split_ascii_whitespace().collect()
+    }
+
+    fn successor(old: &Arguments) -> Arguments {
+        old.successor(&Additions {
+            monitor: Some(13),
+            memory: &[("ram".into(), 9)],
+        })
+    }
+
+    #[test]
+    fn the_successor_has_the_same_machine() {
+        let old = Arguments::parse(&words(OLD));
+        let new = successor(&old).words().join(" ");
+        // The console's number is its place among the words.
+        let number = new
+            .split("vtax-console")
+            .nth(1)
+            .and_then(|rest| rest.split(',').next());
+        let expected = words(NEW)
+            .join(" ")
+            .replace("console8", &format!("console{}", number.unwrap()));
+        assert_eq!(new, expected);
+    }
+
+    #[test]
+    fn what_a_switch_needs_is_read() {
+        let old = Arguments::parse(&words(OLD));
+        assert_eq!(old.name().as_deref(), Some("db"));
+        assert_eq!(old.qmp_sockets(), [PathBuf::from("/run/q")]);
+        assert_eq!(old.descriptors(), [7]);
+        assert_eq!(old.own_monitor(), Some(12));
+        assert_eq!(old.taps(), [Some("tap0".to_owned())]);
+        assert_eq!(old.backends()[0].bytes, Some(1 << 30));
+        assert!(old.has_id("n1") && !old.has_id("n2"));
+        let chardev = "-chardev socket,path=/run/m,server=on,id=m -mon m,mode=control";
+        let sockets = Arguments::parse(&words(chardev)).qmp_sockets();
+        assert_eq!(sockets, [PathBuf::from("/run/m")]);
+        let snapshot = Arguments::parse(&["--snapshot"]);
+        assert_eq!(
+            snapshot.not_again().map(|(option, _)| option),
+            Some("snapshot")
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn a_successor_of_a_successor_is_the_same(
+            // As QEMU takes them: every option has its value.
+            words in proptest::collection::vec(("--?[a-zA-Z]{1,9}", "[,=:a-z0-9]{0,20}"), 0..20),
+        ) {
+            let words: Vec<String> = words.into_iter().flat_map(|(a, b)| [a, b]).collect();
+            let first = successor(&Arguments::parse(&words));
+            let again = successor(&Arguments::parse(&first.words()));
+            prop_assert_eq!(first.words(), again.words());
+        }
+
+        #[test]
+        fn words_that_are_not_changed_come_back(
+            words in proptest::collection::vec("[a-zA-Z0-9,=:./]{1,20}", 0..20),
+        ) {
+            prop_assert_eq!(Arguments::parse(&words).words(), words);
+        }
+    }
 }

@@ -227,6 +227,17 @@ impl<'a> Subject<'a> {
     fn running(&self, status: &Value) -> Result<bool, SwitchError> {
         match status.get("status").and_then(Value::as_str) {
             Some("running") => Ok(true),
+            // QEMU (7.2 at least) saves the clock of a guest that was restored and never ran as
+            // if the guest had just been made (kvmclock_pre_save): its time would go back.
+            Some("paused")
+                if self.arguments.own_monitor().is_some()
+                    && self.tree.guest_ticks(self.pid).unwrap_or(0) == 0 =>
+            {
+                Err(self.refused(
+                    "it was switched while it was paused and has not run since",
+                    "let it run before it is switched again",
+                ))
+            }
             Some("paused" | "prelaunch") => Ok(false),
             other => Err(self.refused(
                 format!("it is in the state {}", other.unwrap_or("unknown")),
@@ -335,16 +346,13 @@ impl<'a> Subject<'a> {
         };
         let path = resolve(&self.folder, file).to_string_lossy().into_owned();
         let number = path.strip_prefix("/proc/self/fd/");
-        let is_kept = match number.and_then(|number| number.parse::<i32>().ok()) {
-            Some(number) => self.has(number),
+        let is_kept = if let Some(number) = number.and_then(|text| text.parse::<i32>().ok()) {
+            self.has(number)
+        } else {
             // QEMU closes the file after mapping it, so the map is what tells.
-            None => {
-                let maps = self.tree.text(&format!("/proc/{}/maps", self.pid));
-                maps.is_some_and(|maps| {
-                    let ends = format!(" {path}");
-                    maps.lines().any(|line| line.ends_with(&ends))
-                })
-            }
+            let maps = self.tree.text(&format!("/proc/{}/maps", self.pid));
+            let ends = format!(" {path}");
+            maps.is_some_and(|maps| maps.lines().any(|line| line.ends_with(&ends)))
         };
         if is_kept {
             return Ok(());
@@ -370,6 +378,10 @@ impl<'a> Subject<'a> {
             .filter(|one| one.target.starts_with("/memfd:memory-backend-memfd"))
             .map(|one| one.number)
             .collect();
+        // After a switch the command line names them by their descriptors.
+        if wanted.is_empty() {
+            return Ok(Vec::new());
+        }
         if wanted.len() != found.len() {
             return Err(self.refused(
                 format!(

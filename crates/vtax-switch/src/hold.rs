@@ -39,7 +39,7 @@ enum Stand {
 
 #[derive(Debug, Clone, Copy)]
 enum Order {
-    ToTouch,
+    Begin,
     ToKvm,
     LetGo,
 }
@@ -80,8 +80,8 @@ impl Held {
     }
 
     /// Run the program until it would touch what it shares; says what it was about to call.
-    pub fn to_touch(&mut self, patience: Duration) -> Result<&'static str, Failure> {
-        self.order(Order::ToTouch)?;
+    pub fn run_to_touch(&mut self, patience: Duration) -> Result<&'static str, Failure> {
+        self.order(Order::Begin)?;
         match self.stand(patience)? {
             Stand::BeforeTouch(call) => Ok(call),
             other => Err(Failure::Other(format!("the new QEMU is {other:?}"))),
@@ -183,8 +183,8 @@ fn traced(
     let _ = stands.send(Ok(Stand::Made(pid.as_raw())));
     while let Ok(order) = orders.recv() {
         let stand = match order {
-            Order::ToTouch => tracee.to_touch().map(Stand::BeforeTouch),
-            Order::ToKvm => tracee.to_kvm().map(|()| Stand::BeforeKvm),
+            Order::Begin => tracee.run_to_touch().map(Stand::BeforeTouch),
+            Order::ToKvm => tracee.run_to_kvm().map(|()| Stand::BeforeKvm),
             Order::LetGo => tracee.let_go().map(|()| Stand::Free),
         };
         let ended = stand.is_err() || stand == Ok(Stand::Free);
@@ -214,7 +214,7 @@ struct Call {
 }
 
 impl Tracee {
-    fn to_touch(&mut self) -> Result<&'static str, String> {
+    fn run_to_touch(&mut self) -> Result<&'static str, String> {
         let gate = self.gate.take().ok_or("it was started twice")?;
         gate.go()
             .map_err(|errno| format!("its gate: {}", errno.desc()))?;
@@ -235,7 +235,7 @@ impl Tracee {
         self.until(Tracee::touches)
     }
 
-    fn to_kvm(&mut self) -> Result<(), String> {
+    fn run_to_kvm(&mut self) -> Result<(), String> {
         // It stands before its first touch, which may be this one.
         let call = self.call()?;
         if self.opens_kvm(&call) {

@@ -31,7 +31,7 @@ pub struct Plan {
     pub module: Module,
     /// The guests, in the order of their numbers.
     pub guests: Vec<GuestPlan>,
-    /// The text of /sys/kernel/rcu_expedited before; absent where the kernel has no such file.
+    /// The text of `/sys/kernel/rcu_expedited` before; absent where the kernel has no such file.
     pub rcu_expedited: Option<String>,
 }
 
@@ -54,7 +54,8 @@ pub enum Entry {
 pub struct Journal {
     folder: PathBuf,
     log: Option<File>,
-    _lock: Flock<File>,
+    #[expect(dead_code, reason = "held for its effect")]
+    lock: Flock<File>,
 }
 
 impl Journal {
@@ -75,7 +76,7 @@ impl Journal {
         let about = fs::symlink_metadata(folder).map_err(refused)?;
         let ours = about.is_dir()
             && about.uid() == nix::unistd::geteuid().as_raw()
-            && about.mode() & 0o077 == 0;
+            && about.mode().trailing_zeros() >= 6;
         if !ours {
             return Err(SwitchError::refused(
                 folder.display().to_string(),
@@ -100,7 +101,7 @@ impl Journal {
         Ok(Self {
             folder: folder.to_owned(),
             log: None,
-            _lock: lock,
+            lock,
         })
     }
 

@@ -46,6 +46,7 @@ pub enum Mode {
 
 impl Mode {
     /// The other one.
+    #[must_use]
     pub fn other(self) -> Self {
         match self {
             Self::Nested => Self::Shadow,

@@ -194,7 +194,8 @@ fn options(tree: &Tree, name: &str, parameter: &str) -> Vec<String> {
         "/lib/modprobe.d",
     ] {
         for file in tree.names(folder) {
-            if !file.ends_with(".conf") || seen.contains(&file) {
+            if Path::new(&file).extension().is_none_or(|end| end != "conf") || seen.contains(&file)
+            {
                 continue;
             }
             let text = tree.text(&format!("{folder}/{file}")).unwrap_or_default();
@@ -224,5 +225,76 @@ fn options_of(line: &str, name: &str) -> Vec<String> {
         words.map(str::to_owned).collect()
     } else {
         Vec::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    fn tree(files: &[(&str, &str)]) -> (tempfile::TempDir, Tree) {
+        let folder = tempfile::tempdir().unwrap();
+        for (path, text) in files {
+            let path = folder.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        let tree = Tree::at(folder.path());
+        (folder, tree)
+    }
+
+    #[test]
+    fn the_module_is_found_with_the_options_of_this_host() {
+        let (_folder, tree) = tree(&[
+            ("sys/module/kvm_amd/initstate", "live\n"),
+            ("sys/module/kvm_amd/parameters/npt", "Y\n"),
+            ("sys/module/kvm_amd/refcnt", "3\n"),
+            ("proc/sys/kernel/osrelease", "6.1.0-test\n"),
+            (
+                "proc/cmdline",
+                "quiet kvm-amd.avic=1 kvm_amd.npt=1 kvm.x=y\n",
+            ),
+            (
+                "etc/modprobe.d/kvm.conf",
+                "options kvm_amd nested=0 npt=1\noptions kvm a=b\n",
+            ),
+            ("lib/modprobe.d/kvm.conf", "options kvm_amd sev=1\n"),
+            (
+                "lib/modules/6.1.0-test/modules.dep",
+                "kernel/a/kvm-amd.ko.xz: kernel/a/kvm.ko.xz\n",
+            ),
+            ("lib/modules/6.1.0-test/kernel/a/kvm-amd.ko.xz", ""),
+        ]);
+        let module = Module::find(&tree, None).unwrap();
+        assert_eq!(
+            (module.name.as_str(), module.parameter.as_str()),
+            ("kvm_amd", "npt")
+        );
+        assert!(module.file.ends_with("kernel/a/kvm-amd.ko.xz"));
+        assert_eq!(module.options, ["nested=0", "avic=1"]);
+        assert_eq!(module.mode(&tree), Some(Mode::Nested));
+        assert_eq!(module.users(&tree), Some(3));
+    }
+
+    #[test]
+    fn what_cannot_be_loaded_again_is_refused() {
+        let (_folder, none) = tree(&[("proc/cmdline", "")]);
+        assert!(
+            Module::find(&none, None)
+                .unwrap_err()
+                .to_string()
+                .contains("neither")
+        );
+        let (_folder, built_in) = tree(&[("sys/module/kvm_amd/parameters/npt", "Y")]);
+        let error = Module::find(&built_in, None).unwrap_err().to_string();
+        assert!(error.contains("built into"), "{error}");
+        let (_folder, no_file) = tree(&[
+            ("sys/module/kvm_intel/initstate", "live"),
+            ("sys/module/kvm_intel/parameters/ept", "N"),
+        ]);
+        let error = Module::find(&no_file, None).unwrap_err().to_string();
+        assert!(error.contains("--module-path"), "{error}");
     }
 }

@@ -122,7 +122,15 @@ impl Tree {
         fields.nth(18)?.parse().ok()
     }
 
-    /// The first two numbers of a line `name: a b` in /proc/PID/status.
+    /// Time that a process's threads spent in guests, in clock ticks.
+    pub fn guest_ticks(&self, pid: i32) -> Option<u64> {
+        let stat = self.text(&format!("/proc/{pid}/stat"))?;
+        let (_, rest) = stat.rsplit_once(')')?;
+        // Field 43 of proc(5); the first of the rest is field 3.
+        rest.split_ascii_whitespace().nth(40)?.parse().ok()
+    }
+
+    /// The numbers of a line `name: a b` in /proc/PID/status.
     pub fn status(&self, pid: i32, name: &str) -> Option<Vec<u32>> {
         let status = self.text(&format!("/proc/{pid}/status"))?;
         let line = status.lines().find_map(|line| {
@@ -156,4 +164,41 @@ pub fn is_kvm(target: &str) -> bool {
 /// Is a path of the machine itself, not one that was deleted or has no name?
 pub fn is_plain(path: &str) -> bool {
     Path::new(path).is_absolute() && !path.ends_with(" (deleted)")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn processes_are_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let process = folder.path().join("proc/42");
+        fs::create_dir_all(process.join("fd")).unwrap();
+        fs::create_dir_all(process.join("fdinfo")).unwrap();
+        fs::write(process.join("cmdline"), b"qemu\0-S\0\0").unwrap();
+        let after_name = (4..=43)
+            .map(|field| format!(" {field}"))
+            .collect::<String>();
+        fs::write(process.join("stat"), format!("42 (a) b) S{after_name} 0\n")).unwrap();
+        symlink("/dev/kvm", process.join("fd/9")).unwrap();
+        fs::write(process.join("fdinfo/9"), "pos:\t0\nflags:\t02100002\n").unwrap();
+        symlink("pipe:[1]", process.join("fd/10")).unwrap();
+        fs::write(process.join("fdinfo/10"), "flags:\t01\n").unwrap();
+        let tree = Tree::at(folder.path());
+        assert_eq!(tree.processes(), [42]);
+        assert_eq!(
+            tree.strings("/proc/42/cmdline").unwrap(),
+            ["qemu", "-S", ""]
+        );
+        assert_eq!(tree.start_ticks(42), Some(22));
+        assert_eq!(tree.guest_ticks(42), Some(43));
+        let open = tree.descriptors(42);
+        assert!(is_kvm(&open[0].target) && !open[0].inherited);
+        assert!(!is_kvm(&open[1].target) && open[1].inherited);
+        assert_eq!(tree.start_ticks(43), None);
+    }
 }

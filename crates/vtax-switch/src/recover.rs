@@ -8,6 +8,7 @@ use crate::error::SwitchError;
 use crate::journal::Journal;
 use crate::report::RecoveryReport;
 use crate::settle;
+use crate::switch::SignalsHeldBack;
 
 /// Bring the guests of an unfinished switch back to life; does nothing when there is none.
 pub fn recover(
@@ -15,6 +16,7 @@ pub fn recover(
     patience: Duration,
     observer: &mut impl Observer,
 ) -> Result<RecoveryReport, SwitchError> {
+    let _held_back = SignalsHeldBack::new();
     let mut journal = Journal::open(state_dir)?;
     let Some((plan, entries)) = journal.read()? else {
         return Ok(RecoveryReport {

@@ -216,15 +216,17 @@ impl Settling<'_> {
             let Some(process) = alive(self.traces.get(number).and_then(|one| one.started)) else {
                 continue;
             };
-            let state = self.journal.state_file(number, 1);
             let Some(mut qmp) = connect(guest, &process, self.patience)? else {
                 return Err(Failure::Other(format!("{} ended by itself", guest.name)));
             };
-            saving::stop_and_save(&mut qmp, &state, self.patience)?;
-            self.journal.add(&Entry::Saved(number, state.clone()))?;
-            if let Some(trace) = self.traces.get_mut(number) {
-                trace.saved = Some(state);
-                trace.resumed = false;
+            // One that was loaded and never ran is still as its state says.
+            if runs(&mut qmp, self.patience)? {
+                let state = self.journal.state_file(number, 1);
+                saving::stop_and_save(&mut qmp, &state, self.patience)?;
+                self.journal.add(&Entry::Saved(number, state.clone()))?;
+                if let Some(trace) = self.traces.get_mut(number) {
+                    trace.saved = Some(state);
+                }
             }
             if let Some(decision) = self.decisions.get_mut(number) {
                 *decision = Decision::Start;
@@ -245,7 +247,7 @@ impl Settling<'_> {
         let entry = Entry::Started(number, successor.pid, successor.start_ticks);
         self.journal.add(&entry)?;
         successor.settle_in(guest)?;
-        successor.to_touch(self.patience)?;
+        successor.run_to_touch(self.patience)?;
         successor.let_go(self.patience)?;
         Ok(successor)
     }
@@ -286,15 +288,19 @@ impl Settling<'_> {
 
 /// Let a guest run that has been loaded.
 fn run_on(qmp: &mut Qmp, patience: Duration) -> Result<(), Failure> {
-    let status = qmp
-        .call("query-status", json!({}), patience)
-        .map_err(control)?;
-    if status.get("running").and_then(Value::as_bool) == Some(true) {
+    if runs(qmp, patience)? {
         return Ok(());
     }
     qmp.call("cont", json!({}), patience)
         .map(drop)
         .map_err(control)
+}
+
+fn runs(qmp: &mut Qmp, patience: Duration) -> Result<bool, Failure> {
+    let status = qmp
+        .call("query-status", json!({}), patience)
+        .map_err(control)?;
+    Ok(status.get("running").and_then(Value::as_bool) == Some(true))
 }
 
 /// The process, if it is still the one that started then.
@@ -402,6 +408,8 @@ pub(crate) fn undone(
     outcome: Result<(Mode, Vec<RecoveredGuest>), Failure>,
 ) -> SwitchError {
     let reason = failure.to_string();
+    let entries = journal.read().ok().flatten().map(|(_, entries)| entries);
+    let traces = traces(&entries.unwrap_or_default(), plan.guests.len());
     let ended = outcome.and_then(|(mode, _)| journal.end().map(|()| mode));
     match ended {
         Ok(mode) => SwitchError::Undone { step, reason, mode },
@@ -409,7 +417,7 @@ pub(crate) fn undone(
             step,
             reason,
             undo: undo.to_string(),
-            by_hand: by_hand(plan, &[]),
+            by_hand: by_hand(plan, &traces),
         },
     }
 }
@@ -422,4 +430,80 @@ pub(crate) fn by_hand(plan: &Plan, traces: &[Trace]) -> String {
         successor::by_hand(guest, &state.unwrap_or_default())
     });
     commands.collect::<Vec<_>>().join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::journal;
+
+    fn log() -> Vec<Entry> {
+        vec![
+            Entry::Keeper(0, 10, 1),
+            Entry::Started(0, 11, 2),
+            Entry::Keeper(1, 12, 3),
+            Entry::Started(1, 13, 4),
+            Entry::Saved(0, "/run/0".into()),
+            Entry::Saved(1, "/run/1".into()),
+            Entry::Resuming(vec![0, 1]),
+        ]
+    }
+
+    /// Old QEMUs are ended only after the last state was logged, new ones run only after
+    /// `Resuming` was: with that, no prefix of the log loses a guest.
+    #[test]
+    fn every_prefix_of_a_journal_leads_to_a_living_guest() {
+        let log = log();
+        for length in 0..=log.len() {
+            let all_saved = length >= 6;
+            for trace in traces(&log[..length], 2) {
+                assert_eq!(decide(&trace, true, false), Decision::KeepOld);
+                assert_eq!(decide(&trace, true, true), Decision::KeepOld);
+                if all_saved {
+                    let with_new = if length == 7 {
+                        Decision::KeepNew
+                    } else {
+                        Decision::Start
+                    };
+                    assert_eq!(decide(&trace, false, true), with_new);
+                }
+                if length == 6 {
+                    assert_eq!(decide(&trace, false, false), Decision::Start);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_guest_that_may_have_run_is_not_started_from_its_old_state() {
+        let [first, _] = traces(&log(), 2).try_into().unwrap();
+        assert_eq!(decide(&first, false, false), Decision::Lost);
+        // A new state makes it good again.
+        let mut log = log();
+        log.push(Entry::Saved(0, "/run/0b".into()));
+        let [first, second] = traces(&log, 2).try_into().unwrap();
+        assert_eq!(decide(&first, false, false), Decision::Start);
+        assert_eq!(decide(&second, false, false), Decision::Lost);
+    }
+
+    #[test]
+    fn a_torn_line_counts_as_absent() {
+        let mut text = Vec::new();
+        for entry in log() {
+            text.extend(serde_json::to_vec(&entry).unwrap());
+            text.push(b'\n');
+        }
+        assert_eq!(journal::entries(&text), log());
+        for length in 0..text.len() {
+            let read = journal::entries(&text[..length]);
+            assert_eq!(read, log()[..read.len()]);
+            assert!(read.len() < log().len());
+        }
+    }
+
+    #[test]
+    fn entries_of_guests_that_are_not_there_change_nothing() {
+        let entries = [Entry::Started(7, 1, 1), Entry::Resuming(vec![9])];
+        assert_eq!(traces(&entries, 1), [Trace::default()]);
+    }
 }

@@ -98,8 +98,8 @@ impl Successor {
     }
 
     /// Run it until it would touch what it shares with the running guest.
-    pub fn to_touch(&mut self, patience: Duration) -> Result<(), Failure> {
-        self.held()?.to_touch(patience).map(drop)
+    pub fn run_to_touch(&mut self, patience: Duration) -> Result<(), Failure> {
+        self.held()?.run_to_touch(patience).map(drop)
     }
 
     /// Let it go on to `/dev/kvm`, without waiting for it.

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 
 use crate::error::{Failure, SwitchError};
 use crate::guest::{self, Guest, GuestPlan};
@@ -92,6 +93,7 @@ fn explained(tree: &Tree, module: &Module, guests: &[Guest]) -> Result<(), Switc
 
 /// Move every guest of this host to the other mode, or fail with everything as it was.
 pub fn switch(options: &Options, observer: &mut impl Observer) -> Result<Report, SwitchError> {
+    let _held_back = SignalsHeldBack::new();
     let mut journal = Journal::open(&options.state_dir)?;
     journal.must_be_empty()?;
     let mut clock = Clock::start();
@@ -133,6 +135,33 @@ pub fn switch(options: &Options, observer: &mut impl Observer) -> Result<Report,
             drop(run);
             let outcome = settle::settle(&plan, &mut journal, Some(plan.from), options.patience);
             Err(settle::undone(&plan, journal, step, &failure, outcome))
+        }
+    }
+}
+
+/// A switch that was begun is brought to its end: Ctrl-C has its effect after it.
+pub(crate) struct SignalsHeldBack(Option<SigSet>);
+
+impl SignalsHeldBack {
+    pub(crate) fn new() -> Self {
+        let mut signals = SigSet::empty();
+        for signal in [
+            Signal::SIGINT,
+            Signal::SIGTERM,
+            Signal::SIGHUP,
+            Signal::SIGQUIT,
+        ] {
+            signals.add(signal);
+        }
+        Self(signals.thread_swap_mask(SigmaskHow::SIG_BLOCK).ok())
+    }
+}
+
+impl Drop for SignalsHeldBack {
+    fn drop(&mut self) {
+        if let Some(before) = &self.0 {
+            // The mask was ours a moment ago, so setting it back does not fail.
+            let _ = before.thread_set_mask();
         }
     }
 }
@@ -210,7 +239,7 @@ struct Run<'a> {
     failed: Option<String>,
 }
 
-impl<'a> Run<'a> {
+impl Run<'_> {
     fn all(
         &mut self,
         connections: Vec<Qmp>,
@@ -266,7 +295,7 @@ impl<'a> Run<'a> {
     /// Here the program dies when a test wants it to.
     fn kill_in(&self, phase: Phase) {
         if self.options.fault == Some(Fault::Kill(phase)) {
-            let _ = nix::sys::signal::raise(nix::sys::signal::Signal::SIGKILL);
+            let _ = nix::sys::signal::raise(Signal::SIGKILL);
         }
     }
 
@@ -321,7 +350,7 @@ impl<'a> Run<'a> {
         let successor = hand.successor.insert(successor);
         self.journal.add(&entry)?;
         successor.settle_in(hand.plan)?;
-        successor.to_touch(patience)?;
+        successor.run_to_touch(patience)?;
         settle::set_taps(hand.process.as_fd(), &hand.plan.taps, true)
     }
 

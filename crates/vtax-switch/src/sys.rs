@@ -7,7 +7,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 use nix::errno::Errno;
 
-/// `IFF_PERSIST` and the two requests of linux/if_tun.h that libc has not.
+/// `IFF_PERSIST` and the two requests of `linux/if_tun.h` that libc has not.
 const IFF_PERSIST: libc::c_short = 0x0800;
 const TUNGETIFF: libc::c_ulong = 0x8004_54d2;
 const TUNSETPERSIST: libc::c_ulong = 0x4004_54cb;
@@ -24,13 +24,13 @@ fn descriptor(result: libc::c_long) -> Result<OwnedFd, Errno> {
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }
 
-/// A descriptor that names a process (pidfd_open(2)); readable when the process has ended.
+/// A descriptor that names a process (`pidfd_open(2)`); readable when the process has ended.
 pub fn pidfd_open(pid: i32) -> Result<OwnedFd, Errno> {
     // SAFETY: the call takes numbers only.
     descriptor(unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) })
 }
 
-/// A copy of another process's descriptor (pidfd_getfd(2)), closed on exec.
+/// A copy of another process's descriptor (`pidfd_getfd(2)`), closed on exec.
 pub fn pidfd_getfd(process: BorrowedFd<'_>, number: RawFd) -> Result<OwnedFd, Errno> {
     // SAFETY: the call takes numbers only.
     descriptor(unsafe { libc::syscall(libc::SYS_pidfd_getfd, process.as_raw_fd(), number, 0) })
