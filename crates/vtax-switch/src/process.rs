@@ -180,10 +180,13 @@ mod tests {
         fs::create_dir_all(process.join("fd")).unwrap();
         fs::create_dir_all(process.join("fdinfo")).unwrap();
         fs::write(process.join("cmdline"), b"qemu\0-S\0\0").unwrap();
-        let after_name = (4..=43)
-            .map(|field| format!(" {field}"))
-            .collect::<String>();
-        fs::write(process.join("stat"), format!("42 (a) b) S{after_name} 0\n")).unwrap();
+        let after_name: Vec<String> = (4..=43).map(|field: u32| field.to_string()).collect();
+        let after_name = after_name.join(" ");
+        fs::write(
+            process.join("stat"),
+            format!("42 (a) b) S {after_name} 0\n"),
+        )
+        .unwrap();
         symlink("/dev/kvm", process.join("fd/9")).unwrap();
         fs::write(process.join("fdinfo/9"), "pos:\t0\nflags:\t02100002\n").unwrap();
         symlink("pipe:[1]", process.join("fd/10")).unwrap();
