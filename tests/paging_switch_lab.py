@@ -68,7 +68,9 @@ class Background:
         script = f"kill -TERM {self.pid}; while kill -0 {self.pid} 2>/dev/null; do sleep 0.1; done"
         shell(self._agent, script)
         text = self._agent.pull(f"{self._folder}/report")
-        assert text, self._agent.pull(f"{self._folder}/errors").decode()
+        if not text:
+            errors = self._agent.pull(f"{self._folder}/errors").decode()
+            raise AssertionError(f"no report; {errors}; {shell(self._agent, 'dmesg | tail -n 20')}")
         report = json.loads(text)
         assert isinstance(report, dict)
         return report
@@ -77,7 +79,7 @@ class Background:
 class Checked:
     """Everything in a guest that must survive a switch, checked all the time."""
 
-    def __init__(self, machine: LabMachine, memory: str = "32M") -> None:
+    def __init__(self, machine: LabMachine, memory: str = "8M") -> None:
         self._machine, guest = machine, machine.guests[0]
         self._echo = Background(machine.host, "echo", f"--listen {ECHO}")
         shell(guest, f"ip address add {GUEST_ADDRESS} dev eth0; ip link set eth0 up")

@@ -50,7 +50,7 @@ def recover(host: EmulatedHost) -> dict[str, Any]:
 
 def test_a_guest_under_load_crosses_twenty_times_and_loses_nothing(tmp_path: Path) -> None:
     with started(tmp_path) as machine:
-        checked = Checked(machine)
+        checked = Checked(machine, "16M")
         load = Background(machine.guests[0], "random-touch", "--mem 32M --seconds 3000")
         for number in range(20):
             to = "shadow" if number % 2 == 0 else "nested"
@@ -71,7 +71,7 @@ def test_a_guest_under_load_crosses_twenty_times_and_loses_nothing(tmp_path: Pat
 def test_a_fault_leaves_every_guest_running(tmp_path: Path, fault: str) -> None:
     with started(tmp_path) as machine:
         host = machine.host
-        checked = Checked(machine, "8M")
+        checked = Checked(machine, "2M")
         with pytest.raises(VtaxError) as failed:
             host.switch("shadow", fault=fault)
         if fault.startswith("kill:"):
@@ -105,14 +105,31 @@ def test_several_guests_cross_together(tmp_path: Path) -> None:
 
 
 def test_a_guest_that_its_owner_paused_stays_paused(tmp_path: Path) -> None:
+    monitor = "127.0.0.1:4444"
+
+    def ask(host: EmulatedHost, *commands: str) -> str:
+        lines = "".join(json.dumps({"execute": name}) for name in ("qmp_capabilities", *commands))
+        address = monitor.replace(":", " ")
+        return shell(host, f"(echo '{lines}'; sleep 2) | nc {address}")
+
     with started(tmp_path) as machine:
-        stop = json.dumps({"execute": "qmp_capabilities"}) + json.dumps({"execute": "stop"})
-        socket = "/run/vtax/guests/0/qmp"
-        shell(machine.host, f"(echo '{stop}'; sleep 1) | nc local:{socket} >/dev/null")
-        report = machine.host.switch("shadow")
-        assert "pause_ms" not in report["guests"][0]
-        with pytest.raises(VtaxError):
-            machine.guests[0].request("ping", 3.0)
+        host = machine.host
+        shell(host, "ip link set lo up")
+        shell(
+            host,
+            "qemu-system-x86_64 -L /usr/share/qemu -name other -accel kvm -cpu EPYC -nodefaults "
+            "-no-user-config -display none -machine microvm,memory-backend=ram -m 64M "
+            "-object memory-backend-file,id=ram,size=64M,mem-path=/dev/shm/other,share=on "
+            "-qmp unix:/run/other-qmp,server=on,wait=off "
+            f"-qmp tcp:{monitor},server=on,wait=off -daemonize",
+        )
+        assert '"status": "paused"' in ask(host, "stop", "query-status")
+        report = host.switch("shadow")
+        paused = {guest["name"]: guest.get("pause_ms") for guest in report["guests"]}
+        assert paused["other"] is None and paused["guest-0"] > 0
+        assert '"status": "paused"' in ask(host, "query-status")
+        assert '"status": "running"' in ask(host, "cont", "query-status")
+        machine.guests[0].request("ping", 60.0)
 
 
 REFUSALS = {
