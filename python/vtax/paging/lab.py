@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal
 
 from vtax import binaries
 from vtax.errors import VtaxError
@@ -165,7 +165,7 @@ def measure(
 def order(repetitions: int) -> list[Mode]:
     """Nested and shadow in turn, mirrored every second time: few switches, and drift cancels."""
     pairs = [MODES if number % 2 == 0 else MODES[::-1] for number in range(repetitions)]
-    return [cast(Mode, mode) for pair in pairs for mode in pair]
+    return [mode for pair in pairs for mode in pair]
 
 
 @dataclass(slots=True)
@@ -252,13 +252,14 @@ class _Runner:
 
     def _require_success(self, finished: Finished, exchange: Exchange, mode: Mode) -> None:
         outcome = finished.outcome
-        if outcome.exit_code == 0:
-            return
+        # First, because a workload that is asked to end may do so in good order.
         if outcome.timed_out:
             raise VtaxError(
                 f"the workload was ended after {self.timeout_s:.0f} s under {mode} paging",
                 "give it more time (--timeout) or less to do",
             )
+        if outcome.exit_code == 0:
+            return
         said = tail(exchange.read_text("stderr", OUTPUT_BYTES)) or "it says nothing"
         how = f"code {outcome.exit_code}" if outcome.signal is None else f"signal {outcome.signal}"
         raise VtaxError(f"the workload ended with {how} under {mode} paging: {said}")
