@@ -1,4 +1,4 @@
-"""`vtax paging`: what address translation costs under virtualization, by a model."""
+"""`vtax paging`: what address translation costs: modelled, counted in the lab, and switched."""
 
 from __future__ import annotations
 
@@ -32,8 +32,9 @@ Policies: dav2m  vtax  rpms  naive; oracle is the best plan, found afterwards
 app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
-    short_help="Model what address translation costs, and policies for it.",
-    help="Model what address translation costs under virtualization, and what a policy would do.",
+    short_help="Model, count and switch how guests' addresses are translated.",
+    help="What address translation costs under virtualization: by a model (simulate, sweep), by\n"
+    "real KVM in the lab (lab), and moving running guests to the other mode (switch, recover).",
 )
 
 
