@@ -45,6 +45,7 @@ struct DryRun {
     to: vtax_switch::Mode,
     module: String,
     guests: Vec<DryGuest>,
+    warnings: Vec<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -75,12 +76,16 @@ fn look(options: &Options) -> Result<Output, Error> {
         to: outlook.to,
         module: outlook.module.name.clone(),
         guests: guests.collect(),
+        warnings: outlook.warnings(),
     };
     let mut lines = format!("{} -> {} by {}, nothing done", dry.from, dry.to, dry.module);
     for guest in &dry.guests {
         let state = if guest.running { "running" } else { "paused" };
         // Writing to a String cannot fail.
         let _ = write!(lines, "\n{} (pid {}): {state}", guest.name, guest.pid);
+    }
+    for warning in &dry.warnings {
+        let _ = write!(lines, "\nwarning: {warning}");
     }
     output(&dry, lines)
 }

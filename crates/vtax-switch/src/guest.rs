@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use crate::Mode;
 use crate::arguments::{Arguments, Backend, resolve};
 use crate::error::SwitchError;
+use crate::inheritance::{cgroups, limits, mask};
 use crate::process::{Descriptor, Tree, is_kvm, is_plain};
 use crate::qmp::Qmp;
 use crate::sys;
@@ -65,6 +66,8 @@ pub struct Guest {
     pub plan: GuestPlan,
     /// The connection.
     pub qmp: Qmp,
+    /// What it will lose.
+    pub warnings: Vec<String>,
 }
 
 /// The processes that use KVM.
@@ -92,6 +95,7 @@ pub fn look(tree: &Tree, pid: i32, from: Mode, patience: Duration) -> Result<Gue
     let devices = ask("qom-list", json!({"path": "/machine/peripheral"}))?;
     let objects = ask("qom-list", json!({"path": "/objects"}))?;
     let cpus = ask("query-cpus-fast", json!({}))?;
+    let chardevs = ask("query-chardev", json!({}))?;
     let features = if from == Mode::Nested {
         needing_nested(&cpus, &mut ask)
     } else {
@@ -105,7 +109,12 @@ pub fn look(tree: &Tree, pid: i32, from: Mode, patience: Duration) -> Result<Gue
     subject.features(&features)?;
     let memory = subject.memory(&memory)?;
     let plan = subject.plan(running, memory)?;
-    Ok(Guest { plan, qmp })
+    let warnings = subject.losses(&chardevs);
+    Ok(Guest {
+        plan,
+        qmp,
+        warnings,
+    })
 }
 
 fn needing_nested(
@@ -227,8 +236,9 @@ impl<'a> Subject<'a> {
     fn running(&self, status: &Value) -> Result<bool, SwitchError> {
         match status.get("status").and_then(Value::as_str) {
             Some("running") => Ok(true),
-            // QEMU (7.2 at least) saves the clock of a guest that was restored and never ran as
-            // if the guest had just been made (kvmclock_pre_save): its time would go back.
+            // The clock of a guest that was restored is given to KVM when it first runs. Before
+            // that, QEMU saves what KVM has (kvmclock_pre_save in hw/i386/kvm/clock.c: nothing
+            // has set runstate_paused yet), the time since the new VM was made: it would go back.
             Some("paused")
                 if self.arguments.own_monitor().is_some()
                     && self.tree.guest_ticks(self.pid).unwrap_or(0) == 0 =>
@@ -269,6 +279,26 @@ impl<'a> Subject<'a> {
             ));
         }
         Ok(())
+    }
+
+    /// Connections that end with this QEMU, for no other process can go on with them.
+    fn losses(&self, chardevs: &Value) -> Vec<String> {
+        let is_connected = |id: &String| {
+            let mut list = chardevs.as_array().into_iter().flatten();
+            let found = list.find(|one| one.get("label").and_then(Value::as_str) == Some(id));
+            let address = found.and_then(|one| one.get("filename")?.as_str());
+            address.is_some_and(|address| !address.starts_with("disconnected:"))
+        };
+        let networks = self.arguments.inner_networks().into_iter();
+        let sockets = self.arguments.own_sockets().into_iter();
+        let networks = networks.map(|what| format!("the connections through {what} end"));
+        let sockets = sockets
+            .filter(is_connected)
+            .map(|id| format!("the connection of the character device {id} ends"));
+        networks
+            .chain(sockets)
+            .map(|loss| format!("{} (pid {}): {loss}", self.name, self.pid))
+            .collect()
     }
 
     fn unblocked(&self, migration: &Value) -> Result<(), SwitchError> {
@@ -464,69 +494,4 @@ impl<'a> Subject<'a> {
         })
         .collect()
     }
-}
-
-/// /proc/PID/limits: the lines are in the order of the numbers only by chance, so by name.
-fn limits(text: Option<&str>) -> Vec<(u32, u64, u64)> {
-    const NAMES: [(&str, u32); 16] = [
-        ("Max cpu time", libc::RLIMIT_CPU),
-        ("Max file size", libc::RLIMIT_FSIZE),
-        ("Max data size", libc::RLIMIT_DATA),
-        ("Max stack size", libc::RLIMIT_STACK),
-        ("Max core file size", libc::RLIMIT_CORE),
-        ("Max resident set", libc::RLIMIT_RSS),
-        ("Max processes", libc::RLIMIT_NPROC),
-        ("Max open files", libc::RLIMIT_NOFILE),
-        ("Max locked memory", libc::RLIMIT_MEMLOCK),
-        ("Max address space", libc::RLIMIT_AS),
-        ("Max file locks", libc::RLIMIT_LOCKS),
-        ("Max pending signals", libc::RLIMIT_SIGPENDING),
-        ("Max msgqueue size", libc::RLIMIT_MSGQUEUE),
-        ("Max nice priority", libc::RLIMIT_NICE),
-        ("Max realtime priority", libc::RLIMIT_RTPRIO),
-        ("Max realtime timeout", libc::RLIMIT_RTTIME),
-    ];
-    let number = |word: &str| match word {
-        "unlimited" => Some(libc::RLIM_INFINITY),
-        word => word.parse().ok(),
-    };
-    let lines = text.unwrap_or_default().lines();
-    lines
-        .filter_map(|line| {
-            let (name, resource) = NAMES.into_iter().find(|(name, _)| line.starts_with(name))?;
-            let mut words = line.strip_prefix(name)?.split_ascii_whitespace();
-            Some((resource, number(words.next()?)?, number(words.next()?)?))
-        })
-        .collect()
-}
-
-fn mask(tree: &Tree, pid: i32) -> u32 {
-    let status = tree
-        .text(&format!("/proc/{pid}/status"))
-        .unwrap_or_default();
-    let mask = status.lines().find_map(|line| line.strip_prefix("Umask:"));
-    mask.and_then(|mask| u32::from_str_radix(mask.trim(), 8).ok())
-        .unwrap_or(0o022)
-}
-
-/// The `cgroup.procs` of every control group that the process is in and that is mounted.
-fn cgroups(tree: &Tree, pid: i32) -> Vec<PathBuf> {
-    let text = tree
-        .text(&format!("/proc/{pid}/cgroup"))
-        .unwrap_or_default();
-    text.lines()
-        .filter_map(|line| {
-            let mut fields = line.splitn(3, ':').skip(1);
-            let (controllers, path) = (fields.next()?, fields.next()?);
-            let file = if controllers.is_empty() {
-                ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"]
-                    .into_iter()
-                    .map(|root| format!("{root}{path}/cgroup.procs"))
-                    .find(|file| tree.exists(file))?
-            } else {
-                format!("/sys/fs/cgroup/{controllers}{path}/cgroup.procs")
-            };
-            tree.exists(&file).then(|| tree.path(&file))
-        })
-        .collect()
 }

@@ -8,8 +8,10 @@ pub mod arguments;
 pub mod error;
 pub mod guest;
 mod hold;
+mod inheritance;
 pub mod journal;
 pub mod module;
+mod outlook;
 pub mod process;
 pub mod qmp;
 mod recover;
@@ -29,10 +31,11 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 pub use error::SwitchError;
+pub use outlook::{Outlook, plan};
 pub use recover::recover;
 pub use report::{GuestReport, PhaseReport, RecoveryReport, Report};
 pub use steps::{Fault, Phase};
-pub use switch::{Outlook, plan, switch};
+pub use switch::switch;
 
 /// How KVM translates guest addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

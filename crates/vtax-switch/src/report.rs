@@ -22,13 +22,14 @@ pub struct Report {
     pub guests: Vec<GuestReport>,
     /// The phases in order.
     pub phases: Vec<PhaseReport>,
-    /// Unloading and loading, in milliseconds; absent when nothing was done.
+    /// Unloading and loading in this switch, in milliseconds; absent when nothing was done. It is
+    /// no bare reload: new QEMUs start meanwhile (`bench/paging_switch.py` measures both).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reload_ms: Option<f64>,
     /// The longest pause as a multiple of `reload_ms`; absent without a pause.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pause_over_reload: Option<f64>,
-    /// What was not as it should be.
+    /// What the guests lost: connections that ended with their QEMUs.
     pub warnings: Vec<String>,
 }
 

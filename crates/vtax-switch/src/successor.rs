@@ -120,9 +120,14 @@ impl Successor {
         }
     }
 
+    /// Wait until its machine is made and it begins to read the state.
+    pub fn started(&mut self, patience: Duration) -> Result<(), Failure> {
+        let begun = self.qmp.wait(self.incoming, patience);
+        begun.map(drop).map_err(control)
+    }
+
     /// Wait until it has read the state.
     pub fn loaded(&mut self, patience: Duration) -> Result<(), Failure> {
-        self.qmp.wait(self.incoming, patience).map_err(control)?;
         let end = self
             .qmp
             .event("the end of restoring", patience, saving::has_ended)
@@ -258,8 +263,10 @@ fn child(
     })
 }
 
-/// A shell command that resumes a guest by hand from its saved state.
-pub fn by_hand(plan: &GuestPlan, state: &Path) -> String {
+/// A command that resumes a guest by hand from its saved state.
+///
+/// `keeper` is the process that has the guest's descriptors; sockets cannot be had from it so.
+pub fn by_hand(plan: &GuestPlan, state: &Path, keeper: Option<i32>) -> String {
     let given = plan.command_line.get(1..).unwrap_or_default();
     let arguments = Arguments::parse(given).successor(&Additions {
         monitor: None,
@@ -268,11 +275,17 @@ pub fn by_hand(plan: &GuestPlan, state: &Path) -> String {
     let program = plan.program.to_string_lossy().into_owned();
     let words = std::iter::once(program).chain(arguments.words());
     let words: Vec<String> = words.map(|word| quoted(&word)).collect();
+    let kept = keeper.into_iter().flat_map(|pid| {
+        let numbers = plan.memory.iter().map(|(_, number)| *number);
+        numbers.map(move |number| format!(" {number}<>/proc/{pid}/fd/{number}"))
+    });
+    let free = numbers(plan).last().map_or(9, |number| (number + 1).max(9));
     format!(
-        "(cd {} && {} 9<{}) # then over {}: migrate-set-capabilities x-ignore-shared, \
-         migrate-incoming fd:9, cont",
+        "bash: (cd {} && {}{} {free}<{}) # then over {}: migrate-set-capabilities x-ignore-shared, \
+         migrate-incoming fd:{free}, cont",
         quoted(&plan.folder.to_string_lossy()),
         words.join(" "),
+        kept.collect::<String>(),
         quoted(&state.to_string_lossy()),
         plan.qmp.display(),
     )

@@ -3,16 +3,16 @@
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 
 use crate::error::{Failure, SwitchError};
-use crate::guest::{self, Guest, GuestPlan};
+use crate::guest::GuestPlan;
 use crate::journal::{Entry, Journal, Plan};
-use crate::module::Module;
-use crate::process::{Tree, is_kvm};
+use crate::outlook::{Outlook, plan};
+use crate::process::Tree;
 use crate::qmp::Qmp;
 use crate::report::{Clock, GuestReport, Report};
 use crate::saving::{self, Saved};
@@ -20,76 +20,12 @@ use crate::settle;
 use crate::steps::{Fault, Phase, Step};
 use crate::successor::{Keeper, Successor};
 use crate::sys;
-use crate::{Mode, Observer, Options, Target};
+use crate::{Observer, Options};
 
 /// Asking the kernel to hurry with its grace periods makes unloading a module short.
 pub(crate) const EXPEDITED: &str = "/sys/kernel/rcu_expedited";
-
-/// What a switch would do.
-#[derive(Debug)]
-pub struct Outlook {
-    /// The mode now.
-    pub from: Mode,
-    /// The mode asked for.
-    pub to: Mode,
-    /// The module.
-    pub module: Module,
-    /// The guests; empty when the host is in that mode already.
-    pub guests: Vec<Guest>,
-}
-
-/// Look at the host and its guests; changes nothing. Every refusal says what is missing.
-pub fn plan(options: &Options) -> Result<Outlook, SwitchError> {
-    let tree = Tree::host();
-    if !nix::unistd::geteuid().is_root() {
-        return Err(SwitchError::refused(
-            "user",
-            "only root can load modules",
-            "run this as root",
-        ));
-    }
-    let module = Module::find(&tree, options.module_path.as_deref())?;
-    let Some(from) = module.mode(&tree) else {
-        return Err(SwitchError::refused(
-            module.name,
-            "it does not say in which mode it is",
-            "load it again by hand",
-        ));
-    };
-    let to = match options.to {
-        Target::Mode(mode) => mode,
-        Target::Other => from.other(),
-    };
-    let mut guests = Vec::new();
-    if from != to {
-        for pid in guest::users(&tree) {
-            guests.push(guest::look(&tree, pid, from, options.patience)?);
-        }
-        explained(&tree, &module, &guests)?;
-    }
-    Ok(Outlook {
-        from,
-        to,
-        module,
-        guests,
-    })
-}
-
-/// The kernel may count no more users than the guests explain.
-fn explained(tree: &Tree, module: &Module, guests: &[Guest]) -> Result<(), SwitchError> {
-    let open = guests
-        .iter()
-        .flat_map(|guest| tree.descriptors(guest.plan.pid));
-    let known = open.filter(|one| is_kvm(&one.target)).count() as u64;
-    match module.users(tree) {
-        Some(users) if users > known => Err(SwitchError::refused(
-            &module.name,
-            format!("it has {users} users, and only {known} are guests that vtax finds"),
-            "end what else uses KVM (another container, another kernel module)",
-        )),
-        _ => Ok(()),
-    }
-}
+/// All waits while guests are paused, as a multiple of the longest single one.
+const PAUSED_WAITS: u32 = 2;
 
 /// Move every guest of this host to the other mode, or fail with everything as it was.
 pub fn switch(options: &Options, observer: &mut impl Observer) -> Result<Report, SwitchError> {
@@ -102,6 +38,10 @@ pub fn switch(options: &Options, observer: &mut impl Observer) -> Result<Report,
     clock.ends_as("look");
     if outlook.from == outlook.to {
         return Ok(already(&outlook));
+    }
+    let warnings = outlook.warnings();
+    for text in &warnings {
+        observer.warning(text);
     }
     let (guests, connections): (Vec<_>, Vec<_>) = outlook
         .guests
@@ -122,12 +62,13 @@ pub fn switch(options: &Options, observer: &mut impl Observer) -> Result<Report,
         clock,
         hands: Vec::new(),
         failed: None,
+        deadline: None,
     };
     match run.all(connections, observer) {
         Ok(guests) => {
             let clock = run.clock;
             journal.end().map_err(|failure| stuck(&failure))?;
-            Ok(report(&plan, guests, clock))
+            Ok(report(&plan, guests, clock, warnings))
         }
         Err(failure) => {
             let step = run.failed.take().unwrap_or_default();
@@ -188,7 +129,7 @@ fn already(outlook: &Outlook) -> Report {
     }
 }
 
-fn report(plan: &Plan, guests: Vec<GuestReport>, clock: Clock) -> Report {
+fn report(plan: &Plan, guests: Vec<GuestReport>, clock: Clock, warnings: Vec<String>) -> Report {
     let reload = clock.sum(&[Phase::Unload, Phase::Load]);
     let longest = guests
         .iter()
@@ -205,7 +146,7 @@ fn report(plan: &Plan, guests: Vec<GuestReport>, clock: Clock) -> Report {
         phases: clock.phases(),
         reload_ms: Some(reload),
         pause_over_reload: longest.map(|longest| longest / reload),
-        warnings: Vec::new(),
+        warnings,
     }
 }
 
@@ -237,6 +178,8 @@ struct Run<'a> {
     hands: Vec<Hand<'a>>,
     /// The step that is being done, for the error.
     failed: Option<String>,
+    /// When guests that are paused must run again, in the other mode or back in the old one.
+    deadline: Option<Instant>,
 }
 
 impl Run<'_> {
@@ -248,12 +191,13 @@ impl Run<'_> {
         observer.phase(Phase::Prepare.name());
         self.prepare(connections)?;
         self.ends(Phase::Prepare);
+        self.deadline = Some(Instant::now() + PAUSED_WAITS * self.options.patience);
         self.save()?;
         self.ends(Phase::Save);
         self.end()?;
         self.ends(Phase::End);
         self.step(Step::Unload, None)?;
-        self.plan.module.unload(self.options.patience)?;
+        self.plan.module.unload(self.patience())?;
         self.kill_in(Phase::Unload);
         self.ends(Phase::Unload);
         self.step(Step::Load, None)?;
@@ -275,8 +219,12 @@ impl Run<'_> {
         self.clock.ends(phase);
     }
 
+    /// How long the next wait may last.
     fn patience(&self) -> Duration {
-        self.options.patience
+        let single = self.options.patience;
+        self.deadline.map_or(single, |deadline| {
+            single.min(deadline.saturating_duration_since(Instant::now()))
+        })
     }
 
     /// A step begins: here it fails when a test wants it to.
@@ -420,6 +368,10 @@ impl Run<'_> {
                 successor.let_go(patience)?;
             }
         }
+        for hand in &mut self.hands {
+            hand.successor()?.started(patience)?;
+        }
+        self.clock.ends_as("start");
         for number in 0..self.hands.len() {
             self.step(Step::Restore, Some(number))?;
             if let Some(hand) = self.hands.get_mut(number) {
