@@ -60,6 +60,7 @@ def command(nested: Nested, number: int) -> list[str]:
     line = [str(host_initramfs.QEMU), "-L", str(host_initramfs.FIRMWARE_FOLDER)]
     line += ["-name", f"guest-{number}", "-accel", "kvm", "-cpu", "EPYC"]
     line += ["-machine", "microvm,rtc=on,memory-backend=ram", "-smp", str(nested.smp)]
+    line += ["-bios", host_initramfs.GUEST_FIRMWARE]
     size = f"{nested.memory_bytes >> 20}M"
     line += ["-m", size, "-object"]
     line += [f"memory-backend-file,id=ram,size={size},mem-path=/dev/shm/guest-{number},share=on"]
