@@ -55,8 +55,9 @@ class Channel:
         return self._announced("waiting", timeout_s)
 
     def let_in(self, timeout_s: float) -> dict[str, Any]:
-        """Let a waiting guest make its root, and wait for its hello."""
-        self._send(json.dumps({"enter": True}), time.monotonic() + timeout_s)
+        """Let a waiting guest make its root, set its wall clock, and wait for its hello."""
+        line = json.dumps({"enter": True, "realtime_s": time.time()})
+        self._send(line, time.monotonic() + timeout_s)
         return self.hello(timeout_s)
 
     def request(self, op: str, patience_s: float, **fields: Any) -> dict[str, Any]:
@@ -85,6 +86,8 @@ class Channel:
 
     def _announced(self, what: str, timeout_s: float) -> dict[str, Any]:
         frame = self._receive(time.monotonic() + timeout_s, f"the agent's {what}")
+        if "error" in frame:
+            _unwrap(frame)
         announced = frame.get(what)
         if not isinstance(announced, dict):
             raise VtaxError(f"the machine's first message is no {what} of vtax-agent")

@@ -9,11 +9,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use thiserror::Error;
 
+use crate::clock::ClockRequest;
 use crate::switch_request::SwitchRequest;
 use crate::transfer::{PullRequest, PushRequest};
 
 /// The operations, in the order in which messages list them.
-const OPERATIONS: &str = "ping, facts, run, push, pull, enter, counters, switch, halt";
+const OPERATIONS: &str = "ping, facts, run, push, pull, enter, clock, counters, switch, halt";
 
 /// Why a request is answered with an error; the variant is the answer's `kind`.
 #[derive(Debug, Error, PartialEq, Eq)]
@@ -77,6 +78,8 @@ pub enum Operation {
     Pull(PullRequest),
     /// Mount what was put off.
     Enter,
+    /// Set the guest's wall clock.
+    Clock(ClockRequest),
     /// What does KVM count here?
     Counters,
     /// Move this machine's guests to the other paging mode.
@@ -172,6 +175,7 @@ pub fn operation(object: Map<String, Value>) -> Result<Operation, RequestError> 
         "push" => fields(object, PushRequest::check).map(Operation::Push),
         "pull" => fields(object, PullRequest::check).map(Operation::Pull),
         "enter" => Ok(Operation::Enter),
+        "clock" => fields(object, ClockRequest::check).map(Operation::Clock),
         "counters" => Ok(Operation::Counters),
         "switch" => fields(object, SwitchRequest::check).map(Operation::Switch),
         "halt" => Ok(Operation::Halt),
@@ -179,7 +183,8 @@ pub fn operation(object: Map<String, Value>) -> Result<Operation, RequestError> 
     }
 }
 
-fn fields<T: DeserializeOwned>(
+/// Read the fields of a request and check them; the error names the field.
+pub fn fields<T: DeserializeOwned>(
     object: Map<String, Value>,
     check: impl FnOnce(&T) -> Result<(), String>,
 ) -> Result<T, RequestError> {
@@ -333,7 +338,7 @@ mod tests {
         assert_eq!(
             error.frame(Some(8)),
             json!({"id": 8, "error": {"kind": "op",
-                "message": "unknown operation 'dance'; known: ping, facts, run, push, pull, enter, counters, switch, halt"}})
+                "message": "unknown operation 'dance'; known: ping, facts, run, push, pull, enter, clock, counters, switch, halt"}})
         );
     }
 

@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 use crate::VERSION;
 use crate::cgroup::MemoryCgroup;
 use crate::channel::{Channel, ChannelSpec};
+use crate::clock::ClockRequest;
 use crate::counters;
 use crate::cpu_list;
 use crate::error::{Error, reason};
@@ -58,12 +59,12 @@ pub fn serve(options: &Options) -> Result<Ending, Error> {
             "give --channel fd:N or the path of a device",
         )
     })?;
-    Session::new(channel, options.memory_bytes, None)?.serve()
+    Session::new(channel, options.memory_bytes, Place::Machine)?.serve()
 }
 
 /// Serve a guest whose first process this is; `deferred` is what `enter` mounts.
 pub fn serve_guest(channel: Channel, deferred: Option<Deferred>) -> Result<Ending, Error> {
-    Session::new(channel, None, deferred)?.serve()
+    Session::new(channel, None, Place::Guest(deferred))?.serve()
 }
 
 /// Keep this process, and so every command, on `cpus`.
@@ -105,8 +106,16 @@ struct Session {
     cgroup: Option<MemoryCgroup>,
     memory_limit_error: Option<String>,
     parts: Joiner,
-    deferred: Option<Deferred>,
+    place: Place,
     tree: Tree,
+}
+
+/// Where the agent serves.
+enum Place {
+    /// A machine that is not the agent's own: its mounts and its clock are left alone.
+    Machine,
+    /// A guest whose first process it is, with what the request `enter` mounts.
+    Guest(Option<Deferred>),
 }
 
 /// What a request leads to besides its answer.
@@ -117,11 +126,7 @@ enum Next {
 }
 
 impl Session {
-    fn new(
-        channel: Channel,
-        memory_bytes: Option<u64>,
-        deferred: Option<Deferred>,
-    ) -> Result<Self, Error> {
+    fn new(channel: Channel, memory_bytes: Option<u64>, place: Place) -> Result<Self, Error> {
         let tree = Tree::host();
         let cpus = steal_cpus(&facts::gather(&tree), &tree);
         let supervisor = Supervisor::new(tree.clone(), cpus).map_err(failed)?;
@@ -137,7 +142,7 @@ impl Session {
             cgroup,
             memory_limit_error,
             parts: Joiner::default(),
-            deferred,
+            place,
             tree,
         })
     }
@@ -234,6 +239,10 @@ impl Session {
                 Ok(answer) => request::success(id, &answer),
                 Err(error) => error.frame(Some(id)),
             }),
+            Operation::Clock(clock) => Next::Continue(match self.set_clock(*clock) {
+                Ok(answer) => request::success(id, &answer),
+                Err(error) => error.frame(Some(id)),
+            }),
             Operation::Counters => Next::Continue(answered(
                 id,
                 counters::read(&self.tree).map_err(|error| error.to_string()),
@@ -266,7 +275,7 @@ impl Session {
     }
 
     fn enter(&mut self) -> Result<Value, RequestError> {
-        let Some(deferred) = &mut self.deferred else {
+        let Place::Guest(Some(deferred)) = &mut self.place else {
             return Err(RequestError::Request(
                 "enter: only a guest with vtax.lower=initramfs puts mounts off".into(),
             ));
@@ -275,6 +284,15 @@ impl Session {
             Ok(mounted) => Ok(json!({ "mounted": mounted })),
             Err(error) => Err(RequestError::System(error.to_string())),
         }
+    }
+
+    fn set_clock(&self, clock: ClockRequest) -> Result<Value, RequestError> {
+        if matches!(self.place, Place::Machine) {
+            let reason = "clock: only a guest whose first process this is has its clock set";
+            return Err(RequestError::Request(reason.into()));
+        }
+        clock.set().map_err(RequestError::System)?;
+        Ok(json!({}))
     }
 
     fn run(&mut self, request: &RunRequest) -> Result<RunAnswer, RunError> {

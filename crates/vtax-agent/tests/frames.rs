@@ -17,6 +17,7 @@ fn line() -> impl Strategy<Value = Vec<u8>> {
         json!({"id": 2, "op": "pull", "path": "/proc/self/status", "offset": 0, "limit": 99}),
         json!({"id": 3, "op": "counters"}),
         json!({"id": 4, "op": "enter"}),
+        json!({"id": 6, "op": "clock", "realtime_s": 1e9}),
         json!({"part": "{\"id\": 5, \"op\"", "last": false}),
         json!({"part": ": \"ping\"}", "last": true}),
     ];

@@ -24,6 +24,8 @@ class Verdict(StrEnum):
     FASTER = "faster"
     EQUIVALENT = "equivalent"
     INCONCLUSIVE = "inconclusive"
+    NOT_COMPARED = "not compared"
+    """Measured here, but the baseline has no such value (KVM's counters of a lab)."""
     NOT_MEASURED = "not measured"
 
 

@@ -4,8 +4,9 @@ use serde_json::{Map, Value, json};
 
 use crate::VERSION;
 use crate::channel::Channel;
+use crate::clock::ClockRequest;
 use crate::frame::{self, Line};
-use crate::request::RequestError;
+use crate::request::{self, RequestError};
 use crate::serve::PROTOCOL;
 use crate::supervise::Watch;
 
@@ -34,16 +35,24 @@ pub(super) fn until_entered(channel: &mut Channel, uptime_s: Option<f64>) -> boo
     }
 }
 
-/// Is it `{"enter": true}`?
+/// Is it `{"enter": true}`? The time that it may have is set.
 fn entered(line: &Line) -> Result<(), RequestError> {
     let object: Map<String, Value> = frame::object(line).map_err(RequestError::Frame)?;
     match object.get("enter") {
-        Some(Value::Bool(true)) => Ok(()),
+        Some(Value::Bool(true)) => set_clock(object),
         Some(other) => Err(RequestError::Request(format!("enter: {other} is not true"))),
         None => Err(RequestError::Request(
             "the guest waits for {\"enter\": true}".into(),
         )),
     }
+}
+
+fn set_clock(object: Map<String, Value>) -> Result<(), RequestError> {
+    if !object.contains_key("realtime_s") {
+        return Ok(());
+    }
+    let clock: ClockRequest = request::fields(object, ClockRequest::check)?;
+    clock.set().map_err(RequestError::System)
 }
 
 #[cfg(test)]
@@ -79,6 +88,13 @@ mod tests {
             channel.next_line(),
             Some(Line::Whole(b"{\"id\": 1}".to_vec()))
         );
+    }
+
+    #[test]
+    fn a_time_that_is_none_is_refused() {
+        let (entered, frames, _) = answers(b"{\"enter\": true, \"realtime_s\": -1}\n");
+        assert!(!entered, "the channel closed");
+        assert!(frames[1].to_string().contains("realtime_s"), "{frames:?}");
     }
 
     #[test]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -95,12 +94,7 @@ class EmulatedHost:
 
     def set_clock(self) -> None:
         """A restored machine's wall clock stands where it was saved."""
-        self.must(clock_command(), "set its clock")
-
-
-def clock_command(program: Sequence[str] = ("busybox", "date")) -> list[str]:
-    """The command that sets a machine's wall clock to the real one's."""
-    return [*program, "-u", "-s", f"@{int(time.time())}"]
+        self._agent.set_clock()
 
 
 def quoted(argv: Sequence[str]) -> str:

@@ -19,7 +19,11 @@ from vtax.errors import VtaxError
 QEMU = PurePosixPath("/usr/bin") / qemu.PROGRAM
 """Where QEMU is in the emulated host, wherever it is on the real one."""
 FIRMWARE_FOLDER = PurePosixPath("/usr/share/qemu")
-FIRMWARE = ("bios-microvm.bin", "kvmvapic.bin", "linuxboot_dma.bin", "pvh.bin")
+GUEST_FIRMWARE = "qboot.rom"
+"""Of microvm. SeaBIOS puts the ACPI tables at the top of the memory, where microvm puts the end of
+the initramfs as well: depending on its size the guest hangs or finds no devices. qboot puts them
+below 1 MiB."""
+FIRMWARE = (GUEST_FIRMWARE, "kvmvapic.bin", "linuxboot_dma.bin", "pvh.bin")
 GUEST_KERNEL = PurePosixPath("/guest/kernel")
 GUEST_INITRAMFS = PurePosixPath("/guest/initramfs")
 MODULES = ("virtio_pci", "virtio_console", "virtio_blk", "9p", "9pnet_virtio", "tun", "kvm_amd")

@@ -18,8 +18,7 @@ from vtax.environments.base import Launch
 from vtax.environments.lab import boot, counters, host_initramfs, nested, snapshot
 from vtax.environments.lab.counters import Counters
 from vtax.environments.lab.emulator import Emulator
-from vtax.environments.lab.guest_initramfs import BUSYBOX
-from vtax.environments.lab.host import EmulatedHost, clock_command
+from vtax.environments.lab.host import EmulatedHost
 from vtax.environments.lab.snapshot import Snapshot, Store
 from vtax.environments.qemu import program_version
 from vtax.errors import VtaxError
@@ -42,7 +41,7 @@ class LabMachine:
         self._work = work
         self._held = contextlib.ExitStack()
         saved: Snapshot | None = None
-        notes = ["The nested guest's wall clock is set to whole seconds."]
+        notes: list[str] = []
         parts = host_initramfs.find_parts(lab.kernel)
         if lab.snapshot:
             saved, made = _saved(lab, parts, cpus)
@@ -133,7 +132,9 @@ class LabMachine:
         self.host.set_clock()
         if lab.kind == "host":
             self.hello = boot.let_in(self.host, self._emulator.guests)[0]
-        self._set_clocks(parts.busybox)
+        else:
+            for agent in self.guests:
+                agent.set_clock()
 
     def _connect(self, emulator: Emulator) -> None:
         self._emulator = self._held.enter_context(emulator)
@@ -156,18 +157,6 @@ class LabMachine:
                 f"the saved emulated host cannot be restored: {reason}",
                 "it has been removed: try again",
             ) from None
-
-    def _set_clocks(self, shell: Path) -> None:
-        # One static file where it can be had: each file of `date` costs 0.1 s by 9p through 9p.
-        program = {
-            "host": (str(shell), "date"),
-            "disk": ("date",),
-        }.get(self._lab.kind, (f"/{BUSYBOX}", "date"))
-        for agent in self.guests:
-            # A disk image need not have the program; its clock is then wrong, and nothing else.
-            with contextlib.suppress(VtaxError):
-                path = {"PATH": os.environ.get("PATH", "/usr/bin:/bin")}
-                agent.run(clock_command(program), path, "/run/vtax/clock", 30.0)
 
     def _qemu_pid(self, guest: int) -> int | None:
         """None where there is one guest only, so there is nothing to look up."""

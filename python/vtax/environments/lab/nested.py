@@ -59,7 +59,10 @@ def command(nested: Nested, number: int) -> list[str]:
     own = folder(number)
     line = [str(host_initramfs.QEMU), "-L", str(host_initramfs.FIRMWARE_FOLDER)]
     line += ["-name", f"guest-{number}", "-accel", "kvm", "-cpu", "EPYC"]
+    # Without the second I/O APIC there are 8 virtio-mmio transports, not 24: each costs a new
+    # QEMU time when it takes the guest over.
     line += ["-machine", "microvm,rtc=on,ioapic2=off,memory-backend=ram", "-smp", str(nested.smp)]
+    line += ["-bios", host_initramfs.GUEST_FIRMWARE]
     size = f"{nested.memory_bytes >> 20}M"
     line += ["-m", size, "-object"]
     line += [f"memory-backend-file,id=ram,size={size},mem-path=/dev/shm/guest-{number},share=on"]
