@@ -119,6 +119,7 @@ def test_a_guest_that_its_owner_paused_stays_paused(tmp_path: Path) -> None:
             host,
             "qemu-system-x86_64 -L /usr/share/qemu -name other -accel kvm -cpu EPYC -nodefaults "
             "-no-user-config -display none -machine microvm,memory-backend=ram -m 64M "
+            "-bios qboot.rom "
             "-object memory-backend-file,id=ram,size=64M,mem-path=/dev/shm/other,share=on "
             "-qmp unix:/run/other-qmp,server=on,wait=off "
             f"-qmp tcp:{monitor},server=on,wait=off -daemonize",
@@ -153,7 +154,8 @@ def test_a_guest_that_cannot_cross_is_named_before_anything_is_touched(
         shell(
             machine.host,
             "qemu-system-x86_64 -L /usr/share/qemu -name other -accel kvm -nodefaults -S "
-            f"-no-user-config -display none -machine microvm {options} {monitor} -daemonize",
+            f"-no-user-config -display none -machine microvm -bios qboot.rom {options} {monitor} "
+            "-daemonize",
         )
         with pytest.raises(VtaxError, match="other") as refused:
             machine.host.switch("shadow")
