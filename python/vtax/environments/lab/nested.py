@@ -53,8 +53,8 @@ def command(nested: Nested, number: int) -> list[str]:
     """The command line of guest `number`.
 
     Its memory is a shared file and its monitor a socket, so that it can be handed to another
-    QEMU; its channel is the emulated host's own port, so that nothing relays. microvm boots
-    faster than q35 (docs/environments.md), and has no firmware that a switch would have to load.
+    QEMU; its channel is the emulated host's own port, so that nothing relays. microvm has
+    no PCI bus whose devices a new QEMU would have to make again.
     """
     own = folder(number)
     line = [str(host_initramfs.QEMU), "-L", str(host_initramfs.FIRMWARE_FOLDER)]
