@@ -11,6 +11,7 @@ pub mod consumer;
 pub mod difference;
 pub mod error;
 pub mod files;
+pub mod guest_page;
 pub mod interval;
 pub mod online;
 pub mod parquet;

@@ -13,7 +13,7 @@ use parquet::schema::types::ColumnPath;
 use crate::stream::Batches;
 
 /// Rows of one row group: bounds the memory of writer and reader.
-const GROUP_ROWS: usize = 65_536;
+const GROUP_ROWS: usize = 8192;
 /// Columns that only grow, or nearly so.
 const GROWING: [&str; 6] = [
     "seq",

@@ -80,6 +80,8 @@ impl Drop for Mapping {
 
 // SAFETY: the memory is only touched as atomics.
 unsafe impl Send for Mapping {}
+// SAFETY: the same, from several threads at once.
+unsafe impl Sync for Mapping {}
 
 /// Open a perf event for a thread (`cpu` -1) or for a CPU (`thread` -1).
 pub fn perf_event_open(

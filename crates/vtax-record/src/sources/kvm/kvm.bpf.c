@@ -87,6 +87,8 @@ int BPF_PROG(on_kvm_exit, struct kvm_vcpu *vcpu, __u32 isa)
 	s->exit_ns = now;
 	add_to(s, slot_kvm_exit, 1);
 	__u32 index = exit_index(code);
+	/* clang knows that it is in range; older verifiers do not, and need the comparison. */
+	barrier_var(index);
 	if (index < EXIT_INDEXES)
 		add_to(s, isa == ISA_SVM ? slots_exit_svm[index] : slots_exit_vmx[index], 1);
 	return 0;
