@@ -67,6 +67,9 @@ struct RecordArguments {
     #[arg(long, value_name = "ROWS", hide = true,
           value_parser = clap::value_parser!(u32).range(1..=65_536))]
     ring: Option<u32>,
+    /// A page in which a guest or a program publishes counters (docs/guest-page.md)
+    #[arg(long, value_name = "PATH")]
+    guest: Option<PathBuf>,
     /// Measure how long the eBPF programs run (which takes time itself)
     #[arg(long)]
     overhead: bool,
@@ -152,6 +155,7 @@ fn options(arguments: RecordArguments) -> Options {
         flush: arguments.flush,
         out: arguments.out,
         ring_rows: arguments.ring,
+        guest: arguments.guest,
         statistics: arguments.overhead,
     }
 }

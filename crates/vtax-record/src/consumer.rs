@@ -2,10 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use crate::clock::Pair;
+use crate::clock::{Pair, monotonic_ns};
 use crate::difference::{Differences, Total};
 use crate::error::Error;
 use crate::files::{self, Folder};
+use crate::page_samples::PageSamples;
 use crate::plan::Columns;
 use crate::ring::Rings;
 use crate::row::{Mode, Row};
@@ -29,6 +30,7 @@ pub struct Consumer {
     rows: Vec<Row>,
     dropped: u64,
     remainder: Vec<u64>,
+    page: Option<PageSamples>,
 }
 
 impl Consumer {
@@ -39,8 +41,11 @@ impl Consumer {
         start_ns: u64,
         clock: Pair,
         folder: &Folder,
+        page: Option<PageSamples>,
     ) -> Result<Self, Error> {
-        let schema = stream::schema(&columns.names());
+        let mut names = columns.names();
+        names.extend(page.iter().flat_map(PageSamples::names).cloned());
+        let schema = stream::schema(&names);
         let lengths = Lengths {
             instructions: columns.find("hw.instructions"),
             cycles: columns.find("hw.cycles"),
@@ -60,11 +65,15 @@ impl Consumer {
             rows: Vec::new(),
             dropped: 0,
             remainder: vec![0; columns.places.len()],
+            page,
         })
     }
 
     /// Take all rows that are there; those of all CPUs come in the order of time.
     pub fn drain(&mut self) {
+        if let Some(page) = &mut self.page {
+            page.sample(monotonic_ns());
+        }
         for cpu in 0..self.cpus {
             self.rings.take(cpu, |row| self.rows.push(row));
         }
@@ -78,7 +87,11 @@ impl Consumer {
         for mut row in std::mem::take(&mut self.rows) {
             self.identify(&mut row);
             let tsc = self.clock.tsc_at(&now, row.time_ns);
-            self.batch.push(&self.differences.take(row), tsc);
+            let mut interval = self.differences.take(row);
+            if let Some(page) = &mut self.page {
+                interval.columns.extend(page.up_to(interval.row.time_ns));
+            }
+            self.batch.push(&interval, tsc);
         }
         self.clock = now;
     }
@@ -142,6 +155,11 @@ impl Consumer {
             .totals()
             .iter()
             .zip(self.remainder.iter().copied())
+    }
+
+    /// The guest's page.
+    pub fn page(&self) -> Option<&PageSamples> {
+        self.page.as_ref()
     }
 
     /// The last pair of clocks, and the widest one: the bound of the error of `tsc`.

@@ -15,7 +15,7 @@ pub const COUNTERS: usize = 63;
 /// Bytes of a name at most.
 pub const NAME_BYTES: usize = 56;
 
-const WORDS: usize = BYTES as usize / 8;
+const WORDS: usize = 512;
 const MAGIC: u64 = u64::from_le_bytes(*b"VTAXPAGE");
 const VERSION: u64 = 1;
 /// How often a reader tries while a publisher writes.
@@ -221,7 +221,7 @@ impl Reader {
         let mut words = Vec::with_capacity(WORDS);
         for _ in 0..TRIES {
             let before = self.page.load(SEQUENCE, Ordering::Acquire);
-            if before % 2 == 0 {
+            if before.is_multiple_of(2) {
                 words.clear();
                 self.page.copy(0, WORDS, &mut words);
                 // What has been read must not be read after the second look at the sequence.

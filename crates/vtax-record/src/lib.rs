@@ -14,6 +14,7 @@ pub mod files;
 pub mod guest_page;
 pub mod interval;
 pub mod online;
+pub mod page_samples;
 pub mod parquet;
 pub mod perf;
 pub mod permission;

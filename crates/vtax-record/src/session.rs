@@ -13,8 +13,10 @@ use crate::clock::{Pair, monotonic_ns};
 use crate::consumer::Consumer;
 use crate::error::Error;
 use crate::files;
+use crate::guest_page::Reader;
 use crate::interval::Interval;
 use crate::online::Cpus;
+use crate::page_samples::{self, PageSamples};
 use crate::perf::{self, Request, Scope};
 use crate::permission;
 use crate::plan::{Columns, drain_period};
@@ -44,6 +46,8 @@ pub struct Options {
     pub out: PathBuf,
     /// Rows of one CPU's ring; `None`: what fits the memory.
     pub ring_rows: Option<u32>,
+    /// The page in which a guest publishes counters.
+    pub guest: Option<PathBuf>,
     /// Measure how long the eBPF programs run.
     pub statistics: bool,
 }
@@ -74,6 +78,7 @@ pub fn record(options: &Options) -> Result<Summary, Error> {
     let columns = Columns::arrange(&machine, choices)?;
     let filter = options.target != Target::System;
     let (reference, interval) = reference::choose(&machine, options.every, filter)?;
+    let page = options.guest.as_deref().map(open_page).transpose()?;
     let folder = files::Folder::create(&options.out)?;
 
     let shape = columns.shape(cpus.possible, options.ring_rows);
@@ -88,7 +93,7 @@ pub fn record(options: &Options) -> Result<Summary, Error> {
         columns: &columns,
         period: drain_period(shape, interval.shortest(), options.flush),
     };
-    let (consumer, end) = recording.run(&mut attached, &begin, &watch, &folder)?;
+    let (consumer, end) = recording.run(&mut attached, &begin, &watch, &folder, page)?;
     let programs = summary::programs(&attached.programs, options.statistics);
     let result = summary::Facts {
         reference,
@@ -102,6 +107,18 @@ pub fn record(options: &Options) -> Result<Summary, Error> {
         filter,
     };
     summary::finish(&result, consumer, &folder)
+}
+
+fn open_page(path: &Path) -> Result<PageSamples, Error> {
+    Reader::open(path)
+        .and_then(PageSamples::begin)
+        .map_err(|error| {
+            Error::failure(
+                format!("--guest {}", path.display()),
+                error,
+                "name a page that a publisher has begun (docs/guest-page.md)",
+            )
+        })
 }
 
 fn permitted() -> Result<(), Error> {
@@ -314,6 +331,7 @@ impl Recording<'_> {
         begin: &Begin,
         watch: &Watch,
         folder: &files::Folder,
+        page: Option<PageSamples>,
     ) -> Result<(Consumer, summary::End), Error> {
         let (states, rows) = attached
             .programs
@@ -325,7 +343,10 @@ impl Recording<'_> {
         } else {
             0
         };
-        let mut consumer = Consumer::new(rings, self.columns, start_ns, begin.clock, folder)?;
+        let period = page
+            .as_ref()
+            .map_or(self.period, |_| self.period.min(page_samples::PERIOD));
+        let mut consumer = Consumer::new(rings, self.columns, start_ns, begin.clock, folder, page)?;
         let deadline = self
             .options
             .duration
@@ -333,7 +354,7 @@ impl Recording<'_> {
         let mut flushed = Instant::now();
         let reason = loop {
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-            let limit = left.map_or(self.period, |left| left.min(self.period));
+            let limit = left.map_or(period, |left| left.min(period));
             let found = watch.wait(limit).map_err(|errno| system("poll", errno))?;
             consumer.drain();
             if consumer.full() || flushed.elapsed() >= self.options.flush {

@@ -10,6 +10,7 @@ use crate::error::Error;
 use crate::files::{self, Folder};
 use crate::interval::Interval;
 use crate::online::Cpus;
+use crate::page_samples::PageSamples;
 use crate::parquet;
 use crate::plan::{Columns, Unavailable};
 use crate::program::Programs;
@@ -178,9 +179,9 @@ pub fn finish(facts: &Facts<'_>, consumer: Consumer, folder: &Folder) -> Result<
     Ok(summary)
 }
 
-fn columns<'a>(facts: &Facts<'a>, consumer: &Consumer) -> Vec<Column<'a>> {
+fn columns<'a>(facts: &Facts<'a>, consumer: &'a Consumer) -> Vec<Column<'a>> {
     let described = facts.columns.events.iter().zip(&facts.columns.places);
-    described
+    let own = described
         .zip(consumer.totals())
         .map(|((event, place), (total, rest))| Column {
             name: &event.name,
@@ -192,8 +193,27 @@ fn columns<'a>(facts: &Facts<'a>, consumer: &Consumer) -> Vec<Column<'a>> {
             after_last_row: matches!(place, Place::Counted(_)).then_some(rest),
             rows: total.rows,
             coverage: coverage(total.running_ns, total.enabled_ns),
-        })
+        });
+    own.chain(consumer.page().into_iter().flat_map(page_columns))
         .collect()
+}
+
+fn page_columns(page: &PageSamples) -> impl Iterator<Item = Column<'_>> {
+    let counted = page.totals().iter().zip(page.rest());
+    page.names()
+        .iter()
+        .zip(counted)
+        .map(|(name, (total, rest))| Column {
+            name,
+            about: "published in the guest's page; null in rows without a new sample",
+            source: name.split('.').next().unwrap_or_default(),
+            unit: Unit::Count,
+            kind: Kind::Delta,
+            sum: total.sum,
+            after_last_row: Some(rest),
+            rows: total.rows,
+            coverage: None,
+        })
 }
 
 #[allow(clippy::cast_precision_loss, reason = "a ratio")]
@@ -230,12 +250,13 @@ fn summary(
         vms: consumer.machines().iter().copied().collect(),
         programs: facts.programs.clone(),
         max_rss_bytes: max_rss_bytes(),
-        warnings: warnings(lost, events),
+        warnings: warnings(lost, events, consumer.page()),
     }
 }
 
-fn warnings(lost: u64, events: &Events<'_>) -> Vec<String> {
-    let mut warnings = Vec::new();
+fn warnings(lost: u64, events: &Events<'_>, page: Option<&PageSamples>) -> Vec<String> {
+    let mut warnings: Vec<String> = Vec::new();
+    warnings.extend(page.and_then(PageSamples::warning).map(str::to_owned));
     if lost > 0 {
         warnings.push(format!(
             "{lost} rows were lost; their counts are in the rows after them"

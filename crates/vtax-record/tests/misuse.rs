@@ -1,5 +1,11 @@
 //! What the program says when it cannot do what it is asked.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+
 mod common;
 
 use std::os::unix::process::CommandExt;

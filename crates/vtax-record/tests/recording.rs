@@ -1,5 +1,11 @@
 //! Real recordings, by software events, which take the same path as hardware events.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+
 mod common;
 
 use std::collections::HashMap;
@@ -12,6 +18,7 @@ use std::time::{Duration, Instant};
 use common::{PROGRAM, Rows, described, recorded};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use vtax_record::guest_page::Publisher;
 use vtax_record::stream::Batches;
 
 /// A program of the shell that computes for a while and starts programs.
@@ -271,4 +278,33 @@ fn the_recorder_stays_small() {
     assert!(used < 32 << 20, "{used}");
     let bytes = record["file_bytes_per_row"].as_f64().unwrap();
     assert!(bytes < 100.0, "{bytes}");
+}
+
+#[test]
+fn what_a_guest_publishes_is_in_the_rows() {
+    recording_or_skip!();
+    let out = tempfile::tempdir().unwrap();
+    let page = out.path().join("page");
+    let publisher = Publisher::create(&page, &["app.requests"]).unwrap();
+    publisher.publish(&[1000], 0);
+    let folder = out.path().join("run");
+    let page = page.to_str().unwrap();
+    let mut recorder = start(
+        &folder,
+        &["--every", "1ms", "--flush", "50ms", "--guest", page],
+    );
+    wait_for(&folder.join("intervals.arrows"), 6000);
+    for number in 1..=200 {
+        publisher.publish(&[1000 + number], number);
+        sleep(Duration::from_millis(2));
+    }
+    sleep(Duration::from_millis(100));
+    signal(&recorder, Signal::SIGINT);
+    assert!(recorder.wait().unwrap().success());
+    let rows = Rows::read(&folder);
+    let described = described(&folder, "app.requests");
+    let rest = described["after_last_row"].as_u64().unwrap();
+    assert_eq!(rows.sum("app.requests") + rest, 200);
+    let sampled = rows.numbers("app.requests").iter().flatten().count();
+    assert!(10 < sampled && sampled < rows.len(), "{sampled}");
 }
