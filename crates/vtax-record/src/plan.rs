@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use perf_event_open_sys::bindings::PERF_TYPE_SOFTWARE;
 use serde::Serialize;
 
 use crate::availability::Machine;
@@ -131,6 +132,23 @@ impl Columns {
             ));
         }
         Ok(())
+    }
+
+    /// Which of the perf events need a counter of the hardware.
+    pub fn hardware(&self) -> impl Iterator<Item = usize> {
+        self.perf_events(false)
+    }
+
+    /// Which of the perf events need none.
+    pub fn software(&self) -> impl Iterator<Item = usize> {
+        self.perf_events(true)
+    }
+
+    fn perf_events(&self, software: bool) -> impl Iterator<Item = usize> {
+        let numbered = self.perf.iter().enumerate();
+        numbered
+            .filter(move |(_, column)| (column.kind == PERF_TYPE_SOFTWARE) == software)
+            .map(|(number, _)| number)
     }
 
     /// The column of an event.

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use nix::errno::Errno;
 use nix::unistd::Pid;
 
 use crate::availability::Machine;
@@ -23,6 +24,7 @@ use crate::plan::{Columns, drain_period};
 use crate::program::{Overflow, Programs};
 use crate::reference::{self, Reference};
 use crate::ring::{Rings, Shape};
+use crate::sources::counters::scarcity;
 use crate::sources::{self, select};
 use crate::summary::{self, Summary};
 use crate::sys;
@@ -104,9 +106,29 @@ pub fn record(options: &Options) -> Result<Summary, Error> {
         begin: begin.clock,
         end,
         programs,
+        free_counters: attached.free_counters,
         filter,
     };
     summary::finish(&result, consumer, &folder)
+}
+
+/// Open one of the perf events that rows read.
+fn open_counter(
+    columns: &Columns,
+    index: usize,
+    cpu: u32,
+    leader: Option<BorrowedFd<'_>>,
+    pinned: bool,
+) -> Result<OwnedFd, Errno> {
+    let column = columns.perf.get(index).ok_or(Errno::EINVAL)?;
+    let request = Request {
+        kind: column.kind,
+        config: column.config,
+        period: None,
+        exclude: column.exclude,
+        pinned,
+    };
+    perf::open(request, Scope::Cpu(cpu), leader)
 }
 
 fn open_page(path: &Path) -> Result<PageSamples, Error> {
@@ -128,7 +150,7 @@ fn permitted() -> Result<(), Error> {
     }
 }
 
-fn system(call: &str, errno: nix::errno::Errno) -> Error {
+fn system(call: &str, errno: Errno) -> Error {
     Error::failure(call, errno.desc(), "try again")
 }
 
@@ -140,6 +162,7 @@ struct Attached {
     counters: Vec<OwnedFd>,
     known: BTreeSet<i32>,
     measuring: Option<OwnedFd>,
+    free_counters: Option<usize>,
 }
 
 /// How the recording began.
@@ -158,6 +181,7 @@ impl Attached {
             counters: Vec::new(),
             known: BTreeSet::new(),
             measuring: None,
+            free_counters: None,
         }
     }
 
@@ -180,24 +204,45 @@ impl Attached {
         Ok(Begin { clock, child })
     }
 
+    /// Hardware events in groups that fit the free counters, software events one by one.
     fn open_counters(&mut self, cpus: &Cpus, columns: &Columns) -> Result<(), Error> {
+        let failed = |errno| system("perf event", errno);
+        let hardware: Vec<usize> = columns.hardware().collect();
+        let first = cpus.online.first().copied().unwrap_or(0);
+        let free = scarcity::free(hardware.len(), |number| {
+            let column = hardware.get(number).ok_or(Errno::EINVAL)?;
+            let event = open_counter(columns, *column, first, None, true)?;
+            sys::perf_event_enable(event.as_fd(), true)?;
+            Ok(event)
+        })
+        .map_err(failed)?;
+        self.free_counters = (!hardware.is_empty()).then_some(free);
+        let groups: Vec<Vec<usize>> = scarcity::groups(hardware.len(), free)
+            .into_iter()
+            .filter_map(|group| hardware.get(group).map(<[usize]>::to_vec))
+            .chain(columns.software().map(|column| vec![column]))
+            .collect();
         for cpu in &cpus.online {
-            for (index, column) in columns.perf.iter().enumerate() {
-                let request = Request {
-                    kind: column.kind,
-                    config: column.config,
-                    period: None,
-                    exclude: column.exclude,
-                    pinned: false,
-                };
-                let event = perf::open(request, Scope::Cpu(*cpu), None)
-                    .map_err(|errno| system("perf_event_open", errno))?;
-                self.programs.put_perf_event(*cpu, index, event.as_fd())?;
-                sys::perf_event_enable(event.as_fd(), true)
-                    .map_err(|errno| system("perf event", errno))?;
-                self.counters.push(event);
+            for group in &groups {
+                self.open_group(columns, group, *cpu)?;
             }
         }
+        Ok(())
+    }
+
+    fn open_group(&mut self, columns: &Columns, group: &[usize], cpu: u32) -> Result<(), Error> {
+        let failed = |errno| system("perf event", errno);
+        let mut opened: Vec<OwnedFd> = Vec::with_capacity(group.len());
+        for column in group {
+            let leader = opened.first().map(OwnedFd::as_fd);
+            let event = open_counter(columns, *column, cpu, leader, false).map_err(failed)?;
+            self.programs.put_perf_event(cpu, *column, event.as_fd())?;
+            opened.push(event);
+        }
+        if let Some(leader) = opened.first() {
+            sys::perf_event_enable(leader.as_fd(), true).map_err(failed)?;
+        }
+        self.counters.extend(opened);
         Ok(())
     }
 
@@ -248,7 +293,7 @@ impl Attached {
     fn follow(&mut self, process: i32) -> Result<(), Error> {
         let threads = target::threads(Path::new(ROOT), process);
         if threads.is_empty() {
-            return Err(gone(process, nix::errno::Errno::ESRCH));
+            return Err(gone(process, Errno::ESRCH));
         }
         let number = u32::try_from(process).unwrap_or(0);
         self.programs.put_target(number)?;
@@ -307,7 +352,7 @@ impl Attached {
     }
 }
 
-fn gone(process: i32, errno: nix::errno::Errno) -> Error {
+fn gone(process: i32, errno: Errno) -> Error {
     Error::failure(
         format!("process {process}"),
         errno.desc(),

@@ -62,6 +62,8 @@ pub struct Facts<'a> {
     pub end: End,
     /// The programs.
     pub programs: Vec<Program>,
+    /// Hardware counters that were free for the columns.
+    pub free_counters: Option<usize>,
     /// Only targets were counted.
     pub filter: bool,
 }
@@ -124,6 +126,10 @@ pub struct Summary {
     pub lost: u64,
     /// Those of the lost rows that found the ring full.
     pub lost_ring_full: u64,
+    /// Hardware counters that were free, of those that the columns need; null when they need none.
+    /// When they are too few the kernel takes turns, and a column is null in rows in which it did
+    /// not count all the time.
+    pub free_counters: Option<usize>,
     /// Rows in the ring of one CPU.
     pub ring_rows: u32,
     /// Bytes of a row in the ring.
@@ -244,6 +250,7 @@ fn summary(
         rows,
         lost,
         lost_ring_full,
+        free_counters: facts.free_counters,
         ring_rows: facts.shape.rows,
         row_bytes: facts.shape.row_bytes(),
         file_bytes_per_row: (rows > 0).then(|| written.bytes as f64 / written.rows as f64),

@@ -308,3 +308,51 @@ fn what_a_guest_publishes_is_in_the_rows() {
     let sampled = rows.numbers("app.requests").iter().flatten().count();
     assert!(10 < sampled && sampled < rows.len(), "{sampled}");
 }
+
+#[test]
+fn every_layer_of_this_machine_can_be_recorded() {
+    recording_or_skip!();
+    let listed = Command::new(PROGRAM)
+        .args(["list", "--json"])
+        .output()
+        .unwrap();
+    let listed: serde_json::Value = serde_json::from_slice(&listed.stdout).unwrap();
+    let mut layers = std::collections::BTreeSet::new();
+    for event in listed.as_array().unwrap() {
+        assert_ne!(event["available"], event["reason"].is_string(), "{event}");
+        if event["available"] == true {
+            layers.insert(
+                event["name"]
+                    .as_str()
+                    .unwrap()
+                    .split('.')
+                    .next()
+                    .unwrap()
+                    .to_owned(),
+            );
+        }
+    }
+    assert!(layers.contains("sched"), "{layers:?}");
+    // All hardware events together are more than a row holds.
+    layers.remove("hw");
+    for layer in &layers {
+        let out = tempfile::tempdir().unwrap();
+        recorded(
+            out.path(),
+            &["--every", "1ms", "--for", "20ms", "--events", layer],
+        );
+    }
+    let all: Vec<String> = layers.into_iter().collect();
+    let out = tempfile::tempdir().unwrap();
+    recorded(
+        out.path(),
+        &[
+            "--every",
+            "1ms",
+            "--for",
+            "20ms",
+            "--events",
+            &all.join(","),
+        ],
+    );
+}

@@ -1,5 +1,7 @@
 //! Counters that the overflow program reads: hardware, software, stolen time.
 
+pub mod scarcity;
+
 use perf_event_open_sys::bindings as perf;
 
 use super::{Event, Exclude, Origin, Unit};

@@ -13,7 +13,9 @@ const volatile __u16 slots_softirq[SOFTIRQS] = {
 SEC("tp_btf/softirq_entry")
 int BPF_PROG(on_softirq_entry, unsigned int vector)
 {
-	if (vector < SOFTIRQS)
-		count(slots_softirq[vector]);
+	__u32 index = vector;
+	barrier_var(index);
+	if (index < SOFTIRQS)
+		count(slots_softirq[index]);
 	return 0;
 }

@@ -7,7 +7,9 @@ const volatile __u16 slots_tlb[TLB_REASONS] = {
 SEC("tp_btf/tlb_flush")
 int BPF_PROG(on_tlb_flush, int reason, unsigned long pages)
 {
-	if (reason >= 0 && reason < TLB_REASONS)
-		count(slots_tlb[reason]);
+	__u32 index = reason;
+	barrier_var(index);
+	if (index < TLB_REASONS)
+		count(slots_tlb[index]);
 	return 0;
 }
