@@ -30,7 +30,7 @@ def effective_sizes(values: Floats) -> Floats:
     steps = np.arange(1, lags + 1)
     weights = 0.5 * (1.0 + np.cos(np.pi * steps / lags)) * (1.0 - steps / n)
     summed = 1.0 + 2.0 * (rho * weights[:, None]).T @ rho
-    # An autocorrelation estimated from n values is too small by about (1 + 4 rho) / n: Kendall 1954.
+    # Estimated from n values it is too small by about (1 + 4 rho) / n: Kendall 1954.
     first = np.clip(rho[0] + (1.0 + 4.0 * rho[0]) / n, -_LARGEST_RHO, _LARGEST_RHO)
     product = np.outer(first, first)
     first_order = (1.0 + product) / (1.0 - product)

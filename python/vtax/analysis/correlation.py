@@ -301,7 +301,8 @@ def _fill(result: _Estimates, values: Floats, columns: Sequence[int], method: Me
     r = np.clip(np.corrcoef(scored, rowvar=False), -_LARGEST_R, _LARGEST_R)
     effective = effective_sizes(scored)
     judged = np.where(effective >= MIN_EFFECTIVE, effective, np.nan)
-    places = np.ix_([columns[i] for i in varying], [columns[i] for i in varying])
+    own = np.asarray(columns)[varying]
+    places = np.ix_(own, own)
     result.z[places] = np.arctanh(r)
     result.variance[places] = method.variance / (judged - 3.0)
     result.intervals[places] = n

@@ -1,9 +1,9 @@
 """Cycles per instruction of each layer: guest user, guest kernel, VMM and host.
 
 Two ways, by what was recorded. Counted: pairs of events `hw.cycles.PART` and
-`hw.instructions.PART`, whose counters ran only there (user, kernel, guest, host). Sampled: each interval is given
-whole to the layer that ran when it ended (column `mode`); an interval in which several layers ran
-blurs them, so the shorter the intervals, the sharper the difference.
+`hw.instructions.PART`, whose counters ran only there (user, kernel, guest, host). Sampled:
+each interval is given whole to the layer that ran when it ended (column `mode`); an interval in
+which several layers ran blurs them, so the shorter the intervals, the sharper the difference.
 """
 
 from __future__ import annotations
@@ -102,5 +102,3 @@ def _layer(
 ) -> Layer:
     rows, instructions, cycles = (sum(column) for column in zip(*sums, strict=True))
     return Layer(label, name, method, rows, instructions, cycles)
-
-

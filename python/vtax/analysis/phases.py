@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,15 +45,21 @@ class Phase:
 
 
 def phases(timeline: Timeline, lines: Sequence[Line]) -> tuple[Phase, ...]:
-    """Phases common to `lines`; none when a line was nowhere measured or the axis is too short."""
+    """Phases common to `lines`; none when the axis is too short.
+
+    A line that was nowhere measured takes no part, and its means are NaN.
+    """
     values = np.column_stack([line.values for line in lines])
-    known = np.flatnonzero(np.isfinite(values).all(axis=1))
+    measured = np.isfinite(values).any(axis=0)
+    if not measured.any():
+        return ()
+    known = np.flatnonzero(np.isfinite(values[:, measured]).all(axis=1))
     if known.size < 2 * MIN_BINS:
         return ()
-    cuts = changes(values[known])
-    bounds = [0, *cuts, known.size]
+    cuts = changes(values[known][:, measured])
+    bounds = [0, *cuts, int(known.size)]
     found = []
-    for first, last in zip(bounds, bounds[1:], strict=False):
+    for first, last in pairwise(bounds):
         own = known[first:last]
         start = 0 if first == 0 else int(own[0])
         means = tuple(float(mean) for mean in values[own].mean(axis=0))

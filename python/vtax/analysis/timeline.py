@@ -124,7 +124,8 @@ def apportioned(start: Floats, end: Floats, values: Floats, edges: Floats) -> Fl
     share /= np.bincount(row, share, start.size)[row]
     table = values.reshape(start.size, -1)
     sums = [np.bincount(place, column[row] * share, bins) for column in table.T]
-    return np.column_stack(sums).reshape(bins, *values.shape[1:])
+    shaped = np.column_stack(sums).reshape(bins, *values.shape[1:])
+    return np.asarray(shaped, dtype=np.float64)
 
 
 _Span = tuple["pl.DataFrame", Floats, Floats]

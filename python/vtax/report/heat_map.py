@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from vtax.report.format import significant
@@ -17,20 +18,37 @@ MOST_NUMBERS = 30
 Grid = Sequence[Sequence[float]]
 
 
-def heat_map(
-    title: str, meaning: str, events: Sequence[str], values: Grid, q: Grid, limit: float
-) -> Figure:
-    """`values` above the diagonal, from -`limit` to `limit`; `q` are their corrected p values.
+@dataclass(frozen=True, slots=True)
+class Cells:
+    """A symmetric matrix of which the part above the diagonal is drawn; NaN is not known."""
 
-    What is not significant (`significant` tells) has no colour, and what is not known no number.
-    """
+    events: Sequence[str]
+    values: Grid
+    q: Grid
+    """Corrected p values."""
+    alpha: float
+    limit: float
+    """Colours go from minus this to this."""
+
+    def found(self, i: int, j: int) -> bool:
+        """Whether the value is significant."""
+        return self.q[i][j] <= self.alpha
+
+
+def heat_map(title: str, meaning: str, cells: Cells) -> Figure:
+    """What is not significant has no colour, and what is not known no number."""
+    events, limit = cells.events, cells.limit
     rows, columns = list(events[:-1]), list(events[1:])
     colours = [[0, "var(--corr-negative)"], [0.5, "var(--corr-none)"], [1, "var(--corr-positive)"]]
     masked = [[0, "var(--corr-masked)"], [1, "var(--corr-masked)"]]
     bar = {"title": {"text": "r", "side": "right"}, "thickness": 12, "outlinewidth": 0}
-    found = _cells(events, values, q, shown=True)
-    rest = _cells(events, values, q, shown=False)
-    common = {"type": "heatmap", "x": [label(n) for n in columns], "y": [label(n) for n in rows]}
+    found = _cells(cells, shown=True)
+    rest = _cells(cells, shown=False)
+    common: Plot = {
+        "type": "heatmap",
+        "x": [label(n) for n in columns],
+        "y": [label(n) for n in rows],
+    }
     common |= {"xgap": 1, "ygap": 1, "hovertemplate": "%{hovertext}<extra></extra>"}
     ink = {"color": "var(--corr-ink)", "size": 10}
     soft = {"color": "var(--soft)", "size": 10}
@@ -45,10 +63,7 @@ def heat_map(
             trace["texttemplate"] = "%{text}"
     plot = {"data": data, "layout": _layout(len(rows))}
     plot["meta"] = {"least_width": LABEL_PX + CELL_PX * len(rows) + 80}
-    return Figure(title, meaning, _spoken(title, events, values, q), plot)
-
-
-SIGNIFICANT = 0.05
+    return Figure(title, meaning, _spoken(title, cells), plot)
 
 
 def _layout(rows: int) -> Plot:
@@ -62,15 +77,16 @@ def _layout(rows: int) -> Plot:
     }
 
 
-def _cells(events: Sequence[str], values: Grid, q: Grid, *, shown: bool) -> Plot:
+def _cells(cells: Cells, *, shown: bool) -> Plot:
     """Values, numbers and hover texts of the cells that are significant (or are not)."""
+    events = cells.events
     heights, texts, hovers = [], [], []
     for i in range(len(events) - 1):
         height: list[float | None] = []
         text, hover = [], []
         for j in range(1, len(events)):
-            value, p = values[i][j], q[i][j]
-            mine = j > i and math.isfinite(value) and (p <= SIGNIFICANT) is shown
+            value, p = cells.values[i][j], cells.q[i][j]
+            mine = j > i and math.isfinite(value) and cells.found(i, j) is shown
             height.append(value if mine else None)
             text.append(f"{value:.2f}" if mine else "")
             hover.append(_hover(events[i], events[j], value, p) if mine else "")
@@ -85,12 +101,13 @@ def _hover(first: str, second: str, value: float, p: float) -> str:
     return f"{label(first)}<br>{label(second)}<br>{value:.3f}, {judged}"
 
 
-def _spoken(title: str, events: Sequence[str], values: Grid, q: Grid) -> str:
+def _spoken(title: str, cells: Cells) -> str:
+    events, values = cells.events, cells.values
     pairs = [
         (abs(values[i][j]), events[i], events[j], values[i][j])
         for i in range(len(events))
         for j in range(i + 1, len(events))
-        if math.isfinite(values[i][j]) and q[i][j] <= SIGNIFICANT
+        if math.isfinite(values[i][j]) and cells.found(i, j)
     ]
     if not pairs:
         return f"{title}: heat map of {len(events)} events; no pair is significant"
