@@ -40,21 +40,22 @@ def rows(
 ) -> pl.DataFrame:
     """Rows of about 1 million instructions; from the middle on, exits come three times as often.
 
-    dTLB misses follow the exits where the machine is virtual, and branch misses nothing.
+    dTLB misses follow the exits where the machine is virtual; branch misses follow the switches
+    where it is not, and nothing where it is.
     """
     random = np.random.default_rng(seed)
     frames = [_cpu(random, cpu, n, virtual, pmu) for cpu in range(cpus)]
     return pl.concat(frames)
 
 
-def _cpu(
-    random: np.random.Generator, cpu: int, n: int, virtual: bool, pmu: bool
-) -> pl.DataFrame:
+def _cpu(random: np.random.Generator, cpu: int, n: int, virtual: bool, pmu: bool) -> pl.DataFrame:
     instructions = 1_000_000 + random.integers(0, 2_000, n)
     busy = np.where(np.arange(n) < n // 2, 20.0, 60.0)
     npf = random.poisson(busy) if virtual else np.zeros(n, dtype=np.int64)
     exits = npf + (random.poisson(10.0, n) if virtual else 0)
     misses = 3_000 + (40 * npf if virtual else 0) + random.normal(0, 200, n)
+    switches = random.poisson(2.0, n)
+    branches = random.poisson(500, n) + (0 if virtual else 25 * switches)
     cycles = (instructions * (0.8 + 0.0001 * misses)).astype(np.int64)
     lengths = (cycles / 2.5).astype(np.int64)
     modes = random.choice(["guest user", "guest kernel", "vmm kernel"], n, p=[0.7, 0.2, 0.1])
@@ -78,11 +79,11 @@ def _cpu(
         "lost_before": np.zeros(n, dtype=np.int64),
         "hw.instructions": instructions if pmu else None,
         "hw.cycles": cycles if pmu else None,
-        "hw.branch_misses": random.poisson(500, n) if pmu else None,
+        "hw.branch_misses": branches if pmu else None,
         "hw.dtlb_load_misses": misses.astype(np.int64) if pmu else None,
         "kvm.exits": exits,
         "kvm.exit.npf": npf,
-        "sched.switches": random.poisson(2.0, n),
+        "sched.switches": switches,
         "steal.time": np.zeros(n, dtype=np.int64),
     }
     absent = [name for name, values in table.items() if values is None]

@@ -104,7 +104,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Two matrices over the events they share, the clearest change first."""
+    """Two matrices over the events they share; significant changes first, the largest ahead."""
 
     events: tuple[str, ...]
     r: Floats
@@ -161,6 +161,9 @@ def correlate(
         found = [_nothing(len(events))]
     whole = _over_runs(found)
     kept = [i for i in range(len(events)) if np.isfinite(np.delete(whole.z[i], i)).any()]
+    for i, first in _twins(whole.z, kept):
+        reasons[events[i].name] = f"the same as {events[first].name}"
+        kept.remove(i)
     names = tuple(events[i].name for i in kept)
     gone = [event.name for event in events if event.name not in names]
     left_out = tuple((name, reasons.get(name) or "no event to compare it with") for name in gone)
@@ -177,7 +180,10 @@ def difference(ours: Matrix, theirs: Matrix) -> Difference:
     a = [ours.events.index(name) for name in common]
     b = [theirs.events.index(name) for name in common]
     one, two = np.ix_(a, a), np.ix_(b, b)
-    gap = ours.z[one] - theirs.z[two]
+    # The diagonal, an infinite z, is nobody's change.
+    gap = np.where(np.eye(len(common), dtype=np.bool_), 0.0, ours.z[one]) - np.where(
+        np.eye(len(common), dtype=np.bool_), 0.0, theirs.z[two]
+    )
     variance = ours.variance[one] + theirs.variance[two]
     freedom = _freedom(
         variance,
@@ -456,11 +462,24 @@ def _corrected(p: Floats) -> Floats:
     return np.where(np.isnan(q), q.T, q)
 
 
-def _rank(change: Change) -> tuple[bool, float, float, str, str]:
-    """Clearest first; those that cannot be judged last."""
-    unjudged = not np.isfinite(change.p)
-    place = 0.0 if unjudged else change.p
-    return (unjudged, place, -abs(change.difference), change.first, change.second)
+def _rank(change: Change) -> tuple[bool, float, str, str]:
+    """Significant ones first, the largest change before smaller ones."""
+    return (not change.significant, -abs(change.difference), change.first, change.second)
+
+
+def _twins(z: Floats, kept: Sequence[int]) -> list[tuple[int, int]]:
+    """Events that rise and fall exactly as an earlier one, with that one.
+
+    Cycles per instruction are CPI, and every exit is followed by an entry: to list one quantity
+    twice only adds tests and certain findings.
+    """
+    same = np.arctanh(_LARGEST_R) * (1.0 - 1e-6)
+    found = []
+    for place, i in enumerate(kept):
+        first = next((j for j in kept[:place] if z[i, j] >= same), None)
+        if first is not None:
+            found.append((i, first))
+    return found
 
 
 def pairs(matrix: Matrix) -> Iterable[tuple[int, int]]:

@@ -17,12 +17,14 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from vtax.analysis.intervals import By, Recording, series
 from vtax.analysis.timeline import Line, Timeline
 
 Floats = NDArray[np.float64]
 
 MIN_BINS = 5
 """A phase has at least so many bins; in fewer, noise and phase cannot be told apart."""
+MOST_BINS = 1000
 FALSE_RATE = 0.05
 """Enters the penalty: the probability of finding any change in noise stays below it."""
 _MAX_RHO = 0.99
@@ -68,6 +70,12 @@ def phases(timeline: Timeline, lines: Sequence[Line]) -> tuple[Phase, ...]:
             Phase(float(timeline.edges[start]), float(timeline.edges[end]), own.size, means)
         )
     return tuple(found)
+
+
+def phase_bins(recordings: Sequence[Recording], by: By) -> int:
+    """How finely to look for phases: about two rows a bin, so that bins differ little in rows."""
+    rows = [part.height for recording in recordings for _, part in series(recording, by)]
+    return min(max(max(rows, default=0) // 2, 2 * MIN_BINS), MOST_BINS)
 
 
 def changes(values: Floats) -> list[int]:

@@ -85,7 +85,7 @@ def correlate(
     if others:
         other = options.matrix(others, events)
         compared = (other, analysis.difference(matrix, other))
-        said += words.notes(other, others)
+        said += words.notes(other, others, " of the runs against")
         said += words.difference_notes(compared[1])
     heading = words.title(matrix, by)
     folder = out or recordings[0].path

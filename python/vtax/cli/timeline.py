@@ -66,6 +66,7 @@ def timeline(
     """
     from vtax.analysis.cpi import cpi_per_layer
     from vtax.analysis.intervals import axis_of, load_all
+    from vtax.analysis.phases import phase_bins
     from vtax.analysis.timeline import timeline as analyse
     from vtax.cli.correlate import made_folder
     from vtax.report import timelines as words
@@ -75,8 +76,11 @@ def timeline(
     recordings = load_all(runs)
     unit = axis_of(recordings, per)
     along = axis or _axis(recordings)
-    made = analyse(recordings, _events(recordings, event), per=unit, axis=along, bins=bins, by=by)
-    phases = _phases(made)
+    chosen = _events(recordings, event)
+    made = analyse(recordings, chosen, per=unit, axis=along, bins=bins, by=by)
+    # Phases do not depend on how coarsely the lines are drawn.
+    fine = analyse(recordings, chosen, per=unit, axis=along, bins=phase_bins(recordings, by), by=by)
+    phases = _phases(fine)
     layers = cpi_per_layer(recordings)
     notes = [f"{one.path.name}: {note}" for one in recordings for note in one.notes]
     folder = out or recordings[0].path

@@ -17,6 +17,8 @@ MOST_PAIRS = 20
 """Rows of a table on the terminal; the page and JSON have all."""
 MOST_COLUMNS = 16
 """A matrix of more events is not printed on the terminal."""
+SMALLEST_CHANGE = 0.05
+"""Of r: with many intervals 0.998 and 0.999 differ significantly, and it does not matter."""
 VARYING = 0.1
 """Rates of intervals whose length varies by more are correlated through their common divisor."""
 
@@ -29,21 +31,24 @@ def title(matrix: Matrix, by: By) -> str:
     )
 
 
-def notes(matrix: Matrix, recordings: Sequence[Recording]) -> list[str]:
-    """What limits the matrix: left out events, losses, few runs, uneven intervals."""
+def notes(matrix: Matrix, recordings: Sequence[Recording], side: str = "") -> list[str]:
+    """What limits the matrix: left out events, losses, few runs, uneven intervals.
+
+    `side` says of which matrix, when there are two.
+    """
     found = [f"{one.path.name}: {note}" for one in recordings for note in one.notes]
     by_reason: dict[str, list[str]] = {}
     for name, reason in matrix.left_out:
         by_reason.setdefault(reason, []).append(name)
     for reason, names in by_reason.items():
-        found.append(f"left out, {reason}: {listing(names, 8)}")
+        found.append(f"left out{side}, {reason}: {listing(names, 8)}")
     if matrix.varying_length > VARYING:
         found.append(
-            f"the intervals' lengths vary by {100 * matrix.varying_length:.0f} %: rates that share "
-            "a varying divisor are correlated by it (Pearson 1897)"
+            f"the intervals' lengths{side} vary by {100 * matrix.varying_length:.0f} %: "
+            "rates that share a varying divisor are correlated by it (Pearson 1897)"
         )
     if len(recordings) == 1:
-        found.append("one run: how far runs differ among themselves is not known")
+        found.append(f"one run{side}: how far runs differ among themselves is not known")
     return found
 
 
@@ -93,14 +98,18 @@ _CORRECTED = (
 
 
 def change_table(difference: Difference, limit: int | None = None) -> Rows:
-    """Relationships from the clearest change down; only significant ones with a `limit`."""
+    """Relationships in their rank; with a `limit` only significant changes that matter."""
     chosen = list(difference.changes)
-    heading = "All relationships, the clearest change first"
+    heading = "All relationships, significant changes first"
     if limit is not None:
-        found = [change for change in chosen if change.significant]
-        heading = "Relationships changed by virtualization"
+        found = [
+            change
+            for change in chosen
+            if change.significant and abs(change.difference) >= SMALLEST_CHANGE
+        ]
+        heading = f"Relationships that change, by at least {SMALLEST_CHANGE:g}"
         if len(found) > limit:
-            heading += f" (the clearest of {len(found)})"
+            heading += f" (the largest of {len(found)})"
         chosen = found[:limit]
     rows = tuple(
         (
@@ -165,7 +174,7 @@ def _change_figure(difference: Difference) -> Figure | None:
         f"{100 * difference.alpha:g} % after correction for all pairs."
     )
     cells = Cells(
-        difference.events, difference.r.tolist(), difference.q.tolist(), difference.alpha, 2.0
+        difference.events, difference.r.tolist(), difference.q.tolist(), difference.alpha, 1.0
     )
     return heat_map("Difference of the matrices", meaning, cells)
 
@@ -177,7 +186,9 @@ def _cell(matrix: Matrix, i: int, j: int) -> str:
 
 
 def _number(value: float) -> str:
-    return f"{value:.2f}".replace("-", "\N{MINUS SIGN}") if math.isfinite(value) else "?"
+    if not math.isfinite(value):
+        return "?"
+    return f"{round(value, 2) + 0.0:.2f}".replace("-", "\N{MINUS SIGN}")
 
 
 def _p(value: float) -> str:

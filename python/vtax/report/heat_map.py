@@ -88,7 +88,7 @@ def _cells(cells: Cells, *, shown: bool) -> Plot:
             value, p = cells.values[i][j], cells.q[i][j]
             mine = j > i and math.isfinite(value) and cells.found(i, j) is shown
             height.append(value if mine else None)
-            text.append(f"{value:.2f}" if mine else "")
+            text.append(f"{round(value, 2) + 0.0:.2f}" if mine else "")
             hover.append(_hover(events[i], events[j], value, p) if mine else "")
         heights.append(height)
         texts.append(text)

@@ -18,8 +18,11 @@ from vtax.report.plotting import Figure, Plot, base_layout, label
 
 _DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 _HEIGHT = 300
+_LEAST_WIDTH = 560
+"""In CSS pixels; narrower, a legend would leave no room for the lines."""
 _BLOCKS = "▁▂▃▄▅▆▇█"
 _MISSING = "·"
+_AXES = {Axis.INSTRUCTIONS: "retired by each series since the start", Axis.TIME: "since the start"}
 SKETCH = 40
 """Characters of a line's sketch in a table."""
 
@@ -174,8 +177,9 @@ def _figure(timeline: Timeline, name: str, phases: Phases) -> Figure:
         f"{plural(len(lines), 'line')} in {plural(timeline.edges.size - 1, 'bin')}. {ranges}"
         "Vertical lines: where a phase begins. Drag to zoom, double click to see all."
     )
-    layout = _layout(f"{timeline.axis.value} ({unit})", y_title, shapes, len(lines))
-    return Figure(name, meaning, _spoken(name, lines), {"data": traces, "layout": layout})
+    layout = _layout(f"{_AXES[timeline.axis]} ({unit})", y_title, shapes, len(lines))
+    plot = {"data": traces, "layout": layout, "meta": {"least_width": _LEAST_WIDTH}}
+    return Figure(name, meaning, _spoken(name, lines), plot)
 
 
 def _layout(x_title: str, y_title: str, shapes: Sequence[Plot], entries: int) -> Plot:
@@ -202,7 +206,8 @@ def _layout(x_title: str, y_title: str, shapes: Sequence[Plot], entries: int) ->
             "y": 1,
             "yref": "container",
             "yanchor": "top",
-            "orientation": "v",
+            "orientation": "h",
+            "itemwidth": 40,
             "traceorder": "normal",
         },
     }
@@ -241,7 +246,7 @@ def _axis_unit(timeline: Timeline) -> tuple[float, str]:
     end = float(timeline.edges[-1])
     if timeline.axis is Axis.TIME:
         return (1e9, "s") if end >= 1e9 else (1e6, "ms")
-    return (1e9, "10⁹ of each series") if end >= 1e9 else (1e6, "10⁶ of each series")
+    return (1e9, "10⁹ instructions") if end >= 1e9 else (1e6, "10⁶ instructions")
 
 
 def _name(line: Line) -> str:
