@@ -74,9 +74,9 @@ def _cpu(random: np.random.Generator, cpu: int, n: int, virtual: bool, pmu: bool
         "length_ns": lengths,
         "length_instructions": instructions if pmu else None,
         "length_cycles": cycles if pmu else None,
-        "time_enabled_ns": lengths,
-        "time_running_ns": lengths,
-        "lost_before": np.zeros(n, dtype=np.int64),
+        "time_enabled": np.cumsum(lengths),
+        "time_running": np.cumsum(lengths),
+        "lost": np.zeros(n, dtype=np.int64),
         "hw.instructions": instructions if pmu else None,
         "hw.cycles": cycles if pmu else None,
         "hw.branch_misses": branches if pmu else None,
@@ -88,6 +88,8 @@ def _cpu(random: np.random.Generator, cpu: int, n: int, virtual: bool, pmu: bool
     }
     absent = [name for name, values in table.items() if values is None]
     frame = pl.DataFrame({name: v for name, v in table.items() if v is not None})
+    unsigned = pl.selectors.integer() - pl.selectors.by_name("vcpu")
+    frame = frame.with_columns(unsigned.cast(pl.UInt64))
     return frame.with_columns(pl.lit(None, dtype=pl.Int64).alias(name) for name in absent).select(
         list(table)
     )
@@ -100,16 +102,18 @@ def write(folder: Path, frame: pl.DataFrame, *, stream: bool = False) -> Path:
         {
             "name": name,
             "unit": unit,
-            "source": "test",
-            "kind": "cumulative",
-            "availability": "available",
+            "about": name,
+            "source": "perf" if name.startswith("hw.") else "tracepoint",
+            "kind": "delta",
             "coverage": 1.0,
         }
         for name, unit in EVENTS
         if name in frame.columns
     ]
-    (folder / "events.json").write_text(json.dumps(described))
-    (folder / "record.json").write_text(json.dumps({"reference": "hw.instructions"}))
+    (folder / "events.json").write_text(json.dumps({"columns": described}))
+    if not stream:
+        record = {"format": 1, "reference": "instructions", "warnings": []}
+        (folder / "record.json").write_text(json.dumps(record))
     if stream:
         frame.write_ipc_stream(folder / "intervals.arrows")
     else:

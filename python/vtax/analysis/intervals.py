@@ -14,7 +14,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from vtax.analysis.arrow_stream import whole_messages
 from vtax.errors import MisuseError, VtaxError
@@ -37,12 +37,11 @@ NEEDED = ("seq", "cpu", "time_ns", "length_ns")
 """Columns without which there is no interval; the other fixed ones may be absent."""
 FIXED = (
     *NEEDED,
-    *("interval", "tsc", "pid", "tid", "comm", "vm", "vcpu", "mode"),
-    *("length_instructions", "length_cycles"),
-    *("time_enabled_ns", "time_running_ns", "lost_before"),
+    *("interval", "lost", "tsc", "pid", "tid", "comm", "vm", "vcpu", "mode"),
+    *("length_instructions", "length_cycles", "time_enabled", "time_running"),
 )
-HARDWARE = "hw."
-"""Events that the PMU counts: only they are affected when its counters were shared out."""
+FORMAT = 1
+"""Of the files; `record.json` names theirs."""
 CYCLES = "hw.cycles."
 INSTRUCTIONS = "hw.instructions."
 """Followed by the part that was counted: user, kernel, guest, host."""
@@ -85,7 +84,11 @@ class By(StrEnum):
 
 
 class Event(BaseModel):
-    """One entry of `events.json`. Only the name is needed to read the rows."""
+    """One column of `events.json`. Only the name is needed to read the rows.
+
+    A row lacks the value of an event that was not counted during the whole of its interval; what
+    rows lost before it had counted is in it, and in its length.
+    """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -109,6 +112,19 @@ class Event(BaseModel):
         return INSTRUCTIONS + part[1:] if part else Per.GIGA_INSTRUCTION.column
 
 
+class _Events(BaseModel):
+    """`events.json`."""
+
+    columns: list[Event] = Field(max_length=MAX_EVENTS)
+
+
+class _Record(BaseModel):
+    """What is needed of `record.json`."""
+
+    format: int = FORMAT
+    warnings: list[str] = Field(default=[], max_length=1000)
+
+
 @dataclass(frozen=True, slots=True)
 class Recording:
     """The rows of one run, in the order of each CPU, and what they are."""
@@ -118,7 +134,6 @@ class Recording:
     frame: pl.DataFrame
     events: tuple[Event, ...]
     """Those that have a column, in the recorder's order."""
-    record: dict[str, Any]
     notes: tuple[str, ...]
     """What a reader must know: losses, rows left out, a recorder that was killed."""
 
@@ -155,11 +170,10 @@ def load(path: Path, label: str | None = None) -> Recording:
             frame = frame.with_columns(pl.lit(None, dtype=_fixed_type(name)).alias(name))
     for name in ("mode", "comm"):
         frame = frame.with_columns(pl.col(name).cast(pl.String))
-    frame, more = _cleaned(frame, events)
+    frame, more = _of_some_length(frame)
     frame, events = _with_cpi(frame, events)
-    return Recording(
-        path, label or path.name, frame, events, _record(path), (*notes, *more, *_losses(frame))
-    )
+    warned = _warnings(path) or _losses(frame)
+    return Recording(path, label or path.name, frame, events, (*notes, *more, *warned))
 
 
 def load_all(arguments: Iterable[str]) -> list[Recording]:
@@ -280,17 +294,24 @@ def _rows(path: Path) -> tuple[pl.DataFrame, list[str]]:
     try:
         if (path / ROWS).is_file():
             _bounded(path / ROWS, MAX_ROWS_BYTES)
-            return pl.read_parquet(path / ROWS), []
+            return _signed(pl.read_parquet(path / ROWS)), []
         if (path / STREAM).is_file():
             _bounded(path / STREAM, MAX_ROWS_BYTES)
             table, torn = whole_messages((path / STREAM).read_bytes())
             note = "the recorder did not finish: rows are those up to its last flush"
             if torn:
                 note += f" ({plural(torn, 'byte')} of an unfinished flush left out)"
-            return pl.read_ipc_stream(table), [note]
+            return _signed(pl.read_ipc_stream(table)), [note]
     except (pl.exceptions.PolarsError, OSError, ValueError, TypeError) as error:
         raise VtaxError(f"{path}: cannot read its rows: {error}", "record again") from None
     raise VtaxError(f"{path} has neither {ROWS} nor {STREAM}", _NOT_A_RECORDING)
+
+
+def _signed(table: pl.DataFrame) -> pl.DataFrame:
+    """Differences of unsigned integers would wrap around. Raises PolarsError beyond 63 bits."""
+    import polars.selectors as cs
+
+    return table.with_columns(cs.unsigned_integer().cast(int))
 
 
 def _bounded(path: Path, limit: int) -> None:
@@ -315,7 +336,7 @@ def _events(path: Path, raw: pl.DataFrame) -> tuple[Event, ...]:
     content = _json(path / EVENTS)
     if content is not None:
         try:
-            known = TypeAdapter(list[Event]).validate_json(content)
+            known = _Events.model_validate_json(content).columns
         except ValidationError as error:
             first = error.errors()[0]
             place = ".".join(map(str, first["loc"]))
@@ -329,14 +350,23 @@ def _events(path: Path, raw: pl.DataFrame) -> tuple[Event, ...]:
     return tuple(described.get(name, Event(name=name)) for name in ordered)
 
 
-def _record(path: Path) -> dict[str, Any]:
+def _warnings(path: Path) -> list[str]:
+    """What the recorder warned of; nothing when it was killed before it could."""
     content = _json(path / RECORD)
     if content is None:
-        return {}
+        return []
     try:
-        return TypeAdapter(dict[str, Any]).validate_json(content)
-    except ValidationError:
-        raise VtaxError(f"{path / RECORD} is no JSON object", "record again") from None
+        record = _Record.model_validate_json(content)
+    except ValidationError as error:
+        raise VtaxError(
+            f"{path / RECORD} cannot be understood: {error.errors()[0]['msg']}", "record again"
+        ) from None
+    if record.format != FORMAT:
+        raise VtaxError(
+            f"{path} is a recording of format {record.format}, this vtax reads {FORMAT}",
+            "use the vtax that recorded it",
+        )
+    return record.warnings
 
 
 def _fixed_type(name: str) -> Any:
@@ -345,28 +375,15 @@ def _fixed_type(name: str) -> Any:
     return pl.String if name in ("mode", "comm") else pl.Int64
 
 
-def _cleaned(frame: pl.DataFrame, events: Sequence[Event]) -> tuple[pl.DataFrame, list[str]]:
-    """Without rows of no length, and without hardware counts of a part of an interval."""
+def _of_some_length(frame: pl.DataFrame) -> tuple[pl.DataFrame, list[str]]:
+    """In the order of each CPU, without rows that have no length to be divided by."""
     import polars as pl
 
-    notes = []
     kept = frame.filter(pl.col("length_ns") > 0)
-    if kept.height < frame.height:
-        gone = plural(frame.height - kept.height, "row")
-        notes.append(f"{gone} without a length in time left out")
-    hardware = [event.name for event in events if event.name.startswith(HARDWARE)]
-    # Not fill_null: a row that does not say how long its counters ran is taken as it is.
-    part = (pl.col("time_running_ns") < pl.col("time_enabled_ns")).fill_null(value=False)
-    partial = kept.filter(part).height
-    if hardware and partial:
-        cut = [pl.when(~part).then(pl.col(name)).alias(name) for name in hardware]
-        kept = kept.with_columns(cut)
-        notes.append(
-            f"hardware events of {plural(partial, 'row')} left out: "
-            "their counters ran for only a part of the interval, which is not scaled up"
-        )
     if not kept.height:
         raise VtaxError("the recording has no row with a length in time", "record for longer")
+    gone = frame.height - kept.height
+    notes = [f"{plural(gone, 'row')} without a length in time left out"] if gone else []
     return kept.sort(["cpu", "seq"]), notes
 
 
@@ -392,7 +409,7 @@ def _with_cpi(
 
 
 def _losses(frame: pl.DataFrame) -> list[str]:
-    lost = frame["lost_before"].sum()
+    lost = frame["lost"].sum()
     return [f"{plural(int(lost), 'row')} lost while recording"] if lost else []
 
 

@@ -37,7 +37,8 @@ PAGE = "correlation.html"
 
 def correlate(
     runs: Annotated[
-        list[str], typer.Argument(help="Folders of vtax record; several are averaged.")
+        list[str],
+        typer.Argument(help="Folders of vtax record; several are averaged.", metavar="RUN..."),
     ],
     against: Annotated[
         list[str] | None,
