@@ -183,6 +183,8 @@ def load_all(arguments: Iterable[str]) -> list[Recording]:
         label, equals, path = argument.partition("=")
         # A folder whose own name has an equals sign is that folder.
         named = bool(equals) and not Path(argument).exists()
+        if named and not (label and path):
+            raise MisuseError(f"'{argument}' is no LABEL=RUN", "write for example native=runs/one")
         found.append(load(Path(path), label) if named else load(Path(argument)))
     return found
 

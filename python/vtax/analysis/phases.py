@@ -28,8 +28,10 @@ MOST_BINS = 1000
 FALSE_RATE = 0.05
 """Enters the penalty: the probability of finding any change in noise stays below it."""
 _MAX_RHO = 0.99
-_QUARTILE_SQUARED = 0.4549
-"""The median of the square of a standard normal variable (chi-squared, one degree of freedom)."""
+_KEPT = 0.9
+"""Share of squared differences that count, the smallest ones: changes are among the others."""
+_MEAN_OF_KEPT = 0.623
+"""Of the smallest 90 % of squares of standard normal variables: 1 - 2 q phi(q) / 0.9, q = 1.645."""
 _MOST_DEVIATIONS = 3.0
 """By which a rare value among many equal ones may stand out."""
 
@@ -115,16 +117,24 @@ def _normal_scores(values: Floats) -> Floats:
 def _long_run_variance(scores: Floats) -> float:
     """n times the variance of the mean of n values between changes.
 
-    From medians of differences, which few changes cannot move. Where most neighbours are equal
-    (rare events) these are zero: then the noise is taken as white, with the variance that
-    isolated values but not steps give to products of neighbouring differences; or with more, so
-    that no value stands out by over three deviations, or two rare ones would look like a phase.
+    From trimmed means of squared differences at lags 1 and 2, which few changes cannot move; with
+    medians in their place this is the estimator of Chakar et al., which varies more.
+
+    Where most neighbours are equal (rare events) the noise is taken as white, with the variance
+    that isolated values but not steps give to products of neighbouring differences; or with more,
+    so that no value stands out by over three deviations, or two rare ones would look like a phase.
     """
     steps = np.diff(scores)
-    first = float(np.median(steps**2)) / (2.0 * _QUARTILE_SQUARED)
-    if first <= 0.0:
+    if np.median(np.abs(steps)) == 0.0:
         farthest = float(np.abs(scores - np.median(scores)).max())
         return max(float(-(steps[1:] * steps[:-1]).mean()), (farthest / _MOST_DEVIATIONS) ** 2)
-    second = float(np.median((scores[2:] - scores[:-2]) ** 2)) / (2.0 * _QUARTILE_SQUARED)
+    first, second = _half_square(steps), _half_square(scores[2:] - scores[:-2])
     rho = min(max(second / first - 1.0, 0.0), _MAX_RHO)
     return first * (1.0 + rho) / (1.0 - rho) ** 2
+
+
+def _half_square(steps: Floats) -> float:
+    """Half the mean square of normal differences with a few large ones among them."""
+    squares = np.sort(steps**2)
+    kept = squares[: math.ceil(_KEPT * squares.size)]
+    return float(kept.mean()) / _MEAN_OF_KEPT / 2.0

@@ -38,7 +38,7 @@ PAGE = "correlation.html"
 def correlate(
     runs: Annotated[
         list[str],
-        typer.Argument(help="Folders of vtax record; several are averaged.", metavar="RUN..."),
+        typer.Argument(help="Folders of vtax record; several are averaged.", metavar="RUN"),
     ],
     against: Annotated[
         list[str] | None,

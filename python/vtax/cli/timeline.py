@@ -37,7 +37,7 @@ PAGE = "timeline.html"
 
 def timeline(
     runs: Annotated[
-        list[str], typer.Argument(help="Folders of vtax record.", metavar="[LABEL=]RUN...")
+        list[str], typer.Argument(help="Folders of vtax record, or LABEL=FOLDER.", metavar="RUN")
     ],
     event: Annotated[
         str, typer.Option("--event", help="Names or globs with commas.", metavar="NAME")
