@@ -414,7 +414,10 @@ impl<'a> Subject<'a> {
         // QEMU opens some devices, such as /dev/net/tun, without close-on-exec. A copy of such a
         // descriptor would keep the device from the QEMU that opens it anew.
         let own = |one: &&Descriptor| one.number > 2 && one.target.starts_with("/dev/");
-        let open = self.descriptors.iter().filter(|one| one.inherited && !own(one));
+        let open = self
+            .descriptors
+            .iter()
+            .filter(|one| one.inherited && !own(one));
         inherited.extend(open.map(|one| one.number));
         let monitor = self.arguments.own_monitor();
         inherited.retain(|number| Some(*number) != monitor);
