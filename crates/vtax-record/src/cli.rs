@@ -51,7 +51,7 @@ struct RecordArguments {
     /// Events, layers or `default`, separated by commas
     #[arg(long, value_name = "NAMES", default_value = "default")]
     events: String,
-    /// Only this process, its threads and children
+    /// Only this process, its threads and all that descends from it
     #[arg(long, value_name = "PID", conflicts_with_all = ["vm", "command"])]
     pid: Option<i32>,
     /// Only this virtual machine (its process), or all
@@ -79,6 +79,9 @@ struct RecordArguments {
     /// Print what was recorded as JSON
     #[arg(long)]
     json: bool,
+    /// For a program that starts this one: print nothing when done, and finish when it is gone
+    #[arg(long, hide = true, conflicts_with = "json")]
+    child: bool,
     /// The command; only it and its children are counted
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<OsString>,
@@ -128,11 +131,17 @@ impl Arguments {
 }
 
 fn record(arguments: RecordArguments) -> Result<(), Error> {
-    let json = arguments.json;
+    let (json, child) = (arguments.json, arguments.child);
+    if child {
+        session::finish_with_parent()?;
+    }
     let out = arguments.out.display().to_string();
     let summary = session::record(&options(arguments))?;
     if json {
         return print(&to_json(&summary)?);
+    }
+    if child {
+        return Ok(());
     }
     for warning in &summary.warnings {
         eprintln!("vtax-recorder: {warning}");

@@ -112,6 +112,12 @@ pub fn record(options: &Options) -> Result<Summary, Error> {
     summary::finish(&result, consumer, &folder)
 }
 
+/// End the recording, with its files complete, when the process that started this one ends.
+pub fn finish_with_parent() -> Result<(), Error> {
+    let failed = |errno| system("prctl", errno);
+    nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGTERM).map_err(failed)
+}
+
 /// Open one of the perf events that rows read.
 fn open_counter(
     columns: &Columns,
@@ -261,6 +267,7 @@ impl Attached {
             }
             Target::Process(process) => {
                 self.follow(*process)?;
+                self.follow_descendants(*process)?;
                 self.watch_process(watch, Pid::from_raw(*process))?;
                 Ok(None)
             }
@@ -308,6 +315,24 @@ impl Attached {
         Ok(())
     }
 
+    /// Count what descends from a process already; what comes later is counted from its fork on.
+    fn follow_descendants(&mut self, process: i32) -> Result<(), Error> {
+        for one in target::family(Path::new(ROOT), process) {
+            if !self.known.contains(&one) {
+                self.follow_unless_gone(one)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn follow_unless_gone(&mut self, process: i32) -> Result<(), Error> {
+        match self.follow(process) {
+            // It may end in between.
+            Err(_) if target::threads(Path::new(ROOT), process).is_empty() => Ok(()),
+            other => other,
+        }
+    }
+
     /// Count the virtual machines that are there now and are not counted yet.
     fn follow_machines(&mut self, only: Option<i32>) -> Result<(), Error> {
         let machines = target::machines(Path::new(ROOT));
@@ -321,12 +346,9 @@ impl Attached {
         for process in machines {
             let wanted = only.is_none_or(|only| only == process);
             if wanted && !self.known.contains(&process) {
-                match self.follow(process) {
-                    // It may end in between.
-                    Err(_)
-                        if only.is_none()
-                            && target::threads(Path::new(ROOT), process).is_empty() => {}
-                    other => other?,
+                match only {
+                    Some(_) => self.follow(process)?,
+                    None => self.follow_unless_gone(process)?,
                 }
             }
         }

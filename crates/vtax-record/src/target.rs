@@ -23,7 +23,7 @@ const VM_DESCRIPTOR: &str = "anon_inode:kvm-vm";
 pub enum Target {
     /// All CPUs.
     System,
-    /// A process, its threads and its children.
+    /// A process, its threads, and all that descends from it, now or later.
     Process(i32),
     /// All virtual machines, or that of one process.
     Machines(Option<i32>),
@@ -48,6 +48,34 @@ pub fn machines(root: &Path) -> Vec<i32> {
 /// Threads of a process; empty when it is gone.
 pub fn threads(root: &Path, process: i32) -> Vec<i32> {
     numbers(&root.join(format!("proc/{process}/task")))
+}
+
+/// A process and all that descends from it, parents before children.
+pub fn family(root: &Path, process: i32) -> Vec<i32> {
+    let parents: Vec<(i32, i32)> = numbers(&root.join("proc"))
+        .into_iter()
+        .filter_map(|child| Some((child, parent(root, child)?)))
+        .collect();
+    let mut found = vec![process];
+    let mut next = 0;
+    while let Some(ancestor) = found.get(next).copied() {
+        let children = parents.iter().filter(|(_, parent)| *parent == ancestor);
+        let fresh: Vec<i32> = children
+            .map(|(child, _)| *child)
+            .filter(|child| !found.contains(child))
+            .collect();
+        found.extend(fresh);
+        next += 1;
+    }
+    found
+}
+
+fn parent(root: &Path, process: i32) -> Option<i32> {
+    let text = fs::read(root.join(format!("proc/{process}/stat"))).ok()?;
+    let text = String::from_utf8_lossy(&text);
+    // A name may hold anything, parentheses too; the state and the parent follow the last.
+    let (_, rest) = text.rsplit_once(')')?;
+    rest.split_ascii_whitespace().nth(1)?.parse().ok()
 }
 
 fn numbers(folder: &Path) -> Vec<i32> {
@@ -155,6 +183,24 @@ mod tests {
         fs::create_dir_all(root.path().join("proc/sys")).unwrap();
         assert_eq!(machines(root.path()), [70]);
         assert_eq!(threads(root.path(), 70), Vec::<i32>::new());
+    }
+
+    #[test]
+    fn a_family_is_a_process_and_all_that_descends_from_it() {
+        let root = tempfile::tempdir().unwrap();
+        for (process, name, parent) in [
+            (5, "child", 70),
+            (70, "a) S 1 (b", 1),
+            (71, "other", 1),
+            (80, "grandchild", 5),
+        ] {
+            let folder = root.path().join(format!("proc/{process}"));
+            fs::create_dir_all(&folder).unwrap();
+            let line = format!("{process} ({name}) S {parent} {process} 0");
+            fs::write(folder.join("stat"), line).unwrap();
+        }
+        assert_eq!(family(root.path(), 70), [70, 5, 80]);
+        assert_eq!(family(root.path(), 99), [99]);
     }
 
     #[test]

@@ -156,6 +156,36 @@ fn a_process_that_runs_already_is_counted_until_it_ends() {
     );
 }
 
+#[test]
+fn children_that_run_already_are_counted() {
+    recording_or_skip!();
+    let out = tempfile::tempdir().unwrap();
+    // The parent only waits: all rows are its child's.
+    let mut parent = Command::new("timeout")
+        .args(["5", "sh", "-c", "while :; do :; done"])
+        .spawn()
+        .unwrap();
+    let pid = parent.id();
+    sleep(Duration::from_millis(100));
+    recorded(
+        out.path(),
+        &[
+            "--every",
+            "1ms",
+            "--pid",
+            &pid.to_string(),
+            "--for",
+            "300ms",
+        ],
+    );
+    // It ends its child, which a kill would leave running.
+    signal(&parent, Signal::SIGTERM);
+    let _ = parent.wait();
+    let rows = Rows::read(out.path());
+    assert!(rows.len() > 50, "{}", rows.len());
+    assert!(rows.small("pid").iter().any(|one| *one != Some(pid)));
+}
+
 fn start(out: &Path, arguments: &[&str]) -> Child {
     Command::new(PROGRAM)
         .args(["record", "--out"])
@@ -267,6 +297,23 @@ fn a_killed_recorder_leaves_what_was_flushed() {
     assert!(finish.status.success());
     assert_eq!(Rows::read(out.path()).len(), left);
     assert!(!stream.exists());
+}
+
+#[test]
+fn a_recorder_whose_parent_is_killed_finishes() {
+    recording_or_skip!();
+    let out = tempfile::tempdir().unwrap();
+    let folder = out.path().join("out");
+    let line = format!(
+        "{PROGRAM} record --child --every 1ms --out {} & wait",
+        folder.display()
+    );
+    let mut parent = Command::new("sh").args(["-c", &line]).spawn().unwrap();
+    wait_for(&folder.join("intervals.arrows"), 1);
+    parent.kill().unwrap();
+    parent.wait().unwrap();
+    wait_for(&folder.join("record.json"), 1);
+    assert!(Rows::read(&folder).len() > 0);
 }
 
 #[test]
