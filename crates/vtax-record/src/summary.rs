@@ -282,10 +282,10 @@ fn warnings(lost: u64, events: &Events<'_>, page: Option<&PageSamples>) -> Vec<S
     warnings
 }
 
+/// The most memory of this program; that of `getrusage` has its parent's, from before the exec.
 fn max_rss_bytes() -> u64 {
-    let usage = nix::sys::resource::getrusage(nix::sys::resource::UsageWho::RUSAGE_SELF);
-    // Linux counts it in KiB (getrusage(2)).
-    usage.map_or(0, |usage| {
-        u64::try_from(usage.max_rss()).unwrap_or(0) * 1024
-    })
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+    kib.unwrap_or(0) * 1024
 }

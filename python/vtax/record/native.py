@@ -40,7 +40,8 @@ def record(
         with folder.opened(out, name, line, asked, place) as run:
             code = in_foreground(arguments, run.path, command_output_to_stderr)
             if code != 0:
-                raise _Failed(code)
+                # A recorder that a signal killed has a negative one.
+                raise _Failed(code if code > 0 else 1)
     except _Failed as failed:
         return (run.path if run.path.exists() else None), failed.code
     return run.path, 0
