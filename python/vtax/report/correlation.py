@@ -145,17 +145,18 @@ def page(
     heading: str,
 ) -> Page:
     """Heat maps and tables; `against` is the other matrix and the difference."""
-    figures = [_figure("Correlation matrix", matrix)]
+    figures = [matrix_figure("Correlation matrix", matrix)]
     tables = [pair_table(matrix)]
     if against is not None:
         other, difference = against
-        figures += [_figure("Matrix of the runs against", other), _change_figure(difference)]
+        figures += [matrix_figure("Matrix of the runs against", other), change_figure(difference)]
         tables.insert(0, change_table(difference))
     drawn = tuple(figure for figure in figures if figure is not None)
     return Page("correlate", heading, tuple(facts), tuple(said), drawn, tuple(tables))
 
 
-def _figure(name: str, matrix: Matrix) -> Figure | None:
+def matrix_figure(name: str, matrix: Matrix) -> Figure | None:
+    """The matrix as a heat map; None for fewer than two events."""
     if len(matrix.events) < 2:
         return None
     meaning = (
@@ -166,7 +167,8 @@ def _figure(name: str, matrix: Matrix) -> Figure | None:
     return heat_map(name, meaning, cells)
 
 
-def _change_figure(difference: Difference) -> Figure | None:
+def change_figure(difference: Difference) -> Figure | None:
+    """The difference as a heat map; None for fewer than two events."""
     if len(difference.events) < 2:
         return None
     meaning = (

@@ -148,7 +148,7 @@ def page(
 ) -> Page:
     """A figure for each event and all tables."""
     events = list(dict.fromkeys(line.event.name for line in timeline.lines))
-    figures = tuple(_figure(timeline, name, phases) for name in events)
+    figures = tuple(timeline_figure(timeline, name, phases) for name in events)
     tables = (
         line_table(timeline),
         phase_table(timeline, phases),
@@ -158,7 +158,8 @@ def page(
     return Page("timeline", title(timeline), tuple(facts), tuple(notes), figures, tables)
 
 
-def _figure(timeline: Timeline, name: str, phases: Phases) -> Figure:
+def timeline_figure(timeline: Timeline, name: str, phases: Phases) -> Figure:
+    """The lines of one event, one for each label."""
     lines = [line for line in timeline.lines if line.event.name == name]
     scale, unit = _axis_unit(timeline)
     traces: list[Plot] = []
