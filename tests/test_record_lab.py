@@ -86,20 +86,26 @@ def test_rows_say_which_guest_and_which_mode(machine: LabMachine, tmp_path: Path
     assert json.loads((tmp_path / "out/record.json").read_text())["vms"] == [pid]
 
 
-def test_a_guest_that_ends_in_the_middle_leaves_a_whole_recording(
-    machine: LabMachine, tmp_path: Path
-) -> None:
+def test_guests_that_end_and_start_in_the_middle(machine: LabMachine, tmp_path: Path) -> None:
     recorder = LabRecorder(machine.host)
     recorder.start(Options("1ms", "kvm,sched"), Target(vm="all"))
-    pid = int(machine.host.pull("/run/vtax/guests/0/pid", 64))
-    script = f"sleep 1; kill -KILL {pid}; sleep 1"
-    machine.host.shell(script, "end the guest")
+    first = int(machine.host.pull("/run/vtax/guests/0/pid", 64))
+    # The same guest anew: it boots, so it has exits to count.
+    script = (
+        f"sleep 1; cat /proc/{first}/cmdline > /tmp/line; kill -KILL {first}; sleep 1; "
+        "xargs -0 env < /tmp/line; sleep 4"
+    )
+    machine.host.must(["busybox", "sh", "-c", script], "replace the guest", leave=True)
+    second = int(machine.host.pull("/run/vtax/guests/0/pid", 64))
     recorder.finish()
     recorder.fetch(tmp_path / "out")
     sums_agree(tmp_path / "out")
-    assert pl.read_parquet(tmp_path / "out/intervals.parquet").height > 0
+    rows = pl.read_parquet(tmp_path / "out/intervals.parquet")
+    assert second != first
+    assert rows.filter(pl.col("pid") == second)["kvm.exits"].sum() > 100
     record = json.loads((tmp_path / "out/record.json").read_text())
     assert (record["end"]["reason"], record["lost"]) == ("signal", 0)
+    assert set(record["vms"]) == {first, second}
 
 
 def test_perf_kvm_stat_agrees() -> None:
