@@ -15,7 +15,7 @@ EXAMPLES = """\b
 Examples:
   vtax paging lab -- random-touch --mem 64M
   vtax paging lab --reps 5 -- fork-exec-storm --count 200
-  vtax paging lab --icount 3 --json -- gzip-like
+  vtax paging lab --json -- gzip-like
   vtax paging lab -- gzip -kc /usr/bin/python3
 
 \b
@@ -57,7 +57,7 @@ def lab(
             min=0,
             max=10,
             metavar="N",
-            help="Count instructions, each 2^N ns of the emulated clock: repeatable runs.",
+            help="Let each instruction take 2^N ns of the emulated clock. Does not always boot.",
         ),
     ] = None,
     kernel: Annotated[

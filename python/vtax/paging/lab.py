@@ -18,6 +18,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any, Literal
 
 from vtax import binaries
+from vtax.environments.lab.counters import REPORTED
 from vtax.errors import VtaxError
 from vtax.runs.exchange import Exchange
 from vtax.workloads.base import Outcome, tail
@@ -30,27 +31,7 @@ if TYPE_CHECKING:
 Mode = Literal["nested", "shadow"]
 MODES: tuple[Mode, Mode] = ("nested", "shadow")
 
-COUNTERS = (
-    "exits",
-    "pf_taken",
-    "pf_fixed",
-    "pf_guest",
-    "pf_emulate",
-    "invlpg",
-    "mmu_shadow_zapped",
-    "mmu_pte_write",
-    "mmu_flooded",
-    "mmu_unsync",
-    "mmu_cache_miss",
-    "tlb_flush",
-    "pages_4k",
-    "pages_2m",
-    "io_exits",
-    "irq_exits",
-    "halt_exits",
-)
-"""KVM's names (arch/x86/kvm/x86.c, `kvm_vm_stats_desc` and `kvm_vcpu_stats_desc`)."""
-
+COUNTERS = REPORTED
 AGENT_INSIDE = "/bin/vtax-agent"
 LIST_TIMEOUT_S = 20.0
 OUTPUT_BYTES = 1 << 20

@@ -220,12 +220,27 @@ def _saved(
         if found := store.find(wanted):
             return found, None
         begin = time.monotonic()
-        with store.making(wanted) as folder:
-            _make(lab, parts, cpus, store, folder)
+        for attempt in range(_attempts(lab)):
+            try:
+                with store.making(wanted) as folder:
+                    _make(lab, parts, cpus, store, folder)
+                break
+            except MachineLostError:
+                if attempt + 1 == _attempts(lab):
+                    raise
         found = store.find(wanted)
     if found is None:
         raise VtaxError("the emulated host's snapshot vanished", "use snapshot=off")
     return found, time.monotonic() - begin
+
+
+def _attempts(lab: Lab) -> int:
+    """How often a boot is tried that did not come up.
+
+    A guest of our own that does not boot is the emulator's fault: now and then it loses an
+    interrupt of the nested guest (docs/environments.md). An image of the user's may be the cause.
+    """
+    return 2 if lab.kind in ("builtin", "host") else 1
 
 
 def _make(
