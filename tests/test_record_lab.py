@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
+import signal
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,7 +14,8 @@ import polars as pl
 import pytest
 
 from conftest import checked, processes_naming
-from test_record import described, obstacle, sums_agree
+from test_record import await_bytes, described, obstacle, started, sums_agree
+from vtax.analysis.intervals import load
 from vtax.environments.base import allowed_cpus
 from vtax.environments.lab import boot
 from vtax.environments.lab.environment import Lab
@@ -130,3 +132,31 @@ def test_user_mode_linux_is_recorded_from_outside(tmp_path: Path) -> None:
     record, _ = load_run(done.path)
     assert (record.state, record.environments[0].label) == ("complete", "uml")
     assert "user-mode Linux" in record.environments[0].description
+
+
+def test_an_interrupt_finishes_the_recording_and_ends_the_machine(tmp_path: Path) -> None:
+    if reason := obstacle():
+        pytest.skip(reason)
+    checked("uml:mem=256M")
+    words = (
+        "--in",
+        "uml:mem=256M",
+        "--every",
+        "1ms",
+        "--out",
+        "run",
+        "--",
+        "gups",
+        "--seconds",
+        "1001",
+    )
+    process = started(words, tmp_path)
+    await_bytes(tmp_path / "run/intervals.arrows", 20_000)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 130, err
+    assert "run: run" in out
+    assert load(tmp_path / "run").frame.height > 0
+    record, _ = load_run(tmp_path / "run")
+    assert record.state == "interrupted"
+    assert processes_naming(str(tmp_path)) == []

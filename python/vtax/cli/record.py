@@ -26,6 +26,9 @@ Examples:
 Then: vtax timeline RUN --event kvm.exits     vtax correlate RUN     docs/record.md
 """
 
+INTERRUPTED = 130
+"""Exit code when Ctrl-C ended the workload of `--in` too."""
+
 SETTINGS: dict[str, Any] = {
     "short_help": "Record events of every layer, a row for each interval.",
     "epilog": EXAMPLES,
@@ -127,6 +130,8 @@ def _inside(
         _echo(done)
     ends = [_ended(each.exit_code, each.signal) for each in done.outcomes]
     _show(done.path, summary(done.path), "; ".join(dict.fromkeys(ends)), as_json)
+    if done.interrupted:
+        raise typer.Exit(INTERRUPTED)
 
 
 def _echo(done: Recorded) -> None:

@@ -33,6 +33,8 @@ class Recorded:
     """How the workload ended, in each guest."""
     outputs: Sequence[Path]
     """Folders with its stdout and stderr."""
+    interrupted: bool = False
+    """Ctrl-C came; the rows are those until then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,11 +131,18 @@ def record_in(
     shape = environment.shape()
     place = Place(spec, cpus=shape.cpus, memory_bytes=environment.memory_limit())
     name = Path(argv[0]).name
-    with folder.opened(out, name, argv, options.asked(), place) as run:
-        work = _work(run, spec)
-        with started(environment, work) as bench:
-            _describe(place, environment, bench.machine)
-            return bench.record(argv, options, run.path, timeout_s=timeout_s)
+    run: RunFolder | None = None
+    try:
+        with folder.opened(out, name, argv, options.asked(), place) as run:
+            work = _work(run, spec)
+            with started(environment, work) as bench:
+                _describe(place, environment, bench.machine)
+                return bench.record(argv, options, run.path, timeout_s=timeout_s)
+    except KeyboardInterrupt:
+        # A folder without a row is gone by now.
+        if run is None or not run.path.exists():
+            raise
+        return Recorded(run.path, (), (), interrupted=True)
 
 
 def _work(run: RunFolder, spec: str) -> Path:

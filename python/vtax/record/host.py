@@ -27,7 +27,8 @@ def record(
 ) -> Outcome:
     """Record a machine's whole process tree while `copies` of a workload run in it.
 
-    The workload's output is in the folder `name` of `work`.
+    The workload's output is in the folder `name` of `work`. When Ctrl-C comes the recording is
+    finished first.
     """
     Exchange(work, name).create({})
     line = workload.several(workload.line(argv), copies)
@@ -35,6 +36,10 @@ def record(
     arguments = [*options.arguments(target.usual_events), *target.arguments()]
     with Recorder(arguments, out) as recorder:
         recorder.ready()
-        finished = machine.run(line, environment, name, timeout_s)
+        try:
+            finished = machine.run(line, environment, name, timeout_s)
+        except KeyboardInterrupt:
+            recorder.finish()
+            raise
         recorder.finish()
     return finished.outcome

@@ -110,7 +110,8 @@ def record(
 ) -> list[Outcome]:
     """Record all nested guests while `copies` of a workload run in each of them.
 
-    The output of guest N is in the folder ``name-N`` of `work`.
+    The output of guest N is in the folder ``name-N`` of `work`. When Ctrl-C comes the recording
+    is finished first.
     """
     line = workload.several(workload.line(argv, PurePosixPath(AGENT_INSIDE)), copies)
     recorder = LabRecorder(machine.host, name)
@@ -118,6 +119,11 @@ def record(
     try:
         outcomes = _everywhere(machine.guests, line, environment, name, timeout_s)
         recorder.finish()
+    except KeyboardInterrupt:
+        with contextlib.suppress(VtaxError):
+            recorder.finish()
+            recorder.fetch(out)
+        raise
     except VtaxError:
         with contextlib.suppress(VtaxError):
             recorder.kill()
@@ -136,9 +142,13 @@ def _everywhere(
     timeout_s: float | None,
 ) -> list[Outcome]:
     """Run a command in all guests at once. Each has its own channel, so a thread each."""
-    with ThreadPoolExecutor(len(guests)) as pool:
+    pool = ThreadPoolExecutor(len(guests))
+    try:
         running = [pool.submit(one.run, line, environment, name, timeout_s) for one in guests]
         return [each.result().outcome for each in running]
+    finally:
+        # After Ctrl-C they go on until the machine, and with it their channels, is closed.
+        pool.shutdown(wait=False, cancel_futures=True)
 
 
 def _fetch_output(agent: Agent, name: str, target: Path) -> None:
