@@ -14,6 +14,7 @@ pub mod descendants;
 pub mod error;
 pub mod facts;
 pub mod frame;
+pub mod guest;
 pub mod init;
 pub mod launch;
 pub mod parts;

@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 use serde::Serialize;
+use vtax_guest_page::applications::whole_name;
 use vtax_record::availability::Machine;
 use vtax_record::error::Error;
 use vtax_record::interval::Interval;
-use vtax_record::session::{self, Options};
+use vtax_record::session::{self, Applications, Options};
 use vtax_record::sources::{self, Unit};
 use vtax_record::summary::Summary;
 use vtax_record::target::Target;
@@ -70,6 +71,9 @@ struct RecordArguments {
     /// A page in which a guest or a program publishes counters (docs/guest-page.md)
     #[arg(long, value_name = "PATH")]
     guest: Option<PathBuf>,
+    /// Counters of this machine's applications by their names, or all that are there now
+    #[arg(long, value_name = "NAMES|all", value_parser = applications)]
+    app: Option<Applications>,
     /// Measure how long the eBPF programs run (which takes time itself)
     #[arg(long)]
     overhead: bool,
@@ -156,6 +160,7 @@ fn options(arguments: RecordArguments) -> Options {
         out: arguments.out,
         ring_rows: arguments.ring,
         guest: arguments.guest,
+        applications: arguments.app,
         statistics: arguments.overhead,
     }
 }
@@ -209,6 +214,17 @@ fn machine(text: &str) -> Result<Machines, String> {
     text.parse()
         .map(|process| Machines(Some(process)))
         .map_err(|_| "neither a process number nor all".into())
+}
+
+fn applications(text: &str) -> Result<Applications, String> {
+    if text == "all" {
+        return Ok(Applications::All);
+    }
+    let name = |name| whole_name(name).ok_or_else(|| format!("{name:?} is no name of a counter"));
+    let mut names: Vec<String> = text.split(',').map(name).collect::<Result<_, _>>()?;
+    names.sort();
+    names.dedup();
+    Ok(Applications::Named(names))
 }
 
 fn time(text: &str) -> Result<Duration, String> {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::clock::{Pair, monotonic_ns};
+use crate::clock::Pair;
 use crate::difference::{Differences, Total};
 use crate::error::Error;
 use crate::files::{self, Folder};
@@ -30,7 +30,7 @@ pub struct Consumer {
     rows: Vec<Row>,
     dropped: u64,
     remainder: Vec<u64>,
-    page: Option<PageSamples>,
+    samples: Vec<PageSamples>,
 }
 
 impl Consumer {
@@ -41,10 +41,10 @@ impl Consumer {
         start_ns: u64,
         clock: Pair,
         folder: &Folder,
-        page: Option<PageSamples>,
+        samples: Vec<PageSamples>,
     ) -> Result<Self, Error> {
         let mut names = columns.names();
-        names.extend(page.iter().flat_map(PageSamples::names).cloned());
+        names.extend(samples.iter().flat_map(PageSamples::names).cloned());
         let schema = stream::schema(&names);
         let lengths = Lengths {
             instructions: columns.find("hw.instructions"),
@@ -65,14 +65,14 @@ impl Consumer {
             rows: Vec::new(),
             dropped: 0,
             remainder: vec![0; columns.places.len()],
-            page,
+            samples,
         })
     }
 
     /// Take all rows that are there; those of all CPUs come in the order of time.
     pub fn drain(&mut self) {
-        if let Some(page) = &mut self.page {
-            page.sample(monotonic_ns());
+        for samples in &mut self.samples {
+            samples.sample();
         }
         for cpu in 0..self.cpus {
             self.rings.take(cpu, |row| self.rows.push(row));
@@ -88,8 +88,9 @@ impl Consumer {
             self.identify(&mut row);
             let tsc = self.clock.tsc_at(&now, row.time_ns);
             let mut interval = self.differences.take(row);
-            if let Some(page) = &mut self.page {
-                interval.columns.extend(page.up_to(interval.row.time_ns));
+            for samples in &mut self.samples {
+                let counted = samples.up_to(interval.row.time_ns);
+                interval.columns.extend(counted);
             }
             self.batch.push(&interval, tsc);
         }
@@ -157,9 +158,9 @@ impl Consumer {
             .zip(self.remainder.iter().copied())
     }
 
-    /// The guest's page.
-    pub fn page(&self) -> Option<&PageSamples> {
-        self.page.as_ref()
+    /// What others publish: the guest's page, the applications of this machine.
+    pub fn samples(&self) -> &[PageSamples] {
+        &self.samples
     }
 
     /// The last pair of clocks, and the widest one: the bound of the error of `tsc`.

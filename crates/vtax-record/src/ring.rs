@@ -4,9 +4,9 @@ use std::os::fd::BorrowedFd;
 use std::sync::atomic::Ordering;
 
 use nix::errno::Errno;
+use vtax_guest_page::sys::Mapping;
 
 use crate::row::{HEADER_WORDS, MAX_SLOTS, Row};
-use crate::sys::Mapping;
 
 // Words of `struct cpu_state` in bpf/recorder.h, whose offsets the C side asserts.
 const HEAD: usize = 0;

@@ -8,13 +8,14 @@ use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::unistd::Pid;
+use vtax_guest_page::applications::{self, Collector};
+use vtax_guest_page::{PageError, Reader, monotonic_ns};
 
 use crate::availability::Machine;
-use crate::clock::{Pair, monotonic_ns};
+use crate::clock::Pair;
 use crate::consumer::Consumer;
 use crate::error::Error;
 use crate::files;
-use crate::guest_page::Reader;
 use crate::interval::Interval;
 use crate::online::Cpus;
 use crate::page_samples::{self, PageSamples};
@@ -50,8 +51,19 @@ pub struct Options {
     pub ring_rows: Option<u32>,
     /// The page in which a guest publishes counters.
     pub guest: Option<PathBuf>,
+    /// Counters of this machine's applications.
+    pub applications: Option<Applications>,
     /// Measure how long the eBPF programs run.
     pub statistics: bool,
+}
+
+/// Which counters that applications register become columns.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Applications {
+    /// Those that are registered when the recording begins.
+    All,
+    /// These whole names, whenever they are registered.
+    Named(Vec<String>),
 }
 
 /// The machine that is recorded on.
@@ -80,7 +92,13 @@ pub fn record(options: &Options) -> Result<Summary, Error> {
     let columns = Columns::arrange(&machine, choices)?;
     let filter = options.target != Target::System;
     let (reference, interval) = reference::choose(&machine, options.every, filter)?;
-    let page = options.guest.as_deref().map(open_page).transpose()?;
+    let mut samples = Vec::new();
+    if let Some(page) = &options.guest {
+        samples.push(open_page(page)?);
+    }
+    if let Some(applications) = &options.applications {
+        samples.push(open_applications(applications)?);
+    }
     let folder = files::Folder::create(&options.out)?;
 
     let shape = columns.shape(cpus.possible, options.ring_rows);
@@ -95,7 +113,7 @@ pub fn record(options: &Options) -> Result<Summary, Error> {
         columns: &columns,
         period: drain_period(shape, interval.shortest(), options.flush),
     };
-    let (consumer, end) = recording.run(&mut attached, &begin, &watch, &folder, page)?;
+    let (consumer, end) = recording.run(&mut attached, &begin, &watch, &folder, samples)?;
     let programs = summary::programs(&attached.programs, options.statistics);
     let result = summary::Facts {
         reference,
@@ -133,12 +151,30 @@ fn open_counter(
 
 fn open_page(path: &Path) -> Result<PageSamples, Error> {
     Reader::open(path)
-        .and_then(PageSamples::begin)
+        .and_then(PageSamples::page)
         .map_err(|error| {
             Error::failure(
                 format!("--guest {}", path.display()),
                 error,
                 "name a page that a publisher has begun (docs/guest-page.md)",
+            )
+        })
+}
+
+fn open_applications(applications: &Applications) -> Result<PageSamples, Error> {
+    let folder = applications::folder();
+    let names = match applications {
+        Applications::All => None,
+        Applications::Named(names) => Some(names.clone()),
+    };
+    Collector::begin(&folder)
+        .map_err(|error| PageError::File(error.to_string()))
+        .and_then(|collector| PageSamples::applications(collector, names))
+        .map_err(|error| {
+            Error::failure(
+                format!("--app: {}", folder.display()),
+                error,
+                "name a folder that can be written in VTAX_APP_DIR",
             )
         })
 }
@@ -376,7 +412,7 @@ impl Recording<'_> {
         begin: &Begin,
         watch: &Watch,
         folder: &files::Folder,
-        page: Option<PageSamples>,
+        samples: Vec<PageSamples>,
     ) -> Result<(Consumer, summary::End), Error> {
         let (states, rows) = attached
             .programs
@@ -388,10 +424,13 @@ impl Recording<'_> {
         } else {
             0
         };
-        let period = page
-            .as_ref()
-            .map_or(self.period, |_| self.period.min(page_samples::PERIOD));
-        let mut consumer = Consumer::new(rings, self.columns, start_ns, begin.clock, folder, page)?;
+        let period = if samples.is_empty() {
+            self.period
+        } else {
+            self.period.min(page_samples::PERIOD)
+        };
+        let mut consumer =
+            Consumer::new(rings, self.columns, start_ns, begin.clock, folder, samples)?;
         let deadline = self
             .options
             .duration

@@ -1,5 +1,7 @@
 //! `events.json` and `record.json`: what the columns are, and what the recording was.
 
+use std::collections::BTreeMap;
+
 use libbpf_rs::query::ProgInfoIter;
 use serde::Serialize;
 
@@ -16,6 +18,7 @@ use crate::plan::{Columns, Unavailable};
 use crate::program::Programs;
 use crate::reference::Reference;
 use crate::ring::Shape;
+use crate::skew::Skew;
 use crate::sources::Unit;
 use crate::target;
 
@@ -97,6 +100,16 @@ struct Events<'a> {
     unavailable: &'a [Unavailable],
 }
 
+/// How far the guest's clock is from this machine's.
+#[derive(Debug, Serialize)]
+pub struct GuestClock {
+    /// At the end of the recording.
+    #[serde(flatten)]
+    pub last: Skew,
+    /// The widest bound in the recording.
+    pub widest_ns: u64,
+}
+
 /// `record.json`.
 #[derive(Debug, Serialize)]
 pub struct Summary {
@@ -136,6 +149,10 @@ pub struct Summary {
     pub row_bytes: u32,
     /// Bytes of a row in the finished file; null when there is none.
     pub file_bytes_per_row: Option<f64>,
+    /// The guest's clock, as its page bounds it; null without a page.
+    pub guest_clock: Option<GuestClock>,
+    /// Counters that others published, in the last sample.
+    pub published: BTreeMap<String, u64>,
     /// Processes of the virtual machines that ran.
     pub vms: Vec<u32>,
     /// What the eBPF programs did; times only when they were measured.
@@ -200,7 +217,7 @@ fn columns<'a>(facts: &Facts<'a>, consumer: &'a Consumer) -> Vec<Column<'a>> {
             rows: total.rows,
             coverage: coverage(total.running_ns, total.enabled_ns),
         });
-    own.chain(consumer.page().into_iter().flat_map(page_columns))
+    own.chain(consumer.samples().iter().flat_map(page_columns))
         .collect()
 }
 
@@ -211,9 +228,14 @@ fn page_columns(page: &PageSamples) -> impl Iterator<Item = Column<'_>> {
         .zip(counted)
         .map(|(name, (total, rest))| Column {
             name,
-            about: "published in the guest's page; null in rows without a new sample",
+            about: "published by a guest or an application; null in rows without a new sample",
             source: name.split('.').next().unwrap_or_default(),
-            unit: Unit::Count,
+            // The publisher says the unit by the name's end.
+            unit: if name.ends_with("_ns") {
+                Unit::Ns
+            } else {
+                Unit::Count
+            },
             kind: Kind::Delta,
             sum: total.sum,
             after_last_row: Some(rest),
@@ -254,16 +276,32 @@ fn summary(
         ring_rows: facts.shape.rows,
         row_bytes: facts.shape.row_bytes(),
         file_bytes_per_row: (rows > 0).then(|| written.bytes as f64 / written.rows as f64),
+        guest_clock: guest_clock(consumer),
+        published: consumer
+            .samples()
+            .iter()
+            .flat_map(PageSamples::last)
+            .map(|(name, value)| (name.to_owned(), value))
+            .collect(),
         vms: consumer.machines().iter().copied().collect(),
         programs: facts.programs.clone(),
         max_rss_bytes: max_rss_bytes(),
-        warnings: warnings(lost, events, consumer.page()),
+        warnings: warnings(lost, events, consumer.samples()),
     }
 }
 
-fn warnings(lost: u64, events: &Events<'_>, page: Option<&PageSamples>) -> Vec<String> {
+fn guest_clock(consumer: &Consumer) -> Option<GuestClock> {
+    let bounds = consumer.samples().iter().find_map(PageSamples::bounds)?;
+    Some(GuestClock {
+        last: bounds.skew()?,
+        widest_ns: bounds.widest_ns()?,
+    })
+}
+
+fn warnings(lost: u64, events: &Events<'_>, samples: &[PageSamples]) -> Vec<String> {
     let mut warnings: Vec<String> = Vec::new();
-    warnings.extend(page.and_then(PageSamples::warning).map(str::to_owned));
+    let told = samples.iter().filter_map(PageSamples::warning);
+    warnings.extend(told.map(str::to_owned));
     if lost > 0 {
         warnings.push(format!(
             "{lost} rows were lost; their counts are in the rows after them"

@@ -62,12 +62,15 @@ class Machine:
         environment: Mapping[str, str],
         folder: str,
         timeout_s: float | None = None,
+        *,
+        leave: bool = False,
     ) -> Finished:
         """Run a command with `folder` (below the writable folder) as its working folder.
 
+        `leave`: what it leaves running goes on until the machine ends.
         Raises VtaxError when it cannot be started, MachineLostError when the machine went away.
         """
-        return self._agent.run(argv, environment, folder, timeout_s)
+        return self._agent.run(argv, environment, folder, timeout_s, leave=leave)
 
     def refresh_facts(self) -> None:
         """Read the facts again: a kernel changes some, like its clock source, just after boot."""
