@@ -13,7 +13,7 @@ use crate::switch_request::SwitchRequest;
 use crate::transfer::{PullRequest, PushRequest};
 
 /// The operations, in the order in which messages list them.
-const OPERATIONS: &str = "ping, facts, run, push, pull, enter, counters, switch, halt";
+const OPERATIONS: &str = "ping, facts, run, push, pull, enter, counters, clock, switch, halt";
 
 /// Why a request is answered with an error; the variant is the answer's `kind`.
 #[derive(Debug, Error, PartialEq, Eq)]
@@ -79,6 +79,8 @@ pub enum Operation {
     Enter,
     /// What does KVM count here?
     Counters,
+    /// What time is it here?
+    Clock,
     /// Move this machine's guests to the other paging mode.
     Switch(SwitchRequest),
     /// End.
@@ -173,6 +175,7 @@ pub fn operation(object: Map<String, Value>) -> Result<Operation, RequestError> 
         "pull" => fields(object, PullRequest::check).map(Operation::Pull),
         "enter" => Ok(Operation::Enter),
         "counters" => Ok(Operation::Counters),
+        "clock" => Ok(Operation::Clock),
         "switch" => fields(object, SwitchRequest::check).map(Operation::Switch),
         "halt" => Ok(Operation::Halt),
         _ => Err(RequestError::Op(name)),
@@ -333,7 +336,7 @@ mod tests {
         assert_eq!(
             error.frame(Some(8)),
             json!({"id": 8, "error": {"kind": "op",
-                "message": "unknown operation 'dance'; known: ping, facts, run, push, pull, enter, counters, switch, halt"}})
+                "message": "unknown operation 'dance'; known: ping, facts, run, push, pull, enter, counters, clock, switch, halt"}})
         );
     }
 

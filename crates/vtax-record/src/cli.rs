@@ -12,6 +12,7 @@ use vtax_record::availability::Machine;
 use vtax_record::error::Error;
 use vtax_record::interval::Interval;
 use vtax_record::session::{self, Applications, Options};
+use vtax_record::skew::Skew;
 use vtax_record::sources::{self, Unit};
 use vtax_record::summary::Summary;
 use vtax_record::target::Target;
@@ -71,6 +72,9 @@ struct RecordArguments {
     /// A page in which a guest or a program publishes counters (docs/guest-page.md)
     #[arg(long, value_name = "PATH")]
     guest: Option<PathBuf>,
+    /// The guest's clock less this machine's and the bound of its error, to be kept with the rows
+    #[arg(long, value_name = "NS,NS", value_parser = skew, allow_hyphen_values = true)]
+    guest_clock: Option<Skew>,
     /// Counters of this machine's applications by their names, or all that are there now
     #[arg(long, value_name = "NAMES|all", value_parser = applications)]
     app: Option<Applications>,
@@ -160,6 +164,7 @@ fn options(arguments: RecordArguments) -> Options {
         out: arguments.out,
         ring_rows: arguments.ring,
         guest: arguments.guest,
+        guest_clock: arguments.guest_clock,
         applications: arguments.app,
         statistics: arguments.overhead,
     }
@@ -214,6 +219,15 @@ fn machine(text: &str) -> Result<Machines, String> {
     text.parse()
         .map(|process| Machines(Some(process)))
         .map_err(|_| "neither a process number nor all".into())
+}
+
+fn skew(text: &str) -> Result<Skew, String> {
+    let (offset, within) = text.split_once(',').ok_or("not two numbers")?;
+    let wrong = |_| "not two numbers of nanoseconds".to_owned();
+    Ok(Skew {
+        offset_ns: offset.parse().map_err(wrong)?,
+        within_ns: within.parse().map_err(wrong)?,
+    })
 }
 
 fn applications(text: &str) -> Result<Applications, String> {

@@ -1,6 +1,7 @@
 //! From the rings to the stream.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
 use crate::clock::Pair;
 use crate::difference::{Differences, Total};
@@ -11,6 +12,7 @@ use crate::plan::Columns;
 use crate::ring::Rings;
 use crate::row::{Mode, Row};
 use crate::stream::{self, Batch, Lengths, Stream};
+use crate::vcpu_clock::{self, VcpuClock};
 
 /// Rows that wait at most before they go to the file: bounds the recorder's memory.
 const BATCH_ROWS: usize = 8192;
@@ -27,6 +29,7 @@ pub struct Consumer {
     clock: Pair,
     widest: u64,
     machines: BTreeSet<u32>,
+    vcpu_clocks: BTreeMap<vcpu_clock::Key, VcpuClock>,
     rows: Vec<Row>,
     dropped: u64,
     remainder: Vec<u64>,
@@ -62,6 +65,7 @@ impl Consumer {
             clock,
             widest: clock.within,
             machines: BTreeSet::new(),
+            vcpu_clocks: BTreeMap::new(),
             rows: Vec::new(),
             dropped: 0,
             remainder: vec![0; columns.places.len()],
@@ -111,6 +115,13 @@ impl Consumer {
 
     /// Write what has been taken.
     pub fn flush(&mut self) -> Result<(), Error> {
+        if !self.machines.is_empty() {
+            // Here, and not at the end: a machine may be gone by then.
+            let machines = &self.machines;
+            vcpu_clock::refresh(Path::new("/"), &mut self.vcpu_clocks, |vm| {
+                machines.contains(&vm)
+            });
+        }
         let Some(stream) = &mut self.stream else {
             return Ok(());
         };
@@ -161,6 +172,11 @@ impl Consumer {
     /// What others publish: the guest's page, the applications of this machine.
     pub fn samples(&self) -> &[PageSamples] {
         &self.samples
+    }
+
+    /// How the time stamp counters of their virtual CPUs follow this machine's.
+    pub fn vcpu_clocks(&self) -> impl Iterator<Item = &VcpuClock> {
+        self.vcpu_clocks.values()
     }
 
     /// The last pair of clocks, and the widest one: the bound of the error of `tsc`.

@@ -29,4 +29,5 @@ pub mod stream;
 pub mod summary;
 mod sys;
 pub mod target;
+pub mod vcpu_clock;
 pub mod watch;

@@ -25,6 +25,7 @@ use crate::plan::{Columns, drain_period};
 use crate::program::{Overflow, Programs};
 use crate::reference::{self, Reference};
 use crate::ring::{Rings, Shape};
+use crate::skew::Skew;
 use crate::sources::counters::scarcity;
 use crate::sources::{self, select};
 use crate::summary::{self, Summary};
@@ -51,6 +52,8 @@ pub struct Options {
     pub ring_rows: Option<u32>,
     /// The page in which a guest publishes counters.
     pub guest: Option<PathBuf>,
+    /// The guest's clock, by an exchange of messages with it.
+    pub guest_clock: Option<Skew>,
     /// Counters of this machine's applications.
     pub applications: Option<Applications>,
     /// Measure how long the eBPF programs run.
@@ -126,6 +129,7 @@ pub fn record(options: &Options) -> Result<Summary, Error> {
         programs,
         free_counters: attached.free_counters,
         filter,
+        exchange: options.guest_clock,
     };
     summary::finish(&result, consumer, &folder)
 }

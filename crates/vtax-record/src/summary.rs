@@ -21,6 +21,7 @@ use crate::ring::Shape;
 use crate::skew::Skew;
 use crate::sources::Unit;
 use crate::target;
+use crate::vcpu_clock::VcpuClock;
 
 /// How a recording ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -69,6 +70,8 @@ pub struct Facts<'a> {
     pub free_counters: Option<usize>,
     /// Only targets were counted.
     pub filter: bool,
+    /// The guest's clock by an exchange of messages.
+    pub exchange: Option<Skew>,
 }
 
 #[derive(Debug, Serialize)]
@@ -100,9 +103,22 @@ struct Events<'a> {
     unavailable: &'a [Unavailable],
 }
 
-/// How far the guest's clock is from this machine's.
+/// How far the guest's clock is from this machine's, in the ways in which that is known.
 #[derive(Debug, Serialize)]
 pub struct GuestClock {
+    /// The smallest bound of them, in nanoseconds; null when there is none.
+    pub skew_ns: Option<u64>,
+    /// By the times in the guest's page; null without one.
+    pub page: Option<PageClock>,
+    /// By an exchange of messages before the recording (`--guest-clock`).
+    pub exchange: Option<Skew>,
+    /// By the offsets that KVM has set: exact but for `tsc_within`.
+    pub vcpus: Vec<VcpuClock>,
+}
+
+/// What the page tells.
+#[derive(Debug, Serialize)]
+pub struct PageClock {
     /// At the end of the recording.
     #[serde(flatten)]
     pub last: Skew,
@@ -149,8 +165,8 @@ pub struct Summary {
     pub row_bytes: u32,
     /// Bytes of a row in the finished file; null when there is none.
     pub file_bytes_per_row: Option<f64>,
-    /// The guest's clock, as its page bounds it; null without a page.
-    pub guest_clock: Option<GuestClock>,
+    /// The guest's clock.
+    pub guest_clock: GuestClock,
     /// Counters that others published, in the last sample.
     pub published: BTreeMap<String, u64>,
     /// Processes of the virtual machines that ran.
@@ -276,7 +292,7 @@ fn summary(
         ring_rows: facts.shape.rows,
         row_bytes: facts.shape.row_bytes(),
         file_bytes_per_row: (rows > 0).then(|| written.bytes as f64 / written.rows as f64),
-        guest_clock: guest_clock(consumer),
+        guest_clock: guest_clock(facts, consumer),
         published: consumer
             .samples()
             .iter()
@@ -290,12 +306,32 @@ fn summary(
     }
 }
 
-fn guest_clock(consumer: &Consumer) -> Option<GuestClock> {
-    let bounds = consumer.samples().iter().find_map(PageSamples::bounds)?;
-    Some(GuestClock {
-        last: bounds.skew()?,
-        widest_ns: bounds.widest_ns()?,
-    })
+fn guest_clock(facts: &Facts<'_>, consumer: &Consumer) -> GuestClock {
+    let bounds = consumer.samples().iter().find_map(PageSamples::bounds);
+    let page = bounds.and_then(|bounds| {
+        Some(PageClock {
+            last: bounds.skew()?,
+            widest_ns: bounds.widest_ns()?,
+        })
+    });
+    let vcpus: Vec<VcpuClock> = consumer.vcpu_clocks().copied().collect();
+    let (end, within) = consumer.clock();
+    let by_offset = facts
+        .begin
+        .hertz(&end)
+        .filter(|hertz| *hertz > 0 && !vcpus.is_empty())
+        .map(|hertz| within.saturating_mul(1_000_000_000).div_ceil(hertz));
+    let by_page = page.as_ref().map(|page| page.widest_ns);
+    let by_exchange = facts.exchange.map(|skew| skew.within_ns);
+    GuestClock {
+        skew_ns: [by_offset, by_page, by_exchange]
+            .into_iter()
+            .flatten()
+            .min(),
+        page,
+        exchange: facts.exchange,
+        vcpus,
+    }
 }
 
 fn warnings(lost: u64, events: &Events<'_>, samples: &[PageSamples]) -> Vec<String> {

@@ -291,7 +291,16 @@ fn what_a_guest_publishes_is_in_the_rows() {
     let page = page.to_str().unwrap();
     let mut recorder = start(
         &folder,
-        &["--every", "1ms", "--flush", "50ms", "--guest", page],
+        &[
+            "--every",
+            "1ms",
+            "--flush",
+            "50ms",
+            "--guest",
+            page,
+            "--guest-clock",
+            "-50,1000000000",
+        ],
     );
     wait_for(&folder.join("intervals.arrows"), 6000);
     for number in 1..=200 {
@@ -310,10 +319,13 @@ fn what_a_guest_publishes_is_in_the_rows() {
     let record = common::json(&folder.join("record.json"));
     assert_eq!(record["published"]["app.requests"], 1200);
     // The publisher has this machine's clock.
-    let clock = &record["guest_clock"];
+    let clock = &record["guest_clock"]["page"];
     let (offset, within) = (clock["offset_ns"].as_i64(), clock["within_ns"].as_u64());
     assert!(offset.unwrap().unsigned_abs() <= within.unwrap(), "{clock}");
     assert!(within.unwrap() < 20_000_000, "{clock}");
+    let exchange = &record["guest_clock"]["exchange"];
+    assert_eq!(exchange["offset_ns"], -50);
+    assert_eq!(record["guest_clock"]["skew_ns"], clock["widest_ns"]);
 }
 
 #[test]
