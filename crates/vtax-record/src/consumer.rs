@@ -8,6 +8,7 @@ use crate::difference::{Differences, Total};
 use crate::error::Error;
 use crate::files::{self, Folder};
 use crate::page_samples::PageSamples;
+use crate::perf::Reading;
 use crate::plan::Columns;
 use crate::ring::Rings;
 use crate::row::{Mode, Row};
@@ -111,6 +112,19 @@ impl Consumer {
         if row.vm != 0 && row.mode == Some(Mode::HostUser) {
             row.mode = Some(Mode::VmmUser);
         }
+    }
+
+    /// A CPU has gone: what its events have counted, by their columns, is kept for its next rows,
+    /// whose events begin at 0.
+    pub fn cpu_left(&mut self, cpu: u32, readings: &[(usize, Reading)]) {
+        for (column, reading) in readings {
+            self.rings.carry(cpu, *column, *reading);
+        }
+    }
+
+    /// A CPU has come: its next row begins now.
+    pub fn cpu_came(&mut self, cpu: u32, now_ns: u64) {
+        self.differences.resume(cpu, now_ns);
     }
 
     /// Write what has been taken.

@@ -84,7 +84,8 @@ impl Differences {
 
     /// Count rows that were lost after the last row of a CPU.
     pub fn end(&mut self, cpu: u32, overflows: u64) {
-        let next = self.before.get(&cpu).map_or(0, |before| before.seq + 1);
+        let before = self.before.get(&cpu);
+        let next = before.map_or(0, |before| before.seq.wrapping_add(1));
         self.lost += overflows.saturating_sub(next);
     }
 
@@ -103,6 +104,16 @@ impl Differences {
                 Place::Perf(_) | Place::Clock(_) => 0,
             })
             .collect()
+    }
+
+    /// Let a CPU's next row begin at `run_ns`: it was away until then.
+    pub fn resume(&mut self, cpu: u32, run_ns: u64) {
+        let before = self.before.entry(cpu).or_insert_with(|| Before {
+            seq: u64::MAX,
+            run_ns,
+            values: Vec::new(),
+        });
+        before.run_ns = before.run_ns.max(run_ns);
     }
 
     /// Take the next row of a CPU.
@@ -204,6 +215,20 @@ mod tests {
         assert_eq!(differences.rows(), (2, 4));
         assert_eq!(differences.remainder(0, &[26]), [1]);
         assert_eq!(differences.remainder(1, &[7]), [7]);
+    }
+
+    #[test]
+    fn the_row_after_an_absence_is_as_long_as_the_cpu_was_there() {
+        let mut differences = Differences::new(vec![Place::Counted(0)], 0);
+        differences.take(row(0, 0, &[5]));
+        differences.resume(0, 8_500);
+        let after = differences.take(row(0, 8, &[7]));
+        assert_eq!((after.length_ns, after.columns), (500, vec![Some(2)]));
+        // One that was not there at the begin; overflows without a row are lost ones still.
+        differences.resume(1, 2_500);
+        differences.end(1, 0);
+        assert_eq!(differences.take(row(1, 2, &[3])).length_ns, 500);
+        assert_eq!(differences.rows(), (3, 9));
     }
 
     #[test]

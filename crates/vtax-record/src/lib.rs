@@ -4,6 +4,7 @@
 //! tracepoints (`bpf/`). User space empties the rings ([`ring`]), takes differences
 //! ([`difference`]) and writes an Arrow stream ([`stream`]), which becomes Parquet ([`parquet`]).
 
+pub mod attached;
 pub mod availability;
 pub mod btf;
 pub mod clock;
@@ -11,6 +12,7 @@ pub mod consumer;
 pub mod difference;
 pub mod error;
 pub mod files;
+pub mod hotplug;
 pub mod interval;
 pub mod online;
 pub mod page_samples;

@@ -1,36 +1,30 @@
 //! One recording, from the first look at the machine to the finished files.
 
-use std::collections::BTreeSet;
 use std::fs;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use nix::errno::Errno;
-use nix::unistd::Pid;
 use vtax_guest_page::applications::{self, Collector};
 use vtax_guest_page::{PageError, Reader, monotonic_ns};
 
+use crate::attached::{Attached, Begin, ROOT, system};
 use crate::availability::Machine;
-use crate::clock::Pair;
 use crate::consumer::Consumer;
 use crate::error::Error;
 use crate::files;
+use crate::hotplug::{Change, Gap, Hotplug};
 use crate::interval::Interval;
 use crate::online::Cpus;
 use crate::page_samples::{self, PageSamples};
-use crate::perf::{self, Request, Scope};
 use crate::permission;
 use crate::plan::{Columns, drain_period};
-use crate::program::{Overflow, Programs};
-use crate::reference::{self, Reference};
+use crate::program::Programs;
+use crate::reference;
 use crate::ring::{Rings, Shape};
 use crate::skew::Skew;
-use crate::sources::counters::scarcity;
 use crate::sources::{self, select};
 use crate::summary::{self, Summary};
-use crate::sys;
-use crate::target::{self, End, Gated, Target};
+use crate::target::{self, End, Target};
 use crate::watch::Watch;
 
 /// What to record, and where to.
@@ -69,9 +63,6 @@ pub enum Applications {
     Named(Vec<String>),
 }
 
-/// The machine that is recorded on.
-const ROOT: &str = "/";
-
 /// Make a recording.
 pub fn record(options: &Options) -> Result<Summary, Error> {
     permitted()?;
@@ -109,6 +100,7 @@ pub fn record(options: &Options) -> Result<Summary, Error> {
     let mut watch = Watch::new().map_err(|errno| system("signalfd", errno))?;
     let programs = Programs::load(&settings)?;
     let mut attached = Attached::new(programs, reference, interval);
+    let hotplug = Hotplug::begin(root, &cpus.online);
     let begin = attached.begin(options, &cpus, &columns, &mut watch)?;
     let recording = Recording {
         options,
@@ -116,7 +108,8 @@ pub fn record(options: &Options) -> Result<Summary, Error> {
         columns: &columns,
         period: drain_period(shape, interval.shortest(), options.flush),
     };
-    let (consumer, end) = recording.run(&mut attached, &begin, &watch, &folder, samples)?;
+    let (consumer, end, gaps) =
+        recording.run(&mut attached, &begin, &watch, hotplug, &folder, samples)?;
     let programs = summary::programs(&attached.programs, options.statistics);
     let result = summary::Facts {
         reference,
@@ -130,27 +123,9 @@ pub fn record(options: &Options) -> Result<Summary, Error> {
         free_counters: attached.free_counters,
         filter,
         exchange: options.guest_clock,
+        gaps,
     };
     summary::finish(&result, consumer, &folder)
-}
-
-/// Open one of the perf events that rows read.
-fn open_counter(
-    columns: &Columns,
-    index: usize,
-    cpu: u32,
-    leader: Option<BorrowedFd<'_>>,
-    pinned: bool,
-) -> Result<OwnedFd, Errno> {
-    let column = columns.perf.get(index).ok_or(Errno::EINVAL)?;
-    let request = Request {
-        kind: column.kind,
-        config: column.config,
-        period: None,
-        exclude: column.exclude,
-        pinned,
-    };
-    perf::open(request, Scope::Cpu(cpu), leader)
 }
 
 fn open_page(path: &Path) -> Result<PageSamples, Error> {
@@ -190,216 +165,6 @@ fn permitted() -> Result<(), Error> {
     }
 }
 
-fn system(call: &str, errno: Errno) -> Error {
-    Error::failure(call, errno.desc(), "try again")
-}
-
-/// What holds the recording open: programs, links, events.
-struct Attached {
-    programs: Programs,
-    request: Request,
-    references: Vec<Overflow>,
-    counters: Vec<OwnedFd>,
-    known: BTreeSet<i32>,
-    measuring: Option<OwnedFd>,
-    free_counters: Option<usize>,
-}
-
-/// How the recording began.
-struct Begin {
-    clock: Pair,
-    /// The command that was started.
-    child: Option<Pid>,
-}
-
-impl Attached {
-    fn new(programs: Programs, reference: Reference, interval: Interval) -> Self {
-        Self {
-            programs,
-            request: reference.request(interval),
-            references: Vec::new(),
-            counters: Vec::new(),
-            known: BTreeSet::new(),
-            measuring: None,
-            free_counters: None,
-        }
-    }
-
-    /// Attach everything, then let the reference event count, then the command begin.
-    fn begin(
-        &mut self,
-        options: &Options,
-        cpus: &Cpus,
-        columns: &Columns,
-        watch: &mut Watch,
-    ) -> Result<Begin, Error> {
-        if options.statistics {
-            let statistics = sys::enable_program_statistics();
-            self.measuring = Some(statistics.map_err(|errno| system("bpf statistics", errno))?);
-        }
-        self.open_counters(cpus, columns)?;
-        let clock = Pair::now();
-        self.programs.attach_counters()?;
-        let child = self.open_references(options, cpus, watch)?;
-        Ok(Begin { clock, child })
-    }
-
-    /// Hardware events in groups that fit the free counters, software events one by one.
-    fn open_counters(&mut self, cpus: &Cpus, columns: &Columns) -> Result<(), Error> {
-        let failed = |errno| system("perf event", errno);
-        let hardware: Vec<usize> = columns.hardware().collect();
-        let first = cpus.online.first().copied().unwrap_or(0);
-        let free = scarcity::free(hardware.len(), |number| {
-            let column = hardware.get(number).ok_or(Errno::EINVAL)?;
-            let event = open_counter(columns, *column, first, None, true)?;
-            sys::perf_event_enable(event.as_fd(), true)?;
-            Ok(event)
-        })
-        .map_err(failed)?;
-        self.free_counters = (!hardware.is_empty()).then_some(free);
-        let groups: Vec<Vec<usize>> = scarcity::groups(hardware.len(), free)
-            .into_iter()
-            .filter_map(|group| hardware.get(group).map(<[usize]>::to_vec))
-            .chain(columns.software().map(|column| vec![column]))
-            .collect();
-        for cpu in &cpus.online {
-            for group in &groups {
-                self.open_group(columns, group, *cpu)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn open_group(&mut self, columns: &Columns, group: &[usize], cpu: u32) -> Result<(), Error> {
-        let failed = |errno| system("perf event", errno);
-        let mut opened: Vec<OwnedFd> = Vec::with_capacity(group.len());
-        for column in group {
-            let leader = opened.first().map(OwnedFd::as_fd);
-            let event = open_counter(columns, *column, cpu, leader, false).map_err(failed)?;
-            self.programs.put_perf_event(cpu, *column, event.as_fd())?;
-            opened.push(event);
-        }
-        if let Some(leader) = opened.first() {
-            sys::perf_event_enable(leader.as_fd(), true).map_err(failed)?;
-        }
-        self.counters.extend(opened);
-        Ok(())
-    }
-
-    fn open_references(
-        &mut self,
-        options: &Options,
-        cpus: &Cpus,
-        watch: &mut Watch,
-    ) -> Result<Option<Pid>, Error> {
-        match &options.target {
-            Target::System => {
-                for cpu in &cpus.online {
-                    self.open_reference(Scope::Cpu(*cpu))?;
-                }
-                Ok(None)
-            }
-            Target::Process(process) => {
-                self.follow(*process)?;
-                self.watch_process(watch, Pid::from_raw(*process))?;
-                Ok(None)
-            }
-            Target::Machines(process) => {
-                self.follow_machines(*process)?;
-                if let Some(process) = process {
-                    self.watch_process(watch, Pid::from_raw(*process))?;
-                }
-                Ok(None)
-            }
-            Target::Command(argv) => {
-                let gated = Gated::start(argv)?;
-                self.follow(gated.process.as_raw())?;
-                let child = gated.process;
-                self.watch_process(watch, child)?;
-                gated.go()?;
-                Ok(Some(child))
-            }
-        }
-    }
-
-    #[allow(clippy::unused_self, reason = "reads as one of the steps")]
-    fn watch_process(&self, watch: &mut Watch, process: Pid) -> Result<(), Error> {
-        let descriptor = sys::pidfd_open(process).map_err(|errno| gone(process.as_raw(), errno))?;
-        watch.process(descriptor);
-        Ok(())
-    }
-
-    /// Count a process and all its threads from now on.
-    fn follow(&mut self, process: i32) -> Result<(), Error> {
-        let threads = target::threads(Path::new(ROOT), process);
-        if threads.is_empty() {
-            return Err(gone(process, Errno::ESRCH));
-        }
-        let number = u32::try_from(process).unwrap_or(0);
-        self.programs.put_target(number)?;
-        self.known.insert(process);
-        for thread in threads {
-            match self.open_reference(Scope::Thread(thread)) {
-                // A thread may end in between.
-                Err(_) if !Path::new(&format!("/proc/{process}/task/{thread}")).exists() => {}
-                other => other?,
-            }
-        }
-        Ok(())
-    }
-
-    /// Count the virtual machines that are there now and are not counted yet.
-    fn follow_machines(&mut self, only: Option<i32>) -> Result<(), Error> {
-        let machines = target::machines(Path::new(ROOT));
-        if let Some(process) = only.filter(|process| !machines.contains(process)) {
-            return Err(Error::failure(
-                format!("--vm {process}"),
-                "this process has no virtual machine",
-                "name the process of a running KVM guest, or use --vm all",
-            ));
-        }
-        for process in machines {
-            let wanted = only.is_none_or(|only| only == process);
-            if wanted && !self.known.contains(&process) {
-                match self.follow(process) {
-                    // It may end in between.
-                    Err(_)
-                        if only.is_none()
-                            && target::threads(Path::new(ROOT), process).is_empty() => {}
-                    other => other?,
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn open_reference(&mut self, scope: Scope) -> Result<(), Error> {
-        let event = perf::open(self.request, scope, None)
-            .map_err(|errno| system("reference event", errno))?;
-        let overflow = self.programs.attach_overflow(event)?;
-        sys::perf_event_enable(overflow.as_fd(), true)
-            .map_err(|errno| system("reference event", errno))?;
-        self.references.push(overflow);
-        Ok(())
-    }
-
-    /// No row is made from now on; the counters stay as they are.
-    fn stop(&mut self) {
-        for event in &self.references {
-            // An event of a thread that is gone cannot be stopped, and does not count.
-            let _ = sys::perf_event_enable(event.as_fd(), false);
-        }
-    }
-}
-
-fn gone(process: i32, errno: Errno) -> Error {
-    Error::failure(
-        format!("process {process}"),
-        errno.desc(),
-        "name a process that runs",
-    )
-}
-
 /// The parts of a recording that do not change while it runs.
 struct Recording<'a> {
     options: &'a Options,
@@ -415,9 +180,10 @@ impl Recording<'_> {
         attached: &mut Attached,
         begin: &Begin,
         watch: &Watch,
+        mut hotplug: Hotplug,
         folder: &files::Folder,
         samples: Vec<PageSamples>,
-    ) -> Result<(Consumer, summary::End), Error> {
+    ) -> Result<(Consumer, summary::End, Vec<Gap>), Error> {
         let (states, rows) = attached
             .programs
             .ring_maps()
@@ -440,12 +206,21 @@ impl Recording<'_> {
             .duration
             .map(|duration| Instant::now() + duration);
         let mut flushed = Instant::now();
+        let mut gaps = Vec::new();
         let reason = loop {
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
             let limit = left.map_or(period, |left| left.min(period));
-            let found = watch.wait(limit).map_err(|errno| system("poll", errno))?;
+            let found = watch
+                .wait(limit, hotplug.descriptor())
+                .map_err(|errno| system("poll", errno))?;
             consumer.drain();
-            if consumer.full() || flushed.elapsed() >= self.options.flush {
+            let flush = consumer.full() || flushed.elapsed() >= self.options.flush;
+            if found.hotplug || flush {
+                for change in hotplug.changes() {
+                    self.follow_cpu(change, attached, &mut consumer, &mut gaps)?;
+                }
+            }
+            if flush {
                 consumer.flush()?;
                 flushed = Instant::now();
                 if self.options.target == Target::Machines(None) {
@@ -475,7 +250,57 @@ impl Recording<'_> {
                 monotonic_ns: ended_ns,
                 command,
             },
+            gaps,
         ))
+    }
+
+    /// Let the events of a CPU that came count; keep what those of one that went have counted.
+    fn follow_cpu(
+        &self,
+        change: Change,
+        attached: &mut Attached,
+        consumer: &mut Consumer,
+        gaps: &mut Vec<Gap>,
+    ) -> Result<(), Error> {
+        let Change { cpu, online } = change;
+        let whole = self.options.target == Target::System;
+        if !online {
+            let readings = attached.cpu_left(cpu);
+            if whole {
+                consumer.cpu_left(cpu, &readings);
+            }
+            gaps.push(Gap {
+                cpu,
+                from_ns: Some(monotonic_ns()),
+                to_ns: None,
+            });
+            return Ok(());
+        }
+        if whole {
+            consumer.cpu_came(cpu, monotonic_ns());
+        }
+        match attached.cpu_came(self.columns, cpu, whole) {
+            // It may have gone again; that is the next change.
+            Err(_)
+                if !Cpus::find(Path::new(ROOT)).is_some_and(|cpus| cpus.online.contains(&cpu)) =>
+            {
+                return Ok(());
+            }
+            other => other?,
+        }
+        let to_ns = Some(monotonic_ns());
+        match gaps
+            .iter_mut()
+            .find(|gap| gap.cpu == cpu && gap.to_ns.is_none())
+        {
+            Some(gap) => gap.to_ns = to_ns,
+            None => gaps.push(Gap {
+                cpu,
+                from_ns: None,
+                to_ns,
+            }),
+        }
+        Ok(())
     }
 }
 

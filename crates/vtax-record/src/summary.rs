@@ -10,6 +10,7 @@ use crate::consumer::Consumer;
 use crate::difference::Place;
 use crate::error::Error;
 use crate::files::{self, Folder};
+use crate::hotplug::Gap;
 use crate::interval::Interval;
 use crate::online::Cpus;
 use crate::page_samples::PageSamples;
@@ -72,6 +73,8 @@ pub struct Facts<'a> {
     pub filter: bool,
     /// The guest's clock by an exchange of messages.
     pub exchange: Option<Skew>,
+    /// When CPUs were away.
+    pub gaps: Vec<Gap>,
 }
 
 #[derive(Debug, Serialize)]
@@ -139,6 +142,8 @@ pub struct Summary {
     pub targets_only: bool,
     /// CPUs that were online when it began.
     pub cpus: Vec<u32>,
+    /// When CPUs were away; they make no rows then.
+    pub cpus_away: Vec<Gap>,
     /// The clock of `time_ns`.
     pub clock: &'static str,
     /// Both clocks at the begin and at the last row.
@@ -280,6 +285,7 @@ fn summary(
         interval: facts.interval.period(),
         targets_only: facts.filter,
         cpus: facts.cpus.online.clone(),
+        cpus_away: facts.gaps.clone(),
         clock: "CLOCK_MONOTONIC",
         clocks: [facts.begin, end_clock],
         tsc_hz: facts.begin.hertz(&end_clock),
@@ -302,7 +308,7 @@ fn summary(
         vms: consumer.machines().iter().copied().collect(),
         programs: facts.programs.clone(),
         max_rss_bytes: max_rss_bytes(),
-        warnings: warnings(lost, events, consumer.samples()),
+        warnings: warnings(lost, events, consumer.samples(), &facts.gaps),
     }
 }
 
@@ -334,10 +340,16 @@ fn guest_clock(facts: &Facts<'_>, consumer: &Consumer) -> GuestClock {
     }
 }
 
-fn warnings(lost: u64, events: &Events<'_>, samples: &[PageSamples]) -> Vec<String> {
+fn warnings(lost: u64, events: &Events<'_>, samples: &[PageSamples], gaps: &[Gap]) -> Vec<String> {
     let mut warnings: Vec<String> = Vec::new();
     let told = samples.iter().filter_map(PageSamples::warning);
     warnings.extend(told.map(str::to_owned));
+    let away: std::collections::BTreeSet<u32> = gaps.iter().map(|gap| gap.cpu).collect();
+    for cpu in away {
+        warnings.push(format!(
+            "CPU {cpu} was away for a part of the recording and made no rows then"
+        ));
+    }
     if lost > 0 {
         warnings.push(format!(
             "{lost} rows were lost; their counts are in the rows after them"
