@@ -144,20 +144,26 @@ impl Attached {
         Ok(())
     }
 
-    /// A CPU has gone: returns, by their columns, the last readings of the events that rows read.
-    pub fn cpu_left(&mut self, cpu: u32) -> Vec<(usize, Reading)> {
-        self.references
-            .retain(|(scope, _)| *scope != Scope::Cpu(cpu));
+    /// A CPU has gone: returns the last readings of its reference event and, by their columns, of
+    /// the events that rows read.
+    pub fn cpu_left(&mut self, cpu: u32) -> (Reading, Vec<(usize, Reading)>) {
+        let mut reference = Reading::default();
+        self.references.retain(|(scope, event)| {
+            let stays = *scope != Scope::Cpu(cpu);
+            if !stays {
+                reference = perf::read(event).ok().flatten().unwrap_or_default();
+            }
+            stays
+        });
         let (gone, stay) = std::mem::take(&mut self.counters)
             .into_iter()
             .partition::<Vec<_>, _>(|counter| counter.cpu == cpu);
         self.counters = stay;
-        gone.iter()
-            .filter_map(|counter| {
-                let reading = perf::read(&counter.event).ok()??;
-                Some((counter.column, reading))
-            })
-            .collect()
+        let readings = gone.iter().filter_map(|counter| {
+            let reading = perf::read(&counter.event).ok()??;
+            Some((counter.column, reading))
+        });
+        (reference, readings.collect())
     }
 
     /// A CPU has come: let its events count. `whole`: not only targets are recorded.

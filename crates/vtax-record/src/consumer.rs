@@ -116,7 +116,8 @@ impl Consumer {
 
     /// A CPU has gone: what its events have counted, by their columns, is kept for its next rows,
     /// whose events begin at 0.
-    pub fn cpu_left(&mut self, cpu: u32, readings: &[(usize, Reading)]) {
+    pub fn cpu_left(&mut self, cpu: u32, reference: Reading, readings: &[(usize, Reading)]) {
+        self.differences.leave(cpu, reference.enabled_ns);
         for (column, reading) in readings {
             self.rings.carry(cpu, *column, *reading);
         }

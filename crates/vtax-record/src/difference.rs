@@ -45,6 +45,8 @@ pub struct Total {
 struct Before {
     seq: u64,
     run_ns: u64,
+    /// How long the reference event was enabled.
+    enabled_ns: u64,
     values: Vec<u64>,
 }
 
@@ -106,14 +108,25 @@ impl Differences {
             .collect()
     }
 
-    /// Let a CPU's next row begin at `run_ns`: it was away until then.
-    pub fn resume(&mut self, cpu: u32, run_ns: u64) {
+    /// A CPU goes away, after its reference event was enabled for so long: the time since its last
+    /// row belongs to its next one, as do the counts.
+    pub fn leave(&mut self, cpu: u32, enabled_ns: u64) {
+        if let Some(before) = self.before.get_mut(&cpu) {
+            let since = enabled_ns.saturating_sub(before.enabled_ns);
+            before.enabled_ns = since;
+        }
+    }
+
+    /// A CPU comes back at `now_ns`: the time in which it was away is in no row.
+    pub fn resume(&mut self, cpu: u32, now_ns: u64) {
         let before = self.before.entry(cpu).or_insert_with(|| Before {
             seq: u64::MAX,
-            run_ns,
+            run_ns: 0,
+            enabled_ns: 0,
             values: Vec::new(),
         });
-        before.run_ns = before.run_ns.max(run_ns);
+        // What `leave` has found.
+        before.run_ns = now_ns.saturating_sub(before.enabled_ns);
     }
 
     /// Take the next row of a CPU.
@@ -121,12 +134,14 @@ impl Differences {
         let before = self.before.remove(&row.cpu).unwrap_or_else(|| Before {
             seq: u64::MAX,
             run_ns: self.start_ns,
+            enabled_ns: 0,
             values: Vec::new(),
         });
         let lost = row.seq.wrapping_sub(before.seq).wrapping_sub(1);
         let mut after = Before {
             seq: row.seq,
             run_ns: row.run_ns.max(before.run_ns),
+            enabled_ns: row.enabled_ns,
             values: row.values.clone(),
         };
         // The overflow may interrupt a program between two of its additions: such a value
@@ -220,10 +235,15 @@ mod tests {
     #[test]
     fn the_row_after_an_absence_is_as_long_as_the_cpu_was_there() {
         let mut differences = Differences::new(vec![Place::Counted(0)], 0);
-        differences.take(row(0, 0, &[5]));
+        differences.take(Row {
+            enabled_ns: 70,
+            ..row(0, 0, &[5])
+        });
+        // It goes 20 ns after its last row.
+        differences.leave(0, 90);
         differences.resume(0, 8_500);
         let after = differences.take(row(0, 8, &[7]));
-        assert_eq!((after.length_ns, after.columns), (500, vec![Some(2)]));
+        assert_eq!((after.length_ns, after.columns), (520, vec![Some(2)]));
         // One that was not there at the begin; overflows without a row are lost ones still.
         differences.resume(1, 2_500);
         differences.end(1, 0);

@@ -265,9 +265,9 @@ impl Recording<'_> {
         let Change { cpu, online } = change;
         let whole = self.options.target == Target::System;
         if !online {
-            let readings = attached.cpu_left(cpu);
+            let (reference, readings) = attached.cpu_left(cpu);
             if whole {
-                consumer.cpu_left(cpu, &readings);
+                consumer.cpu_left(cpu, reference, &readings);
             }
             gaps.push(Gap {
                 cpu,

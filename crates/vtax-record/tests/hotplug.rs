@@ -13,36 +13,50 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::sleep;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::{PROGRAM, Rows, described, json, recorded};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 /// Takes a CPU away and gives it back, whatever happens to the test.
-struct Away {
-    switch: &'static Path,
-    _alone: MutexGuard<'static, ()>,
-}
+struct Away(&'static Path);
 
-/// There is one such CPU for all tests.
+/// There is one such CPU for all tests: each holds this while it records.
 static ALONE: Mutex<()> = Mutex::new(());
+
+fn alone() -> MutexGuard<'static, ()> {
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 impl Away {
     /// `None` on a machine where no CPU can be taken away.
     fn begin(switch: &'static str) -> Option<Self> {
-        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         let switch = Path::new(switch);
-        fs::write(switch, "0").is_ok().then_some(Self {
-            switch,
-            _alone: alone,
-        })
+        fs::write(switch, "0").is_ok().then_some(Self(switch))
     }
 }
 
 impl Drop for Away {
     fn drop(&mut self) {
-        let _ = fs::write(self.switch, "1");
+        let _ = fs::write(self.0, "1");
+    }
+}
+
+/// Work for a CPU: an idle one makes no rows.
+struct Busy(Child);
+
+impl Busy {
+    fn on_each_of_two() -> [Self; 2] {
+        let script = "while :; do :; done";
+        [(); 2].map(|()| Self(Command::new("sh").args(["-c", script]).spawn().unwrap()))
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }
 
@@ -58,6 +72,15 @@ fn start(out: &Path, arguments: &[&str]) -> Child {
         .unwrap()
 }
 
+/// Wait until rows are made: loading takes a while on a busy CPU.
+fn wait_for_begin(out: &Path) {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !out.join("intervals.arrows").exists() {
+        assert!(Instant::now() < deadline, "the recorder does not begin");
+        sleep(Duration::from_millis(10));
+    }
+}
+
 fn end(mut recorder: Child) {
     kill(Pid::from_raw(recorder.id().cast_signed()), Signal::SIGINT).unwrap();
     assert!(recorder.wait().unwrap().success());
@@ -65,7 +88,9 @@ fn end(mut recorder: Child) {
 
 #[test]
 fn a_cpu_may_go_and_come() {
+    let _alone = alone();
     recording_or_skip!();
+    let _busy = Busy::on_each_of_two();
     let out = tempfile::tempdir().unwrap();
     let arguments = [
         "--every",
@@ -76,6 +101,7 @@ fn a_cpu_may_go_and_come() {
         "sched,sw,steal",
     ];
     let recorder = start(out.path(), &arguments);
+    wait_for_begin(out.path());
     sleep(Duration::from_millis(600));
     let Some(away) = Away::begin(SWITCH) else {
         end(recorder);
@@ -103,6 +129,7 @@ fn a_cpu_may_go_and_come() {
     let (cpus, times) = (rows.small("cpu"), rows.numbers("time_ns"));
     let lengths = rows.numbers("length_ns");
     let clock = rows.numbers("sw.cpu_clock");
+    let sequence = rows.numbers("seq");
     let mut before = [0, 0, 0, 0];
     for at in 0..rows.len() {
         let time = times[at].unwrap();
@@ -111,35 +138,43 @@ fn a_cpu_may_go_and_come() {
             assert!(time <= from || time >= to, "a row of a CPU that is away");
         }
         before[2 * cpu.min(1) + late] += 1;
+        if sequence[at] == Some(0) {
+            // The counters were on a moment before the rows began.
+            continue;
+        }
         // A row never has more than its own time, and the counters begin anew without a jump.
         assert!(lengths[at].unwrap() < 400_000_000, "{:?}", lengths[at]);
         assert!(clock[at].is_none_or(|clock| clock <= lengths[at].unwrap() + 5_000_000));
     }
-    assert!(before.iter().all(|rows| *rows > 100), "{before:?}");
+    assert!(before.iter().all(|rows| *rows > 50), "{before:?}");
     assert!(rows.sum("sched.switches") > 0);
 }
 
 #[test]
 fn a_cpu_that_was_away_at_the_begin_is_recorded_too() {
+    let _alone = alone();
     recording_or_skip!();
     let Some(away) = Away::begin(SWITCH) else {
         eprintln!("skipped: {SWITCH} cannot be written");
         return;
     };
+    let _busy = Busy::on_each_of_two();
     let out = tempfile::tempdir().unwrap();
     let recorder = start(out.path(), &["--every", "1ms", "--events", "sched,sw"]);
-    sleep(Duration::from_millis(500));
+    wait_for_begin(out.path());
+    sleep(Duration::from_millis(300));
     drop(away);
     sleep(Duration::from_millis(600));
     end(recorder);
     let record = json(&out.path().join("record.json"));
-    assert!(record["cpus_away"][0]["from_ns"].is_null());
+    let away = &record["cpus_away"][0];
+    assert!(away["from_ns"].is_null() && away["cpu"] == 1, "{away}");
     let to = record["cpus_away"][0]["to_ns"].as_u64().unwrap();
     let rows = Rows::read(out.path());
     let (cpus, lengths) = (rows.small("cpu"), rows.numbers("length_ns"));
     let times = rows.numbers("time_ns");
     let second: Vec<usize> = (0..rows.len()).filter(|at| cpus[*at] == Some(1)).collect();
-    assert!(second.len() > 100);
+    assert!(second.len() > 50, "{}", second.len());
     let first = second[0];
     assert!(times[first].unwrap() >= to - 50_000_000 && lengths[first].unwrap() < 100_000_000);
 }
@@ -147,6 +182,7 @@ fn a_cpu_that_was_away_at_the_begin_is_recorded_too() {
 /// A task that is moved to and fro is counted once, wherever it runs.
 #[test]
 fn what_moves_between_cpus_is_counted_whole() {
+    let _alone = alone();
     recording_or_skip!();
     let out = tempfile::tempdir().unwrap();
     let script = "(i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done) & worker=$!; n=0; \
@@ -186,6 +222,7 @@ fn resident(process: u32) -> u64 {
 #[test]
 #[ignore = "takes a minute"]
 fn a_long_recording_needs_no_more_memory() {
+    let _alone = alone();
     recording_or_skip!();
     let out = tempfile::tempdir().unwrap();
     let recorder = start(out.path(), &["--every", "100us"]);
