@@ -16,6 +16,7 @@ use vtax_record::skew::Skew;
 use vtax_record::sources::{self, Unit};
 use vtax_record::summary::Summary;
 use vtax_record::target::Target;
+use vtax_record::xen;
 
 /// Records one row per interval: hardware, VMM, kernel and guest events on one axis.
 #[derive(Debug, Parser)]
@@ -38,6 +39,7 @@ enum Subcommands {
     Record(RecordArguments),
     List(ListArguments),
     Finish(FinishArguments),
+    ImportXen(ImportXenArguments),
 }
 
 /// Record until the command or process ends, the time is up, or Ctrl-C
@@ -107,6 +109,27 @@ struct FinishArguments {
     out: PathBuf,
 }
 
+/// Make a recording of what `xentrace` has written on a Xen host
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  xentrace -D -e all -T 10 trace\n  \
+    vtax-recorder import-xen trace --tsc-hz 2400000000 --every 1ms --out run")]
+struct ImportXenArguments {
+    /// The output of xentrace
+    trace: PathBuf,
+    /// Ticks of the host's time stamp counter in a second (Xen says them when it starts)
+    #[arg(long, value_name = "HZ", value_parser = clap::value_parser!(u64).range(1..=100_000_000_000))]
+    tsc_hz: u64,
+    /// Length of an interval
+    #[arg(long, value_name = "TIME", default_value = "1ms", value_parser = time)]
+    every: Duration,
+    /// Folder for the files; made if need be
+    #[arg(long, value_name = "FOLDER")]
+    out: PathBuf,
+    /// Print what was imported as JSON
+    #[arg(long)]
+    json: bool,
+}
+
 #[derive(Debug, Clone, Copy)]
 struct Machines(Option<i32>);
 
@@ -131,6 +154,7 @@ impl Arguments {
                 let written = session::finish(&arguments.out)?;
                 print(&format!("{} rows", written.rows))
             }
+            Subcommands::ImportXen(arguments) => import_xen(&arguments),
         }
     }
 }
@@ -146,6 +170,29 @@ fn record(arguments: RecordArguments) -> Result<(), Error> {
         eprintln!("vtax-recorder: {warning}");
     }
     print(&in_words(&summary, &out))
+}
+
+fn import_xen(arguments: &ImportXenArguments) -> Result<(), Error> {
+    let ImportXenArguments {
+        trace,
+        tsc_hz,
+        every,
+        out,
+        json,
+    } = arguments;
+    let imported = xen::import(trace, *tsc_hz, *every, out)?;
+    if *json {
+        return print(&to_json(&imported)?);
+    }
+    for warning in &imported.warnings {
+        eprintln!("vtax-recorder: {warning}");
+    }
+    print(&format!(
+        "{} rows of {} records; in {}",
+        imported.rows,
+        imported.records,
+        out.display()
+    ))
 }
 
 fn options(arguments: RecordArguments) -> Options {

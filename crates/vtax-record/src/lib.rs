@@ -33,3 +33,4 @@ mod sys;
 pub mod target;
 pub mod vcpu_clock;
 pub mod watch;
+pub mod xen;
