@@ -12,7 +12,8 @@ use vtax_agent::error::{Error, reason};
 use vtax_agent::facts;
 use vtax_agent::tree::Tree;
 use vtax_agent::workload::{self, WorkloadArguments};
-use vtax_agent::{check_fp, counters, cpu_list, init, run, serve, stream, sweep, switch};
+use vtax_agent::{check_fp, counters, cpu_list, guest, init, run, serve, stream, sweep, switch};
+use vtax_guest_page::applications::whole_name;
 
 /// Describes, measures and serves one machine.
 #[derive(Debug, Parser)]
@@ -39,6 +40,7 @@ enum Subcommands {
     Serve(ServeArguments),
     Init(InitArguments),
     Counters(CountersArguments),
+    Guest(GuestArguments),
     Sweep(SweepArguments),
     CheckFp(CheckFpArguments),
     Workload(WorkloadArguments),
@@ -155,6 +157,31 @@ impl CountersArguments {
     }
 }
 
+/// Publish this machine's counters in a page that the host samples (docs/guest-page.md)
+///
+/// Page faults, swapping, context switches, interrupts, times of the CPUs, and what applications
+/// register. At the end, and at a signal, it prints what it has published, as JSON.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  vtax-agent guest\n  \
+    vtax-agent guest --page /run/vtax/work/guest-page --every 1ms --app requests,errors")]
+struct GuestArguments {
+    /// A file, which the host sees too; default: the memory of the ivshmem device
+    #[arg(long, value_name = "FILE")]
+    page: Option<PathBuf>,
+    /// Time from one publication to the next (1ms to 10s)
+    #[arg(long, value_name = "TIME", default_value = "10ms", value_parser = rate)]
+    every: Duration,
+    /// Counters of applications by their names, or all that are registered now
+    #[arg(long, value_name = "NAMES|all", default_value = "all", value_parser = applications)]
+    app: Applications,
+    /// End after this time
+    #[arg(long = "for", value_name = "TIME", value_parser = time)]
+    duration: Option<Duration>,
+}
+
+#[derive(Debug, Clone)]
+struct Applications(Option<Vec<String>>);
+
 /// Remove empty control groups of agents that were killed, and print how many
 #[derive(Debug, Args)]
 #[command(hide = true)]
@@ -237,6 +264,7 @@ impl Arguments {
             Subcommands::Serve(arguments) => serve::serve(&arguments.into()).map(drop),
             Subcommands::Init(_) => Err(init::refused()),
             Subcommands::Counters(arguments) => arguments.carry_out(),
+            Subcommands::Guest(arguments) => print(&guest::guest(&arguments.into())?, false),
             Subcommands::Sweep(_) => print(&sweep::sweep(&Tree::host()), false),
             Subcommands::CheckFp(arguments) => print(&check_fp::check(arguments.rounds)?, false),
             Subcommands::Workload(arguments) => workload::carry_out(&arguments),
@@ -276,6 +304,17 @@ impl From<RunArguments> for run::Options {
     }
 }
 
+impl From<GuestArguments> for guest::Options {
+    fn from(arguments: GuestArguments) -> Self {
+        Self {
+            page: arguments.page,
+            every: arguments.every,
+            applications: arguments.app.0,
+            duration: arguments.duration,
+        }
+    }
+}
+
 impl From<ServeArguments> for serve::Options {
     fn from(arguments: ServeArguments) -> Self {
         Self {
@@ -296,6 +335,39 @@ fn seconds(text: &str) -> Result<Duration, String> {
     } else {
         Ok(duration)
     }
+}
+
+fn time(text: &str) -> Result<Duration, String> {
+    let (number, factor) = [("ms", 1e-3), ("us", 1e-6), ("s", 1.0)]
+        .iter()
+        .find_map(|(suffix, factor)| Some((text.strip_suffix(suffix)?, *factor)))
+        .ok_or("not a time, such as 30s or 10ms")?;
+    let number: f64 = number
+        .parse()
+        .map_err(|_| "not a time, such as 30s or 10ms".to_owned())?;
+    let time = Duration::try_from_secs_f64(number * factor).map_err(|error| error.to_string())?;
+    if time.is_zero() {
+        return Err("it must be above 0".into());
+    }
+    Ok(time)
+}
+
+fn rate(text: &str) -> Result<Duration, String> {
+    let time = time(text)?;
+    let allowed = Duration::from_millis(1)..=Duration::from_secs(10);
+    let fits = allowed.contains(&time).then_some(time);
+    fits.ok_or_else(|| "not from 1ms to 10s".into())
+}
+
+fn applications(text: &str) -> Result<Applications, String> {
+    if text == "all" {
+        return Ok(Applications(None));
+    }
+    let name = |name| whole_name(name).ok_or_else(|| format!("{name:?} is no name of a counter"));
+    let mut names: Vec<String> = text.split(',').map(name).collect::<Result<_, _>>()?;
+    names.sort();
+    names.dedup();
+    Ok(Applications(Some(names)))
 }
 
 fn cpus(text: &str) -> Result<CpuList, String> {

@@ -15,6 +15,7 @@ pub mod descendants;
 pub mod error;
 pub mod facts;
 pub mod frame;
+pub mod guest;
 pub mod init;
 pub mod launch;
 pub mod parts;

@@ -14,7 +14,7 @@ use crate::switch_request::SwitchRequest;
 use crate::transfer::{PullRequest, PushRequest};
 
 /// The operations, in the order in which messages list them.
-const OPERATIONS: &str = "ping, facts, run, push, pull, enter, clock, counters, switch, halt";
+const OPERATIONS: &str = "ping, facts, run, push, pull, enter, clock, time, counters, switch, halt";
 
 /// Why a request is answered with an error; the variant is the answer's `kind`.
 #[derive(Debug, Error, PartialEq, Eq)]
@@ -82,6 +82,8 @@ pub enum Operation {
     Clock(ClockRequest),
     /// What does KVM count here?
     Counters,
+    /// What time is it here?
+    Time,
     /// Move this machine's guests to the other paging mode.
     Switch(SwitchRequest),
     /// End.
@@ -177,6 +179,7 @@ pub fn operation(object: Map<String, Value>) -> Result<Operation, RequestError> 
         "enter" => Ok(Operation::Enter),
         "clock" => fields(object, ClockRequest::check).map(Operation::Clock),
         "counters" => Ok(Operation::Counters),
+        "time" => Ok(Operation::Time),
         "switch" => fields(object, SwitchRequest::check).map(Operation::Switch),
         "halt" => Ok(Operation::Halt),
         _ => Err(RequestError::Op(name)),
@@ -338,7 +341,7 @@ mod tests {
         assert_eq!(
             error.frame(Some(8)),
             json!({"id": 8, "error": {"kind": "op",
-                "message": "unknown operation 'dance'; known: ping, facts, run, push, pull, enter, clock, counters, switch, halt"}})
+                "message": "unknown operation 'dance'; known: ping, facts, run, push, pull, enter, clock, time, counters, switch, halt"}})
         );
     }
 

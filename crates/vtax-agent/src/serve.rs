@@ -4,6 +4,8 @@ use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
+use vtax_guest_page::monotonic_ns;
+use vtax_guest_page::sys::time_stamp_counter;
 
 use crate::VERSION;
 use crate::cgroup::MemoryCgroup;
@@ -247,6 +249,7 @@ impl Session {
                 id,
                 counters::read(&self.tree).map_err(|error| error.to_string()),
             )),
+            Operation::Time => Next::Continue(request::success(id, &clock())),
             Operation::Switch(switch) => self.switch(id, switch),
             Operation::Halt => Next::Halt(request::success(id, &json!({}))),
             Operation::Run(run) => self.run_and(id, run, |answer| Ok(json!(answer))),
@@ -304,6 +307,11 @@ impl Session {
         };
         self.supervisor.run(launch, procs, terms, &mut self.channel)
     }
+}
+
+/// Both clocks of this machine, read one after the other.
+fn clock() -> Value {
+    json!({"monotonic_ns": monotonic_ns(), "tsc": time_stamp_counter()})
 }
 
 /// The frame of an operation that the machine may refuse.

@@ -248,3 +248,21 @@ pub fn clock_ticks_per_second() -> f64 {
         100.0
     }
 }
+
+/// Nanoseconds of a clock tick of `/proc/stat`.
+pub fn tick_ns() -> u64 {
+    // SAFETY: sysconf takes no pointer.
+    let ticks = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };
+    let ticks = u64::try_from(ticks).unwrap_or(0);
+    1_000_000_000 / if ticks > 0 { ticks } else { 100 }
+}
+
+/// Processor time of this process, in nanoseconds.
+pub fn process_time_ns() -> u64 {
+    // SAFETY: all-zero is a valid timespec.
+    let mut time: libc::timespec = unsafe { std::mem::zeroed() };
+    // SAFETY: the pointer is to a live timespec. Linux has this clock, so there is no error.
+    unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &raw mut time) };
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    seconds * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
+}

@@ -201,6 +201,17 @@ fn a_command_does_not_outlive_an_agent_that_is_killed() {
 }
 
 #[test]
+fn the_clock_is_this_machines() {
+    let mut agent = Agent::start(&[]);
+    let before = vtax_guest_page::monotonic_ns();
+    agent.send(&json!({"id": 1, "op": "time"}));
+    let answer = agent.receive();
+    let there = answer["ok"]["monotonic_ns"].as_u64().unwrap();
+    assert!((before..=vtax_guest_page::monotonic_ns()).contains(&there));
+    assert!(answer["ok"]["tsc"].as_u64().unwrap() > 0);
+}
+
+#[test]
 fn requests_that_come_during_a_run_are_answered_after_it() {
     let mut agent = Agent::start(&[]);
     let frame = agent.shell("sleep 0.2", &json!({"id": 1}));

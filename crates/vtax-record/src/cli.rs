@@ -7,13 +7,16 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 use serde::Serialize;
+use vtax_guest_page::applications::whole_name;
 use vtax_record::availability::Machine;
 use vtax_record::error::Error;
 use vtax_record::interval::Interval;
-use vtax_record::session::{self, Options};
+use vtax_record::session::{self, Applications, Options};
+use vtax_record::skew::Skew;
 use vtax_record::sources::{self, Unit};
 use vtax_record::summary::Summary;
 use vtax_record::target::Target;
+use vtax_record::xen;
 
 /// Records one row per interval: hardware, VMM, kernel and guest events on one axis.
 #[derive(Debug, Parser)]
@@ -36,6 +39,7 @@ enum Subcommands {
     Record(RecordArguments),
     List(ListArguments),
     Finish(FinishArguments),
+    ImportXen(ImportXenArguments),
 }
 
 /// Record until the command or process ends, the time is up, or Ctrl-C
@@ -70,6 +74,12 @@ struct RecordArguments {
     /// A page in which a guest or a program publishes counters (docs/guest-page.md)
     #[arg(long, value_name = "PATH")]
     guest: Option<PathBuf>,
+    /// The guest's clock less this machine's and the bound of its error, to be kept with the rows
+    #[arg(long, value_name = "NS,NS", value_parser = skew, allow_hyphen_values = true)]
+    guest_clock: Option<Skew>,
+    /// Counters of this machine's applications by their names, or all that are there now
+    #[arg(long, value_name = "NAMES|all", value_parser = applications)]
+    app: Option<Applications>,
     /// Measure how long the eBPF programs run (which takes time itself)
     #[arg(long)]
     overhead: bool,
@@ -102,6 +112,27 @@ struct FinishArguments {
     out: PathBuf,
 }
 
+/// Make a recording of what `xentrace` has written on a Xen host
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  xentrace -D -e all -T 10 trace\n  \
+    vtax-recorder import-xen trace --tsc-hz 2400000000 --every 1ms --out run")]
+struct ImportXenArguments {
+    /// The output of xentrace
+    trace: PathBuf,
+    /// Ticks of the host's time stamp counter in a second (Xen says them when it starts)
+    #[arg(long, value_name = "HZ", value_parser = clap::value_parser!(u64).range(1..=100_000_000_000))]
+    tsc_hz: u64,
+    /// Length of an interval
+    #[arg(long, value_name = "TIME", default_value = "1ms", value_parser = time)]
+    every: Duration,
+    /// Folder for the files; made if need be
+    #[arg(long, value_name = "FOLDER")]
+    out: PathBuf,
+    /// Print what was imported as JSON
+    #[arg(long)]
+    json: bool,
+}
+
 #[derive(Debug, Clone, Copy)]
 struct Machines(Option<i32>);
 
@@ -126,6 +157,7 @@ impl Arguments {
                 let written = session::finish(&arguments.out)?;
                 print(&format!("{} rows", written.rows))
             }
+            Subcommands::ImportXen(arguments) => import_xen(&arguments),
         }
     }
 }
@@ -149,6 +181,29 @@ fn record(arguments: RecordArguments) -> Result<(), Error> {
     print(&in_words(&summary, &out))
 }
 
+fn import_xen(arguments: &ImportXenArguments) -> Result<(), Error> {
+    let ImportXenArguments {
+        trace,
+        tsc_hz,
+        every,
+        out,
+        json,
+    } = arguments;
+    let imported = xen::import(trace, *tsc_hz, *every, out)?;
+    if *json {
+        return print(&to_json(&imported)?);
+    }
+    for warning in &imported.warnings {
+        eprintln!("vtax-recorder: {warning}");
+    }
+    print(&format!(
+        "{} rows of {} records; in {}",
+        imported.rows,
+        imported.records,
+        out.display()
+    ))
+}
+
 fn options(arguments: RecordArguments) -> Options {
     let target = match (arguments.pid, arguments.vm) {
         (Some(process), _) => Target::Process(process),
@@ -165,6 +220,8 @@ fn options(arguments: RecordArguments) -> Options {
         out: arguments.out,
         ring_rows: arguments.ring,
         guest: arguments.guest,
+        guest_clock: arguments.guest_clock,
+        applications: arguments.app,
         statistics: arguments.overhead,
     }
 }
@@ -218,6 +275,26 @@ fn machine(text: &str) -> Result<Machines, String> {
     text.parse()
         .map(|process| Machines(Some(process)))
         .map_err(|_| "neither a process number nor all".into())
+}
+
+fn skew(text: &str) -> Result<Skew, String> {
+    let (offset, within) = text.split_once(',').ok_or("not two numbers")?;
+    let wrong = |_| "not two numbers of nanoseconds".to_owned();
+    Ok(Skew {
+        offset_ns: offset.parse().map_err(wrong)?,
+        within_ns: within.parse().map_err(wrong)?,
+    })
+}
+
+fn applications(text: &str) -> Result<Applications, String> {
+    if text == "all" {
+        return Ok(Applications::All);
+    }
+    let name = |name| whole_name(name).ok_or_else(|| format!("{name:?} is no name of a counter"));
+    let mut names: Vec<String> = text.split(',').map(name).collect::<Result<_, _>>()?;
+    names.sort();
+    names.dedup();
+    Ok(Applications::Named(names))
 }
 
 fn time(text: &str) -> Result<Duration, String> {

@@ -1,9 +1,7 @@
 //! The two clocks of a row: `CLOCK_MONOTONIC`, which the programs read, and the time stamp counter.
 
-use nix::time::{ClockId, clock_gettime};
 use serde::Serialize;
-
-use crate::sys;
+use vtax_guest_page::{monotonic_ns, sys};
 
 /// How often the clocks are read to find a pair close together.
 const TRIES: usize = 5;
@@ -17,15 +15,6 @@ pub struct Pair {
     pub tsc: u64,
     /// Ticks within which the other clock was read: the bound of the pair's error.
     pub within: u64,
-}
-
-/// `CLOCK_MONOTONIC` now, in nanoseconds.
-pub fn monotonic_ns() -> u64 {
-    let time = clock_gettime(ClockId::CLOCK_MONOTONIC);
-    time.map_or(0, |time| {
-        let seconds = u64::try_from(time.tv_sec()).unwrap_or(0);
-        seconds * 1_000_000_000 + u64::try_from(time.tv_nsec()).unwrap_or(0)
-    })
 }
 
 impl Pair {

@@ -1,16 +1,19 @@
 //! From the rings to the stream.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
-use crate::clock::{Pair, monotonic_ns};
+use crate::clock::Pair;
 use crate::difference::{Differences, Total};
 use crate::error::Error;
 use crate::files::{self, Folder};
 use crate::page_samples::PageSamples;
+use crate::perf::Reading;
 use crate::plan::Columns;
 use crate::ring::Rings;
 use crate::row::{Mode, Row};
 use crate::stream::{self, Batch, Lengths, Stream};
+use crate::vcpu_clock::{self, VcpuClock};
 
 /// Rows that wait at most before they go to the file: bounds the recorder's memory.
 const BATCH_ROWS: usize = 8192;
@@ -27,10 +30,11 @@ pub struct Consumer {
     clock: Pair,
     widest: u64,
     machines: BTreeSet<u32>,
+    vcpu_clocks: BTreeMap<vcpu_clock::Key, VcpuClock>,
     rows: Vec<Row>,
     dropped: u64,
     remainder: Vec<u64>,
-    page: Option<PageSamples>,
+    samples: Vec<PageSamples>,
 }
 
 impl Consumer {
@@ -41,10 +45,10 @@ impl Consumer {
         start_ns: u64,
         clock: Pair,
         folder: &Folder,
-        page: Option<PageSamples>,
+        samples: Vec<PageSamples>,
     ) -> Result<Self, Error> {
         let mut names = columns.names();
-        names.extend(page.iter().flat_map(PageSamples::names).cloned());
+        names.extend(samples.iter().flat_map(PageSamples::names).cloned());
         let schema = stream::schema(&names);
         let lengths = Lengths {
             instructions: columns.find("hw.instructions"),
@@ -62,17 +66,18 @@ impl Consumer {
             clock,
             widest: clock.within,
             machines: BTreeSet::new(),
+            vcpu_clocks: BTreeMap::new(),
             rows: Vec::new(),
             dropped: 0,
             remainder: vec![0; columns.places.len()],
-            page,
+            samples,
         })
     }
 
     /// Take all rows that are there; those of all CPUs come in the order of time.
     pub fn drain(&mut self) {
-        if let Some(page) = &mut self.page {
-            page.sample(monotonic_ns());
+        for samples in &mut self.samples {
+            samples.sample();
         }
         for cpu in 0..self.cpus {
             self.rings.take(cpu, |row| self.rows.push(row));
@@ -88,8 +93,9 @@ impl Consumer {
             self.identify(&mut row);
             let tsc = self.clock.tsc_at(&now, row.time_ns);
             let mut interval = self.differences.take(row);
-            if let Some(page) = &mut self.page {
-                interval.columns.extend(page.up_to(interval.row.time_ns));
+            for samples in &mut self.samples {
+                let counted = samples.up_to(interval.row.time_ns);
+                interval.columns.extend(counted);
             }
             self.batch.push(&interval, tsc);
         }
@@ -108,8 +114,29 @@ impl Consumer {
         }
     }
 
+    /// A CPU has gone: what its events have counted, by their columns, is kept for its next rows,
+    /// whose events begin at 0.
+    pub fn cpu_left(&mut self, cpu: u32, reference: Reading, readings: &[(usize, Reading)]) {
+        self.differences.leave(cpu, reference.enabled_ns);
+        for (column, reading) in readings {
+            self.rings.carry(cpu, *column, *reading);
+        }
+    }
+
+    /// A CPU has come: its next row begins now.
+    pub fn cpu_came(&mut self, cpu: u32, now_ns: u64) {
+        self.differences.resume(cpu, now_ns);
+    }
+
     /// Write what has been taken.
     pub fn flush(&mut self) -> Result<(), Error> {
+        if !self.machines.is_empty() {
+            // Here, and not at the end: a machine may be gone by then.
+            let machines = &self.machines;
+            vcpu_clock::refresh(Path::new("/"), &mut self.vcpu_clocks, |vm| {
+                machines.contains(&vm)
+            });
+        }
         let Some(stream) = &mut self.stream else {
             return Ok(());
         };
@@ -157,9 +184,14 @@ impl Consumer {
             .zip(self.remainder.iter().copied())
     }
 
-    /// The guest's page.
-    pub fn page(&self) -> Option<&PageSamples> {
-        self.page.as_ref()
+    /// What others publish: the guest's page, the applications of this machine.
+    pub fn samples(&self) -> &[PageSamples] {
+        &self.samples
+    }
+
+    /// How the time stamp counters of their virtual CPUs follow this machine's.
+    pub fn vcpu_clocks(&self) -> impl Iterator<Item = &VcpuClock> {
+        self.vcpu_clocks.values()
     }
 
     /// The last pair of clocks, and the widest one: the bound of the error of `tsc`.

@@ -45,6 +45,8 @@ pub struct Total {
 struct Before {
     seq: u64,
     run_ns: u64,
+    /// How long the reference event was enabled.
+    enabled_ns: u64,
     values: Vec<u64>,
 }
 
@@ -84,7 +86,8 @@ impl Differences {
 
     /// Count rows that were lost after the last row of a CPU.
     pub fn end(&mut self, cpu: u32, overflows: u64) {
-        let next = self.before.get(&cpu).map_or(0, |before| before.seq + 1);
+        let before = self.before.get(&cpu);
+        let next = before.map_or(0, |before| before.seq.wrapping_add(1));
         self.lost += overflows.saturating_sub(next);
     }
 
@@ -105,17 +108,40 @@ impl Differences {
             .collect()
     }
 
+    /// A CPU goes away, after its reference event was enabled for so long: the time since its last
+    /// row belongs to its next one, as do the counts.
+    pub fn leave(&mut self, cpu: u32, enabled_ns: u64) {
+        if let Some(before) = self.before.get_mut(&cpu) {
+            let since = enabled_ns.saturating_sub(before.enabled_ns);
+            before.enabled_ns = since;
+        }
+    }
+
+    /// A CPU comes back at `now_ns`: the time in which it was away is in no row.
+    pub fn resume(&mut self, cpu: u32, now_ns: u64) {
+        let before = self.before.entry(cpu).or_insert_with(|| Before {
+            seq: u64::MAX,
+            run_ns: 0,
+            enabled_ns: 0,
+            values: Vec::new(),
+        });
+        // What `leave` has found.
+        before.run_ns = now_ns.saturating_sub(before.enabled_ns);
+    }
+
     /// Take the next row of a CPU.
     pub fn take(&mut self, mut row: Row) -> Interval {
         let before = self.before.remove(&row.cpu).unwrap_or_else(|| Before {
             seq: u64::MAX,
             run_ns: self.start_ns,
+            enabled_ns: 0,
             values: Vec::new(),
         });
         let lost = row.seq.wrapping_sub(before.seq).wrapping_sub(1);
         let mut after = Before {
             seq: row.seq,
             run_ns: row.run_ns.max(before.run_ns),
+            enabled_ns: row.enabled_ns,
             values: row.values.clone(),
         };
         // The overflow may interrupt a program between two of its additions: such a value
@@ -204,6 +230,25 @@ mod tests {
         assert_eq!(differences.rows(), (2, 4));
         assert_eq!(differences.remainder(0, &[26]), [1]);
         assert_eq!(differences.remainder(1, &[7]), [7]);
+    }
+
+    #[test]
+    fn the_row_after_an_absence_is_as_long_as_the_cpu_was_there() {
+        let mut differences = Differences::new(vec![Place::Counted(0)], 0);
+        differences.take(Row {
+            enabled_ns: 70,
+            ..row(0, 0, &[5])
+        });
+        // It goes 20 ns after its last row.
+        differences.leave(0, 90);
+        differences.resume(0, 8_500);
+        let after = differences.take(row(0, 8, &[7]));
+        assert_eq!((after.length_ns, after.columns), (520, vec![Some(2)]));
+        // One that was not there at the begin; overflows without a row are lost ones still.
+        differences.resume(1, 2_500);
+        differences.end(1, 0);
+        assert_eq!(differences.take(row(1, 2, &[3])).length_ns, 500);
+        assert_eq!(differences.rows(), (3, 9));
     }
 
     #[test]

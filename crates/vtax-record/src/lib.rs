@@ -4,6 +4,7 @@
 //! tracepoints (`bpf/`). User space empties the rings ([`ring`]), takes differences
 //! ([`difference`]) and writes an Arrow stream ([`stream`]), which becomes Parquet ([`parquet`]).
 
+pub mod attached;
 pub mod availability;
 pub mod btf;
 pub mod clock;
@@ -11,7 +12,7 @@ pub mod consumer;
 pub mod difference;
 pub mod error;
 pub mod files;
-pub mod guest_page;
+pub mod hotplug;
 pub mod interval;
 pub mod online;
 pub mod page_samples;
@@ -24,9 +25,12 @@ pub mod reference;
 pub mod ring;
 pub mod row;
 pub mod session;
+pub mod skew;
 pub mod sources;
 pub mod stream;
 pub mod summary;
 mod sys;
 pub mod target;
+pub mod vcpu_clock;
 pub mod watch;
+pub mod xen;

@@ -4,15 +4,17 @@ use std::os::fd::BorrowedFd;
 use std::sync::atomic::Ordering;
 
 use nix::errno::Errno;
+use vtax_guest_page::sys::Mapping;
 
+use crate::perf::Reading;
 use crate::row::{HEADER_WORDS, MAX_SLOTS, Row};
-use crate::sys::Mapping;
 
 // Words of `struct cpu_state` in bpf/recorder.h, whose offsets the C side asserts.
 const HEAD: usize = 0;
 const TAIL: usize = 64 / 8;
 const SEQ: usize = 128 / 8;
 const DROPPED: usize = 136 / 8;
+const SUM: usize = 200 / 8;
 const VALUES: usize = 1352 / 8;
 /// Bytes of `struct cpu_state`.
 pub const STATE_BYTES: u32 = 2944;
@@ -108,6 +110,18 @@ impl Rings {
         self.states
             .copy(Self::state(cpu) + VALUES, self.shape.slots, &mut values);
         values
+    }
+
+    /// Add what a perf event counted before it was closed to what its CPU's rows begin with. The
+    /// CPU must be away, or the programs would write here too.
+    pub fn carry(&self, cpu: u32, event: usize, reading: Reading) {
+        let place = Self::state(cpu) + SUM + 3 * event;
+        let counted = [reading.count, reading.enabled_ns, reading.running_ns];
+        for (at, amount) in counted.into_iter().enumerate() {
+            let before = self.states.load(place + at, Ordering::Relaxed);
+            let sum = before.wrapping_add(amount);
+            self.states.store(place + at, sum, Ordering::Relaxed);
+        }
     }
 
     fn state(cpu: u32) -> usize {

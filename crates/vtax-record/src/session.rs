@@ -1,34 +1,30 @@
 //! One recording, from the first look at the machine to the finished files.
 
-use std::collections::BTreeSet;
 use std::fs;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use nix::errno::Errno;
-use nix::unistd::Pid;
+use vtax_guest_page::applications::{self, Collector};
+use vtax_guest_page::{PageError, Reader, monotonic_ns};
 
+use crate::attached::{Attached, Begin, ROOT, system};
 use crate::availability::Machine;
-use crate::clock::{Pair, monotonic_ns};
 use crate::consumer::Consumer;
 use crate::error::Error;
 use crate::files;
-use crate::guest_page::Reader;
+use crate::hotplug::{Change, Gap, Hotplug};
 use crate::interval::Interval;
 use crate::online::Cpus;
 use crate::page_samples::{self, PageSamples};
-use crate::perf::{self, Request, Scope};
 use crate::permission;
 use crate::plan::{Columns, drain_period};
-use crate::program::{Overflow, Programs};
-use crate::reference::{self, Reference};
+use crate::program::Programs;
+use crate::reference;
 use crate::ring::{Rings, Shape};
-use crate::sources::counters::scarcity;
+use crate::skew::Skew;
 use crate::sources::{self, select};
 use crate::summary::{self, Summary};
-use crate::sys;
-use crate::target::{self, End, Gated, Target};
+use crate::target::{self, End, Target};
 use crate::watch::Watch;
 
 /// What to record, and where to.
@@ -50,12 +46,22 @@ pub struct Options {
     pub ring_rows: Option<u32>,
     /// The page in which a guest publishes counters.
     pub guest: Option<PathBuf>,
+    /// The guest's clock, by an exchange of messages with it.
+    pub guest_clock: Option<Skew>,
+    /// Counters of this machine's applications.
+    pub applications: Option<Applications>,
     /// Measure how long the eBPF programs run.
     pub statistics: bool,
 }
 
-/// The machine that is recorded on.
-const ROOT: &str = "/";
+/// Which counters that applications register become columns.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Applications {
+    /// Those that are registered when the recording begins.
+    All,
+    /// These whole names, whenever they are registered.
+    Named(Vec<String>),
+}
 
 /// Make a recording.
 pub fn record(options: &Options) -> Result<Summary, Error> {
@@ -80,7 +86,13 @@ pub fn record(options: &Options) -> Result<Summary, Error> {
     let columns = Columns::arrange(&machine, choices)?;
     let filter = options.target != Target::System;
     let (reference, interval) = reference::choose(&machine, options.every, filter)?;
-    let page = options.guest.as_deref().map(open_page).transpose()?;
+    let mut samples = Vec::new();
+    if let Some(page) = &options.guest {
+        samples.push(open_page(page)?);
+    }
+    if let Some(applications) = &options.applications {
+        samples.push(open_applications(applications)?);
+    }
     let folder = files::Folder::create(&options.out)?;
 
     let shape = columns.shape(cpus.possible, options.ring_rows);
@@ -88,6 +100,7 @@ pub fn record(options: &Options) -> Result<Summary, Error> {
     let mut watch = Watch::new().map_err(|errno| system("signalfd", errno))?;
     let programs = Programs::load(&settings)?;
     let mut attached = Attached::new(programs, reference, interval);
+    let hotplug = Hotplug::begin(root, &cpus.online);
     let begin = attached.begin(options, &cpus, &columns, &mut watch)?;
     let recording = Recording {
         options,
@@ -95,7 +108,8 @@ pub fn record(options: &Options) -> Result<Summary, Error> {
         columns: &columns,
         period: drain_period(shape, interval.shortest(), options.flush),
     };
-    let (consumer, end) = recording.run(&mut attached, &begin, &watch, &folder, page)?;
+    let (consumer, end, gaps) =
+        recording.run(&mut attached, &begin, &watch, hotplug, &folder, samples)?;
     let programs = summary::programs(&attached.programs, options.statistics);
     let result = summary::Facts {
         reference,
@@ -108,6 +122,8 @@ pub fn record(options: &Options) -> Result<Summary, Error> {
         programs,
         free_counters: attached.free_counters,
         filter,
+        exchange: options.guest_clock,
+        gaps,
     };
     summary::finish(&result, consumer, &folder)
 }
@@ -118,28 +134,9 @@ pub fn finish_with_parent() -> Result<(), Error> {
     nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGTERM).map_err(failed)
 }
 
-/// Open one of the perf events that rows read.
-fn open_counter(
-    columns: &Columns,
-    index: usize,
-    cpu: u32,
-    leader: Option<BorrowedFd<'_>>,
-    pinned: bool,
-) -> Result<OwnedFd, Errno> {
-    let column = columns.perf.get(index).ok_or(Errno::EINVAL)?;
-    let request = Request {
-        kind: column.kind,
-        config: column.config,
-        period: None,
-        exclude: column.exclude,
-        pinned,
-    };
-    perf::open(request, Scope::Cpu(cpu), leader)
-}
-
 fn open_page(path: &Path) -> Result<PageSamples, Error> {
     Reader::open(path)
-        .and_then(PageSamples::begin)
+        .and_then(PageSamples::page)
         .map_err(|error| {
             Error::failure(
                 format!("--guest {}", path.display()),
@@ -149,237 +146,29 @@ fn open_page(path: &Path) -> Result<PageSamples, Error> {
         })
 }
 
+fn open_applications(applications: &Applications) -> Result<PageSamples, Error> {
+    let folder = applications::folder();
+    let names = match applications {
+        Applications::All => None,
+        Applications::Named(names) => Some(names.clone()),
+    };
+    Collector::begin(&folder)
+        .map_err(|error| PageError::File(error.to_string()))
+        .and_then(|collector| PageSamples::applications(collector, names))
+        .map_err(|error| {
+            Error::failure(
+                format!("--app: {}", folder.display()),
+                error,
+                "name a folder that can be written in VTAX_APP_DIR",
+            )
+        })
+}
+
 fn permitted() -> Result<(), Error> {
     match permission::missing(Path::new(ROOT)) {
         None => Ok(()),
         Some((reason, remedy)) => Err(Error::failure("permission", reason, remedy)),
     }
-}
-
-fn system(call: &str, errno: Errno) -> Error {
-    Error::failure(call, errno.desc(), "try again")
-}
-
-/// What holds the recording open: programs, links, events.
-struct Attached {
-    programs: Programs,
-    request: Request,
-    references: Vec<Overflow>,
-    counters: Vec<OwnedFd>,
-    known: BTreeSet<i32>,
-    measuring: Option<OwnedFd>,
-    free_counters: Option<usize>,
-}
-
-/// How the recording began.
-struct Begin {
-    clock: Pair,
-    /// The command that was started.
-    child: Option<Pid>,
-}
-
-impl Attached {
-    fn new(programs: Programs, reference: Reference, interval: Interval) -> Self {
-        Self {
-            programs,
-            request: reference.request(interval),
-            references: Vec::new(),
-            counters: Vec::new(),
-            known: BTreeSet::new(),
-            measuring: None,
-            free_counters: None,
-        }
-    }
-
-    /// Attach everything, then let the reference event count, then the command begin.
-    fn begin(
-        &mut self,
-        options: &Options,
-        cpus: &Cpus,
-        columns: &Columns,
-        watch: &mut Watch,
-    ) -> Result<Begin, Error> {
-        if options.statistics {
-            let statistics = sys::enable_program_statistics();
-            self.measuring = Some(statistics.map_err(|errno| system("bpf statistics", errno))?);
-        }
-        self.open_counters(cpus, columns)?;
-        let clock = Pair::now();
-        self.programs.attach_counters()?;
-        let child = self.open_references(options, cpus, watch)?;
-        Ok(Begin { clock, child })
-    }
-
-    /// Hardware events in groups that fit the free counters, software events one by one.
-    fn open_counters(&mut self, cpus: &Cpus, columns: &Columns) -> Result<(), Error> {
-        let failed = |errno| system("perf event", errno);
-        let hardware: Vec<usize> = columns.hardware().collect();
-        let first = cpus.online.first().copied().unwrap_or(0);
-        let free = scarcity::free(hardware.len(), |number| {
-            let column = hardware.get(number).ok_or(Errno::EINVAL)?;
-            let event = open_counter(columns, *column, first, None, true)?;
-            sys::perf_event_enable(event.as_fd(), true)?;
-            Ok(event)
-        })
-        .map_err(failed)?;
-        self.free_counters = (!hardware.is_empty()).then_some(free);
-        let groups: Vec<Vec<usize>> = scarcity::groups(hardware.len(), free)
-            .into_iter()
-            .filter_map(|group| hardware.get(group).map(<[usize]>::to_vec))
-            .chain(columns.software().map(|column| vec![column]))
-            .collect();
-        for cpu in &cpus.online {
-            for group in &groups {
-                self.open_group(columns, group, *cpu)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn open_group(&mut self, columns: &Columns, group: &[usize], cpu: u32) -> Result<(), Error> {
-        let failed = |errno| system("perf event", errno);
-        let mut opened: Vec<OwnedFd> = Vec::with_capacity(group.len());
-        for column in group {
-            let leader = opened.first().map(OwnedFd::as_fd);
-            let event = open_counter(columns, *column, cpu, leader, false).map_err(failed)?;
-            self.programs.put_perf_event(cpu, *column, event.as_fd())?;
-            opened.push(event);
-        }
-        if let Some(leader) = opened.first() {
-            sys::perf_event_enable(leader.as_fd(), true).map_err(failed)?;
-        }
-        self.counters.extend(opened);
-        Ok(())
-    }
-
-    fn open_references(
-        &mut self,
-        options: &Options,
-        cpus: &Cpus,
-        watch: &mut Watch,
-    ) -> Result<Option<Pid>, Error> {
-        match &options.target {
-            Target::System => {
-                for cpu in &cpus.online {
-                    self.open_reference(Scope::Cpu(*cpu))?;
-                }
-                Ok(None)
-            }
-            Target::Process(process) => {
-                self.follow(*process)?;
-                self.follow_descendants(*process)?;
-                self.watch_process(watch, Pid::from_raw(*process))?;
-                Ok(None)
-            }
-            Target::Machines(process) => {
-                self.follow_machines(*process)?;
-                if let Some(process) = process {
-                    self.watch_process(watch, Pid::from_raw(*process))?;
-                }
-                Ok(None)
-            }
-            Target::Command(argv) => {
-                let gated = Gated::start(argv)?;
-                self.follow(gated.process.as_raw())?;
-                let child = gated.process;
-                self.watch_process(watch, child)?;
-                gated.go()?;
-                Ok(Some(child))
-            }
-        }
-    }
-
-    #[allow(clippy::unused_self, reason = "reads as one of the steps")]
-    fn watch_process(&self, watch: &mut Watch, process: Pid) -> Result<(), Error> {
-        let descriptor = sys::pidfd_open(process).map_err(|errno| gone(process.as_raw(), errno))?;
-        watch.process(descriptor);
-        Ok(())
-    }
-
-    /// Count a process and all its threads from now on.
-    fn follow(&mut self, process: i32) -> Result<(), Error> {
-        let threads = target::threads(Path::new(ROOT), process);
-        if threads.is_empty() {
-            return Err(gone(process, Errno::ESRCH));
-        }
-        let number = u32::try_from(process).unwrap_or(0);
-        self.programs.put_target(number)?;
-        self.known.insert(process);
-        for thread in threads {
-            match self.open_reference(Scope::Thread(thread)) {
-                // A thread may end in between.
-                Err(_) if !Path::new(&format!("/proc/{process}/task/{thread}")).exists() => {}
-                other => other?,
-            }
-        }
-        Ok(())
-    }
-
-    /// Count what descends from a process already; what comes later is counted from its fork on.
-    fn follow_descendants(&mut self, process: i32) -> Result<(), Error> {
-        for one in target::family(Path::new(ROOT), process) {
-            if !self.known.contains(&one) {
-                self.follow_unless_gone(one)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn follow_unless_gone(&mut self, process: i32) -> Result<(), Error> {
-        match self.follow(process) {
-            // It may end in between.
-            Err(_) if target::threads(Path::new(ROOT), process).is_empty() => Ok(()),
-            other => other,
-        }
-    }
-
-    /// Count the virtual machines that are there now and are not counted yet.
-    fn follow_machines(&mut self, only: Option<i32>) -> Result<(), Error> {
-        let machines = target::machines(Path::new(ROOT));
-        if let Some(process) = only.filter(|process| !machines.contains(process)) {
-            return Err(Error::failure(
-                format!("--vm {process}"),
-                "this process has no virtual machine",
-                "name the process of a running KVM guest, or use --vm all",
-            ));
-        }
-        for process in machines {
-            let wanted = only.is_none_or(|only| only == process);
-            if wanted && !self.known.contains(&process) {
-                match only {
-                    Some(_) => self.follow(process)?,
-                    None => self.follow_unless_gone(process)?,
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn open_reference(&mut self, scope: Scope) -> Result<(), Error> {
-        let event = perf::open(self.request, scope, None)
-            .map_err(|errno| system("reference event", errno))?;
-        let overflow = self.programs.attach_overflow(event)?;
-        sys::perf_event_enable(overflow.as_fd(), true)
-            .map_err(|errno| system("reference event", errno))?;
-        self.references.push(overflow);
-        Ok(())
-    }
-
-    /// No row is made from now on; the counters stay as they are.
-    fn stop(&mut self) {
-        for event in &self.references {
-            // An event of a thread that is gone cannot be stopped, and does not count.
-            let _ = sys::perf_event_enable(event.as_fd(), false);
-        }
-    }
-}
-
-fn gone(process: i32, errno: Errno) -> Error {
-    Error::failure(
-        format!("process {process}"),
-        errno.desc(),
-        "name a process that runs",
-    )
 }
 
 /// The parts of a recording that do not change while it runs.
@@ -397,9 +186,10 @@ impl Recording<'_> {
         attached: &mut Attached,
         begin: &Begin,
         watch: &Watch,
+        mut hotplug: Hotplug,
         folder: &files::Folder,
-        page: Option<PageSamples>,
-    ) -> Result<(Consumer, summary::End), Error> {
+        samples: Vec<PageSamples>,
+    ) -> Result<(Consumer, summary::End, Vec<Gap>), Error> {
         let (states, rows) = attached
             .programs
             .ring_maps()
@@ -410,21 +200,33 @@ impl Recording<'_> {
         } else {
             0
         };
-        let period = page
-            .as_ref()
-            .map_or(self.period, |_| self.period.min(page_samples::PERIOD));
-        let mut consumer = Consumer::new(rings, self.columns, start_ns, begin.clock, folder, page)?;
+        let period = if samples.is_empty() {
+            self.period
+        } else {
+            self.period.min(page_samples::PERIOD)
+        };
+        let mut consumer =
+            Consumer::new(rings, self.columns, start_ns, begin.clock, folder, samples)?;
         let deadline = self
             .options
             .duration
             .map(|duration| Instant::now() + duration);
         let mut flushed = Instant::now();
+        let mut gaps = Vec::new();
         let reason = loop {
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
             let limit = left.map_or(period, |left| left.min(period));
-            let found = watch.wait(limit).map_err(|errno| system("poll", errno))?;
+            let found = watch
+                .wait(limit, hotplug.descriptor())
+                .map_err(|errno| system("poll", errno))?;
             consumer.drain();
-            if consumer.full() || flushed.elapsed() >= self.options.flush {
+            let flush = consumer.full() || flushed.elapsed() >= self.options.flush;
+            if found.hotplug || flush {
+                for change in hotplug.changes() {
+                    self.follow_cpu(change, attached, &mut consumer, &mut gaps)?;
+                }
+            }
+            if flush {
                 consumer.flush()?;
                 flushed = Instant::now();
                 if self.options.target == Target::Machines(None) {
@@ -454,7 +256,57 @@ impl Recording<'_> {
                 monotonic_ns: ended_ns,
                 command,
             },
+            gaps,
         ))
+    }
+
+    /// Let the events of a CPU that came count; keep what those of one that went have counted.
+    fn follow_cpu(
+        &self,
+        change: Change,
+        attached: &mut Attached,
+        consumer: &mut Consumer,
+        gaps: &mut Vec<Gap>,
+    ) -> Result<(), Error> {
+        let Change { cpu, online } = change;
+        let whole = self.options.target == Target::System;
+        if !online {
+            let (reference, readings) = attached.cpu_left(cpu);
+            if whole {
+                consumer.cpu_left(cpu, reference, &readings);
+            }
+            gaps.push(Gap {
+                cpu,
+                from_ns: Some(monotonic_ns()),
+                to_ns: None,
+            });
+            return Ok(());
+        }
+        if whole {
+            consumer.cpu_came(cpu, monotonic_ns());
+        }
+        match attached.cpu_came(self.columns, cpu, whole) {
+            // It may have gone again; that is the next change.
+            Err(_)
+                if !Cpus::find(Path::new(ROOT)).is_some_and(|cpus| cpus.online.contains(&cpu)) =>
+            {
+                return Ok(());
+            }
+            other => other?,
+        }
+        let to_ns = Some(monotonic_ns());
+        match gaps
+            .iter_mut()
+            .find(|gap| gap.cpu == cpu && gap.to_ns.is_none())
+        {
+            Some(gap) => gap.to_ns = to_ns,
+            None => gaps.push(Gap {
+                cpu,
+                from_ns: None,
+                to_ns,
+            }),
+        }
+        Ok(())
     }
 }
 

@@ -1,5 +1,7 @@
 //! `events.json` and `record.json`: what the columns are, and what the recording was.
 
+use std::collections::BTreeMap;
+
 use libbpf_rs::query::ProgInfoIter;
 use serde::Serialize;
 
@@ -8,6 +10,7 @@ use crate::consumer::Consumer;
 use crate::difference::Place;
 use crate::error::Error;
 use crate::files::{self, Folder};
+use crate::hotplug::Gap;
 use crate::interval::Interval;
 use crate::online::Cpus;
 use crate::page_samples::PageSamples;
@@ -16,8 +19,10 @@ use crate::plan::{Columns, Unavailable};
 use crate::program::Programs;
 use crate::reference::Reference;
 use crate::ring::Shape;
+use crate::skew::Skew;
 use crate::sources::Unit;
 use crate::target;
+use crate::vcpu_clock::VcpuClock;
 
 /// How a recording ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -66,6 +71,10 @@ pub struct Facts<'a> {
     pub free_counters: Option<usize>,
     /// Only targets were counted.
     pub filter: bool,
+    /// The guest's clock by an exchange of messages.
+    pub exchange: Option<Skew>,
+    /// When CPUs were away.
+    pub gaps: Vec<Gap>,
 }
 
 #[derive(Debug, Serialize)]
@@ -97,6 +106,29 @@ struct Events<'a> {
     unavailable: &'a [Unavailable],
 }
 
+/// How far the guest's clock is from this machine's, in the ways in which that is known.
+#[derive(Debug, Serialize)]
+pub struct GuestClock {
+    /// The smallest bound of them, in nanoseconds; null when there is none.
+    pub skew_ns: Option<u64>,
+    /// By the times in the guest's page; null without one.
+    pub page: Option<PageClock>,
+    /// By an exchange of messages before the recording (`--guest-clock`).
+    pub exchange: Option<Skew>,
+    /// By the offsets that KVM has set: exact but for `tsc_within`.
+    pub vcpus: Vec<VcpuClock>,
+}
+
+/// What the page tells.
+#[derive(Debug, Serialize)]
+pub struct PageClock {
+    /// At the end of the recording.
+    #[serde(flatten)]
+    pub last: Skew,
+    /// The widest bound in the recording.
+    pub widest_ns: u64,
+}
+
 /// `record.json`.
 #[derive(Debug, Serialize)]
 pub struct Summary {
@@ -110,6 +142,8 @@ pub struct Summary {
     pub targets_only: bool,
     /// CPUs that were online when it began.
     pub cpus: Vec<u32>,
+    /// When CPUs were away; they make no rows then.
+    pub cpus_away: Vec<Gap>,
     /// The clock of `time_ns`.
     pub clock: &'static str,
     /// Both clocks at the begin and at the last row.
@@ -136,6 +170,10 @@ pub struct Summary {
     pub row_bytes: u32,
     /// Bytes of a row in the finished file; null when there is none.
     pub file_bytes_per_row: Option<f64>,
+    /// The guest's clock.
+    pub guest_clock: GuestClock,
+    /// Counters that others published, in the last sample.
+    pub published: BTreeMap<String, u64>,
     /// Processes of the virtual machines that ran.
     pub vms: Vec<u32>,
     /// What the eBPF programs did; times only when they were measured.
@@ -200,7 +238,7 @@ fn columns<'a>(facts: &Facts<'a>, consumer: &'a Consumer) -> Vec<Column<'a>> {
             rows: total.rows,
             coverage: coverage(total.running_ns, total.enabled_ns),
         });
-    own.chain(consumer.page().into_iter().flat_map(page_columns))
+    own.chain(consumer.samples().iter().flat_map(page_columns))
         .collect()
 }
 
@@ -211,9 +249,14 @@ fn page_columns(page: &PageSamples) -> impl Iterator<Item = Column<'_>> {
         .zip(counted)
         .map(|(name, (total, rest))| Column {
             name,
-            about: "published in the guest's page; null in rows without a new sample",
+            about: "published by a guest or an application; null in rows without a new sample",
             source: name.split('.').next().unwrap_or_default(),
-            unit: Unit::Count,
+            // The publisher says the unit by the name's end.
+            unit: if name.ends_with("_ns") {
+                Unit::Ns
+            } else {
+                Unit::Count
+            },
             kind: Kind::Delta,
             sum: total.sum,
             after_last_row: Some(rest),
@@ -242,6 +285,7 @@ fn summary(
         interval: facts.interval.period(),
         targets_only: facts.filter,
         cpus: facts.cpus.online.clone(),
+        cpus_away: facts.gaps.clone(),
         clock: "CLOCK_MONOTONIC",
         clocks: [facts.begin, end_clock],
         tsc_hz: facts.begin.hertz(&end_clock),
@@ -254,16 +298,58 @@ fn summary(
         ring_rows: facts.shape.rows,
         row_bytes: facts.shape.row_bytes(),
         file_bytes_per_row: (rows > 0).then(|| written.bytes as f64 / written.rows as f64),
+        guest_clock: guest_clock(facts, consumer),
+        published: consumer
+            .samples()
+            .iter()
+            .flat_map(PageSamples::last)
+            .map(|(name, value)| (name.to_owned(), value))
+            .collect(),
         vms: consumer.machines().iter().copied().collect(),
         programs: facts.programs.clone(),
         max_rss_bytes: max_rss_bytes(),
-        warnings: warnings(lost, events, consumer.page()),
+        warnings: warnings(lost, events, consumer.samples(), &facts.gaps),
     }
 }
 
-fn warnings(lost: u64, events: &Events<'_>, page: Option<&PageSamples>) -> Vec<String> {
+fn guest_clock(facts: &Facts<'_>, consumer: &Consumer) -> GuestClock {
+    let bounds = consumer.samples().iter().find_map(PageSamples::bounds);
+    let page = bounds.and_then(|bounds| {
+        Some(PageClock {
+            last: bounds.skew()?,
+            widest_ns: bounds.widest_ns()?,
+        })
+    });
+    let vcpus: Vec<VcpuClock> = consumer.vcpu_clocks().copied().collect();
+    let (end, within) = consumer.clock();
+    let by_offset = facts
+        .begin
+        .hertz(&end)
+        .filter(|hertz| *hertz > 0 && !vcpus.is_empty())
+        .map(|hertz| within.saturating_mul(1_000_000_000).div_ceil(hertz));
+    let by_page = page.as_ref().map(|page| page.widest_ns);
+    let by_exchange = facts.exchange.map(|skew| skew.within_ns);
+    GuestClock {
+        skew_ns: [by_offset, by_page, by_exchange]
+            .into_iter()
+            .flatten()
+            .min(),
+        page,
+        exchange: facts.exchange,
+        vcpus,
+    }
+}
+
+fn warnings(lost: u64, events: &Events<'_>, samples: &[PageSamples], gaps: &[Gap]) -> Vec<String> {
     let mut warnings: Vec<String> = Vec::new();
-    warnings.extend(page.and_then(PageSamples::warning).map(str::to_owned));
+    let told = samples.iter().filter_map(PageSamples::warning);
+    warnings.extend(told.map(str::to_owned));
+    let away: std::collections::BTreeSet<u32> = gaps.iter().map(|gap| gap.cpu).collect();
+    for cpu in away {
+        warnings.push(format!(
+            "CPU {cpu} was away for a part of the recording and made no rows then"
+        ));
+    }
     if lost > 0 {
         warnings.push(format!(
             "{lost} rows were lost; their counts are in the rows after them"

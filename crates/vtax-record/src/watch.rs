@@ -1,6 +1,6 @@
 //! Waiting: for the next time to empty the rings, a signal, or the end of a process.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use nix::errno::Errno;
@@ -25,6 +25,8 @@ pub struct Found {
     pub signal: Option<i32>,
     /// The watched process has ended.
     pub ended: bool,
+    /// The other descriptor is readable.
+    pub hotplug: bool,
 }
 
 impl Watch {
@@ -44,23 +46,25 @@ impl Watch {
         self.process = Some(descriptor);
     }
 
-    /// Wait for any of it, or until the time is up.
-    pub fn wait(&self, limit: Duration) -> Result<Found, Errno> {
-        let mut entries = vec![PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)];
-        if let Some(process) = &self.process {
-            entries.push(PollFd::new(process.as_fd(), PollFlags::POLLIN));
-        }
+    /// Wait for any of it, for what makes `hotplug` readable, or until the time is up.
+    pub fn wait(&self, limit: Duration, hotplug: Option<BorrowedFd<'_>>) -> Result<Found, Errno> {
+        let process = self.process.as_ref().map(AsFd::as_fd);
+        let signals = self.signals.as_fd();
+        // What is not there is stood for by the signals, and not looked at.
+        let mut entries = [Some(signals), process, hotplug]
+            .map(|fd| PollFd::new(fd.unwrap_or(signals), PollFlags::POLLIN));
         let millis = limit.as_micros().div_ceil(1000);
         let timeout = PollTimeout::try_from(millis).unwrap_or(PollTimeout::MAX);
         match poll(&mut entries, timeout) {
             Ok(_) | Err(Errno::EINTR) => {}
             Err(errno) => return Err(errno),
         }
-        let ended = entries.get(1).and_then(PollFd::any).unwrap_or(false);
+        let [_, ended, changed] = entries.map(|entry| entry.any().unwrap_or(false));
         let signal = self.signals.read_signal()?;
         Ok(Found {
             signal: signal.map(|signal| signal.ssi_signo.cast_signed()),
-            ended,
+            ended: ended && process.is_some(),
+            hotplug: changed && hotplug.is_some(),
         })
     }
 }

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use common::{PROGRAM, Rows, described, recorded};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use vtax_record::guest_page::Publisher;
+use vtax_guest_page::Publisher;
 use vtax_record::stream::Batches;
 
 /// A program of the shell that computes for a while and starts programs.
@@ -332,17 +332,26 @@ fn what_a_guest_publishes_is_in_the_rows() {
     recording_or_skip!();
     let out = tempfile::tempdir().unwrap();
     let page = out.path().join("page");
-    let publisher = Publisher::create(&page, &["app.requests"]).unwrap();
-    publisher.publish(&[1000], 0);
+    let mut publisher = Publisher::create(&page, &["app.requests"]).unwrap();
+    publisher.publish(&[1000]).unwrap();
     let folder = out.path().join("run");
     let page = page.to_str().unwrap();
     let mut recorder = start(
         &folder,
-        &["--every", "1ms", "--flush", "50ms", "--guest", page],
+        &[
+            "--every",
+            "1ms",
+            "--flush",
+            "50ms",
+            "--guest",
+            page,
+            "--guest-clock",
+            "-50,1000000000",
+        ],
     );
     wait_for(&folder.join("intervals.arrows"), 6000);
     for number in 1..=200 {
-        publisher.publish(&[1000 + number], number);
+        publisher.publish(&[1000 + number]).unwrap();
         sleep(Duration::from_millis(2));
     }
     sleep(Duration::from_millis(100));
@@ -354,6 +363,16 @@ fn what_a_guest_publishes_is_in_the_rows() {
     assert_eq!(rows.sum("app.requests") + rest, 200);
     let sampled = rows.numbers("app.requests").iter().flatten().count();
     assert!(10 < sampled && sampled < rows.len(), "{sampled}");
+    let record = common::json(&folder.join("record.json"));
+    assert_eq!(record["published"]["app.requests"], 1200);
+    // The publisher has this machine's clock.
+    let clock = &record["guest_clock"]["page"];
+    let (offset, within) = (clock["offset_ns"].as_i64(), clock["within_ns"].as_u64());
+    assert!(offset.unwrap().unsigned_abs() <= within.unwrap(), "{clock}");
+    assert!(within.unwrap() < 20_000_000, "{clock}");
+    let exchange = &record["guest_clock"]["exchange"];
+    assert_eq!(exchange["offset_ns"], -50);
+    assert_eq!(record["guest_clock"]["skew_ns"], clock["widest_ns"]);
 }
 
 #[test]

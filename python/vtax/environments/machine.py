@@ -12,12 +12,14 @@ from pathlib import Path
 from typing import Any, Self
 
 from vtax.channel import Channel
+from vtax.clocks import Skew, measure, time_in
 from vtax.environments.agent import Agent, Finished, MachineLostError
 from vtax.environments.base import Launch, ProcessEnvironment, Seat
 from vtax.environments.console import ConsoleTail
 from vtax.errors import VtaxError
 
 HALT_TIMEOUT_S = 3.0
+CLOCK_TIMEOUT_S = 30.0
 CLEAN_UP_S = 6.0
 """What the native agent may take to end a command, which it first asks to (2 s)."""
 
@@ -62,12 +64,19 @@ class Machine:
         environment: Mapping[str, str],
         folder: str,
         timeout_s: float | None = None,
+        *,
+        leave: bool = False,
     ) -> Finished:
         """Run a command with `folder` (below the writable folder) as its working folder.
 
+        `leave`: what it leaves running goes on until the machine ends.
         Raises VtaxError when it cannot be started, MachineLostError when the machine went away.
         """
-        return self._agent.run(argv, environment, folder, timeout_s)
+        return self._agent.run(argv, environment, folder, timeout_s, leave=leave)
+
+    def clock_skew(self) -> Skew:
+        """How far the machine's clock is from this one's (50 round trips)."""
+        return measure(lambda: time_in(self._agent.request("time", CLOCK_TIMEOUT_S)))
 
     def refresh_facts(self) -> None:
         """Read the facts again: a kernel changes some, like its clock source, just after boot."""

@@ -20,6 +20,7 @@ from vtax.environments.base import (
     guest_memory,
     register,
 )
+from vtax.environments.guest_page import FILE as PAGE_FILE
 from vtax.errors import MisuseError, VtaxError
 from vtax.units import format_bytes
 from vtax.workloads.base import MachineShape
@@ -31,6 +32,8 @@ KVM_DEVICE = Path("/dev/kvm")
 SMALLEST_BYTES = 192 << 20
 """The uncompressed Debian kernel alone takes 63 MiB while it is loaded; 192 MiB boots."""
 CHANNEL = "org.vtax.agent"
+PAGE_BYTES = 4096
+"""docs/guest-page.md"""
 BOOT_TIMEOUT_S = {"kvm": 30.0, "tcg": 120.0}
 
 
@@ -46,6 +49,7 @@ class Qemu(ProcessEnvironment):
         "mem": "memory (default: 1G)",
         "cpu": "QEMU CPU model (default: host with KVM, max with TCG)",
         "kernel": "path of a vmlinuz-RELEASE (default: found in /boot or fetched)",
+        "page": "on: memory shared with the host, for the guest's counters (default: off)",
     }
 
     accel: Accelerator = "auto"
@@ -53,6 +57,7 @@ class Qemu(ProcessEnvironment):
     memory_bytes: int = 1 << 30
     cpu: str | None = None
     kernel: Path | None = None
+    page: bool = False
 
     @classmethod
     def from_options(cls, options: Mapping[str, str]) -> Self:
@@ -65,6 +70,7 @@ class Qemu(ProcessEnvironment):
             memory_bytes=guest_memory("qemu", options.get("mem", "1G"), SMALLEST_BYTES),
             cpu=_cpu_model(options.get("cpu")),
             kernel=kernel,
+            page=_switch("page", options.get("page", "off")),
         )
 
     def shape(self) -> MachineShape:
@@ -127,6 +133,11 @@ class Qemu(ProcessEnvironment):
         line += ["-append", " ".join(_parameters(guest))]
         line += export("host", Path("/"), "readonly=on,multidevs=remap")
         line += export("work", sandbox.WORK, "multidevs=remap")
+        if self.page:
+            # The smallest memory that a PCI device can have is a page as well.
+            memory = f"memory-backend-file,id=page,mem-path={sandbox.WORK / PAGE_FILE}"
+            line += ["-object", f"{memory},size={PAGE_BYTES},share=on"]
+            line += ["-device", "ivshmem-plain,memdev=page"]
         line += ["-device", "virtio-serial-pci"]
         line += ["-chardev", f"socket,id=agent,fd={channel_fd}"]
         line += ["-device", f"virtserialport,chardev=agent,name={CHANNEL}"]
@@ -189,6 +200,12 @@ def _accelerator(text: str) -> Accelerator:
     if text not in ("auto", "kvm", "tcg"):
         raise MisuseError(f"qemu: accel={text} is unknown", "use auto, kvm or tcg")
     return text  # type: ignore[return-value]
+
+
+def _switch(key: str, text: str) -> bool:
+    if text not in ("on", "off"):
+        raise MisuseError(f"qemu: {key}={text} is unknown", "use on or off")
+    return text == "on"
 
 
 def _cpu_model(text: str | None) -> str | None:

@@ -9,7 +9,7 @@ mod waiting;
 use std::ffi::CString;
 use std::fs::{self, File};
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -17,6 +17,7 @@ use nix::errno::Errno;
 use nix::kmod::{ModuleInitFlags, finit_module};
 use nix::sys::reboot::{RebootMode, reboot};
 use thiserror::Error;
+use vtax_guest_page::applications;
 
 use crate::channel::{Channel, ChannelSpec};
 use crate::error::{Error, reason};
@@ -97,6 +98,9 @@ fn prepare() -> Result<Option<(Channel, Option<Deferred>)>, InitError> {
         None
     };
     let deferred = make_root(&parameters)?;
+    // Applications register counters only where this folder is.
+    applications::open_folder(Path::new(applications::FOLDER))
+        .map_err(|error| InitError::new(applications::FOLDER, reason(&error)))?;
     sys::interface_up("lo").map_err(|errno| InitError::errno("loopback interface", errno))?;
     nix::unistd::sethostname(HOST_NAME).map_err(|errno| InitError::errno("host name", errno))?;
     let channel = match waited {
