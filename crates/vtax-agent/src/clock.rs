@@ -28,7 +28,7 @@ impl ClockRequest {
             .map_err(|errno| format!("clock_settime: {}", errno.desc()))
     }
 
-    fn time(&self) -> Result<TimeSpec, String> {
+    fn time(self) -> Result<TimeSpec, String> {
         Duration::try_from_secs_f64(self.realtime_s)
             .ok()
             // Later than that, the kernel's count of nanoseconds could overflow while it runs.
