@@ -16,6 +16,7 @@ from test_record import obstacle
 from test_report_browser import Visit, browser, screenshots
 from test_study_command import vtax
 from test_study_page import OVERLAPS
+from vtax.analysis.intervals import Event
 from vtax.studies.files import write
 from vtax.studies.html import write_report
 from vtax.studies.model import Options, Outcome, Verdict
@@ -71,6 +72,31 @@ def test_dearer_recording_turns_the_verdict(data: Data) -> None:
     found = {claim.name: claim for claim in judge(replace(data, overheads=dearer))}
     assert found["overhead-1ms"].verdict is Verdict.FAILS
     assert found["overhead-1ms"].ours.startswith("6.0")
+
+
+@pytest.mark.parametrize("mean", [-10.0, -4.0, 0.0, 20.0])
+def test_noise_confirms_nothing(data: Data, mean: float) -> None:
+    """Overheads scattered by 40 points, whose mean is on either side of the limit."""
+    scatter = {0: -40.0, 1: -20.0, 2: 0.0, 3: 20.0, 4: 40.0}
+    percent = pl.col("repetition").replace_strict(scatter, return_dtype=pl.Float64) + mean
+    noisy = data.overheads.with_columns(
+        pl.when(pl.col("setting") == "").then(1.0).otherwise(1 + percent / 100).alias("cpu_s")
+    )
+    found = {claim.name: claim.verdict for claim in judge(replace(data, overheads=noisy))}
+    for name in ("overhead-seed-interval", "overhead-1ms", "overhead-100us", "overhead-each"):
+        assert found[name] is Verdict.UNKNOWN, name
+
+
+def test_the_seeds_pairs_are_in_a_matrix_of_rarer_events(data: Data) -> None:
+    one = data.recordings["4 guests"]["gups"][0]
+    many = [f"sched.made{number}" for number in range(40)]
+    frame = one.frame.with_columns(
+        (pl.col("faults.user") * 1000).alias(name) for name in many
+    ).with_columns((pl.col("seq") % 7).alias("irq.device"))
+    events = (*one.events, *(Event(name=name) for name in (*many, "irq.device")))
+    chosen = {event.name for event in m.varying_events([replace(one, frame=frame, events=events)])}
+    assert {"irq.device", "kvm.exits", "sched.switches"} <= chosen
+    assert len(chosen) == m.MOST_EVENTS
 
 
 def test_exits_that_do_not_fall_with_guests_turn_the_verdict(data: Data) -> None:

@@ -11,6 +11,7 @@ import polars as pl
 from vtax.analysis.correlation import Matrix, correlate
 from vtax.analysis.intervals import Event, Per, Recording, axis_of
 from vtax.studies.vertical.data import Data, Missing, has
+from vtax.studies.vertical.setup import PAIR_COLUMNS
 
 MOST_EVENTS = 24
 """Of a matrix that can still be read; the seed's have 23."""
@@ -32,12 +33,15 @@ def rate(recordings: Sequence[Recording], name: str) -> float | None:
 
 
 def varying_events(recordings: Sequence[Recording]) -> list[Event]:
-    """The most frequent events with any count, at most MOST_EVENTS of them, in their order."""
+    """Events with any count, in their order: those of the seed's pairs, and the most frequent of
+    the others up to MOST_EVENTS in all."""
     known = {event.name: event for one in recordings for event in one.events}
     counts = {name: total(recordings, name) or 0 for name in known}
     most = sorted((name for name in known if counts[name]), key=lambda name: -counts[name])
     # A clock that makes the rows makes a timer interrupt in each: it says nothing.
-    kept = set([name for name in most if name != "irq.timer"][:MOST_EVENTS])
+    others = [name for name in most if name != "irq.timer"]
+    others.sort(key=lambda name: name not in PAIR_COLUMNS.values())
+    kept = set(others[:MOST_EVENTS])
     return [event for name, event in known.items() if name in kept]
 
 
