@@ -4,6 +4,7 @@ use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
+use std::time::Duration;
 
 use nix::fcntl::OFlag;
 
@@ -14,6 +15,8 @@ use crate::{
 
 /// How often a reader tries while a publisher writes.
 const TRIES: usize = 100;
+/// How often a reader that may wait does so, a millisecond each.
+const PATIENCE: usize = 100;
 
 /// What a page said at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -57,8 +60,14 @@ impl Reader {
             names: Vec::new(),
             generation: 0,
         };
-        reader.learn()?;
+        patiently(|| reader.learn())?;
         Ok(reader)
+    }
+
+    /// Read all counters like [`Reader::sample`], and wait up to 0.1 s for a publication to end: one
+    /// that goes through 9p to an emulated guest's host takes milliseconds.
+    pub fn sample_patiently(&mut self) -> Result<Option<Sample>, PageError> {
+        patiently(|| self.sample())
     }
 
     /// Take the names that the page has now.
@@ -141,6 +150,17 @@ impl AsFd for Reader {
     }
 }
 
+/// Try again while a publisher writes.
+fn patiently<T>(mut read: impl FnMut() -> Result<T, PageError>) -> Result<T, PageError> {
+    for _ in 0..PATIENCE {
+        match read() {
+            Err(PageError::Torn) => std::thread::sleep(Duration::from_millis(1)),
+            other => return other,
+        }
+    }
+    read()
+}
+
 fn name_at(words: &[u64], index: usize) -> Result<String, PageError> {
     let start = FIRST + index * ENTRY;
     let words = words.get(start..start + VALUE).unwrap_or_default();
@@ -168,6 +188,29 @@ mod tests {
         let mut reader = Reader::open(&path).unwrap();
         File::create(&path).unwrap();
         assert_eq!(reader.sample(), Err(PageError::NotAPage));
+    }
+
+    #[test]
+    fn a_publication_that_takes_long_is_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("page");
+        let _publisher = Publisher::create(&path, &["app.x"]).unwrap();
+        let write = |sequence: u64| {
+            let file = File::options().write(true).open(&path).unwrap();
+            file.write_all_at(&sequence.to_le_bytes(), SEQUENCE as u64 * 8)
+                .unwrap();
+        };
+        write(3);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(Duration::from_millis(20));
+                write(4);
+            });
+            let mut reader = Reader::open(&path).unwrap();
+            assert_eq!(reader.sample_patiently().unwrap().unwrap().sequence, 4);
+        });
+        write(5);
+        assert_eq!(Reader::open(&path).unwrap_err(), PageError::Torn);
     }
 
     #[test]

@@ -42,7 +42,7 @@ enum Origin {
 impl PageSamples {
     /// Begin with what a page says now.
     pub fn page(mut reader: Reader) -> Result<Self, PageError> {
-        let given = reader.sample()?.map(|sample| sample.values);
+        let given = reader.sample_patiently()?.map(|sample| sample.values);
         let names = reader.names().to_vec();
         Ok(Self::new(Origin::Page(reader), names, given))
     }

@@ -7,7 +7,7 @@ use arrow_schema::{DataType, SchemaRef};
 use parquet::arrow::ArrowWriter;
 use parquet::basic::{Compression, Encoding, ZstdLevel};
 use parquet::errors::ParquetError;
-use parquet::file::properties::WriterProperties;
+use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use parquet::schema::types::ColumnPath;
 
 use crate::stream::Batches;
@@ -54,6 +54,9 @@ pub fn finish(stream: &Path, target: &Path) -> Result<Written, ParquetError> {
 fn properties(schema: &SchemaRef) -> Result<WriterProperties, ParquetError> {
     let mut properties = WriterProperties::builder()
         .set_compression(Compression::ZSTD(ZstdLevel::try_new(3)?))
+        // Both are kept for the whole file until its end: memory that grows with the recording.
+        .set_statistics_enabled(EnabledStatistics::None)
+        .set_offset_index_disabled(true)
         .set_max_row_group_row_count(Some(GROUP_ROWS));
     for field in schema.fields() {
         if field.data_type() == &DataType::UInt64 && GROWING.contains(&field.name().as_str()) {
