@@ -27,10 +27,12 @@ test: lint ## lint, then every test; what is skipped says why
 	cargo test --quiet --locked --workspace
 	.venv/bin/python -m pytest
 
-bench: setup ## vtax's own cost beside the plain commands; the speed of the paging model
+bench: setup ## vtax's own cost beside the plain commands; the speed of the paging model; the lab's start and switch
 	.venv/bin/python bench/compare.py
 	cargo bench --locked -p vtax-paging --bench translate
 	.venv/bin/python bench/paging_sweep.py
+	.venv/bin/python bench/lab.py
+	.venv/bin/python bench/paging_switch.py
 
 clean: ## remove what setup and the tests made (runs/ stays)
 	rm -rf target python/vtax/_bin python/vtax/_native.abi3.so .venv dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -11,9 +11,13 @@ fail() { printf 'setup: %s\n' "$*" >&2; exit 1; }
 # "build" in the last column: nothing works without it.
 packages='gcc | link the Rust parts, compile zstd and xz for them | build
 libc6-dev | link the agent statically | build
+clang | compile the eBPF programs of the recorder | build
+libelf-dev | link the recorder statically | build
+zlib1g-dev | link the recorder statically | build
 user-mode-linux | run the paravirtualized guest | environment uml
-bubblewrap | keep guests from the host files | environments uml and qemu
-qemu-system-x86 | run the full-system guest | environment qemu
+bubblewrap | keep guests from the host files | environments uml, qemu and lab
+qemu-system-x86 | run the full-system guest, emulate the host of the lab | environments qemu and lab
+busybox-static | be the shell of the machines in the lab | environment lab
 hpcc | measure: HPC Challenge | workload hpcc
 openmpi-bin | start hpcc | workload hpcc
 libopenblas0-pthread | give hpcc a fast BLAS instead of the reference one | meaningful HPL and DGEMM figures

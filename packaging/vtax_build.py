@@ -1,10 +1,10 @@
 """The build backend: maturin, plus the compiled programs that the package carries.
 
-vtax ships three programs in `vtax/_bin/`: the agent (static, it is pushed into guests), the
-DGEMM driver (dynamic, it loads the BLAS the system resolves) and the preload shim of user-mode
-Linux. maturin packs one crate per wheel, and that is the extension module `vtax._native`; so cargo
-builds the three here first and maturin includes them as package data. That way they are found
-beside the Python code in every kind of install, editable ones too.
+vtax ships four programs in `vtax/_bin/`: the agent and the recorder (static, they are pushed into
+guests and hosts of guests), the DGEMM driver (dynamic, it loads the BLAS the system resolves) and
+the preload shim of user-mode Linux. maturin packs one crate per wheel, and that is the extension
+module `vtax._native`; so cargo builds the four here first and maturin includes them as package
+data. That way they are found beside the Python code in every kind of install, editable ones too.
 
 Run as a script it only does the cargo part, the extension of an editable install included: `make
 setup` calls it to follow changes of the Rust code without reinstalling.
@@ -42,6 +42,13 @@ ARTIFACTS = (
         "vtax-agent",
         "vtax-agent",
         ("--bin", "vtax-agent"),
+        ("-C", "target-feature=+crt-static"),
+    ),
+    # Static too: it is pushed into the host of guests, which may be an emulated one.
+    Artifact(
+        "vtax-recorder",
+        "vtax-record",
+        ("--bin", "vtax-recorder"),
         ("-C", "target-feature=+crt-static"),
     ),
     Artifact("vtax-dgemm", "vtax-dgemm", ("--bin", "vtax-dgemm")),

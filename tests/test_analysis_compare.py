@@ -257,7 +257,16 @@ def test_a_metric_that_the_baseline_lacks_is_shown_without_a_ratio() -> None:
     found = compare(record(), values("uml", STEADY), "runs/x").results
     assert found[0].verdict is Verdict.NOT_MEASURED
     assert found[1].median == 1.0
+    assert found[1].verdict is Verdict.NOT_COMPARED
+    assert found[1].percent_of_baseline is None
     assert found[1].reason == "the baseline native has no value"
+
+
+def test_counters_of_a_lab_are_no_lack_of_the_workload() -> None:
+    counted = values("uml", STEADY, metric="kvm.exits")
+    native, other = compare(record(), [*values("native", STEADY), *counted], "runs/x").results[1::2]
+    assert (native.verdict, native.reason) == (Verdict.NOT_MEASURED, "KVM is counted in a lab only")
+    assert other.verdict is Verdict.NOT_COMPARED
 
 
 def test_expected_metrics_come_first_and_are_listed_when_absent() -> None:

@@ -24,6 +24,11 @@ from vtax.errors import MisuseError
 
 GIB = 1 << 30
 CPU = "sys/devices/system/cpu"
+STATIC = "\x7fELF\x02" + "\0" * 59
+"""A 64-bit ELF program without any segment, so without a dynamic linker."""
+QEMU = "QEMU emulator version 7.2.22 (Debian 1:7.2)\n"
+QEMU_HELP = "x86 EPYC\n  npt svm\ntcg\n"
+"""Of `-cpu help` and `-accel help`, as far as a check looks; a program here has one answer."""
 
 BARE_METAL: Mapping[str, str] = {
     "proc/cpuinfo": "processor: 0\nflags\t\t: fpu vmx sse2\n",
@@ -46,6 +51,9 @@ BARE_METAL: Mapping[str, str] = {
     "sys/kernel/tracing/events/kvm/enable": "0",
     "dev/kvm": "",
     "boot/vmlinuz-6.1.0-1-amd64": "",
+    "bin/busybox": STATIC,
+    "lib/modules/6.1.0-1-amd64/kernel/fs/9p/9p.ko": "",
+    "lib/modules/6.1.0-1-amd64/kernel/arch/x86/kvm/kvm-amd.ko": "",
     "lib/modules/6.1.0-1-amd64/modules.dep": "kernel/fs/9p/9p.ko: kernel/net/9p/9pnet.ko\n",
     "usr/lib/x86_64-linux-gnu/openblas-pthread/libblas.so.3": "",
 }
@@ -53,7 +61,7 @@ BARE_METAL: Mapping[str, str] = {
 PROGRAMS: Mapping[str, Output] = {
     "linux.uml": Output(0, "6.1.176\n", ""),
     "bwrap": Output(0, "", ""),
-    "qemu-system-x86_64": Output(0, "QEMU emulator version 7.2.22 (Debian 1:7.2)\n", ""),
+    "qemu-system-x86_64": Output(0, QEMU + QEMU_HELP, ""),
     "hpcc": Output(0, "", ""),
     "mpirun": Output(0, "mpirun (Open MPI) 4.1.4\n", ""),
     "apt-get": Output(0, "", ""),
@@ -160,6 +168,25 @@ def test_an_empty_machine_answers_every_check(tmp_path: Path) -> None:
     [
         ("bare-metal", GUEST, PROGRAMS, {}, "degraded", "itself a guest (QEMU"),
         ("uml", BARE_METAL, {}, {}, "missing", "not installed"),
+        ("lab", BARE_METAL, {}, {}, "missing", "QEMU is not installed"),
+        (
+            "lab",
+            BARE_METAL,
+            programs_but(**{"qemu-system-x86_64": Output(0, QEMU, "")}),
+            {},
+            "missing",
+            "it knows no EPYC, svm, npt, tcg",
+        ),
+        ("lab", changed("bin/busybox"), PROGRAMS, {}, "missing", "busybox is missing"),
+        ("lab", changed(bin__busybox="#!/bin/sh"), PROGRAMS, {}, "missing", "not statically"),
+        (
+            "lab",
+            changed("lib/modules/6.1.0-1-amd64/kernel/arch"),
+            PROGRAMS,
+            {},
+            "missing",
+            "no module kvm_amd",
+        ),
         (
             "uml",
             changed(proc__sys__kernel__yama__ptrace_scope="2"),

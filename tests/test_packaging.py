@@ -17,7 +17,7 @@ from types import ModuleType
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PROGRAMS = ("vtax-agent", "vtax-dgemm", "libvtax_umlfix.so")
+PROGRAMS = ("vtax-agent", "vtax-recorder", "vtax-dgemm", "libvtax_umlfix.so")
 SETUP = ROOT / "packaging/setup.sh"
 
 

@@ -73,7 +73,19 @@ def failing(here: Path, argv: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) 
     return caught.value
 
 
-@pytest.mark.parametrize("argv", [(), ("simulate",), ("sweep",), ("machines",), ("workloads",)])
+HELPED = (
+    (),
+    ("simulate",),
+    ("sweep",),
+    ("lab",),
+    ("switch",),
+    ("recover",),
+    ("machines",),
+    ("workloads",),
+)
+
+
+@pytest.mark.parametrize("argv", HELPED)
 def test_help(argv: tuple[str, ...], snapshot: SnapshotAssertion) -> None:
     done = vtax("paging", *argv, "--help")
     assert done.returncode == 0

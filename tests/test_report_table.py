@@ -12,6 +12,7 @@ from syrupy.assertion import SnapshotAssertion
 
 import report_data
 from vtax.report.table import plain_table, render_table
+from vtax.runs.model import Verdict
 
 
 @pytest.mark.parametrize("width", [80, 120])
@@ -32,6 +33,23 @@ def test_every_verdict_is_there_at_every_width() -> None:
         rows = table.split("[95 % interval")[0]
         assert rows.count("▼") >= 40, width
         assert "not measured" in rows
+
+
+def test_what_the_baseline_lacks_is_shown_as_it_was_measured() -> None:
+    whole = report_data.comparison()
+    counted = next(r for r in whole.results if r.environment == report_data.UML and r.median)
+    counted = replace(
+        counted,
+        metric="kvm.exits",
+        unit="count",
+        median=4711.0,
+        percent_of_baseline=None,
+        verdict=Verdict.NOT_COMPARED,
+    )
+    table = plain_table(replace(whole, results=(*whole.results, counted)), 120)
+    (row,) = [line for line in table.splitlines() if line.startswith("kvm.exits")]
+    assert "·" in row and "4711" in row.replace(",", "").replace(" ", "")
+    assert "· not compared" in table and "· not compared" not in plain_table(whole, 120)
 
 
 def test_text_has_no_escape_sequences_and_a_terminal_has_colours() -> None:

@@ -35,20 +35,30 @@ class AgentError(VtaxError):
 
 
 class Channel:
-    """Requests and answers, one at a time. Every wait is bounded."""
+    """Requests and answers, one at a time. Every wait is bounded.
 
-    def __init__(self, sock: socket.socket) -> None:
+    `parts` is off for a channel that carries whole frames of 1 MiB, such as virtio-serial.
+    """
+
+    def __init__(self, sock: socket.socket, *, parts: bool = True) -> None:
         self._socket = sock
+        self._parts = parts
         self._buffer = bytearray()
         self._next_id = 1
 
     def hello(self, timeout_s: float) -> dict[str, Any]:
         """Wait for the line that the agent sends when it is ready."""
-        frame = self._receive(time.monotonic() + timeout_s, "the agent's hello")
-        hello = frame.get("hello")
-        if not isinstance(hello, dict):
-            raise VtaxError("the machine's first message is no hello of vtax-agent")
-        return hello
+        return self._announced("hello", timeout_s)
+
+    def waiting(self, timeout_s: float) -> dict[str, Any]:
+        """Wait for the line of a guest that stops before it makes its root (`vtax.wait=1`)."""
+        return self._announced("waiting", timeout_s)
+
+    def let_in(self, timeout_s: float) -> dict[str, Any]:
+        """Let a waiting guest make its root, set its wall clock, and wait for its hello."""
+        line = json.dumps({"enter": True, "realtime_s": time.time()})
+        self._send(line, time.monotonic() + timeout_s)
+        return self.hello(timeout_s)
 
     def request(self, op: str, patience_s: float, **fields: Any) -> dict[str, Any]:
         """Send one request and wait at most `patience_s` for its answer.
@@ -74,11 +84,20 @@ class Channel:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def _announced(self, what: str, timeout_s: float) -> dict[str, Any]:
+        frame = self._receive(time.monotonic() + timeout_s, f"the agent's {what}")
+        if "error" in frame:
+            _unwrap(frame)
+        announced = frame.get(what)
+        if not isinstance(announced, dict):
+            raise VtaxError(f"the machine's first message is no {what} of vtax-agent")
+        return announced
+
     def _send_whole(self, request: str, deadline: float) -> None:
         """Send a request, in parts if need be; each is answered before the next is sent."""
         if len(request) >= MAX_FRAME_BYTES:
             raise VtaxError(f"a request of {len(request)} bytes is over the channel's 1 MiB")
-        if len(request) < SHORT_FRAME_BYTES:
+        if not self._parts or len(request) < SHORT_FRAME_BYTES:
             return self._send(request, deadline)
         parts = [request[i : i + PART_BYTES] for i in range(0, len(request), PART_BYTES)]
         for part in parts[:-1]:

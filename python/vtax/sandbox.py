@@ -27,6 +27,8 @@ class Box:
     """Host folder that becomes WORK, writable."""
     read_only: Mapping[Path, Path] = field(default_factory=dict)
     """Host file to its path inside."""
+    writable: Mapping[Path, Path] = field(default_factory=dict)
+    """The same for files that may be written."""
     devices: Sequence[Path] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
 
@@ -52,6 +54,8 @@ def command(box: Box, argv: Sequence[str]) -> list[str]:
     line += ["--dir", str(WORK), "--bind", str(box.work), str(WORK)]
     for source, target in box.read_only.items():
         line += ["--ro-bind", str(source), str(target)]
+    for source, target in box.writable.items():
+        line += ["--bind", str(source), str(target)]
     for device in box.devices:
         line += ["--dev-bind", str(device), str(device)]
     line += ["--unshare-net", "--unshare-pid", "--unshare-ipc", "--unshare-uts"]

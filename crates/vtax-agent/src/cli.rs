@@ -11,7 +11,9 @@ use vtax_agent::channel::ChannelSpec;
 use vtax_agent::error::{Error, reason};
 use vtax_agent::facts;
 use vtax_agent::tree::Tree;
-use vtax_agent::{check_fp, cpu_list, init, run, serve, stream, sweep};
+use vtax_agent::workload::{self, WorkloadArguments};
+use vtax_agent::{check_fp, counters, cpu_list, guest, init, run, serve, stream, sweep, switch};
+use vtax_guest_page::applications::whole_name;
 
 /// Describes, measures and serves one machine.
 #[derive(Debug, Parser)]
@@ -37,8 +39,13 @@ enum Subcommands {
     Stream(StreamArguments),
     Serve(ServeArguments),
     Init(InitArguments),
+    Counters(CountersArguments),
+    Guest(GuestArguments),
     Sweep(SweepArguments),
     CheckFp(CheckFpArguments),
+    Workload(WorkloadArguments),
+    Switch(SwitchArguments),
+    Recover(RecoverArguments),
 }
 
 /// Print what machine this is, as JSON
@@ -127,6 +134,54 @@ struct ServeArguments {
 #[derive(Debug, Args)]
 struct InitArguments {}
 
+/// Print what KVM counts on this host, over all guests that run now
+///
+/// A line marked (now) is a gauge, the others are running totals that drop when a guest ends. A
+/// counter that this kernel does not have is left out.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  vtax-agent counters\n  vtax-agent counters --json")]
+struct CountersArguments {
+    /// JSON, with each guest's own counters (docs/agent-protocol.md)
+    #[arg(long)]
+    json: bool,
+}
+
+impl CountersArguments {
+    fn carry_out(&self) -> Result<(), Error> {
+        let found = counters::read(&Tree::host())?;
+        if self.json {
+            print(&found, false)
+        } else {
+            line(&counters::describe(&found))
+        }
+    }
+}
+
+/// Publish this machine's counters in a page that the host samples (docs/guest-page.md)
+///
+/// Page faults, swapping, context switches, interrupts, times of the CPUs, and what applications
+/// register. At the end, and at a signal, it prints what it has published, as JSON.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  vtax-agent guest\n  \
+    vtax-agent guest --page /run/vtax/work/guest-page --every 1ms --app requests,errors")]
+struct GuestArguments {
+    /// A file, which the host sees too; default: the memory of the ivshmem device
+    #[arg(long, value_name = "FILE")]
+    page: Option<PathBuf>,
+    /// Time from one publication to the next (1ms to 10s)
+    #[arg(long, value_name = "TIME", default_value = "10ms", value_parser = rate)]
+    every: Duration,
+    /// Counters of applications by their names, or all that are registered now
+    #[arg(long, value_name = "NAMES|all", default_value = "all", value_parser = applications)]
+    app: Applications,
+    /// End after this time
+    #[arg(long = "for", value_name = "TIME", value_parser = time)]
+    duration: Option<Duration>,
+}
+
+#[derive(Debug, Clone)]
+struct Applications(Option<Vec<String>>);
+
 /// Remove empty control groups of agents that were killed, and print how many
 #[derive(Debug, Args)]
 #[command(hide = true)]
@@ -141,6 +196,50 @@ struct CheckFpArguments {
     /// How often each thread checks its registers
     #[arg(long, value_name = "COUNT", default_value_t = 5_000)]
     rounds: u32,
+}
+
+/// Move every KVM guest of this host to the other paging mode while they keep running
+///
+/// Saves each guest with its memory left in place, loads the KVM module again and brings the
+/// guests back in new QEMUs. When a step fails, everything is put back as it was.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  vtax-agent switch --to shadow\n  \
+    vtax-agent switch --to other --dry-run")]
+struct SwitchArguments {
+    /// nested, shadow, or other: the one that the host is not in
+    #[arg(long, value_name = "MODE", required_unless_present = "list_faults",
+          value_parser = str::parse::<vtax_switch::Target>)]
+    to: Option<vtax_switch::Target>,
+    /// Look only, and say what would be done
+    #[arg(long)]
+    dry_run: bool,
+    /// Folder for the journal and the states, on a tmpfs; default: /run/vtax/switch
+    #[arg(long, value_name = "FOLDER")]
+    state_dir: Option<PathBuf>,
+    /// The module's file; default: the one of the running kernel
+    #[arg(long, value_name = "FILE")]
+    module_path: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    /// Make a step fail, or die in a phase
+    #[arg(long, hide = true, value_parser = str::parse::<vtax_switch::Fault>)]
+    fault: Option<vtax_switch::Fault>,
+    /// Print every fault and do nothing
+    #[arg(long, hide = true)]
+    list_faults: bool,
+}
+
+/// Bring a switch to an end that was killed, and every guest back to life
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  vtax-agent recover")]
+struct RecoverArguments {
+    /// The folder that the switch used; default: /run/vtax/switch
+    #[arg(long, value_name = "FOLDER")]
+    state_dir: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
 }
 
 // A type of its own: clap takes a bare Vec for an option that may be repeated.
@@ -164,9 +263,30 @@ impl Arguments {
             ),
             Subcommands::Serve(arguments) => serve::serve(&arguments.into()).map(drop),
             Subcommands::Init(_) => Err(init::refused()),
+            Subcommands::Counters(arguments) => arguments.carry_out(),
+            Subcommands::Guest(arguments) => print(&guest::guest(&arguments.into())?, false),
             Subcommands::Sweep(_) => print(&sweep::sweep(&Tree::host()), false),
             Subcommands::CheckFp(arguments) => print(&check_fp::check(arguments.rounds)?, false),
+            Subcommands::Workload(arguments) => workload::carry_out(&arguments),
+            Subcommands::Switch(arguments) => arguments.carry_out(),
+            Subcommands::Recover(arguments) => {
+                output(switch::recover(arguments.state_dir)?, arguments.json)
+            }
         }
+    }
+}
+
+impl SwitchArguments {
+    fn carry_out(self) -> Result<(), Error> {
+        let Some(to) = self.to.filter(|_| !self.list_faults) else {
+            return line(&switch::faults());
+        };
+        let options = switch::options(to, self.state_dir, self.module_path, self.fault);
+        let request = switch::SwitchOptions {
+            options,
+            dry_run: self.dry_run,
+        };
+        output(switch::switch(&request)?, self.json)
     }
 }
 
@@ -180,6 +300,17 @@ impl From<RunArguments> for run::Options {
             stderr: arguments.stderr,
             cpus: arguments.cpus.map(|list| list.0),
             memory_bytes: arguments.memory,
+        }
+    }
+}
+
+impl From<GuestArguments> for guest::Options {
+    fn from(arguments: GuestArguments) -> Self {
+        Self {
+            page: arguments.page,
+            every: arguments.every,
+            applications: arguments.app.0,
+            duration: arguments.duration,
         }
     }
 }
@@ -206,6 +337,39 @@ fn seconds(text: &str) -> Result<Duration, String> {
     }
 }
 
+fn time(text: &str) -> Result<Duration, String> {
+    let (number, factor) = [("ms", 1e-3), ("us", 1e-6), ("s", 1.0)]
+        .iter()
+        .find_map(|(suffix, factor)| Some((text.strip_suffix(suffix)?, *factor)))
+        .ok_or("not a time, such as 30s or 10ms")?;
+    let number: f64 = number
+        .parse()
+        .map_err(|_| "not a time, such as 30s or 10ms".to_owned())?;
+    let time = Duration::try_from_secs_f64(number * factor).map_err(|error| error.to_string())?;
+    if time.is_zero() {
+        return Err("it must be above 0".into());
+    }
+    Ok(time)
+}
+
+fn rate(text: &str) -> Result<Duration, String> {
+    let time = time(text)?;
+    let allowed = Duration::from_millis(1)..=Duration::from_secs(10);
+    let fits = allowed.contains(&time).then_some(time);
+    fits.ok_or_else(|| "not from 1ms to 10s".into())
+}
+
+fn applications(text: &str) -> Result<Applications, String> {
+    if text == "all" {
+        return Ok(Applications(None));
+    }
+    let name = |name| whole_name(name).ok_or_else(|| format!("{name:?} is no name of a counter"));
+    let mut names: Vec<String> = text.split(',').map(name).collect::<Result<_, _>>()?;
+    names.sort();
+    names.dedup();
+    Ok(Applications(Some(names)))
+}
+
 fn cpus(text: &str) -> Result<CpuList, String> {
     cpu_list::parse(text)
         .map(CpuList)
@@ -219,6 +383,18 @@ fn print(value: &impl Serialize, pretty: bool) -> Result<(), Error> {
         serde_json::to_string(value)
     };
     let text = text.map_err(|error| Error::failure("output", error, "report this as a bug"))?;
+    line(&text)
+}
+
+fn output(output: switch::Output, json: bool) -> Result<(), Error> {
+    if json {
+        print(&output.json, false)
+    } else {
+        line(&output.text)
+    }
+}
+
+fn line(text: &str) -> Result<(), Error> {
     writeln!(io::stdout(), "{text}")
         .map_err(|error| Error::failure("output", reason(&error), "free space or read the pipe"))
 }

@@ -1,40 +1,57 @@
 //! Finding every descendant of a process in `/proc`.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use crate::tree::Tree;
 
-/// The process numbers of all descendants of `ancestor` that exist now, zombies included.
+/// A process, told apart from a later one with the same number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Process {
+    /// Its process number.
+    pub number: i32,
+    /// When it started, in clock ticks since boot.
+    pub start: u64,
+}
+
+/// All descendants of `ancestor` that exist now, zombies included, except those in `spared` and
+/// what descends from them.
 ///
 /// Process groups and sessions do not matter here: `mpirun` and daemons make their own. Because
 /// the agent is a child subreaper, none of its descendants can leave this tree.
-pub fn of(tree: &Tree, ancestor: i32) -> Vec<i32> {
-    let mut children: HashMap<i32, Vec<i32>> = HashMap::new();
+pub fn of(tree: &Tree, ancestor: i32, spared: &BTreeSet<Process>) -> Vec<Process> {
+    let mut children: HashMap<i32, Vec<Process>> = HashMap::new();
     for name in tree.names("/proc") {
-        let Ok(process) = name.parse::<i32>() else {
+        let Ok(number) = name.parse::<i32>() else {
             continue;
         };
-        if let Some(parent) = parent(tree, process) {
+        if let Some((parent, process)) = read(tree, number)
+            && !spared.contains(&process)
+        {
             children.entry(parent).or_default().push(process);
         }
     }
     let mut found = Vec::new();
     let mut open = vec![ancestor];
-    while let Some(process) = open.pop() {
+    while let Some(number) = open.pop() {
         // Removing makes the walk end even if the numbers were reused into a circle.
-        if let Some(mut direct) = children.remove(&process) {
-            found.append(&mut direct.clone());
-            open.append(&mut direct);
+        if let Some(direct) = children.remove(&number) {
+            open.extend(direct.iter().map(|process| process.number));
+            found.extend(direct);
         }
     }
     found
 }
 
-/// Field 4 of `/proc/PID/stat`; field 2, the name, may hold anything, so count from its end.
-fn parent(tree: &Tree, process: i32) -> Option<i32> {
-    let text = tree.text(&format!("/proc/{process}/stat"))?;
+/// The parent and the process (fields 4 and 22 of `/proc/PID/stat`).
+///
+/// Field 2, the name, may hold anything, so count from its end.
+fn read(tree: &Tree, number: i32) -> Option<(i32, Process)> {
+    let text = tree.text(&format!("/proc/{number}/stat"))?;
     let (_, rest) = text.rsplit_once(')')?;
-    rest.split_whitespace().nth(1)?.parse().ok()
+    let mut fields = rest.split_whitespace().skip(1);
+    let parent = fields.next()?.parse().ok()?;
+    let start = fields.nth(17)?.parse().ok()?;
+    Some((parent, Process { number, start }))
 }
 
 #[cfg(test)]
@@ -46,21 +63,46 @@ mod tests {
     fn process(root: &std::path::Path, number: i32, parent: i32, name: &str) {
         let folder = root.join(format!("proc/{number}"));
         fs::create_dir_all(&folder).unwrap();
-        let line = format!("{number} ({name}) S {parent} 1 1 0 -1");
+        let start = 1000 + number;
+        let line =
+            format!("{number} ({name}) S {parent} 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 {start} 0");
         fs::write(folder.join("stat"), line).unwrap();
     }
 
-    #[test]
-    fn all_generations_and_nobody_else() {
+    fn root() -> tempfile::TempDir {
         let root = tempfile::tempdir().unwrap();
         process(root.path(), 1, 0, "init");
         process(root.path(), 10, 1, "agent");
         process(root.path(), 11, 10, "sh) S 1 (");
         process(root.path(), 12, 11, "sleep");
         process(root.path(), 13, 1, "other");
+        process(root.path(), 15, 10, "qemu");
+        process(root.path(), 16, 15, "helper");
         fs::create_dir_all(root.path().join("proc/14")).unwrap();
-        let mut found = of(&Tree::at(root.path()), 10);
-        found.sort_unstable();
-        assert_eq!(found, [11, 12]);
+        root
+    }
+
+    fn numbers(root: &tempfile::TempDir, spared: &[Process]) -> Vec<i32> {
+        let spared = spared.iter().copied().collect();
+        let found = of(&Tree::at(root.path()), 10, &spared);
+        let mut numbers: Vec<i32> = found.iter().map(|process| process.number).collect();
+        numbers.sort_unstable();
+        numbers
+    }
+
+    #[test]
+    fn all_generations_and_nobody_else() {
+        assert_eq!(numbers(&root(), &[]), [11, 12, 15, 16]);
+    }
+
+    #[test]
+    fn the_spared_and_theirs_are_left_out_but_not_a_later_process_of_that_number() {
+        let qemu = Process {
+            number: 15,
+            start: 1015,
+        };
+        assert_eq!(numbers(&root(), &[qemu]), [11, 12]);
+        let earlier = Process { start: 1, ..qemu };
+        assert_eq!(numbers(&root(), &[earlier]), [11, 12, 15, 16]);
     }
 }

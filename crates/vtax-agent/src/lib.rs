@@ -2,17 +2,20 @@
 //!
 //! The program `vtax-agent` is a thin shell around this library: it describes the machine
 //! ([`facts`]), runs commands and measures them ([`run`]), measures memory bandwidth ([`stream`]),
-//! answers requests on a channel ([`serve`]) and is the first process of a guest ([`init`]).
-//! `docs/agent-protocol.md` is the contract of the last two.
+//! runs workloads of its own ([`workload`]), answers requests on a channel ([`serve`]) and is the
+//! first process of a guest ([`init`]). `docs/agent-protocol.md` is the contract of the last two.
 
 pub mod cgroup;
 pub mod channel;
 pub mod check_fp;
+pub mod clock;
+pub mod counters;
 pub mod cpu_list;
 pub mod descendants;
 pub mod error;
 pub mod facts;
 pub mod frame;
+pub mod guest;
 pub mod init;
 pub mod launch;
 pub mod parts;
@@ -24,8 +27,12 @@ pub mod steal;
 pub mod stream;
 pub mod supervise;
 pub mod sweep;
+pub mod switch;
+pub mod switch_request;
 pub mod sys;
+pub mod transfer;
 pub mod tree;
+pub mod workload;
 
 /// The agent's version, as `hello` and the facts report it.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");

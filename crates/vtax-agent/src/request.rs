@@ -4,12 +4,17 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use thiserror::Error;
 
+use crate::clock::ClockRequest;
+use crate::switch_request::SwitchRequest;
+use crate::transfer::{PullRequest, PushRequest};
+
 /// The operations, in the order in which messages list them.
-const OPERATIONS: &str = "ping, facts, run, halt";
+const OPERATIONS: &str = "ping, facts, run, push, pull, enter, clock, time, counters, switch, halt";
 
 /// Why a request is answered with an error; the variant is the answer's `kind`.
 #[derive(Debug, Error, PartialEq, Eq)]
@@ -67,6 +72,20 @@ pub enum Operation {
     Facts,
     /// Run a command.
     Run(RunRequest),
+    /// Write a piece of a file.
+    Push(PushRequest),
+    /// Read a piece of a file.
+    Pull(PullRequest),
+    /// Mount what was put off.
+    Enter,
+    /// Set the guest's wall clock.
+    Clock(ClockRequest),
+    /// What does KVM count here?
+    Counters,
+    /// What time is it here?
+    Time,
+    /// Move this machine's guests to the other paging mode.
+    Switch(SwitchRequest),
     /// End.
     Halt,
 }
@@ -88,6 +107,9 @@ pub struct RunRequest {
     pub timeout_s: Option<f64>,
     /// Largest file that the command may write.
     pub output_limit_bytes: u64,
+    /// What the command leaves running is not killed before the end of the session.
+    #[serde(default)]
+    pub leave: bool,
 }
 
 impl RunRequest {
@@ -151,14 +173,25 @@ pub fn operation(object: Map<String, Value>) -> Result<Operation, RequestError> 
     match name.as_str() {
         "ping" => Ok(Operation::Ping),
         "facts" => Ok(Operation::Facts),
-        "run" => run(object).map(Operation::Run),
+        "run" => fields(object, check).map(Operation::Run),
+        "push" => fields(object, PushRequest::check).map(Operation::Push),
+        "pull" => fields(object, PullRequest::check).map(Operation::Pull),
+        "enter" => Ok(Operation::Enter),
+        "clock" => fields(object, ClockRequest::check).map(Operation::Clock),
+        "counters" => Ok(Operation::Counters),
+        "time" => Ok(Operation::Time),
+        "switch" => fields(object, SwitchRequest::check).map(Operation::Switch),
         "halt" => Ok(Operation::Halt),
         _ => Err(RequestError::Op(name)),
     }
 }
 
-fn run(object: Map<String, Value>) -> Result<RunRequest, RequestError> {
-    let request: RunRequest = serde_path_to_error::deserialize(Value::Object(object))
+/// Read the fields of a request and check them; the error names the field.
+pub fn fields<T: DeserializeOwned>(
+    object: Map<String, Value>,
+    check: impl FnOnce(&T) -> Result<(), String>,
+) -> Result<T, RequestError> {
+    let request = serde_path_to_error::deserialize(Value::Object(object))
         .map_err(|error| RequestError::Request(describe(&error)))?;
     check(&request).map_err(RequestError::Request)?;
     Ok(request)
@@ -219,7 +252,11 @@ fn is_file_name(name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+    use proptest::sample::Index;
+
     use super::*;
+    use crate::frame::{self, Line};
 
     fn valid() -> Value {
         json!({"id": 9, "op": "run", "argv": ["true"], "env": {"PATH": "/bin"}, "cwd": "/tmp/x",
@@ -271,6 +308,7 @@ mod tests {
             ("timeout_s", json!(1e300)),
             ("output_limit_bytes", json!(-1)),
             ("output_limit_bytes", json!(1.5)),
+            ("leave", json!("yes")),
         ] {
             let message = message(field, value);
             assert!(message.starts_with(field), "{field}: {message}");
@@ -303,8 +341,33 @@ mod tests {
         assert_eq!(
             error.frame(Some(8)),
             json!({"id": 8, "error": {"kind": "op",
-                "message": "unknown operation 'dance'; known: ping, facts, run, halt"}})
+                "message": "unknown operation 'dance'; known: ping, facts, run, push, pull, enter, clock, time, counters, switch, halt"}})
         );
+    }
+
+    #[test]
+    fn messages_of_transfers_name_the_field() {
+        for (field, value) in [
+            ("path", json!("relative")),
+            ("path", json!("/a\0b")),
+            ("data", json!("not base64!")),
+            ("data", json!("YQ")),
+            ("data", json!(1)),
+            ("mode", json!(0o10000)),
+            ("offset", json!(-1)),
+            ("limit", json!(0)),
+            ("limit", json!((512 << 10) + 1)),
+        ] {
+            let op = if field == "limit" { "pull" } else { "push" };
+            let mut request = json!({"op": op, "path": "/x", "data": "YQ==", "limit": 1});
+            request[field] = value;
+            match parsed(request) {
+                Err(RequestError::Request(message)) => {
+                    assert!(message.starts_with(field), "{field}: {message}");
+                }
+                other => panic!("{field}: {other:?}"),
+            }
+        }
     }
 
     #[test]
@@ -318,6 +381,44 @@ mod tests {
             json!({"id": 1.5}),
         ] {
             assert!(id_of(bad).is_err());
+        }
+    }
+
+    /// One valid request of every operation with fields.
+    fn examples() -> Vec<String> {
+        let push = json!({"id": 1, "op": "push", "path": "/x", "data": "YQ==", "mode": 420,
+                          "offset": 1});
+        let pull = json!({"id": 1, "op": "pull", "path": "/x", "offset": 0, "limit": 9});
+        [valid(), push, pull].iter().map(Value::to_string).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn mutated_and_truncated_requests_are_taken_or_refused(
+            example in proptest::sample::select(examples()),
+            changes in proptest::collection::vec((any::<Index>(), any::<u8>()), 0..6),
+            length in any::<Index>(),
+            cut in any::<bool>(),
+        ) {
+            let mut bytes = example.into_bytes();
+            for (place, value) in changes {
+                let place = place.index(bytes.len());
+                bytes[place] = value;
+            }
+            if cut {
+                bytes.truncate(length.index(bytes.len()));
+            }
+            let Ok(object) = frame::object(&Line::Whole(bytes)) else {
+                return Ok(());
+            };
+            let _ = id(&object);
+            match operation(object) {
+                Ok(Operation::Run(run)) => prop_assert_eq!(check(&run), Ok(())),
+                Ok(Operation::Push(push)) => prop_assert_eq!(push.check(), Ok(())),
+                Ok(Operation::Pull(pull)) => prop_assert_eq!(pull.check(), Ok(())),
+                Ok(_) => {}
+                Err(error) => prop_assert!(!error.to_string().is_empty()),
+            }
         }
     }
 }

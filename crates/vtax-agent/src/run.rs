@@ -14,7 +14,7 @@ use crate::facts;
 use crate::launch::Launch;
 use crate::request::RunAnswer;
 use crate::serve::{pin, steal_cpus};
-use crate::supervise::{Nothing, RunError, Supervisor};
+use crate::supervise::{Nothing, RunError, Supervisor, Terms};
 use crate::tree::Tree;
 
 /// The options of `run`.
@@ -54,7 +54,10 @@ pub fn run(options: Options) -> Result<RunAnswer, Error> {
         .run(
             launch,
             cgroup.as_ref().map(MemoryCgroup::procs),
-            options.timeout,
+            Terms {
+                timeout: options.timeout,
+                leave: false,
+            },
             &mut Nothing,
         )
         .map_err(|error| failed(&thing, &error))

@@ -2,23 +2,31 @@
 
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
+use serde::Serialize;
 use serde_json::{Map, Value, json};
+use vtax_guest_page::monotonic_ns;
+use vtax_guest_page::sys::time_stamp_counter;
 
 use crate::VERSION;
 use crate::cgroup::MemoryCgroup;
 use crate::channel::{Channel, ChannelSpec};
+use crate::clock::ClockRequest;
+use crate::counters;
 use crate::cpu_list;
 use crate::error::{Error, reason};
 use crate::facts::{self, Facts};
 use crate::frame::{self, Line};
+use crate::init::Deferred;
 use crate::launch::{Launch, make_folder, output_file};
 use crate::parts::{Joined, Joiner};
 use crate::request::{self, Operation, RequestError, RunAnswer, RunRequest};
-use crate::supervise::{RunError, Supervisor};
+use crate::supervise::{RunError, Supervisor, Terms};
+use crate::switch_request::{self, SwitchRequest};
+use crate::transfer;
 use crate::tree::Tree;
 
 /// The version of the protocol in `hello`.
-const PROTOCOL: u32 = 1;
+pub const PROTOCOL: u32 = 1;
 
 /// The options of `serve`.
 #[derive(Debug, Clone)]
@@ -53,7 +61,12 @@ pub fn serve(options: &Options) -> Result<Ending, Error> {
             "give --channel fd:N or the path of a device",
         )
     })?;
-    Session::new(channel, options.memory_bytes)?.serve()
+    Session::new(channel, options.memory_bytes, Place::Machine)?.serve()
+}
+
+/// Serve a guest whose first process this is; `deferred` is what `enter` mounts.
+pub fn serve_guest(channel: Channel, deferred: Option<Deferred>) -> Result<Ending, Error> {
+    Session::new(channel, None, Place::Guest(deferred))?.serve()
 }
 
 /// Keep this process, and so every command, on `cpus`.
@@ -95,7 +108,16 @@ struct Session {
     cgroup: Option<MemoryCgroup>,
     memory_limit_error: Option<String>,
     parts: Joiner,
+    place: Place,
     tree: Tree,
+}
+
+/// Where the agent serves.
+enum Place {
+    /// A machine that is not the agent's own: its mounts and its clock are left alone.
+    Machine,
+    /// A guest whose first process it is, with what the request `enter` mounts.
+    Guest(Option<Deferred>),
 }
 
 /// What a request leads to besides its answer.
@@ -106,7 +128,7 @@ enum Next {
 }
 
 impl Session {
-    fn new(channel: Channel, memory_bytes: Option<u64>) -> Result<Self, Error> {
+    fn new(channel: Channel, memory_bytes: Option<u64>, place: Place) -> Result<Self, Error> {
         let tree = Tree::host();
         let cpus = steal_cpus(&facts::gather(&tree), &tree);
         let supervisor = Supervisor::new(tree.clone(), cpus).map_err(failed)?;
@@ -122,6 +144,7 @@ impl Session {
             cgroup,
             memory_limit_error,
             parts: Joiner::default(),
+            place,
             tree,
         })
     }
@@ -129,7 +152,7 @@ impl Session {
     fn serve(mut self) -> Result<Ending, Error> {
         let ending = self.answer_requests();
         // The group can only be removed when nothing is in it.
-        self.supervisor.kill_all(None).map_err(failed)?;
+        self.supervisor.kill_all().map_err(failed)?;
         ending
     }
 
@@ -212,20 +235,90 @@ impl Session {
                 let facts = facts::gather(&self.tree);
                 Next::Continue(request::success(id, &json!(facts)))
             }
+            Operation::Push(push) => Next::Continue(answered(id, transfer::push(push))),
+            Operation::Pull(pull) => Next::Continue(answered(id, transfer::pull(pull))),
+            Operation::Enter => Next::Continue(match self.enter() {
+                Ok(answer) => request::success(id, &answer),
+                Err(error) => error.frame(Some(id)),
+            }),
+            Operation::Clock(clock) => Next::Continue(match self.set_clock(*clock) {
+                Ok(answer) => request::success(id, &answer),
+                Err(error) => error.frame(Some(id)),
+            }),
+            Operation::Counters => Next::Continue(answered(
+                id,
+                counters::read(&self.tree).map_err(|error| error.to_string()),
+            )),
+            Operation::Time => Next::Continue(request::success(id, &clock())),
+            Operation::Switch(switch) => self.switch(id, switch),
             Operation::Halt => Next::Halt(request::success(id, &json!({}))),
-            Operation::Run(run) => match self.run(run) {
-                Ok(answer) => Next::Continue(request::success(id, &json!(answer))),
-                Err(error @ (RunError::Signal(_) | RunError::Closed)) => Next::End(error),
-                Err(error) => Next::Continue(run_error(run, error).frame(Some(id))),
-            },
+            Operation::Run(run) => self.run_and(id, run, |answer| Ok(json!(answer))),
         }
+    }
+
+    fn switch(&mut self, id: u64, switch: &SwitchRequest) -> Next {
+        self.run_and(id, &switch.run(), switch_request::answer)
+    }
+
+    /// Run a command and answer with what `tell` makes of its end.
+    fn run_and(
+        &mut self,
+        id: u64,
+        request: &RunRequest,
+        tell: impl FnOnce(&RunAnswer) -> Result<Value, RequestError>,
+    ) -> Next {
+        match self.run(request) {
+            Ok(answer) => Next::Continue(match tell(&answer) {
+                Ok(answer) => request::success(id, &answer),
+                Err(error) => error.frame(Some(id)),
+            }),
+            Err(error @ (RunError::Signal(_) | RunError::Closed)) => Next::End(error),
+            Err(error) => Next::Continue(run_error(request, error).frame(Some(id))),
+        }
+    }
+
+    fn enter(&mut self) -> Result<Value, RequestError> {
+        let Place::Guest(Some(deferred)) = &mut self.place else {
+            return Err(RequestError::Request(
+                "enter: only a guest with vtax.lower=initramfs puts mounts off".into(),
+            ));
+        };
+        match deferred.enter() {
+            Ok(mounted) => Ok(json!({ "mounted": mounted })),
+            Err(error) => Err(RequestError::System(error.to_string())),
+        }
+    }
+
+    fn set_clock(&self, clock: ClockRequest) -> Result<Value, RequestError> {
+        if matches!(self.place, Place::Machine) {
+            let reason = "clock: only a guest whose first process this is has its clock set";
+            return Err(RequestError::Request(reason.into()));
+        }
+        clock.set().map_err(RequestError::System)?;
+        Ok(json!({}))
     }
 
     fn run(&mut self, request: &RunRequest) -> Result<RunAnswer, RunError> {
         let launch = launch(request).map_err(RunError::System)?;
         let procs = self.cgroup.as_ref().map(MemoryCgroup::procs);
-        self.supervisor
-            .run(launch, procs, request.timeout(), &mut self.channel)
+        let terms = Terms {
+            timeout: request.timeout(),
+            leave: request.leave,
+        };
+        self.supervisor.run(launch, procs, terms, &mut self.channel)
+    }
+}
+
+/// Both clocks of this machine, read one after the other.
+fn clock() -> Value {
+    json!({"monotonic_ns": monotonic_ns(), "tsc": time_stamp_counter()})
+}
+
+/// The frame of an operation that the machine may refuse.
+fn answered(id: u64, result: Result<impl Serialize, String>) -> Value {
+    match result {
+        Ok(answer) => request::success(id, &json!(answer)),
+        Err(reason) => RequestError::System(reason).frame(Some(id)),
     }
 }
 

@@ -1,5 +1,6 @@
 //! Waiting for one command: until it ends, its time is up, or nobody wants its result any more.
 
+use std::collections::BTreeSet;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
@@ -10,7 +11,7 @@ use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
 use nix::unistd::{Pid, getpid};
 use thiserror::Error;
 
-use crate::descendants;
+use crate::descendants::{self, Process};
 use crate::launch::Launch;
 use crate::request::RunAnswer;
 use crate::signals::Signals;
@@ -72,6 +73,17 @@ pub struct Supervisor {
     /// The CPUs whose stolen time is counted; `None` where there is no steal clock.
     steal_cpus: Option<Vec<usize>>,
     ending: Option<i32>,
+    /// What earlier commands left running by request.
+    left: BTreeSet<Process>,
+}
+
+/// When a command ends, and what of it may stay.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Terms {
+    /// Time after which it is killed with all it started; `None`: never.
+    pub timeout: Option<Duration>,
+    /// What it leaves running when it ends by itself is left until [`Supervisor::kill_all`].
+    pub leave: bool,
 }
 
 impl Supervisor {
@@ -85,6 +97,7 @@ impl Supervisor {
             tree,
             steal_cpus,
             ending: None,
+            left: BTreeSet::new(),
         })
     }
 
@@ -100,23 +113,29 @@ impl Supervisor {
         self.ending
     }
 
-    /// Run a command to its end. Whatever it leaves running is killed, on every path out.
+    /// Run a command to its end. Whatever it leaves running is killed, on every path out, unless
+    /// the terms say otherwise. What was there before it is not touched.
     pub fn run(
         &mut self,
         launch: Launch,
         cgroup_procs: Option<BorrowedFd<'_>>,
-        timeout: Option<Duration>,
+        terms: Terms,
         watch: &mut dyn Watch,
     ) -> Result<RunAnswer, RunError> {
+        self.left = if reap_any()? {
+            self.others(&BTreeSet::new()).into_iter().collect()
+        } else {
+            BTreeSet::new()
+        };
         let stolen = self.stolen_ticks();
         let begin = Instant::now();
         let child = launch.start(cgroup_procs).map_err(RunError::Spawn)?;
         // A time-out beyond the clock's range is none.
-        let deadline = timeout.and_then(|timeout| begin.checked_add(timeout));
+        let deadline = terms.timeout.and_then(|timeout| begin.checked_add(timeout));
         let timed_out = match self.until_ended(child, deadline, watch) {
             Ok(ended) => !ended,
             Err(error) => {
-                self.kill_all(Some(child))?;
+                self.kill_others(Some(child))?;
                 return Err(error);
             }
         };
@@ -126,18 +145,30 @@ impl Supervisor {
         let (end, usage) = sys::wait_with_usage(child).map_err(|errno| system("wait4", errno))?;
         let wall = begin.elapsed();
         let stolen = self.stolen_since(stolen);
-        self.kill_all(None)?;
+        if timed_out || !terms.leave {
+            self.kill_others(None)?;
+        }
         Ok(answer(wall, end, &usage, stolen, timed_out))
     }
 
-    /// Kill every descendant and reap it; a group that is named is asked to end first.
-    pub fn kill_all(&mut self, group: Option<Pid>) -> Result<(), RunError> {
+    /// Kill every descendant and reap it, also what was left by request.
+    pub fn kill_all(&mut self) -> Result<(), RunError> {
+        self.left.clear();
+        self.kill_others(None)
+    }
+
+    /// Kill every descendant but those left before; a group that is named is asked to end first.
+    fn kill_others(&mut self, group: Option<Pid>) -> Result<(), RunError> {
         if let Some(group) = group {
             self.ask_to_end(group)?;
         }
         let deadline = Instant::now() + KILL_PATIENCE;
         while reap_any()? {
-            self.kill_once(group);
+            // A process that ends during the search is a zombie then, or the agent's own child,
+            // so an empty search means that there is none.
+            if self.kill_once(group) == 0 && !self.left.is_empty() {
+                break;
+            }
             if Instant::now() > deadline {
                 return Err(RunError::System(
                     "kill: some processes of the command do not end".into(),
@@ -194,15 +225,22 @@ impl Supervisor {
         Ok(())
     }
 
-    /// The group first, at once; then descendants that made groups of their own.
-    fn kill_once(&self, group: Option<Pid>) {
+    /// The group first, at once; then descendants that made groups of their own. Returns how many
+    /// descendants there were.
+    fn kill_once(&self, group: Option<Pid>) -> usize {
         // Errors mean that the process is gone, which is what is wanted.
         if let Some(group) = group {
             let _ = killpg(group, Signal::SIGKILL);
         }
-        for process in descendants::of(&self.tree, getpid().as_raw()) {
-            let _ = kill(Pid::from_raw(process), Signal::SIGKILL);
+        let others = self.others(&self.left);
+        for process in &others {
+            let _ = kill(Pid::from_raw(process.number), Signal::SIGKILL);
         }
+        others.len()
+    }
+
+    fn others(&self, spared: &BTreeSet<Process>) -> Vec<Process> {
+        descendants::of(&self.tree, getpid().as_raw(), spared)
     }
 
     /// Wait for a signal, the watched descriptor or the time; true when the descriptor is ready.

@@ -160,6 +160,22 @@ pub fn inherited(number: RawFd) -> Result<OwnedFd, Errno> {
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }
 
+/// A copy of descriptor `number` of process `pid` (`pidfd_getfd`(2)); both share its position.
+pub fn copy_of_descriptor(pid: i32, number: RawFd) -> Result<OwnedFd, Errno> {
+    // SAFETY: pidfd_open takes no pointer.
+    let process = Errno::result(unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) })?;
+    let process = RawFd::try_from(process).map_err(|_| Errno::EBADF)?;
+    // SAFETY: the descriptor is new and ours.
+    let process = unsafe { OwnedFd::from_raw_fd(process) };
+    // SAFETY: pidfd_getfd takes no pointer.
+    let copy = Errno::result(unsafe {
+        libc::syscall(libc::SYS_pidfd_getfd, process.as_raw_fd(), number, 0)
+    })?;
+    let copy = RawFd::try_from(copy).map_err(|_| Errno::EBADF)?;
+    // SAFETY: as above.
+    Ok(unsafe { OwnedFd::from_raw_fd(copy) })
+}
+
 /// Bring a network interface up (SIOCGIFFLAGS, SIOCSIFFLAGS; netdevice(7)).
 pub fn interface_up(name: &str) -> Result<(), Errno> {
     // SAFETY: all-zero is a valid ifreq (plain data).
@@ -212,6 +228,16 @@ pub fn cpuid(leaf: u32) -> [u32; 4] {
     [answer.eax, answer.ebx, answer.ecx, answer.edx]
 }
 
+/// `CLOCK_MONOTONIC` in seconds.
+pub fn monotonic_seconds() -> f64 {
+    // SAFETY: all-zero is a valid timespec.
+    let mut time: libc::timespec = unsafe { std::mem::zeroed() };
+    // SAFETY: the pointer is to a live timespec. Linux has this clock, so there is no error.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
+    let nanos = u32::try_from(time.tv_nsec).unwrap_or(0);
+    Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), nanos).as_secs_f64()
+}
+
 /// Clock ticks per second of the times in `/proc/stat` (`CLK_TCK`).
 pub fn clock_ticks_per_second() -> f64 {
     // SAFETY: sysconf takes no pointer.
@@ -221,4 +247,22 @@ pub fn clock_ticks_per_second() -> f64 {
     } else {
         100.0
     }
+}
+
+/// Nanoseconds of a clock tick of `/proc/stat`.
+pub fn tick_ns() -> u64 {
+    // SAFETY: sysconf takes no pointer.
+    let ticks = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };
+    let ticks = u64::try_from(ticks).unwrap_or(0);
+    1_000_000_000 / if ticks > 0 { ticks } else { 100 }
+}
+
+/// Processor time of this process, in nanoseconds.
+pub fn process_time_ns() -> u64 {
+    // SAFETY: all-zero is a valid timespec.
+    let mut time: libc::timespec = unsafe { std::mem::zeroed() };
+    // SAFETY: the pointer is to a live timespec. Linux has this clock, so there is no error.
+    unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &raw mut time) };
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    seconds * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
 }

@@ -129,6 +129,30 @@ fn what_a_command_leaves_running_is_killed_when_it_ends() {
 }
 
 #[test]
+fn what_is_left_by_request_outlives_later_commands_but_not_the_session() {
+    let mut agent = Agent::start(&[]);
+    let begin = Instant::now();
+    let script = "(setsid sh -c 'sleep 1000 & echo $! > inner; sleep 1000' & echo $! > outer)";
+    let answer = agent.run(script, &json!({"leave": true}));
+    assert_eq!(answer["ok"]["exit_code"], 0, "{answer}");
+    let left = [agent.wait_for_line("outer"), agent.wait_for_line("inner")];
+    agent.run("setsid sleep 1000 & echo $! > other", &json!({}));
+    assert!(!alive(&agent.wait_for_line("other")));
+    let late = "setsid sleep 1000 & echo $! > late; exec sleep 1000";
+    let answer = agent.run(late, &json!({"leave": true, "timeout_s": 0.2}));
+    assert_eq!(answer["ok"]["timed_out"], true, "{answer}");
+    assert!(!alive(&agent.wait_for_line("late")), "its time was up");
+    assert!(left.iter().all(|process| alive(process)));
+    assert!(
+        begin.elapsed() < Duration::from_secs(10),
+        "no kill waits for what was left"
+    );
+    let (status, _folder) = agent.hang_up();
+    assert!(status.success());
+    assert!(!left.iter().any(|process| alive(process)));
+}
+
+#[test]
 fn the_end_of_the_channel_ends_everything() {
     let mut agent = Agent::start(&[]);
     let script = "(setsid sleep 1000 & echo $! > far); echo $$ > near; sleep 1000";
@@ -174,6 +198,17 @@ fn a_command_does_not_outlive_an_agent_that_is_killed() {
         assert!(Instant::now() < deadline, "{process} lives");
         std::thread::sleep(Duration::from_millis(5));
     }
+}
+
+#[test]
+fn the_clock_is_this_machines() {
+    let mut agent = Agent::start(&[]);
+    let before = vtax_guest_page::monotonic_ns();
+    agent.send(&json!({"id": 1, "op": "time"}));
+    let answer = agent.receive();
+    let there = answer["ok"]["monotonic_ns"].as_u64().unwrap();
+    assert!((before..=vtax_guest_page::monotonic_ns()).contains(&there));
+    assert!(answer["ok"]["tsc"].as_u64().unwrap() > 0);
 }
 
 #[test]
@@ -381,4 +416,34 @@ fn a_long_request_may_come_in_parts() {
     assert_eq!(agent.text("stdout"), "40000\n", "bytes in the C locale");
     agent.send(&json!({"part": "[1]", "last": true}));
     assert_eq!(agent.receive()["error"]["kind"], "frame");
+}
+
+#[test]
+fn files_are_pushed_and_pulled_in_the_largest_pieces() {
+    let mut agent = Agent::start(&[]);
+    let path = agent.folder.path().join("folder/file");
+    // In base64 this is as much as a frame of 1 MiB holds beside the other fields.
+    let data = "AAAA".repeat(255 << 10);
+    let pushed = agent.request(json!({"op": "push", "path": path, "data": data, "mode": 0o755}));
+    assert_eq!(pushed["ok"], json!({"size": 765 << 10}));
+    let pull = json!({"op": "pull", "path": path, "offset": 1, "limit": 512 << 10});
+    let pulled = agent.request(pull);
+    assert_eq!(
+        (&pulled["ok"]["size"], &pulled["ok"]["eof"]),
+        (&json!(765 << 10), &json!(false))
+    );
+    assert_eq!(pulled["ok"]["data"].as_str().unwrap().len(), 699_052);
+    let answer = agent.request(json!({"op": "pull", "path": "/absent", "limit": 1}));
+    let message = "open /absent: No such file or directory";
+    assert_eq!(
+        answer["error"],
+        json!({"kind": "system", "message": message})
+    );
+    for request in [
+        json!({"op": "enter"}),
+        json!({"op": "clock", "realtime_s": 1e9}),
+    ] {
+        let answer = agent.request(request);
+        assert_eq!(answer["error"]["kind"], "request", "no guest: {answer}");
+    }
 }

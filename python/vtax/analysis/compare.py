@@ -27,6 +27,8 @@ from vtax.runs.model import (
     Verdict,
 )
 
+KVM_COUNTERS = "kvm."
+"""What the names of metrics begin with that a lab's emulated host gives, not the workload."""
 Expected = Sequence[tuple[str, str, Better]]
 """(name, unit, better) of metrics, in display order."""
 
@@ -153,7 +155,7 @@ def _result(
     base = analysed.get((environment.baseline, name))
     if base is None:
         reason = f"the baseline {environment.baseline} has no value"
-        return dataclasses.replace(result, verdict=Verdict.INCONCLUSIVE, reason=reason)
+        return dataclasses.replace(result, verdict=Verdict.NOT_COMPARED, reason=reason)
     return _compared(result, own, base, better, record.margin_percent)
 
 
@@ -185,17 +187,19 @@ def _measured(
         ci_high=None,
         verdict=Verdict.INCONCLUSIVE if own else Verdict.NOT_MEASURED,
         repetitions_to_settle=None,
-        reason=None if own else _why_not(record, environment.label),
+        reason=None if own else _why_not(record, environment.label, name),
     )
 
 
-def _why_not(record: RunRecord, label: str) -> str:
+def _why_not(record: RunRecord, label: str, metric: str) -> str:
     """Why an environment has no value of a metric."""
     failed = [each for each in record.failures if each.environment == label]
     if failed:
         return f"{len(failed)} of {record.repetitions} repetitions failed: {failed[-1].message}"
     if record.state != "complete":
         return "the run ended before a repetition gave this value"
+    if metric.startswith(KVM_COUNTERS):
+        return "KVM is counted in a lab only"
     return "the workload gave no value here"
 
 

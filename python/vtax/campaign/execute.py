@@ -17,8 +17,8 @@ from typing import Any, Literal, Protocol
 from vtax import __version__, binaries
 from vtax.campaign.matching import Entrant, Observed, common_shape, differences
 from vtax.campaign.plan import interleaved
-from vtax.environments.base import Environment, Launch, allowed_cpus
-from vtax.environments.machine import Finished, Machine, MachineLostError
+from vtax.environments.agent import Finished, MachineLostError
+from vtax.environments.base import Environment, MachineLike, allowed_cpus
 from vtax.errors import VtaxError
 from vtax.runs.exchange import Exchange
 from vtax.runs.folder import RunFolder
@@ -32,28 +32,11 @@ BOOT_ATTEMPTS = 2
 IDENTIFY_TIMEOUT_S = 60.0
 
 
-class MachineLike(Protocol):
-    """What a campaign needs of a machine; tests give it one that boots nothing."""
-
-    boot_s: float
-    facts: dict[str, Any]
-    hello: dict[str, Any]
-    launch: Launch
-
-    def run(
-        self,
-        argv: Sequence[str],
-        environment: Mapping[str, str],
-        folder: str,
-        timeout_s: float | None = None,
-    ) -> Finished: ...
-
-    def refresh_facts(self) -> None: ...
-
-    def close(self) -> None: ...
-
-
 Starter = Callable[[Environment, Path, Sequence[int]], MachineLike]
+
+
+def _start(environment: Environment, work: Path, cpus: Sequence[int]) -> MachineLike:
+    return environment.start(work, cpus)
 
 
 class Listener(Protocol):
@@ -117,7 +100,7 @@ class Campaign:
         settings: Settings,
         folder: RunFolder,
         listener: Listener,
-        start: Starter = Machine,
+        start: Starter = _start,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._settings = settings
@@ -262,7 +245,8 @@ class Campaign:
         }
         timeout_s = settings.timeout_s or self._command.timeout_s
         finished = machine.run(self._command.argv, environment, folder, timeout_s)
-        return finished, self._settings.workload.metrics(finished.outcome, exchange)
+        metrics = self._settings.workload.metrics(finished.outcome, exchange)
+        return finished, (*metrics, *finished.counters)
 
     def _machine(self, seat: _Seat) -> MachineLike:
         """The seat's machine, booted and warmed up if it is not."""

@@ -10,7 +10,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from vtax import __version__
-from vtax.cli import compare, doctor, paging, report, study
+from vtax.cli import compare, correlate, doctor, export, paging, record, report, study, timeline
 from vtax.errors import VtaxError
 
 INTERRUPTED = 130
@@ -30,6 +30,10 @@ app.add_typer(paging.app, name="paging")
 app.command(short_help="Draw a paper's figures again; judge its claims.", epilog=study.EXAMPLES)(
     study.study
 )
+app.command(**record.SETTINGS)(record.record)
+app.command(**correlate.SETTINGS)(correlate.correlate)
+app.command(**timeline.SETTINGS)(timeline.timeline)
+app.command(**export.SETTINGS)(export.export)
 
 
 def _version(asked: bool) -> None:

@@ -1,4 +1,4 @@
-"""`vtax paging`: what address translation costs under virtualization, by a model."""
+"""`vtax paging`: what address translation costs: modelled, counted in the lab, and switched."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vtax.cli import paging_sweep
+from vtax.cli import paging_lab, paging_sweep, paging_switch
 
 if TYPE_CHECKING:
     from vtax.paging.policy import Policy
@@ -32,8 +32,9 @@ Policies: dav2m  vtax  rpms  naive; oracle is the best plan, found afterwards
 app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
-    short_help="Model what address translation costs, and policies for it.",
-    help="Model what address translation costs under virtualization, and what a policy would do.",
+    short_help="Model, count and switch how guests' addresses are translated.",
+    help="What address translation costs under virtualization: by a model (simulate, sweep), by\n"
+    "real KVM in the lab (lab), and moving running guests to the other mode (switch, recover).",
 )
 
 
@@ -186,6 +187,9 @@ def _wanted(modes: Iterable[str], policies: Iterable[str]) -> list[str | type[Po
 
 
 app.command(**paging_sweep.SETTINGS)(paging_sweep.sweep)
+app.command(**paging_lab.SETTINGS)(paging_lab.lab)
+app.command(**paging_switch.SWITCH_SETTINGS)(paging_switch.switch)
+app.command(**paging_switch.RECOVER_SETTINGS)(paging_switch.recover)
 
 
 @app.command(short_help="List the machines that can be named.")

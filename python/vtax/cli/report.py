@@ -23,11 +23,16 @@ def report(
     """
     from vtax.analysis.compare import compare
     from vtax.cli.compare import show
-    from vtax.errors import VtaxError
+    from vtax.errors import MisuseError, VtaxError
     from vtax.report.html import write_report
     from vtax.runs.folder import JOURNAL, REPORT, RunFolder, load
 
     record, samples = load(run)
+    if record.recording is not None:
+        raise MisuseError(
+            f"{run} is a recording: it has rows of events and no samples",
+            f"vtax timeline {run} --event NAME, or vtax correlate {run}",
+        )
     comparison = compare(record, samples, str(run))
     try:
         folder = RunFolder(run)

@@ -12,9 +12,11 @@ Examples:
   vtax study paging
   vtax study paging --quick --out /tmp/paging
   vtax study paging --figure 10 --json
+  vtax study vertical --quick
 
 \b
-Studies: paging (DAV2M: shadow and nested paging, and switching between them)
+Studies: paging (DAV2M: shadow and nested paging, and switching between them; modelled)
+         vertical (VrtProf: one row of all layers per interval; measured here, needs root)
 """
 
 

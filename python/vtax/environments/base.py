@@ -2,7 +2,7 @@
 
 A new environment is one file with one frozen dataclass: it says what it needs, what shape its
 machine has, and builds the command line that starts it (`launch`). Starting, talking and cleaning
-up is the same for all and lives in `machine.py`.
+up is the same for all whose machine is one process, and lives in `machine.py`.
 """
 
 from __future__ import annotations
@@ -12,12 +12,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeVar
 
 from vtax.errors import MisuseError
 from vtax.specs import Spec, parse_spec, unknown
 from vtax.units import format_bytes, parse_size
 from vtax.workloads.base import MachineShape
+
+if TYPE_CHECKING:
+    from vtax.environments.agent import Finished
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +44,27 @@ class Seat:
     cpus: Sequence[int]
     """Host CPUs that the machine and its VMM are kept on."""
     channel_fd: int
+
+
+class MachineLike(Protocol):
+    """What a campaign needs of a started machine; tests give it one that boots nothing."""
+
+    boot_s: float
+    facts: dict[str, Any]
+    hello: dict[str, Any]
+    launch: Launch
+
+    def run(
+        self,
+        argv: Sequence[str],
+        environment: Mapping[str, str],
+        folder: str,
+        timeout_s: float | None = None,
+    ) -> Finished: ...
+
+    def refresh_facts(self) -> None: ...
+
+    def close(self) -> None: ...
 
 
 class Environment(ABC):
@@ -73,12 +97,25 @@ class Environment(ABC):
         """Raise VtaxError with the remedy when something that `launch` needs is missing."""
 
     @abstractmethod
-    def launch(self, seat: Seat) -> Launch:
-        """The command line that starts the machine."""
+    def start(self, work: Path, cpus: Sequence[int]) -> MachineLike:
+        """Start a machine that may write the folder `work` and is kept on `cpus`."""
 
     @abstractmethod
     def description(self, facts: Mapping[str, Any]) -> str:
         """What it really is, in words, given the machine's facts."""
+
+
+class ProcessEnvironment(Environment):
+    """An environment whose machine is one process with one agent in it."""
+
+    @abstractmethod
+    def launch(self, seat: Seat) -> Launch:
+        """The command line that starts the machine."""
+
+    def start(self, work: Path, cpus: Sequence[int]) -> MachineLike:
+        from vtax.environments.machine import Machine
+
+        return Machine(self, work, cpus)
 
 
 E = TypeVar("E", bound=type[Environment])
@@ -131,17 +168,17 @@ def cpu_count(environment: str, key: str, text: str) -> int:
     return int(text)
 
 
-def guest_memory(environment: str, text: str, smallest: int) -> int:
+def guest_memory(environment: str, text: str, smallest: int, key: str = "mem") -> int:
     """A guest's memory in bytes, whole MiB; MisuseError when too small or more than the host's."""
     size = parse_size(text) >> 20 << 20
     largest = host_memory_bytes()
     if size < smallest:
         raise MisuseError(
-            f"{environment}: mem={text} is too small to boot",
+            f"{environment}: {key}={text} is too small to boot",
             f"give it at least {format_bytes(smallest)}",
         )
     if size > largest:
         raise MisuseError(
-            f"{environment}: mem={text} is more than the host's {format_bytes(largest)}"
+            f"{environment}: {key}={text} is more than the host's {format_bytes(largest)}"
         )
     return size

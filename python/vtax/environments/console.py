@@ -40,8 +40,13 @@ class ConsoleTail:
         """What is kept, without control characters (it may be printed on a terminal)."""
         with self._lock:
             raw = bytes(self._kept)
-        return _CONTROL.sub("", raw.decode("utf-8", errors="replace").replace("\r", "\n"))
+        return plain_text(raw)
 
     def last_lines(self, count: int = 6) -> list[str]:
         """The last lines that say something."""
         return [line.strip() for line in self.text().splitlines() if line.strip()][-count:]
+
+
+def plain_text(raw: bytes) -> str:
+    """What a console printed, without control characters."""
+    return _CONTROL.sub("", raw.decode("utf-8", errors="replace").replace("\r", "\n"))

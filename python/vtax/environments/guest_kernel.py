@@ -37,6 +37,8 @@ class GuestKernel:
     kernel: Path
     initramfs: Path
     modules: tuple[str, ...]
+    tree: Path
+    """The folder /lib/modules/RELEASE that belongs to it, for those who need more modules."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +205,7 @@ def _prepared(source: _Source) -> GuestKernel:
         if not (initramfs.is_file() and listing.is_file()):
             _fill(folder, initramfs, source, agent, image)
     modules = tuple(listing.read_text().split())
-    return GuestKernel(source.release, folder / "kernel", initramfs, modules)
+    return GuestKernel(source.release, folder / "kernel", initramfs, modules, source.modules)
 
 
 def _digest(*parts: bytes) -> str:

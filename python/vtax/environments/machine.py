@@ -7,48 +7,35 @@ import os
 import socket
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from vtax.channel import AgentError, Channel, ChannelClosedError, ChannelTimeoutError
-from vtax.environments.base import Environment, Launch, Seat
+from vtax.channel import Channel
+from vtax.clocks import Skew, measure, time_in
+from vtax.environments.agent import Agent, Finished, MachineLostError
+from vtax.environments.base import Launch, ProcessEnvironment, Seat
 from vtax.environments.console import ConsoleTail
 from vtax.errors import VtaxError
-from vtax.workloads.base import Outcome
 
-REQUEST_TIMEOUT_S = 30.0
-"""For an answer that needs no work; generous, because emulated guests are slow."""
 HALT_TIMEOUT_S = 3.0
+CLOCK_TIMEOUT_S = 30.0
 CLEAN_UP_S = 6.0
 """What the native agent may take to end a command, which it first asks to (2 s)."""
-OUTPUT_LIMIT_BYTES = 1 << 30
-"""No single file that a workload writes may be larger (RLIMIT_FSIZE)."""
 
-
-class MachineLostError(VtaxError):
-    """The machine hung or died; it has been killed and a new one must be started."""
-
-
-@dataclass(frozen=True, slots=True)
-class Finished:
-    """A finished command: what the machine says, and the host's clock for the same stretch."""
-
-    outcome: Outcome
-    host_wall_s: float
+__all__ = ["Finished", "Machine", "MachineLostError", "spawn"]
 
 
 class Machine:
     """Always used as a context manager: leaving it ends the machine, whatever happened."""
 
-    def __init__(self, environment: Environment, work: Path, cpus: Sequence[int]) -> None:
+    def __init__(self, environment: ProcessEnvironment, work: Path, cpus: Sequence[int]) -> None:
         ours, theirs = socket.socketpair()
         try:
             seat = Seat(work=work, cpus=cpus, channel_fd=theirs.fileno())
             self.launch: Launch = environment.launch(seat)
             begin = time.monotonic()
-            self._process = _spawn(self.launch.argv, theirs.fileno())
+            self._process = spawn(self.launch.argv, (theirs.fileno(),))
         except BaseException:
             ours.close()
             raise
@@ -56,11 +43,10 @@ class Machine:
             theirs.close()
         assert self._process.stdout is not None
         self._environment = environment
-        self._busy = False
         self._console = ConsoleTail(self._process.stdout)
-        self._channel = Channel(ours)
+        self._agent = Agent(Channel(ours), self.launch.work_inside, self._lost)
         try:
-            self.hello = self._wait_for_hello()
+            self.hello = self._agent.hello(self.launch.boot_timeout_s)
             self.boot_s = time.monotonic() - begin
             self.facts: dict[str, Any] = {}
             self.refresh_facts()
@@ -78,34 +64,23 @@ class Machine:
         environment: Mapping[str, str],
         folder: str,
         timeout_s: float | None = None,
+        *,
+        leave: bool = False,
     ) -> Finished:
         """Run a command with `folder` (below the writable folder) as its working folder.
 
+        `leave`: what it leaves running goes on until the machine ends.
         Raises VtaxError when it cannot be started, MachineLostError when the machine went away.
         """
-        # The agent enforces the time-out; the host's own is for a guest that hangs altogether.
-        patience = 24 * 3600.0 if timeout_s is None else timeout_s * 1.1 + REQUEST_TIMEOUT_S
-        begin = time.monotonic()
-        answer = self._request(
-            "run",
-            patience,
-            argv=list(argv),
-            env=dict(environment),
-            cwd=str(self.launch.work_inside / folder),
-            stdout="stdout",
-            stderr="stderr",
-            timeout_s=timeout_s,
-            output_limit_bytes=OUTPUT_LIMIT_BYTES,
-        )
-        host_wall_s = time.monotonic() - begin
-        try:
-            return Finished(Outcome(**answer), host_wall_s)
-        except TypeError:
-            raise VtaxError(f"the machine's answer is not of this version: {answer}") from None
+        return self._agent.run(argv, environment, folder, timeout_s, leave=leave)
+
+    def clock_skew(self) -> Skew:
+        """How far the machine's clock is from this one's (50 round trips)."""
+        return measure(lambda: time_in(self._agent.request("time", CLOCK_TIMEOUT_S)))
 
     def refresh_facts(self) -> None:
         """Read the facts again: a kernel changes some, like its clock source, just after boot."""
-        self.facts = self._request("facts", REQUEST_TIMEOUT_S)
+        self.facts = self._agent.facts()
 
     def console(self) -> str:
         """What the machine printed last, for a log."""
@@ -116,16 +91,16 @@ class Machine:
 
         A machine that still runs a command (Ctrl-C came) would answer only after it: killed.
         """
-        if self._process.poll() is None and not self._busy:
+        if self._process.poll() is None and not self._agent.busy:
             with contextlib.suppress(VtaxError):
-                self._channel.request("halt", HALT_TIMEOUT_S)
+                self._agent.request("halt", HALT_TIMEOUT_S)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(HALT_TIMEOUT_S)
         self.kill()
 
     def kill(self) -> None:
         """End the machine now. Its process is the root of all of it (see sandbox.py)."""
-        self._channel.close()
+        self._agent.close()
         if self._process.poll() is None and not self._environment.is_guest:
             # The native agent cleans up (descendants, cgroup) when its channel closes.
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -141,29 +116,6 @@ class Machine:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _wait_for_hello(self) -> dict[str, Any]:
-        timeout_s = self.launch.boot_timeout_s
-        try:
-            return self._channel.hello(timeout_s)
-        except ChannelTimeoutError:
-            raise self._lost(f"did not boot within {timeout_s:.0f} s") from None
-        except ChannelClosedError:
-            raise self._lost("ended while booting") from None
-
-    def _request(self, op: str, patience_s: float, **fields: Any) -> dict[str, Any]:
-        self._busy = True
-        try:
-            answer = self._channel.request(op, patience_s, **fields)
-        except AgentError:
-            self._busy = False
-            raise
-        except ChannelTimeoutError:
-            raise self._lost(f"hung: no answer for {patience_s:.0f} s") from None
-        except ChannelClosedError:
-            raise self._lost("died") from None
-        self._busy = False
-        return answer
-
     def _lost(self, what: str) -> MachineLostError:
         self.kill()
         lines = self._console.last_lines() or ["(nothing)"]
@@ -171,7 +123,7 @@ class Machine:
         return MachineLostError(f"the {name} machine {what}; its console ends: {' | '.join(lines)}")
 
 
-def _spawn(argv: Sequence[str], channel_fd: int) -> subprocess.Popen[bytes]:
+def spawn(argv: Sequence[str], descriptors: Collection[int]) -> subprocess.Popen[bytes]:
     """Start in a session of its own, so that Ctrl-C reaches vtax alone, which then cleans up."""
     try:
         return subprocess.Popen(
@@ -179,7 +131,7 @@ def _spawn(argv: Sequence[str], channel_fd: int) -> subprocess.Popen[bytes]:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            pass_fds=(channel_fd,),
+            pass_fds=tuple(descriptors),
             start_new_session=True,
             env={"PATH": os.environ.get("PATH", "/usr/bin:/bin")},
         )

@@ -8,8 +8,8 @@ from typing import Any, ClassVar, Self
 
 from vtax import binaries
 from vtax.environments.base import (
-    Environment,
     Launch,
+    ProcessEnvironment,
     Seat,
     allowed_cpus,
     cpu_count,
@@ -25,7 +25,7 @@ SMALLEST_CAP_BYTES = 16 << 20
 
 @register
 @dataclass(frozen=True, slots=True)
-class Native(Environment):
+class Native(ProcessEnvironment):
     """Runs commands through `vtax-agent serve`: pinned, in a cgroup, killed when vtax is."""
 
     name: ClassVar[str] = "native"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,15 @@ from typing import Any, ClassVar, Literal, Self
 
 from vtax import sandbox
 from vtax.environments import guest_kernel
-from vtax.environments.base import Environment, Launch, Seat, cpu_count, guest_memory, register
+from vtax.environments.base import (
+    Launch,
+    ProcessEnvironment,
+    Seat,
+    cpu_count,
+    guest_memory,
+    register,
+)
+from vtax.environments.guest_page import FILE as PAGE_FILE
 from vtax.errors import MisuseError, VtaxError
 from vtax.units import format_bytes
 from vtax.workloads.base import MachineShape
@@ -23,12 +32,14 @@ KVM_DEVICE = Path("/dev/kvm")
 SMALLEST_BYTES = 192 << 20
 """The uncompressed Debian kernel alone takes 63 MiB while it is loaded; 192 MiB boots."""
 CHANNEL = "org.vtax.agent"
+PAGE_BYTES = 4096
+"""docs/guest-page.md"""
 BOOT_TIMEOUT_S = {"kvm": 30.0, "tcg": 120.0}
 
 
 @register
 @dataclass(frozen=True, slots=True)
-class Qemu(Environment):
+class Qemu(ProcessEnvironment):
     """A distribution kernel on the host's own userland, shared read-only by 9p."""
 
     name: ClassVar[str] = "qemu"
@@ -38,6 +49,7 @@ class Qemu(Environment):
         "mem": "memory (default: 1G)",
         "cpu": "QEMU CPU model (default: host with KVM, max with TCG)",
         "kernel": "path of a vmlinuz-RELEASE (default: found in /boot or fetched)",
+        "page": "on: memory shared with the host, for the guest's counters (default: off)",
     }
 
     accel: Accelerator = "auto"
@@ -45,6 +57,7 @@ class Qemu(Environment):
     memory_bytes: int = 1 << 30
     cpu: str | None = None
     kernel: Path | None = None
+    page: bool = False
 
     @classmethod
     def from_options(cls, options: Mapping[str, str]) -> Self:
@@ -57,6 +70,7 @@ class Qemu(Environment):
             memory_bytes=guest_memory("qemu", options.get("mem", "1G"), SMALLEST_BYTES),
             cpu=_cpu_model(options.get("cpu")),
             kernel=kernel,
+            page=_switch("page", options.get("page", "off")),
         )
 
     def shape(self) -> MachineShape:
@@ -117,8 +131,13 @@ class Qemu(Environment):
         line += ["-chardev", "stdio,id=console,signal=off", "-serial", "chardev:console"]
         line += ["-kernel", str(_inside("kernel")), "-initrd", str(_inside("initramfs"))]
         line += ["-append", " ".join(_parameters(guest))]
-        line += _export("host", Path("/"), "readonly=on,multidevs=remap")
-        line += _export("work", sandbox.WORK, "multidevs=remap")
+        line += export("host", Path("/"), "readonly=on,multidevs=remap")
+        line += export("work", sandbox.WORK, "multidevs=remap")
+        if self.page:
+            # The smallest memory that a PCI device can have is a page as well.
+            memory = f"memory-backend-file,id=page,mem-path={sandbox.WORK / PAGE_FILE}"
+            line += ["-object", f"{memory},size={PAGE_BYTES},share=on"]
+            line += ["-device", "ivshmem-plain,memdev=page"]
         line += ["-device", "virtio-serial-pci"]
         line += ["-chardev", f"socket,id=agent,fd={channel_fd}"]
         line += ["-device", f"virtserialport,chardev=agent,name={CHANNEL}"]
@@ -130,6 +149,14 @@ def program() -> Path:
     if found := shutil.which(PROGRAM):
         return Path(found)
     raise VtaxError(f"QEMU ({PROGRAM}) is missing", "apt-get install qemu-system-x86")
+
+
+def program_version() -> str:
+    """The first line of `--version`."""
+    done = subprocess.run(
+        [str(program()), "--version"], capture_output=True, text=True, timeout=20, check=False
+    )
+    return done.stdout.partition("\n")[0]
 
 
 def kvm_obstacle(device: Path = KVM_DEVICE) -> str | None:
@@ -154,7 +181,8 @@ def _parameters(guest: guest_kernel.GuestKernel) -> list[str]:
     ]
 
 
-def _export(tag: str, path: Path, options: str) -> list[str]:
+def export(tag: str, path: Path, options: str) -> list[str]:
+    """QEMU's options for a folder that the guest mounts by 9p."""
     # security_model=none: the guest's files are ours on the host; ownership changes are ignored.
     return [
         "-fsdev",
@@ -172,6 +200,12 @@ def _accelerator(text: str) -> Accelerator:
     if text not in ("auto", "kvm", "tcg"):
         raise MisuseError(f"qemu: accel={text} is unknown", "use auto, kvm or tcg")
     return text  # type: ignore[return-value]
+
+
+def _switch(key: str, text: str) -> bool:
+    if text not in ("on", "off"):
+        raise MisuseError(f"qemu: {key}={text} is unknown", "use on or off")
+    return text == "on"
 
 
 def _cpu_model(text: str | None) -> str | None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from vtax import binaries, sandbox
-from vtax.environments.base import Environment, Launch, Seat, guest_memory, register
+from vtax.environments.base import Launch, ProcessEnvironment, Seat, guest_memory, register
 from vtax.errors import VtaxError
 from vtax.units import format_bytes
 from vtax.workloads.base import MachineShape
@@ -23,7 +23,7 @@ SMALLEST_BYTES = 48 << 20
 
 @register
 @dataclass(frozen=True, slots=True)
-class UserModeLinux(Environment):
+class UserModeLinux(ProcessEnvironment):
     """Debian's `linux.uml` on the host's own userland. It has one CPU."""
 
     name: ClassVar[str] = "uml"

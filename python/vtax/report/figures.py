@@ -198,7 +198,8 @@ def deviation_percent(result: Result) -> float | None:
 
 def _value_words(result: Result) -> str:
     if result.percent_of_baseline is None:
-        return " not measured"
+        uncompared = result.verdict is Verdict.NOT_COMPARED
+        return " not compared" if uncompared else " not measured"
     return f" {percent(result.percent_of_baseline)} % {verdicts.SYMBOLS[result.verdict]}"
 
 
@@ -222,7 +223,7 @@ def _spoken(family: Family, columns: Mapping[Style, Sequence[Row]]) -> str:
         f"{percent(row.result.percent_of_baseline)} %, {row.result.verdict.value}"
         for style, rows in columns.items()
         for row in rows
-        if row.result.verdict is not Verdict.NOT_MEASURED
+        if row.result.verdict not in (Verdict.NOT_COMPARED, Verdict.NOT_MEASURED)
     ]
     return f"{family.title}, % of the baseline. {'; '.join(parts)}."
 

@@ -198,6 +198,9 @@ def _aligned(results: Sequence[Result | None]) -> Iterator[Text]:
     value_width = max(map(len, values), default=0)
     span_width = max(map(len, spans), default=0)
     for result, value, span in zip(results, values, spans, strict=True):
+        if result is not None and result.verdict is Verdict.NOT_COMPARED:
+            yield _uncompared(result)
+            continue
         if result is None or not _known(result):
             yield _missing()
             continue
@@ -213,6 +216,12 @@ def _span(result: Result) -> str:
     if result.ci_low is None or result.ci_high is None:
         return "[no interval]"
     return f"[{percent_interval(result.ci_low, result.ci_high)}]"
+
+
+def _uncompared(result: Result) -> Text:
+    """The value itself: there is nothing it could be a percentage of."""
+    value = with_unit(result.median, one_line(result.unit))
+    return Text(f"{value} {verdicts.SYMBOLS[Verdict.NOT_COMPARED]}", style="dim")
 
 
 def _missing() -> Text:
@@ -232,7 +241,9 @@ def _shortened(name: str, width: int) -> str:
 def _legend(comparison: Comparison) -> Text:
     margin = verdicts.margin_text(comparison.record.margin_percent)
     words = {Verdict.EQUIVALENT: f"equivalent within {margin}"}
-    entries = [f"{verdicts.SYMBOLS[v]} {words.get(v, v.value)}" for v in verdicts.RANKED]
+    rare = {Verdict.NOT_COMPARED} - {result.verdict for result in comparison.results}
+    shown = [verdict for verdict in verdicts.RANKED if verdict not in rare]
+    entries = [f"{verdicts.SYMBOLS[v]} {words.get(v, v.value)}" for v in shown]
     return Text(f"[95 % interval of the ratio]  {'  '.join(entries)}", style="dim")
 
 

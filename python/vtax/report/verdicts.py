@@ -15,6 +15,7 @@ SYMBOLS: Mapping[Verdict, str] = MappingProxyType(
         Verdict.FASTER: "▲",
         Verdict.EQUIVALENT: "≈",
         Verdict.INCONCLUSIVE: "?",
+        Verdict.NOT_COMPARED: "\N{MIDDLE DOT}",
         Verdict.NOT_MEASURED: "\N{EN DASH}",
     }
 )
@@ -24,6 +25,7 @@ RANKED: Sequence[Verdict] = (
     Verdict.EQUIVALENT,
     Verdict.FASTER,
     Verdict.INCONCLUSIVE,
+    Verdict.NOT_COMPARED,
     Verdict.NOT_MEASURED,
 )
 """The order in which verdicts are counted for a reader."""
@@ -46,6 +48,8 @@ def phrase(result: Result, margin_percent: float) -> str:
             return f"equivalent within {margin_text(margin_percent)}"
         case Verdict.INCONCLUSIVE:
             return f"inconclusive{_settle(result)}"
+        case Verdict.NOT_COMPARED:
+            return f"not compared: {result.reason or 'the baseline has no value'}"
         case Verdict.NOT_MEASURED:
             return f"not measured: {result.reason or 'no reason was recorded'}"
         case verdict:

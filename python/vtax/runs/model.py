@@ -24,6 +24,8 @@ class Verdict(StrEnum):
     FASTER = "faster"
     EQUIVALENT = "equivalent"
     INCONCLUSIVE = "inconclusive"
+    NOT_COMPARED = "not compared"
+    """Measured here, but the baseline has no such value (KVM's counters of a lab)."""
     NOT_MEASURED = "not measured"
 
 
@@ -116,6 +118,8 @@ class RunRecord(Strict):
     """A run whose writer was killed stays `running`; readers treat it as cut short."""
     workload: str
     workload_parameters: dict[str, Any]
+    recording: dict[str, Any] | None = None
+    """What `vtax record` was asked for; None for other verbs."""
     environment_variables: dict[str, str] = Field(default_factory=dict)
     """Variables that change a result and that the workload saw."""
     scrubbed_variables: dict[str, str] = Field(default_factory=dict)

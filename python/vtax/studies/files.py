@@ -26,7 +26,7 @@ def write(study: Study, outcome: Outcome, folder: Path) -> None:
         for name, frame in outcome.frames.items():
             frame.write_parquet(folder / f"{name}.parquet")
         (folder / "study.json").write_text(to_json(study, outcome) + "\n", "utf-8")
-        (folder / "claims.md").write_text(to_markdown(outcome), "utf-8")
+        (folder / "claims.md").write_text(to_markdown(study, outcome), "utf-8")
     except OSError as error:
         raise VtaxError(
             f"cannot write in {folder}: {error.strerror or error}", "choose another --out"
@@ -34,12 +34,12 @@ def write(study: Study, outcome: Outcome, folder: Path) -> None:
     write_report(study, outcome, folder / "report.html")
 
 
-def to_markdown(outcome: Outcome) -> str:
+def to_markdown(study: Study, outcome: Outcome) -> str:
     """The claims as a table for a document, and each table of the study after it."""
     claims = [
         (c.section, c.statement, c.seed, c.ours, _verdict(c), c.reason) for c in outcome.claims
     ]
-    headings = ("Section", "The paper says", "Its value", "Found (model)", "Verdict", "Criterion")
+    headings = ("Section", "The paper says", "Its value", study.found, "Verdict", "Criterion")
     parts = [_table(headings, claims)]
     parts += [f"### {t.title}\n\n{_table(t.headings, t.rows)}" for t in outcome.tables]
     return "\n".join(parts)

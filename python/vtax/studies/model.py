@@ -114,3 +114,10 @@ class Study:
     run: Callable[[Options, Progress], Outcome]
     figures: Sequence[str] = field(default=())
     """The numbers that `--figure` knows."""
+    modelled: bool = True
+    """Whether what is found comes out of a model; otherwise it was measured."""
+
+    @property
+    def found(self) -> str:
+        """The heading of the values found."""
+        return "Found (model)" if self.modelled else "Found (measured)"

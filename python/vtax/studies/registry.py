@@ -9,6 +9,7 @@ from vtax.studies.model import Study
 
 MODULES = {
     "paging": "vtax.studies.paging",
+    "vertical": "vtax.studies.vertical",
 }
 
 

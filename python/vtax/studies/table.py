@@ -50,7 +50,7 @@ def _parts(study: Study, outcome: Outcome) -> list[RenderableType]:
     table.add_column("Section", ratio=2)
     table.add_column("The paper says", ratio=8)
     table.add_column("Its value", ratio=4)
-    table.add_column("Found (model)", ratio=6)
+    table.add_column(study.found, ratio=6)
     table.add_column("Verdict", min_width=8, ratio=3)
     for claim in outcome.claims:
         table.add_row(*_row(claim))

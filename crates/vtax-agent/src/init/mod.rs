@@ -1,11 +1,15 @@
 //! The first process of a guest: makes a root over the host's read-only tree and serves.
 
+mod disk;
 mod mounts;
 mod parameters;
 mod virtio;
+mod waiting;
 
-use std::fs::File;
-use std::path::PathBuf;
+use std::ffi::CString;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -13,12 +17,17 @@ use nix::errno::Errno;
 use nix::kmod::{ModuleInitFlags, finit_module};
 use nix::sys::reboot::{RebootMode, reboot};
 use thiserror::Error;
+use vtax_guest_page::applications;
 
-use crate::channel::ChannelSpec;
+use crate::channel::{Channel, ChannelSpec};
 use crate::error::{Error, reason};
-use crate::init::parameters::{ChannelPlace, Parameters};
-use crate::serve::{Options, serve};
+use crate::facts;
+use crate::init::parameters::{ChannelPlace, Lower, Module, Parameters, Source};
+use crate::serve::serve_guest;
 use crate::sys;
+use crate::tree::Tree;
+
+pub use mounts::Deferred;
 
 const HOST_NAME: &str = "vtax-guest";
 const CHANNEL_PATIENCE: Duration = Duration::from_secs(10);
@@ -47,13 +56,14 @@ impl InitError {
 
 /// Be the first process; ends with the machine.
 pub fn init() -> ! {
-    let result = prepare().and_then(|options| {
-        serve(&options)
+    let result = prepare().and_then(|prepared| match prepared {
+        Some((channel, deferred)) => serve_guest(channel, deferred)
             .map(drop)
-            .map_err(|error| InitError::new("serve", error))
+            .map_err(|error| InitError::new("serve", error)),
+        None => Ok(()),
     });
     if let Err(error) = result {
-        eprintln!("vtax-agent: {error}");
+        tell(&error.to_string());
     }
     power_off()
 }
@@ -64,31 +74,75 @@ pub fn refused() -> Error {
     Error::misuse("init", reason, "boot a kernel with init=PATH-OF-VTAX-AGENT")
 }
 
-fn prepare() -> Result<Options, InitError> {
+/// Make the root and open the channel; `None` when the channel closed while the guest waited.
+fn prepare() -> Result<Option<(Channel, Option<Deferred>)>, InitError> {
     let line = mounts::kernel_command_line()?;
     let parameters: Parameters = line
         .parse()
         .map_err(|error| InitError::new("parameters", error))?;
     parameters.modules.iter().try_for_each(load_module)?;
-    mounts::enter_root(&parameters)?;
+    let has_devices = matches!(
+        parameters.lower,
+        Lower::Initramfs | Lower::Host(Source::Disk(_))
+    );
+    if parameters.wait || has_devices {
+        mounts::devices()?;
+    }
+    let waited = if parameters.wait {
+        let mut channel = open_channel(&parameters.channel)?;
+        if !waiting::until_entered(&mut channel, facts::uptime_s(&Tree::host())) {
+            return Ok(None);
+        }
+        Some(channel)
+    } else {
+        None
+    };
+    let deferred = make_root(&parameters)?;
+    // Applications register counters only where this folder is.
+    applications::open_folder(Path::new(applications::FOLDER))
+        .map_err(|error| InitError::new(applications::FOLDER, reason(&error)))?;
     sys::interface_up("lo").map_err(|errno| InitError::errno("loopback interface", errno))?;
     nix::unistd::sethostname(HOST_NAME).map_err(|errno| InitError::errno("host name", errno))?;
-    let path = wait_for_channel(&parameters.channel)?;
-    Ok(Options {
-        channel: ChannelSpec::Path(path),
-        cpus: None,
-        memory_bytes: None,
-    })
+    let channel = match waited {
+        Some(channel) => channel,
+        None => open_channel(&parameters.channel)?,
+    };
+    Ok(Some((channel, deferred)))
 }
 
-fn load_module(path: &PathBuf) -> Result<(), InitError> {
+/// Returns what the request `enter` is to mount, where there is such a request.
+fn make_root(parameters: &Parameters) -> Result<Option<Deferred>, InitError> {
+    match &parameters.lower {
+        Lower::Host(tree) => {
+            mounts::overlay_root(tree, parameters.work.as_ref())?;
+            Ok(None)
+        }
+        Lower::Initramfs => {
+            mounts::initramfs_root()?;
+            let (host, work) = (parameters.host.clone(), parameters.work.clone());
+            Ok(Some(Deferred::new(host, work)))
+        }
+    }
+}
+
+fn load_module(module: &Module) -> Result<(), InitError> {
+    let Module { path, parameters } = module;
     let step = || format!("module {}", path.display());
     let file = File::open(path).map_err(|error| InitError::new(step(), reason(&error)))?;
-    match finit_module(&file, c"", ModuleInitFlags::empty()) {
-        // Built in, or loaded by the kernel itself.
-        Ok(()) | Err(Errno::EEXIST) => Ok(()),
+    let arguments =
+        CString::new(parameters.as_str()).map_err(|error| InitError::new(step(), error))?;
+    match finit_module(&file, &arguments, ModuleInitFlags::empty()) {
+        Ok(()) => Ok(()),
+        // Built in, or loaded by the kernel itself: what it was loaded with is not known.
+        Err(Errno::EEXIST) if parameters.is_empty() => Ok(()),
         Err(errno) => Err(InitError::errno(step(), errno)),
     }
+}
+
+fn open_channel(place: &ChannelPlace) -> Result<Channel, InitError> {
+    let path = wait_for_channel(place)?;
+    Channel::open(&ChannelSpec::Path(path))
+        .map_err(|error| InitError::new(format!("channel {place}"), reason(&error)))
 }
 
 /// Devices appear a moment after their driver.
@@ -97,7 +151,7 @@ fn wait_for_channel(place: &ChannelPlace) -> Result<PathBuf, InitError> {
     loop {
         let found = match place {
             ChannelPlace::Path(path) => path.exists().then(|| path.clone()),
-            ChannelPlace::Virtio(name) => virtio::port(&crate::tree::Tree::host(), name),
+            ChannelPlace::Virtio(name) => virtio::port(&Tree::host(), name),
         };
         if let Some(path) = found {
             return Ok(path);
@@ -112,6 +166,15 @@ fn wait_for_channel(place: &ChannelPlace) -> Result<PathBuf, InitError> {
     }
 }
 
+/// Say it on the console; where that cannot be written, by the kernel's log.
+fn tell(message: &str) {
+    let line = format!("vtax-agent: {message}\n");
+    if io::stderr().write_all(line.as_bytes()).is_err() {
+        // Nobody is left to hear of a second failure.
+        let _ = fs::write("/dev/kmsg", line);
+    }
+}
+
 /// Write what is buffered and end the machine, in whichever way it can.
 fn power_off() -> ! {
     nix::unistd::sync();
@@ -123,7 +186,7 @@ fn power_off() -> ! {
     ] {
         // It returns only if it failed.
         let Err(errno) = reboot(mode);
-        eprintln!("vtax-agent: init: power off: {}", errno.desc());
+        tell(&format!("init: power off: {}", errno.desc()));
     }
     // Ending is the last means: the kernel panics, and restarts if panic= says so.
     std::process::exit(1)

@@ -8,7 +8,8 @@ use nix::unistd::{chdir, chroot};
 
 use crate::error::reason;
 use crate::init::InitError;
-use crate::init::parameters::{Parameters, Source};
+use crate::init::disk;
+use crate::init::parameters::{Export, Source};
 
 /// A folder that every root has, also a read-only one: everything else is made on a tmpfs there.
 const SCRATCH: &str = "/tmp";
@@ -16,8 +17,12 @@ const LOWER: &str = "/tmp/lower";
 const UPPER: &str = "/tmp/upper";
 const OVERLAY_WORK: &str = "/tmp/work";
 const ROOT: &str = "/tmp/root";
+/// A whole export of which a folder is taken lies below.
+const EXPORTS: &str = "/tmp/exports";
 /// Where the guest finds its writable folder.
-const WORK: &str = "run/vtax/work";
+const WORK: &str = "/run/vtax/work";
+/// Where the host's tree is when the root is not made of it.
+const HOST: &str = "/run/vtax/host";
 
 /// A file system to mount: type, source, options, flags.
 struct FileSystem<'a> {
@@ -36,10 +41,16 @@ pub(super) fn kernel_command_line() -> Result<String, InitError> {
     fs::read_to_string(path).map_err(|error| InitError::new(path, reason(&error)))
 }
 
-/// Build the new root and move into it.
-pub(super) fn enter_root(parameters: &Parameters) -> Result<(), InitError> {
+/// Make devices appear in the first root, as far as a channel must be found there.
+pub(super) fn devices() -> Result<(), InitError> {
+    put(&plain("sysfs"), "/sys")?;
+    put(&plain("devtmpfs"), "/dev")
+}
+
+/// Make an overlay over the host's tree and move into it.
+pub(super) fn overlay_root(tree: &Source, work: Option<&Source>) -> Result<(), InitError> {
     put(&plain("tmpfs"), SCRATCH)?;
-    let lower = lower(&parameters.lower)?;
+    let lower = lower(tree)?;
     for folder in [UPPER, OVERLAY_WORK] {
         make(folder)?;
     }
@@ -51,11 +62,68 @@ pub(super) fn enter_root(parameters: &Parameters) -> Result<(), InitError> {
         },
         ROOT,
     )?;
-    fill(parameters.work.as_ref())?;
+    put(&plain("proc"), &format!("{ROOT}/proc"))?;
+    put(&plain("sysfs"), &format!("{ROOT}/sys"))?;
+    put(&plain("devtmpfs"), &format!("{ROOT}/dev"))?;
+    volatile(ROOT, "mode=1777")?;
+    let target = format!("{ROOT}{WORK}");
+    match work {
+        None => make(&target)?,
+        Some(source) => put_work(source, &target)?,
+    }
     switch()
 }
 
-/// Make the host's tree visible, read-only; returns where.
+/// Fill the initramfs up to a whole root; [`kernel_command_line`] and [`devices`] came before.
+pub(super) fn initramfs_root() -> Result<(), InitError> {
+    // Memory of guests lies in /dev/shm: half of the machine's, the default, is too little.
+    volatile("", "mode=1777,size=100%")?;
+    put(
+        &FileSystem {
+            options: "mode=1777",
+            ..plain("tmpfs")
+        },
+        SCRATCH,
+    )?;
+    // Only the counters of KVM are there, and they have a second source.
+    let _ = put(&plain("debugfs"), "/sys/kernel/debug");
+    make(WORK)
+}
+
+/// Mounts that are put off until the request `enter`.
+#[derive(Debug, Default)]
+pub struct Deferred {
+    host: Option<Export>,
+    work: Option<Source>,
+    mounted: Vec<&'static str>,
+}
+
+impl Deferred {
+    pub(super) fn new(host: Option<Export>, work: Option<Source>) -> Self {
+        Self {
+            host,
+            work,
+            mounted: Vec::new(),
+        }
+    }
+
+    /// Mount what is not mounted yet; returns all that is.
+    pub fn enter(&mut self) -> Result<&[&'static str], InitError> {
+        if let Some(export) = &self.host {
+            put_plan9(export, "loose", MsFlags::MS_RDONLY, HOST)?;
+            self.mounted.push(HOST);
+            self.host = None;
+        }
+        if let Some(source) = &self.work {
+            put_work(source, WORK)?;
+            self.mounted.push(WORK);
+            self.work = None;
+        }
+        Ok(&self.mounted)
+    }
+}
+
+/// Make the tree visible, read-only; returns where.
 fn lower(source: &Source) -> Result<&'static str, InitError> {
     match source {
         // User-mode Linux has it as its first root already.
@@ -64,55 +132,67 @@ fn lower(source: &Source) -> Result<&'static str, InitError> {
             put(&hostfs(&path.to_string_lossy(), MsFlags::MS_RDONLY), LOWER)?;
             Ok(LOWER)
         }
-        Source::Plan9(tag) => {
+        Source::Plan9(export) => {
             // Nothing changes the host's tree meanwhile, so what was read once is kept.
-            put(
-                &plan9(tag, "loose", MsFlags::MS_RDONLY).as_file_system(),
-                LOWER,
-            )?;
+            put_plan9(export, "loose", MsFlags::MS_RDONLY, LOWER)?;
+            Ok(LOWER)
+        }
+        Source::Disk(device) => {
+            make(LOWER)?;
+            disk::mount_root(device, Path::new(LOWER))?;
             Ok(LOWER)
         }
     }
 }
 
-fn fill(work: Option<&Source>) -> Result<(), InitError> {
-    let inside = |path: &str| format!("{ROOT}/{path}");
-    put(&plain("proc"), &inside("proc"))?;
-    put(&plain("sysfs"), &inside("sys"))?;
-    put(&plain("devtmpfs"), &inside("dev"))?;
-    put(
-        &FileSystem {
-            options: "mode=620,ptmxmode=666",
-            ..plain("devpts")
-        },
-        &inside("dev/pts"),
-    )?;
-    put(
-        &FileSystem {
-            options: "mode=1777",
-            ..plain("tmpfs")
-        },
-        &inside("dev/shm"),
-    )?;
-    put(
-        &FileSystem {
-            options: "mode=755",
-            ..plain("tmpfs")
-        },
-        &inside("run"),
-    )?;
-    let target = inside(WORK);
-    match work {
-        None => make(&target),
-        Some(Source::Hostfs(path)) => {
-            put(&hostfs(&path.to_string_lossy(), MsFlags::empty()), &target)
-        }
-        // mmap: the host reads the results, so writes must reach it; mapping files works.
-        Some(Source::Plan9(tag)) => put(
-            &plan9(tag, "mmap", MsFlags::empty()).as_file_system(),
-            &target,
-        ),
+/// The file systems in memory that every root has, and the terminals.
+fn volatile(root: &str, shared_memory: &str) -> Result<(), InitError> {
+    for (kind, options, folder) in [
+        ("devpts", "mode=620,ptmxmode=666", "/dev/pts"),
+        ("tmpfs", shared_memory, "/dev/shm"),
+        ("tmpfs", "mode=755", "/run"),
+    ] {
+        let file_system = FileSystem {
+            options,
+            ..plain(kind)
+        };
+        put(&file_system, &format!("{root}{folder}"))?;
     }
+    Ok(())
+}
+
+fn put_work(source: &Source, target: &str) -> Result<(), InitError> {
+    match source {
+        Source::Hostfs(path) => put(&hostfs(&path.to_string_lossy(), MsFlags::empty()), target),
+        // mmap: the host reads the results, so writes must reach it; mapping files works.
+        Source::Plan9(export) => put_plan9(export, "mmap", MsFlags::empty(), target),
+        // The parameters do not let it be one.
+        Source::Disk(device) => Err(InitError::new(
+            format!("work folder {}", device.display()),
+            "a disk is only for the root",
+        )),
+    }
+}
+
+/// Mount a 9p export, or a folder in it.
+fn put_plan9(export: &Export, cache: &str, flags: MsFlags, target: &str) -> Result<(), InitError> {
+    let whole = plan9(&export.tag, cache, flags);
+    let Some(folder) = &export.folder else {
+        return put(&whole.as_file_system(), target);
+    };
+    let place = format!("{EXPORTS}/{}", export.tag);
+    put(&whole.as_file_system(), &place)?;
+    make(target)?;
+    let inside = format!("{place}/{folder}");
+    let bind = MsFlags::MS_BIND;
+    mount(
+        Some(inside.as_str()),
+        target,
+        None::<&str>,
+        bind,
+        None::<&str>,
+    )
+    .map_err(|errno| InitError::errno(format!("bind {inside} on {target}"), errno))
 }
 
 /// The first root stays beneath; it cannot be unmounted, and nothing of it is reachable.

@@ -17,13 +17,44 @@ pub enum ParameterError {
     Form(&'static str, String),
 }
 
-/// A host folder that the guest sees.
+/// A folder that the guest sees.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
     /// A host path, by user-mode Linux's hostfs.
     Hostfs(PathBuf),
-    /// The tag of a 9p export.
-    Plan9(String),
+    /// A 9p export of the host.
+    Plan9(Export),
+    /// A block device that has a root on it or on one of its partitions.
+    Disk(PathBuf),
+}
+
+/// What of a 9p export is taken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Export {
+    /// The export's tag.
+    pub tag: String,
+    /// A folder in it, if it is not all of it. Whoever exports a folder that will be a mount
+    /// point later has to export the one above.
+    pub folder: Option<String>,
+}
+
+impl FromStr for Export {
+    type Err = ();
+
+    /// `TAG` or `TAG/FOLDER`.
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let (tag, folder) = match text.split_once('/') {
+            Some((tag, folder)) => (tag, Some(folder)),
+            None => (text, None),
+        };
+        if tag.is_empty() || folder.is_some_and(str::is_empty) {
+            return Err(());
+        }
+        Ok(Self {
+            tag: tag.into(),
+            folder: folder.map(Into::into),
+        })
+    }
 }
 
 /// Where the channel is.
@@ -44,15 +75,38 @@ impl fmt::Display for ChannelPlace {
     }
 }
 
+/// What the root is made of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Lower {
+    /// An overlay over this tree.
+    Host(Source),
+    /// The initramfs as it is.
+    Initramfs,
+}
+
+/// A kernel module and what it is loaded with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Module {
+    /// Its file, uncompressed.
+    pub path: PathBuf,
+    /// Its parameters as the kernel takes them: `name=value name=value`.
+    pub parameters: String,
+}
+
 /// All parameters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Parameters {
-    /// The host's tree.
-    pub lower: Source,
+    /// The root.
+    pub lower: Lower,
+    /// The 9p export with the host's tree, mounted by the request `enter`; only with
+    /// [`Lower::Initramfs`].
+    pub host: Option<Export>,
     /// The writable folder, if there is one.
     pub work: Option<Source>,
     /// Kernel modules to load, in order.
-    pub modules: Vec<PathBuf>,
+    pub modules: Vec<Module>,
+    /// Ask before the root is made and requests are served.
+    pub wait: bool,
     /// Where to serve.
     pub channel: ChannelPlace,
 }
@@ -68,29 +122,84 @@ impl FromStr for Parameters {
                 .next_back()
         };
         let required = |name| value(name).ok_or(ParameterError::Missing(name));
-        let paths = value("vtax.modules").unwrap_or_default().split(':');
+        let lower = lower(required("vtax.lower")?)?;
         Ok(Self {
-            lower: source("vtax.lower", required("vtax.lower")?)?,
+            host: value("vtax.host")
+                .map(|text| host(text, &lower))
+                .transpose()?,
             work: value("vtax.work")
                 .map(|text| source("vtax.work", text))
                 .transpose()?,
-            modules: paths
-                .filter(|path| !path.is_empty())
-                .map(PathBuf::from)
-                .collect(),
+            modules: modules(value("vtax.modules").unwrap_or_default())?,
+            wait: wait(value("vtax.wait"))?,
             channel: channel(required("vtax.channel")?)?,
+            lower,
         })
     }
 }
 
-/// `hostfs`, `hostfs:PATH` or `9p:TAG`.
+/// `initramfs`, or a tree of the host.
+fn lower(text: &str) -> Result<Lower, ParameterError> {
+    match text {
+        "initramfs" => Ok(Lower::Initramfs),
+        _ => source("vtax.lower", text).map(Lower::Host),
+    }
+}
+
+/// `hostfs`, `hostfs:PATH`, `9p:TAG`, `9p:TAG/FOLDER` or `disk:DEVICE`.
 fn source(name: &'static str, text: &str) -> Result<Source, ParameterError> {
     match text.split_once(':').unwrap_or((text, "")) {
         ("hostfs", "") if name == "vtax.lower" => Ok(Source::Hostfs("/".into())),
         ("hostfs", path) if path.starts_with('/') => Ok(Source::Hostfs(path.into())),
-        ("9p", tag) if !tag.is_empty() => Ok(Source::Plan9(tag.into())),
+        ("disk", path) if name == "vtax.lower" && path.starts_with("/dev/") => {
+            Ok(Source::Disk(path.into()))
+        }
+        ("9p", export) => match export.parse() {
+            Ok(export) => Ok(Source::Plan9(export)),
+            Err(()) => Err(ParameterError::Form(name, text.into())),
+        },
         _ => Err(ParameterError::Form(name, text.into())),
     }
+}
+
+/// `9p:TAG`; where the root is the host's tree already there is no second one.
+fn host(text: &str, lower: &Lower) -> Result<Export, ParameterError> {
+    match source("vtax.host", text)? {
+        Source::Plan9(export) if *lower == Lower::Initramfs => Ok(export),
+        _ => Err(ParameterError::Form("vtax.host", text.into())),
+    }
+}
+
+/// `1` or `0`.
+fn wait(text: Option<&str>) -> Result<bool, ParameterError> {
+    match text {
+        None | Some("0") => Ok(false),
+        Some("1") => Ok(true),
+        Some(other) => Err(ParameterError::Form("vtax.wait", other.into())),
+    }
+}
+
+/// `PATH[?NAME=VALUE[&NAME=VALUE...]]`, several separated by colons.
+fn modules(text: &str) -> Result<Vec<Module>, ParameterError> {
+    text.split(':')
+        .filter(|word| !word.is_empty())
+        .map(|word| module(word).ok_or_else(|| ParameterError::Form("vtax.modules", word.into())))
+        .collect()
+}
+
+fn module(word: &str) -> Option<Module> {
+    let Some((path, parameters)) = word.split_once('?') else {
+        return Some(Module {
+            path: word.into(),
+            parameters: String::new(),
+        });
+    };
+    let pairs: Vec<&str> = parameters.split('&').collect();
+    let is_pair = |pair: &&str| matches!(pair.split_once('='), Some((name, _)) if !name.is_empty());
+    (!path.is_empty() && pairs.iter().all(is_pair)).then(|| Module {
+        path: path.into(),
+        parameters: pairs.join(" "),
+    })
 }
 
 fn channel(text: &str) -> Result<ChannelPlace, ParameterError> {
@@ -105,17 +214,32 @@ fn channel(text: &str) -> Result<ChannelPlace, ParameterError> {
 mod tests {
     use super::*;
 
+    fn whole(tag: &str) -> Source {
+        Source::Plan9(Export {
+            tag: tag.into(),
+            folder: None,
+        })
+    }
+
+    fn plain(path: &str) -> Module {
+        Module {
+            path: path.into(),
+            parameters: String::new(),
+        }
+    }
+
     #[test]
     fn a_user_mode_linux_guest() {
         let line = "mem=256M quiet vtax.lower=hostfs vtax.work=hostfs:/run/vtax/work \
                     vtax.channel=/dev/ttyS0 vtax.modules=/a/overlay.ko";
         let parameters: Parameters = line.parse().unwrap();
-        assert_eq!(parameters.lower, Source::Hostfs("/".into()));
+        assert_eq!(parameters.lower, Lower::Host(Source::Hostfs("/".into())));
         assert_eq!(
             parameters.work,
             Some(Source::Hostfs("/run/vtax/work".into()))
         );
-        assert_eq!(parameters.modules, [PathBuf::from("/a/overlay.ko")]);
+        assert_eq!(parameters.modules, [plain("/a/overlay.ko")]);
+        assert_eq!((parameters.wait, parameters.host), (false, None));
         assert_eq!(parameters.channel, ChannelPlace::Path("/dev/ttyS0".into()));
     }
 
@@ -124,11 +248,50 @@ mod tests {
         let line = "vtax.lower=9p:host vtax.work=9p:work vtax.modules=/a.ko:/b.ko \
                     vtax.channel=virtio:org.vtax.agent";
         let parameters: Parameters = line.parse().unwrap();
-        assert_eq!(parameters.lower, Source::Plan9("host".into()));
+        assert_eq!(parameters.lower, Lower::Host(whole("host")));
         assert_eq!(parameters.modules.len(), 2);
         assert_eq!(
             parameters.channel,
             ChannelPlace::Virtio("org.vtax.agent".into())
+        );
+    }
+
+    #[test]
+    fn a_nested_guest() {
+        let line = "vtax.lower=9p:host/tree vtax.work=9p:work/a/b vtax.wait=1 \
+                    vtax.channel=virtio:org.vtax.agent";
+        let parameters: Parameters = line.parse().unwrap();
+        let part = |tag: &str, folder: &str| {
+            Source::Plan9(Export {
+                tag: tag.into(),
+                folder: Some(folder.into()),
+            })
+        };
+        assert_eq!(parameters.lower, Lower::Host(part("host", "tree")));
+        assert_eq!(parameters.work, Some(part("work", "a/b")));
+        let line = "vtax.lower=disk:/dev/vda vtax.channel=virtio:org.vtax.agent";
+        let parameters: Parameters = line.parse().unwrap();
+        let disk = Source::Disk("/dev/vda".into());
+        assert_eq!(parameters.lower, Lower::Host(disk));
+    }
+
+    #[test]
+    fn an_emulated_host() {
+        let line = "vtax.lower=initramfs vtax.host=9p:host vtax.work=9p:work vtax.wait=1 \
+                    vtax.modules=/m/kvm.ko:/m/kvm_amd.ko?npt=0&avic=1:/m/tun.ko \
+                    vtax.channel=virtio:org.vtax.agent";
+        let parameters: Parameters = line.parse().unwrap();
+        assert_eq!(parameters.lower, Lower::Initramfs);
+        let host = parameters.host.unwrap();
+        assert_eq!((host.tag.as_str(), host.folder), ("host", None));
+        assert!(parameters.wait);
+        let kvm_amd = Module {
+            path: "/m/kvm_amd.ko".into(),
+            parameters: "npt=0 avic=1".into(),
+        };
+        assert_eq!(
+            parameters.modules,
+            [plain("/m/kvm.ko"), kvm_amd, plain("/m/tun.ko")]
         );
     }
 
@@ -143,9 +306,36 @@ mod tests {
         for (line, name) in [
             ("vtax.lower=nfs:x vtax.channel=/dev/x", "vtax.lower"),
             ("vtax.lower=9p: vtax.channel=/dev/x", "vtax.lower"),
+            ("vtax.lower=9p:host/ vtax.channel=/dev/x", "vtax.lower"),
+            ("vtax.lower=9p:/tree vtax.channel=/dev/x", "vtax.lower"),
+            ("vtax.lower=disk:vda vtax.channel=/dev/x", "vtax.lower"),
+            (
+                "vtax.lower=hostfs vtax.work=disk:/dev/vda vtax.channel=/dev/x",
+                "vtax.work",
+            ),
             (
                 "vtax.lower=hostfs vtax.work=hostfs vtax.channel=/dev/x",
                 "vtax.work",
+            ),
+            (
+                "vtax.lower=hostfs vtax.host=9p:host vtax.channel=/dev/x",
+                "vtax.host",
+            ),
+            (
+                "vtax.lower=initramfs vtax.host=hostfs:/ vtax.channel=/dev/x",
+                "vtax.host",
+            ),
+            (
+                "vtax.lower=hostfs vtax.wait=yes vtax.channel=/dev/x",
+                "vtax.wait",
+            ),
+            (
+                "vtax.lower=hostfs vtax.modules=/a.ko?npt vtax.channel=/dev/x",
+                "vtax.modules",
+            ),
+            (
+                "vtax.lower=hostfs vtax.modules=?npt=1 vtax.channel=/dev/x",
+                "vtax.modules",
             ),
             ("vtax.lower=hostfs vtax.channel=ttyS0", "vtax.channel"),
             ("vtax.lower=hostfs vtax.channel=virtio:", "vtax.channel"),

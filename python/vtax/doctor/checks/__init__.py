@@ -2,10 +2,11 @@
 
 # isort: off
 from vtax.doctor.checks import environments
+from vtax.doctor.checks import lab
 from vtax.doctor.checks import workloads
 from vtax.doctor.checks import events
 from vtax.doctor.checks import clocks
 from vtax.doctor.checks import processor
 from vtax.doctor.checks import limits
 
-__all__ = ["clocks", "environments", "events", "limits", "processor", "workloads"]
+__all__ = ["clocks", "environments", "events", "lab", "limits", "processor", "workloads"]

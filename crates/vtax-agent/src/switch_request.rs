@@ -1,0 +1,130 @@
+//! The operation `switch` of `serve`: the subcommand of that name, run as a child.
+//!
+//! A child, because the agent is the first process of the machine: whatever a switch meets, the
+//! machine must not end with it.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::request::{RequestError, RunAnswer, RunRequest};
+
+const FOLDER: &str = "/run/vtax/switch-request";
+const STDOUT: &str = "stdout";
+const STDERR: &str = "stderr";
+/// Of what the child prints; a report has about 200 bytes per guest.
+const OUTPUT_LIMIT_BYTES: u64 = 512 << 10;
+
+/// The fields of `switch`.
+#[derive(Debug, PartialEq, Deserialize)]
+pub struct SwitchRequest {
+    /// `nested`, `shadow` or `other`.
+    pub to: String,
+    /// Look only.
+    #[serde(default)]
+    pub dry_run: bool,
+    /// Where the journal and the states go; `None`: the usual place.
+    #[serde(default)]
+    pub state_dir: Option<String>,
+    /// A fault to inject, in tests.
+    #[serde(default)]
+    pub fault: Option<String>,
+}
+
+impl SwitchRequest {
+    /// What serde does not know to be wrong.
+    pub fn check(&self) -> Result<(), String> {
+        if !["nested", "shadow", "other"].contains(&self.to.as_str()) {
+            return Err(format!("to: {:?} is not nested, shadow or other", self.to));
+        }
+        for (field, value) in [("state_dir", &self.state_dir), ("fault", &self.fault)] {
+            if value.as_ref().is_some_and(|text| text.contains('\0')) {
+                return Err(format!("{field}: it holds a NUL character"));
+            }
+        }
+        Ok(())
+    }
+
+    /// The child's command; the new QEMUs that it leaves must live on.
+    pub fn run(&self) -> RunRequest {
+        let mut argv: Vec<String> = ["/proc/self/exe", "switch", "--json", "--to", &self.to]
+            .map(String::from)
+            .into();
+        if self.dry_run {
+            argv.push("--dry-run".into());
+        }
+        for (option, value) in [("--state-dir", &self.state_dir), ("--fault", &self.fault)] {
+            argv.extend(value.iter().map(|text| format!("{option}={text}")));
+        }
+        RunRequest {
+            argv,
+            env: BTreeMap::from([("PATH".into(), "/usr/sbin:/usr/bin:/sbin:/bin".into())]),
+            cwd: PathBuf::from(FOLDER),
+            stdout: STDOUT.into(),
+            stderr: STDERR.into(),
+            // Each wait of a switch is bounded by itself.
+            timeout_s: None,
+            output_limit_bytes: OUTPUT_LIMIT_BYTES,
+            leave: true,
+        }
+    }
+}
+
+/// What the child said: its report, or its error.
+pub fn answer(ended: &RunAnswer) -> Result<Value, RequestError> {
+    let failed = |message: String| RequestError::System(message);
+    if ended.exit_code == Some(0) {
+        let text = text(STDOUT).map_err(|error| failed(format!("switch: {error}")))?;
+        return serde_json::from_str(&text).map_err(|error| failed(format!("switch: {error}")));
+    }
+    let said = text(STDERR).unwrap_or_default();
+    let last = said.lines().rfind(|line| !line.trim().is_empty());
+    Err(failed(match (last, ended.signal) {
+        (_, Some(signal)) => format!("switch: killed by signal {signal}"),
+        (Some(line), None) => line.trim_start_matches("vtax-agent: ").to_owned(),
+        (None, None) => "switch: it failed and says nothing".into(),
+    }))
+}
+
+fn text(name: &str) -> io::Result<String> {
+    let mut text = String::new();
+    File::open(Path::new(FOLDER).join(name))?
+        .take(OUTPUT_LIMIT_BYTES)
+        .read_to_string(&mut text)?;
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(to: &str) -> SwitchRequest {
+        SwitchRequest {
+            to: to.into(),
+            dry_run: false,
+            state_dir: None,
+            fault: None,
+        }
+    }
+
+    #[test]
+    fn only_modes_are_taken() {
+        for to in ["nested", "shadow", "other"] {
+            assert_eq!(request(to).check(), Ok(()));
+        }
+        let refused = request("sideways").check().unwrap_err();
+        assert_eq!(refused, "to: \"sideways\" is not nested, shadow or other");
+    }
+
+    #[test]
+    fn a_value_cannot_become_an_option() {
+        let mut wanted = request("shadow");
+        wanted.state_dir = Some("--fault".into());
+        let argv = wanted.run().argv;
+        assert_eq!(argv.last().map(String::as_str), Some("--state-dir=--fault"));
+    }
+}

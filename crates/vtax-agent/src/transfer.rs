@@ -1,0 +1,307 @@
+//! Files that go over the channel: the operations `push` and `pull`.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use nix::fcntl::OFlag;
+use nix::sys::stat::{Mode, fchmod};
+use serde::{Deserialize, Deserializer, Serialize};
+
+use crate::error::reason;
+use crate::launch::make_folder;
+
+/// The most that one `pull` answers, in bytes: in base64 it fits a frame.
+pub const MAX_PULL_BYTES: u64 = 512 << 10;
+/// The permission bits of a pushed file when none are asked for.
+const DEFAULT_MODE: u32 = 0o600;
+
+/// The fields of `push`.
+#[derive(Debug, PartialEq, Deserialize)]
+pub struct PushRequest {
+    /// The file, absolute; folders above it are made.
+    pub path: PathBuf,
+    /// What is written.
+    #[serde(deserialize_with = "bytes")]
+    pub data: Vec<u8>,
+    /// Permission bits; `None`: 0600 for a new file, else as they are.
+    pub mode: Option<u32>,
+    /// Where to write; 0 makes the file anew.
+    #[serde(default)]
+    pub offset: u64,
+}
+
+/// What `push` answers.
+#[derive(Debug, PartialEq, Serialize)]
+pub struct PushAnswer {
+    /// The file's size now.
+    pub size: u64,
+}
+
+/// The fields of `pull`.
+#[derive(Debug, PartialEq, Deserialize)]
+pub struct PullRequest {
+    /// The file, absolute.
+    pub path: PathBuf,
+    /// Where to begin.
+    #[serde(default)]
+    pub offset: u64,
+    /// Most bytes to answer.
+    pub limit: u64,
+}
+
+/// What `pull` answers.
+#[derive(Debug, PartialEq, Serialize)]
+pub struct PullAnswer {
+    /// What was read, in base64.
+    pub data: String,
+    /// The file's size as the kernel gives it; 0 in `/proc`.
+    pub size: u64,
+    /// There was nothing after `data`.
+    pub eof: bool,
+}
+
+fn bytes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    STANDARD.decode(text).map_err(serde::de::Error::custom)
+}
+
+impl PushRequest {
+    /// What is wrong with the fields, if anything.
+    pub fn check(&self) -> Result<(), String> {
+        check_path(&self.path)?;
+        match self.mode {
+            Some(mode) if mode > 0o7777 => Err(format!("mode: {mode} has more than 12 bits")),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl PullRequest {
+    /// What is wrong with the fields, if anything.
+    pub fn check(&self) -> Result<(), String> {
+        check_path(&self.path)?;
+        if (1..=MAX_PULL_BYTES).contains(&self.limit) {
+            Ok(())
+        } else {
+            let limit = self.limit;
+            Err(format!("limit: {limit} is not in 1 to {MAX_PULL_BYTES}"))
+        }
+    }
+}
+
+fn check_path(path: &Path) -> Result<(), String> {
+    if path.is_absolute() && !path.to_string_lossy().contains('\0') {
+        Ok(())
+    } else {
+        Err(format!("path: '{}' is not absolute", path.display()))
+    }
+}
+
+/// Write a piece of a file; the error names what failed and why.
+///
+/// The first piece replaces what exists, so that a program that runs may be replaced.
+pub fn push(request: &PushRequest) -> Result<PushAnswer, String> {
+    let path = &request.path;
+    let refused = |call: &str, error: &io::Error| explain(call, path, error);
+    let (file, mode) = if request.offset == 0 {
+        let file = create(path)?;
+        (file, Some(request.mode.unwrap_or(DEFAULT_MODE)))
+    } else {
+        let mut options = OpenOptions::new();
+        (open(options.write(true), path)?, request.mode)
+    };
+    let size = size(&file, path)?;
+    if request.offset > size {
+        let offset = request.offset;
+        return Err(format!(
+            "write {}: offset {offset} is beyond its {size} bytes",
+            path.display()
+        ));
+    }
+    if let Some(mode) = mode {
+        fchmod(&file, Mode::from_bits_truncate(mode))
+            .map_err(|errno| refused("chmod", &errno.into()))?;
+    }
+    file.write_all_at(&request.data, request.offset)
+        .map_err(|error| refused("write", &error))?;
+    let size = self::size(&file, path)?;
+    Ok(PushAnswer { size })
+}
+
+/// Read a piece of a file; the error names what failed and why.
+pub fn pull(request: &PullRequest) -> Result<PullAnswer, String> {
+    let path = &request.path;
+    let mut file = open(OpenOptions::new().read(true), path)?;
+    let size = size(&file, path)?;
+    let mut data = Vec::new();
+    file.seek(SeekFrom::Start(request.offset))
+        .map_err(|error| explain("seek", path, &error))?;
+    // One byte more than is answered says whether there is more.
+    file.take(request.limit + 1)
+        .read_to_end(&mut data)
+        .map_err(|error| explain("read", path, &error))?;
+    let limit = usize::try_from(request.limit).unwrap_or(usize::MAX);
+    let eof = data.len() <= limit;
+    data.truncate(limit);
+    Ok(PullAnswer {
+        data: STANDARD.encode(data),
+        size,
+        eof,
+    })
+}
+
+fn create(path: &Path) -> Result<File, String> {
+    if let Some(folder) = path.parent() {
+        make_folder(folder).map_err(|error| explain("mkdir", folder, &error))?;
+    }
+    match fs::symlink_metadata(path) {
+        Ok(found) if found.is_file() => {
+            fs::remove_file(path).map_err(|error| explain("remove", path, &error))?;
+        }
+        // What is no file is refused below, because it exists.
+        _ => {}
+    }
+    OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(DEFAULT_MODE)
+        .open(path)
+        .map_err(|error| explain("create", path, &error))
+}
+
+/// Open a regular file; a pipe or device is refused, and not waited for.
+fn open(options: &mut OpenOptions, path: &Path) -> Result<File, String> {
+    let file = options
+        .custom_flags((OFlag::O_NONBLOCK | OFlag::O_NOCTTY).bits())
+        .open(path)
+        .map_err(|error| explain("open", path, &error))?;
+    match file.metadata() {
+        Ok(found) if found.is_file() => Ok(file),
+        Ok(_) => Err(format!("open {}: it is not a regular file", path.display())),
+        Err(error) => Err(explain("stat", path, &error)),
+    }
+}
+
+fn size(file: &File, path: &Path) -> Result<u64, String> {
+    let metadata = file
+        .metadata()
+        .map_err(|error| explain("stat", path, &error))?;
+    Ok(metadata.len())
+}
+
+fn explain(call: &str, path: &Path, error: &io::Error) -> String {
+    format!("{call} {}: {}", path.display(), reason(error))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn piece(path: &Path, data: &[u8], offset: u64) -> PushRequest {
+        PushRequest {
+            path: path.into(),
+            data: data.into(),
+            mode: None,
+            offset,
+        }
+    }
+
+    fn pulled(path: &Path, offset: u64, limit: u64) -> (Vec<u8>, u64, bool) {
+        let path = path.into();
+        let answer = pull(&PullRequest {
+            path,
+            offset,
+            limit,
+        })
+        .unwrap();
+        (
+            STANDARD.decode(answer.data).unwrap(),
+            answer.size,
+            answer.eof,
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_pushed_in_pieces_is_pulled_in_others(
+            data in proptest::collection::vec(any::<u8>(), 1..2000),
+            push_size in 1_usize..700,
+            pull_size in 1_u64..700,
+        ) {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("a/b/file");
+            let mut offset = 0;
+            for part in data.chunks(push_size) {
+                offset = push(&piece(&path, part, offset)).unwrap().size;
+            }
+            let mut found = Vec::new();
+            loop {
+                let (part, size, eof) = pulled(&path, found.len() as u64, pull_size);
+                prop_assert_eq!(size, data.len() as u64);
+                found.extend(part);
+                if eof {
+                    break;
+                }
+            }
+            prop_assert_eq!(found, data);
+        }
+    }
+
+    #[test]
+    fn a_file_is_made_anew_with_its_mode() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        push(&piece(&path, b"long content", 0)).unwrap();
+        let running = File::open(&path).unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o7777;
+        assert_eq!(mode(&path), 0o600);
+        let mut short = piece(&path, b"short", 0);
+        short.mode = Some(0o755);
+        assert_eq!(push(&short).unwrap().size, 5);
+        assert_eq!(mode(&path), 0o755);
+        assert_eq!(running.metadata().unwrap().len(), 12, "the old one is kept");
+        push(&piece(&path, b"er", 5)).unwrap();
+        assert_eq!(
+            (mode(&path), pulled(&path, 0, 99).0),
+            (0o755, b"shorter".to_vec())
+        );
+    }
+
+    #[test]
+    fn what_is_no_file_is_refused_and_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        symlink("/etc/passwd", path("link")).unwrap();
+        nix::unistd::mkfifo(&path("pipe"), Mode::S_IRWXU).unwrap();
+        for (name, call) in [("link", "create"), ("pipe", "create"), ("file/x", "mkdir")] {
+            fs::write(path("file"), "").unwrap();
+            let error = push(&piece(&path(name), b"x", 0)).unwrap_err();
+            assert!(error.starts_with(call), "{error}");
+        }
+        let error = push(&piece(&path("file"), b"x", 1)).unwrap_err();
+        assert!(error.ends_with("offset 1 is beyond its 0 bytes"), "{error}");
+        for name in ["pipe", ".", "absent"] {
+            let request = PullRequest {
+                path: path(name),
+                offset: 0,
+                limit: 1,
+            };
+            assert!(pull(&request).unwrap_err().starts_with("open "), "{name}");
+        }
+    }
+
+    #[test]
+    fn files_of_the_kernel_have_content_but_no_size() {
+        let (data, size, eof) = pulled(Path::new("/proc/self/status"), 0, MAX_PULL_BYTES);
+        assert!(data.starts_with(b"Name:"));
+        assert_eq!((size, eof), (0, true));
+    }
+}

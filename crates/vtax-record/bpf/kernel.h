@@ -1,0 +1,116 @@
+/* The few kernel types that the programs read. CO-RE finds the true offsets on the running kernel,
+ * so only the names and types of the members matter here. */
+#pragma once
+
+typedef unsigned char __u8;
+typedef signed short __s16;
+typedef unsigned short __u16;
+typedef signed int __s32;
+typedef unsigned int __u32;
+typedef signed long long __s64;
+typedef unsigned long long __u64;
+typedef __u16 __be16;
+typedef __u32 __be32;
+typedef __u32 __wsum;
+typedef _Bool bool;
+#define true 1
+#define false 0
+
+/* include/uapi/linux/bpf.h */
+enum bpf_map_type {
+	BPF_MAP_TYPE_HASH = 1,
+	BPF_MAP_TYPE_ARRAY = 2,
+	BPF_MAP_TYPE_PERF_EVENT_ARRAY = 4,
+};
+enum { BPF_ANY = 0 };
+enum { BPF_F_MMAPABLE = 1U << 10 };
+
+struct bpf_perf_event_value {
+	__u64 counter;
+	__u64 enabled;
+	__u64 running;
+};
+
+/* arch/x86/include/uapi/asm/ptrace.h: the context of a perf_event program starts with it. */
+struct pt_regs_user {
+	__u64 r15, r14, r13, r12, rbp, rbx, r11, r10, r9, r8;
+	__u64 rax, rcx, rdx, rsi, rdi, orig_rax, rip, cs, eflags, rsp, ss;
+};
+struct bpf_perf_event_data {
+	struct pt_regs_user regs;
+	__u64 sample_period;
+	__u64 addr;
+};
+
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_tracing.h>
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+typedef struct {
+	int counter;
+} atomic_t;
+
+struct signal_struct {
+	atomic_t live;
+};
+
+struct rq {
+	__u64 prev_steal_time;
+};
+
+struct cfs_rq {
+	struct rq *rq;
+};
+
+struct sched_entity {
+	struct cfs_rq *cfs_rq;
+};
+
+struct task_struct {
+	int pid;
+	int tgid;
+	struct sched_entity se;
+	struct signal_struct *signal;
+};
+
+struct kvm_vcpu {
+	int vcpu_id;
+};
+
+struct vmcb_control_area {
+	__u32 exit_code;
+};
+
+struct vmcb_save_area {
+	__u8 cpl;
+};
+
+struct vmcb {
+	struct vmcb_control_area control;
+	struct vmcb_save_area save;
+};
+
+struct vcpu_svm {
+	struct vmcb *vmcb;
+};
+
+union vmx_exit_reason {
+	__u32 full;
+};
+
+struct vcpu_vmx {
+	union vmx_exit_reason exit_reason;
+};
+
+/* Since Linux 6.15 the reason is in a part that TDX shares. */
+struct vcpu_vt___shared {
+	union vmx_exit_reason exit_reason;
+};
+
+struct vcpu_vmx___shared {
+	struct vcpu_vt___shared vt;
+};
+
+#pragma clang attribute pop

@@ -1,0 +1,164 @@
+/* The row is made here, by the program that runs on the overflow of the reference event. All other
+ * programs only count, each CPU in memory of its own. */
+#include "recorder.h"
+
+char LICENSE[] SEC("license") = "GPL";
+
+/* Set before loading; the verifier sees constants and removes what is not asked for. */
+const volatile __u32 rows_per_cpu = 1;
+const volatile __u64 period = 1;
+const volatile __u32 slots = 0;
+/* Count only while a process in `targets` runs. */
+const volatile bool filter = false;
+/* Descendants of targets are targets. */
+const volatile bool follow = false;
+/* The first `perf_events` of the absolute counters are in the map `perf`. */
+const volatile __u32 perf_events = 0;
+/* Where the first absolute counter's three values go in the row. */
+const volatile __u32 absolute_slot = NO_SLOT;
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct cpu_state);
+} cpus SEC(".maps");
+
+/* rows_per_cpu rows for each CPU; the size of a row is set before loading. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__uint(key_size, sizeof(__u32));
+	__uint(value_size, sizeof(struct row) + MAX_SLOTS * sizeof(__u64));
+} rows SEC(".maps");
+
+/* MAX_ABSOLUTE entries for each CPU. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERF_EVENT_ARRAY);
+	__uint(max_entries, 1);
+	__uint(key_size, sizeof(__u32));
+	__uint(value_size, sizeof(__u32));
+} perf SEC(".maps");
+
+/* Process (tgid) numbers. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 16384);
+	__type(key, __u32);
+	__type(value, __u8);
+} targets SEC(".maps");
+
+static __always_inline struct cpu_state *this_cpu(void)
+{
+	__u32 cpu = bpf_get_smp_processor_id();
+	return bpf_map_lookup_elem(&cpus, &cpu);
+}
+
+static __always_inline bool counts(const struct cpu_state *s)
+{
+	return !filter || s->since_ns;
+}
+
+/* The addition is not atomic: a slot is only written where its program cannot interrupt itself. */
+static __always_inline void add_to(struct cpu_state *s, __u16 slot, __u64 amount)
+{
+	if (slot < MAX_SLOTS && counts(s))
+		s->values[slot] += amount;
+}
+
+static __always_inline void count(__u16 slot)
+{
+	if (slot >= MAX_SLOTS)
+		return;
+	struct cpu_state *s = this_cpu();
+	if (s)
+		add_to(s, slot, 1);
+}
+
+/* Define a program that counts one tracepoint. */
+#define COUNT(tracepoint)                                   \
+	const volatile __u16 slot_##tracepoint = NO_SLOT;   \
+	SEC("tp_btf/" #tracepoint)                          \
+	int on_##tracepoint(void *ctx)                      \
+	{                                                   \
+		count(slot_##tracepoint);                   \
+		return 0;                                   \
+	}
+
+#include "../src/sources/counters/absolute.bpf.c"
+#include "../src/sources/sched/sched.bpf.c"
+#include "../src/sources/irq/irq.bpf.c"
+#include "../src/sources/faults/faults.bpf.c"
+#include "../src/sources/tlb/tlb.bpf.c"
+#include "../src/sources/kvm/kvm.bpf.c"
+
+static __always_inline __u32 mode_of(struct bpf_perf_event_data *ctx, struct cpu_state *s)
+{
+	if (s->entry_ns || s->interrupted)
+		return guest_mode(s);
+	if (ctx->regs.cs & 3)
+		return MODE_HOST_USER;
+	if (s->exit_ns)
+		return MODE_VMM_KERNEL;
+	if (!(__u32)bpf_get_current_pid_tgid())
+		return MODE_IDLE;
+	return MODE_HOST_KERNEL;
+}
+
+/* Copies the counters; what still runs is added in the row only, so that this program, which may
+ * interrupt the others, changes nothing of theirs. */
+static __always_inline void fill_values(struct row *row, struct cpu_state *s, __u64 now)
+{
+	for (__u32 i = 0; i < slots && i < MAX_SLOTS; i++)
+		row->values[i] = s->values[i];
+	fill_guest_time(row, s, now);
+	fill_absolute(row, s);
+}
+
+SEC("perf_event")
+int on_overflow(struct bpf_perf_event_data *ctx)
+{
+	__u32 cpu = bpf_get_smp_processor_id();
+	struct cpu_state *s = bpf_map_lookup_elem(&cpus, &cpu);
+	if (!s)
+		return 0;
+	__u64 now = bpf_ktime_get_ns();
+	if (filter && !s->since_ns) {
+		/* The target ran already when the recording began: its first row begins here. */
+		start_counting(s, now);
+		return 0;
+	}
+	__u64 seq = s->seq++;
+	__u64 head = s->head;
+	if (head - *(volatile __u64 *)&s->tail >= rows_per_cpu) {
+		s->dropped++;
+		return 0;
+	}
+	__u32 key = cpu * rows_per_cpu + (head & (rows_per_cpu - 1));
+	struct row *row = bpf_map_lookup_elem(&rows, &key);
+	if (!row)
+		return 0;
+	struct bpf_perf_event_value reference = {};
+	bpf_perf_prog_read_value((void *)ctx, &reference, sizeof(reference));
+	__u64 task = bpf_get_current_pid_tgid();
+	row->seq = seq;
+	row->interval = reference.counter / period;
+	row->time_ns = now;
+	row->run_ns = filter ? s->run_ns + (now - s->since_ns) : now;
+	row->enabled_ns = reference.enabled;
+	row->running_ns = reference.running;
+	row->cpu = cpu;
+	row->pid = task >> 32;
+	row->tid = (__u32)task;
+	row->vm = s->vm;
+	row->vcpu = s->vm ? s->vcpu : -1;
+	row->mode = mode_of(ctx, s);
+	bpf_get_current_comm(row->comm, sizeof(row->comm));
+	fill_values(row, s, now);
+	/* x86 keeps the order of stores; the compiler is told to. */
+	barrier();
+	*(volatile __u64 *)&s->head = head + 1;
+	return 0;
+}

@@ -1,0 +1,78 @@
+/* What the programs keep for each CPU, and the layout that user space knows as row.rs. */
+#pragma once
+
+#include "kernel.h"
+
+#define MAX_SLOTS 192
+#define MAX_ABSOLUTE 24
+#define NO_SLOT 0xffff
+
+enum mode {
+	MODE_HOST_USER = 0,
+	MODE_HOST_KERNEL = 1,
+	MODE_IDLE = 2,
+	MODE_VMM_KERNEL = 3,
+	MODE_GUEST = 4,
+	MODE_GUEST_USER = 5,
+	MODE_GUEST_KERNEL = 6,
+};
+
+/* One row; row.rs has the same layout, and its test compares the sizes. Values are cumulative. */
+struct row {
+	__u64 seq;
+	__u64 interval;
+	__u64 time_ns;
+	__u64 run_ns;
+	__u64 enabled_ns;
+	__u64 running_ns;
+	__u32 cpu;
+	__u32 pid;
+	__u32 tid;
+	__u32 vm;
+	__s32 vcpu;
+	__u32 mode;
+	char comm[16];
+	__u64 values[];
+};
+
+/* A counter that is read, not counted: a perf event or the kernel's steal clock. */
+struct absolute {
+	__u64 total;
+	__u64 enabled;
+	__u64 running;
+};
+
+struct cpu_state {
+	/* Written by the overflow program only: rows published. */
+	__u64 head;
+	__u64 pad0[7];
+	/* Written by user space only: rows consumed. */
+	__u64 tail;
+	__u64 pad1[7];
+	__u64 seq;
+	__u64 dropped;
+	/* Time counted up to `since_ns`, which is 0 while nothing is counted. */
+	__u64 run_ns;
+	__u64 since_ns;
+	/* When the guest was entered, or left; 0: it is not in it. */
+	__u64 entry_ns;
+	__u64 exit_ns;
+	__u32 vm;
+	__s32 vcpu;
+	/* The last exit was for an interrupt: what the interrupt finds was the guest's time. */
+	__u32 interrupted;
+	__u32 pad2;
+	struct kvm_vcpu *running_vcpu;
+	struct absolute sum[MAX_ABSOLUTE];
+	struct absolute last[MAX_ABSOLUTE];
+	__u64 values[MAX_SLOTS];
+} __attribute__((aligned(64)));
+
+/* ring.rs and row.rs count on these. */
+_Static_assert(sizeof(struct row) == 88, "row.rs: HEADER_WORDS");
+_Static_assert(__builtin_offsetof(struct cpu_state, tail) == 64, "ring.rs: TAIL");
+_Static_assert(__builtin_offsetof(struct cpu_state, seq) == 128, "ring.rs: SEQ");
+_Static_assert(__builtin_offsetof(struct cpu_state, dropped) == 136, "ring.rs: DROPPED");
+_Static_assert(__builtin_offsetof(struct cpu_state, sum) == 200, "ring.rs: SUM");
+_Static_assert(__builtin_offsetof(struct cpu_state, values) == 1352, "ring.rs: VALUES");
+_Static_assert(sizeof(struct cpu_state) == 2944, "ring.rs: STATE_BYTES");

@@ -1,0 +1,62 @@
+//! Compiles the eBPF programs with clang and lists their variables, so that Rust sets them by name.
+
+use std::env;
+use std::error::Error;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use object::{Object, ObjectSection, ObjectSymbol};
+
+fn main() -> Result<(), Box<dyn Error>> {
+    println!("cargo:rerun-if-changed=bpf");
+    println!("cargo:rerun-if-changed=src/sources");
+    println!("cargo:rerun-if-env-changed=CLANG");
+    let out = PathBuf::from(env::var("OUT_DIR")?);
+    let compiled = out.join("recorder.bpf.o");
+    compile(&compiled)?;
+    fs::write(out.join("variables.rs"), variables(&compiled)?)?;
+    Ok(())
+}
+
+fn compile(target: &Path) -> Result<(), Box<dyn Error>> {
+    let clang = env::var("CLANG").unwrap_or_else(|_| "clang".into());
+    // libbpf-sys passes on where libbpf's headers are.
+    let include = env::var("DEP_BPF_INCLUDE")?;
+    let status = Command::new(&clang)
+        .args([
+            "-target", "bpf", "-mcpu=v3", "-O2", "-g", "-Wall", "-Werror",
+        ])
+        .args([
+            "-Wno-unused-function",
+            "-D__TARGET_ARCH_x86",
+            "-I",
+            &include,
+        ])
+        .args(["-c", "bpf/recorder.bpf.c", "-o"])
+        .arg(target)
+        .status()
+        .map_err(|error| format!("{clang}: {error}; install clang, or name one with CLANG=..."))?;
+    if status.success() {
+        Ok(())
+    } else {
+        Err(format!("{clang} could not compile bpf/recorder.bpf.c").into())
+    }
+}
+
+/// A table of name, offset and size of what lies in `.rodata`.
+fn variables(compiled: &Path) -> Result<String, Box<dyn Error>> {
+    let bytes = fs::read(compiled)?;
+    let file = object::File::parse(&*bytes)?;
+    let section = file.section_by_name(".rodata").ok_or("no .rodata")?.index();
+    let mut text = String::from("&[\n");
+    for symbol in file.symbols() {
+        if symbol.section_index() == Some(section) && symbol.is_global() {
+            let (name, at, size) = (symbol.name()?, symbol.address(), symbol.size());
+            writeln!(text, "    ({name:?}, {at}, {size}),")?;
+        }
+    }
+    text.push(']');
+    Ok(text)
+}

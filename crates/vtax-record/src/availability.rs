@@ -1,0 +1,127 @@
+//! Which events this machine has, and why not.
+
+use std::path::Path;
+
+use nix::errno::Errno;
+
+use crate::btf::Tracepoints;
+use crate::perf::{self, Request, Scope};
+use crate::sources::{Event, Exclude, Origin};
+use crate::sys;
+
+/// Looks events up on this machine.
+#[derive(Debug)]
+pub struct Machine {
+    tracepoints: Result<Tracepoints, String>,
+    cpu: u32,
+}
+
+impl Machine {
+    /// The machine of this tree; perf events are tried on `cpu`.
+    pub fn look(root: &Path, cpu: u32) -> Self {
+        Self {
+            tracepoints: Tracepoints::find(root),
+            cpu,
+        }
+    }
+
+    /// Why no program at all can be attached.
+    pub fn without_types(&self) -> Option<&str> {
+        self.tracepoints.as_ref().err().map(String::as_str)
+    }
+
+    /// Is there a tracepoint of this name?
+    pub fn has(&self, tracepoint: &str) -> bool {
+        let known = self.tracepoints.as_ref();
+        known.is_ok_and(|tracepoints| tracepoints.has(tracepoint))
+    }
+
+    /// The reason why an event cannot be recorded here.
+    pub fn lacks(&self, event: &Event) -> Option<String> {
+        match &event.origin {
+            Origin::Counted { tracepoints, .. } => {
+                if let Some(reason) = self.without_types() {
+                    return Some(reason.to_owned());
+                }
+                let absent = tracepoints.iter().find(|name| !self.has(name))?;
+                Some(absent_tracepoint(absent))
+            }
+            Origin::Perf {
+                kind,
+                config,
+                exclude,
+            } => self.cannot_open(*kind, *config, *exclude),
+            Origin::Steal => self
+                .without_types()
+                .map_or_else(no_steal_clock, |reason| Some(reason.to_owned())),
+        }
+    }
+
+    /// The reason why a perf event cannot be opened on a CPU.
+    pub fn cannot_open(&self, kind: u32, config: u64, exclude: Exclude) -> Option<String> {
+        let request = Request {
+            kind,
+            config,
+            period: None,
+            exclude,
+            pinned: false,
+        };
+        let errno = perf::open(request, Scope::Cpu(self.cpu), None).err()?;
+        Some(explain(errno))
+    }
+}
+
+fn absent_tracepoint(name: &str) -> String {
+    if name.starts_with("kvm_") {
+        format!("this kernel has no tracepoint {name}: is the module kvm loaded?")
+    } else {
+        format!("this kernel has no tracepoint {name}")
+    }
+}
+
+/// Zero without a steal clock would look like a machine that nobody disturbs.
+fn no_steal_clock() -> Option<String> {
+    const STEAL_TIME: u32 = 1 << 5; // KVM_FEATURE_STEAL_TIME
+    match sys::kvm_features() {
+        Some(features) if features & STEAL_TIME != 0 => None,
+        Some(_) => Some("the hypervisor does not tell what it steals".into()),
+        None => Some("no hypervisor that is known to tell what it steals".into()),
+    }
+}
+
+/// `perf_event_open(2)`, "ERRORS", for counters of a CPU.
+fn explain(errno: Errno) -> String {
+    match errno {
+        Errno::ENOENT | Errno::ENODEV => "this machine has no such counter (no PMU?)".into(),
+        Errno::EOPNOTSUPP => {
+            "the PMU cannot count this (with a mediated vPMU the host cannot count guests)".into()
+        }
+        Errno::EACCES | Errno::EPERM => {
+            "not permitted: needs CAP_PERFMON, or kernel.perf_event_paranoid at 0 or below".into()
+        }
+        other => format!("perf_event_open: {}", other.desc()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sources;
+
+    #[test]
+    fn without_type_information_the_reason_is_given_for_each_event() {
+        let root = tempfile::tempdir().unwrap();
+        let machine = Machine::look(root.path(), 0);
+        let events = sources::all();
+        let switches = events
+            .iter()
+            .find(|event| event.name == "sched.switches")
+            .unwrap();
+        assert!(
+            machine
+                .lacks(switches)
+                .unwrap()
+                .contains("no type information")
+        );
+    }
+}

@@ -1,0 +1,324 @@
+//! The command line.
+
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand};
+use serde::Serialize;
+use vtax_guest_page::applications::whole_name;
+use vtax_record::availability::Machine;
+use vtax_record::error::Error;
+use vtax_record::interval::Interval;
+use vtax_record::session::{self, Applications, Options};
+use vtax_record::skew::Skew;
+use vtax_record::sources::{self, Unit};
+use vtax_record::summary::Summary;
+use vtax_record::target::Target;
+use vtax_record::xen;
+
+/// Records one row per interval: hardware, VMM, kernel and guest events on one axis.
+#[derive(Debug, Parser)]
+#[command(version, about, after_help = EXAMPLES, max_term_width = 100)]
+pub struct Arguments {
+    #[command(subcommand)]
+    command: Subcommands,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  vtax-recorder record --every 1ms --events default,kvm --for 10s --out run
+  vtax-recorder record --every 50Mi --out run -- make test
+  vtax-recorder list
+
+Exit code: 0 done, 1 the machine failed, 2 misuse.";
+
+#[derive(Debug, Subcommand)]
+enum Subcommands {
+    Record(RecordArguments),
+    List(ListArguments),
+    Finish(FinishArguments),
+    ImportXen(ImportXenArguments),
+}
+
+/// Record until the command or process ends, the time is up, or Ctrl-C
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  vtax-recorder record --every 1ms --vm all --for 30s --out run\n  \
+    vtax-recorder record --events sched,faults --out run -- make test"
+)]
+struct RecordArguments {
+    /// Length of an interval: instructions (2M to 400M) or time (50us to 1s)
+    #[arg(long, value_name = "INTERVAL", value_parser = str::parse::<Interval>)]
+    every: Option<Interval>,
+    /// Events, layers or `default`, separated by commas
+    #[arg(long, value_name = "NAMES", default_value = "default")]
+    events: String,
+    /// Only this process, its threads and all that descends from it
+    #[arg(long, value_name = "PID", conflicts_with_all = ["vm", "command"])]
+    pid: Option<i32>,
+    /// Only this virtual machine (its process), or all
+    #[arg(long, value_name = "PID|all", value_parser = machine, conflicts_with = "command")]
+    vm: Option<Machines>,
+    /// End after this time
+    #[arg(long = "for", value_name = "TIME", value_parser = time)]
+    duration: Option<Duration>,
+    /// Rows are in the file no later than this
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = time)]
+    flush: Duration,
+    /// Rows that the ring of one CPU holds
+    #[arg(long, value_name = "ROWS", hide = true,
+          value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    ring: Option<u32>,
+    /// A page in which a guest or a program publishes counters (docs/guest-page.md)
+    #[arg(long, value_name = "PATH")]
+    guest: Option<PathBuf>,
+    /// The guest's clock less this machine's and the bound of its error, to be kept with the rows
+    #[arg(long, value_name = "NS,NS", value_parser = skew, allow_hyphen_values = true)]
+    guest_clock: Option<Skew>,
+    /// Counters of this machine's applications by their names, or all that are there now
+    #[arg(long, value_name = "NAMES|all", value_parser = applications)]
+    app: Option<Applications>,
+    /// Measure how long the eBPF programs run (which takes time itself)
+    #[arg(long)]
+    overhead: bool,
+    /// Folder for the files; made if need be
+    #[arg(long, value_name = "FOLDER")]
+    out: PathBuf,
+    /// Print what was recorded as JSON
+    #[arg(long)]
+    json: bool,
+    /// For a program that starts this one: print nothing when done, and finish when it is gone
+    #[arg(long, hide = true, conflicts_with = "json")]
+    child: bool,
+    /// The command; only it and its children are counted
+    #[arg(last = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+/// Print every event, whether this machine has it, and why not
+#[derive(Debug, Args)]
+struct ListArguments {
+    /// Print it as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Finish the files of a recorder that was killed
+#[derive(Debug, Args)]
+struct FinishArguments {
+    /// Its folder
+    out: PathBuf,
+}
+
+/// Make a recording of what `xentrace` has written on a Xen host
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  xentrace -D -e all -T 10 trace\n  \
+    vtax-recorder import-xen trace --tsc-hz 2400000000 --every 1ms --out run")]
+struct ImportXenArguments {
+    /// The output of xentrace
+    trace: PathBuf,
+    /// Ticks of the host's time stamp counter in a second (Xen says them when it starts)
+    #[arg(long, value_name = "HZ", value_parser = clap::value_parser!(u64).range(1..=100_000_000_000))]
+    tsc_hz: u64,
+    /// Length of an interval
+    #[arg(long, value_name = "TIME", default_value = "1ms", value_parser = time)]
+    every: Duration,
+    /// Folder for the files; made if need be
+    #[arg(long, value_name = "FOLDER")]
+    out: PathBuf,
+    /// Print what was imported as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Machines(Option<i32>);
+
+#[derive(Debug, Serialize)]
+struct Listed {
+    name: String,
+    about: String,
+    unit: Unit,
+    default: bool,
+    available: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+}
+
+impl Arguments {
+    /// Do what was asked for.
+    pub fn carry_out(self) -> Result<(), Error> {
+        match self.command {
+            Subcommands::Record(arguments) => record(arguments),
+            Subcommands::List(arguments) => list(arguments.json),
+            Subcommands::Finish(arguments) => {
+                let written = session::finish(&arguments.out)?;
+                print(&format!("{} rows", written.rows))
+            }
+            Subcommands::ImportXen(arguments) => import_xen(&arguments),
+        }
+    }
+}
+
+fn record(arguments: RecordArguments) -> Result<(), Error> {
+    let (json, child) = (arguments.json, arguments.child);
+    if child {
+        session::finish_with_parent()?;
+    }
+    let out = arguments.out.display().to_string();
+    let summary = session::record(&options(arguments))?;
+    if json {
+        return print(&to_json(&summary)?);
+    }
+    if child {
+        return Ok(());
+    }
+    for warning in &summary.warnings {
+        eprintln!("vtax-recorder: {warning}");
+    }
+    print(&in_words(&summary, &out))
+}
+
+fn import_xen(arguments: &ImportXenArguments) -> Result<(), Error> {
+    let ImportXenArguments {
+        trace,
+        tsc_hz,
+        every,
+        out,
+        json,
+    } = arguments;
+    let imported = xen::import(trace, *tsc_hz, *every, out)?;
+    if *json {
+        return print(&to_json(&imported)?);
+    }
+    for warning in &imported.warnings {
+        eprintln!("vtax-recorder: {warning}");
+    }
+    print(&format!(
+        "{} rows of {} records; in {}",
+        imported.rows,
+        imported.records,
+        out.display()
+    ))
+}
+
+fn options(arguments: RecordArguments) -> Options {
+    let target = match (arguments.pid, arguments.vm) {
+        (Some(process), _) => Target::Process(process),
+        (None, Some(Machines(process))) => Target::Machines(process),
+        (None, None) if arguments.command.is_empty() => Target::System,
+        (None, None) => Target::Command(arguments.command),
+    };
+    Options {
+        every: arguments.every,
+        events: arguments.events,
+        target,
+        duration: arguments.duration,
+        flush: arguments.flush,
+        out: arguments.out,
+        ring_rows: arguments.ring,
+        guest: arguments.guest,
+        guest_clock: arguments.guest_clock,
+        applications: arguments.app,
+        statistics: arguments.overhead,
+    }
+}
+
+fn in_words(summary: &Summary, out: &str) -> String {
+    let reference = match serde_json::to_value(summary.reference) {
+        Ok(serde_json::Value::String(name)) => name.replace('_', " "),
+        _ => String::new(),
+    };
+    format!(
+        "{} rows, {} lost; reference: {reference}; in {out}",
+        summary.rows, summary.lost
+    )
+}
+
+fn list(json: bool) -> Result<(), Error> {
+    let machine = Machine::look(Path::new("/"), 0);
+    let listed: Vec<Listed> = sources::all()
+        .into_iter()
+        .map(|event| {
+            let reason = machine.lacks(&event);
+            Listed {
+                name: event.name,
+                about: event.about,
+                unit: event.unit,
+                default: event.default,
+                available: reason.is_none(),
+                reason,
+            }
+        })
+        .collect();
+    if json {
+        return print(&to_json(&listed)?);
+    }
+    let lines: Vec<String> = listed
+        .iter()
+        .map(|event| {
+            let mark = if event.default { '*' } else { ' ' };
+            let lack = event.reason.as_ref();
+            let lack = lack.map_or_else(String::new, |reason| format!(" [absent: {reason}]"));
+            format!("{mark} {:<28} {}{lack}", event.name, event.about)
+        })
+        .collect();
+    print(&lines.join("\n"))
+}
+
+fn machine(text: &str) -> Result<Machines, String> {
+    if text == "all" {
+        return Ok(Machines(None));
+    }
+    text.parse()
+        .map(|process| Machines(Some(process)))
+        .map_err(|_| "neither a process number nor all".into())
+}
+
+fn skew(text: &str) -> Result<Skew, String> {
+    let (offset, within) = text.split_once(',').ok_or("not two numbers")?;
+    let wrong = |_| "not two numbers of nanoseconds".to_owned();
+    Ok(Skew {
+        offset_ns: offset.parse().map_err(wrong)?,
+        within_ns: within.parse().map_err(wrong)?,
+    })
+}
+
+fn applications(text: &str) -> Result<Applications, String> {
+    if text == "all" {
+        return Ok(Applications::All);
+    }
+    let name = |name| whole_name(name).ok_or_else(|| format!("{name:?} is no name of a counter"));
+    let mut names: Vec<String> = text.split(',').map(name).collect::<Result<_, _>>()?;
+    names.sort();
+    names.dedup();
+    Ok(Applications::Named(names))
+}
+
+fn time(text: &str) -> Result<Duration, String> {
+    let (number, factor) = [("ms", 1e-3), ("us", 1e-6), ("s", 1.0), ("m", 60.0)]
+        .iter()
+        .find_map(|(suffix, factor)| Some((text.strip_suffix(suffix)?, *factor)))
+        .unwrap_or((text, 1.0));
+    let number: f64 = number
+        .parse()
+        .map_err(|_| "not a time, such as 30s or 500ms".to_owned())?;
+    let time = Duration::try_from_secs_f64(number * factor).map_err(|error| error.to_string())?;
+    if time.is_zero() {
+        Err("it must be above 0".into())
+    } else {
+        Ok(time)
+    }
+}
+
+fn to_json(value: &impl Serialize) -> Result<String, Error> {
+    serde_json::to_string(value)
+        .map_err(|error| Error::failure("output", error, "report this as a bug"))
+}
+
+fn print(text: &str) -> Result<(), Error> {
+    writeln!(io::stdout(), "{text}")
+        .map_err(|error| Error::failure("output", error, "free space or read the pipe"))
+}

@@ -1,0 +1,206 @@
+//! From the rings to the stream.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use crate::clock::Pair;
+use crate::difference::{Differences, Total};
+use crate::error::Error;
+use crate::files::{self, Folder};
+use crate::page_samples::PageSamples;
+use crate::perf::Reading;
+use crate::plan::Columns;
+use crate::ring::Rings;
+use crate::row::{Mode, Row};
+use crate::stream::{self, Batch, Lengths, Stream};
+use crate::vcpu_clock::{self, VcpuClock};
+
+/// Rows that wait at most before they go to the file: bounds the recorder's memory.
+const BATCH_ROWS: usize = 8192;
+
+/// Takes rows from the rings and puts them into the stream.
+#[derive(Debug)]
+pub struct Consumer {
+    rings: Rings,
+    cpus: u32,
+    differences: Differences,
+    batch: Batch,
+    stream: Option<Stream>,
+    path: std::path::PathBuf,
+    clock: Pair,
+    widest: u64,
+    machines: BTreeSet<u32>,
+    vcpu_clocks: BTreeMap<vcpu_clock::Key, VcpuClock>,
+    rows: Vec<Row>,
+    dropped: u64,
+    remainder: Vec<u64>,
+    samples: Vec<PageSamples>,
+}
+
+impl Consumer {
+    /// Begin the stream.
+    pub fn new(
+        rings: Rings,
+        columns: &Columns,
+        start_ns: u64,
+        clock: Pair,
+        folder: &Folder,
+        samples: Vec<PageSamples>,
+    ) -> Result<Self, Error> {
+        let mut names = columns.names();
+        names.extend(samples.iter().flat_map(PageSamples::names).cloned());
+        let schema = stream::schema(&names);
+        let lengths = Lengths {
+            instructions: columns.find("hw.instructions"),
+            cycles: columns.find("hw.cycles"),
+        };
+        let path = folder.stream();
+        let stream = Stream::create(&path, &schema).map_err(|error| files::failed(&path, error))?;
+        Ok(Self {
+            cpus: rings.cpus(),
+            rings,
+            differences: Differences::new(columns.places.clone(), start_ns),
+            batch: Batch::new(schema, lengths),
+            stream: Some(stream),
+            path,
+            clock,
+            widest: clock.within,
+            machines: BTreeSet::new(),
+            vcpu_clocks: BTreeMap::new(),
+            rows: Vec::new(),
+            dropped: 0,
+            remainder: vec![0; columns.places.len()],
+            samples,
+        })
+    }
+
+    /// Take all rows that are there; those of all CPUs come in the order of time.
+    pub fn drain(&mut self) {
+        for samples in &mut self.samples {
+            samples.sample();
+        }
+        for cpu in 0..self.cpus {
+            self.rings.take(cpu, |row| self.rows.push(row));
+        }
+        if self.rows.is_empty() {
+            return;
+        }
+        let now = Pair::now();
+        self.widest = self.widest.max(now.within);
+        // Stable: rows of one CPU stay in the order of their sequence.
+        self.rows.sort_by_key(|row| row.time_ns);
+        for mut row in std::mem::take(&mut self.rows) {
+            self.identify(&mut row);
+            let tsc = self.clock.tsc_at(&now, row.time_ns);
+            let mut interval = self.differences.take(row);
+            for samples in &mut self.samples {
+                let counted = samples.up_to(interval.row.time_ns);
+                interval.columns.extend(counted);
+            }
+            self.batch.push(&interval, tsc);
+        }
+        self.clock = now;
+    }
+
+    /// The programs know a machine's process only inside KVM.
+    fn identify(&mut self, row: &mut Row) {
+        if row.vm != 0 {
+            self.machines.insert(row.vm);
+        } else if self.machines.contains(&row.pid) {
+            row.vm = row.pid;
+        }
+        if row.vm != 0 && row.mode == Some(Mode::HostUser) {
+            row.mode = Some(Mode::VmmUser);
+        }
+    }
+
+    /// A CPU has gone: what its events have counted, by their columns, is kept for its next rows,
+    /// whose events begin at 0.
+    pub fn cpu_left(&mut self, cpu: u32, reference: Reading, readings: &[(usize, Reading)]) {
+        self.differences.leave(cpu, reference.enabled_ns);
+        for (column, reading) in readings {
+            self.rings.carry(cpu, *column, *reading);
+        }
+    }
+
+    /// A CPU has come: its next row begins now.
+    pub fn cpu_came(&mut self, cpu: u32, now_ns: u64) {
+        self.differences.resume(cpu, now_ns);
+    }
+
+    /// Write what has been taken.
+    pub fn flush(&mut self) -> Result<(), Error> {
+        if !self.machines.is_empty() {
+            // Here, and not at the end: a machine may be gone by then.
+            let machines = &self.machines;
+            vcpu_clock::refresh(Path::new("/"), &mut self.vcpu_clocks, |vm| {
+                machines.contains(&vm)
+            });
+        }
+        let Some(stream) = &mut self.stream else {
+            return Ok(());
+        };
+        stream
+            .flush(&mut self.batch)
+            .map_err(|error| files::failed(&self.path, error))
+    }
+
+    /// Does enough wait that it should be written?
+    pub fn full(&self) -> bool {
+        self.batch.rows() >= BATCH_ROWS
+    }
+
+    /// Take the last rows, count what is lost, end the stream.
+    pub fn finish(&mut self) -> Result<(), Error> {
+        self.drain();
+        for cpu in 0..self.cpus {
+            let (overflows, dropped) = self.rings.overflows(cpu);
+            self.differences.end(cpu, overflows);
+            self.dropped += dropped;
+            let rest = self.differences.remainder(cpu, &self.rings.values(cpu));
+            for (sum, rest) in self.remainder.iter_mut().zip(rest) {
+                *sum += rest;
+            }
+        }
+        self.flush()?;
+        self.stream.take().map_or(Ok(()), |stream| {
+            stream
+                .finish()
+                .map_err(|error| files::failed(&self.path, error))
+        })
+    }
+
+    /// Rows taken, rows lost, and those of them that found the ring full.
+    pub fn rows(&self) -> (u64, u64, u64) {
+        let (rows, lost) = self.differences.rows();
+        (rows, lost, self.dropped)
+    }
+
+    /// For each column the sum of its rows, and what was counted after the last row of each CPU.
+    pub fn totals(&self) -> impl Iterator<Item = (&Total, u64)> {
+        self.differences
+            .totals()
+            .iter()
+            .zip(self.remainder.iter().copied())
+    }
+
+    /// What others publish: the guest's page, the applications of this machine.
+    pub fn samples(&self) -> &[PageSamples] {
+        &self.samples
+    }
+
+    /// How the time stamp counters of their virtual CPUs follow this machine's.
+    pub fn vcpu_clocks(&self) -> impl Iterator<Item = &VcpuClock> {
+        self.vcpu_clocks.values()
+    }
+
+    /// The last pair of clocks, and the widest one: the bound of the error of `tsc`.
+    pub fn clock(&self) -> (Pair, u64) {
+        (self.clock, self.widest)
+    }
+
+    /// Processes of the virtual machines that ran.
+    pub fn machines(&self) -> &BTreeSet<u32> {
+        &self.machines
+    }
+}

@@ -1,0 +1,307 @@
+//! From cumulative counters to what happened in each interval; loss by gaps in the sequence.
+
+use std::collections::HashMap;
+
+use crate::row::Row;
+
+/// A column of the recording: where its counter is in a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// A program counts in this slot.
+    Counted(usize),
+    /// A perf event: count, time enabled, time running, from this slot on.
+    Perf(usize),
+    /// The steal clock.
+    Clock(usize),
+}
+
+/// One row with differences in place of cumulative counters.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Interval {
+    /// The row; its values are cumulative still.
+    pub row: Row,
+    /// Rows of this CPU that were lost just before this one, and whose counts are in it.
+    pub lost: u64,
+    /// Time counted on this CPU since its row before.
+    pub length_ns: u64,
+    /// One for each column; `None`: the counter did not count all the time.
+    pub columns: Vec<Option<u64>>,
+}
+
+/// Sums over all rows of a column.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Total {
+    /// Sum of the column.
+    pub sum: u64,
+    /// Rows that have a value.
+    pub rows: u64,
+    /// Time that the counter was enabled.
+    pub enabled_ns: u64,
+    /// Time that it did count.
+    pub running_ns: u64,
+}
+
+#[derive(Debug, Clone)]
+struct Before {
+    seq: u64,
+    run_ns: u64,
+    /// How long the reference event was enabled.
+    enabled_ns: u64,
+    values: Vec<u64>,
+}
+
+/// Takes the rows of all CPUs, each CPU's in order.
+#[derive(Debug)]
+pub struct Differences {
+    places: Vec<Place>,
+    start_ns: u64,
+    before: HashMap<u32, Before>,
+    totals: Vec<Total>,
+    rows: u64,
+    lost: u64,
+}
+
+impl Differences {
+    /// `start_ns`: what `run_ns` was on every CPU when counting began.
+    pub fn new(places: Vec<Place>, start_ns: u64) -> Self {
+        Self {
+            totals: vec![Total::default(); places.len()],
+            places,
+            start_ns,
+            before: HashMap::new(),
+            rows: 0,
+            lost: 0,
+        }
+    }
+
+    /// Rows taken, and rows known to be lost.
+    pub fn rows(&self) -> (u64, u64) {
+        (self.rows, self.lost)
+    }
+
+    /// The sums so far, in the order of the places.
+    pub fn totals(&self) -> &[Total] {
+        &self.totals
+    }
+
+    /// Count rows that were lost after the last row of a CPU.
+    pub fn end(&mut self, cpu: u32, overflows: u64) {
+        let before = self.before.get(&cpu);
+        let next = before.map_or(0, |before| before.seq.wrapping_add(1));
+        self.lost += overflows.saturating_sub(next);
+    }
+
+    /// What a CPU's counters have counted since its last row, for each column that is counted.
+    pub fn remainder(&self, cpu: u32, values: &[u64]) -> Vec<u64> {
+        let before = self.before.get(&cpu);
+        let difference = |slot: usize| {
+            let old = before.and_then(|before| before.values.get(slot)).copied();
+            let new = values.get(slot).copied().unwrap_or(0);
+            new.saturating_sub(old.unwrap_or(0))
+        };
+        self.places
+            .iter()
+            .map(|place| match place {
+                Place::Counted(slot) => difference(*slot),
+                Place::Perf(_) | Place::Clock(_) => 0,
+            })
+            .collect()
+    }
+
+    /// A CPU goes away, after its reference event was enabled for so long: the time since its last
+    /// row belongs to its next one, as do the counts.
+    pub fn leave(&mut self, cpu: u32, enabled_ns: u64) {
+        if let Some(before) = self.before.get_mut(&cpu) {
+            let since = enabled_ns.saturating_sub(before.enabled_ns);
+            before.enabled_ns = since;
+        }
+    }
+
+    /// A CPU comes back at `now_ns`: the time in which it was away is in no row.
+    pub fn resume(&mut self, cpu: u32, now_ns: u64) {
+        let before = self.before.entry(cpu).or_insert_with(|| Before {
+            seq: u64::MAX,
+            run_ns: 0,
+            enabled_ns: 0,
+            values: Vec::new(),
+        });
+        // What `leave` has found.
+        before.run_ns = now_ns.saturating_sub(before.enabled_ns);
+    }
+
+    /// Take the next row of a CPU.
+    pub fn take(&mut self, mut row: Row) -> Interval {
+        let before = self.before.remove(&row.cpu).unwrap_or_else(|| Before {
+            seq: u64::MAX,
+            run_ns: self.start_ns,
+            enabled_ns: 0,
+            values: Vec::new(),
+        });
+        let lost = row.seq.wrapping_sub(before.seq).wrapping_sub(1);
+        let mut after = Before {
+            seq: row.seq,
+            run_ns: row.run_ns.max(before.run_ns),
+            enabled_ns: row.enabled_ns,
+            values: row.values.clone(),
+        };
+        // The overflow may interrupt a program between two of its additions: such a value
+        // seems to go back, and what is missing is in the next row.
+        for (new, old) in after.values.iter_mut().zip(&before.values) {
+            *new = (*new).max(*old);
+        }
+        row.values.clone_from(&after.values);
+        let delta = |slot: usize| {
+            let old = before.values.get(slot).copied().unwrap_or(0);
+            after.values.get(slot).map_or(0, |new| new - old)
+        };
+        let mut columns = Vec::with_capacity(self.places.len());
+        for (place, total) in self.places.iter().zip(&mut self.totals) {
+            // The clock runs since the machine started: its first reading is where it begins.
+            let begins = matches!(place, Place::Clock(_)) && before.values.is_empty();
+            columns.push(if begins {
+                None
+            } else {
+                column(*place, delta, total)
+            });
+        }
+        let length_ns = after.run_ns - before.run_ns;
+        self.rows += 1;
+        self.lost += lost;
+        self.before.insert(row.cpu, after);
+        Interval {
+            row,
+            lost,
+            length_ns,
+            columns,
+        }
+    }
+}
+
+fn column(place: Place, delta: impl Fn(usize) -> u64, total: &mut Total) -> Option<u64> {
+    let value = match place {
+        Place::Counted(slot) | Place::Clock(slot) => Some(delta(slot)),
+        Place::Perf(slot) => {
+            let (enabled, running) = (delta(slot + 1), delta(slot + 2));
+            total.enabled_ns += enabled;
+            total.running_ns += running;
+            // A reading of a part of the interval is never scaled up to the whole.
+            (enabled > 0 && running == enabled).then(|| delta(slot))
+        }
+    };
+    if let Some(value) = value {
+        total.sum += value;
+        total.rows += 1;
+    }
+    value
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn row(cpu: u32, seq: u64, values: &[u64]) -> Row {
+        Row {
+            seq,
+            interval: seq,
+            time_ns: 1000 * (seq + 1),
+            run_ns: 1000 * (seq + 1),
+            enabled_ns: 0,
+            running_ns: 0,
+            cpu,
+            pid: 1,
+            tid: 1,
+            vm: 0,
+            vcpu: -1,
+            mode: None,
+            comm: String::new(),
+            values: values.to_vec(),
+        }
+    }
+
+    #[test]
+    fn a_lost_row_is_counted_and_loses_no_event() {
+        let mut differences = Differences::new(vec![Place::Counted(0)], 0);
+        assert_eq!(differences.take(row(0, 0, &[5])).columns, [Some(5)]);
+        let after = differences.take(row(0, 3, &[25]));
+        assert_eq!((after.lost, after.length_ns), (2, 3000));
+        assert_eq!(after.columns, [Some(20)]);
+        differences.end(0, 6);
+        assert_eq!(differences.rows(), (2, 4));
+        assert_eq!(differences.remainder(0, &[26]), [1]);
+        assert_eq!(differences.remainder(1, &[7]), [7]);
+    }
+
+    #[test]
+    fn the_row_after_an_absence_is_as_long_as_the_cpu_was_there() {
+        let mut differences = Differences::new(vec![Place::Counted(0)], 0);
+        differences.take(Row {
+            enabled_ns: 70,
+            ..row(0, 0, &[5])
+        });
+        // It goes 20 ns after its last row.
+        differences.leave(0, 90);
+        differences.resume(0, 8_500);
+        let after = differences.take(row(0, 8, &[7]));
+        assert_eq!((after.length_ns, after.columns), (520, vec![Some(2)]));
+        // One that was not there at the begin; overflows without a row are lost ones still.
+        differences.resume(1, 2_500);
+        differences.end(1, 0);
+        assert_eq!(differences.take(row(1, 2, &[3])).length_ns, 500);
+        assert_eq!(differences.rows(), (3, 9));
+    }
+
+    #[test]
+    fn a_rotated_counter_has_no_value_unless_it_counted_all_the_time() {
+        let mut differences = Differences::new(vec![Place::Perf(0)], 0);
+        let mut take = |seq, values: [u64; 3]| differences.take(row(0, seq, &values)).columns[0];
+        assert_eq!(take(0, [10, 100, 100]), Some(10));
+        assert_eq!(take(1, [15, 200, 150]), None, "half of the time");
+        assert_eq!(take(2, [15, 300, 150]), None, "not at all");
+        assert_eq!(take(3, [40, 400, 250]), Some(25));
+        assert_eq!(take(4, [40, 400, 250]), None, "not enabled");
+        let total = differences.totals()[0];
+        assert_eq!((total.sum, total.rows), (35, 2));
+        assert_eq!((total.enabled_ns, total.running_ns), (400, 250));
+    }
+
+    #[test]
+    fn the_steal_clock_begins_at_its_first_reading() {
+        let mut differences = Differences::new(vec![Place::Clock(0)], 0);
+        assert_eq!(differences.take(row(0, 0, &[9_000, 0, 0])).columns, [None]);
+        assert_eq!(
+            differences.take(row(0, 1, &[9_010, 0, 0])).columns,
+            [Some(10)]
+        );
+        assert_eq!(differences.totals()[0].sum, 10);
+    }
+
+    proptest! {
+        /// Whatever rows are lost, the sum of the rest and the remainder is the counter.
+        #[test]
+        fn no_count_is_lost_with_a_row(
+            steps in proptest::collection::vec((0_u32..3, 0_u64..50, any::<bool>()), 1..200),
+        ) {
+            let mut differences = Differences::new(vec![Place::Counted(0)], 0);
+            let mut counters = [0_u64; 3];
+            let mut overflows = [0_u64; 3];
+            let (mut sum, mut kept) = (0, 0);
+            for (cpu, amount, arrives) in steps {
+                let at = cpu as usize;
+                counters[at] += amount;
+                if arrives {
+                    let taken = differences.take(row(cpu, overflows[at], &[counters[at]]));
+                    sum += taken.columns[0].unwrap();
+                    kept += 1;
+                }
+                overflows[at] += 1;
+            }
+            for cpu in 0..3 {
+                differences.end(cpu, overflows[cpu as usize]);
+                sum += differences.remainder(cpu, &[counters[cpu as usize]])[0];
+            }
+            prop_assert_eq!(sum, counters.iter().sum::<u64>());
+            prop_assert_eq!(differences.rows(), (kept, overflows.iter().sum::<u64>() - kept));
+        }
+    }
+}

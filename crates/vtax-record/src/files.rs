@@ -1,0 +1,64 @@
+//! The files of a recording.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+use crate::error::Error;
+
+/// The folder of one recording.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Folder(PathBuf);
+
+impl Folder {
+    /// Make the folder, which must hold no recording yet.
+    pub fn create(path: &Path) -> Result<Self, Error> {
+        fs::create_dir_all(path).map_err(|error| failed(path, error))?;
+        let folder = Self::open(path);
+        for file in [folder.stream(), folder.rows()] {
+            if file.exists() {
+                return Err(Error::misuse(
+                    file.display().to_string(),
+                    "there is a recording already",
+                    "name another folder with --out",
+                ));
+            }
+        }
+        Ok(folder)
+    }
+
+    /// The folder as it is.
+    pub fn open(path: &Path) -> Self {
+        Self(path.to_owned())
+    }
+
+    /// The rows while they are recorded.
+    pub fn stream(&self) -> PathBuf {
+        self.0.join("intervals.arrows")
+    }
+
+    /// The finished rows.
+    pub fn rows(&self) -> PathBuf {
+        self.0.join("intervals.parquet")
+    }
+
+    /// Write one of the descriptions; it appears when it is complete.
+    pub fn describe(&self, name: &str, value: &impl Serialize) -> Result<(), Error> {
+        let path = self.0.join(name);
+        let fresh = path.with_extension("json.tmp");
+        let text = serde_json::to_vec_pretty(value).map_err(|error| failed(&path, error))?;
+        fs::write(&fresh, text)
+            .and_then(|()| fs::rename(&fresh, &path))
+            .map_err(|error| failed(&path, error))
+    }
+}
+
+/// The error of a file that cannot be written or read.
+pub fn failed(path: &Path, error: impl ToString) -> Error {
+    Error::failure(
+        path.display().to_string(),
+        error,
+        "check the folder and the free space",
+    )
+}

@@ -1,0 +1,192 @@
+//! CPUs that go and come while a recording runs.
+//!
+//! The kernel removes a CPU's perf events when it goes, and does not bring them back. It says so
+//! by messages on a netlink socket, so that nobody has to look all the time.
+
+use std::collections::BTreeSet;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use nix::sys::socket::{
+    AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, recv, socket,
+};
+use serde::Serialize;
+
+use crate::online::Cpus;
+
+/// The group of the kernel's own messages (kernel: `lib/kobject_uevent.c`).
+const KERNEL_GROUP: u32 = 1;
+/// Longer than any message of the kernel (`UEVENT_BUFFER_SIZE` and the line before it).
+const MESSAGE_BYTES: usize = 8192;
+/// Messages that are read at once at most.
+const MESSAGES: usize = 1024;
+
+/// A CPU went or came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Change {
+    /// Its number.
+    pub cpu: u32,
+    /// It is there now.
+    pub online: bool,
+}
+
+/// When a CPU was away.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Gap {
+    /// Its number.
+    pub cpu: u32,
+    /// `CLOCK_MONOTONIC` when the recorder found it gone; null when it was away at the begin.
+    pub from_ns: Option<u64>,
+    /// When it counted again; null when it stayed away.
+    pub to_ns: Option<u64>,
+}
+
+/// Tells which CPUs go and come.
+#[derive(Debug)]
+pub struct Hotplug {
+    socket: Option<OwnedFd>,
+    online: BTreeSet<u32>,
+    root: PathBuf,
+}
+
+impl Hotplug {
+    /// Begin with those that are there. Where the kernel sends no messages (network namespaces),
+    /// only a change that lasts until [`Hotplug::changes`] looks is found.
+    pub fn begin(root: &Path, online: &[u32]) -> Self {
+        Self {
+            socket: listen(),
+            online: online.iter().copied().collect(),
+            root: root.to_owned(),
+        }
+    }
+
+    /// Readable when there may be changes.
+    pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.socket.as_ref().map(AsFd::as_fd)
+    }
+
+    /// What has changed since the last look, in its order.
+    pub fn changes(&mut self) -> Vec<Change> {
+        let mut changes = Vec::new();
+        for change in self.messages() {
+            self.take(change, &mut changes);
+        }
+        // Messages may be lost; the list of CPUs is not.
+        let Some(cpus) = Cpus::find(&self.root) else {
+            return changes;
+        };
+        let now: BTreeSet<u32> = cpus.online.into_iter().collect();
+        for cpu in self.online.clone().symmetric_difference(&now) {
+            let online = now.contains(cpu);
+            self.take(Change { cpu: *cpu, online }, &mut changes);
+        }
+        changes
+    }
+
+    fn take(&mut self, change: Change, changes: &mut Vec<Change>) {
+        let new = if change.online {
+            self.online.insert(change.cpu)
+        } else {
+            self.online.remove(&change.cpu)
+        };
+        if new {
+            changes.push(change);
+        }
+    }
+
+    fn messages(&self) -> Vec<Change> {
+        let Some(socket) = &self.socket else {
+            return Vec::new();
+        };
+        let mut buffer = [0; MESSAGE_BYTES];
+        let mut changes = Vec::new();
+        for _ in 0..MESSAGES {
+            let Ok(length) = recv(socket.as_raw_fd(), &mut buffer, MsgFlags::MSG_DONTWAIT) else {
+                break;
+            };
+            changes.extend(change_in(buffer.get(..length).unwrap_or_default()));
+        }
+        changes
+    }
+}
+
+fn listen() -> Option<OwnedFd> {
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    let socket = socket(
+        AddressFamily::Netlink,
+        SockType::Datagram,
+        flags,
+        SockProtocol::NetlinkKObjectUEvent,
+    )
+    .ok()?;
+    bind(socket.as_raw_fd(), &NetlinkAddr::new(0, KERNEL_GROUP)).ok()?;
+    Some(socket)
+}
+
+/// `online@/devices/system/cpu/cpu1`, and what follows a zero byte.
+fn change_in(message: &[u8]) -> Option<Change> {
+    let head = message.split(|byte| *byte == 0).next()?;
+    let (action, device) = std::str::from_utf8(head).ok()?.split_once('@')?;
+    let cpu = device
+        .strip_prefix("/devices/system/cpu/cpu")?
+        .parse()
+        .ok()?;
+    match action {
+        "online" => Some(Change { cpu, online: true }),
+        "offline" => Some(Change { cpu, online: false }),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const GONE: Change = Change {
+        cpu: 1,
+        online: false,
+    };
+
+    #[test]
+    fn messages_about_cpus_are_understood() {
+        let message = b"offline@/devices/system/cpu/cpu1\0ACTION=offline\0SUBSYSTEM=cpu\0";
+        assert_eq!(change_in(message), Some(GONE));
+        assert_eq!(change_in(b"add@/devices/system/cpu/cpu1\0"), None);
+        assert_eq!(change_in(b"offline@/devices/system/memory/memory1\0"), None);
+    }
+
+    #[test]
+    fn a_cpu_that_is_away_for_a_look_is_found_without_messages() {
+        let root = tempfile::tempdir().unwrap();
+        let folder = root.path().join("sys/devices/system/cpu");
+        std::fs::create_dir_all(&folder).unwrap();
+        let put = |online: &str| std::fs::write(folder.join("online"), online).unwrap();
+        std::fs::write(folder.join("possible"), "0-1\n").unwrap();
+        put("0-1\n");
+        let mut hotplug = Hotplug {
+            socket: None,
+            ..Hotplug::begin(root.path(), &[0, 1])
+        };
+        assert_eq!(hotplug.changes(), []);
+        put("0\n");
+        assert_eq!(hotplug.changes(), [GONE]);
+        put("0-1\n");
+        let back = Change {
+            online: true,
+            ..GONE
+        };
+        assert_eq!(hotplug.changes(), [back]);
+        // A message that came before the look says what is known already.
+        let mut changes = Vec::new();
+        hotplug.take(back, &mut changes);
+        assert_eq!(changes, []);
+    }
+
+    proptest! {
+        #[test]
+        fn any_message_is_answered(message in proptest::collection::vec(any::<u8>(), 0..100)) {
+            let _ = change_in(&message);
+        }
+    }
+}

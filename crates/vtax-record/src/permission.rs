@@ -1,0 +1,127 @@
+//! What this process may do, and exactly what it lacks.
+
+use std::path::Path;
+
+/// Bits of `CapEff` (include/uapi/linux/capability.h).
+const CAPABILITIES: [(&str, u32); 2] = [("CAP_PERFMON", 38), ("CAP_BPF", 39)];
+/// It stands for both of them.
+const SYS_ADMIN: u32 = 21;
+const LOCKDOWN: &str = "sys/kernel/security/lockdown";
+
+/// Reason and remedy of what forbids a recording on this machine; `None`: nothing known.
+pub fn missing(root: &Path) -> Option<(String, &'static str)> {
+    let status = std::fs::read_to_string(root.join("proc/self/status")).ok()?;
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("CapEff:"))?;
+    let effective = u64::from_str_radix(line.trim(), 16).ok()?;
+    let has = |bit: u32| effective >> bit & 1 == 1;
+    let lacking: Vec<&str> = CAPABILITIES
+        .iter()
+        .filter(|(_, bit)| !has(*bit) && !has(SYS_ADMIN))
+        .map(|(name, _)| *name)
+        .collect();
+    if !lacking.is_empty() {
+        return Some((
+            format!(
+                "this process lacks {}{}",
+                lacking.join(" and "),
+                settings(root)
+            ),
+            "run it as root, or: setcap cap_bpf,cap_perfmon=ep vtax-recorder",
+        ));
+    }
+    locked_down(root)
+}
+
+/// The settings that would allow less privileged recordings elsewhere, with what they are here.
+fn settings(root: &Path) -> String {
+    let value = |name: &str| {
+        std::fs::read_to_string(root.join("proc/sys/kernel").join(name))
+            .map_or_else(|_| "absent".to_owned(), |text| text.trim().to_owned())
+    };
+    format!(
+        " (kernel.perf_event_paranoid is {}, kernel.unprivileged_bpf_disabled is {})",
+        value("perf_event_paranoid"),
+        value("unprivileged_bpf_disabled"),
+    )
+}
+
+/// Confidentiality lockdown forbids programs to read kernel memory (`kernel_lockdown(7)`).
+fn locked_down(root: &Path) -> Option<(String, &'static str)> {
+    let text = std::fs::read_to_string(root.join(LOCKDOWN)).ok()?;
+    text.contains("[confidentiality]").then(|| {
+        (
+            format!("the kernel is locked down (/{LOCKDOWN}: confidentiality)"),
+            "boot with lockdown=integrity or without lockdown",
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    fn machine(effective: &str, lockdown: Option<&str>) -> tempfile::TempDir {
+        let root = tempfile::tempdir().unwrap();
+        let put = |path: &str, text: &str| {
+            let path = root.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        put(
+            "proc/self/status",
+            &format!("Name:\tx\nCapEff:\t{effective}\n"),
+        );
+        put("proc/sys/kernel/perf_event_paranoid", "2\n");
+        if let Some(text) = lockdown {
+            put(LOCKDOWN, text);
+        }
+        root
+    }
+
+    #[test]
+    fn the_lacking_capability_is_named_with_the_settings() {
+        let root = machine("0000004000000000", None);
+        let (reason, _) = missing(root.path()).unwrap();
+        assert!(reason.contains("lacks CAP_BPF ("), "{reason}");
+        assert!(reason.contains("perf_event_paranoid is 2"), "{reason}");
+        assert!(
+            reason.contains("unprivileged_bpf_disabled is absent"),
+            "{reason}"
+        );
+        let root = machine("0000000000000000", None);
+        assert!(
+            missing(root.path())
+                .unwrap()
+                .0
+                .contains("CAP_PERFMON and CAP_BPF")
+        );
+    }
+
+    #[test]
+    fn enough_is_enough() {
+        for effective in ["000000c000000000", "0000000000200000", "000001ffffffffff"] {
+            assert_eq!(
+                missing(machine(effective, None).path()),
+                None,
+                "{effective}"
+            );
+        }
+    }
+
+    #[test]
+    fn lockdown_is_named() {
+        let root = machine(
+            "000001ffffffffff",
+            Some("none integrity [confidentiality]\n"),
+        );
+        assert!(missing(root.path()).unwrap().0.contains("locked down"));
+        let root = machine(
+            "000001ffffffffff",
+            Some("none [integrity] confidentiality\n"),
+        );
+        assert_eq!(missing(root.path()), None);
+    }
+}

@@ -1,0 +1,275 @@
+//! What is going to be recorded: columns, their places in a row, and the programs they need.
+
+use std::time::Duration;
+
+use perf_event_open_sys::bindings::PERF_TYPE_SOFTWARE;
+use serde::Serialize;
+
+use crate::availability::Machine;
+use crate::difference::Place;
+use crate::error::Error;
+use crate::program::Settings;
+use crate::ring::Shape;
+use crate::row::{HEADER_WORDS, MAX_ABSOLUTE, MAX_SLOTS};
+use crate::sources::select::Choice;
+use crate::sources::{Event, Exclude, Origin};
+
+/// Memory of all rings together, and rows of one CPU at least and at most.
+const RING_BYTES: usize = 8 << 20;
+const FEWEST_ROWS: usize = 64;
+const MOST_ROWS: usize = 4096;
+
+/// An event that this machine does not have.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Unavailable {
+    /// Its name.
+    pub name: String,
+    /// Why it is not recorded.
+    pub reason: String,
+}
+
+/// A perf event that rows read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PerfColumn {
+    /// `perf_event_attr.type`.
+    pub kind: u32,
+    /// `perf_event_attr.config`.
+    pub config: u64,
+    /// What of it is left out.
+    pub exclude: Exclude,
+}
+
+/// The columns of a recording.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Columns {
+    /// The events, in the order of their columns.
+    pub events: Vec<Event>,
+    /// Where each one is in a row.
+    pub places: Vec<Place>,
+    /// The perf events, in the order in which rows read them.
+    pub perf: Vec<PerfColumn>,
+    /// The steal clock is read.
+    pub steal: bool,
+    /// Counters in a row.
+    pub slots: usize,
+    /// Events that were asked for but are not there.
+    pub unavailable: Vec<Unavailable>,
+}
+
+impl Columns {
+    /// Give every event that is available a place; one asked for by name must be available.
+    pub fn arrange(machine: &Machine, choices: Vec<Choice>) -> Result<Self, Error> {
+        let mut columns = Self::default();
+        for choice in choices {
+            match machine.lacks(&choice.event) {
+                None => columns.events.push(choice.event),
+                Some(reason) if choice.by_name => {
+                    return Err(Error::failure(
+                        format!("event {}", choice.event.name),
+                        reason,
+                        "leave it out, or see vtax-recorder list",
+                    ));
+                }
+                Some(reason) => columns.unavailable.push(Unavailable {
+                    name: choice.event.name,
+                    reason,
+                }),
+            }
+        }
+        columns.place()?;
+        Ok(columns)
+    }
+
+    /// Counted events first, then those that are read, three values each.
+    fn place(&mut self) -> Result<(), Error> {
+        let counted = self
+            .events
+            .iter()
+            .filter(|event| matches!(event.origin, Origin::Counted { .. }))
+            .count();
+        // The steal clock is read after the perf events, so it goes last among the columns too.
+        self.events
+            .sort_by_key(|event| matches!(event.origin, Origin::Steal));
+        let (mut next, mut read) = (0, counted);
+        for event in &self.events {
+            let place = match event.origin {
+                Origin::Counted { .. } => {
+                    next += 1;
+                    Place::Counted(next - 1)
+                }
+                Origin::Perf {
+                    kind,
+                    config,
+                    exclude,
+                } => {
+                    self.perf.push(PerfColumn {
+                        kind,
+                        config,
+                        exclude,
+                    });
+                    read += 3;
+                    Place::Perf(read - 3)
+                }
+                Origin::Steal => {
+                    self.steal = true;
+                    read += 3;
+                    Place::Clock(read - 3)
+                }
+            };
+            self.places.push(place);
+        }
+        self.slots = read;
+        let absolutes = (read - counted) / 3;
+        if self.slots > MAX_SLOTS || absolutes > MAX_ABSOLUTE {
+            return Err(Error::misuse(
+                "--events",
+                format!(
+                    "{} events are too many for a row ({MAX_ABSOLUTE} counters that are read, \
+                     {MAX_SLOTS} values)",
+                    self.events.len()
+                ),
+                "name fewer",
+            ));
+        }
+        Ok(())
+    }
+
+    /// Which of the perf events need a counter of the hardware.
+    pub fn hardware(&self) -> impl Iterator<Item = usize> {
+        self.perf_events(false)
+    }
+
+    /// Which of the perf events need none.
+    pub fn software(&self) -> impl Iterator<Item = usize> {
+        self.perf_events(true)
+    }
+
+    fn perf_events(&self, software: bool) -> impl Iterator<Item = usize> {
+        let numbered = self.perf.iter().enumerate();
+        numbered
+            .filter(move |(_, column)| (column.kind == PERF_TYPE_SOFTWARE) == software)
+            .map(|(number, _)| number)
+    }
+
+    /// The column of an event.
+    pub fn find(&self, name: &str) -> Option<usize> {
+        self.events.iter().position(|event| event.name == name)
+    }
+
+    /// Names of the columns.
+    pub fn names(&self) -> Vec<String> {
+        self.events.iter().map(|event| event.name.clone()).collect()
+    }
+
+    /// How the programs are to work for these columns.
+    pub fn settings(&self, machine: &Machine, shape: Shape, period: u64, filter: bool) -> Settings {
+        let mut slots = Vec::new();
+        let mut tracepoints = Vec::new();
+        for (event, place) in self.events.iter().zip(&self.places) {
+            if let (
+                Origin::Counted {
+                    tracepoints: needed,
+                    slots: variables,
+                },
+                Place::Counted(at),
+            ) = (&event.origin, place)
+            {
+                tracepoints.extend(needed.iter().copied());
+                let number = u16::try_from(*at).unwrap_or(u16::MAX);
+                slots.extend(
+                    variables
+                        .iter()
+                        .map(|slot| (slot.variable, slot.index, number)),
+                );
+            }
+        }
+        // Who runs, and whose guest, is told by these even where nobody counts them.
+        tracepoints.extend(["sched_switch", "kvm_entry", "kvm_exit"]);
+        if filter {
+            tracepoints.extend(["sched_process_fork", "sched_process_exit"]);
+        }
+        tracepoints.sort_unstable();
+        tracepoints.dedup();
+        tracepoints.retain(|name| machine.has(name));
+        let counted = self.slots - 3 * (self.perf.len() + usize::from(self.steal));
+        Settings {
+            shape,
+            period,
+            filter,
+            perf_events: u32::try_from(self.perf.len()).unwrap_or(0),
+            steal: self.steal,
+            absolute_slot: u16::try_from(counted).unwrap_or(u16::MAX),
+            slots,
+            tracepoints,
+        }
+    }
+
+    /// Rings for these columns; `rows`: what the user wants, else what fits the memory.
+    pub fn shape(&self, cpus: u32, rows: Option<u32>) -> Shape {
+        let row = (HEADER_WORDS + self.slots) * 8;
+        let fit = RING_BYTES / row / cpus.max(1) as usize;
+        let fit = fit.clamp(FEWEST_ROWS, MOST_ROWS);
+        // The largest power of two that is not above it.
+        let fit = 1_u32 << fit.ilog2();
+        Shape {
+            cpus,
+            rows: rows.map_or(fit, u32::next_power_of_two),
+            slots: self.slots,
+        }
+    }
+}
+
+/// How often the rings must be emptied so that none fills, and no later than the flush.
+pub fn drain_period(shape: Shape, shortest: Duration, flush: Duration) -> Duration {
+    // A third: the recorder may be late by as much again, and more.
+    let fills = shortest.saturating_mul(shape.rows);
+    (fills / 3).clamp(
+        Duration::from_millis(1),
+        flush.max(Duration::from_millis(1)),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sources::{self, select};
+    use std::path::Path;
+
+    fn columns(list: &str) -> Result<Columns, Error> {
+        let machine = Machine::look(Path::new("/"), 0);
+        let choices = select::select(&sources::all(), list)?;
+        Columns::arrange(&machine, choices)
+    }
+
+    #[test]
+    fn no_two_columns_share_a_place() {
+        let columns = columns("sched,sw,steal,irq").unwrap();
+        let mut taken = std::collections::HashSet::new();
+        for place in &columns.places {
+            let used: Vec<usize> = match place {
+                Place::Counted(slot) => vec![*slot],
+                Place::Perf(slot) | Place::Clock(slot) => (*slot..slot + 3).collect(),
+            };
+            for slot in used {
+                assert!(slot < columns.slots && taken.insert(slot), "{place:?}");
+            }
+        }
+        assert_eq!(taken.len(), columns.slots);
+        assert!(matches!(columns.places.last(), Some(Place::Clock(_))));
+    }
+
+    #[test]
+    fn rings_are_bounded_and_emptied_in_time() {
+        let columns = columns("sched,faults").unwrap();
+        for cpus in [1, 2, 64, 1024] {
+            let shape = columns.shape(cpus, None);
+            assert!(shape.rows.is_power_of_two());
+            let bytes = shape.all_rows() as usize * shape.row_words() * 8;
+            assert!(bytes <= RING_BYTES.max(FEWEST_ROWS * shape.row_words() * 8 * cpus as usize));
+            let every = Duration::from_micros(100);
+            let period = drain_period(shape, every, Duration::from_secs(1));
+            assert!(period <= every * shape.rows / 2, "{cpus}: {period:?}");
+        }
+        assert_eq!(columns.shape(2, Some(5)).rows, 8);
+    }
+}

@@ -1,0 +1,281 @@
+//! The eBPF object: its variables are set by name, what is wanted is loaded and attached.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
+
+use libbpf_rs::{Link, MapCore, MapFlags, Object, ObjectBuilder, OpenObject, PrintLevel};
+
+use crate::error::Error;
+use crate::ring::Shape;
+use crate::row::MAX_ABSOLUTE;
+
+/// The compiled programs.
+const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/recorder.bpf.o"));
+/// The program that makes the rows.
+const OVERFLOW: &str = "on_overflow";
+/// What a variable holds whose event is not recorded.
+const NO_SLOT: u16 = 0xffff;
+
+/// Variables of the object, as the build found them.
+pub mod variables {
+    /// Name, offset in `.rodata`, size in bytes.
+    const VARIABLES: &[(&str, usize, usize)] = include!(concat!(env!("OUT_DIR"), "/variables.rs"));
+
+    /// Offset and size of a variable in bytes.
+    pub fn find(name: &str) -> Option<(usize, usize)> {
+        VARIABLES
+            .iter()
+            .find(|(known, ..)| *known == name)
+            .map(|(_, offset, size)| (*offset, *size))
+    }
+
+    /// All that hold numbers of slots.
+    pub fn of_slots() -> impl Iterator<Item = (usize, usize)> {
+        VARIABLES
+            .iter()
+            .filter(|(name, ..)| name.starts_with("slot_") || name.starts_with("slots_"))
+            .map(|(_, offset, size)| (*offset, *size))
+    }
+}
+
+/// How the programs are to work.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    /// Sizes of the rings.
+    pub shape: Shape,
+    /// Period of the reference event.
+    pub period: u64,
+    /// Count only while a target runs.
+    pub filter: bool,
+    /// Number of perf events that a row reads.
+    pub perf_events: u32,
+    /// Read the steal clock after them.
+    pub steal: bool,
+    /// Slot of the first counter that is read.
+    pub absolute_slot: u16,
+    /// Variable, element, slot.
+    pub slots: Vec<(&'static str, usize, u16)>,
+    /// Tracepoints whose programs are loaded.
+    pub tracepoints: Vec<&'static str>,
+}
+
+/// A perf event whose overflow makes rows, until this is dropped.
+#[derive(Debug)]
+pub struct Overflow {
+    link: Link,
+    event: RawFd,
+}
+
+impl AsFd for Overflow {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        crate::sys::borrow(self.event, &self.link)
+    }
+}
+
+/// Loaded programs.
+#[derive(Debug)]
+pub struct Programs {
+    object: Object,
+    links: Vec<Link>,
+}
+
+impl Programs {
+    /// Load what the settings ask for.
+    pub fn load(settings: &Settings) -> Result<Self, Error> {
+        libbpf_rs::set_print(Some((PrintLevel::Warn, collect_message)));
+        let mut open = ObjectBuilder::default()
+            .name("vtax")
+            .and_then(|builder| builder.open_memory(OBJECT))
+            .map_err(|error| failed("open", &error))?;
+        set_variables(&mut open, settings)?;
+        size_maps(&mut open, settings.shape).map_err(|error| failed("size", &error))?;
+        for mut program in open.progs_mut() {
+            let name = program.name().to_string_lossy().into_owned();
+            let wanted = name == OVERFLOW
+                || name
+                    .strip_prefix("on_")
+                    .is_some_and(|tracepoint| settings.tracepoints.contains(&tracepoint));
+            program.set_autoload(wanted);
+        }
+        let object = open.load().map_err(|error| failed("load", &error))?;
+        Ok(Self {
+            object,
+            links: Vec::new(),
+        })
+    }
+
+    /// Attach the programs that count.
+    pub fn attach_counters(&mut self) -> Result<(), Error> {
+        let mut links = Vec::new();
+        for program in self.object.progs_mut() {
+            if program.autoload() && program.name() != OVERFLOW {
+                let link = program.attach_trace().map_err(|error| {
+                    let name = program.name().to_string_lossy().into_owned();
+                    failed(&format!("attach {name}"), &error)
+                })?;
+                links.push(link);
+            }
+        }
+        self.links.extend(links);
+        Ok(())
+    }
+
+    /// Make a row at each overflow of this perf event.
+    pub fn attach_overflow(&mut self, event: OwnedFd) -> Result<Overflow, Error> {
+        let program = self
+            .object
+            .progs_mut()
+            .find(|program| program.name() == OVERFLOW);
+        let link = program
+            .ok_or_else(|| failed("attach", &"the overflow program is absent"))?
+            .attach_perf_event(event.as_raw_fd())
+            .map_err(|error| failed("attach to the reference event", &error))?;
+        // The link closes the event's descriptor from now on.
+        let event = event.into_raw_fd();
+        Ok(Overflow { link, event })
+    }
+
+    /// Let rows on a CPU read a perf event.
+    pub fn put_perf_event(
+        &self,
+        cpu: u32,
+        index: usize,
+        event: BorrowedFd<'_>,
+    ) -> Result<(), Error> {
+        let entry = cpu as usize * MAX_ABSOLUTE + index;
+        let key = u32::try_from(entry).unwrap_or(u32::MAX).to_ne_bytes();
+        self.update("perf", &key, &event.as_raw_fd().to_ne_bytes())
+    }
+
+    /// Make a process a target.
+    pub fn put_target(&self, process: u32) -> Result<(), Error> {
+        self.update("targets", &process.to_ne_bytes(), &[1])
+    }
+
+    /// The maps of the rings: states and rows.
+    pub fn ring_maps(&self) -> Option<(BorrowedFd<'_>, BorrowedFd<'_>)> {
+        Some((self.map_fd("cpus")?, self.map_fd("rows")?))
+    }
+
+    /// Name and number of each loaded program.
+    pub fn numbers(&self) -> Vec<(String, u32)> {
+        self.object
+            .progs()
+            .filter(libbpf_rs::ProgramImpl::autoload)
+            .filter_map(|program| {
+                let number = libbpf_rs::Program::id_from_fd(program.as_fd()).ok()?;
+                Some((program.name().to_string_lossy().into_owned(), number))
+            })
+            .collect()
+    }
+
+    fn update(&self, map: &str, key: &[u8], value: &[u8]) -> Result<(), Error> {
+        self.object
+            .maps()
+            .find(|known| known.name() == map)
+            .ok_or_else(|| failed("update", &"a map is absent"))?
+            .update(key, value, MapFlags::ANY)
+            .map_err(|error| failed(&format!("update {map}"), &error))
+    }
+
+    fn map_fd(&self, name: &str) -> Option<BorrowedFd<'_>> {
+        // The descriptor belongs to the object, as the map's does, which has no such lifetime.
+        self.object
+            .maps()
+            .find(|map| map.name() == name)
+            .map(|map| map.as_fd().as_raw_fd())
+            .map(|fd| crate::sys::borrow(fd, &self.object))
+    }
+}
+
+/// libbpf's messages are many; the last warning says best why a load failed.
+static LAST_WARNING: std::sync::Mutex<String> = std::sync::Mutex::new(String::new());
+
+fn collect_message(_: PrintLevel, text: String) {
+    if std::env::var_os("VTAX_RECORD_DEBUG").is_some() {
+        eprint!("{text}");
+    }
+    if let (Ok(mut last), false) = (LAST_WARNING.lock(), text.contains("-- BEGIN")) {
+        text.trim().clone_into(&mut last);
+    }
+}
+
+fn failed(step: &str, error: &dyn ToString) -> Error {
+    let warning = LAST_WARNING
+        .lock()
+        .map(|text| text.clone())
+        .unwrap_or_default();
+    let mut reason = error.to_string();
+    if let Some(line) = warning.lines().next_back().filter(|line| !line.is_empty()) {
+        reason = format!("{reason} ({line})");
+    }
+    Error::failure(
+        format!("eBPF programs: {step}"),
+        reason,
+        "VTAX_RECORD_DEBUG=1 shows all that libbpf says",
+    )
+}
+
+fn size_maps(open: &mut OpenObject, shape: Shape) -> Result<(), libbpf_rs::Error> {
+    for mut map in open.maps_mut() {
+        match map.name().to_str() {
+            Some("cpus") => map.set_max_entries(shape.cpus)?,
+            Some("perf") => {
+                map.set_max_entries(shape.cpus * u32::try_from(MAX_ABSOLUTE).unwrap_or(1))?;
+            }
+            Some("rows") => {
+                map.set_value_size(shape.row_bytes())?;
+                map.set_max_entries(shape.all_rows())?;
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn set_variables(open: &mut OpenObject, settings: &Settings) -> Result<(), Error> {
+    let mut map = open
+        .maps_mut()
+        .find(|map| map.name().to_string_lossy().ends_with(".rodata"))
+        .ok_or_else(|| failed("open", &".rodata is absent"))?;
+    let data = map
+        .initial_value_mut()
+        .ok_or_else(|| failed("open", &".rodata has no value"))?;
+    let absent = || failed("open", &"a variable is absent");
+    fill(data, settings).ok_or_else(absent)
+}
+
+/// Write all variables; `None` when one of them is not there.
+fn fill(data: &mut [u8], settings: &Settings) -> Option<()> {
+    for (offset, size) in variables::of_slots() {
+        for slot in data.get_mut(offset..offset + size)?.as_chunks_mut::<2>().0 {
+            *slot = NO_SLOT.to_ne_bytes();
+        }
+    }
+    let mut put = |name: &str, element: usize, bytes: &[u8]| {
+        let (offset, size) = variables::find(name)?;
+        let start = element * bytes.len();
+        if start + bytes.len() > size {
+            return None;
+        }
+        let target = data.get_mut(offset + start..offset + start + bytes.len())?;
+        target.copy_from_slice(bytes);
+        Some(())
+    };
+    let slots = u32::try_from(settings.shape.slots).ok()?;
+    put("rows_per_cpu", 0, &settings.shape.rows.to_ne_bytes())?;
+    put("period", 0, &settings.period.max(1).to_ne_bytes())?;
+    put("slots", 0, &slots.to_ne_bytes())?;
+    put("filter", 0, &[u8::from(settings.filter)])?;
+    put("follow", 0, &[u8::from(settings.filter)])?;
+    put("perf_events", 0, &settings.perf_events.to_ne_bytes())?;
+    put("with_steal", 0, &[u8::from(settings.steal)])?;
+    put(
+        "absolute_slot",
+        0,
+        &u32::from(settings.absolute_slot).to_ne_bytes(),
+    )?;
+    for (variable, element, slot) in &settings.slots {
+        put(variable, *element, &slot.to_ne_bytes())?;
+    }
+    Some(())
+}

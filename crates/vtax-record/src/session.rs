@@ -1,0 +1,327 @@
+//! One recording, from the first look at the machine to the finished files.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use vtax_guest_page::applications::{self, Collector};
+use vtax_guest_page::{PageError, Reader, monotonic_ns};
+
+use crate::attached::{Attached, Begin, ROOT, system};
+use crate::availability::Machine;
+use crate::consumer::Consumer;
+use crate::error::Error;
+use crate::files;
+use crate::hotplug::{Change, Gap, Hotplug};
+use crate::interval::Interval;
+use crate::online::Cpus;
+use crate::page_samples::{self, PageSamples};
+use crate::permission;
+use crate::plan::{Columns, drain_period};
+use crate::program::Programs;
+use crate::reference;
+use crate::ring::{Rings, Shape};
+use crate::skew::Skew;
+use crate::sources::{self, select};
+use crate::summary::{self, Summary};
+use crate::target::{self, End, Target};
+use crate::watch::Watch;
+
+/// What to record, and where to.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Length of an interval; `None`: what fits the machine.
+    pub every: Option<Interval>,
+    /// Names of events.
+    pub events: String,
+    /// Whose events.
+    pub target: Target,
+    /// End after this time.
+    pub duration: Option<Duration>,
+    /// Rows are in the file no later than this.
+    pub flush: Duration,
+    /// Folder of the files.
+    pub out: PathBuf,
+    /// Rows of one CPU's ring; `None`: what fits the memory.
+    pub ring_rows: Option<u32>,
+    /// The page in which a guest publishes counters.
+    pub guest: Option<PathBuf>,
+    /// The guest's clock, by an exchange of messages with it.
+    pub guest_clock: Option<Skew>,
+    /// Counters of this machine's applications.
+    pub applications: Option<Applications>,
+    /// Measure how long the eBPF programs run.
+    pub statistics: bool,
+}
+
+/// Which counters that applications register become columns.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Applications {
+    /// Those that are registered when the recording begins.
+    All,
+    /// These whole names, whenever they are registered.
+    Named(Vec<String>),
+}
+
+/// Make a recording.
+pub fn record(options: &Options) -> Result<Summary, Error> {
+    permitted()?;
+    let root = Path::new(ROOT);
+    let cpus = Cpus::find(root).ok_or_else(|| {
+        Error::failure(
+            "CPUs",
+            "/sys/devices/system/cpu does not tell",
+            "mount /sys",
+        )
+    })?;
+    let machine = Machine::look(root, cpus.online.first().copied().unwrap_or(0));
+    if let Some(reason) = machine.without_types() {
+        return Err(Error::failure(
+            "eBPF programs",
+            reason,
+            "use a kernel built with CONFIG_DEBUG_INFO_BTF",
+        ));
+    }
+    let choices = select::select(&sources::all(), &options.events)?;
+    let columns = Columns::arrange(&machine, choices)?;
+    let filter = options.target != Target::System;
+    let (reference, interval) = reference::choose(&machine, options.every, filter)?;
+    let mut samples = Vec::new();
+    if let Some(page) = &options.guest {
+        samples.push(open_page(page)?);
+    }
+    if let Some(applications) = &options.applications {
+        samples.push(open_applications(applications)?);
+    }
+    let folder = files::Folder::create(&options.out)?;
+
+    let shape = columns.shape(cpus.possible, options.ring_rows);
+    let settings = columns.settings(&machine, shape, interval.period(), filter);
+    let mut watch = Watch::new().map_err(|errno| system("signalfd", errno))?;
+    let programs = Programs::load(&settings)?;
+    let mut attached = Attached::new(programs, reference, interval);
+    let hotplug = Hotplug::begin(root, &cpus.online);
+    let begin = attached.begin(options, &cpus, &columns, &mut watch)?;
+    let recording = Recording {
+        options,
+        shape,
+        columns: &columns,
+        period: drain_period(shape, interval.shortest(), options.flush),
+    };
+    let (consumer, end, gaps) =
+        recording.run(&mut attached, &begin, &watch, hotplug, &folder, samples)?;
+    let programs = summary::programs(&attached.programs, options.statistics);
+    let result = summary::Facts {
+        reference,
+        interval,
+        cpus: &cpus,
+        shape,
+        columns: &columns,
+        begin: begin.clock,
+        end,
+        programs,
+        free_counters: attached.free_counters,
+        filter,
+        exchange: options.guest_clock,
+        gaps,
+    };
+    summary::finish(&result, consumer, &folder)
+}
+
+/// End the recording, with its files complete, when the process that started this one ends.
+pub fn finish_with_parent() -> Result<(), Error> {
+    let failed = |errno| system("prctl", errno);
+    nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGTERM).map_err(failed)
+}
+
+fn open_page(path: &Path) -> Result<PageSamples, Error> {
+    Reader::open(path)
+        .and_then(PageSamples::page)
+        .map_err(|error| {
+            Error::failure(
+                format!("--guest {}", path.display()),
+                error,
+                "name a page that a publisher has begun (docs/guest-page.md)",
+            )
+        })
+}
+
+fn open_applications(applications: &Applications) -> Result<PageSamples, Error> {
+    let folder = applications::folder();
+    let names = match applications {
+        Applications::All => None,
+        Applications::Named(names) => Some(names.clone()),
+    };
+    Collector::begin(&folder)
+        .map_err(|error| PageError::File(error.to_string()))
+        .and_then(|collector| PageSamples::applications(collector, names))
+        .map_err(|error| {
+            Error::failure(
+                format!("--app: {}", folder.display()),
+                error,
+                "name a folder that can be written in VTAX_APP_DIR",
+            )
+        })
+}
+
+fn permitted() -> Result<(), Error> {
+    match permission::missing(Path::new(ROOT)) {
+        None => Ok(()),
+        Some((reason, remedy)) => Err(Error::failure("permission", reason, remedy)),
+    }
+}
+
+/// The parts of a recording that do not change while it runs.
+struct Recording<'a> {
+    options: &'a Options,
+    shape: Shape,
+    columns: &'a Columns,
+    period: Duration,
+}
+
+impl Recording<'_> {
+    /// Empty the rings until the recording is to end.
+    fn run(
+        &self,
+        attached: &mut Attached,
+        begin: &Begin,
+        watch: &Watch,
+        mut hotplug: Hotplug,
+        folder: &files::Folder,
+        samples: Vec<PageSamples>,
+    ) -> Result<(Consumer, summary::End, Vec<Gap>), Error> {
+        let (states, rows) = attached
+            .programs
+            .ring_maps()
+            .ok_or_else(|| Error::failure("rings", "a map is absent", "report this as a bug"))?;
+        let rings = Rings::map(states, rows, self.shape).map_err(|errno| system("mmap", errno))?;
+        let start_ns = if self.options.target == Target::System {
+            begin.clock.monotonic_ns
+        } else {
+            0
+        };
+        let period = if samples.is_empty() {
+            self.period
+        } else {
+            self.period.min(page_samples::PERIOD)
+        };
+        let mut consumer =
+            Consumer::new(rings, self.columns, start_ns, begin.clock, folder, samples)?;
+        let deadline = self
+            .options
+            .duration
+            .map(|duration| Instant::now() + duration);
+        let mut flushed = Instant::now();
+        let mut gaps = Vec::new();
+        let reason = loop {
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            let limit = left.map_or(period, |left| left.min(period));
+            let found = watch
+                .wait(limit, hotplug.descriptor())
+                .map_err(|errno| system("poll", errno))?;
+            consumer.drain();
+            let flush = consumer.full() || flushed.elapsed() >= self.options.flush;
+            if found.hotplug || flush {
+                for change in hotplug.changes() {
+                    self.follow_cpu(change, attached, &mut consumer, &mut gaps)?;
+                }
+            }
+            if flush {
+                consumer.flush()?;
+                flushed = Instant::now();
+                if self.options.target == Target::Machines(None) {
+                    attached.follow_machines(None)?;
+                }
+            }
+            if found.signal.is_some() {
+                break "signal";
+            }
+            if found.ended {
+                break "process";
+            }
+            if left.is_some_and(|left| left.is_zero()) {
+                break "time";
+            }
+        };
+        attached.stop();
+        let ended_ns = monotonic_ns();
+        let command = begin
+            .child
+            .map(|child| target::ended(child).unwrap_or(End::Running));
+        consumer.finish()?;
+        Ok((
+            consumer,
+            summary::End {
+                reason,
+                monotonic_ns: ended_ns,
+                command,
+            },
+            gaps,
+        ))
+    }
+
+    /// Let the events of a CPU that came count; keep what those of one that went have counted.
+    fn follow_cpu(
+        &self,
+        change: Change,
+        attached: &mut Attached,
+        consumer: &mut Consumer,
+        gaps: &mut Vec<Gap>,
+    ) -> Result<(), Error> {
+        let Change { cpu, online } = change;
+        let whole = self.options.target == Target::System;
+        if !online {
+            let (reference, readings) = attached.cpu_left(cpu);
+            if whole {
+                consumer.cpu_left(cpu, reference, &readings);
+            }
+            gaps.push(Gap {
+                cpu,
+                from_ns: Some(monotonic_ns()),
+                to_ns: None,
+            });
+            return Ok(());
+        }
+        if whole {
+            consumer.cpu_came(cpu, monotonic_ns());
+        }
+        match attached.cpu_came(self.columns, cpu, whole) {
+            // It may have gone again; that is the next change.
+            Err(_)
+                if !Cpus::find(Path::new(ROOT)).is_some_and(|cpus| cpus.online.contains(&cpu)) =>
+            {
+                return Ok(());
+            }
+            other => other?,
+        }
+        let to_ns = Some(monotonic_ns());
+        match gaps
+            .iter_mut()
+            .find(|gap| gap.cpu == cpu && gap.to_ns.is_none())
+        {
+            Some(gap) => gap.to_ns = to_ns,
+            None => gaps.push(Gap {
+                cpu,
+                from_ns: None,
+                to_ns,
+            }),
+        }
+        Ok(())
+    }
+}
+
+/// Finish the files of a recorder that was killed.
+pub fn finish(out: &Path) -> Result<crate::parquet::Written, Error> {
+    let folder = files::Folder::open(out);
+    if !folder.stream().exists() {
+        return Err(Error::misuse(
+            folder.stream().display().to_string(),
+            "there is no unfinished recording",
+            "name the folder of a recorder that was killed",
+        ));
+    }
+    let written = crate::parquet::finish(&folder.stream(), &folder.rows())
+        .map_err(|error| files::failed(&folder.rows(), error))?;
+    fs::remove_file(folder.stream()).map_err(|error| files::failed(&folder.stream(), error))?;
+    Ok(written)
+}

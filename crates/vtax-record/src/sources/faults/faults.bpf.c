@@ -1,0 +1,2 @@
+COUNT(page_fault_user)
+COUNT(page_fault_kernel)

@@ -1,0 +1,167 @@
+//! The sources of events: one folder or file each, and one line in [`SOURCES`].
+
+pub mod counters;
+pub mod faults;
+pub mod irq;
+pub mod kvm;
+pub mod sched;
+pub mod select;
+pub mod tlb;
+
+use serde::Serialize;
+
+/// Every source; a new one is registered here.
+pub const SOURCES: [fn() -> Vec<Event>; 8] = [
+    counters::hardware,
+    counters::software,
+    counters::steal,
+    sched::events,
+    irq::events,
+    faults::events,
+    tlb::events,
+    kvm::events,
+];
+
+/// What one unit of a counter is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Unit {
+    /// Occurrences.
+    Count,
+    /// Nanoseconds.
+    Ns,
+}
+
+/// One event that can be a column.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Event {
+    /// `layer.event`.
+    pub name: String,
+    /// What it counts, in a few words.
+    pub about: String,
+    /// Its unit.
+    pub unit: Unit,
+    /// Recorded when nobody says what to record.
+    pub default: bool,
+    /// Where the numbers come from.
+    pub origin: Origin,
+}
+
+/// Where an event's numbers come from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Origin {
+    /// A program at a tracepoint counts in a slot of its own.
+    Counted {
+        /// The tracepoints that must be there.
+        tracepoints: &'static [&'static str],
+        /// The variables of the eBPF object that take the slot's number.
+        slots: Vec<Slot>,
+    },
+    /// A perf event that the overflow program reads.
+    Perf {
+        /// `perf_event_attr.type`.
+        kind: u32,
+        /// `perf_event_attr.config`.
+        config: u64,
+        /// What of it is left out.
+        exclude: Exclude,
+    },
+    /// The kernel's account of stolen time.
+    Steal,
+}
+
+/// A variable, or one element of it, that takes the number of a slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Slot {
+    /// Name of the variable.
+    pub variable: &'static str,
+    /// Element of 16 bits.
+    pub index: usize,
+}
+
+/// Levels at which a perf event does not count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "one for each bit of perf_event_attr"
+)]
+pub struct Exclude {
+    /// Programs.
+    pub user: bool,
+    /// The kernel.
+    pub kernel: bool,
+    /// The host.
+    pub host: bool,
+    /// Guests.
+    pub guest: bool,
+}
+
+impl Event {
+    /// An event that one program counts at one tracepoint, in a variable `slot_TRACEPOINT`.
+    fn counted(
+        name: &str,
+        about: &str,
+        tracepoints: &'static [&'static str],
+        variable: &'static str,
+    ) -> Self {
+        Self {
+            name: name.into(),
+            about: about.into(),
+            unit: Unit::Count,
+            default: false,
+            origin: Origin::Counted {
+                tracepoints,
+                slots: vec![Slot { variable, index: 0 }],
+            },
+        }
+    }
+
+    fn by_default(mut self) -> Self {
+        self.default = true;
+        self
+    }
+
+    fn in_nanoseconds(mut self) -> Self {
+        self.unit = Unit::Ns;
+        self
+    }
+
+    /// The part of the name before the first dot.
+    pub fn layer(&self) -> &str {
+        self.name.split('.').next().unwrap_or_default()
+    }
+}
+
+/// All events of all sources, in order.
+pub fn all() -> Vec<Event> {
+    SOURCES.iter().flat_map(|source| source()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::program::variables;
+    use std::collections::HashSet;
+
+    #[test]
+    fn every_name_is_there_once_and_has_a_layer() {
+        let mut names = HashSet::new();
+        for event in all() {
+            assert!(event.name.contains('.'), "{}", event.name);
+            assert!(names.insert(event.name.clone()), "{} twice", event.name);
+        }
+    }
+
+    #[test]
+    fn every_slot_is_a_variable_of_the_object() {
+        for event in all() {
+            if let Origin::Counted { slots, .. } = event.origin {
+                for slot in slots {
+                    let found = variables::find(slot.variable);
+                    let (_, size) = found.unwrap_or_else(|| panic!("{} is absent", slot.variable));
+                    assert!(2 * slot.index + 2 <= size, "{slot:?} is beyond its array");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,60 @@
+const volatile __u16 slot_sched_switch = NO_SLOT;
+const volatile __u16 slot_sched_preempted = NO_SLOT;
+
+/* Also tells where targets run, and that a vCPU's thread has left. */
+SEC("tp_btf/sched_switch")
+int BPF_PROG(on_sched_switch, bool preempt, struct task_struct *prev, struct task_struct *next)
+{
+	struct cpu_state *s = this_cpu();
+	if (!s)
+		return 0;
+	add_to(s, slot_sched_switch, 1);
+	if (preempt)
+		add_to(s, slot_sched_preempted, 1);
+	s->entry_ns = 0;
+	s->exit_ns = 0;
+	s->vm = 0;
+	s->interrupted = 0;
+	if (!filter)
+		return 0;
+	__u32 tgid = next->tgid;
+	bool target = bpf_map_lookup_elem(&targets, &tgid) != 0;
+	if (target && !s->since_ns)
+		start_counting(s, bpf_ktime_get_ns());
+	else if (!target && s->since_ns)
+		stop_counting(s, bpf_ktime_get_ns());
+	return 0;
+}
+
+const volatile __u16 slot_sched_process_fork = NO_SLOT;
+
+SEC("tp_btf/sched_process_fork")
+int BPF_PROG(on_sched_process_fork, struct task_struct *parent, struct task_struct *child)
+{
+	count(slot_sched_process_fork);
+	if (!filter || !follow)
+		return 0;
+	__u32 from = parent->tgid, to = child->tgid;
+	__u8 *known = bpf_map_lookup_elem(&targets, &from);
+	__u8 one = 1;
+	if (known && from != to)
+		bpf_map_update_elem(&targets, &to, &one, BPF_ANY);
+	return 0;
+}
+
+const volatile __u16 slot_sched_process_exit = NO_SLOT;
+
+SEC("tp_btf/sched_process_exit")
+int BPF_PROG(on_sched_process_exit, struct task_struct *task)
+{
+	count(slot_sched_process_exit);
+	__u32 tgid = task->tgid;
+	/* The number may be used again when the last thread is gone. */
+	if (filter && follow && task->signal->live.counter == 0)
+		bpf_map_delete_elem(&targets, &tgid);
+	return 0;
+}
+
+COUNT(sched_wakeup)
+COUNT(sched_migrate_task)
+COUNT(sched_process_exec)

@@ -1,0 +1,377 @@
+//! `events.json` and `record.json`: what the columns are, and what the recording was.
+
+use std::collections::BTreeMap;
+
+use libbpf_rs::query::ProgInfoIter;
+use serde::Serialize;
+
+use crate::clock::Pair;
+use crate::consumer::Consumer;
+use crate::difference::Place;
+use crate::error::Error;
+use crate::files::{self, Folder};
+use crate::hotplug::Gap;
+use crate::interval::Interval;
+use crate::online::Cpus;
+use crate::page_samples::PageSamples;
+use crate::parquet;
+use crate::plan::{Columns, Unavailable};
+use crate::program::Programs;
+use crate::reference::Reference;
+use crate::ring::Shape;
+use crate::skew::Skew;
+use crate::sources::Unit;
+use crate::target;
+use crate::vcpu_clock::VcpuClock;
+
+/// How a recording ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct End {
+    /// `time`, `signal` or `process`.
+    pub reason: &'static str,
+    /// When the reference event stopped.
+    pub monotonic_ns: u64,
+    /// How the command ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub command: Option<target::End>,
+}
+
+/// What the kernel says of one program.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Program {
+    /// Its name.
+    pub name: String,
+    /// Runs; null when they were not measured.
+    pub runs: Option<u64>,
+    /// Nanoseconds of them together; null when they were not measured.
+    pub run_ns: Option<u64>,
+    /// Events that it missed because it ran already on that CPU.
+    pub missed: u64,
+}
+
+/// What is known when a recording has ended.
+pub struct Facts<'a> {
+    /// The reference event.
+    pub reference: Reference,
+    /// The interval that was asked for.
+    pub interval: Interval,
+    /// CPUs.
+    pub cpus: &'a Cpus,
+    /// Sizes of the rings.
+    pub shape: Shape,
+    /// The columns.
+    pub columns: &'a Columns,
+    /// The clocks at the begin.
+    pub begin: Pair,
+    /// How it ended.
+    pub end: End,
+    /// The programs.
+    pub programs: Vec<Program>,
+    /// Hardware counters that were free for the columns.
+    pub free_counters: Option<usize>,
+    /// Only targets were counted.
+    pub filter: bool,
+    /// The guest's clock by an exchange of messages.
+    pub exchange: Option<Skew>,
+    /// When CPUs were away.
+    pub gaps: Vec<Gap>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Kind {
+    Delta,
+}
+
+#[derive(Debug, Serialize)]
+struct Column<'a> {
+    name: &'a str,
+    about: &'a str,
+    source: &'a str,
+    unit: Unit,
+    kind: Kind,
+    /// Sum of the column.
+    sum: u64,
+    /// Counted after the last row of each CPU; null where the counter is read and not counted.
+    after_last_row: Option<u64>,
+    /// Rows that have a value, of all.
+    rows: u64,
+    /// Part of the time in which the counter did count; null where it is not a perf event.
+    coverage: Option<f64>,
+}
+
+#[derive(Debug, Serialize)]
+struct Events<'a> {
+    columns: Vec<Column<'a>>,
+    unavailable: &'a [Unavailable],
+}
+
+/// How far the guest's clock is from this machine's, in the ways in which that is known.
+#[derive(Debug, Serialize)]
+pub struct GuestClock {
+    /// The smallest bound of them, in nanoseconds; null when there is none.
+    pub skew_ns: Option<u64>,
+    /// By the times in the guest's page; null without one.
+    pub page: Option<PageClock>,
+    /// By an exchange of messages before the recording (`--guest-clock`).
+    pub exchange: Option<Skew>,
+    /// By the offsets that KVM has set: exact but for `tsc_within`.
+    pub vcpus: Vec<VcpuClock>,
+}
+
+/// What the page tells.
+#[derive(Debug, Serialize)]
+pub struct PageClock {
+    /// At the end of the recording.
+    #[serde(flatten)]
+    pub last: Skew,
+    /// The widest bound in the recording.
+    pub widest_ns: u64,
+}
+
+/// `record.json`.
+#[derive(Debug, Serialize)]
+pub struct Summary {
+    /// Version of the files' layout.
+    pub format: u32,
+    /// The reference event.
+    pub reference: Reference,
+    /// The interval that was asked for: instructions or nanoseconds.
+    pub interval: u64,
+    /// Only the targets were counted.
+    pub targets_only: bool,
+    /// CPUs that were online when it began.
+    pub cpus: Vec<u32>,
+    /// When CPUs were away; they make no rows then.
+    pub cpus_away: Vec<Gap>,
+    /// The clock of `time_ns`.
+    pub clock: &'static str,
+    /// Both clocks at the begin and at the last row.
+    pub clocks: [Pair; 2],
+    /// Ticks of the time stamp counter in a second; null when there was no row.
+    pub tsc_hz: Option<u64>,
+    /// Bound of the error of `tsc`, in ticks.
+    pub tsc_within: u64,
+    /// How it ended.
+    pub end: End,
+    /// Rows in the file.
+    pub rows: u64,
+    /// Rows that were lost; their counts are in the rows after them.
+    pub lost: u64,
+    /// Those of the lost rows that found the ring full.
+    pub lost_ring_full: u64,
+    /// Hardware counters that were free, of those that the columns need; null when they need none.
+    /// When they are too few the kernel takes turns, and a column is null in rows in which it did
+    /// not count all the time.
+    pub free_counters: Option<usize>,
+    /// Rows in the ring of one CPU.
+    pub ring_rows: u32,
+    /// Bytes of a row in the ring.
+    pub row_bytes: u32,
+    /// Bytes of a row in the finished file; null when there is none.
+    pub file_bytes_per_row: Option<f64>,
+    /// The guest's clock.
+    pub guest_clock: GuestClock,
+    /// Counters that others published, in the last sample.
+    pub published: BTreeMap<String, u64>,
+    /// Processes of the virtual machines that ran.
+    pub vms: Vec<u32>,
+    /// What the eBPF programs did; times only when they were measured.
+    pub programs: Vec<Program>,
+    /// Most memory that the recorder used.
+    pub max_rss_bytes: u64,
+    /// What the user should know.
+    pub warnings: Vec<String>,
+}
+
+/// What the kernel says of the programs; empty where it does not tell.
+pub fn programs(programs: &Programs, measured: bool) -> Vec<Program> {
+    let known: std::collections::HashMap<u32, _> = ProgInfoIter::default()
+        .map(|info| (info.id, info))
+        .collect();
+    let mut found: Vec<Program> = programs
+        .numbers()
+        .into_iter()
+        .filter_map(|(name, number)| {
+            let info = known.get(&number)?;
+            Some(Program {
+                name,
+                runs: measured.then_some(info.run_cnt),
+                run_ns: measured.then_some(info.run_time_ns),
+                missed: info.recursion_misses,
+            })
+        })
+        .collect();
+    found.sort_by(|a, b| a.name.cmp(&b.name));
+    found
+}
+
+/// Finish the rows and describe them.
+pub fn finish(facts: &Facts<'_>, consumer: Consumer, folder: &Folder) -> Result<Summary, Error> {
+    let written = parquet::finish(&folder.stream(), &folder.rows())
+        .map_err(|error| files::failed(&folder.rows(), error))?;
+    let events = Events {
+        columns: columns(facts, &consumer),
+        unavailable: &facts.columns.unavailable,
+    };
+    folder.describe("events.json", &events)?;
+    let summary = summary(facts, &consumer, written, &events);
+    folder.describe("record.json", &summary)?;
+    // Only now: until here the stream is all there is.
+    std::fs::remove_file(folder.stream())
+        .map_err(|error| files::failed(&folder.stream(), error))?;
+    Ok(summary)
+}
+
+fn columns<'a>(facts: &Facts<'a>, consumer: &'a Consumer) -> Vec<Column<'a>> {
+    let described = facts.columns.events.iter().zip(&facts.columns.places);
+    let own = described
+        .zip(consumer.totals())
+        .map(|((event, place), (total, rest))| Column {
+            name: &event.name,
+            about: &event.about,
+            source: event.layer(),
+            unit: event.unit,
+            kind: Kind::Delta,
+            sum: total.sum,
+            after_last_row: matches!(place, Place::Counted(_)).then_some(rest),
+            rows: total.rows,
+            coverage: coverage(total.running_ns, total.enabled_ns),
+        });
+    own.chain(consumer.samples().iter().flat_map(page_columns))
+        .collect()
+}
+
+fn page_columns(page: &PageSamples) -> impl Iterator<Item = Column<'_>> {
+    let counted = page.totals().iter().zip(page.rest());
+    page.names()
+        .iter()
+        .zip(counted)
+        .map(|(name, (total, rest))| Column {
+            name,
+            about: "published by a guest or an application; null in rows without a new sample",
+            source: name.split('.').next().unwrap_or_default(),
+            // The publisher says the unit by the name's end.
+            unit: if name.ends_with("_ns") {
+                Unit::Ns
+            } else {
+                Unit::Count
+            },
+            kind: Kind::Delta,
+            sum: total.sum,
+            after_last_row: Some(rest),
+            rows: total.rows,
+            coverage: None,
+        })
+}
+
+#[allow(clippy::cast_precision_loss, reason = "a ratio")]
+fn coverage(running: u64, enabled: u64) -> Option<f64> {
+    (enabled > 0).then(|| running as f64 / enabled as f64)
+}
+
+#[allow(clippy::cast_precision_loss, reason = "a ratio")]
+fn summary(
+    facts: &Facts<'_>,
+    consumer: &Consumer,
+    written: parquet::Written,
+    events: &Events<'_>,
+) -> Summary {
+    let (rows, lost, lost_ring_full) = consumer.rows();
+    let (end_clock, tsc_within) = consumer.clock();
+    Summary {
+        format: 1,
+        reference: facts.reference,
+        interval: facts.interval.period(),
+        targets_only: facts.filter,
+        cpus: facts.cpus.online.clone(),
+        cpus_away: facts.gaps.clone(),
+        clock: "CLOCK_MONOTONIC",
+        clocks: [facts.begin, end_clock],
+        tsc_hz: facts.begin.hertz(&end_clock),
+        tsc_within,
+        end: facts.end.clone(),
+        rows,
+        lost,
+        lost_ring_full,
+        free_counters: facts.free_counters,
+        ring_rows: facts.shape.rows,
+        row_bytes: facts.shape.row_bytes(),
+        file_bytes_per_row: (rows > 0).then(|| written.bytes as f64 / written.rows as f64),
+        guest_clock: guest_clock(facts, consumer),
+        published: consumer
+            .samples()
+            .iter()
+            .flat_map(PageSamples::last)
+            .map(|(name, value)| (name.to_owned(), value))
+            .collect(),
+        vms: consumer.machines().iter().copied().collect(),
+        programs: facts.programs.clone(),
+        max_rss_bytes: max_rss_bytes(),
+        warnings: warnings(lost, events, consumer.samples(), &facts.gaps),
+    }
+}
+
+fn guest_clock(facts: &Facts<'_>, consumer: &Consumer) -> GuestClock {
+    let bounds = consumer.samples().iter().find_map(PageSamples::bounds);
+    let page = bounds.and_then(|bounds| {
+        Some(PageClock {
+            last: bounds.skew()?,
+            widest_ns: bounds.widest_ns()?,
+        })
+    });
+    let vcpus: Vec<VcpuClock> = consumer.vcpu_clocks().copied().collect();
+    let (end, within) = consumer.clock();
+    let by_offset = facts
+        .begin
+        .hertz(&end)
+        .filter(|hertz| *hertz > 0 && !vcpus.is_empty())
+        .map(|hertz| within.saturating_mul(1_000_000_000).div_ceil(hertz));
+    let by_page = page.as_ref().map(|page| page.widest_ns);
+    let by_exchange = facts.exchange.map(|skew| skew.within_ns);
+    GuestClock {
+        skew_ns: [by_offset, by_page, by_exchange]
+            .into_iter()
+            .flatten()
+            .min(),
+        page,
+        exchange: facts.exchange,
+        vcpus,
+    }
+}
+
+fn warnings(lost: u64, events: &Events<'_>, samples: &[PageSamples], gaps: &[Gap]) -> Vec<String> {
+    let mut warnings: Vec<String> = Vec::new();
+    let told = samples.iter().filter_map(PageSamples::warning);
+    warnings.extend(told.map(str::to_owned));
+    let away: std::collections::BTreeSet<u32> = gaps.iter().map(|gap| gap.cpu).collect();
+    for cpu in away {
+        warnings.push(format!(
+            "CPU {cpu} was away for a part of the recording and made no rows then"
+        ));
+    }
+    if lost > 0 {
+        warnings.push(format!(
+            "{lost} rows were lost; their counts are in the rows after them"
+        ));
+    }
+    for column in &events.columns {
+        let counted = column.coverage.is_some_and(|coverage| coverage > 0.0);
+        // A vPMU may be there and count nothing; some instruction is retired in any row.
+        if matches!(column.name, "hw.instructions" | "hw.cycles") && counted && column.sum == 0 {
+            warnings.push(format!(
+                "{} did not move although its counter was on: this PMU does not count",
+                column.name
+            ));
+        }
+    }
+    warnings
+}
+
+/// The most memory of this program; that of `getrusage` has its parent's, from before the exec.
+fn max_rss_bytes() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+    kib.unwrap_or(0) * 1024
+}

@@ -1,0 +1,183 @@
+//! Which events of Xen are columns (Xen's public/trace.h).
+
+/// An event, or several that mean the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Event {
+    /// Name of the column.
+    pub name: &'static str,
+    /// What it counts.
+    pub about: &'static str,
+    /// Numbers, without the flags for 64-bit addresses and nested guests.
+    codes: &'static [u32],
+}
+
+const fn event(name: &'static str, about: &'static str, codes: &'static [u32]) -> Event {
+    Event { name, about, codes }
+}
+
+/// The guest was entered (`TRC_HVM_VMENTRY`).
+pub(super) const VMENTRY: u32 = 0x0008_1001;
+/// The guest was left (`TRC_HVM_VMEXIT`).
+pub(super) const VMEXIT: u32 = 0x0008_1002;
+/// A virtual CPU changed its state (`TRC_SCHED_RUNSTATE_CHANGE`); bits 8-9 and 4-5 have the old
+/// and the new state.
+const RUNSTATE_CHANGE: u32 = 0x0002_1001;
+/// It goes on running (`TRC_SCHED_CONTINUE_RUNNING`).
+const CONTINUE_RUNNING: u32 = 0x0002_1002;
+/// `RUNSTATE_running`.
+const RUNNING: u32 = 0;
+
+/// The columns of counted events, in their order.
+pub const EVENTS: [Event; 24] = [
+    event("xen.vmentry", "entries into a guest", &[VMENTRY]),
+    event("xen.vmexit", "VM exits", &[VMEXIT]),
+    event("xen.page_fault", "page faults that Xen handled", &[0x82001]),
+    event(
+        "xen.page_fault_inject",
+        "page faults handed to the guest",
+        &[0x82002],
+    ),
+    event("xen.npf", "nested page faults", &[0x82021]),
+    event("xen.inject_exception", "exceptions injected", &[0x82003]),
+    event(
+        "xen.inject_interrupt",
+        "interrupts injected",
+        &[0x82004, 0x82005],
+    ),
+    event(
+        "xen.io",
+        "port and memory I/O of guests",
+        &[0x82006, 0x82007, 0x82016, 0x82216, 0x82017, 0x82217],
+    ),
+    event(
+        "xen.cr_read",
+        "reads of control registers",
+        &[0x82008, 0x82026],
+    ),
+    event(
+        "xen.cr_write",
+        "writes of control registers",
+        &[0x82009, 0x82018, 0x82019, 0x82027],
+    ),
+    event(
+        "xen.msr_read",
+        "reads of model-specific registers",
+        &[0x8200c],
+    ),
+    event(
+        "xen.msr_write",
+        "writes of model-specific registers",
+        &[0x8200d],
+    ),
+    event("xen.cpuid", "CPUID instructions", &[0x8200e]),
+    event(
+        "xen.interrupt",
+        "interrupts of the host in a guest",
+        &[0x8200f],
+    ),
+    event(
+        "xen.interrupt_window",
+        "the guest can take an interrupt",
+        &[0x82020],
+    ),
+    event("xen.vmmcall", "hypercalls of HVM guests", &[0x82012]),
+    event("xen.hlt", "HLT instructions", &[0x82013]),
+    event("xen.invlpg", "INVLPG instructions", &[0x82014]),
+    event("xen.rdtsc", "RDTSC instructions", &[0x8201a]),
+    event(
+        "xen.hypercall",
+        "hypercalls of PV guests",
+        &[0x0020_1001, 0x0020_100d],
+    ),
+    event("xen.pv_trap", "traps of PV guests", &[0x0020_1003]),
+    event(
+        "xen.pv_page_fault",
+        "page faults of PV guests",
+        &[0x0020_1004],
+    ),
+    event(
+        "xen.pv_emulate",
+        "privileged instructions of PV guests emulated",
+        &[0x0020_1006],
+    ),
+    event(
+        "xen.runstate_change",
+        "state changes of virtual CPUs",
+        &[RUNSTATE_CHANGE],
+    ),
+];
+
+/// The number without the flags that say how its words are to be read.
+pub(super) fn plain(event: u32) -> u32 {
+    match event & 0x0fff_f000 {
+        // TRC_64_FLAG and TRC_HVM_NESTEDFLAG.
+        0x0008_1000 => event & !0x500,
+        0x0008_2000 | 0x0020_1000 | 0x0020_2000 => event & !0x100,
+        // The old and the new state are in the number.
+        0x0002_1000 => event & !0xff0,
+        _ => event,
+    }
+}
+
+/// The column of an event.
+pub(super) fn column(event: u32) -> Option<usize> {
+    let event = plain(event);
+    EVENTS.iter().position(|known| known.codes.contains(&event))
+}
+
+/// Domain and virtual CPU that run from this record on.
+pub(super) fn runs_now(event: u32, extra: &[u32]) -> Option<(u32, u32)> {
+    let begins = match plain(event) {
+        CONTINUE_RUNNING => true,
+        RUNSTATE_CHANGE => event >> 4 & 3 == RUNNING,
+        _ => false,
+    };
+    // The virtual CPU is in the lower half of the word, the domain in the upper one.
+    let word = *extra.first().filter(|_| begins)?;
+    Some((word >> 16, word & 0xffff))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_do_not_hide_an_event() {
+        let name = |event| column(event).map(|at| EVENTS[at].name);
+        assert_eq!(name(0x81002), Some("xen.vmexit"));
+        assert_eq!(name(0x81102), Some("xen.vmexit"), "64 bits");
+        assert_eq!(name(0x81502), Some("xen.vmexit"), "nested, 64 bits");
+        assert_eq!(name(0x82216), Some("xen.io"));
+        assert_eq!(name(0x82109), Some("xen.cr_write"));
+        assert_eq!(name(0x0020_100d), Some("xen.hypercall"));
+        assert_eq!(name(0x21231), Some("xen.runstate_change"));
+        assert_eq!(name(0x28011), None);
+    }
+
+    #[test]
+    fn each_number_is_of_one_column_and_names_are_layer_and_event() {
+        let mut all: Vec<u32> = EVENTS
+            .iter()
+            .flat_map(|event| event.codes)
+            .copied()
+            .collect();
+        let count = all.len();
+        all.sort_unstable();
+        all.dedup();
+        assert_eq!(all.len(), count);
+        assert!(
+            EVENTS
+                .iter()
+                .all(|event| vtax_guest_page::is_name(event.name))
+        );
+    }
+
+    #[test]
+    fn the_domain_that_runs_is_told() {
+        // From runnable (1) to running (0), and to blocked (2).
+        assert_eq!(runs_now(0x21101, &[0x0003_0001]), Some((3, 1)));
+        assert_eq!(runs_now(0x21021, &[0x0003_0001]), None);
+        assert_eq!(runs_now(0x21002, &[0x7fff_0000]), Some((0x7fff, 0)));
+        assert_eq!(runs_now(0x21101, &[]), None);
+    }
+}

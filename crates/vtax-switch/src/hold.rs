@@ -1,0 +1,418 @@
+//! A new QEMU, held under ptrace: first before it touches anything that it shares with the
+//! running guest, then before it opens `/dev/kvm`, then let go.
+//!
+//! Only its main thread is traced: until `/dev/kvm` is open no other thread opens anything, and
+//! the first hold also ends at a second thread.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::sys::ptrace::{self, Options};
+use nix::sys::signal::Signal;
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
+
+use crate::error::Failure;
+use crate::sys::{self, Child, Waiting};
+
+/// The longest path of interest.
+const MAX_PATH_BYTES: usize = 4096;
+
+/// Where a held process stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Stand {
+    /// Made, with this number; its program does not run yet.
+    Made(i32),
+    /// Before its first touch; what it was about to call.
+    BeforeTouch(&'static str),
+    /// Before it opens `/dev/kvm`.
+    BeforeKvm,
+    /// It runs free.
+    Free,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Order {
+    Begin,
+    ToKvm,
+    LetGo,
+}
+
+/// A process under ptrace; killed when this is dropped before it was let go.
+#[derive(Debug)]
+pub struct Held {
+    /// Its number.
+    pub pid: i32,
+    process: Option<OwnedFd>,
+    orders: Option<Sender<Order>>,
+    stands: Receiver<Result<Stand, String>>,
+    tracer: Option<JoinHandle<()>>,
+}
+
+impl Held {
+    /// Make the process; its program does not run yet.
+    pub fn make(child: Child, patience: Duration) -> Result<Self, Failure> {
+        let (orders, their_orders) = channel();
+        let (their_stands, stands) = channel();
+        // Every ptrace request must come from the thread that attached.
+        let tracer = std::thread::spawn(move || trace(child, &their_orders, &their_stands));
+        let mut held = Self {
+            pid: 0,
+            process: None,
+            orders: Some(orders),
+            stands,
+            tracer: Some(tracer),
+        };
+        match held.stand(patience)? {
+            Stand::Made(pid) => {
+                held.pid = pid;
+                held.process = Some(sys::pidfd_open(pid).map_err(Failure::call("pidfd_open"))?);
+            }
+            other => return Err(Failure::Other(format!("the new QEMU is {other:?}"))),
+        }
+        Ok(held)
+    }
+
+    /// Run the program until it would touch what it shares; says what it was about to call.
+    pub fn run_to_touch(&mut self, patience: Duration) -> Result<&'static str, Failure> {
+        self.order(Order::Begin)?;
+        match self.stand(patience)? {
+            Stand::BeforeTouch(call) => Ok(call),
+            other => Err(Failure::Other(format!("the new QEMU is {other:?}"))),
+        }
+    }
+
+    /// Let it go on until it would open `/dev/kvm`; [`Held::at_kvm`] waits for that.
+    pub fn go_to_kvm(&mut self) -> Result<(), Failure> {
+        self.order(Order::ToKvm)
+    }
+
+    /// Wait until it would open `/dev/kvm`.
+    pub fn at_kvm(&mut self, patience: Duration) -> Result<(), Failure> {
+        self.stand(patience).map(drop)
+    }
+
+    /// Let it go for good.
+    pub fn let_go(mut self, patience: Duration) -> Result<(), Failure> {
+        self.order(Order::LetGo)?;
+        self.stand(patience)?;
+        self.orders = None;
+        if let Some(tracer) = self.tracer.take() {
+            // A panic there has been printed already.
+            let _ = tracer.join();
+        }
+        Ok(())
+    }
+
+    fn order(&self, order: Order) -> Result<(), Failure> {
+        let sent = self.orders.as_ref().map(|orders| orders.send(order));
+        match sent {
+            Some(Ok(())) => Ok(()),
+            _ => Err(Failure::Other("the new QEMU ended".into())),
+        }
+    }
+
+    fn stand(&self, patience: Duration) -> Result<Stand, Failure> {
+        match self.stands.recv_timeout(patience) {
+            Ok(Ok(stand)) => Ok(stand),
+            Ok(Err(reason)) => Err(Failure::Other(reason)),
+            Err(RecvTimeoutError::Timeout) => Err(Failure::Late(
+                "the new QEMU's start".into(),
+                patience.as_secs(),
+            )),
+            Err(RecvTimeoutError::Disconnected) => {
+                Err(Failure::Other("the new QEMU's tracer ended".into()))
+            }
+        }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        // Without orders the tracer ends, and with it what it traces.
+        self.orders = None;
+        if let Some(tracer) = self.tracer.take() {
+            if let Some(process) = &self.process {
+                // An error means that it has ended, which is what is wanted.
+                let _ = sys::pidfd_kill(process.as_fd(), libc::SIGKILL);
+            }
+            let _ = tracer.join();
+        }
+    }
+}
+
+fn trace(child: Child, orders: &Receiver<Order>, stands: &Sender<Result<Stand, String>>) {
+    if let Err(reason) = traced(child, orders, stands) {
+        // Nobody listens any more when the caller gave up: then there is nobody to tell.
+        let _ = stands.send(Err(reason));
+    }
+}
+
+fn traced(
+    child: Child,
+    orders: &Receiver<Order>,
+    stands: &Sender<Result<Stand, String>>,
+) -> Result<(), String> {
+    let waiting = sys::make(&child).map_err(|errno| format!("fork: {}", errno.desc()))?;
+    let pid = Pid::from_raw(waiting.pid);
+    ptrace::seize(
+        pid,
+        Options::PTRACE_O_EXITKILL | Options::PTRACE_O_TRACESYSGOOD | Options::PTRACE_O_TRACEEXEC,
+    )
+    .map_err(|errno| format!("ptrace: {}", errno.desc()))?;
+    let shared: BTreeSet<i32> = child
+        .descriptors
+        .iter()
+        .map(|(_, number)| *number)
+        .collect();
+    // Our copies would keep the monitor's other end open after QEMU ended.
+    drop(child);
+    let mut tracee = Tracee {
+        pid,
+        gate: Some(waiting),
+        shared,
+        threads: 0,
+        entered: false,
+    };
+    let _ = stands.send(Ok(Stand::Made(pid.as_raw())));
+    while let Ok(order) = orders.recv() {
+        let stand = match order {
+            Order::Begin => tracee.run_to_touch().map(Stand::BeforeTouch),
+            Order::ToKvm => tracee.run_to_kvm().map(|()| Stand::BeforeKvm),
+            Order::LetGo => tracee.let_go().map(|()| Stand::Free),
+        };
+        let ended = stand.is_err() || stand == Ok(Stand::Free);
+        let _ = stands.send(stand);
+        if ended {
+            break;
+        }
+    }
+    tracee.reap();
+    Ok(())
+}
+
+struct Tracee {
+    pid: Pid,
+    gate: Option<Waiting>,
+    /// Numbers of descriptors that it has in common with the running guest's QEMU.
+    shared: BTreeSet<i32>,
+    threads: u32,
+    /// Between the two stops of a system call.
+    entered: bool,
+}
+
+/// One system call that is about to be made.
+struct Call {
+    number: libc::c_long,
+    arguments: [u64; 3],
+}
+
+impl Tracee {
+    fn run_to_touch(&mut self) -> Result<&'static str, String> {
+        let gate = self.gate.take().ok_or("it was started twice")?;
+        gate.go()
+            .map_err(|errno| format!("its gate: {}", errno.desc()))?;
+        // The child's own calls before exec are not QEMU's.
+        loop {
+            match self.wait()? {
+                WaitStatus::PtraceEvent(_, _, event) if event == libc::PTRACE_EVENT_EXEC => {
+                    // The next stop is the end of this execve.
+                    self.entered = true;
+                    break;
+                }
+                WaitStatus::PtraceEvent(_, signal, _) | WaitStatus::Stopped(_, signal) => {
+                    self.resume(Some(signal))?;
+                }
+                _ => self.resume(None)?,
+            }
+        }
+        self.until(Tracee::touches)
+    }
+
+    fn run_to_kvm(&mut self) -> Result<(), String> {
+        // It stands before its first touch, which may be this one.
+        let call = self.call()?;
+        if self.opens_kvm(&call) {
+            return Ok(());
+        }
+        self.until(|tracee, call| tracee.opens_kvm(call).then_some("open"))
+            .map(drop)
+    }
+
+    fn let_go(&mut self) -> Result<(), String> {
+        ptrace::detach(self.pid, None).map_err(|errno| format!("ptrace: {}", errno.desc()))
+    }
+
+    /// Run to the first system call that `wanted` names.
+    fn until(
+        &mut self,
+        wanted: impl Fn(&mut Self, &Call) -> Option<&'static str>,
+    ) -> Result<&'static str, String> {
+        let mut signal = None;
+        loop {
+            ptrace::syscall(self.pid, signal.take())
+                .map_err(|errno| format!("ptrace: {}", errno.desc()))?;
+            match self.wait()? {
+                WaitStatus::PtraceSyscall(_) => {
+                    self.entered = !self.entered;
+                    if self.entered {
+                        let call = self.call()?;
+                        if let Some(name) = wanted(self, &call) {
+                            return Ok(name);
+                        }
+                    }
+                }
+                WaitStatus::Stopped(_, number) => signal = Some(number),
+                _ => {}
+            }
+        }
+    }
+
+    fn wait(&self) -> Result<WaitStatus, String> {
+        loop {
+            match waitpid(self.pid, Some(WaitPidFlag::__WALL)) {
+                Ok(WaitStatus::Exited(_, code)) => {
+                    return Err(format!("the new QEMU ended with code {code}"));
+                }
+                Ok(WaitStatus::Signaled(_, signal, _)) => {
+                    return Err(format!("the new QEMU was ended by {signal}"));
+                }
+                Ok(status) => return Ok(status),
+                Err(Errno::EINTR) => {}
+                Err(errno) => return Err(format!("waitpid: {}", errno.desc())),
+            }
+        }
+    }
+
+    fn resume(&self, signal: Option<Signal>) -> Result<(), String> {
+        // SIGTRAP and SIGSTOP here are ptrace's own stops.
+        let signal = signal.filter(|signal| ![Signal::SIGTRAP, Signal::SIGSTOP].contains(signal));
+        ptrace::cont(self.pid, signal).map_err(|errno| format!("ptrace: {}", errno.desc()))
+    }
+
+    fn call(&self) -> Result<Call, String> {
+        let registers =
+            ptrace::getregs(self.pid).map_err(|errno| format!("ptrace: {}", errno.desc()))?;
+        Ok(Call {
+            number: registers.orig_rax.cast_signed(),
+            arguments: [registers.rdi, registers.rsi, registers.rdx],
+        })
+    }
+
+    fn opens_kvm(&self, call: &Call) -> bool {
+        let [first, second, _] = call.arguments;
+        let path = match call.number {
+            libc::SYS_open => first,
+            libc::SYS_openat => second,
+            _ => return false,
+        };
+        self.path(path).as_deref() == Some(b"/dev/kvm")
+    }
+
+    /// The name of a call that reaches something beyond this process.
+    fn touches(&mut self, call: &Call) -> Option<&'static str> {
+        let [first, second, third] = call.arguments;
+        match call.number {
+            libc::SYS_open => self.opens_for_writing(first, second),
+            libc::SYS_openat => self.opens_for_writing(second, third),
+            libc::SYS_clone | libc::SYS_clone3 => {
+                self.threads += 1;
+                (self.threads > 1).then_some("clone")
+            }
+            // The terminal, tap devices: TCGETS alone changes nothing.
+            libc::SYS_ioctl => (second != libc::TCGETS && self.is_shared(first)).then_some("ioctl"),
+            libc::SYS_read | libc::SYS_readv | libc::SYS_recvmsg | libc::SYS_recvfrom => {
+                self.is_shared(first).then_some("read")
+            }
+            libc::SYS_write | libc::SYS_writev | libc::SYS_sendmsg | libc::SYS_sendto => {
+                self.is_shared(first).then_some("write")
+            }
+            libc::SYS_fcntl => {
+                let changes = i32::try_from(second).is_ok_and(|command| {
+                    ![
+                        libc::F_GETFD,
+                        libc::F_GETFL,
+                        libc::F_SETFD,
+                        libc::F_DUPFD_CLOEXEC,
+                    ]
+                    .contains(&command)
+                });
+                (changes && self.is_shared(first)).then_some("fcntl")
+            }
+            _ => REACHING
+                .into_iter()
+                .find_map(|(number, name)| (number == call.number).then_some(name)),
+        }
+    }
+
+    fn is_shared(&self, number: u64) -> bool {
+        i32::try_from(number).is_ok_and(|number| self.shared.contains(&number))
+    }
+
+    fn opens_for_writing(&self, path: u64, flags: u64) -> Option<&'static str> {
+        let writing =
+            (libc::O_WRONLY | libc::O_RDWR | libc::O_CREAT | libc::O_TRUNC).unsigned_abs();
+        let harmless = [b"/dev/null".as_slice(), b"/dev/zero"];
+        (flags & u64::from(writing) != 0
+            && !self
+                .path(path)
+                .is_some_and(|path| harmless.contains(&path.as_slice())))
+        .then_some("open")
+    }
+
+    /// A string in its memory.
+    fn path(&self, address: u64) -> Option<Vec<u8>> {
+        let memory = File::open(format!("/proc/{}/mem", self.pid)).ok()?;
+        let mut path = Vec::new();
+        // To the page's end at most: the next page may not be there.
+        while path.len() < MAX_PATH_BYTES {
+            let at = address.checked_add(path.len() as u64)?;
+            let length = usize::try_from(4096 - at % 4096).ok()?;
+            let mut bytes = vec![0; length.min(256)];
+            let count = memory.read_at(&mut bytes, at).ok()?;
+            let bytes = bytes.get(..count)?;
+            match bytes.iter().position(|byte| *byte == 0) {
+                Some(end) => {
+                    path.extend(bytes.get(..end)?);
+                    return Some(path);
+                }
+                None if count == 0 => return None,
+                None => path.extend(bytes),
+            }
+        }
+        None
+    }
+
+    /// Take the end of a process that was killed, so that its number is not used until then.
+    fn reap(&self) {
+        let _ = waitpid(self.pid, Some(WaitPidFlag::__WALL | WaitPidFlag::WNOHANG));
+    }
+}
+
+/// Calls that reach beyond the process with whatever arguments.
+const REACHING: [(libc::c_long, &str); 18] = [
+    (libc::SYS_bind, "bind"),
+    (libc::SYS_listen, "listen"),
+    (libc::SYS_connect, "connect"),
+    (libc::SYS_accept4, "accept"),
+    (libc::SYS_creat, "open"),
+    (libc::SYS_unlink, "unlink"),
+    (libc::SYS_unlinkat, "unlink"),
+    (libc::SYS_rename, "rename"),
+    (libc::SYS_renameat2, "rename"),
+    (libc::SYS_mkdir, "mkdir"),
+    (libc::SYS_mkdirat, "mkdir"),
+    (libc::SYS_mknod, "mknod"),
+    (libc::SYS_mknodat, "mknod"),
+    (libc::SYS_symlink, "symlink"),
+    (libc::SYS_ftruncate, "ftruncate"),
+    (libc::SYS_fork, "fork"),
+    (libc::SYS_vfork, "fork"),
+    (libc::SYS_kill, "kill"),
+];

@@ -1,0 +1,228 @@
+//! What a switch has done so far, on disk, so that a killed one can be brought to an end.
+//!
+//! `plan.json` is written whole before anything is touched; `log` grows by one line before and
+//! after what cannot be seen from outside. A line that was not written whole counts as absent.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use nix::fcntl::{Flock, FlockArg};
+use serde::{Deserialize, Serialize};
+
+use crate::Mode;
+use crate::error::{Failure, SwitchError};
+use crate::guest::GuestPlan;
+use crate::module::Module;
+
+/// More than any journal.
+const MAX_BYTES: u64 = 64 << 20;
+const RECOVER: &str = "run `vtax paging recover` (or `vtax-agent recover`) first";
+
+/// A switch that was begun.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Plan {
+    /// The mode before.
+    pub from: Mode,
+    /// The mode asked for.
+    pub to: Mode,
+    /// The module that is loaded again.
+    pub module: Module,
+    /// The guests, in the order of their numbers.
+    pub guests: Vec<GuestPlan>,
+    /// The text of `/sys/kernel/rcu_expedited` before; absent where the kernel has no such file.
+    pub rcu_expedited: Option<String>,
+}
+
+/// One line of the log. Guests are counted from 0.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Entry {
+    /// A process that keeps a guest's descriptors: number and start.
+    Keeper(usize, i32, u64),
+    /// A new QEMU of a guest was made: number and start.
+    Started(usize, i32, u64),
+    /// A guest's whole state is in this file.
+    Saved(usize, PathBuf),
+    /// The guest's last saved state is old: it has run since, or is about to.
+    Resuming(Vec<usize>),
+}
+
+/// The state folder, locked.
+#[derive(Debug)]
+pub struct Journal {
+    folder: PathBuf,
+    log: Option<File>,
+    #[expect(dead_code, reason = "held for its effect")]
+    lock: Flock<File>,
+}
+
+impl Journal {
+    /// Make and lock the folder.
+    pub fn open(folder: &Path) -> Result<Self, SwitchError> {
+        let refused = |error: io::Error| {
+            SwitchError::refused(
+                folder.display().to_string(),
+                error,
+                "name a folder that root can write with --state-dir",
+            )
+        };
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(folder)
+            .map_err(refused)?;
+        let about = fs::symlink_metadata(folder).map_err(refused)?;
+        let ours = about.is_dir()
+            && about.uid() == nix::unistd::geteuid().as_raw()
+            && about.mode().trailing_zeros() >= 6;
+        if !ours {
+            return Err(SwitchError::refused(
+                folder.display().to_string(),
+                "it is not a folder that only this user can use",
+                "remove it or name another with --state-dir",
+            ));
+        }
+        let file = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(folder.join("lock"))
+            .map_err(refused)?;
+        let lock = Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|_| {
+            SwitchError::refused(
+                folder.display().to_string(),
+                "another switch or recovery is running",
+                "wait until it has ended",
+            )
+        })?;
+        Ok(Self {
+            folder: folder.to_owned(),
+            log: None,
+            lock,
+        })
+    }
+
+    /// Where a guest's state goes; `round` tells several states of one guest apart.
+    pub fn state_file(&self, guest: usize, round: usize) -> PathBuf {
+        self.folder
+            .join(format!("guest-{}.{round}.state", guest + 1))
+    }
+
+    /// Refuse when a switch was begun and not ended.
+    pub fn must_be_empty(&self) -> Result<(), SwitchError> {
+        if self.folder.join("plan.json").exists() {
+            return Err(SwitchError::refused(
+                self.folder.display().to_string(),
+                "a switch was begun and not ended",
+                RECOVER,
+            ));
+        }
+        Ok(())
+    }
+
+    /// Begin: write the plan.
+    pub fn begin(&mut self, plan: &Plan) -> Result<(), Failure> {
+        let log = self.folder.join("log");
+        // A log without a plan is of a switch that was ended.
+        self.log = Some(create(&log).map_err(Failure::file(&log))?);
+        let new = self.folder.join("plan.json.new");
+        let text = serde_json::to_vec_pretty(plan)
+            .map_err(|error| Failure::Other(format!("the plan: {error}")))?;
+        let written = create(&new).and_then(|mut file| {
+            file.write_all(&text)?;
+            file.sync_all()?;
+            fs::rename(&new, self.folder.join("plan.json"))?;
+            File::open(&self.folder)?.sync_all()
+        });
+        written.map_err(Failure::file(&new))
+    }
+
+    /// Add a line; it is on disk when this returns.
+    pub fn add(&mut self, entry: &Entry) -> Result<(), Failure> {
+        let path = self.folder.join("log");
+        let mut line = serde_json::to_vec(entry)
+            .map_err(|error| Failure::Other(format!("the journal: {error}")))?;
+        line.push(b'\n');
+        if self.log.is_none() {
+            let log = OpenOptions::new().append(true).open(&path);
+            self.log = Some(log.map_err(Failure::file(&path))?);
+        }
+        let Some(log) = &mut self.log else {
+            return Err(Failure::Other("the journal is not open".into()));
+        };
+        log.write_all(&line)
+            .and_then(|()| log.sync_data())
+            .map_err(Failure::file(&path))
+    }
+
+    /// What an unfinished switch left; `None`: there is none.
+    pub fn read(&self) -> Result<Option<(Plan, Vec<Entry>)>, SwitchError> {
+        let path = self.folder.join("plan.json");
+        let Some(text) = read(&path) else {
+            return Ok(None);
+        };
+        let plan = serde_json::from_slice(&text).map_err(|error| {
+            SwitchError::refused(
+                path.display().to_string(),
+                format!("no plan of a switch: {error}"),
+                "use the version of vtax that wrote it",
+            )
+        })?;
+        let log = read(&self.folder.join("log")).unwrap_or_default();
+        Ok(Some((plan, entries(&log))))
+    }
+
+    /// End: nothing is left to recover. Removes the states too.
+    pub fn end(mut self) -> Result<(), Failure> {
+        self.log = None;
+        let path = self.folder.join("plan.json");
+        remove(&path).map_err(Failure::file(&path))?;
+        let listed = fs::read_dir(&self.folder).map_err(Failure::file(&self.folder))?;
+        for entry in listed.flatten() {
+            let name = entry.file_name();
+            let name = name.to_string_lossy();
+            let ours = name.ends_with(".state") || name == "log" || name == "plan.json.new";
+            if ours {
+                remove(&entry.path()).map_err(Failure::file(entry.path()))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The whole lines of a log; what follows a line that cannot be read is not believed.
+pub fn entries(log: &[u8]) -> Vec<Entry> {
+    log.split_inclusive(|byte| *byte == b'\n')
+        .take_while(|line| line.ends_with(b"\n"))
+        .map_while(|line| serde_json::from_slice(line).ok())
+        .collect()
+}
+
+fn create(path: &Path) -> io::Result<File> {
+    remove(path)?;
+    OpenOptions::new()
+        .append(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path)
+}
+
+fn remove(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+fn read(path: &Path) -> Option<Vec<u8>> {
+    let mut text = Vec::new();
+    File::open(path)
+        .ok()?
+        .take(MAX_BYTES)
+        .read_to_end(&mut text)
+        .ok()?;
+    Some(text)
+}

@@ -1,0 +1,141 @@
+//! Moving the running KVM guests of a host between nested and shadow paging.
+//!
+//! Stock KVM has one paging mode per host, a parameter of its vendor module. So all guests are
+//! saved with their memory left in place, the module is loaded again, and new QEMUs take the
+//! guests over. It is a transaction: see [`switch`] and [`recover`]; [`plan`] only looks.
+
+pub mod arguments;
+pub mod error;
+pub mod guest;
+mod hold;
+mod inheritance;
+pub mod journal;
+pub mod module;
+mod outlook;
+pub mod process;
+pub mod qmp;
+mod recover;
+mod report;
+mod saving;
+mod settle;
+pub mod steps;
+mod successor;
+mod switch;
+mod sys;
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+pub use error::SwitchError;
+pub use outlook::{Outlook, plan};
+pub use recover::recover;
+pub use report::{GuestReport, PhaseReport, RecoveryReport, Report};
+pub use steps::{Fault, Phase};
+pub use switch::switch;
+
+/// How KVM translates guest addresses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// Two-dimensional, by the hardware (NPT, EPT).
+    Nested,
+    /// Shadow page tables, made by KVM.
+    Shadow,
+}
+
+impl Mode {
+    /// The other one.
+    #[must_use]
+    pub fn other(self) -> Self {
+        match self {
+            Self::Nested => Self::Shadow,
+            Self::Shadow => Self::Nested,
+        }
+    }
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::Nested => "nested",
+            Self::Shadow => "shadow",
+        })
+    }
+}
+
+/// The mode that is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Target {
+    /// This one.
+    Mode(Mode),
+    /// The one that the host is not in.
+    Other,
+}
+
+impl FromStr for Target {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "nested" => Ok(Self::Mode(Mode::Nested)),
+            "shadow" => Ok(Self::Mode(Mode::Shadow)),
+            "other" => Ok(Self::Other),
+            _ => Err("not one of nested, shadow, other".into()),
+        }
+    }
+}
+
+/// The options of a switch.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The mode to go to.
+    pub to: Target,
+    /// Where the journal and the states go; on a tmpfs, or the pause includes the disk.
+    pub state_dir: PathBuf,
+    /// The module's file; `None`: the system's.
+    pub module_path: Option<PathBuf>,
+    /// How long each single wait may last.
+    pub patience: Duration,
+    /// A fault to inject, in tests.
+    pub fault: Option<Fault>,
+}
+
+impl Options {
+    /// The usual options.
+    pub fn to(target: Target) -> Self {
+        Self {
+            to: target,
+            state_dir: PathBuf::from(STATE_DIR),
+            module_path: None,
+            patience: PATIENCE,
+            fault: None,
+        }
+    }
+}
+
+/// Where the journal and the states go unless told otherwise.
+pub const STATE_DIR: &str = "/run/vtax/switch";
+/// How long each single wait may last unless told otherwise; an emulated host is slow.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Hears what is being done.
+pub trait Observer {
+    /// A phase begins.
+    fn phase(&mut self, name: &str);
+    /// Something is not as it should be, and the work goes on.
+    fn warning(&mut self, text: &str);
+}
+
+/// Hears nothing.
+#[derive(Debug)]
+pub struct Silent;
+
+impl Observer for Silent {
+    fn phase(&mut self, _name: &str) {}
+
+    fn warning(&mut self, _text: &str) {}
+}

@@ -1,0 +1,81 @@
+//! What a switch would do, found out without touching anything.
+
+use crate::error::SwitchError;
+use crate::guest::{self, Guest};
+use crate::module::Module;
+use crate::process::{Tree, is_kvm};
+use crate::{Mode, Options, Target};
+
+/// What a switch would do.
+#[derive(Debug)]
+pub struct Outlook {
+    /// The mode now.
+    pub from: Mode,
+    /// The mode asked for.
+    pub to: Mode,
+    /// The module.
+    pub module: Module,
+    /// The guests; empty when the host is in that mode already.
+    pub guests: Vec<Guest>,
+}
+
+impl Outlook {
+    /// What the guests will lose, one line each.
+    pub fn warnings(&self) -> Vec<String> {
+        let all = self.guests.iter().flat_map(|guest| &guest.warnings);
+        all.cloned().collect()
+    }
+}
+
+/// Look at the host and its guests; changes nothing. Every refusal says what is missing.
+pub fn plan(options: &Options) -> Result<Outlook, SwitchError> {
+    let tree = Tree::host();
+    if !nix::unistd::geteuid().is_root() {
+        return Err(SwitchError::refused(
+            "user",
+            "only root can load modules",
+            "run this as root",
+        ));
+    }
+    let module = Module::find(&tree, options.module_path.as_deref())?;
+    let Some(from) = module.mode(&tree) else {
+        return Err(SwitchError::refused(
+            module.name,
+            "it does not say in which mode it is",
+            "load it again by hand",
+        ));
+    };
+    let to = match options.to {
+        Target::Mode(mode) => mode,
+        Target::Other => from.other(),
+    };
+    let mut guests = Vec::new();
+    if from != to {
+        for pid in guest::users(&tree) {
+            guests.push(guest::look(&tree, pid, from, options.patience)?);
+        }
+        explained(&tree, &module, &guests)?;
+    }
+    Ok(Outlook {
+        from,
+        to,
+        module,
+        guests,
+    })
+}
+
+/// The kernel may count no more users than the guests explain.
+fn explained(tree: &Tree, module: &Module, guests: &[Guest]) -> Result<(), SwitchError> {
+    let open = guests
+        .iter()
+        .flat_map(|guest| tree.descriptors(guest.plan.pid));
+    let known = open.filter(|one| is_kvm(&one.target)).count() as u64;
+    match module.users(tree) {
+        Some(users) if users > known => Err(SwitchError::refused(
+            &module.name,
+            format!("it has {users} users, and only {known} are guests that vtax finds"),
+            "end what else uses KVM (another container, another kernel module)",
+        )),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,45 @@
+//! Bringing a switch to an end that was killed.
+
+use std::path::Path;
+use std::time::Duration;
+
+use crate::Observer;
+use crate::error::SwitchError;
+use crate::journal::Journal;
+use crate::report::RecoveryReport;
+use crate::settle;
+use crate::switch::SignalsHeldBack;
+
+/// Bring the guests of an unfinished switch back to life; does nothing when there is none.
+pub fn recover(
+    state_dir: &Path,
+    patience: Duration,
+    observer: &mut impl Observer,
+) -> Result<RecoveryReport, SwitchError> {
+    let _held_back = SignalsHeldBack::new();
+    let mut journal = Journal::open(state_dir)?;
+    let Some((plan, entries)) = journal.read()? else {
+        return Ok(RecoveryReport {
+            recovered: false,
+            mode: None,
+            guests: Vec::new(),
+        });
+    };
+    observer.phase("recover");
+    let stranded = |undo: String| SwitchError::Stranded {
+        step: "recover".into(),
+        reason: "the switch was killed".into(),
+        undo,
+        by_hand: settle::by_hand(&plan, &settle::traces(&entries, plan.guests.len())),
+    };
+    let (mode, guests) = settle::settle(&plan, &mut journal, None, patience)
+        .map_err(|failure| stranded(failure.to_string()))?;
+    journal
+        .end()
+        .map_err(|failure| stranded(failure.to_string()))?;
+    Ok(RecoveryReport {
+        recovered: true,
+        mode: Some(mode),
+        guests,
+    })
+}

@@ -1,0 +1,134 @@
+//! What a switch or a recovery did, and how long it took.
+
+use std::time::Instant;
+
+use serde::Serialize;
+
+use crate::Mode;
+use crate::steps::Phase;
+
+/// A finished switch.
+#[derive(Debug, Clone, Serialize)]
+pub struct Report {
+    /// The mode before.
+    pub from: Mode,
+    /// The mode now.
+    pub to: Mode,
+    /// The module that was loaded again.
+    pub module: String,
+    /// False: the host was in that mode already and nothing was done.
+    pub switched: bool,
+    /// The guests.
+    pub guests: Vec<GuestReport>,
+    /// The phases in order.
+    pub phases: Vec<PhaseReport>,
+    /// Unloading and loading in this switch, in milliseconds; absent when nothing was done. It is
+    /// no bare reload: new QEMUs start meanwhile (`bench/paging_switch.py` measures both).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reload_ms: Option<f64>,
+    /// The longest pause as a multiple of `reload_ms`; absent without a pause.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pause_over_reload: Option<f64>,
+    /// What the guests lost: connections that ended with their QEMUs.
+    pub warnings: Vec<String>,
+}
+
+/// One guest of a switch.
+#[derive(Debug, Clone, Serialize)]
+pub struct GuestReport {
+    /// Its name, or `guest`.
+    pub name: String,
+    /// The QEMU that had it.
+    pub pid_before: i32,
+    /// The QEMU that has it.
+    pub pid_after: i32,
+    /// From its stop to its resumption as the two QEMUs' clocks say, in milliseconds; absent for
+    /// a guest that its owner had paused.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pause_ms: Option<f64>,
+    /// Size of the saved state in bytes; memory is not in it.
+    pub state_bytes: u64,
+}
+
+/// One phase of a switch.
+#[derive(Debug, Clone, Serialize)]
+pub struct PhaseReport {
+    /// Its name.
+    pub name: &'static str,
+    /// When it began, in milliseconds since the switch began.
+    pub begin_ms: f64,
+    /// How long it took, in milliseconds.
+    pub ms: f64,
+}
+
+/// A finished recovery.
+#[derive(Debug, Clone, Serialize)]
+pub struct RecoveryReport {
+    /// False: there was nothing to recover.
+    pub recovered: bool,
+    /// The mode now; absent when there was nothing to recover.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mode: Option<Mode>,
+    /// The guests.
+    pub guests: Vec<RecoveredGuest>,
+}
+
+/// One guest of a recovery.
+#[derive(Debug, Clone, Serialize)]
+pub struct RecoveredGuest {
+    /// Its name.
+    pub name: String,
+    /// The QEMU that has it.
+    pub pid: i32,
+    /// What was found: `old`: the QEMU of before; `new`: the one of after; `state`: none, so one
+    /// was started from the saved state.
+    pub found: &'static str,
+}
+
+/// Measures phases.
+#[derive(Debug)]
+pub struct Clock {
+    begin: Instant,
+    phases: Vec<PhaseReport>,
+}
+
+impl Clock {
+    /// Start the clock.
+    pub fn start() -> Self {
+        Self {
+            begin: Instant::now(),
+            phases: Vec::new(),
+        }
+    }
+
+    /// A phase ends, which began when the last one ended.
+    pub fn ends(&mut self, phase: Phase) {
+        self.ends_as(phase.name());
+    }
+
+    /// As [`Clock::ends`], for what is no phase of the fault table.
+    pub fn ends_as(&mut self, name: &'static str) {
+        let now = self.begin.elapsed().as_secs_f64() * 1e3;
+        let begin_ms = self
+            .phases
+            .last()
+            .map_or(0.0, |last| last.begin_ms + last.ms);
+        self.phases.push(PhaseReport {
+            name,
+            begin_ms,
+            ms: now - begin_ms,
+        });
+    }
+
+    /// The time of some phases together, in milliseconds.
+    pub fn sum(&self, phases: &[Phase]) -> f64 {
+        let names: Vec<_> = phases.iter().map(|phase| phase.name()).collect();
+        let wanted = self.phases.iter().filter(|one| names.contains(&one.name));
+        wanted.map(|one| one.ms).sum()
+    }
+
+    /// All phases.
+    pub fn phases(self) -> Vec<PhaseReport> {
+        self.phases
+    }
+}

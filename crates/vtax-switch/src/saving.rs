@@ -1,0 +1,160 @@
+//! Saving a guest's state with its memory left in place, over QMP.
+
+use std::fs::{File, OpenOptions};
+use std::os::fd::AsFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::error::Failure;
+use crate::qmp::{Event, Qmp, QmpError};
+
+/// The descriptor's name in QEMU.
+const NAME: &str = "vtax-switch-state";
+
+/// A saved state.
+#[derive(Debug, Clone, Copy)]
+pub struct Saved {
+    /// Size of the file.
+    pub bytes: u64,
+    /// When QEMU stopped the guest, microseconds of the real-time clock; `None`: it was paused.
+    pub stopped: Option<i64>,
+}
+
+/// The capabilities of a migration that leaves shared memory in place and tells its end.
+pub fn capabilities(on: bool) -> Value {
+    let names = ["x-ignore-shared", "events"];
+    let list: Vec<Value> = names
+        .into_iter()
+        .map(|name| json!({"capability": name, "state": on}))
+        .collect();
+    json!({"capabilities": list})
+}
+
+/// Prepare a QEMU to save into `path`, an empty file that is made here; its guest runs on.
+pub fn ready(qmp: &mut Qmp, path: &Path, patience: Duration) -> Result<File, Failure> {
+    let file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(path)
+        .map_err(Failure::file(path))?;
+    let commands = [
+        qmp.send("migrate-set-capabilities", capabilities(true)),
+        // Without a limit: the file is in memory.
+        qmp.send("migrate-set-parameters", json!({"max-bandwidth": 0})),
+        qmp.send_with("getfd", json!({"fdname": NAME}), Some(file.as_fd())),
+    ];
+    for command in commands {
+        command
+            .and_then(|id| qmp.wait(id, patience))
+            .map_err(control)?;
+    }
+    qmp.forget_events();
+    Ok(file)
+}
+
+/// Begin to save. QEMU stops the guest by itself when little is left.
+pub fn begin(qmp: &mut Qmp) -> Result<(), Failure> {
+    let sent = qmp.send("migrate", json!({"uri": format!("fd:{NAME}")}));
+    sent.map(drop).map_err(control)
+}
+
+/// Wait until the state is whole and safe.
+pub fn complete(qmp: &mut Qmp, file: &File, patience: Duration) -> Result<Saved, Failure> {
+    let mut stopped = None;
+    let end = qmp.event("the end of saving", patience, |event| {
+        if event.name == "STOP" {
+            stopped = event.micros;
+        }
+        has_ended(event)
+    });
+    let end = end.map_err(control)?;
+    if !is_completed(&end) {
+        let why = qmp.call("query-migrate", json!({}), patience).ok();
+        let why = why.as_ref().and_then(|why| why.get("error-desc")?.as_str());
+        let why = why.unwrap_or("no reason given");
+        return Err(Failure::Other(format!("QEMU could not save it: {why}")));
+    }
+    file.sync_all()
+        .map_err(|error| Failure::Other(format!("the state file: {error}")))?;
+    let about = file
+        .metadata()
+        .map_err(|error| Failure::Other(format!("the state file: {error}")))?;
+    if about.len() == 0 {
+        return Err(Failure::Other("QEMU saved nothing".into()));
+    }
+    Ok(Saved {
+        bytes: about.len(),
+        stopped,
+    })
+}
+
+/// Stop a guest and save it, all at once.
+pub fn stop_and_save(qmp: &mut Qmp, path: &Path, patience: Duration) -> Result<Saved, Failure> {
+    qmp.call("stop", json!({}), patience).map_err(control)?;
+    let file = ready(qmp, path, patience)?;
+    begin(qmp)?;
+    complete(qmp, &file, patience)
+}
+
+/// Give a guest back to its QEMU that was asked to save it.
+pub fn give_back(qmp: &mut Qmp, running: bool, patience: Duration) -> Result<(), Failure> {
+    qmp.call("migrate_cancel", json!({}), patience)
+        .map_err(control)?;
+    until_settled(qmp, patience)?;
+    qmp.call("migrate-set-capabilities", capabilities(false), patience)
+        .map_err(control)?;
+    if running {
+        qmp.call("cont", json!({}), patience).map_err(control)?;
+    }
+    Ok(())
+}
+
+/// A cancelled migration ends a little later.
+fn until_settled(qmp: &mut Qmp, patience: Duration) -> Result<(), Failure> {
+    let begin = std::time::Instant::now();
+    loop {
+        let state = qmp
+            .call("query-migrate", json!({}), patience)
+            .map_err(control)?;
+        match state.get("status").and_then(Value::as_str) {
+            None | Some("none" | "completed" | "failed" | "cancelled") => return Ok(()),
+            _ if begin.elapsed() > patience => {
+                return Err(Failure::Late(
+                    "the end of saving".into(),
+                    patience.as_secs(),
+                ));
+            }
+            // Not an event: a client that connects anew has none of those before.
+            _ => std::thread::sleep(Duration::from_millis(5)),
+        }
+    }
+}
+
+/// A migration, out or in, has come to its end.
+pub fn has_ended(event: &Event) -> bool {
+    let ends = ["completed", "failed", "cancelled"];
+    status(event).is_some_and(|status| ends.contains(&status))
+}
+
+/// It came to a good end.
+pub fn is_completed(event: &Event) -> bool {
+    status(event) == Some("completed")
+}
+
+fn status(event: &Event) -> Option<&str> {
+    if event.name == "MIGRATION" {
+        event.data.get("status")?.as_str()
+    } else {
+        None
+    }
+}
+
+/// A failure of the control socket.
+pub fn control(error: QmpError) -> Failure {
+    Failure::Qmp("QEMU".into(), error)
+}

@@ -1,0 +1,438 @@
+//! Bringing an unfinished switch to an end: after a failed step, or after the program was killed.
+//!
+//! It goes by what is there (which QEMU lives) and not by how far the switch had come; the
+//! journal only says which processes to look for and which states are whole.
+
+use std::fs;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::Mode;
+use crate::error::{Failure, SwitchError};
+use crate::guest::GuestPlan;
+use crate::journal::{Entry, Journal, Plan};
+use crate::process::Tree;
+use crate::qmp::Qmp;
+use crate::report::RecoveredGuest;
+use crate::saving::{self, control};
+use crate::successor::{self, Successor};
+use crate::switch::{EXPEDITED, wait_for_end};
+use crate::sys;
+
+/// Between two looks for a control socket that a new QEMU is about to make.
+const NAP: Duration = Duration::from_millis(20);
+
+/// What a journal says of one guest.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Trace {
+    /// The process that keeps its descriptors.
+    pub keeper: Option<(i32, u64)>,
+    /// Its last new QEMU.
+    pub started: Option<(i32, u64)>,
+    /// Its last whole state.
+    pub saved: Option<PathBuf>,
+    /// Its new QEMU may have run it since.
+    pub resumed: bool,
+}
+
+/// What is to be done for one guest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Decision {
+    /// Its old QEMU lives: the guest goes on there.
+    KeepOld,
+    /// Its new QEMU lives and has the guest.
+    KeepNew,
+    /// No QEMU has it: start one from the saved state, after ending a new one that was not ready.
+    Start,
+    /// No QEMU has it and no state is good.
+    Lost,
+}
+
+/// Read what a log says of `count` guests.
+pub fn traces(entries: &[Entry], count: usize) -> Vec<Trace> {
+    let mut traces = vec![Trace::default(); count];
+    for entry in entries {
+        match entry {
+            Entry::Keeper(guest, pid, start) => {
+                if let Some(trace) = traces.get_mut(*guest) {
+                    trace.keeper = Some((*pid, *start));
+                }
+            }
+            Entry::Started(guest, pid, start) => {
+                if let Some(trace) = traces.get_mut(*guest) {
+                    trace.started = Some((*pid, *start));
+                    trace.resumed = false;
+                }
+            }
+            Entry::Saved(guest, file) => {
+                if let Some(trace) = traces.get_mut(*guest) {
+                    trace.saved = Some(file.clone());
+                    trace.resumed = false;
+                }
+            }
+            Entry::Resuming(guests) => {
+                for guest in guests {
+                    if let Some(trace) = traces.get_mut(*guest) {
+                        trace.resumed = true;
+                    }
+                }
+            }
+        }
+    }
+    traces
+}
+
+/// Decide for one guest by who lives.
+pub fn decide(trace: &Trace, old_lives: bool, new_lives: bool) -> Decision {
+    match (old_lives, new_lives) {
+        (true, _) => Decision::KeepOld,
+        (false, true) if trace.resumed => Decision::KeepNew,
+        (false, false) if trace.resumed => Decision::Lost,
+        (false, _) if trace.saved.is_some() => Decision::Start,
+        (false, _) => Decision::Lost,
+    }
+}
+
+/// Bring every guest back to life, in the mode `target`; `None`: in the new mode when a guest
+/// already runs in it, else in the old one. Says the mode and who has the guests.
+pub fn settle(
+    plan: &Plan,
+    journal: &mut Journal,
+    target: Option<Mode>,
+    patience: Duration,
+) -> Result<(Mode, Vec<RecoveredGuest>), Failure> {
+    let entries = match journal.read() {
+        Ok(Some((_, entries))) => entries,
+        // It failed before the plan was written: nothing was touched.
+        Ok(None) => Vec::new(),
+        Err(error) => return Err(Failure::Other(error.to_string())),
+    };
+    let mut settling = Settling {
+        plan,
+        journal,
+        patience,
+        traces: traces(&entries, plan.guests.len()),
+        decisions: Vec::new(),
+        guests: Vec::new(),
+    };
+    settling.look()?;
+    let mode = settling.go_on(target)?;
+    let guests = settling.guests;
+    let traces = settling.traces;
+    restore_expedited(plan);
+    for (guest, (trace, now)) in plan.guests.iter().zip(traces.iter().zip(&guests)) {
+        release_taps(now.pid, &guest.taps);
+        if let Some(keeper) = alive(trace.keeper) {
+            let _ = sys::pidfd_kill(keeper.as_fd(), libc::SIGKILL);
+        }
+    }
+    Ok((mode, guests))
+}
+
+struct Settling<'a> {
+    plan: &'a Plan,
+    journal: &'a mut Journal,
+    patience: Duration,
+    traces: Vec<Trace>,
+    decisions: Vec<Decision>,
+    guests: Vec<RecoveredGuest>,
+}
+
+impl Settling<'_> {
+    /// Give guests back to old QEMUs at once, and decide for the others.
+    fn look(&mut self) -> Result<(), Failure> {
+        for (guest, trace) in self.plan.guests.iter().zip(&self.traces) {
+            let old = alive(Some((guest.pid, guest.start_ticks)));
+            let old_lives = match &old {
+                Some(process) => self.give_back(guest, process)?,
+                None => false,
+            };
+            let new = alive(trace.started);
+            let decision = decide(trace, old_lives, new.is_some());
+            if let (Some(process), Decision::KeepOld | Decision::Start) = (&new, decision) {
+                end(process, self.patience)?;
+            }
+            if decision == Decision::Lost {
+                return Err(Failure::Other(format!(
+                    "{} (pid {}) has ended by itself",
+                    guest.name, guest.pid
+                )));
+            }
+            self.decisions.push(decision);
+        }
+        Ok(())
+    }
+
+    /// True when the old QEMU has the guest; false when it was just ending.
+    fn give_back(&self, guest: &GuestPlan, process: &OwnedFd) -> Result<bool, Failure> {
+        match connect(guest, process, self.patience)? {
+            Some(mut qmp) => {
+                saving::give_back(&mut qmp, guest.running, self.patience)?;
+                Ok(true)
+            }
+            None => Ok(false),
+        }
+    }
+
+    fn go_on(&mut self, target: Option<Mode>) -> Result<Mode, Failure> {
+        let tree = Tree::host();
+        let now = self.plan.module.mode(&tree);
+        let kept_new = self.decisions.contains(&Decision::KeepNew);
+        let target = match target {
+            Some(mode) => mode,
+            None if kept_new => now.unwrap_or(self.plan.to),
+            None => self.plan.from,
+        };
+        if now != Some(target) {
+            self.take_back_new()?;
+            self.plan.module.unload(self.patience)?;
+            self.plan.module.load(target)?;
+        }
+        let mut successors = Vec::new();
+        for number in 0..self.decisions.len() {
+            successors.push(match self.decisions.get(number) {
+                Some(Decision::Start) => Some(self.start(number)?),
+                _ => None,
+            });
+        }
+        for (number, successor) in successors.iter_mut().enumerate() {
+            if let Some(successor) = successor {
+                successor.started(self.patience)?;
+                successor.loaded(self.patience)?;
+            }
+            self.finish(number, successor.as_mut())?;
+        }
+        Ok(target)
+    }
+
+    /// Guests that run in the mode that is to be left are saved once more.
+    fn take_back_new(&mut self) -> Result<(), Failure> {
+        for (number, guest) in self.plan.guests.iter().enumerate() {
+            if self.decisions.get(number) != Some(&Decision::KeepNew) {
+                continue;
+            }
+            let Some(process) = alive(self.traces.get(number).and_then(|one| one.started)) else {
+                continue;
+            };
+            let Some(mut qmp) = connect(guest, &process, self.patience)? else {
+                return Err(Failure::Other(format!("{} ended by itself", guest.name)));
+            };
+            // One that was loaded and never ran is still as its state says.
+            if runs(&mut qmp, self.patience)? {
+                let state = self.journal.state_file(number, 1);
+                saving::stop_and_save(&mut qmp, &state, self.patience)?;
+                self.journal.add(&Entry::Saved(number, state.clone()))?;
+                if let Some(trace) = self.traces.get_mut(number) {
+                    trace.saved = Some(state);
+                }
+            }
+            if let Some(decision) = self.decisions.get_mut(number) {
+                *decision = Decision::Start;
+            }
+            end(&process, self.patience)?;
+        }
+        Ok(())
+    }
+
+    fn start(&mut self, number: usize) -> Result<Successor, Failure> {
+        let missing = || Failure::Other("the journal names no state".into());
+        let guest = self.plan.guests.get(number).ok_or_else(missing)?;
+        let trace = self.traces.get(number).ok_or_else(missing)?;
+        let state = trace.saved.as_deref().ok_or_else(missing)?;
+        let keeper = alive(trace.keeper);
+        let source = keeper.as_ref().map(AsFd::as_fd);
+        let mut successor = Successor::make(guest, source, state, self.patience)?;
+        let entry = Entry::Started(number, successor.pid, successor.start_ticks);
+        self.journal.add(&entry)?;
+        successor.settle_in(guest)?;
+        successor.run_to_touch(self.patience)?;
+        successor.let_go(self.patience)?;
+        Ok(successor)
+    }
+
+    fn finish(&mut self, number: usize, successor: Option<&mut Successor>) -> Result<(), Failure> {
+        let missing = || Failure::Other("the plan and the journal do not fit".into());
+        let guest = self.plan.guests.get(number).ok_or_else(missing)?;
+        let trace = self.traces.get(number).ok_or_else(missing)?;
+        let (pid, found) = match (self.decisions.get(number), successor) {
+            (_, Some(successor)) => {
+                self.journal.add(&Entry::Resuming(vec![number]))?;
+                if guest.running {
+                    successor.resume()?;
+                    successor.resumed(self.patience)?;
+                }
+                (successor.pid, "state")
+            }
+            (Some(Decision::KeepNew), None) => {
+                let (pid, start) = trace.started.ok_or_else(missing)?;
+                let process = alive(Some((pid, start))).ok_or_else(missing)?;
+                if let Some(mut qmp) = connect(guest, &process, self.patience)?
+                    && guest.running
+                {
+                    run_on(&mut qmp, self.patience)?;
+                }
+                (pid, "new")
+            }
+            _ => (guest.pid, "old"),
+        };
+        self.guests.push(RecoveredGuest {
+            name: guest.name.clone(),
+            pid,
+            found,
+        });
+        Ok(())
+    }
+}
+
+/// Let a guest run that has been loaded.
+fn run_on(qmp: &mut Qmp, patience: Duration) -> Result<(), Failure> {
+    if runs(qmp, patience)? {
+        return Ok(());
+    }
+    qmp.call("cont", json!({}), patience)
+        .map(drop)
+        .map_err(control)
+}
+
+fn runs(qmp: &mut Qmp, patience: Duration) -> Result<bool, Failure> {
+    let status = qmp
+        .call("query-status", json!({}), patience)
+        .map_err(control)?;
+    Ok(status.get("running").and_then(Value::as_bool) == Some(true))
+}
+
+/// The process, if it is still the one that started then.
+fn alive(process: Option<(i32, u64)>) -> Option<OwnedFd> {
+    let (pid, start) = process?;
+    let descriptor = sys::pidfd_open(pid).ok()?;
+    // Looked at after opening: the number cannot be another's now.
+    (Tree::host().start_ticks(pid) == Some(start)).then_some(descriptor)
+}
+
+/// Reach a QEMU's own control socket; `None`: the process ended meanwhile.
+fn connect(
+    guest: &GuestPlan,
+    process: &OwnedFd,
+    patience: Duration,
+) -> Result<Option<Qmp>, Failure> {
+    let deadline = Instant::now() + patience;
+    loop {
+        match Qmp::connect(&guest.qmp, patience) {
+            Ok(qmp) => return Ok(Some(qmp)),
+            Err(error) => {
+                if wait_for_end(process, Duration::ZERO).is_ok() {
+                    return Ok(None);
+                }
+                if Instant::now() > deadline {
+                    return Err(control(error));
+                }
+            }
+        }
+        // A process that is ending, or one that has not made its socket yet.
+        if wait_for_end(process, NAP).is_ok() {
+            return Ok(None);
+        }
+    }
+}
+
+fn end(process: &OwnedFd, patience: Duration) -> Result<(), Failure> {
+    // An error means that it has ended, which is what is wanted.
+    let _ = sys::pidfd_kill(process.as_fd(), libc::SIGKILL);
+    wait_for_end(process, patience)
+}
+
+/// Ask the kernel to hurry with grace periods.
+pub(crate) fn expedite(on: bool) -> Result<(), Failure> {
+    let path = Tree::host().path(EXPEDITED);
+    if !path.exists() {
+        return Ok(());
+    }
+    fs::write(&path, if on { "1" } else { "0" }).map_err(Failure::file(path))
+}
+
+/// Put it back as it was.
+pub(crate) fn restore_expedited(plan: &Plan) {
+    if let Some(text) = &plan.rcu_expedited {
+        // It costs speed elsewhere and nothing else; the guests matter more.
+        let _ = fs::write(Tree::host().path(EXPEDITED), text);
+    }
+}
+
+/// Let tap devices outlive their last user, or not.
+pub(crate) fn set_taps(
+    process: BorrowedFd<'_>,
+    taps: &[(String, i32)],
+    stay: bool,
+) -> Result<(), Failure> {
+    for (name, number) in taps {
+        let copy = sys::pidfd_getfd(process, *number)
+            .map_err(Failure::call(format!("copy the descriptor of {name}")))?;
+        sys::set_tap_persistent(copy.as_fd(), stay)
+            .map_err(Failure::call(format!("keep the tap device {name}")))?;
+    }
+    Ok(())
+}
+
+/// Let tap devices vanish again with their last user, which is now the process `pid`.
+pub(crate) fn release_taps(pid: i32, taps: &[(String, i32)]) {
+    let Ok(process) = sys::pidfd_open(pid) else {
+        return;
+    };
+    if taps.is_empty() {
+        return;
+    }
+    for one in Tree::host().descriptors(pid) {
+        if one.target != "/dev/net/tun" {
+            continue;
+        }
+        let Ok(copy) = sys::pidfd_getfd(process.as_fd(), one.number) else {
+            continue;
+        };
+        let ours =
+            sys::tap(copy.as_fd()).is_ok_and(|(name, _)| taps.iter().any(|(tap, _)| *tap == name));
+        if ours {
+            // A device that stays too long harms nobody.
+            let _ = sys::set_tap_persistent(copy.as_fd(), false);
+        }
+    }
+}
+
+/// The error after a failed step, by how going back went.
+pub(crate) fn undone(
+    plan: &Plan,
+    journal: Journal,
+    step: String,
+    failure: &Failure,
+    outcome: Result<(Mode, Vec<RecoveredGuest>), Failure>,
+) -> SwitchError {
+    let reason = failure.to_string();
+    let entries = journal.read().ok().flatten().map(|(_, entries)| entries);
+    let traces = traces(&entries.unwrap_or_default(), plan.guests.len());
+    let ended = outcome.and_then(|(mode, _)| journal.end().map(|()| mode));
+    match ended {
+        Ok(mode) => SwitchError::Undone { step, reason, mode },
+        Err(undo) => SwitchError::Stranded {
+            step,
+            reason,
+            undo: undo.to_string(),
+            by_hand: by_hand(plan, &traces),
+        },
+    }
+}
+
+/// Shell commands that resume the guests without vtax.
+pub(crate) fn by_hand(plan: &Plan, traces: &[Trace]) -> String {
+    let commands = plan.guests.iter().enumerate().map(|(number, guest)| {
+        let trace = traces.get(number);
+        let state = trace.and_then(|trace| trace.saved.clone());
+        let keeper = trace.and_then(|trace| trace.keeper).map(|(pid, _)| pid);
+        successor::by_hand(guest, &state.unwrap_or_default(), keeper)
+    });
+    commands.collect::<Vec<_>>().join("; ")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,453 @@
+//! The switch itself, phase by phase.
+
+use std::fs::File;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{SigSet, SigmaskHow, Signal};
+
+use crate::error::{Failure, SwitchError};
+use crate::guest::GuestPlan;
+use crate::journal::{Entry, Journal, Plan};
+use crate::outlook::{Outlook, plan};
+use crate::process::Tree;
+use crate::qmp::Qmp;
+use crate::report::{Clock, GuestReport, Report};
+use crate::saving::{self, Saved};
+use crate::settle;
+use crate::steps::{Fault, Phase, Step};
+use crate::successor::{Keeper, Successor};
+use crate::sys;
+use crate::{Observer, Options};
+
+/// Asking the kernel to hurry with its grace periods makes unloading a module short.
+pub(crate) const EXPEDITED: &str = "/sys/kernel/rcu_expedited";
+/// All waits while guests are paused, as a multiple of the longest single one.
+const PAUSED_WAITS: u32 = 2;
+
+/// Move every guest of this host to the other mode, or fail with everything as it was.
+pub fn switch(options: &Options, observer: &mut impl Observer) -> Result<Report, SwitchError> {
+    let _held_back = SignalsHeldBack::new();
+    let mut journal = Journal::open(&options.state_dir)?;
+    journal.must_be_empty()?;
+    let mut clock = Clock::start();
+    observer.phase("look");
+    let outlook = plan(options)?;
+    clock.ends_as("look");
+    if outlook.from == outlook.to {
+        return Ok(already(&outlook));
+    }
+    let warnings = outlook.warnings();
+    for text in &warnings {
+        observer.warning(text);
+    }
+    let (guests, connections): (Vec<_>, Vec<_>) = outlook
+        .guests
+        .into_iter()
+        .map(|guest| (guest.plan, guest.qmp))
+        .unzip();
+    let plan = Plan {
+        from: outlook.from,
+        to: outlook.to,
+        module: outlook.module,
+        guests,
+        rcu_expedited: Tree::host().text(EXPEDITED),
+    };
+    let mut run = Run {
+        options,
+        plan: &plan,
+        journal: &mut journal,
+        clock,
+        hands: Vec::new(),
+        failed: None,
+        deadline: None,
+    };
+    match run.all(connections, observer) {
+        Ok(guests) => {
+            let clock = run.clock;
+            journal.end().map_err(|failure| stuck(&failure))?;
+            Ok(report(&plan, guests, clock, warnings))
+        }
+        Err(failure) => {
+            let step = run.failed.take().unwrap_or_default();
+            // Held QEMUs end and QMP connections close here.
+            drop(run);
+            let outcome = settle::settle(&plan, &mut journal, Some(plan.from), options.patience);
+            Err(settle::undone(&plan, journal, step, &failure, outcome))
+        }
+    }
+}
+
+/// A switch that was begun is brought to its end: Ctrl-C has its effect after it.
+pub(crate) struct SignalsHeldBack(Option<SigSet>);
+
+impl SignalsHeldBack {
+    pub(crate) fn new() -> Self {
+        let mut signals = SigSet::empty();
+        for signal in [
+            Signal::SIGINT,
+            Signal::SIGTERM,
+            Signal::SIGHUP,
+            Signal::SIGQUIT,
+        ] {
+            signals.add(signal);
+        }
+        Self(signals.thread_swap_mask(SigmaskHow::SIG_BLOCK).ok())
+    }
+}
+
+impl Drop for SignalsHeldBack {
+    fn drop(&mut self) {
+        if let Some(before) = &self.0 {
+            // The mask was ours a moment ago, so setting it back does not fail.
+            let _ = before.thread_set_mask();
+        }
+    }
+}
+
+fn stuck(failure: &Failure) -> SwitchError {
+    SwitchError::refused(
+        "journal",
+        format!("the switch is done, but its journal stays: {failure}"),
+        "run `vtax paging recover`, which removes it",
+    )
+}
+
+fn already(outlook: &Outlook) -> Report {
+    Report {
+        from: outlook.from,
+        to: outlook.to,
+        module: outlook.module.name.clone(),
+        switched: false,
+        guests: Vec::new(),
+        phases: Vec::new(),
+        reload_ms: None,
+        pause_over_reload: None,
+        warnings: Vec::new(),
+    }
+}
+
+fn report(plan: &Plan, guests: Vec<GuestReport>, clock: Clock, warnings: Vec<String>) -> Report {
+    let reload = clock.sum(&[Phase::Unload, Phase::Load]);
+    let longest = guests
+        .iter()
+        .filter_map(|guest| guest.pause_ms)
+        .fold(None, |longest: Option<f64>, pause| {
+            Some(longest.map_or(pause, |longest| longest.max(pause)))
+        });
+    Report {
+        from: plan.from,
+        to: plan.to,
+        module: plan.module.name.clone(),
+        switched: true,
+        guests,
+        phases: clock.phases(),
+        reload_ms: Some(reload),
+        pause_over_reload: longest.map(|longest| longest / reload),
+        warnings,
+    }
+}
+
+/// What is in hand for one guest.
+struct Hand<'a> {
+    number: usize,
+    plan: &'a GuestPlan,
+    qmp: Qmp,
+    process: OwnedFd,
+    state: PathBuf,
+    file: Option<File>,
+    keeper: Option<Keeper>,
+    successor: Option<Successor>,
+    saved: Option<Saved>,
+}
+
+impl Hand<'_> {
+    fn successor(&mut self) -> Result<&mut Successor, Failure> {
+        let successor = self.successor.as_mut();
+        successor.ok_or_else(|| Failure::Other("it has no new QEMU".into()))
+    }
+}
+
+struct Run<'a> {
+    options: &'a Options,
+    plan: &'a Plan,
+    journal: &'a mut Journal,
+    clock: Clock,
+    hands: Vec<Hand<'a>>,
+    /// The step that is being done, for the error.
+    failed: Option<String>,
+    /// When guests that are paused must run again, in the other mode or back in the old one.
+    deadline: Option<Instant>,
+}
+
+impl Run<'_> {
+    fn all(
+        &mut self,
+        connections: Vec<Qmp>,
+        observer: &mut impl Observer,
+    ) -> Result<Vec<GuestReport>, Failure> {
+        observer.phase(Phase::Prepare.name());
+        self.prepare(connections)?;
+        self.ends(Phase::Prepare);
+        self.deadline = Some(Instant::now() + PAUSED_WAITS * self.options.patience);
+        self.save()?;
+        self.ends(Phase::Save);
+        self.end()?;
+        self.ends(Phase::End);
+        self.step(Step::Unload, None)?;
+        self.plan.module.unload(self.patience())?;
+        self.kill_in(Phase::Unload);
+        self.ends(Phase::Unload);
+        self.step(Step::Load, None)?;
+        self.plan.module.load(self.plan.to)?;
+        self.kill_in(Phase::Load);
+        self.verify()?;
+        self.ends(Phase::Load);
+        self.restore()?;
+        self.ends(Phase::Restore);
+        let guests = self.resume()?;
+        self.ends(Phase::Resume);
+        observer.phase(Phase::Finish.name());
+        self.finish();
+        self.ends(Phase::Finish);
+        Ok(guests)
+    }
+
+    fn ends(&mut self, phase: Phase) {
+        self.clock.ends(phase);
+    }
+
+    /// How long the next wait may last.
+    fn patience(&self) -> Duration {
+        let single = self.options.patience;
+        self.deadline.map_or(single, |deadline| {
+            single.min(deadline.saturating_duration_since(Instant::now()))
+        })
+    }
+
+    /// A step begins: here it fails when a test wants it to.
+    fn step(&mut self, step: Step, guest: Option<usize>) -> Result<(), Failure> {
+        let name = guest
+            .and_then(|number| self.plan.guests.get(number))
+            .map(|guest| format!("{step} of {} (pid {})", guest.name, guest.pid));
+        self.failed = Some(name.unwrap_or_else(|| step.to_string()));
+        let number = guest.map_or(1, |number| number + 1);
+        if self.options.fault == Some(Fault::Fail(step, number)) {
+            return Err(Failure::Other("made to fail by --fault".into()));
+        }
+        Ok(())
+    }
+
+    /// Here the program dies when a test wants it to.
+    fn kill_in(&self, phase: Phase) {
+        if self.options.fault == Some(Fault::Kill(phase)) {
+            let _ = nix::sys::signal::raise(Signal::SIGKILL);
+        }
+    }
+
+    fn prepare(&mut self, connections: Vec<Qmp>) -> Result<(), Failure> {
+        self.step(Step::Journal, None)?;
+        self.journal.begin(self.plan)?;
+        let plan = self.plan;
+        for (number, (guest, qmp)) in plan.guests.iter().zip(connections).enumerate() {
+            self.failed = Some(format!("prepare {} (pid {})", guest.name, guest.pid));
+            let process = sys::pidfd_open(guest.pid).map_err(Failure::call("pidfd_open"))?;
+            self.hands.push(Hand {
+                number,
+                plan: guest,
+                qmp,
+                process,
+                state: self.journal.state_file(number, 0),
+                file: None,
+                keeper: None,
+                successor: None,
+                saved: None,
+            });
+        }
+        for number in 0..self.hands.len() {
+            self.prepare_guest(number)?;
+            self.kill_in(Phase::Prepare);
+        }
+        settle::expedite(true)
+    }
+
+    fn prepare_guest(&mut self, number: usize) -> Result<(), Failure> {
+        let patience = self.patience();
+        self.step(Step::Ready, Some(number))?;
+        let Some(hand) = self.hands.get_mut(number) else {
+            return Ok(());
+        };
+        hand.file = Some(saving::ready(&mut hand.qmp, &hand.state, patience)?);
+        self.step(Step::Keep, Some(number))?;
+        let Some(hand) = self.hands.get_mut(number) else {
+            return Ok(());
+        };
+        let keeper = Keeper::make(hand.plan, hand.process.as_fd())?;
+        let entry = Entry::Keeper(number, keeper.pid, keeper.start_ticks);
+        hand.keeper = Some(keeper);
+        self.journal.add(&entry)?;
+        self.step(Step::Start, Some(number))?;
+        let Some(hand) = self.hands.get_mut(number) else {
+            return Ok(());
+        };
+        let source = Some(hand.process.as_fd());
+        let successor = Successor::make(hand.plan, source, &hand.state, patience)?;
+        let entry = Entry::Started(number, successor.pid, successor.start_ticks);
+        let successor = hand.successor.insert(successor);
+        self.journal.add(&entry)?;
+        successor.settle_in(hand.plan)?;
+        successor.run_to_touch(patience)?;
+        settle::set_taps(hand.process.as_fd(), &hand.plan.taps, true)
+    }
+
+    /// Nothing is ended before every state is whole.
+    fn save(&mut self) -> Result<(), Failure> {
+        for hand in &mut self.hands {
+            saving::begin(&mut hand.qmp)?;
+        }
+        for number in 0..self.hands.len() {
+            self.step(Step::Save, Some(number))?;
+            let patience = self.patience();
+            let Some(hand) = self.hands.get_mut(number) else {
+                continue;
+            };
+            let Some(file) = &hand.file else { continue };
+            hand.saved = Some(saving::complete(&mut hand.qmp, file, patience)?);
+            self.kill_in(Phase::Save);
+        }
+        for hand in &self.hands {
+            let entry = Entry::Saved(hand.number, hand.state.clone());
+            self.journal.add(&entry)?;
+        }
+        Ok(())
+    }
+
+    /// End the old QEMUs, and let the new ones go on as soon as theirs has ended.
+    ///
+    /// They are killed: after a completed migration their disks are inactive and flushed, and
+    /// an orderly end would only take longer and remove sockets that the new ones make.
+    fn end(&mut self) -> Result<(), Failure> {
+        for number in 0..self.hands.len() {
+            self.step(Step::End, Some(number))?;
+            if let Some(hand) = self.hands.get(number) {
+                sys::pidfd_kill(hand.process.as_fd(), libc::SIGKILL)
+                    .map_err(Failure::call("kill"))?;
+            }
+            self.kill_in(Phase::End);
+        }
+        let patience = self.patience();
+        for hand in &mut self.hands {
+            wait_for_end(&hand.process, patience)?;
+            hand.successor()?.go_to_kvm()?;
+        }
+        Ok(())
+    }
+
+    fn verify(&mut self) -> Result<(), Failure> {
+        self.step(Step::Verify, None)?;
+        let mode = self.plan.module.mode(&Tree::host());
+        if mode == Some(self.plan.to) {
+            return Ok(());
+        }
+        let is = mode.map_or("unknown".to_owned(), |mode| mode.to_string());
+        Err(Failure::Other(format!(
+            "{} was loaded in {is} mode: the machine or another option does not allow the other",
+            self.plan.module.name
+        )))
+    }
+
+    fn restore(&mut self) -> Result<(), Failure> {
+        let patience = self.patience();
+        for number in 0..self.hands.len() {
+            self.step(Step::Hold, Some(number))?;
+            if let Some(hand) = self.hands.get_mut(number) {
+                let successor = hand.successor()?;
+                successor.at_kvm(patience)?;
+                successor.let_go(patience)?;
+            }
+        }
+        for hand in &mut self.hands {
+            hand.successor()?.started(patience)?;
+        }
+        self.clock.ends_as("start");
+        for number in 0..self.hands.len() {
+            self.step(Step::Restore, Some(number))?;
+            if let Some(hand) = self.hands.get_mut(number) {
+                hand.successor()?.loaded(patience)?;
+            }
+            self.kill_in(Phase::Restore);
+        }
+        Ok(())
+    }
+
+    /// No guest runs before every guest's state has been read.
+    fn resume(&mut self) -> Result<Vec<GuestReport>, Failure> {
+        let patience = self.patience();
+        let numbers = (0..self.hands.len()).collect();
+        self.journal.add(&Entry::Resuming(numbers))?;
+        let mut reports = Vec::new();
+        for number in 0..self.hands.len() {
+            self.step(Step::Resume, Some(number))?;
+            if let Some(hand) = self.hands.get_mut(number)
+                && hand.plan.running
+            {
+                hand.successor()?.resume()?;
+            }
+            self.kill_in(Phase::Resume);
+        }
+        for hand in &mut self.hands {
+            let mut resumed = None;
+            if hand.plan.running {
+                resumed = hand.successor()?.resumed(patience)?;
+            }
+            let saved = hand.saved;
+            let stopped = saved.and_then(|saved| saved.stopped);
+            reports.push(GuestReport {
+                name: hand.plan.name.clone(),
+                pid_before: hand.plan.pid,
+                pid_after: hand.successor()?.pid,
+                pause_ms: pause_ms(stopped, resumed),
+                state_bytes: saved.map_or(0, |saved| saved.bytes),
+            });
+        }
+        Ok(reports)
+    }
+
+    fn finish(&mut self) {
+        self.kill_in(Phase::Finish);
+        settle::restore_expedited(self.plan);
+        for hand in &mut self.hands {
+            if let Some(successor) = &hand.successor {
+                settle::release_taps(successor.pid, &hand.plan.taps);
+            }
+            if let Some(keeper) = hand.keeper.take() {
+                keeper.end();
+            }
+        }
+        self.hands.clear();
+    }
+}
+
+#[allow(
+    clippy::cast_precision_loss,
+    reason = "a pause is far below 2^52 microseconds"
+)]
+fn pause_ms(stopped: Option<i64>, resumed: Option<i64>) -> Option<f64> {
+    Some((resumed? - stopped?) as f64 / 1e3)
+}
+
+/// Wait until a process has ended.
+pub(crate) fn wait_for_end(process: &OwnedFd, patience: Duration) -> Result<(), Failure> {
+    let mut entries = [PollFd::new(process.as_fd(), PollFlags::POLLIN)];
+    let limit = PollTimeout::try_from(patience).unwrap_or(PollTimeout::MAX);
+    match poll(&mut entries, limit) {
+        Ok(0) => Err(Failure::Late(
+            "the old QEMU's end".into(),
+            patience.as_secs(),
+        )),
+        Ok(_) => Ok(()),
+        Err(errno) => Err(Failure::Call("poll".into(), errno)),
+    }
+}

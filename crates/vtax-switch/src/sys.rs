@@ -1,0 +1,249 @@
+//! The system calls that need `unsafe`. Nothing here decides anything.
+
+#![allow(unsafe_code)]
+
+use std::ffi::CString;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+
+use nix::errno::Errno;
+
+/// `IFF_PERSIST` and the two requests of `linux/if_tun.h` that libc has not.
+const IFF_PERSIST: libc::c_short = 0x0800;
+const TUNGETIFF: libc::c_ulong = 0x8004_54d2;
+const TUNSETPERSIST: libc::c_ulong = 0x4004_54cb;
+
+/// Own a descriptor that a call has just made, such as fcntl's copy.
+pub fn own(number: RawFd) -> OwnedFd {
+    // SAFETY: the caller has it from the kernel and hands it over once.
+    unsafe { OwnedFd::from_raw_fd(number) }
+}
+
+fn descriptor(result: libc::c_long) -> Result<OwnedFd, Errno> {
+    let number = RawFd::try_from(Errno::result(result)?).map_err(|_| Errno::EBADF)?;
+    // SAFETY: the kernel has just made the descriptor for us.
+    Ok(unsafe { OwnedFd::from_raw_fd(number) })
+}
+
+/// A descriptor that names a process (`pidfd_open(2)`); readable when the process has ended.
+pub fn pidfd_open(pid: i32) -> Result<OwnedFd, Errno> {
+    // SAFETY: the call takes numbers only.
+    descriptor(unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) })
+}
+
+/// A copy of another process's descriptor (`pidfd_getfd(2)`), closed on exec.
+pub fn pidfd_getfd(process: BorrowedFd<'_>, number: RawFd) -> Result<OwnedFd, Errno> {
+    // SAFETY: the call takes numbers only.
+    descriptor(unsafe { libc::syscall(libc::SYS_pidfd_getfd, process.as_raw_fd(), number, 0) })
+}
+
+/// Send a signal to the process that a descriptor names.
+pub fn pidfd_kill(process: BorrowedFd<'_>, signal: i32) -> Result<(), Errno> {
+    let info = std::ptr::null::<libc::siginfo_t>();
+    // SAFETY: no siginfo is passed; the rest are numbers.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_pidfd_send_signal,
+            process.as_raw_fd(),
+            signal,
+            info,
+            0,
+        )
+    };
+    Errno::result(result).map(drop)
+}
+
+/// The name of a tap device and whether it stays when its last user ends.
+pub fn tap(descriptor: BorrowedFd<'_>) -> Result<(String, bool), Errno> {
+    // SAFETY: all-zero is a valid ifreq (plain data).
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    // SAFETY: the request is a live ifreq, as the call takes.
+    Errno::result(unsafe { libc::ioctl(descriptor.as_raw_fd(), TUNGETIFF, &raw mut request) })?;
+    let name: Vec<u8> = request
+        .ifr_name
+        .iter()
+        .map(|letter| letter.cast_unsigned())
+        .take_while(|letter| *letter != 0)
+        .collect();
+    // SAFETY: TUNGETIFF has filled this member of the union.
+    let flags = unsafe { request.ifr_ifru.ifru_flags };
+    Ok((
+        String::from_utf8_lossy(&name).into_owned(),
+        flags & IFF_PERSIST != 0,
+    ))
+}
+
+/// Let a tap device stay, or not, when its last user ends.
+pub fn set_tap_persistent(descriptor: BorrowedFd<'_>, stays: bool) -> Result<(), Errno> {
+    // SAFETY: the request takes a number.
+    let result = unsafe {
+        libc::ioctl(
+            descriptor.as_raw_fd(),
+            TUNSETPERSIST,
+            libc::c_ulong::from(stays),
+        )
+    };
+    Errno::result(result).map(drop)
+}
+
+/// Everything a child needs between fork and exec; made before, because a child of a process
+/// with threads may not allocate.
+#[derive(Debug)]
+pub struct Child {
+    /// The program; `None`: it keeps its descriptors open until it is killed.
+    pub program: Option<CString>,
+    /// Its arguments with its name.
+    pub arguments: Vec<CString>,
+    /// Its whole environment.
+    pub environment: Vec<CString>,
+    /// Its working folder.
+    pub folder: CString,
+    /// Descriptors and the numbers that they get; the sources are above all targets.
+    pub descriptors: Vec<(OwnedFd, RawFd)>,
+    /// User, group and further groups.
+    pub user: (u32, u32),
+    /// Further groups.
+    pub groups: Vec<u32>,
+    /// Resource limits: number, soft, hard.
+    pub limits: Vec<(u32, u64, u64)>,
+    /// File mode mask.
+    pub mask: u32,
+}
+
+/// A process that has been made and not yet been told to run its program.
+#[derive(Debug)]
+pub struct Waiting {
+    /// Its number.
+    pub pid: i32,
+    gate: OwnedFd,
+}
+
+impl Waiting {
+    /// Let it run its program.
+    pub fn go(self) -> Result<(), Errno> {
+        nix::unistd::write(&self.gate, b"g").map(drop)
+    }
+}
+
+fn pointers(strings: &[CString]) -> Vec<*const libc::c_char> {
+    let pointers = strings.iter().map(|string| string.as_ptr());
+    pointers.chain([std::ptr::null()]).collect()
+}
+
+/// Make a process that waits at a gate and then runs its program.
+///
+/// It is nobody's child but the system's, as a daemon: it outlives this program. It ends by
+/// itself when the gate is dropped unopened.
+pub fn make(child: &Child) -> Result<Waiting, Errno> {
+    let (gate_out, gate_in) = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC)?;
+    let (number_out, number_in) = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC)?;
+    let arguments = pointers(&child.arguments);
+    let environment = pointers(&child.environment);
+    // SAFETY: the child and the grandchild make only async-signal-safe calls and do not allocate.
+    let first = Errno::result(unsafe { libc::fork() })?;
+    if first == 0 {
+        // SAFETY: as above.
+        let second = unsafe { libc::fork() };
+        if second == 0 {
+            let ends = (gate_out.as_raw_fd(), gate_in.as_raw_fd());
+            // SAFETY: this is the child that `run` is made for.
+            unsafe { run(child, &arguments, &environment, ends) };
+        }
+        // SAFETY: the number is written whole, from a live variable; then the process ends.
+        unsafe {
+            libc::write(number_in.as_raw_fd(), (&raw const second).cast(), 4);
+            libc::_exit(0);
+        }
+    }
+    drop((number_in, gate_out));
+    let mut bytes = [0; 4];
+    let count = nix::unistd::read(&number_out, &mut bytes)?;
+    // The one in between has nothing left to do.
+    nix::sys::wait::waitpid(nix::unistd::Pid::from_raw(first), None)?;
+    let pid = i32::from_ne_bytes(bytes);
+    if count != bytes.len() || pid <= 0 {
+        return Err(Errno::EAGAIN);
+    }
+    Ok(Waiting { pid, gate: gate_in })
+}
+
+/// What the new process does; never returns.
+///
+/// # Safety
+/// Only in a fresh child: it changes the whole process. The pointer lists end with null.
+unsafe fn run(
+    child: &Child,
+    arguments: &[*const libc::c_char],
+    environment: &[*const libc::c_char],
+    (gate_out, gate_in): (RawFd, RawFd),
+) -> ! {
+    let mut letter = 0_u8;
+    // SAFETY: only async-signal-safe calls on numbers and on memory made before the fork.
+    unsafe {
+        libc::close(gate_in);
+        if libc::read(gate_out, (&raw mut letter).cast(), 1) != 1 {
+            libc::_exit(125);
+        }
+        libc::setsid();
+        libc::umask(child.mask);
+        // What we inherited ourselves is not the guest's.
+        let first = libc::c_uint::from(3_u8);
+        libc::syscall(
+            libc::SYS_close_range,
+            first,
+            u32::MAX,
+            libc::CLOSE_RANGE_CLOEXEC,
+        );
+        for (from, to) in &child.descriptors {
+            if libc::dup2(from.as_raw_fd(), *to) < 0 {
+                libc::_exit(124);
+            }
+        }
+        for number in 1..=libc::SIGRTMAX() {
+            libc::signal(number, libc::SIG_DFL);
+        }
+        let mut none: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&raw mut none);
+        libc::sigprocmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut());
+        for (resource, soft, hard) in &child.limits {
+            let limit = libc::rlimit {
+                rlim_cur: *soft,
+                rlim_max: *hard,
+            };
+            libc::setrlimit(*resource, &raw const limit);
+        }
+        let (user, group) = child.user;
+        if libc::chdir(child.folder.as_ptr()) < 0
+            || libc::setgroups(child.groups.len(), child.groups.as_ptr()) < 0
+            || libc::setgid(group) < 0
+            || libc::setuid(user) < 0
+        {
+            libc::_exit(123);
+        }
+        let Some(program) = &child.program else {
+            close_all_but(&child.descriptors);
+            loop {
+                libc::pause();
+            }
+        };
+        libc::execve(program.as_ptr(), arguments.as_ptr(), environment.as_ptr());
+        libc::_exit(127)
+    }
+}
+
+/// Close everything but the targets, which are in ascending order.
+///
+/// # Safety
+/// Only in a child that uses no other descriptor.
+unsafe fn close_all_but(kept: &[(OwnedFd, RawFd)]) {
+    let mut from: libc::c_uint = 0;
+    for (_, number) in kept {
+        let number = number.unsigned_abs();
+        if number > from {
+            // SAFETY: as the function's.
+            unsafe { libc::syscall(libc::SYS_close_range, from, number - 1, 0) };
+        }
+        from = number + 1;
+    }
+    // SAFETY: as the function's.
+    unsafe { libc::syscall(libc::SYS_close_range, from, u32::MAX, 0) };
+}

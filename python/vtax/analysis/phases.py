@@ -1,0 +1,140 @@
+"""Where a run changes its behaviour, and what it does between.
+
+Change points of the mean by PELT (Killick, Fearnhead & Eckley 2012), in the implementation of the
+package `ruptures`, after two steps that make it safe for counts: values are replaced by the normal
+scores of their ranks, so that an outlier weighs no more than the largest value of a normal sample;
+and the penalty grows with the long-run variance, because a series that remembers its past wanders
+without changing (Chakar, Lebarbier, Lévy-Leduc & Robin 2017).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vtax.analysis.intervals import By, Recording, series
+from vtax.analysis.timeline import Line, Timeline
+
+Floats = NDArray[np.float64]
+
+MIN_BINS = 5
+"""A phase has at least so many bins; in fewer, noise and phase cannot be told apart."""
+MOST_BINS = 1000
+FALSE_RATE = 0.05
+"""Enters the penalty: the probability of finding any change in noise stays below it."""
+_MAX_RHO = 0.99
+_KEPT = 0.9
+"""Share of squared differences that count, the smallest ones: changes are among the others."""
+_MEAN_OF_KEPT = 0.623
+"""Of the smallest 90 % of squares of standard normal variables: 1 - 2 q phi(q) / 0.9, q = 1.645."""
+_MOST_DEVIATIONS = 3.0
+"""By which a rare value among many equal ones may stand out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """A stretch of the axis in which nothing was seen to change."""
+
+    start: float
+    """On the axis of the timeline."""
+    end: float
+    bins: int
+    means: tuple[float, ...]
+    """The mean rate of each line over the phase's bins."""
+
+
+def phases(timeline: Timeline, lines: Sequence[Line]) -> tuple[Phase, ...]:
+    """Phases common to `lines`; none when the axis is too short.
+
+    A line that was nowhere measured takes no part, and its means are NaN.
+    """
+    values = np.column_stack([line.values for line in lines])
+    measured = np.isfinite(values).any(axis=0)
+    if not measured.any():
+        return ()
+    known = np.flatnonzero(np.isfinite(values[:, measured]).all(axis=1))
+    if known.size < 2 * MIN_BINS:
+        return ()
+    cuts = changes(values[known][:, measured])
+    bounds = [0, *cuts, int(known.size)]
+    found = []
+    for first, last in pairwise(bounds):
+        own = known[first:last]
+        start = 0 if first == 0 else int(own[0])
+        means = tuple(float(mean) for mean in values[own].mean(axis=0))
+        end = int(own[-1]) + 1
+        found.append(
+            Phase(float(timeline.edges[start]), float(timeline.edges[end]), own.size, means)
+        )
+    return tuple(found)
+
+
+def phase_bins(recordings: Sequence[Recording], by: By) -> int:
+    """How finely to look for phases: about two rows a bin, so that bins differ little in rows."""
+    rows = [part.height for recording in recordings for _, part in series(recording, by)]
+    return min(max(max(rows, default=0) // 2, 2 * MIN_BINS), MOST_BINS)
+
+
+def changes(values: Floats) -> list[int]:
+    """Places at which a new phase begins in `values` (n x d, no gaps), in order."""
+    from ruptures import KernelCPD
+
+    varying = values[:, (values != values[0]).any(axis=0)]
+    n, d = varying.shape
+    if d == 0 or n < 2 * MIN_BINS:
+        return []
+    scores = _normal_scores(varying)
+    scores /= np.sqrt([_long_run_variance(column) for column in scores.T])
+    detector = KernelCPD(kernel="linear", min_size=MIN_BINS).fit(scores)
+    return [int(place) for place in detector.predict(pen=penalty(n, d))[:-1]]
+
+
+def penalty(n: int, d: int) -> float:
+    """What a change must explain of the variance of `d` columns to be believed.
+
+    The bound of Laurent & Massart (2000, lemma 1) on a chi-squared variable of d degrees of
+    freedom, exceeded with the probability `FALSE_RATE` / n.
+    """
+    depth = math.log(n / FALSE_RATE)
+    return d + 2.0 * math.sqrt(d * depth) + 2.0 * depth
+
+
+def _normal_scores(values: Floats) -> Floats:
+    """The normal quantile of each value's rank in its column; ties share their mean rank."""
+    import polars as pl
+    from scipy.special import ndtri
+
+    n = values.shape[0]
+    ranks = [pl.Series(column).rank("average").to_numpy() for column in values.T]
+    return np.asarray(ndtri((np.column_stack(ranks) - 0.5) / n), dtype=np.float64)
+
+
+def _long_run_variance(scores: Floats) -> float:
+    """n times the variance of the mean of n values between changes.
+
+    From trimmed means of squared differences at lags 1 and 2, which few changes cannot move; with
+    medians in their place this is the estimator of Chakar et al., which varies more.
+
+    Where most neighbours are equal (rare events) the noise is taken as white, with the variance
+    that isolated values but not steps give to products of neighbouring differences; or with more,
+    so that no value stands out by over three deviations, or two rare ones would look like a phase.
+    """
+    steps = np.diff(scores)
+    if np.median(np.abs(steps)) == 0.0:
+        farthest = float(np.abs(scores - np.median(scores)).max())
+        return max(float(-(steps[1:] * steps[:-1]).mean()), (farthest / _MOST_DEVIATIONS) ** 2)
+    first, second = _half_square(steps), _half_square(scores[2:] - scores[:-2])
+    rho = min(max(second / first - 1.0, 0.0), _MAX_RHO)
+    return first * (1.0 + rho) / (1.0 - rho) ** 2
+
+
+def _half_square(steps: Floats) -> float:
+    """Half the mean square of normal differences with a few large ones among them."""
+    squares = np.sort(steps**2)
+    kept = squares[: math.ceil(_KEPT * squares.size)]
+    return float(kept.mean()) / _MEAN_OF_KEPT / 2.0

@@ -1,0 +1,218 @@
+"""`vtax correlate`: which events rise and fall together, and what virtualization changes of it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from vtax.analysis.intervals import By, Per
+from vtax.cli.variadic import VariadicAgainst
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from vtax.analysis.correlation import Difference, Matrix, Method
+    from vtax.analysis.intervals import Recording
+
+EXAMPLES = """\b
+Examples:
+  vtax correlate runs/lab
+  vtax correlate runs/lab-1 runs/lab-2 --against runs/native-1 runs/native-2
+  vtax correlate runs/lab --events 'hw.*,kvm.exits' --method spearman --json
+
+\b
+docs/correlation.md says how it is computed.
+"""
+
+SETTINGS: dict[str, Any] = {
+    "cls": VariadicAgainst,
+    "short_help": "Correlate the events of recordings; compare two kinds.",
+    "epilog": EXAMPLES,
+}
+PAGE = "correlation.html"
+
+
+def correlate(
+    runs: Annotated[
+        list[str],
+        typer.Argument(help="Folders of vtax record; several are averaged.", metavar="RUN"),
+    ],
+    against: Annotated[
+        list[str] | None,
+        typer.Option(help="Folders to compare with, e.g. native runs.", metavar="OTHER..."),
+    ] = None,
+    method: Annotated[
+        str, typer.Option(help="pearson (linear) or spearman (ranks).", metavar="METHOD")
+    ] = "pearson",
+    events: Annotated[
+        str | None, typer.Option(help="Names or globs with commas. Default: all.", metavar="GLOB")
+    ] = None,
+    by: Annotated[By, typer.Option(help="What makes a series of its own.")] = By.CPU,
+    per: Annotated[
+        Per | None, typer.Option(help="Unit of rates. Default: ginsn where counted, else s.")
+    ] = None,
+    merge: Annotated[
+        int,
+        typer.Option(min=1, max=10_000, metavar="N", help="Take N rows as one (rotated counters)."),
+    ] = 1,
+    alpha: Annotated[
+        float, typer.Option(min=1e-6, max=0.5, metavar="A", help="False discovery rate.")
+    ] = 0.05,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Folder for correlation.html. Default: the first RUN.", metavar="DIR"),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+) -> None:
+    """Correlate the rates of all events over the intervals of recordings, averaged over runs.
+
+    A pair counts only after correction for the number of pairs and for intervals that resemble
+    their neighbours. With --against, the relationships that differ are tested and ranked.
+    """
+    from vtax.analysis import correlation as analysis
+    from vtax.analysis.intervals import axis_of, load_all
+    from vtax.report import correlation as words
+    from vtax.report.analysis_page import write_analysis
+
+    recordings, others = load_all(runs), load_all(against or ())
+    unit = axis_of([*recordings, *others], per)
+    options = _Options(_method(method), by, unit, merge, alpha)
+    matrix = options.matrix(recordings, events)
+    said = [*words.notes(matrix, recordings), *options.rotation(recordings, matrix)]
+    compared = None
+    if others:
+        other = options.matrix(others, events)
+        compared = (other, analysis.difference(matrix, other))
+        said += words.notes(other, others, " of the runs against")
+        said += words.difference_notes(compared[1])
+    heading = words.title(matrix, by)
+    folder = out or recordings[0].path
+    page = words.page(matrix, compared, said, _facts(options, recordings, others), heading)
+    write_analysis(page, made_folder(folder) / PAGE)
+    if as_json:
+        print(json.dumps(_json(matrix, compared, said, recordings, others), indent=1))
+        return
+    _show(heading, said, matrix, compared[1] if compared else None)
+    print(f"\nreport: {folder / PAGE}")
+
+
+class _Options:
+    """The choices that both matrices are made with."""
+
+    def __init__(self, method: Method, by: By, per: Per, merge: int, alpha: float) -> None:
+        self.method, self.by, self.per, self.merge, self.alpha = method, by, per, merge, alpha
+
+    def matrix(self, recordings: Sequence[Recording], globs: str | None) -> Matrix:
+        from vtax.analysis.correlation import correlate
+
+        return correlate(
+            recordings,
+            self._events(recordings, globs),
+            method=self.method,
+            by=self.by,
+            per=self.per,
+            merge=self.merge,
+            alpha=self.alpha,
+        )
+
+    def _events(self, recordings: Sequence[Recording], globs: str | None) -> Any:
+        from vtax.analysis.intervals import select
+
+        known = {event.name: event for one in recordings for event in one.events}
+        return select(list(known.values()), globs)
+
+    def rotation(self, recordings: Sequence[Recording], matrix: Matrix) -> list[str]:
+        """What to do when events took turns on the counters and never met in a row."""
+        import numpy as np
+
+        from vtax.analysis.correlation import never_together
+
+        if not np.isnan(matrix.z).any():
+            return []
+        names = set(matrix.events)
+        shared = [
+            never_together(one, [e for e in one.events if e.name in names], self.by)
+            for one in recordings
+        ]
+        wanted = max(shared, default=1)
+        if wanted <= self.merge:
+            return []
+        return [
+            "some events were never measured in the same intervals (counters took turns): "
+            f"--merge {wanted} takes so many rows as one"
+        ]
+
+
+def _method(name: str) -> Method:
+    from vtax.analysis.correlation import Method
+    from vtax.specs import unknown
+
+    known = [method.value for method in Method]
+    if name not in known:
+        raise unknown("method", name, known)
+    return Method(name)
+
+
+def made_folder(folder: Path) -> Path:
+    """The folder, made if it is not there (mode 0700)."""
+    from vtax.errors import VtaxError
+
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise VtaxError(f"cannot make {folder}: {error.strerror}", "choose another --out") from None
+    return folder
+
+
+def _show(heading: str, said: list[str], matrix: Matrix, difference: Difference | None) -> None:
+    from vtax.report import correlation as words
+    from vtax.report.terminal import show
+
+    tables = [words.pair_table(matrix, words.MOST_PAIRS)]
+    if 2 <= len(matrix.events) <= words.MOST_COLUMNS:
+        tables.insert(0, words.matrix_table(matrix))
+    if difference is not None:
+        tables.append(words.change_table(difference, words.MOST_PAIRS))
+    show(heading, said, tables)
+
+
+def _facts(
+    options: _Options, recordings: Sequence[Recording], others: Sequence[Recording]
+) -> list[tuple[str, str]]:
+    found = [
+        ("Runs", ", ".join(one.path.name for one in recordings)),
+        ("Method", options.method.value),
+        ("Rates", options.per.words),
+        ("Series by", options.by.value),
+        ("Rows taken as one", str(options.merge)),
+        ("False discovery rate", f"{options.alpha:g}"),
+    ]
+    if others:
+        found.insert(1, ("Against", ", ".join(one.path.name for one in others)))
+    return found
+
+
+def _json(
+    matrix: Matrix,
+    compared: tuple[Matrix, Difference] | None,
+    said: list[str],
+    recordings: Sequence[Recording],
+    others: Sequence[Recording],
+) -> dict[str, Any]:
+    from vtax.report.correlation import difference_json, matrix_json
+
+    found: dict[str, Any] = {
+        "runs": [str(one.path) for one in recordings],
+        "notes": said,
+        "matrix": matrix_json(matrix),
+    }
+    if compared is not None:
+        found["against"] = {
+            "runs": [str(one.path) for one in others],
+            "matrix": matrix_json(compared[0]),
+            "difference": difference_json(compared[1]),
+        }
+    return found

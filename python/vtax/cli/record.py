@@ -1,0 +1,175 @@
+"""`vtax record`: rows of events of every layer, one for each interval, into a run folder."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from vtax.record.environment import Recorded
+    from vtax.record.options import Options
+
+EXAMPLES = """\b
+Examples:
+  vtax record --every 50Mi --events default,kvm -- make test
+  vtax record --every 1ms --vm all --for 30s
+  vtax record --in lab:guests=2 --every 1ms -- gzip-like --seconds 5
+  vtax record --list
+
+\b
+Then: vtax timeline RUN --event kvm.exits     vtax correlate RUN     docs/record.md
+"""
+
+INTERRUPTED = 130
+"""Exit code when Ctrl-C ended the workload of `--in` too."""
+
+SETTINGS: dict[str, Any] = {
+    "short_help": "Record events of every layer, a row for each interval.",
+    "epilog": EXAMPLES,
+    "context_settings": {"allow_interspersed_args": False, "ignore_unknown_options": False},
+}
+
+
+def record(
+    command: Annotated[
+        list[str] | None,
+        typer.Argument(help="Only it and its children are counted.", metavar="[-- COMMAND...]"),
+    ] = None,
+    environment: Annotated[
+        str | None,
+        typer.Option("--in", help="Run COMMAND there: native, uml, lab.", metavar="SPEC"),
+    ] = None,
+    every: Annotated[
+        str | None,
+        typer.Option(help="Interval: instructions (2M to 400M) or 50us to 1s.", metavar="LENGTH"),
+    ] = None,
+    events: Annotated[
+        str | None,
+        typer.Option(help="Events, layers or default, with commas.", metavar="NAMES"),
+    ] = None,
+    vm: Annotated[
+        str | None, typer.Option(help="Only this virtual machine, or all.", metavar="PID|all")
+    ] = None,
+    pid: Annotated[
+        int | None, typer.Option(help="Only this process and its children.", metavar="PID")
+    ] = None,
+    duration: Annotated[
+        str | None, typer.Option("--for", help="End after this time, e.g. 30s.", metavar="TIME")
+    ] = None,
+    guest: Annotated[
+        Path | None,
+        typer.Option(help="Page in which a guest publishes counters.", metavar="PATH"),
+    ] = None,
+    overhead: Annotated[
+        bool, typer.Option("--overhead", help="Measure what recording costs (costs more).")
+    ] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="The run folder. Default: runs/<UTC>-<name>.", metavar="DIR"),
+    ] = None,
+    list_events: Annotated[
+        bool, typer.Option("--list", help="Print all events, and why some are absent.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+) -> None:
+    """Record events of hardware, VMM, kernel, guest and application, a row for each interval.
+
+    It ends with COMMAND, the process, --for, or Ctrl-C; the files are complete then. The exit code
+    is the recorder's; how COMMAND ended is said.
+    """
+    from vtax.errors import MisuseError
+    from vtax.record.options import Options, Target
+    from vtax.record.recorder import listing
+
+    if list_events:
+        raise typer.Exit(listing(as_json))
+    options = Options(every, events, duration, guest, overhead)
+    argv = tuple(command or ())
+    _require_one(("COMMAND", bool(argv)), ("--pid", pid is not None), ("--vm", vm is not None))
+    if environment is None:
+        raise typer.Exit(_natively(Target(pid, vm, argv), options, out, as_json))
+    if pid is not None or vm is not None:
+        raise MisuseError("--in records what it starts", "leave out --pid and --vm")
+    _inside(environment, argv, options, out, as_json)
+
+
+def _require_one(*choices: tuple[str, bool]) -> None:
+    from vtax.errors import MisuseError
+
+    given = [name for name, is_given in choices if is_given]
+    if len(given) > 1:
+        raise MisuseError(f"{' and '.join(given)} exclude each other", "name one of them")
+
+
+def _natively(target: Any, options: Options, out: Path | None, as_json: bool) -> int:
+    from vtax.record.native import record as record_natively
+    from vtax.record.recorder import summary
+
+    path, code = record_natively(target, options, out, as_json)
+    if path is not None:
+        found = summary(path)
+        _show(path, found, _end_of(found), as_json)
+    return code
+
+
+def _inside(
+    spec: str, argv: Sequence[str], options: Options, out: Path | None, as_json: bool
+) -> None:
+    from vtax import environments
+    from vtax.record.environment import record_in
+    from vtax.record.recorder import summary
+
+    done = record_in(environments.build(spec), spec, argv, options, out)
+    if not as_json:
+        _echo(done)
+    ends = [_ended(each.exit_code, each.signal) for each in done.outcomes]
+    _show(done.path, summary(done.path), "; ".join(dict.fromkeys(ends)), as_json)
+    if done.interrupted:
+        raise typer.Exit(INTERRUPTED)
+
+
+def _echo(done: Recorded) -> None:
+    """What the workload printed."""
+    from vtax.runs.exchange import Exchange
+
+    for folder in done.outputs:
+        exchange = Exchange(folder.parent, folder.name)
+        for name, stream in (("stdout", sys.stdout), ("stderr", sys.stderr)):
+            stream.write(exchange.read_text(name))
+            stream.flush()
+
+
+def _show(path: Path, found: Mapping[str, Any] | None, end: str, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps({"run": str(path), "command": end or None, "record": found}, indent=1))
+        return
+    if found is None:
+        said = "the recorder did not finish: rows are those up to its last flush"
+        print(f"vtax: {said}", file=sys.stderr)
+    else:
+        for warning in found.get("warnings", ()):
+            print(f"vtax: {warning}", file=sys.stderr)
+        reference = str(found.get("reference", "?")).replace("_", " ")
+        print(f"{found.get('rows')} rows, {found.get('lost')} lost; reference: {reference}")
+    if end:
+        print(end)
+    print(f"run: {path}")
+
+
+def _end_of(found: Mapping[str, Any] | None) -> str:
+    end = (found or {}).get("end", {}).get("command")
+    if not isinstance(end, dict):
+        return "the command was ended with the recording" if end == "running" else ""
+    return _ended(end.get("exit_code"), end.get("signal"))
+
+
+def _ended(code: int | None, number: int | None) -> str:
+    if number is not None:
+        return f"the command was ended by signal {number}"
+    return f"the command ended with code {code}"

@@ -1,0 +1,38 @@
+"""An option that takes every word up to the next option: `--against RUN RUN`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from typer.core import TyperCommand
+
+VARIADIC = "--against"
+
+
+class VariadicAgainst(TyperCommand):
+    """A command whose `--against` may be followed by several words, as the shell's globs make them.
+
+    Without it, the second word would silently be taken for a run of the other side.
+    """
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Any: the class of the context differs between versions of typer."""
+        return super().parse_args(ctx, _repeated(args))
+
+
+def _repeated(args: list[str]) -> list[str]:
+    """With the option written before each of its words."""
+    made: list[str] = []
+    inside = False
+    for place, word in enumerate(args):
+        if word == "--":
+            return [*made, *args[place:]]
+        if word == VARIADIC:
+            inside = True
+            # Said without a word, it is left for the parser to complain about.
+            if place + 1 == len(args) or args[place + 1].startswith("-"):
+                made.append(word)
+            continue
+        inside = inside and not word.startswith("-")
+        made += [VARIADIC, word] if inside else [word]
+    return made

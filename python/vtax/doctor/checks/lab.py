@@ -1,0 +1,49 @@
+"""What the emulated AMD host needs beside QEMU and a kernel."""
+
+from __future__ import annotations
+
+from vtax.doctor.checks.environments import QemuKernel
+from vtax.doctor.host import Host
+from vtax.doctor.model import Check, Finding, State, register
+from vtax.environments.lab.environment import svm_obstacle
+from vtax.environments.lab.host_initramfs import BUSYBOX_PLACES, busybox
+from vtax.errors import VtaxError
+
+
+@register
+class Lab(Check):
+    """Stock KVM on an emulated CPU, so that paging can be studied where there is no KVM."""
+
+    name = "lab"
+    purpose = "environment lab"
+
+    def find(self, host: Host) -> Finding:
+        program = host.which("qemu-system-x86_64")
+        if program is None:
+            return self.missing("QEMU is not installed", host.install("qemu-system-x86", "QEMU"))
+        models, accelerators = (
+            host.run([program, option, "help"]) for option in ("-cpu", "-accel")
+        )
+        if obstacle := svm_obstacle(models.stdout, accelerators.stdout):
+            return self.missing(f"{program} {obstacle}", host.install("qemu-system-x86", "QEMU"))
+        try:
+            busybox([host.path(str(place)) for place in BUSYBOX_PLACES])
+        except VtaxError as error:
+            return self.missing(error.message, host.install("busybox-static", "a static busybox"))
+        kernel = QemuKernel().find(host)
+        if kernel.state is not State.OK:
+            return self.missing(f"no kernel to boot: {kernel.detail}", kernel.remedy)
+        if not self._kvm(host):
+            return self.missing(
+                "the kernel for guests has no module kvm_amd",
+                "install the distribution's generic kernel",
+            )
+        return self.ok(f"{program} emulates SVM with nested paging; 1.5 GB of memory are needed")
+
+    def _kvm(self, host: Host) -> bool:
+        """Where no kernel is there yet, the distribution's package will have it."""
+        trees = host.glob("/lib/modules/*/kernel")
+        trees += (host.cache / "vtax/kernels").glob("package-*/lib/modules/*/kernel")
+        trees += (host.cache / "vtax/kernels").glob("package-*/usr/lib/modules/*/kernel")
+        able = [tree for tree in trees if any(tree.glob("fs/9p/9p.ko*"))]
+        return not able or any(any(tree.glob("arch/x86/kvm/kvm-amd.ko*")) for tree in able)

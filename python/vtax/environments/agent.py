@@ -1,0 +1,161 @@
+"""Talking to one vtax-agent: its requests as methods, and what it means when it goes silent."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import Any, NoReturn
+
+from vtax.channel import AgentError, Channel, ChannelClosedError, ChannelTimeoutError
+from vtax.errors import VtaxError
+from vtax.workloads.base import Metric, Outcome
+
+REQUEST_TIMEOUT_S = 30.0
+"""For an answer that needs no work; generous, because emulated guests are slow."""
+OUTPUT_LIMIT_BYTES = 1 << 30
+"""No single file that a workload writes may be larger (RLIMIT_FSIZE)."""
+CHUNK_BYTES = 512 << 10
+"""Of a file in one frame: the agent's limit (docs/agent-protocol.md)."""
+
+
+class MachineLostError(VtaxError):
+    """The machine hung or died; it has been killed and a new one must be started."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A finished command: what the machine says, and the host's clock for the same stretch."""
+
+    outcome: Outcome
+    host_wall_s: float
+    counters: Sequence[Metric] = ()
+    """What the machine's hypervisor counted meanwhile, where vtax can read it."""
+
+
+class Agent:
+    """One agent at the other end of a channel.
+
+    `lost` is called when it does not answer or is gone: it ends the machine and makes the error.
+    """
+
+    def __init__(
+        self, channel: Channel, work_inside: PurePath, lost: Callable[[str], MachineLostError]
+    ) -> None:
+        self._channel = channel
+        self._work_inside = work_inside
+        self._lost = lost
+        self.busy = False
+        """A request was sent and not answered: the next one would be answered only after it."""
+
+    def hello(self, timeout_s: float) -> dict[str, Any]:
+        """Wait for the agent to be ready."""
+        try:
+            return self._channel.hello(timeout_s)
+        except ChannelTimeoutError:
+            self._raise_lost(f"did not boot within {timeout_s:.0f} s")
+        except ChannelClosedError:
+            self._raise_lost("ended while booting")
+
+    def run(
+        self,
+        argv: Sequence[str],
+        environment: Mapping[str, str],
+        folder: str,
+        timeout_s: float | None = None,
+        **fields: Any,
+    ) -> Finished:
+        """Run a command with `folder` (below the writable folder, or absolute) as its folder.
+
+        Raises VtaxError when it cannot be started, MachineLostError when the machine went away.
+        """
+        # The agent enforces the time-out; the host's own is for a guest that hangs altogether.
+        patience = 24 * 3600.0 if timeout_s is None else timeout_s * 1.1 + REQUEST_TIMEOUT_S
+        begin = time.monotonic()
+        answer = self.request(
+            "run",
+            patience,
+            argv=list(argv),
+            env=dict(environment),
+            cwd=str(self._work_inside / folder),
+            stdout="stdout",
+            stderr="stderr",
+            timeout_s=timeout_s,
+            output_limit_bytes=OUTPUT_LIMIT_BYTES,
+            **fields,
+        )
+        host_wall_s = time.monotonic() - begin
+        try:
+            return Finished(Outcome(**answer), host_wall_s)
+        except TypeError:
+            raise VtaxError(f"the machine's answer is not of this version: {answer}") from None
+
+    def facts(self) -> dict[str, Any]:
+        return self.request("facts", REQUEST_TIMEOUT_S)
+
+    def set_clock(self) -> None:
+        """Set the wall clock of a guest to this machine's; late by what the request takes."""
+        self.request("clock", REQUEST_TIMEOUT_S, realtime_s=time.time())
+
+    def push(self, path: str, content: bytes, mode: int = 0o600) -> None:
+        """Write a file in the machine; an existing one is replaced."""
+        for offset in range(0, max(1, len(content)), CHUNK_BYTES):
+            data = base64.b64encode(content[offset : offset + CHUNK_BYTES]).decode()
+            self.request("push", REQUEST_TIMEOUT_S, path=path, data=data, mode=mode, offset=offset)
+
+    def pull(self, path: str, limit_bytes: int = 16 << 20, offset: int = 0) -> bytes:
+        """The content of a regular file in the machine from `offset` on.
+
+        Raises VtaxError when there is more than `limit_bytes` of it.
+        """
+        content = bytearray()
+        while True:
+            chunk, _, ended = self._pull_chunk(path, offset + len(content), CHUNK_BYTES)
+            content += chunk
+            if len(content) > limit_bytes:
+                raise VtaxError(f"{path} in the machine is larger than {limit_bytes} bytes")
+            if ended or not chunk:
+                return bytes(content)
+
+    def tail(self, path: str, size: int) -> bytes:
+        """The last `size` bytes of a file in the machine."""
+        _, whole, _ = self._pull_chunk(path, 0, 1)
+        return self.pull(path, limit_bytes=2 * size, offset=max(0, whole - size))
+
+    def request(self, op: str, patience_s: float, **fields: Any) -> dict[str, Any]:
+        """Send a request of docs/agent-protocol.md and wait for its answer."""
+        self.busy = True
+        try:
+            answer = self._channel.request(op, patience_s, **fields)
+        except AgentError:
+            self.busy = False
+            raise
+        except ChannelTimeoutError:
+            self._raise_lost(f"hung: no answer for {patience_s:.0f} s")
+        except ChannelClosedError:
+            self._raise_lost("died")
+        self.busy = False
+        return answer
+
+    def close(self) -> None:
+        self._channel.close()
+
+    def _raise_lost(self, what: str) -> NoReturn:
+        raise self._lost(what) from None
+
+    def _pull_chunk(self, path: str, offset: int, limit: int) -> tuple[bytes, int, bool]:
+        """(bytes, the file's size, whether they are its last)."""
+        answer = self.request("pull", REQUEST_TIMEOUT_S, path=path, offset=offset, limit=limit)
+        data, size, ended = (answer.get(key) for key in ("data", "size", "eof"))
+        if not (isinstance(data, str) and isinstance(size, int) and isinstance(ended, bool)):
+            raise VtaxError(f"the machine's answer is not of this version: {str(answer)[:80]}")
+        try:
+            chunk = base64.b64decode(data, validate=True)
+        except binascii.Error:
+            raise VtaxError(f"the machine's answer for {path} is not base64") from None
+        if len(chunk) > limit:
+            raise VtaxError(f"the machine sent more of {path} than it was asked for")
+        return chunk, size, ended

@@ -1,0 +1,123 @@
+"""Letting a guest publish its counters in a page that the host samples (docs/guest-page.md)."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from vtax.environments.agent import Finished
+from vtax.errors import VtaxError
+from vtax.runs.exchange import Exchange
+
+FILE = "guest-page"
+"""In the machine's writable folder."""
+FOLDER = "guest-page.run"
+AGENT = "/proc/1/exe"
+"""In a guest the agent is the first process."""
+BEGIN_TIMEOUT_S = 20.0
+END_TIMEOUT_S = 20.0
+
+_START = ': >published; : >errors; "$0" guest "$@" >published 2>errors & echo $! >pid'
+_STOP = """read -r pid <pid; kill "$pid" 2>/dev/null; i=0
+while [ -e "/proc/$pid" ] && [ "$i" -lt 100 ]; do sleep 0.1; i=$((i+1)); done"""
+
+
+class Guest(Protocol):
+    """What is needed of a started machine."""
+
+    launch: Any
+
+    def run(
+        self,
+        argv: Sequence[str],
+        environment: dict[str, str],
+        folder: str,
+        timeout_s: float | None = None,
+        *,
+        leave: bool = False,
+    ) -> Finished: ...
+
+
+@dataclass(slots=True)
+class Published:
+    """A guest's page while the guest publishes."""
+
+    path: Path
+    """The page on the host: what `vtax-recorder --guest` takes."""
+    final: dict[str, Any] | None = None
+    """What the publisher says at its end (`vtax-agent guest`)."""
+
+
+@contextmanager
+def published(
+    machine: Guest,
+    work: Path,
+    *,
+    device: bool = False,
+    every: str = "10ms",
+    applications: Sequence[str] = (),
+) -> Iterator[Published]:
+    """Publish in a guest until the block ends.
+
+    `work` is the host's side of the machine's writable folder. `device`: through the memory of
+    the guest's ivshmem device (`qemu:page=on`), else by writing a file of that folder.
+    Raises VtaxError when the publisher does not begin, with what it said.
+    """
+    page = Published(work / FILE)
+    inside = str(machine.launch.work_inside / FILE)
+    options = ["--every", every] + ([] if device else ["--page", inside])
+    if applications:
+        options += ["--app", ",".join(applications)]
+    exchange = Exchange(work, FOLDER)
+    exchange.create({})
+    environment = {"PATH": os.environ.get("PATH", "/usr/bin:/bin")}
+
+    def shell(script: str, *arguments: str, leave: bool) -> None:
+        argv = ["/bin/sh", "-c", script, *arguments]
+        machine.run(argv, environment, FOLDER, timeout_s=END_TIMEOUT_S, leave=leave)
+
+    shell(_START, AGENT, *options, leave=True)
+    _await_page(page.path, exchange)
+    try:
+        yield page
+    finally:
+        shell(_STOP, leave=True)
+        page.final = _final(exchange)
+
+
+def _await_page(path: Path, exchange: Exchange) -> None:
+    """Wait for the first whole publication."""
+    deadline = time.monotonic() + BEGIN_TIMEOUT_S
+    while time.monotonic() < deadline:
+        if has_begun(path):
+            return
+        if said := exchange.read_text("errors").strip():
+            raise VtaxError(f"the guest does not publish its counters: {said}")
+        time.sleep(0.02)
+    raise VtaxError(f"the guest has not published its counters within {BEGIN_TIMEOUT_S:.0f} s")
+
+
+def has_begun(path: Path) -> bool:
+    """Is there a page in which something was published?"""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return False
+    with os.fdopen(descriptor, "rb") as file:
+        head = file.read(32)
+    # A time stamp: the names alone are written before it.
+    return head.startswith(b"VTAXPAGE") and len(head) == 32 and any(head[24:32])
+
+
+def _final(exchange: Exchange) -> dict[str, Any] | None:
+    try:
+        answer = json.loads(exchange.read_text("published"))
+    except ValueError:
+        return None
+    return answer if isinstance(answer, dict) else None

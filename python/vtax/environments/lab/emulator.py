@@ -1,0 +1,276 @@
+"""The process of the emulated host: its command line, its sockets, its console."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import subprocess
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from vtax import sandbox
+from vtax.channel import Channel
+from vtax.environments import qemu
+from vtax.environments.console import ConsoleTail
+from vtax.environments.lab import nested
+from vtax.environments.lab.qmp import Qmp
+from vtax.environments.machine import spawn
+from vtax.errors import VtaxError
+
+CPU = "EPYC"
+"""QEMU emulates AMD's SVM with nested paging for it, and no PKU, which shadow paging cannot do."""
+MAX_STATE_BYTES = 64 << 20
+"""Of a saved state, memory not included; 0.4 MB is usual."""
+STATE_TIMEOUT_S = 30.0
+STATE = "state"
+NO_INITRAMFS = bytes(4)
+
+
+@dataclass(frozen=True, slots=True)
+class Emulated:
+    """The emulated host's hardware and what it boots."""
+
+    memory_bytes: int
+    smp: int
+    guests: int
+    icount: int | None
+    kernel: Path
+    modules: tuple[str, ...]
+    image: Path | None = None
+    """Disk image that it sees read-only."""
+    image_format: str = "raw"
+    ram: Path | None = None
+    """File that is its memory; None: anonymous memory, which cannot be saved."""
+    saved: bool = False
+    """`ram` is of a saved machine: mapped privately, so the file stays as it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Descriptors:
+    """What the emulated host's QEMU inherits."""
+
+    host: int
+    monitor: int
+    guests: Sequence[int]
+    initramfs: int
+
+    def all(self) -> tuple[int, ...]:
+        return (self.host, self.monitor, self.initramfs, *self.guests)
+
+
+def command(machine: Emulated, work: Path, cpus: Sequence[int], fds: Descriptors) -> list[str]:
+    """The command line, box and all."""
+    read_only = {machine.kernel: _inside("kernel")}
+    if machine.image:
+        read_only[machine.image] = _inside("image")
+    # QEMU opens the file for writing although a private mapping never does.
+    writable = {machine.ram: _inside("ram")} if machine.ram else {}
+    box = sandbox.Box(work=work, read_only=read_only, writable=writable)
+    return sandbox.pinned(cpus, sandbox.command(box, _qemu(machine, fds)))
+
+
+def _qemu(machine: Emulated, fds: Descriptors) -> list[str]:
+    size = f"{machine.memory_bytes >> 20}M"
+    # Counting instructions needs one thread for all CPUs.
+    threads = "single" if machine.icount is not None else "multi"
+    line = [str(qemu.program()), "-accel", f"tcg,thread={threads}", "-cpu", CPU]
+    line += ["-smp", str(machine.smp), "-m", size]
+    if machine.ram:
+        share = "off" if machine.saved else "on"
+        line += ["-machine", "q35,memory-backend=ram", "-object"]
+        line += [f"memory-backend-file,id=ram,size={size},mem-path={_inside('ram')},share={share}"]
+    else:
+        line += ["-machine", "q35"]
+    if machine.icount is not None:
+        line += ["-icount", f"shift={machine.icount},sleep=off"]
+    line += ["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none", "-nic", "none"]
+    line += ["-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny"]
+    line += ["-chardev", "stdio,id=console,signal=off", "-serial", "chardev:console"]
+    line += ["-chardev", f"socket,id=monitor,fd={fds.monitor}", "-mon", "monitor,mode=control"]
+    line += ["-kernel", str(_inside("kernel")), "-initrd", f"/proc/self/fd/{fds.initramfs}"]
+    line += ["-append", " ".join(_parameters(machine))]
+    line += qemu.export("host", Path("/"), "readonly=on,multidevs=remap")
+    line += qemu.export("work", sandbox.WORK, "multidevs=remap")
+    line += ["-device", "virtio-serial-pci"]
+    line += _port("agent", fds.host, qemu.CHANNEL, 1)
+    for number, fd in enumerate(fds.guests):
+        line += _port(f"guest{number}", fd, nested.port_name(number), number + 2)
+    if machine.image:
+        place = f"file={_inside('image')},format={machine.image_format},readonly=on"
+        line += ["-drive", f"if=none,id=image,{place}", "-device", "virtio-blk-pci,drive=image"]
+    return [*line, "-incoming", "defer"] if machine.saved else line
+
+
+def _port(name: str, fd: int, port: str, number: int) -> list[str]:
+    device = f"virtserialport,chardev={name},name={port},nr={number}"
+    return ["-chardev", f"socket,id={name},fd={fd}", "-device", device]
+
+
+def _parameters(machine: Emulated) -> list[str]:
+    return [
+        "console=ttyS0",
+        "quiet",
+        "panic=-1",
+        # Nothing corrects the emulated clock, and the check takes it for unstable under load.
+        "tsc=reliable",
+        "vtax.lower=initramfs",
+        "vtax.host=9p:host",
+        "vtax.work=9p:work",
+        f"vtax.channel=virtio:{qemu.CHANNEL}",
+        f"vtax.modules={':'.join(machine.modules)}",
+    ]
+
+
+def _inside(name: str) -> Path:
+    return sandbox.WORK.parent / name
+
+
+class Emulator:
+    """A running emulated host. Whoever makes one kills it.
+
+    `initramfs` is what it boots; a saved machine has it in its memory.
+    """
+
+    def __init__(
+        self, machine: Emulated, initramfs: bytes, work: Path, cpus: Sequence[int]
+    ) -> None:
+        pairs = [socket.socketpair() for _ in range(2 + machine.guests)]
+        ours = [each[0] for each in pairs]
+        theirs = [each[1] for each in pairs]
+        host, monitor, *guests = (each.fileno() for each in theirs)
+        # Not a file with a name: 130 MB would lie about after kill -9.
+        archive = os.memfd_create("initramfs")
+        fds = Descriptors(host, monitor, guests, archive)
+        try:
+            _write(archive, initramfs or NO_INITRAMFS)
+            self.argv: Sequence[str] = command(machine, work, cpus, fds)
+            self._process = spawn(self.argv, fds.all())
+        except BaseException:
+            for each in ours:
+                each.close()
+            raise
+        finally:
+            os.close(archive)
+            for each in theirs:
+                each.close()
+        assert self._process.stdout is not None
+        self.console = ConsoleTail(self._process.stdout)
+        host_socket, monitor_socket, *guest_sockets = ours
+        self.host = Channel(host_socket, parts=False)
+        self.guests = [Channel(each, parts=False) for each in guest_sockets]
+        self._monitor_socket = monitor_socket
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
+    def save(self) -> bytes:
+        """Stop the machine and return its state; its memory stays in its file."""
+        monitor = Qmp(self._monitor_socket)
+        monitor.execute("stop")
+        monitor.wait_for("STOP", STATE_TIMEOUT_S)
+        _keep_memory_in_its_file(monitor)
+        # As fast as it goes; QEMU's default is for a network that others use.
+        monitor.execute("migrate-set-parameters", {"max-bandwidth": 0})
+        with _state_channel(monitor) as ours:
+            reader = _Reader(ours)
+            monitor.execute("migrate", {"uri": f"fd:{STATE}"})
+            monitor.wait_for("MIGRATION", STATE_TIMEOUT_S, status="completed")
+            # The stream ends when QEMU closes it, which it does with the process at the latest.
+            monitor.execute("quit")
+            self.wait(STATE_TIMEOUT_S)
+            return reader.result(STATE_TIMEOUT_S)
+
+    def restore(self, state: bytes) -> None:
+        """Bring the machine to a saved state and let it run."""
+        monitor = Qmp(self._monitor_socket)
+        _keep_memory_in_its_file(monitor)
+        with _state_channel(monitor) as ours:
+            # In a thread: the state is larger than a socket's buffer.
+            threading.Thread(target=_send, args=(ours, state), daemon=True).start()
+            monitor.execute("migrate-incoming", {"uri": f"fd:{STATE}"})
+            monitor.wait_for("MIGRATION", STATE_TIMEOUT_S, status="completed")
+        monitor.execute("cont")
+        monitor.wait_for("RESUME", STATE_TIMEOUT_S)
+
+    def wait(self, timeout_s: float) -> None:
+        """Wait for the machine to power itself off."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout_s)
+
+    def kill(self) -> None:
+        """End the machine now and all that is in it. Its process is the root of its box."""
+        self.host.close()
+        for each in self.guests:
+            each.close()
+        self._monitor_socket.close()
+        if self.alive:
+            self._process.kill()
+        self._process.wait()
+        self.console.join()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+
+def _keep_memory_in_its_file(monitor: Qmp) -> None:
+    wanted = ("x-ignore-shared", "events")
+    capabilities = [{"capability": name, "state": True} for name in wanted]
+    monitor.execute("migrate-set-capabilities", {"capabilities": capabilities})
+
+
+@contextlib.contextmanager
+def _state_channel(monitor: Qmp) -> Iterator[socket.socket]:
+    """A socket whose other end QEMU has under the name STATE.
+
+    A socket, not the file itself: QEMU is to drop files as migration descriptors.
+    """
+    ours, theirs = socket.socketpair()
+    with ours:
+        with theirs:
+            monitor.execute("getfd", {"fdname": STATE}, descriptors=[theirs.fileno()])
+        yield ours
+
+
+class _Reader:
+    """Reads a socket to its end in a thread, up to the limit."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._content = bytearray()
+        self._thread = threading.Thread(target=self._read, args=(sock,), daemon=True)
+        self._thread.start()
+
+    def _read(self, sock: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while len(self._content) <= MAX_STATE_BYTES and (data := sock.recv(1 << 20)):
+                self._content += data
+
+    def result(self, timeout_s: float) -> bytes:
+        self._thread.join(timeout_s)
+        if self._thread.is_alive() or len(self._content) > MAX_STATE_BYTES:
+            raise VtaxError("the emulated host's saved state does not end")
+        return bytes(self._content)
+
+
+def _write(descriptor: int, content: bytes) -> None:
+    with os.fdopen(os.dup(descriptor), "wb") as file:
+        file.write(content)
+    os.lseek(descriptor, 0, os.SEEK_SET)
+
+
+def _send(sock: socket.socket, content: bytes) -> None:
+    # A QEMU that does not read it to the end says why over its monitor.
+    with contextlib.suppress(OSError):
+        sock.settimeout(STATE_TIMEOUT_S)
+        sock.sendall(content)

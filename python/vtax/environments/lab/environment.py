@@ -1,0 +1,223 @@
+"""The environment `lab`: what its spec may say, and what it needs."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+from vtax import sandbox
+from vtax.environments import qemu
+from vtax.environments.base import (
+    Environment,
+    MachineLike,
+    cpu_count,
+    guest_memory,
+    register,
+)
+from vtax.environments.lab import emulator, guest_initramfs, host_initramfs
+from vtax.environments.lab.emulator import Emulated
+from vtax.environments.lab.nested import Nested
+from vtax.errors import MisuseError, VtaxError
+from vtax.units import format_bytes
+from vtax.workloads.base import MachineShape
+
+SMALLEST_GUEST_BYTES = 128 << 20
+HOST_BYTES = 512 << 20
+"""What the emulated host needs beside its guests' memory."""
+USUAL_HOST_BYTES = 1280 << 20
+MOST_GUESTS = 8
+MOST_ICOUNT = 10
+"""QEMU's limit of the shift."""
+QCOW2_MAGIC = b"QFI\xfb"
+
+
+@register
+@dataclass(frozen=True, slots=True)
+class Lab(Environment):
+    """A nested guest under stock KVM on an emulated AMD host: any machine can run it."""
+
+    name: ClassVar[str] = "lab"
+    keys: ClassVar[Mapping[str, str]] = {
+        "npt": "1: nested paging, 0: shadow paging (default: 1)",
+        "mem": "memory of the emulated host (default: 1280M and its guests')",
+        "smp": "CPUs of the emulated host (default: 1)",
+        "guest": "host: the host's own files; builtin: vtax-agent and busybox; or the path of a "
+        "disk image or initramfs (default: host)",
+        "guest_mem": "memory of each nested guest (default: 256M)",
+        "guest_smp": "CPUs of each nested guest (default: 1)",
+        "guests": "number of nested guests (default: 1)",
+        "icount": "count instructions: each takes 2^N ns of the emulated clock (default: off)",
+        "kernel": "path of a vmlinuz-RELEASE with KVM (default: found in /boot or fetched)",
+        "snapshot": "off: boot anew each time (default: on)",
+    }
+
+    nested_paging: bool = True
+    memory_bytes: int = (1280 + 256) << 20
+    smp: int = 1
+    guest: str = "host"
+    guest_memory_bytes: int = 256 << 20
+    guest_smp: int = 1
+    guests: int = 1
+    icount: int | None = None
+    kernel: Path | None = None
+    snapshot: bool = True
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, str]) -> Self:
+        guests = _number("guests", options.get("guests", "1"), 1, MOST_GUESTS)
+        guest_bytes = guest_memory(
+            "lab", options.get("guest_mem", "256M"), SMALLEST_GUEST_BYTES, "guest_mem"
+        )
+        icount = options.get("icount", "off")
+        return cls(
+            nested_paging=_choice("npt", options.get("npt", "1"), {"1": True, "0": False}),
+            memory_bytes=_host_memory(options.get("mem"), guests * guest_bytes),
+            smp=cpu_count("lab", "smp", options.get("smp", "1")),
+            guest=_guest(options.get("guest", "host")),
+            guest_memory_bytes=guest_bytes,
+            guest_smp=cpu_count("lab", "guest_smp", options.get("guest_smp", "1")),
+            guests=guests,
+            icount=None if icount == "off" else _number("icount", icount, 0, MOST_ICOUNT),
+            kernel=_kernel(options.get("kernel")),
+            snapshot=_choice("snapshot", options.get("snapshot", "on"), {"on": True, "off": False}),
+        )
+
+    @property
+    def kind(self) -> guest_initramfs.Kind:
+        return guest_initramfs.kind(self.guest)
+
+    def shape(self) -> MachineShape:
+        return MachineShape(self.guest_smp, self.guest_memory_bytes)
+
+    def boot_remedy(self) -> str:
+        return "give the emulated host more memory (mem=), or run 'vtax doctor'"
+
+    def check(self) -> None:
+        sandbox.bubblewrap()
+        require_svm(qemu.program())
+        host_initramfs.find_parts(self.kernel)
+
+    def start(self, work: Path, cpus: Sequence[int]) -> MachineLike:
+        from vtax.environments.lab.machine import LabMachine
+
+        return LabMachine(self, work, cpus)
+
+    def description(self, facts: Mapping[str, Any]) -> str:
+        release = facts.get("kernel", {}).get("release", "?")
+        paging = "nested paging" if self.nested_paging else "shadow paging"
+        return (
+            f"nested guest under KVM ({paging}) on an emulated AMD host (QEMU TCG), "
+            f"Linux {release}, {self.guest_smp} CPU, {format_bytes(self.guest_memory_bytes)}"
+        )
+
+    def asked(self) -> Mapping[str, Any]:
+        """What makes one saved lab another than the next, as plain values."""
+        return {
+            "npt": self.nested_paging,
+            "mem": self.memory_bytes,
+            "smp": self.smp,
+            "guest": self.guest,
+            "guest_mem": self.guest_memory_bytes,
+            "guest_smp": self.guest_smp,
+            "guests": self.guests,
+            "icount": self.icount,
+            "kernel": str(self.kernel),
+        }
+
+    def files(self, parts: host_initramfs.Parts) -> Sequence[Path]:
+        """Every file that a saved lab is made of; the code that makes it is one too."""
+        image = [Path(self.guest)] if self.kind in ("disk", "initramfs") else []
+        return [*parts.files(), *image, *sorted(Path(__file__).parent.glob("*.py"))]
+
+    def nested(self, modules: tuple[str, ...]) -> Nested:
+        """The nested guests, given the modules that their initramfs has."""
+        return Nested(self.kind, self.guest_memory_bytes, self.guest_smp, modules)
+
+    def emulated(
+        self,
+        parts: host_initramfs.Parts,
+        modules: tuple[str, ...],
+        ram: Path | None = None,
+        saved: bool = False,
+    ) -> Emulated:
+        """The emulated host, with its memory in the file `ram` if that is given."""
+        image = Path(self.guest) if self.kind == "disk" else None
+        return Emulated(
+            memory_bytes=self.memory_bytes,
+            smp=self.smp,
+            guests=self.guests,
+            icount=self.icount,
+            kernel=parts.kernel.kernel,
+            modules=modules,
+            image=image,
+            image_format=_image_format(image) if image else "raw",
+            ram=ram,
+            saved=saved,
+        )
+
+
+def require_svm(program: Path) -> None:
+    """Raise VtaxError unless QEMU emulates a CPU with SVM and nested paging."""
+    models, accelerators = (_help(program, option) for option in ("-cpu", "-accel"))
+    if obstacle := svm_obstacle(models, accelerators):
+        raise VtaxError(f"{program} {obstacle}", "apt-get install qemu-system-x86")
+
+
+def svm_obstacle(models: str, accelerators: str) -> str | None:
+    """Why QEMU cannot emulate the host, given what `-cpu help` and `-accel help` print."""
+    words = set(models.split())
+    missing = [word for word in (emulator.CPU, "svm", "npt") if word not in words]
+    missing += ["tcg"] if "tcg" not in accelerators.split() else []
+    if not missing:
+        return None
+    return f"cannot emulate an AMD host with SVM (it knows no {', '.join(missing)})"
+
+
+def _help(program: Path, option: str) -> str:
+    argv = [str(program), option, "help"]
+    return subprocess.run(argv, capture_output=True, text=True, timeout=20, check=False).stdout
+
+
+def _host_memory(text: str | None, guests: int) -> int:
+    if text is None:
+        return USUAL_HOST_BYTES + guests
+    return guest_memory("lab", text, HOST_BYTES + guests)
+
+
+def _guest(text: str) -> str:
+    if text in ("host", "builtin"):
+        return text
+    path = Path(text).resolve()
+    if not path.is_file():
+        raise MisuseError(
+            f"lab: guest={text} is neither 'host' nor 'builtin' nor a file",
+            "give the path of a disk image or of an initramfs",
+        )
+    return str(path)
+
+
+def _kernel(text: str | None) -> Path | None:
+    if text is not None and not Path(text).is_file():
+        raise MisuseError(f"lab: kernel={text} is not a file")
+    return Path(text).resolve() if text is not None else None
+
+
+def _choice(key: str, text: str, values: Mapping[str, bool]) -> bool:
+    if text not in values:
+        raise MisuseError(f"lab: {key}={text} is unknown", f"use {' or '.join(values)}")
+    return values[text]
+
+
+def _number(key: str, text: str, least: int, most: int) -> int:
+    if not text.isdecimal() or not least <= int(text) <= most:
+        raise MisuseError(f"lab: {key}={text} must be a whole number from {least} to {most}")
+    return int(text)
+
+
+def _image_format(image: Path) -> str:
+    # Named to QEMU, which must not guess: a guest could have written another format's header.
+    with image.open("rb") as file:
+        return "qcow2" if file.read(4) == QCOW2_MAGIC else "raw"

@@ -1,0 +1,102 @@
+"""The emulated host as vtax uses it: commands, files, counters, the switch."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from vtax.environments.agent import REQUEST_TIMEOUT_S, Agent
+from vtax.errors import VtaxError
+from vtax.workloads.base import Outcome, tail
+
+PATH = {"PATH": "/bin:/usr/bin"}
+COMMAND_TIMEOUT_S = 60.0
+SWITCH_TIMEOUT_S = 120.0
+_FOLDER = "/run/vtax/commands"
+_OUTPUT_BYTES = 4 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """A command that ended in the emulated host, and what it printed."""
+
+    outcome: Outcome
+    stdout: str
+    stderr: str
+
+
+class EmulatedHost:
+    """Requests to the agent of the emulated host. Its programs are busybox and QEMU."""
+
+    def __init__(self, agent: Agent) -> None:
+        self._agent = agent
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        environment: Mapping[str, str] = PATH,
+        timeout_s: float = COMMAND_TIMEOUT_S,
+        leave: bool = False,
+    ) -> Completed:
+        """Run a command to its end; `leave`: what it starts in the background stays.
+
+        Its exit code is the caller's to look at.
+        """
+        finished = self._agent.run(argv, environment, _FOLDER, timeout_s, leave=leave)
+        out, err = (
+            self._agent.pull(f"{_FOLDER}/{name}", _OUTPUT_BYTES).decode(errors="replace")
+            for name in ("stdout", "stderr")
+        )
+        return Completed(finished.outcome, out, err)
+
+    def must(self, argv: Sequence[str], what: str, *, leave: bool = False) -> str:
+        """Run a command that has to succeed; returns its output, or raises VtaxError."""
+        done = self.run(argv, leave=leave)
+        if done.outcome.exit_code != 0:
+            said = tail(done.stderr) or tail(done.stdout) or "it says nothing"
+            raise VtaxError(f"the emulated host cannot {what}: {said[-300:]}")
+        return done.stdout
+
+    def shell(self, script: str, what: str) -> str:
+        """The same for a shell script."""
+        return self.must(["busybox", "sh", "-c", script], what)
+
+    def push(self, path: str, content: bytes, mode: int = 0o600) -> None:
+        """Write a file there."""
+        self._agent.push(path, content, mode)
+
+    def pull(self, path: str, limit_bytes: int = 16 << 20) -> bytes:
+        """Read a file there; VtaxError when it is larger than the limit."""
+        return self._agent.pull(path, limit_bytes)
+
+    def tail(self, path: str, size: int = 64 << 10) -> bytes:
+        """The last bytes of a file there."""
+        return self._agent.tail(path, size)
+
+    def facts(self) -> dict[str, Any]:
+        """The emulated host's own facts."""
+        return self._agent.facts()
+
+    def counters(self) -> dict[str, Any]:
+        """KVM's counters as docs/agent-protocol.md has them."""
+        return self._agent.request("counters", REQUEST_TIMEOUT_S)
+
+    def enter(self) -> None:
+        """Mount the real host's tree and the work folder."""
+        self._agent.request("enter", REQUEST_TIMEOUT_S)
+
+    def switch(self, to: str, **options: Any) -> dict[str, Any]:
+        """Switch all guests to `nested` or `shadow` paging; returns the agent's report."""
+        return self._agent.request("switch", SWITCH_TIMEOUT_S, to=to, **options)
+
+    def set_clock(self) -> None:
+        """A restored machine's wall clock stands where it was saved."""
+        self._agent.set_clock()
+
+
+def quoted(argv: Sequence[str]) -> str:
+    """A command line to paste into a shell there."""
+    return shlex.join(argv)

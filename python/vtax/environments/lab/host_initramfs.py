@@ -1,0 +1,176 @@
+"""The initramfs of the emulated host: the agent, busybox, KVM, and QEMU with all it links."""
+
+from __future__ import annotations
+
+import re
+import struct
+import subprocess
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from vtax import binaries
+from vtax.environments import guest_kernel, qemu
+from vtax.environments.initramfs import newc
+from vtax.environments.kernel_image import ModuleTree
+from vtax.environments.lab import guest_initramfs
+from vtax.errors import VtaxError
+
+QEMU = PurePosixPath("/usr/bin") / qemu.PROGRAM
+"""Where QEMU is in the emulated host, wherever it is on the real one."""
+FIRMWARE_FOLDER = PurePosixPath("/usr/share/qemu")
+GUEST_FIRMWARE = "qboot.rom"
+"""Of microvm. SeaBIOS puts the ACPI tables at the top of the memory, where microvm puts the end of
+the initramfs as well: depending on its size the guest hangs or finds no devices. qboot puts them
+below 1 MiB."""
+FIRMWARE = (GUEST_FIRMWARE, "kvmvapic.bin", "linuxboot_dma.bin", "pvh.bin")
+GUEST_KERNEL = PurePosixPath("/guest/kernel")
+GUEST_INITRAMFS = PurePosixPath("/guest/initramfs")
+MODULES = ("virtio_pci", "virtio_console", "virtio_blk", "9p", "9pnet_virtio", "tun", "kvm_amd")
+KVM_MODULE = "/modules/kvm_amd.ko"
+BUSYBOX_PLACES = (Path("/bin/busybox"), Path("/usr/bin/busybox"))
+BUSYBOX_PACKAGE = "busybox-static"
+ELF_HEADER_BYTES = 64
+PT_INTERP = struct.pack("<I", 3)
+FOLDERS = ("dev", "proc", "run", "sys", "tmp", "var", "etc", "root")
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The files of the real host that an emulated host is made of."""
+
+    kernel: guest_kernel.GuestKernel
+    agent: Path
+    busybox: Path
+    qemu: Path
+    libraries: tuple[Path, ...]
+    firmware: tuple[Path, ...]
+
+    def files(self) -> tuple[Path, ...]:
+        """All of them: when one changes, a snapshot is of another machine."""
+        return (
+            self.kernel.kernel,
+            self.kernel.initramfs,
+            self.agent,
+            self.busybox,
+            self.qemu,
+            *self.libraries,
+            *self.firmware,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class HostFiles:
+    """A built initramfs with what init must be told about it."""
+
+    initramfs: bytes
+    modules: tuple[str, ...]
+    guest_modules: tuple[str, ...]
+
+
+def find_parts(kernel: Path | None) -> Parts:
+    """Look the files up; raises VtaxError with the remedy for what is missing."""
+    program = qemu.program()
+    found = guest_kernel.prepare(kernel)
+    if not ModuleTree(found.tree).has("kvm_amd"):
+        raise VtaxError(
+            f"the kernel {found.release} has no module kvm_amd: no KVM in the emulated host",
+            "install the distribution's generic kernel or give another one with lab:kernel=PATH",
+        )
+    return Parts(
+        kernel=found,
+        agent=binaries.find("vtax-agent"),
+        busybox=busybox(),
+        qemu=program.resolve(),
+        libraries=tuple(libraries(program)),
+        firmware=tuple(_firmware(program)),
+    )
+
+
+def busybox(places: Sequence[Path] = BUSYBOX_PLACES) -> Path:
+    """A statically linked busybox; VtaxError with the remedy when there is none."""
+    remedy = f"apt-get install {BUSYBOX_PACKAGE}"
+    for place in places:
+        if place.is_file():
+            if not _is_static(place.read_bytes()):
+                raise VtaxError(f"{place} is not statically linked: guests cannot run it", remedy)
+            return place
+    raise VtaxError("busybox is missing: the lab's guests have their shell from it", remedy)
+
+
+def _is_static(program: bytes) -> bool:
+    """Whether a 64-bit ELF program has no segment that names a dynamic linker."""
+    if program[:5] != b"\x7fELF\x02" or len(program) < ELF_HEADER_BYTES:
+        return False
+    (offset,) = struct.unpack_from("<Q", program, 32)
+    size, count = struct.unpack_from("<HH", program, 54)
+    kinds = [program[offset + i * size :][:4] for i in range(count)]
+    return PT_INTERP not in kinds
+
+
+def libraries(program: Path) -> list[Path]:
+    """The shared libraries that a program loads, the dynamic linker included."""
+    done = subprocess.run(
+        ["ldd", str(program)], capture_output=True, text=True, timeout=20, check=False
+    )
+    if done.returncode != 0:
+        raise VtaxError(f"cannot tell which libraries {program} needs: {done.stderr.strip()}")
+    return parse_ldd(done.stdout)
+
+
+def parse_ldd(text: str) -> list[Path]:
+    """The paths in what ldd prints; raises VtaxError when a library is not found."""
+    if missing := re.search(r"(\S+) => not found", text):
+        raise VtaxError(f"QEMU does not start: its library {missing[1]} is missing")
+    return [Path(found) for found in re.findall(r"(/\S+) \(0x", text)]
+
+
+def build(parts: Parts, guest: str, nested_paging: bool) -> HostFiles:
+    """Put the archive together; about 0.3 s and 130 MB."""
+    tree = ModuleTree(parts.kernel.tree)
+    agent, shell = parts.agent.read_bytes(), parts.busybox.read_bytes()
+    nested = guest_initramfs.build(guest, tree, agent, shell)
+    modules = tree.closure(MODULES)
+    files = {
+        "init": agent,
+        "bin/vtax-agent": agent,
+        "bin/busybox": shell,
+        str(QEMU).lstrip("/"): parts.qemu.read_bytes(),
+        str(GUEST_KERNEL).lstrip("/"): parts.kernel.kernel.read_bytes(),
+        str(GUEST_INITRAMFS).lstrip("/"): nested.initramfs,
+    }
+    files |= {f"modules/{name}.ko": content for name, content in modules}
+    files |= {str(path).lstrip("/"): path.read_bytes() for path in parts.libraries}
+    files |= {
+        f"{FIRMWARE_FOLDER}/{path.name}".lstrip("/"): path.read_bytes() for path in parts.firmware
+    }
+    parameter = f"?npt={int(nested_paging)}"
+    loaded = [f"/modules/{name}.ko" for name, _ in modules]
+    return HostFiles(
+        newc(files, folders(files)),
+        tuple(path + parameter if path == KVM_MODULE else path for path in loaded),
+        nested.modules,
+    )
+
+
+def folders(files: Iterable[str]) -> tuple[str, ...]:
+    """All folders that the files lie in, parents first, and those that init mounts on."""
+    found = {str(parent) for name in files for parent in PurePosixPath(name).parents}
+    return tuple(sorted((found | set(FOLDERS)) - {"."}))
+
+
+def _firmware(program: Path) -> list[Path]:
+    done = subprocess.run(
+        [str(program), "-L", "help"], capture_output=True, text=True, timeout=20, check=False
+    )
+    places = [Path(line) for line in done.stdout.split()]
+    found = []
+    for name in FIRMWARE:
+        path = next((place / name for place in places if (place / name).is_file()), None)
+        if path is None:
+            raise VtaxError(
+                f"QEMU's firmware {name} is missing from {', '.join(map(str, places))}",
+                "apt-get install --reinstall qemu-system-x86 qemu-system-data seabios",
+            )
+        found.append(path)
+    return found

@@ -1,0 +1,158 @@
+"""What `vtax paging lab` found, for people and for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from vtax.paging.lab import COUNTERS, MODES, LabResult
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+HEADINGS = ("counter", "nested", "shadow", "shadow/nested", "nested /s", "shadow /s")
+NOTE = (
+    "Counted by KVM in the emulated host for the guest's VM; /s is per second of guest time\n"
+    "(10 ms resolution, emulated clock). Levels such as pages_4k are values at the end."
+)
+
+
+def title(result: LabResult) -> str:
+    """What ran, where, and how often."""
+    times = len(result.stretches["nested"])
+    runs = "one run each" if times == 1 else f"medians of {times} runs each"
+    return f"{' '.join(result.workload)}: nested and shadow paging on real KVM, {runs}"
+
+
+def to_json(result: LabResult) -> dict[str, Any]:
+    """The result as `vtax paging lab --json` prints it; a counter that KVM lacks is absent."""
+    names = {mode: _names(result, mode) for mode in MODES}
+    return {
+        "workload": " ".join(result.workload),
+        "environment": result.description,
+        **{
+            mode: {name: _number(result.counter(mode, name)) for name in names[mode]}
+            for mode in MODES
+        },
+        "per_guest_second": {
+            mode: {
+                name: rate
+                for name in names[mode]
+                if (rate := result.per_guest_second(mode, name)) is not None
+            }
+            for mode in MODES
+        },
+        "guest_seconds": {mode: result.guest_s(mode) for mode in MODES},
+        "wall_seconds": {mode: result.wall_s(mode) for mode in MODES},
+        "repetitions": {
+            mode: [
+                {
+                    "guest_s": each.guest_s,
+                    "wall_s": each.outcome.wall_s,
+                    "counters": {name: _number(value) for name, value in each.counters.items()},
+                    "report": each.report,
+                }
+                for each in result.stretches[mode]
+            ]
+            for mode in MODES
+        },
+        "switches": list(result.switches),
+    }
+
+
+def plain_table(result: LabResult) -> str:
+    """The table without a terminal: aligned with blanks."""
+    rows = [HEADINGS, *_rows(result)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(HEADINGS))]
+    lines = [title(result)]
+    for row in rows:
+        cells = [row[0].ljust(widths[0])]
+        cells += [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
+        lines.append("  ".join(cells))
+    return "\n".join([*lines, *footers(result)])
+
+
+def rich_table(result: LabResult) -> Table:
+    """The table for a terminal."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    caption = "\n".join(footers(result))
+    table = Table(
+        title=escape(title(result)),
+        caption=escape(caption),
+        title_justify="left",
+        caption_justify="left",
+    )
+    for heading in HEADINGS:
+        table.add_column(heading, justify="left" if heading == "counter" else "right")
+    for row in _rows(result):
+        table.add_row(*row)
+    return table
+
+
+def footers(result: LabResult) -> list[str]:
+    """The lines below the table: times, how the modes were reached, what the numbers are."""
+    times = ", ".join(
+        f"{mode} {result.wall_s(mode):.2f} s wall, {_seconds(result.guest_s(mode))} in guest code"
+        for mode in MODES
+    )
+    lines = [f"Time: {times}."]
+    if result.switches:
+        lines.append(f"One guest, switched while it ran: {_switches(result)}.")
+    else:
+        lines.append(
+            "Each mode on an emulated host of its own: a guest with 9p cannot be switched."
+        )
+    return [*lines, NOTE]
+
+
+def _switches(result: LabResult) -> str:
+    pauses = [
+        float(guest["pause_ms"])
+        for report in result.switches
+        for guest in report.get("guests", ())
+        if guest.get("pause_ms") is not None
+    ]
+    count = len(result.switches)
+    said = f"{count} switch" + ("es" if count != 1 else "")
+    return f"{said}, longest pause {max(pauses):.0f} ms" if pauses else said
+
+
+def _rows(result: LabResult) -> Sequence[tuple[str, ...]]:
+    return [
+        (
+            name,
+            *(_count(result.counter(mode, name)) for mode in MODES),
+            _ratio(result.counter("nested", name), result.counter("shadow", name)),
+            *(_rate(result.per_guest_second(mode, name)) for mode in MODES),
+        )
+        for name in COUNTERS
+    ]
+
+
+def _names(result: LabResult, mode: Any) -> list[str]:
+    return [name for name in COUNTERS if result.counter(mode, name) is not None]
+
+
+def _number(value: float | None) -> float | int | None:
+    return int(value) if value is not None and value == int(value) else value
+
+
+def _count(value: float | None) -> str:
+    return "absent" if value is None else f"{value:,.0f}"
+
+
+def _ratio(nested: float | None, shadow: float | None) -> str:
+    """The shadow's count over the nested one's; nothing where that says nothing."""
+    if not nested or shadow is None:
+        return "-"
+    return f"{shadow / nested:.2f}"
+
+
+def _rate(value: float | None) -> str:
+    return "-" if value is None else f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def _seconds(value: float | None) -> str:
+    return "unknown" if value is None else f"{value:.2f} s"

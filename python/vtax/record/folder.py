@@ -1,0 +1,124 @@
+"""The run folder of a recording: made before it, described in run.json."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+from vtax import __version__
+from vtax.analysis.intervals import RECORD, ROWS, STREAM
+from vtax.errors import MisuseError, VtaxError
+from vtax.runs.folder import RECORD as RUN
+from vtax.runs.folder import RunFolder
+from vtax.runs.model import EnvironmentRecord, RunRecord
+
+RUNS = Path("runs")
+WHOLE_MACHINE = "machine"
+"""Name of a recording without a command."""
+State = Literal["running", "complete", "interrupted", "failed"]
+
+
+@dataclass(slots=True)
+class Place:
+    """Where a recording was made; filled in while it comes up."""
+
+    spec: str
+    description: str = ""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    boot_s: float | None = None
+    cpus: int | None = None
+    memory_bytes: int | None = None
+    notes: Sequence[str] = ()
+
+
+@contextlib.contextmanager
+def opened(
+    out: Path | None, name: str, argv: Sequence[str], asked: Mapping[str, Any], place: Place
+) -> Iterator[RunFolder]:
+    """A new run folder, `out` or ``runs/<UTC>-<name>``, whose run.json says how it went.
+
+    A recording that fails before it has a row leaves no folder that was made for it.
+    """
+    begun = datetime.now(UTC).isoformat(timespec="seconds")
+
+    def write(state: State) -> None:
+        folder.write_record(_record(begun, state, name, argv, asked, place))
+
+    ours = out is None or not out.exists()
+    folder = RunFolder.create(RUNS, name) if out is None else _at(out)
+    state: State = "failed"
+    try:
+        write("running")
+        yield folder
+        state = "complete"
+    except KeyboardInterrupt:
+        state = "interrupted"
+        raise
+    finally:
+        if any((folder.path / file).exists() for file in (RECORD, ROWS, STREAM)):
+            write(state)
+        elif ours:
+            shutil.rmtree(folder.path, ignore_errors=True)
+        else:
+            (folder.path / RUN).unlink(missing_ok=True)
+        folder.release()
+
+
+def _at(path: Path) -> RunFolder:
+    if (path / RUN).exists() or (path / STREAM).exists() or (path / ROWS).exists():
+        raise MisuseError(f"{path} holds a run already", "name another folder with --out")
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder = RunFolder(path)
+        folder.claim()
+    except OSError as error:
+        raise VtaxError(f"cannot make {path}: {error.strerror}", "choose another --out") from None
+    return folder
+
+
+def _record(
+    begun: str,
+    state: State,
+    name: str,
+    argv: Sequence[str],
+    asked: Mapping[str, Any],
+    place: Place,
+) -> RunRecord:
+    done = None if state == "running" else datetime.now(UTC).isoformat(timespec="seconds")
+    environment = EnvironmentRecord(
+        label=place.spec,
+        spec=place.spec,
+        role="measured",
+        baseline=None,
+        description=place.description,
+        cpus=place.cpus,
+        memory_bytes=place.memory_bytes,
+        facts=dict(place.facts),
+        boot_s=() if place.boot_s is None else (place.boot_s,),
+        notes=tuple(place.notes),
+    )
+    return RunRecord(
+        vtax_version=__version__,
+        verb="record",
+        command_line=("vtax", *sys.argv[1:]),
+        name=name,
+        started_utc=begun,
+        finished_utc=done,
+        state=state,
+        workload=name,
+        workload_parameters={"argv": list(argv)},
+        recording=dict(asked),
+        repetitions=1,
+        reboot="each",
+        budget_s=None,
+        margin_percent=0.0,
+        seed=0,
+        order=((place.spec, 0),),
+        environments=(environment,),
+    )

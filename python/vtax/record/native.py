@@ -1,0 +1,70 @@
+"""Recording of this machine: all of it, a process, guests, or a command on this terminal."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from vtax import binaries
+from vtax.environments.native import Native
+from vtax.errors import VtaxError
+from vtax.record import folder, workload
+from vtax.record.folder import WHOLE_MACHINE, Place
+from vtax.record.options import Options, Target
+from vtax.record.recorder import in_foreground
+
+FACTS_TIMEOUT_S = 20.0
+
+
+def record(
+    target: Target, options: Options, out: Path | None, command_output_to_stderr: bool
+) -> tuple[Path | None, int]:
+    """Record in a new run folder; returns it, or None when nothing was recorded, and the
+    recorder's exit code. The recorder has said why by then."""
+    line = workload.line(target.command) if target.command else []
+    asked = options.asked() | {
+        name: value for name, value in (("pid", target.pid), ("vm", target.vm)) if value is not None
+    }
+    shape = Native().shape()
+    facts = _facts()
+    place = Place("native", Native().description(facts), facts, cpus=shape.cpus)
+    name = Path(target.command[0]).name if line else WHOLE_MACHINE
+    arguments = [
+        *options.arguments(target.usual_events),
+        *Target(target.pid, target.vm, line).arguments(),
+    ]
+    try:
+        with folder.opened(out, name, line, asked, place) as run:
+            code = in_foreground(arguments, run.path, command_output_to_stderr)
+            if code != 0:
+                # A recorder that a signal killed has a negative one.
+                raise _Failed(code if code > 0 else 1)
+    except _Failed as failed:
+        return (run.path if run.path.exists() else None), failed.code
+    return run.path, 0
+
+
+class _Failed(Exception):
+    """The recorder ended with this code, so that run.json says `failed`."""
+
+    def __init__(self, code: int) -> None:
+        self.code = code
+        super().__init__()
+
+
+def _facts() -> Mapping[str, Any]:
+    done = subprocess.run(
+        [str(binaries.find("vtax-agent")), "facts"],
+        capture_output=True,
+        text=True,
+        timeout=FACTS_TIMEOUT_S,
+        check=False,
+    )
+    try:
+        found = json.loads(done.stdout)
+    except ValueError:
+        raise VtaxError("vtax-agent does not tell the facts", "run 'vtax doctor'") from None
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,105 @@
+"""A lab whose nested guest is under check while it is switched, for the tests of the switch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vtax.environments.agent import Agent
+from vtax.environments.base import allowed_cpus
+from vtax.environments.lab.environment import Lab
+from vtax.environments.lab.host import EmulatedHost
+from vtax.environments.lab.machine import LabMachine
+from vtax.errors import VtaxError
+
+ECHO = "192.168.77.1:7007"
+GUEST_ADDRESS = "192.168.77.2/24"
+PATH = {"PATH": "/bin:/usr/bin"}
+PATIENCE_S = 120.0
+"""An emulated host on a busy machine; each takes a second or two on an idle one."""
+AGENT = "/proc/1/exe"
+
+
+@contextmanager
+def started(folder: Path, **options: str) -> Iterator[LabMachine]:
+    """A lab with guests that need nothing of the host; a skip where there can be none."""
+    lab = Lab.from_options({"guest": "builtin", **options})
+    try:
+        lab.check()
+    except VtaxError as error:
+        pytest.skip(f"lab: {error}")
+    with LabMachine(lab, folder, allowed_cpus()) as machine:
+        yield machine
+
+
+def shell(agent: Agent | EmulatedHost, script: str) -> str:
+    """What a shell script prints in a guest or in the emulated host; it has to succeed.
+
+    What it starts in the background stays.
+    """
+    argv = ["busybox", "sh", "-c", script]
+    if isinstance(agent, EmulatedHost):
+        done = agent.run(argv, leave=True, timeout_s=PATIENCE_S)
+        assert done.outcome.exit_code == 0, done.stderr
+        return done.stdout
+    outcome = agent.run(argv, PATH, "/run/shell", PATIENCE_S, leave=True).outcome
+    assert outcome.exit_code == 0, agent.pull("/run/shell/stderr").decode()
+    return agent.pull("/run/shell/stdout").decode()
+
+
+class Background:
+    """A workload of the agent that goes on until it is asked for its report."""
+
+    def __init__(self, agent: Agent | EmulatedHost, name: str, arguments: str) -> None:
+        self._agent = agent
+        self._folder = f"/run/{name}"
+        command = f"{AGENT} workload {name} {arguments} --json"
+        script = f"mkdir -p {self._folder}; cd {self._folder}; "
+        script += f"setsid {command} >report 2>errors </dev/null & echo $!"
+        self.pid = int(shell(agent, script))
+
+    def report(self) -> dict[str, Any]:
+        """End it and return what it says of itself."""
+        script = f"kill -TERM {self.pid}; while kill -0 {self.pid} 2>/dev/null; do sleep 0.1; done"
+        shell(self._agent, script)
+        text = self._agent.pull(f"{self._folder}/report")
+        if not text:
+            errors = self._agent.pull(f"{self._folder}/errors").decode()
+            raise AssertionError(f"no report; {errors}; {shell(self._agent, 'dmesg | tail -n 20')}")
+        report = json.loads(text)
+        assert isinstance(report, dict)
+        return report
+
+
+class Checked:
+    """Everything in a guest that must survive a switch, checked all the time."""
+
+    def __init__(self, machine: LabMachine, memory: str = "8M") -> None:
+        self._machine, guest = machine, machine.guests[0]
+        self._echo = Background(machine.host, "echo", f"--listen {ECHO}")
+        shell(guest, f"ip address add {GUEST_ADDRESS} dev eth0; ip link set eth0 up")
+        options = f"--mem {memory} --seconds 3000 --connect {ECHO}"
+        self._guest = Background(guest, "round-trip", options)
+
+    def reports(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The guest's report and the emulated host's; the guest goes first."""
+        return self._guest.report(), self._echo.report()
+
+
+def qemus(host: EmulatedHost) -> list[int]:
+    """The QEMUs that run in the emulated host."""
+    script = (
+        "for p in /proc/[0-9]*; do case $(readlink $p/exe) in *qemu*) echo ${p#/proc/};; esac; done"
+    )
+    return [int(line) for line in shell(host, script).split()]
+
+
+def mode(host: EmulatedHost) -> str | None:
+    """The paging mode that KVM of the emulated host is in."""
+    found = host.counters()["mode"]
+    return str(found) if found else None

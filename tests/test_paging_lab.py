@@ -1,0 +1,176 @@
+"""`vtax paging lab`: what KVM counts under nested and shadow paging."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from syrupy.assertion import SnapshotAssertion
+
+from vtax.environments.lab.environment import Lab
+from vtax.errors import VtaxError
+from vtax.paging import lab, lab_table
+from vtax.paging.lab import COUNTERS, LabResult, Stretch, order
+from vtax.workloads.base import Outcome
+
+OUTCOME = Outcome(
+    wall_s=1.5,
+    user_s=1.2,
+    system_s=0.2,
+    steal_s=None,
+    max_rss_bytes=1000,
+    minor_faults=1,
+    major_faults=0,
+    voluntary_switches=1,
+    involuntary_switches=1,
+    exit_code=0,
+    signal=None,
+    timed_out=False,
+)
+
+
+def vtax(*words: str, timeout_s: float = 60.0) -> subprocess.CompletedProcess[str]:
+    line = [sys.executable, "-m", "vtax.cli.main", "paging", "lab", *words]
+    return subprocess.run(line, capture_output=True, text=True, timeout=timeout_s, check=False)
+
+
+def stretch(counters: Mapping[str, float], guest_s: float | None = 0.5) -> Stretch:
+    gauges = frozenset(name for name in counters if name.startswith("pages_"))
+    return Stretch(OUTCOME, counters, gauges, guest_s, {"workload": "random-touch"})
+
+
+def result(switches: tuple[Mapping[str, Any], ...] = ()) -> LabResult:
+    nested = {"exits": 1000.0, "pf_taken": 100.0, "invlpg": 0.0, "pages_4k": 700.0}
+    shadow = {"exits": 9000.0, "pf_taken": 4000.0, "invlpg": 30.0, "pages_4k": 400.0}
+    return LabResult(
+        ("random-touch", "--mem", "64M"),
+        {
+            "nested": (stretch(nested), stretch({**nested, "exits": 1200.0}, 0.6)),
+            "shadow": (stretch(shadow), stretch({**shadow, "exits": 9400.0}, 0.0)),
+        },
+        switches,
+        "a lab",
+    )
+
+
+SWITCHES = ({"to": "shadow", "guests": [{"pause_ms": 310.4}, {"name": "paused by its owner"}]},)
+
+
+@pytest.mark.parametrize("switches", [(), SWITCHES])
+def test_the_table(snapshot: SnapshotAssertion, switches: tuple[Mapping[str, Any], ...]) -> None:
+    assert lab_table.plain_table(result(switches)) == snapshot
+
+
+def test_json(snapshot: SnapshotAssertion) -> None:
+    assert json.dumps(lab_table.to_json(result(SWITCHES)), indent=1) == snapshot
+
+
+def test_an_absent_counter_is_absent() -> None:
+    found = lab_table.to_json(result())
+    assert set(found["nested"]) == {"exits", "pf_taken", "invlpg", "pages_4k"}
+    assert "absent" in lab_table.plain_table(result())
+
+
+def test_a_level_and_an_unknown_time_have_no_rate() -> None:
+    found = result()
+    assert found.per_guest_second("nested", "pages_4k") is None
+    # Of the second repetition under shadow paging no guest time was seen.
+    assert found.per_guest_second("shadow", "exits") == 9000.0 / 0.5
+    assert found.guest_s("shadow") == 0.25
+
+
+@given(st.integers(min_value=1, max_value=50))
+def test_the_order_is_even_and_switches_once_per_repetition(repetitions: int) -> None:
+    modes = order(repetitions)
+    for mode in ("nested", "shadow"):
+        assert modes.count(mode) == repetitions
+    changes = sum(a != b for a, b in itertools.pairwise(modes))
+    assert changes == repetitions
+
+
+def test_the_workloads_are_the_agents() -> None:
+    listed = lab.builtin_workloads()
+    assert {"sequential-touch", "random-touch", "fork-exec-storm", "mmap-churn"} <= set(listed)
+    assert {"context-switch", "fault-storm", "dgemm", "gups"} <= set(listed)
+    assert {"gzip-like", "compiler-like"} <= set(listed)
+    said = vtax("--list", "--json")
+    assert said.returncode == 0
+    assert {each["workload"] for each in json.loads(said.stdout)} == set(listed)
+
+
+def test_without_a_workload_one_line_says_so() -> None:
+    said = vtax()
+    assert said.returncode == 2
+    assert said.stderr.splitlines() == [
+        "vtax: no workload; name one after --, or see 'vtax paging lab --list'"
+    ]
+
+
+def checked_lab() -> None:
+    try:
+        Lab.from_options({}).check()
+    except VtaxError as error:
+        pytest.skip(f"lab: {error}")
+
+
+@pytest.mark.slow
+def test_shadow_paging_counts_what_theory_says() -> None:
+    """Every first touch of a page is a guest fault and a shadow fault; nested paging has neither.
+
+    KVM documentation virt/kvm/x86/mmu: guest faults are intercepted and reflected only under
+    shadow paging, and INVLPG exits only there.
+    """
+    checked_lab()
+    pages = (64 << 20) >> 12
+    said = vtax(
+        "--json", "--quiet", "--", "random-touch", "--mem", "64M", "--count", "100000",
+        timeout_s=500.0,
+    )  # fmt: skip
+    assert said.returncode == 0, said.stderr
+    found = json.loads(said.stdout)
+    nested, shadow = found["nested"], found["shadow"]
+    assert set(nested) == set(shadow) == set(COUNTERS)
+    assert shadow["pf_guest"] >= pages > nested["pf_guest"] == 0
+    assert shadow["pf_fixed"] >= pages > nested["pf_fixed"]
+    assert shadow["exits"] > nested["exits"] + 2 * pages
+    assert nested["invlpg"] == nested["mmu_pte_write"] == nested["mmu_unsync"] == 0
+    assert shadow["mmu_pte_write"] > 0
+    assert len(found["switches"]) == 1 and found["switches"][0]["to"] == "shadow"
+    for mode in ("nested", "shadow"):
+        assert found["guest_seconds"][mode] > 0
+        assert found["repetitions"][mode][0]["report"]["verified"] is True
+
+
+@pytest.mark.slow
+def test_a_command_of_this_machine_runs_under_both_modes() -> None:
+    checked_lab()
+    said = vtax("--json", "--quiet", "--no-warm-up", "--", "sort", "/etc/services", timeout_s=500.0)
+    assert said.returncode == 0, said.stderr
+    found = json.loads(said.stdout)
+    assert found["switches"] == []
+    assert found["shadow"]["pf_fixed"] > found["nested"]["pf_fixed"] > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--", "no-such-program-here"), "no-such-program-here"),
+        (("--", "random-touch", "--mem", "8G"), "mem"),
+        (("--", "random-touch", "--no-such-option"), "--no-such-option"),
+        (("--timeout", "2s", "--", "random-touch", "--seconds", "60"), "after 2 s under nested"),
+    ],
+)
+def test_bad_input_is_one_line(words: tuple[str, ...], says: str) -> None:
+    checked_lab()
+    said = vtax("--quiet", "--no-warm-up", *words, timeout_s=500.0)
+    assert said.returncode in (1, 2)
+    assert len(said.stderr.splitlines()) == 1 and says in said.stderr, said.stderr
+    assert said.stdout == ""

@@ -1,0 +1,193 @@
+"""`vtax paging switch` and `recover` on stock KVM in the lab: nothing of a guest is lost."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paging_switch_lab import Background, Checked, mode, qemus, shell, started
+from vtax import binaries
+from vtax.environments.lab.host import EmulatedHost
+from vtax.errors import VtaxError
+
+pytestmark = pytest.mark.slow
+
+STATE = "/run/vtax/switch"
+
+
+def faults() -> list[str]:
+    """Every fault that the switch can be told to meet."""
+    agent = str(binaries.find("vtax-agent"))
+    said = subprocess.run(
+        [agent, "switch", "--list-faults"], capture_output=True, text=True, check=True
+    )
+    return said.stdout.split()
+
+
+def require_intact(guest: dict[str, Any], echo: dict[str, Any]) -> None:
+    """No byte, tick or message is missing, and no clock went back."""
+    details = guest["details"]
+    errors = {name: value for name, value in details.items() if name.endswith("errors") and value}
+    assert not errors, details
+    assert guest["verified"] is True, details
+    assert details["clock_backsteps"] == 0
+    assert details["memory_passes"] > 0 and details["messages"] > 0 and details["ticks"] > 0
+    assert echo["verified"] is True, echo
+
+
+def recover(host: EmulatedHost) -> dict[str, Any]:
+    """What `vtax-agent recover` reports."""
+    said = shell(host, "/proc/1/exe recover --json")
+    report = json.loads(said)
+    assert isinstance(report, dict)
+    return report
+
+
+def test_a_guest_under_load_crosses_twenty_times_and_loses_nothing(tmp_path: Path) -> None:
+    with started(tmp_path) as machine:
+        checked = Checked(machine, "16M")
+        load = Background(machine.guests[0], "random-touch", "--mem 32M --seconds 3000")
+        for number in range(20):
+            to = "shadow" if number % 2 == 0 else "nested"
+            report = machine.host.switch(to)
+            assert (report["to"], report["switched"]) == (to, True)
+            assert report["guests"][0]["pause_ms"] > 0 and report["reload_ms"] > 0
+            assert mode(machine.host) == to
+            assert len(qemus(machine.host)) == 1
+        loaded = load.report()
+        guest, echo = checked.reports()
+    require_intact(guest, echo)
+    assert loaded["verified"] is True
+    # The guest and its peer agree on every message.
+    assert guest["details"]["messages"] == echo["operations"]
+
+
+@pytest.mark.parametrize("fault", faults())
+def test_a_fault_leaves_every_guest_running(tmp_path: Path, fault: str) -> None:
+    with started(tmp_path) as machine:
+        host = machine.host
+        checked = Checked(machine, "2M")
+        with pytest.raises(VtaxError) as failed:
+            host.switch("shadow", fault=fault)
+        if fault.startswith("kill:"):
+            assert "signal 9" in str(failed.value)
+            with pytest.raises(VtaxError, match="vtax paging recover"):
+                host.switch("shadow")
+            report = recover(host)
+            assert report["recovered"] is True
+            assert recover(host)["recovered"] is False
+        else:
+            assert "runs on" in str(failed.value), failed.value
+            assert mode(host) == "nested"
+        assert len(qemus(host)) == 1
+        left = shell(host, f"ls {STATE}").split()
+        assert left in ([], ["lock"]), left
+        # What was met is over: the next switch works.
+        host.switch("other")
+        guest, echo = checked.reports()
+    require_intact(guest, echo)
+
+
+def test_several_guests_cross_together(tmp_path: Path) -> None:
+    with started(tmp_path, guests="2") as machine:
+        busy = [
+            Background(guest, "round-trip", "--mem 8M --seconds 3000") for guest in machine.guests
+        ]
+        for to in ("shadow", "nested"):
+            assert len(machine.host.switch(to)["guests"]) == 2
+        for each in busy:
+            assert each.report()["verified"] is True
+
+
+def test_a_guest_that_its_owner_paused_stays_paused(tmp_path: Path) -> None:
+    monitor = "127.0.0.1:4444"
+
+    def ask(host: EmulatedHost, *commands: str) -> str:
+        lines = "".join(json.dumps({"execute": name}) for name in ("qmp_capabilities", *commands))
+        address = monitor.replace(":", " ")
+        return shell(host, f"(echo '{lines}'; sleep 2) | nc {address}")
+
+    with started(tmp_path) as machine:
+        host = machine.host
+        shell(host, "ip link set lo up")
+        shell(
+            host,
+            "qemu-system-x86_64 -L /usr/share/qemu -name other -accel kvm -cpu EPYC -nodefaults "
+            "-no-user-config -display none -machine microvm,memory-backend=ram -m 64M "
+            "-bios qboot.rom "
+            "-object memory-backend-file,id=ram,size=64M,mem-path=/dev/shm/other,share=on "
+            "-qmp unix:/run/other-qmp,server=on,wait=off "
+            f"-qmp tcp:{monitor},server=on,wait=off -daemonize",
+        )
+        assert '"status": "paused"' in ask(host, "stop", "query-status")
+        report = host.switch("shadow")
+        paused = {guest["name"]: guest.get("pause_ms") for guest in report["guests"]}
+        assert paused["other"] is None and paused["guest-0"] > 0
+        assert '"status": "paused"' in ask(host, "query-status")
+        assert '"status": "running"' in ask(host, "cont", "query-status")
+        machine.guests[0].request("ping", 60.0)
+
+
+REFUSALS = {
+    "memory": ("-m 64M", "share=on"),
+    "no-monitor": (
+        "-m 64M -object memory-backend-file,id=ram,size=64M,mem-path=/dev/shm/x,share=on "
+        "-machine memory-backend=ram",
+        "QMP",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSALS)
+def test_a_guest_that_cannot_cross_is_named_before_anything_is_touched(
+    tmp_path: Path, name: str
+) -> None:
+    options, says = REFUSALS[name]
+    with started(tmp_path) as machine:
+        before = qemus(machine.host)
+        monitor = "" if name == "no-monitor" else "-qmp unix:/run/other-qmp,server=on,wait=off"
+        shell(
+            machine.host,
+            "qemu-system-x86_64 -L /usr/share/qemu -name other -accel kvm -nodefaults -S "
+            f"-no-user-config -display none -machine microvm -bios qboot.rom {options} {monitor} "
+            "-daemonize",
+        )
+        with pytest.raises(VtaxError, match="other") as refused:
+            machine.host.switch("shadow")
+        assert says in str(refused.value), refused.value
+        assert mode(machine.host) == "nested"
+        assert set(before) < set(qemus(machine.host))
+        machine.guests[0].request("ping", 60.0)
+
+
+def test_another_user_of_kvm_is_named(tmp_path: Path) -> None:
+    with started(tmp_path) as machine:
+        shell(machine.host, "setsid sleep 1000 </dev/kvm >/dev/null 2>&1 &")
+        with pytest.raises(VtaxError, match=r"busybox|sleep"):
+            machine.host.switch("shadow")
+        assert mode(machine.host) == "nested"
+        machine.guests[0].request("ping", 60.0)
+
+
+def test_the_mode_that_is_on_already_needs_nothing(tmp_path: Path) -> None:
+    with started(tmp_path) as machine:
+        pids = qemus(machine.host)
+        assert machine.host.switch("nested")["switched"] is False
+        assert machine.host.switch("shadow", dry_run=True)["to"] == "shadow"
+        assert qemus(machine.host) == pids
+
+
+def test_where_there_is_no_kvm_one_line_says_so(tmp_path: Path) -> None:
+    """This machine's own KVM, if it has one, is not touched: nothing runs in it."""
+    line = [sys.executable, "-m", "vtax.cli.main", "paging", "switch", "--to", "shadow"]
+    line += ["--dry-run", "--state-dir", str(tmp_path)]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=60, check=False)
+    if done.returncode == 0:
+        pytest.skip("this machine's KVM could be switched: " + done.stdout)
+    assert done.returncode == 1
+    assert len(done.stderr.splitlines()) == 1 and "vtax" in done.stderr

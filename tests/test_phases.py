@@ -1,0 +1,108 @@
+"""Planted changes are found where they are, and noise has none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from recording_data import Floats, ar1
+from vtax.analysis.intervals import Event, Per
+from vtax.analysis.phases import FALSE_RATE, MIN_BINS, changes, penalty, phases
+from vtax.analysis.timeline import Axis, Line, Timeline
+
+Noise = Callable[[np.random.Generator, int, int], Floats]
+
+NOISES: dict[str, Noise] = {
+    "normal": lambda random, n, d: random.normal(size=(n, d)),
+    "outliers": lambda random, n, d: random.standard_t(2, size=(n, d)),
+    "counts": lambda random, n, d: random.poisson(0.7, (n, d)).astype(float),
+    "rare": lambda random, n, d: random.poisson(0.02, (n, d)).astype(float),
+    "remembering": lambda random, n, d: ar1(random, n, np.full(d, 0.5)),
+}
+
+
+def allowed(trials: int) -> int:
+    """More false alarms than this have a probability under 0.1 % at a rate of `FALSE_RATE`."""
+    from scipy.stats import binom
+
+    return int(binom.ppf(0.999, trials, FALSE_RATE))
+
+
+@pytest.mark.parametrize("noise", NOISES)
+@pytest.mark.parametrize(("n", "d"), [(100, 1), (500, 1), (500, 4)])
+def test_noise_has_no_changes(noise: str, n: int, d: int) -> None:
+    random = np.random.default_rng(30)
+    trials = 100
+    wrong = sum(bool(changes(NOISES[noise](random, n, d))) for _ in range(trials))
+    assert wrong <= allowed(trials)
+
+
+@pytest.mark.parametrize("noise", ["normal", "outliers"])
+def test_planted_changes_are_found(noise: str) -> None:
+    """Levels alternate by ten deviations; a cut may be off by bins that look like the other.
+
+    Noise can always look like something else, so a few misses are allowed.
+    """
+    random = np.random.default_rng(32)
+    trials = 200
+    found = sum(_recovered(random, NOISES[noise]) for _ in range(trials))
+    assert found >= 0.97 * trials
+
+
+def _recovered(random: np.random.Generator, noise: Noise) -> bool:
+    lengths = random.integers(40, 150, random.integers(2, 6))
+    levels = np.repeat([10.0 * (place % 2) for place in range(lengths.size)], lengths)
+    found = changes((noise(random, levels.size, 1)[:, 0] + levels)[:, None])
+    planted = np.cumsum(lengths)[:-1]
+    return len(found) == planted.size and bool(np.abs(np.array(found) - planted).max() <= 3)
+
+
+@given(seed=st.integers(0, 2**32 - 1))
+@settings(max_examples=40, deadline=None)
+def test_changes_do_not_depend_on_the_unit(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    values = np.round(random.normal(size=(120, 1)), 3) + np.repeat([0.0, 5.0, 0.0], 40)[:, None]
+    assert changes(values) == changes(values * 3.0)
+    assert changes(values) == changes(np.exp(values))
+
+
+def test_steps_without_noise_and_constants() -> None:
+    step = np.zeros((40, 1))
+    step[20:] = 3.0
+    assert changes(step) == [20]
+    assert changes(np.ones((100, 2))) == []
+    assert changes(step[: 2 * MIN_BINS - 1]) == []
+
+
+def test_one_constant_column_hinders_no_other() -> None:
+    step = np.zeros((40, 2))
+    step[20:, 1] = 3.0
+    assert changes(step) == [20]
+
+
+def test_the_penalty_grows_with_bins_and_columns() -> None:
+    assert penalty(1000, 1) > penalty(100, 1)
+    assert penalty(100, 3) > penalty(100, 1)
+
+
+def test_phases_have_means_and_cover_the_axis() -> None:
+    random = np.random.default_rng(31)
+    values = np.where(np.arange(100) < 60, 1.0, 8.0) + random.normal(0, 0.1, 100)
+    values[10] = np.nan
+    absent = np.full(100, np.nan)
+    edges = np.arange(101) * 1e6
+
+    def line(event: str, own: Floats) -> Line:
+        return Line("run", Event(name=event), own, own, own, 0.0, 1.0, 1)
+
+    lines = (line("a.b", values), line("a.c", absent))
+    found = phases(Timeline(Axis.INSTRUCTIONS, Per.SECOND, edges, lines), lines)
+    assert [(phase.start, phase.end) for phase in found] == [(0.0, 60e6), (60e6, 100e6)]
+    assert [phase.bins for phase in found] == [59, 40]
+    assert [phase.means[0] for phase in found] == pytest.approx([1.0, 8.0], abs=0.05)
+    assert all(np.isnan(phase.means[1]) for phase in found)
+    assert phases(Timeline(Axis.TIME, Per.SECOND, edges, lines[1:]), lines[1:]) == ()

@@ -1,0 +1,162 @@
+"""Recording of real virtual machines: in the lab, against KVM's own statistics; and of a UML."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import signal
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from conftest import checked, processes_naming
+from test_record import await_bytes, described, obstacle, started, sums_agree
+from vtax.analysis.intervals import load
+from vtax.environments.base import allowed_cpus
+from vtax.environments.lab import boot
+from vtax.environments.lab.environment import Lab
+from vtax.environments.lab.machine import LabMachine
+from vtax.record.environment import Bench, record_in
+from vtax.record.lab import LabRecorder
+from vtax.record.options import Options, Target
+from vtax.runs.folder import load as load_run
+
+pytestmark = pytest.mark.slow
+
+SHELL = {"PATH": "/bin:/usr/bin"}
+WORKLOAD = ("/bin/vtax-agent", "workload", "fault-storm", "--seconds", "1")
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Iterator[LabMachine]:
+    lab = checked("lab:guest=builtin")
+    assert isinstance(lab, Lab)
+    (tmp_path / "work").mkdir(mode=0o700)
+    with contextlib.closing(LabMachine(lab, tmp_path / "work", allowed_cpus())) as made:
+        yield made
+    assert processes_naming(str(tmp_path)) == []
+
+
+def counted(run: Path) -> Mapping[str, int]:
+    """All that was counted: the rows' sum and what came after the last row."""
+    return {c["name"]: c["sum"] + (c["after_last_row"] or 0) for c in described(run)}
+
+
+def test_exits_are_those_of_kvms_own_statistics(machine: LabMachine, tmp_path: Path) -> None:
+    """The guest stands still when the recorder begins, when it ends, and at both readings."""
+    boot.pause(machine.host, 1)
+    recorder = LabRecorder(machine.host)
+    recorder.start(Options("1ms", "kvm,sched"), Target(vm="all"))
+    before = machine.counters().values
+    with ThreadPoolExecutor(1) as pool:
+        working = pool.submit(machine.guests[0].run, WORKLOAD, SHELL, "w", 120)
+        boot.resume(machine.host, 1)
+        assert working.result().outcome.exit_code == 0
+    boot.pause(machine.host, 1)
+    after = machine.counters().values
+    recorder.finish()
+    boot.resume(machine.host, 1)
+    recorder.fetch(tmp_path / "out")
+    sums_agree(tmp_path / "out")
+    ours = counted(tmp_path / "out")
+    theirs = {name: after[name] - before[name] for name in ("exits", "pf_taken")}
+    assert ours["kvm.exits"] == theirs["exits"] > 100
+    reasons = sum(value for name, value in ours.items() if name.startswith("kvm.exit."))
+    assert reasons == ours["kvm.exits"]
+    # A guest that stands still is outside: it was entered as often as it was left.
+    assert abs(ours["kvm.entries"] - ours["kvm.exits"]) <= 1
+
+
+def test_rows_say_which_guest_and_which_mode(machine: LabMachine, tmp_path: Path) -> None:
+    bench = Bench(machine, tmp_path / "work")
+    argv = ("fault-storm", "--seconds", "2")
+    done = bench.record(argv, Options("1ms"), tmp_path / "out", timeout_s=120)
+    assert done.outcomes[0].exit_code == 0
+    assert "fault-storm" in (done.outputs[0] / "stdout").read_text()
+    rows = pl.read_parquet(tmp_path / "out/intervals.parquet")
+    pid = int(machine.host.pull("/run/vtax/guests/0/pid", 64))
+    # Null where the row is of no guest.
+    assert set(rows["vm"].drop_nulls().to_list()) == {pid}
+    assert rows.filter(pl.col("vm") == pid).height > 20
+    assert set(rows["vcpu"].drop_nulls().to_list()) <= {0, -1}
+    modes = set(rows["mode"].cast(pl.String).to_list())
+    assert any(mode.startswith("guest") for mode in modes), modes
+    assert json.loads((tmp_path / "out/record.json").read_text())["vms"] == [pid]
+
+
+def test_guests_that_end_and_start_in_the_middle(machine: LabMachine, tmp_path: Path) -> None:
+    recorder = LabRecorder(machine.host)
+    recorder.start(Options("1ms", "kvm,sched"), Target(vm="all"))
+    first = int(machine.host.pull("/run/vtax/guests/0/pid", 64))
+    # The same guest anew: it boots, so it has exits to count.
+    script = (
+        f"sleep 1; cat /proc/{first}/cmdline > /tmp/line; kill -KILL {first}; sleep 1; "
+        "xargs -0 env < /tmp/line; sleep 4"
+    )
+    machine.host.must(["busybox", "sh", "-c", script], "replace the guest", leave=True)
+    second = int(machine.host.pull("/run/vtax/guests/0/pid", 64))
+    recorder.finish()
+    recorder.fetch(tmp_path / "out")
+    sums_agree(tmp_path / "out")
+    rows = pl.read_parquet(tmp_path / "out/intervals.parquet")
+    assert second != first
+    assert rows.filter(pl.col("pid") == second)["kvm.exits"].sum() > 100
+    record = json.loads((tmp_path / "out/record.json").read_text())
+    assert (record["end"]["reason"], record["lost"]) == ("signal", 0)
+    assert set(record["vms"]) == {first, second}
+
+
+def test_perf_kvm_stat_agrees() -> None:
+    pytest.skip(
+        "the emulated host is an initramfs of static programs, and Debian has no static perf"
+        if shutil.which("perf")
+        else "perf is not installed, and a static one for the emulated host is not to be had"
+    )
+
+
+def test_user_mode_linux_is_recorded_from_outside(tmp_path: Path) -> None:
+    if reason := obstacle():
+        pytest.skip(reason)
+    uml = checked("uml:mem=256M")
+    done = record_in(
+        uml, "uml", ("fork-exec-storm", "--count", "20"), Options("1ms"), tmp_path / "run"
+    )
+    assert done.outcomes[0].exit_code == 0
+    sums_agree(done.path)
+    rows = pl.read_parquet(done.path / "intervals.parquet")
+    assert set(rows["comm"].cast(pl.String).to_list()) >= {"linux.uml"}
+    record, _ = load_run(done.path)
+    assert (record.state, record.environments[0].label) == ("complete", "uml")
+    assert "user-mode Linux" in record.environments[0].description
+
+
+def test_an_interrupt_finishes_the_recording_and_ends_the_machine(tmp_path: Path) -> None:
+    if reason := obstacle():
+        pytest.skip(reason)
+    checked("uml:mem=256M")
+    words = (
+        "--in",
+        "uml:mem=256M",
+        "--every",
+        "1ms",
+        "--out",
+        "run",
+        "--",
+        "gups",
+        "--seconds",
+        "1001",
+    )
+    process = started(words, tmp_path)
+    await_bytes(tmp_path / "run/intervals.arrows", 20_000)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 130, err
+    assert "run: run" in out
+    assert load(tmp_path / "run").frame.height > 0
+    record, _ = load_run(tmp_path / "run")
+    assert record.state == "interrupted"
+    assert processes_naming(str(tmp_path)) == []
