@@ -85,6 +85,8 @@ def started(arguments: Sequence[str], folder: Path) -> subprocess.Popen[str]:
         env=environment(),
         cwd=folder,
         start_new_session=True,
+        # A job in the background of a shell ignores SIGINT, and so would what it starts.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
 
 
