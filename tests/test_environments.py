@@ -14,6 +14,7 @@ import pytest
 
 from conftest import GUEST_ENVIRONMENT, REAL, checked, processes_naming
 from vtax.environments import Environment
+from vtax.environments import agent as agent_module
 from vtax.environments import machine as machine_module
 from vtax.environments.base import Seat
 from vtax.environments.machine import Machine, MachineLostError
@@ -179,7 +180,7 @@ def test_a_guest_that_powers_off_is_lost_with_its_console(
 def test_a_guest_that_hangs_is_given_up(
     start: Start, tmp_path: Path, spec: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(machine_module, "REQUEST_TIMEOUT_S", 1.0)
+    monkeypatch.setattr(agent_module, "REQUEST_TIMEOUT_S", 1.0)
     machine = start(spec)
     for pid in _descendants(machine.pid):
         # User-mode Linux ends a process of its own for each program that ends in the guest.
