@@ -220,7 +220,7 @@ fn resident(process: u32) -> u64 {
 
 /// 60 s at 100 us: `cargo test -p vtax-record --test hotplug -- --ignored`.
 #[test]
-#[ignore = "takes a minute"]
+#[ignore = "takes a minute, and the limit is not met yet: see docs/record.md"]
 fn a_long_recording_needs_no_more_memory() {
     let _alone = alone();
     recording_or_skip!();
