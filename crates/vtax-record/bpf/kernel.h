@@ -18,11 +18,9 @@ typedef _Bool bool;
 
 /* include/uapi/linux/bpf.h */
 enum bpf_map_type {
-	BPF_MAP_TYPE_HASH = 1,
 	BPF_MAP_TYPE_ARRAY = 2,
 	BPF_MAP_TYPE_PERF_EVENT_ARRAY = 4,
 };
-enum { BPF_ANY = 0 };
 enum { BPF_F_MMAPABLE = 1U << 10 };
 
 struct bpf_perf_event_value {

@@ -1,6 +1,7 @@
 /* The row is made here, by the program that runs on the overflow of the reference event. All other
  * programs only count, each CPU in memory of its own. */
 #include "recorder.h"
+#include "targets.h"
 
 char LICENSE[] SEC("license") = "GPL";
 
@@ -8,10 +9,8 @@ char LICENSE[] SEC("license") = "GPL";
 const volatile __u32 rows_per_cpu = 1;
 const volatile __u64 period = 1;
 const volatile __u32 slots = 0;
-/* Count only while a process in `targets` runs. */
-const volatile bool filter = false;
-/* Descendants of targets are targets. */
-const volatile bool follow = false;
+/* The reference is a time, of which a row of targets holds at least half a period. */
+const volatile bool of_time = false;
 /* The first `perf_events` of the absolute counters are in the map `perf`. */
 const volatile __u32 perf_events = 0;
 /* Where the first absolute counter's three values go in the row. */
@@ -41,14 +40,6 @@ struct {
 	__uint(key_size, sizeof(__u32));
 	__uint(value_size, sizeof(__u32));
 } perf SEC(".maps");
-
-/* Process (tgid) numbers. */
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 16384);
-	__type(key, __u32);
-	__type(value, __u8);
-} targets SEC(".maps");
 
 static __always_inline struct cpu_state *this_cpu(void)
 {
@@ -124,11 +115,19 @@ int on_overflow(struct bpf_perf_event_data *ctx)
 	struct cpu_state *s = bpf_map_lookup_elem(&cpus, &cpu);
 	if (!s)
 		return 0;
-	__u64 now = bpf_ktime_get_ns();
-	if (filter && !s->since_ns) {
-		/* The target ran already when the recording began: its first row begins here. */
-		start_counting(s, now);
-		return 0;
+	__u64 now = bpf_ktime_get_ns(), run = now;
+	if (filter) {
+		if (!s->since_ns) {
+			/* One that ran already when it became a target: its first row begins here. */
+			if (is_target(bpf_get_current_pid_tgid() >> 32))
+				start_counting(s, now);
+			return 0;
+		}
+		run = s->run_ns + (now - s->since_ns);
+		/* The event counts whatever the CPU does: targets that came late wait for the next. */
+		if (of_time && run - s->row_ns < period / 2)
+			return 0;
+		s->row_ns = run;
 	}
 	__u64 seq = s->seq++;
 	__u64 head = s->head;
@@ -146,7 +145,7 @@ int on_overflow(struct bpf_perf_event_data *ctx)
 	row->seq = seq;
 	row->interval = reference.counter / period;
 	row->time_ns = now;
-	row->run_ns = filter ? s->run_ns + (now - s->since_ns) : now;
+	row->run_ns = run;
 	row->enabled_ns = reference.enabled;
 	row->running_ns = reference.running;
 	row->cpu = cpu;

@@ -55,7 +55,7 @@ pub struct Attached {
     /// Hardware counters that were free for the columns.
     pub free_counters: Option<usize>,
     request: Request,
-    references: Vec<(Scope, Overflow)>,
+    references: Vec<(u32, Overflow)>,
     counters: Vec<Counter>,
     /// Columns whose events count together.
     groups: Vec<Vec<usize>>,
@@ -109,7 +109,8 @@ impl Attached {
         self.open_counters(cpus, columns)?;
         let clock = Pair::now();
         self.programs.attach_counters()?;
-        let child = self.open_references(options, cpus, watch)?;
+        self.open_references(cpus)?;
+        let child = self.open_target(&options.target, watch)?;
         Ok(Begin { clock, child })
     }
 
@@ -148,8 +149,8 @@ impl Attached {
     /// the events that rows read.
     pub fn cpu_left(&mut self, cpu: u32) -> (Reading, Vec<(usize, Reading)>) {
         let mut reference = Reading::default();
-        self.references.retain(|(scope, event)| {
-            let stays = *scope != Scope::Cpu(cpu);
+        self.references.retain(|(at, event)| {
+            let stays = *at != cpu;
             if !stays {
                 reference = perf::read(event).ok().flatten().unwrap_or_default();
             }
@@ -166,13 +167,10 @@ impl Attached {
         (reference, readings.collect())
     }
 
-    /// A CPU has come: let its events count. `whole`: not only targets are recorded.
-    pub fn cpu_came(&mut self, columns: &Columns, cpu: u32, whole: bool) -> Result<(), Error> {
+    /// A CPU has come: let its events count.
+    pub fn cpu_came(&mut self, columns: &Columns, cpu: u32) -> Result<(), Error> {
         self.open_groups(columns, cpu)?;
-        if whole {
-            self.open_reference(Scope::Cpu(cpu))?;
-        }
-        Ok(())
+        self.open_reference(cpu)
     }
 
     fn open_group(&mut self, columns: &Columns, group: &[usize], cpu: u32) -> Result<(), Error> {
@@ -196,41 +194,37 @@ impl Attached {
         Ok(())
     }
 
-    fn open_references(
-        &mut self,
-        options: &Options,
-        cpus: &Cpus,
-        watch: &mut Watch,
-    ) -> Result<Option<Pid>, Error> {
-        match &options.target {
-            Target::System => {
-                for cpu in &cpus.online {
-                    self.open_reference(Scope::Cpu(*cpu))?;
-                }
-                Ok(None)
-            }
+    /// Whatever the target, each CPU has one event of its own: one that follows tasks would be
+    /// programmed anew at each switch between them, which costs more than all else.
+    fn open_references(&mut self, cpus: &Cpus) -> Result<(), Error> {
+        cpus.online
+            .iter()
+            .try_for_each(|cpu| self.open_reference(*cpu))
+    }
+
+    /// Name the targets, and let the command begin.
+    fn open_target(&mut self, target: &Target, watch: &mut Watch) -> Result<Option<Pid>, Error> {
+        match target {
+            Target::System => {}
             Target::Process(process) => {
                 self.follow(*process)?;
                 self.follow_descendants(*process)?;
                 self.watch_process(watch, Pid::from_raw(*process))?;
-                Ok(None)
             }
             Target::Machines(process) => {
                 self.follow_machines(*process)?;
                 if let Some(process) = process {
                     self.watch_process(watch, Pid::from_raw(*process))?;
                 }
-                Ok(None)
             }
             Target::Command(argv) => {
                 let gated = Gated::start(argv)?;
                 self.follow(gated.process.as_raw())?;
-                let child = gated.process;
-                self.watch_process(watch, child)?;
-                gated.go()?;
-                Ok(Some(child))
+                self.watch_process(watch, gated.process)?;
+                return gated.go().map(Some);
             }
         }
+        Ok(None)
     }
 
     #[allow(clippy::unused_self, reason = "reads as one of the steps")]
@@ -240,22 +234,14 @@ impl Attached {
         Ok(())
     }
 
-    /// Count a process and all its threads from now on.
+    /// Count a process, with all its threads, from now on.
     fn follow(&mut self, process: i32) -> Result<(), Error> {
-        let threads = target::threads(Path::new(ROOT), process);
-        if threads.is_empty() {
+        if !target::exists(Path::new(ROOT), process) {
             return Err(gone(process, Errno::ESRCH));
         }
-        let number = u32::try_from(process).unwrap_or(0);
-        self.programs.put_target(number)?;
+        self.programs
+            .put_target(u32::try_from(process).unwrap_or(0))?;
         self.known.insert(process);
-        for thread in threads {
-            match self.open_reference(Scope::Thread(thread)) {
-                // A thread may end in between.
-                Err(_) if !Path::new(&format!("/proc/{process}/task/{thread}")).exists() => {}
-                other => other?,
-            }
-        }
         Ok(())
     }
 
@@ -272,7 +258,7 @@ impl Attached {
     fn follow_unless_gone(&mut self, process: i32) -> Result<(), Error> {
         match self.follow(process) {
             // It may end in between.
-            Err(_) if target::threads(Path::new(ROOT), process).is_empty() => Ok(()),
+            Err(_) if !target::exists(Path::new(ROOT), process) => Ok(()),
             other => other,
         }
     }
@@ -299,20 +285,20 @@ impl Attached {
         Ok(())
     }
 
-    fn open_reference(&mut self, scope: Scope) -> Result<(), Error> {
-        let event = perf::open(self.request, scope, None)
+    fn open_reference(&mut self, cpu: u32) -> Result<(), Error> {
+        let event = perf::open(self.request, Scope::Cpu(cpu), None)
             .map_err(|errno| system("reference event", errno))?;
         let overflow = self.programs.attach_overflow(event)?;
         sys::perf_event_enable(overflow.as_fd(), true)
             .map_err(|errno| system("reference event", errno))?;
-        self.references.push((scope, overflow));
+        self.references.push((cpu, overflow));
         Ok(())
     }
 
     /// No row is made from now on; the counters stay as they are.
     pub fn stop(&mut self) {
         for (_, event) in &self.references {
-            // An event of a thread that is gone cannot be stopped, and does not count.
+            // An event of a CPU that is gone cannot be stopped, and does not count.
             let _ = sys::perf_event_enable(event.as_fd(), false);
         }
     }

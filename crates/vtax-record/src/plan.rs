@@ -8,11 +8,13 @@ use serde::Serialize;
 use crate::availability::Machine;
 use crate::difference::Place;
 use crate::error::Error;
-use crate::program::Settings;
+use crate::interval::Interval;
+use crate::program::{Settings, Whose};
 use crate::ring::Shape;
 use crate::row::{HEADER_WORDS, MAX_ABSOLUTE, MAX_SLOTS};
 use crate::sources::select::Choice;
 use crate::sources::{Event, Exclude, Origin};
+use crate::target::Target;
 
 /// Memory of all rings together, and rows of one CPU at least and at most.
 const RING_BYTES: usize = 8 << 20;
@@ -162,7 +164,18 @@ impl Columns {
     }
 
     /// How the programs are to work for these columns.
-    pub fn settings(&self, machine: &Machine, shape: Shape, period: u64, filter: bool) -> Settings {
+    pub fn settings(
+        &self,
+        machine: &Machine,
+        shape: Shape,
+        interval: Interval,
+        target: &Target,
+    ) -> Settings {
+        let whose = match target {
+            Target::System => Whose::Everybody,
+            Target::Machines(None) => Whose::Machines,
+            _ => Whose::Targets,
+        };
         let mut slots = Vec::new();
         let mut tracepoints = Vec::new();
         for (event, place) in self.events.iter().zip(&self.places) {
@@ -185,7 +198,7 @@ impl Columns {
         }
         // Who runs, and whose guest, is told by these even where nobody counts them.
         tracepoints.extend(["sched_switch", "kvm_entry", "kvm_exit"]);
-        if filter {
+        if whose != Whose::Everybody {
             tracepoints.extend(["sched_process_fork", "sched_process_exit"]);
         }
         tracepoints.sort_unstable();
@@ -194,8 +207,9 @@ impl Columns {
         let counted = self.slots - 3 * (self.perf.len() + usize::from(self.steal));
         Settings {
             shape,
-            period,
-            filter,
+            period: interval.period(),
+            of_time: matches!(interval, Interval::Time(_)),
+            whose,
             perf_events: u32::try_from(self.perf.len()).unwrap_or(0),
             steal: self.steal,
             absolute_slot: u16::try_from(counted).unwrap_or(u16::MAX),

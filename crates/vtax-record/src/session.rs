@@ -96,7 +96,7 @@ pub fn record(options: &Options) -> Result<Summary, Error> {
     let folder = files::Folder::create(&options.out)?;
 
     let shape = columns.shape(cpus.possible, options.ring_rows);
-    let settings = columns.settings(&machine, shape, interval.period(), filter);
+    let settings = columns.settings(&machine, shape, interval, &options.target);
     let mut watch = Watch::new().map_err(|errno| system("signalfd", errno))?;
     let programs = Programs::load(&settings)?;
     let mut attached = Attached::new(programs, reference, interval);
@@ -285,7 +285,7 @@ impl Recording<'_> {
         if whole {
             consumer.cpu_came(cpu, monotonic_ns());
         }
-        match attached.cpu_came(self.columns, cpu, whole) {
+        match attached.cpu_came(self.columns, cpu) {
             // It may have gone again; that is the next change.
             Err(_)
                 if !Cpus::find(Path::new(ROOT)).is_some_and(|cpus| cpus.online.contains(&cpu)) =>
