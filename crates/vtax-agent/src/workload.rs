@@ -15,9 +15,9 @@ use vtax_guest_workloads::{
     Workload,
 };
 
-use crate::error::{Error, reason};
 use crate::facts;
 use crate::tree::Tree;
+use vtax_error::{Error, reason};
 
 /// The word before the exit code in the hidden form that fork-exec-storm starts.
 const NOOP: &str = "--noop";
@@ -221,23 +221,6 @@ fn this_program() -> Program {
             .iter()
             .filter_map(|word| CString::new(*word).ok())
             .collect(),
-    }
-}
-
-impl From<workloads::Error> for Error {
-    fn from(error: workloads::Error) -> Self {
-        match error {
-            workloads::Error::Misuse {
-                thing,
-                reason,
-                remedy,
-            } => Self::misuse(thing, reason, &remedy),
-            workloads::Error::Failure {
-                thing,
-                reason,
-                remedy,
-            } => Self::failure(thing, reason, &remedy),
-        }
     }
 }
 

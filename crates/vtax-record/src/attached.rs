@@ -8,7 +8,6 @@ use nix::errno::Errno;
 use nix::unistd::Pid;
 
 use crate::clock::Pair;
-use crate::error::Error;
 use crate::interval::Interval;
 use crate::online::Cpus;
 use crate::perf::{self, Reading, Request, Scope};
@@ -20,6 +19,7 @@ use crate::sources::counters::scarcity;
 use crate::sys;
 use crate::target::{self, Gated, Target};
 use crate::watch::Watch;
+use vtax_error::Error;
 
 /// The machine that is recorded on.
 pub const ROOT: &str = "/";

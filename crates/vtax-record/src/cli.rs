@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 use serde::Serialize;
+use vtax_error::Error;
 use vtax_guest_page::applications::whole_name;
 use vtax_record::availability::Machine;
-use vtax_record::error::Error;
 use vtax_record::interval::Interval;
 use vtax_record::session::{self, Applications, Options};
 use vtax_record::skew::Skew;

@@ -5,7 +5,6 @@ use std::path::Path;
 
 use crate::clock::Pair;
 use crate::difference::{Differences, Total};
-use crate::error::Error;
 use crate::files::{self, Folder};
 use crate::page_samples::PageSamples;
 use crate::perf::Reading;
@@ -14,6 +13,7 @@ use crate::ring::Rings;
 use crate::row::{Mode, Row};
 use crate::stream::{self, Batch, Lengths, Stream};
 use crate::vcpu_clock::{self, VcpuClock};
+use vtax_error::Error;
 
 /// Rows that wait at most before they go to the file: bounds the recorder's memory.
 const BATCH_ROWS: usize = 8192;

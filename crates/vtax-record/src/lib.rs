@@ -10,7 +10,6 @@ pub mod btf;
 pub mod clock;
 pub mod consumer;
 pub mod difference;
-pub mod error;
 pub mod files;
 pub mod hotplug;
 pub mod interval;

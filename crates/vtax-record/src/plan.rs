@@ -7,7 +7,6 @@ use serde::Serialize;
 
 use crate::availability::Machine;
 use crate::difference::Place;
-use crate::error::Error;
 use crate::interval::Interval;
 use crate::program::{Settings, Whose};
 use crate::ring::Shape;
@@ -15,6 +14,7 @@ use crate::row::{HEADER_WORDS, MAX_ABSOLUTE, MAX_SLOTS};
 use crate::sources::select::Choice;
 use crate::sources::{Event, Exclude, Origin};
 use crate::target::Target;
+use vtax_error::Error;
 
 /// Memory of all rings together, and rows of one CPU at least and at most.
 const RING_BYTES: usize = 8 << 20;

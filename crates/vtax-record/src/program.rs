@@ -6,9 +6,9 @@ use libbpf_rs::{Link, MapCore, MapFlags, Object, ObjectBuilder, OpenObject, Prin
 
 use vtax_guest_page::sys::Mapping;
 
-use crate::error::Error;
 use crate::ring::Shape;
 use crate::row::MAX_ABSOLUTE;
+use vtax_error::Error;
 
 /// The compiled programs.
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/recorder.bpf.o"));

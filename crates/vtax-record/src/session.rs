@@ -10,7 +10,6 @@ use vtax_guest_page::{PageError, Reader, monotonic_ns};
 use crate::attached::{Attached, Begin, ROOT, system};
 use crate::availability::Machine;
 use crate::consumer::Consumer;
-use crate::error::Error;
 use crate::files;
 use crate::hotplug::{Change, Gap, Hotplug};
 use crate::interval::Interval;
@@ -26,6 +25,7 @@ use crate::sources::{self, select};
 use crate::summary::{self, Summary};
 use crate::target::{self, End, Target};
 use crate::watch::Watch;
+use vtax_error::Error;
 
 /// What to record, and where to.
 #[derive(Debug, Clone)]

@@ -8,7 +8,6 @@ use serde::Serialize;
 use crate::clock::Pair;
 use crate::consumer::Consumer;
 use crate::difference::Place;
-use crate::error::Error;
 use crate::files::{self, Folder};
 use crate::hotplug::Gap;
 use crate::interval::Interval;
@@ -23,6 +22,7 @@ use crate::skew::Skew;
 use crate::sources::Unit;
 use crate::target;
 use crate::vcpu_clock::VcpuClock;
+use vtax_error::Error;
 
 /// How a recording ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

@@ -12,8 +12,8 @@ use nix::fcntl::OFlag;
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{Pid, pipe2, write};
 
-use crate::error::Error;
 use crate::sys;
+use vtax_error::Error;
 
 /// What KVM calls the descriptor of a virtual machine.
 const VM_DESCRIPTOR: &str = "anon_inode:kvm-vm";

@@ -11,11 +11,11 @@ use serde::Serialize;
 use super::events::{self, EVENTS};
 use super::trace::{Record, Records, TraceError};
 use crate::difference::Interval;
-use crate::error::Error;
 use crate::files::{self, Folder};
 use crate::parquet;
 use crate::row::{Mode, Row};
 use crate::stream::{self, Batch, Lengths, Stream};
+use vtax_error::Error;
 
 /// The column of the time in guests, after those of the events.
 const GUEST_TIME: &str = "xen.guest_time";
