@@ -210,7 +210,7 @@ fn run(name: &str, bound: Option<Bound>, parameters: &Parameters) -> Result<Repo
         announce: &announce,
     };
     let bound = bound.unwrap_or(workload.description().default_bound);
-    workloads::run(workload, parameters, bound, &context).map_err(Error::from)
+    workloads::run(workload, parameters, bound, &context)
 }
 
 fn this_program() -> Program {
