@@ -10,7 +10,8 @@ import polars as pl
 
 from vtax.analysis.correlation import Matrix, correlate
 from vtax.analysis.intervals import Event, Per, Recording, axis_of
-from vtax.studies.vertical.data import Data, Missing, has
+from vtax.studies.rule import Missing
+from vtax.studies.vertical.data import Data, has
 from vtax.studies.vertical.setup import PAIR_COLUMNS
 
 MOST_EVENTS = 24
