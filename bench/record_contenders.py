@@ -8,17 +8,19 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from vtax import binaries
 
 MS = 1_000_000
 US = 1_000
+TIMER = Path(__file__).with_name("record_timer.py")
 START_LIMIT_S = 20.0
 STOP_LIMIT_S = 60.0
 SETTLE_S = 0.2
@@ -117,13 +119,14 @@ class Contender:
     program: str | None = None
     """Of another project, and the name of Debian's package unless `package` has it."""
     package: str | None = None
+    role: Literal["ours", "peer", "floor"] = "peer"
     guests_only: bool = False
     tracing: bool = False
     """It changes the global tracing switch."""
 
     @property
     def ours(self) -> bool:
-        return self.program is None
+        return self.role == "ours"
 
     def require(self, machine: Machine) -> None:
         """Raise Absent, with the reason, if it cannot be here."""
@@ -149,7 +152,7 @@ def vtax(every: str, interval_ns: int) -> Contender:
         argv = [str(binaries.find("vtax-recorder")), "record", "--every", every]
         return [*argv, "--events", events, target, str(pid), "--out", str(out)]
 
-    return Contender(f"vtax record, {every}", interval_ns, command, vtax_ready)
+    return Contender(f"vtax record, {every}", interval_ns, command, vtax_ready, role="ours")
 
 
 def vtax_ready(_pid: int, out: Path) -> bool:
@@ -163,6 +166,13 @@ def perf_ready(pid: int, _out: Path) -> bool:
     except OSError:
         return False
     return any("perf_event" in link for link in links)
+
+
+def timer(interval_ns: int) -> Command:
+    def command(_machine: Machine, pid: int, _kind: str, _out: Path) -> list[str]:
+        return [sys.executable, str(TIMER), str(pid), str(interval_ns)]
+
+    return command
 
 
 def perf_stat(machine: Machine, pid: int, kind: str, out: Path) -> list[str]:
@@ -211,6 +221,11 @@ def bpftrace_ready(_pid: int, out: Path) -> bool:
 
 OURS = (vtax("1ms", MS), vtax("100us", 100 * US), vtax("20ms", 20 * MS))
 """The last is what `vtax study vertical` takes for the seed's setting on a machine without PMU."""
+FLOORS = (
+    Contender("timer alone, 1ms", MS, timer(MS), perf_ready, role="floor"),
+    Contender("timer alone, 100us", 100 * US, timer(100 * US), perf_ready, role="floor"),
+)
+"""No recorder: what the reference event costs on this machine, whoever uses it."""
 PEERS = (
     Contender("perf stat -I 1", MS, perf_stat, perf_ready, "perf", "linux-perf"),
     Contender("perf record :S, 1ms", MS, perf_record(MS), perf_ready, "perf", "linux-perf"),
@@ -236,7 +251,7 @@ PEERS = (
 
 def contenders(kind: str) -> list[Contender]:
     """Those that record something of this work."""
-    return [each for each in (*OURS, *PEERS) if kind == GUEST or not each.guests_only]
+    return [each for each in (*OURS, *FLOORS, *PEERS) if kind == GUEST or not each.guests_only]
 
 
 class Recording:

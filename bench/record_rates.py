@@ -88,7 +88,7 @@ def rate(program: Path, cpu: int, guest: str, rounds: int, seconds: float) -> Ra
         before = worker.run(amount)
         for number in range(rounds):
             out = Path(folder, str(number))
-            argv = recorder("--vm", "all", "--events", "kvm", "--out", str(out))
+            argv = recorder("--vm", str(worker.pid), "--events", "kvm", "--out", str(out))
             with Recording(argv, vtax_ready, out, tracing=False):
                 during = worker.run(amount)
             after = worker.run(amount)

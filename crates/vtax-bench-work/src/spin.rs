@@ -8,16 +8,16 @@ use serde::Serialize;
 const GAP_NS: u64 = 200;
 /// An interrupt's work is shorter. What is longer is another task or, in a virtual machine, another
 /// user of the processor.
-const LONG_NS: u64 = 30_000;
+const LONG_NS: u64 = 50_000;
 
 /// What was taken.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct Gaps {
-    /// Steps of more than 200 ns and at most 30 us.
+    /// Steps of more than 200 ns and at most 50 us.
     pub short_gaps: u64,
     /// Time of these.
     pub short_ns: u64,
-    /// Steps of more than 30 us.
+    /// Steps of more than 50 us.
     pub long_gaps: u64,
     /// Time of these.
     pub long_ns: u64,
