@@ -28,6 +28,8 @@ class Rate:
     guest: str
     per_second: Interval
     """Counted events per second of wall time, on the one CPU that the guest has."""
+    per_cpu_second: Interval
+    """The same per second of its CPU time, which other work on the CPU changes less."""
     per_step: dict[str, float]
     """Of the guest's loop: a whole number each if all were counted."""
     agrees: bool
@@ -79,6 +81,7 @@ def counts(out: Path) -> dict[str, int]:
 def rate(program: Path, cpu: int, guest: str, rounds: int, seconds: float) -> Rate:
     """Raises WorkError where there is no KVM, Absent where nothing can be recorded."""
     per_second: list[float] = []
+    per_cpu_second: list[float] = []
     added: list[float] = []
     per_step: dict[str, float] = {}
     rows = lost = missed = 0
@@ -96,6 +99,7 @@ def rate(program: Path, cpu: int, guest: str, rounds: int, seconds: float) -> Ra
             events = sum(counted.values())
             trial = Trial(before.cpu_ns, during.cpu_ns, after.cpu_ns)
             per_second.append(events * 1e9 / during.wall_ns)
+            per_cpu_second.append(events * 1e9 / during.cpu_ns)
             added.append(trial.added / max(events, 1))
             per_step = events_per_step(counted, during.done)
             whole = whole and agrees(per_step)
@@ -106,6 +110,7 @@ def rate(program: Path, cpu: int, guest: str, rounds: int, seconds: float) -> Ra
     return Rate(
         guest,
         interval(per_second, f"rate {guest}"),
+        interval(per_cpu_second, f"CPU rate {guest}"),
         per_step,
         whole,
         rows,

@@ -19,7 +19,7 @@ use serde::Serialize;
 
 use guest::{Guest, Instruction};
 use loops::{Chase, Pipe};
-use spin::Gaps;
+use spin::Stolen;
 
 /// An amount of work that takes longer ends the process: whatever hangs, this does not.
 const LIMIT_S: u32 = 60;
@@ -74,7 +74,7 @@ struct Answer {
     wall_ns: u64,
     cpu_ns: u64,
     #[serde(flatten)]
-    gaps: Option<Gaps>,
+    stolen: Option<Stolen>,
 }
 
 enum Work {
@@ -100,7 +100,7 @@ impl Work {
     }
 
     /// Do at least so much; how much it was, and what a spinning loop saw.
-    fn carry_out(&mut self, amount: u64) -> Result<(u64, Option<Gaps>), Error> {
+    fn carry_out(&mut self, amount: u64) -> Result<(u64, Option<Stolen>), Error> {
         match self {
             Self::Cpu => loops::arithmetic(amount),
             Self::Memory(chase) => chase.follow(amount),
@@ -121,7 +121,7 @@ fn cpu_ns() -> Result<u64, Error> {
 fn answer(work: &mut Work, amount: u64) -> Result<Answer, Error> {
     alarm::set(LIMIT_S);
     let (cpu, wall) = (cpu_ns()?, Instant::now());
-    let (done, gaps) = work.carry_out(amount)?;
+    let (done, stolen) = work.carry_out(amount)?;
     let wall_ns = u64::try_from(wall.elapsed().as_nanos()).unwrap_or(u64::MAX);
     let cpu_ns = cpu_ns()? - cpu;
     alarm::cancel();
@@ -129,7 +129,7 @@ fn answer(work: &mut Work, amount: u64) -> Result<Answer, Error> {
         done,
         wall_ns,
         cpu_ns,
-        gaps,
+        stolen,
     })
 }
 

@@ -12,7 +12,7 @@ const LONG_NS: u64 = 50_000;
 
 /// What was taken.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
-pub struct Gaps {
+pub struct Stolen {
     /// Steps of more than 200 ns and at most 50 us.
     pub short_gaps: u64,
     /// Time of these.
@@ -26,11 +26,11 @@ pub struct Gaps {
 }
 
 /// Read the clock for so many milliseconds.
-pub fn watch(milliseconds: u64) -> Gaps {
+pub fn watch(milliseconds: u64) -> Stolen {
     let length = Duration::from_millis(milliseconds);
     let begin = Instant::now();
     let mut before = begin;
-    let mut gaps = Gaps::default();
+    let mut stolen = Stolen::default();
     let (mut steps, mut steps_ns) = (0_u64, 0_u64);
     while before - begin < length {
         let now = Instant::now();
@@ -38,19 +38,22 @@ pub fn watch(milliseconds: u64) -> Gaps {
         #[allow(clippy::cast_possible_truncation, reason = "see above")]
         let step = (now - before).as_nanos() as u64;
         before = now;
-        match step {
-            ..=GAP_NS => (steps, steps_ns) = (steps + 1, steps_ns + step),
-            ..=LONG_NS => {
-                (gaps.short_gaps, gaps.short_ns) = (gaps.short_gaps + 1, gaps.short_ns + step)
-            }
-            _ => (gaps.long_gaps, gaps.long_ns) = (gaps.long_gaps + 1, gaps.long_ns + step),
+        if step <= GAP_NS {
+            steps += 1;
+            steps_ns += step;
+        } else if step <= LONG_NS {
+            stolen.short_gaps += 1;
+            stolen.short_ns += step;
+        } else {
+            stolen.long_gaps += 1;
+            stolen.long_ns += step;
         }
     }
     #[allow(clippy::cast_precision_loss, reason = "a mean")]
     if steps > 0 {
-        gaps.step_ns = steps_ns as f64 / steps as f64;
+        stolen.step_ns = steps_ns as f64 / steps as f64;
     }
-    gaps
+    stolen
 }
 
 #[cfg(test)]
@@ -59,8 +62,8 @@ mod tests {
 
     #[test]
     fn what_was_taken_is_less_than_the_time() {
-        let gaps = watch(20);
-        assert!(gaps.step_ns > 0.0, "{gaps:?}");
-        assert!(gaps.short_ns >= gaps.short_gaps * GAP_NS, "{gaps:?}");
+        let stolen = watch(20);
+        assert!(stolen.step_ns > 0.0, "{stolen:?}");
+        assert!(stolen.short_ns >= stolen.short_gaps * GAP_NS, "{stolen:?}");
     }
 }
