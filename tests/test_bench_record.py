@@ -198,7 +198,8 @@ def check_work(work: str, measured: list[dict[str, Any]], absent: dict[str, str]
     by_name = {each["recorder"]: each for each in measured}
     for each in OURS:
         one = by_name[each.name]
-        assert sum(one["rows"]) > 0, one
+        # A run of 0.1 s on a busy machine may have no 20 ms of CPU time.
+        assert sum(one["rows"]) > 0 or each.interval_ns == 20_000_000, one
         assert one["lost"] == 0, one
         assert one["written_bytes"] > 0
     for other in (*FLOORS, *PEERS):
