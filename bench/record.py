@@ -20,8 +20,8 @@ import os
 import random
 import sys
 import tempfile
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, astuple, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -220,70 +220,93 @@ def _say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def verdicts(found: Found) -> list[tuple[str, str, str]]:
-    """Target, what was measured, verdict."""
-    lines: list[tuple[str, str, str]] = []
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A target and whether it holds, by wall time (or what else decides) and by CPU time."""
+
+    target: str
+    measured: str
+    verdict: str
+    cpu_measured: str = ""
+    cpu_verdict: str = ""
+
+
+def verdicts(found: Found) -> list[Line]:
+    lines: list[Line] = []
     for work, each in found.measured.items():
         for one in each:
             if (limit := TARGETS.get(one.contender.interval_ns or 0)) and one.contender.ours:
                 name = f"{work}: {one.contender.name} at most {limit:g} %"
-                cost = cost_of(work, one)
-                lines.append((name, cost.text("%"), cost.verdict(limit)))
+                lines.append(_line(name, [cost(one) for cost in costs(work)], limit))
         lines += leads(work, each)
-    top = best(found.rates)
-    if top is not None:
-        # At least so much is at most its negative.
-        turned = top.per_second
-        ends = [None if end is None else -end for end in (turned.high, turned.low)]
-        verdict = Interval(turned.n, -turned.median, *ends).verdict(-RATE_TARGET)
-        name = f"{top.guest}: at least {RATE_TARGET:,.0f} events/s without loss"
-        lines.append((name, turned.text("/s", 0), verdict))
-    elif found.rates:
-        lines.append(("events without loss", "loss or wrong counts with every guest", "missed"))
+    if found.rates:
+        lines.append(_rate_line(best(found.rates)))
     used = found.memory.max_rss_bytes
     verdict = "met" if used < MEMORY_TARGET else "missed"
-    lines.append(("memory below 32 MiB", f"{used / 2**20:.1f} MiB", verdict))
+    lines.append(Line("memory below 32 MiB", f"{used / 2**20:.1f} MiB", verdict))
     return lines
 
 
-def cost_of(work: str, measured: Measured) -> Interval:
-    """What a contender costs: by the time that was stolen from the spinning worker, else by wall
-    time."""
+def costs(work: str) -> list[Callable[[Measured], Interval]]:
+    """What a contender costs: by the time stolen from the spinning worker, else by wall time and
+    by CPU time."""
     if work == SPIN:
-        return measured.stolen_percent()
-    return overhead(measured.wall, f"{work} {measured.contender.name}")
+        return [Measured.stolen_percent]
+    return [
+        lambda one: overhead(one.wall, f"{work} {one.contender.name}"),
+        lambda one: overhead(one.cpu, f"{work} cpu {one.contender.name}"),
+    ]
 
 
-def leads(work: str, measured: Sequence[Measured]) -> list[tuple[str, str, str]]:
+def _line(name: str, found: Sequence[Interval], limit: float | None) -> Line:
+    cells: list[str] = []
+    for each in found:
+        cells += [each.text("%"), "no target" if limit is None else each.verdict(limit)]
+    return Line(name, *cells)
+
+
+def _rate_line(top: Rate | None) -> Line:
+    if top is None:
+        return Line("events without loss", "loss or wrong counts with every guest", "missed")
+    name = f"{top.guest}: at least {RATE_TARGET:,.0f} events/s without loss"
+    cells: list[str] = []
+    for each in (top.per_second, top.per_cpu_second):
+        # At least so much is at most its negative.
+        ends = [None if end is None else -end for end in (each.high, each.low)]
+        verdict = Interval(each.n, -each.median, *ends).verdict(-RATE_TARGET)
+        cells += [each.text("/s", 0), verdict]
+    return Line(name, *cells)
+
+
+def leads(work: str, measured: Sequence[Measured]) -> list[Line]:
     """Each of vtax's settings with a target against each peer that its rows are as fine as.
 
     What it takes beyond the timer alone has no target: it is the part that vtax can change.
     """
-    lines: list[tuple[str, str, str]] = []
+    lines: list[Line] = []
     ours = [each for each in measured if each.contender.interval_ns in TARGETS]
     for own in (each for each in ours if each.contender.ours):
         for other in measured:
             role, resolution = other.contender.role, other.contender.interval_ns
-            ahead = _lead(work, own, other)
             pair = f"{own.contender.name} {{}} {other.contender.name}"
             if role == "floor" and resolution == own.contender.interval_ns:
                 name = f"{work}: {pair.format('beyond')}"
-                lines.append((name, ahead.text("%"), "no target"))
+                lines.append(_line(name, _leads(work, own, other), None))
             elif role == "peer" and stands_against(own.contender.interval_ns or 0, resolution):
                 name = f"{work}: {pair.format('below')}"
-                lines.append((name, ahead.text("%"), ahead.verdict(0.0)))
+                lines.append(_line(name, _leads(work, own, other), 0.0))
     return lines
 
 
-def _lead(work: str, own: Measured, peer: Measured) -> Interval:
+def _leads(work: str, own: Measured, other: Measured) -> list[Interval]:
+    name = f"{work} {own.contender.name} {other.contender.name}"
     if work != SPIN:
-        name = f"{work} {own.contender.name} {peer.contender.name}"
-        return lead(own.wall, peer.wall, name)
+        return [lead(own.wall, other.wall, name), lead(own.cpu, other.cpu, f"{name} cpu")]
     # Both were measured in the same round; their difference is free of what a round has in common.
     differences = [
-        (one.added - other.added) / 1e7 for one, other in zip(own.stolen, peer.stolen, strict=False)
+        (one.added - two.added) / 1e7 for one, two in zip(own.stolen, other.stolen, strict=False)
     ]
-    return interval(differences, f"stolen {own.contender.name} {peer.contender.name}")
+    return [interval(differences, name)]
 
 
 def text(found: Found) -> str:
@@ -294,7 +317,8 @@ def text(found: Found) -> str:
     parts.append(rate_text(found.rates))
     parts.append(program_text(found))
     parts.append(memory_text(found.memory))
-    parts.append(table(("target", "measured", "verdict"), verdicts(found)))
+    header = ("target", "measured", "verdict", "by CPU time", "verdict")
+    parts.append(table(header, [astuple(line) for line in verdicts(found)]))
     return "\n\n".join(part for part in parts if part)
 
 
@@ -404,10 +428,7 @@ def as_json(found: Found) -> dict[str, Any]:
         "programs": [asdict(each) for each in found.programs],
         "clock_ns": found.clock_ns,
         "memory": asdict(found.memory),
-        "verdicts": [
-            {"target": target, "measured": measured, "verdict": verdict}
-            for target, measured, verdict in verdicts(found)
-        ],
+        "verdicts": [asdict(line) for line in verdicts(found)],
     }
 
 
