@@ -54,7 +54,10 @@ struct signal_struct {
 	atomic_t live;
 };
 
+struct task_struct;
+
 struct rq {
+	struct task_struct *curr;
 	__u64 prev_steal_time;
 };
 

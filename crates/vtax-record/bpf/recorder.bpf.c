@@ -47,9 +47,24 @@ static __always_inline struct cpu_state *this_cpu(void)
 	return bpf_map_lookup_elem(&cpus, &cpu);
 }
 
-static __always_inline bool counts(const struct cpu_state *s)
+static __always_inline void start_counting(struct cpu_state *s, __u64 now);
+
+/* A target runs whose switch to it was not seen: it ran already when it became one, or the kernel
+ * hides from tracing whoever ran before it. Between the tracepoint of a switch and the switch
+ * itself, the task that leaves is the current one still, but no longer the CPU's. */
+static __noinline bool target_runs_unseen(struct cpu_state *s)
 {
-	return !filter || s->since_ns;
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct rq *rq = queue_of(task);
+	if (!is_target(task->tgid) || !rq || rq->curr != task)
+		return false;
+	start_counting(s, bpf_ktime_get_ns());
+	return true;
+}
+
+static __always_inline bool counts(struct cpu_state *s)
+{
+	return !filter || s->since_ns || target_runs_unseen(s);
 }
 
 /* The addition is not atomic: a slot is only written where its program cannot interrupt itself. */
@@ -118,9 +133,7 @@ int on_overflow(struct bpf_perf_event_data *ctx)
 	__u64 now = bpf_ktime_get_ns(), run = now;
 	if (filter) {
 		if (!s->since_ns) {
-			/* One that ran already when it became a target: its first row begins here. */
-			if (is_target(bpf_get_current_pid_tgid() >> 32))
-				start_counting(s, now);
+			target_runs_unseen(s);
 			return 0;
 		}
 		run = s->run_ns + (now - s->since_ns);

@@ -37,3 +37,14 @@ static __always_inline void set_target(__u32 tgid, bool target)
 	else
 		__sync_fetch_and_and(bits, ~(1ULL << (tgid % 64)));
 }
+
+/* The queue of a task's CPU; 0 where the kernel keeps it elsewhere. The kernel checks these typed
+ * loads itself, so they need no call each. */
+static __always_inline struct rq *queue_of(struct task_struct *task)
+{
+	struct cfs_rq *cfs_rq;
+	if (!bpf_core_field_exists(struct sched_entity, cfs_rq) || !bpf_core_field_exists(struct cfs_rq, rq))
+		return 0;
+	cfs_rq = task->se.cfs_rq;
+	return cfs_rq ? cfs_rq->rq : 0;
+}

@@ -7,14 +7,8 @@ const volatile bool with_steal = false;
  * is reached through the running task: the kernel's own table is found only where all symbols are. */
 static __always_inline bool read_steal(__u64 *steal)
 {
-	struct task_struct *task = bpf_get_current_task_btf();
-	struct cfs_rq *cfs_rq;
-	struct rq *rq;
-	if (!bpf_core_field_exists(struct rq, prev_steal_time) || !bpf_core_field_exists(struct cfs_rq, rq))
-		return false;
-	/* The kernel checks these typed loads; they need no call each. */
-	cfs_rq = task->se.cfs_rq;
-	if (!cfs_rq || !(rq = cfs_rq->rq))
+	struct rq *rq = queue_of(bpf_get_current_task_btf());
+	if (!rq || !bpf_core_field_exists(struct rq, prev_steal_time))
 		return false;
 	*steal = rq->prev_steal_time;
 	return true;
