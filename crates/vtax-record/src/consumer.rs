@@ -4,14 +4,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use crate::clock::Pair;
-use crate::difference::{Differences, Total};
+use crate::difference::{Differences, Interval, Start, Total};
 use crate::error::Error;
 use crate::files::{self, Folder};
 use crate::page_samples::PageSamples;
 use crate::perf::Reading;
 use crate::plan::Columns;
 use crate::ring::Rings;
+use crate::rotation::{Groups, Schedule, Switch};
 use crate::row::{Mode, Row};
+use crate::stillness::{ALWAYS_MOVE, Stillness};
 use crate::stream::{self, Batch, Lengths, Stream};
 use crate::vcpu_clock::{self, VcpuClock};
 
@@ -24,6 +26,10 @@ pub struct Consumer {
     rings: Rings,
     cpus: u32,
     differences: Differences,
+    schedule: Schedule,
+    /// Columns that move whenever a CPU works.
+    movers: Vec<usize>,
+    stillness: BTreeMap<(usize, u32), Stillness>,
     batch: Batch,
     stream: Option<Stream>,
     path: std::path::PathBuf,
@@ -42,7 +48,8 @@ impl Consumer {
     pub fn new(
         rings: Rings,
         columns: &Columns,
-        start_ns: u64,
+        groups: &Groups,
+        start: Start,
         clock: Pair,
         folder: &Folder,
         samples: Vec<PageSamples>,
@@ -59,7 +66,13 @@ impl Consumer {
         Ok(Self {
             cpus: rings.cpus(),
             rings,
-            differences: Differences::new(columns.places.clone(), start_ns),
+            differences: Differences::new(columns.places.clone(), columns.groups(groups), start),
+            schedule: Schedule::default(),
+            movers: ALWAYS_MOVE
+                .iter()
+                .filter_map(|name| columns.find(name))
+                .collect(),
+            stillness: BTreeMap::new(),
             batch: Batch::new(schema, lengths),
             stream: Some(stream),
             path,
@@ -92,7 +105,9 @@ impl Consumer {
         for mut row in std::mem::take(&mut self.rows) {
             self.identify(&mut row);
             let tsc = self.clock.tsc_at(&now, row.time_ns);
+            self.schedule.row(row.cpu);
             let mut interval = self.differences.take(row);
+            self.watch(&interval);
             for samples in &mut self.samples {
                 let counted = samples.up_to(interval.row.time_ns);
                 interval.columns.extend(counted);
@@ -100,6 +115,16 @@ impl Consumer {
             self.batch.push(&interval, tsc);
         }
         self.clock = now;
+    }
+
+    fn watch(&mut self, interval: &Interval) {
+        let busy = interval.row.mode != Some(Mode::Idle);
+        let busy_ns = if busy { interval.length_ns } else { 0 };
+        for column in &self.movers {
+            let value = interval.columns.get(*column).copied().flatten();
+            let stillness = self.stillness.entry((*column, interval.row.cpu));
+            stillness.or_default().take(value, busy_ns);
+        }
     }
 
     /// The programs know a machine's process only inside KVM.
@@ -126,6 +151,29 @@ impl Consumer {
     /// A CPU has come: its next row begins now.
     pub fn cpu_came(&mut self, cpu: u32, now_ns: u64) {
         self.differences.resume(cpu, now_ns);
+    }
+
+    /// Groups of counters were enabled or disabled.
+    pub fn switched(&mut self, switches: &[Switch]) {
+        for switch in switches {
+            self.differences.switch(*switch);
+        }
+    }
+
+    /// When counters take turns: whose rows decide when it is the next one's.
+    pub fn schedule(&mut self) -> &mut Schedule {
+        &mut self.schedule
+    }
+
+    /// Turns that have ended, and the time of all rows.
+    pub fn turns(&self) -> (u64, u64) {
+        (self.schedule.turns(), self.differences.length_ns())
+    }
+
+    /// The column, the CPU and the longest busy time of counters that stood still.
+    pub fn still(&self) -> impl Iterator<Item = (usize, u32, u64)> {
+        let found = self.stillness.iter();
+        found.filter_map(|((column, cpu), stillness)| Some((*column, *cpu, stillness.found_ns()?)))
     }
 
     /// Write what has been taken.
