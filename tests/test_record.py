@@ -301,10 +301,10 @@ def test_a_report_of_a_recording_says_what_reads_it(tmp_path: Path) -> None:
 
 
 def test_command_lines() -> None:
-    options = Options("50Mi", None, "30s", Path("/dev/shm/page"), overhead=True)
+    options = Options("50Mi", None, "30s", Path("/dev/shm/page"), overhead=True, counters=2)
     assert options.arguments(Target(vm="all").usual_events) == [
         *("--events", "default,kvm", "--every", "50Mi", "--for", "30s"),
-        *("--guest", "/dev/shm/page", "--overhead"),
+        *("--guest", "/dev/shm/page", "--counters", "2", "--overhead"),
     ]
     assert Target(command=("make", "--jobs")).arguments() == ["--", "make", "--jobs"]
     assert workload.line(("sh", "-c", "true")) == ["sh", "-c", "true"]
