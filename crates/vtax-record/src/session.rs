@@ -236,7 +236,7 @@ impl Recording<'_> {
                 .map_err(|errno| system("poll", errno))?;
             consumer.drain();
             if attached.groups.rotate() && consumer.schedule().due(monotonic_ns()) {
-                consumer.switched(&attached.turn()?);
+                consumer.switched(&attached.turn());
                 consumer.schedule().turned(monotonic_ns());
             }
             let flush = consumer.full() || flushed.elapsed() >= self.options.flush;
