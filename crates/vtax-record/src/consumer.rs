@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use crate::clock::Pair;
-use crate::difference::{Differences, Interval, Start, Total};
+use crate::difference::{Differences, Start, Total};
 use crate::error::Error;
 use crate::files::{self, Folder};
 use crate::page_samples::PageSamples;
@@ -13,7 +13,7 @@ use crate::plan::Columns;
 use crate::ring::Rings;
 use crate::rotation::{Groups, Schedule, Switch};
 use crate::row::{Mode, Row};
-use crate::stillness::{ALWAYS_MOVE, Stillness};
+use crate::stillness::Watched;
 use crate::stream::{self, Batch, Lengths, Stream};
 use crate::vcpu_clock::{self, VcpuClock};
 
@@ -27,9 +27,7 @@ pub struct Consumer {
     cpus: u32,
     differences: Differences,
     schedule: Schedule,
-    /// Columns that move whenever a CPU works.
-    movers: Vec<usize>,
-    stillness: BTreeMap<(usize, u32), Stillness>,
+    watched: Watched,
     batch: Batch,
     stream: Option<Stream>,
     path: std::path::PathBuf,
@@ -68,11 +66,7 @@ impl Consumer {
             rings,
             differences: Differences::new(columns.places.clone(), columns.groups(groups), start),
             schedule: Schedule::default(),
-            movers: ALWAYS_MOVE
-                .iter()
-                .filter_map(|name| columns.find(name))
-                .collect(),
-            stillness: BTreeMap::new(),
+            watched: Watched::new(|name| columns.find(name)),
             batch: Batch::new(schema, lengths),
             stream: Some(stream),
             path,
@@ -107,7 +101,7 @@ impl Consumer {
             let tsc = self.clock.tsc_at(&now, row.time_ns);
             self.schedule.row(row.cpu);
             let mut interval = self.differences.take(row);
-            self.watch(&interval);
+            self.watched.take(&interval);
             for samples in &mut self.samples {
                 let counted = samples.up_to(interval.row.time_ns);
                 interval.columns.extend(counted);
@@ -115,16 +109,6 @@ impl Consumer {
             self.batch.push(&interval, tsc);
         }
         self.clock = now;
-    }
-
-    fn watch(&mut self, interval: &Interval) {
-        let busy = interval.row.mode != Some(Mode::Idle);
-        let busy_ns = if busy { interval.length_ns } else { 0 };
-        for column in &self.movers {
-            let value = interval.columns.get(*column).copied().flatten();
-            let stillness = self.stillness.entry((*column, interval.row.cpu));
-            stillness.or_default().take(value, busy_ns);
-        }
     }
 
     /// The programs know a machine's process only inside KVM.
@@ -170,10 +154,9 @@ impl Consumer {
         (self.schedule.turns(), self.differences.length_ns())
     }
 
-    /// The column, the CPU and the longest busy time of counters that stood still.
-    pub fn still(&self) -> impl Iterator<Item = (usize, u32, u64)> {
-        let found = self.stillness.iter();
-        found.filter_map(|((column, cpu), stillness)| Some((*column, *cpu, stillness.found_ns()?)))
+    /// Counters that must move whenever a CPU works.
+    pub fn watched(&self) -> &Watched {
+        &self.watched
     }
 
     /// Write what has been taken.

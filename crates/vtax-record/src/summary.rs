@@ -396,15 +396,7 @@ fn warnings(facts: &Facts<'_>, consumer: &Consumer, events: &Events<'_>) -> Vec<
     }
     warnings.extend(turns_taken(rotation(facts, consumer).as_ref(), events));
     warnings.extend(events.columns.iter().filter_map(taken_by_others));
-    for (column, cpu, ns) in consumer.still() {
-        let name = facts.columns.events.get(column);
-        warnings.push(format!(
-            "{} of CPU {cpu} did not move in {} ms of work although its counter was on: this PMU \
-             does not count",
-            name.map_or("a counter", |event| &event.name),
-            ns / 1_000_000
-        ));
-    }
+    warnings.extend(consumer.watched().warnings());
     warnings
 }
 
@@ -444,4 +436,61 @@ fn max_rss_bytes() -> u64 {
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
     let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<u64>().ok());
     kib.unwrap_or(0) * 1024
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn column(name: &str, coverage: Option<f64>, running: Option<f64>) -> Column<'_> {
+        Column {
+            name,
+            about: "",
+            source: "hw",
+            unit: Unit::Count,
+            kind: Kind::Delta,
+            sum: 1,
+            after_last_row: None,
+            rows: 1,
+            coverage,
+            running,
+        }
+    }
+
+    #[test]
+    fn the_coverage_of_columns_that_took_turns_is_said() {
+        let names = ["hw.a", "hw.b", "hw.c"].map(str::to_owned);
+        let rotation = Rotation {
+            groups: names.chunks(2).map(<[String]>::to_vec).collect(),
+            turns: 7,
+        };
+        let events = Events {
+            columns: vec![
+                column("hw.a", Some(0.41), None),
+                column("hw.b", Some(0.4), None),
+                column("hw.c", Some(0.0), None),
+                column("sched.switches", Some(1.0), None),
+            ],
+            unavailable: &[],
+        };
+        let said = turns_taken(Some(&rotation), &events).unwrap();
+        assert!(said.starts_with("3 events were more"), "{said}");
+        assert!(
+            said.contains("2 groups") && said.contains("0.0 to 41.0 %"),
+            "{said}"
+        );
+        assert_eq!(turns_taken(None, &events), None);
+    }
+
+    #[test]
+    fn a_counter_that_others_take_is_named() {
+        let taken = taken_by_others(&column("hw.a", Some(0.4), Some(0.5))).unwrap();
+        assert!(
+            taken.starts_with("hw.a had its counter in 50.0 %"),
+            "{taken}"
+        );
+        for running in [None, Some(1.0)] {
+            assert_eq!(taken_by_others(&column("hw.a", Some(0.4), running)), None);
+        }
+    }
 }
