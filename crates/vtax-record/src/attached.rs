@@ -60,7 +60,7 @@ pub struct Attached {
     request: Request,
     references: Vec<(Scope, Overflow)>,
     counters: Vec<Counter>,
-    /// Which of them count together.
+    /// Which counters are on together.
     pub groups: Groups,
     /// The group whose turn it is.
     current: usize,
@@ -193,16 +193,15 @@ impl Attached {
         Ok(Some(found.saturating_sub(before)))
     }
 
-    /// Open all groups on a CPU; those whose turn it is not wait for it.
+    /// Open all groups on a CPU, and enable those whose turn it is.
     fn open_groups(&mut self, columns: &Columns, cpu: u32) -> Result<Vec<Switch>, Error> {
         let groups = self.groups.clone();
-        let alone: Vec<[usize; 1]> = groups.always.iter().map(|column| [*column]).collect();
         for group in &groups.turns {
             self.open_group(columns, group, cpu)?;
         }
-        for column in &alone {
-            self.open_group(columns, column, cpu)?;
-            self.enable(cpu, *column.first().unwrap_or(&0), true)?;
+        for column in groups.always {
+            self.open_group(columns, &[column], cpu)?;
+            self.enable(cpu, column, true)?;
         }
         self.enable_group(cpu, self.current, true)?;
         let at_ns = monotonic_ns();
