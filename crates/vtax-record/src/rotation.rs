@@ -15,8 +15,8 @@ use std::time::Duration;
 /// Rows that a CPU makes in a turn at least, the average of those that make any. The row in which
 /// the turn begins is for no group: one in eight at most is lost.
 pub const ROWS: u64 = 8;
-/// A turn is two calls and two interrupts for each CPU. On two busy CPUs they took the recorder
-/// about 50 us, a four-hundredth of this, and at rows of 1 ms one in twenty is lost to turns.
+/// A turn is two calls and two interrupts for each CPU, and wakes the recorder. On two busy CPUs it
+/// took some 50 us of the kernel, and at rows of 1 ms one in twenty is lost to turns.
 pub const SHORTEST: Duration = Duration::from_millis(20);
 /// Changes that are remembered for a CPU. Rows are taken before every turn, so that few are
 /// needed; a row whose changes are forgotten has no value.
