@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::io::{self, Write};
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -80,6 +81,9 @@ struct RecordArguments {
     /// Counters of this machine's applications by their names, or all that are there now
     #[arg(long, value_name = "NAMES|all", value_parser = applications)]
     app: Option<Applications>,
+    /// Use at most so many counters at a time, for software events too; more events take turns
+    #[arg(long, value_name = "N")]
+    counters: Option<NonZeroUsize>,
     /// Measure how long the eBPF programs run (which takes time itself)
     #[arg(long)]
     overhead: bool,
@@ -222,6 +226,7 @@ fn options(arguments: RecordArguments) -> Options {
         guest: arguments.guest,
         guest_clock: arguments.guest_clock,
         applications: arguments.app,
+        counters: arguments.counters,
         statistics: arguments.overhead,
     }
 }

@@ -4,13 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use crate::clock::Pair;
-use crate::difference::{Differences, Total};
+use crate::difference::{Differences, Start, Total};
 use crate::files::{self, Folder};
 use crate::page_samples::PageSamples;
 use crate::perf::Reading;
 use crate::plan::Columns;
 use crate::ring::Rings;
+use crate::rotation::{Groups, Schedule, Switch};
 use crate::row::{Mode, Row};
+use crate::stillness::Watched;
 use crate::stream::{self, Batch, Lengths, Stream};
 use crate::vcpu_clock::{self, VcpuClock};
 use vtax_error::Error;
@@ -24,6 +26,8 @@ pub struct Consumer {
     rings: Rings,
     cpus: u32,
     differences: Differences,
+    schedule: Schedule,
+    watched: Watched,
     batch: Batch,
     stream: Option<Stream>,
     path: std::path::PathBuf,
@@ -42,7 +46,8 @@ impl Consumer {
     pub fn new(
         rings: Rings,
         columns: &Columns,
-        start_ns: u64,
+        groups: &Groups,
+        start: Start,
         clock: Pair,
         folder: &Folder,
         samples: Vec<PageSamples>,
@@ -59,7 +64,9 @@ impl Consumer {
         Ok(Self {
             cpus: rings.cpus(),
             rings,
-            differences: Differences::new(columns.places.clone(), start_ns),
+            differences: Differences::new(columns.places.clone(), columns.groups(groups), start),
+            schedule: Schedule::default(),
+            watched: Watched::new(|name| columns.find(name)),
             batch: Batch::new(schema, lengths),
             stream: Some(stream),
             path,
@@ -92,7 +99,9 @@ impl Consumer {
         for mut row in std::mem::take(&mut self.rows) {
             self.identify(&mut row);
             let tsc = self.clock.tsc_at(&now, row.time_ns);
+            self.schedule.row(row.cpu);
             let mut interval = self.differences.take(row);
+            self.watched.take(&interval);
             for samples in &mut self.samples {
                 let counted = samples.up_to(interval.row.time_ns);
                 interval.columns.extend(counted);
@@ -126,6 +135,28 @@ impl Consumer {
     /// A CPU has come: its next row begins now.
     pub fn cpu_came(&mut self, cpu: u32, now_ns: u64) {
         self.differences.resume(cpu, now_ns);
+    }
+
+    /// Groups of counters were enabled or disabled.
+    pub fn switched(&mut self, switches: &[Switch]) {
+        for switch in switches {
+            self.differences.switch(*switch);
+        }
+    }
+
+    /// When counters take turns: whose rows decide when it is the next one's.
+    pub fn schedule(&mut self) -> &mut Schedule {
+        &mut self.schedule
+    }
+
+    /// Turns that have ended, and the time of all rows.
+    pub fn turns(&self) -> (u64, u64) {
+        (self.schedule.turns(), self.differences.length_ns())
+    }
+
+    /// Counters that must move whenever a CPU works.
+    pub fn watched(&self) -> &Watched {
+        &self.watched
     }
 
     /// Write what has been taken.

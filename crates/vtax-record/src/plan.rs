@@ -10,6 +10,7 @@ use crate::difference::Place;
 use crate::interval::Interval;
 use crate::program::{Settings, Whose};
 use crate::ring::Shape;
+use crate::rotation::Groups;
 use crate::row::{HEADER_WORDS, MAX_ABSOLUTE, MAX_SLOTS};
 use crate::sources::select::Choice;
 use crate::sources::{Event, Exclude, Origin};
@@ -151,6 +152,23 @@ impl Columns {
         numbered
             .filter(move |(_, column)| (column.kind == PERF_TYPE_SOFTWARE) == software)
             .map(|(number, _)| number)
+    }
+
+    /// For each column the group of perf events that it takes turns with; the others' means nothing.
+    pub fn groups(&self, groups: &Groups) -> Vec<usize> {
+        let mut perf = 0..self.perf.len();
+        let mut group = |place: &Place| match place {
+            Place::Perf(_) => perf.next().map_or(0, |event| groups.of(event)),
+            Place::Counted(_) | Place::Clock(_) => 0,
+        };
+        self.places.iter().map(&mut group).collect()
+    }
+
+    /// The name of a perf event.
+    pub fn perf_name(&self, perf: usize) -> Option<&str> {
+        let columns = self.events.iter().zip(&self.places);
+        let mut read = columns.filter(|(_, place)| matches!(place, Place::Perf(_)));
+        read.nth(perf).map(|(event, _)| event.name.as_str())
     }
 
     /// The column of an event.
