@@ -27,6 +27,7 @@ pub mod row;
 pub mod session;
 pub mod skew;
 pub mod sources;
+mod spill;
 pub mod stream;
 pub mod summary;
 mod sys;
