@@ -29,8 +29,6 @@ use vtax_record::sources;
 const CPUS: u32 = 2;
 /// Counters of the hardware, with three values each, beside those of programs.
 const PERF: usize = 4;
-/// Rows of each CPU that wait when the recorder wakes: a third of a ring.
-const WAKE: u64 = 1365;
 /// Nanoseconds from one row of a CPU to its next.
 const EVERY_NS: u64 = 100_000;
 
@@ -47,7 +45,8 @@ fn main() {
     let mut consumer = machine.consumer(&out);
     let (mut drain, mut write) = (0, 0);
     while machine.seq * u64::from(CPUS) < rows {
-        machine.run(WAKE);
+        // The recorder wakes when a third of a ring is full.
+        machine.run(u64::from(machine.shape.rows / 3));
         drain += cpu_ns(|| consumer.drain());
         if consumer.full() {
             write += cpu_ns(|| consumer.flush().unwrap());
@@ -102,6 +101,7 @@ struct Machine {
     counted: usize,
     states: File,
     rows: File,
+    columns: Columns,
     shape: Shape,
     random: u64,
     seq: u64,
@@ -110,11 +110,15 @@ struct Machine {
 
 impl Machine {
     fn new(counted: usize) -> Self {
-        let shape = Shape {
-            cpus: CPUS,
-            rows: 4096,
+        let programs = (0..counted).map(Place::Counted);
+        let perf = (0..PERF).map(|event| Place::Perf(counted + 3 * event));
+        let columns = Columns {
+            events: sources::all().into_iter().take(counted + PERF).collect(),
+            places: programs.chain(perf).collect(),
             slots: counted + 3 * PERF,
+            ..Columns::default()
         };
+        let shape = columns.shape(CPUS, None);
         let memory = |bytes: u32| {
             let file = File::from(memfd_create(c"ring", MFdFlags::empty()).unwrap());
             file.set_len(bytes.into()).unwrap();
@@ -122,6 +126,7 @@ impl Machine {
         };
         Self {
             counted,
+            columns,
             states: memory(STATE_BYTES * CPUS),
             rows: memory(shape.row_bytes() * shape.all_rows()),
             shape,
@@ -133,18 +138,7 @@ impl Machine {
 
     fn consumer(&self, out: &Folder) -> Consumer {
         let rings = Rings::map(self.states.as_fd(), self.rows.as_fd(), self.shape).unwrap();
-        let counted = (0..self.counted).map(Place::Counted);
-        let perf = (0..PERF).map(|event| Place::Perf(self.counted + 3 * event));
-        let columns = Columns {
-            events: sources::all()
-                .into_iter()
-                .take(self.counted + PERF)
-                .collect(),
-            places: counted.chain(perf).collect(),
-            slots: self.shape.slots,
-            ..Columns::default()
-        };
-        Consumer::new(rings, &columns, 0, Pair::now(), out, Vec::new()).unwrap()
+        Consumer::new(rings, &self.columns, 0, Pair::now(), out, Vec::new()).unwrap()
     }
 
     /// Let each CPU make this many rows.

@@ -21,8 +21,6 @@ const GROUP_ROWS: usize = 1 << 20;
 /// Rows of one page at most, and values of all columns' pages together: they wait in memory.
 const PAGE_ROWS: usize = 8192;
 const PAGE_VALUES: usize = 48 * PAGE_ROWS;
-/// Bytes of a column's dictionary: as many different values as a page has rows.
-const DICTIONARY_BYTES: usize = 8 * PAGE_ROWS;
 /// Level 3 makes files as large, and needs 3 MB more for 40 columns.
 const LEVEL: i32 = 1;
 /// Columns that only grow, or nearly so.
@@ -75,7 +73,8 @@ fn properties(schema: &SchemaRef) -> Result<WriterProperties, ParquetError> {
         .set_offset_index_disabled(true)
         .set_max_row_group_row_count(Some(GROUP_ROWS))
         .set_data_page_row_count_limit(page_rows)
-        .set_dictionary_page_size_limit(DICTIONARY_BYTES);
+        // As many different values as a page has rows.
+        .set_dictionary_page_size_limit(8 * page_rows);
     for field in schema.fields() {
         if field.data_type() == &DataType::UInt64 && GROWING.contains(&field.name().as_str()) {
             let column = ColumnPath::from(field.name().as_str());
