@@ -106,7 +106,8 @@ fn a_long_file_needs_no_more_memory_than_a_short_one() {
     let short = most(|| make(1 << 16));
     let long = most(|| make(rows));
     eprintln!("{short} KiB for 65536 rows, {long} KiB for {rows} rows");
-    assert!(long < short + 1024, "{short} KiB, then {long} KiB");
+    // What a row group keeps of each page is up to 2 MiB more; its pages would be 10 MiB.
+    assert!(long < short + (3 << 10), "{short} KiB, then {long} KiB");
     assert!(long < LIMIT_KIB, "{long} KiB");
     assert!(!out.path().join("intervals.pages.tmp").exists());
 }
