@@ -17,9 +17,6 @@ use crate::stream::{self, Batch, Lengths, Stream};
 use crate::vcpu_clock::{self, VcpuClock};
 use vtax_error::Error;
 
-/// Rows that wait at most before they go to the file: bounds the recorder's memory.
-const BATCH_ROWS: usize = 8192;
-
 /// Takes rows from the rings and puts them into the stream.
 #[derive(Debug)]
 pub struct Consumer {
@@ -96,7 +93,9 @@ impl Consumer {
         self.widest = self.widest.max(now.within);
         // Stable: rows of one CPU stay in the order of their sequence.
         self.rows.sort_by_key(|row| row.time_ns);
-        for mut row in std::mem::take(&mut self.rows) {
+        // Its memory is kept for the next time; what is taken out of it meanwhile is nothing.
+        let mut rows = std::mem::take(&mut self.rows);
+        for mut row in rows.drain(..) {
             self.identify(&mut row);
             let tsc = self.clock.tsc_at(&now, row.time_ns);
             self.schedule.row(row.cpu);
@@ -108,6 +107,7 @@ impl Consumer {
             }
             self.batch.push(&interval, tsc);
         }
+        self.rows = rows;
         self.clock = now;
     }
 
@@ -178,7 +178,7 @@ impl Consumer {
 
     /// Does enough wait that it should be written?
     pub fn full(&self) -> bool {
-        self.batch.rows() >= BATCH_ROWS
+        self.batch.full()
     }
 
     /// Take the last rows, count what is lost, end the stream.

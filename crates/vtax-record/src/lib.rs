@@ -27,6 +27,7 @@ pub mod row;
 pub mod session;
 pub mod skew;
 pub mod sources;
+mod spill;
 pub mod stillness;
 pub mod stream;
 pub mod summary;
