@@ -299,6 +299,11 @@ impl Attached {
         Ok(())
     }
 
+    /// Processes of the virtual machines that are counted.
+    pub fn machines(&self) -> impl Iterator<Item = u32> {
+        self.known.iter().filter_map(|one| u32::try_from(*one).ok())
+    }
+
     fn open_reference(&mut self, scope: Scope) -> Result<(), Error> {
         let event = perf::open(self.request, scope, None)
             .map_err(|errno| system("reference event", errno))?;
