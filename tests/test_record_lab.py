@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import signal
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -45,6 +46,9 @@ OUR_REASONS = {
     "write_cr4": "cr_write",
 }
 """Our names of the reasons that perf names so (it has the kernel's own names of SVM's codes)."""
+LAB_TIMEOUT_S = 300.0
+"""A lab is made and started and its programs are loaded; 40 s on an idle machine."""
+WORK_S = 3.0
 WORKLOAD = ("/bin/vtax-agent", "workload", "fault-storm", "--seconds", "1")
 
 
@@ -197,4 +201,65 @@ def test_an_interrupt_finishes_the_recording_and_ends_the_machine(tmp_path: Path
     assert load(tmp_path / "run").frame.height > 0
     record, _ = load_run(tmp_path / "run")
     assert record.state == "interrupted"
+    assert processes_naming(str(tmp_path)) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_fetches_the_labs_rows_and_ends_it(
+    number: signal.Signals, tmp_path: Path
+) -> None:
+    checked("lab")
+    busy = "echo begun; while :; do /bin/true; done; : 1002"
+    words = ("--in", "lab", "--every", "1ms", "--out", "run", "--", "sh", "-c", busy)
+    process = started(words, tmp_path)
+    # The recorder counts before the workload is started, whose output is a file here.
+    await_bytes(tmp_path / "run/raw/lab/run/stdout", 1, LAB_TIMEOUT_S)
+    time.sleep(WORK_S)
+    process.send_signal(number)
+    out, err = process.communicate(timeout=LAB_TIMEOUT_S)
+    assert process.returncode == 130, err
+    assert "run: run" in out
+    run = tmp_path / "run"
+    sums_agree(run)
+    assert counted(run)["kvm.exits"] > 100
+    assert json.loads((run / "record.json").read_text())["end"]["reason"] == "signal"
+    assert load_run(run)[0].state == "interrupted"
+    assert processes_naming(str(tmp_path)) == []
+    assert processes_naming(busy) == []
+
+
+def test_an_emulated_guest_is_recorded_from_outside(tmp_path: Path) -> None:
+    if reason := obstacle():
+        pytest.skip(reason)
+    spec = "qemu:accel=tcg,mem=512M"
+    done = record_in(
+        checked(spec), spec, ("fork-exec-storm", "--count", "20"), Options("1ms"), tmp_path / "run"
+    )
+    assert done.outcomes[0].exit_code == 0
+    assert "fork-exec-storm" in (done.outputs[0] / "stdout").read_text()
+    sums_agree(done.path)
+    rows = pl.read_parquet(done.path / "intervals.parquet")
+    # The thread that emulates the CPU is named so by QEMU, where it has been told to, else as it.
+    assert any("qemu" in name or "CPU" in name for name in rows["comm"].cast(pl.String))
+    assert rows["length_ns"].sum() > 50e6
+    record, _ = load_run(done.path)
+    assert (record.state, record.environments[0].label) == ("complete", spec)
+    assert "TCG" in record.environments[0].description
+    assert processes_naming(str(tmp_path)) == []
+
+
+def test_a_nested_guests_own_counters_are_in_the_rows(tmp_path: Path) -> None:
+    """A storm of page faults in the guest, of which the host's rows tell by the guest's page."""
+    lab = checked("lab")
+    argv = ("fault-storm", "--seconds", "3")
+    done = record_in(lab, "lab", argv, Options("1ms", guest=Path("page")), tmp_path / "run")
+    assert done.outcomes[0].exit_code == 0
+    sums_agree(done.path)
+    columns = {column["name"]: column for column in described(done.path)}
+    faults = columns["guest.pgfault"]
+    # What the workload says it touched were faults of the guest, in the window of the recording.
+    assert faults["sum"] > 1000
+    assert faults["rows"] > 5
+    assert columns["guest.context_switches"]["sum"] > 0
+    assert columns["kvm.exits"]["sum"] > 0
     assert processes_naming(str(tmp_path)) == []
