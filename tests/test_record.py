@@ -90,8 +90,8 @@ def started(arguments: Sequence[str], folder: Path) -> subprocess.Popen[str]:
     )
 
 
-def await_bytes(path: Path, size: int) -> None:
-    deadline = time.monotonic() + 60
+def await_bytes(path: Path, size: int, timeout_s: float = 60.0) -> None:
+    deadline = time.monotonic() + timeout_s
     while not path.exists() or path.stat().st_size < size:
         assert time.monotonic() < deadline, f"{path} does not grow"
         time.sleep(0.02)

@@ -409,6 +409,11 @@ impl Attached {
         Ok(())
     }
 
+    /// Processes of the virtual machines that are counted.
+    pub fn machines(&self) -> impl Iterator<Item = u32> {
+        self.known.iter().filter_map(|one| u32::try_from(*one).ok())
+    }
+
     fn open_reference(&mut self, cpu: u32) -> Result<(), Error> {
         let event = perf::open(self.request, cpu, None)
             .map_err(|errno| system("reference event", errno))?;

@@ -123,6 +123,11 @@ impl Consumer {
         }
     }
 
+    /// These processes have a virtual machine, whether or not one has entered its guest yet.
+    pub fn know_machines(&mut self, processes: impl Iterator<Item = u32>) {
+        self.machines.extend(processes);
+    }
+
     /// A CPU has gone: what its events have counted, by their columns, is kept for its next rows,
     /// whose events begin at 0.
     pub fn cpu_left(&mut self, cpu: u32, reference: Reading, readings: &[(usize, Reading)]) {
@@ -230,7 +235,7 @@ impl Consumer {
         (self.clock, self.widest)
     }
 
-    /// Processes of the virtual machines that ran.
+    /// Processes of the virtual machines that ran or were targets.
     pub fn machines(&self) -> &BTreeSet<u32> {
         &self.machines
     }

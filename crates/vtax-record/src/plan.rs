@@ -215,7 +215,12 @@ impl Columns {
             }
         }
         // Who runs, and whose guest, is told by these even where nobody counts them.
-        tracepoints.extend(["sched_switch", "kvm_entry", "kvm_exit"]);
+        tracepoints.extend([
+            "sched_switch",
+            "kvm_entry",
+            "kvm_exit",
+            "kvm_userspace_exit",
+        ]);
         if whose != Whose::Everybody {
             tracepoints.extend(["sched_process_fork", "sched_process_exit"]);
         }

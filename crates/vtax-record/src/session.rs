@@ -222,6 +222,9 @@ impl Recording<'_> {
             samples,
         )?;
         consumer.switched(&begin.switches);
+        if matches!(self.options.target, Target::Machines(_)) {
+            consumer.know_machines(attached.machines());
+        }
         let deadline = self
             .options
             .duration
@@ -244,13 +247,15 @@ impl Recording<'_> {
                 for change in hotplug.changes() {
                     self.follow_cpu(change, attached, &mut consumer, &mut gaps)?;
                 }
+                // KVM tells of a new machine on the same socket.
+                if self.options.target == Target::Machines(None) {
+                    attached.follow_machines(None)?;
+                    consumer.know_machines(attached.machines());
+                }
             }
             if flush {
                 consumer.flush()?;
                 flushed = Instant::now();
-                if self.options.target == Target::Machines(None) {
-                    attached.follow_machines(None)?;
-                }
             }
             if found.signal.is_some() {
                 break "signal";

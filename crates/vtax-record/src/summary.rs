@@ -196,7 +196,7 @@ pub struct Summary {
     pub guest_clock: GuestClock,
     /// Counters that others published, in the last sample.
     pub published: BTreeMap<String, u64>,
-    /// Processes of the virtual machines that ran.
+    /// Processes of the virtual machines that ran or were targets.
     pub vms: Vec<u32>,
     /// What the eBPF programs did; times only when they were measured.
     pub programs: Vec<Program>,

@@ -151,6 +151,7 @@ COUNT(kvm_vcpu_wakeup)
 
 const volatile __u16 slot_kvm_userspace_exit = NO_SLOT;
 
+/* A KVM without hardware (PVM) tells of no entries: here it is seen whose machine this is. */
 SEC("tp_btf/kvm_userspace_exit")
 int on_kvm_userspace_exit(void *ctx)
 {
@@ -158,6 +159,10 @@ int on_kvm_userspace_exit(void *ctx)
 	if (!s)
 		return 0;
 	find_machine(s);
+	if (!s->vm) {
+		s->vm = bpf_get_current_pid_tgid() >> 32;
+		s->vcpu = -1;
+	}
 	add_to(s, slot_kvm_userspace_exit, 1);
 	return 0;
 }
