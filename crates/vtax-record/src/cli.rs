@@ -125,6 +125,12 @@ struct ImportXenArguments {
     /// Length of an interval
     #[arg(long, value_name = "TIME", default_value = "1ms", value_parser = time)]
     every: Duration,
+    /// The output of xenperf before the trace; what its counters grew by goes to record.json
+    #[arg(long, value_name = "FILE", requires = "xenperf_after")]
+    xenperf_before: Option<PathBuf>,
+    /// The output of xenperf after the trace
+    #[arg(long, value_name = "FILE", requires = "xenperf_before")]
+    xenperf_after: Option<PathBuf>,
     /// Folder for the files; made if need be
     #[arg(long, value_name = "FOLDER")]
     out: PathBuf,
@@ -157,7 +163,7 @@ impl Arguments {
                 let written = session::finish(&arguments.out)?;
                 print(&format!("{} rows", written.rows))
             }
-            Subcommands::ImportXen(arguments) => import_xen(&arguments),
+            Subcommands::ImportXen(arguments) => import_xen(arguments),
         }
     }
 }
@@ -181,16 +187,16 @@ fn record(arguments: RecordArguments) -> Result<(), Error> {
     print(&in_words(&summary, &out))
 }
 
-fn import_xen(arguments: &ImportXenArguments) -> Result<(), Error> {
-    let ImportXenArguments {
-        trace,
-        tsc_hz,
-        every,
-        out,
-        json,
-    } = arguments;
-    let imported = xen::import(trace, *tsc_hz, *every, out)?;
-    if *json {
+fn import_xen(arguments: ImportXenArguments) -> Result<(), Error> {
+    let (out, json) = (arguments.out, arguments.json);
+    let source = xen::Source {
+        trace: arguments.trace,
+        tsc_hz: arguments.tsc_hz,
+        every: arguments.every,
+        xenperf: arguments.xenperf_before.zip(arguments.xenperf_after),
+    };
+    let imported = xen::import(&source, &out)?;
+    if json {
         return print(&to_json(&imported)?);
     }
     for warning in &imported.warnings {
