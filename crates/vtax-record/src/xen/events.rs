@@ -153,6 +153,11 @@ pub(super) fn runs_now(event: u32, extra: &[u32]) -> Option<(u32, u32)> {
     Some((word >> 16, word & 0xffff))
 }
 
+/// Whether the virtual CPU that had this CPU gives it up.
+pub(super) fn gives_up(event: u32) -> bool {
+    plain(event) == RUNSTATE_CHANGE && event >> 8 & 3 == RUNNING
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -196,5 +201,9 @@ mod tests {
         assert_eq!(runs_now(0x21021, &[0x0003_0001]), None);
         assert_eq!(runs_now(0x21002, &[0x7fff_0000]), Some((0x7fff, 0)));
         assert_eq!(runs_now(0x21101, &[]), None);
+        assert_eq!(
+            [0x21021, 0x21011, 0x21101, 0x21211, 0x21002].map(gives_up),
+            [true, true, false, false, false]
+        );
     }
 }

@@ -269,6 +269,9 @@ impl Cpu {
             events::VMEXIT | events::SVM_EXIT => self.leave_guest(),
             _ => {}
         }
+        if events::gives_up(record.event) {
+            self.stop_running();
+        }
         if let Some(lost) = record.lost() {
             self.runs_now((lost.domain, lost.vcpu));
         } else if let Some(runs) = events::runs_now(record.event, record.extra()) {
@@ -280,12 +283,16 @@ impl Cpu {
     fn runs_now(&mut self, runs: (u32, u32)) {
         // Who is taken off the CPU is no longer in its guest, whatever was lost.
         self.leave_guest();
-        let ran = self.running.end(self.now);
-        self.add(RUN_TIME, ran);
+        self.stop_running();
         if runs.0 != IDLE_DOMAIN {
             self.running = Open::begin(self.now);
         }
         self.runs = Some(runs);
+    }
+
+    fn stop_running(&mut self) {
+        let time = self.running.end(self.now);
+        self.add(RUN_TIME, time);
     }
 
     fn leave_guest(&mut self) {
