@@ -117,7 +117,7 @@ struct FinishArguments {
 #[command(after_help = "Example:\n  xentrace -D -e all -T 10 trace\n  \
     vtax-recorder import-xen trace --tsc-hz 2400000000 --every 1ms --out run")]
 struct ImportXenArguments {
-    /// The output of xentrace
+    /// The output of xentrace, a file: it is read twice
     trace: PathBuf,
     /// Ticks of the host's time stamp counter in a second (Xen says them when it starts)
     #[arg(long, value_name = "HZ", value_parser = clap::value_parser!(u64).range(1..=100_000_000_000))]

@@ -12,7 +12,7 @@ mod common;
 use std::collections::BTreeMap;
 use std::io::Cursor;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Output};
 
 use common::{PROGRAM, Rows, described, json};
 use serde_json::Value;
@@ -47,18 +47,23 @@ fn records(trace: &str) -> Vec<Record> {
     all
 }
 
+/// Run the program on a trace, which it finds in the folder, and where it writes its files.
+fn import(folder: &Path, trace: &str, tsc_hz: u64, more: &[&str]) -> Output {
+    let bytes = unpacked(&format!("{trace}.trace.zst"));
+    std::fs::write(folder.join("trace"), bytes).unwrap();
+    Command::new(PROGRAM)
+        .current_dir(folder)
+        .args(["import-xen", "trace", "--out", ".", "--every", "1ms"])
+        .args(["--tsc-hz", &tsc_hz.to_string()])
+        .args(more)
+        .output()
+        .unwrap()
+}
+
 /// Imported by the program: the folder, and `record.json`.
 fn imported(trace: &str, tsc_hz: u64) -> (tempfile::TempDir, Value) {
     let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("trace");
-    std::fs::write(&file, unpacked(&format!("{trace}.trace.zst"))).unwrap();
-    let output = Command::new(PROGRAM)
-        .arg("import-xen")
-        .arg(&file)
-        .args(["--tsc-hz", &tsc_hz.to_string(), "--every", "1ms", "--out"])
-        .arg(folder.path())
-        .output()
-        .unwrap();
+    let output = import(folder.path(), trace, tsc_hz, &[]);
     let message = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{message}");
     let record = json(&folder.path().join("record.json"));
@@ -248,4 +253,21 @@ fn what_xen_lost_is_told_and_not_counted_as_run() {
     let (run_time, theirs) = (rows.sum("xen.run_time"), nanoseconds(ticks, HZ));
     // Xenalyze takes one domain to run on for 70 us of the time of which nothing is known.
     assert!(run_time.abs_diff(theirs) <= 100_000, "{run_time}, {theirs}");
+}
+
+#[test]
+fn xenperf_goes_with_the_trace_and_needs_both_texts() {
+    let folder = tempfile::tempdir().unwrap();
+    let line = |count: u32| format!("{:<35} T={count:10}  {count:10}\n", "exceptions");
+    std::fs::write(folder.path().join("before"), line(40)).unwrap();
+    std::fs::write(folder.path().join("after"), line(42)).unwrap();
+    let before = ["--xenperf-before", "before"];
+    let output = import(folder.path(), "lost", 2_596_131_000, &before);
+    assert_eq!(output.status.code(), Some(2));
+    let both = [before[0], before[1], "--xenperf-after", "after"];
+    let output = import(folder.path(), "lost", 2_596_131_000, &both);
+    assert!(output.status.success());
+    let record = json(&folder.path().join("record.json"));
+    let expected = serde_json::json!({"exceptions": 2, "exceptions[0]": 2});
+    assert_eq!(record["xenperf"]["counters"], expected);
 }

@@ -195,7 +195,8 @@ impl Writer {
         let counted = EVENTS.iter().map(|event| event.name);
         let names = counted.chain(TIMES.map(|(name, _)| name)).zip(known);
         let names: Vec<String> = names
-            .filter_map(|(name, known)| known.then(|| name.to_owned()))
+            .filter(|(_, known)| *known)
+            .map(|(name, _)| name.to_owned())
             .collect();
         let schema = stream::schema(&names);
         let path = folder.stream();
