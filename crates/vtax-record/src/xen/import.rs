@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::events::{self, EVENTS};
 use super::timeline::{self, COLUMNS, TIMES, TimedRow, Timeline, Totals};
 use super::trace::{Records, TraceError};
-use super::xenperf::{self, Growth};
+use super::xenperf::{self, Growth, Perf};
 use crate::error::Error;
 use crate::files::{self, Folder};
 use crate::parquet;
@@ -102,21 +102,9 @@ struct Survey {
 
 /// Make the files of a recording from the output of `xentrace`.
 pub fn import(source: &Source, out: &Path) -> Result<Imported, Error> {
-    let ticks = u128::from(source.tsc_hz) * source.every.as_nanos() / 1_000_000_000;
-    let ticks = u64::try_from(ticks).ok().filter(|ticks| *ticks > 0);
-    let ticks = ticks.ok_or_else(|| {
-        Error::misuse(
-            "--every",
-            "the interval is shorter than a tick",
-            "give more",
-        )
-    })?;
     // Before anything is written: a file that is no trace leaves nothing.
-    let xenperf = source.xenperf.as_ref().map(|(before, after)| {
-        let (before, after) = (read_xenperf(before)?, read_xenperf(after)?);
-        Ok::<_, Error>(xenperf::growth(&before, &after))
-    });
-    let xenperf = xenperf.transpose()?;
+    let ticks = ticks(source)?;
+    let xenperf = source.xenperf.as_ref().map(grown).transpose()?;
     let survey = survey(&source.trace)?;
     let folder = Folder::create(out)?;
     let mut writer = Writer::begin(&folder, survey.known)?;
@@ -133,13 +121,30 @@ pub fn import(source: &Source, out: &Path) -> Result<Imported, Error> {
     let rows = writer.finish(&folder)?;
     let totals = timeline.totals();
     folder.describe("events.json", &columns(totals, &survey, rows))?;
-    let mut imported = describe(totals, source, rows);
-    imported.warnings = warnings(totals, records.cut_off, xenperf.as_ref());
-    imported.xenperf = xenperf;
+    let imported = Imported {
+        warnings: warnings(totals, records.cut_off, xenperf.as_ref()),
+        xenperf,
+        ..describe(totals, source, rows)
+    };
     folder.describe("record.json", &imported)?;
     std::fs::remove_file(folder.stream())
         .map_err(|error| files::failed(&folder.stream(), error))?;
     Ok(imported)
+}
+
+/// The length of a row.
+fn ticks(source: &Source) -> Result<u64, Error> {
+    let ticks = u128::from(source.tsc_hz) * source.every.as_nanos() / 1_000_000_000;
+    let ticks = u64::try_from(ticks).ok().filter(|ticks| *ticks > 0);
+    let reason = "the interval is shorter than a tick";
+    ticks.ok_or_else(|| Error::misuse("--every", reason, "give more"))
+}
+
+fn grown((before, after): &(PathBuf, PathBuf)) -> Result<Growth, Error> {
+    Ok(xenperf::growth(
+        &read_xenperf(before)?,
+        &read_xenperf(after)?,
+    ))
 }
 
 type TraceFile = Records<BufReader<File>>;
@@ -172,13 +177,15 @@ fn survey(trace: &Path) -> Result<Survey, Error> {
     })
 }
 
-fn read_xenperf(path: &Path) -> Result<xenperf::Perf, Error> {
-    let name = || path.display().to_string();
-    let remedy = "name the output of xenperf (with no option, -f or -p)";
-    let text = std::fs::read_to_string(path).map_err(|error| Error::failure(name(), error, remedy));
-    let perf = xenperf::parse(&text?);
+fn read_xenperf(path: &Path) -> Result<Perf, Error> {
+    let failed = |reason: &dyn std::fmt::Display| {
+        let remedy = "name the output of xenperf (with no option, -f or -p)";
+        Error::failure(path.display().to_string(), reason, remedy)
+    };
+    let text = std::fs::read_to_string(path).map_err(|error| failed(&error))?;
+    let perf = xenperf::parse(&text);
     if perf.is_empty() {
-        return Err(Error::failure(name(), "it has no counter", remedy));
+        return Err(failed(&"it has no counter"));
     }
     Ok(perf)
 }
