@@ -27,8 +27,9 @@ test: lint ## lint, then every test; what is skipped says why
 	cargo test --quiet --locked --workspace
 	.venv/bin/python -m pytest
 
-bench: setup ## vtax's own cost beside the plain commands; the speed of the paging model; the lab's start and switch
+bench: setup ## vtax's own cost beside plain commands and other recorders; the paging model; the lab's start and switch
 	.venv/bin/python bench/compare.py
+	.venv/bin/python bench/record.py
 	cargo bench --locked -p vtax-paging --bench translate
 	.venv/bin/python bench/paging_sweep.py
 	.venv/bin/python bench/lab.py

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
@@ -207,6 +208,45 @@ def test_merged_rows_bring_rotated_counters_together(tmp_path: Path) -> None:
     found = rates(pairs, events, Per.GIGA_INSTRUCTION)
     assert found["hw.branch_misses"].to_list() == pytest.approx([1e9] * 20)
     assert found["hw.dtlb_load_misses"].to_list() == pytest.approx([2e9] * 20)
+
+
+def test_a_part_of_a_rotation_is_not_scaled_to_a_merged_row(tmp_path: Path) -> None:
+    turn = pl.col("seq") % 8 < 4
+    folder = written(
+        tmp_path / "run",
+        **{
+            "hw.branch_misses": pl.when(turn & (pl.col("seq") % 4 > 0)).then(pl.lit(3)),
+            "hw.dtlb_load_misses": pl.when(~turn & (pl.col("seq") % 4 > 0)).then(pl.lit(5)),
+        },
+    )
+    recording = load(folder)
+    events = select(recording.events, "hw.branch_misses,hw.dtlb_load_misses,kvm.exits")
+    rows = series(recording, By.CPU)[0][1]
+    # Of two rows the first may be at a turn: then the second does not speak for both.
+    pairs = merged(rows, events, 2)
+    assert pairs["hw.branch_misses"].to_list()[:4] == [None, 6, None, None]
+    assert pairs["hw.dtlb_load_misses"].to_list()[:4] == [None, None, None, 10]
+    assert pairs["kvm.exits"].null_count() == 0
+    cycles = merged(rows, events, 8)
+    assert cycles["hw.branch_misses"].null_count() == 0
+    lengths = rows["length_instructions"].to_list()
+    share = sum(lengths[:8]) / sum(lengths[1:4])
+    assert cycles["hw.branch_misses"][0] == pytest.approx(9 * share)
+
+
+def test_a_part_is_no_total(tmp_path: Path) -> None:
+    recording = load(recording_data.write(tmp_path / "run", recording_data.rows(1)))
+    exits = recording.event("kvm.exits")
+    lengths = recording.frame["length_ns"].sum()
+    assert recording.total(exits) == recording.frame["kvm.exits"].sum()
+    assert recording.measured_ns(exits) == lengths
+    part = exits.model_copy(update={"coverage": 0.25})
+    halved = pl.when(pl.col("seq") % 2 == 0).then(pl.col("kvm.exits"))
+    frame = recording.frame.with_columns(halved)
+    turned = replace(recording, frame=frame)
+    assert turned.total(part) is None
+    even = frame.filter(pl.col("seq") % 2 == 0)
+    assert turned.measured_ns(part) == even["length_ns"].sum() < lengths
 
 
 def test_labels_and_paths_with_an_equals_sign(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,26 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from syrupy.assertion import SnapshotAssertion
 
+from conftest import OUTCOME
 from vtax.environments.lab.environment import Lab
 from vtax.errors import VtaxError
 from vtax.paging import lab, lab_table
 from vtax.paging.lab import COUNTERS, LabResult, Stretch, order
-from vtax.workloads.base import Outcome
-
-OUTCOME = Outcome(
-    wall_s=1.5,
-    user_s=1.2,
-    system_s=0.2,
-    steal_s=None,
-    max_rss_bytes=1000,
-    minor_faults=1,
-    major_faults=0,
-    voluntary_switches=1,
-    involuntary_switches=1,
-    exit_code=0,
-    signal=None,
-    timed_out=False,
-)
 
 
 def vtax(*words: str, timeout_s: float = 60.0) -> subprocess.CompletedProcess[str]:
@@ -43,7 +29,9 @@ def vtax(*words: str, timeout_s: float = 60.0) -> subprocess.CompletedProcess[st
 
 def stretch(counters: Mapping[str, float], guest_s: float | None = 0.5) -> Stretch:
     gauges = frozenset(name for name in counters if name.startswith("pages_"))
-    return Stretch(OUTCOME, counters, gauges, guest_s, {"workload": "random-touch"})
+    return Stretch(
+        replace(OUTCOME, wall_s=1.5), counters, gauges, guest_s, {"workload": "random-touch"}
+    )
 
 
 def result(switches: tuple[Mapping[str, Any], ...] = ()) -> LabResult:

@@ -90,8 +90,8 @@ def started(arguments: Sequence[str], folder: Path) -> subprocess.Popen[str]:
     )
 
 
-def await_bytes(path: Path, size: int) -> None:
-    deadline = time.monotonic() + 60
+def await_bytes(path: Path, size: int, timeout_s: float = 60.0) -> None:
+    deadline = time.monotonic() + timeout_s
     while not path.exists() or path.stat().st_size < size:
         assert time.monotonic() < deadline, f"{path} does not grow"
         time.sleep(0.02)
@@ -108,6 +108,24 @@ def sums_agree(run: Path) -> None:
     rows = pl.read_parquet(run / "intervals.parquet")
     for column in described(run):
         assert rows[column["name"]].sum() == column["sum"], column["name"]
+
+
+@pytest.mark.usefixtures("can_record")
+def test_counters_take_turns_and_their_sums_are_no_totals(tmp_path: Path) -> None:
+    line = ("--every", "1ms", "--counters", "2", "--events", "sw,sched", "--for", "1s")
+    done = vtax("record", *line, "--out", "run", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "4 groups took turns" in done.stderr
+    sums_agree(tmp_path / "run")
+    recording = load(tmp_path / "run")
+    lengths = recording.frame["length_ns"].sum()
+    faults, switches = recording.event("sw.page_faults"), recording.event("sched.switches")
+    assert recording.total(faults) is None
+    assert 0 < recording.measured_ns(faults) < lengths / 2
+    assert recording.total(switches) == recording.frame["sched.switches"].sum()
+    assert recording.measured_ns(switches) == lengths
+    asked = {"every": "1ms", "events": "sw,sched", "duration": "1s", "counters": 2}
+    assert load_run(tmp_path / "run")[0].recording == asked
 
 
 @pytest.mark.usefixtures("can_record")
@@ -301,10 +319,10 @@ def test_a_report_of_a_recording_says_what_reads_it(tmp_path: Path) -> None:
 
 
 def test_command_lines() -> None:
-    options = Options("50Mi", None, "30s", Path("/dev/shm/page"), overhead=True)
+    options = Options("50Mi", None, "30s", Path("/dev/shm/page"), overhead=True, counters=2)
     assert options.arguments(Target(vm="all").usual_events) == [
         *("--events", "default,kvm", "--every", "50Mi", "--for", "30s"),
-        *("--guest", "/dev/shm/page", "--overhead"),
+        *("--guest", "/dev/shm/page", "--counters", "2", "--overhead"),
     ]
     assert Target(command=("make", "--jobs")).arguments() == ["--", "make", "--jobs"]
     assert workload.line(("sh", "-c", "true")) == ["sh", "-c", "true"]

@@ -15,8 +15,9 @@ from vtax.studies.paging import STUDY, choices, conclusions
 from vtax.studies.paging import measures as m
 from vtax.studies.paging.claims import RULES, judge
 from vtax.studies.paging.claims.rule import size
-from vtax.studies.paging.data import Data, Missing
+from vtax.studies.paging.data import Data
 from vtax.studies.paging.setup import CHOICES, DEFAULTS, FOCUS, MACHINE, SECOND_MACHINE
+from vtax.studies.rule import Missing
 
 HOLDS, FAILS, UNKNOWN = Verdict.HOLDS, Verdict.FAILS, Verdict.UNKNOWN
 

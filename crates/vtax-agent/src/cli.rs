@@ -8,11 +8,11 @@ use std::time::Duration;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use serde::Serialize;
 use vtax_agent::channel::ChannelSpec;
-use vtax_agent::error::{Error, reason};
 use vtax_agent::facts;
 use vtax_agent::tree::Tree;
 use vtax_agent::workload::{self, WorkloadArguments};
 use vtax_agent::{check_fp, counters, cpu_list, guest, init, run, serve, stream, sweep, switch};
+use vtax_error::{Error, reason};
 use vtax_guest_page::applications::whole_name;
 
 /// Describes, measures and serves one machine.

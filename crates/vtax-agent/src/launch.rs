@@ -14,8 +14,8 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::resource::{Resource, getrlimit};
 use nix::unistd::{AccessFlags, Pid, access};
 
-use crate::error::reason;
 use crate::sys::{self, ChildSetup};
+use vtax_error::reason;
 
 /// A command that is ready to be started.
 #[derive(Debug)]

@@ -12,7 +12,6 @@ pub mod clock;
 pub mod counters;
 pub mod cpu_list;
 pub mod descendants;
-pub mod error;
 pub mod facts;
 pub mod frame;
 pub mod guest;

@@ -5,8 +5,8 @@ mod cli;
 use std::process::ExitCode;
 
 use clap::Parser;
-use vtax_agent::error::Error;
 use vtax_agent::{init, workload};
+use vtax_error::Error;
 
 use crate::cli::Arguments;
 
@@ -29,7 +29,7 @@ fn main() -> ExitCode {
             if !matches!(error, Error::Interrupted(_)) {
                 eprintln!("vtax-agent: {error}");
             }
-            ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(1))
+            ExitCode::from(error.exit_code())
         }
     }
 }

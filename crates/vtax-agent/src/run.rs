@@ -9,13 +9,13 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use crate::cgroup::MemoryCgroup;
-use crate::error::{Error, reason};
 use crate::facts;
 use crate::launch::Launch;
 use crate::request::RunAnswer;
 use crate::serve::{pin, steal_cpus};
 use crate::supervise::{Nothing, RunError, Supervisor, Terms};
 use crate::tree::Tree;
+use vtax_error::{Error, reason};
 
 /// The options of `run`.
 #[derive(Debug, Clone)]

@@ -13,7 +13,6 @@ use crate::channel::{Channel, ChannelSpec};
 use crate::clock::ClockRequest;
 use crate::counters;
 use crate::cpu_list;
-use crate::error::{Error, reason};
 use crate::facts::{self, Facts};
 use crate::frame::{self, Line};
 use crate::init::Deferred;
@@ -24,6 +23,7 @@ use crate::supervise::{RunError, Supervisor, Terms};
 use crate::switch_request::{self, SwitchRequest};
 use crate::transfer;
 use crate::tree::Tree;
+use vtax_error::{Error, reason};
 
 /// The version of the protocol in `hello`.
 pub const PROTOCOL: u32 = 1;

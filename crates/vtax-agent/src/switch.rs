@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use serde::Serialize;
 use vtax_switch::{Fault, Observer, Options, Report, SwitchError, Target};
 
-use crate::error::Error;
+use vtax_error::Error;
 
 /// The options of `switch`.
 #[derive(Debug, Clone)]

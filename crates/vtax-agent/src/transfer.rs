@@ -11,8 +11,8 @@ use nix::fcntl::OFlag;
 use nix::sys::stat::{Mode, fchmod};
 use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::error::reason;
 use crate::launch::make_folder;
+use vtax_error::reason;
 
 /// The most that one `pull` answers, in bytes: in base64 it fits a frame.
 pub const MAX_PULL_BYTES: u64 = 512 << 10;

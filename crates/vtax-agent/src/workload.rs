@@ -15,9 +15,9 @@ use vtax_guest_workloads::{
     Workload,
 };
 
-use crate::error::{Error, reason};
 use crate::facts;
 use crate::tree::Tree;
+use vtax_error::{Error, reason};
 
 /// The word before the exit code in the hidden form that fork-exec-storm starts.
 const NOOP: &str = "--noop";
@@ -210,7 +210,7 @@ fn run(name: &str, bound: Option<Bound>, parameters: &Parameters) -> Result<Repo
         announce: &announce,
     };
     let bound = bound.unwrap_or(workload.description().default_bound);
-    workloads::run(workload, parameters, bound, &context).map_err(Error::from)
+    workloads::run(workload, parameters, bound, &context)
 }
 
 fn this_program() -> Program {
@@ -221,23 +221,6 @@ fn this_program() -> Program {
             .iter()
             .filter_map(|word| CString::new(*word).ok())
             .collect(),
-    }
-}
-
-impl From<workloads::Error> for Error {
-    fn from(error: workloads::Error) -> Self {
-        match error {
-            workloads::Error::Misuse {
-                thing,
-                reason,
-                remedy,
-            } => Self::misuse(thing, reason, &remedy),
-            workloads::Error::Failure {
-                thing,
-                reason,
-                remedy,
-            } => Self::failure(thing, reason, &remedy),
-        }
     }
 }
 

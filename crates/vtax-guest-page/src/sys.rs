@@ -52,6 +52,13 @@ impl Mapping {
         }
     }
 
+    /// Set bits of a word of a writable mapping; nothing beyond the end.
+    pub fn set_bits(&self, word: usize, bits: u64) {
+        if let Some(word) = self.word(word) {
+            word.fetch_or(bits, Ordering::Relaxed);
+        }
+    }
+
     /// Append `count` words from `word` on to `target`.
     pub fn copy(&self, word: usize, count: usize, target: &mut Vec<u64>) {
         target

@@ -2,7 +2,7 @@
 
 use std::ffi::CString;
 
-use crate::error::Error;
+use vtax_error::Error;
 
 /// A program that ends at once with the exit code which its last argument says, 0 to 255.
 #[derive(Debug, Clone)]

@@ -7,7 +7,6 @@
 mod bound;
 mod cast;
 mod checksum;
-mod error;
 mod job;
 mod message;
 mod meter;
@@ -20,12 +19,12 @@ mod workload;
 mod workloads;
 
 pub use bound::Bound;
-pub use error::Error;
 pub use job::{Context, Program};
 pub use meter::Usage;
 pub use options::{Kind, OptionSpec, Parameters, Value};
 pub use report::{Report, run};
 pub use sys::end_on_signals;
+pub use vtax_error::Error;
 pub use workload::{Description, Job, Outcome, Workload};
 pub use workloads::{WORKLOADS, find};
 

@@ -5,10 +5,10 @@ use serde_json::{Map, Value};
 
 use crate::bound::{Bound, Limit};
 use crate::cast;
-use crate::error::Error;
 use crate::job::Context;
 use crate::options::Parameters;
 use crate::workload::{Job, Outcome, Workload};
+use vtax_error::Error;
 
 /// What a run is reported as.
 #[derive(Debug, Serialize)]

@@ -3,10 +3,10 @@
 use serde_json::{Map, Value};
 
 use crate::bound::{Bound, Limit};
-use crate::error::Error;
 use crate::job::Context;
 use crate::meter::Usage;
 use crate::options::{OptionSpec, Parameters};
+use vtax_error::Error;
 
 /// A workload that checks its own work.
 pub trait Workload: Sync {

@@ -18,11 +18,9 @@ typedef _Bool bool;
 
 /* include/uapi/linux/bpf.h */
 enum bpf_map_type {
-	BPF_MAP_TYPE_HASH = 1,
 	BPF_MAP_TYPE_ARRAY = 2,
 	BPF_MAP_TYPE_PERF_EVENT_ARRAY = 4,
 };
-enum { BPF_ANY = 0 };
 enum { BPF_F_MMAPABLE = 1U << 10 };
 
 struct bpf_perf_event_value {
@@ -56,7 +54,10 @@ struct signal_struct {
 	atomic_t live;
 };
 
+struct task_struct;
+
 struct rq {
+	struct task_struct *curr;
 	__u64 prev_steal_time;
 };
 

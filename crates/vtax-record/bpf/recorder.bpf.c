@@ -1,6 +1,7 @@
 /* The row is made here, by the program that runs on the overflow of the reference event. All other
  * programs only count, each CPU in memory of its own. */
 #include "recorder.h"
+#include "targets.h"
 
 char LICENSE[] SEC("license") = "GPL";
 
@@ -8,10 +9,8 @@ char LICENSE[] SEC("license") = "GPL";
 const volatile __u32 rows_per_cpu = 1;
 const volatile __u64 period = 1;
 const volatile __u32 slots = 0;
-/* Count only while a process in `targets` runs. */
-const volatile bool filter = false;
-/* Descendants of targets are targets. */
-const volatile bool follow = false;
+/* The reference is a time, of which a row of targets holds at least half a period. */
+const volatile bool of_time = false;
 /* The first `perf_events` of the absolute counters are in the map `perf`. */
 const volatile __u32 perf_events = 0;
 /* Where the first absolute counter's three values go in the row. */
@@ -42,23 +41,30 @@ struct {
 	__uint(value_size, sizeof(__u32));
 } perf SEC(".maps");
 
-/* Process (tgid) numbers. */
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 16384);
-	__type(key, __u32);
-	__type(value, __u8);
-} targets SEC(".maps");
-
 static __always_inline struct cpu_state *this_cpu(void)
 {
 	__u32 cpu = bpf_get_smp_processor_id();
 	return bpf_map_lookup_elem(&cpus, &cpu);
 }
 
-static __always_inline bool counts(const struct cpu_state *s)
+static __always_inline void start_counting(struct cpu_state *s, __u64 now);
+
+/* A target runs whose switch to it was not seen: it ran already when it became one, or the kernel
+ * hides from tracing whoever ran before it. Between the tracepoint of a switch and the switch
+ * itself, the task that leaves is the current one still, but no longer the CPU's. */
+static __noinline bool target_runs_unseen(struct cpu_state *s)
 {
-	return !filter || s->since_ns;
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct rq *rq = queue_of(task);
+	if (!is_target(task->tgid) || !rq || rq->curr != task)
+		return false;
+	start_counting(s, bpf_ktime_get_ns());
+	return true;
+}
+
+static __always_inline bool counts(struct cpu_state *s)
+{
+	return !filter || s->since_ns || target_runs_unseen(s);
 }
 
 /* The addition is not atomic: a slot is only written where its program cannot interrupt itself. */
@@ -124,11 +130,17 @@ int on_overflow(struct bpf_perf_event_data *ctx)
 	struct cpu_state *s = bpf_map_lookup_elem(&cpus, &cpu);
 	if (!s)
 		return 0;
-	__u64 now = bpf_ktime_get_ns();
-	if (filter && !s->since_ns) {
-		/* The target ran already when the recording began: its first row begins here. */
-		start_counting(s, now);
-		return 0;
+	__u64 now = bpf_ktime_get_ns(), run = now;
+	if (filter) {
+		if (!s->since_ns) {
+			target_runs_unseen(s);
+			return 0;
+		}
+		run = s->run_ns + (now - s->since_ns);
+		/* The event counts whatever the CPU does: targets that came late wait for the next. */
+		if (of_time && run - s->row_ns < period / 2)
+			return 0;
+		s->row_ns = run;
 	}
 	__u64 seq = s->seq++;
 	__u64 head = s->head;
@@ -146,7 +158,7 @@ int on_overflow(struct bpf_perf_event_data *ctx)
 	row->seq = seq;
 	row->interval = reference.counter / period;
 	row->time_ns = now;
-	row->run_ns = filter ? s->run_ns + (now - s->since_ns) : now;
+	row->run_ns = run;
 	row->enabled_ns = reference.enabled;
 	row->running_ns = reference.running;
 	row->cpu = cpu;

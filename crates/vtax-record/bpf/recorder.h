@@ -62,6 +62,8 @@ struct cpu_state {
 	/* The last exit was for an interrupt: what the interrupt finds was the guest's time. */
 	__u32 interrupted;
 	__u32 pad2;
+	/* `run_ns` of the last row of targets. */
+	__u64 row_ns;
 	struct kvm_vcpu *running_vcpu;
 	struct absolute sum[MAX_ABSOLUTE];
 	struct absolute last[MAX_ABSOLUTE];
@@ -73,6 +75,6 @@ _Static_assert(sizeof(struct row) == 88, "row.rs: HEADER_WORDS");
 _Static_assert(__builtin_offsetof(struct cpu_state, tail) == 64, "ring.rs: TAIL");
 _Static_assert(__builtin_offsetof(struct cpu_state, seq) == 128, "ring.rs: SEQ");
 _Static_assert(__builtin_offsetof(struct cpu_state, dropped) == 136, "ring.rs: DROPPED");
-_Static_assert(__builtin_offsetof(struct cpu_state, sum) == 200, "ring.rs: SUM");
-_Static_assert(__builtin_offsetof(struct cpu_state, values) == 1352, "ring.rs: VALUES");
+_Static_assert(__builtin_offsetof(struct cpu_state, sum) == 208, "ring.rs: SUM");
+_Static_assert(__builtin_offsetof(struct cpu_state, values) == 1360, "ring.rs: VALUES");
 _Static_assert(sizeof(struct cpu_state) == 2944, "ring.rs: STATE_BYTES");

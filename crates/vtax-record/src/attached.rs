@@ -6,20 +6,23 @@ use std::path::Path;
 
 use nix::errno::Errno;
 use nix::unistd::Pid;
+use perf_event_open_sys::bindings::PERF_TYPE_SOFTWARE;
+use vtax_guest_page::monotonic_ns;
 
 use crate::clock::Pair;
-use crate::error::Error;
 use crate::interval::Interval;
 use crate::online::Cpus;
-use crate::perf::{self, Reading, Request, Scope};
+use crate::perf::{self, Reading, Request};
 use crate::plan::Columns;
 use crate::program::{Overflow, Programs};
 use crate::reference::Reference;
+use crate::rotation::{Groups, Switch};
 use crate::session::Options;
 use crate::sources::counters::scarcity;
 use crate::sys;
 use crate::target::{self, Gated, Target};
 use crate::watch::Watch;
+use vtax_error::Error;
 
 /// The machine that is recorded on.
 pub const ROOT: &str = "/";
@@ -40,7 +43,7 @@ fn open_counter(
         exclude: column.exclude,
         pinned,
     };
-    perf::open(request, Scope::Cpu(cpu), leader)
+    perf::open(request, cpu, leader)
 }
 
 /// The error of a system call.
@@ -55,10 +58,12 @@ pub struct Attached {
     /// Hardware counters that were free for the columns.
     pub free_counters: Option<usize>,
     request: Request,
-    references: Vec<(Scope, Overflow)>,
+    references: Vec<(u32, Overflow)>,
     counters: Vec<Counter>,
-    /// Columns whose events count together.
-    groups: Vec<Vec<usize>>,
+    /// Which counters are on together.
+    pub groups: Groups,
+    /// The group whose turn it is.
+    current: usize,
     known: BTreeSet<i32>,
     measuring: Option<OwnedFd>,
 }
@@ -71,12 +76,24 @@ struct Counter {
     event: OwnedFd,
 }
 
+/// What a CPU that has gone leaves behind.
+pub struct Left {
+    /// The last reading of its reference event.
+    pub reference: Reading,
+    /// Those of the events that rows read, by their columns.
+    pub readings: Vec<(usize, Reading)>,
+    /// The groups that are off now.
+    pub switches: Vec<Switch>,
+}
+
 /// How the recording began.
 pub struct Begin {
     /// The clocks.
     pub clock: Pair,
     /// The command that was started.
     pub child: Option<Pid>,
+    /// The groups of counters that were enabled, before `clock`.
+    pub switches: Vec<Switch>,
 }
 
 impl Attached {
@@ -87,7 +104,8 @@ impl Attached {
             request: reference.request(interval),
             references: Vec::new(),
             counters: Vec::new(),
-            groups: Vec::new(),
+            groups: Groups::default(),
+            current: 0,
             known: BTreeSet::new(),
             measuring: None,
             free_counters: None,
@@ -106,50 +124,147 @@ impl Attached {
             let statistics = sys::enable_program_statistics();
             self.measuring = Some(statistics.map_err(|errno| system("bpf statistics", errno))?);
         }
-        self.open_counters(cpus, columns)?;
+        let switches = self.open_counters(options, cpus, columns)?;
         let clock = Pair::now();
         self.programs.attach_counters()?;
-        let child = self.open_references(options, cpus, watch)?;
-        Ok(Begin { clock, child })
+        self.open_references(cpus)?;
+        let child = self.open_target(&options.target, watch)?;
+        Ok(Begin {
+            clock,
+            child,
+            switches,
+        })
     }
 
-    /// Hardware events in groups that fit the free counters, software events one by one.
-    fn open_counters(&mut self, cpus: &Cpus, columns: &Columns) -> Result<(), Error> {
-        let failed = |errno| system("perf event", errno);
-        let hardware: Vec<usize> = columns.hardware().collect();
+    /// Hardware events in groups that fit the free counters; software events need none, unless the
+    /// number of counters is limited.
+    fn open_counters(
+        &mut self,
+        options: &Options,
+        cpus: &Cpus,
+        columns: &Columns,
+    ) -> Result<Vec<Switch>, Error> {
         let first = cpus.online.first().copied().unwrap_or(0);
-        let free = scarcity::free(hardware.len(), |number| {
-            let column = hardware.get(number).ok_or(Errno::EINVAL)?;
-            let event = open_counter(columns, *column, first, None, true)?;
+        let mut scarce: Vec<usize> = columns.hardware().collect();
+        self.free_counters = self
+            .probe(columns, &scarce, first)
+            .map_err(|errno| system("perf event", errno))?;
+        let limit = options.counters.map(std::num::NonZeroUsize::get);
+        let size = [self.free_counters, limit].into_iter().flatten().min();
+        let mut always: Vec<usize> = columns.software().collect();
+        if limit.is_some() {
+            scarce.append(&mut always);
+        }
+        self.groups = Groups::new(&scarce, size.unwrap_or(scarce.len()), always);
+        let mut switches = Vec::new();
+        for cpu in &cpus.online {
+            switches.extend(self.open_groups(columns, *cpu).or_else(unless_gone(*cpu))?);
+        }
+        Ok(switches)
+    }
+
+    /// How many of these events have a counter at the same time; `None` without any.
+    fn probe(
+        &self,
+        columns: &Columns,
+        hardware: &[usize],
+        cpu: u32,
+    ) -> Result<Option<usize>, Errno> {
+        if hardware.is_empty() {
+            return Ok(None);
+        }
+        // A reference that needs a counter has it before all others.
+        let reference = (self.request.kind != PERF_TYPE_SOFTWARE).then_some(Request {
+            period: None,
+            pinned: true,
+            ..self.request
+        });
+        let before = usize::from(reference.is_some());
+        let found = scarcity::free(before + hardware.len(), |number| {
+            let event = match (reference, number.checked_sub(before)) {
+                (Some(reference), None) => perf::open(reference, cpu, None)?,
+                (_, number) => {
+                    let column = number.and_then(|number| hardware.get(number));
+                    open_counter(columns, *column.ok_or(Errno::EINVAL)?, cpu, None, true)?
+                }
+            };
             sys::perf_event_enable(event.as_fd(), true)?;
             Ok(event)
+        })?;
+        Ok(Some(found.saturating_sub(before)))
+    }
+
+    /// Open all groups on a CPU, and enable those whose turn it is.
+    fn open_groups(&mut self, columns: &Columns, cpu: u32) -> Result<Vec<Switch>, Error> {
+        let groups = self.groups.clone();
+        for group in &groups.turns {
+            self.open_group(columns, group, cpu)?;
+        }
+        for column in groups.always {
+            self.open_group(columns, &[column], cpu)?;
+            self.enable(cpu, column, true)?;
+        }
+        self.enable_group(cpu, self.current, true)?;
+        let at_ns = monotonic_ns();
+        let numbers = [self.current, groups.turns.len()];
+        Ok(numbers
+            .map(|group| Switch {
+                cpu,
+                group,
+                on: true,
+                at_ns,
+            })
+            .to_vec())
+    }
+
+    /// It is the next group's turn, on all CPUs.
+    ///
+    /// Where that fails, as on a CPU that has just gone, no group is known to be on.
+    pub fn turn(&mut self) -> Vec<Switch> {
+        let (last, next) = (self.current, self.groups.after(self.current));
+        self.current = next;
+        let cpus: BTreeSet<u32> = self.counters.iter().map(|counter| counter.cpu).collect();
+        let mut switches = Vec::with_capacity(2 * cpus.len());
+        for cpu in cpus {
+            let mut switch = |group, on, at_ns| {
+                switches.push(Switch {
+                    cpu,
+                    group,
+                    on,
+                    at_ns,
+                });
+            };
+            switch(last, false, monotonic_ns());
+            let off = self.enable_group(cpu, last, false);
+            if off
+                .and_then(|()| self.enable_group(cpu, next, true))
+                .is_ok()
+            {
+                switch(next, true, monotonic_ns());
+            }
+        }
+        switches
+    }
+
+    fn enable_group(&self, cpu: u32, group: usize, on: bool) -> Result<(), Error> {
+        let leader = self.groups.turns.get(group).and_then(|group| group.first());
+        leader.map_or(Ok(()), |leader| self.enable(cpu, *leader, on))
+    }
+
+    fn enable(&self, cpu: u32, column: usize, on: bool) -> Result<(), Error> {
+        let mut counters = self.counters.iter();
+        let found = counters.find(|counter| counter.cpu == cpu && counter.column == column);
+        found.map_or(Ok(()), |counter| {
+            sys::perf_event_enable(counter.event.as_fd(), on)
+                .map_err(|errno| system("perf event", errno))
         })
-        .map_err(failed)?;
-        self.free_counters = (!hardware.is_empty()).then_some(free);
-        self.groups = scarcity::groups(hardware.len(), free)
-            .into_iter()
-            .filter_map(|group| hardware.get(group).map(<[usize]>::to_vec))
-            .chain(columns.software().map(|column| vec![column]))
-            .collect();
-        for cpu in &cpus.online {
-            self.open_groups(columns, *cpu)?;
-        }
-        Ok(())
     }
 
-    fn open_groups(&mut self, columns: &Columns, cpu: u32) -> Result<(), Error> {
-        for group in self.groups.clone() {
-            self.open_group(columns, &group, cpu)?;
-        }
-        Ok(())
-    }
-
-    /// A CPU has gone: returns the last readings of its reference event and, by their columns, of
-    /// the events that rows read.
-    pub fn cpu_left(&mut self, cpu: u32) -> (Reading, Vec<(usize, Reading)>) {
+    /// A CPU has gone.
+    pub fn cpu_left(&mut self, cpu: u32) -> Left {
         let mut reference = Reading::default();
-        self.references.retain(|(scope, event)| {
-            let stays = *scope != Scope::Cpu(cpu);
+        self.references.retain(|(at, event)| {
+            let stays = *at != cpu;
             if !stays {
                 reference = perf::read(event).ok().flatten().unwrap_or_default();
             }
@@ -163,16 +278,26 @@ impl Attached {
             let reading = perf::read(&counter.event).ok()??;
             Some((counter.column, reading))
         });
-        (reference, readings.collect())
+        let at_ns = monotonic_ns();
+        Left {
+            reference,
+            readings: readings.collect(),
+            switches: [self.current, self.groups.turns.len()]
+                .map(|group| Switch {
+                    cpu,
+                    group,
+                    on: false,
+                    at_ns,
+                })
+                .to_vec(),
+        }
     }
 
-    /// A CPU has come: let its events count. `whole`: not only targets are recorded.
-    pub fn cpu_came(&mut self, columns: &Columns, cpu: u32, whole: bool) -> Result<(), Error> {
-        self.open_groups(columns, cpu)?;
-        if whole {
-            self.open_reference(Scope::Cpu(cpu))?;
-        }
-        Ok(())
+    /// A CPU has come: let its events count.
+    pub fn cpu_came(&mut self, columns: &Columns, cpu: u32) -> Result<Vec<Switch>, Error> {
+        let switches = self.open_groups(columns, cpu)?;
+        self.open_reference(cpu)?;
+        Ok(switches)
     }
 
     fn open_group(&mut self, columns: &Columns, group: &[usize], cpu: u32) -> Result<(), Error> {
@@ -184,9 +309,6 @@ impl Attached {
             self.programs.put_perf_event(cpu, *column, event.as_fd())?;
             opened.push(event);
         }
-        if let Some(leader) = opened.first() {
-            sys::perf_event_enable(leader.as_fd(), true).map_err(failed)?;
-        }
         let opened = group.iter().zip(opened);
         self.counters.extend(opened.map(|(column, event)| Counter {
             cpu,
@@ -196,41 +318,37 @@ impl Attached {
         Ok(())
     }
 
-    fn open_references(
-        &mut self,
-        options: &Options,
-        cpus: &Cpus,
-        watch: &mut Watch,
-    ) -> Result<Option<Pid>, Error> {
-        match &options.target {
-            Target::System => {
-                for cpu in &cpus.online {
-                    self.open_reference(Scope::Cpu(*cpu))?;
-                }
-                Ok(None)
-            }
+    /// Whatever the target, each CPU has one event of its own: one that follows tasks would be
+    /// programmed anew at each switch between them, which costs more than all else.
+    fn open_references(&mut self, cpus: &Cpus) -> Result<(), Error> {
+        cpus.online
+            .iter()
+            .try_for_each(|cpu| self.open_reference(*cpu).or_else(unless_gone(*cpu)))
+    }
+
+    /// Name the targets, and let the command begin.
+    fn open_target(&mut self, target: &Target, watch: &mut Watch) -> Result<Option<Pid>, Error> {
+        match target {
+            Target::System => {}
             Target::Process(process) => {
                 self.follow(*process)?;
                 self.follow_descendants(*process)?;
                 self.watch_process(watch, Pid::from_raw(*process))?;
-                Ok(None)
             }
             Target::Machines(process) => {
                 self.follow_machines(*process)?;
                 if let Some(process) = process {
                     self.watch_process(watch, Pid::from_raw(*process))?;
                 }
-                Ok(None)
             }
             Target::Command(argv) => {
                 let gated = Gated::start(argv)?;
                 self.follow(gated.process.as_raw())?;
-                let child = gated.process;
-                self.watch_process(watch, child)?;
-                gated.go()?;
-                Ok(Some(child))
+                self.watch_process(watch, gated.process)?;
+                return gated.go().map(Some);
             }
         }
+        Ok(None)
     }
 
     #[allow(clippy::unused_self, reason = "reads as one of the steps")]
@@ -240,22 +358,14 @@ impl Attached {
         Ok(())
     }
 
-    /// Count a process and all its threads from now on.
+    /// Count a process, with all its threads, from now on.
     fn follow(&mut self, process: i32) -> Result<(), Error> {
-        let threads = target::threads(Path::new(ROOT), process);
-        if threads.is_empty() {
+        if !target::exists(Path::new(ROOT), process) {
             return Err(gone(process, Errno::ESRCH));
         }
-        let number = u32::try_from(process).unwrap_or(0);
-        self.programs.put_target(number)?;
+        self.programs
+            .put_target(u32::try_from(process).unwrap_or(0))?;
         self.known.insert(process);
-        for thread in threads {
-            match self.open_reference(Scope::Thread(thread)) {
-                // A thread may end in between.
-                Err(_) if !Path::new(&format!("/proc/{process}/task/{thread}")).exists() => {}
-                other => other?,
-            }
-        }
         Ok(())
     }
 
@@ -272,7 +382,7 @@ impl Attached {
     fn follow_unless_gone(&mut self, process: i32) -> Result<(), Error> {
         match self.follow(process) {
             // It may end in between.
-            Err(_) if target::threads(Path::new(ROOT), process).is_empty() => Ok(()),
+            Err(_) if !target::exists(Path::new(ROOT), process) => Ok(()),
             other => other,
         }
     }
@@ -299,22 +409,35 @@ impl Attached {
         Ok(())
     }
 
-    fn open_reference(&mut self, scope: Scope) -> Result<(), Error> {
-        let event = perf::open(self.request, scope, None)
+    /// Processes of the virtual machines that are counted.
+    pub fn machines(&self) -> impl Iterator<Item = u32> {
+        self.known.iter().filter_map(|one| u32::try_from(*one).ok())
+    }
+
+    fn open_reference(&mut self, cpu: u32) -> Result<(), Error> {
+        let event = perf::open(self.request, cpu, None)
             .map_err(|errno| system("reference event", errno))?;
         let overflow = self.programs.attach_overflow(event)?;
         sys::perf_event_enable(overflow.as_fd(), true)
             .map_err(|errno| system("reference event", errno))?;
-        self.references.push((scope, overflow));
+        self.references.push((cpu, overflow));
         Ok(())
     }
 
     /// No row is made from now on; the counters stay as they are.
     pub fn stop(&mut self) {
         for (_, event) in &self.references {
-            // An event of a thread that is gone cannot be stopped, and does not count.
+            // An event of a CPU that is gone cannot be stopped, and does not count.
             let _ = sys::perf_event_enable(event.as_fd(), false);
         }
+    }
+}
+
+/// What goes wrong on a CPU that has just gone is not wrong: it will be told as a change.
+pub fn unless_gone<T: Default>(cpu: u32) -> impl FnOnce(Error) -> Result<T, Error> {
+    move |error| match Cpus::find(Path::new(ROOT)) {
+        Some(cpus) if !cpus.online.contains(&cpu) => Ok(T::default()),
+        _ => Err(error),
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use nix::errno::Errno;
 
 use crate::btf::Tracepoints;
-use crate::perf::{self, Request, Scope};
+use crate::perf::{self, Request};
 use crate::sources::{Event, Exclude, Origin};
 use crate::sys;
 
@@ -66,7 +66,7 @@ impl Machine {
             exclude,
             pinned: false,
         };
-        let errno = perf::open(request, Scope::Cpu(self.cpu), None).err()?;
+        let errno = perf::open(request, self.cpu, None).err()?;
         Some(explain(errno))
     }
 }

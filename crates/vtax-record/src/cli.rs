@@ -2,14 +2,15 @@
 
 use std::ffi::OsString;
 use std::io::{self, Write};
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 use serde::Serialize;
+use vtax_error::Error;
 use vtax_guest_page::applications::whole_name;
 use vtax_record::availability::Machine;
-use vtax_record::error::Error;
 use vtax_record::interval::Interval;
 use vtax_record::session::{self, Applications, Options};
 use vtax_record::skew::Skew;
@@ -80,6 +81,9 @@ struct RecordArguments {
     /// Counters of this machine's applications by their names, or all that are there now
     #[arg(long, value_name = "NAMES|all", value_parser = applications)]
     app: Option<Applications>,
+    /// Use at most so many counters at a time, for software events too; more events take turns
+    #[arg(long, value_name = "N")]
+    counters: Option<NonZeroUsize>,
     /// Measure how long the eBPF programs run (which takes time itself)
     #[arg(long)]
     overhead: bool,
@@ -117,7 +121,7 @@ struct FinishArguments {
 #[command(after_help = "Example:\n  xentrace -D -e all -T 10 trace\n  \
     vtax-recorder import-xen trace --tsc-hz 2400000000 --every 1ms --out run")]
 struct ImportXenArguments {
-    /// The output of xentrace
+    /// The output of xentrace, a file: it is read twice
     trace: PathBuf,
     /// Ticks of the host's time stamp counter in a second (Xen says them when it starts)
     #[arg(long, value_name = "HZ", value_parser = clap::value_parser!(u64).range(1..=100_000_000_000))]
@@ -125,6 +129,12 @@ struct ImportXenArguments {
     /// Length of an interval
     #[arg(long, value_name = "TIME", default_value = "1ms", value_parser = time)]
     every: Duration,
+    /// The output of xenperf before the trace; what its counters grew by goes to record.json
+    #[arg(long, value_name = "FILE", requires = "xenperf_after")]
+    xenperf_before: Option<PathBuf>,
+    /// The output of xenperf after the trace
+    #[arg(long, value_name = "FILE", requires = "xenperf_before")]
+    xenperf_after: Option<PathBuf>,
     /// Folder for the files; made if need be
     #[arg(long, value_name = "FOLDER")]
     out: PathBuf,
@@ -157,7 +167,7 @@ impl Arguments {
                 let written = session::finish(&arguments.out)?;
                 print(&format!("{} rows", written.rows))
             }
-            Subcommands::ImportXen(arguments) => import_xen(&arguments),
+            Subcommands::ImportXen(arguments) => import_xen(arguments),
         }
     }
 }
@@ -181,16 +191,16 @@ fn record(arguments: RecordArguments) -> Result<(), Error> {
     print(&in_words(&summary, &out))
 }
 
-fn import_xen(arguments: &ImportXenArguments) -> Result<(), Error> {
-    let ImportXenArguments {
-        trace,
-        tsc_hz,
-        every,
-        out,
-        json,
-    } = arguments;
-    let imported = xen::import(trace, *tsc_hz, *every, out)?;
-    if *json {
+fn import_xen(arguments: ImportXenArguments) -> Result<(), Error> {
+    let (out, json) = (arguments.out, arguments.json);
+    let source = xen::Source {
+        trace: arguments.trace,
+        tsc_hz: arguments.tsc_hz,
+        every: arguments.every,
+        xenperf: arguments.xenperf_before.zip(arguments.xenperf_after),
+    };
+    let imported = xen::import(&source, &out)?;
+    if json {
         return print(&to_json(&imported)?);
     }
     for warning in &imported.warnings {
@@ -222,6 +232,7 @@ fn options(arguments: RecordArguments) -> Options {
         guest: arguments.guest,
         guest_clock: arguments.guest_clock,
         applications: arguments.app,
+        counters: arguments.counters,
         statistics: arguments.overhead,
     }
 }

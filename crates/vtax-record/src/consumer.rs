@@ -4,19 +4,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use crate::clock::Pair;
-use crate::difference::{Differences, Total};
-use crate::error::Error;
+use crate::difference::{Differences, Start, Total};
 use crate::files::{self, Folder};
 use crate::page_samples::PageSamples;
 use crate::perf::Reading;
 use crate::plan::Columns;
 use crate::ring::Rings;
+use crate::rotation::{Groups, Schedule, Switch};
 use crate::row::{Mode, Row};
+use crate::stillness::Watched;
 use crate::stream::{self, Batch, Lengths, Stream};
 use crate::vcpu_clock::{self, VcpuClock};
-
-/// Rows that wait at most before they go to the file: bounds the recorder's memory.
-const BATCH_ROWS: usize = 8192;
+use vtax_error::Error;
 
 /// Takes rows from the rings and puts them into the stream.
 #[derive(Debug)]
@@ -24,6 +23,8 @@ pub struct Consumer {
     rings: Rings,
     cpus: u32,
     differences: Differences,
+    schedule: Schedule,
+    watched: Watched,
     batch: Batch,
     stream: Option<Stream>,
     path: std::path::PathBuf,
@@ -42,7 +43,8 @@ impl Consumer {
     pub fn new(
         rings: Rings,
         columns: &Columns,
-        start_ns: u64,
+        groups: &Groups,
+        start: Start,
         clock: Pair,
         folder: &Folder,
         samples: Vec<PageSamples>,
@@ -59,7 +61,9 @@ impl Consumer {
         Ok(Self {
             cpus: rings.cpus(),
             rings,
-            differences: Differences::new(columns.places.clone(), start_ns),
+            differences: Differences::new(columns.places.clone(), columns.groups(groups), start),
+            schedule: Schedule::default(),
+            watched: Watched::new(|name| columns.find(name)),
             batch: Batch::new(schema, lengths),
             stream: Some(stream),
             path,
@@ -89,16 +93,21 @@ impl Consumer {
         self.widest = self.widest.max(now.within);
         // Stable: rows of one CPU stay in the order of their sequence.
         self.rows.sort_by_key(|row| row.time_ns);
-        for mut row in std::mem::take(&mut self.rows) {
+        // Its memory is kept for the next time; what is taken out of it meanwhile is nothing.
+        let mut rows = std::mem::take(&mut self.rows);
+        for mut row in rows.drain(..) {
             self.identify(&mut row);
             let tsc = self.clock.tsc_at(&now, row.time_ns);
+            self.schedule.row(row.cpu);
             let mut interval = self.differences.take(row);
+            self.watched.take(&interval);
             for samples in &mut self.samples {
                 let counted = samples.up_to(interval.row.time_ns);
                 interval.columns.extend(counted);
             }
             self.batch.push(&interval, tsc);
         }
+        self.rows = rows;
         self.clock = now;
     }
 
@@ -114,6 +123,11 @@ impl Consumer {
         }
     }
 
+    /// These processes have a virtual machine, whether or not one has entered its guest yet.
+    pub fn know_machines(&mut self, processes: impl Iterator<Item = u32>) {
+        self.machines.extend(processes);
+    }
+
     /// A CPU has gone: what its events have counted, by their columns, is kept for its next rows,
     /// whose events begin at 0.
     pub fn cpu_left(&mut self, cpu: u32, reference: Reading, readings: &[(usize, Reading)]) {
@@ -126,6 +140,28 @@ impl Consumer {
     /// A CPU has come: its next row begins now.
     pub fn cpu_came(&mut self, cpu: u32, now_ns: u64) {
         self.differences.resume(cpu, now_ns);
+    }
+
+    /// Groups of counters were enabled or disabled.
+    pub fn switched(&mut self, switches: &[Switch]) {
+        for switch in switches {
+            self.differences.switch(*switch);
+        }
+    }
+
+    /// When counters take turns: whose rows decide when it is the next one's.
+    pub fn schedule(&mut self) -> &mut Schedule {
+        &mut self.schedule
+    }
+
+    /// Turns that have ended, and the time of all rows.
+    pub fn turns(&self) -> (u64, u64) {
+        (self.schedule.turns(), self.differences.length_ns())
+    }
+
+    /// Counters that must move whenever a CPU works.
+    pub fn watched(&self) -> &Watched {
+        &self.watched
     }
 
     /// Write what has been taken.
@@ -147,7 +183,7 @@ impl Consumer {
 
     /// Does enough wait that it should be written?
     pub fn full(&self) -> bool {
-        self.batch.rows() >= BATCH_ROWS
+        self.batch.full()
     }
 
     /// Take the last rows, count what is lost, end the stream.
@@ -199,7 +235,7 @@ impl Consumer {
         (self.clock, self.widest)
     }
 
-    /// Processes of the virtual machines that ran.
+    /// Processes of the virtual machines that ran or were targets.
     pub fn machines(&self) -> &BTreeSet<u32> {
         &self.machines
     }

@@ -1,7 +1,8 @@
 //! From cumulative counters to what happened in each interval; loss by gaps in the sequence.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
+use crate::rotation::{Spans, Switch};
 use crate::row::Row;
 
 /// A column of the recording: where its counter is in a row.
@@ -35,6 +36,8 @@ pub struct Total {
     pub sum: u64,
     /// Rows that have a value.
     pub rows: u64,
+    /// Their time.
+    pub covered_ns: u64,
     /// Time that the counter was enabled.
     pub enabled_ns: u64,
     /// Time that it did count.
@@ -44,6 +47,8 @@ pub struct Total {
 #[derive(Debug, Clone)]
 struct Before {
     seq: u64,
+    /// When the counters that are read were read; `None`: what they had counted then is not known.
+    read_ns: Option<u64>,
     run_ns: u64,
     /// How long the reference event was enabled.
     enabled_ns: u64,
@@ -54,24 +59,51 @@ struct Before {
 #[derive(Debug)]
 pub struct Differences {
     places: Vec<Place>,
-    start_ns: u64,
+    /// For each place the group that it takes turns with.
+    groups: Vec<usize>,
+    spans: Spans,
+    start: Start,
     before: HashMap<u32, Before>,
     totals: Vec<Total>,
     rows: u64,
+    length_ns: u64,
     lost: u64,
 }
 
+/// How counting begins on every CPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Start {
+    /// What `run_ns` is.
+    pub run_ns: u64,
+    /// When the counters that are read were at 0 for the rows. `None`: they count from before the
+    /// reference event does, and have no value in the first row of a CPU.
+    pub read_ns: Option<u64>,
+}
+
 impl Differences {
-    /// `start_ns`: what `run_ns` was on every CPU when counting began.
-    pub fn new(places: Vec<Place>, start_ns: u64) -> Self {
+    /// `groups`: for each place the group of counters that it belongs to.
+    pub fn new(places: Vec<Place>, groups: Vec<usize>, start: Start) -> Self {
         Self {
             totals: vec![Total::default(); places.len()],
             places,
-            start_ns,
+            groups,
+            spans: Spans::default(),
+            start,
             before: HashMap::new(),
             rows: 0,
+            length_ns: 0,
             lost: 0,
         }
+    }
+
+    /// A group of counters was enabled or disabled.
+    pub fn switch(&mut self, switch: Switch) {
+        self.spans.switch(switch);
+    }
+
+    /// Time of all rows.
+    pub fn length_ns(&self) -> u64 {
+        self.length_ns
     }
 
     /// Rows taken, and rows known to be lost.
@@ -121,25 +153,29 @@ impl Differences {
     pub fn resume(&mut self, cpu: u32, now_ns: u64) {
         let before = self.before.entry(cpu).or_insert_with(|| Before {
             seq: u64::MAX,
+            read_ns: None,
             run_ns: 0,
             enabled_ns: 0,
             values: Vec::new(),
         });
         // What `leave` has found.
         before.run_ns = now_ns.saturating_sub(before.enabled_ns);
+        before.read_ns = None;
     }
 
     /// Take the next row of a CPU.
     pub fn take(&mut self, mut row: Row) -> Interval {
         let before = self.before.remove(&row.cpu).unwrap_or_else(|| Before {
             seq: u64::MAX,
-            run_ns: self.start_ns,
+            read_ns: self.start.read_ns,
+            run_ns: self.start.run_ns,
             enabled_ns: 0,
             values: Vec::new(),
         });
         let lost = row.seq.wrapping_sub(before.seq).wrapping_sub(1);
         let mut after = Before {
             seq: row.seq,
+            read_ns: Some(row.time_ns),
             run_ns: row.run_ns.max(before.run_ns),
             enabled_ns: row.enabled_ns,
             values: row.values.clone(),
@@ -154,18 +190,24 @@ impl Differences {
             let old = before.values.get(slot).copied().unwrap_or(0);
             after.values.get(slot).map_or(0, |new| new - old)
         };
-        let mut columns = Vec::with_capacity(self.places.len());
-        for (place, total) in self.places.iter().zip(&mut self.totals) {
-            // The clock runs since the machine started: its first reading is where it begins.
-            let begins = matches!(place, Place::Clock(_)) && before.values.is_empty();
-            columns.push(if begins {
-                None
-            } else {
-                column(*place, delta, total)
-            });
-        }
         let length_ns = after.run_ns - before.run_ns;
+        let whole = before.read_ns.map_or_else(BTreeSet::new, |read_ns| {
+            self.spans.whole(row.cpu, read_ns, row.time_ns)
+        });
+        let mut columns = Vec::with_capacity(self.places.len());
+        let places = self.places.iter().zip(&self.groups);
+        for ((place, group), total) in places.zip(&mut self.totals) {
+            let value = match place {
+                // The clock runs since the machine started: its first reading is where it begins.
+                Place::Clock(_) if before.values.is_empty() => None,
+                Place::Counted(slot) | Place::Clock(slot) => Some(delta(*slot)),
+                Place::Perf(slot) => perf(*slot, whole.contains(group), delta, total),
+            };
+            total.take(value, length_ns);
+            columns.push(value);
+        }
         self.rows += 1;
+        self.length_ns += length_ns;
         self.lost += lost;
         self.before.insert(row.cpu, after);
         Interval {
@@ -177,22 +219,23 @@ impl Differences {
     }
 }
 
-fn column(place: Place, delta: impl Fn(usize) -> u64, total: &mut Total) -> Option<u64> {
-    let value = match place {
-        Place::Counted(slot) | Place::Clock(slot) => Some(delta(slot)),
-        Place::Perf(slot) => {
-            let (enabled, running) = (delta(slot + 1), delta(slot + 2));
-            total.enabled_ns += enabled;
-            total.running_ns += running;
-            // A reading of a part of the interval is never scaled up to the whole.
-            (enabled > 0 && running == enabled).then(|| delta(slot))
+impl Total {
+    fn take(&mut self, value: Option<u64>, length_ns: u64) {
+        if let Some(value) = value {
+            self.sum += value;
+            self.rows += 1;
+            self.covered_ns += length_ns;
         }
-    };
-    if let Some(value) = value {
-        total.sum += value;
-        total.rows += 1;
     }
-    value
+}
+
+/// `on`: the counter was enabled from before the row's interval until after it.
+fn perf(slot: usize, on: bool, delta: impl Fn(usize) -> u64, total: &mut Total) -> Option<u64> {
+    let (enabled, running) = (delta(slot + 1), delta(slot + 2));
+    total.enabled_ns += enabled;
+    total.running_ns += running;
+    // Others may have had the counter. A part of an interval is never scaled up to the whole.
+    (on && enabled > 0 && running == enabled).then(|| delta(slot))
 }
 
 #[cfg(test)]
@@ -219,9 +262,34 @@ mod tests {
         }
     }
 
+    const START: Start = Start {
+        run_ns: 0,
+        read_ns: Some(0),
+    };
+
+    fn counted() -> Differences {
+        Differences::new(vec![Place::Counted(0)], vec![0], START)
+    }
+
+    fn read(start: Start) -> Differences {
+        let mut differences = Differences::new(vec![Place::Perf(0)], vec![0], start);
+        switch(&mut differences, true, 0);
+        differences
+    }
+
+    fn switch(differences: &mut Differences, on: bool, at_ns: u64) {
+        let (cpu, group) = (0, 0);
+        differences.switch(Switch {
+            cpu,
+            group,
+            on,
+            at_ns,
+        });
+    }
+
     #[test]
     fn a_lost_row_is_counted_and_loses_no_event() {
-        let mut differences = Differences::new(vec![Place::Counted(0)], 0);
+        let mut differences = counted();
         assert_eq!(differences.take(row(0, 0, &[5])).columns, [Some(5)]);
         let after = differences.take(row(0, 3, &[25]));
         assert_eq!((after.lost, after.length_ns), (2, 3000));
@@ -234,7 +302,7 @@ mod tests {
 
     #[test]
     fn the_row_after_an_absence_is_as_long_as_the_cpu_was_there() {
-        let mut differences = Differences::new(vec![Place::Counted(0)], 0);
+        let mut differences = counted();
         differences.take(Row {
             enabled_ns: 70,
             ..row(0, 0, &[5])
@@ -252,8 +320,8 @@ mod tests {
     }
 
     #[test]
-    fn a_rotated_counter_has_no_value_unless_it_counted_all_the_time() {
-        let mut differences = Differences::new(vec![Place::Perf(0)], 0);
+    fn a_counter_that_others_take_has_no_value_unless_it_counted_all_the_time() {
+        let mut differences = read(START);
         let mut take = |seq, values: [u64; 3]| differences.take(row(0, seq, &values)).columns[0];
         assert_eq!(take(0, [10, 100, 100]), Some(10));
         assert_eq!(take(1, [15, 200, 150]), None, "half of the time");
@@ -261,13 +329,49 @@ mod tests {
         assert_eq!(take(3, [40, 400, 250]), Some(25));
         assert_eq!(take(4, [40, 400, 250]), None, "not enabled");
         let total = differences.totals()[0];
-        assert_eq!((total.sum, total.rows), (35, 2));
+        assert_eq!((total.sum, total.rows, total.covered_ns), (35, 2, 2000));
         assert_eq!((total.enabled_ns, total.running_ns), (400, 250));
+        assert_eq!(differences.length_ns(), 5000);
+    }
+
+    #[test]
+    fn a_counter_whose_turn_it_is_not_has_no_value() {
+        let mut differences = read(START);
+        assert_eq!(
+            differences.take(row(0, 0, &[10, 100, 100])).columns,
+            [Some(10)]
+        );
+        switch(&mut differences, false, 1500);
+        // It was off for the last part of this row, as its time enabled alone does not tell.
+        assert_eq!(differences.take(row(0, 1, &[15, 150, 150])).columns, [None]);
+        switch(&mut differences, true, 2500);
+        assert_eq!(differences.take(row(0, 2, &[19, 200, 200])).columns, [None]);
+        let whole = differences.take(row(0, 3, &[30, 300, 300]));
+        assert_eq!(whole.columns, [Some(11)]);
+        assert_eq!(differences.totals()[0].sum, 21);
+    }
+
+    #[test]
+    fn what_was_read_before_the_first_interval_is_not_known() {
+        let mut differences = read(Start {
+            read_ns: None,
+            ..START
+        });
+        let first = differences.take(row(0, 0, &[90, 900, 900]));
+        assert_eq!(first.columns, [None], "it counted before the reference did");
+        let second = differences.take(row(0, 1, &[95, 950, 950]));
+        assert_eq!(second.columns, [Some(5)]);
+        differences.leave(0, 0);
+        differences.resume(0, 2_500);
+        let back = differences.take(row(0, 2, &[97, 970, 970]));
+        assert_eq!(back.columns, [None], "other counters began after its time");
+        let after = differences.take(row(0, 3, &[99, 990, 990]));
+        assert_eq!(after.columns, [Some(2)]);
     }
 
     #[test]
     fn the_steal_clock_begins_at_its_first_reading() {
-        let mut differences = Differences::new(vec![Place::Clock(0)], 0);
+        let mut differences = Differences::new(vec![Place::Clock(0)], vec![0], START);
         assert_eq!(differences.take(row(0, 0, &[9_000, 0, 0])).columns, [None]);
         assert_eq!(
             differences.take(row(0, 1, &[9_010, 0, 0])).columns,
@@ -282,7 +386,7 @@ mod tests {
         fn no_count_is_lost_with_a_row(
             steps in proptest::collection::vec((0_u32..3, 0_u64..50, any::<bool>()), 1..200),
         ) {
-            let mut differences = Differences::new(vec![Place::Counted(0)], 0);
+            let mut differences = counted();
             let mut counters = [0_u64; 3];
             let mut overflows = [0_u64; 3];
             let (mut sum, mut kept) = (0, 0);

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use crate::error::Error;
+use vtax_error::Error;
 
 /// The folder of one recording.
 #[derive(Debug, Clone, PartialEq, Eq)]

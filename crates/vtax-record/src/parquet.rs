@@ -2,18 +2,29 @@
 
 use std::fs::File;
 use std::path::Path;
+use std::sync::Arc;
 
 use arrow_schema::{DataType, SchemaRef};
 use parquet::arrow::ArrowWriter;
+use parquet::arrow::arrow_writer::ArrowWriterOptions;
 use parquet::basic::{Compression, Encoding, ZstdLevel};
 use parquet::errors::ParquetError;
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use parquet::schema::types::ColumnPath;
 
+use crate::spill::Spill;
 use crate::stream::Batches;
 
-/// Rows of one row group: bounds the memory of writer and reader.
-const GROUP_ROWS: usize = 8192;
+/// Rows of one row group. What the footer says of each stays in memory to the end, about 20 KB
+/// with 40 columns; the rows themselves do not ([`Spill`]).
+const GROUP_ROWS: usize = 1 << 20;
+/// Rows of one page at most, and values of all columns' pages together: they wait in memory.
+const PAGE_ROWS: usize = 8192;
+const PAGE_VALUES: usize = 24 * PAGE_ROWS;
+/// Level 3 makes files as large, and needs 3 MB more for 40 columns.
+const LEVEL: i32 = 1;
+/// With more columns each has a compressor that takes less memory, and compresses less.
+const MANY_COLUMNS: usize = 80;
 /// Columns that only grow, or nearly so.
 const GROWING: [&str; 6] = [
     "seq",
@@ -38,8 +49,12 @@ pub fn finish(stream: &Path, target: &Path) -> Result<Written, ParquetError> {
     let batches = Batches::open(stream)?;
     let fresh = target.with_extension("parquet.tmp");
     let properties = properties(&batches.schema())?;
-    let mut writer =
-        ArrowWriter::try_new(File::create(&fresh)?, batches.schema(), Some(properties))?;
+    let spill = Spill::new(target.with_extension("pages.tmp"));
+    let options = ArrowWriterOptions::new()
+        .with_properties(properties)
+        .with_page_store_factory(Arc::new(spill));
+    let file = File::create(&fresh)?;
+    let mut writer = ArrowWriter::try_new_with_options(file, batches.schema(), options)?;
     let mut rows = 0;
     for batch in batches {
         rows += batch.num_rows() as u64;
@@ -52,12 +67,21 @@ pub fn finish(stream: &Path, target: &Path) -> Result<Written, ParquetError> {
 }
 
 fn properties(schema: &SchemaRef) -> Result<WriterProperties, ParquetError> {
+    let page_rows = (PAGE_VALUES / schema.fields().len().max(1)).clamp(1, PAGE_ROWS);
+    let compression = if schema.fields().len() > MANY_COLUMNS {
+        Compression::LZ4_RAW
+    } else {
+        Compression::ZSTD(ZstdLevel::try_new(LEVEL)?)
+    };
     let mut properties = WriterProperties::builder()
-        .set_compression(Compression::ZSTD(ZstdLevel::try_new(3)?))
-        // Both are kept for the whole file until its end: memory that grows with the recording.
+        .set_compression(compression)
+        // Both are kept of each page until the end: memory that grows with the recording.
         .set_statistics_enabled(EnabledStatistics::None)
         .set_offset_index_disabled(true)
-        .set_max_row_group_row_count(Some(GROUP_ROWS));
+        .set_max_row_group_row_count(Some(GROUP_ROWS))
+        .set_data_page_row_count_limit(page_rows)
+        // As many different values as a page has rows.
+        .set_dictionary_page_size_limit(8 * page_rows);
     for field in schema.fields() {
         if field.data_type() == &DataType::UInt64 && GROWING.contains(&field.name().as_str()) {
             let column = ColumnPath::from(field.name().as_str());

@@ -8,15 +8,6 @@ use perf_event_open_sys::bindings as perf;
 use crate::sources::Exclude;
 use crate::sys;
 
-/// What a perf event is opened on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Scope {
-    /// All that runs on a CPU.
-    Cpu(u32),
-    /// A thread and those that it starts.
-    Thread(i32),
-}
-
 /// Which event, and how.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Request {
@@ -32,12 +23,8 @@ pub struct Request {
     pub pinned: bool,
 }
 
-/// Open an event, not counting yet; a member of a group follows its leader.
-pub fn open(
-    request: Request,
-    scope: Scope,
-    leader: Option<BorrowedFd<'_>>,
-) -> Result<OwnedFd, Errno> {
+/// Open an event of all that runs on a CPU, not counting yet; a member of a group follows its leader.
+pub fn open(request: Request, cpu: u32, leader: Option<BorrowedFd<'_>>) -> Result<OwnedFd, Errno> {
     let mut attributes = perf::perf_event_attr::default();
     attributes.type_ = request.kind;
     // Fields after those of this version are not used, so older kernels take it too.
@@ -54,14 +41,8 @@ pub fn open(
     attributes.set_exclude_kernel(u64::from(request.exclude.kernel));
     attributes.set_exclude_host(u64::from(request.exclude.host));
     attributes.set_exclude_guest(u64::from(request.exclude.guest));
-    let (thread, cpu) = match scope {
-        Scope::Cpu(cpu) => (-1, i32::try_from(cpu).map_err(|_| Errno::EINVAL)?),
-        Scope::Thread(thread) => {
-            attributes.set_inherit(1);
-            (thread, -1)
-        }
-    };
-    sys::perf_event_open(&mut attributes, thread, cpu, leader)
+    let cpu = i32::try_from(cpu).map_err(|_| Errno::EINVAL)?;
+    sys::perf_event_open(&mut attributes, cpu, leader)
 }
 
 /// What a counter says: the count, and for how long it was enabled and did count.

@@ -7,12 +7,15 @@ use serde::Serialize;
 
 use crate::availability::Machine;
 use crate::difference::Place;
-use crate::error::Error;
-use crate::program::Settings;
+use crate::interval::Interval;
+use crate::program::{Settings, Whose};
 use crate::ring::Shape;
+use crate::rotation::Groups;
 use crate::row::{HEADER_WORDS, MAX_ABSOLUTE, MAX_SLOTS};
 use crate::sources::select::Choice;
 use crate::sources::{Event, Exclude, Origin};
+use crate::target::Target;
+use vtax_error::Error;
 
 /// Memory of all rings together, and rows of one CPU at least and at most.
 const RING_BYTES: usize = 8 << 20;
@@ -151,6 +154,23 @@ impl Columns {
             .map(|(number, _)| number)
     }
 
+    /// For each column the group of perf events that it takes turns with; the others' means nothing.
+    pub fn groups(&self, groups: &Groups) -> Vec<usize> {
+        let mut perf = 0..self.perf.len();
+        let mut group = |place: &Place| match place {
+            Place::Perf(_) => perf.next().map_or(0, |event| groups.of(event)),
+            Place::Counted(_) | Place::Clock(_) => 0,
+        };
+        self.places.iter().map(&mut group).collect()
+    }
+
+    /// The name of a perf event.
+    pub fn perf_name(&self, perf: usize) -> Option<&str> {
+        let columns = self.events.iter().zip(&self.places);
+        let mut read = columns.filter(|(_, place)| matches!(place, Place::Perf(_)));
+        read.nth(perf).map(|(event, _)| event.name.as_str())
+    }
+
     /// The column of an event.
     pub fn find(&self, name: &str) -> Option<usize> {
         self.events.iter().position(|event| event.name == name)
@@ -162,7 +182,18 @@ impl Columns {
     }
 
     /// How the programs are to work for these columns.
-    pub fn settings(&self, machine: &Machine, shape: Shape, period: u64, filter: bool) -> Settings {
+    pub fn settings(
+        &self,
+        machine: &Machine,
+        shape: Shape,
+        interval: Interval,
+        target: &Target,
+    ) -> Settings {
+        let whose = match target {
+            Target::System => Whose::Everybody,
+            Target::Machines(None) => Whose::Machines,
+            _ => Whose::Targets,
+        };
         let mut slots = Vec::new();
         let mut tracepoints = Vec::new();
         for (event, place) in self.events.iter().zip(&self.places) {
@@ -184,8 +215,13 @@ impl Columns {
             }
         }
         // Who runs, and whose guest, is told by these even where nobody counts them.
-        tracepoints.extend(["sched_switch", "kvm_entry", "kvm_exit"]);
-        if filter {
+        tracepoints.extend([
+            "sched_switch",
+            "kvm_entry",
+            "kvm_exit",
+            "kvm_userspace_exit",
+        ]);
+        if whose != Whose::Everybody {
             tracepoints.extend(["sched_process_fork", "sched_process_exit"]);
         }
         tracepoints.sort_unstable();
@@ -194,8 +230,9 @@ impl Columns {
         let counted = self.slots - 3 * (self.perf.len() + usize::from(self.steal));
         Settings {
             shape,
-            period,
-            filter,
+            period: interval.period(),
+            of_time: matches!(interval, Interval::Time(_)),
+            whose,
             perf_events: u32::try_from(self.perf.len()).unwrap_or(0),
             steal: self.steal,
             absolute_slot: u16::try_from(counted).unwrap_or(u16::MAX),

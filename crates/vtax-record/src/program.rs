@@ -4,14 +4,18 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 
 use libbpf_rs::{Link, MapCore, MapFlags, Object, ObjectBuilder, OpenObject, PrintLevel};
 
-use crate::error::Error;
+use vtax_guest_page::sys::Mapping;
+
 use crate::ring::Shape;
 use crate::row::MAX_ABSOLUTE;
+use vtax_error::Error;
 
 /// The compiled programs.
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/recorder.bpf.o"));
 /// The program that makes the rows.
 const OVERFLOW: &str = "on_overflow";
+/// As in bpf/targets.h.
+const MAX_PROCESSES: usize = 4 << 20;
 /// What a variable holds whose event is not recorded.
 const NO_SLOT: u16 = 0xffff;
 
@@ -37,6 +41,17 @@ pub mod variables {
     }
 }
 
+/// Whose events the programs count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Whose {
+    /// All that runs.
+    Everybody,
+    /// Targets and what descends from them.
+    Targets,
+    /// The same, and every process that has a virtual machine run becomes a target.
+    Machines,
+}
+
 /// How the programs are to work.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
@@ -44,8 +59,10 @@ pub struct Settings {
     pub shape: Shape,
     /// Period of the reference event.
     pub period: u64,
-    /// Count only while a target runs.
-    pub filter: bool,
+    /// Whether the reference is a time.
+    pub of_time: bool,
+    /// Whose events are counted.
+    pub whose: Whose,
     /// Number of perf events that a row reads.
     pub perf_events: u32,
     /// Read the steal clock after them.
@@ -148,7 +165,13 @@ impl Programs {
 
     /// Make a process a target.
     pub fn put_target(&self, process: u32) -> Result<(), Error> {
-        self.update("targets", &process.to_ne_bytes(), &[1])
+        let words = self
+            .map_fd("targets")
+            .ok_or_else(|| failed("update", &"a map is absent"))?;
+        let bits = Mapping::new(words, MAX_PROCESSES / 64, true)
+            .map_err(|errno| failed("map targets", &errno))?;
+        bits.set_bits(process as usize / 64, 1 << (process % 64));
+        Ok(())
     }
 
     /// The maps of the rings: states and rows.
@@ -265,8 +288,13 @@ fn fill(data: &mut [u8], settings: &Settings) -> Option<()> {
     put("rows_per_cpu", 0, &settings.shape.rows.to_ne_bytes())?;
     put("period", 0, &settings.period.max(1).to_ne_bytes())?;
     put("slots", 0, &slots.to_ne_bytes())?;
-    put("filter", 0, &[u8::from(settings.filter)])?;
-    put("follow", 0, &[u8::from(settings.filter)])?;
+    put("filter", 0, &[u8::from(settings.whose != Whose::Everybody)])?;
+    put(
+        "machines",
+        0,
+        &[u8::from(settings.whose == Whose::Machines)],
+    )?;
+    put("of_time", 0, &[u8::from(settings.of_time)])?;
     put("perf_events", 0, &settings.perf_events.to_ne_bytes())?;
     put("with_steal", 0, &[u8::from(settings.steal)])?;
     put(

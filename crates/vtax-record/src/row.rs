@@ -2,6 +2,8 @@
 
 /// Words of 64 bits before the counters; the C side asserts the same size.
 pub const HEADER_WORDS: usize = 11;
+/// Words of the thread's name, the last ones of the header.
+const COMM_WORDS: usize = 2;
 /// Counters of one row at most; `MAX_SLOTS` of the C side.
 pub const MAX_SLOTS: usize = 192;
 /// Counters that are read (perf events, steal clock) at most; `MAX_ABSOLUTE` of the C side.
@@ -139,7 +141,10 @@ fn halves(word: u64) -> (u32, u32) {
 
 /// A name that ends with a zero byte or fills its words.
 fn text(words: &[u64]) -> String {
-    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    let mut bytes = [0; 8 * COMM_WORDS];
+    for (bytes, word) in bytes.chunks_exact_mut(8).zip(words) {
+        bytes.copy_from_slice(&word.to_le_bytes());
+    }
     let name = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
     String::from_utf8_lossy(name).into_owned()
 }

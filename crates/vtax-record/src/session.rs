@@ -1,16 +1,17 @@
 //! One recording, from the first look at the machine to the finished files.
 
 use std::fs;
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use vtax_guest_page::applications::{self, Collector};
 use vtax_guest_page::{PageError, Reader, monotonic_ns};
 
-use crate::attached::{Attached, Begin, ROOT, system};
+use crate::attached::{Attached, Begin, ROOT, system, unless_gone};
 use crate::availability::Machine;
 use crate::consumer::Consumer;
-use crate::error::Error;
+use crate::difference::Start;
 use crate::files;
 use crate::hotplug::{Change, Gap, Hotplug};
 use crate::interval::Interval;
@@ -21,11 +22,13 @@ use crate::plan::{Columns, drain_period};
 use crate::program::Programs;
 use crate::reference;
 use crate::ring::{Rings, Shape};
+use crate::rotation;
 use crate::skew::Skew;
 use crate::sources::{self, select};
 use crate::summary::{self, Summary};
 use crate::target::{self, End, Target};
 use crate::watch::Watch;
+use vtax_error::Error;
 
 /// What to record, and where to.
 #[derive(Debug, Clone)]
@@ -50,6 +53,8 @@ pub struct Options {
     pub guest_clock: Option<Skew>,
     /// Counters of this machine's applications.
     pub applications: Option<Applications>,
+    /// Counters that are used at a time, by software events too; `None`: those that are free.
+    pub counters: Option<NonZeroUsize>,
     /// Measure how long the eBPF programs run.
     pub statistics: bool,
 }
@@ -96,7 +101,7 @@ pub fn record(options: &Options) -> Result<Summary, Error> {
     let folder = files::Folder::create(&options.out)?;
 
     let shape = columns.shape(cpus.possible, options.ring_rows);
-    let settings = columns.settings(&machine, shape, interval.period(), filter);
+    let settings = columns.settings(&machine, shape, interval, &options.target);
     let mut watch = Watch::new().map_err(|errno| system("signalfd", errno))?;
     let programs = Programs::load(&settings)?;
     let mut attached = Attached::new(programs, reference, interval);
@@ -107,6 +112,7 @@ pub fn record(options: &Options) -> Result<Summary, Error> {
         shape,
         columns: &columns,
         period: drain_period(shape, interval.shortest(), options.flush),
+        turn: interval.shortest().max(rotation::SHORTEST),
     };
     let (consumer, end, gaps) =
         recording.run(&mut attached, &begin, &watch, hotplug, &folder, samples)?;
@@ -121,6 +127,8 @@ pub fn record(options: &Options) -> Result<Summary, Error> {
         end,
         programs,
         free_counters: attached.free_counters,
+        counters: options.counters,
+        groups: &attached.groups,
         filter,
         exchange: options.guest_clock,
         gaps,
@@ -177,6 +185,8 @@ struct Recording<'a> {
     shape: Shape,
     columns: &'a Columns,
     period: Duration,
+    /// How often it is looked whether counters are to take turns.
+    turn: Duration,
 }
 
 impl Recording<'_> {
@@ -195,18 +205,26 @@ impl Recording<'_> {
             .ring_maps()
             .ok_or_else(|| Error::failure("rings", "a map is absent", "report this as a bug"))?;
         let rings = Rings::map(states, rows, self.shape).map_err(|errno| system("mmap", errno))?;
-        let start_ns = if self.options.target == Target::System {
-            begin.clock.monotonic_ns
-        } else {
-            0
-        };
-        let period = if samples.is_empty() {
-            self.period
-        } else {
-            self.period.min(page_samples::PERIOD)
-        };
-        let mut consumer =
-            Consumer::new(rings, self.columns, start_ns, begin.clock, folder, samples)?;
+        let mut period = self.period;
+        if !samples.is_empty() {
+            period = period.min(page_samples::PERIOD);
+        }
+        if attached.groups.rotate() {
+            period = period.min(self.turn);
+        }
+        let mut consumer = Consumer::new(
+            rings,
+            self.columns,
+            &attached.groups,
+            self.start(begin),
+            begin.clock,
+            folder,
+            samples,
+        )?;
+        consumer.switched(&begin.switches);
+        if matches!(self.options.target, Target::Machines(_)) {
+            consumer.know_machines(attached.machines());
+        }
         let deadline = self
             .options
             .duration
@@ -220,18 +238,24 @@ impl Recording<'_> {
                 .wait(limit, hotplug.descriptor())
                 .map_err(|errno| system("poll", errno))?;
             consumer.drain();
+            if attached.groups.rotate() && consumer.schedule().due(monotonic_ns()) {
+                consumer.switched(&attached.turn());
+                consumer.schedule().turned(monotonic_ns());
+            }
             let flush = consumer.full() || flushed.elapsed() >= self.options.flush;
             if found.hotplug || flush {
                 for change in hotplug.changes() {
                     self.follow_cpu(change, attached, &mut consumer, &mut gaps)?;
                 }
+                // KVM tells of a new machine on the same socket.
+                if self.options.target == Target::Machines(None) {
+                    attached.follow_machines(None)?;
+                    consumer.know_machines(attached.machines());
+                }
             }
             if flush {
                 consumer.flush()?;
                 flushed = Instant::now();
-                if self.options.target == Target::Machines(None) {
-                    attached.follow_machines(None)?;
-                }
             }
             if found.signal.is_some() {
                 break "signal";
@@ -260,6 +284,21 @@ impl Recording<'_> {
         ))
     }
 
+    fn start(&self, begin: &Begin) -> Start {
+        let begin_ns = begin.clock.monotonic_ns;
+        if self.options.target == Target::System {
+            return Start {
+                run_ns: begin_ns,
+                read_ns: None,
+            };
+        }
+        // The programs read the counters when a target begins to run, which is later.
+        Start {
+            run_ns: 0,
+            read_ns: Some(begin_ns),
+        }
+    }
+
     /// Let the events of a CPU that came count; keep what those of one that went have counted.
     fn follow_cpu(
         &self,
@@ -271,9 +310,10 @@ impl Recording<'_> {
         let Change { cpu, online } = change;
         let whole = self.options.target == Target::System;
         if !online {
-            let (reference, readings) = attached.cpu_left(cpu);
+            let left = attached.cpu_left(cpu);
+            consumer.switched(&left.switches);
             if whole {
-                consumer.cpu_left(cpu, reference, &readings);
+                consumer.cpu_left(cpu, left.reference, &left.readings);
             }
             gaps.push(Gap {
                 cpu,
@@ -285,15 +325,12 @@ impl Recording<'_> {
         if whole {
             consumer.cpu_came(cpu, monotonic_ns());
         }
-        match attached.cpu_came(self.columns, cpu, whole) {
+        let switches = match attached.cpu_came(self.columns, cpu) {
+            Ok(switches) => switches,
             // It may have gone again; that is the next change.
-            Err(_)
-                if !Cpus::find(Path::new(ROOT)).is_some_and(|cpus| cpus.online.contains(&cpu)) =>
-            {
-                return Ok(());
-            }
-            other => other?,
-        }
+            Err(error) => return unless_gone(cpu)(error),
+        };
+        consumer.switched(&switches);
         let to_ns = Some(monotonic_ns());
         match gaps
             .iter_mut()

@@ -1,6 +1,7 @@
 //! `events.json` and `record.json`: what the columns are, and what the recording was.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
 
 use libbpf_rs::query::ProgInfoIter;
 use serde::Serialize;
@@ -8,7 +9,6 @@ use serde::Serialize;
 use crate::clock::Pair;
 use crate::consumer::Consumer;
 use crate::difference::Place;
-use crate::error::Error;
 use crate::files::{self, Folder};
 use crate::hotplug::Gap;
 use crate::interval::Interval;
@@ -19,10 +19,12 @@ use crate::plan::{Columns, Unavailable};
 use crate::program::Programs;
 use crate::reference::Reference;
 use crate::ring::Shape;
+use crate::rotation::Groups;
 use crate::skew::Skew;
 use crate::sources::Unit;
 use crate::target;
 use crate::vcpu_clock::VcpuClock;
+use vtax_error::Error;
 
 /// How a recording ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -69,6 +71,10 @@ pub struct Facts<'a> {
     pub programs: Vec<Program>,
     /// Hardware counters that were free for the columns.
     pub free_counters: Option<usize>,
+    /// The limit of counters that was asked for.
+    pub counters: Option<NonZeroUsize>,
+    /// Which counters counted together.
+    pub groups: &'a Groups,
     /// Only targets were counted.
     pub filter: bool,
     /// The guest's clock by an exchange of messages.
@@ -96,8 +102,12 @@ struct Column<'a> {
     after_last_row: Option<u64>,
     /// Rows that have a value, of all.
     rows: u64,
-    /// Part of the time in which the counter did count; null where it is not a perf event.
+    /// Part of the time of all rows that the rows with a value have; null without a row, and where
+    /// rows only have a value when there is a new sample.
     coverage: Option<f64>,
+    /// Part of the time that its perf event was enabled in which it did count.
+    #[serde(skip)]
+    running: Option<f64>,
 }
 
 #[derive(Debug, Serialize)]
@@ -127,6 +137,16 @@ pub struct PageClock {
     pub last: Skew,
     /// The widest bound in the recording.
     pub widest_ns: u64,
+}
+
+/// Groups of counters that took turns. A column is null in rows in which its group was not on all
+/// the time.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Rotation {
+    /// The columns of each group.
+    pub groups: Vec<Vec<String>>,
+    /// How often it was the next group's turn.
+    pub turns: u64,
 }
 
 /// `record.json`.
@@ -161,9 +181,11 @@ pub struct Summary {
     /// Those of the lost rows that found the ring full.
     pub lost_ring_full: u64,
     /// Hardware counters that were free, of those that the columns need; null when they need none.
-    /// When they are too few the kernel takes turns, and a column is null in rows in which it did
-    /// not count all the time.
     pub free_counters: Option<usize>,
+    /// The limit of counters that was asked for.
+    pub counters: Option<NonZeroUsize>,
+    /// When there were too few counters for all events.
+    pub rotation: Option<Rotation>,
     /// Rows in the ring of one CPU.
     pub ring_rows: u32,
     /// Bytes of a row in the ring.
@@ -174,7 +196,7 @@ pub struct Summary {
     pub guest_clock: GuestClock,
     /// Counters that others published, in the last sample.
     pub published: BTreeMap<String, u64>,
-    /// Processes of the virtual machines that ran.
+    /// Processes of the virtual machines that ran or were targets.
     pub vms: Vec<u32>,
     /// What the eBPF programs did; times only when they were measured.
     pub programs: Vec<Program>,
@@ -224,6 +246,7 @@ pub fn finish(facts: &Facts<'_>, consumer: Consumer, folder: &Folder) -> Result<
 }
 
 fn columns<'a>(facts: &Facts<'a>, consumer: &'a Consumer) -> Vec<Column<'a>> {
+    let (_, all_ns) = consumer.turns();
     let described = facts.columns.events.iter().zip(&facts.columns.places);
     let own = described
         .zip(consumer.totals())
@@ -236,7 +259,8 @@ fn columns<'a>(facts: &Facts<'a>, consumer: &'a Consumer) -> Vec<Column<'a>> {
             sum: total.sum,
             after_last_row: matches!(place, Place::Counted(_)).then_some(rest),
             rows: total.rows,
-            coverage: coverage(total.running_ns, total.enabled_ns),
+            coverage: ratio(total.covered_ns, all_ns),
+            running: ratio(total.running_ns, total.enabled_ns),
         });
     own.chain(consumer.samples().iter().flat_map(page_columns))
         .collect()
@@ -262,12 +286,13 @@ fn page_columns(page: &PageSamples) -> impl Iterator<Item = Column<'_>> {
             after_last_row: Some(rest),
             rows: total.rows,
             coverage: None,
+            running: None,
         })
 }
 
 #[allow(clippy::cast_precision_loss, reason = "a ratio")]
-fn coverage(running: u64, enabled: u64) -> Option<f64> {
-    (enabled > 0).then(|| running as f64 / enabled as f64)
+fn ratio(part: u64, whole: u64) -> Option<f64> {
+    (whole > 0).then(|| part as f64 / whole as f64)
 }
 
 #[allow(clippy::cast_precision_loss, reason = "a ratio")]
@@ -295,6 +320,8 @@ fn summary(
         lost,
         lost_ring_full,
         free_counters: facts.free_counters,
+        counters: facts.counters,
+        rotation: rotation(facts, consumer),
         ring_rows: facts.shape.rows,
         row_bytes: facts.shape.row_bytes(),
         file_bytes_per_row: (rows > 0).then(|| written.bytes as f64 / written.rows as f64),
@@ -308,7 +335,7 @@ fn summary(
         vms: consumer.machines().iter().copied().collect(),
         programs: facts.programs.clone(),
         max_rss_bytes: max_rss_bytes(),
-        warnings: warnings(lost, events, consumer.samples(), &facts.gaps),
+        warnings: warnings(facts, consumer, events),
     }
 }
 
@@ -340,32 +367,67 @@ fn guest_clock(facts: &Facts<'_>, consumer: &Consumer) -> GuestClock {
     }
 }
 
-fn warnings(lost: u64, events: &Events<'_>, samples: &[PageSamples], gaps: &[Gap]) -> Vec<String> {
+fn rotation(facts: &Facts<'_>, consumer: &Consumer) -> Option<Rotation> {
+    let names = |group: &Vec<usize>| {
+        let names = group.iter().map(|perf| facts.columns.perf_name(*perf));
+        names.flatten().map(str::to_owned).collect()
+    };
+    facts.groups.rotate().then(|| Rotation {
+        groups: facts.groups.turns.iter().map(names).collect(),
+        turns: consumer.turns().0,
+    })
+}
+
+fn warnings(facts: &Facts<'_>, consumer: &Consumer, events: &Events<'_>) -> Vec<String> {
     let mut warnings: Vec<String> = Vec::new();
-    let told = samples.iter().filter_map(PageSamples::warning);
+    let told = consumer.samples().iter().filter_map(PageSamples::warning);
     warnings.extend(told.map(str::to_owned));
-    let away: std::collections::BTreeSet<u32> = gaps.iter().map(|gap| gap.cpu).collect();
+    let away: std::collections::BTreeSet<u32> = facts.gaps.iter().map(|gap| gap.cpu).collect();
     for cpu in away {
         warnings.push(format!(
             "CPU {cpu} was away for a part of the recording and made no rows then"
         ));
     }
+    let (_, lost, _) = consumer.rows();
     if lost > 0 {
         warnings.push(format!(
             "{lost} rows were lost; their counts are in the rows after them"
         ));
     }
-    for column in &events.columns {
-        let counted = column.coverage.is_some_and(|coverage| coverage > 0.0);
-        // A vPMU may be there and count nothing; some instruction is retired in any row.
-        if matches!(column.name, "hw.instructions" | "hw.cycles") && counted && column.sum == 0 {
-            warnings.push(format!(
-                "{} did not move although its counter was on: this PMU does not count",
-                column.name
-            ));
-        }
-    }
+    warnings.extend(turns_taken(rotation(facts, consumer).as_ref(), events));
+    warnings.extend(events.columns.iter().filter_map(taken_by_others));
+    warnings.extend(consumer.watched().warnings());
     warnings
+}
+
+/// What the coverage of columns that took turns is.
+fn turns_taken(rotation: Option<&Rotation>, events: &Events<'_>) -> Option<String> {
+    let rotation = rotation?;
+    let names: Vec<&String> = rotation.groups.iter().flatten().collect();
+    let columns = events.columns.iter();
+    let coverage = columns
+        .filter(|column| names.iter().any(|name| *name == column.name))
+        .filter_map(|column| Some(100.0 * column.coverage?));
+    let (least, most) = coverage.fold((100.0, 0.0), |(least, most), one| {
+        (one.min(least), one.max(most))
+    });
+    Some(format!(
+        "{} events were more than the counters: {} groups took turns, each column has values in \
+         {least:.1} to {most:.1} % of the time, and no sum of one is a total of the run",
+        names.len(),
+        rotation.groups.len()
+    ))
+}
+
+/// A counter that was not had although it was its turn: its column has less than its group.
+fn taken_by_others(column: &Column<'_>) -> Option<String> {
+    let share = column.running.filter(|running| *running < 1.0)?;
+    Some(format!(
+        "{} had its counter in {:.1} % of the time that it needed it (others use the PMU too): no \
+         sum of it is a total of the run",
+        column.name,
+        100.0 * share
+    ))
 }
 
 /// The most memory of this program; that of `getrusage` has its parent's, from before the exec.
@@ -374,4 +436,61 @@ fn max_rss_bytes() -> u64 {
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
     let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<u64>().ok());
     kib.unwrap_or(0) * 1024
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn column(name: &str, coverage: Option<f64>, running: Option<f64>) -> Column<'_> {
+        Column {
+            name,
+            about: "",
+            source: "hw",
+            unit: Unit::Count,
+            kind: Kind::Delta,
+            sum: 1,
+            after_last_row: None,
+            rows: 1,
+            coverage,
+            running,
+        }
+    }
+
+    #[test]
+    fn the_coverage_of_columns_that_took_turns_is_said() {
+        let names = ["hw.a", "hw.b", "hw.c"].map(str::to_owned);
+        let rotation = Rotation {
+            groups: names.chunks(2).map(<[String]>::to_vec).collect(),
+            turns: 7,
+        };
+        let events = Events {
+            columns: vec![
+                column("hw.a", Some(0.41), None),
+                column("hw.b", Some(0.4), None),
+                column("hw.c", Some(0.0), None),
+                column("sched.switches", Some(1.0), None),
+            ],
+            unavailable: &[],
+        };
+        let said = turns_taken(Some(&rotation), &events).unwrap();
+        assert!(said.starts_with("3 events were more"), "{said}");
+        assert!(
+            said.contains("2 groups") && said.contains("0.0 to 41.0 %"),
+            "{said}"
+        );
+        assert_eq!(turns_taken(None, &events), None);
+    }
+
+    #[test]
+    fn a_counter_that_others_take_is_named() {
+        let taken = taken_by_others(&column("hw.a", Some(0.4), Some(0.5))).unwrap();
+        assert!(
+            taken.starts_with("hw.a had its counter in 50.0 %"),
+            "{taken}"
+        );
+        for running in [None, Some(1.0)] {
+            assert_eq!(taken_by_others(&column("hw.a", Some(0.4), running)), None);
+        }
+    }
 }

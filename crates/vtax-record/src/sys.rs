@@ -10,18 +10,19 @@ use nix::sys::signal::{SigSet, SigmaskHow, Signal, sigprocmask};
 use nix::unistd::{ForkResult, Pid};
 use perf_event_open_sys::bindings::perf_event_attr;
 
-/// Open a perf event for a thread (`cpu` -1) or for a CPU (`thread` -1).
+/// Open a perf event for all that runs on a CPU.
 pub fn perf_event_open(
     attributes: &mut perf_event_attr,
-    thread: i32,
     cpu: i32,
     group: Option<BorrowedFd<'_>>,
 ) -> Result<OwnedFd, Errno> {
-    const CLOEXEC: u64 = 1 << 3; // PERF_FLAG_FD_CLOEXEC, perf_event_open(2)
+    // perf_event_open(2): no process, and PERF_FLAG_FD_CLOEXEC.
+    const EVERYBODY: libc::pid_t = -1;
+    const CLOEXEC: u64 = 1 << 3;
     let group = group.map_or(-1, |group| group.as_raw_fd());
     // SAFETY: the attributes are a live structure whose size field tells its size.
     let fd =
-        unsafe { perf_event_open_sys::perf_event_open(attributes, thread, cpu, group, CLOEXEC) };
+        unsafe { perf_event_open_sys::perf_event_open(attributes, EVERYBODY, cpu, group, CLOEXEC) };
     let fd = Errno::result(fd)?;
     // SAFETY: the call returned a new descriptor, which nobody else has.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })

@@ -129,8 +129,8 @@ fn a_cpu_may_go_and_come() {
     let (cpus, times) = (rows.small("cpu"), rows.numbers("time_ns"));
     let lengths = rows.numbers("length_ns");
     let clock = rows.numbers("sw.cpu_clock");
-    let sequence = rows.numbers("seq");
     let mut before = [0, 0, 0, 0];
+    let mut without = [0, 0];
     for at in 0..rows.len() {
         let time = times[at].unwrap();
         let (cpu, late) = (cpus[at].unwrap() as usize, usize::from(time > to));
@@ -138,16 +138,59 @@ fn a_cpu_may_go_and_come() {
             assert!(time <= from || time >= to, "a row of a CPU that is away");
         }
         before[2 * cpu.min(1) + late] += 1;
-        if sequence[at] == Some(0) {
-            // The counters were on a moment before the rows began.
-            continue;
-        }
+        without[cpu.min(1)] += usize::from(clock[at].is_none());
         // A row never has more than its own time, and the counters begin anew without a jump.
         assert!(lengths[at].unwrap() < 400_000_000, "{:?}", lengths[at]);
         assert!(clock[at].is_none_or(|clock| clock <= lengths[at].unwrap() + 5_000_000));
     }
+    // The counters are on before the reference event is: at the begin, and when the CPU is back.
+    assert_eq!(without[1], 2);
     assert!(before.iter().all(|rows| *rows > 50), "{before:?}");
     assert!(rows.sum("sched.switches") > 0);
+}
+
+#[test]
+fn counters_take_turns_on_a_cpu_that_comes_back_too() {
+    let _alone = alone();
+    recording_or_skip!();
+    let _busy = Busy::on_each_of_two();
+    let out = tempfile::tempdir().unwrap();
+    let columns = ["sw.cpu_clock", "sw.page_faults"];
+    let events = columns.join(",");
+    let recorder = start(
+        out.path(),
+        &["--every", "1ms", "--counters", "1", "--events", &events],
+    );
+    wait_for_begin(out.path());
+    sleep(Duration::from_millis(300));
+    let Some(away) = Away::begin(SWITCH) else {
+        end(recorder);
+        eprintln!("skipped: {SWITCH} cannot be written");
+        return;
+    };
+    sleep(Duration::from_millis(300));
+    drop(away);
+    sleep(Duration::from_millis(600));
+    end(recorder);
+    let record = json(&out.path().join("record.json"));
+    let to = record["cpus_away"][0]["to_ns"].as_u64().unwrap();
+    let rows = Rows::read(out.path());
+    let (cpus, times) = (rows.small("cpu"), rows.numbers("time_ns"));
+    let lengths = rows.numbers("length_ns");
+    let [clock, faults] = columns.map(|name| rows.numbers(name));
+    let (mut all, mut with_clock, mut with_faults) = (0, 0, 0);
+    for at in (0..rows.len()).filter(|at| cpus[*at] == Some(1) && times[*at].unwrap() > to) {
+        assert!(clock[at].is_none() || faults[at].is_none(), "row {at}");
+        assert!(clock[at].is_none_or(|clock| clock <= lengths[at].unwrap() + 5_000_000));
+        all += 1;
+        with_clock += usize::from(clock[at].is_some());
+        with_faults += usize::from(faults[at].is_some());
+    }
+    let enough = all / 5;
+    assert!(
+        all > 100 && with_clock > enough && with_faults > enough,
+        "{with_clock} and {with_faults} of {all}"
+    );
 }
 
 #[test]
@@ -206,40 +249,4 @@ fn what_moves_between_cpus_is_counted_whole() {
     );
     let migrations = described(out.path(), "sched.migrations");
     assert!(migrations["sum"].as_u64().unwrap() > 5, "{migrations}");
-}
-
-/// Resident memory of a process in KiB.
-fn resident(process: u32) -> u64 {
-    let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap();
-    let line = status
-        .lines()
-        .find(|line| line.starts_with("VmRSS:"))
-        .unwrap();
-    line.split_whitespace().nth(1).unwrap().parse().unwrap()
-}
-
-/// 60 s at 100 us: `cargo test -p vtax-record --test hotplug -- --ignored`.
-#[test]
-#[ignore = "takes a minute, and the limit is not met yet: see docs/record.md"]
-fn a_long_recording_needs_no_more_memory() {
-    let _alone = alone();
-    recording_or_skip!();
-    let out = tempfile::tempdir().unwrap();
-    let recorder = start(out.path(), &["--every", "100us"]);
-    sleep(Duration::from_secs(20));
-    let early = resident(recorder.id());
-    sleep(Duration::from_secs(40));
-    let late = resident(recorder.id());
-    end(recorder);
-    eprintln!("{early} KiB after 20 s, {late} KiB after 60 s");
-    assert!(
-        late < early + early / 10 + 512,
-        "{early} KiB, then {late} KiB"
-    );
-    let record = json(&out.path().join("record.json"));
-    eprintln!(
-        "{} rows, at most {} bytes",
-        record["rows"], record["max_rss_bytes"]
-    );
-    assert!(record["max_rss_bytes"].as_u64().unwrap() < 32 << 20);
 }

@@ -130,6 +130,21 @@ fn only_the_command_and_its_children_are_counted() {
 }
 
 #[test]
+fn rows_of_short_processes_are_as_long_as_those_of_a_long_one() {
+    recording_or_skip!();
+    let out = tempfile::tempdir().unwrap();
+    // Each process ends long before it has run for an interval.
+    let script = "i=0; while [ $i -lt 60 ]; do i=$((i+1)); /bin/true; done";
+    recorded(out.path(), &["--every", "20ms", "--", "sh", "-c", script]);
+    let rows = Rows::read(out.path());
+    let mut lengths: Vec<u64> = rows.numbers("length_ns").into_iter().flatten().collect();
+    lengths.sort_unstable();
+    let (shortest, median) = (lengths[0], lengths[lengths.len() / 2]);
+    assert!(shortest >= 10_000_000, "{shortest} ns");
+    assert!(median < 60_000_000, "{median} ns");
+}
+
+#[test]
 fn a_process_that_runs_already_is_counted_until_it_ends() {
     recording_or_skip!();
     let out = tempfile::tempdir().unwrap();

@@ -144,6 +144,23 @@ class Recording:
                 return event
         raise unknown("event", name, [event.name for event in self.events])
 
+    def total(self, event: Event) -> int | None:
+        """What the rows counted; None when it was not counted in all of them.
+
+        A guest's page is read now and then, and what it counted since is in the next value: its
+        columns have no coverage, and nothing is missing from their sum.
+        """
+        if event.coverage is not None and event.coverage < 1:
+            return None
+        return int(self.frame[event.name].sum())
+
+    def measured_ns(self, event: Event) -> int:
+        """The time of the rows in which it was counted."""
+        rows = self.frame
+        if event.coverage is not None:
+            rows = rows.drop_nulls(event.name)
+        return int(rows["length_ns"].sum())
+
     def measures(self, per: Per) -> bool:
         """Whether any row has a length in that unit."""
         return self.frame[per.column].count() > 0
@@ -258,9 +275,9 @@ def rates(frame: pl.DataFrame, events: Sequence[Event], per: Per) -> pl.DataFram
 def merged(frame: pl.DataFrame, events: Sequence[Event], count: int) -> pl.DataFrame:
     """Every `count` rows as one, so that counters that took turns meet in one row.
 
-    Counts and lengths are summed over the rows in which the event was measured and brought to the
-    whole row's length; that is only done when it was measured in some of them. A level is their
-    weighted mean. Rows left over at the end are dropped.
+    Counts and lengths are summed. A count that was measured in some of the rows only is brought to
+    the whole row's length, but only where the row holds a whole rotation: a value of each event
+    that took turns. A level is their weighted mean. Rows left over at the end are dropped.
     """
     import polars as pl
 
@@ -272,6 +289,12 @@ def merged(frame: pl.DataFrame, events: Sequence[Event], count: int) -> pl.DataF
     basis = next((name for name in reversed(lengths[:2]) if frame[name].count()), "length_ns")
     made: list[pl.Expr] = [pl.col("time_ns").last(), pl.col("cpu").first()]
     made += [pl.col(name).sum().cast(pl.Float64) for name in lengths]
+    turns = [
+        pl.col(event.name).count() > 0
+        for event in events
+        if not event.is_level and 0 < frame[event.name].null_count() < frame.height
+    ]
+    rotated = pl.all_horizontal(turns) if turns else pl.lit(True)
     for event in events:
         value = pl.col(event.name).cast(pl.Float64)
         if event.is_level:
@@ -280,8 +303,9 @@ def merged(frame: pl.DataFrame, events: Sequence[Event], count: int) -> pl.DataF
             made.append(((value * weight).sum() / known).alias(event.name))
             continue
         seen = pl.col(basis).filter(pl.col(event.name).is_not_null()).sum()
-        whole_length = pl.col(basis).sum()
-        made.append(pl.when(seen > 0).then(value.sum() * whole_length / seen).alias(event.name))
+        scaled = value.sum() * pl.col(basis).sum() / seen
+        summed = pl.when(value.null_count() == 0).then(value.sum())
+        made.append(summed.when(rotated & (seen > 0)).then(scaled).alias(event.name))
     rows = frame.head(whole).with_columns(group)
     return rows.group_by("_group", maintain_order=True).agg(made).drop("_group")
 

@@ -66,6 +66,10 @@ def record(
         Path | None,
         typer.Option(help="Page in which a guest publishes counters.", metavar="PATH"),
     ] = None,
+    counters: Annotated[
+        int | None,
+        typer.Option(help="Use at most N counters at a time; more events take turns.", metavar="N"),
+    ] = None,
     overhead: Annotated[
         bool, typer.Option("--overhead", help="Measure what recording costs (costs more).")
     ] = False,
@@ -89,7 +93,7 @@ def record(
 
     if list_events:
         raise typer.Exit(listing(as_json))
-    options = Options(every, events, duration, guest, overhead)
+    options = Options(every, events, duration, guest, overhead, counters)
     argv = tuple(command or ())
     _require_one(("COMMAND", bool(argv)), ("--pid", pid is not None), ("--vm", vm is not None))
     if environment is None:

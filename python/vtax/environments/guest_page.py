@@ -31,7 +31,8 @@ while [ -e "/proc/$pid" ] && [ "$i" -lt 100 ]; do sleep 0.1; i=$((i+1)); done"""
 class Guest(Protocol):
     """What is needed of a started machine."""
 
-    launch: Any
+    @property
+    def launch(self) -> Any: ...
 
     def run(
         self,
@@ -63,7 +64,23 @@ def published(
     every: str = "10ms",
     applications: Sequence[str] = (),
 ) -> Iterator[Published]:
-    """Publish in a guest until the block ends.
+    """Publish in a guest until the block ends; the arguments are those of `begin`."""
+    page = begin(machine, work, device=device, every=every, applications=applications)
+    try:
+        yield page
+    finally:
+        end(machine, work, page)
+
+
+def begin(
+    machine: Guest,
+    work: Path,
+    *,
+    device: bool = False,
+    every: str = "10ms",
+    applications: Sequence[str] = (),
+) -> Published:
+    """Let a guest publish from now on; it ends with `end` or with the guest.
 
     `work` is the host's side of the machine's writable folder. `device`: through the memory of
     the guest's ivshmem device (`qemu:page=on`), else by writing a file of that folder.
@@ -76,19 +93,21 @@ def published(
         options += ["--app", ",".join(applications)]
     exchange = Exchange(work, FOLDER)
     exchange.create({})
-    environment = {"PATH": os.environ.get("PATH", "/usr/bin:/bin")}
-
-    def shell(script: str, *arguments: str, leave: bool) -> None:
-        argv = ["/bin/sh", "-c", script, *arguments]
-        machine.run(argv, environment, FOLDER, timeout_s=END_TIMEOUT_S, leave=leave)
-
-    shell(_START, AGENT, *options, leave=True)
+    _shell(machine, _START, AGENT, *options)
     _await_page(page.path, exchange)
-    try:
-        yield page
-    finally:
-        shell(_STOP, leave=True)
-        page.final = _final(exchange)
+    return page
+
+
+def end(machine: Guest, work: Path, page: Published) -> None:
+    """End it, and keep what it says in `page`."""
+    _shell(machine, _STOP)
+    page.final = _final(Exchange(work, FOLDER))
+
+
+def _shell(machine: Guest, script: str, *arguments: str) -> None:
+    environment = {"PATH": os.environ.get("PATH", "/usr/bin:/bin")}
+    argv = ["/bin/sh", "-c", script, *arguments]
+    machine.run(argv, environment, FOLDER, timeout_s=END_TIMEOUT_S, leave=True)
 
 
 def _await_page(path: Path, exchange: Exchange) -> None:

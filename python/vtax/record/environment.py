@@ -122,11 +122,9 @@ def record_in(
     if not argv:
         raise MisuseError("--in needs a workload", "name one after --")
     if isinstance(environment, Lab) and options.guest is not None:
-        raise MisuseError(
-            "--guest names a page of this machine, which the lab's recorder cannot see",
-            "leave it out or record uml",
-        )
-    environment = fitting(environment, argv)
+        _require_shared_page(environment, options.guest)
+    else:
+        environment = fitting(environment, argv)
     environment.check()
     shape = environment.shape()
     place = Place(spec, cpus=shape.cpus, memory_bytes=environment.memory_limit())
@@ -143,6 +141,16 @@ def record_in(
         if run is None or not run.path.exists():
             raise
         return Recorded(run.path, (), (), interrupted=True)
+
+
+def _require_shared_page(lab: Lab, page: Path) -> None:
+    if page.name != str(page):
+        raise MisuseError(
+            "--guest names a page of this machine, which the lab's recorder cannot see",
+            "give a name without a folder: the lab's first guest publishes by itself",
+        )
+    if lab.kind != "host":
+        raise MisuseError("the lab's guest shares no folder for its page", "use guest=host")
 
 
 def _work(run: RunFolder, spec: str) -> Path:

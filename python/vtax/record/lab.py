@@ -6,11 +6,14 @@ import contextlib
 import shlex
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from vtax import binaries, cache, sandbox
 from vtax.analysis.intervals import EVENTS, RECORD, ROWS, STREAM
-from vtax.environments.agent import Agent
+from vtax.environments import guest_page
+from vtax.environments.agent import Agent, Finished
+from vtax.environments.base import Launch
 from vtax.environments.lab.host import EmulatedHost
 from vtax.environments.lab.machine import LabMachine
 from vtax.errors import VtaxError
@@ -110,10 +113,17 @@ def record(
 ) -> list[Outcome]:
     """Record all nested guests while `copies` of a workload run in each of them.
 
-    The output of guest N is in the folder ``name-N`` of `work`. When Ctrl-C comes the recording
-    is finished first.
+    The output of guest N is in the folder ``name-N`` of `work`. With `options.guest`, whatever its
+    name, the first guest publishes its counters in a file of the folder that it shares with the
+    emulated host. When Ctrl-C comes the recording is finished first.
     """
-    line = workload.several(workload.line(argv, PurePosixPath(AGENT_INSIDE)), copies)
+    shares = options.guest is not None
+    agent = guest_page.AGENT if shares else AGENT_INSIDE
+    line = workload.several(workload.line(argv, PurePosixPath(agent)), copies)
+    first = _First(machine.guests[0], machine.launch)
+    page = guest_page.begin(first, work) if shares else None
+    if page:
+        options = replace(options, guest=machine.launch.work_inside / guest_page.FILE)
     recorder = LabRecorder(machine.host, name)
     recorder.start(options, Target(vm="all"))
     try:
@@ -129,9 +139,30 @@ def record(
             recorder.kill()
         raise
     recorder.fetch(out)
-    for number, agent in enumerate(machine.guests):
-        _fetch_output(agent, name, work / f"{name}-{number}")
+    if page:
+        guest_page.end(first, work, page)
+    for number, guest in enumerate(machine.guests):
+        _fetch_output(guest, name, work / f"{name}-{number}")
     return outcomes
+
+
+@dataclass(frozen=True, slots=True)
+class _First:
+    """The guest that publishes its counters."""
+
+    agent: Agent
+    launch: Launch
+
+    def run(
+        self,
+        argv: Sequence[str],
+        environment: dict[str, str],
+        folder: str,
+        timeout_s: float | None = None,
+        *,
+        leave: bool = False,
+    ) -> Finished:
+        return self.agent.run(argv, environment, folder, timeout_s, leave=leave)
 
 
 def _everywhere(

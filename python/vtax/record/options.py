@@ -25,6 +25,8 @@ class Options:
     """The page in which a guest publishes counters (docs/guest-page.md)."""
     overhead: bool = False
     """Measure how long the eBPF programs run."""
+    counters: int | None = None
+    """Counters used at a time at most, by software events too; None: those that are free."""
 
     def arguments(self, events: str = DEFAULT_EVENTS) -> list[str]:
         """Options of `vtax-recorder record`; `events` where none are named."""
@@ -35,6 +37,8 @@ class Options:
             line += ["--for", self.duration]
         if self.guest is not None:
             line += ["--guest", str(self.guest)]
+        if self.counters is not None:
+            line += ["--counters", str(self.counters)]
         return [*line, "--overhead"] if self.overhead else line
 
     def asked(self) -> dict[str, Any]:

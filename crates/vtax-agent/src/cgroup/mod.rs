@@ -12,8 +12,8 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use crate::cgroup::locate::{Location, Version, locate};
-use crate::error::reason;
 use crate::tree::Tree;
+use vtax_error::reason;
 
 /// What the names of vtax's groups begin with; the process number of the agent follows.
 pub const NAME_PREFIX: &str = "vtax-";

@@ -17,8 +17,8 @@ use nix::unistd::Pid;
 use serde::Serialize;
 
 use crate::check_fp::registers::Width;
-use crate::error::{Error, reason};
 use crate::serve::pin;
+use vtax_error::{Error, reason};
 
 /// Set in the second process; its value is the seed of its values.
 const SEED_VARIABLE: &str = "VTAX_CHECK_FP_SEED";

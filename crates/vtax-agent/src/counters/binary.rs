@@ -11,8 +11,8 @@ use thiserror::Error;
 
 use super::Reading;
 use super::guests::Descriptors;
-use crate::error::reason;
 use crate::sys;
+use vtax_error::reason;
 
 /// What the links of descriptors of statistics say after `anon_inode:`.
 const KINDS: [&str; 2] = ["kvm-vm-stats", "kvm-vcpu-stats"];

@@ -12,9 +12,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-use crate::error::Error;
 use crate::sys;
 use crate::tree::Tree;
+use vtax_error::Error;
 
 pub use binary::{BinaryError, Statistic, parse};
 pub use module::Mode;

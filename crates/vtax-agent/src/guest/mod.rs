@@ -14,10 +14,10 @@ use serde::Serialize;
 use vtax_guest_page::applications::{self, Collector};
 use vtax_guest_page::{COUNTERS, PageError, Publisher};
 
-use crate::error::{Error, reason};
 use crate::signals::Signals;
 use crate::sys;
 use crate::tree::Tree;
+use vtax_error::{Error, reason};
 
 /// The counter of the processor time that publishing itself takes.
 const OWN_TIME: &str = "guest.publisher_ns";

@@ -20,12 +20,12 @@ use thiserror::Error;
 use vtax_guest_page::applications;
 
 use crate::channel::{Channel, ChannelSpec};
-use crate::error::{Error, reason};
 use crate::facts;
 use crate::init::parameters::{ChannelPlace, Lower, Module, Parameters, Source};
 use crate::serve::serve_guest;
 use crate::sys;
 use crate::tree::Tree;
+use vtax_error::{Error, reason};
 
 pub use mounts::Deferred;
 

@@ -6,10 +6,10 @@ use std::path::Path;
 use nix::mount::{MsFlags, mount};
 use nix::unistd::{chdir, chroot};
 
-use crate::error::reason;
 use crate::init::InitError;
 use crate::init::disk;
 use crate::init::parameters::{Export, Source};
+use vtax_error::reason;
 
 /// A folder that every root has, also a read-only one: everything else is made on a tmpfs there.
 const SCRATCH: &str = "/tmp";

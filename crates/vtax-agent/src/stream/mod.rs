@@ -15,9 +15,9 @@ use std::time::Instant;
 
 use serde::Serialize;
 
-use crate::error::Error;
 use crate::facts;
 use crate::tree::Tree;
+use vtax_error::Error;
 
 const FACTOR: f64 = std::f64::consts::SQRT_2 - 1.0;
 /// Where the cache's size is not known: `stream.c`'s own default of 10 million elements.

@@ -8,7 +8,6 @@ use serde_json::Map;
 
 use crate::bound::Bound;
 use crate::checksum::Checksum;
-use crate::error::Error;
 use crate::meter::Meter;
 use crate::options::{SEED, mem};
 use crate::sys::fork_and_run;
@@ -16,6 +15,7 @@ use crate::workload::{Description, Job, Outcome, Workload};
 use crate::workloads::process::{FORK_REMEDY, wait};
 use symbols::Symbols;
 use tree::Tree;
+use vtax_error::Error;
 
 /// A child is forked for each so many functions, as a compiler's driver starts an assembler.
 const FUNCTIONS_PER_FORK: u64 = 16;

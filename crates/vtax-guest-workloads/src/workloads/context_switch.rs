@@ -10,7 +10,6 @@ use serde_json::Map;
 
 use crate::bound::Bound;
 use crate::cast;
-use crate::error::Error;
 use crate::meter::{Meter, Usage};
 use crate::options::{Kind, OptionSpec, SEED};
 use crate::pattern;
@@ -18,6 +17,7 @@ use crate::sys::{Region, fork_and_run};
 use crate::workload::{Description, Job, Outcome, Workload};
 use crate::workloads::memory::{map, word_of};
 use crate::workloads::process::{FORK_REMEDY, wait};
+use vtax_error::Error;
 
 /// Rounds between two looks at the clock.
 const BATCH: u64 = 16;

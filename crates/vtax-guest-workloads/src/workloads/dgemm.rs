@@ -7,11 +7,11 @@ use serde_json::Map;
 use crate::bound::Bound;
 use crate::cast;
 use crate::checksum::Checksum;
-use crate::error::Error;
 use crate::meter::Meter;
 use crate::options::{Kind, OptionSpec, SEED};
 use crate::workload::{Description, Job, Outcome, Workload};
 use crate::workloads::matrix::{Matrix, is_product, multiply};
+use vtax_error::Error;
 
 /// Multiplies matrices.
 #[derive(Debug)]

@@ -9,11 +9,11 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde_json::Map;
 
 use crate::bound::{Bound, Limit};
-use crate::error::Error;
 use crate::message::{MESSAGE_BYTES, Message, number};
 use crate::meter::Meter;
 use crate::options::{Kind, OptionSpec};
 use crate::workload::{Description, Job, Outcome, Workload};
+use vtax_error::Error;
 
 /// Between two looks at the bound, milliseconds.
 const LOOK_MS: u16 = 100;

@@ -8,13 +8,13 @@ use crate::PAGE_BYTES;
 use crate::bound::Bound;
 use crate::cast;
 use crate::checksum::Checksum;
-use crate::error::Error;
 use crate::meter::Meter;
 use crate::options::{SEED, mem};
 use crate::pattern;
 use crate::sys::Region;
 use crate::workload::{Description, Job, Outcome, Workload};
 use crate::workloads::memory::{map, word_of};
+use vtax_error::Error;
 
 /// Touches every page of fresh memory, gives all back, and begins again.
 #[derive(Debug)]

@@ -7,7 +7,6 @@ use serde_json::Map;
 
 use crate::bound::Bound;
 use crate::checksum::Checksum;
-use crate::error::Error;
 use crate::job::Program;
 use crate::meter::Meter;
 use crate::options::{SEED, mem};
@@ -16,6 +15,7 @@ use crate::sys::fork_and_exec;
 use crate::workload::{Description, Job, Outcome, Workload};
 use crate::workloads::memory::{fill, map};
 use crate::workloads::process::{FORK_REMEDY, wait};
+use vtax_error::Error;
 
 /// Starts processes one after the other.
 #[derive(Debug)]

@@ -11,11 +11,11 @@ use serde_json::Map;
 use crate::bound::Bound;
 use crate::cast;
 use crate::checksum::Checksum;
-use crate::error::Error;
 use crate::meter::Meter;
 use crate::options::{HUGE, SEED, mem};
 use crate::workload::{Description, Job, Outcome, Workload};
 use crate::workloads::memory::map;
+use vtax_error::Error;
 
 /// The primitive polynomial over GF(2) (HPCC `POLY`).
 const POLYNOMIAL: u64 = 7;

@@ -10,12 +10,12 @@ use serde_json::Map;
 use crate::bound::Bound;
 use crate::cast;
 use crate::checksum::Checksum;
-use crate::error::Error;
 use crate::meter::Meter;
 use crate::options::{Kind, OptionSpec, SEED};
 use crate::sys::map_allocations_from;
 use crate::workload::{Description, Job, Outcome, Workload};
 use crate::workloads::lz77::{Token, Window};
+use vtax_error::Error;
 
 /// Bytes that are read, compressed and written at a time.
 const BLOCK: usize = 64 << 10;

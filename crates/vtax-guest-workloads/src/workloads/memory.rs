@@ -3,10 +3,10 @@
 use nix::errno::Errno;
 
 use crate::cast;
-use crate::error::Error;
 use crate::sys::Region;
 use crate::workload::Job;
 use crate::{PAGE_BYTES, pattern};
+use vtax_error::Error;
 
 /// Words of a page.
 pub const PAGE_WORDS: usize = PAGE_BYTES / 8;

@@ -4,7 +4,7 @@ use nix::errno::Errno;
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::Pid;
 
-use crate::error::Error;
+use vtax_error::Error;
 
 /// What to do when there are no processes left.
 pub const FORK_REMEDY: &str = "see ulimit -u and the memory that is left";

@@ -12,7 +12,6 @@ use serde_json::{Map, Value};
 
 use crate::bound::Bound;
 use crate::checksum::Checksum;
-use crate::error::Error;
 use crate::meter::Meter;
 use crate::options::{Kind, OptionSpec, SEED, mem};
 use crate::workload::{Description, Job, Outcome, Workload};
@@ -23,6 +22,7 @@ use exchange::Exchange;
 use files::Files;
 use pages::Pages;
 use ticks::Ticks;
+use vtax_error::Error;
 
 /// Keeps state and looks at it all the time.
 #[derive(Debug)]

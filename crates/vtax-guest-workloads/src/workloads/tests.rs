@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use super::*;
 use crate::bound::Bound;
-use crate::error::Error;
 use crate::job::{Context, Program};
 use crate::options::{Kind, OptionSpec, Parameters, Value};
 use crate::report::{Report, run};
+use vtax_error::Error;
 
 /// Of tests: a shell is the trivial program.
 pub(super) fn context() -> Context<'static> {

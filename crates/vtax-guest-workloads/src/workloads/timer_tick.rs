@@ -5,9 +5,9 @@ use serde_json::{Map, Value};
 
 use crate::bound::Bound;
 use crate::cast;
-use crate::error::Error;
 use crate::meter::Meter;
 use crate::workload::{Description, Job, Outcome, Workload};
+use vtax_error::Error;
 
 /// Reads between two looks at the bound.
 const BATCH: u64 = 256;

@@ -8,7 +8,6 @@ use crate::PAGE_BYTES;
 use crate::bound::Bound;
 use crate::cast;
 use crate::checksum::Checksum;
-use crate::error::Error;
 use crate::meter::Meter;
 use crate::options::{HUGE, OptionSpec, SEED, mem};
 use crate::pattern;
@@ -16,6 +15,7 @@ use crate::sys::Region;
 use crate::walk::Walk;
 use crate::workload::{Description, Job, Outcome, Workload};
 use crate::workloads::memory::{map_mem, word_of};
+use vtax_error::Error;
 
 /// Visits between two looks at the clock.
 const BATCH: u64 = 4096;

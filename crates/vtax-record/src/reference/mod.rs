@@ -6,10 +6,10 @@ use perf_event_open_sys::bindings as perf;
 use serde::Serialize;
 
 use crate::availability::Machine;
-use crate::error::Error;
 use crate::interval::Interval;
 use crate::perf::Request;
 use crate::sources::Exclude;
+use vtax_error::Error;
 
 /// Intervals when nobody says how long: about as long as one another on a core of today.
 const DEFAULT_INSTRUCTIONS: u64 = 50_000_000;

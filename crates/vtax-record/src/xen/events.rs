@@ -11,17 +11,28 @@ pub struct Event {
     codes: &'static [u32],
 }
 
+impl Event {
+    /// The class of its numbers, which is one.
+    pub(super) fn class(&self) -> u32 {
+        self.codes
+            .iter()
+            .fold(0, |class, code| class | self::class(*code))
+    }
+}
+
 const fn event(name: &'static str, about: &'static str, codes: &'static [u32]) -> Event {
     Event { name, about, codes }
 }
 
 /// The guest was entered (`TRC_HVM_VMENTRY`).
 pub(super) const VMENTRY: u32 = 0x0008_1001;
-/// The guest was left (`TRC_HVM_VMEXIT`).
+/// The guest was left: on Intel, and before Xen 4.19 on AMD too (`TRC_HVM_VMX_EXIT`).
 pub(super) const VMEXIT: u32 = 0x0008_1002;
+/// The guest was left, on AMD since Xen 4.19 (`TRC_HVM_SVM_EXIT`).
+pub(super) const SVM_EXIT: u32 = 0x0008_1003;
 /// A virtual CPU changed its state (`TRC_SCHED_RUNSTATE_CHANGE`); bits 8-9 and 4-5 have the old
 /// and the new state.
-const RUNSTATE_CHANGE: u32 = 0x0002_1001;
+pub(super) const RUNSTATE_CHANGE: u32 = 0x0002_1001;
 /// It goes on running (`TRC_SCHED_CONTINUE_RUNNING`).
 const CONTINUE_RUNNING: u32 = 0x0002_1002;
 /// `RUNSTATE_running`.
@@ -30,7 +41,7 @@ const RUNNING: u32 = 0;
 /// The columns of counted events, in their order.
 pub const EVENTS: [Event; 24] = [
     event("xen.vmentry", "entries into a guest", &[VMENTRY]),
-    event("xen.vmexit", "VM exits", &[VMEXIT]),
+    event("xen.vmexit", "VM exits", &[VMEXIT, SVM_EXIT]),
     event("xen.page_fault", "page faults that Xen handled", &[0x82001]),
     event(
         "xen.page_fault_inject",
@@ -119,6 +130,11 @@ pub(super) fn plain(event: u32) -> u32 {
     }
 }
 
+/// The class of an event: its bit in the mask that `xentrace -e` takes.
+pub(super) fn class(event: u32) -> u32 {
+    event & 0x0fff_0000
+}
+
 /// The column of an event.
 pub(super) fn column(event: u32) -> Option<usize> {
     let event = plain(event);
@@ -137,6 +153,11 @@ pub(super) fn runs_now(event: u32, extra: &[u32]) -> Option<(u32, u32)> {
     Some((word >> 16, word & 0xffff))
 }
 
+/// Whether the virtual CPU that had this CPU gives it up.
+pub(super) fn gives_up(event: u32) -> bool {
+    plain(event) == RUNSTATE_CHANGE && event >> 8 & 3 == RUNNING
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -147,6 +168,7 @@ mod tests {
         assert_eq!(name(0x81002), Some("xen.vmexit"));
         assert_eq!(name(0x81102), Some("xen.vmexit"), "64 bits");
         assert_eq!(name(0x81502), Some("xen.vmexit"), "nested, 64 bits");
+        assert_eq!(name(0x81103), Some("xen.vmexit"), "AMD, since Xen 4.19");
         assert_eq!(name(0x82216), Some("xen.io"));
         assert_eq!(name(0x82109), Some("xen.cr_write"));
         assert_eq!(name(0x0020_100d), Some("xen.hypercall"));
@@ -179,5 +201,9 @@ mod tests {
         assert_eq!(runs_now(0x21021, &[0x0003_0001]), None);
         assert_eq!(runs_now(0x21002, &[0x7fff_0000]), Some((0x7fff, 0)));
         assert_eq!(runs_now(0x21101, &[]), None);
+        assert_eq!(
+            [0x21021, 0x21011, 0x21101, 0x21211, 0x21002].map(gives_up),
+            [true, true, false, false, false]
+        );
     }
 }

@@ -1,11 +1,12 @@
 //! Xen: recorded output of `xentrace` becomes rows, and `xenperf`'s text becomes counters.
 
 mod events;
-mod rows;
+mod import;
+mod timeline;
 mod trace;
 mod xenperf;
 
 pub use events::EVENTS;
-pub use rows::{Imported, import};
-pub use trace::{Record, Records, TraceError};
-pub use xenperf::{Perf, parse};
+pub use import::{Imported, Source, import};
+pub use trace::{Lost, Record, Records, TraceError};
+pub use xenperf::{Growth, Perf, growth, parse};

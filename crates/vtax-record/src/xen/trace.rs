@@ -49,10 +49,33 @@ impl Record {
         self.words.get(..self.used).unwrap_or_default()
     }
 
-    /// How many records were lost just before this one, when it says so.
-    pub fn lost(&self) -> Option<u32> {
-        (self.event == LOST_RECORDS).then(|| self.extra().first().copied().unwrap_or(0))
+    /// What was lost just before this record, when it says so.
+    pub fn lost(&self) -> Option<Lost> {
+        let &[records, who, low, high] = self
+            .extra()
+            .first_chunk::<4>()
+            .filter(|_| self.event == LOST_RECORDS)?;
+        Some(Lost {
+            records,
+            // The other way round than in the records of the scheduler.
+            domain: who & 0xffff,
+            vcpu: who >> 16,
+            first_tsc: u64::from(low) | u64::from(high) << 32,
+        })
     }
+}
+
+/// Records for which Xen had no room, on one CPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lost {
+    /// How many.
+    pub records: u32,
+    /// The domain that runs there now.
+    pub domain: u32,
+    /// Its virtual CPU.
+    pub vcpu: u32,
+    /// The time stamp counter when the first one was lost.
+    pub first_tsc: u64,
 }
 
 /// Reads records one after the other; needs memory for one.
@@ -197,11 +220,12 @@ mod tests {
         file.cpu(3).record(0x81002, Some(1 << 40), &[7, 8]);
         file.record(WRAP_BUFFER, None, &[0, 0]);
         file.cpu(0).record(0x82013, None, &[]);
-        file.record(LOST_RECORDS, Some(5), &[42, 0, 1, 0]);
+        file.record(LOST_RECORDS, Some(5), &[42, 0x0001_0003, 4, 1]);
+        file.record(LOST_RECORDS, Some(5), &[42]);
         let (records, cut_off) = all(&file.0);
         let records = records.unwrap();
         assert!(!cut_off);
-        assert_eq!(records.len(), 3);
+        assert_eq!(records.len(), 4);
         assert_eq!((records[0].cpu, records[0].event), (3, 0x81002));
         assert_eq!(
             (records[0].tsc, records[0].extra()),
@@ -211,7 +235,12 @@ mod tests {
             (records[1].cpu, records[1].tsc, records[1].lost()),
             (0, None, None)
         );
-        assert_eq!(records[2].lost(), Some(42));
+        let lost = records[2].lost().unwrap();
+        assert_eq!(
+            (lost.records, lost.domain, lost.vcpu, lost.first_tsc),
+            (42, 3, 1, 1 << 32 | 4)
+        );
+        assert_eq!(records[3].lost(), None, "it is too short");
     }
 
     #[test]

@@ -8,8 +8,9 @@ from functools import partial
 
 from vtax.studies.model import StudyTable
 from vtax.studies.paging import measures as m
-from vtax.studies.paging.data import Data, Missing, need
+from vtax.studies.paging.data import Data, need
 from vtax.studies.paging.setup import CLOSE_PERCENT, FOCUS, GROUPS, INDIFFERENT_PERCENT
+from vtax.studies.rule import Missing
 
 Place = tuple[float, float]
 """Factors of exit cost and of TLB entries."""

@@ -6,9 +6,7 @@ from dataclasses import dataclass, field, fields
 
 import polars as pl
 
-
-class Missing(Exception):
-    """What a claim or figure needs was not simulated; the text says why."""
+from vtax.studies.rule import Missing
 
 
 def _none() -> pl.DataFrame:

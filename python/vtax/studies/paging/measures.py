@@ -8,8 +8,9 @@ from itertools import groupby
 
 import polars as pl
 
-from vtax.studies.paging.data import Data, Missing, need
+from vtax.studies.paging.data import Data, need
 from vtax.studies.paging.setup import INDIFFERENT_PERCENT, MACHINE
+from vtax.studies.rule import Missing
 
 STATIC = ("shadow", "nested")
 

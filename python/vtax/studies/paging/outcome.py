@@ -8,7 +8,7 @@ from vtax.report.format import significant
 from vtax.studies.model import Options, Outcome, Progress, StudyTable
 from vtax.studies.paging import choices, conclusions
 from vtax.studies.paging.claims import judge, judgeable
-from vtax.studies.paging.data import Data, Missing
+from vtax.studies.paging.data import Data
 from vtax.studies.paging.figures import draw
 from vtax.studies.paging.setup import (
     CLOSE_PERCENT,
@@ -18,6 +18,7 @@ from vtax.studies.paging.setup import (
     MACHINE_TITLES,
     SECOND_MACHINE,
 )
+from vtax.studies.rule import Missing
 
 CAUTIONS = (
     "Every number is a model's: no hardware ran, and all cycles are modelled.",

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 
 from vtax.analysis.intervals import By, Per, Recording
@@ -11,8 +9,9 @@ from vtax.analysis.phases import phase_bins, phases
 from vtax.analysis.timeline import Axis, timeline
 from vtax.report.format import plural, signed, significant
 from vtax.studies.model import Claim, Verdict
+from vtax.studies.rule import Judgement, Missing, Rule, judged
 from vtax.studies.vertical import measures as m
-from vtax.studies.vertical.data import Data, Missing
+from vtax.studies.vertical.data import Data
 from vtax.studies.vertical.setup import (
     FLAT,
     GUESTS,
@@ -29,26 +28,6 @@ PHASE_EVENTS = ("hw.cache_misses", "hw.dtlb_load_misses", "faults.user", "sched.
 """Those of figures 5 to 7, of which this machine has some."""
 SHORT_NS = 5_000
 """“A few thousand cycles”, at one or two cycles per nanosecond."""
-
-
-@dataclass(frozen=True, slots=True)
-class Judgement:
-    """What a rule found; `holds` None: it cannot be judged."""
-
-    ours: str
-    holds: bool | None
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """A statement of the seed and how it is judged."""
-
-    name: str
-    section: str
-    statement: str
-    seed: str
-    judge: Callable[[Data], Judgement]
 
 
 def mean_overhead(setting: str, limit: float, data: Data) -> Judgement:
@@ -193,7 +172,7 @@ def phased(workload: str, several: bool, data: Data) -> Judgement:
 
 def judge(data: Data) -> list[Claim]:
     """Every claim, in the order of the paper."""
-    return [_judged(rule, data) for rule in RULES]
+    return [judged(rule, data) for rule in RULES]
 
 
 def judgeable(data: Data) -> list[Claim]:
@@ -201,24 +180,7 @@ def judgeable(data: Data) -> list[Claim]:
     return [claim for claim in judge(data) if claim.verdict is not Verdict.UNKNOWN]
 
 
-def _judged(rule: Rule, data: Data) -> Claim:
-    try:
-        found = rule.judge(data)
-    except Missing as missing:
-        found = Judgement("no value", None, f"{missing}.")
-    verdict = {True: Verdict.HOLDS, False: Verdict.FAILS, None: Verdict.UNKNOWN}[found.holds]
-    return Claim(
-        rule.name,
-        rule.section,
-        rule.statement,
-        rule.seed,
-        found.ours,
-        verdict,
-        found.reason,
-    )
-
-
-def _pair(name: str, first: str, second: str, where: str, seed: float, words: str) -> Rule:
+def _pair(name: str, first: str, second: str, where: str, seed: float, words: str) -> Rule[Data]:
     place = "IV-C, fig. 2" if where == NATIVE else "IV-C, fig. 3"
     return Rule(
         name, place, words, f"r = {seed:g}", partial(correlated, first, second, where, seed)

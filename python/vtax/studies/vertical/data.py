@@ -8,11 +8,8 @@ from dataclasses import dataclass, field
 import polars as pl
 
 from vtax.analysis.intervals import Recording
+from vtax.studies.rule import Missing
 from vtax.studies.vertical.setup import NATIVE
-
-
-class Missing(Exception):
-    """What a claim or figure needs was not measured; the text says why."""
 
 
 def _none() -> pl.DataFrame:

@@ -11,8 +11,9 @@ from vtax.report.correlation import change_figure, matrix_figure
 from vtax.report.plotting import Figure
 from vtax.report.timelines import timeline_figure
 from vtax.studies.model import StudyFigure
+from vtax.studies.rule import Missing
 from vtax.studies.vertical import measures as m
-from vtax.studies.vertical.data import Data, Missing
+from vtax.studies.vertical.data import Data
 from vtax.studies.vertical.setup import FLAT, NATIVE, PHASED, UML
 
 BINS = 60

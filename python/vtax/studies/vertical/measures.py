@@ -10,7 +10,8 @@ import polars as pl
 
 from vtax.analysis.correlation import Matrix, correlate
 from vtax.analysis.intervals import Event, Per, Recording, axis_of
-from vtax.studies.vertical.data import Data, Missing, has
+from vtax.studies.rule import Missing
+from vtax.studies.vertical.data import Data, has
 from vtax.studies.vertical.setup import PAIR_COLUMNS
 
 MOST_EVENTS = 24
@@ -18,25 +19,29 @@ MOST_EVENTS = 24
 
 
 def total(recordings: Sequence[Recording], name: str) -> int | None:
-    """The sum of a column; None when no recording has it."""
-    own = [one for one in recordings if has(one, name)]
-    if not own:
-        return None
-    return sum(int(one.frame[name].sum()) for one in own)
+    """The sum of a column; None when no recording has it, or one did not count all the time."""
+    totals = [one.total(one.event(name)) for one in recordings if has(one, name)]
+    known = [one for one in totals if one is not None]
+    return sum(known) if known and len(known) == len(totals) else None
 
 
 def rate(recordings: Sequence[Recording], name: str) -> float | None:
-    """Counts per second of the time counted; None when no recording has the column."""
-    counted = total(recordings, name)
-    length = sum(int(one.frame["length_ns"].sum()) for one in recordings)
-    return None if counted is None or not length else 1e9 * counted / length
+    """Counts per second of the time in which it was counted; None when no recording has it."""
+    own = [one for one in recordings if has(one, name)]
+    length = sum(one.measured_ns(one.event(name)) for one in own)
+    return 1e9 * _count(own, name) / length if length else None
+
+
+def _count(recordings: Sequence[Recording], name: str) -> int:
+    """What the rows with a value counted."""
+    return sum(int(one.frame[name].sum()) for one in recordings if has(one, name))
 
 
 def varying_events(recordings: Sequence[Recording]) -> list[Event]:
     """Events with any count, in their order: those of the seed's pairs, and the most frequent of
     the others up to MOST_EVENTS in all."""
     known = {event.name: event for one in recordings for event in one.events}
-    counts = {name: total(recordings, name) or 0 for name in known}
+    counts = {name: _count(recordings, name) for name in known}
     most = sorted((name for name in known if counts[name]), key=lambda name: -counts[name])
     # A clock that makes the rows makes a timer interrupt in each: it says nothing.
     others = [name for name in most if name != "irq.timer"]

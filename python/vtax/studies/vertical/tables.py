@@ -7,8 +7,9 @@ from collections.abc import Callable
 from vtax.analysis.correlation import Matrix
 from vtax.report.format import signed, significant
 from vtax.studies.model import StudyTable
+from vtax.studies.rule import Missing
 from vtax.studies.vertical import measures as m
-from vtax.studies.vertical.data import Data, Missing
+from vtax.studies.vertical.data import Data
 from vtax.studies.vertical.setup import (
     NATIVE,
     PAIR_COLUMNS,

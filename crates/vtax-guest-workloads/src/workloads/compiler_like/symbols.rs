@@ -1,12 +1,12 @@
 //! A hash table of symbols whose entries lie scattered over its memory.
 
 use crate::cast;
-use crate::error::Error;
 use crate::pattern;
 use crate::sys::Region;
 use crate::walk::Permutation;
 use crate::workload::Job;
 use crate::workloads::memory::map;
+use vtax_error::Error;
 
 /// Words of an entry: key, value, the next entry's number plus one, and no use.
 const ENTRY_WORDS: u64 = 4;

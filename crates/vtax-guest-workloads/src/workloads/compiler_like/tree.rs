@@ -1,10 +1,10 @@
 //! The tree of one function.
 
 use crate::cast;
-use crate::error::Error;
 use crate::pattern;
 use crate::workloads::compiler_like::arena::{Arena, Id};
 use crate::workloads::compiler_like::symbols::{self, Symbols};
+use vtax_error::Error;
 
 /// The kinds of nodes: a leaf's words are kind, key and value; an inner node's are kind and the
 /// two nodes below it.

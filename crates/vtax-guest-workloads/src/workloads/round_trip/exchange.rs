@@ -5,8 +5,8 @@ use std::net::TcpStream;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use crate::error::Error;
 use crate::message::{MESSAGE_BYTES, message};
+use vtax_error::Error;
 
 /// Longest time until there must be a connection: a guest's network may be coming up.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(20);

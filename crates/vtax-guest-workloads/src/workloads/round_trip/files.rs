@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use crate::cast;
 use crate::checksum::Checksum;
-use crate::error::Error;
 use crate::message::{MESSAGE_BYTES, Message, record};
+use vtax_error::Error;
 
 /// Records of a file before it is checked and emptied: 4 MiB.
 const MOST_RECORDS: u64 = 65_536;

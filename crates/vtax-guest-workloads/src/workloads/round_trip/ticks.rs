@@ -7,7 +7,7 @@ use nix::sys::time::TimeSpec;
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
 use nix::unistd::read;
 
-use crate::error::Error;
+use vtax_error::Error;
 
 /// The period.
 const PERIOD: Duration = Duration::from_millis(10);

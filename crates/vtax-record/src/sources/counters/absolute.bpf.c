@@ -7,12 +7,11 @@ const volatile bool with_steal = false;
  * is reached through the running task: the kernel's own table is found only where all symbols are. */
 static __always_inline bool read_steal(__u64 *steal)
 {
-	struct task_struct *task = (void *)bpf_get_current_task();
-	struct rq *rq;
-	if (!bpf_core_field_exists(struct rq, prev_steal_time) || !bpf_core_field_exists(struct cfs_rq, rq))
+	struct rq *rq = queue_of(bpf_get_current_task_btf());
+	if (!rq || !bpf_core_field_exists(struct rq, prev_steal_time))
 		return false;
-	rq = BPF_CORE_READ(task, se.cfs_rq, rq);
-	return rq && !bpf_core_read(steal, sizeof(*steal), &rq->prev_steal_time);
+	*steal = rq->prev_steal_time;
+	return true;
 }
 
 static __always_inline bool read_absolute(__u32 i, struct absolute *now)

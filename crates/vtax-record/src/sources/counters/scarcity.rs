@@ -1,4 +1,4 @@
-//! How many hardware counters are really free, and which events share them.
+//! How many hardware counters are really free.
 
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
@@ -37,22 +37,12 @@ pub fn free(
     Ok(events)
 }
 
-/// Groups of events that count together: one when they fit, else the kernel takes turns with them.
-pub fn groups(events: usize, free: usize) -> Vec<std::ops::Range<usize>> {
-    let size = free.clamp(1, events.max(1));
-    (0..events)
-        .step_by(size)
-        .map(|start| start..(start + size).min(events))
-        .collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::perf::{Request, Scope};
+    use crate::perf::Request;
     use crate::sources::Exclude;
     use perf_event_open_sys::bindings as sys;
-    use proptest::prelude::*;
     use std::os::fd::AsFd;
 
     /// Software events need no counter, so all of them are free; a file that cannot be read as a
@@ -67,7 +57,7 @@ mod tests {
                 exclude: Exclude::default(),
                 pinned: true,
             };
-            let event = perf::open(request, Scope::Thread(0), None)?;
+            let event = perf::open(request, 0, None)?;
             crate::sys::perf_event_enable(event.as_fd(), true)?;
             Ok(event)
         };
@@ -81,15 +71,5 @@ mod tests {
             free(5, |event| if event < 2 { clock() } else { empty() }),
             Ok(2)
         );
-    }
-
-    proptest! {
-        #[test]
-        fn every_event_is_in_one_group_that_fits(events in 0_usize..40, free in 0_usize..12) {
-            let groups = groups(events, free);
-            let all: Vec<usize> = groups.iter().cloned().flatten().collect();
-            prop_assert_eq!(all, (0..events).collect::<Vec<_>>());
-            prop_assert!(groups.iter().all(|group| group.len() <= free.max(1)));
-        }
     }
 }

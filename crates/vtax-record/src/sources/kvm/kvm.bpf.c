@@ -50,12 +50,22 @@ static __always_inline __u32 exit_index(__u32 code)
 	return EXIT_OTHER;
 }
 
+/* A machine that begins is recorded from its first entry, or its first return to its program, on. */
+static __always_inline void find_machine(struct cpu_state *s)
+{
+	if (!machines || s->since_ns)
+		return;
+	set_target(bpf_get_current_pid_tgid() >> 32, true);
+	start_counting(s, bpf_ktime_get_ns());
+}
+
 SEC("tp_btf/kvm_entry")
 int BPF_PROG(on_kvm_entry, struct kvm_vcpu *vcpu)
 {
 	struct cpu_state *s = this_cpu();
 	if (!s)
 		return 0;
+	find_machine(s);
 	__u64 now = bpf_ktime_get_ns(), left = s->exit_ns;
 	s->exit_ns = 0;
 	s->interrupted = 0;
@@ -137,5 +147,22 @@ COUNT(kvm_halt_poll_ns)
 COUNT(kvm_hypercall)
 COUNT(kvm_cpuid)
 COUNT(kvm_invlpga)
-COUNT(kvm_userspace_exit)
 COUNT(kvm_vcpu_wakeup)
+
+const volatile __u16 slot_kvm_userspace_exit = NO_SLOT;
+
+/* A KVM without hardware (PVM) tells of no entries: here it is seen whose machine this is. */
+SEC("tp_btf/kvm_userspace_exit")
+int on_kvm_userspace_exit(void *ctx)
+{
+	struct cpu_state *s = this_cpu();
+	if (!s)
+		return 0;
+	find_machine(s);
+	if (!s->vm) {
+		s->vm = bpf_get_current_pid_tgid() >> 32;
+		s->vcpu = -1;
+	}
+	add_to(s, slot_kvm_userspace_exit, 1);
+	return 0;
+}

@@ -17,8 +17,7 @@ int BPF_PROG(on_sched_switch, bool preempt, struct task_struct *prev, struct tas
 	s->interrupted = 0;
 	if (!filter)
 		return 0;
-	__u32 tgid = next->tgid;
-	bool target = bpf_map_lookup_elem(&targets, &tgid) != 0;
+	bool target = is_target(next->tgid);
 	if (target && !s->since_ns)
 		start_counting(s, bpf_ktime_get_ns());
 	else if (!target && s->since_ns)
@@ -32,13 +31,11 @@ SEC("tp_btf/sched_process_fork")
 int BPF_PROG(on_sched_process_fork, struct task_struct *parent, struct task_struct *child)
 {
 	count(slot_sched_process_fork);
-	if (!filter || !follow)
+	if (!filter)
 		return 0;
 	__u32 from = parent->tgid, to = child->tgid;
-	__u8 *known = bpf_map_lookup_elem(&targets, &from);
-	__u8 one = 1;
-	if (known && from != to)
-		bpf_map_update_elem(&targets, &to, &one, BPF_ANY);
+	if (from != to && is_target(from))
+		set_target(to, true);
 	return 0;
 }
 
@@ -48,10 +45,9 @@ SEC("tp_btf/sched_process_exit")
 int BPF_PROG(on_sched_process_exit, struct task_struct *task)
 {
 	count(slot_sched_process_exit);
-	__u32 tgid = task->tgid;
 	/* The number may be used again when the last thread is gone. */
-	if (filter && follow && task->signal->live.counter == 0)
-		bpf_map_delete_elem(&targets, &tgid);
+	if (filter && task->signal->live.counter == 0)
+		set_target(task->tgid, false);
 	return 0;
 }
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from vtax.studies.model import Claim, Verdict
 from vtax.studies.paging.claims import behaviour, performance, policy
-from vtax.studies.paging.claims.rule import judged
 from vtax.studies.paging.data import Data
+from vtax.studies.rule import judged
 
 RULES = (*performance.RULES, *behaviour.RULES, *policy.RULES)
 

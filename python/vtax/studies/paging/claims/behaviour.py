@@ -7,7 +7,7 @@ from functools import partial
 from vtax.report.format import significant
 from vtax.studies.model import Basis
 from vtax.studies.paging import measures as m
-from vtax.studies.paging.claims.rule import Judgement, Rule, each, size, wrong
+from vtax.studies.paging.claims.rule import each, size, wrong
 from vtax.studies.paging.data import Data
 from vtax.studies.paging.setup import (
     FOCUS,
@@ -16,6 +16,7 @@ from vtax.studies.paging.setup import (
     THRESHOLD_TMISS,
     THRESHOLD_VEXIT,
 )
+from vtax.studies.rule import Judgement, Rule
 
 LEAST_GAIN_PERCENT = 10.0
 COVERED_PERCENT = 80.0

@@ -7,16 +7,8 @@ from functools import partial
 from vtax.report.format import significant
 from vtax.studies.model import Basis
 from vtax.studies.paging import measures as m
-from vtax.studies.paging.claims.rule import (
-    Judgement,
-    Limited,
-    Rule,
-    all_below,
-    each,
-    size,
-    wrong,
-)
-from vtax.studies.paging.data import Data, Missing, need
+from vtax.studies.paging.claims.rule import Limited, all_below, each, size, wrong
+from vtax.studies.paging.data import Data, need
 from vtax.studies.paging.setup import (
     CLOSE_PERCENT,
     FOCUS,
@@ -26,6 +18,7 @@ from vtax.studies.paging.setup import (
     MACHINE_TITLES,
     SECOND_MACHINE,
 )
+from vtax.studies.rule import Judgement, Missing, Rule
 
 NEAR_NATIVE_PERCENT = 8.0
 

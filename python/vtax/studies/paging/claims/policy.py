@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from vtax.report.format import significant
 from vtax.studies.paging import measures as m
-from vtax.studies.paging.claims.rule import Judgement, Rule, each, size, wrong
-from vtax.studies.paging.data import Data, Missing, need
+from vtax.studies.paging.claims.rule import each, size, wrong
+from vtax.studies.paging.data import Data, need
 from vtax.studies.paging.setup import FOCUS, GROUPS, MACHINE, PHASED
+from vtax.studies.rule import Judgement, Missing, Rule
 
 FEW_SWITCHES = 3
 MOSTLY_PERCENT = 90.0

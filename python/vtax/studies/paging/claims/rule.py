@@ -1,55 +1,13 @@
-"""A claim's fixed part and the function that judges it."""
+"""What the judges of this study's claims share."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from vtax.report.format import signed, significant
-from vtax.studies.model import Basis, Claim, Verdict
-from vtax.studies.paging.data import Data, Missing
 from vtax.studies.paging.setup import FACTOR
-
-
-@dataclass(frozen=True, slots=True)
-class Judgement:
-    """What a rule found."""
-
-    ours: str
-    holds: bool | None
-    """`None`: cannot be judged."""
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """A statement of the seed and how it is judged."""
-
-    name: str
-    section: str
-    statement: str
-    seed: str
-    judge: Callable[[Data], Judgement]
-    basis: Basis = Basis.RESULT
-
-
-def judged(rule: Rule, data: Data) -> Claim:
-    """The claim with its verdict; what was not simulated cannot be judged."""
-    try:
-        found = rule.judge(data)
-    except Missing as missing:
-        found = Judgement("no value", None, f"{missing}.")
-    verdict = {True: Verdict.HOLDS, False: Verdict.FAILS, None: Verdict.UNKNOWN}[found.holds]
-    return Claim(
-        rule.name,
-        rule.section,
-        rule.statement,
-        rule.seed,
-        found.ours,
-        verdict,
-        found.reason,
-        rule.basis,
-    )
+from vtax.studies.rule import Judgement
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from vtax.studies.model import StudyFigure
-from vtax.studies.paging.data import Data, Missing
+from vtax.studies.paging.data import Data
 from vtax.studies.paging.figures import overheads, rates, switching, workloads
 from vtax.studies.paging.figures.sensitivity import sensitivity
+from vtax.studies.rule import Missing
 
 DRAWN: Mapping[str, Callable[[Data], StudyFigure]] = {
     "2": workloads.figure_2,

@@ -6,9 +6,10 @@ from vtax.report.format import significant
 from vtax.report.plotting import Figure
 from vtax.studies.model import StudyFigure
 from vtax.studies.paging import measures as m
-from vtax.studies.paging.data import Data, Missing, need
+from vtax.studies.paging.data import Data, need
 from vtax.studies.paging.figures.parts import Look, Series, bars, line, lines, look
 from vtax.studies.paging.setup import FOCUS, MACHINE, MACHINE_TITLES
+from vtax.studies.rule import Missing
 
 DIRECTIONS = {"s2n": "shadow to nested", "n2s": "nested to shadow"}
 _SHORT = {"s2n": "to nested", "n2s": "to shadow"}
