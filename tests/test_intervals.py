@@ -249,6 +249,24 @@ def test_a_part_is_no_total(tmp_path: Path) -> None:
     assert turned.measured_ns(part) == even["length_ns"].sum() < lengths
 
 
+def test_a_sample_of_a_page_is_of_all_rows_since_the_one_before(tmp_path: Path) -> None:
+    frame = recording_data.rows(1, n=40).sort("time_ns").with_row_index("at")
+    # A sample in every fifth row; the last rows have none any more.
+    sampled = (pl.col("at") % 5 == 4) & (pl.col("at") < 70)
+    counted = pl.when(sampled).then(1000 + pl.col("at")).alias("guest.pgfault")
+    frame = frame.with_columns(counted).drop("at")
+    recording = load(recording_data.write(tmp_path / "run", frame))
+    event = recording.event("guest.pgfault")
+    assert recording.total(event) == frame["guest.pgfault"].sum()
+    spread = recording.frame.sort("time_ns")
+    assert spread[70:]["guest.pgfault"].null_count() == 10
+    rate = rates(spread, [event], Per.SECOND)["guest.pgfault"]
+    for first in range(0, 70, 5):
+        value = 1000 + first + 4
+        expected = value / spread[first : first + 5]["length_ns"].sum() * 1e9
+        assert rate[first : first + 5].to_list() == pytest.approx([expected] * 5)
+
+
 def test_labels_and_paths_with_an_equals_sign(tmp_path: Path) -> None:
     odd = written(tmp_path / "a=b")
     found = load_all([str(odd), f"native={odd}"])

@@ -45,6 +45,8 @@ FORMAT = 1
 CYCLES = "hw.cycles."
 INSTRUCTIONS = "hw.instructions."
 """Followed by the part that was counted: user, kernel, guest, host."""
+PUBLISHED = ("guest.", "app.")
+"""Layers of which a page is sampled: a value is what was counted since the sample before."""
 CPI = "derived.cpi"
 """Cycles per retired instruction of the whole row; `derived.cpi.user` and the like of a part."""
 RATIO = "ratio"
@@ -152,7 +154,7 @@ class Recording:
         """
         if event.coverage is not None and event.coverage < 1:
             return None
-        return int(self.frame[event.name].sum())
+        return round(self.frame[event.name].sum())
 
     def measured_ns(self, event: Event) -> int:
         """The time of the rows in which it was counted."""
@@ -188,6 +190,7 @@ def load(path: Path, label: str | None = None) -> Recording:
     for name in ("mode", "comm"):
         frame = frame.with_columns(pl.col(name).cast(pl.String))
     frame, more = _of_some_length(frame)
+    frame = _spread(frame, events)
     frame, events = _with_cpi(frame, events)
     warned = _warnings(path) or _losses(frame)
     return Recording(path, label or path.name, frame, events, (*notes, *more, *warned))
@@ -411,6 +414,29 @@ def _of_some_length(frame: pl.DataFrame) -> tuple[pl.DataFrame, list[str]]:
     gone = frame.height - kept.height
     notes = [f"{plural(gone, 'row')} without a length in time left out"] if gone else []
     return kept.sort(["cpu", "seq"]), notes
+
+
+def _spread(frame: pl.DataFrame, events: Iterable[Event]) -> pl.DataFrame:
+    """With each sample of a page shared out, by their lengths, to the rows of all CPUs since the
+    sample before: in its own row alone it would be divided by the length of that row.
+
+    Sums stay as they are. Rows after the last sample have no value.
+    """
+    import polars as pl
+
+    published = (event for event in events if event.name.startswith(PUBLISHED))
+    names = [event.name for event in published if not event.is_level]
+    if not names:
+        return frame
+    order = frame.with_row_index("_row").sort(["time_ns", "_row"])
+    made = []
+    for name in names:
+        sampled = pl.col(name).is_not_null()
+        since = sampled.cum_sum() - sampled.cast(int)
+        share = pl.col("length_ns") / pl.col("length_ns").sum().over(since)
+        # A sum over rows without any sample would be 0.
+        made.append((pl.col(name).max().over(since) * share).alias(name))
+    return order.with_columns(made).sort("_row").drop("_row")
 
 
 def _with_cpi(
