@@ -23,6 +23,7 @@ from vtax.environments.base import allowed_cpus
 from vtax.environments.lab import boot
 from vtax.environments.lab.environment import Lab
 from vtax.environments.lab.machine import LabMachine
+from vtax.errors import VtaxError
 from vtax.record.environment import Bench, record_in
 from vtax.record.lab import LabRecorder
 from vtax.record.options import Options, Target
@@ -246,6 +247,29 @@ def test_an_emulated_guest_is_recorded_from_outside(tmp_path: Path) -> None:
     assert (record.state, record.environments[0].label) == ("complete", spec)
     assert "TCG" in record.environments[0].description
     assert processes_naming(str(tmp_path)) == []
+
+
+def test_a_guest_records_itself(tmp_path: Path) -> None:
+    """Its faults are its own kernel's: the host's recorder sees those of QEMU's process."""
+    spec, asked = "qemu:accel=tcg,mem=512M", ("fault-storm", "--count", "50000")
+    options = Options("1ms", "faults,sched")
+    done = record_in(checked(spec), spec, asked, options, tmp_path / "run", by_guest=True)
+    assert done.outcomes[0].exit_code == 0
+    said = (done.outputs[0] / "stdout").read_text()
+    assert "fault-storm" in said and "rows" not in said
+    sums_agree(done.path)
+    # A fault for each of its pages, and few others.
+    assert 50_000 <= counted(done.path)["faults.user"] < 60_000
+    run = json.loads((done.path / "run.json").read_text())
+    assert run["recording"]["from"] == "guest"
+    assert processes_naming(str(tmp_path)) == []
+
+
+def test_a_guest_that_cannot_record_says_why(tmp_path: Path) -> None:
+    spec, out = "uml:mem=256M", tmp_path / "run"
+    with pytest.raises(VtaxError, match="CONFIG_DEBUG_INFO_BTF"):
+        record_in(checked(spec), spec, ("true",), Options("1ms"), out, by_guest=True)
+    assert not out.exists() and processes_naming(str(tmp_path)) == []
 
 
 def test_a_nested_guests_own_counters_are_in_the_rows(tmp_path: Path) -> None:

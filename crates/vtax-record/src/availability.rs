@@ -94,7 +94,9 @@ fn explain(errno: Errno) -> String {
     match errno {
         Errno::ENOENT | Errno::ENODEV => "this machine has no such counter (no PMU?)".into(),
         Errno::EOPNOTSUPP => {
-            "the PMU cannot count this (with a mediated vPMU the host cannot count guests)".into()
+            "the PMU cannot count this (with a mediated vPMU only the guest itself can: record \
+             there, vtax record --from guest)"
+                .into()
         }
         Errno::EACCES | Errno::EPERM => {
             "not permitted: needs CAP_PERFMON, or kernel.perf_event_paranoid at 0 or below".into()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -26,6 +27,16 @@ Examples:
 Then: vtax timeline RUN --event kvm.exits     vtax correlate RUN     docs/record.md
 """
 
+
+class From(StrEnum):
+    """Who records a machine."""
+
+    HOST = "host"
+    """From outside: its exits, and what its processes do here."""
+    GUEST = "guest"
+    """From within: the guest's kernel, and the counters that the host may not read."""
+
+
 INTERRUPTED = 130
 """Exit code when Ctrl-C ended the workload of `--in` too."""
 
@@ -43,8 +54,11 @@ def record(
     ] = None,
     environment: Annotated[
         str | None,
-        typer.Option("--in", help="Run COMMAND there: native, uml, lab.", metavar="SPEC"),
+        typer.Option("--in", help="Run COMMAND there: native, uml, qemu, lab.", metavar="SPEC"),
     ] = None,
+    recorder: Annotated[
+        From, typer.Option("--from", help="Where the recorder of --in runs.", case_sensitive=False)
+    ] = From.HOST,
     every: Annotated[
         str | None,
         typer.Option(help="Interval: instructions (2M to 400M) or 50us to 1s.", metavar="LENGTH"),
@@ -97,10 +111,12 @@ def record(
     argv = tuple(command or ())
     _require_one(("COMMAND", bool(argv)), ("--pid", pid is not None), ("--vm", vm is not None))
     if environment is None:
+        if recorder is From.GUEST:
+            raise MisuseError("--from guest needs a guest", "name one with --in")
         raise typer.Exit(_natively(Target(pid, vm, argv), options, out, as_json))
     if pid is not None or vm is not None:
         raise MisuseError("--in records what it starts", "leave out --pid and --vm")
-    _inside(environment, argv, options, out, as_json)
+    _inside(environment, argv, options, out, as_json, recorder)
 
 
 def _require_one(*choices: tuple[str, bool]) -> None:
@@ -123,13 +139,20 @@ def _natively(target: Any, options: Options, out: Path | None, as_json: bool) ->
 
 
 def _inside(
-    spec: str, argv: Sequence[str], options: Options, out: Path | None, as_json: bool
+    spec: str,
+    argv: Sequence[str],
+    options: Options,
+    out: Path | None,
+    as_json: bool,
+    recorder: From,
 ) -> None:
     from vtax import environments
     from vtax.record.environment import record_in
     from vtax.record.recorder import summary
 
-    done = record_in(environments.build(spec), spec, argv, options, out)
+    machine = environments.build(spec)
+    by_guest = recorder is From.GUEST
+    done = record_in(machine, spec, argv, options, out, by_guest=by_guest)
     if not as_json:
         _echo(done)
     ends = [_ended(each.exit_code, each.signal) for each in done.outcomes]

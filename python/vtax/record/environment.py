@@ -13,7 +13,7 @@ from vtax.environments.lab.environment import Lab
 from vtax.environments.lab.machine import LabMachine
 from vtax.environments.machine import Machine
 from vtax.errors import MisuseError, VtaxError
-from vtax.record import folder, host, lab, workload
+from vtax.record import folder, host, inside, lab, workload
 from vtax.record.folder import Place
 from vtax.record.options import Options
 from vtax.runs.folder import RunFolder
@@ -43,6 +43,8 @@ class Bench:
 
     machine: MachineLike
     work: Path
+    by_guest: bool = False
+    """The recorder runs in the machine, not on this one."""
 
     def record(
         self,
@@ -71,7 +73,8 @@ class Bench:
             outputs = [self.work / f"{name}-{number}" for number in range(len(ends))]
             return Recorded(out, ends, outputs)
         assert isinstance(self.machine, Machine)
-        end = host.record(
+        recorded = inside.record if self.by_guest else host.record
+        end = recorded(
             self.machine,
             self.work,
             argv,
@@ -86,14 +89,14 @@ class Bench:
 
 
 @contextmanager
-def started(environment: Environment, work: Path) -> Iterator[Bench]:
+def started(environment: Environment, work: Path, *, by_guest: bool = False) -> Iterator[Bench]:
     """A machine on as many of the last CPUs as it has, ended afterwards."""
     cpus = allowed_cpus()
     # The emulated host of a lab has CPUs beside those of the guests.
     own = len(cpus) if isinstance(environment, Lab) else environment.shape().cpus
     machine = environment.start(work, cpus[-own:])
     try:
-        yield Bench(machine, work)
+        yield Bench(machine, work, by_guest)
     finally:
         machine.close()
 
@@ -112,8 +115,10 @@ def record_in(
     options: Options,
     out: Path | None = None,
     timeout_s: float | None = None,
+    *,
+    by_guest: bool = False,
 ) -> Recorded:
-    """Record a workload in an environment, in a new run folder.
+    """Record a workload in an environment, in a new run folder; `by_guest`: from within.
 
     Raises MisuseError for what cannot be had there, VtaxError when the machine does not come up,
     the recorder fails or the workload cannot be started. How the workload ended is the caller's
@@ -121,6 +126,8 @@ def record_in(
     """
     if not argv:
         raise MisuseError("--in needs a workload", "name one after --")
+    if by_guest:
+        _require_own_recorder(environment, options)
     if isinstance(environment, Lab) and options.guest is not None:
         _require_shared_page(environment, options.guest)
     else:
@@ -129,11 +136,12 @@ def record_in(
     shape = environment.shape()
     place = Place(spec, cpus=shape.cpus, memory_bytes=environment.memory_limit())
     name = Path(argv[0]).name
+    asked = options.asked() | ({"from": "guest"} if by_guest else {})
     run: RunFolder | None = None
     try:
-        with folder.opened(out, name, argv, options.asked(), place) as run:
+        with folder.opened(out, name, argv, asked, place) as run:
             work = _work(run, spec)
-            with started(environment, work) as bench:
+            with started(environment, work, by_guest=by_guest) as bench:
                 _describe(place, environment, bench.machine)
                 return bench.record(argv, options, run.path, timeout_s=timeout_s)
     except KeyboardInterrupt:
@@ -141,6 +149,15 @@ def record_in(
         if run is None or not run.path.exists():
             raise
         return Recorded(run.path, (), (), interrupted=True)
+
+
+def _require_own_recorder(environment: Environment, options: Options) -> None:
+    if isinstance(environment, Lab):
+        raise MisuseError(
+            "--from guest: the lab's guests are recorded by their host", "leave it out"
+        )
+    if options.guest is not None:
+        raise MisuseError("--from guest and --guest exclude each other", "leave one of them out")
 
 
 def _require_shared_page(lab: Lab, page: Path) -> None:
