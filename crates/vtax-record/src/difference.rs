@@ -19,7 +19,7 @@ pub enum Place {
 /// One row with differences in place of cumulative counters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Interval {
-    /// The row; its values are cumulative still.
+    /// The row without its cumulative values.
     pub row: Row,
     /// Rows of this CPU that were lost just before this one, and whose counts are in it.
     pub lost: u64,
@@ -178,14 +178,13 @@ impl Differences {
             read_ns: Some(row.time_ns),
             run_ns: row.run_ns.max(before.run_ns),
             enabled_ns: row.enabled_ns,
-            values: row.values.clone(),
+            values: std::mem::take(&mut row.values),
         };
         // The overflow may interrupt a program between two of its additions: such a value
         // seems to go back, and what is missing is in the next row.
         for (new, old) in after.values.iter_mut().zip(&before.values) {
             *new = (*new).max(*old);
         }
-        row.values.clone_from(&after.values);
         let delta = |slot: usize| {
             let old = before.values.get(slot).copied().unwrap_or(0);
             after.values.get(slot).map_or(0, |new| new - old)
