@@ -14,6 +14,9 @@ const CONNECT_PATIENCE: Duration = Duration::from_secs(20);
 /// Longest wait for an answer; above any pause that a switch may take.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(60);
 
+/// At the end, for the answer that is still to come.
+const LAST_PATIENCE: Duration = Duration::from_secs(10);
+
 /// Between two tries.
 const TRY_EVERY: Duration = Duration::from_millis(2);
 
@@ -88,7 +91,7 @@ impl Exchange {
     /// Wait for the answer that is still to come.
     pub fn finish(&mut self) {
         let begin = Instant::now();
-        while self.pending.is_some() && begin.elapsed() < ANSWER_PATIENCE {
+        while self.pending.is_some() && begin.elapsed() < LAST_PATIENCE {
             let before = self.messages;
             self.look();
             if self.messages > before {
