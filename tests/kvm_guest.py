@@ -20,7 +20,7 @@ import time
 from pathlib import Path
 from typing import Self
 
-from vtax import sandbox
+from vtax.environments import sandbox
 
 DEVICE = Path("/dev/kvm")
 # The requests: linux/kvm.h.

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any, TypeVar
 
-from vtax.runs.model import (
+from vtax.formats.model import (
     Better,
     Comparison,
     EnvironmentRecord,

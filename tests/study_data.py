@@ -7,10 +7,9 @@ from typing import Any
 
 import polars as pl
 
-from vtax.studies.model import Options, Outcome
-from vtax.studies.paging.data import Data
-from vtax.studies.paging.outcome import made
-from vtax.studies.paging.setup import (
+from vtax.studies.dav2m.data import Data
+from vtax.studies.dav2m.outcome import made
+from vtax.studies.dav2m.setup import (
     CHOICES,
     EXIT_FACTORS,
     FOCUS,
@@ -21,6 +20,7 @@ from vtax.studies.paging.setup import (
     SURVEYED,
     TLB_FACTORS,
 )
+from vtax.studies.model import Options, Outcome
 
 WINDOWS = 120
 NATIVE = 1.6e11

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from vtax.analysis.compare import compare, to_json
 from vtax.analysis.flags import cpu_count
-from vtax.runs.model import (
+from vtax.formats.model import (
     Better,
     Comparison,
     EnvironmentRecord,

@@ -23,7 +23,7 @@ from vtax.analysis.statistics import (
 )
 from vtax.analysis.verdicts import MOST_REPETITIONS, edge, judge, repetitions_to_settle
 from vtax.errors import MisuseError
-from vtax.runs.model import Verdict
+from vtax.formats.model import Verdict
 
 Draw = Callable[[np.random.Generator, int], NDArray[np.float64]]
 

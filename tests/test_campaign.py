@@ -10,13 +10,13 @@ from typing import Any, ClassVar
 import pytest
 
 from conftest import OUTCOME
-from vtax.campaign.execute import Campaign, MachineLike, Settings, _library
-from vtax.campaign.matching import entrants
-from vtax.campaign.progress import Silent
 from vtax.environments.base import Environment, Launch
 from vtax.environments.machine import Finished, MachineLostError
 from vtax.errors import VtaxError
-from vtax.runs.folder import RunFolder, load
+from vtax.formats.folder import RunFolder, load
+from vtax.present.terminal.progress import Silent
+from vtax.runner.execute import Campaign, MachineLike, Settings, _library
+from vtax.runner.matching import entrants
 from vtax.workloads.base import Command, MachineShape, Metric, Outcome, ResultFolder
 
 Behaviour = Callable[[str, int], None]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vtax.channel import AgentError, Channel, ChannelClosedError, ChannelTimeoutError
+from vtax.environments.channel import AgentError, Channel, ChannelClosedError, ChannelTimeoutError
 from vtax.errors import VtaxError
 
 

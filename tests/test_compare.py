@@ -14,7 +14,7 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from conftest import checked
-from vtax.runs.folder import load
+from vtax.formats.folder import load
 from vtax.workloads.hpcc_metrics import described
 
 GUESTS = ("uml:mem=512M", "qemu:accel=tcg,mem=512M")

@@ -21,7 +21,7 @@ from vtax.environments.machine import Machine, MachineLostError
 from vtax.environments.qemu import Qemu
 from vtax.environments.uml import UserModeLinux, overlay_module
 from vtax.errors import VtaxError
-from vtax.runs.exchange import Exchange
+from vtax.formats.exchange import Exchange
 
 pytestmark = pytest.mark.slow
 

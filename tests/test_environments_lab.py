@@ -20,10 +20,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from syrupy.assertion import SnapshotAssertion
 
-from vtax import sandbox
-from vtax.channel import Channel
-from vtax.environments import build
+from vtax.environments import build, sandbox
 from vtax.environments.agent import Agent, MachineLostError
+from vtax.environments.channel import Channel
 from vtax.environments.initramfs import newc
 from vtax.environments.kernel_image import ModuleTree
 from vtax.environments.lab import (

@@ -19,7 +19,7 @@ from vtax.environments.lab import boot, emulator, host_initramfs, nested
 from vtax.environments.lab.environment import Lab
 from vtax.environments.lab.machine import LabMachine
 from vtax.errors import VtaxError
-from vtax.runs.exchange import Exchange
+from vtax.formats.exchange import Exchange
 
 pytestmark = pytest.mark.slow
 

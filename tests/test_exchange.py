@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from vtax.errors import VtaxError
-from vtax.runs.exchange import Exchange
+from vtax.formats.exchange import Exchange
 
 
 @pytest.fixture

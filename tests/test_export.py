@@ -16,7 +16,7 @@ from syrupy.assertion import SnapshotAssertion
 import recording_data
 from test_correlate import runs, vtax
 from vtax.analysis.intervals import Event, Per, Recording, load, select
-from vtax.export.perfetto import MONOTONIC, write_trace
+from vtax.present.export.perfetto import MONOTONIC, write_trace
 
 __all__ = ["runs"]  # a fixture
 
@@ -154,7 +154,7 @@ def test_files_are_written_and_said(runs: Path) -> None:
 
 
 def test_csv_leaves_empty_what_was_not_measured(recording: Recording, tmp_path: Path) -> None:
-    from vtax.export.csv import write_csv
+    from vtax.present.export.csv import write_csv
 
     write_csv(recording, select(recording.events, "kvm.exits"), tmp_path / "x.csv")
     assert pl.read_csv(tmp_path / "x.csv")["kvm.exits"].null_count() == 2

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from conftest import checked, processes_naming
-from vtax.runs.folder import load
+from vtax.formats.folder import load
 
 pytestmark = pytest.mark.slow
 
@@ -303,7 +303,7 @@ def test_hpcc_failing_its_own_check_fails_loudly(
     from vtax.environments import build
     from vtax.environments.machine import Machine
     from vtax.errors import VtaxError
-    from vtax.runs.exchange import Exchange
+    from vtax.formats.exchange import Exchange
     from vtax.workloads.base import MachineShape
 
     workload = workloads.parse(("hpcc", "--preset", "tiny", "-np", "1"), ())

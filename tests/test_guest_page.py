@@ -19,7 +19,7 @@ from vtax.environments.guest_page import has_begun, published
 from vtax.environments.machine import Machine
 from vtax.environments.qemu import Qemu
 from vtax.errors import MisuseError
-from vtax.runs.exchange import Exchange
+from vtax.formats.exchange import Exchange
 
 Start = Callable[[str | Environment], Machine]
 

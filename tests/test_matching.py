@@ -2,8 +2,8 @@
 
 import pytest
 
-from vtax.campaign.matching import Observed, differences, entrants
 from vtax.errors import MisuseError
+from vtax.runner.matching import Observed, differences, entrants
 
 
 def roles(*specs: str) -> list[tuple[str, str, str | None]]:

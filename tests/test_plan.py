@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vtax.campaign.plan import interleaved
+from vtax.runner.plan import interleaved
 
 LABELS = ("a", "b", "c")
 

@@ -20,10 +20,10 @@ from conftest import processes_naming
 from vtax import binaries
 from vtax.analysis.intervals import load
 from vtax.errors import MisuseError, VtaxError
+from vtax.formats.folder import load as load_run
 from vtax.record import workload
 from vtax.record.options import Options, Target
 from vtax.record.recorder import Recorder, failure
-from vtax.runs.folder import load as load_run
 
 NOBODY = 65534
 TIMEOUT_S = 120.0

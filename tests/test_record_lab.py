@@ -24,10 +24,10 @@ from vtax.environments.lab import boot
 from vtax.environments.lab.environment import Lab
 from vtax.environments.lab.machine import LabMachine
 from vtax.errors import VtaxError
+from vtax.formats.folder import load as load_run
 from vtax.record.environment import Bench, record_in
 from vtax.record.lab import LabRecorder
 from vtax.record.options import Options, Target
-from vtax.runs.folder import load as load_run
 
 pytestmark = pytest.mark.slow
 

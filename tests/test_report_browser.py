@@ -14,7 +14,7 @@ import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
 import report_data
-from vtax.report.html import write_report
+from vtax.present.html.comparison import write_report
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 FLAGS = (

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import report_data
-from vtax.report import facts
-from vtax.runs.model import EnvironmentRecord
+from vtax.formats.model import EnvironmentRecord
+from vtax.present import facts
 
 
 def _machine(label: str, **found: Any) -> EnvironmentRecord:

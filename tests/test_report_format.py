@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from vtax.report import format as text
-from vtax.report.families import family_of, grouped
-from vtax.report.verdicts import margin_text
+from vtax.present import format as text
+from vtax.present.families import family_of, grouped
+from vtax.present.verdicts import margin_text
 
 
 @pytest.mark.parametrize(

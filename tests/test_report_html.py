@@ -19,10 +19,10 @@ from syrupy.assertion import SnapshotAssertion
 
 import report_data
 from vtax.errors import VtaxError
-from vtax.report.figures import deviation_percent, ratio_figures
-from vtax.report.html import render, write_report
-from vtax.report.order_figures import order_figures
-from vtax.runs.model import Verdict
+from vtax.formats.model import Verdict
+from vtax.present.html.comparison import render, write_report
+from vtax.present.html.figures import deviation_percent, ratio_figures
+from vtax.present.html.order_figures import order_figures
 
 
 class _Page(HTMLParser):
@@ -202,7 +202,8 @@ def test_a_page_that_cannot_be_written_is_one_clear_error(tmp_path: Path) -> Non
 
 def test_a_page_for_the_web_is_loaded_only_when_one_is_written() -> None:
     code = (
-        "import sys, vtax.report.html, vtax.report.figures, vtax.report.summary\n"
+        "import sys, vtax.present.html.comparison, vtax.present.html.figures\n"
+        "import vtax.present.summary\n"
         "print([n for n in ('jinja2', 'plotly', 'rich') if n in sys.modules])"
     )
     done = subprocess.run(

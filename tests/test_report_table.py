@@ -11,8 +11,8 @@ from rich.console import Console
 from syrupy.assertion import SnapshotAssertion
 
 import report_data
-from vtax.report.table import plain_table, render_table
-from vtax.runs.model import Verdict
+from vtax.formats.model import Verdict
+from vtax.present.terminal.comparison import plain_table, render_table
 
 
 @pytest.mark.parametrize("width", [80, 120])

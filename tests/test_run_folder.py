@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vtax.errors import MisuseError, VtaxError
-from vtax.runs.folder import JOURNAL, RECORD, SAMPLES, RunFolder, columns, load, slug
-from vtax.runs.model import RunRecord, Sample
+from vtax.formats.folder import JOURNAL, RECORD, SAMPLES, RunFolder, columns, load, slug
+from vtax.formats.model import RunRecord, Sample
 
 SAMPLE = Sample(
     environment="native",

@@ -10,13 +10,13 @@ from syrupy.assertion import SnapshotAssertion
 
 import study_data
 from vtax.studies import table
+from vtax.studies.dav2m import STUDY, choices, conclusions
+from vtax.studies.dav2m import measures as m
+from vtax.studies.dav2m.claims import RULES, judge
+from vtax.studies.dav2m.claims.rule import size
+from vtax.studies.dav2m.data import Data
+from vtax.studies.dav2m.setup import CHOICES, DEFAULTS, FOCUS, MACHINE, SECOND_MACHINE
 from vtax.studies.model import Claim, Verdict
-from vtax.studies.paging import STUDY, choices, conclusions
-from vtax.studies.paging import measures as m
-from vtax.studies.paging.claims import RULES, judge
-from vtax.studies.paging.claims.rule import size
-from vtax.studies.paging.data import Data
-from vtax.studies.paging.setup import CHOICES, DEFAULTS, FOCUS, MACHINE, SECOND_MACHINE
 from vtax.studies.rule import Missing
 
 HOLDS, FAILS, UNKNOWN = Verdict.HOLDS, Verdict.FAILS, Verdict.UNKNOWN

@@ -15,11 +15,11 @@ from syrupy.assertion import SnapshotAssertion
 
 import study_data
 from vtax.studies import registry
+from vtax.studies.dav2m import STUDY
+from vtax.studies.dav2m.outcome import made
+from vtax.studies.dav2m.setup import FIGURES
 from vtax.studies.files import to_json, write
 from vtax.studies.model import Options
-from vtax.studies.paging import STUDY
-from vtax.studies.paging.outcome import made
-from vtax.studies.paging.setup import FIGURES
 
 
 def vtax(*arguments: str, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
@@ -42,8 +42,8 @@ def test_help(snapshot: SnapshotAssertion) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("pagin",), "unknown study 'pagin'; did you mean 'paging'?"),
-        (("paging", "--figure", "7"), "study 'paging' has no figure '7'; choose of 2, 3, 4"),
+        (("dav2n",), "unknown study 'dav2n'; did you mean 'dav2m'?"),
+        (("dav2m", "--figure", "7"), "study 'dav2m' has no figure '7'; choose of 2, 3, 4"),
     ],
 )
 def test_misuse_is_one_line(arguments: tuple[str, ...], message: str) -> None:
@@ -95,7 +95,7 @@ def test_one_figure_says_that_the_rest_is_missing(figure: str) -> None:
 @pytest.mark.parametrize("figure", FIGURES)
 def test_every_figure_has_jobs(figure: str) -> None:
     pytest.importorskip("vtax._native")
-    from vtax.studies.paging.simulate import planned
+    from vtax.studies.dav2m.simulate import planned
 
     jobs = planned(Options(figure=figure))
     assert jobs
@@ -105,7 +105,7 @@ def test_every_figure_has_jobs(figure: str) -> None:
 @pytest.mark.slow
 def test_the_whole_study_quickly(tmp_path: Path) -> None:
     pytest.importorskip("vtax._native")
-    done = vtax("paging", "--quick", "--json", "--out", str(tmp_path / "out"))
+    done = vtax("dav2m", "--quick", "--json", "--out", str(tmp_path / "out"))
     assert done.returncode == 0, done.stderr
     content = json.loads(done.stdout)
     assert len(content["figures"]) == 10

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vtax.studies.paging import machines
+from vtax.studies.dav2m import machines
 
 MACHINE: dict[str, Any] = {
     "name": "test",
@@ -65,7 +65,7 @@ def test_any_description_survives_toml(description: dict[str, Any]) -> None:
 
 def test_excess_is_against_the_mode_it_is_in() -> None:
     pytest.importorskip("vtax._native")
-    from vtax.studies.paging.transitions import excess
+    from vtax.studies.dav2m.transitions import excess
 
     def rows(mode: str, cycles: list[float], paging: list[str]) -> pl.DataFrame:
         return pl.DataFrame({"mode": mode, "window": range(4), "cycles": cycles, "paging": paging})

@@ -14,10 +14,10 @@ from playwright.sync_api import Browser
 
 import study_data
 from test_report_browser import Visit, browser, screenshots
-from vtax.report.plotting import Figure
+from vtax.present.html.plotting import Figure
+from vtax.studies.dav2m import STUDY
 from vtax.studies.html import write_report
 from vtax.studies.model import Claim, Outcome, StudyFigure, StudyTable, Verdict
-from vtax.studies.paging import STUDY
 
 __all__ = ["browser", "screenshots"]  # fixtures
 

@@ -19,7 +19,7 @@ from vtax.analysis.cpi import cpi_per_layer
 from vtax.analysis.intervals import CPI, By, Event, Per, Recording, load, select
 from vtax.analysis.timeline import Axis, apportioned, timeline
 from vtax.errors import MisuseError
-from vtax.report.timelines import sketch
+from vtax.present.html.timelines import sketch
 
 __all__ = ["runs"]  # a fixture
 

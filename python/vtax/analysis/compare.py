@@ -17,7 +17,7 @@ from vtax.analysis.statistics import (
     median_estimate,
 )
 from vtax.analysis.verdicts import judge, repetitions_to_settle
-from vtax.runs.model import (
+from vtax.formats.model import (
     Better,
     Comparison,
     EnvironmentRecord,

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from vtax.analysis.statistics import trend
-from vtax.runs.model import EnvironmentRecord, Flag, Result, RunRecord, Sample, Verdict
+from vtax.formats.model import EnvironmentRecord, Flag, Result, RunRecord, Sample, Verdict
 from vtax.units import format_seconds
 
 CLOCK_RESOLUTION_S = 0.02

@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from vtax.analysis.arrow_stream import whole_messages
 from vtax.errors import MisuseError, VtaxError
-from vtax.report.format import plural
+from vtax.present.format import plural
 from vtax.specs import unknown
 
 if TYPE_CHECKING:

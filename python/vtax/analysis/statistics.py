@@ -23,7 +23,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from vtax.runs.model import Better
+from vtax.formats.model import Better
 
 CONFIDENCE = 0.95
 RESAMPLES = 2000

@@ -14,7 +14,7 @@ import math
 
 from vtax.analysis.statistics import Estimate
 from vtax.errors import MisuseError
-from vtax.runs.model import Verdict
+from vtax.formats.model import Verdict
 
 MOST_REPETITIONS = 1000
 """`repetitions_to_settle` ends here and then means: so many or more."""

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from vtax.campaign.execute import Campaign, Settings
-    from vtax.runs.model import Comparison, RunRecord
+    from vtax.formats.model import Comparison, RunRecord
+    from vtax.runner.execute import Campaign, Settings
 
 EXAMPLES = """\b
 Examples:
@@ -107,10 +107,10 @@ def compare(
 
     Every environment is compared with a native run that has the same CPUs and memory.
     """
-    from vtax.campaign.execute import Campaign
-    from vtax.campaign.progress import listener
     from vtax.errors import VtaxError
-    from vtax.runs.folder import RunFolder
+    from vtax.formats.folder import RunFolder
+    from vtax.present.terminal.progress import listener
+    from vtax.runner.execute import Campaign
 
     settings = _settings(
         tuple(workload),
@@ -144,8 +144,8 @@ def _settings(
     argv: tuple[str, ...], specs: list[str], patterns: tuple[str, ...], **options: Any
 ) -> Settings:
     from vtax import binaries, workloads
-    from vtax.campaign.execute import Settings
-    from vtax.campaign.matching import entrants
+    from vtax.runner.execute import Settings
+    from vtax.runner.matching import entrants
     from vtax.workloads.variables import base_environment, split
 
     keep_env, control = options.pop("keep_env"), options.pop("control")
@@ -175,8 +175,8 @@ def _check(settings: Settings) -> None:
     """Everything that can be known to be missing before a folder is made or a guest booted."""
     import shutil
 
-    from vtax.campaign.matching import common_shape
     from vtax.errors import VtaxError
+    from vtax.runner.matching import common_shape
 
     settings.workload.command(common_shape(settings.entrants))
     for entrant in settings.entrants:
@@ -199,8 +199,8 @@ def _discard_if_empty(folder: Any, campaign: Campaign) -> None:
 
 def _analyse(folder: Any, record: RunRecord, campaign: Campaign) -> Comparison:
     from vtax.analysis.compare import compare as analyse
-    from vtax.report.html import write_report
-    from vtax.runs.folder import REPORT
+    from vtax.formats.folder import REPORT
+    from vtax.present.html.comparison import write_report
 
     comparison = analyse(record, campaign.samples, str(folder.path))
     write_report(comparison, campaign.samples, folder.path / REPORT)
@@ -209,7 +209,7 @@ def _analyse(folder: Any, record: RunRecord, campaign: Campaign) -> Comparison:
 
 def show(comparison: Comparison, path: Path, as_json: bool) -> None:
     """Print the result on standard output: JSON, or the table and where the report is."""
-    from vtax.runs.folder import REPORT
+    from vtax.formats.folder import REPORT
 
     if as_json:
         from vtax.analysis.compare import to_json
@@ -219,11 +219,11 @@ def show(comparison: Comparison, path: Path, as_json: bool) -> None:
     if sys.stdout.isatty():
         from rich.console import Console
 
-        from vtax.report.table import render_table
+        from vtax.present.terminal.comparison import render_table
 
         Console().print(render_table(comparison))
     else:
-        from vtax.report.table import plain_table
+        from vtax.present.terminal.comparison import plain_table
 
         print(plain_table(comparison, 120))
     print(f"report: {path / REPORT}")

@@ -74,8 +74,8 @@ def correlate(
     """
     from vtax.analysis import correlation as analysis
     from vtax.analysis.intervals import axis_of, load_all
-    from vtax.report import correlation as words
-    from vtax.report.analysis_page import write_analysis
+    from vtax.present.html import correlation as words
+    from vtax.present.html.analysis_page import write_analysis
 
     recordings, others = load_all(runs), load_all(against or ())
     unit = axis_of([*recordings, *others], per)
@@ -168,8 +168,8 @@ def made_folder(folder: Path) -> Path:
 
 
 def _show(heading: str, said: list[str], matrix: Matrix, difference: Difference | None) -> None:
-    from vtax.report import correlation as words
-    from vtax.report.terminal import show
+    from vtax.present.html import correlation as words
+    from vtax.present.terminal.tables import show
 
     tables = [words.pair_table(matrix, words.MOST_PAIRS)]
     if 2 <= len(matrix.events) <= words.MOST_COLUMNS:
@@ -202,7 +202,7 @@ def _json(
     recordings: Sequence[Recording],
     others: Sequence[Recording],
 ) -> dict[str, Any]:
-    from vtax.report.correlation import difference_json, matrix_json
+    from vtax.present.html.correlation import difference_json, matrix_json
 
     found: dict[str, Any] = {
         "runs": [str(one.path) for one in recordings],

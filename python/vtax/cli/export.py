@@ -47,13 +47,13 @@ def export(
     chosen = select(recording.events, events)
     written: list[dict[str, Any]] = []
     if perfetto is not None:
-        from vtax.export.perfetto import write_trace
+        from vtax.present.export.perfetto import write_trace
 
         unit = axis_of([recording], per)
         count = write_trace(recording, chosen, unit, perfetto)
         written.append({"file": str(perfetto), "format": "perfetto", "packets": count})
     if csv is not None:
-        from vtax.export.csv import write_csv
+        from vtax.present.export.csv import write_csv
 
         rows = write_csv(recording, chosen, csv)
         written.append({"file": str(csv), "format": "csv", "rows": rows})

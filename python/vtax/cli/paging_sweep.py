@@ -67,12 +67,12 @@ def sweep(
     sweep goes on; the exit code is then 1. All figures are modelled.
     """
     from vtax.errors import MisuseError
+    from vtax.formats.folder import slug
     from vtax.paging.sweep import Options
     from vtax.paging.sweep import sweep as run
     from vtax.paging.sweep_progress import listener
     from vtax.paging.sweep_simulate import catalog, evaluate
     from vtax.paging.sweep_study import read_study
-    from vtax.runs.folder import slug
 
     if scheduler is not None and workers is not None:
         raise MisuseError("--workers is for processes here, not for --scheduler", "give only one")

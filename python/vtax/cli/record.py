@@ -163,7 +163,7 @@ def _inside(
 
 def _echo(done: Recorded) -> None:
     """What the workload printed."""
-    from vtax.runs.exchange import Exchange
+    from vtax.formats.exchange import Exchange
 
     for folder in done.outputs:
         exchange = Exchange(folder.parent, folder.name)

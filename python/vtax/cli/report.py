@@ -24,8 +24,8 @@ def report(
     from vtax.analysis.compare import compare
     from vtax.cli.compare import show
     from vtax.errors import MisuseError, VtaxError
-    from vtax.report.html import write_report
-    from vtax.runs.folder import JOURNAL, REPORT, RunFolder, load
+    from vtax.formats.folder import JOURNAL, REPORT, RunFolder, load
+    from vtax.present.html.comparison import write_report
 
     record, samples = load(run)
     if record.recording is not None:

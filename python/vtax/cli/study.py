@@ -9,19 +9,19 @@ import typer
 
 EXAMPLES = """\b
 Examples:
-  vtax study paging
-  vtax study paging --quick --out /tmp/paging
-  vtax study paging --figure 10 --json
-  vtax study vertical --quick
+  vtax study dav2m
+  vtax study dav2m --quick --out /tmp/dav2m
+  vtax study dav2m --figure 10 --json
+  vtax study vrtprof --quick
 
 \b
-Studies: paging (DAV2M: shadow and nested paging, and switching between them; modelled)
-         vertical (VrtProf: one row of all layers per interval; measured here, needs root)
+Studies: dav2m (shadow and nested paging, and switching between them; modelled)
+         vrtprof (one row of all layers per interval; measured here, needs root)
 """
 
 
 def study(
-    name: Annotated[str, typer.Argument(help="The study, e.g. paging.", metavar="NAME")],
+    name: Annotated[str, typer.Argument(help="The study, e.g. dav2m.", metavar="NAME")],
     out: Annotated[
         Path | None,
         typer.Option(help="Folder for its files. Default: studies/NAME.", metavar="DIR"),

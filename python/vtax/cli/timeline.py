@@ -69,9 +69,9 @@ def timeline(
     from vtax.analysis.phases import phase_bins
     from vtax.analysis.timeline import timeline as analyse
     from vtax.cli.correlate import made_folder
-    from vtax.report import timelines as words
-    from vtax.report.analysis_page import write_analysis
-    from vtax.report.terminal import show
+    from vtax.present.html import timelines as words
+    from vtax.present.html.analysis_page import write_analysis
+    from vtax.present.terminal.tables import show
 
     recordings = load_all(runs)
     unit = axis_of(recordings, per)

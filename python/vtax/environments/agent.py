@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any, NoReturn
 
-from vtax.channel import AgentError, Channel, ChannelClosedError, ChannelTimeoutError
+from vtax.environments.channel import AgentError, Channel, ChannelClosedError, ChannelTimeoutError
 from vtax.errors import VtaxError
 from vtax.workloads.base import Metric, Outcome
 

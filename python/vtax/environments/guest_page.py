@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from vtax.environments.agent import Finished
 from vtax.errors import VtaxError
-from vtax.runs.exchange import Exchange
+from vtax.formats.exchange import Exchange
 
 FILE = "guest-page"
 """In the machine's writable folder."""

@@ -11,10 +11,10 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from vtax.channel import Channel
 from vtax.clocks import Skew, measure, time_in
 from vtax.environments.agent import Agent, Finished, MachineLostError
 from vtax.environments.base import Launch, ProcessEnvironment, Seat
+from vtax.environments.channel import Channel
 from vtax.environments.console import ConsoleTail
 from vtax.errors import VtaxError
 

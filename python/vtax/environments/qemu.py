@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
-from vtax import sandbox
-from vtax.environments import guest_kernel
+from vtax.environments import guest_kernel, sandbox
 from vtax.environments.base import (
     Launch,
     ProcessEnvironment,
@@ -176,7 +175,7 @@ def _parameters(guest: guest_kernel.GuestKernel) -> list[str]:
         "panic=-1",
         "vtax.lower=9p:host",
         "vtax.work=9p:work",
-        f"vtax.channel=virtio:{CHANNEL}",
+        f"vtax.environments.channel=virtio:{CHANNEL}",
         f"vtax.modules={':'.join(guest.modules)}",
     ]
 

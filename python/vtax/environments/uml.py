@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from vtax import binaries, sandbox
+from vtax import binaries
+from vtax.environments import sandbox
 from vtax.environments.base import Launch, ProcessEnvironment, Seat, guest_memory, register
 from vtax.errors import VtaxError
 from vtax.units import format_bytes
@@ -70,7 +71,7 @@ class UserModeLinux(ProcessEnvironment):
             "panic=-1",
             "vtax.lower=hostfs",
             f"vtax.work=hostfs:{sandbox.WORK}",
-            "vtax.channel=/dev/ttyS0",
+            "vtax.environments.channel=/dev/ttyS0",
             f"vtax.modules={overlay_module()}",
         ]
         argv = sandbox.command(box, [str(kernel()), *parameters])

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from vtax import binaries
 from vtax.environments.lab.counters import REPORTED
 from vtax.errors import VtaxError
-from vtax.runs.exchange import Exchange
+from vtax.formats.exchange import Exchange
 from vtax.workloads.base import Outcome, tail
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from vtax import cache
 from vtax.errors import MisuseError, VtaxError
+from vtax.formats.folder import RunFolder
 from vtax.paging.sweep_point import Finished, Point
-from vtax.runs.folder import RunFolder
 
 if TYPE_CHECKING:
     import polars

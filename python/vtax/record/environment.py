@@ -13,10 +13,10 @@ from vtax.environments.lab.environment import Lab
 from vtax.environments.lab.machine import LabMachine
 from vtax.environments.machine import Machine
 from vtax.errors import MisuseError, VtaxError
+from vtax.formats.folder import RunFolder
 from vtax.record import folder, host, inside, lab, workload
 from vtax.record.folder import Place
 from vtax.record.options import Options
-from vtax.runs.folder import RunFolder
 from vtax.workloads.base import Outcome
 
 GUEST_PATH = "/bin:/usr/bin"

@@ -14,9 +14,9 @@ from typing import Any, Literal
 from vtax import __version__
 from vtax.analysis.intervals import RECORD, ROWS, STREAM
 from vtax.errors import MisuseError, VtaxError
-from vtax.runs.folder import RECORD as RUN
-from vtax.runs.folder import RunFolder
-from vtax.runs.model import EnvironmentRecord, RunRecord
+from vtax.formats.folder import RECORD as RUN
+from vtax.formats.folder import RunFolder
+from vtax.formats.model import EnvironmentRecord, RunRecord
 
 RUNS = Path("runs")
 WHOLE_MACHINE = "machine"

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from vtax.environments.machine import Machine
+from vtax.formats.exchange import Exchange
 from vtax.record import workload
 from vtax.record.options import Options, Target
 from vtax.record.recorder import Recorder
-from vtax.runs.exchange import Exchange
 from vtax.workloads.base import Outcome
 
 

@@ -17,10 +17,10 @@ from vtax import binaries, cache
 from vtax.analysis.intervals import EVENTS, MAX_ROWS_BYTES, RECORD, ROWS, STREAM
 from vtax.environments.machine import Machine
 from vtax.errors import VtaxError
+from vtax.formats.exchange import Exchange
 from vtax.record import workload
 from vtax.record.options import Options, Target
 from vtax.record.recorder import PROGRAM, failure
-from vtax.runs.exchange import Exchange
 from vtax.workloads.base import Outcome
 
 FOLDER = "rows"

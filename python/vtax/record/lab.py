@@ -9,9 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
-from vtax import binaries, cache, sandbox
+from vtax import binaries, cache
 from vtax.analysis.intervals import EVENTS, RECORD, ROWS, STREAM
-from vtax.environments import guest_page
+from vtax.environments import guest_page, sandbox
 from vtax.environments.agent import Agent, Finished
 from vtax.environments.base import Launch
 from vtax.environments.lab.host import EmulatedHost

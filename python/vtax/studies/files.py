@@ -11,7 +11,7 @@ from typing import Any
 
 from vtax import __version__
 from vtax.errors import VtaxError
-from vtax.report.format import one_line
+from vtax.present.format import one_line
 from vtax.studies.html import write_report
 from vtax.studies.model import Basis, Claim, Outcome, Study
 from vtax.studies.table import SYMBOLS

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from vtax import __version__
-from vtax.report.standalone import page_file, render_page, write_page
+from vtax.present.html.standalone import page_file, render_page, write_page
 from vtax.studies.model import Basis, Claim, Outcome, Study, Verdict
 from vtax.studies.table import SYMBOLS, counts
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from vtax.report.plotting import Figure
+from vtax.present.html.plotting import Figure
 
 if TYPE_CHECKING:
     import polars as pl

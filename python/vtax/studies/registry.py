@@ -8,8 +8,8 @@ from vtax.specs import unknown
 from vtax.studies.model import Study
 
 MODULES = {
-    "paging": "vtax.studies.paging",
-    "vertical": "vtax.studies.vertical",
+    "dav2m": "vtax.studies.dav2m",
+    "vrtprof": "vtax.studies.vrtprof",
 }
 
 

@@ -11,7 +11,7 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from vtax.report.format import one_line
+from vtax.present.format import one_line
 from vtax.studies.model import Basis, Claim, Outcome, Study, Verdict
 
 SYMBOLS = {Verdict.HOLDS: "✓", Verdict.FAILS: "✗", Verdict.UNKNOWN: "?"}

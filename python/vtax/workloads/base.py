@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
-from vtax.runs.model import Better
+from vtax.formats.model import Better
 
 
 @dataclass(frozen=True, slots=True)

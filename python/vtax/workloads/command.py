@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 from vtax.errors import MisuseError, VtaxError
-from vtax.runs.model import Better
+from vtax.formats.model import Better
 from vtax.workloads.base import Command, MachineShape, Metric, Outcome, ResultFolder, tail
 from vtax.workloads.outcomes import (
     PROGRAM_METRICS,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-from vtax.runs.model import Better
+from vtax.formats.model import Better
 from vtax.workloads.arguments import Parser, refuse_patterns, whole_number
 from vtax.workloads.base import Command, MachineShape, Metric, Outcome, ResultFolder
 from vtax.workloads.hpcc_input import (

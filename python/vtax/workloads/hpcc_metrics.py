@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from vtax.errors import VtaxError
-from vtax.runs.model import Better
+from vtax.formats.model import Better
 from vtax.workloads.base import Metric
 from vtax.workloads.hpcc_output import Output, number
 

@@ -7,7 +7,7 @@ import signal
 from typing import Any
 
 from vtax.errors import VtaxError
-from vtax.runs.model import Better
+from vtax.formats.model import Better
 from vtax.workloads.base import Metric, Outcome, ResultFolder, tail
 
 STDOUT = "stdout"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 from vtax.errors import MisuseError
-from vtax.runs.model import Better
+from vtax.formats.model import Better
 from vtax.units import format_bytes, parse_size
 from vtax.workloads.arguments import Parser, refuse_patterns, whole_number
 from vtax.workloads.base import Command, MachineShape, Metric, Outcome, ResultFolder

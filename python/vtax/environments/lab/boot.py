@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
-from vtax.channel import AgentError, Channel, ChannelTimeoutError
 from vtax.environments.agent import Agent, MachineLostError
+from vtax.environments.channel import AgentError, Channel, ChannelTimeoutError
 from vtax.environments.console import plain_text
 from vtax.environments.lab import nested
 from vtax.environments.lab.guest_initramfs import BUSYBOX

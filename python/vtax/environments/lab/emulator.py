@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from vtax import sandbox
-from vtax.channel import Channel
-from vtax.environments import qemu
+from vtax.environments import qemu, sandbox
+from vtax.environments.channel import Channel
 from vtax.environments.console import ConsoleTail
 from vtax.environments.lab import nested
 from vtax.environments.lab.qmp import Qmp
@@ -120,7 +119,7 @@ def _parameters(machine: Emulated) -> list[str]:
         "vtax.lower=initramfs",
         "vtax.host=9p:host",
         "vtax.work=9p:work",
-        f"vtax.channel=virtio:{qemu.CHANNEL}",
+        f"vtax.environments.channel=virtio:{qemu.CHANNEL}",
         f"vtax.modules={':'.join(machine.modules)}",
     ]
 

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from vtax import sandbox
-from vtax.environments import qemu
+from vtax.environments import qemu, sandbox
 from vtax.environments.base import (
     Environment,
     MachineLike,

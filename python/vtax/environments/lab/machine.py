@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from vtax import sandbox
+from vtax.environments import sandbox
 from vtax.environments.agent import Agent, Finished, MachineLostError
 from vtax.environments.base import Launch
 from vtax.environments.lab import boot, counters, host_initramfs, nested, snapshot

@@ -1,0 +1,68 @@
+"""`report.html` of a run: the words and figures of a comparison on one self-contained page."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from vtax.formats.model import Comparison, Result, Sample
+from vtax.present import explain, facts, summary, trust, verdicts
+from vtax.present.html import figures, order_figures
+from vtax.present.html.palette import styles
+from vtax.present.html.standalone import render_page, write_page
+
+
+def write_report(comparison: Comparison, samples: Sequence[Sample], path: Path) -> None:
+    """Writes the page; a page that is there is replaced at once or, on failure, left alone."""
+    remedy = "make room or write access there, then run: vtax report RUN"
+    write_page(render(comparison, samples), path, remedy)
+
+
+def render(comparison: Comparison, samples: Sequence[Sample]) -> str:
+    """The page as text."""
+    ratios = figures.ratio_figures(comparison)
+    orders = order_figures.order_figures(comparison, samples)
+    data = {
+        "ratio": [figure.plot for figure in ratios],
+        "order": [figure.plot for figure in orders],
+        "orderAlternatives": [figure.alternative for figure in orders],
+    }
+    context = {**_words(comparison), "ratios": ratios, "orders": orders}
+    return render_page("vtax.present.html", "report.html.j2", "report.js", data, context)
+
+
+def _words(comparison: Comparison) -> dict[str, Any]:
+    """Everything on the page but its figures."""
+    record = comparison.record
+    baselines = list(summary.environments(comparison, "baseline"))
+    return {
+        "run": comparison.run,
+        "record": record,
+        "state": trust.state_sentence(record.state),
+        "styles": styles(record.environments),
+        "baselines": [(env, summary.baseline_nature(env)) for env in baselines],
+        "summaries": summary.summarise(comparison),
+        "floors": summary.noise_floors(comparison),
+        "flag_groups": trust.grouped(comparison.flags),
+        "rows": _table_rows(comparison),
+        "sheet": facts.side_by_side(record.environments),
+        "command": shlex.join(record.command_line),
+        "glossary": explain.GLOSSARY,
+        "summary": summary,
+        "verdicts": verdicts,
+    }
+
+
+def _table_rows(comparison: Comparison) -> list[dict[str, Any]]:
+    """The results by metric, environments beside each other; the place of its environment in the
+    run ties a row to the filters."""
+    places = {env.label: place for place, env in enumerate(comparison.record.environments)}
+    metrics = list(dict.fromkeys(result.metric for result in comparison.results))
+
+    def rank(result: Result) -> tuple[int, int]:
+        return metrics.index(result.metric), places.get(result.environment, len(places))
+
+    ordered = sorted(comparison.results, key=rank)
+    return [{"result": result, "place": places.get(result.environment)} for result in ordered]

@@ -1,0 +1,66 @@
+"""What all figures share: plain Plotly dictionaries that name CSS variables for colours.
+
+Nothing here imports Plotly. The page resolves `var(--name)` for its theme. Plotly reads a subset
+of HTML in every text, so foreign names go through `label`.
+"""
+
+from __future__ import annotations
+
+import html
+from dataclasses import dataclass
+from typing import Any
+
+from vtax.present.format import one_line
+
+Plot = dict[str, Any]
+
+FONT = {"color": "var(--text)", "family": "var(--font)", "size": 12}
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A figure with the words that stand beside it."""
+
+    title: str
+    meaning: str
+    alternative: str
+    """What the figure shows, for readers who cannot see it."""
+    plot: Plot
+
+
+def label(text: str) -> str:
+    """Foreign text inside a figure, with what Plotly would read as a tag or entity escaped."""
+    return html.escape(one_line(text), quote=False)
+
+
+def base_layout(height: float) -> Plot:
+    """The layout that every figure starts from."""
+    return {
+        "height": height,
+        "font": FONT,
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
+        "showlegend": False,
+        "dragmode": False,
+        "hoverlabel": {
+            "bgcolor": "var(--card)",
+            "bordercolor": "var(--rule)",
+            "font": FONT,
+            "align": "left",
+        },
+    }
+
+
+def note(text: str, **place: Any) -> Plot:
+    """A text without an arrow at the left edge of the figure."""
+    return {
+        "text": text,
+        "xref": "paper",
+        "x": 0,
+        "xanchor": "left",
+        "yanchor": "middle",
+        "align": "left",
+        "showarrow": False,
+        "borderpad": 0,
+        **place,
+    }

@@ -1,0 +1,317 @@
+"""The comparison on the terminal: one row per metric, one group of columns per environment.
+
+It fits the width it gets: what does not fit side by side goes below each other. Nothing is read
+as markup, and colour comes from rich, which leaves it out where there is no terminal.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from rich import box
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from vtax.formats.model import Comparison, EnvironmentRecord, Result, Verdict
+from vtax.present import summary, trust, verdicts
+from vtax.present.format import one_line, percent, percent_interval, plural, with_unit
+
+_STYLES = {
+    Verdict.SLOWER: "red",
+    Verdict.FASTER: "green",
+    Verdict.EQUIVALENT: "green",
+    Verdict.INCONCLUSIVE: "yellow",
+}
+_GAP = 2  # one of padding, one of the box
+_NAME_LEAST = 20
+_LABEL_LIMIT = 20
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    """A column of the table: its heading in two parts and a cell per metric."""
+
+    label: str
+    subtitle: str
+    cells: tuple[Text, ...]
+
+    @property
+    def width(self) -> int:
+        """What cells and words of the heading need; a long label wraps behind its commas."""
+        pieces = [*_pieces(self.label), self.subtitle]
+        heading = min(_LABEL_LIMIT, max(map(cell_len, pieces)))
+        return max([heading, *(cell_len(cell.plain) for cell in self.cells)])
+
+    def heading(self) -> Text:
+        """The label in lines that fit, over the subtitle."""
+        lines = [""]
+        for piece in _pieces(self.label):
+            if lines[-1] and cell_len(lines[-1] + piece) > self.width:
+                lines.append("")
+            lines[-1] += piece
+        return Text("\n".join(filter(None, [*lines, self.subtitle])))
+
+
+def _pieces(label: str) -> list[str]:
+    """A label cut where it may wrap: behind its commas."""
+    return label.replace(",", ",\0").split("\0")
+
+
+def render_table(comparison: Comparison) -> RenderableType:
+    """The table with its legend and warnings, for rich to print."""
+    return _View(comparison)
+
+
+def plain_table(comparison: Comparison, width: int = 100) -> str:
+    """The same as text without colour, for a pipe, a log or a file."""
+    sink = io.StringIO()
+    console = Console(file=sink, width=width, color_system=None, force_terminal=False)
+    console.print(_View(comparison))
+    return "".join(f"{line.rstrip()}\n" for line in sink.getvalue().splitlines())
+
+
+class _View:
+    """Knows its width only when rich prints it."""
+
+    def __init__(self, comparison: Comparison) -> None:
+        self._comparison = comparison
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        comparison = self._comparison
+        yield _title(comparison)
+        for table in _tables(comparison, options.max_width):
+            yield table
+            yield Text()
+        yield _legend(comparison)
+        yield from _closing(comparison)
+
+
+def _title(comparison: Comparison) -> Text:
+    record = comparison.record
+    text = Text(one_line(record.name), style="bold")
+    text.append(f"   run {one_line(comparison.run)}", style="not bold dim")
+    for env in summary.environments(comparison, "baseline"):
+        text.append(f"\n100 % is {one_line(env.label)}: ", style="not bold")
+        text.append(one_line(env.description or "not described"), style="not bold")
+    if (state := trust.state_sentence(record.state)) is not None:
+        text.append(f"\n{state}", style="not bold yellow")
+    return text
+
+
+def _tables(comparison: Comparison, width: int) -> Iterator[Table]:
+    """As many environments beside each other as fit, the rest in further tables."""
+    metrics = list(dict.fromkeys(result.metric for result in comparison.results))
+    pending = [column for group in _groups(comparison, metrics) for column in group]
+    names = max((cell_len(one_line(metric)) for metric in metrics), default=0)
+    while pending:
+        count = _fitting(pending, width - min(names, _NAME_LEAST))
+        columns, pending = pending[:count], pending[count:]
+        if not pending:
+            columns += _control_that_fits(comparison, metrics, width - names - _room(columns))
+        yield _table(metrics, min(names, max(_NAME_LEAST, width - _room(columns))), columns)
+
+
+def _groups(comparison: Comparison, metrics: Sequence[str]) -> Iterator[list[_Column]]:
+    """The columns of each measured environment, a baseline's before the first that refers to it."""
+    shown: set[str] = set()
+    measured = list(summary.environments(comparison, "measured"))
+    for label in [env.baseline for env in measured] or [comparison.baseline]:
+        if label is not None and label not in shown:
+            shown.add(label)
+            yield [_baseline_column(comparison, label, metrics)]
+            yield [
+                _environment_column(comparison, env, metrics)
+                for env in measured
+                if env.baseline == label
+            ]
+
+
+def _control_that_fits(comparison: Comparison, metrics: Sequence[str], room: int) -> list[_Column]:
+    """The A/A control where there is room; its noise floor is said below in any case."""
+    for environment in summary.environments(comparison, "control"):
+        column = _environment_column(comparison, environment, metrics)
+        if _room([column]) <= room:
+            return [column]
+    return []
+
+
+def _fitting(columns: Sequence[_Column], room: int) -> int:
+    """How many of the columns fit, and at least one."""
+    count = 1
+    while count < len(columns) and _room(columns[: count + 1]) <= room:
+        count += 1
+    return count
+
+
+def _room(columns: Sequence[_Column]) -> int:
+    return sum(_GAP + column.width for column in columns)
+
+
+def _table(metrics: Sequence[str], name_width: int, columns: Sequence[_Column]) -> Table:
+    table = Table(
+        box=box.SIMPLE_HEAD,
+        padding=(0, _GAP - 1, 0, 0),
+        collapse_padding=True,
+        pad_edge=False,
+        show_edge=False,
+    )
+    names = [_shortened(metric, name_width) for metric in metrics]
+    if len(set(names)) < len(names):
+        names = [one_line(metric) for metric in metrics]
+    table.add_column(Text("metric"), width=name_width, overflow="fold", vertical="bottom")
+    for column in columns:
+        table.add_column(column.heading(), min_width=column.width, overflow="fold")
+    for index, name in enumerate(names):
+        table.add_row(Text(name), *(column.cells[index] for column in columns))
+    return table
+
+
+def _baseline_column(comparison: Comparison, label: str, metrics: Sequence[str]) -> _Column:
+    found = {r.metric: r for r in summary.results_of(comparison, label)}
+    cells = tuple(
+        Text(with_unit(found[metric].median, one_line(found[metric].unit)))
+        if metric in found
+        else _missing()
+        for metric in metrics
+    )
+    return _Column(one_line(label), "median", cells)
+
+
+def _environment_column(
+    comparison: Comparison, environment: EnvironmentRecord, metrics: Sequence[str]
+) -> _Column:
+    found = {r.metric: r for r in summary.results_of(comparison, environment.label)}
+    cells = _aligned([found.get(metric) for metric in metrics])
+    second = "% (A/A control)" if environment.role == "control" else "% of baseline"
+    return _Column(one_line(environment.label), second, tuple(cells))
+
+
+def _aligned(results: Sequence[Result | None]) -> Iterator[Text]:
+    """`97.8 [96.9-98.5] ≈` with the values and the brackets below each other."""
+    values = [percent(r.percent_of_baseline) if _known(r) and r else "" for r in results]
+    spans = [_span(r) if _known(r) and r else "" for r in results]
+    value_width = max(map(len, values), default=0)
+    span_width = max(map(len, spans), default=0)
+    for result, value, span in zip(results, values, spans, strict=True):
+        if result is not None and result.verdict is Verdict.NOT_COMPARED:
+            yield _uncompared(result)
+            continue
+        if result is None or not _known(result):
+            yield _missing()
+            continue
+        text = f"{value:>{value_width}} {span:<{span_width}} {verdicts.SYMBOLS[result.verdict]}"
+        yield Text(text, style=_STYLES.get(result.verdict, ""))
+
+
+def _known(result: Result | None) -> bool:
+    return result is not None and result.percent_of_baseline is not None
+
+
+def _span(result: Result) -> str:
+    if result.ci_low is None or result.ci_high is None:
+        return "[no interval]"
+    return f"[{percent_interval(result.ci_low, result.ci_high)}]"
+
+
+def _uncompared(result: Result) -> Text:
+    """The value itself: there is nothing it could be a percentage of."""
+    value = with_unit(result.median, one_line(result.unit))
+    return Text(f"{value} {verdicts.SYMBOLS[Verdict.NOT_COMPARED]}", style="dim")
+
+
+def _missing() -> Text:
+    symbol = verdicts.SYMBOLS[Verdict.NOT_MEASURED]
+    return Text(f"{symbol} not measured", style="dim")
+
+
+def _shortened(name: str, width: int) -> str:
+    """A name with its middle left out: beginnings and ends tell metrics apart."""
+    text = one_line(name)
+    if cell_len(text) <= width:
+        return text
+    head = (width - 1) // 2
+    return f"{text[:head]}…{text[len(text) - (width - 1 - head) :]}"
+
+
+def _legend(comparison: Comparison) -> Text:
+    margin = verdicts.margin_text(comparison.record.margin_percent)
+    words = {Verdict.EQUIVALENT: f"equivalent within {margin}"}
+    rare = {Verdict.NOT_COMPARED} - {result.verdict for result in comparison.results}
+    shown = [verdict for verdict in verdicts.RANKED if verdict not in rare]
+    entries = [f"{verdicts.SYMBOLS[v]} {words.get(v, v.value)}" for v in shown]
+    return Text(f"[95 % interval of the ratio]  {'  '.join(entries)}", style="dim")
+
+
+def _closing(comparison: Comparison) -> Iterator[RenderableType]:
+    """What is inconclusive, missing, unlike or doubtful: one line each."""
+    margin = comparison.record.margin_percent
+    lines = [
+        *(
+            ("~", one_line(floor.environment.label), summary.noise_sentence(floor, margin))
+            for floor in summary.noise_floors(comparison)
+        ),
+        *_inconclusive(comparison),
+        *_unmeasured(comparison),
+        *(
+            ("≠", one_line(env.label), one_line(sentence))
+            for env in comparison.record.environments
+            for sentence in env.differences
+        ),
+        *(
+            ("!", one_line(line.environment), f"{one_line(line.kind)}: {trust.line_text(line)}")
+            for line in trust.lines(comparison.flags)
+        ),
+    ]
+    if lines:
+        yield Text()
+        yield from (_hanging(sign, where, said) for sign, where, said in lines)
+
+
+def _hanging(sign: str, where: str, said: str) -> RenderableType:
+    """A line whose continuation is indented."""
+    grid = Table.grid(padding=(0, 1, 0, 0))
+    grid.add_column(width=1)
+    grid.add_column(overflow="fold")
+    line = Text(f"{where}: ", style="bold")
+    line.append(said, style="not bold")
+    grid.add_row(Text(sign, style="yellow"), line)
+    return Padding(grid, 0)
+
+
+def _inconclusive(comparison: Comparison) -> Iterator[tuple[str, str, str]]:
+    for env in summary.environments(comparison, "measured"):
+        found = _with_verdict(comparison, env, Verdict.INCONCLUSIVE)
+        if not found:
+            continue
+        said = f"{plural(len(found), 'metric')} inconclusive"
+        needed = [r.repetitions_to_settle for r in found if r.repetitions_to_settle is not None]
+        if needed:
+            said += f"; about {plural(max(needed), 'repetition')} would settle it"
+        yield verdicts.SYMBOLS[Verdict.INCONCLUSIVE], one_line(env.label), said
+
+
+def _unmeasured(comparison: Comparison) -> Iterator[tuple[str, str, str]]:
+    symbol = verdicts.SYMBOLS[Verdict.NOT_MEASURED]
+    for env in comparison.record.environments:
+        reasons: dict[str, list[str]] = {}
+        for result in _with_verdict(comparison, env, Verdict.NOT_MEASURED):
+            reasons.setdefault(result.reason or "no reason was recorded", []).append(result.metric)
+        for reason, metrics in reasons.items():
+            which = _names(metrics)
+            yield symbol, one_line(env.label), f"{which} not measured: {one_line(reason)}"
+
+
+def _names(metrics: Sequence[str]) -> str:
+    return one_line(metrics[0]) if len(metrics) == 1 else plural(len(metrics), "metric")
+
+
+def _with_verdict(
+    comparison: Comparison, environment: EnvironmentRecord, verdict: Verdict
+) -> list[Result]:
+    results: Iterable[Result] = summary.results_of(comparison, environment.label)
+    return [result for result in results if result.verdict is verdict]

@@ -1,0 +1,85 @@
+"""Whether the numbers can be believed: the flags of a run, grouped by kind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from vtax.formats.model import Flag
+from vtax.present.explain import Explanation, explain
+from vtax.present.format import listing, one_line, plural
+
+_STATES = {
+    "running": "This run was cut short: its writer ended before the run did (killed, or the "
+    "machine went down). Everything that finished is here.",
+    "interrupted": "This run was stopped by its user. Everything that finished is here.",
+    "budget": "This run stopped when its time budget was used up. Everything that finished is "
+    "here.",
+    "failed": "This run ended with a failure. Everything that finished is here.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class FlagGroup:
+    """All flags of one kind."""
+
+    kind: str
+    explanation: Explanation
+    flags: tuple[Flag, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FlagLine:
+    """The flags of one kind in one environment, as a line."""
+
+    kind: str
+    environment: str
+    metrics: tuple[str, ...]
+    message: str
+    more: int
+    """How many further, different messages there are."""
+
+
+def grouped(flags: Iterable[Flag]) -> list[FlagGroup]:
+    """The flags by kind, each once, kinds in the order of their first flag."""
+    kinds: dict[str, dict[Flag, None]] = {}
+    for flag in flags:
+        kinds.setdefault(flag.kind, {})[flag] = None
+    return [FlagGroup(kind, explain(kind), tuple(found)) for kind, found in kinds.items()]
+
+
+def lines(flags: Iterable[Flag]) -> list[FlagLine]:
+    """One line per kind and environment."""
+    return [line for group in grouped(flags) for line in _lines_of(group)]
+
+
+def _lines_of(group: FlagGroup) -> list[FlagLine]:
+    by_environment: dict[str, list[Flag]] = {}
+    for flag in group.flags:
+        by_environment.setdefault(flag.environment, []).append(flag)
+    return [
+        FlagLine(
+            kind=group.kind,
+            environment=environment,
+            metrics=tuple(flag.metric for flag in found if flag.metric is not None),
+            message=found[0].message,
+            more=len({flag.message for flag in found}) - 1,
+        )
+        for environment, found in by_environment.items()
+    ]
+
+
+def line_text(line: FlagLine) -> str:
+    """A flag line without its environment and kind."""
+    text = one_line(line.message)
+    if line.more:
+        where = f" in {plural(len(line.metrics), 'metric')}" if line.metrics else ""
+        text += f" (and {line.more} more{where})"
+    elif len(line.metrics) > 1:
+        text += f" ({listing([one_line(metric) for metric in line.metrics])})"
+    return text
+
+
+def state_sentence(state: str) -> str | None:
+    """What the run's state means for its numbers; None for a complete run."""
+    return _STATES.get(state)

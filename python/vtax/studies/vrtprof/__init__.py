@@ -1,0 +1,28 @@
+"""The study of VrtProf (Mousa, Doshi, Sherwood, Ould-Ahmed-Vall): one row of all layers.
+
+Everything here is measured on this machine by `vtax record`; this package judges and draws.
+"""
+
+from __future__ import annotations
+
+from vtax.studies.model import Options, Outcome, Progress, Study
+from vtax.studies.vrtprof.setup import FIGURES
+
+
+def _run(options: Options, progress: Progress) -> Outcome:
+    from vtax.studies.vrtprof.outcome import run
+
+    return run(options, progress)
+
+
+STUDY = Study(
+    name="vrtprof",
+    title="Events of every layer on one interval axis, natively and virtualized",
+    paper=(
+        "H. Mousa, K. Doshi, T. Sherwood, E. Ould-Ahmed-Vall: VrtProf: Vertical Profiling for "
+        "System Virtualization"
+    ),
+    run=_run,
+    figures=FIGURES,
+    modelled=False,
+)

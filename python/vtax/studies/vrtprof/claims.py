@@ -1,0 +1,294 @@
+"""What the seed's text claims, each judged from data by a pure function."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from vtax.analysis.intervals import By, Per, Recording
+from vtax.analysis.phases import phase_bins, phases
+from vtax.analysis.timeline import Axis, timeline
+from vtax.present.format import plural, signed, significant
+from vtax.studies.model import Claim, Verdict
+from vtax.studies.rule import Judgement, Missing, Rule, judged
+from vtax.studies.vrtprof import measures as m
+from vtax.studies.vrtprof.data import Data
+from vtax.studies.vrtprof.setup import (
+    FLAT,
+    GUESTS,
+    NATIVE,
+    PAIR_COLUMNS,
+    PHASED,
+    SEED_OVERHEADS,
+    SETTINGS,
+)
+
+FACTOR = 1.5
+"""A size agrees with the seed's within this factor. The study's choice."""
+PHASE_EVENTS = ("hw.cache_misses", "hw.dtlb_load_misses", "faults.user", "sched.switches")
+"""Those of figures 5 to 7, of which this machine has some."""
+SHORT_NS = 5_000
+"""“A few thousand cycles”, at one or two cycles per nanosecond."""
+
+
+def mean_overhead(setting: str, limit: float, data: Data) -> Judgement:
+    """The mean over the workloads at one interval."""
+    value = m.mean_overhead(data, setting)
+    each = m.overheads(data, setting)
+    noise = sum(around for _, around in each.values()) / len(each)
+    reason = (
+        f"By CPU time. Holds below {limit:g} %, fails above, and cannot be judged within the noise "
+        f"of it: ±{significant(noise, 2)} points, the mean of half the workloads' quartile ranges."
+    )
+    return Judgement(f"{signed(value, 3)} %", _outside_noise(value, noise, limit), reason)
+
+
+def _outside_noise(value: float, noise: float, limit: float) -> bool | None:
+    """Whether a value is below a limit; None where noise alone may decide, on either side.
+
+    Noise that could hide an overhead must not confirm that there is none.
+    """
+    if value + noise <= limit:
+        # Recording makes nothing faster: a gain beyond the noise is a machine that changed.
+        return True if value + noise >= 0 else None
+    return False if value - noise > limit else None
+
+
+def every_overhead(data: Data) -> Judgement:
+    """Each workload by itself at the seed's interval."""
+    found = m.overheads(data, SETTINGS[0].every)
+    limit = max(SEED_OVERHEADS.values())
+    verdicts = {name: _outside_noise(*each, limit) for name, each in found.items()}
+    above = [name for name, verdict in verdicts.items() if verdict is False]
+    unsure = [name for name, verdict in verdicts.items() if verdict is None]
+    shown = ", ".join(
+        f"{name} {signed(value, 2)} ± {significant(around, 2)}"
+        for name, (value, around) in found.items()
+    )
+    reason = f"Each has to be below {limit:g} % by more than half its quartile range."
+    reason += f" Not so: {', '.join(above)}." if above else ""
+    reason += f" Within the noise: {', '.join(unsure)}." if unsure else ""
+    return Judgement(f"{shown} %", False if above else None if unsure else True, reason)
+
+
+def short_intervals(data: Data) -> Judgement:
+    """The shortest interval that was recorded without loss."""
+    frame = data.overheads
+    if frame.is_empty():
+        raise Missing("overheads were not measured")
+    lost = {
+        setting.label: int(frame.filter(setting=setting.every)["lost"].fill_null(0).sum())
+        for setting in SETTINGS
+    }
+    shown = ", ".join(f"{label}: {count} rows lost" for label, count in lost.items())
+    reason = (
+        "vtax's shortest interval is 50 us where a clock is the reference, over a hundred thousand "
+        "cycles, and 2 million instructions where those are: both are longer."
+    )
+    return Judgement(shown, SHORT_NS >= 50_000, reason)
+
+
+def correlated(first: str, second: str, where: str, seed: float, data: Data) -> Judgement:
+    """A pair of figure 2 or 3, by the nearest columns here."""
+    ours, theirs = PAIR_COLUMNS[first], PAIR_COLUMNS[second]
+    for name, seeds in ((ours, first), (theirs, second)):
+        if name.startswith("hw.") and name in data.absent:
+            raise Missing(f"{name} for {seeds}: {data.absent[name]}")
+    recordings = data.native() if where == NATIVE else _most_guests(data)
+    value, significant_ = m.pair(m.matrix(recordings), ours, theirs)
+    holds = significant_ and seed / FACTOR <= value <= min(1.0, seed * FACTOR)
+    note = "" if significant_ else ", not significant"
+    reason = (
+        f"{ours} with {theirs}; holds between {significant(seed / FACTOR, 2)} and "
+        f"{significant(min(1.0, seed * FACTOR), 2)} where it is significant."
+    )
+    return Judgement(f"r = {signed(value, 2)}{note}", holds, reason)
+
+
+def _most_guests(data: Data) -> list[Recording]:
+    names = data.guests()
+    if not names:
+        raise Missing(f"no nested guest: {'; '.join(data.left_out.values()) or 'not recorded'}")
+    return data.of(names[-1])
+
+
+def kernel_cpi(data: Data) -> Judgement:
+    """Cycles per instruction of the kernel need a counter of cycles."""
+    reason = data.absent.get("hw.cycles")
+    if reason:
+        raise Missing(f"cycles per instruction: {reason}")
+    ours = m.matrix(_most_guests(data))
+    theirs = m.matrix(data.native())
+    strong = [
+        sum(abs(m.pair(each, "derived.cpi", name)[0]) for name in each.events if name != _CPI)
+        for each in (ours, theirs)
+    ]
+    shown = f"sum of |r|: virtualized {significant(strong[0], 3)}, native {significant(strong[1])}"
+    return Judgement(shown, strong[0] > strong[1], "Holds where the first is larger.")
+
+
+_CPI = "derived.cpi"
+
+
+def inverse_to_guests(data: Data) -> Judgement:
+    """The rate of VM exits against the number of guests."""
+    names = [name for name in GUESTS.values() if name in data.guests()]
+    if len(names) < 2:
+        raise Missing("fewer than two numbers of guests were recorded")
+    numbers = {name: number for number, name in GUESTS.items()}
+    found = {}
+    for name in names:
+        value = m.rate(data.labelled(PHASED, [name]), "kvm.exits")
+        if value is None:
+            raise Missing("kvm.exits was not counted")
+        found[name] = value
+    first = found[names[0]] * numbers[names[0]]
+    ratios = [found[name] * numbers[name] / first for name in names]
+    holds = all(1 / FACTOR <= ratio <= FACTOR for ratio in ratios)
+    shown = ", ".join(f"{name} {significant(value, 3)}/s" for name, value in found.items())
+    reason = (
+        f"Rate on {PHASED} times the number of guests has to stay within a factor of {FACTOR:g}. "
+        "The seed sees it at one peak and not later."
+    )
+    return Judgement(shown, holds, reason)
+
+
+def phased(workload: str, several: bool, data: Data) -> Judgement:
+    """How many phases a workload has natively, by the events that were counted."""
+    recordings = data.labelled(workload, [NATIVE])
+    names = data.measured(recordings, PHASE_EVENTS)
+    events = [recordings[0].event(name) for name in names]
+    counts = []
+    for one in recordings:
+        made = timeline(
+            [one], events, per=Per.SECOND, axis=Axis.TIME, bins=phase_bins([one], By.CPU)
+        )
+        counts.append(len(phases(made, made.lines)))
+    shown = f"{', '.join(map(str, counts))} phases in {plural(len(counts), 'run')}"
+    wanted = "two or more" if several else "one"
+    holds = all(count > 1 for count in counts) if several else all(count == 1 for count in counts)
+    reason = f"Each native run of {workload} has to have {wanted}, by {', '.join(names)}."
+    return Judgement(shown, holds, reason)
+
+
+def judge(data: Data) -> list[Claim]:
+    """Every claim, in the order of the paper."""
+    return [judged(rule, data) for rule in RULES]
+
+
+def judgeable(data: Data) -> list[Claim]:
+    """Those that the data of a single figure can judge."""
+    return [claim for claim in judge(data) if claim.verdict is not Verdict.UNKNOWN]
+
+
+def _pair(name: str, first: str, second: str, where: str, seed: float, words: str) -> Rule[Data]:
+    place = "IV-C, fig. 2" if where == NATIVE else "IV-C, fig. 3"
+    return Rule(
+        name, place, words, f"r = {seed:g}", partial(correlated, first, second, where, seed)
+    )
+
+
+RULES = (
+    Rule(
+        "overhead-seed-interval",
+        "IV-B, table IV",
+        "Recording at the practical setting costs this much on average",
+        "1.34 % (1.2 % in the abstract)",
+        partial(mean_overhead, SETTINGS[0].every, 1.34),
+    ),
+    Rule(
+        "overhead-1ms",
+        "IV-B, table IV",
+        "The same at rows of 1 ms, twenty times finer",
+        "1.34 % (issue: 0.5 %)",
+        partial(mean_overhead, SETTINGS[1].every, 1.34),
+    ),
+    Rule(
+        "overhead-100us",
+        "IV-B, table IV",
+        "The same at rows of 100 us, two hundred times finer",
+        "1.34 % (issue: 1.2 %)",
+        partial(mean_overhead, SETTINGS[2].every, 1.34),
+    ),
+    Rule(
+        "overhead-each",
+        "IV-B, table IV",
+        "No benchmark is slowed down by more than the slowest",
+        "2.59 % (Pseudo JBB)",
+        every_overhead,
+    ),
+    Rule(
+        "granularity",
+        "abstract",
+        "Intervals may be as small as a few thousand cycles",
+        "a few thousand cycles",
+        short_intervals,
+    ),
+    _pair(
+        "native-dtlb-branches",
+        "K_DTLB_MISSES",
+        "K_BR",
+        NATIVE,
+        0.87,
+        "Natively, kernel dTLB misses go with kernel branches",
+    ),
+    _pair(
+        "virtual-dtlb-branches",
+        "K_DTLB_MISSES",
+        "K_BR",
+        "guests",
+        0.97,
+        "So they do with the most guests",
+    ),
+    _pair(
+        "exits-switches",
+        "XEN_VT_EXIT",
+        "VT_SCHED_SW",
+        "guests",
+        0.59,
+        "VM exits go with context switches",
+    ),
+    _pair(
+        "exits-interrupts",
+        "XEN_VT_EXIT",
+        "XEN_IRQ",
+        "guests",
+        0.16,
+        "VM exits go a little with interrupts",
+    ),
+    _pair(
+        "exits-dtlb",
+        "XEN_VT_EXIT",
+        "U_DTLB_MISSES",
+        "guests",
+        0.25,
+        "VM exits go a little with the guests' dTLB misses",
+    ),
+    Rule(
+        "kernel-cpi",
+        "IV-C",
+        "The kernel's CPI is more correlated with architectural events when virtualized",
+        "higher",
+        kernel_cpi,
+    ),
+    Rule(
+        "exits-per-guest",
+        "IV-D, fig. 4",
+        "At a peak, the rate of VM exits is inversely proportional to the number of guests",
+        "inversely proportional",
+        inverse_to_guests,
+    ),
+    Rule(
+        "phased",
+        "IV-D, fig. 5",
+        "One benchmark (433.milc; here compiler-like) shows phases",
+        "clear pseudo-regular pattern",
+        partial(phased, PHASED, True),
+    ),
+    Rule(
+        "flat",
+        "IV-D, fig. 6",
+        "Another (Pseudo JBB; here gups) is flat",
+        "a single phase",
+        partial(phased, FLAT, False),
+    ),
+)

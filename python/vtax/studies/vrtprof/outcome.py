@@ -1,0 +1,117 @@
+"""The study as a whole: measured, judged, drawn."""
+
+from __future__ import annotations
+
+import os
+import platform
+from pathlib import Path
+
+import polars as pl
+
+from vtax.environments.base import allowed_cpus, host_memory_bytes
+from vtax.studies.model import Options, Outcome, Progress
+from vtax.studies.vrtprof import measures as m
+from vtax.studies.vrtprof.claims import judge, judgeable
+from vtax.studies.vrtprof.data import Data
+from vtax.studies.vrtprof.figures import drawn
+from vtax.studies.vrtprof.measure import measure
+from vtax.studies.vrtprof.setup import COPIES, EVENTS, EVERY, FULL, QUICK
+from vtax.studies.vrtprof.tables import tables
+from vtax.units import format_bytes
+
+
+def run(options: Options, progress: Progress) -> Outcome:
+    """Measure what the options ask for, judge it and draw it."""
+    load_before = os.getloadavg()[0]
+    data = measure(options, progress)
+    return made(data, options, machine(load_before))
+
+
+def made(data: Data, options: Options, setup: list[tuple[str, str]]) -> Outcome:
+    """The outcome of measured data."""
+    only = options.figure
+    return Outcome(
+        claims=judge(data) if only is None else judgeable(data),
+        figures=drawn(data, only),
+        tables=tables(data),
+        frames=_frames(data),
+        setup=[*setup, *_setup(options)],
+        cautions=_cautions(data, options),
+    )
+
+
+def machine(load_before: float) -> list[tuple[str, str]]:
+    """What it was measured on."""
+    model = "unknown processor"
+    for line in Path("/proc/cpuinfo").read_text("utf-8", errors="replace").splitlines():
+        if line.startswith("model name"):
+            model = line.partition(":")[2].strip()
+            break
+    cpus = len(allowed_cpus())
+    return [
+        ("Machine", f"{model}, {cpus} CPUs, {format_bytes(host_memory_bytes())}"),
+        ("Kernel", f"Linux {platform.release()}"),
+        ("Load", f"{load_before:.1f} before it began (1 minute)"),
+    ]
+
+
+def _setup(options: Options) -> list[tuple[str, str]]:
+    plan = QUICK if options.quick else FULL
+    return [
+        ("Workloads", ", ".join(work.name for work in plan.workloads)),
+        ("Copies", f"{COPIES} at once in every environment, shared out to its guests"),
+        ("Repetitions", f"{plan.repetitions} of {plan.seconds:g} s each, in random order"),
+        ("Events", EVENTS),
+        ("Interval", EVERY),
+        ("Overheads", f"{plan.overhead_repetitions} repetitions, natively on one CPU"),
+        ("Random seed", str(options.seed)),
+    ]
+
+
+def _cautions(data: Data, options: Options) -> list[str]:
+    found = []
+    if options.quick:
+        found.append("Made with --quick: few workloads, one repetition. It shows that it works.")
+    if options.figure is not None:
+        found.append(f"Made with --figure {options.figure}: only what that needs was measured.")
+    found += [f"{name} is left out: {reason}" for name, reason in data.left_out.items()]
+    hardware = [name for name in data.absent if name.startswith("hw.")]
+    if hardware:
+        found.append(
+            "This machine has no hardware counters, or its hypervisor keeps them: every hardware "
+            "event is absent, rates are per second instead of per instruction, and nothing stands "
+            "in for a hardware event under its name."
+        )
+    if data.guests():
+        found.append(
+            "Guests run under real KVM on an emulated processor: their exits are true counts, "
+            "their rates per second are those of a machine that is far slower than this one."
+        )
+    return found
+
+
+def _frames(data: Data) -> dict[str, pl.DataFrame]:
+    rows = []
+    for environment, workloads in data.recordings.items():
+        for workload, recordings in workloads.items():
+            for repetition, one in enumerate(recordings):
+                length = int(one.frame["length_ns"].sum())
+                rows += [
+                    {
+                        "environment": environment,
+                        "workload": workload,
+                        "repetition": repetition,
+                        "event": event.name,
+                        "count": m.total([one], event.name),
+                        "length_ns": length,
+                    }
+                    for event in one.events
+                    if not event.is_level
+                ]
+    absent = [{"event": name, "reason": reason} for name, reason in data.absent.items()]
+    found = {
+        "counts": pl.DataFrame(rows, infer_schema_length=None),
+        "overheads": data.overheads,
+        "absent": pl.DataFrame(absent),
+    }
+    return {name: frame for name, frame in found.items() if not frame.is_empty()}

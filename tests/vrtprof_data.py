@@ -1,0 +1,76 @@
+"""Made-up recordings in the shape of those of VrtProf's study; nothing was measured."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+import recording_data
+from vtax.analysis.intervals import load
+from vtax.studies.model import Options, Outcome
+from vtax.studies.vrtprof.data import Data
+from vtax.studies.vrtprof.outcome import made
+from vtax.studies.vrtprof.setup import GUESTS, NATIVE, SETTINGS, UML, WORKLOADS
+
+NO_PMU = "this machine has no such counter (no PMU?)"
+OVERHEADS = {"20ms": 0.4, "1ms": 1.0, "100us": 4.0}
+MACHINE = [("Machine", "made up, 2 CPUs"), ("Kernel", "Linux 6.18.0")]
+
+
+def rows(seed: int, guests: int | None) -> pl.DataFrame:
+    """Rows without hardware counters; the more guests, the fewer exits of each."""
+    frame = recording_data.rows(seed, n=200, cpus=1, virtual=guests is not None, pmu=False)
+    random = np.random.default_rng(seed)
+    # From the middle on three times as many, as exits are.
+    busy = np.where(np.arange(frame.height) < frame.height // 2, 4.0, 12.0)
+    faults = pl.Series("faults.user", random.poisson(busy).astype(np.uint64))
+    frame = frame.with_columns(faults)
+    if guests is None:
+        return frame
+    exits = (frame["kvm.exits"].cast(int) // guests).cast(pl.UInt64)
+    switches = (exits // 4 + random.poisson(2.0, frame.height)).cast(pl.UInt64)
+    return frame.with_columns(exits.alias("kvm.exits"), switches.alias("sched.switches"))
+
+
+def overheads() -> pl.DataFrame:
+    """Runs of about a second; each setting costs what OVERHEADS says, plus or minus a little."""
+    random = np.random.default_rng(3)
+    found: list[dict[str, Any]] = []
+    for work in WORKLOADS:
+        for repetition in range(5):
+            for setting in ("", *(each.every for each in SETTINGS)):
+                factor = 1 + OVERHEADS.get(setting, 0.0) / 100
+                cpu = factor * (1 + random.normal(0, 5e-4))
+                row = {"workload": work.name, "setting": setting, "repetition": repetition}
+                found.append({**row, "rows": 1000, "lost": 0, "cpu_s": cpu, "wall_s": 1.01 * cpu})
+    return pl.DataFrame(found)
+
+
+def data(parent: Path) -> Data:
+    """Two runs of two workloads in every environment, none with hardware counters."""
+    places: list[tuple[str, int | None]] = [(NATIVE, None), (UML, None)]
+    places += [(name, number) for number, name in GUESTS.items()]
+    recordings = {}
+    for at, (name, guests) in enumerate(places):
+        recordings[name] = {
+            work: [
+                load(
+                    recording_data.write(
+                        parent / f"{at}-{work}-{run}", rows(100 * at + 10 * run + place, guests)
+                    ),
+                    name,
+                )
+                for run in range(2)
+            ]
+            for place, work in enumerate(("compiler-like", "gups"))
+        }
+    names = ("hw.cycles", "hw.dtlb_load_misses", "hw.cache_misses", "hw.branches")
+    absent = dict.fromkeys(names, NO_PMU)
+    return Data(recordings, absent, {}, overheads())
+
+
+def outcome(parent: Path) -> Outcome:
+    return made(data(parent), Options(), MACHINE)
