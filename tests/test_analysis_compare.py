@@ -15,17 +15,8 @@ from hypothesis import strategies as st
 
 from vtax.analysis.compare import compare, to_json
 from vtax.analysis.flags import cpu_count
-from vtax.formats.model import (
-    Better,
-    Comparison,
-    EnvironmentRecord,
-    Failure,
-    Flag,
-    Result,
-    RunRecord,
-    Sample,
-    Verdict,
-)
+from vtax.analysis.results import Comparison, Flag, Result, Verdict
+from vtax.formats.model import Better, ComparisonRecord, EnvironmentRecord, Failure, Sample
 
 FACTS: dict[str, Any] = {"cpu": {"online": 1}}
 
@@ -50,10 +41,9 @@ CONTROL = environment("native#aa", "control")
 UML = environment("uml")
 
 
-def record(*environments: EnvironmentRecord, **changes: Any) -> RunRecord:
+def record(*environments: EnvironmentRecord, **changes: Any) -> ComparisonRecord:
     fields: dict[str, Any] = {
         "vtax_version": "0",
-        "verb": "compare",
         "command_line": ("vtax",),
         "name": "x",
         "started_utc": "2026-01-01T00:00:00+00:00",
@@ -68,7 +58,7 @@ def record(*environments: EnvironmentRecord, **changes: Any) -> RunRecord:
         "order": (),
         "environments": environments or (NATIVE, UML),
     }
-    return RunRecord(**(fields | changes))
+    return ComparisonRecord(**(fields | changes))
 
 
 def sample(label: str, repetition: int, value: float, **changes: Any) -> Sample:

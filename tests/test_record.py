@@ -20,7 +20,8 @@ from conftest import processes_naming
 from vtax import binaries
 from vtax.analysis.intervals import load
 from vtax.errors import MisuseError, VtaxError
-from vtax.formats.folder import load as load_run
+from vtax.formats.folder import read_record
+from vtax.formats.model import RecordingRecord
 from vtax.record import workload
 from vtax.record.options import Options, Target
 from vtax.record.recorder import Recorder, failure
@@ -125,7 +126,8 @@ def test_counters_take_turns_and_their_sums_are_no_totals(tmp_path: Path) -> Non
     assert recording.total(switches) == recording.frame["sched.switches"].sum()
     assert recording.measured_ns(switches) == lengths
     asked = {"every": "1ms", "events": "sw,sched", "duration": "1s", "counters": 2}
-    assert load_run(tmp_path / "run")[0].recording == asked
+    record = read_record(tmp_path / "run")
+    assert isinstance(record, RecordingRecord) and record.recording == asked
 
 
 @pytest.mark.usefixtures("can_record")
@@ -138,11 +140,12 @@ def test_a_command_is_recorded_and_its_end_is_said(tmp_path: Path) -> None:
     rows = pl.read_parquet(tmp_path / "run/intervals.parquet")
     assert rows.height > 20
     assert rows["length_ns"].sum() > 20e6
-    record, samples = load_run(tmp_path / "run")
-    assert (record.verb, record.state, samples) == ("record", "complete", [])
+    record = read_record(tmp_path / "run")
+    assert isinstance(record, RecordingRecord)
+    assert (record.verb, record.state) == ("record", "complete")
     assert record.recording == {"every": "1ms"}
-    assert record.workload_parameters["argv"] == list(BUSY)
-    assert record.environments[0].facts["kernel"]["release"] == os.uname().release
+    assert record.argv == BUSY
+    assert record.machine.facts["kernel"]["release"] == os.uname().release
     assert (tmp_path / "run").stat().st_mode & 0o777 == 0o700
 
 
@@ -208,7 +211,7 @@ def test_a_run_is_never_overwritten(tmp_path: Path) -> None:
         done = vtax("record", "--for", "50ms", "--out", "run", folder=tmp_path)
         assert done.returncode == code
     assert "name another folder with --out" in done.stderr
-    assert load_run(tmp_path / "run")[0].state == "complete"
+    assert read_record(tmp_path / "run").state == "complete"
 
 
 @pytest.mark.usefixtures("can_record")
@@ -254,7 +257,7 @@ def test_an_interrupt_finishes_the_files(number: signal.Signals, tmp_path: Path)
     assert "was ended with the recording" in out
     assert json.loads((tmp_path / "run/record.json").read_text())["end"]["reason"] == "signal"
     assert not (tmp_path / "run/intervals.arrows").exists()
-    assert load_run(tmp_path / "run")[0].state == "complete"
+    assert read_record(tmp_path / "run").state == "complete"
     assert processes_naming("sleep 1005") == []
 
 
@@ -270,7 +273,7 @@ def test_rows_of_a_killed_recorder_are_analysed(tmp_path: Path) -> None:
     _, err = process.communicate(timeout=TIMEOUT_S)
     assert process.returncode != 0
     assert "rows are those up to its last flush" in err
-    assert load_run(tmp_path / "run")[0].state == "failed"
+    assert read_record(tmp_path / "run").state == "failed"
     assert any("up to its last flush" in note for note in load(tmp_path / "run").notes)
     for verb, *more in (("correlate",), ("timeline", "--event", "faults.user")):
         done = vtax(verb, "run", *more, "--json", folder=tmp_path)
@@ -286,7 +289,7 @@ def test_a_recorder_finishes_when_vtax_is_killed(tmp_path: Path) -> None:
     process.communicate(timeout=TIMEOUT_S)
     await_bytes(tmp_path / "run/record.json", 1)
     assert load(tmp_path / "run").frame.height > 0
-    assert load_run(tmp_path / "run")[0].state == "running"
+    assert read_record(tmp_path / "run").state == "running"
 
 
 def children(pid: int) -> list[int]:

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from vtax.formats.model import Comparison, RunRecord
+    from vtax.analysis.results import Comparison
+    from vtax.formats.model import ComparisonRecord
     from vtax.runner.execute import Campaign, Settings
 
 EXAMPLES = """\b
@@ -197,7 +198,7 @@ def _discard_if_empty(folder: Any, campaign: Campaign) -> None:
         shutil.rmtree(folder.path, ignore_errors=True)
 
 
-def _analyse(folder: Any, record: RunRecord, campaign: Campaign) -> Comparison:
+def _analyse(folder: Any, record: ComparisonRecord, campaign: Campaign) -> Comparison:
     from vtax.analysis.compare import compare as analyse
     from vtax.formats.folder import REPORT
     from vtax.present.html.comparison import write_report
@@ -229,7 +230,7 @@ def show(comparison: Comparison, path: Path, as_json: bool) -> None:
     print(f"report: {path / REPORT}")
 
 
-def _exit_code(record: RunRecord, campaign: Campaign) -> int:
+def _exit_code(record: ComparisonRecord, campaign: Campaign) -> int:
     if record.state == "interrupted":
         return 130
     return 0 if campaign.samples and not campaign.failures else 1

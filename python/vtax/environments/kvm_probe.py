@@ -14,6 +14,7 @@ from vtax import cache
 from vtax.environments.base import allowed_cpus
 from vtax.environments.machine import Machine
 from vtax.errors import VtaxError
+from vtax.formats.files import write_atomic
 
 if TYPE_CHECKING:
     from vtax.environments.qemu import Qemu
@@ -31,7 +32,7 @@ def probe(qemu: Qemu) -> str | None:
     # One probe at a time, whatever its key: they share the working folder.
     with cache.locked(folder / "probe"):
         if not marker.is_file():
-            cache.write_atomic(marker, _boot(dataclasses.replace(qemu, accel="kvm")).encode())
+            write_atomic(marker, _boot(dataclasses.replace(qemu, accel="kvm")).encode())
     verdict = marker.read_text()
     return None if verdict == PASSED else verdict
 

@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from vtax.formats.model import Comparison, EnvironmentRecord, Result, Verdict
+from vtax.analysis.results import Comparison, Result, Verdict
+from vtax.formats.model import EnvironmentRecord
 from vtax.present import verdicts
 from vtax.present.families import family_of
 from vtax.present.format import one_line, percent, percent_interval, plural

@@ -13,11 +13,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from vtax import binaries, cache
+from vtax import binaries
 from vtax.analysis.intervals import EVENTS, MAX_ROWS_BYTES, RECORD, ROWS, STREAM
 from vtax.environments.machine import Machine
 from vtax.errors import VtaxError
 from vtax.formats.exchange import Exchange
+from vtax.formats.files import write_atomic
 from vtax.record import workload
 from vtax.record.options import Options, Target
 from vtax.record.recorder import PROGRAM, failure
@@ -66,7 +67,7 @@ def record(
 def _fetch(rows: Exchange, out: Path, names: Sequence[str]) -> None:
     """Bring files that the guest has written; it is not trusted with more than their bytes."""
     for name in names:
-        cache.write_atomic(out / name, rows.read_bytes(name, MAX_ROWS_BYTES))
+        write_atomic(out / name, rows.read_bytes(name, MAX_ROWS_BYTES))
 
 
 def _of_the_workload(recorder: Outcome, found: Mapping[str, Any]) -> Outcome:

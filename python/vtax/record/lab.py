@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
-from vtax import binaries, cache
+from vtax import binaries
 from vtax.analysis.intervals import EVENTS, RECORD, ROWS, STREAM
 from vtax.environments import guest_page, sandbox
 from vtax.environments.agent import Agent, Finished
@@ -17,6 +17,7 @@ from vtax.environments.base import Launch
 from vtax.environments.lab.host import EmulatedHost
 from vtax.environments.lab.machine import LabMachine
 from vtax.errors import VtaxError
+from vtax.formats.files import write_atomic
 from vtax.paging.lab import AGENT_INSIDE
 from vtax.record import workload
 from vtax.record.options import Options, Target
@@ -66,7 +67,7 @@ class LabRecorder:
         out.mkdir(mode=0o700, parents=True, exist_ok=True)
         for file in (ROWS, EVENTS, RECORD):
             content = self._host.pull(str(self._folder / "out" / file), MAX_FILE_BYTES)
-            cache.write_atomic(out / file, content)
+            write_atomic(out / file, content)
         self._host.run(["busybox", "rm", "-r", str(self._folder)])
 
     def kill(self) -> None:

@@ -20,7 +20,7 @@ from vtax.environments.base import Environment, MachineLike, allowed_cpus
 from vtax.errors import VtaxError
 from vtax.formats.exchange import Exchange
 from vtax.formats.folder import RunFolder
-from vtax.formats.model import EnvironmentRecord, Failure, RunRecord, Sample
+from vtax.formats.model import ComparisonRecord, EnvironmentRecord, Failure, Sample
 from vtax.runner.matching import Entrant, Observed, common_shape, differences
 from vtax.runner.plan import interleaved
 from vtax.workloads.base import Command, Metric, Workload
@@ -119,7 +119,7 @@ class Campaign:
         self.failures: list[Failure] = []
         self.state: State = "running"
 
-    def run(self) -> RunRecord:
+    def run(self) -> ComparisonRecord:
         """Run to the end, the budget's end, or an interrupt; what was finished is saved.
 
         Raises VtaxError when an environment does not come up at all at the start, or when
@@ -141,13 +141,12 @@ class Campaign:
                 self._listener.stopped(self.state)
         return self._finish()
 
-    def record(self) -> RunRecord:
+    def record(self) -> ComparisonRecord:
         """The state of the run as `run.json` keeps it."""
         settings = self._settings
         done = None if self.state == "running" else datetime.now(UTC).isoformat(timespec="seconds")
-        return RunRecord(
+        return ComparisonRecord(
             vtax_version=__version__,
-            verb="compare",
             command_line=settings.command_line,
             name=settings.workload.label(),
             started_utc=self._started,
@@ -168,7 +167,7 @@ class Campaign:
             failures=tuple(self.failures),
         )
 
-    def _finish(self) -> RunRecord:
+    def _finish(self) -> ComparisonRecord:
         self._folder.finish(self.samples)
         record = self.record()
         self._folder.write_record(record)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
-from vtax.formats.model import Comparison, Result, Verdict
+from vtax.analysis.results import Comparison, Result, Verdict
 from vtax.present import verdicts
 from vtax.present.families import Family, grouped
 from vtax.present.format import one_line, percent, percent_interval, significant

@@ -17,7 +17,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from vtax.formats.model import Comparison, EnvironmentRecord, Result, Verdict
+from vtax.analysis.results import Comparison, Result, Verdict
+from vtax.formats.model import EnvironmentRecord
 from vtax.present import summary, trust, verdicts
 from vtax.present.format import one_line, percent, percent_interval, plural, with_unit
 
