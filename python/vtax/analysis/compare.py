@@ -207,9 +207,8 @@ def _compared(
         percent_of_baseline_best=_percent(own.description.best, base.description.best, better),
     )
     if median is None:
-        return dataclasses.replace(
-            compared, reason="a value that is not above zero cannot be compared as a ratio"
-        )
+        reason = "a value that is not above zero cannot be compared as a ratio"
+        return dataclasses.replace(compared, verdict=Verdict.NOT_COMPARED, reason=reason)
     if own.log_median is None or base.log_median is None:
         return compared
     ratio = own.log_median - base.log_median

@@ -108,7 +108,8 @@ def value_phrase(result: Result) -> str:
 def headline(summary: EnvironmentSummary, margin_percent: float) -> str:
     """The environment's answer as one sentence without its name."""
     if summary.lead is None:
-        return "nothing could be measured here; the reasons are in the results"
+        what = "compared with the baseline" if summary.measured else "measured here"
+        return f"nothing could be {what}; the reasons are in the results"
     said = verdicts.phrase(summary.lead, margin_percent)
     name = one_line(summary.lead.metric)
     return f"{name} runs at {value_phrase(summary.lead)}: {said}"
