@@ -11,6 +11,7 @@ import fcntl
 import json
 import os
 import re
+import subprocess
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -96,8 +97,20 @@ class RunFolder:
     def raw(self, name: str) -> Path:
         """The writable folder of one machine, ``raw/NAME``, as an absolute path."""
         path = (self.path / RAW / slug(name)).absolute()
-        path.mkdir(mode=0o700, exist_ok=True)
+        try:
+            path.mkdir(mode=0o700, exist_ok=True)
+        except OSError as error:
+            raise VtaxError(f"cannot make {path}: {error.strerror}", "free space there") from None
         return path
+
+    def clean_raw(self) -> None:
+        """Remove what is neither a file nor a folder: guests make links, pipes and devices.
+
+        Only when no machine runs. `find` follows nothing and copes with folders of any depth.
+        """
+        kept = ["!", "-type", "f", "!", "-type", "d"]
+        line = ["find", "-P", str((self.path / RAW).absolute()), *kept, "-delete"]
+        subprocess.run(line, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
 
     def write_record(self, record: ComparisonRecord | RecordingRecord) -> None:
         """Replace `run.json` at once."""
@@ -109,7 +122,10 @@ class RunFolder:
         self._journal.append(map(dataclasses.asdict, samples))
 
     def finish(self, samples: Sequence[Sample]) -> None:
-        """Turn the journal into `samples.parquet`, and describe its columns in `events.json`."""
+        """Turn the journal into `samples.parquet`, and describe its columns in `events.json`.
+
+        No machine runs any more. Raises VtaxError when the files cannot be written.
+        """
         from vtax.formats.samples import columns, frame
 
         remedy = f"free space; the samples are kept in {self._journal.path}"

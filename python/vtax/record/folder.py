@@ -61,6 +61,7 @@ def opened(
         state = "interrupted"
         raise
     finally:
+        folder.clean_raw()
         if any((folder.path / file).exists() for file in (RECORD, ROWS, STREAM)):
             write(state)
         elif ours:
