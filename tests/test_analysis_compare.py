@@ -17,6 +17,9 @@ from vtax.analysis.compare import compare, to_json
 from vtax.analysis.flags import cpu_count
 from vtax.analysis.results import Comparison, Flag, Result, Verdict
 from vtax.formats.model import Better, ComparisonRecord, EnvironmentRecord, Failure, Sample
+from vtax.present.format import significant
+from vtax.present.html.comparison import render
+from vtax.present.terminal.comparison import plain_table
 
 FACTS: dict[str, Any] = {"cpu": {"online": 1}}
 
@@ -250,6 +253,19 @@ def test_a_metric_that_the_baseline_lacks_is_shown_without_a_ratio() -> None:
     assert found[1].verdict is Verdict.NOT_COMPARED
     assert found[1].percent_of_baseline is None
     assert found[1].reason == "the baseline native has no value"
+
+
+@pytest.mark.parametrize(("base", "own"), [(0.0, 1.0), (1.0, 0.0), (0.0, 0.0)])
+def test_a_value_of_zero_is_measured_and_not_compared(base: float, own: float) -> None:
+    samples = [*values("native", [base] * 5), *values("uml", [own] * 5)]
+    found = compare(record(), samples, "runs/x")
+    result = found.results[1]
+    assert (result.median, result.n, result.verdict) == (own, 5, Verdict.NOT_COMPARED)
+    assert result.reason == "a value that is not above zero cannot be compared as a ratio"
+    table = plain_table(found, 120).split("[95 % interval")[0]
+    assert "not measured" not in table and f"{significant(own, 3)} s \N{MIDDLE DOT}" in table
+    rows = render(found, samples).partition('id="results-table"')[2].partition("</table>")[0]
+    assert "not measured" not in rows and "not compared" in rows
 
 
 def test_counters_of_a_lab_are_no_lack_of_the_workload() -> None:

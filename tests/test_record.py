@@ -202,6 +202,8 @@ def test_misuse_is_one_line_and_leaves_nothing(
     assert done.returncode == 2
     assert message in done.stderr
     assert done.stderr.count("\n") == 1, done.stderr
+    # The user called vtax; the recorder need not be on PATH.
+    assert done.stderr.startswith("vtax") and "vtax-recorder" not in done.stderr
     assert list(tmp_path.glob("runs/*")) == []
 
 
@@ -215,11 +217,27 @@ def test_a_run_is_never_overwritten(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("can_record")
-def test_a_program_that_is_not_there_is_named(tmp_path: Path) -> None:
-    done = vtax("record", "--out", "run", "--", "/no/such/program", folder=tmp_path)
+@pytest.mark.parametrize("where", [(), ("--in", "native")])
+@pytest.mark.parametrize("program", ["/no/such/program", "no-such-program", "/etc/passwd"])
+def test_a_program_that_cannot_be_started_is_named(
+    tmp_path: Path, program: str, where: tuple[str, ...]
+) -> None:
+    done = vtax("record", *where, "--out", "run", "--", program, folder=tmp_path)
     assert done.returncode == 1
-    assert "/no/such/program" in done.stderr
+    assert done.stderr.startswith(f"vtax: program '{program}': it ")
+    assert done.stderr.count("\n") == 1
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.usefixtures("can_record")
+def test_a_working_folder_is_for_machines(tmp_path: Path) -> None:
+    done = vtax("record", "--workdir", ".", "--", "true", folder=tmp_path)
+    assert done.returncode == 2 and "--workdir needs --in" in done.stderr
+    (tmp_path / "inner").mkdir()
+    words = ("--in", "native", "--workdir", "inner", "--out", "run", "--", "pwd")
+    done = vtax("record", *words, folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[0] == str(tmp_path / "inner")
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become nobody")

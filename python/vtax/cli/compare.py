@@ -98,6 +98,10 @@ def compare(
             help="A number in a command's output: NAME[:UNIT[:higher]]=REGEX.", metavar="METRIC"
         ),
     ] = None,
+    workdir: Annotated[
+        Path | None,
+        typer.Option(help="Run a command line there. Default: the current folder.", metavar="DIR"),
+    ] = None,
     out: Annotated[Path, typer.Option(help="Folder for run folders.", metavar="DIR")] = Path(
         "runs"
     ),
@@ -126,6 +130,7 @@ def compare(
         timeout_s=_duration(timeout),
         margin_percent=margin,
         seed=secrets.randbits(32) if seed is None else seed,
+        workdir=workdir,
     )
     _check(settings)
     folder = RunFolder.create(out, settings.workload.label())
@@ -145,22 +150,30 @@ def _settings(
     argv: tuple[str, ...], specs: list[str], patterns: tuple[str, ...], **options: Any
 ) -> Settings:
     from vtax import binaries, workloads
+    from vtax.environments.base import working_folder
     from vtax.runner.execute import Settings
     from vtax.runner.matching import entrants
-    from vtax.workloads.variables import base_environment, split
+    from vtax.workloads.variables import base_environment, readable, require_utf8, split
 
     keep_env, control = options.pop("keep_env"), options.pop("control")
     workload = workloads.parse(argv, patterns)
+    found = entrants(specs, control)
+    workdir = working_folder(
+        options.pop("workdir"), {each.label: each.environment for each in found}
+    )
     environment = dict(base_environment(os.environ, keep_env))
+    require_utf8(environment)
     path = environment.get("PATH", os.defpath)
     environment["PATH"] = f"{binaries.FOLDER}{os.pathsep}{path}"
     changing = split(os.environ)[1]
+    scrubbed = {readable(name): readable(value) for name, value in changing.items()}
     return Settings(
         workload=workload,
-        entrants=entrants(specs, control),
+        entrants=found,
+        workdir=workdir,
         environment=environment,
         recorded_variables=changing if keep_env else {},
-        scrubbed_variables={} if keep_env else changing,
+        scrubbed_variables={} if keep_env else scrubbed,
         command_line=("vtax", *sys.argv[1:]),
         **options,
     )
@@ -174,20 +187,16 @@ def _duration(text: str | None) -> float | None:
 
 def _check(settings: Settings) -> None:
     """Everything that can be known to be missing before a folder is made or a guest booted."""
-    import shutil
-
-    from vtax.errors import VtaxError
     from vtax.runner.matching import common_shape
+    from vtax.workloads import programs
 
     settings.workload.command(common_shape(settings.entrants))
     for entrant in settings.entrants:
         entrant.environment.check()
+    own = settings.workload.name == "command"
+    remedy = "check its name" if own else "run 'vtax doctor' for what is missing"
     for program in settings.workload.needs():
-        if not shutil.which(program, path=settings.environment["PATH"]):
-            raise VtaxError(
-                f"workload '{settings.workload.name}' needs {program}, which is not on the PATH",
-                "run 'vtax doctor' for what is missing",
-            )
+        programs.require(program, settings.environment["PATH"], settings.workdir or Path(), remedy)
 
 
 def _discard_if_empty(folder: Any, campaign: Campaign) -> None:

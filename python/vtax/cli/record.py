@@ -91,6 +91,10 @@ def record(
         Path | None,
         typer.Option(help="The run folder. Default: runs/<UTC>-<name>.", metavar="DIR"),
     ] = None,
+    workdir: Annotated[
+        Path | None,
+        typer.Option(help="With --in: run COMMAND there. Default: here.", metavar="DIR"),
+    ] = None,
     list_events: Annotated[
         bool, typer.Option("--list", help="Print all events, and why some are absent.")
     ] = False,
@@ -111,12 +115,14 @@ def record(
     argv = tuple(command or ())
     _require_one(("COMMAND", bool(argv)), ("--pid", pid is not None), ("--vm", vm is not None))
     if environment is None:
+        if workdir is not None:
+            raise MisuseError("--workdir needs --in", "without it COMMAND runs where vtax does")
         if recorder is From.GUEST:
             raise MisuseError("--from guest needs a guest", "name one with --in")
         raise typer.Exit(_natively(Target(pid, vm, argv), options, out, as_json))
     if pid is not None or vm is not None:
         raise MisuseError("--in records what it starts", "leave out --pid and --vm")
-    _inside(environment, argv, options, out, as_json, recorder)
+    _inside(environment, argv, options, out, as_json, recorder, workdir)
 
 
 def _require_one(*choices: tuple[str, bool]) -> None:
@@ -145,6 +151,7 @@ def _inside(
     out: Path | None,
     as_json: bool,
     recorder: From,
+    workdir: Path | None,
 ) -> None:
     from vtax import environments
     from vtax.record.environment import record_in
@@ -152,7 +159,7 @@ def _inside(
 
     machine = environments.build(spec)
     by_guest = recorder is From.GUEST
-    done = record_in(machine, spec, argv, options, out, by_guest=by_guest)
+    done = record_in(machine, spec, argv, options, out, by_guest=by_guest, workdir=workdir)
     if not as_json:
         _echo(done)
     ends = [_ended(each.exit_code, each.signal) for each in done.outcomes]

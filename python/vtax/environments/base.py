@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from vtax.environments.agent import Finished
 
 
+GUESTS_OWN = (Path("/dev"), Path("/proc"), Path("/run"), Path("/sys"))
+"""Folders that every guest has of its own; the rest of its tree is the host's, read-only."""
+
+
 @dataclass(frozen=True, slots=True)
 class Launch:
     """How to start a machine; pure data, so that tests read command lines without running them."""
@@ -60,6 +64,8 @@ class MachineLike(Protocol):
         environment: Mapping[str, str],
         folder: str,
         timeout_s: float | None = None,
+        *,
+        workdir: Path | None = None,
     ) -> Finished: ...
 
     def refresh_facts(self) -> None: ...
@@ -87,6 +93,10 @@ class Environment(ABC):
     def memory_limit(self) -> int | None:
         """What keeps programs from using more memory, in bytes; None: only the host's size."""
         return self.shape().memory_bytes
+
+    def has_folder(self, folder: Path) -> bool:
+        """Whether programs find this machine's folder there, under the same absolute path."""
+        return not any(folder.is_relative_to(own) for own in GUESTS_OWN)
 
     def boot_remedy(self) -> str:
         """What to try when the machine did not come up."""
@@ -116,6 +126,26 @@ class ProcessEnvironment(Environment):
         from vtax.environments.machine import Machine
 
         return Machine(self, work, cpus)
+
+
+def working_folder(asked: Path | None, environments: Mapping[str, Environment]) -> Path | None:
+    """Where command lines run: the folder that was asked for, else the current one.
+
+    None, the folder of their results, when none was asked for and an environment lacks this one:
+    all run alike. Raises MisuseError when one lacks the folder that was asked for.
+    """
+    folder = Path(asked or ".").resolve()
+    lacking = [label for label, each in environments.items() if not each.has_folder(folder)]
+    if asked is None:
+        return None if lacking else folder
+    if not folder.is_dir():
+        raise MisuseError(f"--workdir {asked}: it is not a folder")
+    if lacking:
+        raise MisuseError(
+            f"--workdir {asked}: {', '.join(lacking)} does not have this machine's {folder}",
+            "leave it out, or name a folder outside /dev, /proc, /run and /sys",
+        )
+    return folder
 
 
 E = TypeVar("E", bound=type[Environment])

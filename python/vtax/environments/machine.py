@@ -65,14 +65,16 @@ class Machine:
         folder: str,
         timeout_s: float | None = None,
         *,
+        workdir: Path | None = None,
         leave: bool = False,
     ) -> Finished:
-        """Run a command with `folder` (below the writable folder) as its working folder.
+        """Run a command in `workdir`, a folder of this machine's that the environment has, with
+        its output in `folder` (below the writable folder); None: in that one too.
 
         `leave`: what it leaves running goes on until the machine ends.
         Raises VtaxError when it cannot be started, MachineLostError when the machine went away.
         """
-        return self._agent.run(argv, environment, folder, timeout_s, leave=leave)
+        return self._agent.run(argv, environment, folder, timeout_s, workdir, leave=leave)
 
     def clock_skew(self) -> Skew:
         """How far the machine's clock is from this one's (50 round trips)."""

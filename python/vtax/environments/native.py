@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from vtax import binaries
@@ -52,6 +53,9 @@ class Native(ProcessEnvironment):
 
     def memory_limit(self) -> int | None:
         return self.memory_bytes
+
+    def has_folder(self, folder: Path) -> bool:
+        return True
 
     def boot_remedy(self) -> str:
         return "run 'vtax doctor'"

@@ -78,6 +78,8 @@ class Qemu(ProcessEnvironment):
     def boot_remedy(self) -> str:
         if self.accel == "kvm":
             return "KVM may not run ordinary kernels on this host: use accel=tcg or accel=auto"
+        if self.cpu:
+            return f"leave out cpu={self.cpu}, or see 'qemu-system-x86_64 -cpu help' for the models"
         return super(Qemu, self).boot_remedy()
 
     def check(self) -> None:

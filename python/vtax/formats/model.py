@@ -126,6 +126,8 @@ class ComparisonRecord(_Record):
     margin_percent: float
     seed: int
     """Of the random order and of the bootstrap."""
+    workdir: str | None = None
+    """Where command lines ran; None: in the folder of their results."""
     expected_metrics: tuple[tuple[str, str, Better], ...] = ()
     """(name, unit, better) of what each repetition should give, in display order."""
     order: tuple[tuple[str, int], ...]

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from vtax.environments.base import Environment, MachineLike, allowed_cpus
+from vtax.environments.base import Environment, MachineLike, allowed_cpus, working_folder
 from vtax.environments.lab.environment import Lab
 from vtax.environments.lab.machine import LabMachine
 from vtax.environments.machine import Machine
@@ -45,6 +45,8 @@ class Bench:
     work: Path
     by_guest: bool = False
     """The recorder runs in the machine, not on this one."""
+    workdir: Path | None = None
+    """Where the workload runs; None: in the folder of its output."""
 
     def record(
         self,
@@ -69,6 +71,7 @@ class Bench:
                 name=name,
                 copies=copies,
                 timeout_s=timeout_s,
+                workdir=self.workdir,
             )
             outputs = [self.work / f"{name}-{number}" for number in range(len(ends))]
             return Recorded(out, ends, outputs)
@@ -84,19 +87,22 @@ class Bench:
             name=name,
             copies=copies,
             timeout_s=timeout_s,
+            workdir=self.workdir,
         )
         return Recorded(out, (end,), (self.work / name,))
 
 
 @contextmanager
-def started(environment: Environment, work: Path, *, by_guest: bool = False) -> Iterator[Bench]:
+def started(
+    environment: Environment, work: Path, *, by_guest: bool = False, workdir: Path | None = None
+) -> Iterator[Bench]:
     """A machine on as many of the last CPUs as it has, ended afterwards."""
     cpus = allowed_cpus()
     # The emulated host of a lab has CPUs beside those of the guests.
     own = len(cpus) if isinstance(environment, Lab) else environment.shape().cpus
     machine = environment.start(work, cpus[-own:])
     try:
-        yield Bench(machine, work, by_guest)
+        yield Bench(machine, work, by_guest, workdir)
     finally:
         machine.close()
 
@@ -117,8 +123,11 @@ def record_in(
     timeout_s: float | None = None,
     *,
     by_guest: bool = False,
+    workdir: Path | None = None,
 ) -> Recorded:
     """Record a workload in an environment, in a new run folder; `by_guest`: from within.
+
+    It runs in `workdir`; None: in the current folder where the environment has it.
 
     Raises MisuseError for what cannot be had there, VtaxError when the machine does not come up,
     the recorder fails or the workload cannot be started. How the workload ended is the caller's
@@ -132,6 +141,7 @@ def record_in(
         _require_shared_page(environment, options.guest)
     else:
         environment = fitting(environment, argv)
+    workdir = working_folder(workdir, {spec: environment})
     environment.check()
     shape = environment.shape()
     place = Place(spec, cpus=shape.cpus, memory_bytes=environment.memory_limit())
@@ -141,7 +151,7 @@ def record_in(
     try:
         with folder.opened(out, name, argv, asked, place) as run:
             work = _work(run, spec)
-            with started(environment, work, by_guest=by_guest) as bench:
+            with started(environment, work, by_guest=by_guest, workdir=workdir) as bench:
                 _describe(place, environment, bench.machine)
                 return bench.record(argv, options, run.path, timeout_s=timeout_s)
     except KeyboardInterrupt:

@@ -24,6 +24,7 @@ def record(
     name: str = "run",
     copies: int = 1,
     timeout_s: float | None = None,
+    workdir: Path | None = None,
 ) -> Outcome:
     """Record a machine's whole process tree while `copies` of a workload run in it.
 
@@ -37,7 +38,7 @@ def record(
     with Recorder(arguments, out) as recorder:
         recorder.ready()
         try:
-            finished = machine.run(line, environment, name, timeout_s)
+            finished = machine.run(line, environment, name, timeout_s, workdir=workdir)
         except KeyboardInterrupt:
             recorder.finish()
             raise

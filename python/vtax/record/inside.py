@@ -25,7 +25,7 @@ from vtax.record.recorder import PROGRAM, failure
 from vtax.workloads.base import Outcome
 
 FOLDER = "rows"
-"""Below the workload's folder, in which the recorder runs."""
+"""Of the recorder, below the folder of the workload's output."""
 
 
 def record(
@@ -39,6 +39,7 @@ def record(
     name: str = "run",
     copies: int = 1,
     timeout_s: float | None = None,
+    workdir: Path | None = None,
 ) -> Outcome:
     """Record `copies` of a workload in the machine that they run in; how the workload ended.
 
@@ -48,11 +49,12 @@ def record(
     exchange = Exchange(work, name)
     exchange.create({})
     target = Target(command=workload.several(workload.line(argv), copies))
-    line = [str(binaries.find(PROGRAM)), "record", "--child", "--out", FOLDER]
+    line = [str(binaries.find(PROGRAM)), "record", "--child"]
+    line += ["--out", str(machine.launch.work_inside / name / FOLDER)]
     line += [*options.arguments(target.usual_events), *target.arguments()]
     rows = Exchange(exchange.path, FOLDER)
     try:
-        finished = machine.run(line, environment, name, timeout_s)
+        finished = machine.run(line, environment, name, timeout_s, workdir=workdir)
     except KeyboardInterrupt:
         with contextlib.suppress(VtaxError):
             _fetch(rows, out, (STREAM, EVENTS))

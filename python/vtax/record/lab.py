@@ -111,6 +111,7 @@ def record(
     name: str = "run",
     copies: int = 1,
     timeout_s: float | None = None,
+    workdir: Path | None = None,
 ) -> list[Outcome]:
     """Record all nested guests while `copies` of a workload run in each of them.
 
@@ -128,7 +129,7 @@ def record(
     recorder = LabRecorder(machine.host, name)
     recorder.start(options, Target(vm="all"))
     try:
-        outcomes = _everywhere(machine.guests, line, environment, name, timeout_s)
+        outcomes = _everywhere(machine.guests, line, environment, name, timeout_s, workdir)
         recorder.finish()
     except KeyboardInterrupt:
         with contextlib.suppress(VtaxError):
@@ -172,11 +173,14 @@ def _everywhere(
     environment: Mapping[str, str],
     name: str,
     timeout_s: float | None,
+    workdir: Path | None,
 ) -> list[Outcome]:
     """Run a command in all guests at once. Each has its own channel, so a thread each."""
     pool = ThreadPoolExecutor(len(guests))
     try:
-        running = [pool.submit(one.run, line, environment, name, timeout_s) for one in guests]
+        running = [
+            pool.submit(one.run, line, environment, name, timeout_s, workdir) for one in guests
+        ]
         return [each.result().outcome for each in running]
     finally:
         # After Ctrl-C they go on until the machine, and with it their channels, is closed.

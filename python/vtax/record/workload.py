@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Sequence
-from pathlib import PurePath
+from pathlib import Path, PurePath
 
 from vtax import binaries
+from vtax.workloads import programs
 
 _COPIES = """\
 copies=$1; shift; all=; failed=0
@@ -24,8 +26,13 @@ def is_builtin(argv: Sequence[str]) -> bool:
 
 
 def line(argv: Sequence[str], agent: PurePath | None = None) -> list[str]:
-    """The command line that runs `argv`; `agent`: where vtax-agent is in the machine."""
+    """The command line that runs `argv`; `agent`: where vtax-agent is, in a machine that has it.
+
+    Raises VtaxError when the program is not there and the machine has this one's files.
+    """
     if not is_builtin(argv):
+        if agent is None:
+            programs.require(argv[0], os.environ.get("PATH", ""), Path.cwd(), "check its name")
         return list(argv)
     return [str(agent or binaries.find("vtax-agent")), "workload", *argv]
 

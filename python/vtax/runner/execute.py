@@ -73,6 +73,8 @@ class Settings:
     timeout_s: float | None = None
     margin_percent: float = 2.0
     seed: int = 0
+    workdir: Path | None = None
+    """Where command lines run; None: in the folder of their results."""
 
 
 @dataclass(slots=True)
@@ -161,6 +163,7 @@ class Campaign:
             budget_s=settings.budget_s,
             margin_percent=settings.margin_percent,
             seed=settings.seed,
+            workdir=None if settings.workdir is None else str(settings.workdir),
             expected_metrics=tuple(settings.workload.expected_metrics(self._shape)),
             order=self._order,
             environments=tuple(self._environment_record(seat) for seat in self._seats.values()),
@@ -168,6 +171,7 @@ class Campaign:
         )
 
     def _finish(self) -> ComparisonRecord:
+        self._folder.clean_raw()
         self._folder.finish(self.samples)
         record = self.record()
         self._folder.write_record(record)
@@ -243,7 +247,9 @@ class Campaign:
             **settings.recorded_variables,
         }
         timeout_s = settings.timeout_s or self._command.timeout_s
-        finished = machine.run(self._command.argv, environment, folder, timeout_s)
+        workdir = settings.workdir if self._command.in_user_folder else None
+        finished = machine.run(self._command.argv, environment, folder, timeout_s, workdir=workdir)
+        exchange.check()
         metrics = self._settings.workload.metrics(finished.outcome, exchange)
         return finished, (*metrics, *finished.counters)
 
@@ -281,6 +287,7 @@ class Campaign:
         tool = str(binaries.find("vtax-dgemm"))
         own = Path(program).name == "vtax-dgemm"
         path = shutil.which(program, path=self._settings.environment.get("PATH")) or program
+        path = str((self._settings.workdir or Path()) / path)
         argv = [tool, "--identify"] if own else [tool, "--identify-for", path]
         with contextlib.suppress(VtaxError, ValueError):
             machine.run(argv, self._settings.environment, exchange.name, IDENTIFY_TIMEOUT_S)

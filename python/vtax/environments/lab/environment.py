@@ -91,6 +91,9 @@ class Lab(Environment):
     def shape(self) -> MachineShape:
         return MachineShape(self.guest_smp, self.guest_memory_bytes)
 
+    def has_folder(self, folder: Path) -> bool:
+        return self.kind == "host" and super(Lab, self).has_folder(folder)
+
     def boot_remedy(self) -> str:
         return "give the emulated host more memory (mem=), or run 'vtax doctor'"
 

@@ -70,8 +70,12 @@ class LabMachine:
         folder: str,
         timeout_s: float | None = None,
         guest: int = 0,
+        *,
+        workdir: Path | None = None,
     ) -> Finished:
-        """Run a command in a nested guest, with `folder` below its writable folder as its own.
+        """Run a command in a nested guest, with its output in `folder` below its writable folder.
+
+        It runs in `workdir`, a folder of this machine's that the guest has; None: in `folder`.
 
         The result has what KVM counted for that guest meanwhile. A guest without the host's tree
         gets the files in `folder` before, and its stdout and stderr are brought there after.
@@ -81,7 +85,7 @@ class LabMachine:
         if not shared:
             self._push_inputs(agent, folder)
         before = self.counters(guest)
-        finished = agent.run(argv, environment, folder, timeout_s)
+        finished = agent.run(argv, environment, folder, timeout_s, workdir)
         after = self.counters(guest)
         if not shared:
             self._pull_outputs(agent, folder)
