@@ -208,7 +208,7 @@ def _compared(
     )
     if median is None:
         reason = "a value that is not above zero cannot be compared as a ratio"
-        return dataclasses.replace(compared, verdict=Verdict.NOT_COMPARED, reason=reason)
+        return dataclasses.replace(compared, reason=reason)
     if own.log_median is None or base.log_median is None:
         return compared
     ratio = own.log_median - base.log_median

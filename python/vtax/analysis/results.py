@@ -17,7 +17,7 @@ class Verdict(StrEnum):
     EQUIVALENT = "equivalent"
     INCONCLUSIVE = "inconclusive"
     NOT_COMPARED = "not compared"
-    """Measured here, but the baseline has no such value, or one of the two is not above zero."""
+    """Measured here, but the baseline has no such value (KVM's counters of a lab)."""
     NOT_MEASURED = "not measured"
 
 
@@ -50,7 +50,7 @@ class Result:
     repetitions_to_settle: int | None
     """For an inconclusive verdict: about how many repetitions would settle it."""
     reason: str | None
-    """Why there is no number, for `not measured` and `not compared`."""
+    """Why there is no number, or none to compare with."""
 
 
 @dataclass(frozen=True, slots=True)

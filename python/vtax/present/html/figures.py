@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
-from vtax.analysis.results import Comparison, Result, Verdict
+from vtax.analysis.results import Comparison, Result
 from vtax.present import verdicts
 from vtax.present.families import Family, grouped
 from vtax.present.format import one_line, percent, percent_interval, significant
@@ -201,8 +201,7 @@ def deviation_percent(result: Result) -> float | None:
 
 def _value_words(result: Result) -> str:
     if result.percent_of_baseline is None:
-        uncompared = result.verdict is Verdict.NOT_COMPARED
-        return " not compared" if uncompared else " not measured"
+        return " not measured" if result.median is None else " not compared"
     return f" {percent(result.percent_of_baseline)} % {verdicts.SYMBOLS[result.verdict]}"
 
 
@@ -226,7 +225,7 @@ def _spoken(family: Family, columns: Mapping[Style, Sequence[Row]]) -> str:
         f"{percent(row.result.percent_of_baseline)} %, {row.result.verdict.value}"
         for style, rows in columns.items()
         for row in rows
-        if row.result.verdict not in (Verdict.NOT_COMPARED, Verdict.NOT_MEASURED)
+        if row.result.percent_of_baseline is not None
     ]
     return f"{family.title}, % of the baseline. {'; '.join(parts)}."
 
