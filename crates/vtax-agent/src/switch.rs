@@ -151,6 +151,13 @@ fn text(report: &Report) -> String {
         };
         let (before, after) = (guest.pid_before, guest.pid_after);
         let _ = write!(lines, "\n{} (pid {before} -> {after}): {pause}", guest.name);
+        if guest.retries > 0 {
+            let _ = write!(
+                lines,
+                ", after {} saves that lacked an error code (paused {:.1} ms for them)",
+                guest.retries, guest.retries_ms
+            );
+        }
     }
     if let (Some(reload), Some(multiple)) = (report.reload_ms, report.pause_over_reload) {
         let _ = write!(

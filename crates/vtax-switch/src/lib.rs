@@ -18,6 +18,7 @@ mod recover;
 mod report;
 mod saving;
 mod settle;
+mod state;
 pub mod steps;
 mod successor;
 mod switch;

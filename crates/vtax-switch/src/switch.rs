@@ -316,10 +316,25 @@ impl Run<'_> {
             let Some(file) = &hand.file else { continue };
             hand.saved = Some(saving::complete(&mut hand.qmp, file, patience)?);
             self.kill_in(Phase::Save);
+            self.make_whole(number)?;
         }
         for hand in &self.hands {
             let entry = Entry::Saved(hand.number, hand.state.clone());
             self.journal.add(&entry)?;
+        }
+        Ok(())
+    }
+
+    /// Nothing that a vCPU was stopped with is missing from the state.
+    fn make_whole(&mut self, number: usize) -> Result<(), Failure> {
+        self.step(Step::Check, Some(number))?;
+        let patience = self.patience();
+        if let Some(hand) = self.hands.get_mut(number)
+            && let Some(saved) = hand.saved
+        {
+            let running = hand.plan.running;
+            let whole = saving::until_whole(&mut hand.qmp, &hand.state, saved, running, patience)?;
+            hand.saved = Some(whole);
         }
         Ok(())
     }
@@ -410,6 +425,8 @@ impl Run<'_> {
                 pid_after: hand.successor()?.pid,
                 pause_ms: pause_ms(stopped, resumed),
                 state_bytes: saved.map_or(0, |saved| saved.bytes),
+                retries: saved.map_or(0, |saved| saved.retries),
+                retries_ms: milliseconds(saved.map_or(0, |saved| saved.retries_micros)),
             });
         }
         Ok(reports)
@@ -430,12 +447,16 @@ impl Run<'_> {
     }
 }
 
+fn pause_ms(stopped: Option<i64>, resumed: Option<i64>) -> Option<f64> {
+    Some(milliseconds(resumed? - stopped?))
+}
+
 #[allow(
     clippy::cast_precision_loss,
     reason = "a pause is far below 2^52 microseconds"
 )]
-fn pause_ms(stopped: Option<i64>, resumed: Option<i64>) -> Option<f64> {
-    Some((resumed? - stopped?) as f64 / 1e3)
+fn milliseconds(micros: i64) -> f64 {
+    micros as f64 / 1e3
 }
 
 /// Wait until a process has ended.
