@@ -174,7 +174,7 @@ pub fn stop_and_save(qmp: &mut Qmp, path: &Path, patience: Duration) -> Result<S
 pub fn give_back(qmp: &mut Qmp, running: bool, patience: Duration) -> Result<(), Failure> {
     qmp.call("migrate_cancel", json!({}), patience)
         .map_err(control)?;
-    until_settled(qmp, patience)?;
+    until_ended(qmp, patience)?;
     qmp.call("migrate-set-capabilities", capabilities(false), patience)
         .map_err(control)?;
     if running {
@@ -184,7 +184,7 @@ pub fn give_back(qmp: &mut Qmp, running: bool, patience: Duration) -> Result<(),
 }
 
 /// A cancelled migration ends a little later.
-fn until_settled(qmp: &mut Qmp, patience: Duration) -> Result<(), Failure> {
+fn until_ended(qmp: &mut Qmp, patience: Duration) -> Result<(), Failure> {
     let begin = std::time::Instant::now();
     loop {
         let state = qmp
