@@ -41,7 +41,7 @@ def started(folder: Path, **options: str) -> Iterator[LabMachine]:
 
 def oopses(guest: Agent) -> str:
     """What the guest's kernel says of faults of its own; nothing where all is well."""
-    return shell(guest, "dmesg | grep -E -A 4 'BUG:|Oops|WARNING:|general protection' || true")
+    return shell(guest, "dmesg | grep -E -A 4 'BUG:|Oops|general protection|segfault' || true")
 
 
 def shell(agent: Agent | EmulatedHost, script: str) -> str:

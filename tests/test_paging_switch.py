@@ -72,19 +72,24 @@ def test_a_guest_under_load_crosses_many_times_and_loses_nothing(
 
 @pytest.mark.soak
 def test_a_waiting_page_fault_keeps_its_error_code(tmp_path: Path, soak: bool) -> None:
-    """QEMU 7.2 saves that a page fault waits, but not its error code: vtax must save again."""
-    retries = 0
+    """QEMU 7.2 saves that a page fault waits, but not its error code: vtax must save again.
+
+    About one state in seven is so here. It crosses until one was, or else nothing was proved.
+    """
+    fewest, most = (300, 600) if soak else (8, 200)
+    retries: list[int] = []
     with started(tmp_path) as machine:
         storm = Background(machine.guests[0], "fault-storm", "--mem 4M --seconds 3000")
-        for number in range(300 if soak else 24):
-            report = machine.host.switch("shadow" if number % 2 == 0 else "nested")
+        while len(retries) < fewest or (not any(retries) and len(retries) < most):
+            report = machine.host.switch("nested" if len(retries) % 2 else "shadow")
             guest = report["guests"][0]
             assert (guest["retries"] > 0) == (guest["retries_ms"] > 0)
-            retries += guest["retries"]
+            retries.append(guest["retries"])
             assert not oopses(machine.guests[0])
         stormed = storm.report()
     assert stormed["verified"] is True
-    assert retries > 0, "no state had to be saved again, so nothing was proved"
+    assert any(retries)
+    print(f"{len(retries)} crossings, {sum(retries)} states saved again, at most {max(retries)}")
 
 
 @pytest.mark.parametrize("fault", faults())
