@@ -128,6 +128,7 @@ class RunFolder:
         """
         from vtax.formats.samples import columns, frame
 
+        self.clean_raw()
         remedy = f"free space; the samples are kept in {self._journal.path}"
         write_table(self.path / SAMPLES, frame(samples), remedy)
         write_atomic(self.path / EVENTS, json.dumps(columns(), indent=1).encode())

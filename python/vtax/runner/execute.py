@@ -171,7 +171,6 @@ class Campaign:
         )
 
     def _finish(self) -> ComparisonRecord:
-        self._folder.clean_raw()
         self._folder.finish(self.samples)
         record = self.record()
         self._folder.write_record(record)
