@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 from vtax import binaries
+from vtax.doctor.host import Host
+from vtax.doctor.model import Check, Finding
 from vtax.environments.base import (
     Launch,
     ProcessEnvironment,
@@ -25,6 +27,29 @@ from vtax.workloads.base import MachineShape
 SMALLEST_CAP_BYTES = 16 << 20
 
 
+class BareMetal(Check):
+    """A percentage of `native` is a percentage of what this machine is, not of the hardware."""
+
+    name = "bare-metal"
+    purpose = "what 'native' means"
+
+    def find(self, host: Host) -> Finding:
+        vendor = host.read("/sys/class/dmi/id/sys_vendor")
+        product = host.read("/sys/class/dmi/id/product_name")
+        model = " ".join(part for part in (vendor, product) if part)
+        hypervisor = host.read("/sys/hypervisor/type")
+        if not host.cpu_flags:
+            return self.degraded("not known: /proc/cpuinfo lists no CPU flags")
+        if not host.is_guest and hypervisor is None:
+            return self.ok(f"this is the hardware itself{f' ({model})' if model else ''}")
+        what = ", ".join(part for part in (hypervisor, model) if part)
+        return self.degraded(
+            f"this host is itself a guest{f' ({what})' if what else ''}: "
+            "'native' is not bare metal here",
+            "measure on bare metal, or say so beside every figure (the report does)",
+        )
+
+
 @register
 @dataclass(frozen=True, slots=True)
 class Native(ProcessEnvironment):
@@ -41,6 +66,7 @@ class Native(ProcessEnvironment):
         RecordOutside: "native",
         RecordInside: "native",
     }
+    checks: ClassVar[Sequence[type[Check]]] = (BareMetal,)
     is_guest: ClassVar[bool] = False
 
     cpus: int | None = None

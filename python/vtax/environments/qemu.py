@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
+from vtax.doctor.model import Check
 from vtax.environments import guest_kernel, sandbox
 from vtax.environments.base import (
     Launch,
@@ -22,6 +23,7 @@ from vtax.environments.base import (
 from vtax.environments.capabilities import Capability, Files, RecordInside, RecordOutside
 from vtax.environments.guest_page import FILE as PAGE_FILE
 from vtax.environments.machine import Machine, shared_tree
+from vtax.environments.qemu_checks import Installed, Kvm, QemuKernel
 from vtax.errors import MisuseError, VtaxError
 from vtax.units import format_bytes
 from vtax.workloads.base import MachineShape
@@ -58,6 +60,7 @@ class Qemu(ProcessEnvironment):
         RecordOutside: "qemu",
         RecordInside: "qemu",
     }
+    checks: ClassVar[Sequence[type[Check]]] = (Installed, QemuKernel, Kvm, sandbox.Bubblewrap)
 
     accel: Accelerator = "auto"
     smp: int = 1

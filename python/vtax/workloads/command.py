@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
+from vtax.doctor.model import Check
 from vtax.errors import MisuseError, VtaxError
 from vtax.formats.model import Better
 from vtax.workloads.base import Command, MachineShape, Metric, Outcome, ResultFolder, tail
@@ -105,6 +106,7 @@ class CommandLine:
     """A command line of the user's."""
 
     name: ClassVar[str] = "command"
+    checks: ClassVar[Sequence[type[Check]]] = ()
 
     argv: tuple[str, ...]
     patterns: tuple[Pattern, ...] = ()

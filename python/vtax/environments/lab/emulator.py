@@ -273,3 +273,13 @@ def _send(sock: socket.socket, content: bytes) -> None:
     with contextlib.suppress(OSError):
         sock.settimeout(STATE_TIMEOUT_S)
         sock.sendall(content)
+
+
+def svm_obstacle(models: str, accelerators: str) -> str | None:
+    """Why QEMU cannot emulate the host, given what `-cpu help` and `-accel help` print."""
+    words = set(models.split())
+    missing = [word for word in (CPU, "svm", "npt") if word not in words]
+    missing += ["tcg"] if "tcg" not in accelerators.split() else []
+    if not missing:
+        return None
+    return f"cannot emulate an AMD host with SVM (it knows no {', '.join(missing)})"

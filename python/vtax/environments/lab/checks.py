@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from vtax.doctor.checks.environments import QemuKernel
 from vtax.doctor.host import Host
-from vtax.doctor.model import Check, Finding, State, register
-from vtax.environments.lab.environment import svm_obstacle
+from vtax.doctor.model import Check, Finding, State
+from vtax.environments.lab.emulator import svm_obstacle
 from vtax.environments.lab.host_initramfs import BUSYBOX_PLACES, busybox
+from vtax.environments.qemu_checks import QemuKernel
 from vtax.errors import VtaxError
 
 
-@register
-class Lab(Check):
+class Installed(Check):
     """Stock KVM on an emulated CPU, so that paging can be studied where there is no KVM."""
 
     name = "lab"

@@ -1,4 +1,4 @@
-"""What guests need: kernels and machines to run them in, and the box that holds them."""
+"""What the environment qemu needs of this machine."""
 
 from __future__ import annotations
 
@@ -7,101 +7,13 @@ import os
 import re
 
 from vtax.doctor.host import Host
-from vtax.doctor.model import Check, Finding, register
+from vtax.doctor.model import Check, Finding
 
 KVM_API = 12
 """The only version since 2007; another one is no KVM that QEMU can use."""
 
 
-@register
-class BareMetal(Check):
-    """A percentage of `native` is a percentage of what this machine is, not of the hardware."""
-
-    name = "bare-metal"
-    purpose = "what 'native' means"
-
-    def find(self, host: Host) -> Finding:
-        vendor = host.read("/sys/class/dmi/id/sys_vendor")
-        product = host.read("/sys/class/dmi/id/product_name")
-        model = " ".join(part for part in (vendor, product) if part)
-        hypervisor = host.read("/sys/hypervisor/type")
-        if not host.cpu_flags:
-            return self.degraded("not known: /proc/cpuinfo lists no CPU flags")
-        if not host.is_guest and hypervisor is None:
-            return self.ok(f"this is the hardware itself{f' ({model})' if model else ''}")
-        what = ", ".join(part for part in (hypervisor, model) if part)
-        return self.degraded(
-            f"this host is itself a guest{f' ({what})' if what else ''}: "
-            "'native' is not bare metal here",
-            "measure on bare metal, or say so beside every figure (the report does)",
-        )
-
-
-@register
-class UserModeLinux(Check):
-    """The paravirtualized guest that needs neither hardware support nor root."""
-
-    name = "uml"
-    purpose = "environment uml"
-
-    def find(self, host: Host) -> Finding:
-        program = host.which("linux.uml")
-        if program is None:
-            return self.missing(
-                "linux.uml is not installed", host.install("user-mode-linux", "user-mode Linux")
-            )
-        output = host.run([program, "--version"])
-        if output.code != 0:
-            return self.missing(
-                f"{program} does not run: {output.last_error}",
-                host.install("--reinstall user-mode-linux", "user-mode Linux anew"),
-            )
-        # It runs guest processes under ptrace.
-        scope = host.read("/proc/sys/kernel/yama/ptrace_scope")
-        if scope == "3":
-            return self.impossible("kernel.yama.ptrace_scope is 3: no ptrace until a restart")
-        if scope == "2" and host.euid != 0:
-            return self.missing(
-                "kernel.yama.ptrace_scope is 2: only root may use ptrace",
-                "sysctl kernel.yama.ptrace_scope=1",
-            )
-        return self.ok(f"{program}, Linux {output.first_line}, 1 CPU")
-
-
-@register
-class Bubblewrap(Check):
-    """Guests run in it: it is what keeps a hostile guest from the host's files."""
-
-    name = "bubblewrap"
-    purpose = "the read-only box of every guest"
-
-    def find(self, host: Host) -> Finding:
-        program = host.which("bwrap")
-        if program is None:
-            return self.missing("bwrap is not installed", host.install("bubblewrap", "bubblewrap"))
-        # The namespaces that vtax asks for; a version number would not tell whether they are let.
-        box = ["--ro-bind", "/", "/", "--unshare-net", "--unshare-pid", "--unshare-ipc"]
-        output = host.run([program, *box, "--unshare-uts", "--cap-drop", "ALL", "true"])
-        if output.code == 0:
-            return self.ok(f"{program} makes a read-only box without network")
-        return self.missing(*self._reason(host, output.last_error))
-
-    def _reason(self, host: Host, error: str) -> tuple[str, str | None]:
-        for setting, forbids, wanted in (
-            ("kernel.apparmor_restrict_unprivileged_userns", "1", "0"),  # Ubuntu since 23.10
-            ("kernel.unprivileged_userns_clone", "0", "1"),  # Debian's own switch
-            ("user.max_user_namespaces", "0", "10000"),
-        ):
-            if host.read(f"/proc/sys/{setting.replace('.', '/')}") == forbids:
-                return (
-                    f"user namespaces are forbidden: {setting} is {forbids} ({error})",
-                    f"sysctl {setting}={wanted} (as root)",
-                )
-        return f"bwrap cannot make its box: {error}", "run vtax outside of the container it is in"
-
-
-@register
-class Qemu(Check):
+class Installed(Check):
     """The full-system guest: emulated (TCG) anywhere, or at speed with KVM."""
 
     name = "qemu"
@@ -123,7 +35,6 @@ class Qemu(Check):
         return self.ok(f"{program}, version {version[1]}")
 
 
-@register
 class QemuKernel(Check):
     """The full-system guest boots a kernel of this distribution, with its modules."""
 
@@ -159,7 +70,6 @@ class QemuKernel(Check):
         )
 
 
-@register
 class Kvm(Check):
     """Presence is no proof: a device may be there that cannot run an ordinary kernel."""
 
