@@ -1,7 +1,7 @@
 # Everything runs from .venv; `setup` makes it and is cheap when nothing changed.
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo test lint bench clean
+.PHONY: help setup demo test lint bench docs clean
 
 PYTHON_FILES := python packaging $(wildcard tests bench)
 
@@ -34,6 +34,9 @@ bench: setup ## vtax's own cost beside plain commands and other recorders; the p
 	.venv/bin/python bench/paging_sweep.py
 	.venv/bin/python bench/lab.py
 	.venv/bin/python bench/paging_switch.py
+
+docs: setup ## make the tables of docs/environments.md anew from the code
+	.venv/bin/python packaging/docs_tables.py
 
 clean: ## remove what setup and the tests made (runs/ stays)
 	rm -rf target python/vtax/_bin python/vtax/_native.abi3.so .venv dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -12,6 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from vtax.cli.declared import (
+    DeclaredWithWorkloads,
+    complete_instrument,
+    complete_spec,
+    complete_workload,
+)
+
 if TYPE_CHECKING:
     from vtax.formats.model import Comparison, RunRecord
     from vtax.runner.execute import Campaign, Settings
@@ -21,13 +28,10 @@ Examples:
   vtax compare --in native --in uml:mem=1G --in qemu:accel=tcg -- hpcc --preset small
   vtax compare --in native --in qemu:smp=2,mem=2G --reps 10 --budget 15m -- dgemm --size 2000
   vtax compare --in native --in uml --metric 'rate:MB/s=([0-9.]+) MB/s' -- ./my-program --fast
-
-\b
-Environments: native[:cpus=N,mem=SIZE]  uml[:mem=SIZE]  qemu[:accel=,smp=,mem=,cpu=,kernel=]
-Workloads:    hpcc  dgemm  stream  command (or any command line); 'vtax compare -- hpcc --help'
 """
 
 SETTINGS: dict[str, Any] = {
+    "cls": DeclaredWithWorkloads,
     "short_help": "Run a workload in several environments: what each costs.",
     "epilog": EXAMPLES,
     "context_settings": {"allow_interspersed_args": False, "ignore_unknown_options": False},
@@ -44,11 +48,20 @@ class Reboot(StrEnum):
 def compare(
     workload: Annotated[
         list[str],
-        typer.Argument(help="The workload and its options, after --.", metavar="WORKLOAD"),
+        typer.Argument(
+            help="The workload and its options, after --.",
+            metavar="WORKLOAD",
+            autocompletion=complete_workload,
+        ),
     ],
     environments: Annotated[
         list[str] | None,
-        typer.Option("--in", help="An environment; repeat it. Default: native.", metavar="SPEC"),
+        typer.Option(
+            "--in",
+            help="An environment; repeat it. Default: native.",
+            metavar="SPEC",
+            autocompletion=complete_spec,
+        ),
     ] = None,
     repetitions: Annotated[
         int,
@@ -101,8 +114,9 @@ def compare(
         list[str] | None,
         typer.Option(
             "--with",
-            help="Also use this instrument where it can be; repeat it. See below.",
+            help="Also use this instrument where it can be; repeat it.",
             metavar="NAME",
+            autocompletion=complete_instrument,
         ),
     ] = None,
     out: Annotated[Path, typer.Option(help="Folder for run folders.", metavar="DIR")] = Path(

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from vtax.cli.declared import Declared, complete_spec
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -41,6 +43,7 @@ INTERRUPTED = 130
 """Exit code when Ctrl-C ended the workload of `--in` too."""
 
 SETTINGS: dict[str, Any] = {
+    "cls": Declared,
     "short_help": "Record events of every layer, a row for each interval.",
     "epilog": EXAMPLES,
     "context_settings": {"allow_interspersed_args": False, "ignore_unknown_options": False},
@@ -54,7 +57,12 @@ def record(
     ] = None,
     environment: Annotated[
         str | None,
-        typer.Option("--in", help="Run COMMAND there; see below.", metavar="SPEC"),
+        typer.Option(
+            "--in",
+            help="Run COMMAND in this environment.",
+            metavar="SPEC",
+            autocompletion=complete_spec,
+        ),
     ] = None,
     recorder: Annotated[
         From, typer.Option("--from", help="Where the recorder of --in runs.", case_sensitive=False)

@@ -53,7 +53,10 @@ class BareMetal(Check):
 @register
 @dataclass(frozen=True, slots=True)
 class Native(ProcessEnvironment):
-    """Runs commands through `vtax-agent serve`: pinned, in a cgroup, killed when vtax is."""
+    """This machine, with CPUs and memory limited as asked.
+
+    Commands run through `vtax-agent serve`: pinned, in a cgroup, killed when vtax is.
+    """
 
     name: ClassVar[str] = "native"
     keys: ClassVar[Mapping[str, str]] = {

@@ -43,7 +43,10 @@ BOOT_TIMEOUT_S = {"kvm": 30.0, "tcg": 120.0}
 @register
 @dataclass(frozen=True, slots=True)
 class Qemu(ProcessEnvironment):
-    """A distribution kernel on the host's own userland, shared read-only by 9p."""
+    """A full-system QEMU guest with a distribution kernel.
+
+    It runs on the host's own userland, shared read-only by 9p.
+    """
 
     name: ClassVar[str] = "qemu"
     keys: ClassVar[Mapping[str, str]] = {

@@ -59,7 +59,7 @@ class Installed(Check):
 @register
 @dataclass(frozen=True, slots=True)
 class UserModeLinux(ProcessEnvironment):
-    """Debian's `linux.uml` on the host's own userland. It has one CPU."""
+    """User-mode Linux, a paravirtualized kernel as a host process, with one CPU."""
 
     name: ClassVar[str] = "uml"
     keys: ClassVar[Mapping[str, str]] = {"mem": "memory (default: 1G)"}

@@ -103,7 +103,7 @@ def _require_group(text: str, regex: str) -> None:
 @register
 @dataclass(frozen=True, slots=True)
 class CommandLine:
-    """A command line of the user's."""
+    """Any command line, its times, and numbers found in its output."""
 
     name: ClassVar[str] = "command"
     checks: ClassVar[Sequence[type[Check]]] = ()

@@ -91,7 +91,7 @@ class Mpi(Check):
 @register
 @dataclass(frozen=True, slots=True)
 class Hpcc:
-    """HPCC over Open MPI on one machine."""
+    """HPC Challenge over Open MPI on one machine."""
 
     name: ClassVar[str] = "hpcc"
     checks: ClassVar[Sequence[type[Check]]] = (Installed, Mpi, Blas)

@@ -38,7 +38,7 @@ _KERNELS = ("copy", "scale", "add", "triad")
 @register
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """The four STREAM kernels, one thread."""
+    """Memory bandwidth by the four STREAM kernels, one thread."""
 
     name: ClassVar[str] = "stream"
     checks: ClassVar[Sequence[type[Check]]] = ()

@@ -45,7 +45,10 @@ FOLDER_INSIDE = "rows"
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """Records each repetition into its `out`. When Ctrl-C comes the files are finished first."""
+    """Rows of events of each repetition, as `vtax record` makes them.
+
+    They are files in the repetition's `out`. When Ctrl-C comes the files are finished first.
+    """
 
     name: ClassVar[str] = "record"
 
