@@ -14,10 +14,11 @@ setup: ## install what is missing (apt packages, .venv), build the Rust parts
 demo: setup ## compare HPC Challenge natively, in user-mode Linux and in QEMU
 	.venv/bin/vtax compare --in native --in uml:mem=1G --in qemu:accel=tcg -- hpcc --preset small
 
-lint: setup ## ruff, mypy --strict, rustfmt, clippy
+lint: setup ## ruff, mypy --strict, layers of imports, rustfmt, clippy
 	.venv/bin/ruff check $(PYTHON_FILES)
 	.venv/bin/ruff format --check $(PYTHON_FILES)
 	.venv/bin/mypy
+	.venv/bin/lint-imports --no-cache
 	@cargo fmt --version >/dev/null 2>&1 && cargo clippy --version >/dev/null 2>&1 \
 		|| { echo 'rustfmt or clippy is missing: rustup component add rustfmt clippy' >&2; exit 1; }
 	cargo fmt --all --check

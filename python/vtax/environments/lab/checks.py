@@ -6,7 +6,7 @@ from vtax.doctor.host import Host
 from vtax.doctor.model import Check, Finding, State
 from vtax.environments.lab.emulator import svm_obstacle
 from vtax.environments.lab.host_initramfs import BUSYBOX_PLACES, busybox
-from vtax.environments.qemu_checks import QemuKernel
+from vtax.environments.qemu_program import PROGRAM, QemuKernel
 from vtax.errors import VtaxError
 
 
@@ -17,7 +17,7 @@ class Installed(Check):
     purpose = "environment lab"
 
     def find(self, host: Host) -> Finding:
-        program = host.which("qemu-system-x86_64")
+        program = host.which(PROGRAM)
         if program is None:
             return self.missing("QEMU is not installed", host.install("qemu-system-x86", "QEMU"))
         models, accelerators = (

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from vtax.doctor.model import Check
-from vtax.environments import qemu, sandbox
+from vtax.environments import qemu_program, sandbox
 from vtax.environments.base import (
     MachineLike,
     PagingEnvironment,
@@ -140,7 +140,7 @@ class Lab(PagingEnvironment):
 
     def check(self) -> None:
         sandbox.bubblewrap()
-        require_svm(qemu.program())
+        require_svm(qemu_program.program())
         host_initramfs.find_parts(self.kernel)
 
     def start(self, work: Path, cpus: Sequence[int]) -> MachineLike:

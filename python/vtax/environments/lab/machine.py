@@ -33,7 +33,7 @@ from vtax.environments.lab import boot, host_initramfs, nested, snapshot
 from vtax.environments.lab.emulator import Emulator
 from vtax.environments.lab.host import EmulatedHost
 from vtax.environments.lab.snapshot import Snapshot, Store
-from vtax.environments.qemu import program_version
+from vtax.environments.qemu_program import program_version
 from vtax.errors import VtaxError
 
 if TYPE_CHECKING:

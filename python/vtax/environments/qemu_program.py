@@ -1,16 +1,50 @@
-"""What the environment qemu needs of this machine."""
+"""QEMU itself: the program, its kernel and KVM, for every environment that runs it."""
 
 from __future__ import annotations
 
 import errno
 import os
 import re
+import shutil
+import subprocess
+from pathlib import Path
 
 from vtax.doctor.host import Host
 from vtax.doctor.model import Check, Finding
+from vtax.errors import VtaxError
+
+PROGRAM = "qemu-system-x86_64"
+CHANNEL = "org.vtax.agent"
+"""The virtio-serial port of a guest's agent."""
 
 KVM_API = 12
 """The only version since 2007; another one is no KVM that QEMU can use."""
+
+
+def program() -> Path:
+    """QEMU; VtaxError with the remedy when it is missing."""
+    if found := shutil.which(PROGRAM):
+        return Path(found)
+    raise VtaxError(f"QEMU ({PROGRAM}) is missing", "apt-get install qemu-system-x86")
+
+
+def program_version() -> str:
+    """The first line of `--version`."""
+    done = subprocess.run(
+        [str(program()), "--version"], capture_output=True, text=True, timeout=20, check=False
+    )
+    return done.stdout.partition("\n")[0]
+
+
+def export(tag: str, path: Path, options: str) -> list[str]:
+    """QEMU's options for a folder that the guest mounts by 9p."""
+    # security_model=none: the guest's files are ours on the host; ownership changes are ignored.
+    return [
+        "-fsdev",
+        f"local,id={tag},path={path},security_model=none,{options}",
+        "-device",
+        f"virtio-9p-pci,fsdev={tag},mount_tag={tag}",
+    ]
 
 
 class Installed(Check):
@@ -20,10 +54,10 @@ class Installed(Check):
     purpose = "environment qemu"
 
     def find(self, host: Host) -> Finding:
-        program = host.which("qemu-system-x86_64")
+        program = host.which(PROGRAM)
         if program is None:
             return self.missing(
-                "qemu-system-x86_64 is not installed", host.install("qemu-system-x86", "QEMU")
+                f"{PROGRAM} is not installed", host.install("qemu-system-x86", "QEMU")
             )
         output = host.run([program, "--version"])
         version = re.search(r"version (\S+)", output.first_line)
