@@ -12,6 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from vtax.cli.declared import (
+    DeclaredWithWorkloads,
+    complete_instrument,
+    complete_spec,
+    complete_workload,
+)
+
 if TYPE_CHECKING:
     from vtax.analysis.results import Comparison
     from vtax.formats.model import ComparisonRecord
@@ -22,13 +29,10 @@ Examples:
   vtax compare --in native --in uml:mem=1G --in qemu:accel=tcg -- hpcc --preset small
   vtax compare --in native --in qemu:smp=2,mem=2G --reps 10 --budget 15m -- dgemm --size 2000
   vtax compare --in native --in uml --metric 'rate:MB/s=([0-9.]+) MB/s' -- ./my-program --fast
-
-\b
-Environments: native[:cpus=N,mem=SIZE]  uml[:mem=SIZE]  qemu[:accel=,smp=,mem=,cpu=,kernel=]
-Workloads:    hpcc  dgemm  stream  command (or any command line); 'vtax compare -- hpcc --help'
 """
 
 SETTINGS: dict[str, Any] = {
+    "cls": DeclaredWithWorkloads,
     "short_help": "Run a workload in several environments: what each costs.",
     "epilog": EXAMPLES,
     "context_settings": {"allow_interspersed_args": False, "ignore_unknown_options": False},
@@ -45,11 +49,20 @@ class Reboot(StrEnum):
 def compare(
     workload: Annotated[
         list[str],
-        typer.Argument(help="The workload and its options, after --.", metavar="WORKLOAD"),
+        typer.Argument(
+            help="The workload and its options, after --.",
+            metavar="WORKLOAD",
+            autocompletion=complete_workload,
+        ),
     ],
     environments: Annotated[
         list[str] | None,
-        typer.Option("--in", help="An environment; repeat it. Default: native.", metavar="SPEC"),
+        typer.Option(
+            "--in",
+            help="An environment; repeat it. Default: native.",
+            metavar="SPEC",
+            autocompletion=complete_spec,
+        ),
     ] = None,
     repetitions: Annotated[
         int,
@@ -102,6 +115,15 @@ def compare(
         Path | None,
         typer.Option(help="Run a command line there. Default: the current folder.", metavar="DIR"),
     ] = None,
+    instruments: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--with",
+            help="Also use this instrument where it can be; repeat it.",
+            metavar="NAME",
+            autocompletion=complete_instrument,
+        ),
+    ] = None,
     out: Annotated[Path, typer.Option(help="Folder for run folders.", metavar="DIR")] = Path(
         "runs"
     ),
@@ -112,6 +134,7 @@ def compare(
 
     Every environment is compared with a native run that has the same CPUs and memory.
     """
+    from vtax.environments import BASELINE
     from vtax.errors import VtaxError
     from vtax.formats.folder import RunFolder
     from vtax.present.terminal.progress import listener
@@ -119,8 +142,9 @@ def compare(
 
     settings = _settings(
         tuple(workload),
-        environments or ["native"],
+        environments or [BASELINE],
         tuple(metric or ()),
+        instruments=tuple(instruments or ()),
         keep_env=keep_env,
         control=control,
         repetitions=repetitions,
@@ -152,14 +176,16 @@ def _settings(
     from vtax import binaries, workloads
     from vtax.environments.base import working_folder
     from vtax.runner.execute import Settings
+    from vtax.runner.instruments import chosen
     from vtax.runner.matching import entrants
     from vtax.workloads.variables import base_environment, readable, require_utf8, split
 
     keep_env, control = options.pop("keep_env"), options.pop("control")
     workload = workloads.parse(argv, patterns)
-    found = entrants(specs, control)
+    allocations = entrants(specs, control)
+    instruments = chosen(options.pop("instruments"), [each.environment for each in allocations])
     workdir = working_folder(
-        options.pop("workdir"), {each.label: each.environment for each in found}
+        options.pop("workdir"), {each.label: each.environment for each in allocations}
     )
     environment = dict(base_environment(os.environ, keep_env))
     require_utf8(environment)
@@ -169,7 +195,8 @@ def _settings(
     scrubbed = {readable(name): readable(value) for name, value in changing.items()}
     return Settings(
         workload=workload,
-        entrants=found,
+        entrants=allocations,
+        instruments=instruments,
         workdir=workdir,
         environment=environment,
         recorded_variables=changing if keep_env else {},

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from vtax.cli.declared import Declared, complete_spec
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from vtax.record.environment import Recorded
     from vtax.record.options import Options
+    from vtax.runner.recording import Recorded
 
 EXAMPLES = """\b
 Examples:
@@ -41,6 +43,7 @@ INTERRUPTED = 130
 """Exit code when Ctrl-C ended the workload of `--in` too."""
 
 SETTINGS: dict[str, Any] = {
+    "cls": Declared,
     "short_help": "Record events of every layer, a row for each interval.",
     "epilog": EXAMPLES,
     "context_settings": {"allow_interspersed_args": False, "ignore_unknown_options": False},
@@ -54,7 +57,12 @@ def record(
     ] = None,
     environment: Annotated[
         str | None,
-        typer.Option("--in", help="Run COMMAND there: native, uml, qemu, lab.", metavar="SPEC"),
+        typer.Option(
+            "--in",
+            help="Run COMMAND in this environment.",
+            metavar="SPEC",
+            autocompletion=complete_spec,
+        ),
     ] = None,
     recorder: Annotated[
         From, typer.Option("--from", help="Where the recorder of --in runs.", case_sensitive=False)
@@ -154,8 +162,8 @@ def _inside(
     workdir: Path | None,
 ) -> None:
     from vtax import environments
-    from vtax.record.environment import record_in
     from vtax.record.recorder import summary
+    from vtax.runner.recording import record_in
 
     machine = environments.build(spec)
     by_guest = recorder is From.GUEST

@@ -11,9 +11,18 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
+from vtax import binaries
 from vtax.clocks import Skew, measure, time_in
 from vtax.environments.agent import Agent, Finished, MachineLostError
 from vtax.environments.base import Launch, ProcessEnvironment, Seat
+from vtax.environments.capabilities import (
+    C,
+    Capability,
+    Files,
+    RecordInside,
+    RecordOutside,
+    offered,
+)
 from vtax.environments.channel import Channel
 from vtax.environments.console import ConsoleTail
 from vtax.errors import VtaxError
@@ -23,7 +32,7 @@ CLOCK_TIMEOUT_S = 30.0
 CLEAN_UP_S = 6.0
 """What the native agent may take to end a command, which it first asks to (2 s)."""
 
-__all__ = ["Finished", "Machine", "MachineLostError", "spawn"]
+__all__ = ["Finished", "Machine", "MachineLostError", "shared_tree", "spawn"]
 
 
 class Machine:
@@ -76,6 +85,18 @@ class Machine:
         """
         return self._agent.run(argv, environment, folder, timeout_s, workdir, leave=leave)
 
+    def offer(self, wanted: type[C]) -> C | None:
+        """The means to use a capability; None when the machine has it not."""
+        return offered(self._environment.capabilities(self), wanted)
+
+    def push(self, path: str, content: bytes) -> None:
+        """Write a file in the machine; an existing one is replaced."""
+        self._agent.push(path, content)
+
+    def pull(self, path: str) -> bytes:
+        """Read a regular file of at most 16 MiB in the machine."""
+        return self._agent.pull(path)
+
     def clock_skew(self) -> Skew:
         """How far the machine's clock is from this one's (50 round trips)."""
         return measure(lambda: time_in(self._agent.request("time", CLOCK_TIMEOUT_S)))
@@ -123,6 +144,15 @@ class Machine:
         lines = self._console.last_lines() or ["(nothing)"]
         name = self._environment.name
         return MachineLostError(f"the {name} machine {what}; its console ends: {' | '.join(lines)}")
+
+
+def shared_tree(machine: Machine) -> Sequence[Capability]:
+    """What any process of this host can do in which the host's own files are seen."""
+    return (
+        Files(machine.push, machine.pull),
+        RecordOutside({"pid": machine.pid}),
+        RecordInside(lambda: str(binaries.find("vtax-recorder"))),
+    )
 
 
 def spawn(argv: Sequence[str], descriptors: Collection[int]) -> subprocess.Popen[bytes]:

@@ -35,6 +35,7 @@ SAMPLES = "samples.parquet"
 EVENTS = "events.json"
 REPORT = "report.html"
 RAW = "raw"
+INSTRUMENTS = "instruments"
 MAX_RECORD_BYTES = 64 << 20
 
 
@@ -102,6 +103,10 @@ class RunFolder:
         except OSError as error:
             raise VtaxError(f"cannot make {path}: {error.strerror}", "free space there") from None
         return path
+
+    def instruments(self, name: str) -> Path:
+        """Where instruments put files of one environment; no machine may write there."""
+        return (self.path / INSTRUMENTS / slug(name)).absolute()
 
     def clean_raw(self) -> None:
         """Remove what is neither a file nor a folder: guests make links, pipes and devices.

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Self
 
 import regex
 
+from vtax.doctor.model import Check
 from vtax.errors import MisuseError, VtaxError
 from vtax.formats.model import Better
 from vtax.workloads.base import Command, MachineShape, Metric, Outcome, ResultFolder, tail
@@ -118,9 +119,10 @@ def _require_group(text: str, expression: str) -> None:
 @register
 @dataclass(frozen=True, slots=True)
 class CommandLine:
-    """A command line of the user's."""
+    """Any command line, its times, and numbers found in its output."""
 
     name: ClassVar[str] = "command"
+    checks: ClassVar[Sequence[type[Check]]] = ()
 
     argv: tuple[str, ...]
     patterns: tuple[Pattern, ...] = ()
