@@ -1,7 +1,7 @@
 # Everything runs from .venv; `setup` makes it and is cheap when nothing changed.
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo test lint bench clean
+.PHONY: help setup setup-demo setup-test demo test lint bench clean
 
 PYTHON_FILES := python packaging $(wildcard tests bench)
 
@@ -9,12 +9,18 @@ help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1	\2/p' Makefile | expand -t 14
 
 setup: ## install what is missing (apt packages, .venv), build the Rust parts
-	@bash packaging/setup.sh
+	@bash packaging/setup.sh use
 
-demo: setup ## compare HPC Challenge natively, in user-mode Linux and in QEMU
+setup-demo:
+	@bash packaging/setup.sh demo
+
+setup-test:
+	@bash packaging/setup.sh test
+
+demo: setup-demo ## compare HPC Challenge natively, in user-mode Linux and in QEMU
 	.venv/bin/vtax compare --in native --in uml:mem=1G --in qemu:accel=tcg -- hpcc --preset small
 
-lint: setup ## ruff, mypy --strict, rustfmt, clippy
+lint: setup-test ## ruff, mypy --strict, rustfmt, clippy
 	.venv/bin/ruff check $(PYTHON_FILES)
 	.venv/bin/ruff format --check $(PYTHON_FILES)
 	.venv/bin/mypy
@@ -27,7 +33,7 @@ test: lint ## lint, then every test; what is skipped says why
 	cargo test --quiet --locked --workspace
 	.venv/bin/python -m pytest
 
-bench: setup ## vtax's own cost beside plain commands and other recorders; the paging model; the lab's start and switch
+bench: setup-test ## vtax's own cost beside plain commands and other recorders; the paging model; the lab's start and switch
 	.venv/bin/python bench/compare.py
 	.venv/bin/python bench/record.py
 	cargo bench --locked -p vtax-paging --bench translate
