@@ -48,7 +48,12 @@ def compare(
     ],
     environments: Annotated[
         list[str] | None,
-        typer.Option("--in", help="An environment; repeat it. Default: native.", metavar="SPEC"),
+        typer.Option(
+            "--in",
+            help="An environment; repeat it. Guests such as uml get a baseline that runs "
+            "natively. Default: native.",
+            metavar="SPEC",
+        ),
     ] = None,
     repetitions: Annotated[
         int,
@@ -72,6 +77,12 @@ def compare(
         str | None,
         typer.Option(help="Limit for one run of the workload, e.g. 10m.", metavar="TIME"),
     ] = None,
+    max_output: Annotated[
+        str,
+        typer.Option(
+            metavar="SIZE", help="Stop a run that writes more into its result folder, e.g. 4G."
+        ),
+    ] = "1G",
     margin: Annotated[
         float,
         typer.Option(
@@ -85,6 +96,14 @@ def compare(
     warm_up: Annotated[
         bool, typer.Option("--warm-up/--no-warm-up", help="Run once uncounted after each boot.")
     ] = True,
+    baseline: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SPEC|none",
+            help="What the others are compared with; none: the first --in, and nothing runs "
+            "natively. Default: native, as large as each guest.",
+        ),
+    ] = None,
     control: Annotated[
         bool, typer.Option("--control/--no-control", help="Measure the baseline twice (A/A).")
     ] = True,
@@ -105,12 +124,15 @@ def compare(
 ) -> None:
     """Run a workload in several environments and say what each costs, with what confidence.
 
-    Every environment is compared with a native run that has the same CPUs and memory.
+    Every environment is compared with a native run that has the same CPUs and memory: the
+    workload runs on this machine too, also if only guests are named. For a program that must not,
+    give --baseline none.
     """
     from vtax.errors import VtaxError
     from vtax.formats.folder import RunFolder
     from vtax.present.terminal.progress import listener
     from vtax.runner.execute import Campaign
+    from vtax.units import parse_size
 
     settings = _settings(
         tuple(workload),
@@ -118,11 +140,13 @@ def compare(
         tuple(metric or ()),
         keep_env=keep_env,
         control=control,
+        baseline=baseline,
         repetitions=repetitions,
         warm_up=warm_up,
         reboot=reboot.value,
         budget_s=_duration(budget),
         timeout_s=_duration(timeout),
+        max_output_bytes=parse_size(max_output),
         margin_percent=margin,
         seed=secrets.randbits(32) if seed is None else seed,
     )
@@ -149,6 +173,7 @@ def _settings(
     from vtax.workloads.variables import base_environment, split
 
     keep_env, control = options.pop("keep_env"), options.pop("control")
+    baseline = options.pop("baseline")
     workload = workloads.parse(argv, patterns)
     environment = dict(base_environment(os.environ, keep_env))
     path = environment.get("PATH", os.defpath)
@@ -156,7 +181,7 @@ def _settings(
     changing = split(os.environ)[1]
     return Settings(
         workload=workload,
-        entrants=entrants(specs, control),
+        entrants=entrants(specs, control, baseline),
         environment=environment,
         recorded_variables=changing if keep_env else {},
         scrubbed_variables={} if keep_env else changing,

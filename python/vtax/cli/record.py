@@ -87,6 +87,12 @@ def record(
     overhead: Annotated[
         bool, typer.Option("--overhead", help="Measure what recording costs (costs more).")
     ] = False,
+    max_output: Annotated[
+        str,
+        typer.Option(
+            metavar="SIZE", help="With --in: stop COMMAND when it writes more into its folder."
+        ),
+    ] = "1G",
     out: Annotated[
         Path | None,
         typer.Option(help="The run folder. Default: runs/<UTC>-<name>.", metavar="DIR"),
@@ -116,7 +122,7 @@ def record(
         raise typer.Exit(_natively(Target(pid, vm, argv), options, out, as_json))
     if pid is not None or vm is not None:
         raise MisuseError("--in records what it starts", "leave out --pid and --vm")
-    _inside(environment, argv, options, out, as_json, recorder)
+    _inside(environment, argv, options, out, as_json, recorder, max_output)
 
 
 def _require_one(*choices: tuple[str, bool]) -> None:
@@ -145,14 +151,22 @@ def _inside(
     out: Path | None,
     as_json: bool,
     recorder: From,
+    max_output: str,
 ) -> None:
     from vtax import environments
     from vtax.record.environment import record_in
     from vtax.record.recorder import summary
+    from vtax.units import parse_size
 
-    machine = environments.build(spec)
-    by_guest = recorder is From.GUEST
-    done = record_in(machine, spec, argv, options, out, by_guest=by_guest)
+    done = record_in(
+        environments.build(spec),
+        spec,
+        argv,
+        options,
+        out,
+        by_guest=recorder is From.GUEST,
+        max_output_bytes=parse_size(max_output),
+    )
     if not as_json:
         _echo(done)
     ends = [_ended(each.exit_code, each.signal) for each in done.outcomes]

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from vtax.environments.agent import OUTPUT_LIMIT_BYTES
 from vtax.environments.base import Environment, MachineLike, allowed_cpus
 from vtax.environments.lab.environment import Lab
 from vtax.environments.lab.machine import LabMachine
@@ -117,8 +118,11 @@ def record_in(
     timeout_s: float | None = None,
     *,
     by_guest: bool = False,
+    max_output_bytes: int = OUTPUT_LIMIT_BYTES,
 ) -> Recorded:
     """Record a workload in an environment, in a new run folder; `by_guest`: from within.
+
+    It is stopped when it writes more than `max_output_bytes`.
 
     Raises MisuseError for what cannot be had there, VtaxError when the machine does not come up,
     the recorder fails or the workload cannot be started. How the workload ended is the caller's
@@ -142,6 +146,7 @@ def record_in(
         with folder.opened(out, name, argv, asked, place) as run:
             work = _work(run, spec)
             with started(environment, work, by_guest=by_guest) as bench:
+                bench.machine.output_limit_bytes = max_output_bytes
                 _describe(place, environment, bench.machine)
                 return bench.record(argv, options, run.path, timeout_s=timeout_s)
     except KeyboardInterrupt:

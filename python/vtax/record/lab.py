@@ -16,6 +16,7 @@ from vtax.environments.agent import Agent, Finished
 from vtax.environments.base import Launch
 from vtax.environments.lab.host import EmulatedHost
 from vtax.environments.lab.machine import LabMachine
+from vtax.environments.output_limit import OutputLimit
 from vtax.errors import VtaxError
 from vtax.paging.lab import AGENT_INSIDE
 from vtax.record import workload
@@ -127,7 +128,8 @@ def record(
     recorder = LabRecorder(machine.host, name)
     recorder.start(options, Target(vm="all"))
     try:
-        outcomes = _everywhere(machine.guests, line, environment, name, timeout_s)
+        limit = OutputLimit(work, machine.output_limit_bytes)
+        outcomes = _everywhere(machine.guests, line, environment, name, timeout_s, limit)
         recorder.finish()
     except KeyboardInterrupt:
         with contextlib.suppress(VtaxError):
@@ -171,11 +173,13 @@ def _everywhere(
     environment: Mapping[str, str],
     name: str,
     timeout_s: float | None,
+    limit: OutputLimit,
 ) -> list[Outcome]:
     """Run a command in all guests at once. Each has its own channel, so a thread each."""
     pool = ThreadPoolExecutor(len(guests))
     try:
-        running = [pool.submit(one.run, line, environment, name, timeout_s) for one in guests]
+        asked = (line, environment, name, timeout_s, limit)
+        running = [pool.submit(one.run, *asked) for one in guests]
         return [each.result().outcome for each in running]
     finally:
         # After Ctrl-C they go on until the machine, and with it their channels, is closed.

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from vtax import __version__, binaries
-from vtax.environments.agent import Finished, MachineLostError
+from vtax.environments.agent import OUTPUT_LIMIT_BYTES, Finished, MachineLostError
 from vtax.environments.base import Environment, MachineLike, allowed_cpus
 from vtax.errors import VtaxError
 from vtax.formats.exchange import Exchange
@@ -71,6 +71,7 @@ class Settings:
     reboot: Literal["each", "never"] = "never"
     budget_s: float | None = None
     timeout_s: float | None = None
+    max_output_bytes: int = OUTPUT_LIMIT_BYTES
     margin_percent: float = 2.0
     seed: int = 0
 
@@ -255,6 +256,7 @@ class Campaign:
             self._listener.booting(label)
             cpus = self._cpus[-seat.entrant.environment.shape().cpus :]
             machine = self._start(seat.entrant.environment, self._raw(seat), cpus)
+            machine.output_limit_bytes = self._settings.max_output_bytes
             seat.machine, seat.warm = machine, False
             seat.boots.append(machine.boot_s)
             if seat.observed is None:
@@ -273,7 +275,12 @@ class Campaign:
         libraries = {}
         for program in self._settings.workload.libraries():
             libraries.update(self._identify(seat, machine, program))
-        return Observed(machine.facts, libraries, machine.hello.get("memory_limit_error"))
+        return Observed(
+            machine.facts,
+            libraries,
+            machine.hello.get("memory_limit_error"),
+            seat.entrant.environment.is_guest,
+        )
 
     def _identify(self, seat: _Seat, machine: MachineLike, program: str) -> dict[str, str]:
         """Which BLAS the program gets inside the machine; nothing where that cannot be told."""
@@ -331,7 +338,7 @@ class Campaign:
             libraries=dict(observed.libraries) if observed else {},
             boot_s=tuple(seat.boots),
             differences=differ,
-            notes=seat.notes,
+            notes=((entrant.note,) if entrant.note else ()) + seat.notes,
         )
 
     def _close(self, seat: _Seat) -> None:

@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from vtax.environments import sandbox
-from vtax.environments.agent import Agent, Finished, MachineLostError
+from vtax.environments.agent import OUTPUT_LIMIT_BYTES, Agent, Finished, MachineLostError
 from vtax.environments.base import Launch
 from vtax.environments.lab import boot, counters, host_initramfs, nested, snapshot
 from vtax.environments.lab.counters import Counters
 from vtax.environments.lab.emulator import Emulator
 from vtax.environments.lab.host import EmulatedHost
 from vtax.environments.lab.snapshot import Snapshot, Store
+from vtax.environments.output_limit import OutputLimit
 from vtax.environments.qemu import program_version
 from vtax.errors import VtaxError
 
@@ -37,6 +38,7 @@ class LabMachine:
 
     def __init__(self, lab: Lab, work: Path, cpus: Sequence[int]) -> None:
         begin = time.monotonic()
+        self.output_limit_bytes = OUTPUT_LIMIT_BYTES
         self._lab = lab
         self._work = work
         self._held = contextlib.ExitStack()
@@ -81,7 +83,8 @@ class LabMachine:
         if not shared:
             self._push_inputs(agent, folder)
         before = self.counters(guest)
-        finished = agent.run(argv, environment, folder, timeout_s)
+        limit = OutputLimit(self._work, self.output_limit_bytes)
+        finished = agent.run(argv, environment, folder, timeout_s, limit)
         after = self.counters(guest)
         if not shared:
             self._pull_outputs(agent, folder)
