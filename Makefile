@@ -20,7 +20,7 @@ setup-test:
 demo: setup-demo ## compare HPC Challenge natively, in user-mode Linux and in QEMU
 	.venv/bin/vtax compare --in native --in uml:mem=1G --in qemu:accel=tcg -- hpcc --preset small
 
-lint: setup-test ## ruff, mypy --strict, rustfmt, clippy
+lint: setup-test ## ruff, mypy --strict, rustfmt, clippy, cargo deny
 	.venv/bin/ruff check $(PYTHON_FILES)
 	.venv/bin/ruff format --check $(PYTHON_FILES)
 	.venv/bin/mypy
@@ -28,6 +28,14 @@ lint: setup-test ## ruff, mypy --strict, rustfmt, clippy
 		|| { echo 'rustfmt or clippy is missing: rustup component add rustfmt clippy' >&2; exit 1; }
 	cargo fmt --all --check
 	cargo clippy --quiet --locked --workspace --all-targets -- -D warnings
+	@if ! cargo deny --version >/dev/null 2>&1; then \
+		echo 'lint: banned crates and advisories are not checked: cargo install --locked cargo-deny'; \
+	elif cargo deny fetch db >/dev/null 2>&1; then \
+		cargo deny check --disable-fetch; \
+	else \
+		echo 'lint: advisories are not checked: their database cannot be had'; \
+		cargo deny check --disable-fetch licenses bans sources; \
+	fi
 
 test: lint ## lint, then every test; what is skipped says why
 	cargo test --quiet --locked --workspace

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from conftest import checked
 from test_compare import vtax
 from vtax.environments.output_limit import OutputLimit, OutputLimitError, allocated
 
@@ -41,6 +42,7 @@ def test_only_what_is_new_counts(tmp_path: Path) -> None:
 @pytest.mark.parametrize("spec", ["native", "uml:mem=256M", "qemu:accel=tcg,mem=512M"])
 @pytest.mark.parametrize("size_mib", [4, 64], ids=["in many files", "in one file"])
 def test_a_runaway_writer_is_stopped(tmp_path: Path, spec: str, size_mib: int) -> None:
+    checked(spec)
     # It ends by itself after 512 MiB.
     write = f"head -c {size_mib}M /dev/zero > $i || exit 1; i=$((i+1))"
     script = f"i=0; while [ $i -lt {512 // size_mib} ]; do {write}; done"
