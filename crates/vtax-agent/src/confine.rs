@@ -64,7 +64,10 @@ impl Confinement {
 
     /// What a child writes `0` to in order to join.
     pub fn procs(&self) -> Vec<RawFd> {
-        self.group.as_ref().map(CommandGroup::procs).unwrap_or_default()
+        self.group
+            .as_ref()
+            .map(CommandGroup::procs)
+            .unwrap_or_default()
     }
 
     /// The `RLIMIT_NPROC` of a child.
@@ -97,7 +100,9 @@ fn user_processes(tree: &Tree, more: u64) -> Option<u64> {
     let (_, hard) = getrlimit(Resource::RLIMIT_NPROC).ok()?;
     let user = user.to_string();
     let names = tree.names("/proc");
-    let statuses = names.iter().filter(|name| name.bytes().all(|b| b.is_ascii_digit()));
+    let statuses = names
+        .iter()
+        .filter(|name| name.bytes().all(|b| b.is_ascii_digit()));
     let statuses = statuses.filter_map(|name| tree.text(&format!("/proc/{name}/status")));
     let threads = statuses.filter_map(|status| {
         let own = field(&status, "Uid")?.split_whitespace().next() == Some(&user);

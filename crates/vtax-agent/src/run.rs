@@ -48,12 +48,17 @@ pub fn run(options: Options) -> Result<RunAnswer, Error> {
     };
     let (confinement, refused) = Confinement::new(&tree, limits);
     if let Some(reason) = refused.memory {
-        return Err(Error::failure("--memory", reason, "or run without --memory"));
+        return Err(Error::failure(
+            "--memory",
+            reason,
+            "or run without --memory",
+        ));
     }
     let steal = steal_cpus(&facts::gather(&tree), &tree);
     let thing = format!("run {}", options.argv[0].display());
     let launch = launch(&options)?;
-    let mut supervisor = Supervisor::new(tree, steal, confinement).map_err(|error| failed(&thing, &error))?;
+    let mut supervisor =
+        Supervisor::new(tree, steal, confinement).map_err(|error| failed(&thing, &error))?;
     supervisor
         .run(
             launch,

@@ -68,7 +68,9 @@ fn begin(agent: &mut Agent, name: &str) {
 
 #[test]
 fn what_forks_without_end_ends_with_its_time_and_the_next_command_runs() {
-    let Some((_fence, join)) = fence() else { return };
+    let Some((_fence, join)) = fence() else {
+        return;
+    };
     let mut agent = Agent::start_in(&join, &["--pids", "300"]);
     assert_eq!(agent.hello["process_limit_error"], json!(null));
     let answer = agent.run(&relays("relay-a"), &json!({"timeout_s": 1.0}));
@@ -84,17 +86,25 @@ fn what_forks_without_end_ends_with_its_time_and_the_next_command_runs() {
 
 #[test]
 fn a_command_cannot_have_more_processes_than_it_may() {
-    let Some((_fence, join)) = fence() else { return };
+    let Some((_fence, join)) = fence() else {
+        return;
+    };
     let mut agent = Agent::start_in(&join, &["--pids", "20"]);
     let script = "for i in $(seq 30); do sleep 5 & done; wait";
     let answer = agent.run(script, &json!({"timeout_s": 10.0}));
     assert_ne!(answer["ok"]["exit_code"], 0, "{answer}");
-    assert!(agent.text("stderr").contains("fork"), "{}", agent.text("stderr"));
+    assert!(
+        agent.text("stderr").contains("fork"),
+        "{}",
+        agent.text("stderr")
+    );
 }
 
 #[test]
 fn what_forks_without_end_ends_without_a_group_too() {
-    let Some((_fence, join)) = fence() else { return };
+    let Some((_fence, join)) = fence() else {
+        return;
+    };
     let mut agent = Agent::start_in(&join, &[]);
     begin(&mut agent, "relay-b");
     assert_ne!(naming("relay-b"), 0);
@@ -104,7 +114,9 @@ fn what_forks_without_end_ends_without_a_group_too() {
 
 #[test]
 fn a_later_start_ends_what_a_killed_agent_left() {
-    let Some((_fence, join)) = fence() else { return };
+    let Some((_fence, join)) = fence() else {
+        return;
+    };
     let mut agent = Agent::start_in(&join, &["--pids", "300"]);
     begin(&mut agent, "relay-c");
     let number = agent.process.id();

@@ -96,10 +96,13 @@ impl CommandGroup {
         let path = tree.path(&parent.join(name(tree)).to_string_lossy());
         fs::create_dir(&path).map_err(|error| explain("cannot make", &path, &error))?;
         let procs = path.join("cgroup.procs");
-        let procs = OpenOptions::new().write(true).open(&procs).map_err(|error| {
-            ending::remove(&path);
-            explain("cannot open", &procs, &error)
-        })?;
+        let procs = OpenOptions::new()
+            .write(true)
+            .open(&procs)
+            .map_err(|error| {
+                ending::remove(&path);
+                explain("cannot open", &procs, &error)
+            })?;
         let version = location.version;
         self.folders.push(Folder {
             path: path.clone(),
@@ -308,12 +311,16 @@ mod tests {
     #[test]
     fn without_delegation_the_remedy_is_named() {
         let (_root, tree) = version_2(&[("cgroup.controllers", "cpu\n")]);
-        let message = CommandGroup::default().limit_memory(&tree, 1 << 20).unwrap_err();
+        let message = CommandGroup::default()
+            .limit_memory(&tree, 1 << 20)
+            .unwrap_err();
         assert!(
             message.contains("not delegated") && message.contains("systemd-run"),
             "{message}"
         );
-        let message = CommandGroup::default().limit_memory(&Tree::at("/nonexistent"), 1 << 20).unwrap_err();
+        let message = CommandGroup::default()
+            .limit_memory(&Tree::at("/nonexistent"), 1 << 20)
+            .unwrap_err();
         assert!(message.contains("no memory control group"), "{message}");
     }
 }
