@@ -169,7 +169,11 @@ def build_editable(directory: str, config_settings: Any = None, metadata: str | 
         build_checkout()
     with tempfile.TemporaryDirectory() as scratch:
         info = str(_maturin().prepare_metadata_for_build_wheel(scratch))
-        files = {f"{info}/{path.name}": path.read_bytes() for path in Path(scratch, info).iterdir()}
+        files = {
+            str(path.relative_to(scratch)): path.read_bytes()
+            for path in Path(scratch, info).rglob("*")
+            if path.is_file()
+        }
     files["vtax.pth"] = f"{PACKAGE.parent}\n".encode()
     record = f"{info}/RECORD"
     files[record] = "".join(f"{name},,\n" for name in [*files, record]).encode()
