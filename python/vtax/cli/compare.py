@@ -59,7 +59,8 @@ def compare(
         list[str] | None,
         typer.Option(
             "--in",
-            help="An environment; repeat it. Default: native.",
+            help="An environment; repeat it. Guests such as uml get a baseline that runs "
+            "natively. Default: native.",
             metavar="SPEC",
             autocompletion=complete_spec,
         ),
@@ -86,6 +87,12 @@ def compare(
         str | None,
         typer.Option(help="Limit for one run of the workload, e.g. 10m.", metavar="TIME"),
     ] = None,
+    max_output: Annotated[
+        str,
+        typer.Option(
+            metavar="SIZE", help="Stop a run that writes more into its result folder, e.g. 4G."
+        ),
+    ] = "1G",
     margin: Annotated[
         float,
         typer.Option(
@@ -99,6 +106,14 @@ def compare(
     warm_up: Annotated[
         bool, typer.Option("--warm-up/--no-warm-up", help="Run once uncounted after each boot.")
     ] = True,
+    baseline: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SPEC|none",
+            help="What the others are compared with; none: the first --in, and nothing runs "
+            "natively. Default: native, as large as each guest.",
+        ),
+    ] = None,
     control: Annotated[
         bool, typer.Option("--control/--no-control", help="Measure the baseline twice (A/A).")
     ] = True,
@@ -132,13 +147,16 @@ def compare(
 ) -> None:
     """Run a workload in several environments and say what each costs, with what confidence.
 
-    Every environment is compared with a native run that has the same CPUs and memory.
+    Every environment is compared with a native run that has the same CPUs and memory: the
+    workload runs on this machine too, also if only guests are named. For a program that must not,
+    give --baseline none.
     """
     from vtax.environments import BASELINE
     from vtax.errors import VtaxError
     from vtax.formats.folder import RunFolder
     from vtax.present.terminal.progress import listener
     from vtax.runner.execute import Campaign
+    from vtax.units import parse_size
 
     settings = _settings(
         tuple(workload),
@@ -147,11 +165,13 @@ def compare(
         instruments=tuple(instruments or ()),
         keep_env=keep_env,
         control=control,
+        baseline=baseline,
         repetitions=repetitions,
         warm_up=warm_up,
         reboot=reboot.value,
         budget_s=_duration(budget),
         timeout_s=_duration(timeout),
+        max_output_bytes=parse_size(max_output),
         margin_percent=margin,
         seed=secrets.randbits(32) if seed is None else seed,
         workdir=workdir,
@@ -181,8 +201,9 @@ def _settings(
     from vtax.workloads.variables import base_environment, readable, require_utf8, split
 
     keep_env, control = options.pop("keep_env"), options.pop("control")
+    baseline = options.pop("baseline")
     workload = workloads.parse(argv, patterns)
-    allocations = entrants(specs, control)
+    allocations = entrants(specs, control, baseline)
     instruments = chosen(options.pop("instruments"), [each.environment for each in allocations])
     workdir = working_folder(
         options.pop("workdir"), {each.label: each.environment for each in allocations}

@@ -95,6 +95,12 @@ def record(
     overhead: Annotated[
         bool, typer.Option("--overhead", help="Measure what recording costs (costs more).")
     ] = False,
+    max_output: Annotated[
+        str,
+        typer.Option(
+            metavar="SIZE", help="With --in: stop COMMAND when it writes more into its folder."
+        ),
+    ] = "1G",
     out: Annotated[
         Path | None,
         typer.Option(help="The run folder. Default: runs/<UTC>-<name>.", metavar="DIR"),
@@ -130,7 +136,10 @@ def record(
         raise typer.Exit(_natively(Target(pid, vm, argv), options, out, as_json))
     if pid is not None or vm is not None:
         raise MisuseError("--in records what it starts", "leave out --pid and --vm")
-    _inside(environment, argv, options, out, as_json, recorder, workdir)
+    from vtax.units import parse_size
+
+    limit_bytes = parse_size(max_output)
+    _inside(environment, argv, options, out, as_json, recorder, workdir, limit_bytes)
 
 
 def _require_one(*choices: tuple[str, bool]) -> None:
@@ -160,14 +169,22 @@ def _inside(
     as_json: bool,
     recorder: From,
     workdir: Path | None,
+    max_output_bytes: int,
 ) -> None:
     from vtax import environments
     from vtax.record.recorder import summary
     from vtax.runner.recording import record_in
 
-    machine = environments.build(spec)
-    by_guest = recorder is From.GUEST
-    done = record_in(machine, spec, argv, options, out, by_guest=by_guest, workdir=workdir)
+    done = record_in(
+        environments.build(spec),
+        spec,
+        argv,
+        options,
+        out,
+        by_guest=recorder is From.GUEST,
+        workdir=workdir,
+        max_output_bytes=max_output_bytes,
+    )
     if not as_json:
         _echo(done)
     ends = [_ended(each.exit_code, each.signal) for each in done.outcomes]

@@ -67,6 +67,8 @@ class MachineLike(Protocol):
     """What the runner needs of a started machine; tests give it one that boots nothing."""
 
     boot_s: float
+    output_limit_bytes: int
+    """What a command may add to the writable folder."""
     facts: dict[str, Any]
     hello: dict[str, Any]
     launch: Launch

@@ -26,6 +26,9 @@ from vtax.units import format_bytes, parse_size
 from vtax.workloads.base import MachineShape
 
 SMALLEST_CAP_BYTES = 16 << 20
+USUAL_PROCESSES = 4096
+"""Twice what podman allows a container: a fork bomb ends there, `make -j` and MPI do not."""
+PROCESSES_PER_CPU = 64
 
 
 class BareMetal(Check):
@@ -63,6 +66,7 @@ class Native(ProcessEnvironment):
     keys: ClassVar[Mapping[str, str]] = {
         "cpus": "number of CPUs to run on (default: all)",
         "mem": "memory limit, swap included (default: none; needs root or a delegated cgroup)",
+        "pids": "most processes and threads of a command (default: 4096, or 64 for each CPU)",
     }
     examples: ClassVar[Sequence[str]] = ("native", "native:cpus=2,mem=1G")
     offers: ClassVar[Mapping[type[Capability], str]] = {
@@ -75,6 +79,7 @@ class Native(ProcessEnvironment):
 
     cpus: int | None = None
     memory_bytes: int | None = None
+    processes: int | None = None
 
     @classmethod
     def from_options(cls, options: Mapping[str, str]) -> Self:
@@ -82,7 +87,12 @@ class Native(ProcessEnvironment):
         memory = parse_size(options["mem"]) if "mem" in options else None
         if memory is not None and memory < SMALLEST_CAP_BYTES:
             raise MisuseError(f"native: mem={options['mem']} is too small to start a program in")
-        return cls(cpus, memory)
+        processes = options.get("pids")
+        if processes is not None and not (processes.isdecimal() and 1 <= int(processes) < 1 << 22):
+            raise MisuseError(
+                f"native: pids={processes} must be a whole number from 1 to {(1 << 22) - 1}"
+            )
+        return cls(cpus, memory, None if processes is None else int(processes))
 
     def shape(self) -> MachineShape:
         available = len(allowed_cpus())
@@ -108,6 +118,8 @@ class Native(ProcessEnvironment):
         argv += ["--cpus", ",".join(map(str, seat.cpus))]
         if self.memory_bytes is not None:
             argv += ["--memory", str(self.memory_bytes)]
+        usual = max(USUAL_PROCESSES, PROCESSES_PER_CPU * len(allowed_cpus()))
+        argv += ["--pids", str(self.processes or usual)]
         return Launch(argv, work_inside=seat.work, boot_timeout_s=10.0)
 
     def description(self, facts: Mapping[str, Any]) -> str:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from vtax import __version__, binaries
+from vtax.environments.agent import OUTPUT_LIMIT_BYTES
 from vtax.environments.base import MachineLike
 from vtax.errors import VtaxError
 from vtax.formats.exchange import Exchange
@@ -56,6 +57,7 @@ class Settings:
     reboot: Reboot = "never"
     budget_s: float | None = None
     timeout_s: float | None = None
+    max_output_bytes: int = OUTPUT_LIMIT_BYTES
     margin_percent: float = 2.0
     seed: int = 0
     workdir: Path | None = None
@@ -145,6 +147,7 @@ class Campaign(Keeper):
             budget_s=settings.budget_s,
             matched=True,
             workdir=settings.workdir,
+            max_output_bytes=settings.max_output_bytes,
         )
 
     def record(self) -> ComparisonRecord:
@@ -188,7 +191,9 @@ class Campaign(Keeper):
             for program in self._settings.workload.libraries():
                 libraries.update(self._identify(variant.work, machine, program))
             limit_error = machine.hello.get("memory_limit_error")
-            seen.observed = Observed(machine.facts, libraries, limit_error)
+            seen.observed = Observed(
+                machine.facts, libraries, limit_error, variant.environment.is_guest
+            )
             seen.notes = tuple(machine.launch.notes)
 
     def warmed(self, variant: Variant, machine: MachineLike) -> None:
@@ -247,7 +252,7 @@ class Campaign(Keeper):
             libraries=dict(observed.libraries) if observed else {},
             boot_s=tuple(seen.boots),
             differences=differ,
-            notes=seen.notes,
+            notes=((entrant.note,) if entrant.note else ()) + seen.notes,
         )
 
 

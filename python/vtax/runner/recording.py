@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from vtax.environments.agent import OUTPUT_LIMIT_BYTES
 from vtax.environments.base import Environment, MachineLike, require, working_folder
 from vtax.environments.capabilities import GuestPage
 from vtax.errors import MisuseError, VtaxError
@@ -47,10 +48,12 @@ def record_in(
     *,
     by_guest: bool = False,
     workdir: Path | None = None,
+    max_output_bytes: int = OUTPUT_LIMIT_BYTES,
 ) -> Recorded:
     """Record a workload in an environment, in a new run folder; `by_guest`: from within.
 
     It runs in `workdir`; None: in the current folder where the environment has it.
+    It is stopped when it writes more than `max_output_bytes`.
 
     Raises MisuseError for what cannot be had there, VtaxError when the machine does not come up,
     the recorder fails or the workload cannot be started. How the workload ended is the caller's
@@ -78,7 +81,14 @@ def record_in(
             )
             keeper = _Keeper(place)
             step = Step(spec, 0, command, NAME, run.path)
-            plan = Plan((variant,), (step,), variables(), workdir=workdir, everywhere=True)
+            plan = Plan(
+                (variant,),
+                (step,),
+                variables(),
+                max_output_bytes=max_output_bytes,
+                workdir=workdir,
+                everywhere=True,
+            )
             Runner(plan, keeper, Listener()).run()
             return Recorded(run.path, keeper.outcomes, _outputs(work, len(keeper.outcomes)))
     except KeyboardInterrupt:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from vtax.environments.agent import MachineLostError
+from vtax.environments.agent import OUTPUT_LIMIT_BYTES, MachineLostError
 from vtax.environments.base import Environment, MachineLike, allowed_cpus
 from vtax.errors import MisuseError, VtaxError
 from vtax.runner import repetition
@@ -127,6 +127,8 @@ class Plan:
     budget_s: float | None = None
     everywhere: bool = False
     """Run commands in all nested guests of a machine."""
+    max_output_bytes: int = OUTPUT_LIMIT_BYTES
+    """What a machine may write into its folder while a command runs."""
     workdir: Path | None = None
     """Where commands run that want the user's folder; None: in the folder of their results."""
     matched: bool = False
@@ -274,6 +276,7 @@ class Runner:
         if slot.machine is None:
             self.listener.booting(variant.label)
             slot.machine = self.start(variant.environment, variant.work, slot.cpus)
+            slot.machine.output_limit_bytes = self.plan.max_output_bytes
             slot.fresh = True
             slot.boots += 1
             self.keeper.booted(variant, slot.machine)

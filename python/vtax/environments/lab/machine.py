@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from vtax.environments import sandbox
-from vtax.environments.agent import Agent, Finished, MachineLostError
+from vtax.environments.agent import OUTPUT_LIMIT_BYTES, Agent, Finished, MachineLostError
 from vtax.environments.base import Launch
 from vtax.environments.capabilities import (
     C,
@@ -33,6 +33,7 @@ from vtax.environments.lab import boot, host_initramfs, nested, snapshot
 from vtax.environments.lab.emulator import Emulator
 from vtax.environments.lab.host import EmulatedHost
 from vtax.environments.lab.snapshot import Snapshot, Store
+from vtax.environments.output_limit import OutputLimit
 from vtax.environments.qemu_program import program_version
 from vtax.errors import VtaxError
 
@@ -52,6 +53,7 @@ class LabMachine:
 
     def __init__(self, lab: Lab, work: Path, cpus: Sequence[int]) -> None:
         begin = time.monotonic()
+        self.output_limit_bytes = OUTPUT_LIMIT_BYTES
         self._lab = lab
         self._work = work
         self._mode: PagingMode = "nested" if lab.nested_paging else "shadow"
@@ -102,7 +104,9 @@ class LabMachine:
         if not self._shares:
             self._push_inputs(agent, folder)
         variables = self._variables(environment)
-        finished = agent.run(argv, variables, folder, timeout_s, workdir, leave=leave)
+        finished = agent.run(
+            argv, variables, folder, timeout_s, workdir, self._output_limit(), leave=leave
+        )
         if not self._shares:
             self._pull_outputs(agent, folder, folder)
         return finished
@@ -115,13 +119,11 @@ class LabMachine:
         timeout_s: float | None = None,
     ) -> Sequence[Finished]:
         """Run a command in all guests at once; output of guest N goes to the folder FOLDER-N."""
-        variables = self._variables(environment)
+        asked = (argv, self._variables(environment), folder, timeout_s, None, self._output_limit())
         # Each guest has its own channel, so a thread each.
         pool = ThreadPoolExecutor(len(self.guests))
         try:
-            running = [
-                pool.submit(guest.run, argv, variables, folder, timeout_s) for guest in self.guests
-            ]
+            running = [pool.submit(guest.run, *asked) for guest in self.guests]
             found = [each.result() for each in running]
         finally:
             # After Ctrl-C they go on until the machine, and with it their channels, is closed.
@@ -152,6 +154,9 @@ class LabMachine:
         report = self.host.switch(to)
         self._mode = to
         return report
+
+    def _output_limit(self) -> OutputLimit:
+        return OutputLimit(self._work, self.output_limit_bytes)
 
     def counters(self, guest: int = 0) -> Counters:
         """What KVM has counted for a guest so far."""
