@@ -85,6 +85,14 @@ def test_an_argument_that_is_not_utf8_is_named(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_folder_that_is_not_utf8_is_named(tmp_path: Path) -> None:
+    folder = tmp_path / os.fsdecode(b"a\xffb")
+    folder.mkdir()
+    code, said = vtax((*QUICK, "--", "true"), folder)
+    assert (code, said.count("\n")) == (2, 1) and "a\\xffb' is not UTF-8" in said
+    assert list(folder.iterdir()) == []
+
+
 def test_a_variable_that_is_not_utf8_is_recorded_or_refused(tmp_path: Path) -> None:
     bad = {b"OMP_X": b"a\xffb"}
     environment = {os.fsdecode(name): os.fsdecode(value) for name, value in bad.items()}

@@ -202,6 +202,11 @@ def working_folder(asked: Path | None, environments: Mapping[str, Environment]) 
     all run alike. Raises MisuseError when one lacks the folder that was asked for.
     """
     folder = Path(asked or ".").resolve()
+    try:
+        str(folder).encode()
+    except UnicodeEncodeError:
+        name = os.fsencode(folder)
+        raise MisuseError(f"the folder {name!r} is not UTF-8", "work in another") from None
     lacking = [label for label, each in environments.items() if not each.has_folder(folder)]
     if asked is None:
         return None if lacking else folder

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,18 +15,28 @@ if TYPE_CHECKING:
     import polars
 
 
-def write_atomic(path: Path, content: bytes, remedy: str = "free space there") -> None:
-    """Write a file so that a reader sees all of it or none, also after kill -9.
+@contextlib.contextmanager
+def replacing(path: Path, remedy: str = "free space there") -> Iterator[Path]:
+    """A path to write to, which becomes `path` when all went well.
 
-    Raises VtaxError when it cannot be written; a file that was there is then unchanged.
+    A reader sees all of it or none, also after kill -9. Raises VtaxError when it cannot be
+    written; a file that was there is then unchanged.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        temporary.write_bytes(content)
+        yield temporary
         temporary.replace(path)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise VtaxError(f"cannot write {path}: {error.strerror}", remedy) from None
+        raise VtaxError(f"cannot write {path}: {error.strerror or error}", remedy) from None
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+
+
+def write_atomic(path: Path, content: bytes, remedy: str = "free space there") -> None:
+    """The same for bytes."""
+    with replacing(path, remedy) as temporary:
+        temporary.write_bytes(content)
 
 
 def write_table(path: Path, table: polars.DataFrame, remedy: str = "free space there") -> None:
