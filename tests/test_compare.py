@@ -15,6 +15,7 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from conftest import checked
+from test_record import obstacle, sums_agree
 from vtax.formats.folder import load
 from vtax.workloads.hpcc_metrics import described
 
@@ -259,3 +260,28 @@ def test_a_cpu_model_that_qemu_does_not_know_is_not_a_lack_of_memory(tmp_path: P
     done = vtax("compare", "-q", "--in", spec, *QUICK, "--", "true", cwd=tmp_path)
     assert done.returncode == 1 and done.stderr.count("\n") == 1
     assert "leave out cpu=nosuch" in done.stderr and "more memory" not in done.stderr
+
+
+@pytest.mark.slow
+def test_with_record_each_repetition_has_rows(tmp_path: Path) -> None:
+    if reason := obstacle():
+        pytest.skip(f"this machine cannot record: {reason}")
+    checked("uml:mem=256M")
+    words = ("--in", "uml:mem=256M", "--reps", "2", "--no-control", "--quiet", "--with", "record")
+    done = vtax("compare", *words, "--", "ls", "-R", "/usr/share/doc", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    (run,) = (tmp_path / "runs").iterdir()
+    found = sorted(str(path.parent.relative_to(run)) for path in run.rglob("intervals.parquet"))
+    names = ("native-cpus-1-mem-256M", "uml-mem-256M")
+    assert found == [f"instruments/{name}/r00{number}" for name in names for number in (0, 1)]
+    for name in found:
+        sums_agree(run / name)
+    assert len(load(run)[1]) == 2 * 2 * 2
+
+
+@pytest.mark.slow
+def test_with_what_no_environment_has_nothing_boots(tmp_path: Path) -> None:
+    done = vtax("compare", "--in", "uml", "--with", "kvm-counters", "--", "true", cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1 and "environments that do: lab" in done.stderr
+    assert list(tmp_path.iterdir()) == []

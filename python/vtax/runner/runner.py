@@ -144,6 +144,7 @@ class _Slot:
     cpus: Sequence[int]
     machine: MachineLike | None = None
     boots: int = 0
+    warm_ups: int = 0
     fresh: bool = True
     lost_in_a_row: int = 0
 
@@ -284,9 +285,8 @@ class Runner:
             slot.fresh = True
         if slot.fresh and self.plan.warm_up:
             self.listener.warming(variant.label)
-            number = slot.boots - 1
-            name = f"warm-up-{variant.label}-{number}" if variant.enter else f"warm-up-{number}"
-            self._run(step, slot.machine, name, ())
+            slot.warm_ups += 1
+            self._run(step, slot.machine, f"warm-up-{slot.warm_ups - 1}", ())
             self.keeper.warmed(variant, slot.machine)
         slot.fresh = False
         return slot.machine
