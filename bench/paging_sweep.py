@@ -6,8 +6,8 @@
 Two times are taken of each sweep. *computing* is from the first point handed over to the last one
 saved: what grows with the study. *whole* has the start and end of the processes too, a fixed cost.
 The target, 1.9, is for computing. Ratios with the 95 % interval that vtax reports for workloads.
-*busy* is the share of the workers' time spent in points: what is missing to 1 is Dask's, and unlike
-the speedup it means something on a machine that does other work too.
+*busy* is the share of the workers' time spent in points; the rest is their start and the way there
+and back. Unlike the speedup it means something on a machine that does other work too.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from pathlib import Path
 from vtax.analysis.statistics import median_estimate
 from vtax.environments.base import allowed_cpus
 from vtax.paging.sweep import Options, sweep
-from vtax.paging.sweep_progress import Silent
 from vtax.paging.sweep_simulate import catalog, evaluate
 from vtax.paging.sweep_study import Study, read_study
+from vtax.present.terminal.progress import Progress
 
 STUDY = """
 workloads = ["swim"]
@@ -52,20 +52,19 @@ class Times:
     busy: float
 
 
-class Clock(Silent):
+class Clock(Progress):
     """Notes when points begin and end."""
 
-    def __init__(self) -> None:
-        self.begin = self.end = self.points_s = 0.0
+    begun = ended = 0.0
 
-    def started(self, total: int, kept: int, where: str) -> None:
-        self.begin = time.perf_counter()
+    def begin(self, total: int, done: int = 0, text: str = "") -> None:
+        self.begun = time.perf_counter()
 
-    def finished(self, label: str, error: str | None, wall_s: float | None) -> None:
-        if error is not None:
-            raise SystemExit(f"a point failed, so nothing was measured: {label}: {error}")
-        self.end = time.perf_counter()
-        self.points_s += wall_s or 0.0
+    def failed(self, text: str) -> None:
+        raise SystemExit(f"a point failed, so nothing was measured: {text}")
+
+    def step(self, text: str) -> None:
+        self.ended = time.perf_counter()
 
 
 def one(study: Study, workers: int) -> Times:
@@ -73,10 +72,11 @@ def one(study: Study, workers: int) -> Times:
     clock = Clock()
     with tempfile.TemporaryDirectory() as out:
         begin = time.perf_counter()
-        sweep(study, Options(Path(out, "sweep"), workers), evaluate, clock)
+        outcome = sweep(study, Options(Path(out, "sweep"), workers), evaluate, clock)
         whole = time.perf_counter() - begin
-    computing = clock.end - clock.begin
-    return Times(computing, whole, clock.points_s / (computing * workers))
+    computing = clock.ended - clock.begun
+    points_s = sum(finished.wall_s or 0.0 for _, finished in outcome.points)
+    return Times(computing, whole, points_s / (computing * workers))
 
 
 def rounds(study: Study, count: int) -> dict[int, list[Times]]:

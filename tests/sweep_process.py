@@ -7,8 +7,8 @@ from pathlib import Path
 import sweep_standin
 from vtax.cli.main import _interrupt
 from vtax.paging.sweep import Options, sweep
-from vtax.paging.sweep_progress import Lines
 from vtax.paging.sweep_study import read_study
+from vtax.present.terminal.progress import Lines
 
 if __name__ == "__main__":
     signal.signal(signal.SIGTERM, _interrupt)

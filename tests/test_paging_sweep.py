@@ -23,9 +23,10 @@ from vtax.errors import MisuseError, VtaxError
 from vtax.paging.sweep import Options, Outcome, sweep
 from vtax.paging.sweep_axes import changed, parse_axis
 from vtax.paging.sweep_folder import SweepFolder
-from vtax.paging.sweep_progress import Lines, Silent
 from vtax.paging.sweep_study import Study, read_study
-from vtax.paging.sweep_table import as_json, plain_table, render_table
+from vtax.paging.sweep_table import as_json, parts
+from vtax.present.terminal import tables
+from vtax.present.terminal.progress import Lines, Progress
 
 BASE = """
 workloads = ["swim", "gcc"]
@@ -46,7 +47,7 @@ def read(tmp_path: Path) -> Read:
 
 
 def run(study: Study, folder: Path, evaluate: Any = standin.evaluate, **options: Any) -> Outcome:
-    return sweep(study, Options(folder, **{"workers": 2} | options), evaluate, Silent())
+    return sweep(study, Options(folder, **{"workers": 2} | options), evaluate, Progress())
 
 
 # --- what a study may say ----------------------------------------------------------------------
@@ -222,11 +223,12 @@ def test_a_sweep_gives_a_tidy_table(read: Read, tmp_path: Path) -> None:
     assert record["axes"] == {"costs.exit.scale": [0.5, 2.0], "seed": [1, 2]}
     assert record["study"] == study.text
     assert record["versions"]["distributed"]
-    assert processes_naming("distributed") == []
+    assert processes_naming("multiprocessing.spawn") == []
     best = as_json(outcome)["best"]
     assert [row["best"] for row in best] == ["shadow"] * 4 + ["dav2m"] * 4
-    assert "dav2m" in plain_table(outcome)
-    assert render_table(outcome).row_count == 8
+    printed = tables.plain(*parts(outcome), width=tables.UNFOLDED)
+    assert len([line for line in printed.splitlines() if " dav2m " in line]) == 1 + 4
+    assert "5 more rows are in sweep.parquet" in tables.plain(*parts(outcome, 3))
 
 
 def test_the_same_study_gives_the_same_figures(read: Read, tmp_path: Path) -> None:
@@ -266,9 +268,10 @@ def test_a_worker_that_dies_costs_only_its_point(read: Read, tmp_path: Path) -> 
     outcome = run(study, tmp_path / "out", standin.dying)
     errors = {point.coordinates[0][1]: error for point, error in outcome.failures}
     assert errors == {2000: "the worker died while it computed this point, each time"}
-    assert marker.read_text() == "died\n" * 2
+    # By itself, and maybe before in the pool that its death, or another's, took down.
+    assert marker.read_text() in ("died\n" * 2, "died\n" * 3)
     assert outcome.table().filter(polars.col("costs.exit") == 3000)["cycles"].null_count() == 0
-    assert processes_naming("distributed") == []
+    assert processes_naming("multiprocessing.spawn") == []
 
 
 def test_a_folder_with_a_sweep_is_not_overwritten(read: Read, tmp_path: Path) -> None:
@@ -442,7 +445,6 @@ def test_ctrl_c_keeps_what_is_finished_and_leaves_no_process(
     wait_until(lambda: group_members(process.pid) == [], 5.0)
     assert polars.read_parquet(tmp_path / "out" / "sweep.parquet").height >= 3 * 4
     assert json.loads((tmp_path / "out" / "sweep.json").read_text())["state"] == "interrupted"
-    assert not (tmp_path / "out" / ".dask").exists()
 
 
 @pytest.mark.slow
@@ -509,7 +511,7 @@ def test_a_scheduler_without_workers_is_one_line(
 ) -> None:
     from distributed import LocalCluster
 
-    monkeypatch.setattr("vtax.paging.sweep_cluster.CONNECT_S", 1.0)
+    monkeypatch.setattr("vtax.paging.sweep_workers.CONNECT_S", 1.0)
     with (
         LocalCluster(n_workers=0, host="127.0.0.1", dashboard_address=None) as cluster,
         pytest.raises(VtaxError, match="has no workers after 1 s"),
@@ -521,7 +523,7 @@ def test_a_scheduler_without_workers_is_one_line(
 def test_an_unreachable_scheduler_is_one_line_in_time(
     read: Read, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("vtax.paging.sweep_cluster.CONNECT_S", 1.0)
+    monkeypatch.setattr("vtax.paging.sweep_workers.CONNECT_S", 1.0)
     begin = time.monotonic()
     with pytest.raises(VtaxError, match=r"cannot reach the Dask scheduler tcp://127.0.0.1:9") as e:
         run(read(""), tmp_path / "out", scheduler="tcp://127.0.0.1:9")
@@ -540,11 +542,11 @@ def test_a_wrong_address_is_misuse(read: Read, tmp_path: Path, address: str) -> 
 
 
 def test_lines_name_failures_and_the_end(capsys: pytest.CaptureFixture[str]) -> None:
-    lines = Lines()
-    lines.started(4, 1, "2 local workers")
-    lines.finished("a", None, 0.5)
-    lines.finished("b", "impossible", 0.1)
-    lines.finished("c", None, 0.25)
+    lines = Lines(every_s=60)
+    lines.begin(4, 1, "4 points, 1 of them from before; 2 local workers")
+    lines.step("a: 0.5 s")
+    lines.failed("b failed: impossible")
+    lines.step("c: 0.25 s")
     assert capsys.readouterr().err.splitlines() == [
         "4 points, 1 of them from before; 2 local workers",
         "[2/4] a: 0.5 s",

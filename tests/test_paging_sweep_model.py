@@ -9,11 +9,12 @@ from pathlib import Path
 
 import polars
 import pytest
+import tomli_w
 
 pytest.importorskip("vtax._native", reason="the extension is not built: make setup")
 
 from vtax.paging import simulate
-from vtax.paging.sweep_simulate import catalog, evaluate, toml_text
+from vtax.paging.sweep_simulate import catalog, evaluate
 from vtax.paging.sweep_study import read_study
 
 STUDY = """
@@ -61,7 +62,7 @@ def test_every_machine_survives_the_way_to_a_worker() -> None:
     names = catalog()
     for name in names.machines:
         description = names.machine(name)
-        assert names.parse_machine(toml_text(description)) == description
+        assert names.parse_machine(tomli_w.dumps(description)) == description
 
 
 def test_a_point_is_what_simulate_gives(folder: Path) -> None:

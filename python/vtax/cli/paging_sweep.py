@@ -37,6 +37,8 @@ SETTINGS: dict[str, Any] = {
 }
 
 INTERRUPTED = 130
+PROGRESS_EVERY_S = 1.0
+"""Between lines of a log."""
 
 
 def sweep(
@@ -70,9 +72,9 @@ def sweep(
     from vtax.formats.folder import slug
     from vtax.paging.sweep import Options
     from vtax.paging.sweep import sweep as run
-    from vtax.paging.sweep_progress import listener
     from vtax.paging.sweep_simulate import catalog, evaluate
     from vtax.paging.sweep_study import read_study
+    from vtax.present.terminal.progress import progress
 
     if scheduler is not None and workers is not None:
         raise MisuseError("--workers is for processes here, not for --scheduler", "give only one")
@@ -84,7 +86,8 @@ def sweep(
         resume=resume,
         command_line=("vtax", *sys.argv[1:]),
     )
-    outcome = run(checked, options, evaluate, listener(quiet))
+    with progress(quiet, every_s=PROGRESS_EVERY_S) as shown:
+        outcome = run(checked, options, evaluate, shown)
     show(outcome, as_json)
     raise typer.Exit(_exit_code(outcome))
 
@@ -97,17 +100,14 @@ def _workers(asked: int | None, points: int) -> int:
 
 def show(outcome: Outcome, as_json: bool) -> None:
     """Print the result on standard output, and every failure on standard error."""
-    from vtax.paging.sweep_table import as_json as result
-    from vtax.paging.sweep_table import plain_table, render_table
+    from vtax.paging import sweep_table
+    from vtax.present.terminal import tables
 
     if as_json:
-        print(json.dumps(result(outcome), indent=1))
-    elif sys.stdout.isatty():
-        from rich.console import Console
-
-        Console().print(render_table(outcome))
+        print(json.dumps(sweep_table.as_json(outcome), indent=1))
     else:
-        print(plain_table(outcome))
+        most = sweep_table.MOST_ROWS if sys.stdout.isatty() else None
+        tables.show(*sweep_table.parts(outcome, most), width=tables.UNFOLDED)
     if not as_json:
         print(f"{outcome.state}: {len(outcome.points)} of {outcome.study.size} points; "
               f"{outcome.folder / 'sweep.parquet'}")  # fmt: skip

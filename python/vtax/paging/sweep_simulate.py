@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any, cast
 
 from vtax.errors import MisuseError
-from vtax.paging import inputs, native, policy
-from vtax.paging.modes import Parameters, Value, available, choose, policies
-from vtax.paging.run import execute
-from vtax.paging.settings import DEFAULT_WINDOW, Settings, memory_bytes
+from vtax.paging import native, policy
+from vtax.paging.inputs import Description, machine_description
+from vtax.paging.modes import Parameters, Value, available, policies
+from vtax.paging.run import simulate
+from vtax.paging.settings import Settings
 from vtax.paging.sweep_axes import Scalar
 from vtax.paging.sweep_point import Point, PolicyFile, Workload
 from vtax.paging.sweep_study import Catalog
@@ -29,8 +30,8 @@ def catalog() -> Catalog:
         machines=extension.Machine.names(),
         modes=available(),
         policies=policies(),
-        machine=_preset,
-        parse_machine=_described,
+        machine=machine_description,
+        parse_machine=_parsed,
         check_parameter=_check_parameter,
         check_policy=_check_policy,
     )
@@ -38,48 +39,22 @@ def catalog() -> Catalog:
 
 def evaluate(point: Point) -> list[dict[str, Any]]:
     """Simulate a point: one row per mode with the model's counts and cycles."""
-    with native.translated(point.machine):
-        machine = native.load().Machine.parse(toml_text(json.loads(point.machine_json)))
     parameters = cast("Parameters", point.policy_parameters())
-    chosen = choose(
+    settings = cast("Settings", point.settings())
+    result = simulate(
+        _workload(point.workload),
+        {**json.loads(point.machine_json), "name": point.machine},
         [_mode(name, point.policies, parameters) for name in point.modes],
-        {name: values for name, values in parameters.items() if name in policies()},
+        parameters={name: values for name, values in parameters.items() if name in policies()},
+        **settings,
     )
-    result = execute(_workload(point.workload), machine, chosen, _settings(point.settings()))
     return [{"mode": mode, **figures} for mode, figures in result.totals.items()]
 
 
-def toml_text(description: Mapping[str, Any]) -> str:
-    """A description as TOML: one line for each top-level field."""
-    return "".join(f"{_key(key)} = {_toml(value)}\n" for key, value in description.items())
-
-
-def _toml(value: Any) -> str:
-    if isinstance(value, Mapping):
-        fields = (f"{_key(key)} = {_toml(each)}" for key, each in value.items())
-        return f"{{{', '.join(fields)}}}"
-    if isinstance(value, list):
-        return f"[{', '.join(map(_toml, value))}]"
-    # JSON's texts, numbers and booleans are TOML's as well.
-    return json.dumps(value)
-
-
-def _key(key: str) -> str:
-    return json.dumps(key)
-
-
-def _preset(name: str) -> Mapping[str, Any]:
-    return tomllib.loads(_text(native.load().Machine.preset(name)))
-
-
-def _described(text: str) -> Mapping[str, Any]:
+def _parsed(text: str) -> Mapping[str, Any]:
+    extension = native.load()
     with native.translated():
-        return tomllib.loads(_text(native.load().Machine.parse(text)))
-
-
-def _text(machine: Any) -> str:
-    text: str = native.load().machine_description(machine)
-    return text
+        return tomllib.loads(extension.machine_description(extension.Machine.parse(text)))
 
 
 def _check_parameter(name: str, parameter: str) -> None:
@@ -120,31 +95,11 @@ def _steered(file: PolicyFile, parameters: tuple[tuple[str, Value], ...]) -> typ
     return type(own.__name__, (own,), dict(parameters))
 
 
-def _workload(workload: Workload) -> Any:
-    extension = native.load()
+def _workload(workload: Workload) -> str | Path | Description:
     if workload.kind == "description":
-        with native.translated(workload.label):
-            return extension.Workload.parse(workload.content)
+        return tomllib.loads(workload.content)
     if workload.kind == "profile":
-        return inputs.workload(workload.content)
+        return workload.content
     if not Path(workload.content).is_file():
         raise MisuseError(f"trace {workload.content} is not on this worker")
-    return inputs.workload(Path(workload.content))
-
-
-def _settings(given: dict[str, Any]) -> Settings:
-    """The arguments of `simulate` in the model's own form."""
-    window = given.get("window", DEFAULT_WINDOW)
-    own: dict[str, Any] = {"window_instructions": _whole("window", window)}
-    if "memory" in given:
-        own["memory_bytes"] = memory_bytes(given["memory"])
-    if "instructions" in given:
-        own["instruction_limit"] = float(given["instructions"])
-    rest = {name: given[name] for name in given.keys() - {"window", "memory", "instructions"}}
-    return Settings(**own, **rest)
-
-
-def _whole(name: str, value: float) -> int:
-    if value != int(value):
-        raise MisuseError(f"{name}: {value} must be a whole number")
-    return int(value)
+    return Path(workload.content)

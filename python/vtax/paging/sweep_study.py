@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from vtax.errors import MisuseError, VtaxError
+from vtax.paging.settings import described
 from vtax.paging.sweep_axes import (
     Axis,
     Root,
@@ -32,20 +33,6 @@ from vtax.specs import unknown
 MOST_POINTS = 100_000
 MAX_STUDY_BYTES = 1 << 20
 KEYS = ("name", "workloads", "machines", "modes", "simulation", "parameters", "axes")
-SIMULATION: Mapping[str, type | tuple[type, ...]] = {
-    "guest_page": str,
-    "host_page": str,
-    "guest_levels": int,
-    "host_levels": int,
-    "shadow_style": str,
-    "isolation": bool,
-    "memory": (str, int),
-    "window": (int, float),
-    "instructions": (int, float),
-    "whole": bool,
-    "seed": int,
-}
-"""The arguments of `vtax.paging.simulate` that a study may set or vary."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,9 +254,9 @@ class _Reader:
     def _simulation(self) -> dict[str, Scalar]:
         table = _table("simulation", self._table.get("simulation", {}))
         for name, value in table.items():
-            if name not in SIMULATION:
-                raise unknown("field of simulation", name, tuple(SIMULATION))
-            _check_type(f"simulation.{name}", name, value)
+            if name not in described():
+                raise unknown("field of simulation", name, described())
+            described()[name].check(f"simulation.{name}", value)
         return table
 
     def _parameters(self, steered: set[str]) -> dict[str, dict[str, Scalar]]:
@@ -294,7 +281,7 @@ class _Reader:
             axis = parse_axis(name, root, given)
             if root == "simulation":
                 for value in axis.values:
-                    _check_type(f"axes.{name}", name, value)
+                    described()[name].check(f"axes.{name}", value)
             axes.append(axis)
         _check_labels("axes", [axis.name for axis in axes])
         self._check_overlap(axes)
@@ -303,7 +290,7 @@ class _Reader:
 
     def _root(self, name: str, fields: Sequence[str], steered: set[str]) -> Root:
         policy, dot, parameter = name.partition(".")
-        if name in SIMULATION:
+        if name in described():
             return "simulation"
         if dot and parameter and policy in steered:
             return "policy"
@@ -313,7 +300,7 @@ class _Reader:
             )
         segments(name)
         if not known(name, fields):
-            raise self._unknown_axis(name, [*fields, *SIMULATION])
+            raise self._unknown_axis(name, [*fields, *described()])
         return "machine"
 
     def _unknown_axis(self, name: str, known: Sequence[str]) -> MisuseError:
@@ -378,15 +365,6 @@ def _scalars(field: str, given: object) -> dict[str, Scalar]:
         if not isinstance(value, str | int | float):
             raise MisuseError(f"{field}.{name}: must be text, a number or a boolean")
     return table
-
-
-def _check_type(field: str, name: str, value: object) -> None:
-    wanted = SIMULATION[name]
-    kinds = wanted if isinstance(wanted, tuple) else (wanted,)
-    if (isinstance(value, bool) and bool not in kinds) or not isinstance(value, kinds):
-        names = " or ".join({"str": "text", "bool": "a boolean"}.get(k.__name__, "a number")
-                            for k in kinds[:2])  # fmt: skip
-        raise MisuseError(f"{field}: {value!r} must be {names}")
 
 
 def _check_labels(field: str, labels: Sequence[str]) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from vtax.paging.sweep import Outcome, best
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from rich.console import RenderableType
 
 MOST_ROWS = 200
 """On a terminal; the whole is in sweep.parquet."""
@@ -30,33 +30,18 @@ def as_json(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def render_table(outcome: Outcome) -> Table:
-    """For a terminal."""
-    from rich.markup import escape
-    from rich.table import Table
+def parts(outcome: Outcome, most: int | None = None) -> list[RenderableType]:
+    """The result for `vtax.present.terminal.tables.show`, with at most so many rows."""
+    from vtax.present.terminal import tables
 
     header, rows = cells(outcome)
-    table = Table(title=escape(_title(outcome)), title_justify="left")
-    numbers = {f"{mode} %" for mode in outcome.study.modes}
-    for name in header:
-        justify: Literal["left", "right"] = "right" if name in numbers else "left"
-        table.add_column(escape(name), justify=justify, overflow="fold")
-    for row in rows[:MOST_ROWS]:
-        table.add_row(*map(escape, row))
-    if len(rows) > MOST_ROWS:
-        table.caption = _left_out(len(rows))
-    return table
-
-
-def plain_table(outcome: Outcome) -> str:
-    """For a pipe: columns of equal width, every row."""
-    header, rows = cells(outcome)
-    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
-    lines = [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in (header, *rows)
+    found: list[RenderableType] = [
+        tables.title(f"{outcome.study.name}: modelled overhead over native in % of its cycles"),
+        tables.table(header, rows[:most]),
     ]
-    return "\n".join([_title(outcome), *lines])
+    if most is not None and len(rows) > most:
+        found.append(tables.note(f"{len(rows) - most} more rows are in sweep.parquet"))
+    return found
 
 
 def cells(outcome: Outcome) -> tuple[list[str], list[list[str]]]:
@@ -78,11 +63,3 @@ def _best(point: dict[str, Any]) -> str:
 
 def _percent(value: float | None) -> str:
     return "-" if value is None else f"{value:.2f}"
-
-
-def _title(outcome: Outcome) -> str:
-    return f"{outcome.study.name}: modelled overhead over native in % of its cycles"
-
-
-def _left_out(rows: int) -> str:
-    return f"{rows - MOST_ROWS} more rows are in sweep.parquet"
