@@ -37,16 +37,13 @@ INDIFFERENT_PERCENT = 3.0
 """Two modes within this are alike. The seed gives no number; this one is the study's."""
 CLOSE_PERCENT = 1.0
 """DAV2M's distance to the best static mode (section 1)."""
-FACTOR = 1.5
-"""A size agrees with the seed's within this factor. The study's choice."""
-
-SEED_SETTINGS: dict[str, Any] = {
+PAPER_SETTINGS: dict[str, Any] = {
     "guest_page": "4K",
     "host_page": "2M",
     "guest_levels": 2,
     "shadow_style": "palacios",
-    "window_instructions": WINDOW,
-    "memory_bytes": 2 << 30,
+    "window": WINDOW,
+    "memory": "2G",
 }
 """32-bit guest, large pages below it, 4K shadow pages (section 4)."""
 

@@ -8,9 +8,8 @@ from vtax.analysis.intervals import By, Per, Recording
 from vtax.analysis.phases import phase_bins, phases
 from vtax.analysis.timeline import Axis, timeline
 from vtax.present.format import plural, signed, significant
-from vtax.studies.model import Claim, Verdict
-from vtax.studies.rule import Judgement, Missing, Rule, judged
-from vtax.studies.vrtprof import measures as m
+from vtax.studies.rule import FACTOR, Judgement, Missing, Rule
+from vtax.studies.vrtprof import data as m
 from vtax.studies.vrtprof.data import Data
 from vtax.studies.vrtprof.setup import (
     FLAT,
@@ -22,8 +21,6 @@ from vtax.studies.vrtprof.setup import (
     SETTINGS,
 )
 
-FACTOR = 1.5
-"""A size agrees with the seed's within this factor. The study's choice."""
 PHASE_EVENTS = ("hw.cache_misses", "hw.dtlb_load_misses", "faults.user", "sched.switches")
 """Those of figures 5 to 7, of which this machine has some."""
 SHORT_NS = 5_000
@@ -168,16 +165,6 @@ def phased(workload: str, several: bool, data: Data) -> Judgement:
     holds = all(count > 1 for count in counts) if several else all(count == 1 for count in counts)
     reason = f"Each native run of {workload} has to have {wanted}, by {', '.join(names)}."
     return Judgement(shown, holds, reason)
-
-
-def judge(data: Data) -> list[Claim]:
-    """Every claim, in the order of the paper."""
-    return [judged(rule, data) for rule in RULES]
-
-
-def judgeable(data: Data) -> list[Claim]:
-    """Those that the data of a single figure can judge."""
-    return [claim for claim in judge(data) if claim.verdict is not Verdict.UNKNOWN]
 
 
 def _pair(name: str, first: str, second: str, where: str, seed: float, words: str) -> Rule[Data]:
