@@ -158,21 +158,21 @@ class SweepFolder:
 
 
 def tidy(points: Iterable[tuple[Point, Finished]], axes: Sequence[str]) -> polars.DataFrame:
-    """One row per point and mode: where it lies, its metrics, and the error if it failed."""
+    """One row per point and mode: its coordinates, its metrics, and the error if it failed."""
     import polars
 
     rows: list[dict[str, Any]] = []
     for point, finished in points:
-        place = {"point": point.identity, **dict(point.coordinates),
+        first = {"point": point.identity, **dict(point.coordinates),
                  "workload": point.workload.label, "machine": point.machine}  # fmt: skip
         end = {"error": finished.error, "wall_s": finished.wall_s}
         results = finished.rows or tuple({"mode": mode} for mode in point.modes)
-        rows += [place | row | end for row in results]
+        rows += [first | row | end for row in results]
     if not rows:
         return polars.DataFrame(schema=dict.fromkeys(COLUMNS, polars.String))
     table = polars.DataFrame(rows, infer_schema_length=None)
-    first = ["point", *axes, "workload", "machine", "mode"]
-    metrics = [name for name in table.columns if name not in {*first, "error", "wall_s"}]
+    named = ["point", *axes, "workload", "machine", "mode"]
+    metrics = [name for name in table.columns if name not in {*named, "error", "wall_s"}]
     error, wall_s = polars.col("error"), polars.col("wall_s")
     last = (error.cast(polars.String), wall_s.cast(polars.Float64))
-    return table.select(*first, *metrics, *last)
+    return table.select(*named, *metrics, *last)

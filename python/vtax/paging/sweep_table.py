@@ -45,15 +45,15 @@ def parts(outcome: Outcome, most: int | None = None) -> list[RenderableType]:
 
 
 def cells(outcome: Outcome) -> tuple[list[str], list[list[str]]]:
-    """Header and rows: the place of each point, its best mode, the overhead of each mode."""
+    """Header and rows: the coordinates of each point, its best mode, the overhead of each mode."""
     axes = [axis.column for axis in outcome.study.axes]
     modes = [mode for mode in outcome.study.modes if mode != "native"]
     header = ["workload", "machine", *axes, "best", *(f"{mode} %" for mode in modes)]
     rows = []
     for point in best(outcome):
-        place = [str(point[name]) for name in ("workload", "machine", *axes)]
+        coordinates = [str(point[name]) for name in ("workload", "machine", *axes)]
         overheads = (_percent(point["overhead_percent"].get(mode)) for mode in modes)
-        rows.append([*place, _best(point), *overheads])
+        rows.append([*coordinates, _best(point), *overheads])
     return header, rows
 
 

@@ -71,7 +71,7 @@ def neither_superior(data: Data) -> Judgement:
 
 
 def group(best: str, data: Data) -> Judgement:
-    """Whether the benchmarks of a group prefer the mode that the seed says."""
+    """Whether the benchmarks of a group prefer the mode that the paper says."""
     names = GROUPS[best]
     found = {name: m.cycles(data, MACHINE, name) for name in names}
     others = [name for name in names if m.preference(found[name]) != best]

@@ -43,7 +43,7 @@ def look(mode: str) -> Look:
 
 
 EXTRA = ("vtax", "oracle")
-"""Not in the seed: vtax's own policy and the offline optimum."""
+"""Not in the paper: vtax's own policy and the offline optimum."""
 
 
 def figure_4(data: Data) -> StudyFigure:
@@ -106,7 +106,7 @@ def figure_2(data: Data) -> StudyFigure:
         "2",
         "Native TLB misses with small and large pages (model)",
         "Misses of both TLB levels per 1e9 instructions, on a logarithmic axis, and by how much "
-        "shorter the modelled run is with large pages. The seed surveyed more benchmarks; these "
+        "shorter the modelled run is with large pages. The paper surveyed more benchmarks; these "
         "are the ones its text names.",
         "Many benchmarks gain 10 to 20 % with large pages; mcf and cactusADM do worse (section 3).",
         [_misses(data), _gains(data)],
@@ -209,14 +209,14 @@ _COLOURS = {"s2n": "var(--env-2)", "n2s": "var(--env-1)"}
 
 
 def figure_6(data: Data) -> StudyFigure:
-    """What a switch costs until it has settled."""
+    """What a switch costs until its transients are over."""
     frame = need(data.transitions, "scripted switches")
     return StudyFigure(
         "6",
         "What a switch costs (model)",
         f"Time lost against having been in the new mode all along, in milliseconds of the "
         f"{MACHINE_TITLES[MACHINE]}'s clock: the change itself, refilled tables and extra TLB "
-        "misses, added up from the switch on. Every reference of these stretches is followed. "
+        "misses, added up from the switch on. Every reference of these runs is followed. "
         "Beside it, where each benchmark's curve ends.",
         "A switch from shadow to nested paging takes about half as long as the reverse on gcc; "
         "the dearest takes at most 100 ms, transients included (section 5).",
@@ -472,10 +472,10 @@ def _thresholds(data: Data, name: str) -> Iterator[Figure]:
 
 
 def _shade(ends: Sequence[float], modes: Sequence[str | None]) -> Iterator[Plot]:
-    """A band for each stretch under nested paging."""
+    """A band wherever the mode is nested paging."""
     at, last = 0, 0.0
-    for mode, stretch in groupby(modes):
-        at += len(list(stretch))
+    for mode, same in groupby(modes):
+        at += len(list(same))
         if mode == "nested":
             yield {
                 "type": "rect",

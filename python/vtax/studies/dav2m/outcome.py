@@ -22,7 +22,7 @@ from vtax.studies.rule import FACTOR, judge, possible
 CAUTIONS = (
     "Every number is a model's: no hardware ran, and all cycles are modelled.",
     "The benchmarks are synthetic profiles, made from what the paper's text says of them and tuned "
-    "to it. Claims marked “told” are such statements; that they hold shows that the profiles do "
+    "to it. Claims marked “fitted” are such statements; that they hold shows that the profiles do "
     "what they were made for, and nothing more.",
     "The pictures of the paper's figures are lost in the scan that was available; beside each "
     "figure stands what the paper's text says of it.",
@@ -41,7 +41,7 @@ def made(data: Data, options: Options) -> Outcome:
     """Claims, figures and tables of simulated data."""
     cautions = list(CAUTIONS)
     if options.quick:
-        cautions.append("Made with --quick: fewer points and shorter stretches than the study's.")
+        cautions.append("Made with --quick: fewer points and shorter runs than the study's.")
     if options.figure:
         cautions.append(
             f"Made with --figure {options.figure}: claims that need other data are not listed."

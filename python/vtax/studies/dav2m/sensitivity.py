@@ -24,10 +24,10 @@ from vtax.studies.dav2m.setup import (
 from vtax.studies.model import StudyFigure, StudyTable
 from vtax.studies.rule import Missing
 
-Place = tuple[float, float]
-"""Factors of exit cost and of TLB entries."""
+Cell = tuple[float, float]
+"""A cell of the heat map: factors of exit cost and of TLB entries."""
 Runs = Mapping[str, dict[str, float]]
-"""Cycles by mode of each benchmark at one place."""
+"""Cycles by mode of each benchmark in one cell."""
 
 
 def times(factor: float) -> str:
@@ -37,7 +37,7 @@ def times(factor: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A conclusion at one place."""
+    """A conclusion in one cell."""
 
     value: float
     """Nested over shadow, or DAV2M over the better static mode, in percent."""
@@ -46,14 +46,14 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Conclusion:
-    """What the seed concludes at its one place."""
+    """What the paper concludes from its one machine."""
 
     title: str
     at: Callable[[Runs], Point]
     distance: bool = False
     """Whether the value is a distance from the best instead of a comparison of both modes."""
 
-    def where_not(self, found: Mapping[Place, Point]) -> str:
+    def where_not(self, found: Mapping[Cell, Point]) -> str:
         """Where it does not hold, in words."""
         failing: dict[float, list[float]] = {}
         for (exit_factor, tlb_factor), point in sorted(found.items()):
@@ -110,20 +110,20 @@ def factors(data: Data) -> tuple[list[float], list[float]]:
     )
 
 
-def points(data: Data, conclusion: Conclusion) -> dict[Place, Point]:
-    """The conclusion at every place that was simulated."""
-    places: dict[Place, dict[str, dict[str, float]]] = {}
+def points(data: Data, conclusion: Conclusion) -> dict[Cell, Point]:
+    """The conclusion in every cell that was simulated."""
+    cells: dict[Cell, dict[str, dict[str, float]]] = {}
     for row in need(data.sensitivity, "the sensitivity study").iter_rows(named=True):
-        runs = places.setdefault((row["exit_factor"], row["tlb_factor"]), {})
+        runs = cells.setdefault((row["exit_factor"], row["tlb_factor"]), {})
         runs.setdefault(row["benchmark"], {})[row["mode"]] = row["cycles"]
     try:
-        return {place: conclusion.at(runs) for place, runs in places.items()}
+        return {cell: conclusion.at(runs) for cell, runs in cells.items()}
     except KeyError as absent:
         raise Missing(f"not simulated: {absent} in the sensitivity study") from None
 
 
 def conclusions_table(data: Data) -> StudyTable:
-    """One row per conclusion, with the places where it does not hold."""
+    """One row per conclusion, with the factors where it does not hold."""
     rows = []
     for conclusion in CONCLUSIONS:
         found = points(data, conclusion)

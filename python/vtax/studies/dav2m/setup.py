@@ -1,4 +1,4 @@
-"""The seed's setup and the points that the study simulates around it."""
+"""The paper's setup and the points that the study simulates around it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 FIGURES = ("2", "3", "4", "5", "6", "9", "10", "11", "12", "sensitivity", "choices")
 
 FOCUS = ("swim", "apsi", "zeusmp", "gcc", "gzip", "fma3d", "crafty")
-"""The benchmarks of figures 4, 5 and 10 to 12, in the seed's order (section 4)."""
+"""The benchmarks of figures 4, 5 and 10 to 12, in the paper's order (section 4)."""
 SURVEYED = (*FOCUS, "mcf", "vpr", "cactusADM")
 """Those of figure 2 that the text names (sections 3 and 4)."""
 GROUPS = {
@@ -18,7 +18,7 @@ GROUPS = {
 }
 """Which mode is best for which benchmark (section 7)."""
 LOCALITY = (("swim", "4K"), ("vpr", "2M"), ("mcf", "4K"), ("scan", "4K"))
-"""Workload and page size of figure 3; the scan is the seed's worst case."""
+"""Workload and page size of figure 3; the scan is the paper's worst case."""
 PHASED = ("gzip", "gcc")
 """The benchmarks of figure 9."""
 
@@ -34,7 +34,7 @@ THRESHOLD_TMISS = 1e5 / 10
 """The same for TLB misses: 1e5 per `window_tmiss` of 1e10, so 1e4 per 1e9 instructions."""
 
 INDIFFERENT_PERCENT = 3.0
-"""Two modes within this are alike. The seed gives no number; this one is the study's."""
+"""Two modes within this are alike. The paper gives no number; this one is the study's."""
 CLOSE_PERCENT = 1.0
 """DAV2M's distance to the best static mode (section 1)."""
 PAPER_SETTINGS: dict[str, Any] = {
@@ -61,7 +61,7 @@ class Choice:
     shown: str
     """The setting as the table shows it."""
     question: str
-    """What the seed leaves open."""
+    """What the paper leaves open."""
     values: dict[str, Any]
     """As `parameters["dav2m"]` takes them."""
 
@@ -124,4 +124,4 @@ DEFAULTS = {
     "shadow_probe": "window-tmiss",
     "start": "shadow",
 }
-"""What the policy does by default where the seed leaves it open."""
+"""What the policy does by default where the paper leaves it open."""

@@ -114,7 +114,7 @@ QUICK_LOCALITY_REFERENCES = 400_000
 
 
 def focus(benchmark: str, machine: str, seed: int) -> Frames:
-    """A focused benchmark in the seed's setup under every mode."""
+    """A focused benchmark in the paper's setup under every mode."""
     result = simulated(benchmark, machine_description(machine), COMPARED, seed)
     keys = {"machine": machine, "benchmark": benchmark}
     return {
@@ -267,9 +267,9 @@ def excess(windows: pl.DataFrame, start: int, end: int, clock_hz: float) -> pl.D
     """
     cycles = windows.pivot("mode", index="window", values="cycles").sort("window")
     mode = windows.filter(mode=Scripted.__name__, window=start)["paging"][0]
-    stretch = cycles.filter(pl.col("window").is_between(start, end, closed="left"))
+    chosen = cycles.filter(pl.col("window").is_between(start, end, closed="left"))
     to_ms = 1e3 / clock_hz
-    curve = stretch.select(
+    curve = chosen.select(
         milliseconds=pl.col(Scripted.__name__).cum_sum() * to_ms,
         excess_ms=(pl.col(Scripted.__name__) - pl.col(mode)).cum_sum() * to_ms,
     )

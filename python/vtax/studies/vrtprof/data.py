@@ -72,7 +72,7 @@ class Data:
 
 
 MOST_EVENTS = 24
-"""Of a matrix that can still be read; the seed's have 23."""
+"""Of a matrix that can still be read; the paper's have 23."""
 
 
 def total(recordings: Sequence[Recording], name: str) -> int | None:
@@ -95,7 +95,7 @@ def _count(recordings: Sequence[Recording], name: str) -> int:
 
 
 def varying_events(recordings: Sequence[Recording]) -> list[Event]:
-    """Events with any count, in their order: those of the seed's pairs, and the most frequent of
+    """Events with any count, in their order: those of the paper's pairs, and the most frequent of
     the others up to MOST_EVENTS in all."""
     known = {event.name: event for one in recordings for event in one.events}
     counts = {name: _count(recordings, name) for name in known}
@@ -154,7 +154,7 @@ def spread(values: Sequence[float]) -> float:
 def mean_overhead(data: Data, setting: str, column: str = "cpu_s") -> float:
     """The geometric mean of the slow-downs, in percent.
 
-    The seed takes the mean of magnitudes, which noise alone makes positive.
+    The paper takes the mean of magnitudes, which noise alone makes positive.
     """
     values = [value for value, _ in overheads(data, setting, column).values()]
     logs = [math.log1p(value / 100) for value in values]

@@ -1,4 +1,4 @@
-"""Figures 2 to 7, tables II and IV, and the pairs of figures 2 and 3; the paper's values beside."""
+"""Figures 2 to 7, tables II and IV, and the pairs of figures 2 and 3, beside the paper's values."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from vtax.studies.vrtprof.setup import (
     FLAT,
     NATIVE,
     PAIR_COLUMNS,
+    PAPER_OVERHEADS,
+    PAPER_PAIRS,
     PHASED,
-    SEED_OVERHEADS,
-    SEED_PAIRS,
     SETTINGS,
     TABLE_II,
     UML,
@@ -112,12 +112,12 @@ class _Maker:
             self.number,
             f"{shown}, {self.workload}",
             words,
-            f"{self.what} in {_SEED_BENCHMARKS[self.number]}, natively and virtualized. {_PICTURE}",
+            f"{self.what} in {_BENCHMARKS[self.number]}, natively and virtualized. {_PICTURE}",
             [_lines(recordings, shown)],
         )
 
 
-_SEED_BENCHMARKS = {"5": "433.milc", "6": "Pseudo JBB, which is flat", "7": "433.milc"}
+_BENCHMARKS = {"5": "433.milc", "6": "Pseudo JBB, which is flat", "7": "433.milc"}
 
 
 def _axis_words(recordings: Sequence[Recording], name: str) -> str:
@@ -159,7 +159,7 @@ def tables(data: Data) -> list[StudyTable]:
 
 
 def events(data: Data) -> StudyTable:
-    """Table II: the seed's events, what counts the same here, and how often it did."""
+    """Table II: the paper's events, what counts the same here, and how often it did."""
     if not data.recordings:
         raise Missing("nothing was recorded")
     names = list(data.recordings)
@@ -174,10 +174,10 @@ def events(data: Data) -> StudyTable:
             rows.append((event.name, event.about, column or ABSENT, *cells, reason))
     return StudyTable(
         "II",
-        "Table II. The seed's events and those counted here",
+        "Table II. The paper's events and those counted here",
         "Counts per second of the time counted, over all workloads. Absent is absent: nothing "
         "takes the place of an event under its name.",
-        ("The seed's event", "What it counts", "Column here", *names, "Note"),
+        ("The paper's event", "What it counts", "Column here", *names, "Note"),
         rows,
     )
 
@@ -199,8 +199,8 @@ def runtimes(data: Data) -> StudyTable:
     means = [m.mean_overhead(data, each.every, c) for c in ("cpu_s", "wall_s") for each in SETTINGS]
     rows.append(("Geometric mean", "", *(f"{signed(value, 3)} %" for value in means)))
     rows += [
-        (f"{name} (the seed's)", "", _plain(value), *[""] * (2 * len(SETTINGS) - 1))
-        for name, value in SEED_OVERHEADS.items()
+        (f"{name} (the paper's)", "", _plain(value), *[""] * (2 * len(SETTINGS) - 1))
+        for name, value in PAPER_OVERHEADS.items()
     ]
     cpu = [f"CPU time, rows of {each.label}" for each in SETTINGS]
     wall = [f"wall clock, rows of {each.label}" for each in SETTINGS]
@@ -209,7 +209,7 @@ def runtimes(data: Data) -> StudyTable:
         "Table IV. What recording costs",
         "Slow-down against the run without a recorder beside it: the median over repetitions, ± "
         "half the distance of the quartiles. Natively, of a fixed amount of work on one CPU, which "
-        "the recorder's own thread and everything else on the machine share. The seed gives "
+        "the recorder's own thread and everything else on the machine share. The paper gives "
         "run times at its interval only; its mean is of the magnitudes.",
         ("Workload", "CPU time without", *cpu, *wall),
         rows,
@@ -230,18 +230,18 @@ def _bare(data: Data, workload: str) -> str:
 
 
 def pairs(data: Data) -> StudyTable:
-    """The seed's strongest pairs of figures 2 and 3 beside the nearest here."""
+    """The paper's strongest pairs of figures 2 and 3 beside the nearest here."""
     guests = data.guests()
     native = m.matrix(data.of(NATIVE))
     virtual = m.matrix(data.of(guests[-1])) if guests else None
     rows = []
-    for first, second, seed_native, seed_virtual in SEED_PAIRS:
+    for first, second, paper_native, paper_virtual in PAPER_PAIRS:
         ours = (PAIR_COLUMNS[first], PAIR_COLUMNS[second])
         rows.append(
             (
                 f"{first}, {second}",
-                "" if seed_native is None else f"{seed_native:.2f}",
-                f"{seed_virtual:.2f}",
+                "" if paper_native is None else f"{paper_native:.2f}",
+                f"{paper_virtual:.2f}",
                 ", ".join(name or ABSENT for name in ours),
                 _found(native, *ours),
                 _found(virtual, *ours) if virtual else ABSENT,
@@ -250,12 +250,12 @@ def pairs(data: Data) -> StudyTable:
     return StudyTable(
         "pairs",
         "Pairs of figures 2 and 3",
-        "Correlations that the seed prints, and those of the nearest columns here. A pair that "
+        "Correlations that the paper prints, and those of the nearest columns here. A pair that "
         "was not counted is absent; brackets: not significant after correction for all pairs.",
         (
-            "The seed's pair",
-            "Seed, native",
-            "Seed, 8 guests",
+            "The paper's pair",
+            "Paper, native",
+            "Paper, 8 guests",
             "Columns here",
             "Native",
             guests[-1] if guests else "Guests",
