@@ -91,7 +91,7 @@ def test_nothing_else_lists_the_settings() -> None:
     package = SOURCE / "vtax"
     files = [*package.glob("paging/*.py"), *package.glob("cli/*.py"), package / "_native.pyi"]
     named = {path.name for path in files if words.search(path.read_text())}
-    assert named == {"settings.py", "paging_sweep.py"}, "the latter has an example of a study"
+    assert named == {"settings.py", "paging_sweep.py"}, "the latter has an example of a design"
 
 
 @pytest.mark.parametrize(
@@ -123,12 +123,12 @@ def test_numbers_and_texts_mean_the_same() -> None:
 
 def test_every_setting_can_be_an_axis(tmp_path: Path) -> None:
     pytest.importorskip("vtax._native")
-    from vtax.paging.sweep_simulate import catalog
-    from vtax.paging.sweep_study import read_study
+    from vtax.paging.sweep.design import read_design
+    from vtax.paging.sweep.simulate import catalog
 
     values = {str: '["4K"]', bool: "[true]", int: "[2]", float: "[1e6]"}
-    study = tmp_path / "study.toml"
+    path = tmp_path / "sweep.toml"
     for name, each in described().items():
         axis = f"[axes]\n{name} = {values[each.kinds[0]]}\n"
-        study.write_text('workloads = ["swim"]\nmachines = ["zen4"]\nmodes = ["native"]\n' + axis)
-        assert read_study(study, catalog()).size == 1
+        path.write_text('workloads = ["swim"]\nmachines = ["zen4"]\nmodes = ["native"]\n' + axis)
+        assert read_design(path, catalog()).size == 1

@@ -134,7 +134,9 @@ class Bar(Progress):
 
     def failed(self, text: str) -> None:
         self.step(text)
-        self._shown.console.print(text, style="yellow", markup=False, soft_wrap=True)
+        self._shown.console.print(
+            text, style="yellow", markup=False, highlight=False, soft_wrap=True
+        )
 
     def reach(self, done: int, total: int, text: str) -> None:
         self.flow(done, total, text, f"{done}/{total}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from vtax.paging.sweep import Outcome, best
+from vtax.paging.sweep.run import Outcome, best
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -16,12 +16,12 @@ MOST_ROWS = 200
 def as_json(outcome: Outcome) -> dict[str, Any]:
     """What `--json` prints."""
     return {
-        "name": outcome.study.name,
+        "name": outcome.design.name,
         "folder": str(outcome.folder),
         "state": outcome.state,
-        "points": outcome.study.size,
+        "points": outcome.design.size,
         "finished": len(outcome.points),
-        "modes": list(outcome.study.modes),
+        "modes": list(outcome.design.modes),
         "best": best(outcome),
         "failed": [
             {"point": point.identity, "label": point.label, "error": error}
@@ -36,7 +36,7 @@ def parts(outcome: Outcome, most: int | None = None) -> list[RenderableType]:
 
     header, rows = cells(outcome)
     found: list[RenderableType] = [
-        tables.title(f"{outcome.study.name}: modelled overhead over native in % of its cycles"),
+        tables.title(f"{outcome.design.name}: modelled overhead over native in % of its cycles"),
         tables.table(header, rows[:most]),
     ]
     if most is not None and len(rows) > most:
@@ -46,8 +46,8 @@ def parts(outcome: Outcome, most: int | None = None) -> list[RenderableType]:
 
 def cells(outcome: Outcome) -> tuple[list[str], list[list[str]]]:
     """Header and rows: the coordinates of each point, its best mode, the overhead of each mode."""
-    axes = [axis.column for axis in outcome.study.axes]
-    modes = [mode for mode in outcome.study.modes if mode != "native"]
+    axes = [axis.column for axis in outcome.design.axes]
+    modes = [mode for mode in outcome.design.modes if mode != "native"]
     header = ["workload", "machine", *axes, "best", *(f"{mode} %" for mode in modes)]
     rows = []
     for point in best(outcome):

@@ -16,7 +16,7 @@ from typing import Any
 
 from vtax.errors import MisuseError, VtaxError
 from vtax.paging.settings import described
-from vtax.paging.sweep_axes import (
+from vtax.paging.sweep.axes import (
     Axis,
     Root,
     Scalar,
@@ -27,17 +27,17 @@ from vtax.paging.sweep_axes import (
     parse_axis,
     segments,
 )
-from vtax.paging.sweep_point import Point, PolicyFile, Workload
+from vtax.paging.sweep.point import Point, PolicyFile, Workload
 from vtax.specs import unknown
 
 MOST_POINTS = 100_000
-MAX_STUDY_BYTES = 1 << 20
+MAX_BYTES = 1 << 20
 KEYS = ("name", "workloads", "machines", "modes", "simulation", "parameters", "axes")
 
 
 @dataclass(frozen=True, slots=True)
 class Catalog:
-    """What a study can name: the model's own workloads, machines, modes and policies."""
+    """What a design can name: the model's own workloads, machines, modes and policies."""
 
     workloads: Sequence[str]
     machines: Sequence[str]
@@ -55,7 +55,7 @@ class Catalog:
 
 
 @dataclass(frozen=True, slots=True)
-class Study:
+class Design:
     """A checked description. The points are its full product."""
 
     name: str
@@ -117,24 +117,24 @@ class Study:
         )
 
 
-def read_study(path: Path, catalog: Catalog) -> Study:
-    """The study in a file.
+def read_design(path: Path, catalog: Catalog) -> Design:
+    """The design in a file.
 
     Raises MisuseError, naming the field, for anything that cannot be run.
     """
     try:
         with path.open("rb") as file:
-            content = file.read(MAX_STUDY_BYTES + 1)
+            content = file.read(MAX_BYTES + 1)
     except OSError as error:
-        raise MisuseError(f"cannot read the study {path}: {error.strerror}") from None
-    if len(content) > MAX_STUDY_BYTES:
-        raise MisuseError(f"the study {path} is larger than {MAX_STUDY_BYTES} bytes: refused")
+        raise MisuseError(f"cannot read the design {path}: {error.strerror}") from None
+    if len(content) > MAX_BYTES:
+        raise MisuseError(f"the design {path} is larger than {MAX_BYTES} bytes: refused")
     try:
         text = content.decode()
         table = tomllib.loads(text)
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise MisuseError(f"the study {path} is no TOML: {error}") from None
-    return _Reader(table, text, path, catalog).study()
+        raise MisuseError(f"the design {path} is no TOML: {error}") from None
+    return _Reader(table, text, path, catalog).design()
 
 
 class _Reader:
@@ -147,15 +147,15 @@ class _Reader:
         self._folder = path.parent
         self._catalog = catalog
 
-    def study(self) -> Study:
+    def design(self) -> Design:
         for key in self._table:
             if key not in KEYS:
-                raise unknown("field of the study", key, KEYS)
+                raise unknown("field of the design", key, KEYS)
         machines = self._machines()
         modes, policies = self._modes()
         steered = {*(mode for mode in modes if mode in self._catalog.policies)}
         steered |= {policy.label for policy in policies}
-        study = Study(
+        design = Design(
             name=self._name(),
             text=self._text,
             workloads=self._workloads(),
@@ -166,13 +166,13 @@ class _Reader:
             parameters=self._parameters(steered),
             axes=self._axes(machines, steered),
         )
-        self._check_parameters(study)
-        if study.size > MOST_POINTS:
+        self._check_parameters(design)
+        if design.size > MOST_POINTS:
             raise MisuseError(
-                f"the study has {study.size:,} points, more than {MOST_POINTS:,}",
-                "shorten an axis or split the study",
+                f"the sweep has {design.size:,} points, more than {MOST_POINTS:,}",
+                "shorten an axis or split the sweep",
             )
-        return study
+        return design
 
     def _name(self) -> str:
         name = self._table.get("name", self._path.stem)
@@ -315,15 +315,15 @@ class _Reader:
             "or a parameter of a policy among the modes",
         )
 
-    def _check_parameters(self, study: Study) -> None:
+    def _check_parameters(self, design: Design) -> None:
         """Names only: whether a value makes sense may depend on the others of its point."""
-        given = {name: dict(values) for name, values in study.parameters.items()}
-        for axis in study.axes:
+        given = {name: dict(values) for name, values in design.parameters.items()}
+        for axis in design.axes:
             if axis.root == "policy":
                 policy, _, field = axis.name.partition(".")
                 given.setdefault(policy, {})[field] = axis.values[0]
         try:
-            for file in study.policies:
+            for file in design.policies:
                 self._catalog.check_policy(file, given.pop(file.label, {}))
             for policy, values in given.items():
                 for name in values:
@@ -376,9 +376,9 @@ def _check_labels(field: str, labels: Sequence[str]) -> None:
 def _read_text(path: Path) -> str:
     try:
         with path.open("rb") as file:
-            content = file.read(MAX_STUDY_BYTES + 1)
-        if len(content) > MAX_STUDY_BYTES:
-            raise MisuseError(f"{path} is larger than {MAX_STUDY_BYTES} bytes: refused")
+            content = file.read(MAX_BYTES + 1)
+        if len(content) > MAX_BYTES:
+            raise MisuseError(f"{path} is larger than {MAX_BYTES} bytes: refused")
         return content.decode()
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is no text"

@@ -1,4 +1,4 @@
-"""Sweeps of the paging model itself: what a study can name, and how a point is simulated."""
+"""Sweeps of the paging model itself: what a design can name, and how a point is simulated."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from vtax.paging.inputs import Description, machine_description
 from vtax.paging.modes import Parameters, Value, available, policies
 from vtax.paging.run import simulate
 from vtax.paging.settings import Settings
-from vtax.paging.sweep_axes import Scalar
-from vtax.paging.sweep_point import Point, PolicyFile, Workload
-from vtax.paging.sweep_study import Catalog
+from vtax.paging.sweep.axes import Scalar
+from vtax.paging.sweep.design import Catalog
+from vtax.paging.sweep.point import Point, PolicyFile, Workload
 from vtax.specs import unknown
 
 

@@ -19,7 +19,7 @@ from concurrent.futures import BrokenExecutor, Future
 from typing import TYPE_CHECKING
 
 from vtax.errors import MisuseError, VtaxError
-from vtax.paging.sweep_point import Evaluate, Finished, Point, Row
+from vtax.paging.sweep.point import Evaluate, Finished, Point, Row
 from vtax.processes import Pool, undisturbed
 
 if TYPE_CHECKING:

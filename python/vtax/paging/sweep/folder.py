@@ -18,7 +18,7 @@ from vtax import cache
 from vtax.errors import MisuseError, VtaxError
 from vtax.formats.folder import RunFolder
 from vtax.formats.journal import Journal
-from vtax.paging.sweep_point import Finished, Point
+from vtax.paging.sweep.point import Finished, Point
 
 if TYPE_CHECKING:
     import polars
