@@ -36,7 +36,9 @@ def study(
         str | None,
         typer.Option(help="Only what this figure needs; no other is drawn.", metavar="N"),
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, metavar="N", help="Of everything random.")] = 1,
+    seed: Annotated[
+        int, typer.Option(min=0, metavar="N", help="Seed of the random generator.")
+    ] = 1,
     as_json: Annotated[bool, typer.Option("--json", help="Print the claims as JSON.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
 ) -> None:

@@ -112,7 +112,7 @@ class Settings(TypedDict, total=False):
                 "instruction_limit", _amount),
     ]  # fmt: skip
     whole: Annotated[bool, Setting(False, "Follow every reference; otherwise phases are sampled.")]
-    seed: Annotated[int, Setting(1, "Of everything random.", "N", check=_whole())]
+    seed: Annotated[int, Setting(1, "Seed of the random generator.", "N", check=_whole())]
 
 
 @dataclass(frozen=True, slots=True)
