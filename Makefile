@@ -1,7 +1,7 @@
 # Everything runs from .venv; `setup` makes it and is cheap when nothing changed.
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo test lint bench clean
+.PHONY: help setup demo test lint soak bench clean
 
 PYTHON_FILES := python packaging $(wildcard tests bench)
 
@@ -26,6 +26,10 @@ lint: setup ## ruff, mypy --strict, rustfmt, clippy
 test: lint ## lint, then every test; what is skipped says why
 	cargo test --quiet --locked --workspace
 	.venv/bin/python -m pytest
+
+soak: setup ## repeated trials in full, hours; says what each proved
+	VTAX_SOAK=1 .venv/bin/python -m pytest -m soak -v
+	cargo test --quiet --locked --workspace -- --ignored
 
 bench: setup ## vtax's own cost beside plain commands and other recorders; the paging model; the lab's start and switch
 	.venv/bin/python bench/compare.py
