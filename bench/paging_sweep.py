@@ -1,13 +1,13 @@
-"""What a second core gives a sweep: the same study with one and with two workers, interleaved.
+"""What a second core gives a sweep: the same design with one and with two workers, interleaved.
 
     .venv/bin/python bench/paging_sweep.py
     .venv/bin/python bench/paging_sweep.py --rounds 9 --json
 
 Two times are taken of each sweep. *computing* is from the first point handed over to the last one
-saved: what grows with the study. *whole* has the start and end of the processes too, a fixed cost.
+saved: what grows with the design. *whole* has the start and end of the processes too, a fixed cost.
 The target, 1.9, is for computing. Ratios with the 95 % interval that vtax reports for workloads.
-*busy* is the share of the workers' time spent in points: what is missing to 1 is Dask's, and unlike
-the speedup it means something on a machine that does other work too.
+*busy* is the share of the workers' time spent in points; the rest is their start and the way there
+and back. Unlike the speedup it means something on a machine that does other work too.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from pathlib import Path
 
 from vtax.analysis.statistics import median_estimate
 from vtax.environments.base import allowed_cpus
-from vtax.paging.sweep import Options, sweep
-from vtax.paging.sweep_progress import Silent
-from vtax.paging.sweep_simulate import catalog, evaluate
-from vtax.paging.sweep_study import Study, read_study
+from vtax.paging.sweep.design import Design, read_design
+from vtax.paging.sweep.run import Options, sweep
+from vtax.paging.sweep.simulate import catalog, evaluate
+from vtax.present.terminal.progress import Progress
 
-STUDY = """
+DESIGN = """
 workloads = ["swim"]
 machines = ["opteron2350"]
 modes = ["native", "shadow", "nested", "dav2m"]
@@ -52,34 +52,34 @@ class Times:
     busy: float
 
 
-class Clock(Silent):
+class Clock(Progress):
     """Notes when points begin and end."""
 
-    def __init__(self) -> None:
-        self.begin = self.end = self.points_s = 0.0
+    begun = ended = 0.0
 
-    def started(self, total: int, kept: int, where: str) -> None:
-        self.begin = time.perf_counter()
+    def begin(self, total: int, done: int = 0, text: str = "") -> None:
+        self.begun = time.perf_counter()
 
-    def finished(self, label: str, error: str | None, wall_s: float | None) -> None:
-        if error is not None:
-            raise SystemExit(f"a point failed, so nothing was measured: {label}: {error}")
-        self.end = time.perf_counter()
-        self.points_s += wall_s or 0.0
+    def failed(self, text: str) -> None:
+        raise SystemExit(f"a point failed, so nothing was measured: {text}")
+
+    def step(self, text: str) -> None:
+        self.ended = time.perf_counter()
 
 
-def one(study: Study, workers: int) -> Times:
-    """Run the study once, in a folder that goes away."""
+def one(design: Design, workers: int) -> Times:
+    """Run the design once, in a folder that goes away."""
     clock = Clock()
     with tempfile.TemporaryDirectory() as out:
         begin = time.perf_counter()
-        sweep(study, Options(Path(out, "sweep"), workers), evaluate, clock)
+        outcome = sweep(design, Options(Path(out, "sweep"), workers), evaluate, clock)
         whole = time.perf_counter() - begin
-    computing = clock.end - clock.begin
-    return Times(computing, whole, clock.points_s / (computing * workers))
+    computing = clock.ended - clock.begun
+    points_s = sum(finished.wall_s or 0.0 for _, finished in outcome.points)
+    return Times(computing, whole, points_s / (computing * workers))
 
 
-def rounds(study: Study, count: int) -> dict[int, list[Times]]:
+def rounds(design: Design, count: int) -> dict[int, list[Times]]:
     """Times by number of workers over `count` shuffled rounds, after one that is not counted."""
     source = random.Random(SEED)
     found: dict[int, list[Times]] = {workers: [] for workers in COUNTS}
@@ -87,7 +87,7 @@ def rounds(study: Study, count: int) -> dict[int, list[Times]]:
         order = list(COUNTS)
         source.shuffle(order)
         for workers in order:
-            times = one(study, workers)
+            times = one(design, workers)
             if number:
                 found[workers].append(times)
             print(f"round {number}: {workers} workers {times.computing_s:.3g} s", file=sys.stderr)
@@ -111,10 +111,10 @@ def measure(count: int) -> dict[str, object]:
     """The figures, for `make bench` and for people."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "sweep.toml")
-        path.write_text(STUDY)
-        study = read_study(path, catalog())
-        found = rounds(study, count)
-    figures: dict[str, object] = {"points": study.size, "target": TARGET, "rounds": count}
+        path.write_text(DESIGN)
+        design = read_design(path, catalog())
+        found = rounds(design, count)
+    figures: dict[str, object] = {"points": design.size, "target": TARGET, "rounds": count}
     for name in ("computing_s", "whole_s"):
         one_s, two_s = ([getattr(times, name) for times in found[n]] for n in COUNTS)
         figures[name] = {

@@ -1,4 +1,4 @@
-"""A sweep in a process of its own, for tests that kill it: STUDY FOLDER EVALUATE [resume]."""
+"""A sweep in a process of its own, for tests that kill it: DESIGN FOLDER EVALUATE [resume]."""
 
 import signal
 import sys
@@ -6,15 +6,15 @@ from pathlib import Path
 
 import sweep_standin
 from vtax.cli.main import _interrupt
-from vtax.paging.sweep import Options, sweep
-from vtax.paging.sweep_progress import Lines
-from vtax.paging.sweep_study import read_study
+from vtax.paging.sweep.design import read_design
+from vtax.paging.sweep.run import Options, sweep
+from vtax.present.terminal.progress import Lines
 
 if __name__ == "__main__":
     signal.signal(signal.SIGTERM, _interrupt)
-    study, folder, name, *rest = sys.argv[1:]
+    design, folder, name, *rest = sys.argv[1:]
     outcome = sweep(
-        read_study(Path(study), sweep_standin.CATALOG),
+        read_design(Path(design), sweep_standin.CATALOG),
         Options(Path(folder), workers=2, resume="resume" in rest),
         getattr(sweep_standin, name),
         Lines(),

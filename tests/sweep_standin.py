@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from vtax.errors import VtaxError
-from vtax.paging.sweep_point import Point
-from vtax.paging.sweep_study import Catalog
+from vtax.paging.sweep.design import Catalog
+from vtax.paging.sweep.point import Point
 
 MACHINE: dict[str, Any] = {
     "name": "toy",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import io
 import json
 import os
 import subprocess
@@ -23,6 +22,7 @@ from vtax.doctor.host import Host, Output
 from vtax.doctor.model import Check, Finding, State
 from vtax.doctor.syscalls import Count
 from vtax.errors import MisuseError
+from vtax.present.terminal import tables
 
 GIB = 1 << 30
 CPU = "sys/devices/system/cpu"
@@ -146,15 +146,12 @@ def test_a_complete_machine_is_all_ok(tmp_path: Path) -> None:
 def test_plain_output_of_a_cloud_guest(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
     programs = programs_but("linux.uml", "hpcc")
     host = machine(tmp_path, GUEST, programs, facts={"clock": {"steal_clock": False}}, **NO_PMU)
-    assert render.plain(examine(host)) == snapshot
+    assert tables.plain(*render.parts(examine(host)), width=tables.UNFOLDED) == snapshot
 
 
 def test_terminal_table_names_purpose_state_and_remedy(tmp_path: Path) -> None:
-    from rich.console import Console
-
-    console = Console(width=120, record=True, file=io.StringIO())
-    console.print(render.table(examine(machine(tmp_path, programs=programs_but("hpcc")))))
-    text = console.export_text()
+    findings = examine(machine(tmp_path, programs=programs_but("hpcc")))
+    text = tables.plain(*render.parts(findings, 120), width=120)
     assert "workload hpcc" in text
     assert "-> apt-get install hpcc" in text
 

@@ -9,14 +9,15 @@ from pathlib import Path
 
 import polars
 import pytest
+import tomli_w
 
 pytest.importorskip("vtax._native", reason="the extension is not built: make setup")
 
 from vtax.paging import simulate
-from vtax.paging.sweep_simulate import catalog, evaluate, toml_text
-from vtax.paging.sweep_study import read_study
+from vtax.paging.sweep.design import read_design
+from vtax.paging.sweep.simulate import catalog, evaluate
 
-STUDY = """
+DESIGN = """
 workloads = ["random"]
 machines = ["opteron2350"]
 modes = ["native", "shadow", "nested", "mine.py:Mine"]
@@ -47,7 +48,7 @@ class Mine(vtax.paging.Policy):
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    (tmp_path / "study.toml").write_text(STUDY)
+    (tmp_path / "sweep.toml").write_text(DESIGN)
     (tmp_path / "mine.py").write_text(POLICY)
     return tmp_path
 
@@ -61,7 +62,7 @@ def test_every_machine_survives_the_way_to_a_worker() -> None:
     names = catalog()
     for name in names.machines:
         description = names.machine(name)
-        assert names.parse_machine(toml_text(description)) == description
+        assert names.parse_machine(tomli_w.dumps(description)) == description
 
 
 def test_a_point_is_what_simulate_gives(folder: Path) -> None:
@@ -70,7 +71,7 @@ def test_a_point_is_what_simulate_gives(folder: Path) -> None:
         "[simulation]\ninstructions = 2e5\nwhole = true\nseed = 3\n"
         "[axes]\ndav2m.p_factor = [1.5]\n"
     )
-    (point,) = read_study(folder / "plain.toml", catalog()).points()
+    (point,) = read_design(folder / "plain.toml", catalog()).points()
     result = simulate(
         "random", modes=("shadow", "dav2m"), instructions=2e5, whole=True, seed=3,
         parameters={"dav2m": {"p_factor": 1.5}},
@@ -80,7 +81,7 @@ def test_a_point_is_what_simulate_gives(folder: Path) -> None:
 
 
 def test_the_command_saves_what_can_be_and_names_what_cannot(folder: Path) -> None:
-    ran = vtax(folder, "study.toml", "--out", "out", "--json", "--workers", "2")
+    ran = vtax(folder, "sweep.toml", "--out", "out", "--json", "--workers", "2")
     assert ran.returncode == 1, ran.stderr
     result = json.loads(ran.stdout)
     assert (result["state"], result["points"], len(result["failed"])) == ("complete", 8, 6)
@@ -98,10 +99,10 @@ def test_the_command_saves_what_can_be_and_names_what_cannot(folder: Path) -> No
 
 
 def test_a_resumed_command_tries_only_what_failed(folder: Path) -> None:
-    vtax(folder, "study.toml", "--out", "out")
-    ran = vtax(folder, "study.toml", "--out", "out", "--resume")
+    vtax(folder, "sweep.toml", "--out", "out")
+    ran = vtax(folder, "sweep.toml", "--out", "out", "--resume")
     assert "8 points, 2 of them from before; 2 local workers" in ran.stderr
-    refused = vtax(folder, "study.toml", "--out", "out")
+    refused = vtax(folder, "sweep.toml", "--out", "out")
     assert refused.returncode == 2
     assert refused.stderr.startswith("vtax: out holds a sweep already; continue it with --resume")
 
@@ -121,8 +122,8 @@ def test_a_resumed_command_tries_only_what_failed(folder: Path) -> None:
 def test_a_wrong_study_is_one_line_and_exit_code_2(
     folder: Path, old: str, new: str, message: str
 ) -> None:
-    (folder / "study.toml").write_text(STUDY.replace(old, new))
-    ran = vtax(folder, "study.toml")
+    (folder / "sweep.toml").write_text(DESIGN.replace(old, new))
+    ran = vtax(folder, "sweep.toml")
     assert ran.returncode == 2
     assert message in ran.stderr
     assert ran.stderr.count("\n") == 1
@@ -130,16 +131,18 @@ def test_a_wrong_study_is_one_line_and_exit_code_2(
 
 
 def test_an_unknown_parameter_is_refused_with_those_there_are(folder: Path) -> None:
-    text = STUDY.replace('"nested"', '"dav2m"').replace("Mine.limit = [0.001, 1.0]", "dav2m.pf=[1]")
-    (folder / "study.toml").write_text(text)
-    ran = vtax(folder, "study.toml")
+    text = DESIGN.replace('"nested"', '"dav2m"').replace(
+        "Mine.limit = [0.001, 1.0]", "dav2m.pf=[1]"
+    )
+    (folder / "sweep.toml").write_text(text)
+    ran = vtax(folder, "sweep.toml")
     assert ran.returncode == 2
     assert "dav2m: pf: unknown" in ran.stderr
     assert "p_factor" in ran.stderr
 
 
 def test_workers_and_a_scheduler_exclude_each_other(folder: Path) -> None:
-    ran = vtax(folder, "study.toml", "--workers", "2", "--scheduler", "tcp://127.0.0.1:1")
+    ran = vtax(folder, "sweep.toml", "--workers", "2", "--scheduler", "tcp://127.0.0.1:1")
     assert ran.returncode == 2
     assert "--workers is for processes here" in ran.stderr
 

@@ -9,21 +9,21 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 import study_data
+from vtax.present.terminal.tables import plain
 from vtax.studies import table
-from vtax.studies.dav2m import STUDY, choices, conclusions
-from vtax.studies.dav2m import measures as m
-from vtax.studies.dav2m.claims import RULES, judge
-from vtax.studies.dav2m.claims.rule import size
+from vtax.studies.dav2m import STUDY, sensitivity
+from vtax.studies.dav2m import data as m
+from vtax.studies.dav2m.claims import RULES
 from vtax.studies.dav2m.data import Data
 from vtax.studies.dav2m.setup import CHOICES, DEFAULTS, FOCUS, MACHINE, SECOND_MACHINE
 from vtax.studies.model import Claim, Verdict
-from vtax.studies.rule import Missing
+from vtax.studies.rule import Missing, judge, size
 
 HOLDS, FAILS, UNKNOWN = Verdict.HOLDS, Verdict.FAILS, Verdict.UNKNOWN
 
 
 def _claims(data: Data) -> dict[str, Claim]:
-    return {claim.name: claim for claim in judge(data)}
+    return {claim.name: claim for claim in judge(RULES, data)}
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +32,7 @@ def usual() -> dict[str, Claim]:
 
 
 def test_table_of_claims(snapshot: SnapshotAssertion) -> None:
-    assert table.plain(STUDY, study_data.outcome(), 150) == snapshot
+    assert plain(*table.parts(STUDY, study_data.outcome()), width=150) == snapshot
 
 
 def test_names_are_unique() -> None:
@@ -41,7 +41,7 @@ def test_names_are_unique() -> None:
 
 
 def test_without_data_nothing_is_judged() -> None:
-    for claim in judge(Data()):
+    for claim in judge(RULES, Data()):
         assert claim.verdict is UNKNOWN, claim.name
         assert claim.reason
 
@@ -245,7 +245,7 @@ def test_preference_has_a_margin() -> None:
 
 
 def test_conclusions_say_where_they_do_not_hold() -> None:
-    rows = {row[0]: row[1:] for row in conclusions.table(study_data.data()).rows}
+    rows = {row[0]: row[1:] for row in sensitivity.conclusions_table(study_data.data()).rows}
     assert len(rows) == len(FOCUS) + 1
     held, where = rows["swim is better under shadow paging"]
     assert held == "16 of 30"
@@ -254,7 +254,7 @@ def test_conclusions_say_where_they_do_not_hold() -> None:
 
 
 def test_every_open_choice_has_a_row_and_a_default() -> None:
-    made = choices.table(study_data.data())
+    made = sensitivity.choices_table(study_data.data())
     assert len(made.rows) == len(CHOICES) + 1
     assert {choice.parameter for choice in CHOICES} == set(DEFAULTS)
     assert made.rows[0][2] == "defaults"

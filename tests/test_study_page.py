@@ -95,7 +95,7 @@ def test_claims_stand_with_their_reasons(browser: Browser, page_file: Path) -> N
         for claim in claims:
             text = page.locator(f"#claim-{claim.name}").inner_text()
             assert claim.verdict.value in text
-            assert "(told)" in text or claim.basis.value == "result"
+            assert "(fitted)" in text or claim.basis.value == "result"
 
 
 def test_hostile_text_runs_nothing(browser: Browser, tmp_path: Path) -> None:

@@ -17,13 +17,15 @@ from test_report_browser import Visit, browser, screenshots
 from test_study_command import vtax
 from test_study_page import OVERLAPS
 from vtax.analysis.intervals import Event
+from vtax.present.terminal.tables import plain
 from vtax.studies.files import write
 from vtax.studies.html import write_report
 from vtax.studies.model import Options, Outcome, Verdict
-from vtax.studies.table import plain
+from vtax.studies.rule import judge
+from vtax.studies.table import parts
 from vtax.studies.vrtprof import STUDY
-from vtax.studies.vrtprof import measures as m
-from vtax.studies.vrtprof.claims import judge
+from vtax.studies.vrtprof import data as m
+from vtax.studies.vrtprof.claims import RULES
 from vtax.studies.vrtprof.data import Data
 from vtax.studies.vrtprof.outcome import made
 from vtax.studies.vrtprof.setup import FIGURES, NATIVE
@@ -42,7 +44,7 @@ def outcome(data: Data) -> Outcome:
 
 
 def test_claims_as_printed(outcome: Outcome, snapshot: SnapshotAssertion) -> None:
-    assert plain(STUDY, outcome, 110) == snapshot
+    assert plain(*parts(STUDY, outcome), width=110) == snapshot
 
 
 def test_tables(outcome: Outcome, snapshot: SnapshotAssertion) -> None:
@@ -50,7 +52,7 @@ def test_tables(outcome: Outcome, snapshot: SnapshotAssertion) -> None:
 
 
 def test_verdicts_follow_the_data(data: Data) -> None:
-    found = {claim.name: claim.verdict for claim in judge(data)}
+    found = {claim.name: claim.verdict for claim in judge(RULES, data)}
     # Made so: 0.4, 1 and 4 percent.
     assert found["overhead-seed-interval"] is Verdict.HOLDS
     assert found["overhead-1ms"] is Verdict.HOLDS
@@ -69,7 +71,7 @@ def test_dearer_recording_turns_the_verdict(data: Data) -> None:
         .otherwise(pl.col("cpu_s"))
         .alias("cpu_s")
     )
-    found = {claim.name: claim for claim in judge(replace(data, overheads=dearer))}
+    found = {claim.name: claim for claim in judge(RULES, replace(data, overheads=dearer))}
     assert found["overhead-1ms"].verdict is Verdict.FAILS
     assert found["overhead-1ms"].ours.startswith("6.0")
 
@@ -82,7 +84,7 @@ def test_noise_confirms_nothing(data: Data, mean: float) -> None:
     noisy = data.overheads.with_columns(
         pl.when(pl.col("setting") == "").then(1.0).otherwise(1 + percent / 100).alias("cpu_s")
     )
-    found = {claim.name: claim.verdict for claim in judge(replace(data, overheads=noisy))}
+    found = {claim.name: claim.verdict for claim in judge(RULES, replace(data, overheads=noisy))}
     for name in ("overhead-seed-interval", "overhead-1ms", "overhead-100us", "overhead-each"):
         assert found[name] is Verdict.UNKNOWN, name
 
@@ -102,7 +104,7 @@ def test_the_seeds_pairs_are_in_a_matrix_of_rarer_events(data: Data) -> None:
 def test_exits_that_do_not_fall_with_guests_turn_the_verdict(data: Data) -> None:
     first = data.recordings["1 guest"]
     same = replace(data, recordings={**data.recordings, "2 guests": first, "4 guests": first})
-    found = {claim.name: claim.verdict for claim in judge(same)}
+    found = {claim.name: claim.verdict for claim in judge(RULES, same)}
     assert found["exits-per-guest"] is Verdict.FAILS
 
 

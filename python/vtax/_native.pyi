@@ -1,7 +1,7 @@
 """The compiled paging model (crates/vtax-python). Private: use vtax.paging."""
 
-from collections.abc import Callable, Sequence
-from typing import Protocol, final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, final
 
 class DescriptionError(Exception): ...
 class InputError(Exception): ...
@@ -67,12 +67,6 @@ class Outcome:
     def exit_counts(self, index: int) -> list[float]: ...
     def switches(self, index: int) -> dict[str, bytes | list[str]]: ...
 
-class _Settings(Protocol):
-    """vtax.paging.settings.Settings: read by the names of its attributes."""
-
-    @property
-    def window_instructions(self) -> int: ...
-
 class _Mode(Protocol):
     """vtax.paging.modes.Mode: read by the names of its attributes."""
 
@@ -89,7 +83,7 @@ def check_parameter(policy: str, parameter: str, machine: Machine) -> None: ...
 def simulate(
     workload: Workload | Trace,
     machine: Machine,
-    settings: _Settings,
+    settings: Mapping[str, Any],
     modes: Sequence[_Mode],
     progress: Callable[[float], object] | None = None,
 ) -> Outcome: ...

@@ -1,18 +1,20 @@
 //! Looking things up by name: what to say when there is none.
 
+use strsim::levenshtein;
+
 use crate::error::ModelError;
 
 /// The error for a `name` that is none of `known`: it offers the nearest ones, or all.
 ///
 /// `field` is the path in the description or on the command line, `kind` what the names stand for.
 pub fn unknown(field: &str, kind: &str, name: &str, known: &[&str]) -> ModelError {
-    let distances = known.iter().map(|known| distance(name, known));
+    let distances = known.iter().map(|known| levenshtein(name, known));
     let nearest = distances.min().unwrap_or(usize::MAX);
     // Half of the name wrong is no misspelling any more: then all names help more.
     let near: Vec<&str> = known
         .iter()
         .copied()
-        .filter(|known| distance(name, known) == nearest)
+        .filter(|known| levenshtein(name, known) == nearest)
         .collect();
     let hint = if nearest.saturating_mul(2) <= name.chars().count() {
         format!("did you mean {}?", near.join(" or "))
@@ -20,22 +22,6 @@ pub fn unknown(field: &str, kind: &str, name: &str, known: &[&str]) -> ModelErro
         format!("there are {}", known.join(", "))
     };
     ModelError::field(field, format!("no {kind} is called {name:?}; {hint}"))
-}
-
-/// Levenshtein's distance.
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, y) in b.iter().enumerate() {
-            let substituted = diagonal + usize::from(x != *y);
-            diagonal = row[j + 1];
-            row[j + 1] = substituted.min(diagonal + 1).min(row[j] + 1);
-        }
-    }
-    row[b.len()]
 }
 
 #[cfg(test)]
@@ -55,16 +41,5 @@ mod tests {
             "machine: no machine is called \"pentium\"; there are zen4, zen5, xeon"
         );
         assert!(error("").contains("there are zen4"));
-    }
-
-    #[test]
-    fn distances() {
-        for (a, b, expected) in [("", "abc", 3), ("davm2", "dav2m", 2), ("swim", "swim", 0)] {
-            assert_eq!(
-                (distance(a, b), distance(b, a)),
-                (expected, expected),
-                "{a} {b}"
-            );
-        }
     }
 }

@@ -1,4 +1,4 @@
-//! What a simulation is asked for, read from the attributes of `vtax.paging.request.Settings`.
+//! The settings of a simulation, read from the mapping that `vtax.paging.settings.checked` makes.
 
 use pyo3::prelude::*;
 use vtax_paging::address::{PageSize, TableFormat};
@@ -10,6 +10,7 @@ use vtax_paging::workload::Workload;
 
 /// How the guest is virtualized and how the output is cut.
 #[derive(FromPyObject)]
+#[pyo3(from_item_all)]
 pub(crate) struct Settings {
     guest_levels: u8,
     host_levels: Option<u8>,

@@ -2,8 +2,9 @@
 
 A stream is a sequence of messages: 0xFFFFFFFF, the length of the metadata (int32), the metadata (a
 flatbuffer), and a body of the length that the metadata names (Arrow columnar format 1.5,
-"Encapsulated message format"). Readers refuse a stream that ends within a message; cut at the
-last whole one, every row before it is read.
+"Encapsulated message format"). polars refuses a stream that ends within a message; cut at the last
+whole one, every row before it is read. No library in use does that: polars gives the rows only to
+who knows their number before, and pyarrow, which gives them batch by batch, takes 170 MB on disk.
 """
 
 from __future__ import annotations

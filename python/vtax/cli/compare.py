@@ -274,16 +274,10 @@ def show(comparison: Comparison, path: Path, as_json: bool) -> None:
 
         print(json.dumps(to_json(comparison), indent=1))
         return
-    if sys.stdout.isatty():
-        from rich.console import Console
+    from vtax.present.terminal.comparison import render_table
+    from vtax.present.terminal.tables import show as show_parts
 
-        from vtax.present.terminal.comparison import render_table
-
-        Console().print(render_table(comparison))
-    else:
-        from vtax.present.terminal.comparison import plain_table
-
-        print(plain_table(comparison, 120))
+    show_parts(render_table(comparison))
     print(f"report: {path / REPORT}")
 
 

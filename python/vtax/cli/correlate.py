@@ -169,14 +169,14 @@ def made_folder(folder: Path) -> Path:
 
 def _show(heading: str, said: list[str], matrix: Matrix, difference: Difference | None) -> None:
     from vtax.present.html import correlation as words
-    from vtax.present.terminal.tables import show
+    from vtax.present.terminal.tables import analysis, show
 
     tables = [words.pair_table(matrix, words.MOST_PAIRS)]
     if 2 <= len(matrix.events) <= words.MOST_COLUMNS:
         tables.insert(0, words.matrix_table(matrix))
     if difference is not None:
         tables.append(words.change_table(difference, words.MOST_PAIRS))
-    show(heading, said, tables)
+    show(*analysis(heading, said, tables))
 
 
 def _facts(

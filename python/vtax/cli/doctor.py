@@ -28,6 +28,7 @@ def doctor(
       vtax doctor --json
       vtax doctor --require uml --require blas && vtax compare ...
     """
+    import shutil
     import sys
     from json import dumps
 
@@ -35,6 +36,7 @@ def doctor(
     from vtax.doctor.checks import registered
     from vtax.doctor.examine import examine
     from vtax.doctor.model import State
+    from vtax.present.terminal import tables
     from vtax.specs import unknown
 
     known = [check.name for check in registered()]
@@ -45,14 +47,9 @@ def doctor(
     findings = examine()
     if json:
         print(dumps(render.as_json(findings), indent=2))
-    elif sys.stdout.isatty():
-        from rich.console import Console
-
-        console = Console()
-        console.print(render.table(findings, console.width))
-        console.print(render.summary(findings), style="bold")
     else:
-        print(render.plain(findings))
+        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
+        tables.show(*render.parts(findings, width), width=tables.UNFOLDED)
 
     state = {finding.name: finding.state for finding in findings}
     if any(state[name] is not State.OK for name in require or ()):

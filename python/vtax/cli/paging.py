@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vtax.cli import paging_lab, paging_sweep, paging_switch
+from vtax.cli import paging_lab, paging_settings, paging_sweep, paging_switch
 
 if TYPE_CHECKING:
     from vtax.paging.policy import Policy
+    from vtax.present.terminal.progress import Progress
+
+PROGRESS_EVERY_S = 10.0
+"""Between lines of a log."""
 
 EXAMPLES = """\b
 Examples:
@@ -60,6 +63,7 @@ def _mode_names(incomplete: str) -> list[str]:
 
 
 @app.command(short_help="Simulate a workload under several paging modes.", epilog=EXAMPLES)
+@paging_settings.added(before="out")
 def simulate(
     workload: Annotated[
         str,
@@ -93,90 +97,49 @@ def simulate(
         list[str] | None,
         typer.Option(help="A parameter of a policy; repeat it.", metavar="POLICY.NAME=VALUE"),
     ] = None,
-    pages: Annotated[
-        str | None,
-        typer.Option(
-            help="Page sizes: 4K, 2M or 1G. Default: the workload's, host=2M.",
-            metavar="guest=SIZE,host=SIZE",
-        ),
-    ] = None,
-    tables: Annotated[
-        str | None,
-        typer.Option(
-            help="Levels of the page tables: 2, 4 or 5. Default: guest=4, host as the machine.",
-            metavar="guest=N,host=N",
-        ),
-    ] = None,
-    memory: Annotated[str, typer.Option(help="The guest's memory.", metavar="SIZE")] = "4G",
-    isolation: Annotated[
-        bool, typer.Option("--isolation", help="The guest isolates its kernel's page tables.")
-    ] = False,
-    shadow_style: Annotated[
-        str, typer.Option(help="Whose shadow paging: kvm or palacios.", metavar="STYLE")
-    ] = "kvm",
-    window: Annotated[
-        str, typer.Option(help="Instructions per window, e.g. 1e6 or 10M.", metavar="N")
-    ] = "1M",
-    instructions: Annotated[
-        str | None,
-        typer.Option(help="Stop after so many instructions, e.g. 1e9 or 2G.", metavar="N"),
-    ] = None,
-    whole: Annotated[
-        bool, typer.Option("--whole", help="Follow every reference; otherwise phases are sampled.")
-    ] = False,
-    seed: Annotated[int, typer.Option(min=0, help="Of everything random.", metavar="N")] = 1,
     out: Annotated[
         Path | None,
         typer.Option(help="Write windows, exits and switches as Parquet here.", metavar="DIR"),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
+    **settings: Any,
 ) -> None:
     """Simulate a workload under several paging modes and policies, in one pass.
 
     Everything it prints is modelled: no hardware and no hypervisor takes part. A synthetic
     workload is sampled, with the error stated, unless --whole; a trace is followed whole.
     """
-    from vtax.paging import files, inputs, table
-    from vtax.paging.arguments import count, pairs, parameters
+    from vtax.paging import files, table
+    from vtax.paging.arguments import parameters
+    from vtax.paging.inputs import find_machine, find_workload
     from vtax.paging.modes import choose
-    from vtax.paging.progress import progress
     from vtax.paging.run import DEFAULT_MODES, execute
-    from vtax.paging.settings import Settings
-    from vtax.units import parse_size
+    from vtax.present.terminal.progress import progress
+    from vtax.present.terminal.tables import UNFOLDED, show
 
-    page, level = pairs("--pages", pages), pairs("--tables", tables)
-    settings = Settings(
-        guest_levels=count("--tables guest", level.get("guest", "4")),
-        host_levels=count("--tables host", level["host"]) if "host" in level else None,
-        guest_page=page.get("guest"),
-        host_page=page.get("host", "2M"),
-        memory_bytes=parse_size(memory),
-        isolation=isolation,
-        shadow_style=shadow_style,
-        window_instructions=count("--window", window),
-        instruction_limit=None if instructions is None else count("--instructions", instructions),
-        seed=seed,
-        whole=whole,
-    )
+    complete = paging_settings.complete(settings)
     modes = choose(_wanted(mode or DEFAULT_MODES, policy or ()), parameters(param or ()))
-    subject, target = inputs.workload(workload), inputs.machine(machine)
+    subject, target = find_workload(workload), find_machine(machine)
     if out is not None:
         files.prepare(out)
-    with progress(subject.name, quiet) as told:
-        result = execute(subject, target, modes, settings, told)
+    with progress(quiet, every_s=PROGRESS_EVERY_S) as shown:
+        result = execute(subject, target, modes, complete, _reported(shown, subject.name))
     if out is not None:
         files.write(result, out)
     if as_json:
         print(json.dumps(table.to_json(result), indent=1))
-    elif sys.stdout.isatty():
-        from rich.console import Console
-
-        Console().print(table.rich_table(result))
     else:
-        print(table.plain_table(result))
+        show(*table.parts(result), width=UNFOLDED)
     if out is not None and not as_json:
         print(f"written: {out}")
+
+
+def _reported(shown: Progress, workload: str) -> Callable[[float, float | None], None]:
+    def report(done: float, total: float | None) -> None:
+        shown.flow(done, total, f"simulating {workload}", f"{done / 1e6:,.0f} M instructions")
+
+    return report
 
 
 def _wanted(modes: Iterable[str], policies: Iterable[str]) -> list[str | type[Policy]]:

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from vtax.paging.sweep import Outcome
+    from vtax.paging.sweep.run import Outcome
 
 EXAMPLE = """\b
-A study:
+A design:
   workloads = ["swim", "gcc", "my-trace.champsim.xz"]
   machines = ["opteron2350", "my-machine.toml"]
   modes = ["native", "shadow", "nested", "dav2m", "my_policy.py:MyPolicy"]
@@ -26,9 +26,9 @@ A study:
 
 \b
 Examples:
-  vtax paging sweep study.toml
-  vtax paging sweep study.toml --resume
-  vtax paging sweep study.toml --scheduler tcp://head-node:8786 --out results
+  vtax paging sweep sweep.toml
+  vtax paging sweep sweep.toml --resume
+  vtax paging sweep sweep.toml --scheduler tcp://head-node:8786 --out results
 """
 
 SETTINGS: dict[str, Any] = {
@@ -37,10 +37,12 @@ SETTINGS: dict[str, Any] = {
 }
 
 INTERRUPTED = 130
+PROGRESS_EVERY_S = 1.0
+"""Between lines of a log."""
 
 
 def sweep(
-    study: Annotated[Path, typer.Argument(help="The study, a TOML file.", metavar="STUDY")],
+    design: Annotated[Path, typer.Argument(help="The design, a TOML file.", metavar="FILE")],
     scheduler: Annotated[
         str | None,
         typer.Option(help="A Dask scheduler. Default: processes here.", metavar="ADDRESS"),
@@ -68,15 +70,15 @@ def sweep(
     """
     from vtax.errors import MisuseError
     from vtax.formats.folder import slug
-    from vtax.paging.sweep import Options
-    from vtax.paging.sweep import sweep as run
-    from vtax.paging.sweep_progress import listener
-    from vtax.paging.sweep_simulate import catalog, evaluate
-    from vtax.paging.sweep_study import read_study
+    from vtax.paging.sweep.design import read_design
+    from vtax.paging.sweep.run import Options
+    from vtax.paging.sweep.run import sweep as run
+    from vtax.paging.sweep.simulate import catalog, evaluate
+    from vtax.present.terminal.progress import progress
 
     if scheduler is not None and workers is not None:
         raise MisuseError("--workers is for processes here, not for --scheduler", "give only one")
-    checked = read_study(study, catalog())
+    checked = read_design(design, catalog())
     options = Options(
         folder=out or Path("runs") / f"sweep-{slug(checked.name)}",
         workers=_workers(workers, checked.size),
@@ -84,7 +86,8 @@ def sweep(
         resume=resume,
         command_line=("vtax", *sys.argv[1:]),
     )
-    outcome = run(checked, options, evaluate, listener(quiet))
+    with progress(quiet, every_s=PROGRESS_EVERY_S) as shown:
+        outcome = run(checked, options, evaluate, shown)
     show(outcome, as_json)
     raise typer.Exit(_exit_code(outcome))
 
@@ -97,19 +100,16 @@ def _workers(asked: int | None, points: int) -> int:
 
 def show(outcome: Outcome, as_json: bool) -> None:
     """Print the result on standard output, and every failure on standard error."""
-    from vtax.paging.sweep_table import as_json as result
-    from vtax.paging.sweep_table import plain_table, render_table
+    from vtax.paging.sweep import table
+    from vtax.present.terminal import tables
 
     if as_json:
-        print(json.dumps(result(outcome), indent=1))
-    elif sys.stdout.isatty():
-        from rich.console import Console
-
-        Console().print(render_table(outcome))
+        print(json.dumps(table.as_json(outcome), indent=1))
     else:
-        print(plain_table(outcome))
+        most = table.MOST_ROWS if sys.stdout.isatty() else None
+        tables.show(*table.parts(outcome, most), width=tables.UNFOLDED)
     if not as_json:
-        print(f"{outcome.state}: {len(outcome.points)} of {outcome.study.size} points; "
+        print(f"{outcome.state}: {len(outcome.points)} of {outcome.design.size} points; "
               f"{outcome.folder / 'sweep.parquet'}")  # fmt: skip
     if outcome.failures:
         print(f"{len(outcome.failures)} points failed:", file=sys.stderr)

@@ -7,6 +7,9 @@ from typing import Annotated
 
 import typer
 
+PROGRESS_EVERY_S = 10.0
+"""Between lines of a log."""
+
 EXAMPLES = """\b
 Examples:
   vtax study dav2m
@@ -33,7 +36,9 @@ def study(
         str | None,
         typer.Option(help="Only what this figure needs; no other is drawn.", metavar="N"),
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, metavar="N", help="Of everything random.")] = 1,
+    seed: Annotated[
+        int, typer.Option(min=0, metavar="N", help="Seed of the random generator.")
+    ] = 1,
     as_json: Annotated[bool, typer.Option("--json", help="Print the claims as JSON.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
 ) -> None:
@@ -42,10 +47,10 @@ def study(
     It writes study.json, Parquet tables and report.html. A claim that does not hold is a finding,
     not a failure: the exit code is 0 either way.
     """
-    import sys
-
     from vtax.errors import MisuseError
-    from vtax.studies import progress, table
+    from vtax.present.terminal.progress import progress
+    from vtax.present.terminal.tables import show
+    from vtax.studies import table
     from vtax.studies.files import to_json, write
     from vtax.studies.model import Options
     from vtax.studies.registry import find
@@ -56,14 +61,12 @@ def study(
             f"study '{name}' has no figure {figure!r}", f"choose of {', '.join(found.figures)}"
         )
     folder = out or Path("studies") / name
-    with progress.shown(quiet) as step:
-        outcome = found.run(Options(quick, figure, seed), step)
+    with progress(quiet, every_s=PROGRESS_EVERY_S) as shown:
+        outcome = found.run(Options(quick, figure, seed), shown.reach)
     write(found, outcome, folder)
     if as_json:
         print(to_json(found, outcome))
-    elif sys.stdout.isatty():
-        table.print_terminal(found, outcome)
     else:
-        print(table.plain(found, outcome, 120), end="")
+        show(*table.parts(found, outcome))
     if not as_json:
         print(f"report: {folder / 'report.html'}")

@@ -71,7 +71,7 @@ def timeline(
     from vtax.cli.correlate import made_folder
     from vtax.present.html import timelines as words
     from vtax.present.html.analysis_page import write_analysis
-    from vtax.present.terminal.tables import show
+    from vtax.present.terminal.tables import analysis, show
 
     recordings = load_all(runs)
     unit = axis_of(recordings, per)
@@ -91,7 +91,7 @@ def timeline(
         print(json.dumps({"runs": [str(one.path) for one in recordings], "notes": notes, **found}))
         return
     tables = [words.line_table(made), words.phase_table(made, phases), words.cpi_table(layers)]
-    show(words.title(made), notes, [*tables, words.bin_table(made)])
+    show(*analysis(words.title(made), notes, [*tables, words.bin_table(made)]))
     print(f"\nreport: {folder / PAGE}")
 
 

@@ -1,4 +1,4 @@
-"""Findings for a reader: a table on a terminal, lines in a log, JSON for programs."""
+"""Findings for a reader: a table, or JSON for programs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from vtax.doctor.checks import registered
 from vtax.doctor.model import Finding, State
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from rich.console import RenderableType
 
 WORDS = {
     State.OK: "ok",
@@ -26,40 +26,30 @@ _STYLES = {
 }
 
 
-def plain(findings: Sequence[Finding]) -> str:
-    """One line for each finding and one for its remedy, in columns."""
-    width = max((len(finding.name) for finding in findings), default=0)
-    states = max(len(word) for word in WORDS.values())
-    lines = []
-    for finding in findings:
-        lines.append(f"{finding.name:<{width}}  {WORDS[finding.state]:<{states}}  {finding.detail}")
-        if finding.remedy:
-            lines.append(f"{'':<{width}}  {'':<{states}}  -> {finding.remedy}")
-    return "\n".join([*lines, summary(findings)])
-
-
 WIDE = 110
 """Columns from which there is room to say what each thing is for."""
 
 
-def table(findings: Sequence[Finding], width: int = WIDE) -> Table:
-    """The same for a terminal, in colour, with what each thing is for where it is wide enough."""
-    from rich.table import Table
+def parts(findings: Sequence[Finding], width: int = 0) -> list[RenderableType]:
+    """The findings for `vtax.present.terminal.tables.show`.
+
+    Where `width` allows it, with what each thing is for.
+    """
     from rich.text import Text
 
-    purposes = {check.name: check.purpose for check in registered()}
-    result = Table(box=None, pad_edge=False, header_style="bold")
-    titles = ("check", "for", "state", "found") if width >= WIDE else ("check", "state", "found")
-    for title in titles:
-        result.add_column(title, no_wrap=title in ("check", "state"))
+    from vtax.present.terminal import tables
+
+    purposes = {check.name: check.purpose for check in registered()} if width >= WIDE else None
+    rows = []
     for finding in findings:
         found = Text(finding.detail)
         if finding.remedy:
             found.append(f"\n-> {finding.remedy}", style="bold")
+        purpose = () if purposes is None else (purposes.get(finding.name, ""),)
         state = Text(WORDS[finding.state], style=_STYLES[finding.state])
-        purpose = (purposes.get(finding.name, ""),) if width >= WIDE else ()
-        result.add_row(finding.name, *purpose, state, found)
-    return result
+        rows.append((finding.name, *purpose, state, found))
+    headings = ("check", *(() if purposes is None else ("for",)), "state", "found")
+    return [tables.table(headings, rows), tables.title(summary(findings))]
 
 
 def summary(findings: Sequence[Finding]) -> str:

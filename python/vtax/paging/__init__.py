@@ -9,18 +9,29 @@ It is a model: no hardware and no hypervisor takes part, and every cycle in its 
 A policy of your own is a class, see `Policy`.
 """
 
-from vtax.paging.inputs import machines, workloads
+from vtax.paging.inputs import (
+    locality,
+    machine_description,
+    machines,
+    workload_description,
+    workloads,
+)
 from vtax.paging.modes import available as modes
 from vtax.paging.policy import Policy, Reading
 from vtax.paging.result import SimulationResult
 from vtax.paging.run import simulate
+from vtax.paging.settings import Settings
 
 __all__ = [
     "Policy",
     "Reading",
+    "Settings",
     "SimulationResult",
+    "locality",
+    "machine_description",
     "machines",
     "modes",
     "simulate",
+    "workload_description",
     "workloads",
 ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -37,7 +36,7 @@ def write(result: SimulationResult, folder: Path) -> None:
     """
     summary = {
         **to_json(result),
-        "settings": dataclasses.asdict(result.settings),
+        "settings": dict(result.settings),
         "whole": result.whole,
         "vtax": __version__,
     }

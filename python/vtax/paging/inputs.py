@@ -1,9 +1,11 @@
-"""Machines and workloads by name or file."""
+"""Machines and workloads by name, file or description; a description is a TOML table."""
 
 from __future__ import annotations
 
+import tomllib
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from vtax.errors import MisuseError
 from vtax.paging import native
@@ -11,6 +13,9 @@ from vtax.specs import unknown
 
 if TYPE_CHECKING:
     from vtax._native import Machine, Trace, Workload
+
+Description = Mapping[str, Any]
+"""A machine or a workload as its TOML file has it."""
 
 LARGEST_DESCRIPTION = 1 << 20
 """Bytes: the model refuses more, so that no more is read."""
@@ -28,39 +33,92 @@ def workloads() -> dict[str, str]:
     return {name: profile(name).title for name in native.load().Workload.names()}
 
 
-def machine(name_or_file: str | Path) -> Machine:
-    """The machine of that name, else the one that the TOML file describes."""
+def machine_description(machine: str | Path | Description) -> dict[str, Any]:
+    """The whole description of a machine, defaults written out; to be changed and simulated.
+
+    Raises MisuseError when there is no such machine, or it makes no sense.
+    """
+    return tomllib.loads(native.load().machine_description(find_machine(machine)))
+
+
+def workload_description(name: str) -> dict[str, Any]:
+    """The description of a synthetic workload that vtax carries.
+
+    Raises MisuseError when there is none of that name.
+    """
+    names = native.load().Workload.names()
+    if name not in names:
+        raise unknown("workload", name, names)
+    return tomllib.loads(native.load().workload_description(name))
+
+
+def locality(workload: str | Path | Description, references: int, seed: int = 1) -> list[int]:
+    """References to each touched region of 4 MiB, most referenced first; `references` in all.
+
+    Raises MisuseError when `workload` is none, or a trace.
+    """
+    found = find_workload(workload)
+    extension = native.load()
+    if not isinstance(found, extension.Workload):
+        raise MisuseError(f"{workload} is a trace", "name a synthetic workload")
+    with native.translated():
+        counts: list[int] = extension.locality(found, references, seed)
+    return counts
+
+
+def find_machine(machine: str | Path | Description) -> Machine:
+    """The machine of that name, else the one that the file or the table describes.
+
+    Raises MisuseError when there is none, or the description makes no sense.
+    """
     kind = native.load().Machine
-    text = str(name_or_file)
+    if isinstance(machine, Mapping):
+        parsed: Machine = _parsed(kind, machine)
+        return parsed
+    text = str(machine)
     if text in kind.names():
         found: Machine = kind.preset(text)
         return found
-    if not _is_file(name_or_file):
+    if not _is_file(machine):
         raise unknown("machine", text, kind.names())
     with native.translated(text):
-        found = kind.parse(_description(Path(text)))
+        found = kind.parse(_content(Path(text)))
     return found
 
 
-def workload(name_or_file: str | Path) -> Workload | Trace:
-    """The workload of that name, else what the file holds: a description in TOML, or a trace."""
+def find_workload(workload: str | Path | Description) -> Workload | Trace:
+    """The workload of that name, else what the table or the file holds: TOML, or a trace.
+
+    Raises MisuseError when there is none, or the description makes no sense; VtaxError when the
+    trace cannot be read.
+    """
     extension = native.load()
-    text = str(name_or_file)
+    if isinstance(workload, Mapping):
+        parsed: Workload = _parsed(extension.Workload, workload)
+        return parsed
+    text = str(workload)
     if text in extension.Workload.names():
         found: Workload | Trace = extension.Workload.profile(text)
         return found
-    if not _is_file(name_or_file):
+    if not _is_file(workload):
         raise unknown("workload", text, extension.Workload.names())
     if not Path(text).exists():
         raise MisuseError(f"cannot read {text}: there is no such file")
     if Path(text).suffix == ".toml":
         with native.translated(text):
-            found = extension.Workload.parse(_description(Path(text)))
+            found = extension.Workload.parse(_content(Path(text)))
     else:
         # The reader names the file in each of its messages.
         with native.translated():
             found = extension.Trace.open(text)
     return found
+
+
+def _parsed(kind: Any, description: Description) -> Any:
+    import tomli_w
+
+    with native.translated(str(description.get("name", "a description"))):
+        return kind.parse(tomli_w.dumps(description))
 
 
 def _is_file(name_or_file: str | Path) -> bool:
@@ -71,7 +129,7 @@ def _is_file(name_or_file: str | Path) -> bool:
     )
 
 
-def _description(path: Path) -> str:
+def _content(path: Path) -> str:
     try:
         with path.open("rb") as file:
             content = file.read(LARGEST_DESCRIPTION + 1)
@@ -79,4 +137,6 @@ def _description(path: Path) -> str:
     except OSError as error:
         raise MisuseError(f"cannot read {path}: {error.strerror}") from None
     except UnicodeDecodeError:
-        raise MisuseError(f"{path} is no description", "write it as a TOML text in UTF-8") from None
+        raise MisuseError(
+            f"{path} is not a description", "write it as a TOML text in UTF-8"
+        ) from None

@@ -112,7 +112,7 @@ def _guarded(policy: Policy, name: str) -> Callable[[Figures, Figures], str]:
         try:
             answer: object = policy.decide(Reading(*now), Reading(*last_window))
         except Exception as error:
-            raise VtaxError(f"policy {name} raised {_told(error)}") from error
+            raise VtaxError(f"policy {name} raised {_described(error)}") from error
         if isinstance(answer, str) and answer in PAGING:
             return answer
         raise VtaxError(
@@ -162,11 +162,11 @@ def _run(path: Path) -> ModuleType:
         spec.loader.exec_module(module)
     except Exception as error:
         del sys.modules[name]
-        raise VtaxError(f"{path} cannot be run: {_told(error)}") from error
+        raise VtaxError(f"{path} cannot be run: {_described(error)}") from error
     return module
 
 
-def _told(error: Exception) -> str:
+def _described(error: Exception) -> str:
     """The kind and the text of an exception, and the line of the user's code that it came from."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from array import array
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,6 @@ if TYPE_CHECKING:
     import polars as pl
 
     from vtax._native import Outcome
-    from vtax.paging.settings import Settings
 
 Number = float | None
 """None where there is no such number."""
@@ -30,8 +30,8 @@ class SimulationResult:
     """The workload's name."""
     machine: str
     """The machine's name."""
-    settings: Settings
-    """How the guest was virtualized."""
+    settings: Mapping[str, Any]
+    """How the guest was virtualized, by the names of the model."""
     phases: tuple[str, ...]
     """The names of the workload's phases; empty where they only have numbers."""
     outcome: Outcome

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from vtax.units import format_si
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from rich.console import RenderableType
 
     from vtax.paging.result import Number, SimulationResult
 
@@ -26,8 +26,8 @@ HEADINGS = (
     "switches",
 )
 NOTE = (
-    "Modelled, not measured. Overhead is over native, in % of its cycles; its parts are walks\n"
-    "(with hits in the second TLB), exits, and switching (with refill)."
+    "Modelled, not measured. Overhead is over native, in % of its cycles; its parts are walks",
+    "(with hits in the second TLB), exits, and switching (with refill).",
 )
 
 
@@ -55,28 +55,12 @@ def to_json(result: SimulationResult) -> dict[str, Any]:
     return {"workload": result.workload, "machine": result.machine, "modes": modes}
 
 
-def plain_table(result: SimulationResult) -> str:
-    """The table without a terminal: aligned with blanks, one line per mode."""
-    rows = [HEADINGS, *_rows(result)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(HEADINGS))]
-    lines = [title(result)]
-    for row in rows:
-        cells = [row[0].ljust(widths[0])]
-        cells += [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
-        lines.append("  ".join(cells))
-    return "\n".join([*lines, NOTE])
+def parts(result: SimulationResult) -> list[RenderableType]:
+    """The result for `vtax.present.terminal.tables.show`."""
+    from vtax.present.terminal import tables
 
-
-def rich_table(result: SimulationResult) -> Table:
-    """The table for a terminal."""
-    from rich.table import Table
-
-    table = Table(title=title(result), caption=NOTE, title_justify="left", caption_justify="left")
-    for heading in HEADINGS:
-        table.add_column(heading, justify="left" if heading == "mode" else "right")
-    for row in _rows(result):
-        table.add_row(*row)
-    return table
+    notes = [tables.note(line) for line in NOTE]
+    return [tables.title(title(result)), tables.table(HEADINGS, _rows(result)), *notes]
 
 
 def _rows(result: SimulationResult) -> list[tuple[str, ...]]:

@@ -37,7 +37,7 @@ def write(study: Study, outcome: Outcome, folder: Path) -> None:
 def to_markdown(study: Study, outcome: Outcome) -> str:
     """The claims as a table for a document, and each table of the study after it."""
     claims = [
-        (c.section, c.statement, c.seed, c.ours, _verdict(c), c.reason) for c in outcome.claims
+        (c.section, c.statement, c.stated, c.ours, _verdict(c), c.reason) for c in outcome.claims
     ]
     headings = ("Section", "The paper says", "Its value", study.found, "Verdict", "Criterion")
     parts = [_table(headings, claims)]
@@ -46,8 +46,8 @@ def to_markdown(study: Study, outcome: Outcome) -> str:
 
 
 def _verdict(claim: Claim) -> str:
-    told = " (told)" if claim.basis is Basis.TOLD else ""
-    return f"{SYMBOLS[claim.verdict]} {claim.verdict.value}{told}"
+    fitted = " (fitted)" if claim.basis is Basis.FITTED else ""
+    return f"{SYMBOLS[claim.verdict]} {claim.verdict.value}{fitted}"
 
 
 def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -64,6 +64,11 @@ def to_json(study: Study, outcome: Outcome) -> str:
     return json.dumps(_content(study, outcome), indent=1, ensure_ascii=False)
 
 
+def _claim(claim: Claim) -> dict[str, Any]:
+    """The paper's value is called `seed` there, for those who read these files already."""
+    return {"seed" if name == "stated" else name: value for name, value in asdict(claim).items()}
+
+
 def _content(study: Study, outcome: Outcome) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
@@ -73,10 +78,10 @@ def _content(study: Study, outcome: Outcome) -> dict[str, Any]:
         "written_utc": datetime.now(UTC).isoformat(timespec="seconds"),
         "setup": dict(outcome.setup),
         "cautions": list(outcome.cautions),
-        "claims": [asdict(claim) for claim in outcome.claims],
+        "claims": [_claim(claim) for claim in outcome.claims],
         "tables": [asdict(table) for table in outcome.tables],
         "figures": [
-            {"number": f.number, "title": f.title, "caption": f.caption, "seed": f.seed}
+            {"number": f.number, "title": f.title, "caption": f.caption, "seed": f.paper}
             for f in outcome.figures
         ],
         "files": {name: f"{name}.parquet" for name in outcome.frames},

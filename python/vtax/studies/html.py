@@ -43,7 +43,7 @@ def _words(study: Study, outcome: Outcome) -> dict[str, Any]:
         "counts": counts(outcome.claims),
         "mark": _mark,
         "css_class": CLASSES.__getitem__,
-        "told": lambda claim: claim.basis is Basis.TOLD,
+        "fitted": lambda claim: claim.basis is Basis.FITTED,
         "version": __version__,
         "extra_style": page_file("vtax.studies", "study.css"),
     }

@@ -26,8 +26,9 @@ class Basis(StrEnum):
 
     RESULT = "result"
     """It comes out of the model and nothing was fitted to it alone."""
-    TOLD = "told"
-    """The synthetic profile or the preset was made from this very statement."""
+    FITTED = "told"
+    """The synthetic profile or the preset was made from this very statement. (Its word in
+    ``study.json`` is older than this name.)"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,7 @@ class Claim:
     section: str
     """Where the paper says it."""
     statement: str
-    seed: str
+    stated: str
     """The paper's value, in its words."""
     ours: str
     """The value found, computed from the data."""
@@ -56,7 +57,7 @@ class StudyFigure:
     number: str
     title: str
     caption: str
-    seed: str
+    paper: str
     """What the paper's text says of it; the pictures themselves are not available."""
     panels: Sequence[Figure]
     columns: int = 1

@@ -1,15 +1,18 @@
-"""A claim's fixed part and the function that judges it, for every study."""
+"""How every study judges: a claim's fixed part, the function that judges it, and its words."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from vtax.present.format import signed, significant
 from vtax.studies.model import Basis, Claim, Verdict
 
 D = TypeVar("D")
 """What a study has found."""
+T = TypeVar("T")
 
 
 class Missing(Exception):
@@ -28,12 +31,12 @@ class Judgement:
 
 @dataclass(frozen=True, slots=True)
 class Rule(Generic[D]):
-    """A statement of the seed and how it is judged."""
+    """A statement of the paper and how it is judged."""
 
     name: str
     section: str
     statement: str
-    seed: str
+    stated: str
     judge: Callable[[D], Judgement]
     basis: Basis = Basis.RESULT
 
@@ -49,9 +52,60 @@ def judged(rule: Rule[D], data: D) -> Claim:
         rule.name,
         rule.section,
         rule.statement,
-        rule.seed,
+        rule.stated,
         found.ours,
         verdict,
         found.reason,
         rule.basis,
     )
+
+
+def judge(rules: Sequence[Rule[D]], data: D, only: str | None = None) -> list[Claim]:
+    """Every claim; with `only` a single figure, those that its data can judge."""
+    claims = [judged(rule, data) for rule in rules]
+    return [each for each in claims if only is None or each.verdict is not Verdict.UNKNOWN]
+
+
+def possible(makers: Iterable[Callable[[D], T]], data: D) -> list[T]:
+    """What the makers make of the data, without what it does not allow."""
+    found = []
+    for maker in makers:
+        with contextlib.suppress(Missing):
+            found.append(maker(data))
+    return found
+
+
+FACTOR = 1.5
+"""A size agrees with the paper's within this factor. The studies' choice."""
+
+
+def within_factor(value: float, stated: float, factor: float = FACTOR) -> bool:
+    """Whether `value` agrees with the stated's in size."""
+    return stated / factor <= value <= stated * factor
+
+
+def size(value: float, stated: float, unit: str, note: str = "") -> Judgement:
+    """Judges a size: it holds within the study's factor."""
+    low, high = (f"{significant(bound, 3)}" for bound in (stated / FACTOR, stated * FACTOR))
+    side = "" if within_factor(value, stated) else _side(value, stated)
+    reason = f"Holds between {low} and {high} {unit}{side}."
+    ours = f"{significant(value, 3)} {unit}{f' ({note})' if note else ''}"
+    return Judgement(ours, within_factor(value, stated), reason)
+
+
+def _side(value: float, stated: float) -> str:
+    if value > stated:
+        return f"; it is {significant(value / stated, 3)} times the paper's"
+    return f"; it is {significant(100 * value / stated, 2)} % of the paper's"
+
+
+def each(values: Iterable[tuple[str, float]], unit: str = "%", digits: int = 2) -> str:
+    """`swim 1.2, gcc 3.4 %`."""
+    shown = (f"{name} {signed(value, digits)}" for name, value in values)
+    return f"{', '.join(shown)} {unit}"
+
+
+def wrong(names: Iterable[str]) -> str:
+    """The end of a reason that lists exceptions; empty without one."""
+    listed = ", ".join(names)
+    return f" Not so: {listed}." if listed else ""

@@ -6,7 +6,6 @@ as markup, and colour comes from rich, which leaves it out where there is no ter
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -21,6 +20,7 @@ from vtax.analysis.results import Comparison, Result, Verdict
 from vtax.formats.model import EnvironmentRecord
 from vtax.present import summary, trust, verdicts
 from vtax.present.format import one_line, percent, percent_interval, plural, with_unit
+from vtax.present.terminal import tables
 
 _STYLES = {
     Verdict.SLOWER: "red",
@@ -70,10 +70,7 @@ def render_table(comparison: Comparison) -> RenderableType:
 
 def plain_table(comparison: Comparison, width: int = 100) -> str:
     """The same as text without colour, for a pipe, a log or a file."""
-    sink = io.StringIO()
-    console = Console(file=sink, width=width, color_system=None, force_terminal=False)
-    console.print(_View(comparison))
-    return "".join(f"{line.rstrip()}\n" for line in sink.getvalue().splitlines())
+    return tables.plain(_View(comparison), width=width)
 
 
 class _View:

@@ -1,4 +1,4 @@
-"""Showing how far a campaign is: a bar on a terminal, plain lines in a log, or nothing.
+"""How far something is: a bar on a terminal, plain lines in a log, or nothing.
 
 Everything goes to standard error; standard output is for results.
 """
@@ -6,12 +6,156 @@ Everything goes to standard error; standard output is for results.
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+import time
+from types import TracebackType
+from typing import Self
 
 from vtax.runner.runner import Listener, State
 
-if TYPE_CHECKING:
-    from rich.progress import Progress
+
+class Progress:
+    """Shows nothing, for --quiet. The other two show what their methods say."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def begin(self, total: int, done: int = 0, text: str = "") -> None:
+        """`done` of `total` pieces are there already; `text` says of what and where."""
+
+    def now(self, text: str) -> None:
+        """What is going on; only a bar shows it."""
+
+    def announce(self, text: str) -> None:
+        """What is going on, and takes so long that a log shows it too."""
+
+    def step(self, text: str) -> None:
+        """One more piece is done."""
+
+    def failed(self, text: str) -> None:
+        """One more piece is done, without success: the line stays."""
+
+    def reach(self, done: int, total: int, text: str) -> None:
+        """So many pieces are done, `text` the last of them."""
+
+    def flow(self, done: float, total: float | None, text: str, amount: str) -> None:
+        """So much of something that has no pieces is done; total None: unknown."""
+
+    def say(self, text: str) -> None:
+        """A line that stays."""
+
+    def stop(self) -> None:
+        """Nothing more comes."""
+
+
+class Lines(Progress):
+    """For logs and pipes: every failure; of what succeeds the last, and one each `every_s`."""
+
+    def __init__(self, every_s: float = 0.0) -> None:
+        self._every_s = every_s
+        self._total = self._done = 0
+        self._last: float | None = None
+
+    def begin(self, total: int, done: int = 0, text: str = "") -> None:
+        self._total, self._done = total, done
+        if text:
+            self.say(text)
+
+    def announce(self, text: str) -> None:
+        self.say(text)
+
+    def step(self, text: str) -> None:
+        self.reach(self._done + 1, self._total, text)
+
+    def failed(self, text: str) -> None:
+        self._done += 1
+        self.say(f"[{self._done}/{self._total}] {text}")
+
+    def reach(self, done: int, total: int, text: str) -> None:
+        self._done, self._total = done, total
+        if self._last is None or self._due() or done == total:
+            self._last = time.monotonic()
+            self.say(f"[{done}/{total}] {text}")
+
+    def flow(self, done: float, total: float | None, text: str, amount: str) -> None:
+        if self._last is None or self._due():
+            if self._last is not None:
+                self.say(f"{text}: {amount}")
+            self._last = time.monotonic()
+
+    def say(self, text: str) -> None:
+        print(text, file=sys.stderr, flush=True)
+
+    def _due(self) -> bool:
+        return self._last is not None and time.monotonic() - self._last >= self._every_s
+
+
+class Bar(Progress):
+    """A bar with what is going on now; failures stay on the screen as lines."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
+        from rich.progress import Progress as Shown
+
+        # Twice a second: redrawing must not take the CPU that is being measured.
+        self._shown = Shown(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            TextColumn("{task.fields[amount]}", markup=False),
+            TimeRemainingColumn(elapsed_when_finished=True),
+            console=Console(stderr=True),
+            refresh_per_second=2,
+            transient=True,
+        )
+        self._task = self._shown.add_task("starting", total=None, amount="")
+        self._shown.start()
+
+    def begin(self, total: int, done: int = 0, text: str = "") -> None:
+        self.reach(done, total, text or "starting")
+
+    def now(self, text: str) -> None:
+        self._shown.update(self._task, description=text)
+
+    def announce(self, text: str) -> None:
+        self.now(text)
+
+    def step(self, text: str) -> None:
+        task = self._shown.tasks[0]
+        self.reach(int(task.completed) + 1, int(task.total or 0), task.description)
+
+    def failed(self, text: str) -> None:
+        self.step(text)
+        self._shown.console.print(
+            text, style="yellow", markup=False, highlight=False, soft_wrap=True
+        )
+
+    def reach(self, done: int, total: int, text: str) -> None:
+        self.flow(done, total, text, f"{done}/{total}")
+
+    def flow(self, done: float, total: float | None, text: str, amount: str) -> None:
+        self._shown.update(self._task, completed=done, total=total, description=text, amount=amount)
+
+    def say(self, text: str) -> None:
+        self._shown.console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+    def stop(self) -> None:
+        self._shown.stop()
+
+
+def progress(quiet: bool, every_s: float = 0.0) -> Progress:
+    """The way of showing progress that fits standard error."""
+    if quiet:
+        return Progress()
+    return Bar() if sys.stderr.isatty() else Lines(every_s)
+
 
 STATE_TEXT: dict[State, str] = {
     "running": "running",
@@ -22,90 +166,34 @@ STATE_TEXT: dict[State, str] = {
 }
 
 
-class Lines(Listener):
-    """One line per event, for logs and pipes."""
+class CampaignProgress(Listener):
+    """A campaign's listener that shows its repetitions."""
 
-    def __init__(self, total: int) -> None:
-        self._total = total
-        self._done = 0
-
-    def booting(self, label: str) -> None:
-        _say(f"starting {label}")
-
-    def finished(self, label: str, repetition: int, wall_s: float) -> None:
-        self._done += 1
-        _say(f"[{self._done}/{self._total}] {label} repetition {repetition + 1}: {wall_s:.3g} s")
-
-    def failed(self, label: str, repetition: int, message: str) -> None:
-        self._done += 1
-        _say(f"[{self._done}/{self._total}] {label} repetition {repetition + 1} failed: {message}")
-
-    def stopped(self, state: State) -> None:
-        if state != "complete":
-            _say(STATE_TEXT[state])
-
-
-class Bar(Listener):
-    """A bar with what is going on now; failures stay on the screen as lines."""
-
-    def __init__(self, total: int) -> None:
-        from rich.console import Console
-        from rich.progress import (
-            BarColumn,
-            MofNCompleteColumn,
-            Progress,
-            TextColumn,
-            TimeRemainingColumn,
-        )
-
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-        # Twice a second: redrawing must not take the CPU that is being measured.
-        self._progress: Progress = Progress(
-            *columns,
-            TimeRemainingColumn(),
-            console=Console(stderr=True),
-            refresh_per_second=2,
-            transient=True,
-        )
-        self._task = self._progress.add_task("starting", total=total)
-        self._progress.start()
+    def __init__(self, shown: Progress, total: int) -> None:
+        self._shown = shown
+        shown.begin(total)
 
     def booting(self, label: str) -> None:
-        self._describe(f"starting {label}")
+        self._shown.announce(f"starting {label}")
 
     def warming(self, label: str) -> None:
-        self._describe(f"warming up {label}")
+        self._shown.now(f"warming up {label}")
 
     def running(self, label: str, repetition: int) -> None:
-        self._describe(f"{label} repetition {repetition + 1}")
+        self._shown.now(f"{label} repetition {repetition + 1}")
 
     def finished(self, label: str, repetition: int, wall_s: float) -> None:
-        self._progress.advance(self._task)
+        self._shown.step(f"{label} repetition {repetition + 1}: {wall_s:.3g} s")
 
     def failed(self, label: str, repetition: int, message: str) -> None:
-        from rich.markup import escape
-
-        self._progress.advance(self._task)
-        text = f"{label} repetition {repetition + 1} failed: {message}"
-        self._progress.console.print(f"[yellow]{escape(text)}[/yellow]", soft_wrap=True)
+        self._shown.failed(f"{label} repetition {repetition + 1} failed: {message}")
 
     def stopped(self, state: State) -> None:
-        self._progress.stop()
+        self._shown.stop()
         if state != "complete":
-            _say(STATE_TEXT[state])
-
-    def _describe(self, text: str) -> None:
-        from rich.markup import escape
-
-        self._progress.update(self._task, description=escape(text))
+            self._shown.say(STATE_TEXT[state])
 
 
-def listener(total: int, quiet: bool) -> Listener:
-    """The way of showing progress that fits standard error."""
-    if quiet:
-        return Listener()
-    return Bar(total) if sys.stderr.isatty() else Lines(total)
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+def listener(total: int, quiet: bool) -> CampaignProgress:
+    """A campaign's listener that fits standard error."""
+    return CampaignProgress(progress(quiet), total)

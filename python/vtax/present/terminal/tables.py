@@ -1,10 +1,14 @@
-"""Tables of an analysis on the terminal, or without colour in a pipe; nothing is read as markup."""
+"""Tables on the terminal, or without colour in a pipe or a log; nothing is read as markup.
+
+Every verb shows its result this way: parts for rich, most of them made by `table`.
+"""
 
 from __future__ import annotations
 
 import io
 import sys
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from rich import box
 from rich.console import Console, RenderableType
@@ -12,51 +16,72 @@ from rich.table import Table
 from rich.text import Text
 
 from vtax.present.format import one_line
-from vtax.present.html.analysis_page import Rows
+
+if TYPE_CHECKING:
+    from vtax.present.html.analysis_page import Rows
 
 PLAIN_WIDTH = 120
+UNFOLDED = 10_000
+"""A width in which no line is broken: for tables whose rows are looked for with grep."""
+
+Cell = str | Text
 
 
-def show(title: str, notes: Sequence[str], tables: Sequence[Rows]) -> None:
-    """On standard output: as wide as a terminal is, or `PLAIN_WIDTH` for anything else."""
+def show(*parts: RenderableType, width: int = PLAIN_WIDTH) -> None:
+    """On standard output: as wide as a terminal is, or `width` for anything else."""
     if sys.stdout.isatty():
         console = Console()
-        for part in _parts(title, notes, tables):
+        for part in parts:
             console.print(part)
     else:
-        print(plain(title, notes, tables), end="")
+        print(plain(*parts, width=width), end="")
 
 
-def plain(title: str, notes: Sequence[str], tables: Sequence[Rows]) -> str:
+def plain(*parts: RenderableType, width: int = PLAIN_WIDTH) -> str:
     """The same as text without colour."""
     sink = io.StringIO()
-    console = Console(file=sink, width=PLAIN_WIDTH, color_system=None, force_terminal=False)
-    for part in _parts(title, notes, tables):
+    console = Console(file=sink, width=width, color_system=None, force_terminal=False)
+    for part in parts:
         console.print(part)
     return "".join(f"{line.rstrip()}\n" for line in sink.getvalue().splitlines())
 
 
-def _parts(title: str, notes: Sequence[str], tables: Sequence[Rows]) -> Iterable[RenderableType]:
-    yield Text(one_line(title), style="bold")
-    for note in notes:
-        yield Text(f"! {one_line(note)}", style="yellow")
-    for table in tables:
-        yield Text("")
-        yield Text(one_line(table.title), style="bold")
-        if table.rows:
-            yield _table(table)
-        else:
-            yield Text(one_line(table.caption))
+def table(headings: Sequence[str], rows: Iterable[Sequence[Cell]]) -> Table:
+    """A table whose columns of numbers are aligned at the right; a text cell is one line."""
+    kept = [[_cell(cell) for cell in row] for row in rows]
+    made = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for place, heading in enumerate(headings):
+        right = bool(kept) and _numeric([row[place].plain for row in kept])
+        made.add_column(
+            Text(one_line(heading)), justify="right" if right else "left", overflow="fold"
+        )
+    for row in kept:
+        made.add_row(*row)
+    return made
 
 
-def _table(rows: Rows) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    numeric = [_numeric([row[place] for row in rows.rows]) for place in range(len(rows.headings))]
-    for heading, right in zip(rows.headings, numeric, strict=True):
-        table.add_column(heading, justify="right" if right else "left", overflow="fold")
-    for row in rows.rows:
-        table.add_row(*(Text(one_line(cell)) for cell in row))
-    return table
+def title(text: str) -> Text:
+    """The line above a table."""
+    return Text(one_line(text), style="bold")
+
+
+def note(text: str, style: str = "") -> Text:
+    """A line below a table."""
+    return Text(one_line(text), style=style)
+
+
+def analysis(heading: str, notes: Sequence[str], found: Sequence[Rows]) -> list[RenderableType]:
+    """The parts of an analysis: what to know before believing it, and its tables."""
+    parts: list[RenderableType] = [title(heading)]
+    parts += [note(f"! {each}", "yellow") for each in notes]
+    for rows in found:
+        shown = table(rows.headings, rows.rows) if rows.rows else note(rows.caption)
+        parts += [Text(""), title(rows.title), shown]
+    return parts
+
+
+def _cell(cell: Cell) -> Text:
+    return Text(one_line(cell)) if isinstance(cell, str) else cell
 
 
 def _numeric(cells: Sequence[str]) -> bool:

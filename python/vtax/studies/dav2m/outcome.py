@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from vtax.present.format import significant
-from vtax.studies.dav2m import choices, conclusions
-from vtax.studies.dav2m.claims import judge, judgeable
+from vtax.studies.dav2m.claims import RULES
 from vtax.studies.dav2m.data import Data
 from vtax.studies.dav2m.figures import draw
+from vtax.studies.dav2m.sensitivity import choices_table, conclusions_table
 from vtax.studies.dav2m.setup import (
     CLOSE_PERCENT,
-    FACTOR,
     INDIFFERENT_PERCENT,
     MACHINE,
     MACHINE_TITLES,
     SECOND_MACHINE,
 )
-from vtax.studies.model import Options, Outcome, Progress, StudyTable
-from vtax.studies.rule import Missing
+from vtax.studies.model import Options, Outcome, Progress
+from vtax.studies.rule import FACTOR, judge, possible
 
 CAUTIONS = (
     "Every number is a model's: no hardware ran, and all cycles are modelled.",
     "The benchmarks are synthetic profiles, made from what the paper's text says of them and tuned "
-    "to it. Claims marked “told” are such statements; that they hold shows that the profiles do "
+    "to it. Claims marked “fitted” are such statements; that they hold shows that the profiles do "
     "what they were made for, and nothing more.",
     "The pictures of the paper's figures are lost in the scan that was available; beside each "
     "figure stands what the paper's text says of it.",
@@ -42,28 +41,19 @@ def made(data: Data, options: Options) -> Outcome:
     """Claims, figures and tables of simulated data."""
     cautions = list(CAUTIONS)
     if options.quick:
-        cautions.append("Made with --quick: fewer points and shorter stretches than the study's.")
+        cautions.append("Made with --quick: fewer points and shorter runs than the study's.")
     if options.figure:
         cautions.append(
             f"Made with --figure {options.figure}: claims that need other data are not listed."
         )
     return Outcome(
-        claims=judgeable(data) if options.figure else judge(data),
+        claims=judge(RULES, data, options.figure),
         figures=draw(data, options.figure),
-        tables=list(_tables(data)),
+        tables=possible((conclusions_table, choices_table), data),
         frames=data.frames(),
         setup=list(_setup(data, options)),
         cautions=cautions,
     )
-
-
-def _tables(data: Data) -> Iterator[StudyTable]:
-    makers: tuple[Callable[[Data], StudyTable], ...] = (conclusions.table, choices.table)
-    for maker in makers:
-        try:
-            yield maker(data)
-        except Missing:
-            continue
 
 
 def _setup(data: Data, options: Options) -> Iterator[tuple[str, str]]:

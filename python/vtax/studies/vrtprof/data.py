@@ -1,15 +1,18 @@
-"""What the study measured, as claims and figures take it."""
+"""What the study measured, and the numbers that claims, tables and figures share."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import median
 
 import polars as pl
 
-from vtax.analysis.intervals import Recording
+from vtax.analysis.correlation import Matrix, correlate
+from vtax.analysis.intervals import Event, Per, Recording, axis_of
 from vtax.studies.rule import Missing
-from vtax.studies.vrtprof.setup import NATIVE
+from vtax.studies.vrtprof.setup import NATIVE, PAIR_COLUMNS
 
 
 def _none() -> pl.DataFrame:
@@ -66,3 +69,98 @@ class Data:
 
     def why_absent(self, name: str) -> str:
         return self.absent.get(name, "not recorded")
+
+
+MOST_EVENTS = 24
+"""Of a matrix that can still be read; the paper's have 23."""
+
+
+def total(recordings: Sequence[Recording], name: str) -> int | None:
+    """The sum of a column; None when no recording has it, or one did not count all the time."""
+    totals = [one.total(one.event(name)) for one in recordings if has(one, name)]
+    known = [one for one in totals if one is not None]
+    return sum(known) if known and len(known) == len(totals) else None
+
+
+def rate(recordings: Sequence[Recording], name: str) -> float | None:
+    """Counts per second of the time in which it was counted; None when no recording has it."""
+    own = [one for one in recordings if has(one, name)]
+    length = sum(one.measured_ns(one.event(name)) for one in own)
+    return 1e9 * _count(own, name) / length if length else None
+
+
+def _count(recordings: Sequence[Recording], name: str) -> int:
+    """What the rows with a value counted."""
+    return sum(int(one.frame[name].sum()) for one in recordings if has(one, name))
+
+
+def varying_events(recordings: Sequence[Recording]) -> list[Event]:
+    """Events with any count, in their order: those of the paper's pairs, and the most frequent of
+    the others up to MOST_EVENTS in all."""
+    known = {event.name: event for one in recordings for event in one.events}
+    counts = {name: _count(recordings, name) for name in known}
+    most = sorted((name for name in known if counts[name]), key=lambda name: -counts[name])
+    # A clock that makes the rows makes a timer interrupt in each: it says nothing.
+    others = [name for name in most if name != "irq.timer"]
+    others.sort(key=lambda name: name not in PAIR_COLUMNS.values())
+    kept = set(others[:MOST_EVENTS])
+    return [event for name, event in known.items() if name in kept]
+
+
+def matrix(recordings: Sequence[Recording]) -> Matrix:
+    """The averaged correlations, as `vtax correlate` computes them."""
+    per = axis_of(recordings, None)
+    return correlate(recordings, varying_events(recordings), per=per)
+
+
+def pair(found: Matrix, first: str, second: str) -> tuple[float, bool]:
+    """A correlation and whether it is significant; Missing when the matrix has it not."""
+    for name in (first, second):
+        if name not in found.events:
+            raise Missing(f"{name or 'an event of the pair'} was not counted or never varied")
+    i, j = found.events.index(first), found.events.index(second)
+    value = float(found.r[i, j])
+    if not math.isfinite(value):
+        raise Missing(f"{first} and {second} were never counted together")
+    return value, bool(found.significant[i, j])
+
+
+def overheads(data: Data, setting: str, column: str = "cpu_s") -> dict[str, tuple[float, float]]:
+    """Per workload: the median overhead in percent over pairs of neighbouring runs with and
+    without the recorder, and half the range between the pairs' quartiles."""
+    frame = data.overheads
+    if frame.is_empty():
+        raise Missing("overheads were not measured")
+    found = {}
+    for name in frame["workload"].unique(maintain_order=True).to_list():
+        own = frame.filter(pl.col("workload") == name)
+        bare = dict(own.filter(pl.col("setting") == "").select("repetition", column).iter_rows())
+        with_it = own.filter(pl.col("setting") == setting).select("repetition", column)
+        ratios = [100 * (value / bare[at] - 1) for at, value in with_it.iter_rows() if bare.get(at)]
+        if ratios:
+            found[name] = (median(ratios), spread(ratios))
+    if not found:
+        raise Missing(f"no run at {setting}")
+    return found
+
+
+def spread(values: Sequence[float]) -> float:
+    """Half the distance between the quartiles."""
+    series = pl.Series(values)
+    low, high = series.quantile(0.25, "linear"), series.quantile(0.75, "linear")
+    return 0.0 if low is None or high is None else (high - low) / 2
+
+
+def mean_overhead(data: Data, setting: str, column: str = "cpu_s") -> float:
+    """The geometric mean of the slow-downs, in percent.
+
+    The paper takes the mean of magnitudes, which noise alone makes positive.
+    """
+    values = [value for value, _ in overheads(data, setting, column).values()]
+    logs = [math.log1p(value / 100) for value in values]
+    return 100 * math.expm1(sum(logs) / len(logs))
+
+
+def per_unit(recordings: Sequence[Recording]) -> Per:
+    """Instructions where they were counted, else seconds."""
+    return axis_of(recordings, None)

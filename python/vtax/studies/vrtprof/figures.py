@@ -1,20 +1,31 @@
-"""Figures 2 to 7: correlation matrices, and timelines of several environments."""
+"""Figures 2 to 7, tables II and IV, and the pairs of figures 2 and 3, beside the paper's values."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from vtax.analysis.correlation import difference
+from vtax.analysis.correlation import Matrix, difference
 from vtax.analysis.intervals import By, Per, Recording
 from vtax.analysis.timeline import Axis, timeline
+from vtax.present.format import signed, significant
 from vtax.present.html.correlation import change_figure, matrix_figure
 from vtax.present.html.plotting import Figure
 from vtax.present.html.timelines import timeline_figure
-from vtax.studies.model import StudyFigure
-from vtax.studies.rule import Missing
-from vtax.studies.vrtprof import measures as m
+from vtax.studies.model import StudyFigure, StudyTable
+from vtax.studies.rule import Missing, possible
+from vtax.studies.vrtprof import data as m
 from vtax.studies.vrtprof.data import Data
-from vtax.studies.vrtprof.setup import FLAT, NATIVE, PHASED, UML
+from vtax.studies.vrtprof.setup import (
+    FLAT,
+    NATIVE,
+    PAIR_COLUMNS,
+    PAPER_OVERHEADS,
+    PAPER_PAIRS,
+    PHASED,
+    SETTINGS,
+    TABLE_II,
+    UML,
+)
 
 BINS = 60
 _PICTURE = "The picture is not in the text that is available."
@@ -22,15 +33,7 @@ _PICTURE = "The picture is not in the text that is available."
 
 def drawn(data: Data, only: str | None) -> list[StudyFigure]:
     """The figures that the data allows."""
-    found = []
-    for number, maker in FIGURES.items():
-        if only not in (None, number):
-            continue
-        try:
-            found.append(maker(data))
-        except Missing:
-            continue
-    return found
+    return possible([maker for number, maker in FIGURES.items() if only in (None, number)], data)
 
 
 def figure_2(data: Data) -> StudyFigure:
@@ -109,12 +112,12 @@ class _Maker:
             self.number,
             f"{shown}, {self.workload}",
             words,
-            f"{self.what} in {_SEED_BENCHMARKS[self.number]}, natively and virtualized. {_PICTURE}",
+            f"{self.what} in {_BENCHMARKS[self.number]}, natively and virtualized. {_PICTURE}",
             [_lines(recordings, shown)],
         )
 
 
-_SEED_BENCHMARKS = {"5": "433.milc", "6": "Pseudo JBB, which is flat", "7": "433.milc"}
+_BENCHMARKS = {"5": "433.milc", "6": "Pseudo JBB, which is flat", "7": "433.milc"}
 
 
 def _axis_words(recordings: Sequence[Recording], name: str) -> str:
@@ -145,3 +148,125 @@ FIGURES: dict[str, Callable[[Data], StudyFigure]] = {
     "6": _Maker("6", FLAT, "hw.cache_misses", "sched.switches", "Cache lines of programs"),
     "7": _Maker("7", PHASED, "hw.dtlb_load_misses", "faults.user", "dTLB misses of programs"),
 }
+
+
+ABSENT = "absent"
+
+
+def tables(data: Data) -> list[StudyTable]:
+    """Those that the data allows."""
+    return possible((events, runtimes, pairs), data)
+
+
+def events(data: Data) -> StudyTable:
+    """Table II: the paper's events, what counts the same here, and how often it did."""
+    if not data.recordings:
+        raise Missing("nothing was recorded")
+    names = list(data.recordings)
+    rows = []
+    for event in TABLE_II:
+        columns = event.ours or ("",)
+        for column in columns:
+            cells = [_rate(data, name, column) for name in names]
+            reason = event.note
+            if column in data.absent:
+                reason = data.absent[column]
+            rows.append((event.name, event.about, column or ABSENT, *cells, reason))
+    return StudyTable(
+        "II",
+        "Table II. The paper's events and those counted here",
+        "Counts per second of the time counted, over all workloads. Absent is absent: nothing "
+        "takes the place of an event under its name.",
+        ("The paper's event", "What it counts", "Column here", *names, "Note"),
+        rows,
+    )
+
+
+def _rate(data: Data, environment: str, column: str) -> str:
+    value = m.rate(data.of(environment), column) if column else None
+    return ABSENT if value is None else significant(value, 3)
+
+
+def runtimes(data: Data) -> StudyTable:
+    """Table IV: what recording costs."""
+    found = [m.overheads(data, each.every) for each in SETTINGS]
+    walls = [m.overheads(data, each.every, "wall_s") for each in SETTINGS]
+    rows = []
+    for name in found[0]:
+        cells = [_percent(*each[name]) for each in found if name in each]
+        cells += [_percent(*each[name]) for each in walls if name in each]
+        rows.append((name, _bare(data, name), *cells))
+    means = [m.mean_overhead(data, each.every, c) for c in ("cpu_s", "wall_s") for each in SETTINGS]
+    rows.append(("Geometric mean", "", *(f"{signed(value, 3)} %" for value in means)))
+    rows += [
+        (f"{name} (the paper's)", "", _plain(value), *[""] * (2 * len(SETTINGS) - 1))
+        for name, value in PAPER_OVERHEADS.items()
+    ]
+    cpu = [f"CPU time, rows of {each.label}" for each in SETTINGS]
+    wall = [f"wall clock, rows of {each.label}" for each in SETTINGS]
+    return StudyTable(
+        "IV",
+        "Table IV. What recording costs",
+        "Slow-down against the run without a recorder beside it: the median over repetitions, ± "
+        "half the distance of the quartiles. Natively, of a fixed amount of work on one CPU, which "
+        "the recorder's own thread and everything else on the machine share. The paper gives "
+        "run times at its interval only; its mean is of the magnitudes.",
+        ("Workload", "CPU time without", *cpu, *wall),
+        rows,
+    )
+
+
+def _percent(value: float, around: float) -> str:
+    return f"{signed(value, 2)} ± {significant(around, 2)} %"
+
+
+def _plain(value: float) -> str:
+    return f"{signed(value, 3)} %"
+
+
+def _bare(data: Data, workload: str) -> str:
+    own = data.overheads.filter(workload=workload, setting="")["cpu_s"].median()
+    return "" if own is None else f"{significant(float(str(own)), 3)} s"
+
+
+def pairs(data: Data) -> StudyTable:
+    """The paper's strongest pairs of figures 2 and 3 beside the nearest here."""
+    guests = data.guests()
+    native = m.matrix(data.of(NATIVE))
+    virtual = m.matrix(data.of(guests[-1])) if guests else None
+    rows = []
+    for first, second, paper_native, paper_virtual in PAPER_PAIRS:
+        ours = (PAIR_COLUMNS[first], PAIR_COLUMNS[second])
+        rows.append(
+            (
+                f"{first}, {second}",
+                "" if paper_native is None else f"{paper_native:.2f}",
+                f"{paper_virtual:.2f}",
+                ", ".join(name or ABSENT for name in ours),
+                _found(native, *ours),
+                _found(virtual, *ours) if virtual else ABSENT,
+            )
+        )
+    return StudyTable(
+        "pairs",
+        "Pairs of figures 2 and 3",
+        "Correlations that the paper prints, and those of the nearest columns here. A pair that "
+        "was not counted is absent; brackets: not significant after correction for all pairs.",
+        (
+            "The paper's pair",
+            "Paper, native",
+            "Paper, 8 guests",
+            "Columns here",
+            "Native",
+            guests[-1] if guests else "Guests",
+        ),
+        rows,
+    )
+
+
+def _found(matrix: Matrix, first: str, second: str) -> str:
+    try:
+        value, certain = m.pair(matrix, first, second)
+    except Missing:
+        return ABSENT
+    return f"{value:.2f}" if certain else f"({value:.2f})"

@@ -10,13 +10,13 @@ import polars as pl
 
 from vtax.environments.base import allowed_cpus, host_memory_bytes
 from vtax.studies.model import Options, Outcome, Progress
-from vtax.studies.vrtprof import measures as m
-from vtax.studies.vrtprof.claims import judge, judgeable
+from vtax.studies.rule import judge
+from vtax.studies.vrtprof import data as m
+from vtax.studies.vrtprof.claims import RULES
 from vtax.studies.vrtprof.data import Data
-from vtax.studies.vrtprof.figures import drawn
+from vtax.studies.vrtprof.figures import drawn, tables
 from vtax.studies.vrtprof.measure import measure
 from vtax.studies.vrtprof.setup import COPIES, EVENTS, EVERY, FULL, QUICK
-from vtax.studies.vrtprof.tables import tables
 from vtax.units import format_bytes
 
 
@@ -31,7 +31,7 @@ def made(data: Data, options: Options, setup: list[tuple[str, str]]) -> Outcome:
     """The outcome of measured data."""
     only = options.figure
     return Outcome(
-        claims=judge(data) if only is None else judgeable(data),
+        claims=judge(RULES, data, only),
         figures=drawn(data, only),
         tables=tables(data),
         frames=_frames(data),

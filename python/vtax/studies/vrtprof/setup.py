@@ -1,4 +1,4 @@
-"""The seed's setup beside this study's: workloads, environments, settings, and its own values."""
+"""The paper's setup beside this study's: workloads, environments, settings, and its own values."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ UML = "user-mode Linux"
 GUESTS = {1: "1 guest", 2: "2 guests", 4: "4 guests"}
 VIRTUALIZED = tuple(GUESTS.values())
 COPIES = 4
-"""Copies of a workload that run at once in every environment, shared out to its guests. The seed
+"""Copies of a workload that run at once in every environment, shared out to its guests. The paper
 runs 8, for its 8 CPUs (section IV-B)."""
 
 EVENTS = "default,kvm,sched,faults,irq,tlb"
 EVERY = "1ms"
-"""The interval of the recordings. The seed's 100 million instructions took about 40 ms."""
+"""The interval of the recordings. The paper's 100 million instructions took about 40 ms."""
 
 PHASED = "compiler-like"
 """In the place of 433.milc in figures 4, 5 and 7."""
@@ -53,11 +53,11 @@ class Setting:
 
 
 SETTINGS = (
-    Setting("20 ms (the seed's)", "20ms"),
+    Setting("20 ms (the paper's)", "20ms"),
     Setting("1 ms", "1ms"),
     Setting("100 us", "100us"),
 )
-"""50 million instructions take about 20 ms at the seed's 2.66 GHz and one per cycle."""
+"""50 million instructions take about 20 ms at the paper's 2.66 GHz and one per cycle."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ SPECS = {NATIVE: "native:cpus=1", UML: "uml:mem=1G"} | {
 }
 """Environments as the command line names them."""
 
-SEED_OVERHEADS = {
+PAPER_OVERHEADS = {
     "403.gcc": -1.78,
     "416.gamess": 1.59,
     "429.mcf": 0.63,
@@ -101,7 +101,7 @@ SEED_OVERHEADS = {
 
 
 @dataclass(frozen=True, slots=True)
-class SeedEvent:
+class PaperEvent:
     """A row of table II and what counts the same here."""
 
     name: str
@@ -112,32 +112,32 @@ class SeedEvent:
 
 
 TABLE_II = (
-    SeedEvent("INST_RETIRED.LOADS", "retired loads", ("hw.l1d_loads",)),
-    SeedEvent("INST_RETIRED.STORES", "retired stores", ("hw.l1d_stores",)),
-    SeedEvent("BR_INST_RETIRED.ANY", "retired branches", ("hw.branches",)),
-    SeedEvent("BR_INST_RETIRED.MISPRED", "mispredicted branches", ("hw.branch_misses",)),
-    SeedEvent("MUL", "retired multiplications", (), "no portable name"),
-    SeedEvent(
+    PaperEvent("INST_RETIRED.LOADS", "retired loads", ("hw.l1d_loads",)),
+    PaperEvent("INST_RETIRED.STORES", "retired stores", ("hw.l1d_stores",)),
+    PaperEvent("BR_INST_RETIRED.ANY", "retired branches", ("hw.branches",)),
+    PaperEvent("BR_INST_RETIRED.MISPRED", "mispredicted branches", ("hw.branch_misses",)),
+    PaperEvent("MUL", "retired multiplications", (), "no portable name"),
+    PaperEvent(
         "MEM_LOAD_RETIRED.L2_LINE_MISS",
         "memory operations that missed the L2 cache",
         ("hw.cache_misses",),
         "of the last level",
     ),
-    SeedEvent("MEM_LOAD_RETIRED.L1D_LINE_MISS", "L1 data misses", ("hw.l1d_load_misses",)),
-    SeedEvent("L2_LINES_IN", "lines brought into the L2 cache", (), "no portable name"),
-    SeedEvent("DTLB_MISSES.ANY", "dTLB misses", ("hw.dtlb_load_misses", "hw.dtlb_store_misses")),
-    SeedEvent(
+    PaperEvent("MEM_LOAD_RETIRED.L1D_LINE_MISS", "L1 data misses", ("hw.l1d_load_misses",)),
+    PaperEvent("L2_LINES_IN", "lines brought into the L2 cache", (), "no portable name"),
+    PaperEvent("DTLB_MISSES.ANY", "dTLB misses", ("hw.dtlb_load_misses", "hw.dtlb_store_misses")),
+    PaperEvent(
         "HW_INTR_RCV",
         "hardware interrupts received",
         ("irq.device", "irq.timer", "irq.reschedule"),
         "counted by the kernel, not the processor",
     ),
-    SeedEvent("XEN_VMEXITS", "VM exits", ("kvm.exits",)),
-    SeedEvent("VT_SCHED_SW", "context switches by the VMM's scheduler", ("sched.switches",)),
-    SeedEvent("XEN_IRQS", "interrupt requests received by the VMM", ("irq.device", "irq.timer")),
+    PaperEvent("XEN_VMEXITS", "VM exits", ("kvm.exits",)),
+    PaperEvent("VT_SCHED_SW", "context switches by the VMM's scheduler", ("sched.switches",)),
+    PaperEvent("XEN_IRQS", "interrupt requests received by the VMM", ("irq.device", "irq.timer")),
 )
 
-SEED_PAIRS = (
+PAPER_PAIRS = (
     ("XEN_VT_EXIT", "VT_SCHED_SW", None, 0.59),
     ("XEN_VT_EXIT", "XEN_IRQ", None, 0.16),
     ("XEN_VT_EXIT", "U_HW_INTR_RCV", None, 0.19),
@@ -162,4 +162,4 @@ PAIR_COLUMNS = {
     "K_L2_LINES_IN": "",
     "K_CPI": "derived.cpi",
 }
-"""The nearest column here; the seed's K_ and U_ (kernel and user) are not told apart."""
+"""The nearest column here; the paper's K_ and U_ (kernel and user) are not told apart."""

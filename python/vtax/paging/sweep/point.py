@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from vtax.paging.sweep_axes import Scalar
+from vtax.paging.sweep.axes import Scalar
 
 Row = dict[str, Scalar | None]
 """The metrics of one mode at one point; `mode` names it."""

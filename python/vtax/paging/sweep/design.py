@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from vtax.errors import MisuseError, VtaxError
-from vtax.paging.sweep_axes import (
+from vtax.paging.settings import described
+from vtax.paging.sweep.axes import (
     Axis,
     Root,
     Scalar,
@@ -26,31 +27,17 @@ from vtax.paging.sweep_axes import (
     parse_axis,
     segments,
 )
-from vtax.paging.sweep_point import Point, PolicyFile, Workload
+from vtax.paging.sweep.point import Point, PolicyFile, Workload
 from vtax.specs import unknown
 
 MOST_POINTS = 100_000
-MAX_STUDY_BYTES = 1 << 20
+MAX_BYTES = 1 << 20
 KEYS = ("name", "workloads", "machines", "modes", "simulation", "parameters", "axes")
-SIMULATION: Mapping[str, type | tuple[type, ...]] = {
-    "guest_page": str,
-    "host_page": str,
-    "guest_levels": int,
-    "host_levels": int,
-    "shadow_style": str,
-    "isolation": bool,
-    "memory": (str, int),
-    "window": (int, float),
-    "instructions": (int, float),
-    "whole": bool,
-    "seed": int,
-}
-"""The arguments of `vtax.paging.simulate` that a study may set or vary."""
 
 
 @dataclass(frozen=True, slots=True)
 class Catalog:
-    """What a study can name: the model's own workloads, machines, modes and policies."""
+    """What a design can name: the model's own workloads, machines, modes and policies."""
 
     workloads: Sequence[str]
     machines: Sequence[str]
@@ -68,7 +55,7 @@ class Catalog:
 
 
 @dataclass(frozen=True, slots=True)
-class Study:
+class Design:
     """A checked description. The points are its full product."""
 
     name: str
@@ -130,24 +117,24 @@ class Study:
         )
 
 
-def read_study(path: Path, catalog: Catalog) -> Study:
-    """The study in a file.
+def read_design(path: Path, catalog: Catalog) -> Design:
+    """The design in a file.
 
     Raises MisuseError, naming the field, for anything that cannot be run.
     """
     try:
         with path.open("rb") as file:
-            content = file.read(MAX_STUDY_BYTES + 1)
+            content = file.read(MAX_BYTES + 1)
     except OSError as error:
-        raise MisuseError(f"cannot read the study {path}: {error.strerror}") from None
-    if len(content) > MAX_STUDY_BYTES:
-        raise MisuseError(f"the study {path} is larger than {MAX_STUDY_BYTES} bytes: refused")
+        raise MisuseError(f"cannot read the design {path}: {error.strerror}") from None
+    if len(content) > MAX_BYTES:
+        raise MisuseError(f"the design {path} is larger than {MAX_BYTES} bytes: refused")
     try:
         text = content.decode()
         table = tomllib.loads(text)
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise MisuseError(f"the study {path} is no TOML: {error}") from None
-    return _Reader(table, text, path, catalog).study()
+        raise MisuseError(f"the design {path} is no TOML: {error}") from None
+    return _Reader(table, text, path, catalog).design()
 
 
 class _Reader:
@@ -160,15 +147,15 @@ class _Reader:
         self._folder = path.parent
         self._catalog = catalog
 
-    def study(self) -> Study:
+    def design(self) -> Design:
         for key in self._table:
             if key not in KEYS:
-                raise unknown("field of the study", key, KEYS)
+                raise unknown("field of the design", key, KEYS)
         machines = self._machines()
         modes, policies = self._modes()
         steered = {*(mode for mode in modes if mode in self._catalog.policies)}
         steered |= {policy.label for policy in policies}
-        study = Study(
+        design = Design(
             name=self._name(),
             text=self._text,
             workloads=self._workloads(),
@@ -179,13 +166,13 @@ class _Reader:
             parameters=self._parameters(steered),
             axes=self._axes(machines, steered),
         )
-        self._check_parameters(study)
-        if study.size > MOST_POINTS:
+        self._check_parameters(design)
+        if design.size > MOST_POINTS:
             raise MisuseError(
-                f"the study has {study.size:,} points, more than {MOST_POINTS:,}",
-                "shorten an axis or split the study",
+                f"the sweep has {design.size:,} points, more than {MOST_POINTS:,}",
+                "shorten an axis or split the sweep",
             )
-        return study
+        return design
 
     def _name(self) -> str:
         name = self._table.get("name", self._path.stem)
@@ -267,9 +254,9 @@ class _Reader:
     def _simulation(self) -> dict[str, Scalar]:
         table = _table("simulation", self._table.get("simulation", {}))
         for name, value in table.items():
-            if name not in SIMULATION:
-                raise unknown("field of simulation", name, tuple(SIMULATION))
-            _check_type(f"simulation.{name}", name, value)
+            if name not in described():
+                raise unknown("field of simulation", name, described())
+            described()[name].check(f"simulation.{name}", value)
         return table
 
     def _parameters(self, steered: set[str]) -> dict[str, dict[str, Scalar]]:
@@ -294,7 +281,7 @@ class _Reader:
             axis = parse_axis(name, root, given)
             if root == "simulation":
                 for value in axis.values:
-                    _check_type(f"axes.{name}", name, value)
+                    described()[name].check(f"axes.{name}", value)
             axes.append(axis)
         _check_labels("axes", [axis.name for axis in axes])
         self._check_overlap(axes)
@@ -303,7 +290,7 @@ class _Reader:
 
     def _root(self, name: str, fields: Sequence[str], steered: set[str]) -> Root:
         policy, dot, parameter = name.partition(".")
-        if name in SIMULATION:
+        if name in described():
             return "simulation"
         if dot and parameter and policy in steered:
             return "policy"
@@ -313,7 +300,7 @@ class _Reader:
             )
         segments(name)
         if not known(name, fields):
-            raise self._unknown_axis(name, [*fields, *SIMULATION])
+            raise self._unknown_axis(name, [*fields, *described()])
         return "machine"
 
     def _unknown_axis(self, name: str, known: Sequence[str]) -> MisuseError:
@@ -328,15 +315,15 @@ class _Reader:
             "or a parameter of a policy among the modes",
         )
 
-    def _check_parameters(self, study: Study) -> None:
+    def _check_parameters(self, design: Design) -> None:
         """Names only: whether a value makes sense may depend on the others of its point."""
-        given = {name: dict(values) for name, values in study.parameters.items()}
-        for axis in study.axes:
+        given = {name: dict(values) for name, values in design.parameters.items()}
+        for axis in design.axes:
             if axis.root == "policy":
                 policy, _, field = axis.name.partition(".")
                 given.setdefault(policy, {})[field] = axis.values[0]
         try:
-            for file in study.policies:
+            for file in design.policies:
                 self._catalog.check_policy(file, given.pop(file.label, {}))
             for policy, values in given.items():
                 for name in values:
@@ -380,15 +367,6 @@ def _scalars(field: str, given: object) -> dict[str, Scalar]:
     return table
 
 
-def _check_type(field: str, name: str, value: object) -> None:
-    wanted = SIMULATION[name]
-    kinds = wanted if isinstance(wanted, tuple) else (wanted,)
-    if (isinstance(value, bool) and bool not in kinds) or not isinstance(value, kinds):
-        names = " or ".join({"str": "text", "bool": "a boolean"}.get(k.__name__, "a number")
-                            for k in kinds[:2])  # fmt: skip
-        raise MisuseError(f"{field}: {value!r} must be {names}")
-
-
 def _check_labels(field: str, labels: Sequence[str]) -> None:
     for label in labels:
         if labels.count(label) > 1:
@@ -398,9 +376,9 @@ def _check_labels(field: str, labels: Sequence[str]) -> None:
 def _read_text(path: Path) -> str:
     try:
         with path.open("rb") as file:
-            content = file.read(MAX_STUDY_BYTES + 1)
-        if len(content) > MAX_STUDY_BYTES:
-            raise MisuseError(f"{path} is larger than {MAX_STUDY_BYTES} bytes: refused")
+            content = file.read(MAX_BYTES + 1)
+        if len(content) > MAX_BYTES:
+            raise MisuseError(f"{path} is larger than {MAX_BYTES} bytes: refused")
         return content.decode()
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is no text"

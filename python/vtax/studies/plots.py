@@ -1,4 +1,4 @@
-"""Pieces that the figures share: looks of the modes, bars, lines and their layout."""
+"""Pieces that figures of studies share: bars, lines and their layout."""
 
 from __future__ import annotations
 
@@ -14,27 +14,12 @@ GAP_PX = 14
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """How a mode looks everywhere."""
+    """How a series looks everywhere."""
 
     name: str
     colour: str
     pattern: str = ""
     dash: str = "solid"
-
-
-LOOKS = {
-    "native": Look("native", "var(--env-baseline)"),
-    "shadow": Look("shadow", "var(--env-1)", dash="solid"),
-    "nested": Look("nested", "var(--env-2)", dash="dash"),
-    "dav2m": Look("DAV2M", "var(--env-3)"),
-    "vtax": Look("vtax's own policy (not in the paper)", "var(--env-4)", "/"),
-    "oracle": Look("oracle (not in the paper)", "var(--env-5)", "/"),
-}
-
-
-def look(mode: str) -> Look:
-    """A mode's look; unknown ones are grey."""
-    return LOOKS.get(mode, Look(mode, "var(--env-control)", "x"))
 
 
 @dataclass(frozen=True, slots=True)

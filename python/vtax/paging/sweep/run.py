@@ -1,4 +1,4 @@
-"""Running a sweep: every point of a study on Dask, each saved as soon as it is there."""
+"""Running a sweep: every point of a design, each saved as soon as it is there."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from vtax import __version__
 from vtax.errors import MisuseError, VtaxError
-from vtax.paging.sweep_cluster import SCRATCH, Place, Running, running
-from vtax.paging.sweep_folder import COLUMNS, SCHEMA_VERSION, SweepFolder, tidy
-from vtax.paging.sweep_point import Evaluate, Finished, Point
-from vtax.paging.sweep_progress import Listener
-from vtax.paging.sweep_study import Study
+from vtax.paging.sweep.design import Design
+from vtax.paging.sweep.folder import COLUMNS, SCHEMA_VERSION, SweepFolder, tidy
+from vtax.paging.sweep.point import Evaluate, Finished, Point
+from vtax.paging.sweep.workers import Workers, running
+from vtax.present.terminal.progress import Progress
 
 if TYPE_CHECKING:
     import polars
@@ -27,7 +27,7 @@ State = Literal["running", "complete", "interrupted", "failed"]
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How to run, apart from the study."""
+    """How to run, apart from the design."""
 
     folder: Path
     workers: int
@@ -40,11 +40,11 @@ class Options:
 class Outcome:
     """What a sweep gave."""
 
-    study: Study
+    design: Design
     folder: Path
     state: State
     points: list[tuple[Point, Finished]] = field(default_factory=list)
-    """Those that were evaluated, in the order of the study."""
+    """Those that were evaluated, in the order of the design."""
 
     @property
     def failures(self) -> list[tuple[Point, str]]:
@@ -52,33 +52,33 @@ class Outcome:
         return [(point, each.error) for point, each in self.points if each.error is not None]
 
     def table(self) -> polars.DataFrame:
-        """One row per point and mode, in the order of the study."""
-        return tidy(self.points, [axis.column for axis in self.study.axes])
+        """One row per point and mode, in the order of the design."""
+        return tidy(self.points, [axis.column for axis in self.design.axes])
 
 
-def sweep(study: Study, options: Options, evaluate: Evaluate, listener: Listener) -> Outcome:
+def sweep(design: Design, options: Options, evaluate: Evaluate, progress: Progress) -> Outcome:
     """Evaluate every point that is not there yet, save them, and write the table.
 
     Ctrl-C ends it in an orderly way with state `interrupted`. Raises VtaxError when the folder
-    cannot be written or the cluster cannot be had or is lost; what was finished is then kept.
+    cannot be written, or the cluster does not answer or is lost; what was finished is then kept.
     """
     folder = SweepFolder.open(options.folder, options.resume)
     try:
-        return _Sweep(study, options, folder, listener).run(evaluate)
+        return _Sweep(design, options, folder, progress).run(evaluate)
     finally:
         folder.release()
 
 
 class _Sweep:
     def __init__(
-        self, study: Study, options: Options, folder: SweepFolder, listener: Listener
+        self, design: Design, options: Options, folder: SweepFolder, progress: Progress
     ) -> None:
-        self._study = study
+        self._design = design
         self._options = options
         self._folder = folder
-        self._listener = listener
+        self._progress = progress
         self._started = _now()
-        self._outcome = Outcome(study, options.folder, "running")
+        self._outcome = Outcome(design, options.folder, "running")
         self._results: dict[str, Finished] = {}
         """By the identity of the point; a failed one is tried again."""
 
@@ -87,7 +87,7 @@ class _Sweep:
         if self._options.resume:
             self._results = self._earlier()
         try:
-            if self._kept() < self._study.size:
+            if self._kept() < self._design.size:
                 self._evaluate(evaluate)
             outcome.state = "complete"
         except KeyboardInterrupt:
@@ -96,7 +96,7 @@ class _Sweep:
             outcome.state = "failed"
             raise
         finally:
-            self._listener.stopped()
+            self._progress.stop()
             outcome.points = self._points()
             if outcome.points:
                 self._folder.finish(outcome.table())
@@ -108,7 +108,7 @@ class _Sweep:
 
     def _points(self) -> list[tuple[Point, Finished]]:
         results = self._results
-        pairs = ((point, point.identity) for point in self._study.points() if results)
+        pairs = ((point, point.identity) for point in self._design.points() if results)
         return [(point, results[identity]) for point, identity in pairs if identity in results]
 
     def _earlier(self) -> dict[str, Finished]:
@@ -121,48 +121,38 @@ class _Sweep:
                 "two models do not belong in one table: choose another --out",
             )
         found = self._folder.finished()
-        known = {point.identity for point in self._study.points()} if found else set()
+        known = {point.identity for point in self._design.points()} if found else set()
         strangers = len(found.keys() - known)
         if strangers:
             raise MisuseError(
-                f"{strangers} finished points in {self._folder.path} are not in this study",
-                "choose another --out, or restore the study",
+                f"{strangers} finished points in {self._folder.path} are not in this design",
+                "choose another --out, or restore the design",
             )
         return found
 
     def _evaluate(self, evaluate: Evaluate) -> None:
-        options = self._options
-        place = Place(options.scheduler, options.workers, options.folder / SCRATCH)
-        where = options.scheduler or f"{options.workers} local workers"
-        with running(place, evaluate) as cluster:
+        options, kept, size = self._options, self._kept(), self._design.size
+        with running(options.scheduler, options.workers, evaluate) as workers:
             self._write_record()
-            self._listener.started(self._study.size, self._kept(), where)
-            self._drain(cluster)
+            earlier = f", {kept} of them from before" if kept else ""
+            where = options.scheduler or f"{options.workers} local workers"
+            self._progress.begin(size, kept, f"{size} points{earlier}; {where}")
+            self._save_all(workers)
 
-    def _drain(self, cluster: Running) -> None:
+    def _save_all(self, workers: Workers) -> None:
         done = {name for name, each in self._results.items() if each.error is None}
-        every = ((point.identity, point) for point in self._study.points())
-        left = (pair for pair in every if pair[0] not in done)
-        under_way: dict[Point, str] = {}
-        more = True
-        while more or under_way:
-            while more and len(under_way) < cluster.capacity:
-                pair = next(left, None)
-                more = pair is not None
-                if pair is not None:
-                    under_way[pair[1]] = pair[0]
-                    cluster.submit(pair[1])
-            if under_way:
-                point, finished = cluster.next()
-                self._save(point, under_way.pop(point), finished)
-
-    def _save(self, point: Point, identity: str, finished: Finished) -> None:
-        self._results[identity] = finished
-        self._folder.append(identity, finished)
-        self._listener.finished(point.label, finished.error, finished.wall_s)
+        left = (point for point in self._design.points() if point.identity not in done)
+        for point, finished in workers.evaluated(left):
+            identity = point.identity
+            self._results[identity] = finished
+            self._folder.append(identity, finished)
+            if finished.error is not None:
+                self._progress.failed(f"{point.label} failed: {finished.error}")
+            else:
+                self._progress.step(f"{point.label}: {finished.wall_s:.3g} s")
 
     def _write_record(self) -> None:
-        study, outcome = self._study, self._outcome
+        design, outcome = self._design, self._outcome
         self._folder.write_record({
             "schema_version": SCHEMA_VERSION,
             "vtax": __version__,
@@ -170,16 +160,16 @@ class _Sweep:
             "command_line": list(self._options.command_line),
             "started": self._started,
             "written": _now(),
-            "name": study.name,
-            "study": study.text,
-            "axes": {axis.column: list(axis.values) for axis in study.axes},
-            "modes": list(study.modes),
-            "seed": study.simulation.get("seed"),
-            "machines": dict(study.machines),
+            "name": design.name,
+            "study": design.text,
+            "axes": {axis.column: list(axis.values) for axis in design.axes},
+            "modes": list(design.modes),
+            "seed": design.simulation.get("seed"),
+            "machines": dict(design.machines),
             "traces": {
-                each.content: each.digest for each in study.workloads if each.kind == "trace"
+                each.content: each.digest for each in design.workloads if each.kind == "trace"
             },
-            "points": study.size,
+            "points": design.size,
             "finished": len(self._results),
             "failed": [
                 {"point": point.identity, "label": point.label, "error": error}

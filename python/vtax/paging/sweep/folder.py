@@ -9,15 +9,16 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import time
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vtax.errors import MisuseError, VtaxError
 from vtax.formats.files import write_atomic
 from vtax.formats.folder import RunFolder
-from vtax.paging.sweep_point import Finished, Point
+from vtax.formats.journal import Journal
+from vtax.paging.sweep.point import Finished, Point
 
 if TYPE_CHECKING:
     import polars
@@ -26,7 +27,6 @@ RECORD = "sweep.json"
 JOURNAL = "points.jsonl"
 TABLE = "sweep.parquet"
 SCHEMA_VERSION = 1
-SYNC_EVERY_S = 1.0
 MAX_RECORD_BYTES = 64 << 20
 
 COLUMNS = {
@@ -46,7 +46,7 @@ class SweepFolder:
         self.path = path
         self._made = made
         self._lock = RunFolder(path)
-        self._synced = time.monotonic()
+        self._journal = Journal(path / JOURNAL, "free space; then continue with --resume")
 
     @classmethod
     def open(cls, path: Path, resume: bool) -> SweepFolder:
@@ -102,40 +102,22 @@ class SweepFolder:
         return record
 
     def finished(self) -> dict[str, Finished]:
-        """Points of an earlier run by identity; a line that a crash cut short is left out."""
+        """Points of an earlier run by identity; a line that a crash cut short is left out.
+
+        Raises VtaxError when the table or a whole line is damaged.
+        """
         found = self._from_table()
-        try:
-            with (self.path / JOURNAL).open("rb") as journal:
-                for line in journal:
-                    entry = _entry(line)
-                    if entry is not None:
-                        found[entry[0]] = entry[1]
-        except FileNotFoundError:
-            pass
+        for entry in self._journal.read():
+            try:
+                rows = tuple(entry["rows"])
+                found[entry["point"]] = Finished(rows, entry["error"], entry["wall_s"])
+            except (TypeError, KeyError):
+                raise VtaxError(f"{self._journal.path} is damaged: a line is no point") from None
         return found
 
     def append(self, point: str, finished: Finished) -> None:
-        """Add a point.
-
-        When this returns the point survives the death of vtax; a power cut loses the last second
-        at most.
-        """
-        entry = {"point": point, "rows": finished.rows, "error": finished.error,
-                 "wall_s": finished.wall_s}  # fmt: skip
-        try:
-            with (self.path / JOURNAL).open("ab+") as journal:
-                if journal.tell() and _last_byte(journal) != b"\n":
-                    journal.write(b"\n")
-                journal.write(json.dumps(entry).encode() + b"\n")
-                journal.flush()
-                if time.monotonic() - self._synced >= SYNC_EVERY_S:
-                    os.fsync(journal.fileno())
-                    self._synced = time.monotonic()
-        except OSError as error:
-            raise VtaxError(
-                f"cannot save a point in {self.path}: {error.strerror}",
-                "free space; what was finished before is kept: continue with --resume",
-            ) from None
+        """Add a point, so that it survives the death of vtax."""
+        self._journal.append([{"point": point, **asdict(finished)}])
 
     def finish(self, table: polars.DataFrame) -> None:
         """Replace the journal by `sweep.parquet`."""
@@ -144,7 +126,7 @@ class SweepFolder:
         try:
             table.write_parquet(temporary)
             temporary.replace(target)
-            (self.path / JOURNAL).unlink(missing_ok=True)
+            self._journal.remove()
         except OSError as error:
             temporary.unlink(missing_ok=True)
             raise VtaxError(
@@ -176,36 +158,21 @@ class SweepFolder:
 
 
 def tidy(points: Iterable[tuple[Point, Finished]], axes: Sequence[str]) -> polars.DataFrame:
-    """One row per point and mode: where it lies, its metrics, and the error if it failed."""
+    """One row per point and mode: its coordinates, its metrics, and the error if it failed."""
     import polars
 
     rows: list[dict[str, Any]] = []
     for point, finished in points:
-        place = {"point": point.identity, **dict(point.coordinates),
+        first = {"point": point.identity, **dict(point.coordinates),
                  "workload": point.workload.label, "machine": point.machine}  # fmt: skip
         end = {"error": finished.error, "wall_s": finished.wall_s}
         results = finished.rows or tuple({"mode": mode} for mode in point.modes)
-        rows += [place | row | end for row in results]
+        rows += [first | row | end for row in results]
     if not rows:
         return polars.DataFrame(schema=dict.fromkeys(COLUMNS, polars.String))
     table = polars.DataFrame(rows, infer_schema_length=None)
-    first = ["point", *axes, "workload", "machine", "mode"]
-    metrics = [name for name in table.columns if name not in {*first, "error", "wall_s"}]
+    named = ["point", *axes, "workload", "machine", "mode"]
+    metrics = [name for name in table.columns if name not in {*named, "error", "wall_s"}]
     error, wall_s = polars.col("error"), polars.col("wall_s")
     last = (error.cast(polars.String), wall_s.cast(polars.Float64))
-    return table.select(*first, *metrics, *last)
-
-
-def _entry(line: bytes) -> tuple[str, Finished] | None:
-    try:
-        entry = json.loads(line)
-        rows = tuple(entry["rows"])
-        return entry["point"], Finished(rows, entry["error"], entry["wall_s"])
-    except (ValueError, TypeError, KeyError):
-        return None
-
-
-def _last_byte(journal: Any) -> bytes:
-    journal.seek(-1, os.SEEK_END)
-    byte: bytes = journal.read(1)
-    return byte
+    return table.select(*named, *metrics, *last)

@@ -1,0 +1,1 @@
+"""Sweeps: a workload simulated on every machine and with every parameter that a design names."""

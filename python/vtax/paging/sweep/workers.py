@@ -1,0 +1,279 @@
+"""Who evaluates the points of a sweep: processes on this machine, or a Dask cluster that exists.
+
+Both take futures. A point's result comes back as a value also when the point failed, so that an
+error of a future means that a worker was lost.
+"""
+
+from __future__ import annotations
+
+import abc
+import contextlib
+import functools
+import itertools
+import logging
+import math
+import queue
+import time
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import BrokenExecutor, Future
+from typing import TYPE_CHECKING
+
+from vtax.errors import MisuseError, VtaxError
+from vtax.paging.sweep.point import Evaluate, Finished, Point, Row
+from vtax.processes import Pool, undisturbed
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+CONNECT_S = 10.0
+"""For the scheduler to answer, and for a first worker to be there."""
+WORKERLESS_S = 60.0
+"""A cluster without any worker for so long has lost them for good."""
+CLOSE_S = 10.0
+WAIT_S = 0.5
+COUNT_EVERY_S = 2.0
+PER_WORKER = 3
+"""Points handed over per worker: enough that none waits, few enough to stay small."""
+TRIES = 2
+"""Of a point by itself, after a worker died that may have computed it."""
+DIED = "the worker died while it computed this point, each time"
+
+Work = Callable[[Point], Finished]
+
+
+@contextlib.contextmanager
+def running(scheduler: str | None, processes: int, evaluate: Evaluate) -> Iterator[Workers]:
+    """Workers for the duration of a sweep; local processes are gone afterwards in every case.
+
+    Raises MisuseError when `scheduler` is no address; VtaxError when it does not answer, or has no
+    workers with this version of vtax.
+    """
+    work = functools.partial(measured, evaluate)
+    if scheduler is None:
+        with contextlib.closing(_Local(processes, work)) as local:
+            yield local
+    else:
+        with _connected(scheduler) as client:
+            yield _Cluster(client, work)
+
+
+class Workers(abc.ABC):
+    """Takes points and gives back what became of them."""
+
+    def evaluated(self, points: Iterable[Point]) -> Iterator[tuple[Point, Finished]]:
+        """Each point with its result, as they finish.
+
+        Raises VtaxError when there are no workers any more.
+        """
+        left = iter(points)
+        under_way: dict[Future[Finished], Point] = {}
+        done: queue.SimpleQueue[Future[Finished]] = queue.SimpleQueue()
+        while True:
+            for point in itertools.islice(left, max(0, self._capacity() - len(under_way))):
+                future = self._submit(point)
+                under_way[future] = point
+                future.add_done_callback(done.put)
+            if not under_way:
+                return
+            try:
+                future = done.get(timeout=WAIT_S)
+            except queue.Empty:
+                self._check()
+                continue
+            point = under_way.pop(future)
+            yield point, self._finished(point, future)
+
+    @abc.abstractmethod
+    def _capacity(self) -> int:
+        """How many points to have handed over at a time."""
+
+    @abc.abstractmethod
+    def _submit(self, point: Point) -> Future[Finished]: ...
+
+    @abc.abstractmethod
+    def _finished(self, point: Point, future: Future[Finished]) -> Finished: ...
+
+    @abc.abstractmethod
+    def _check(self) -> None:
+        """Raise VtaxError when no point can finish any more."""
+
+
+class _Local(Workers):
+    """Processes here. One that dies takes the others with it; then points are tried by themselves,
+    so that only the one that kills its worker fails."""
+
+    def __init__(self, processes: int, work: Work) -> None:
+        self._processes, self._work = processes, work
+        self._pool = Pool(processes)
+
+    def close(self) -> None:
+        """End the processes."""
+        self._pool.close()
+
+    def _capacity(self) -> int:
+        return PER_WORKER * self._processes
+
+    def _submit(self, point: Point) -> Future[Finished]:
+        try:
+            return self._pool.submit(self._work, point)
+        except BrokenExecutor:
+            self._pool.close()
+            self._pool = Pool(self._processes)
+            return self._pool.submit(self._work, point)
+
+    def _finished(self, point: Point, future: Future[Finished]) -> Finished:
+        try:
+            return future.result()
+        except BrokenExecutor:
+            return self._alone(point)
+        except Exception as error:  # of the pickles
+            return Finished((), reason(error), None)
+
+    def _alone(self, point: Point) -> Finished:
+        for _ in range(TRIES):
+            with Pool(1) as pool, contextlib.suppress(BrokenExecutor):
+                return pool.submit(self._work, point).result()
+        return Finished((), DIED, None)
+
+    def _check(self) -> None: ...
+
+
+class _Cluster(Workers):
+    """A Dask cluster; its scheduler tries a point again whose worker died."""
+
+    def __init__(self, client: Client, work: Work) -> None:
+        self._client, self._work = client, work
+        self._executor = client.get_executor(pure=False)
+        self._seen_worker = time.monotonic()
+        self._counted = -math.inf
+        self._workers = 1
+
+    def _capacity(self) -> int:
+        # Workers come and go, but asking for each point would cost more than it gains.
+        if time.monotonic() - self._counted > COUNT_EVERY_S:
+            self._counted = time.monotonic()
+            self._workers = max(1, self._threads())
+        return PER_WORKER * self._workers
+
+    def _submit(self, point: Point) -> Future[Finished]:
+        future: Future[Finished] = self._executor.submit(self._work, point)
+        return future
+
+    def _finished(self, point: Point, future: Future[Finished]) -> Finished:
+        from distributed import KilledWorker
+
+        if future.cancelled():
+            raise _lost("the Dask scheduler dropped the points that were under way")
+        try:
+            return future.result()
+        except KilledWorker:
+            return Finished((), DIED, None)
+        except Exception as error:
+            return Finished((), reason(error), None)
+
+    def _check(self) -> None:
+        now = time.monotonic()
+        if self._client.status == "running" and self._threads():
+            self._seen_worker = now
+        elif self._client.status == "closed" or now - self._seen_worker > WORKERLESS_S:
+            raise _lost("the Dask cluster has no scheduler or no workers any more")
+
+    def _threads(self) -> int:
+        try:
+            return sum(self._client.nthreads().values())
+        except (OSError, ValueError):
+            return 0
+
+
+@contextlib.contextmanager
+def _connected(address: str) -> Iterator[Client]:
+    from distributed import Client
+
+    scheme, separator, rest = address.partition("://")
+    if not separator or scheme not in {"tcp", "tls", "ws", "wss"} or ":" not in rest:
+        raise MisuseError(
+            f"--scheduler {address}: is no address", "write for example tcp://host:8786"
+        )
+    with _quiet():
+        try:
+            client = Client(address, timeout=CONNECT_S, set_as_default=False)
+        except (OSError, ValueError, TypeError) as error:
+            why = reason(error) if isinstance(error, ValueError) else "no answer"
+            raise VtaxError(
+                f"cannot reach the Dask scheduler {address}: {why} within {CONNECT_S:g} s",
+                "start one with 'dask scheduler', or leave --scheduler out",
+            ) from None
+        try:
+            _check_workers(client, address)
+            yield client
+        finally:
+            with undisturbed(), contextlib.suppress(TimeoutError, OSError):
+                client.close(timeout=CLOSE_S)
+
+
+def _check_workers(client: Client, address: str) -> None:
+    """Workers are there and have this vtax: another one would model something else."""
+    from vtax import __version__
+
+    try:
+        client.wait_for_workers(1, timeout=CONNECT_S)
+    except TimeoutError:
+        raise VtaxError(
+            f"the Dask scheduler {address} has no workers after {CONNECT_S:g} s",
+            f"start some with 'dask worker {address}'",
+        ) from None
+
+    def version() -> str:
+        # Travels as code, so that it answers also where vtax is missing.
+        try:
+            import vtax
+        except ImportError:
+            return "no vtax"
+        return f"vtax {vtax.__version__}"
+
+    for worker, found in client.run(version).items():
+        if found != f"vtax {__version__}":
+            raise VtaxError(
+                f"the Dask worker {worker} has {found}, this is vtax {__version__}",
+                "install the same version on every worker",
+            )
+
+
+def measured(evaluate: Evaluate, point: Point) -> Finished:
+    """Evaluate a point on a worker. Whatever goes wrong fails this point only."""
+    begin = time.perf_counter()
+    rows: tuple[Row, ...] = ()
+    error: str | None = None
+    try:
+        rows = tuple(dict(row) for row in evaluate(point))
+        error = None if rows else "the simulation gave no result"
+    except (KeyboardInterrupt, GeneratorExit):
+        raise
+    except BaseException as problem:  # a panic of the native module is no Exception
+        error = reason(problem)
+    return Finished(rows, error, time.perf_counter() - begin)
+
+
+def reason(error: BaseException) -> str:
+    """One line. The type's name says something only where the text does not."""
+    text = " ".join(str(error).split())
+    if isinstance(error, VtaxError) and text:
+        return text
+    name = type(error).__name__
+    return f"{name}: {text}" if text else name
+
+
+def _lost(message: str) -> VtaxError:
+    return VtaxError(message, "what was finished is kept: continue with --resume")
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Dask's own log lines off: what matters of them comes as a point's reason or as an error."""
+    logger = logging.getLogger("distributed")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
