@@ -51,7 +51,7 @@ ARTIFACTS = (
         ("--bin", "vtax-recorder"),
         ("-C", "target-feature=+crt-static"),
     ),
-    Artifact("vtax-dgemm", "vtax-dgemm", ("--bin", "vtax-dgemm")),
+    Artifact("vtax-dgemm", "vtax-workloads", ("--bin", "vtax-dgemm")),
     Artifact("libvtax_umlfix.so", "vtax-umlfix", ("--lib",)),
 )
 

@@ -9,11 +9,13 @@ use clap::{Args, CommandFactory, Parser, Subcommand};
 use serde::Serialize;
 use vtax_agent::channel::ChannelSpec;
 use vtax_agent::facts;
-use vtax_agent::tree::Tree;
 use vtax_agent::workload::{self, WorkloadArguments};
-use vtax_agent::{check_fp, counters, cpu_list, guest, init, run, serve, stream, sweep, switch};
-use vtax_error::{Error, reason};
-use vtax_guest_page::applications::whole_name;
+use vtax_agent::{check_fp, counters, guest, init, run, serve, sweep, switch};
+use vtax_cli::{Error, reason};
+use vtax_sys::cpu_list;
+use vtax_sys::guest_page::applications::whole_name;
+use vtax_sys::tree::Tree;
+use vtax_workloads::stream;
 
 /// Describes, measures and serves one machine.
 #[derive(Debug, Parser)]
@@ -258,7 +260,11 @@ impl Arguments {
             Subcommands::Facts(arguments) => print(&facts::gather(&Tree::host()), arguments.pretty),
             Subcommands::Run(arguments) => print(&run::run(arguments.into())?, false),
             Subcommands::Stream(arguments) => print(
-                &stream::measure(&Tree::host(), arguments.bytes, arguments.times)?,
+                &stream::measure(
+                    facts::memory(&Tree::host()),
+                    arguments.bytes,
+                    arguments.times,
+                )?,
                 false,
             ),
             Subcommands::Serve(arguments) => serve::serve(&arguments.into()).map(drop),

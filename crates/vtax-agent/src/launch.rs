@@ -14,8 +14,8 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::resource::{Resource, getrlimit};
 use nix::unistd::{AccessFlags, Pid, access};
 
-use crate::sys::{self, ChildSetup};
-use vtax_error::reason;
+use vtax_cli::reason;
+use vtax_sys::calls::children::{self, ChildSetup};
 
 /// A command that is ready to be started.
 #[derive(Debug)]
@@ -54,7 +54,7 @@ impl Launch {
             .stderr(self.stderr)
             .process_group(0);
         let file_limit_bytes = self.file_limit_bytes.map(within_hard_limit).transpose()?;
-        sys::prepare(
+        children::prepare(
             &mut command,
             ChildSetup {
                 file_limit_bytes,

@@ -8,14 +8,14 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
-use crate::cgroup::MemoryCgroup;
 use crate::facts;
 use crate::launch::Launch;
 use crate::request::RunAnswer;
 use crate::serve::{pin, steal_cpus};
 use crate::supervise::{Nothing, RunError, Supervisor, Terms};
-use crate::tree::Tree;
-use vtax_error::{Error, reason};
+use vtax_cli::{Error, reason};
+use vtax_sys::cgroup::MemoryCgroup;
+use vtax_sys::tree::Tree;
 
 /// The options of `run`.
 #[derive(Debug, Clone)]

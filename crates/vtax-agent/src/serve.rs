@@ -4,15 +4,13 @@ use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
-use vtax_guest_page::monotonic_ns;
-use vtax_guest_page::sys::time_stamp_counter;
+use vtax_sys::clock::monotonic_ns;
+use vtax_sys::clock::time_stamp_counter;
 
 use crate::VERSION;
-use crate::cgroup::MemoryCgroup;
 use crate::channel::{Channel, ChannelSpec};
 use crate::clock::ClockRequest;
 use crate::counters;
-use crate::cpu_list;
 use crate::facts::{self, Facts};
 use crate::frame::{self, Line};
 use crate::init::Deferred;
@@ -22,8 +20,10 @@ use crate::request::{self, Operation, RequestError, RunAnswer, RunRequest};
 use crate::supervise::{RunError, Supervisor, Terms};
 use crate::switch_request::{self, SwitchRequest};
 use crate::transfer;
-use crate::tree::Tree;
-use vtax_error::{Error, reason};
+use vtax_cli::{Error, reason};
+use vtax_sys::cgroup::MemoryCgroup;
+use vtax_sys::cpu_list;
+use vtax_sys::tree::Tree;
 
 /// The version of the protocol in `hello`.
 pub const PROTOCOL: u32 = 1;
@@ -99,7 +99,7 @@ pub fn steal_cpus(facts: &Facts, tree: &Tree) -> Option<Vec<usize>> {
         return None;
     }
     let own = tree.text("/proc/self/status")?;
-    cpu_list::parse(crate::tree::field(&own, "Cpus_allowed_list")?).ok()
+    cpu_list::parse(vtax_sys::tree::field(&own, "Cpus_allowed_list")?).ok()
 }
 
 struct Session {

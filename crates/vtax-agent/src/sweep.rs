@@ -3,9 +3,9 @@
 use std::fs;
 use std::path::PathBuf;
 
-use crate::cgroup::NAME_PREFIX;
-use crate::cgroup::locate::locate;
-use crate::tree::Tree;
+use vtax_sys::cgroup::NAME_PREFIX;
+use vtax_sys::cgroup::locate::locate;
+use vtax_sys::tree::Tree;
 
 /// Remove every empty `vtax-PID` group, beside or below the caller's own, whose process is gone.
 ///

@@ -1,6 +1,6 @@
 //! Runs a built-in workload: `vtax-agent workload` (docs/guest-workloads.md).
 //!
-//! The command line is made from the table of `vtax-guest-workloads`, so that a new workload needs
+//! The command line is made from the table of `vtax-workloads`, so that a new workload needs
 //! no line here.
 
 use std::ffi::{CString, OsString};
@@ -9,15 +9,15 @@ use std::time::Duration;
 
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 use serde_json::{Map, Value as Json, json};
-use vtax_guest_workloads as workloads;
-use vtax_guest_workloads::{
+use vtax_workloads as workloads;
+use vtax_workloads::{
     Bound, Context, Description, Kind, OptionSpec, Parameters, Program, Report, Value, WORKLOADS,
     Workload,
 };
 
 use crate::facts;
-use crate::tree::Tree;
-use vtax_error::{Error, reason};
+use vtax_cli::{Error, reason};
+use vtax_sys::tree::Tree;
 
 /// The word before the exit code in the hidden form that fork-exec-storm starts.
 const NOOP: &str = "--noop";

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use pyo3::prelude::*;
 use vtax_paging::error::ModelError;
-use vtax_paging::mode::Paging;
+use vtax_paging::model::mode::Paging;
 use vtax_paging::policy::{Policy, PolicyView, Reading};
 
 /// What the package knows of a policy in Python: `vtax.paging.policy.Steering`.

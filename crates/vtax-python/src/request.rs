@@ -1,10 +1,10 @@
 //! What a simulation is asked for, read from the attributes of `vtax.paging.request.Settings`.
 
 use pyo3::prelude::*;
-use vtax_paging::address::{PageSize, TableFormat};
 use vtax_paging::error::ModelError;
-use vtax_paging::machine::Machine;
-use vtax_paging::shadow::ShadowStyle;
+use vtax_paging::model::address::{PageSize, TableFormat};
+use vtax_paging::model::machine::Machine;
+use vtax_paging::model::shadow::ShadowStyle;
 use vtax_paging::simulation::Setup;
 use vtax_paging::workload::Workload;
 

@@ -3,13 +3,12 @@
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::num::NonZeroUsize;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 use serde::Serialize;
-use vtax_error::Error;
-use vtax_guest_page::applications::whole_name;
+use vtax_cli::Error;
 use vtax_record::availability::Machine;
 use vtax_record::interval::Interval;
 use vtax_record::session::{self, Applications, Options};
@@ -18,6 +17,8 @@ use vtax_record::sources::{self, Unit};
 use vtax_record::summary::Summary;
 use vtax_record::target::Target;
 use vtax_record::xen;
+use vtax_sys::guest_page::applications::whole_name;
+use vtax_sys::tree::Tree;
 
 /// Records one row per interval: hardware, VMM, kernel and guest events on one axis.
 #[derive(Debug, Parser)]
@@ -249,7 +250,7 @@ fn in_words(summary: &Summary, out: &str) -> String {
 }
 
 fn list(json: bool) -> Result<(), Error> {
-    let machine = Machine::look(Path::new("/"), 0);
+    let machine = Machine::look(&Tree::host(), 0);
     let listed: Vec<Listed> = sources::all()
         .into_iter()
         .map(|event| {

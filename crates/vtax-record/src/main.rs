@@ -11,7 +11,7 @@ use crate::cli::Arguments;
 fn main() -> ExitCode {
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
-        Err(error) => return vtax_command_line::explain("vtax-recorder", &error),
+        Err(error) => return vtax_cli::explain("vtax-recorder", &error),
     };
     match arguments.carry_out() {
         Ok(()) => ExitCode::SUCCESS,

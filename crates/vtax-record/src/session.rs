@@ -5,10 +5,12 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use vtax_guest_page::applications::{self, Collector};
-use vtax_guest_page::{PageError, Reader, monotonic_ns};
+use vtax_sys::clock::monotonic_ns;
+use vtax_sys::guest_page::applications::{self, Collector};
+use vtax_sys::guest_page::{PageError, Reader};
+use vtax_sys::tree::Tree;
 
-use crate::attached::{Attached, Begin, ROOT, system, unless_gone};
+use crate::attached::{Attached, Begin, system, unless_gone};
 use crate::availability::Machine;
 use crate::consumer::Consumer;
 use crate::difference::Start;
@@ -28,7 +30,7 @@ use crate::sources::{self, select};
 use crate::summary::{self, Summary};
 use crate::target::{self, End, Target};
 use crate::watch::Watch;
-use vtax_error::Error;
+use vtax_cli::Error;
 
 /// What to record, and where to.
 #[derive(Debug, Clone)]
@@ -71,15 +73,15 @@ pub enum Applications {
 /// Make a recording.
 pub fn record(options: &Options) -> Result<Summary, Error> {
     permitted()?;
-    let root = Path::new(ROOT);
-    let cpus = Cpus::find(root).ok_or_else(|| {
+    let tree = Tree::host();
+    let cpus = Cpus::find(&tree).ok_or_else(|| {
         Error::failure(
             "CPUs",
             "/sys/devices/system/cpu does not tell",
             "mount /sys",
         )
     })?;
-    let machine = Machine::look(root, cpus.online.first().copied().unwrap_or(0));
+    let machine = Machine::look(&tree, cpus.online.first().copied().unwrap_or(0));
     if let Some(reason) = machine.without_types() {
         return Err(Error::failure(
             "eBPF programs",
@@ -105,7 +107,7 @@ pub fn record(options: &Options) -> Result<Summary, Error> {
     let mut watch = Watch::new().map_err(|errno| system("signalfd", errno))?;
     let programs = Programs::load(&settings)?;
     let mut attached = Attached::new(programs, reference, interval);
-    let hotplug = Hotplug::begin(root, &cpus.online);
+    let hotplug = Hotplug::begin(&tree, &cpus.online);
     let begin = attached.begin(options, &cpus, &columns, &mut watch)?;
     let recording = Recording {
         options,
@@ -173,7 +175,7 @@ fn open_applications(applications: &Applications) -> Result<PageSamples, Error> 
 }
 
 fn permitted() -> Result<(), Error> {
-    match permission::missing(Path::new(ROOT)) {
+    match permission::missing(&Tree::host()) {
         None => Ok(()),
         Some((reason, remedy)) => Err(Error::failure("permission", reason, remedy)),
     }

@@ -24,7 +24,7 @@ use crate::skew::Skew;
 use crate::sources::Unit;
 use crate::target;
 use crate::vcpu_clock::VcpuClock;
-use vtax_error::Error;
+use vtax_cli::Error;
 
 /// How a recording ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

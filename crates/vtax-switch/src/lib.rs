@@ -12,7 +12,6 @@ mod inheritance;
 pub mod journal;
 pub mod module;
 mod outlook;
-pub mod process;
 pub mod qmp;
 mod recover;
 mod report;

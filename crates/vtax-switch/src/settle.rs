@@ -14,13 +14,13 @@ use crate::Mode;
 use crate::error::{Failure, SwitchError};
 use crate::guest::GuestPlan;
 use crate::journal::{Entry, Journal, Plan};
-use crate::process::Tree;
 use crate::qmp::Qmp;
 use crate::report::RecoveredGuest;
 use crate::saving::{self, control};
 use crate::successor::{self, Successor};
 use crate::switch::{EXPEDITED, wait_for_end};
 use crate::sys;
+use vtax_sys::tree::Tree;
 
 /// Between two looks for a control socket that a new QEMU is about to make.
 const NAP: Duration = Duration::from_millis(20);

@@ -12,7 +12,6 @@ use crate::error::{Failure, SwitchError};
 use crate::guest::GuestPlan;
 use crate::journal::{Entry, Journal, Plan};
 use crate::outlook::{Outlook, plan};
-use crate::process::Tree;
 use crate::qmp::Qmp;
 use crate::report::{Clock, GuestReport, Report};
 use crate::saving::{self, Saved};
@@ -21,6 +20,7 @@ use crate::steps::{Fault, Phase, Step};
 use crate::successor::{Keeper, Successor};
 use crate::sys;
 use crate::{Observer, Options};
+use vtax_sys::tree::Tree;
 
 /// Asking the kernel to hurry with its grace periods makes unloading a module short.
 pub(crate) const EXPEDITED: &str = "/sys/kernel/rcu_expedited";

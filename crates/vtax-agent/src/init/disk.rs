@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use nix::mount::{MsFlags, mount, umount};
 
 use crate::init::InitError;
-use crate::tree::Tree;
+use vtax_sys::tree::Tree;
 
 const BLOCK_DEVICES: &str = "/sys/class/block";
 /// The device is read-only, so a journal that was left unfinished cannot be replayed.

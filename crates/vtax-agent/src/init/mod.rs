@@ -17,15 +17,15 @@ use nix::errno::Errno;
 use nix::kmod::{ModuleInitFlags, finit_module};
 use nix::sys::reboot::{RebootMode, reboot};
 use thiserror::Error;
-use vtax_guest_page::applications;
+use vtax_sys::guest_page::applications;
 
 use crate::channel::{Channel, ChannelSpec};
 use crate::facts;
 use crate::init::parameters::{ChannelPlace, Lower, Module, Parameters, Source};
 use crate::serve::serve_guest;
-use crate::sys;
-use crate::tree::Tree;
-use vtax_error::{Error, reason};
+use vtax_cli::{Error, reason};
+use vtax_sys::calls::network;
+use vtax_sys::tree::Tree;
 
 pub use mounts::Deferred;
 
@@ -101,7 +101,7 @@ fn prepare() -> Result<Option<(Channel, Option<Deferred>)>, InitError> {
     // Applications register counters only where this folder is.
     applications::open_folder(Path::new(applications::FOLDER))
         .map_err(|error| InitError::new(applications::FOLDER, reason(&error)))?;
-    sys::interface_up("lo").map_err(|errno| InitError::errno("loopback interface", errno))?;
+    network::interface_up("lo").map_err(|errno| InitError::errno("loopback interface", errno))?;
     nix::unistd::sethostname(HOST_NAME).map_err(|errno| InitError::errno("host name", errno))?;
     let channel = match waited {
         Some(channel) => channel,

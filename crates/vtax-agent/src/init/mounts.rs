@@ -9,7 +9,7 @@ use nix::unistd::{chdir, chroot};
 use crate::init::InitError;
 use crate::init::disk;
 use crate::init::parameters::{Export, Source};
-use vtax_error::reason;
+use vtax_cli::reason;
 
 /// A folder that every root has, also a read-only one: everything else is made on a tmpfs there.
 const SCRATCH: &str = "/tmp";

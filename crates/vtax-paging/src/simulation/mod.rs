@@ -16,8 +16,8 @@ mod whole;
 
 use std::ops::ControlFlow;
 
-use crate::counters::Counters;
-use crate::mode::Paging;
+use crate::model::counters::Counters;
+use crate::model::mode::Paging;
 use crate::policy::PolicyView;
 
 pub use sampled::{Sampling, simulate_sampled};

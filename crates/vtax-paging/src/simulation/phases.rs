@@ -4,10 +4,10 @@ use super::lane::Lane;
 use super::sampled::Sampling;
 use super::setup::Setup;
 use super::whole::Follower;
-use crate::address::{Gva, PAGE_SHIFT, Reference};
-use crate::counters::Counters;
 use crate::error::ModelError;
-use crate::mode::{Paging, Translating};
+use crate::model::address::{Gva, PAGE_SHIFT, Reference};
+use crate::model::counters::Counters;
+use crate::model::mode::{Paging, Translating};
 use crate::step::{Source, Step};
 use crate::workload::{Part, Synthetic, Workload};
 

@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 
 use super::WindowRow;
-use crate::counters::Counters;
-use crate::mode::Paging;
+use crate::model::counters::Counters;
+use crate::model::mode::Paging;
 use crate::policy::PolicyView;
 
 /// Steps of the moving average of CPI (seed 003, section 4).

@@ -6,9 +6,9 @@ use super::recorder::Recorder;
 use super::setup::Setup;
 use super::timeline::Segment;
 use super::{ModeOutcome, SwitchRow};
-use crate::counters::{Counters, Exit};
 use crate::error::ModelError;
-use crate::mode::{Paging, Translating};
+use crate::model::counters::{Counters, Exit};
+use crate::model::mode::{Paging, Translating};
 use crate::policy::Policy;
 
 /// What a replay goes over.

@@ -7,7 +7,7 @@ use super::setup::{Choice, Setup};
 use super::timeline;
 use super::{ModeOutcome, Outcome, Progress};
 use crate::error::ModelError;
-use crate::mode::Translating;
+use crate::model::mode::Translating;
 use crate::workload::Workload;
 
 /// How much of each phase is followed.

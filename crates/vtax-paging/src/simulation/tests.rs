@@ -1,6 +1,6 @@
 use super::*;
-use crate::machine::Machine;
-use crate::mode::Translating;
+use crate::model::machine::Machine;
+use crate::model::mode::Translating;
 use crate::policy::registry;
 use crate::workload::{Part, Synthetic, Workload};
 

@@ -10,8 +10,8 @@ mod synthetic;
 
 use serde::{Deserialize, Serialize};
 
-use crate::address::PageSize;
 use crate::error::ModelError;
+use crate::model::address::PageSize;
 
 pub use bytes::Bytes;
 pub use locality::locality;

@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::reference::{Expected, Key, LEVELS, Outcome, key};
-use vtax_paging::address::{Gfn, Gva, TableFormat};
-use vtax_paging::bill::Bill;
-use vtax_paging::counters::Exit;
-use vtax_paging::guest::GuestTables;
-use vtax_paging::guest_event::{GuestEvent, PartialWalk, Translation};
+use vtax_paging::model::address::{Gfn, Gva, TableFormat};
+use vtax_paging::model::bill::Bill;
+use vtax_paging::model::counters::Exit;
+use vtax_paging::model::guest::GuestTables;
+use vtax_paging::model::guest_event::{GuestEvent, PartialWalk, Translation};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Entry {

@@ -7,13 +7,13 @@ use proptest::prelude::*;
 
 use agile::AgileReference;
 use reference::{Expected, Outcome, Reference};
-use vtax_paging::address::{Gva, PageSize, TableFormat};
-use vtax_paging::bill::Bill;
-use vtax_paging::counters::Counters;
-use vtax_paging::guest::{Guest, GuestSetup};
-use vtax_paging::guest_event::{GuestEvent, PartialWalk, Translation};
-use vtax_paging::machine::Costs;
-use vtax_paging::shadow::{MIN_PAGES, ShadowSetup, ShadowStyle, ShadowTables, ShadowWalk};
+use vtax_paging::model::address::{Gva, PageSize, TableFormat};
+use vtax_paging::model::bill::Bill;
+use vtax_paging::model::counters::Counters;
+use vtax_paging::model::guest::{Guest, GuestSetup};
+use vtax_paging::model::guest_event::{GuestEvent, PartialWalk, Translation};
+use vtax_paging::model::machine::Costs;
+use vtax_paging::model::shadow::{MIN_PAGES, ShadowSetup, ShadowStyle, ShadowTables, ShadowWalk};
 use vtax_paging::step::Operation;
 
 /// All different, so that no two mistakes cancel out.

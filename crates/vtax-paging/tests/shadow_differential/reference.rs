@@ -1,16 +1,16 @@
 //! Shadow paging by definition: maps of maps, searched from end to end for every question.
 //!
 //! It covers a guest with four levels of 4 KiB pages; the rules are those of the documentation of
-//! `vtax_paging::shadow`.
+//! `vtax_paging::model::shadow`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use vtax_paging::address::{Gfn, Gva, TableFormat};
-use vtax_paging::bill::Bill;
-use vtax_paging::counters::Exit;
-use vtax_paging::guest::GuestTables;
-use vtax_paging::guest_event::{GuestEvent, PartialWalk, Translation};
-use vtax_paging::shadow::ShadowStyle;
+use vtax_paging::model::address::{Gfn, Gva, TableFormat};
+use vtax_paging::model::bill::Bill;
+use vtax_paging::model::counters::Exit;
+use vtax_paging::model::guest::GuestTables;
+use vtax_paging::model::guest_event::{GuestEvent, PartialWalk, Translation};
+use vtax_paging::model::shadow::ShadowStyle;
 
 pub const LEVELS: u8 = 4;
 

@@ -1,0 +1,187 @@
+//! A set-associative or fully associative array of tags: what TLBs and walk caches are made of.
+//!
+//! The model computes every address anew from the guest's tables, so an entry needs no payload but
+//! one bit (whether the translation allows writes): presence is all that decides hits and misses.
+
+use super::many_ways::ManyWays;
+use super::rings::Rings;
+use crate::model::machine::Replacement;
+
+/// Bits of a key that are the caller's page number; the lowest of them choose the set.
+pub const NUMBER_BITS: u32 = 45;
+/// Most address spaces a key can tell apart: PCID has twelve bits.
+pub const MAX_SPACES: u16 = 1 << 12;
+
+const NUMBER_MASK: u64 = (1 << NUMBER_BITS) - 1;
+const KIND_BITS: u32 = 3;
+const FLAG: u64 = 1 << 63;
+const EMPTY: u64 = u64::MAX;
+
+/// What an entry is found by. The kind (a page size, a level) and the address space belong to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Key(u64);
+
+/// A key with the flag of its entry, or an empty place.
+#[derive(Clone, Copy, Debug)]
+pub struct Stored(u64);
+
+impl Key {
+    /// A key; `number` is cut to [`NUMBER_BITS`], enough for the pages of a 57-bit address.
+    #[inline]
+    pub const fn new(number: u64, kind: u8, space: u16) -> Self {
+        let number = number & NUMBER_MASK;
+        let above = (kind as u64 & 7) | ((space as u64 % MAX_SPACES as u64) << KIND_BITS);
+        Self(number | (above << NUMBER_BITS))
+    }
+
+    /// The key's set, of a power of two of sets.
+    #[inline]
+    #[expect(clippy::cast_possible_truncation)] // sets are at most 2^20
+    pub const fn set(self, mask: u64) -> usize {
+        (self.0 & mask) as usize
+    }
+
+    /// 32 well-mixed bits. Two keys can share them.
+    #[inline]
+    pub const fn hash(self) -> u32 {
+        (self.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32
+    }
+
+    /// The entry with its flag.
+    #[inline]
+    pub const fn with(self, flag: bool) -> Stored {
+        Stored(self.0 | if flag { FLAG } else { 0 })
+    }
+}
+
+impl Stored {
+    /// No entry; no key is like it.
+    pub const EMPTY: Self = Self(EMPTY);
+
+    /// Whether it is the key's entry.
+    #[inline]
+    pub const fn is(self, key: Key) -> bool {
+        self.0 & !FLAG == key.0
+    }
+
+    /// What the entry is found by.
+    #[inline]
+    pub const fn key(self) -> Key {
+        Key(self.0 & !FLAG)
+    }
+
+    /// The entry's flag.
+    #[inline]
+    pub const fn flag(self) -> bool {
+        self.0 & FLAG != 0
+    }
+
+    /// Whether there is no entry.
+    pub const fn is_empty(self) -> bool {
+        self.0 == EMPTY
+    }
+}
+
+/// An array of tags, in the layout that suits its ways. A tag of its own makes the choice cheaper
+/// than one that is hidden in a length.
+#[repr(u8)]
+pub enum Array {
+    /// LRU, up to 4 ways.
+    Four(Rings<4, 32>),
+    /// LRU, up to 16 ways.
+    Sixteen(Rings<16, 128>),
+    /// LRU, up to 64 ways.
+    SixtyFour(Rings<64, 1024>),
+    /// Any other.
+    Many(ManyWays),
+}
+
+macro_rules! each {
+    ($array:expr, $ways:ident => $call:expr) => {
+        match $array {
+            Self::Four($ways) => $call,
+            Self::Sixteen($ways) => $call,
+            Self::SixtyFour($ways) => $call,
+            Self::Many($ways) => $call,
+        }
+    };
+}
+
+impl Array {
+    /// An empty array. The geometry has passed [`crate::model::machine::Machine::check`].
+    pub fn new(entries: u32, ways: u32, replacement: Replacement, seed: u64) -> Self {
+        let ways = (ways as usize).max(1);
+        let sets = (entries as usize / ways).max(1);
+        match (replacement, ways) {
+            (Replacement::Lru, 0..=4) => Self::Four(Rings::new(sets, ways)),
+            (Replacement::Lru, 5..=16) => Self::Sixteen(Rings::new(sets, ways)),
+            (Replacement::Lru, 17..=64) => Self::SixtyFour(Rings::new(sets, ways)),
+            _ => Self::Many(ManyWays::new(sets, ways, replacement, seed)),
+        }
+    }
+
+    /// The flag of the key's entry, if it is there; that counts as a use.
+    ///
+    /// An entry that lacks the flag when it is `needed` is dropped: a walk follows, which brings
+    /// it back (Intel SDM volume 3: a page fault invalidates the entries for its address).
+    #[inline]
+    pub fn look_up(&mut self, key: Key, needed: bool) -> Option<bool> {
+        each!(self, ways => ways.look_up(key, needed))
+    }
+
+    /// Puts in a key that is not there.
+    #[inline]
+    pub fn insert(&mut self, key: Key, flag: bool) {
+        each!(self, ways => ways.insert(key, flag));
+    }
+
+    /// Takes one key out, if it is there.
+    pub fn remove(&mut self, key: Key) {
+        each!(self, ways => ways.remove(key));
+    }
+
+    /// Takes everything out, at once: sets notice when they are next used.
+    pub fn clear(&mut self) {
+        each!(self, ways => ways.clear());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The machines of the differential test have no LRU sets of more ways than rings take.
+    #[test]
+    fn rings_and_buckets_agree() {
+        for (sets, ways) in [(1, 1), (4, 3), (8, 4), (2, 12), (1, 48), (1, 64)] {
+            let mut rings = Array::new(sets * ways, ways, Replacement::Lru, 0);
+            let mut buckets = ManyWays::new(sets as usize, ways as usize, Replacement::Lru, 0);
+            let mut random = 1;
+            for step in 0..20_000 {
+                let key = Key::new(super::super::order::draw(&mut random, 80) as u64, 0, 0);
+                let [flag, needed] = [1, 2].map(|bit| (step % 7) & bit != 0);
+                let found = rings.look_up(key, needed);
+                assert_eq!(
+                    found,
+                    buckets.look_up(key, needed),
+                    "{sets} x {ways}, {step}"
+                );
+                match (found, step % 97) {
+                    (_, 0) => {
+                        rings.clear();
+                        buckets.clear();
+                    }
+                    (_, 1..5) => {
+                        rings.remove(key);
+                        buckets.remove(key);
+                    }
+                    (None, _) => {
+                        rings.insert(key, flag);
+                        buckets.insert(key, flag);
+                    }
+                    (Some(_), _) => {}
+                }
+            }
+        }
+    }
+}
