@@ -11,7 +11,7 @@ use vtax_agent::channel::ChannelSpec;
 use vtax_agent::facts;
 use vtax_agent::workload::{self, WorkloadArguments};
 use vtax_agent::{check_fp, counters, guest, init, run, serve, sweep, switch};
-use vtax_cli::{Error, reason};
+use vtax_cli::{Error, reason, units};
 use vtax_sys::cpu_list;
 use vtax_sys::guest_page::applications::whole_name;
 use vtax_sys::tree::Tree;
@@ -69,10 +69,10 @@ struct FactsArguments {
 /// the files named. The exit code is 0 however the command itself ended.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  vtax-agent run -- sleep 1\n  \
-    vtax-agent run --timeout 60 --memory 536870912 --stdout out.txt -- make test")]
+    vtax-agent run --timeout 60s --memory 512M --stdout out.txt -- make test")]
 struct RunArguments {
-    /// Kill the command and all it started after this many seconds
-    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    /// Kill the command and all it started after this time, such as 90s or 1h30m
+    #[arg(long, value_name = "TIME", value_parser = units::duration)]
     timeout: Option<Duration>,
     /// Working folder
     #[arg(long, value_name = "FOLDER")]
@@ -86,8 +86,8 @@ struct RunArguments {
     /// CPUs to run on, such as 0,2-3
     #[arg(long, value_name = "LIST", value_parser = cpus)]
     cpus: Option<CpuList>,
-    /// Memory limit in bytes, swap included
-    #[arg(long, value_name = "BYTES")]
+    /// Memory limit, such as 512M, swap included
+    #[arg(long, value_name = "SIZE", value_parser = units::size)]
     memory: Option<u64>,
     /// The command
     #[arg(last = true, required = true, value_name = "COMMAND")]
@@ -100,10 +100,10 @@ struct RunArguments {
 /// element for copy and scale, 24 for add and triad). The result is JSON in any case.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  vtax-agent stream\n  \
-    vtax-agent stream --bytes 268435456 --times 20")]
+    vtax-agent stream --bytes 256M --times 20")]
 struct StreamArguments {
     /// Size of each of the three arrays; default: four times the last-level cache
-    #[arg(long, value_name = "BYTES")]
+    #[arg(long, value_name = "SIZE", value_parser = units::size)]
     bytes: Option<u64>,
     /// Rounds, at least 2
     #[arg(long, value_name = "ROUNDS", default_value_t = 10,
@@ -117,7 +117,7 @@ struct StreamArguments {
 /// Answer requests on a channel (docs/agent-protocol.md)
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  vtax-agent serve --channel fd:3 --cpus 0 --memory 1073741824\n  \
+    after_help = "Examples:\n  vtax-agent serve --channel fd:3 --cpus 0 --memory 1G\n  \
     echo '{\"id\": 1, \"op\": \"ping\"}' | vtax-agent serve"
 )]
 struct ServeArguments {
@@ -127,8 +127,8 @@ struct ServeArguments {
     /// CPUs to run commands on, such as 0,2-3
     #[arg(long, value_name = "LIST", value_parser = cpus)]
     cpus: Option<CpuList>,
-    /// Memory limit for commands in bytes, swap included
-    #[arg(long, value_name = "BYTES")]
+    /// Memory limit for commands, such as 512M, swap included
+    #[arg(long, value_name = "SIZE", value_parser = units::size)]
     memory: Option<u64>,
 }
 
@@ -177,7 +177,7 @@ struct GuestArguments {
     #[arg(long, value_name = "NAMES|all", default_value = "all", value_parser = applications)]
     app: Applications,
     /// End after this time
-    #[arg(long = "for", value_name = "TIME", value_parser = time)]
+    #[arg(long = "for", value_name = "TIME", value_parser = units::duration)]
     duration: Option<Duration>,
 }
 
@@ -331,35 +331,8 @@ impl From<ServeArguments> for serve::Options {
     }
 }
 
-fn seconds(text: &str) -> Result<Duration, String> {
-    let number: f64 = text
-        .parse()
-        .map_err(|_| "not a number of seconds".to_owned())?;
-    let duration = Duration::try_from_secs_f64(number).map_err(|error| error.to_string())?;
-    if duration.is_zero() {
-        Err("it must be above 0".into())
-    } else {
-        Ok(duration)
-    }
-}
-
-fn time(text: &str) -> Result<Duration, String> {
-    let (number, factor) = [("ms", 1e-3), ("us", 1e-6), ("s", 1.0)]
-        .iter()
-        .find_map(|(suffix, factor)| Some((text.strip_suffix(suffix)?, *factor)))
-        .ok_or("not a time, such as 30s or 10ms")?;
-    let number: f64 = number
-        .parse()
-        .map_err(|_| "not a time, such as 30s or 10ms".to_owned())?;
-    let time = Duration::try_from_secs_f64(number * factor).map_err(|error| error.to_string())?;
-    if time.is_zero() {
-        return Err("it must be above 0".into());
-    }
-    Ok(time)
-}
-
 fn rate(text: &str) -> Result<Duration, String> {
-    let time = time(text)?;
+    let time = units::duration(text)?;
     let allowed = Duration::from_millis(1)..=Duration::from_secs(10);
     let fits = allowed.contains(&time).then_some(time);
     fits.ok_or_else(|| "not from 1ms to 10s".into())

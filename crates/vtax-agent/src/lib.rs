@@ -17,6 +17,7 @@ pub mod init;
 pub mod launch;
 pub mod parts;
 pub mod request;
+pub mod root;
 pub mod run;
 pub mod serve;
 pub mod signals;

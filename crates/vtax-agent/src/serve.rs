@@ -13,20 +13,18 @@ use crate::clock::ClockRequest;
 use crate::counters;
 use crate::facts::{self, Facts};
 use crate::frame::{self, Line};
-use crate::init::Deferred;
 use crate::launch::{Launch, make_folder, output_file};
 use crate::parts::{Joined, Joiner};
-use crate::request::{self, Operation, RequestError, RunAnswer, RunRequest};
+use crate::request::SwitchRequest;
+use crate::request::{self, Operation, PROTOCOL, RequestError, RunAnswer, RunRequest};
+use crate::root::mounts::Deferred;
 use crate::supervise::{RunError, Supervisor, Terms};
-use crate::switch_request::{self, SwitchRequest};
+use crate::switch_request;
 use crate::transfer;
 use vtax_cli::{Error, reason};
 use vtax_sys::cgroup::MemoryCgroup;
 use vtax_sys::cpu_list;
 use vtax_sys::tree::Tree;
-
-/// The version of the protocol in `hello`.
-pub const PROTOCOL: u32 = 1;
 
 /// The options of `serve`.
 #[derive(Debug, Clone)]
@@ -257,7 +255,7 @@ impl Session {
     }
 
     fn switch(&mut self, id: u64, switch: &SwitchRequest) -> Next {
-        self.run_and(id, &switch.run(), switch_request::answer)
+        self.run_and(id, &switch_request::run(switch), switch_request::answer)
     }
 
     /// Run a command and answer with what `tell` makes of its end.

@@ -5,7 +5,6 @@
 
 use std::ffi::{CString, OsString};
 use std::io::{self, Write};
-use std::time::Duration;
 
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 use serde_json::{Map, Value as Json, json};
@@ -16,7 +15,7 @@ use vtax_workloads::{
 };
 
 use crate::facts;
-use vtax_cli::{Error, reason};
+use vtax_cli::{Error, reason, units};
 use vtax_sys::tree::Tree;
 
 /// The word before the exit code in the hidden form that fork-exec-storm starts.
@@ -84,8 +83,8 @@ fn command_of(description: &'static Description) -> Command {
         .help(format!("End after this many {}", description.unit));
     let seconds = Arg::new("seconds")
         .long("seconds")
-        .value_name("SECONDS")
-        .value_parser(seconds)
+        .value_name("TIME")
+        .value_parser(units::duration)
         .help("End after this time");
     Command::new(description.name)
         .about(description.summary)
@@ -115,20 +114,9 @@ fn option_argument(option: &'static OptionSpec) -> Arg {
 
 fn value_name(kind: Kind) -> &'static str {
     match kind {
-        Kind::Bytes => "BYTES",
+        Kind::Bytes => "SIZE",
         Kind::Number(..) | Kind::Flag => "NUMBER",
         Kind::Address => "HOST:PORT",
-    }
-}
-
-fn seconds(text: &str) -> Result<Duration, String> {
-    let number: f64 = text
-        .parse()
-        .map_err(|_| "not a number of seconds".to_owned())?;
-    match Duration::try_from_secs_f64(number) {
-        Ok(duration) if !duration.is_zero() => Ok(duration),
-        Ok(_) => Err("it must be above 0".into()),
-        Err(error) => Err(error.to_string()),
     }
 }
 

@@ -8,10 +8,11 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 use serde::Serialize;
-use vtax_cli::Error;
+use vtax_cli::{Error, units};
 use vtax_record::availability::Machine;
 use vtax_record::interval::Interval;
-use vtax_record::session::{self, Applications, Options};
+use vtax_record::options::{Applications, Options};
+use vtax_record::session;
 use vtax_record::skew::Skew;
 use vtax_record::sources::{self, Unit};
 use vtax_record::summary::Summary;
@@ -64,10 +65,10 @@ struct RecordArguments {
     #[arg(long, value_name = "PID|all", value_parser = machine, conflicts_with = "command")]
     vm: Option<Machines>,
     /// End after this time
-    #[arg(long = "for", value_name = "TIME", value_parser = time)]
+    #[arg(long = "for", value_name = "TIME", value_parser = units::duration)]
     duration: Option<Duration>,
     /// Rows are in the file no later than this
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = time)]
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = units::duration)]
     flush: Duration,
     /// Rows that the ring of one CPU holds
     #[arg(long, value_name = "ROWS", hide = true,
@@ -128,7 +129,7 @@ struct ImportXenArguments {
     #[arg(long, value_name = "HZ", value_parser = clap::value_parser!(u64).range(1..=100_000_000_000))]
     tsc_hz: u64,
     /// Length of an interval
-    #[arg(long, value_name = "TIME", default_value = "1ms", value_parser = time)]
+    #[arg(long, value_name = "TIME", default_value = "1ms", value_parser = units::duration)]
     every: Duration,
     /// The output of xenperf before the trace; what its counters grew by goes to record.json
     #[arg(long, value_name = "FILE", requires = "xenperf_after")]
@@ -307,22 +308,6 @@ fn applications(text: &str) -> Result<Applications, String> {
     names.sort();
     names.dedup();
     Ok(Applications::Named(names))
-}
-
-fn time(text: &str) -> Result<Duration, String> {
-    let (number, factor) = [("ms", 1e-3), ("us", 1e-6), ("s", 1.0), ("m", 60.0)]
-        .iter()
-        .find_map(|(suffix, factor)| Some((text.strip_suffix(suffix)?, *factor)))
-        .unwrap_or((text, 1.0));
-    let number: f64 = number
-        .parse()
-        .map_err(|_| "not a time, such as 30s or 500ms".to_owned())?;
-    let time = Duration::try_from_secs_f64(number * factor).map_err(|error| error.to_string())?;
-    if time.is_zero() {
-        Err("it must be above 0".into())
-    } else {
-        Ok(time)
-    }
 }
 
 fn to_json(value: &impl Serialize) -> Result<String, Error> {

@@ -14,6 +14,7 @@ pub mod files;
 pub mod hotplug;
 pub mod interval;
 pub mod online;
+pub mod options;
 pub mod page_samples;
 pub mod parquet;
 pub mod perf;

@@ -1,8 +1,7 @@
 //! One recording, from the first look at the machine to the finished files.
 
 use std::fs;
-use std::num::NonZeroUsize;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use vtax_sys::clock::monotonic_ns;
@@ -16,8 +15,8 @@ use crate::consumer::Consumer;
 use crate::difference::Start;
 use crate::files;
 use crate::hotplug::{Change, Gap, Hotplug};
-use crate::interval::Interval;
 use crate::online::Cpus;
+use crate::options::{Applications, Options};
 use crate::page_samples::{self, PageSamples};
 use crate::permission;
 use crate::plan::{Columns, drain_period};
@@ -25,50 +24,11 @@ use crate::program::Programs;
 use crate::reference;
 use crate::ring::{Rings, Shape};
 use crate::rotation;
-use crate::skew::Skew;
 use crate::sources::{self, select};
 use crate::summary::{self, Summary};
 use crate::target::{self, End, Target};
 use crate::watch::Watch;
 use vtax_cli::Error;
-
-/// What to record, and where to.
-#[derive(Debug, Clone)]
-pub struct Options {
-    /// Length of an interval; `None`: what fits the machine.
-    pub every: Option<Interval>,
-    /// Names of events.
-    pub events: String,
-    /// Whose events.
-    pub target: Target,
-    /// End after this time.
-    pub duration: Option<Duration>,
-    /// Rows are in the file no later than this.
-    pub flush: Duration,
-    /// Folder of the files.
-    pub out: PathBuf,
-    /// Rows of one CPU's ring; `None`: what fits the memory.
-    pub ring_rows: Option<u32>,
-    /// The page in which a guest publishes counters.
-    pub guest: Option<PathBuf>,
-    /// The guest's clock, by an exchange of messages with it.
-    pub guest_clock: Option<Skew>,
-    /// Counters of this machine's applications.
-    pub applications: Option<Applications>,
-    /// Counters that are used at a time, by software events too; `None`: those that are free.
-    pub counters: Option<NonZeroUsize>,
-    /// Measure how long the eBPF programs run.
-    pub statistics: bool,
-}
-
-/// Which counters that applications register become columns.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Applications {
-    /// Those that are registered when the recording begins.
-    All,
-    /// These whole names, whenever they are registered.
-    Named(Vec<String>),
-}
 
 /// Make a recording.
 pub fn record(options: &Options) -> Result<Summary, Error> {

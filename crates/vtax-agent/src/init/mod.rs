@@ -1,8 +1,5 @@
 //! The first process of a guest: makes a root over the host's read-only tree and serves.
 
-mod disk;
-mod mounts;
-mod parameters;
 mod virtio;
 mod waiting;
 
@@ -16,43 +13,21 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use nix::kmod::{ModuleInitFlags, finit_module};
 use nix::sys::reboot::{RebootMode, reboot};
-use thiserror::Error;
 use vtax_sys::guest_page::applications;
 
 use crate::channel::{Channel, ChannelSpec};
 use crate::facts;
-use crate::init::parameters::{ChannelPlace, Lower, Module, Parameters, Source};
+use crate::root::InitError;
+use crate::root::mounts::{self, Deferred};
+use crate::root::parameters::{ChannelPlace, Lower, Module, Parameters, Source};
 use crate::serve::serve_guest;
 use vtax_cli::{Error, reason};
 use vtax_sys::calls::network;
 use vtax_sys::tree::Tree;
 
-pub use mounts::Deferred;
-
 const HOST_NAME: &str = "vtax-guest";
 const CHANNEL_PATIENCE: Duration = Duration::from_secs(10);
 const CHANNEL_ROUND: Duration = Duration::from_millis(5);
-
-/// Which step failed, and why.
-#[derive(Debug, Error)]
-#[error("init: {step}: {reason}")]
-pub struct InitError {
-    step: String,
-    reason: String,
-}
-
-impl InitError {
-    fn new(step: impl Into<String>, reason: impl ToString) -> Self {
-        Self {
-            step: step.into(),
-            reason: reason.to_string(),
-        }
-    }
-
-    fn errno(step: impl Into<String>, errno: Errno) -> Self {
-        Self::new(step, errno.desc())
-    }
-}
 
 /// Be the first process; ends with the machine.
 pub fn init() -> ! {

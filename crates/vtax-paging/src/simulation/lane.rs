@@ -1,7 +1,7 @@
 //! One mode of a simulation: a core, the policy that steers it, and its windows.
 
+use super::outcome::{ModeOutcome, SwitchRow};
 use super::recorder::Recorder;
-use super::{ModeOutcome, SwitchRow};
 use crate::error::ModelError;
 use crate::model::core::{Core, CoreSetup};
 use crate::model::counters::Counters;

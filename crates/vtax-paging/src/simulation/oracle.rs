@@ -1,8 +1,8 @@
 //! The best plan afterwards, from the windows of both modes.
 
+use super::outcome::{ModeOutcome, SwitchRow};
 use super::recorder::Recorder;
 use super::setup::Setup;
-use super::{ModeOutcome, SwitchRow};
 use crate::error::ModelError;
 use crate::model::counters::Counters;
 use crate::model::mode::Paging;

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::WindowRow;
+use super::outcome::WindowRow;
 use crate::model::counters::Counters;
 use crate::model::mode::Paging;
 use crate::policy::PolicyView;

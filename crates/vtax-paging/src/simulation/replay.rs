@@ -1,11 +1,11 @@
 //! A run computed from measured phases, under a fixed mode or a policy.
 
 use super::lane::reading;
+use super::outcome::{ModeOutcome, SwitchRow};
 use super::phases::Measured;
 use super::recorder::Recorder;
 use super::setup::Setup;
 use super::timeline::Segment;
-use super::{ModeOutcome, SwitchRow};
 use crate::error::ModelError;
 use crate::model::counters::{Counters, Exit};
 use crate::model::mode::{Paging, Translating};

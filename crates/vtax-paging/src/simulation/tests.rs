@@ -1,4 +1,7 @@
+use std::ops::ControlFlow;
+
 use super::*;
+use crate::model::counters::Counters;
 use crate::model::machine::Machine;
 use crate::model::mode::Translating;
 use crate::policy::registry;

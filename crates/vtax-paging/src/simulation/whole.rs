@@ -2,8 +2,8 @@
 
 use super::lane::Lane;
 use super::oracle;
+use super::outcome::{Outcome, Progress};
 use super::setup::{Choice, Setup};
-use super::{Outcome, Progress};
 use crate::error::ModelError;
 use crate::model::address::PAGE_SHIFT;
 use crate::model::guest::Guest;
@@ -273,7 +273,7 @@ impl Run {
             match (place, &oracle) {
                 (Place::Lane(at), _) => modes.push(outcomes[at].clone()),
                 (Place::Oracle(name), Some(found)) => {
-                    modes.push(super::ModeOutcome {
+                    modes.push(super::outcome::ModeOutcome {
                         name,
                         ..found.clone()
                     });

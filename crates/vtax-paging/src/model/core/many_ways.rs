@@ -3,8 +3,8 @@
 // Ways are below 2^21.
 #![allow(clippy::cast_possible_truncation)]
 
-use super::array::{Key, Stored};
 use super::order;
+use super::tag::{Key, Stored};
 use crate::model::machine::Replacement;
 
 const NONE: u32 = u32::MAX;

@@ -13,6 +13,7 @@ mod order;
 mod rings;
 mod shadow;
 mod spaces;
+mod tag;
 #[cfg(test)]
 mod tests;
 mod tlb;

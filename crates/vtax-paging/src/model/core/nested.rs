@@ -6,8 +6,9 @@
 //! al. 2008), so a hit skips the translation of that table too.
 
 use super::Core;
-use super::array::{Array, Key};
+use super::array::Array;
 use super::native::table_of;
+use super::tag::Key;
 use super::walk_cache::{self, WalkCaches};
 use crate::model::address::{Gfn, Gpa, Gva, Hpa, MAX_LEVELS, PageSize, TableFormat};
 use crate::model::counters::Exit;

@@ -9,7 +9,7 @@
 // Ways are at most 64, and so are counts.
 #![allow(clippy::cast_possible_truncation)]
 
-use super::array::{Key, Stored};
+use super::tag::{Key, Stored};
 
 /// Sets of up to `N` ways, each replacing its least recently used entry; with `C` counts of tags,
 /// an absent key meets a tag that has its hash with a chance of `N / C` at most. Both are powers

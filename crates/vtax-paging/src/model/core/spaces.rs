@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::array::MAX_SPACES;
+use super::tag::MAX_SPACES;
 use crate::model::address::Gfn;
 
 /// The tags of the address spaces whose entries may still be held. Tag 0 is the space that runs

@@ -4,7 +4,8 @@
 //! for which it has one (an assumption: manuals say little); without any such array it does not
 //! hold the page.
 
-use super::array::{Array, Key};
+use super::array::Array;
+use super::tag::Key;
 use crate::model::address::{Gva, PageSize};
 use crate::model::machine::{TlbArray, Tlbs};
 

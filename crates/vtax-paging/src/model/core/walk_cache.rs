@@ -1,6 +1,7 @@
 //! Page-walk caches: from an address prefix to the table of the next level.
 
-use super::array::{Array, Key};
+use super::array::Array;
+use super::tag::Key;
 use crate::model::address::{PAGE_SHIFT, TableFormat};
 use crate::model::machine::{Replacement, WalkCache};
 

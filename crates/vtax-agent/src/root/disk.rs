@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use nix::mount::{MsFlags, mount, umount};
 
-use crate::init::InitError;
+use crate::root::InitError;
 use vtax_sys::tree::Tree;
 
 const BLOCK_DEVICES: &str = "/sys/class/block";
@@ -14,7 +14,7 @@ const OPTIONS: &str = "noload";
 const SHELLS: [&str; 2] = ["bin/sh", "usr/bin/sh"];
 
 /// Mount the first ext4 file system with a shell, of the device itself or of its partitions.
-pub(super) fn mount_root(device: &Path, target: &Path) -> Result<(), InitError> {
+pub(crate) fn mount_root(device: &Path, target: &Path) -> Result<(), InitError> {
     for candidate in candidates(&Tree::host(), device) {
         let flags = MsFlags::MS_RDONLY;
         if mount(Some(&candidate), target, Some("ext4"), flags, Some(OPTIONS)).is_err() {

@@ -6,9 +6,9 @@ use std::path::Path;
 use nix::mount::{MsFlags, mount};
 use nix::unistd::{chdir, chroot};
 
-use crate::init::InitError;
-use crate::init::disk;
-use crate::init::parameters::{Export, Source};
+use crate::root::InitError;
+use crate::root::disk;
+use crate::root::parameters::{Export, Source};
 use vtax_cli::reason;
 
 /// A folder that every root has, also a read-only one: everything else is made on a tmpfs there.
@@ -35,20 +35,20 @@ struct FileSystem<'a> {
 /// What `/proc/cmdline` says.
 ///
 /// `/proc` is mounted first, also where it seems to be: hostfs shows the host's.
-pub(super) fn kernel_command_line() -> Result<String, InitError> {
+pub(crate) fn kernel_command_line() -> Result<String, InitError> {
     let path = "/proc/cmdline";
     put(&plain("proc"), "/proc")?;
     fs::read_to_string(path).map_err(|error| InitError::new(path, reason(&error)))
 }
 
 /// Make devices appear in the first root, as far as a channel must be found there.
-pub(super) fn devices() -> Result<(), InitError> {
+pub(crate) fn devices() -> Result<(), InitError> {
     put(&plain("sysfs"), "/sys")?;
     put(&plain("devtmpfs"), "/dev")
 }
 
 /// Make an overlay over the host's tree and move into it.
-pub(super) fn overlay_root(tree: &Source, work: Option<&Source>) -> Result<(), InitError> {
+pub(crate) fn overlay_root(tree: &Source, work: Option<&Source>) -> Result<(), InitError> {
     put(&plain("tmpfs"), SCRATCH)?;
     let lower = lower(tree)?;
     for folder in [UPPER, OVERLAY_WORK] {
@@ -75,7 +75,7 @@ pub(super) fn overlay_root(tree: &Source, work: Option<&Source>) -> Result<(), I
 }
 
 /// Fill the initramfs up to a whole root; [`kernel_command_line`] and [`devices`] came before.
-pub(super) fn initramfs_root() -> Result<(), InitError> {
+pub(crate) fn initramfs_root() -> Result<(), InitError> {
     // Memory of guests lies in /dev/shm: half of the machine's, the default, is too little.
     volatile("", "mode=1777,size=100%")?;
     put(
@@ -99,7 +99,7 @@ pub struct Deferred {
 }
 
 impl Deferred {
-    pub(super) fn new(host: Option<Export>, work: Option<Source>) -> Self {
+    pub(crate) fn new(host: Option<Export>, work: Option<Source>) -> Self {
         Self {
             host,
             work,
