@@ -1,19 +1,17 @@
 //! The command line.
 
 use std::ffi::OsString;
-use std::io::{self, Write};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
-use serde::Serialize;
 use vtax_agent::channel::ChannelSpec;
 use vtax_agent::facts;
 use vtax_agent::workload::{self, WorkloadArguments};
 use vtax_agent::{check_fp, counters, guest, init, run, serve, sweep, switch};
-use vtax_cli::{Error, reason, units};
+use vtax_cli::{Error, output, units};
 use vtax_sys::cpu_list;
-use vtax_sys::guest_page::applications::whole_name;
+use vtax_sys::guest_page::applications::whole_names;
 use vtax_sys::tree::Tree;
 use vtax_workloads::stream;
 
@@ -152,9 +150,9 @@ impl CountersArguments {
     fn carry_out(&self) -> Result<(), Error> {
         let found = counters::read(&Tree::host())?;
         if self.json {
-            print(&found, false)
+            output::json(&found)
         } else {
-            line(&counters::describe(&found))
+            output::line(&counters::describe(&found))
         }
     }
 }
@@ -257,26 +255,30 @@ impl Arguments {
     /// Do what was asked for.
     pub fn carry_out(self) -> Result<(), Error> {
         match self.command {
-            Subcommands::Facts(arguments) => print(&facts::gather(&Tree::host()), arguments.pretty),
-            Subcommands::Run(arguments) => print(&run::run(arguments.into())?, false),
-            Subcommands::Stream(arguments) => print(
-                &stream::measure(
-                    facts::memory(&Tree::host()),
-                    arguments.bytes,
-                    arguments.times,
-                )?,
-                false,
-            ),
+            Subcommands::Facts(arguments) => {
+                let facts = facts::gather(&Tree::host());
+                if arguments.pretty {
+                    output::pretty_json(&facts)
+                } else {
+                    output::json(&facts)
+                }
+            }
+            Subcommands::Run(arguments) => output::json(&run::run(arguments.into())?),
+            Subcommands::Stream(arguments) => output::json(&stream::measure(
+                facts::memory(&Tree::host()),
+                arguments.bytes,
+                arguments.times,
+            )?),
             Subcommands::Serve(arguments) => serve::serve(&arguments.into()).map(drop),
             Subcommands::Init(_) => Err(init::refused()),
             Subcommands::Counters(arguments) => arguments.carry_out(),
-            Subcommands::Guest(arguments) => print(&guest::guest(&arguments.into())?, false),
-            Subcommands::Sweep(_) => print(&sweep::sweep(&Tree::host()), false),
-            Subcommands::CheckFp(arguments) => print(&check_fp::check(arguments.rounds)?, false),
+            Subcommands::Guest(arguments) => output::json(&guest::guest(&arguments.into())?),
+            Subcommands::Sweep(_) => output::json(&sweep::sweep(&Tree::host())),
+            Subcommands::CheckFp(arguments) => output::json(&check_fp::check(arguments.rounds)?),
             Subcommands::Workload(arguments) => workload::carry_out(&arguments),
             Subcommands::Switch(arguments) => arguments.carry_out(),
             Subcommands::Recover(arguments) => {
-                output(switch::recover(arguments.state_dir)?, arguments.json)
+                print(&switch::recover(arguments.state_dir)?, arguments.json)
             }
         }
     }
@@ -285,14 +287,14 @@ impl Arguments {
 impl SwitchArguments {
     fn carry_out(self) -> Result<(), Error> {
         let Some(to) = self.to.filter(|_| !self.list_faults) else {
-            return line(&switch::faults());
+            return output::line(&switch::faults());
         };
         let options = switch::options(to, self.state_dir, self.module_path, self.fault);
         let request = switch::SwitchOptions {
             options,
             dry_run: self.dry_run,
         };
-        output(switch::switch(&request)?, self.json)
+        print(&switch::switch(&request)?, self.json)
     }
 }
 
@@ -339,14 +341,7 @@ fn rate(text: &str) -> Result<Duration, String> {
 }
 
 fn applications(text: &str) -> Result<Applications, String> {
-    if text == "all" {
-        return Ok(Applications(None));
-    }
-    let name = |name| whole_name(name).ok_or_else(|| format!("{name:?} is no name of a counter"));
-    let mut names: Vec<String> = text.split(',').map(name).collect::<Result<_, _>>()?;
-    names.sort();
-    names.dedup();
-    Ok(Applications(Some(names)))
+    whole_names(text).map(Applications)
 }
 
 fn cpus(text: &str) -> Result<CpuList, String> {
@@ -355,25 +350,10 @@ fn cpus(text: &str) -> Result<CpuList, String> {
         .map_err(|error| error.to_string())
 }
 
-fn print(value: &impl Serialize, pretty: bool) -> Result<(), Error> {
-    let text = if pretty {
-        serde_json::to_string_pretty(value)
-    } else {
-        serde_json::to_string(value)
-    };
-    let text = text.map_err(|error| Error::failure("output", error, "report this as a bug"))?;
-    line(&text)
-}
-
-fn output(output: switch::Output, json: bool) -> Result<(), Error> {
+fn print(output: &switch::Output, json: bool) -> Result<(), Error> {
     if json {
-        print(&output.json, false)
+        output::json(&output.json)
     } else {
-        line(&output.text)
+        output::line(&output.text)
     }
-}
-
-fn line(text: &str) -> Result<(), Error> {
-    writeln!(io::stdout(), "{text}")
-        .map_err(|error| Error::failure("output", reason(&error), "free space or read the pipe"))
 }

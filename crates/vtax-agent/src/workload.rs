@@ -4,7 +4,6 @@
 //! no line here.
 
 use std::ffi::{CString, OsString};
-use std::io::{self, Write};
 
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 use serde_json::{Map, Value as Json, json};
@@ -15,7 +14,7 @@ use vtax_workloads::{
 };
 
 use crate::facts;
-use vtax_cli::{Error, reason, units};
+use vtax_cli::{Error, output, units};
 use vtax_sys::tree::Tree;
 
 /// The word before the exit code in the hidden form that fork-exec-storm starts.
@@ -164,19 +163,19 @@ fn misuse(text: &str) -> clap::Error {
 /// List the workloads, or run one and print its report.
 pub fn carry_out(arguments: &WorkloadArguments) -> Result<(), Error> {
     match &arguments.action {
-        Action::List if arguments.json => print(&list_json().to_string()),
-        Action::List => print(&list_text()),
+        Action::List if arguments.json => output::json(&list_json()),
+        Action::List => output::line(&list_text()),
         Action::Run {
             name,
             bound,
             parameters,
         } => {
             let report = run(name, *bound, parameters)?;
-            print(&if arguments.json {
-                to_json(&report)?
+            if arguments.json {
+                output::json(&report)?;
             } else {
-                report_text(&report)
-            })?;
+                output::line(&report_text(&report))?;
+            }
             if report.verified {
                 Ok(())
             } else {
@@ -280,11 +279,6 @@ fn option_json(option: &OptionSpec) -> Json {
     })
 }
 
-fn to_json(report: &Report) -> Result<String, Error> {
-    serde_json::to_string(report)
-        .map_err(|error| Error::failure("output", error, "report this as a bug"))
-}
-
 fn report_text(report: &Report) -> String {
     let rate = report.operations_per_s.map_or_else(
         || "too fast to measure".to_owned(),
@@ -315,11 +309,6 @@ fn pairs(fields: &Map<String, Json>) -> String {
         value => format!("{name}={value}"),
     });
     pairs.collect::<Vec<_>>().join(" ")
-}
-
-fn print(text: &str) -> Result<(), Error> {
-    writeln!(io::stdout(), "{text}")
-        .map_err(|error| Error::failure("output", reason(&error), "free space or read the pipe"))
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 mod error;
 #[cfg(feature = "clap")]
 mod explain;
+pub mod output;
 pub mod units;
 
 pub use error::Error;

@@ -433,7 +433,7 @@ impl Attached {
     }
 }
 
-/// What goes wrong on a CPU that has just gone is not wrong: it will be told as a change.
+/// What goes wrong on a CPU that has just gone is not wrong: the change is reported next.
 pub fn unless_gone<T: Default>(cpu: u32) -> impl FnOnce(Error) -> Result<T, Error> {
     move |error| match Cpus::find(&Tree::host()) {
         Some(cpus) if !cpus.online.contains(&cpu) => Ok(T::default()),

@@ -1,14 +1,13 @@
 //! The command line.
 
 use std::ffi::OsString;
-use std::io::{self, Write};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 use serde::Serialize;
-use vtax_cli::{Error, units};
+use vtax_cli::{Error, output, units};
 use vtax_record::availability::Machine;
 use vtax_record::interval::Interval;
 use vtax_record::options::{Applications, Options};
@@ -18,7 +17,7 @@ use vtax_record::sources::{self, Unit};
 use vtax_record::summary::Summary;
 use vtax_record::target::Target;
 use vtax_record::xen;
-use vtax_sys::guest_page::applications::whole_name;
+use vtax_sys::guest_page::applications::whole_names;
 use vtax_sys::tree::Tree;
 
 /// Records one row per interval: hardware, VMM, kernel and guest events on one axis.
@@ -167,7 +166,7 @@ impl Arguments {
             Subcommands::List(arguments) => list(arguments.json),
             Subcommands::Finish(arguments) => {
                 let written = session::finish(&arguments.out)?;
-                print(&format!("{} rows", written.rows))
+                output::line(&format!("{} rows", written.rows))
             }
             Subcommands::ImportXen(arguments) => import_xen(arguments),
         }
@@ -182,7 +181,7 @@ fn record(arguments: RecordArguments) -> Result<(), Error> {
     let out = arguments.out.display().to_string();
     let summary = session::record(&options(arguments))?;
     if json {
-        return print(&to_json(&summary)?);
+        return output::json(&summary);
     }
     if child {
         return Ok(());
@@ -190,7 +189,7 @@ fn record(arguments: RecordArguments) -> Result<(), Error> {
     for warning in &summary.warnings {
         eprintln!("vtax-recorder: {warning}");
     }
-    print(&in_words(&summary, &out))
+    output::line(&in_words(&summary, &out))
 }
 
 fn import_xen(arguments: ImportXenArguments) -> Result<(), Error> {
@@ -203,12 +202,12 @@ fn import_xen(arguments: ImportXenArguments) -> Result<(), Error> {
     };
     let imported = xen::import(&source, &out)?;
     if json {
-        return print(&to_json(&imported)?);
+        return output::json(&imported);
     }
     for warning in &imported.warnings {
         eprintln!("vtax-recorder: {warning}");
     }
-    print(&format!(
+    output::line(&format!(
         "{} rows of {} records; in {}",
         imported.rows,
         imported.records,
@@ -267,7 +266,7 @@ fn list(json: bool) -> Result<(), Error> {
         })
         .collect();
     if json {
-        return print(&to_json(&listed)?);
+        return output::json(&listed);
     }
     let lines: Vec<String> = listed
         .iter()
@@ -278,7 +277,7 @@ fn list(json: bool) -> Result<(), Error> {
             format!("{mark} {:<28} {}{lack}", event.name, event.about)
         })
         .collect();
-    print(&lines.join("\n"))
+    output::line(&lines.join("\n"))
 }
 
 fn machine(text: &str) -> Result<Machines, String> {
@@ -300,22 +299,5 @@ fn skew(text: &str) -> Result<Skew, String> {
 }
 
 fn applications(text: &str) -> Result<Applications, String> {
-    if text == "all" {
-        return Ok(Applications::All);
-    }
-    let name = |name| whole_name(name).ok_or_else(|| format!("{name:?} is no name of a counter"));
-    let mut names: Vec<String> = text.split(',').map(name).collect::<Result<_, _>>()?;
-    names.sort();
-    names.dedup();
-    Ok(Applications::Named(names))
-}
-
-fn to_json(value: &impl Serialize) -> Result<String, Error> {
-    serde_json::to_string(value)
-        .map_err(|error| Error::failure("output", error, "report this as a bug"))
-}
-
-fn print(text: &str) -> Result<(), Error> {
-    writeln!(io::stdout(), "{text}")
-        .map_err(|error| Error::failure("output", error, "free space or read the pipe"))
+    Ok(whole_names(text)?.map_or(Applications::All, Applications::Named))
 }

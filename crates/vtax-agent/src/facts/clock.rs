@@ -1,4 +1,4 @@
-//! What time is told by, and whether stolen time can be known.
+//! The clock source, and whether stolen time can be known.
 
 use serde::Serialize;
 

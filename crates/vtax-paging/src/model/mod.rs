@@ -1,8 +1,8 @@
 //! The machine: a guest with its page tables, and one core for each paging mode that follows it.
 
 pub mod address;
-pub mod bill;
 pub mod core;
+pub mod cost_account;
 pub mod counters;
 pub mod guest;
 pub mod guest_event;

@@ -6,7 +6,7 @@ use crate::model::counters::Counters;
 use crate::model::mode::Paging;
 use crate::policy::PolicyView;
 
-/// Told how many instructions are done; may ask to stop.
+/// Called with the number of instructions done; may ask to stop.
 pub type Progress<'a> = &'a mut dyn FnMut(f64) -> ControlFlow<()>;
 
 /// What a simulation gives. All cycles are modelled.

@@ -1,4 +1,4 @@
-//! What a simulation is told besides the workload.
+//! The options of a simulation besides the workload.
 
 use crate::error::ModelError;
 use crate::model::address::{PageSize, TableFormat};

@@ -3,7 +3,7 @@
 use crate::model::address::{Gva, Reference};
 use crate::step::Operation;
 
-use crate::traces::error::{Fault, Place};
+use crate::traces::error::{Fault, Position};
 
 /// Most references in one block.
 pub const BLOCK_REFERENCES: usize = 4096;
@@ -66,5 +66,5 @@ pub(crate) trait Reader: Send {
     fn next(&mut self, block: &mut Block) -> Result<Item, Fault>;
 
     /// Where the reader is, for a count of what was read.
-    fn place(&self) -> Place;
+    fn position(&self) -> Position;
 }

@@ -19,7 +19,7 @@
 //! address-space number of `CloudSuite` is ignored: a trace is one process.
 
 use crate::traces::block::{Block, Item, Reader};
-use crate::traces::error::{Fault, Place};
+use crate::traces::error::{Fault, Position};
 use crate::traces::input::{BUFFER_BYTES, Input};
 
 /// Bytes of a `ChampSim` record.
@@ -52,13 +52,13 @@ impl<const SIZE: usize, const STORES: usize, const LOADS: usize> RecordReader<SI
     /// What ends the trace where no whole record is left.
     fn end(&self) -> Result<Item, Fault> {
         let rest = self.input.buffered().len();
-        let place = self.place();
-        match self.input.failure(place) {
+        let position = self.position();
+        match self.input.failure(position) {
             Some(fault) => Err(fault),
             None if rest == 0 => Ok(Item::End),
             None => {
                 let reason = format!("{rest} bytes are left, a record has {SIZE}");
-                Err(Fault::truncated(place, reason))
+                Err(Fault::truncated(position, reason))
             }
         }
     }
@@ -88,11 +88,11 @@ impl<const SIZE: usize, const STORES: usize, const LOADS: usize> Reader
                 .iter()
                 .take_while(|record| is_flagged(*record))
                 .count();
-            let place = Place::Record(self.records + whole as u64 + 1);
+            let position = Position::Record(self.records + whole as u64 + 1);
             let reason = format!(
                 "is_branch or branch_taken is neither 0 nor 1: damaged, or records of another size than {SIZE} bytes"
             );
-            return Err(Fault::corrupt(place, reason));
+            return Err(Fault::corrupt(position, reason));
         }
         self.input.consume(taken * SIZE);
         self.records += taken as u64;
@@ -100,8 +100,8 @@ impl<const SIZE: usize, const STORES: usize, const LOADS: usize> Reader
         Ok(Item::References)
     }
 
-    fn place(&self) -> Place {
-        Place::Record(self.records + 1)
+    fn position(&self) -> Position {
+        Position::Record(self.records + 1)
     }
 }
 

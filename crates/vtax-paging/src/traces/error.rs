@@ -1,4 +1,4 @@
-//! What can be wrong with a trace, always as one printable line that names the place.
+//! What can be wrong with a trace, always as one printable line that names the position.
 
 use std::fmt;
 
@@ -42,27 +42,27 @@ pub enum Fault {
     /// The file cannot be opened, with the operating system's reason.
     #[error("cannot open: {0}")]
     Open(String),
-    /// The trace ends too early; everything before the place has been delivered.
-    #[error("{place}: truncated: {reason}")]
+    /// The trace ends too early; everything before the position has been delivered.
+    #[error("{position}: truncated: {reason}")]
     Truncated {
         /// How much was read.
-        place: Place,
+        position: Position,
         /// What is missing.
         reason: String,
     },
     /// The trace holds something that its format does not allow.
-    #[error("{place}: {reason}")]
+    #[error("{position}: {reason}")]
     Corrupt {
         /// Where.
-        place: Place,
+        position: Position,
         /// What was found and what would be right.
         reason: String,
     },
     /// The operating system or the decompressor reports an error.
-    #[error("{place}: cannot read on: {reason}")]
+    #[error("{position}: cannot read on: {reason}")]
     Read {
         /// Where.
-        place: Place,
+        position: Position,
         /// The reason in its words.
         reason: String,
     },
@@ -78,25 +78,25 @@ pub enum Fault {
 
 impl Fault {
     /// Something the format does not allow.
-    pub(crate) fn corrupt(place: Place, reason: impl Into<String>) -> Self {
+    pub(crate) fn corrupt(position: Position, reason: impl Into<String>) -> Self {
         Self::Corrupt {
-            place,
+            position,
             reason: reason.into(),
         }
     }
 
     /// A trace that ends too early.
-    pub(crate) fn truncated(place: Place, reason: impl Into<String>) -> Self {
+    pub(crate) fn truncated(position: Position, reason: impl Into<String>) -> Self {
         Self::Truncated {
-            place,
+            position,
             reason: reason.into(),
         }
     }
 }
 
-/// A place in a trace. Bytes are counted from 0 after decompression, the others from 1.
+/// A position in a trace. Bytes are counted from 0 after decompression, the others from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum Position {
     /// Offset of a byte of the decompressed data.
     Byte(u64),
     /// A record of a trace with records of one size.
@@ -112,7 +112,7 @@ pub enum Place {
     },
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for Position {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Byte(byte) => write!(formatter, "byte {byte}"),

@@ -2,7 +2,7 @@
 
 use std::io::{self, Read};
 
-use crate::traces::error::{Fault, Place, printable};
+use crate::traces::error::{Fault, Position, printable};
 
 /// Bytes held at most: 4,096 `ChampSim` records, and several decompressor blocks.
 pub(crate) const BUFFER_BYTES: usize = 256 * 1024;
@@ -98,12 +98,12 @@ impl Input {
     }
 
     /// Why there are no more bytes: an error of the stream, or `None` when it ended cleanly.
-    pub fn failure(&self, place: Place) -> Option<Fault> {
+    pub fn failure(&self, position: Position) -> Option<Fault> {
         match self.over.as_ref()? {
             End::Clean => None,
-            End::Early(reason) => Some(Fault::truncated(place, reason.clone())),
+            End::Early(reason) => Some(Fault::truncated(position, reason.clone())),
             End::Failed(reason) => Some(Fault::Read {
-                place,
+                position,
                 reason: reason.clone(),
             }),
         }
@@ -144,7 +144,7 @@ mod tests {
         assert_eq!(input.fill(10), b"abc");
         input.consume(2);
         assert_eq!((input.position(), input.fill(1)), (2, b"c".as_slice()));
-        let text = input.failure(Place::Byte(2)).unwrap().to_string();
+        let text = input.failure(Position::Byte(2)).unwrap().to_string();
         assert_eq!(text, "byte 2: cannot read on: a\u{fffd}b");
     }
 }

@@ -15,7 +15,7 @@
 use crate::model::address::PAGE_SHIFT;
 
 use crate::traces::block::{Block, Item, Reader};
-use crate::traces::error::{Fault, Place, printable};
+use crate::traces::error::{Fault, Position, printable};
 use crate::traces::input::{BUFFER_BYTES, Input};
 
 /// Longest line in bytes: valgrind's own lines hold the traced command.
@@ -84,20 +84,20 @@ impl LackeyReader {
 
     /// What ends the text where no whole line is left.
     fn end(&self) -> Result<Item, Fault> {
-        let place = self.place();
+        let position = self.position();
         let rest = self.input.buffered();
-        match self.input.failure(place) {
+        match self.input.failure(position) {
             Some(fault) => Err(fault),
             None if rest.is_empty() => Ok(Item::End),
-            None if rest.len() > LINE_LIMIT => Err(too_long(place)),
-            None => Err(Fault::truncated(place, "the last line has no end")),
+            None if rest.len() > LINE_LIMIT => Err(too_long(position)),
+            None => Err(Fault::truncated(position, "the last line has no end")),
         }
     }
 
     fn check_counted(&self, block: &Block) -> Result<(), Fault> {
         if self.instructions == 0 && !self.uncounted && !block.references.is_empty() {
             let reason = "no I lines up to here, so instructions are not known: record with them or give instructions_per_reference";
-            return Err(Fault::corrupt(self.place(), reason));
+            return Err(Fault::corrupt(self.position(), reason));
         }
         Ok(())
     }
@@ -115,9 +115,9 @@ impl Reader for LackeyReader {
         self.lines += lines;
         self.instructions += block.instructions;
         if lines == 0 {
-            parsed.map_err(|reason| Fault::corrupt(self.place(), reason))?;
+            parsed.map_err(|reason| Fault::corrupt(self.position(), reason))?;
             return if long {
-                Err(too_long(self.place()))
+                Err(too_long(self.position()))
             } else {
                 self.end()
             };
@@ -127,13 +127,13 @@ impl Reader for LackeyReader {
         Ok(Item::References)
     }
 
-    fn place(&self) -> Place {
-        Place::Line(self.lines + 1)
+    fn position(&self) -> Position {
+        Position::Line(self.lines + 1)
     }
 }
 
-fn too_long(place: Place) -> Fault {
-    Fault::corrupt(place, format!("a line of more than {LINE_LIMIT} bytes"))
+fn too_long(position: Position) -> Fault {
+    Fault::corrupt(position, format!("a line of more than {LINE_LIMIT} bytes"))
 }
 
 #[inline]

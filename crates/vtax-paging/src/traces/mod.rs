@@ -40,6 +40,6 @@ pub mod vtrace;
 
 pub use block::BLOCK_REFERENCES;
 pub use compression::Compression;
-pub use error::{Fault, Place, TraceError};
+pub use error::{Fault, Position, TraceError};
 pub use options::{ASSUMED_BASE_CPI, Format, Options};
 pub use trace::{Trace, open};

@@ -1,4 +1,4 @@
-//! What a reader is told that the trace itself may not say.
+//! What the caller of a reader knows and the trace may not say.
 
 use std::fmt;
 
@@ -53,10 +53,10 @@ impl fmt::Display for Format {
 pub struct Options {
     /// The format; `None` detects it by content.
     pub format: Option<Format>,
-    /// Cycles per instruction without translation cost, in place of what the trace says;
+    /// Cycles per instruction without translation cost, instead of what the trace says;
     /// `None`: the trace's own, else [`ASSUMED_BASE_CPI`].
     pub base_cpi: Option<f32>,
-    /// Instructions per reference, in place of the trace's own count; `None`: the trace's count.
+    /// Instructions per reference, instead of the trace's own count; `None`: the trace's count.
     pub instructions_per_reference: Option<f64>,
     /// End cleanly after so many references; `None`: read to the end.
     pub reference_limit: Option<u64>,

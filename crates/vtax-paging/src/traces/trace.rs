@@ -9,7 +9,7 @@ use crate::traces::block::{Block, Item, Reader};
 use crate::traces::champsim::{ChampSimReader, CloudSuiteReader};
 use crate::traces::compression::{self, Compression};
 use crate::traces::detect;
-use crate::traces::error::{Fault, Place, TraceError, printable};
+use crate::traces::error::{Fault, Position, TraceError, printable};
 use crate::traces::input::Input;
 use crate::traces::lackey::LackeyReader;
 use crate::traces::options::{ASSUMED_BASE_CPI, Format, Options};
@@ -36,7 +36,7 @@ fn named(name: &str, fault: Fault) -> TraceError {
 
 fn cannot_read(error: &std::io::Error) -> Fault {
     Fault::Read {
-        place: Place::Byte(0),
+        position: Position::Byte(0),
         reason: printable(&error.to_string()),
     }
 }
@@ -222,7 +222,7 @@ fn find_format(input: &mut Input, options: &Options) -> Result<Format, Fault> {
         Some(format) => return Ok(format),
         None => detect::detect(input),
     };
-    match (found, input.failure(Place::Byte(0))) {
+    match (found, input.failure(Position::Byte(0))) {
         // What cannot be read is reported as such, not by what little came out of it.
         (Err(_), Some(fault)) => Err(fault),
         (found, _) => found,

@@ -5,7 +5,7 @@
 //! collects them adds up the processes, and removes the pages of those that have ended after it
 //! has read their last values.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fs;
 use std::io;
@@ -141,8 +141,21 @@ fn abandoned(reader: &Reader) -> bool {
     descriptors::try_lock(reader) != Err(Errno::EWOULDBLOCK)
 }
 
+/// The names of a list such as `requests,errors`, sorted, each once; `None` for `all`.
+///
+/// # Errors
+/// The reason when one of them is no name.
+pub fn whole_names(text: &str) -> Result<Option<Vec<String>>, String> {
+    if text == "all" {
+        return Ok(None);
+    }
+    let name = |name| whole_name(name).ok_or_else(|| format!("{name:?} is no name of a counter"));
+    let names: BTreeSet<String> = text.split(',').map(name).collect::<Result<_, _>>()?;
+    Ok(Some(names.into_iter().collect()))
+}
+
 /// The counter's whole name for what a user calls it.
-pub fn whole_name(name: &str) -> Option<String> {
+fn whole_name(name: &str) -> Option<String> {
     let name = if name.starts_with(LAYER) {
         name.to_owned()
     } else {

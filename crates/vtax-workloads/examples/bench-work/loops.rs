@@ -25,7 +25,7 @@ pub fn arithmetic(rounds: u64) {
 /// A cycle through memory in which each load tells where the next one is.
 pub struct Chase {
     next: Vec<usize>,
-    place: usize,
+    at: usize,
 }
 
 impl Chase {
@@ -44,14 +44,14 @@ impl Chase {
             }
             line = following;
         }
-        Self { next, place: 0 }
+        Self { next, at: 0 }
     }
 
     pub fn follow(&mut self, loads: u64) {
         for _ in 0..loads {
-            self.place = self.next.get(self.place).copied().unwrap_or(0);
+            self.at = self.next.get(self.at).copied().unwrap_or(0);
         }
-        black_box(self.place);
+        black_box(self.at);
     }
 }
 
@@ -88,10 +88,10 @@ mod tests {
         let lines = (CHASE_BYTES / size_of::<usize>() / LINE_WORDS) as u64;
         chase.follow(1);
         for _ in 1..lines {
-            assert_ne!(chase.place, 0);
+            assert_ne!(chase.at, 0);
             chase.follow(1);
         }
-        assert_eq!(chase.place, 0);
+        assert_eq!(chase.at, 0);
     }
 
     #[test]

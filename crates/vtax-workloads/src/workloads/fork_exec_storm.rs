@@ -82,7 +82,7 @@ impl Storm {
         }
     }
 
-    /// Each process is told another exit code, and must end with it.
+    /// Each process gets another exit code, and must end with it.
     fn start_one(&mut self, program: &Program) -> Result<(), Error> {
         let code = pattern::word(self.seed, self.started) % 126;
         self.started += 1;

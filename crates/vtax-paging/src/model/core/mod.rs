@@ -24,7 +24,7 @@ pub use nested::host_entry_address;
 
 use crate::error::ModelError;
 use crate::model::address::{Gpa, Gva, Hpa, PAGE_SHIFT, PageSize, TableFormat};
-use crate::model::bill::Bill;
+use crate::model::cost_account::CostAccount;
 use crate::model::counters::{Counters, Exit};
 use crate::model::guest::{GuestTables, MAX_MEMORY_BYTES};
 use crate::model::guest_event::{GuestEvent, PartialWalk, Translation};
@@ -317,7 +317,7 @@ impl Core {
 
     /// Leaves the guest once; without tags that empties the TLBs.
     fn exit(&mut self, cause: Exit, work: u32) {
-        Bill::new(&mut self.billed, &self.machine.costs).exit(cause, work);
+        CostAccount::new(&mut self.billed, &self.machine.costs).exit(cause, work);
         if !self.machine.tlb.tagged {
             self.clear_all();
         }

@@ -1,5 +1,5 @@
 //! LRU sets of up to 64 ways: each set is a ring of tags from the newest to the oldest, so that a
-//! new entry takes the place in front of the newest and nothing moves.
+//! new entry takes the slot in front of the newest and nothing moves.
 //!
 //! A reference that misses the TLB misses most walk caches too. A count of the tags that share a
 //! hash answers nearly all of these look-ups with one byte; only for the others the ring is
@@ -25,12 +25,12 @@ pub struct Rings<const N: usize, const C: usize> {
 struct Ring<const N: usize, const C: usize> {
     /// The array's generation when the set was last emptied; sets of older ones are empty.
     generation: u32,
-    /// The place of the newest tag; older ones follow it.
+    /// The slot of the newest tag; older ones follow it.
     newest: u16,
     used: u16,
     /// How many of the tags have a hash.
     counts: [u8; C],
-    places: [Stored; N],
+    slots: [Stored; N],
 }
 
 impl<const N: usize, const C: usize> Rings<N, C> {
@@ -97,7 +97,7 @@ impl<const N: usize, const C: usize> Ring<N, C> {
             newest: 0,
             used: 0,
             counts: [0; C],
-            places: [Stored::EMPTY; N],
+            slots: [Stored::EMPTY; N],
         }
     }
 
@@ -128,22 +128,22 @@ impl<const N: usize, const C: usize> Ring<N, C> {
         (key.hash() >> 16) as usize % C
     }
 
-    /// The place of the tag of an age; the newest has age 0.
+    /// The slot of the tag of an age; the newest has age 0.
     #[inline]
-    const fn place(&self, age: usize) -> usize {
+    const fn slot(&self, age: usize) -> usize {
         (self.newest as usize + age) % N
     }
 
     #[inline]
     fn insert(&mut self, key: Key, flag: bool, ways: usize) {
         if usize::from(self.used) == ways {
-            let oldest = self.places[self.place(ways - 1)].key();
+            let oldest = self.slots[self.slot(ways - 1)].key();
             self.counts[Self::count(oldest)] -= 1;
         } else {
             self.used += 1;
         }
-        self.newest = self.place(N - 1) as u16;
-        self.places[self.place(0)] = key.with(flag);
+        self.newest = self.slot(N - 1) as u16;
+        self.slots[self.slot(0)] = key.with(flag);
         self.counts[Self::count(key)] += 1;
     }
 
@@ -152,33 +152,33 @@ impl<const N: usize, const C: usize> Ring<N, C> {
     fn search(&mut self, key: Key, needed: bool, generation: u32) -> Option<bool> {
         self.bring_up_to(generation);
         let age = self.age(key)?;
-        let found = self.places[self.place(age)];
+        let found = self.slots[self.slot(age)];
         if needed && !found.flag() {
             self.take_out(age, key);
             return None;
         }
         self.close(age);
-        self.places[self.place(0)] = found;
+        self.slots[self.slot(0)] = found;
         Some(found.flag())
     }
 
     #[inline]
     fn age(&self, key: Key) -> Option<usize> {
-        (0..usize::from(self.used)).find(|&age| self.places[self.place(age)].is(key))
+        (0..usize::from(self.used)).find(|&age| self.slots[self.slot(age)].is(key))
     }
 
-    /// Moves the tags newer than `age` one place on; the newest place is free then.
+    /// Moves the tags newer than `age` one slot on; the newest slot is free then.
     #[inline]
     fn close(&mut self, age: usize) {
         for age in (0..age).rev() {
-            self.places[self.place(age + 1)] = self.places[self.place(age)];
+            self.slots[self.slot(age + 1)] = self.slots[self.slot(age)];
         }
     }
 
     fn take_out(&mut self, age: usize, key: Key) {
         self.close(age);
         self.counts[Self::count(key)] -= 1;
-        self.newest = self.place(1) as u16;
+        self.newest = self.slot(1) as u16;
         self.used -= 1;
     }
 }

@@ -2,7 +2,7 @@
 
 use super::Core;
 use crate::model::address::{Gva, Hpa, MAX_LEVELS, PageSize, TableFormat};
-use crate::model::bill::Bill;
+use crate::model::cost_account::CostAccount;
 use crate::model::guest::GuestTables;
 use crate::model::guest_event::{GuestEvent, PartialWalk, Translation};
 use crate::model::mode::Translating;
@@ -66,11 +66,11 @@ impl Core {
         let Some(shadow) = &mut self.shadow else {
             return false;
         };
-        let mut bill = Bill::new(&mut self.billed, &self.machine.costs);
+        let mut account = CostAccount::new(&mut self.billed, &self.machine.costs);
         let walk = shadow
             .tables
-            .resolve_at(address, found, write, tables, &mut bill);
-        let exits = bill.exits();
+            .resolve_at(address, found, write, tables, &mut account);
+        let exits = account.exits();
         let nested = walk.nested_from < walk.depth;
         let (leaf, root) = self.shadow_levels(&walk);
         if walk.failed_depth > 0 {
@@ -98,9 +98,9 @@ impl Core {
         let Some(shadow) = &mut self.shadow else {
             return;
         };
-        let mut bill = Bill::new(&mut self.billed, &self.machine.costs);
-        shadow.tables.guest_fault(walk, &mut bill);
-        let exits = bill.exits();
+        let mut account = CostAccount::new(&mut self.billed, &self.machine.costs);
+        shadow.tables.guest_fault(walk, &mut account);
+        let exits = account.exits();
         self.after_exits(exits);
     }
 
@@ -110,9 +110,9 @@ impl Core {
         let Some(shadow) = &mut self.shadow else {
             return;
         };
-        let mut bill = Bill::new(&mut self.billed, &self.machine.costs);
-        let flush = shadow.tables.event(event, tables, &mut bill);
-        let exits = bill.exits();
+        let mut account = CostAccount::new(&mut self.billed, &self.machine.costs);
+        let flush = shadow.tables.event(event, tables, &mut account);
+        let exits = account.exits();
         match flush {
             Flush::None => {}
             Flush::Page(address) => self.invalidate_page(address),

@@ -10,10 +10,10 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use super::upkeep::bill_zaps;
+use super::upkeep::charge_zaps;
 use super::{Flush, ShadowTables, ShadowWalk};
 use crate::model::address::{Gfn, Gva, Hpa, MAX_LEVELS};
-use crate::model::bill::Bill;
+use crate::model::cost_account::CostAccount;
 use crate::model::counters::Exit;
 use crate::model::guest::GuestTables;
 use crate::model::guest_event::Translation;
@@ -85,7 +85,7 @@ impl ShadowTables {
         table: Gfn,
         index: u16,
         address: Gva,
-        bill: &mut Bill<'_>,
+        account: &mut CostAccount<'_>,
     ) -> Flush {
         let pages: Vec<usize> = self.mirrors_of(table).collect();
         if pages.is_empty() {
@@ -94,7 +94,7 @@ impl ShadowTables {
             }
             return Flush::None;
         }
-        bill.exit(Exit::TableWrite, bill.costs().table_write);
+        account.exit(Exit::TableWrite, account.costs().table_write);
         let writes = pages.iter().map(|&page| {
             let page = self.pages.page_mut(page);
             page.writes = page.writes.saturating_add(1);
@@ -103,7 +103,7 @@ impl ShadowTables {
         if writes.max().unwrap_or(0) < WRITES {
             return self.drop_entries(&pages, index, address);
         }
-        self.go_nested(table, bill);
+        self.go_nested(table, account);
         Flush::All
     }
 
@@ -123,10 +123,10 @@ impl ShadowTables {
 
     /// Bills the scans that [`Self::end_interval`] made. That one costs as much as bringing one
     /// entry in step is an assumption: both read and write one entry of a table.
-    pub(super) fn bill_scans(&mut self, bill: &mut Bill<'_>) {
+    pub(super) fn charge_scans(&mut self, account: &mut CostAccount<'_>) {
         if let Some(agile) = &mut self.agile {
             let scanned = std::mem::take(&mut agile.scanned);
-            bill.work(scanned.saturating_mul(u64::from(bill.costs().sync_entry)));
+            account.work(scanned.saturating_mul(u64::from(account.costs().sync_entry)));
         }
     }
 
@@ -154,13 +154,13 @@ impl ShadowTables {
         self.pages.live().for_each(|page| page.writes = 0);
     }
 
-    fn go_nested(&mut self, table: Gfn, bill: &mut Bill<'_>) {
+    fn go_nested(&mut self, table: Gfn, account: &mut CostAccount<'_>) {
         let pages: Vec<usize> = self.pages.of_table(table).collect();
         let mut zapped = 0;
         for page in pages {
             zapped += self.zap_subtree(page);
         }
-        bill_zaps(zapped, bill);
+        charge_zaps(zapped, account);
         if let Some(agile) = &mut self.agile {
             agile.nested.insert(table, Vec::new());
             agile.dirty.insert(table);

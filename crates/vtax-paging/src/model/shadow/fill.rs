@@ -5,7 +5,7 @@ use super::geometry::{ENTRIES, Geometry, Key, Role};
 use super::pages::Pages;
 use super::{Failure, ShadowStyle, ShadowTables, ShadowWalk, Walk};
 use crate::model::address::{Gfn, Gva, PageSize};
-use crate::model::bill::Bill;
+use crate::model::cost_account::CostAccount;
 use crate::model::counters::Exit;
 use crate::model::guest::GuestTables;
 use crate::model::guest_event::Translation;
@@ -27,21 +27,21 @@ impl ShadowTables {
         found: &Translation,
         failure: Failure,
         tables: &GuestTables,
-        bill: &mut Bill<'_>,
+        account: &mut CostAccount<'_>,
     ) -> ShadowWalk {
-        self.bill_scans(bill);
+        self.charge_scans(account);
         if self.is_nested(found.tables[0]) {
             self.roots.leave();
             return self.nested_walk(failure.entries, 0, found);
         }
         let by_hardware = failure.clean && self.agile.is_some();
-        let flushed = self.make_room(bill) > 0;
-        let mut work = bill.costs().shadow_fill;
+        let flushed = self.make_room(account) > 0;
+        let mut work = account.costs().shadow_fill;
         if !self.roots.activate(found.tables[0]) {
-            work = work.saturating_add(bill.costs().build_root);
+            work = work.saturating_add(account.costs().build_root);
         }
-        match self.path(address, found, tables, bill) {
-            Path::Nested => bill.exit(Exit::ShadowFill, work),
+        match self.path(address, found, tables, account) {
+            Path::Nested => account.exit(Exit::ShadowFill, work),
             Path::Leaf(page) => {
                 let old = self.fill_leaf(page, address, found);
                 let cause = if failure.clean {
@@ -51,8 +51,8 @@ impl ShadowTables {
                 };
                 match (by_hardware, old) {
                     (true, _) => {}
-                    (false, true) => bill.refill(cause, work),
-                    (false, false) => bill.exit(cause, work),
+                    (false, true) => account.refill(cause, work),
+                    (false, false) => account.exit(cause, work),
                 }
                 self.prefetch(page, address, tables);
             }
@@ -66,10 +66,15 @@ impl ShadowTables {
     }
 
     /// The page for `key`, made if need be.
-    pub(super) fn obtain(&mut self, key: Key, tables: &GuestTables, bill: &mut Bill<'_>) -> usize {
+    pub(super) fn obtain(
+        &mut self,
+        key: Key,
+        tables: &GuestTables,
+        account: &mut CostAccount<'_>,
+    ) -> usize {
         let Some(page) = self.pages.find(key) else {
             if key.is_table() && key.level > 1 {
-                self.zap_unsync_of(key.frame, bill);
+                self.zap_unsync_of(key.frame, account);
             }
             return self.pages.create(key);
         };
@@ -77,7 +82,7 @@ impl ShadowTables {
         if self.pages.page(page).unsync {
             // KVM brings the entries in step before it links the page, but leaves it unsync: the
             // guest has flushed nothing yet that would call for protection.
-            self.refresh(page, tables, bill);
+            self.refresh(page, tables, account);
         }
         page
     }
@@ -95,9 +100,9 @@ impl ShadowTables {
         address: Gva,
         found: &Translation,
         tables: &GuestTables,
-        bill: &mut Bill<'_>,
+        account: &mut CostAccount<'_>,
     ) -> Path {
-        let mut page = self.root_page(found.tables[0], tables, bill);
+        let mut page = self.root_page(found.tables[0], tables, account);
         self.note_use(page);
         for level in (self.leaf_level(found.size) + 1..=self.geometry.levels()).rev() {
             let place = Pages::place(page, Geometry::index(address.0, level));
@@ -112,7 +117,7 @@ impl ShadowTables {
             page = if let Some(child) = child.filter(|&page| self.pages.page(page).key == key) {
                 child
             } else {
-                let child = self.obtain(key, tables, bill);
+                let child = self.obtain(key, tables, account);
                 self.pages.link(place, child);
                 child
             };

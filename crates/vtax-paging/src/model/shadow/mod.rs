@@ -35,7 +35,7 @@ mod roots;
 mod upkeep;
 
 use crate::model::address::{Gva, Hpa, MAX_LEVELS, PageSize, TableFormat};
-use crate::model::bill::Bill;
+use crate::model::cost_account::CostAccount;
 use crate::model::counters::Exit;
 use crate::model::guest::GuestTables;
 use crate::model::guest_event::{GuestEvent, PartialWalk, Translation};
@@ -206,9 +206,9 @@ impl ShadowTables {
         found: &Translation,
         write: bool,
         tables: &GuestTables,
-        bill: &mut Bill<'_>,
+        account: &mut CostAccount<'_>,
     ) -> ShadowWalk {
-        self.resolve_at(found.page, found, write, tables, bill)
+        self.resolve_at(found.page, found, write, tables, account)
     }
 
     /// Walks the shadow tables for `address`, which the guest translates as `found`.
@@ -222,11 +222,11 @@ impl ShadowTables {
         found: &Translation,
         write: bool,
         tables: &GuestTables,
-        bill: &mut Bill<'_>,
+        account: &mut CostAccount<'_>,
     ) -> ShadowWalk {
         let mut walk = match self.walk(address, found, write) {
             Walk::Done(walk) => walk,
-            Walk::Failed(failure) => self.repair(address, found, failure, tables, bill),
+            Walk::Failed(failure) => self.repair(address, found, failure, tables, account),
         };
         if self.setup.has_guest_layout() {
             walk.entries = self.guest_layout(address, found);
@@ -250,11 +250,11 @@ impl ShadowTables {
     /// The guest's own page fault: the VMM takes it first and hands it on.
     ///
     /// Under agile paging a fault in a nested part of the tables goes straight to the guest.
-    pub fn guest_fault(&mut self, walk: &PartialWalk, bill: &mut Bill<'_>) {
+    pub fn guest_fault(&mut self, walk: &PartialWalk, account: &mut CostAccount<'_>) {
         let mut tables = walk.tables.iter().take(usize::from(walk.depth));
         let nested = |agile: &Agile| tables.any(|&table| agile.is_nested(table));
         if !self.agile.as_ref().is_some_and(nested) {
-            bill.exit(Exit::GuestFault, bill.costs().reflect_fault);
+            account.exit(Exit::GuestFault, account.costs().reflect_fault);
         }
     }
 
@@ -265,7 +265,7 @@ impl ShadowTables {
         &mut self,
         event: &GuestEvent,
         tables: &GuestTables,
-        bill: &mut Bill<'_>,
+        account: &mut CostAccount<'_>,
     ) -> Flush {
         match *event {
             GuestEvent::TableWrite {
@@ -273,10 +273,12 @@ impl ShadowTables {
                 index,
                 address,
                 ..
-            } => self.table_write(table, index, address, bill),
-            GuestEvent::TableFreed { table } => self.table_freed(table, bill),
-            GuestEvent::Invlpg { address } => self.invlpg(address, tables, bill),
-            GuestEvent::LoadCr3 { root, preserve } => self.load_cr3(root, preserve, tables, bill),
+            } => self.table_write(table, index, address, account),
+            GuestEvent::TableFreed { table } => self.table_freed(table, account),
+            GuestEvent::Invlpg { address } => self.invlpg(address, tables, account),
+            GuestEvent::LoadCr3 { root, preserve } => {
+                self.load_cr3(root, preserve, tables, account)
+            }
             GuestEvent::Kernel { .. } | GuestEvent::OtherExit => Flush::None,
         }
     }

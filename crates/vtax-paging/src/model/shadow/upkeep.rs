@@ -5,7 +5,7 @@ use super::geometry::{ENTRIES, Geometry};
 use super::pages::Pages;
 use super::{Flush, ShadowStyle, ShadowTables};
 use crate::model::address::{Gfn, Gva};
-use crate::model::bill::Bill;
+use crate::model::cost_account::CostAccount;
 use crate::model::counters::Exit;
 use crate::model::guest::GuestTables;
 
@@ -21,11 +21,11 @@ impl ShadowTables {
         table: Gfn,
         index: u16,
         address: Gva,
-        bill: &mut Bill<'_>,
+        account: &mut CostAccount<'_>,
     ) -> Flush {
-        self.bill_scans(bill);
+        self.charge_scans(account);
         if self.agile.is_some() {
-            return self.agile_write(table, index, address, bill);
+            return self.agile_write(table, index, address, account);
         }
         let pages: Vec<usize> = self.mirrors_of(table).collect();
         if pages.is_empty() {
@@ -35,11 +35,11 @@ impl ShadowTables {
             .iter()
             .all(|&page| self.pages.page(page).key.level == 1);
         if leaf && self.setup.style.unsync() {
-            self.go_unsync(&pages, bill);
+            self.go_unsync(&pages, account);
             return Flush::None;
         }
-        bill.exit(Exit::TableWrite, bill.costs().table_write);
-        self.emulate_write(&pages, index, address, bill)
+        account.exit(Exit::TableWrite, account.costs().table_write);
+        self.emulate_write(&pages, index, address, account)
     }
 
     /// The guest gave a table's frame back.
@@ -47,12 +47,12 @@ impl ShadowTables {
     /// The guest does not tell the VMM: it finds out by the writes of the frame's next use. Only
     /// the zap is billed; those exits (up to `flood` for an upper table, one for a leaf table)
     /// are not, because the model does not follow the frame's next use.
-    pub(super) fn table_freed(&mut self, table: Gfn, bill: &mut Bill<'_>) -> Flush {
-        self.bill_scans(bill);
+    pub(super) fn table_freed(&mut self, table: Gfn, account: &mut CostAccount<'_>) -> Flush {
+        self.charge_scans(account);
         self.agile_freed(table);
         let pages: Vec<usize> = self.pages.of_table(table).collect();
         let zapped: usize = pages.into_iter().map(|page| self.zap(page)).sum();
-        bill_zaps(zapped, bill);
+        charge_zaps(zapped, account);
         flush_if(zapped > 0)
     }
 
@@ -61,16 +61,16 @@ impl ShadowTables {
         &mut self,
         address: Gva,
         tables: &GuestTables,
-        bill: &mut Bill<'_>,
+        account: &mut CostAccount<'_>,
     ) -> Flush {
-        self.bill_scans(bill);
+        self.charge_scans(account);
         if self.agile.is_none() {
-            bill.exit(Exit::Invlpg, bill.costs().invlpg);
+            account.exit(Exit::Invlpg, account.costs().invlpg);
             let roots: Vec<usize> = self.roots.pages().collect();
             for root in roots {
                 if let Some((page, index)) = self.unsync_entry(root, address) {
                     let changed = self.sync_entry(page, index, tables);
-                    bill.work(u64::from(changed) * u64::from(bill.costs().sync_entry));
+                    account.work(u64::from(changed) * u64::from(account.costs().sync_entry));
                 }
             }
         }
@@ -83,25 +83,25 @@ impl ShadowTables {
         root: Gfn,
         preserve: bool,
         tables: &GuestTables,
-        bill: &mut Bill<'_>,
+        account: &mut CostAccount<'_>,
     ) -> Flush {
-        self.bill_scans(bill);
+        self.charge_scans(account);
         let flush = flush_if(!preserve);
         if self.is_nested(root) {
             self.roots.leave();
             return flush;
         }
         let known = self.roots.activate(root) || self.keeps_root(root);
-        let costs = bill.costs();
+        let costs = account.costs();
         match (known, self.agile.is_some()) {
             (true, true) => {}
-            (true, false) => bill.exit(Exit::LoadCr3, costs.load_cr3),
-            (false, _) => bill.exit(Exit::LoadCr3, costs.build_root),
+            (true, false) => account.exit(Exit::LoadCr3, costs.load_cr3),
+            (false, _) => account.exit(Exit::LoadCr3, costs.build_root),
         }
-        let evicted = self.roots.page_of(root).is_none() && self.make_room(bill) > 0;
-        let page = self.root_page(root, tables, bill);
+        let evicted = self.roots.page_of(root).is_none() && self.make_room(account) > 0;
+        let page = self.root_page(root, tables, account);
         if !(preserve && known) {
-            self.sync_below(page, tables, bill);
+            self.sync_below(page, tables, account);
         }
         if evicted { Flush::All } else { flush }
     }
@@ -111,12 +111,12 @@ impl ShadowTables {
         &mut self,
         root: Gfn,
         tables: &GuestTables,
-        bill: &mut Bill<'_>,
+        account: &mut CostAccount<'_>,
     ) -> usize {
         if let Some(page) = self.roots.page_of(root) {
             return page;
         }
-        let page = self.obtain(self.geometry.root(root), tables, bill);
+        let page = self.obtain(self.geometry.root(root), tables, account);
         self.roots.enter(root, page);
         page
     }
@@ -148,7 +148,7 @@ impl ShadowTables {
     }
 
     /// Frees pages, the oldest first, when few are left; returns how many.
-    pub(super) fn make_room(&mut self, bill: &mut Bill<'_>) -> usize {
+    pub(super) fn make_room(&mut self, account: &mut CostAccount<'_>) -> usize {
         let limit = self.setup.page_limit;
         if self.pages.len() + FREE_BEFORE_FILL <= limit {
             return 0;
@@ -161,7 +161,7 @@ impl ShadowTables {
             };
             zapped += self.zap(oldest);
         }
-        bill_zaps(zapped, bill);
+        charge_zaps(zapped, account);
         zapped
     }
 
@@ -180,19 +180,24 @@ impl ShadowTables {
     }
 
     /// Before a table is shadowed at an upper level, which protects it, its unsync leaf pages go.
-    pub(super) fn zap_unsync_of(&mut self, table: Gfn, bill: &mut Bill<'_>) {
+    pub(super) fn zap_unsync_of(&mut self, table: Gfn, account: &mut CostAccount<'_>) {
         let unsync = |&page: &usize| self.pages.page(page).unsync;
         let pages: Vec<usize> = self.pages.of_table(table).filter(unsync).collect();
         let zapped = pages.into_iter().map(|page| self.zap(page)).sum();
-        bill_zaps(zapped, bill);
+        charge_zaps(zapped, account);
     }
 
     /// Brings all entries of a page in step and bills it.
-    pub(super) fn refresh(&mut self, page: usize, tables: &GuestTables, bill: &mut Bill<'_>) {
+    pub(super) fn refresh(
+        &mut self,
+        page: usize,
+        tables: &GuestTables,
+        account: &mut CostAccount<'_>,
+    ) {
         let changed = (0..ENTRIES).filter(|&index| self.sync_entry(page, index, tables));
         let changed = changed.count() as u64;
-        let costs = bill.costs();
-        bill.work(u64::from(costs.sync_table) + changed * u64::from(costs.sync_entry));
+        let costs = account.costs();
+        account.work(u64::from(costs.sync_table) + changed * u64::from(costs.sync_entry));
     }
 
     fn emulate_write(
@@ -200,7 +205,7 @@ impl ShadowTables {
         pages: &[usize],
         index: u16,
         address: Gva,
-        bill: &mut Bill<'_>,
+        account: &mut CostAccount<'_>,
     ) -> Flush {
         let flush = self.drop_entries(pages, index, address);
         let Some(flood) = self.setup.style.flood() else {
@@ -214,15 +219,15 @@ impl ShadowTables {
                 zapped += self.zap(page);
             }
         }
-        bill_zaps(zapped, bill);
+        charge_zaps(zapped, account);
         if zapped > 0 { Flush::All } else { flush }
     }
 
-    fn go_unsync(&mut self, pages: &[usize], bill: &mut Bill<'_>) {
+    fn go_unsync(&mut self, pages: &[usize], account: &mut CostAccount<'_>) {
         if pages.iter().all(|&page| self.pages.page(page).unsync) {
             return;
         }
-        bill.exit(Exit::Unsync, bill.costs().unsync);
+        account.exit(Exit::Unsync, account.costs().unsync);
         for &page in pages {
             self.pages.set_unsync(page);
         }
@@ -236,9 +241,9 @@ impl ShadowTables {
     }
 
     /// Brings the unsync pages below a root in step; their guest tables are protected again.
-    fn sync_below(&mut self, root: usize, tables: &GuestTables, bill: &mut Bill<'_>) {
+    fn sync_below(&mut self, root: usize, tables: &GuestTables, account: &mut CostAccount<'_>) {
         for page in self.unsync_pages(root) {
-            self.refresh(page, tables, bill);
+            self.refresh(page, tables, account);
             self.pages.page_mut(page).unsync = false;
         }
     }
@@ -292,8 +297,8 @@ impl ShadowTables {
 }
 
 /// Charges for pages taken down.
-pub(super) fn bill_zaps(zapped: usize, bill: &mut Bill<'_>) {
-    bill.work(zapped as u64 * u64::from(bill.costs().zap));
+pub(super) fn charge_zaps(zapped: usize, account: &mut CostAccount<'_>) {
+    account.work(zapped as u64 * u64::from(account.costs().zap));
 }
 
 const fn flush_if(flush: bool) -> Flush {

@@ -6,7 +6,7 @@ use super::{
     u32_at, u64_at,
 };
 use crate::traces::block::{Block, Item, Reader};
-use crate::traces::error::{Fault, Place, printable};
+use crate::traces::error::{Fault, Position, printable};
 use crate::traces::input::Input;
 
 /// The fields before a frame's payload.
@@ -38,7 +38,7 @@ impl VtraceReader {
     pub fn new(mut input: Input) -> Result<Self, Fault> {
         let header = read_header(&mut input)?;
         let decompressor = zstd::bulk::Decompressor::new().map_err(|error| Fault::Read {
-            place: Place::Byte(0),
+            position: Position::Byte(0),
             reason: printable(&error.to_string()),
         })?;
         Ok(Self {
@@ -95,7 +95,10 @@ impl VtraceReader {
             return Err(self.early("there is no end frame"));
         }
         if bytes == [0; FRAME_HEADER] {
-            return Err(Fault::truncated(self.place(), "zeros instead of a frame"));
+            return Err(Fault::truncated(
+                self.position(),
+                "zeros instead of a frame",
+            ));
         }
         let (stored, raw) = (u32_at(&bytes, 0) as usize, u32_at(&bytes, 4) as usize);
         if stored > FRAME_LIMIT || raw > FRAME_LIMIT {
@@ -136,23 +139,23 @@ impl VtraceReader {
             return Err(self.corrupt("data follow the end frame"));
         }
         self.ended = true;
-        match self.input.failure(self.place()) {
+        match self.input.failure(self.position()) {
             Some(fault) => Err(fault),
             None => Ok(()),
         }
     }
 
     fn early(&self, reason: &str) -> Fault {
-        let place = self.place();
+        let position = self.position();
         let whole = self.frame - 1;
-        self.input.failure(place).unwrap_or_else(|| {
+        self.input.failure(position).unwrap_or_else(|| {
             let reason = format!("{reason}; {whole} whole frames were read");
-            Fault::truncated(place, reason)
+            Fault::truncated(position, reason)
         })
     }
 
     fn corrupt(&self, reason: &str) -> Fault {
-        Fault::corrupt(self.place(), reason)
+        Fault::corrupt(self.position(), reason)
     }
 }
 
@@ -177,8 +180,8 @@ impl Reader for VtraceReader {
         Ok(Item::End)
     }
 
-    fn place(&self) -> Place {
-        Place::Frame {
+    fn position(&self) -> Position {
+        Position::Frame {
             number: self.frame,
             byte: self.frame_start,
         }
@@ -192,7 +195,7 @@ fn read_header(input: &mut Input) -> Result<Header, Fault> {
     }
     let version = u32_at(&preamble, 8) & 0xffff;
     let flags = u32_at(&preamble, 8) >> 16;
-    let corrupt = |byte, reason: String| Err(Fault::corrupt(Place::Byte(byte), reason));
+    let corrupt = |byte, reason: String| Err(Fault::corrupt(Position::Byte(byte), reason));
     if preamble[..8] != MAGIC {
         return corrupt(0, "not a .vtrace: its first eight bytes differ".into());
     }
@@ -222,8 +225,8 @@ fn read_header(input: &mut Input) -> Result<Header, Fault> {
 }
 
 fn header_cut(input: &Input) -> Fault {
-    let place = Place::Byte(input.position());
+    let position = Position::Byte(input.position());
     input
-        .failure(place)
-        .unwrap_or_else(|| Fault::truncated(place, "the header is cut"))
+        .failure(position)
+        .unwrap_or_else(|| Fault::truncated(position, "the header is cut"))
 }

@@ -1,6 +1,6 @@
 use super::rig::{COSTS, Rig, SETUP, START};
 use crate::model::address::{Gfn, Gva};
-use crate::model::bill::Bill;
+use crate::model::cost_account::CostAccount;
 use crate::model::guest_event::GuestEvent;
 use crate::model::shadow::{Flush, ShadowSetup};
 use crate::step::Operation;
@@ -98,19 +98,19 @@ fn tables_that_another_root_uses_stay_in_shadow_mode() {
     let mut found = rig.guest.translate(Gva(START), true).unwrap();
     let root = rig.guest.root();
     found.tables[0] = Gfn(4000);
-    let mut bill = Bill::new(&mut rig.counters, &COSTS);
+    let mut account = CostAccount::new(&mut rig.counters, &COSTS);
     rig.shadow
-        .resolve(&found, true, rig.guest.tables(), &mut bill);
+        .resolve(&found, true, rig.guest.tables(), &mut account);
     assert_eq!(rig.shadow.pages(), 5);
     rig.reset();
     for _ in 0..2 {
         rig.rewrite(root, 7, 0);
     }
     assert_eq!((rig.shadow.pages(), rig.cycles()), (4, 10_000));
-    let mut bill = Bill::new(&mut rig.counters, &COSTS);
+    let mut account = CostAccount::new(&mut rig.counters, &COSTS);
     let walk = rig
         .shadow
-        .resolve(&found, true, rig.guest.tables(), &mut bill);
+        .resolve(&found, true, rig.guest.tables(), &mut account);
     assert_eq!((walk.nested_from, walk.failed_depth), (4, 0));
 }
 

@@ -1,6 +1,6 @@
 use super::rig::{COSTS, Rig, SETUP, START};
 use crate::model::address::{Gfn, Gva};
-use crate::model::bill::Bill;
+use crate::model::cost_account::CostAccount;
 use crate::model::guest_event::GuestEvent;
 use crate::model::shadow::{Flush, MIN_PAGES, ShadowSetup, ShadowStyle};
 use crate::step::Operation;
@@ -292,9 +292,9 @@ fn an_unsync_table_that_comes_to_be_used_above_the_leaves_is_shadowed_anew() {
     found.tables[1] = table;
     found.page = Gva(1 << 40);
     rig.reset();
-    let mut bill = Bill::new(&mut rig.counters, &COSTS);
+    let mut account = CostAccount::new(&mut rig.counters, &COSTS);
     rig.shadow
-        .resolve(&found, true, rig.guest.tables(), &mut bill);
+        .resolve(&found, true, rig.guest.tables(), &mut account);
     // The unsync leaf page goes, and comes back beside the new page of level 3.
     assert_eq!((rig.shadow.pages(), rig.cycles()), (5, 10_001));
     // Used above the leaves, the table cannot go unsync again.

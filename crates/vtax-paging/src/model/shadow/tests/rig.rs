@@ -1,7 +1,7 @@
 use std::mem::take;
 
 use crate::model::address::{Gfn, Gva, PageSize, TableFormat};
-use crate::model::bill::Bill;
+use crate::model::cost_account::CostAccount;
 use crate::model::counters::{Counters, Exit};
 use crate::model::guest::{Guest, GuestSetup};
 use crate::model::guest_event::GuestEvent;
@@ -79,14 +79,16 @@ impl Rig {
         for _ in 0..3 {
             match self.guest.translate(Gva(address), write) {
                 Ok(found) => {
-                    let mut bill = Bill::new(&mut self.counters, &COSTS);
+                    let mut account = CostAccount::new(&mut self.counters, &COSTS);
                     let tables = self.guest.tables();
                     let at = Gva(address >> 12 << 12);
-                    return self.shadow.resolve_at(at, &found, write, tables, &mut bill);
+                    return self
+                        .shadow
+                        .resolve_at(at, &found, write, tables, &mut account);
                 }
                 Err(walk) => {
-                    let mut bill = Bill::new(&mut self.counters, &COSTS);
-                    self.shadow.guest_fault(&walk, &mut bill);
+                    let mut account = CostAccount::new(&mut self.counters, &COSTS);
+                    self.shadow.guest_fault(&walk, &mut account);
                     let mut events = Vec::new();
                     self.guest
                         .handle_fault(Gva(address), write, &mut events)
@@ -117,9 +119,9 @@ impl Rig {
     }
 
     pub fn tell(&mut self, events: &[GuestEvent]) -> Vec<Flush> {
-        let mut bill = Bill::new(&mut self.counters, &COSTS);
+        let mut account = CostAccount::new(&mut self.counters, &COSTS);
         let tables = self.guest.tables();
-        let tell = |event| self.shadow.event(event, tables, &mut bill);
+        let tell = |event| self.shadow.event(event, tables, &mut account);
         events.iter().map(tell).collect()
     }
 

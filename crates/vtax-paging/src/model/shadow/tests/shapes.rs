@@ -1,6 +1,6 @@
 use super::rig::{COSTS, Rig, SETUP, START};
 use crate::model::address::{Gfn, Gva, PageSize, TableFormat};
-use crate::model::bill::Bill;
+use crate::model::cost_account::CostAccount;
 use crate::model::guest_event::{GuestEvent, Translation};
 use crate::model::shadow::{Flush, ShadowSetup, ShadowStyle};
 use crate::step::Operation;
@@ -184,9 +184,9 @@ fn feed_nonsense(mut rig: Rig) {
             dirty: false,
             ..found
         };
-        let mut bill = Bill::new(&mut rig.counters, &COSTS);
+        let mut account = CostAccount::new(&mut rig.counters, &COSTS);
         rig.shadow
-            .resolve(&broken, true, rig.guest.tables(), &mut bill);
+            .resolve(&broken, true, rig.guest.tables(), &mut account);
     }
     let write = GuestEvent::TableWrite {
         table,

@@ -1,17 +1,17 @@
-//! Charging exits: one place that keeps counts and cycles together.
+//! Charging exits: counts and cycles are kept together here.
 
 use crate::model::counters::{Counters, Exit};
 use crate::model::machine::Costs;
 
 /// What one access or event costs a core; exits and cycles go to its counters at once.
-pub struct Bill<'a> {
+pub struct CostAccount<'a> {
     counters: &'a mut Counters,
     costs: &'a Costs,
     exits: u32,
 }
 
-impl<'a> Bill<'a> {
-    /// A bill that charges `counters`.
+impl<'a> CostAccount<'a> {
+    /// An account that charges `counters`.
     pub fn new(counters: &'a mut Counters, costs: &'a Costs) -> Self {
         Self {
             counters,
