@@ -11,6 +11,7 @@ from vtax.units import parse_count
 
 SIDES = ("guest", "host")
 
+
 def count(option: str, text: str) -> int:
     """A count as `parse_count` reads it; raises MisuseError, naming the option, when it is none."""
     try:
