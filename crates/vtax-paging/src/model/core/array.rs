@@ -3,8 +3,8 @@
 //! The model computes every address anew from the guest's tables, so an entry needs no payload but
 //! one bit (whether the translation allows writes): presence is all that decides hits and misses.
 
-use super::many_ways::ManyWays;
 use super::rings::Rings;
+use super::scanned::Scanned;
 use super::tag::Key;
 use crate::model::machine::Replacement;
 
@@ -19,7 +19,7 @@ pub enum Array {
     /// LRU, up to 64 ways.
     SixtyFour(Rings<64, 1024>),
     /// Any other.
-    Many(ManyWays),
+    Other(Scanned),
 }
 
 macro_rules! each {
@@ -28,7 +28,7 @@ macro_rules! each {
             Self::Four($ways) => $call,
             Self::Sixteen($ways) => $call,
             Self::SixtyFour($ways) => $call,
-            Self::Many($ways) => $call,
+            Self::Other($ways) => $call,
         }
     };
 }
@@ -42,7 +42,7 @@ impl Array {
             (Replacement::Lru, 0..=4) => Self::Four(Rings::new(sets, ways)),
             (Replacement::Lru, 5..=16) => Self::Sixteen(Rings::new(sets, ways)),
             (Replacement::Lru, 17..=64) => Self::SixtyFour(Rings::new(sets, ways)),
-            _ => Self::Many(ManyWays::new(sets, ways, replacement, seed)),
+            _ => Self::Other(Scanned::new(sets, ways, replacement, seed)),
         }
     }
 
@@ -78,10 +78,10 @@ mod tests {
 
     /// The machines of the differential test have no LRU sets of more ways than rings take.
     #[test]
-    fn rings_and_buckets_agree() {
+    fn rings_and_the_search_agree() {
         for (sets, ways) in [(1, 1), (4, 3), (8, 4), (2, 12), (1, 48), (1, 64)] {
             let mut rings = Array::new(sets * ways, ways, Replacement::Lru, 0);
-            let mut buckets = ManyWays::new(sets as usize, ways as usize, Replacement::Lru, 0);
+            let mut scanned = Scanned::new(sets as usize, ways as usize, Replacement::Lru, 0);
             let mut random = 1;
             for step in 0..20_000 {
                 let key = Key::new(super::super::order::draw(&mut random, 80) as u64, 0, 0);
@@ -89,21 +89,21 @@ mod tests {
                 let found = rings.look_up(key, needed);
                 assert_eq!(
                     found,
-                    buckets.look_up(key, needed),
+                    scanned.look_up(key, needed),
                     "{sets} x {ways}, {step}"
                 );
                 match (found, step % 97) {
                     (_, 0) => {
                         rings.clear();
-                        buckets.clear();
+                        scanned.clear();
                     }
                     (_, 1..5) => {
                         rings.remove(key);
-                        buckets.remove(key);
+                        scanned.remove(key);
                     }
                     (None, _) => {
                         rings.insert(key, flag);
-                        buckets.insert(key, flag);
+                        scanned.insert(key, flag);
                     }
                     (Some(_), _) => {}
                 }

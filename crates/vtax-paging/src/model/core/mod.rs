@@ -6,11 +6,11 @@
 
 mod array;
 mod data_cache;
-mod many_ways;
 mod native;
 mod nested;
 mod order;
 mod rings;
+mod scanned;
 mod shadow;
 mod spaces;
 mod tag;
