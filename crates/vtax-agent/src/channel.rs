@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use crate::frame::{Line, MAX_FRAME_BYTES, Splitter};
 use crate::supervise::Watch;
-use crate::sys;
+use vtax_sys::calls::descriptors;
 
 const READ_BYTES: usize = 1 << 16;
 
@@ -64,7 +64,7 @@ impl Channel {
                 let output = io::stdout().as_fd().try_clone_to_owned()?;
                 (input.into(), Some(output.into()))
             }
-            ChannelSpec::Descriptor(number) => (sys::inherited(*number)?.into(), None),
+            ChannelSpec::Descriptor(number) => (descriptors::inherited(*number)?.into(), None),
             ChannelSpec::Path(path) => (open_device(path)?, None),
         };
         let channel = Self {

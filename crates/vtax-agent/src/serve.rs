@@ -4,29 +4,27 @@ use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
-use vtax_guest_page::monotonic_ns;
-use vtax_guest_page::sys::time_stamp_counter;
+use vtax_sys::clock::monotonic_ns;
+use vtax_sys::clock::time_stamp_counter;
 
 use crate::VERSION;
 use crate::channel::{Channel, ChannelSpec};
 use crate::clock::ClockRequest;
 use crate::confine::{Confinement, Limits, Refused};
 use crate::counters;
-use crate::cpu_list;
 use crate::facts::{self, Facts};
 use crate::frame::{self, Line};
-use crate::init::Deferred;
 use crate::launch::{Launch, make_folder, output_file};
 use crate::parts::{Joined, Joiner};
-use crate::request::{self, Operation, RequestError, RunAnswer, RunRequest};
+use crate::request::SwitchRequest;
+use crate::request::{self, Operation, PROTOCOL, RequestError, RunAnswer, RunRequest};
+use crate::root::mounts::Deferred;
 use crate::supervise::{RunError, Supervisor, Terms};
-use crate::switch_request::{self, SwitchRequest};
+use crate::switch_request;
 use crate::transfer;
-use crate::tree::Tree;
-use vtax_error::{Error, reason};
-
-/// The version of the protocol in `hello`.
-pub const PROTOCOL: u32 = 1;
+use vtax_cli::{Error, reason};
+use vtax_sys::cpu_list;
+use vtax_sys::tree::Tree;
 
 /// The options of `serve`.
 #[derive(Debug, Clone)]
@@ -99,7 +97,7 @@ pub fn steal_cpus(facts: &Facts, tree: &Tree) -> Option<Vec<usize>> {
         return None;
     }
     let own = tree.text("/proc/self/status")?;
-    cpu_list::parse(crate::tree::field(&own, "Cpus_allowed_list")?).ok()
+    cpu_list::parse(vtax_sys::tree::field(&own, "Cpus_allowed_list")?).ok()
 }
 
 struct Session {
@@ -255,7 +253,7 @@ impl Session {
     }
 
     fn switch(&mut self, id: u64, switch: &SwitchRequest) -> Next {
-        self.run_and(id, &switch.run(), switch_request::answer)
+        self.run_and(id, &switch_request::run(switch), switch_request::answer)
     }
 
     /// Run a command and answer with what `tell` makes of its end.

@@ -17,8 +17,10 @@ use crate::launch::Launch;
 use crate::request::RunAnswer;
 use crate::signals::Signals;
 use crate::steal;
-use crate::sys::{self, End, Usage};
-use crate::tree::Tree;
+use vtax_sys::calls::children::{self, End, Usage};
+use vtax_sys::calls::signals;
+use vtax_sys::clock;
+use vtax_sys::tree::Tree;
 
 /// How long a command may take to tidy up when it is asked to end; `mpirun` takes 1.0 s.
 const TERM_PATIENCE: Duration = Duration::from_secs(2);
@@ -97,7 +99,7 @@ impl Supervisor {
         steal_cpus: Option<Vec<usize>>,
         confinement: Confinement,
     ) -> Result<Self, RunError> {
-        sys::reset_signal_actions();
+        signals::reset_actions();
         let signals = Signals::take().map_err(|errno| system("signalfd", errno))?;
         nix::sys::prctl::set_child_subreaper(true).map_err(|errno| system("prctl", errno))?;
         Ok(Self {
@@ -151,7 +153,8 @@ impl Supervisor {
         if timed_out {
             self.kill_until_ended(child)?;
         }
-        let (end, usage) = sys::wait_with_usage(child).map_err(|errno| system("wait4", errno))?;
+        let (end, usage) =
+            children::wait_with_usage(child).map_err(|errno| system("wait4", errno))?;
         let wall = begin.elapsed();
         let stolen = self.stolen_since(stolen);
         if timed_out || !terms.leave {
@@ -305,7 +308,7 @@ impl Supervisor {
     #[allow(clippy::cast_precision_loss, reason = "ticks are far below 2^52")]
     fn stolen_since(&self, before: Option<u64>) -> Option<f64> {
         let ticks = self.stolen_ticks()?.saturating_sub(before?);
-        Some(ticks as f64 / sys::clock_ticks_per_second())
+        Some(ticks as f64 / f64::from(clock::ticks_per_second()))
     }
 }
 

@@ -12,7 +12,7 @@ use nix::sys::stat::{Mode, fchmod};
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::launch::make_folder;
-use vtax_error::reason;
+use vtax_cli::reason;
 
 /// The most that one `pull` answers, in bytes: in base64 it fits a frame.
 pub const MAX_PULL_BYTES: u64 = 512 << 10;

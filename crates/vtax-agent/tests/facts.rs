@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use nix::errno::Errno;
 use serde_json::{Value, json};
 use vtax_agent::facts::{Probe, gather_with};
-use vtax_agent::tree::Tree;
+use vtax_sys::tree::Tree;
 
 /// Answers CPUID leaf 1 and those of hypervisors.
 struct Fake {

@@ -228,11 +228,11 @@ fn a_command_does_not_outlive_an_agent_that_is_killed() {
 #[test]
 fn the_clock_is_this_machines() {
     let mut agent = Agent::start(&[]);
-    let before = vtax_guest_page::monotonic_ns();
+    let before = vtax_sys::clock::monotonic_ns();
     agent.send(&json!({"id": 1, "op": "time"}));
     let answer = agent.receive();
     let there = answer["ok"]["monotonic_ns"].as_u64().unwrap();
-    assert!((before..=vtax_guest_page::monotonic_ns()).contains(&there));
+    assert!((before..=vtax_sys::clock::monotonic_ns()).contains(&there));
     assert!(answer["ok"]["tsc"].as_u64().unwrap() > 0);
 }
 

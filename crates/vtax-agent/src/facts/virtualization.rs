@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::facts::Probe;
-use crate::tree::{Tree, field};
+use vtax_sys::tree::{Tree, field};
 
 /// CPUID leaf 1, ECX: a hypervisor is present (Intel SDM and AMD APM reserve it for that).
 const HYPERVISOR_BIT: u32 = 1 << 31;
