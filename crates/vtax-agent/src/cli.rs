@@ -128,6 +128,9 @@ struct ServeArguments {
     /// Memory limit for commands in bytes, swap included
     #[arg(long, value_name = "BYTES")]
     memory: Option<u64>,
+    /// End, and end what runs, when nothing came on the channel for this many seconds
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    lease: Option<Duration>,
 }
 
 /// Be the first process of a guest (docs/agent-protocol.md); chosen without a word as process 1
@@ -321,6 +324,7 @@ impl From<ServeArguments> for serve::Options {
             channel: arguments.channel.unwrap_or(ChannelSpec::Standard),
             cpus: arguments.cpus.map(|list| list.0),
             memory_bytes: arguments.memory,
+            lease: arguments.lease,
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Files that go over the channel: the operations `push` and `pull`.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -16,6 +17,8 @@ use vtax_error::reason;
 
 /// The most that one `pull` answers, in bytes: in base64 it fits a frame.
 pub const MAX_PULL_BYTES: u64 = 512 << 10;
+/// The most files that one `list` names: with the longest names they fit a frame.
+pub const MAX_LISTED: usize = 1000;
 /// The permission bits of a pushed file when none are asked for.
 const DEFAULT_MODE: u32 = 0o600;
 
@@ -64,6 +67,20 @@ pub struct PullAnswer {
     pub eof: bool,
 }
 
+/// The fields of `list`.
+#[derive(Debug, PartialEq, Deserialize)]
+pub struct ListRequest {
+    /// The folder, absolute.
+    pub path: PathBuf,
+}
+
+/// What `list` answers.
+#[derive(Debug, PartialEq, Serialize)]
+pub struct ListAnswer {
+    /// Name to size in bytes, of the regular files that are in the folder itself.
+    pub files: BTreeMap<String, u64>,
+}
+
 fn bytes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>, D::Error> {
     let text = String::deserialize(deserializer)?;
     STANDARD.decode(text).map_err(serde::de::Error::custom)
@@ -90,6 +107,13 @@ impl PullRequest {
             let limit = self.limit;
             Err(format!("limit: {limit} is not in 1 to {MAX_PULL_BYTES}"))
         }
+    }
+}
+
+impl ListRequest {
+    /// What is wrong with the fields, if anything.
+    pub fn check(&self) -> Result<(), String> {
+        check_path(&self.path)
     }
 }
 
@@ -171,6 +195,29 @@ fn create(path: &Path) -> Result<File, String> {
         .mode(DEFAULT_MODE)
         .open(path)
         .map_err(|error| explain("create", path, &error))
+}
+
+/// The regular files in a folder, links not followed; names that are no UTF-8 are left out.
+///
+/// At most [`MAX_LISTED`] of them, so that the answer fits a frame; the error says so.
+pub fn list(request: &ListRequest) -> Result<ListAnswer, String> {
+    let path = &request.path;
+    let refused = |error: io::Error| explain("list", path, &error);
+    let mut files = BTreeMap::new();
+    for entry in fs::read_dir(path).map_err(refused)? {
+        let entry = entry.map_err(refused)?;
+        let metadata = entry.metadata().map_err(refused)?;
+        if let (true, Ok(name)) = (metadata.is_file(), entry.file_name().into_string()) {
+            files.insert(name, metadata.len());
+        }
+        if files.len() > MAX_LISTED {
+            let shown = path.display();
+            return Err(format!(
+                "list {shown}: there are more than {MAX_LISTED} files"
+            ));
+        }
+    }
+    Ok(ListAnswer { files })
 }
 
 /// Open a regular file; a pipe or device is refused, and not waited for.

@@ -206,7 +206,10 @@ fn channel(text: &str) -> Result<ChannelPlace, ParameterError> {
     match text.strip_prefix("virtio:") {
         Some(name) if !name.is_empty() => Ok(ChannelPlace::Virtio(name.into())),
         None if text.starts_with('/') => Ok(ChannelPlace::Path(text.into())),
-        _ => Err(ParameterError::Form("vtax.environments.channel", text.into())),
+        _ => Err(ParameterError::Form(
+            "vtax.environments.channel",
+            text.into(),
+        )),
     }
 }
 
@@ -304,11 +307,26 @@ mod tests {
             ParameterError::Missing("vtax.environments.channel")
         );
         for (line, name) in [
-            ("vtax.lower=nfs:x vtax.environments.channel=/dev/x", "vtax.lower"),
-            ("vtax.lower=9p: vtax.environments.channel=/dev/x", "vtax.lower"),
-            ("vtax.lower=9p:host/ vtax.environments.channel=/dev/x", "vtax.lower"),
-            ("vtax.lower=9p:/tree vtax.environments.channel=/dev/x", "vtax.lower"),
-            ("vtax.lower=disk:vda vtax.environments.channel=/dev/x", "vtax.lower"),
+            (
+                "vtax.lower=nfs:x vtax.environments.channel=/dev/x",
+                "vtax.lower",
+            ),
+            (
+                "vtax.lower=9p: vtax.environments.channel=/dev/x",
+                "vtax.lower",
+            ),
+            (
+                "vtax.lower=9p:host/ vtax.environments.channel=/dev/x",
+                "vtax.lower",
+            ),
+            (
+                "vtax.lower=9p:/tree vtax.environments.channel=/dev/x",
+                "vtax.lower",
+            ),
+            (
+                "vtax.lower=disk:vda vtax.environments.channel=/dev/x",
+                "vtax.lower",
+            ),
             (
                 "vtax.lower=hostfs vtax.work=disk:/dev/vda vtax.environments.channel=/dev/x",
                 "vtax.work",
@@ -337,8 +355,14 @@ mod tests {
                 "vtax.lower=hostfs vtax.modules=?npt=1 vtax.environments.channel=/dev/x",
                 "vtax.modules",
             ),
-            ("vtax.lower=hostfs vtax.environments.channel=ttyS0", "vtax.environments.channel"),
-            ("vtax.lower=hostfs vtax.environments.channel=virtio:", "vtax.environments.channel"),
+            (
+                "vtax.lower=hostfs vtax.environments.channel=ttyS0",
+                "vtax.environments.channel",
+            ),
+            (
+                "vtax.lower=hostfs vtax.environments.channel=virtio:",
+                "vtax.environments.channel",
+            ),
         ] {
             assert!(
                 matches!(parse(line), ParameterError::Form(found, _) if found == name),
