@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeVar
 
@@ -33,6 +33,15 @@ class Launch:
     boot_timeout_s: float
     notes: Sequence[str] = ()
     """What choosing this command line found out, e.g. why KVM is not used."""
+    over_stdio: bool = False
+    """The agent's channel is the process's standard input and output, its console is standard
+    error; else the channel is the seat's descriptor."""
+    preamble: bytes = b""
+    """Sent before the agent is there to read its first request."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Variables of the process beside PATH."""
+    clean_up: Sequence[str] = ()
+    """Removes what the process leaves when it does not end by itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +82,13 @@ class Environment(ABC):
     name: ClassVar[str]
     keys: ClassVar[Mapping[str, str]]
     """Option to its help text."""
+    target_key: ClassVar[str | None] = None
+    """The key whose value may stand alone as the first part of a spec."""
     is_guest: ClassVar[bool] = True
+    is_remote: ClassVar[bool] = False
+    """Runs on another machine: neither the CPUs nor the files of this one are used."""
+    cleans_up: ClassVar[bool] = False
+    """Ends what runs in it, and itself, when its channel closes; killed when it does not."""
 
     @classmethod
     @abstractmethod
@@ -87,6 +102,14 @@ class Environment(ABC):
     def memory_limit(self) -> int | None:
         """What keeps programs from using more memory, in bytes; None: only the host's size."""
         return self.shape().memory_bytes
+
+    def sees_host_files(self) -> bool:
+        """Whether programs of this machine are there under the same path."""
+        return not self.is_remote
+
+    def with_pushed(self, paths: Sequence[Path]) -> Self:
+        """The same with these files and folders brought into it, where they are not there."""
+        return self
 
     def boot_remedy(self) -> str:
         """What to try when the machine did not come up."""
@@ -107,6 +130,15 @@ class Environment(ABC):
 
 class ProcessEnvironment(Environment):
     """An environment whose machine is one process with one agent in it."""
+
+    def explain_end(
+        self, code: int | None, console: Sequence[str]
+    ) -> tuple[str, str | None] | None:
+        """Why the process ended, and the remedy; None: its console says it best.
+
+        `code` is its exit code, or None when it still ran as the machine was given up.
+        """
+        return None
 
     @abstractmethod
     def launch(self, seat: Seat) -> Launch:
@@ -142,10 +174,17 @@ def from_spec(spec: Spec) -> Environment:
     cls = REGISTRY.get(spec.name)
     if cls is None:
         raise unknown("environment", spec.name, REGISTRY)
-    for key in spec.options:
+    options = dict(spec.options)
+    if spec.target is not None:
+        if cls.target_key is None:
+            raise MisuseError(f"environment '{spec}': '{spec.target}' is not key=value")
+        if cls.target_key in options:
+            raise MisuseError(f"environment '{spec}': '{cls.target_key}' is given twice")
+        options[cls.target_key] = spec.target
+    for key in options:
         if key not in cls.keys:
             raise unknown(f"key for environment '{spec.name}':", key, cls.keys)
-    return cls.from_options(spec.options)
+    return cls.from_options(options)
 
 
 def allowed_cpus() -> list[int]:

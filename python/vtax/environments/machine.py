@@ -9,6 +9,7 @@ import subprocess
 import time
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Self
 
 from vtax.clocks import Skew, measure, time_in
@@ -21,7 +22,11 @@ from vtax.errors import VtaxError
 HALT_TIMEOUT_S = 3.0
 CLOCK_TIMEOUT_S = 30.0
 CLEAN_UP_S = 6.0
-"""What the native agent may take to end a command, which it first asks to (2 s)."""
+"""What an agent may take to end a command, which it first asks to (2 s)."""
+NOISE_BYTES = 64 << 10
+"""Of lines before hello that are skipped where something may print before the agent runs."""
+REMOVAL_S = 30.0
+"""For `Launch.clean_up`. A container engine answers in under a second when nothing is wrong."""
 
 __all__ = ["Finished", "Machine", "MachineLostError", "spawn"]
 
@@ -35,18 +40,23 @@ class Machine:
             seat = Seat(work=work, cpus=cpus, channel_fd=theirs.fileno())
             self.launch: Launch = environment.launch(seat)
             begin = time.monotonic()
-            self._process = spawn(self.launch.argv, (theirs.fileno(),))
+            self._process = _start(self.launch, theirs)
         except BaseException:
             ours.close()
             raise
         finally:
             theirs.close()
-        assert self._process.stdout is not None
+        console = self._process.stderr if self.launch.over_stdio else self._process.stdout
+        assert console is not None
         self._environment = environment
-        self._console = ConsoleTail(self._process.stdout)
+        self._console = ConsoleTail(console)
         self._agent = Agent(Channel(ours), self.launch.work_inside, self._lost)
         try:
-            self.hello = self._agent.hello(self.launch.boot_timeout_s)
+            self.hello = self._agent.hello(
+                self.launch.boot_timeout_s,
+                self.launch.preamble,
+                NOISE_BYTES if self.launch.over_stdio else 0,
+            )
             self.boot_s = time.monotonic() - begin
             self.facts: dict[str, Any] = {}
             self.refresh_facts()
@@ -101,13 +111,14 @@ class Machine:
     def kill(self) -> None:
         """End the machine now. Its process is the root of all of it (see sandbox.py)."""
         self._agent.close()
-        if self._process.poll() is None and not self._environment.is_guest:
-            # The native agent cleans up (descendants, cgroup) when its channel closes.
+        if self._process.poll() is None and self._environment.cleans_up:
+            # The agent cleans up (descendants, cgroup) when its channel closes.
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(CLEAN_UP_S)
         if self._process.poll() is None:
             self._process.kill()
-        self._process.wait()
+        if self._process.wait() != 0 and self.launch.clean_up:
+            _clean_up(self.launch)
         self._console.join()
 
     def __enter__(self) -> Self:
@@ -117,23 +128,52 @@ class Machine:
         self.close()
 
     def _lost(self, what: str) -> MachineLostError:
+        ended = self._process.poll()
         self.kill()
         lines = self._console.last_lines() or ["(nothing)"]
-        name = self._environment.name
-        return MachineLostError(f"the {name} machine {what}; its console ends: {' | '.join(lines)}")
+        message = f"the {self._environment.name} machine {what}"
+        explained = self._environment.explain_end(ended, lines)
+        if explained is not None:
+            return MachineLostError(f"{message}: {explained[0]}", explained[1])
+        return MachineLostError(f"{message}; its console ends: {' | '.join(lines)}")
 
 
-def spawn(argv: Sequence[str], descriptors: Collection[int]) -> subprocess.Popen[bytes]:
-    """Start in a session of its own, so that Ctrl-C reaches vtax alone, which then cleans up."""
+def _start(launch: Launch, channel: socket.socket) -> subprocess.Popen[bytes]:
+    if launch.over_stdio:
+        streams = {"stdin": channel, "stdout": channel, "stderr": subprocess.PIPE}
+        return spawn(launch.argv, (), launch.environment, **streams)
+    return spawn(launch.argv, (channel.fileno(),), launch.environment)
+
+
+def spawn(
+    argv: Sequence[str],
+    descriptors: Collection[int],
+    environment: Mapping[str, str] = MappingProxyType({}),
+    *,
+    stdin: int | socket.socket = subprocess.DEVNULL,
+    stdout: int | socket.socket = subprocess.PIPE,
+    stderr: int = subprocess.STDOUT,
+) -> subprocess.Popen[bytes]:
+    """Start in a session of its own, so that Ctrl-C reaches vtax alone, which then cleans up.
+
+    `environment` is what the process gets beside PATH. Raises VtaxError when it does not start.
+    """
     try:
         return subprocess.Popen(
             list(argv),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
             pass_fds=tuple(descriptors),
             start_new_session=True,
-            env={"PATH": os.environ.get("PATH", "/usr/bin:/bin")},
+            env={"PATH": os.environ.get("PATH", "/usr/bin:/bin"), **environment},
         )
     except OSError as error:
         raise VtaxError(f"cannot start {argv[0]}: {error.strerror}") from None
+
+
+def _clean_up(launch: Launch) -> None:
+    """Remove what a killed machine leaves; the run has its own message by then."""
+    with contextlib.suppress(VtaxError, subprocess.TimeoutExpired):
+        with spawn(launch.clean_up, (), launch.environment, stdout=subprocess.DEVNULL) as process:
+            process.wait(REMOVAL_S)

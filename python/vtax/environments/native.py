@@ -34,6 +34,7 @@ class Native(ProcessEnvironment):
         "mem": "memory limit, swap included (default: none; needs root or a delegated cgroup)",
     }
     is_guest: ClassVar[bool] = False
+    cleans_up: ClassVar[bool] = True
 
     cpus: int | None = None
     memory_bytes: int | None = None
