@@ -11,6 +11,7 @@ import pytest
 
 from conftest import OUTCOME
 from vtax.environments.base import Environment, Launch
+from vtax.environments.capabilities import C
 from vtax.environments.machine import Finished, MachineLostError
 from vtax.errors import VtaxError
 from vtax.formats.folder import RunFolder, load
@@ -84,6 +85,9 @@ class Mock:
         self.runs += 1
         self.world.behaviour(self.label, self.runs - 1)
         return Finished(OUTCOME, 1.01)
+
+    def offer(self, wanted: type[C]) -> C | None:
+        return None
 
     def refresh_facts(self) -> None:
         self.facts = {"uptime_s": 1 + self.runs}

@@ -17,8 +17,11 @@ use vtax_error::reason;
 
 /// The most that one `pull` answers, in bytes: in base64 it fits a frame.
 pub const MAX_PULL_BYTES: u64 = 512 << 10;
-/// The most files that one `list` names: with the longest names they fit a frame.
-pub const MAX_LISTED: usize = 1000;
+/// The most that the names of one `list` take: in JSON, in which a byte may become six, and with
+/// the sizes they fit a frame.
+const MAX_LISTED_BYTES: usize = 128 << 10;
+/// What a file takes in it beside its name.
+const LISTED_BYTES: usize = 24;
 /// The permission bits of a pushed file when none are asked for.
 const DEFAULT_MODE: u32 = 0o600;
 
@@ -77,7 +80,7 @@ pub struct ListRequest {
 /// What `list` answers.
 #[derive(Debug, PartialEq, Serialize)]
 pub struct ListAnswer {
-    /// Name to size in bytes, of the regular files that are in the folder itself.
+    /// Path below the folder to size in bytes, of the regular files in it.
     pub files: BTreeMap<String, u64>,
 }
 
@@ -197,24 +200,30 @@ fn create(path: &Path) -> Result<File, String> {
         .map_err(|error| explain("create", path, &error))
 }
 
-/// The regular files in a folder, links not followed; names that are no UTF-8 are left out.
-///
-/// At most [`MAX_LISTED`] of them, so that the answer fits a frame; the error says so.
+/// The regular files in a folder and those below it, links not followed; names that are no UTF-8
+/// are left out. The error says when they are too many for one frame.
 pub fn list(request: &ListRequest) -> Result<ListAnswer, String> {
-    let path = &request.path;
-    let refused = |error: io::Error| explain("list", path, &error);
     let mut files = BTreeMap::new();
-    for entry in fs::read_dir(path).map_err(refused)? {
-        let entry = entry.map_err(refused)?;
-        let metadata = entry.metadata().map_err(refused)?;
-        if let (true, Ok(name)) = (metadata.is_file(), entry.file_name().into_string()) {
-            files.insert(name, metadata.len());
-        }
-        if files.len() > MAX_LISTED {
-            let shown = path.display();
-            return Err(format!(
-                "list {shown}: there are more than {MAX_LISTED} files"
-            ));
+    let mut name_bytes = 0;
+    let mut folders = vec![request.path.clone()];
+    while let Some(folder) = folders.pop() {
+        let refused = |error: io::Error| explain("list", &folder, &error);
+        for entry in fs::read_dir(&folder).map_err(refused)? {
+            let entry = entry.map_err(refused)?;
+            let metadata = entry.metadata().map_err(refused)?;
+            if metadata.is_dir() {
+                folders.push(entry.path());
+            }
+            let path = entry.path();
+            let name = path.strip_prefix(&request.path).ok().and_then(Path::to_str);
+            if let (true, Some(name)) = (metadata.is_file(), name) {
+                name_bytes += name.len() + LISTED_BYTES;
+                files.insert(name.to_owned(), metadata.len());
+            }
+            if name_bytes.max(folders.len() * LISTED_BYTES) > MAX_LISTED_BYTES {
+                let shown = request.path.display();
+                return Err(format!("list {shown}: there are too many files in it"));
+            }
         }
     }
     Ok(ListAnswer { files })

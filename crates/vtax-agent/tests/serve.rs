@@ -479,9 +479,11 @@ fn a_list_names_regular_files_and_follows_no_link() {
     let folder = agent.folder.path().to_owned();
     std::fs::write(folder.join("five"), "12345").unwrap();
     std::fs::create_dir(folder.join("folder")).unwrap();
+    std::fs::write(folder.join("folder/one"), "1").unwrap();
     symlink("five", folder.join("link")).unwrap();
+    symlink(".", folder.join("loop")).unwrap();
     let answer = agent.request(json!({"op": "list", "path": folder}));
-    assert_eq!(answer["ok"], json!({"files": {"five": 5}}));
-    let answer = agent.request(json!({"op": "list", "path": folder.join("link")}));
+    assert_eq!(answer["ok"], json!({"files": {"five": 5, "folder/one": 1}}));
+    let answer = agent.request(json!({"op": "list", "path": folder.join("five")}));
     assert_eq!(answer["error"]["kind"], "system", "{answer}");
 }

@@ -77,5 +77,8 @@ def register(check: type[Check]) -> type[Check]:
 def registered() -> Sequence[Check]:
     """Every check, in the order in which they are shown."""
     import vtax.doctor.checks  # noqa: F401  registers them
+    from vtax.environments.base import registry
 
-    return tuple(_REGISTERED.values())
+    declared = {check.name: check for cls in registry().values() for check in cls.checks}
+    others = [check() for name, check in declared.items() if name not in _REGISTERED]
+    return (*_REGISTERED.values(), *others)

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 from vtax.environments.channel import AgentError, Channel, ChannelClosedError, ChannelTimeoutError
 from vtax.errors import VtaxError
-from vtax.workloads.base import Metric, Outcome
+from vtax.workloads.base import Outcome
 
 REQUEST_TIMEOUT_S = 30.0
 """For an answer that needs no work; generous, because emulated guests are slow."""
@@ -32,8 +32,6 @@ class Finished:
 
     outcome: Outcome
     host_wall_s: float
-    counters: Sequence[Metric] = ()
-    """What the machine's hypervisor counted meanwhile, where vtax can read it."""
 
 
 class Agent:

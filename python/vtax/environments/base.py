@@ -1,26 +1,39 @@
 """What an environment is, and the registry by name.
 
-A new environment is one file with one frozen dataclass: it says what it needs, what shape its
-machine has, and builds the command line that starts it (`launch`). Starting, talking and cleaning
-up is the same for all whose machine is one process, and lives in `machine.py`.
+A new environment is one file with one frozen dataclass. It declares its options, examples, what its
+machines can do, and what it needs (`doctor` checks), and builds the command line that starts a
+machine (`launch`). `--help`, `vtax doctor`, completion and docs/environments.md are made from the
+declaration. Starting, talking and cleaning up is the same for all whose machine is one process, and
+lives in `machine.py`.
 """
 
 from __future__ import annotations
 
+import functools
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeVar
 
+from vtax import binaries, plugins
+from vtax.environments.capabilities import C, Capability
 from vtax.errors import MisuseError
 from vtax.specs import Spec, parse_spec, unknown
 from vtax.units import format_bytes, parse_size
 from vtax.workloads.base import MachineShape
 
 if TYPE_CHECKING:
+    from vtax.doctor.model import Check
     from vtax.environments.agent import Finished
+    from vtax.environments.machine import Machine
+
+BUILT_IN = ("native", "container", "gvisor", "uml", "qemu", "ssh", "lab")
+"""The modules of vtax's own environments, in the order in which they are shown."""
+BASELINE = "native"
+"""The spec of the machine that others are compared with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +69,7 @@ class Seat:
 
 
 class MachineLike(Protocol):
-    """What a campaign needs of a started machine; tests give it one that boots nothing."""
+    """What the runner needs of a started machine; tests give it one that boots nothing."""
 
     boot_s: float
     facts: dict[str, Any]
@@ -71,19 +84,32 @@ class MachineLike(Protocol):
         timeout_s: float | None = None,
     ) -> Finished: ...
 
+    def offer(self, wanted: type[C]) -> C | None:
+        """The means to use a capability; None when the machine has it not."""
+        ...
+
     def refresh_facts(self) -> None: ...
 
     def close(self) -> None: ...
 
 
 class Environment(ABC):
-    """A place where a workload can run. Implementations are frozen dataclasses."""
+    """A place where a workload can run. Implementations are frozen dataclasses.
+
+    The first line of the class's docstring says in help and docs what it is.
+    """
 
     name: ClassVar[str]
     keys: ClassVar[Mapping[str, str]]
     """Option to its help text."""
     target_key: ClassVar[str | None] = None
     """The key whose value may stand alone as the first part of a spec."""
+    examples: ClassVar[Sequence[str]] = ()
+    """Specs that show the options."""
+    offers: ClassVar[Mapping[type[Capability], str]] = {}
+    """What its machines can do, each with the shortest spec of a machine that can."""
+    checks: ClassVar[Sequence[type[Check]]] = ()
+    """What `vtax doctor` looks for; one that several environments need may be named by each."""
     is_guest: ClassVar[bool] = True
     is_remote: ClassVar[bool] = False
     """Runs on another machine: neither the CPUs nor the files of this one are used."""
@@ -111,6 +137,22 @@ class Environment(ABC):
         """The same with these files and folders brought into it, where they are not there."""
         return self
 
+    def offered(self) -> frozenset[type[Capability]]:
+        """What a machine with these options can do."""
+        return frozenset(self.offers)
+
+    def host_cpus(self) -> int:
+        """CPUs of this machine that one of its machines is worth, where none is compared."""
+        return self.shape().cpus
+
+    def for_builtin(self) -> Self:
+        """The same for a workload of vtax-agent, which needs none of this machine's files."""
+        return self
+
+    def agent_inside(self) -> str:
+        """Where vtax-agent, and with it the built-in workloads, is in the machine."""
+        return str(binaries.find("vtax-agent"))
+
     def boot_remedy(self) -> str:
         """What to try when the machine did not come up."""
         return "give it more memory or run 'vtax doctor'"
@@ -131,18 +173,20 @@ class Environment(ABC):
 class ProcessEnvironment(Environment):
     """An environment whose machine is one process with one agent in it."""
 
-    def explain_end(
-        self, code: int | None, console: Sequence[str]
-    ) -> tuple[str, str | None] | None:
+    def explain_end(self, code: int, console: Sequence[str]) -> tuple[str, str | None] | None:
         """Why the process ended, and the remedy; None: its console says it best.
 
-        `code` is its exit code, or None when it still ran as the machine was given up.
+        `code` is its exit code, negative when a signal ended it.
         """
         return None
 
     @abstractmethod
     def launch(self, seat: Seat) -> Launch:
         """The command line that starts the machine."""
+
+    def capabilities(self, machine: Machine) -> Sequence[Capability]:
+        """The means to what `offered` declares, of a started machine."""
+        return ()
 
     def start(self, work: Path, cpus: Sequence[int]) -> MachineLike:
         from vtax.environments.machine import Machine
@@ -152,13 +196,30 @@ class ProcessEnvironment(Environment):
 
 E = TypeVar("E", bound=type[Environment])
 
-REGISTRY: dict[str, type[Environment]] = {}
+_REGISTERED: dict[str, type[Environment]] = {}
 
 
 def register(cls: E) -> E:
     """Class decorator: make the environment known by its name."""
-    REGISTRY[cls.name] = cls
+    _REGISTERED[cls.name] = cls
     return cls
+
+
+@functools.cache
+def registry() -> Mapping[str, type[Environment]]:
+    """All environments by name: vtax's own, then those of other packages (`vtax.plugins`)."""
+    for module in BUILT_IN:
+        import_module(f"vtax.environments.{module}")
+    own = {module: _REGISTERED[module] for module in BUILT_IN}
+    return own | plugins.load(plugins.ENVIRONMENTS, own, _fault)
+
+
+def _fault(name: str, plugin: Any) -> str | None:
+    if not (isinstance(plugin, type) and issubclass(plugin, Environment)):
+        return "it is no class derived from vtax.environments.base.Environment"
+    if wrong := plugins.missing(plugin, ("name", "keys")):
+        return wrong
+    return None if plugin.name == name else f"its class is called '{plugin.name}'"
 
 
 def build(text: str) -> Environment:
@@ -171,9 +232,9 @@ def build(text: str) -> Environment:
 
 def from_spec(spec: Spec) -> Environment:
     """The environment of a parsed spec."""
-    cls = REGISTRY.get(spec.name)
+    cls = registry().get(spec.name)
     if cls is None:
-        raise unknown("environment", spec.name, REGISTRY)
+        raise unknown("environment", spec.name, registry())
     options = dict(spec.options)
     if spec.target is not None:
         if cls.target_key is None:
@@ -185,6 +246,23 @@ def from_spec(spec: Spec) -> Environment:
         if key not in cls.keys:
             raise unknown(f"key for environment '{spec.name}':", key, cls.keys)
     return cls.from_options(options)
+
+
+def offering(wanted: type[Capability]) -> tuple[str, ...]:
+    """The shortest spec of each environment that can do something."""
+    return tuple(cls.offers[wanted] for cls in registry().values() if wanted in cls.offers)
+
+
+def require(environment: Environment, wanted: type[Capability], what: str) -> None:
+    """Raise MisuseError, with the environments that can, unless this one can do something.
+
+    `what` is what needs it, e.g. an option of the command line.
+    """
+    if wanted not in environment.offered():
+        raise MisuseError(
+            f"{what}: {environment.name} does not offer '{wanted.name}' ({wanted.about})",
+            f"environments that do: {', '.join(offering(wanted)) or 'none'}",
+        )
 
 
 def allowed_cpus() -> list[int]:

@@ -12,9 +12,18 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Self
 
+from vtax import binaries
 from vtax.clocks import Skew, measure, time_in
 from vtax.environments.agent import Agent, Finished, MachineLostError
 from vtax.environments.base import Launch, ProcessEnvironment, Seat
+from vtax.environments.capabilities import (
+    C,
+    Capability,
+    Files,
+    RecordInside,
+    RecordOutside,
+    offered,
+)
 from vtax.environments.channel import Channel
 from vtax.environments.console import ConsoleTail
 from vtax.errors import VtaxError
@@ -28,7 +37,7 @@ NOISE_BYTES = 64 << 10
 REMOVAL_S = 30.0
 """For `Launch.clean_up`. A container engine answers in under a second when nothing is wrong."""
 
-__all__ = ["Finished", "Machine", "MachineLostError", "spawn"]
+__all__ = ["Finished", "Machine", "MachineLostError", "shared_tree", "spawn"]
 
 
 class Machine:
@@ -84,6 +93,18 @@ class Machine:
         """
         return self._agent.run(argv, environment, folder, timeout_s, leave=leave)
 
+    def offer(self, wanted: type[C]) -> C | None:
+        """The means to use a capability; None when the machine has it not."""
+        return offered(self._environment.capabilities(self), wanted)
+
+    def push(self, path: str, content: bytes, mode: int = 0o600) -> None:
+        """Write a file in the machine; an existing one is replaced."""
+        self._agent.push(path, content, mode)
+
+    def pull(self, path: str) -> bytes:
+        """Read a regular file of at most 16 MiB in the machine."""
+        return self._agent.pull(path)
+
     def clock_skew(self) -> Skew:
         """How far the machine's clock is from this one's (50 round trips)."""
         return measure(lambda: time_in(self._agent.request("time", CLOCK_TIMEOUT_S)))
@@ -128,21 +149,30 @@ class Machine:
         self.close()
 
     def _lost(self, what: str) -> MachineLostError:
-        ended = self._process.poll()
         self.kill()
         lines = self._console.last_lines() or ["(nothing)"]
         message = f"the {self._environment.name} machine {what}"
-        explained = self._environment.explain_end(ended, lines)
+        explained = self._environment.explain_end(self._process.returncode, lines)
         if explained is not None:
             return MachineLostError(f"{message}: {explained[0]}", explained[1])
         return MachineLostError(f"{message}; its console ends: {' | '.join(lines)}")
 
 
+def shared_tree(machine: Machine) -> Sequence[Capability]:
+    """What any process of this host can do in which the host's own files are seen."""
+    return (
+        Files(machine.push, machine.pull),
+        RecordOutside({"pid": machine.pid}),
+        RecordInside(lambda: str(binaries.find("vtax-recorder"))),
+    )
+
+
 def _start(launch: Launch, channel: socket.socket) -> subprocess.Popen[bytes]:
-    if launch.over_stdio:
-        streams = {"stdin": channel, "stdout": channel, "stderr": subprocess.PIPE}
-        return spawn(launch.argv, (), launch.environment, **streams)
-    return spawn(launch.argv, (channel.fileno(),), launch.environment)
+    if not launch.over_stdio:
+        return spawn(launch.argv, (channel.fileno(),), launch.environment)
+    return spawn(
+        launch.argv, (), launch.environment, stdin=channel, stdout=channel, stderr=subprocess.PIPE
+    )
 
 
 def spawn(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -16,6 +16,8 @@ from vtax.environments.base import (
     host_memory_bytes,
     register,
 )
+from vtax.environments.capabilities import Capability, Files, RecordInside, RecordOutside
+from vtax.environments.machine import Machine, shared_tree
 from vtax.errors import MisuseError
 from vtax.units import format_bytes, parse_size
 from vtax.workloads.base import MachineShape
@@ -32,6 +34,12 @@ class Native(ProcessEnvironment):
     keys: ClassVar[Mapping[str, str]] = {
         "cpus": "number of CPUs to run on (default: all)",
         "mem": "memory limit, swap included (default: none; needs root or a delegated cgroup)",
+    }
+    examples: ClassVar[Sequence[str]] = ("native", "native:cpus=2,mem=1G")
+    offers: ClassVar[Mapping[type[Capability], str]] = {
+        Files: "native",
+        RecordOutside: "native",
+        RecordInside: "native",
     }
     is_guest: ClassVar[bool] = False
     cleans_up: ClassVar[bool] = True
@@ -59,6 +67,9 @@ class Native(ProcessEnvironment):
 
     def check(self) -> None:
         binaries.find("vtax-agent")
+
+    def capabilities(self, machine: Machine) -> Sequence[Capability]:
+        return shared_tree(machine)
 
     def launch(self, seat: Seat) -> Launch:
         argv = [str(binaries.find("vtax-agent")), "serve", "--channel", f"fd:{seat.channel_fd}"]

@@ -19,7 +19,9 @@ from vtax.environments.base import (
     guest_memory,
     register,
 )
+from vtax.environments.capabilities import Capability, Files, RecordInside, RecordOutside
 from vtax.environments.guest_page import FILE as PAGE_FILE
+from vtax.environments.machine import Machine, shared_tree
 from vtax.errors import MisuseError, VtaxError
 from vtax.units import format_bytes
 from vtax.workloads.base import MachineShape
@@ -49,6 +51,12 @@ class Qemu(ProcessEnvironment):
         "cpu": "QEMU CPU model (default: host with KVM, max with TCG)",
         "kernel": "path of a vmlinuz-RELEASE (default: found in /boot or fetched)",
         "page": "on: memory shared with the host, for the guest's counters (default: off)",
+    }
+    examples: ClassVar[Sequence[str]] = ("qemu", "qemu:accel=tcg,smp=2,mem=2G")
+    offers: ClassVar[Mapping[type[Capability], str]] = {
+        Files: "qemu",
+        RecordOutside: "qemu",
+        RecordInside: "qemu",
     }
 
     accel: Accelerator = "auto"
@@ -86,6 +94,9 @@ class Qemu(ProcessEnvironment):
         if self.accel == "kvm" and (reason := kvm_obstacle()):
             raise VtaxError(f"qemu:accel=kvm is not possible here: {reason}", "use accel=tcg")
         guest_kernel.prepare(self.kernel)
+
+    def capabilities(self, machine: Machine) -> Sequence[Capability]:
+        return shared_tree(machine)
 
     def launch(self, seat: Seat) -> Launch:
         accel, notes = self._choose()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -11,6 +11,8 @@ from typing import Any, ClassVar, Self
 from vtax import binaries
 from vtax.environments import sandbox
 from vtax.environments.base import Launch, ProcessEnvironment, Seat, guest_memory, register
+from vtax.environments.capabilities import Capability, Files, RecordInside, RecordOutside
+from vtax.environments.machine import Machine, shared_tree
 from vtax.errors import VtaxError
 from vtax.units import format_bytes
 from vtax.workloads.base import MachineShape
@@ -29,6 +31,12 @@ class UserModeLinux(ProcessEnvironment):
 
     name: ClassVar[str] = "uml"
     keys: ClassVar[Mapping[str, str]] = {"mem": "memory (default: 1G)"}
+    examples: ClassVar[Sequence[str]] = ("uml", "uml:mem=512M")
+    offers: ClassVar[Mapping[type[Capability], str]] = {
+        Files: "uml",
+        RecordOutside: "uml",
+        RecordInside: "uml",
+    }
 
     memory_bytes: int = 1 << 30
 
@@ -44,6 +52,9 @@ class UserModeLinux(ProcessEnvironment):
         overlay_module()
         sandbox.bubblewrap()
         binaries.find("vtax-agent")
+
+    def capabilities(self, machine: Machine) -> Sequence[Capability]:
+        return shared_tree(machine)
 
     def launch(self, seat: Seat) -> Launch:
         box = sandbox.Box(

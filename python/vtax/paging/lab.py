@@ -18,10 +18,10 @@ from statistics import median
 from typing import TYPE_CHECKING, Any, Literal
 
 from vtax import binaries
-from vtax.environments.lab.counters import REPORTED
+from vtax.environments.kvm_counters import REPORTED, metrics
 from vtax.errors import VtaxError
 from vtax.formats.exchange import Exchange
-from vtax.workloads.base import Outcome, tail
+from vtax.workloads.base import Metric, Outcome, tail
 
 if TYPE_CHECKING:
     from vtax.environments.agent import Finished
@@ -227,9 +227,11 @@ class _Runner:
         exchange = Exchange(self.bench.work(mode), name)
         exchange.create({})
         machine = self.bench.machine(mode)
+        before = machine.counters()
         finished = machine.run(self.argv, self.environment, name, self.timeout_s)
+        counted = metrics(before, machine.counters())
         self._require_success(finished, exchange, mode)
-        return _stretch(finished, exchange)
+        return _stretch(finished, counted, exchange)
 
     def _require_success(self, finished: Finished, exchange: Exchange, mode: Mode) -> None:
         outcome = finished.outcome
@@ -246,8 +248,8 @@ class _Runner:
         raise VtaxError(f"the workload ended with {how} under {mode} paging: {said}")
 
 
-def _stretch(finished: Finished, exchange: Exchange) -> Stretch:
-    values = {each.name.removeprefix("kvm."): each for each in finished.counters}
+def _stretch(finished: Finished, counted: Sequence[Metric], exchange: Exchange) -> Stretch:
+    values = {each.name.removeprefix("kvm."): each for each in counted}
     guest = values.pop("guest_s", None)
     report: Mapping[str, Any] | None = None
     with contextlib.suppress(VtaxError, ValueError):

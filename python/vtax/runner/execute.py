@@ -21,8 +21,10 @@ from vtax.errors import VtaxError
 from vtax.formats.exchange import Exchange
 from vtax.formats.folder import RunFolder
 from vtax.formats.model import EnvironmentRecord, Failure, RunRecord, Sample
+from vtax.runner.instruments import chosen, usable
 from vtax.runner.matching import Entrant, Observed, common_shape, differences
 from vtax.runner.plan import interleaved
+from vtax.runner.repetition import Repetition, run
 from vtax.workloads.base import Command, Metric, Workload
 
 State = Literal["running", "complete", "interrupted", "budget", "failed"]
@@ -234,8 +236,6 @@ class Campaign:
     def _once(
         self, seat: _Seat, machine: MachineLike, folder: str
     ) -> tuple[Finished, Sequence[Metric]]:
-        exchange = Exchange(self._raw(seat), folder)
-        exchange.create(self._command.files)
         # What the user asked to keep wins over what the workload would set.
         settings = self._settings
         environment = {
@@ -244,9 +244,13 @@ class Campaign:
             **settings.recorded_variables,
         }
         timeout_s = settings.timeout_s or self._command.timeout_s
-        finished = machine.run(self._command.argv, environment, folder, timeout_s)
-        metrics = self._settings.workload.metrics(finished.outcome, exchange)
-        return finished, (*metrics, *finished.counters)
+        raw = self._raw(seat)
+        this = Repetition(machine, raw, folder, raw / folder, self._command.argv)
+        used = usable(chosen((), ()), seat.entrant.environment)
+        run(this, self._command, environment, timeout_s, used)
+        finished = this.finished[0]
+        metrics = self._settings.workload.metrics(finished.outcome, this.exchange)
+        return finished, (*metrics, *this.metrics)
 
     def _machine(self, seat: _Seat) -> MachineLike:
         """The seat's machine, booted and warmed up if it is not."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -12,10 +12,22 @@ from vtax.environments import qemu, sandbox
 from vtax.environments.base import (
     Environment,
     MachineLike,
+    allowed_cpus,
     cpu_count,
     guest_memory,
     register,
 )
+from vtax.environments.capabilities import (
+    Capability,
+    Files,
+    GuestPage,
+    Guests,
+    KvmCounters,
+    Pause,
+    RecordOutside,
+    Switch,
+)
+from vtax.environments.guest_page import AGENT as AGENT_AS_INIT
 from vtax.environments.lab import emulator, guest_initramfs, host_initramfs
 from vtax.environments.lab.emulator import Emulated
 from vtax.environments.lab.nested import Nested
@@ -30,6 +42,7 @@ USUAL_HOST_BYTES = 1280 << 20
 MOST_GUESTS = 8
 MOST_ICOUNT = 10
 """QEMU's limit of the shift."""
+BUILTIN_AGENT = "/bin/vtax-agent"
 QCOW2_MAGIC = b"QFI\xfb"
 
 
@@ -51,6 +64,16 @@ class Lab(Environment):
         "icount": "count instructions: each takes 2^N ns of the emulated clock (default: off)",
         "kernel": "path of a vmlinuz-RELEASE with KVM (default: found in /boot or fetched)",
         "snapshot": "off: boot anew each time (default: on)",
+    }
+    examples: ClassVar[Sequence[str]] = ("lab", "lab:npt=0,guest=builtin", "lab:guests=2")
+    offers: ClassVar[Mapping[type[Capability], str]] = {
+        Files: "lab",
+        Guests: "lab",
+        RecordOutside: "lab",
+        KvmCounters: "lab",
+        Switch: "lab:guest=builtin",
+        Pause: "lab",
+        GuestPage: "lab",
     }
 
     nested_paging: bool = True
@@ -90,6 +113,20 @@ class Lab(Environment):
 
     def shape(self) -> MachineShape:
         return MachineShape(self.guest_smp, self.guest_memory_bytes)
+
+    def offered(self) -> frozenset[type[Capability]]:
+        # A guest whose files are mounted by 9p cannot be switched; only such a one shares a folder.
+        return frozenset(self.offers) - {Switch if self.kind == "host" else GuestPage}
+
+    def host_cpus(self) -> int:
+        # The emulated host has CPUs beside those of the guests.
+        return len(allowed_cpus())
+
+    def for_builtin(self) -> Self:
+        return replace(self, guest="builtin") if self.kind == "host" else self
+
+    def agent_inside(self) -> str:
+        return BUILTIN_AGENT if self.kind == "builtin" else AGENT_AS_INIT
 
     def boot_remedy(self) -> str:
         return "give the emulated host more memory (mem=), or run 'vtax doctor'"
