@@ -10,14 +10,14 @@ from typing import Any, ClassVar
 import pytest
 
 from conftest import OUTCOME
-from vtax.environments.base import Environment, Launch
+from vtax.environments.base import Environment, Launch, MachineLike
 from vtax.environments.capabilities import C
 from vtax.environments.machine import Finished, MachineLostError
 from vtax.errors import VtaxError
 from vtax.formats.folder import RunFolder, load
-from vtax.present.terminal.progress import Silent
-from vtax.runner.execute import Campaign, MachineLike, Settings, _library
+from vtax.runner.execute import Campaign, Settings, _library
 from vtax.runner.matching import entrants
+from vtax.runner.runner import Listener
 from vtax.workloads.base import Command, MachineShape, Metric, Outcome, ResultFolder
 
 Behaviour = Callable[[str, int], None]
@@ -118,7 +118,7 @@ def folder(tmp_path: Path) -> RunFolder:
 
 
 def run(folder: RunFolder, world: World, **options: Any) -> Campaign:
-    campaign = Campaign(settings(**options), folder, Silent(), world.start)
+    campaign = Campaign(settings(**options), folder, Listener(), world.start)
     campaign.run()
     return campaign
 
@@ -158,7 +158,7 @@ def test_reboot_each_gives_every_repetition_a_machine_of_its_own(folder: RunFold
 def test_the_budget_ends_the_run_between_repetitions(folder: RunFolder) -> None:
     now = iter(range(100))
     campaign = Campaign(
-        settings(budget_s=4.0), folder, Silent(), World().start, clock=lambda: float(next(now))
+        settings(budget_s=4.0), folder, Listener(), World().start, clock=lambda: float(next(now))
     )
     record = campaign.run()
     assert record.state == "budget"
@@ -248,7 +248,7 @@ def test_a_machine_that_does_not_boot_ends_the_run_before_it_begins(folder: RunF
         return world.start(environment, work, cpus)
 
     with pytest.raises(VtaxError, match="environment 'uml:mem=1G': the uml machine ended"):
-        Campaign(settings(), folder, Silent(), start).run()
+        Campaign(settings(), folder, Listener(), start).run()
     assert world.alive == 0
 
 
@@ -261,7 +261,7 @@ def test_samples_that_cannot_be_saved_end_the_run_and_every_machine(
     world = World()
     monkeypatch.setattr(folder, "append", full)
     with pytest.raises(VtaxError, match="No space left"):
-        Campaign(settings(), folder, Silent(), world.start).run()
+        Campaign(settings(), folder, Listener(), world.start).run()
     assert world.alive == 0
 
 

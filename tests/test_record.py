@@ -21,9 +21,9 @@ from vtax import binaries
 from vtax.analysis.intervals import load
 from vtax.errors import MisuseError, VtaxError
 from vtax.formats.folder import load as load_run
-from vtax.record import workload
 from vtax.record.options import Options, Target
 from vtax.record.recorder import Recorder, failure
+from vtax.workloads import builtin
 
 NOBODY = 65534
 TIMEOUT_S = 120.0
@@ -325,16 +325,16 @@ def test_command_lines() -> None:
         *("--guest", "/dev/shm/page", "--counters", "2", "--overhead"),
     ]
     assert Target(command=("make", "--jobs")).arguments() == ["--", "make", "--jobs"]
-    assert workload.line(("sh", "-c", "true")) == ["sh", "-c", "true"]
-    assert workload.line(("gups", "--count", "5"))[1:] == ["workload", "gups", "--count", "5"]
+    assert builtin.line(("sh", "-c", "true")) == ["sh", "-c", "true"]
+    assert builtin.line(("gups", "--count", "5"))[1:] == ["workload", "gups", "--count", "5"]
 
 
 def test_copies_run_at_once_and_one_failure_is_the_end(tmp_path: Path) -> None:
     script = f"echo x >> {tmp_path}/count; [ $(wc -l < {tmp_path}/count) -lt 3 ]"
-    done = subprocess.run(workload.several(("sh", "-c", script), 3), check=False, timeout=20)
+    done = subprocess.run(builtin.several(("sh", "-c", script), 3), check=False, timeout=20)
     assert (tmp_path / "count").read_text() == "x\n" * 3
     assert done.returncode != 0
-    assert subprocess.run(workload.several(("true",), 3), check=False, timeout=20).returncode == 0
+    assert subprocess.run(builtin.several(("true",), 3), check=False, timeout=20).returncode == 0
 
 
 def test_the_recorders_words_become_one_error() -> None:

@@ -25,9 +25,13 @@ from vtax.environments.lab.environment import Lab
 from vtax.environments.lab.machine import LabMachine
 from vtax.errors import VtaxError
 from vtax.formats.folder import load as load_run
-from vtax.record.environment import Bench, record_in
-from vtax.record.lab import LabRecorder
 from vtax.record.options import Options, Target
+from vtax.runner import repetition
+from vtax.runner.instruments.record import Recording, RemoteRecorder
+from vtax.runner.recording import record_in
+from vtax.runner.repetition import Repetition
+from vtax.workloads import builtin
+from vtax.workloads.base import Command
 
 pytestmark = pytest.mark.slow
 
@@ -71,7 +75,7 @@ def counted(run: Path) -> Mapping[str, int]:
 def test_exits_are_those_of_kvms_own_statistics(machine: LabMachine, tmp_path: Path) -> None:
     """The guest stands still when the recorder begins, when it ends, and at both readings."""
     boot.pause(machine.host, 1)
-    recorder = LabRecorder(machine.host)
+    recorder = RemoteRecorder(machine.host)
     recorder.start(Options("1ms", "kvm,sched"), Target(vm="all"))
     before = machine.counters().values
     with ThreadPoolExecutor(1) as pool:
@@ -94,11 +98,13 @@ def test_exits_are_those_of_kvms_own_statistics(machine: LabMachine, tmp_path: P
 
 
 def test_rows_say_which_guest_and_which_mode(machine: LabMachine, tmp_path: Path) -> None:
-    bench = Bench(machine, tmp_path / "work")
-    argv = ("fault-storm", "--seconds", "2")
-    done = bench.record(argv, Options("1ms"), tmp_path / "out", timeout_s=120)
-    assert done.outcomes[0].exit_code == 0
-    assert "fault-storm" in (done.outputs[0] / "stdout").read_text()
+    line = tuple(builtin.line(("fault-storm", "--seconds", "2"), "/bin/vtax-agent"))
+    work = tmp_path / "work"
+    this = Repetition("lab", machine, work, "run", tmp_path / "out", line)
+    recording = Recording(Options("1ms"))
+    repetition.run(this, Command(line, timeout_s=120), SHELL, (recording,), everywhere=True)
+    assert this.finished[0].outcome.exit_code == 0
+    assert "fault-storm" in (work / "run-0/stdout").read_text()
     rows = pl.read_parquet(tmp_path / "out/intervals.parquet")
     pid = int(machine.host.pull("/run/vtax/guests/0/pid", 64))
     # Null where the row is of no guest.
@@ -111,7 +117,7 @@ def test_rows_say_which_guest_and_which_mode(machine: LabMachine, tmp_path: Path
 
 
 def test_guests_that_end_and_start_in_the_middle(machine: LabMachine, tmp_path: Path) -> None:
-    recorder = LabRecorder(machine.host)
+    recorder = RemoteRecorder(machine.host)
     recorder.start(Options("1ms", "kvm,sched"), Target(vm="all"))
     first = int(machine.host.pull("/run/vtax/guests/0/pid", 64))
     # The same guest anew: it boots, so it has exits to count.
@@ -136,7 +142,7 @@ def test_perf_kvm_stat_agrees(machine: LabMachine, tmp_path: Path) -> None:
     """Both count the same window, at whose ends the guest stands still."""
     perf_kvm.program()
     boot.pause(machine.host, 1)
-    recorder = LabRecorder(machine.host)
+    recorder = RemoteRecorder(machine.host)
     recorder.start(Options("1ms", "kvm"), Target(vm="all"))
     perf = PerfKvm(machine.host)
     with ThreadPoolExecutor(1) as pool:

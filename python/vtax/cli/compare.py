@@ -97,6 +97,14 @@ def compare(
             help="A number in a command's output: NAME[:UNIT[:higher]]=REGEX.", metavar="METRIC"
         ),
     ] = None,
+    instruments: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--with",
+            help="Also use this instrument where it can be; repeat it. See below.",
+            metavar="NAME",
+        ),
+    ] = None,
     out: Annotated[Path, typer.Option(help="Folder for run folders.", metavar="DIR")] = Path(
         "runs"
     ),
@@ -107,6 +115,7 @@ def compare(
 
     Every environment is compared with a native run that has the same CPUs and memory.
     """
+    from vtax.environments import BASELINE
     from vtax.errors import VtaxError
     from vtax.formats.folder import RunFolder
     from vtax.present.terminal.progress import listener
@@ -114,8 +123,9 @@ def compare(
 
     settings = _settings(
         tuple(workload),
-        environments or ["native"],
+        environments or [BASELINE],
         tuple(metric or ()),
+        instruments=tuple(instruments or ()),
         keep_env=keep_env,
         control=control,
         repetitions=repetitions,
@@ -145,18 +155,22 @@ def _settings(
 ) -> Settings:
     from vtax import binaries, workloads
     from vtax.runner.execute import Settings
+    from vtax.runner.instruments import chosen
     from vtax.runner.matching import entrants
     from vtax.workloads.variables import base_environment, split
 
     keep_env, control = options.pop("keep_env"), options.pop("control")
     workload = workloads.parse(argv, patterns)
+    allocations = entrants(specs, control)
+    instruments = chosen(options.pop("instruments"), [each.environment for each in allocations])
     environment = dict(base_environment(os.environ, keep_env))
     path = environment.get("PATH", os.defpath)
     environment["PATH"] = f"{binaries.FOLDER}{os.pathsep}{path}"
     changing = split(os.environ)[1]
     return Settings(
         workload=workload,
-        entrants=entrants(specs, control),
+        entrants=allocations,
+        instruments=instruments,
         environment=environment,
         recorded_variables=changing if keep_env else {},
         scrubbed_variables={} if keep_env else changing,

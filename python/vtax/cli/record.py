@@ -13,8 +13,8 @@ import typer
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from vtax.record.environment import Recorded
     from vtax.record.options import Options
+    from vtax.runner.recording import Recorded
 
 EXAMPLES = """\b
 Examples:
@@ -54,7 +54,7 @@ def record(
     ] = None,
     environment: Annotated[
         str | None,
-        typer.Option("--in", help="Run COMMAND there: native, uml, qemu, lab.", metavar="SPEC"),
+        typer.Option("--in", help="Run COMMAND there; see below.", metavar="SPEC"),
     ] = None,
     recorder: Annotated[
         From, typer.Option("--from", help="Where the recorder of --in runs.", case_sensitive=False)
@@ -147,8 +147,8 @@ def _inside(
     recorder: From,
 ) -> None:
     from vtax import environments
-    from vtax.record.environment import record_in
     from vtax.record.recorder import summary
+    from vtax.runner.recording import record_in
 
     machine = environments.build(spec)
     by_guest = recorder is From.GUEST

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeVar
 
 from vtax import binaries, plugins
-from vtax.environments.capabilities import C, Capability
-from vtax.errors import MisuseError
+from vtax.environments.capabilities import C, Capability, PagingMode
+from vtax.errors import MisuseError, VtaxError
 from vtax.specs import Spec, parse_spec, unknown
 from vtax.units import format_bytes, parse_size
 from vtax.workloads.base import MachineShape
@@ -82,7 +82,17 @@ class MachineLike(Protocol):
         environment: Mapping[str, str],
         folder: str,
         timeout_s: float | None = None,
-    ) -> Finished: ...
+        *,
+        leave: bool = False,
+    ) -> Finished:
+        """Run a command with `folder` of the writable folder as its own.
+
+        Files in it are there when the command starts, and what it wrote there is on the host
+        afterwards; of a machine without a shared folder at least stdout and stderr. `leave`: what
+        it leaves running goes on until the machine ends.
+        Raises VtaxError when it cannot be started, MachineLostError when the machine went away.
+        """
+        ...
 
     def offer(self, wanted: type[C]) -> C | None:
         """The means to use a capability; None when the machine has it not."""
@@ -194,6 +204,14 @@ class ProcessEnvironment(Environment):
         return Machine(self, work, cpus)
 
 
+class PagingEnvironment(Environment):
+    """An environment whose machines have guests under nested or under shadow paging."""
+
+    @abstractmethod
+    def with_paging(self, mode: PagingMode) -> Self:
+        """The same with this paging mode from the start."""
+
+
 E = TypeVar("E", bound=type[Environment])
 
 _REGISTERED: dict[str, type[Environment]] = {}
@@ -251,6 +269,14 @@ def from_spec(spec: Spec) -> Environment:
 def offering(wanted: type[Capability]) -> tuple[str, ...]:
     """The shortest spec of each environment that can do something."""
     return tuple(cls.offers[wanted] for cls in registry().values() if wanted in cls.offers)
+
+
+def with_paging_modes() -> type[PagingEnvironment]:
+    """The first environment that has both paging modes. Raises VtaxError without one."""
+    for cls in registry().values():
+        if issubclass(cls, PagingEnvironment):
+            return cls
+    raise VtaxError("no environment has nested and shadow paging")
 
 
 def require(environment: Environment, wanted: type[Capability], what: str) -> None:

@@ -30,6 +30,7 @@ SAMPLES = "samples.parquet"
 EVENTS = "events.json"
 REPORT = "report.html"
 RAW = "raw"
+INSTRUMENTS = "instruments"
 SYNC_EVERY_S = 1.0
 MAX_RECORD_BYTES = 64 << 20
 MAX_SAMPLES_BYTES = 1 << 30
@@ -97,6 +98,10 @@ class RunFolder:
         path = (self.path / RAW / slug(name)).absolute()
         path.mkdir(mode=0o700, exist_ok=True)
         return path
+
+    def instruments(self, name: str) -> Path:
+        """Where instruments put files of one environment; no machine may write there."""
+        return (self.path / INSTRUMENTS / slug(name)).absolute()
 
     def write_record(self, record: RunRecord) -> None:
         """Replace `run.json` at once."""

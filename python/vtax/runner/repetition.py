@@ -24,6 +24,8 @@ class Repetition:
     may correct `finished`, add to `metrics`, and put files into `out`.
     """
 
+    label: str
+    """The variant's."""
     machine: MachineLike
     work: Path
     """Host folder that the machine may write."""
@@ -43,7 +45,7 @@ class Repetition:
 
 
 class Instrument(Protocol):
-    """Measures a machine while a command runs in it; see docs in CONTRIBUTING.md."""
+    """Measures a machine while a command runs in it; CONTRIBUTING.md says how to add one."""
 
     name: ClassVar[str]
 
@@ -60,8 +62,7 @@ class Instrument(Protocol):
 def run(
     repetition: Repetition,
     command: Command,
-    environment: Mapping[str, str],
-    timeout_s: float | None,
+    variables: Mapping[str, str],
     instruments: Sequence[Instrument] = (),
     *,
     everywhere: bool = False,
@@ -82,8 +83,8 @@ def run(
         guests = machine.offer(Guests) if everywhere else None
         if guests:
             repetition.finished = guests.run(
-                repetition.argv, environment, repetition.folder, timeout_s
+                repetition.argv, variables, repetition.folder, command.timeout_s
             )
         else:
-            ended = machine.run(repetition.argv, environment, repetition.folder, timeout_s)
+            ended = machine.run(repetition.argv, variables, repetition.folder, command.timeout_s)
             repetition.finished = (ended,)

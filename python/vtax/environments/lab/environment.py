@@ -10,8 +10,8 @@ from typing import Any, ClassVar, Self
 
 from vtax.environments import qemu, sandbox
 from vtax.environments.base import (
-    Environment,
     MachineLike,
+    PagingEnvironment,
     allowed_cpus,
     cpu_count,
     guest_memory,
@@ -23,6 +23,7 @@ from vtax.environments.capabilities import (
     GuestPage,
     Guests,
     KvmCounters,
+    PagingMode,
     Pause,
     RecordOutside,
     Switch,
@@ -48,7 +49,7 @@ QCOW2_MAGIC = b"QFI\xfb"
 
 @register
 @dataclass(frozen=True, slots=True)
-class Lab(Environment):
+class Lab(PagingEnvironment):
     """A nested guest under stock KVM on an emulated AMD host: any machine can run it."""
 
     name: ClassVar[str] = "lab"
@@ -121,6 +122,9 @@ class Lab(Environment):
     def host_cpus(self) -> int:
         # The emulated host has CPUs beside those of the guests.
         return len(allowed_cpus())
+
+    def with_paging(self, mode: PagingMode) -> Self:
+        return replace(self, nested_paging=mode == "nested")
 
     def for_builtin(self) -> Self:
         return replace(self, guest="builtin") if self.kind == "host" else self

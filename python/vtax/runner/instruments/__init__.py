@@ -7,11 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from vtax.environments.base import Environment, offering
 from vtax.errors import MisuseError
 from vtax.runner.instruments.kvm_counters import Counting
+from vtax.runner.instruments.record import Recording
 from vtax.runner.repetition import Instrument
 from vtax.specs import unknown
 
 INSTRUMENTS: Mapping[str, Callable[[], Instrument]] = {
     "kvm-counters": Counting,
+    "record": Recording,
 }
 ALWAYS = ("kvm-counters",)
 """Those that cost next to nothing: used wherever a machine has what they need."""
