@@ -15,7 +15,10 @@ from vtax.errors import VtaxError
 from vtax.workloads.base import Outcome
 
 REAL = ("native:cpus=1,mem=512M", "uml:mem=256M", "qemu:accel=tcg,mem=512M")
-"""One of each kind, small enough to boot often."""
+"""One of each kind with a kernel of its own, and the baseline, small enough to boot often."""
+CONTAINED = ("container:cpus=1,mem=512M", "gvisor:cpus=1,mem=512M")
+"""Those that are started by a container's runtime."""
+LOCAL = REAL + CONTAINED
 
 OUTCOME = Outcome(
     wall_s=1.0,
@@ -84,3 +87,12 @@ def processes_naming(text: str) -> list[str]:
         if text in line:
             found.append(line.strip())
     return found
+
+
+def descendants(pid: int) -> list[int]:
+    """The processes below one, as numbers."""
+    try:
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    except (FileNotFoundError, ProcessLookupError):
+        return []
+    return [each for child in map(int, children) for each in (child, *descendants(child))]

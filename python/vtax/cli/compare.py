@@ -105,6 +105,14 @@ def compare(
             metavar="NAME",
         ),
     ] = None,
+    push: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="Bring this file or folder where this machine's are not seen; repeat it.",
+            metavar="PATH",
+            exists=True,
+        ),
+    ] = None,
     out: Annotated[Path, typer.Option(help="Folder for run folders.", metavar="DIR")] = Path(
         "runs"
     ),
@@ -126,6 +134,7 @@ def compare(
         environments or [BASELINE],
         tuple(metric or ()),
         instruments=tuple(instruments or ()),
+        push=tuple(push or ()),
         keep_env=keep_env,
         control=control,
         repetitions=repetitions,
@@ -156,12 +165,12 @@ def _settings(
     from vtax import binaries, workloads
     from vtax.runner.execute import Settings
     from vtax.runner.instruments import chosen
-    from vtax.runner.matching import entrants
+    from vtax.runner.matching import entrants, pushed
     from vtax.workloads.variables import base_environment, split
 
     keep_env, control = options.pop("keep_env"), options.pop("control")
     workload = workloads.parse(argv, patterns)
-    allocations = entrants(specs, control)
+    allocations = pushed(entrants(specs, control), options.pop("push"))
     instruments = chosen(options.pop("instruments"), [each.environment for each in allocations])
     environment = dict(base_environment(os.environ, keep_env))
     path = environment.get("PATH", os.defpath)
@@ -195,7 +204,8 @@ def _check(settings: Settings) -> None:
     settings.workload.command(common_shape(settings.entrants))
     for entrant in settings.entrants:
         entrant.environment.check()
-    for program in settings.workload.needs():
+    here = any(each.environment.sees_host_files() for each in settings.entrants)
+    for program in settings.workload.needs() if here else ():
         if not shutil.which(program, path=settings.environment["PATH"]):
             raise VtaxError(
                 f"workload '{settings.workload.name}' needs {program}, which is not on the PATH",

@@ -1,4 +1,4 @@
-"""gVisor: a kernel written in Go, in a process of the host, that answers a program's system calls."""
+"""gVisor: a kernel in a process of the host, which answers the system calls of programs."""
 
 from __future__ import annotations
 

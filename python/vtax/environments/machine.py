@@ -170,9 +170,8 @@ def shared_tree(machine: Machine) -> Sequence[Capability]:
 def _start(launch: Launch, channel: socket.socket) -> subprocess.Popen[bytes]:
     if not launch.over_stdio:
         return spawn(launch.argv, (channel.fileno(),), launch.environment)
-    return spawn(
-        launch.argv, (), launch.environment, stdin=channel, stdout=channel, stderr=subprocess.PIPE
-    )
+    ours, pipe = channel.fileno(), subprocess.PIPE
+    return spawn(launch.argv, (), launch.environment, stdin=ours, stdout=ours, stderr=pipe)
 
 
 def spawn(
@@ -180,8 +179,8 @@ def spawn(
     descriptors: Collection[int],
     environment: Mapping[str, str] = MappingProxyType({}),
     *,
-    stdin: int | socket.socket = subprocess.DEVNULL,
-    stdout: int | socket.socket = subprocess.PIPE,
+    stdin: int = subprocess.DEVNULL,
+    stdout: int = subprocess.PIPE,
     stderr: int = subprocess.STDOUT,
 ) -> subprocess.Popen[bytes]:
     """Start in a session of its own, so that Ctrl-C reaches vtax alone, which then cleans up.
@@ -205,5 +204,4 @@ def spawn(
 def _clean_up(launch: Launch) -> None:
     """Remove what a killed machine leaves; the run has its own message by then."""
     with contextlib.suppress(VtaxError, subprocess.TimeoutExpired):
-        with spawn(launch.clean_up, (), launch.environment, stdout=subprocess.DEVNULL) as process:
-            process.wait(REMOVAL_S)
+        spawn(launch.clean_up, (), launch.environment, stdout=subprocess.DEVNULL).wait(REMOVAL_S)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 from vtax.environments import BASELINE, Environment, build
@@ -37,7 +38,8 @@ def entrants(specs: Sequence[str], control: bool = True) -> tuple[Entrant, ...]:
 
     Guests are compared with a native of their own shape: one that is given in so many words, else
     one that vtax adds (a bare `native` stands for all of these). A native with options that is no
-    guest's baseline is measured against the bare one.
+    guest's baseline, and a machine elsewhere, is measured against the bare one; of several machines
+    elsewhere, where the bare one is not asked for, the first is the baseline of the others.
 
     Raises MisuseError when nothing is asked for or an environment is given twice.
     """
@@ -62,28 +64,55 @@ def entrants(specs: Sequence[str], control: bool = True) -> tuple[Entrant, ...]:
     return tuple(found)
 
 
+def pushed(found: Sequence[Entrant], paths: Sequence[Path]) -> tuple[Entrant, ...]:
+    """The same with these files brought where this machine's are not seen.
+
+    Raises MisuseError when they are seen everywhere.
+    """
+    if paths and all(each.environment.sees_host_files() for each in found):
+        raise MisuseError("--push: every environment sees this machine's files", "leave it out")
+    return tuple(
+        dataclasses.replace(each, environment=each.environment.with_pushed(paths)) for each in found
+    )
+
+
 def _baselines(asked: Mapping[str, Environment]) -> dict[str, Environment]:
     """Label to baseline: one per shape of guest, and the bare one where something needs it."""
     bare = build(BASELINE)
     guests = {each.shape(): each for each in asked.values() if each.is_guest}
     natives = {text: each for text, each in asked.items() if type(each) is type(bare)}
+    remote = [text for text, each in asked.items() if each.is_remote]
     found: dict[str, Environment] = {}
-    for shape in guests:
-        spec = f"{BASELINE}:cpus={shape.cpus},mem={_size(shape.memory_bytes)}"
+    for guest in guests.values():
+        spec = _matched(guest)
         matched = build(spec)
         given = next((text for text, native in natives.items() if native == matched), spec)
         found[given] = matched
     others = [text for text, native in natives.items() if text not in found and native != bare]
-    if others or not guests:
+    if len(remote) > 1 and bare not in natives.values():
+        found[remote[0]] = asked[remote[0]]
+        remote = []
+    if others or remote or not (guests or found):
         found[BASELINE] = bare
     return found
 
 
+def _matched(guest: Environment) -> str:
+    """The spec of a native with a guest's CPUs and limit; bare where the guest has all of both."""
+    cpus, limit = guest.shape().cpus, guest.memory_limit()
+    if limit is not None:
+        return f"{BASELINE}:cpus={cpus},mem={_size(limit)}"
+    return BASELINE if cpus == build(BASELINE).shape().cpus else f"{BASELINE}:cpus={cpus}"
+
+
 def _baseline_of(environment: Environment, baselines: Mapping[str, Environment]) -> str:
-    if not environment.is_guest:
-        return BASELINE
     shape = environment.shape()
-    return next(label for label, native in baselines.items() if native.shape() == shape)
+    for label, baseline in baselines.items():
+        if environment.is_remote and baseline.is_remote:
+            return label
+        if environment.is_guest and not baseline.is_remote and baseline.shape() == shape:
+            return label
+    return BASELINE
 
 
 def _size(size: int) -> str:
