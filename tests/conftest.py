@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -96,3 +99,43 @@ def descendants(pid: int) -> list[int]:
     except (FileNotFoundError, ProcessLookupError):
         return []
     return [each for child in map(int, children) for each in (child, *descendants(child))]
+
+
+def command(*argv: str) -> list[str]:
+    return [sys.executable, "-m", "vtax.cli.main", *argv]
+
+
+@pytest.fixture
+def environment() -> dict[str, str]:
+    source = Path(__file__).resolve().parent.parent / "python"
+    return os.environ | {"PYTHONPATH": str(source), "NO_COLOR": "1"}
+
+
+def run(
+    environment: dict[str, str], *argv: str, timeout: float = 120
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command(*argv),
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
+
+
+def one_line(done: subprocess.CompletedProcess[str], code: int) -> str:
+    """The error: one line on standard error beside progress, no traceback."""
+    assert done.returncode == code, done.stderr
+    errors = [line for line in done.stderr.splitlines() if line.startswith("vtax: ")]
+    assert len(errors) == 1 and "Traceback" not in done.stderr
+    return errors[0]
+
+
+def eventually(condition: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        if condition():
+            return True
+        time.sleep(0.05)
+    return False

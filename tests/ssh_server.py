@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -20,7 +21,7 @@ SSHD = shutil.which("sshd", path=os.environ.get("PATH", "") + ":/usr/sbin")
 class SshServer:
     """A running server. `config` is the client's configuration, with the host key known."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, setting: str = "") -> None:
         if SSHD is None or shutil.which("ssh") is None:
             pytest.skip("no OpenSSH server and client: apt-get install openssh-server")
         # sshd drops privileges into this folder; systemd would make it.
@@ -43,6 +44,7 @@ class SshServer:
             f"ListenAddress 127.0.0.1\nPort {self.port}\nHostKey {folder / 'host'}\n"
             f"AuthorizedKeysFile {folder / 'authorized'}\nStrictModes no\nUsePAM no\n"
             f"PasswordAuthentication no\nPermitRootLogin yes\nPidFile none\nMaxStartups 100\n"
+            f"{setting}\n"
         )
         self.log = (folder / "log").open("wb")
         self.process = subprocess.Popen(
@@ -66,11 +68,15 @@ class SshServer:
         """The processes of open connections, with all that they started."""
         return descendants(self.process.pid)
 
-    def cut(self) -> None:
-        """Cut all connections, as a network that resets them; what runs in them is not touched."""
+    def signal(self, number: int) -> None:
+        """Signal the server's side of all connections, and nothing that runs in them.
+
+        SIGKILL cuts them, SIGSTOP makes them a black hole.
+        """
         for pid in self.sessions():
-            if Path(f"/proc/{pid}/comm").read_text().strip().startswith("sshd"):
-                os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError, FileNotFoundError):
+                if Path(f"/proc/{pid}/comm").read_text().startswith("sshd"):
+                    os.kill(pid, number)
 
     def __enter__(self) -> SshServer:
         return self
@@ -81,10 +87,8 @@ class SshServer:
         self.process.wait()
         self.log.close()
         for pid in left:
-            try:
+            with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
 
     def _await(self) -> None:
         deadline = time.monotonic() + 20

@@ -12,7 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from conftest import CONTAINED, GUEST_ENVIRONMENT, LOCAL, REAL, checked, descendants, processes_naming
+from conftest import (
+    CONTAINED,
+    GUEST_ENVIRONMENT,
+    LOCAL,
+    REAL,
+    checked,
+    descendants,
+    processes_naming,
+)
 from vtax.environments import Environment
 from vtax.environments import agent as agent_module
 from vtax.environments import machine as machine_module

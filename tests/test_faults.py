@@ -7,50 +7,17 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from conftest import checked, processes_naming
+from conftest import checked, command, eventually, one_line, processes_naming, run
 from vtax.formats.folder import load
 
 pytestmark = pytest.mark.slow
 
 GUESTS = ("uml:mem=256M", "qemu:accel=tcg,mem=512M")
-
-
-def command(*argv: str) -> list[str]:
-    return [sys.executable, "-m", "vtax.cli.main", *argv]
-
-
-@pytest.fixture
-def environment() -> dict[str, str]:
-    source = Path(__file__).resolve().parent.parent / "python"
-    return os.environ | {"PYTHONPATH": str(source), "NO_COLOR": "1"}
-
-
-def run(
-    environment: dict[str, str], *argv: str, timeout: float = 120
-) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command(*argv),
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        check=False,
-    )
-
-
-def one_line(done: subprocess.CompletedProcess[str], code: int) -> str:
-    """The error: one line on standard error beside progress, no traceback."""
-    assert done.returncode == code, done.stderr
-    errors = [line for line in done.stderr.splitlines() if line.startswith("vtax: ")]
-    assert len(errors) == 1 and "Traceback" not in done.stderr
-    return errors[0]
 
 
 def start_long(
@@ -76,15 +43,6 @@ def start_long(
         time.sleep(0.05)
     process.kill()
     raise AssertionError(f"no samples came: {process.communicate()[0]}")
-
-
-def eventually(condition: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + 10
-    while time.monotonic() < deadline:
-        if condition():
-            return True
-        time.sleep(0.05)
-    return False
 
 
 def eventually_gone(*texts: str) -> bool:

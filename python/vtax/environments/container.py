@@ -315,7 +315,8 @@ def _file_systems() -> list[Path]:
         apart = any(point == each or point.startswith(each + "/") for each in _NOT_SHARED)
         plain = not apart and point != "/" and not set(point) & set(":\\,")
         # What engines mount for their containers is none of the host's own.
-        if plain and kind not in _NO_FILES and "/containers/" not in point and os.path.isdir(point):
+        own = kind not in _NO_FILES and "/containers/" not in point
+        if plain and own and Path(point).is_dir():
             found.append(Path(point))
     return found
 
@@ -326,8 +327,9 @@ def _skeleton(links: Sequence[Path]) -> Path:
     root = cache.folder("container-root")
     for link in links:
         copy = root / link.name
-        if not copy.is_symlink():
-            copy.symlink_to(os.readlink(link))
+        if not copy.is_symlink() or copy.readlink() != link.readlink():
+            copy.unlink(missing_ok=True)
+            copy.symlink_to(link.readlink())
     return root
 
 

@@ -44,6 +44,8 @@ class RunFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._lock: int | None = None
+        self._names: dict[str, str] = {}
+        """Folder to the name it was made for: two names may have one slug."""
         self._synced = time.monotonic()
 
     def claim(self) -> bool:
@@ -95,13 +97,21 @@ class RunFolder:
 
     def raw(self, name: str) -> Path:
         """The writable folder of one machine, ``raw/NAME``, as an absolute path."""
-        path = (self.path / RAW / slug(name)).absolute()
+        path = (self.path / RAW / self._own(name)).absolute()
         path.mkdir(mode=0o700, exist_ok=True)
         return path
 
     def instruments(self, name: str) -> Path:
         """Where instruments put files of one environment; no machine may write there."""
-        return (self.path / INSTRUMENTS / slug(name)).absolute()
+        return (self.path / INSTRUMENTS / self._own(name)).absolute()
+
+    def _own(self, name: str) -> str:
+        base, number = slug(name), 1
+        while (
+            self._names.setdefault(own := f"{base}-{number}" if number > 1 else base, name) != name
+        ):
+            number += 1
+        return own
 
     def write_record(self, record: RunRecord) -> None:
         """Replace `run.json` at once."""
