@@ -216,7 +216,8 @@ def test_a_changed_host_key_is_said(
     keygen("other", server.folder)
     server.know("other")
     said = unreachable(server, environment, tmp_path)
-    assert "its host key has changed" in said and "ssh-keygen -R 127.0.0.1" in said
+    assert "its host key has changed" in said and "ssh-keygen -R" in said
+    assert f"ssh -F {server.config} -p {server.port} 127.0.0.1 true" in said
 
 
 def test_an_unknown_host_key_is_said(

@@ -224,6 +224,9 @@ def test_memory_exhausted_in_the_guest_is_said(tmp_path: Path, environment: dict
         ("qemu-system-x86_64", "qemu:accel=tcg", "apt-get install qemu-system-x86"),
         ("bwrap", "uml", "apt-get install bubblewrap"),
         ("mpirun", "native", "mpirun"),
+        ("podman", "container", "apt-get install podman"),
+        ("runsc", "gvisor", "apt-get install runsc"),
+        ("ssh", "ssh:nowhere", "apt-get install openssh-client"),
     ],
 )
 def test_a_missing_program_names_its_remedy(

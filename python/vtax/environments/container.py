@@ -164,6 +164,8 @@ class Container(ProcessEnvironment):
         runtime = self._runtime()
         if runtime is not None and not _which(runtime):
             raise VtaxError(f"container: {runtime} is missing", f"apt-get install {runtime}")
+        if self.engine == "docker" and not _ok([program, "version"]):
+            raise VtaxError("container: docker's daemon does not answer", "try: docker version")
         if self.image is not None and not _ok([program, "image", "inspect", self.image]):
             raise VtaxError(
                 f"container: there is no image '{self.image}' here",
@@ -177,9 +179,7 @@ class Container(ProcessEnvironment):
         line = [program, *(["--runtime", runtime] if runtime and self.engine == "podman" else [])]
         line += ["run", "-i", "--rm", "--name", name, "--log-driver", "none"]
         line += ["--runtime", runtime] if runtime and self.engine == "docker" else []
-        line += ["--network", "bridge" if self.network and self._is_root() else "none"]
-        if self.network and not self._is_root():
-            line[-1] = "slirp4netns"
+        line += [] if self.network else ["--network", "none"]
         line += ["--security-opt", "label=disable", *_process_limits()]
         refused = self._limits_refused()
         if refused is None:

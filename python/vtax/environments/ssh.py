@@ -49,11 +49,11 @@ _HOST = re.compile(
 _FOLDER = re.compile(r"/[A-Za-z0-9._/-]*")
 _REASONS = (
     ("has changed and you have requested strict checking", "its host key has changed",
-     "find out why; then ssh-keygen -R {host}, and connect once by hand"),
+     "find out why; then remove the old one with ssh-keygen -R, and connect once: {by_hand}"),
     ("Host key verification failed", "its host key is not known here",
-     "connect once by hand: ssh {host}"),
+     "connect once by hand: {by_hand}"),
     ("Permission denied", "it lets this user in with no key that ssh has",
-     "make 'ssh {host} true' work without a password, e.g. with ssh-copy-id {host}"),
+     "make this work without a password, e.g. by ssh-copy-id: {by_hand}"),
     ("not responding", "the connection has been silent for too long", None),
 )  # fmt: skip
 """What ssh says, the reason in a few words, the remedy."""
@@ -150,7 +150,7 @@ class Ssh(ProcessEnvironment):
         return replace(self, pushed=tuple(paths))
 
     def boot_remedy(self) -> str:
-        return f"try: ssh {self.host} true"
+        return f"try: {_by_hand(self._client())}"
 
     def check(self) -> None:
         binaries.find("vtax-agent")
@@ -186,7 +186,7 @@ class Ssh(ProcessEnvironment):
         own = [line.removeprefix("vtax: ") for line in console if line.startswith("vtax: ")]
         if own:
             return own[-1], "choose another folder with dir="
-        return _explain(self.host, console) if code == 255 else None
+        return _explain(self._client(), console) if code == 255 else None
 
     def description(self, facts: Mapping[str, Any]) -> str:
         kind = facts.get("virtualization", {}).get("kind", "unknown")
@@ -205,7 +205,7 @@ class Ssh(ProcessEnvironment):
         return found[-(self.cpus or len(found)) :]
 
     def _found(self) -> Found:
-        return _probe(self.host, tuple(self._client()))
+        return _probe(tuple(self._client()))
 
     def _client(self) -> list[str]:
         program = shutil.which("ssh")
@@ -308,7 +308,7 @@ def _script(folder: str, size: int, serve: Sequence[str]) -> str:
 
 
 @functools.lru_cache(maxsize=64)
-def _probe(host: str, client: tuple[str, ...]) -> Found:
+def _probe(client: tuple[str, ...]) -> Found:
     """Ask a machine for its size; once, because it decides the plan before anything is started."""
     try:
         done = subprocess.run(
@@ -321,13 +321,13 @@ def _probe(host: str, client: tuple[str, ...]) -> Found:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        raise VtaxError(f"ssh: no answer from {host}", f"try: ssh {host} true") from None
+        raise VtaxError(f"ssh: no answer from {client[-1]}", f"try: {_by_hand(client)}") from None
     cpus = re.search(r"^Cpus_allowed_list:\s*([0-9,-]+)$", done.stdout, re.MULTILINE)
     memory = re.search(r"^MemTotal:\s*([0-9]+) kB$", done.stdout, re.MULTILINE)
     if done.returncode != 0 or cpus is None or memory is None:
         lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
-        reason, remedy = _explain(host, lines or ["it does not answer as Linux does"])
-        raise VtaxError(f"ssh: cannot use {host}: {reason}", remedy)
+        reason, remedy = _explain(client, lines or ["it does not answer as Linux does"])
+        raise VtaxError(f"ssh: cannot use {client[-1]}: {reason}", remedy)
     return Found(_cpu_list(cpus[1]), int(memory[1]) << 10)
 
 
@@ -337,9 +337,20 @@ def _cpu_list(text: str) -> tuple[int, ...]:
     return tuple(n for a, _, b in ranges for n in range(int(a), int(b or a) + 1))
 
 
-def _explain(host: str, lines: Sequence[str]) -> tuple[str, str | None]:
-    said = " | ".join(lines)
+def _explain(client: Sequence[str], lines: Sequence[str]) -> tuple[str, str | None]:
+    said, by_hand = " | ".join(lines), _by_hand(client)
     for words, reason, remedy in _REASONS:
         if words in said:
-            return reason, remedy.format(host=host) if remedy else None
-    return lines[-1] if lines else "ssh says nothing", f"try: ssh {host} true"
+            return reason, remedy.format(by_hand=by_hand) if remedy else None
+    return lines[-1] if lines else "ssh says nothing", f"try: {by_hand}"
+
+
+def _by_hand(client: Sequence[str]) -> str:
+    """The command that a user would type to reach the same machine."""
+    own = [part for option in ("-F", "-p") if option in client for part in _pair(client, option)]
+    return shlex.join(["ssh", *own, client[-1], "true"])
+
+
+def _pair(client: Sequence[str], option: str) -> Sequence[str]:
+    at = client.index(option)
+    return client[at : at + 2]
