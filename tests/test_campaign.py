@@ -80,6 +80,8 @@ class Mock:
         environment: Mapping[str, str],
         folder: str,
         timeout_s: float | None = None,
+        *,
+        workdir: Path | None = None,
     ) -> Finished:
         self.world.story.append(f"{self.label} {folder}")
         self.runs += 1

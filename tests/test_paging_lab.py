@@ -44,6 +44,7 @@ def result(switches: tuple[Mapping[str, Any], ...] = ()) -> PagingModes:
         },
         switches,
         "a lab",
+        COUNTERS,
     )
 
 

@@ -24,7 +24,8 @@ from vtax.environments.lab import boot
 from vtax.environments.lab.environment import Lab
 from vtax.environments.lab.machine import LabMachine
 from vtax.errors import VtaxError
-from vtax.formats.folder import load as load_run
+from vtax.formats.folder import read_record
+from vtax.formats.model import RecordingRecord
 from vtax.record.options import Options, Target
 from vtax.runner import repetition
 from vtax.runner.instruments.record import Recording, RemoteRecorder
@@ -178,9 +179,10 @@ def test_user_mode_linux_is_recorded_from_outside(tmp_path: Path) -> None:
     sums_agree(done.path)
     rows = pl.read_parquet(done.path / "intervals.parquet")
     assert set(rows["comm"].cast(pl.String).to_list()) >= {"linux.uml"}
-    record, _ = load_run(done.path)
-    assert (record.state, record.environments[0].label) == ("complete", "uml")
-    assert "user-mode Linux" in record.environments[0].description
+    record = read_record(done.path)
+    assert isinstance(record, RecordingRecord)
+    assert (record.state, record.machine.spec) == ("complete", "uml")
+    assert "user-mode Linux" in record.machine.description
 
 
 def test_an_interrupt_finishes_the_recording_and_ends_the_machine(tmp_path: Path) -> None:
@@ -206,8 +208,7 @@ def test_an_interrupt_finishes_the_recording_and_ends_the_machine(tmp_path: Path
     assert process.returncode == 130, err
     assert "run: run" in out
     assert load(tmp_path / "run").frame.height > 0
-    record, _ = load_run(tmp_path / "run")
-    assert record.state == "interrupted"
+    assert read_record(tmp_path / "run").state == "interrupted"
     assert processes_naming(str(tmp_path)) == []
 
 
@@ -230,7 +231,7 @@ def test_an_interrupt_fetches_the_labs_rows_and_ends_it(
     sums_agree(run)
     assert counted(run)["kvm.exits"] > 100
     assert json.loads((run / "record.json").read_text())["end"]["reason"] == "signal"
-    assert load_run(run)[0].state == "interrupted"
+    assert read_record(run).state == "interrupted"
     assert processes_naming(str(tmp_path)) == []
     assert processes_naming(busy) == []
 
@@ -249,9 +250,10 @@ def test_an_emulated_guest_is_recorded_from_outside(tmp_path: Path) -> None:
     # The thread that emulates the CPU is named so by QEMU, where it has been told to, else as it.
     assert any("qemu" in name or "CPU" in name for name in rows["comm"].cast(pl.String))
     assert rows["length_ns"].sum() > 50e6
-    record, _ = load_run(done.path)
-    assert (record.state, record.environments[0].label) == ("complete", spec)
-    assert "TCG" in record.environments[0].description
+    record = read_record(done.path)
+    assert isinstance(record, RecordingRecord)
+    assert (record.state, record.machine.spec) == ("complete", spec)
+    assert "TCG" in record.machine.description
     assert processes_naming(str(tmp_path)) == []
 
 

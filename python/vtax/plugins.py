@@ -17,6 +17,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 ENVIRONMENTS, WORKLOADS, POLICIES = "vtax.environments", "vtax.workloads", "vtax.policies"
+_KINDS = {ENVIRONMENTS: "environment", WORKLOADS: "workload", POLICIES: "policy"}
 
 
 def load(
@@ -51,6 +52,6 @@ def missing(plugin: Any, names: Collection[str]) -> str | None:
 
 def _warn(entry: EntryPoint, reason: str) -> None:
     package = entry.dist.name if entry.dist else "?"
-    kind = entry.group.removeprefix("vtax.").removesuffix("s")
+    kind = _KINDS[entry.group]
     first = reason.splitlines()[0]
     print(f"vtax: {kind} '{entry.name}' of package {package} is skipped: {first}", file=sys.stderr)

@@ -14,7 +14,7 @@ const TUNSETPERSIST: libc::c_ulong = 0x4004_54cb;
 
 /// Own a descriptor that a call has just made, such as fcntl's copy.
 pub fn own(number: RawFd) -> OwnedFd {
-    // SAFETY: the caller has it from the kernel and hands it over once.
+    // SAFETY: the caller has it from the kernel and crossings it over once.
     unsafe { OwnedFd::from_raw_fd(number) }
 }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any, Literal
@@ -35,6 +35,9 @@ class PagingModes:
     switches: tuple[Mapping[str, Any], ...]
     """The reports of the switches in between; empty where each mode had a machine of its own."""
     description: str
+    """What the machine is, in words."""
+    names: Sequence[str]
+    """The counters asked for, in the order of display. KVM may lack some."""
 
     def counter(self, mode: Mode, name: str) -> float | None:
         """The median over the repetitions; None when KVM does not have the counter."""

@@ -36,6 +36,10 @@ BASELINE = "native"
 """The spec of the machine that others are compared with."""
 
 
+GUESTS_OWN = (Path("/dev"), Path("/proc"), Path("/run"), Path("/sys"))
+"""Folders that every guest has of its own; the rest of its tree is the host's, read-only."""
+
+
 @dataclass(frozen=True, slots=True)
 class Launch:
     """How to start a machine; pure data, so that tests read command lines without running them."""
@@ -72,6 +76,8 @@ class MachineLike(Protocol):
     """What the runner needs of a started machine; tests give it one that boots nothing."""
 
     boot_s: float
+    output_limit_bytes: int
+    """What a command may add to the writable folder."""
     facts: dict[str, Any]
     hello: dict[str, Any]
     launch: Launch
@@ -83,13 +89,16 @@ class MachineLike(Protocol):
         folder: str,
         timeout_s: float | None = None,
         *,
+        workdir: Path | None = None,
         leave: bool = False,
     ) -> Finished:
-        """Run a command with `folder` of the writable folder as its own.
+        """Run a command with its results in `folder` of the writable folder.
+
+        It runs in `workdir`, a folder of this machine's that the machine has; None: in `folder`.
 
         Files in it are there when the command starts, and what it wrote there is on the host
-        afterwards; of a machine without a shared folder at least stdout and stderr. `leave`: what
-        it leaves running goes on until the machine ends.
+        afterwards; of a machine without a shared folder at least stdout and stderr. `leave`:
+        what it leaves running goes on until the machine ends.
         Raises VtaxError when it cannot be started, MachineLostError when the machine went away.
         """
         ...
@@ -146,6 +155,10 @@ class Environment(ABC):
     def with_pushed(self, paths: Sequence[Path]) -> Self:
         """The same with these files and folders brought into it, where they are not there."""
         return self
+
+    def has_folder(self, folder: Path) -> bool:
+        """Whether programs find this machine's folder there, under the same absolute path."""
+        return self.sees_host_files() and not any(folder.is_relative_to(own) for own in GUESTS_OWN)
 
     def offered(self) -> frozenset[type[Capability]]:
         """What a machine with these options can do."""
@@ -210,6 +223,31 @@ class PagingEnvironment(Environment):
     @abstractmethod
     def with_paging(self, mode: PagingMode) -> Self:
         """The same with this paging mode from the start."""
+
+
+def working_folder(asked: Path | None, environments: Mapping[str, Environment]) -> Path | None:
+    """Where command lines run: the folder that was asked for, else the current one.
+
+    None, the folder of their results, when none was asked for and an environment lacks this one:
+    all run alike. Raises MisuseError when one lacks the folder that was asked for.
+    """
+    folder = Path(asked or ".").resolve()
+    try:
+        str(folder).encode()
+    except UnicodeEncodeError:
+        name = os.fsencode(folder)
+        raise MisuseError(f"the folder {name!r} is not UTF-8", "work in another") from None
+    lacking = [label for label, each in environments.items() if not each.has_folder(folder)]
+    if asked is None:
+        return None if lacking else folder
+    if not folder.is_dir():
+        raise MisuseError(f"--workdir {asked}: it is not a folder")
+    if lacking:
+        raise MisuseError(
+            f"--workdir {asked}: {', '.join(lacking)} does not have this machine's {folder}",
+            "leave it out, or name a folder outside /dev, /proc, /run and /sys",
+        )
+    return folder
 
 
 E = TypeVar("E", bound=type[Environment])

@@ -152,6 +152,12 @@ class Container(ProcessEnvironment):
     def sees_host_files(self) -> bool:
         return self.image is None
 
+    def has_folder(self, folder: Path) -> bool:
+        # An overlay on / does not show a file system on /tmp; without root /tmp is always new.
+        own_tmp = not self._is_root() or Path("/tmp").is_mount()
+        apart = own_tmp and folder.is_relative_to("/tmp")
+        return not apart and ProcessEnvironment.has_folder(self, folder)
+
     def with_pushed(self, paths: Sequence[Path]) -> Self:
         return replace(self, pushed=tuple(paths)) if self.image else self
 

@@ -8,13 +8,14 @@ import socket
 import subprocess
 import time
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Self
 
 from vtax import binaries
 from vtax.clocks import Skew, measure, time_in
-from vtax.environments.agent import Agent, Finished, MachineLostError
+from vtax.environments.agent import OUTPUT_LIMIT_BYTES, Agent, Finished, MachineLostError
 from vtax.environments.base import Launch, ProcessEnvironment, Seat
 from vtax.environments.capabilities import (
     C,
@@ -26,6 +27,7 @@ from vtax.environments.capabilities import (
 )
 from vtax.environments.channel import Channel
 from vtax.environments.console import ConsoleTail
+from vtax.environments.output_limit import OutputLimit
 from vtax.errors import VtaxError
 
 HALT_TIMEOUT_S = 3.0
@@ -44,6 +46,9 @@ class Machine:
     """Always used as a context manager: leaving it ends the machine, whatever happened."""
 
     def __init__(self, environment: ProcessEnvironment, work: Path, cpus: Sequence[int]) -> None:
+        self.output_limit_bytes = OUTPUT_LIMIT_BYTES
+        """What a command may add to the writable folder."""
+        self._work = work
         ours, theirs = socket.socketpair()
         try:
             seat = Seat(work=work, cpus=cpus, channel_fd=theirs.fileno())
@@ -66,6 +71,9 @@ class Machine:
                 self.launch.preamble,
                 NOISE_BYTES if self.launch.over_stdio else 0,
             )
+            if reason := self.hello.get("process_limit_error"):
+                note = f"The number of processes is not limited by a control group: {reason}."
+                self.launch = replace(self.launch, notes=(*self.launch.notes, note))
             self.boot_s = time.monotonic() - begin
             self.facts: dict[str, Any] = {}
             self.refresh_facts()
@@ -84,14 +92,17 @@ class Machine:
         folder: str,
         timeout_s: float | None = None,
         *,
+        workdir: Path | None = None,
         leave: bool = False,
     ) -> Finished:
-        """Run a command with `folder` (below the writable folder) as its working folder.
+        """Run a command in `workdir`, a folder of this machine's that the environment has, with
+        its output in `folder` (below the writable folder); None: in that one too.
 
         `leave`: what it leaves running goes on until the machine ends.
         Raises VtaxError when it cannot be started, MachineLostError when the machine went away.
         """
-        return self._agent.run(argv, environment, folder, timeout_s, leave=leave)
+        limit = OutputLimit(self._work, self.output_limit_bytes)
+        return self._agent.run(argv, environment, folder, timeout_s, workdir, limit, leave=leave)
 
     def offer(self, wanted: type[C]) -> C | None:
         """The means to use a capability; None when the machine has it not."""

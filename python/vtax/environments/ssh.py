@@ -228,7 +228,6 @@ class RemoteMachine(Machine):
 
     def __init__(self, environment: Ssh, work: Path, cpus: Sequence[int]) -> None:
         super().__init__(environment, work, cpus)
-        self._work = work
         self._folder = PurePosixPath(self.launch.work_inside)
         self._links: list[str] = []
         self._ended = threading.Event()
@@ -249,6 +248,7 @@ class RemoteMachine(Machine):
         folder: str,
         timeout_s: float | None = None,
         *,
+        workdir: Path | None = None,
         leave: bool = False,
     ) -> Finished:
         """As `Machine.run`; the folder's files are sent before, and what is in it brought after.
@@ -262,7 +262,7 @@ class RemoteMachine(Machine):
         copied_files.push(self._agent, self._work / folder, self._folder / folder)
         if self._links:
             super().run(["ln", "-sf", "--", *self._links, "."], variables, folder, CONNECT_S)
-        finished = super().run(argv, variables, folder, timeout_s, leave=leave)
+        finished = super().run(argv, variables, folder, timeout_s, workdir=workdir, leave=leave)
         copied_files.pull(self._agent, self._folder / folder, self._work / folder)
         return finished
 

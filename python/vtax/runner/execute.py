@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from vtax import __version__, binaries
+from vtax.environments.agent import OUTPUT_LIMIT_BYTES
 from vtax.environments.base import MachineLike
 from vtax.errors import VtaxError
 from vtax.formats.exchange import Exchange
 from vtax.formats.folder import RunFolder
-from vtax.formats.model import EnvironmentRecord, Failure, RunRecord, Sample
+from vtax.formats.model import ComparisonRecord, EnvironmentRecord, Failure, Sample
 from vtax.runner.instruments import usable
 from vtax.runner.matching import Entrant, Observed, common_shape, differences
 from vtax.runner.plan import interleaved
@@ -56,8 +57,11 @@ class Settings:
     reboot: Reboot = "never"
     budget_s: float | None = None
     timeout_s: float | None = None
+    max_output_bytes: int = OUTPUT_LIMIT_BYTES
     margin_percent: float = 2.0
     seed: int = 0
+    workdir: Path | None = None
+    """Where command lines run; None: in the folder of their results."""
     instruments: Sequence[Instrument] = ()
     """Each is used where the environment has what it needs."""
 
@@ -96,7 +100,7 @@ class Campaign(Keeper):
         self.failures: list[Failure] = []
         self.state: State = "running"
 
-    def run(self) -> RunRecord:
+    def run(self) -> ComparisonRecord:
         """Run to the end, the budget's end, or an interrupt; what was finished is saved.
 
         Raises VtaxError when an environment does not come up at all at the start, or when
@@ -142,15 +146,16 @@ class Campaign(Keeper):
             reboot=settings.reboot,
             budget_s=settings.budget_s,
             matched=True,
+            workdir=settings.workdir,
+            max_output_bytes=settings.max_output_bytes,
         )
 
-    def record(self) -> RunRecord:
+    def record(self) -> ComparisonRecord:
         """The state of the run as `run.json` keeps it."""
         settings = self._settings
         done = None if self.state == "running" else datetime.now(UTC).isoformat(timespec="seconds")
-        return RunRecord(
+        return ComparisonRecord(
             vtax_version=__version__,
-            verb="compare",
             command_line=settings.command_line,
             name=settings.workload.label(),
             started_utc=self._started,
@@ -165,13 +170,14 @@ class Campaign(Keeper):
             budget_s=settings.budget_s,
             margin_percent=settings.margin_percent,
             seed=settings.seed,
+            workdir=None if settings.workdir is None else str(settings.workdir),
             expected_metrics=tuple(settings.workload.expected_metrics(self._shape)),
             order=self._order,
             environments=tuple(self._environment_record(seen) for seen in self._seen.values()),
             failures=tuple(self.failures),
         )
 
-    def _finish(self) -> RunRecord:
+    def _finish(self) -> ComparisonRecord:
         self._folder.finish(self.samples)
         record = self.record()
         self._folder.write_record(record)
@@ -185,7 +191,9 @@ class Campaign(Keeper):
             for program in self._settings.workload.libraries():
                 libraries.update(self._identify(variant.work, machine, program))
             limit_error = machine.hello.get("memory_limit_error")
-            seen.observed = Observed(machine.facts, libraries, limit_error)
+            seen.observed = Observed(
+                machine.facts, libraries, limit_error, variant.environment.is_guest
+            )
             seen.notes = tuple(machine.launch.notes)
 
     def warmed(self, variant: Variant, machine: MachineLike) -> None:
@@ -220,6 +228,7 @@ class Campaign(Keeper):
         tool = str(binaries.find("vtax-dgemm"))
         own = Path(program).name == "vtax-dgemm"
         path = shutil.which(program, path=self._settings.environment.get("PATH")) or program
+        path = str((self._settings.workdir or Path()) / path)
         argv = [tool, "--identify"] if own else [tool, "--identify-for", path]
         with contextlib.suppress(VtaxError, ValueError):
             machine.run(argv, self._settings.environment, exchange.name, IDENTIFY_TIMEOUT_S)
@@ -243,7 +252,7 @@ class Campaign(Keeper):
             libraries=dict(observed.libraries) if observed else {},
             boot_s=tuple(seen.boots),
             differences=differ,
-            notes=seen.notes,
+            notes=((entrant.note,) if entrant.note else ()) + seen.notes,
         )
 
 

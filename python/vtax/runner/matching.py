@@ -31,15 +31,27 @@ class Entrant:
     role: Literal["baseline", "control", "measured"]
     baseline: str | None
     environment: Environment
+    note: str | None = None
+    """What the report says of it."""
 
 
-def entrants(specs: Sequence[str], control: bool = True) -> tuple[Entrant, ...]:
+NO_BASELINE = "none"
+FIRST_IS_REFERENCE = (
+    "This environment is the reference of all others (--baseline none): "
+    "nothing ran natively as a baseline."
+)
+
+
+def entrants(
+    specs: Sequence[str], control: bool = True, baseline: str | None = None
+) -> tuple[Entrant, ...]:
     """The environments to run: the baselines, their A/A controls, and what is measured.
 
     Guests are compared with a native of their own shape: one that is given in so many words, else
     one that vtax adds (a bare `native` stands for all of these). A native with options that is no
-    guest's baseline, and a machine elsewhere, is measured against the bare one; of several machines
-    elsewhere, where the bare one is not asked for, the first is the baseline of the others.
+    guest's baseline, and a machine elsewhere, is measured against the bare one. With `baseline` all
+    are compared with that environment, or with the first of `specs` if it is `none`, as it is where
+    all are machines elsewhere.
 
     Raises MisuseError when nothing is asked for or an environment is given twice.
     """
@@ -51,6 +63,10 @@ def entrants(specs: Sequence[str], control: bool = True) -> tuple[Entrant, ...]:
                 f"environment '{spec}' is given twice", "the A/A control is automatic"
             )
     asked = {text: build(text) for text in specs}
+    if baseline is None and len(asked) > 1 and all(each.is_remote for each in asked.values()):
+        baseline = NO_BASELINE
+    if baseline is not None:
+        return _against(asked, baseline, control)
     baselines = _baselines(asked)
     found: list[Entrant] = []
     for label, native in baselines.items():
@@ -76,12 +92,25 @@ def pushed(found: Sequence[Entrant], paths: Sequence[Path]) -> tuple[Entrant, ..
     )
 
 
+def _against(asked: Mapping[str, Environment], baseline: str, control: bool) -> tuple[Entrant, ...]:
+    """The environments with the baseline that is asked for."""
+    label = next(iter(asked)) if baseline == NO_BASELINE else baseline
+    note = FIRST_IS_REFERENCE if baseline == NO_BASELINE else None
+    reference = asked[label] if label in asked else build(label)
+    found = [Entrant(label, label, "baseline", None, reference, note)]
+    if control:
+        found.append(Entrant(label + CONTROL_SUFFIX, label, "control", label, reference))
+    measured = (each for each in asked.items() if each[0] != label)
+    found += [Entrant(text, text, "measured", label, machine) for text, machine in measured]
+    return tuple(found)
+
+
 def _baselines(asked: Mapping[str, Environment]) -> dict[str, Environment]:
     """Label to baseline: one per shape of guest, and the bare one where something needs it."""
     bare = build(BASELINE)
     guests = {each.shape(): each for each in asked.values() if each.is_guest}
     natives = {text: each for text, each in asked.items() if type(each) is type(bare)}
-    remote = [text for text, each in asked.items() if each.is_remote]
+    remote = any(each.is_remote for each in asked.values())
     found: dict[str, Environment] = {}
     for guest in guests.values():
         spec = _matched(guest)
@@ -89,10 +118,7 @@ def _baselines(asked: Mapping[str, Environment]) -> dict[str, Environment]:
         given = next((text for text, native in natives.items() if native == matched), spec)
         found[given] = matched
     others = [text for text, native in natives.items() if text not in found and native != bare]
-    if len(remote) > 1 and bare not in natives.values():
-        found[remote[0]] = asked[remote[0]]
-        remote = []
-    if others or remote or not (guests or found):
+    if others or remote or not guests:
         found[BASELINE] = bare
     return found
 
@@ -107,12 +133,8 @@ def _matched(guest: Environment) -> str:
 
 def _baseline_of(environment: Environment, baselines: Mapping[str, Environment]) -> str:
     shape = environment.shape()
-    for label, baseline in baselines.items():
-        if environment.is_remote and baseline.is_remote:
-            return label
-        if environment.is_guest and not baseline.is_remote and baseline.shape() == shape:
-            return label
-    return BASELINE
+    same = (label for label, native in baselines.items() if native.shape() == shape)
+    return next(same) if environment.is_guest else BASELINE
 
 
 def _size(size: int) -> str:
@@ -138,6 +160,7 @@ class Observed:
     facts: Mapping[str, Any]
     libraries: Mapping[str, str] = dataclasses.field(default_factory=dict)
     memory_limit_error: str | None = None
+    is_guest: bool = False
 
 
 def differences(baseline: Observed, other: Observed) -> tuple[str, ...]:
@@ -184,6 +207,14 @@ def _memory(baseline: Observed, other: Observed) -> list[str]:
     if baseline.memory_limit_error:
         found.append(f"The baseline's memory is not capped: {baseline.memory_limit_error}.")
     total = _at(other.facts, "memory.total_bytes")
+    if baseline.is_guest:
+        ours = _at(baseline.facts, "memory.total_bytes")
+        if isinstance(ours, int) and isinstance(total, int) and ours != total:
+            found.append(
+                f"The kernel leaves {format_bytes(total)} of memory to programs here, "
+                f"{format_bytes(ours)} in the baseline."
+            )
+        return found
     limit = _at(other.facts, "virtualization.kind") != _at(baseline.facts, "virtualization.kind")
     if limit and isinstance(total, int):
         found.append(

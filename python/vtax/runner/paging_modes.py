@@ -19,6 +19,7 @@ from typing import Any
 from vtax.analysis.paging_modes import MODES, Mode, PagingModes, Run
 from vtax.environments.base import MachineLike, PagingEnvironment, require
 from vtax.environments.capabilities import Switch
+from vtax.environments.kvm_counters import REPORTED
 from vtax.errors import VtaxError
 from vtax.runner.instruments.kvm_counters import Counting
 from vtax.runner.repetition import Repetition
@@ -59,7 +60,7 @@ def measure(
         ]
         Runner(Plan(variants, steps, variables, warm_up=warm_up), keeper, listener).run()
     runs = {mode: tuple(each) for mode, each in keeper.runs.items()}
-    return PagingModes(tuple(argv), runs, tuple(keeper.switches), keeper.description)
+    return PagingModes(tuple(argv), runs, tuple(keeper.switches), keeper.description, REPORTED)
 
 
 def order(repetitions: int) -> list[Mode]:

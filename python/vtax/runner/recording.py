@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from vtax.environments.base import Environment, MachineLike, require
+from vtax.environments.agent import OUTPUT_LIMIT_BYTES
+from vtax.environments.base import Environment, MachineLike, require, working_folder
 from vtax.environments.capabilities import GuestPage
 from vtax.errors import MisuseError, VtaxError
 from vtax.formats.folder import RunFolder
@@ -46,8 +47,13 @@ def record_in(
     timeout_s: float | None = None,
     *,
     by_guest: bool = False,
+    workdir: Path | None = None,
+    max_output_bytes: int = OUTPUT_LIMIT_BYTES,
 ) -> Recorded:
     """Record a workload in an environment, in a new run folder; `by_guest`: from within.
+
+    It runs in `workdir`; None: in the current folder where the environment has it.
+    It is stopped when it writes more than `max_output_bytes`.
 
     Raises MisuseError for what cannot be had there, VtaxError when the machine does not come up,
     the recorder fails or the workload cannot be started. How the workload ended is the caller's
@@ -58,6 +64,9 @@ def record_in(
     instrument = Recording(options, by_guest)
     environment = _fitting(environment, argv, instrument)
     environment.check()
+    if environment.has_folder(Path("/usr")) and not builtin.is_builtin(argv):
+        builtin.require_here(argv)
+    workdir = working_folder(workdir, {spec: environment})
     place = Place(spec, cpus=environment.shape().cpus, memory_bytes=environment.memory_limit())
     asked = options.asked() | ({"from": "guest"} if by_guest else {})
     run: RunFolder | None = None
@@ -66,13 +75,21 @@ def record_in(
             work = _work(run, spec)
             variant = Variant(spec, environment, work, (instrument,))
             command = Command(
-                tuple(builtin.line(argv, environment.agent_inside())), timeout_s=timeout_s
+                tuple(builtin.line(argv, environment.agent_inside())),
+                timeout_s=timeout_s,
+                in_user_folder=True,
             )
             keeper = _Keeper(place)
             step = Step(spec, 0, command, NAME, run.path)
-            Runner(
-                Plan((variant,), (step,), variables(), everywhere=True), keeper, Listener()
-            ).run()
+            plan = Plan(
+                (variant,),
+                (step,),
+                variables(),
+                max_output_bytes=max_output_bytes,
+                workdir=workdir,
+                everywhere=True,
+            )
+            Runner(plan, keeper, Listener()).run()
             return Recorded(run.path, keeper.outcomes, _outputs(work, len(keeper.outcomes)))
     except KeyboardInterrupt:
         # A folder without a row is gone by now.

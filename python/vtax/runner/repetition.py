@@ -65,10 +65,12 @@ def run(
     variables: Mapping[str, str],
     instruments: Sequence[Instrument] = (),
     *,
+    workdir: Path | None = None,
     everywhere: bool = False,
 ) -> None:
     """Run the command to its end; the result is in `repetition`.
 
+    `workdir`: where a command runs that wants the user's folder.
     `everywhere`: in all nested guests of the machine, where it has them.
     Raises VtaxError when it cannot be started or an instrument fails, MachineLostError when the
     machine went away. How the command ended is the caller's to look at.
@@ -86,5 +88,11 @@ def run(
                 repetition.argv, variables, repetition.folder, command.timeout_s
             )
         else:
-            ended = machine.run(repetition.argv, variables, repetition.folder, command.timeout_s)
+            ended = machine.run(
+                repetition.argv,
+                variables,
+                repetition.folder,
+                command.timeout_s,
+                workdir=workdir if command.in_user_folder else None,
+            )
             repetition.finished = (ended,)

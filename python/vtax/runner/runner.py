@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from vtax.environments.agent import MachineLostError
+from vtax.environments.agent import OUTPUT_LIMIT_BYTES, MachineLostError
 from vtax.environments.base import Environment, MachineLike, allowed_cpus
 from vtax.errors import MisuseError, VtaxError
 from vtax.runner import repetition
@@ -127,6 +127,10 @@ class Plan:
     budget_s: float | None = None
     everywhere: bool = False
     """Run commands in all nested guests of a machine."""
+    max_output_bytes: int = OUTPUT_LIMIT_BYTES
+    """What a machine may write into its folder while a command runs."""
+    workdir: Path | None = None
+    """Where commands run that want the user's folder; None: in the folder of their results."""
     matched: bool = False
     """Keep each machine and its VMM on as many CPUs as its programs have: like with like."""
 
@@ -140,6 +144,7 @@ class _Slot:
     cpus: Sequence[int]
     machine: MachineLike | None = None
     boots: int = 0
+    warm_ups: int = 0
     fresh: bool = True
     lost_in_a_row: int = 0
 
@@ -257,7 +262,14 @@ class Runner:
         variant, command = self._variants[step.variant], step.command
         this = Repetition(variant.label, machine, variant.work, folder, step.out, command.argv)
         variables = {**self.plan.variables, **command.environment}
-        repetition.run(this, command, variables, instruments, everywhere=self.plan.everywhere)
+        repetition.run(
+            this,
+            command,
+            variables,
+            instruments,
+            workdir=self.plan.workdir,
+            everywhere=self.plan.everywhere,
+        )
         self.keeper.read(this)
         return this
 
@@ -267,6 +279,7 @@ class Runner:
         if slot.machine is None:
             self.listener.booting(variant.label)
             slot.machine = self.start(variant.environment, variant.work, slot.cpus)
+            slot.machine.output_limit_bytes = self.plan.max_output_bytes
             slot.fresh = True
             slot.boots += 1
             self.keeper.booted(variant, slot.machine)
@@ -274,9 +287,8 @@ class Runner:
             slot.fresh = True
         if slot.fresh and self.plan.warm_up:
             self.listener.warming(variant.label)
-            number = slot.boots - 1
-            name = f"warm-up-{variant.label}-{number}" if variant.enter else f"warm-up-{number}"
-            self._run(step, slot.machine, name, ())
+            slot.warm_ups += 1
+            self._run(step, slot.machine, f"warm-up-{slot.warm_ups - 1}", ())
             self.keeper.warmed(variant, slot.machine)
         slot.fresh = False
         return slot.machine

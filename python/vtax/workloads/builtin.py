@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 from collections.abc import Sequence
+from pathlib import Path
 
 from vtax import binaries
 from vtax.errors import VtaxError
+from vtax.workloads import programs
 from vtax.workloads.base import tail
 
 LIST_TIMEOUT_S = 20.0
@@ -43,10 +46,20 @@ def is_builtin(argv: Sequence[str]) -> bool:
 
 
 def line(argv: Sequence[str], agent: str | None = None) -> list[str]:
-    """The command line that runs `argv`; `agent`: where vtax-agent is in the machine."""
+    """The command line that runs `argv`; `agent`: where vtax-agent is, in a machine of its own.
+
+    Raises VtaxError when it runs here and the program is not there.
+    """
     if not is_builtin(argv):
+        if agent is None:
+            require_here(argv)
         return list(argv)
     return [agent or str(binaries.find("vtax-agent")), "workload", *argv]
+
+
+def require_here(argv: Sequence[str]) -> None:
+    """Raise VtaxError when this machine's program of that name cannot be started."""
+    programs.require(argv[0], os.environ.get("PATH", ""), Path.cwd(), "check its name")
 
 
 def several(argv: Sequence[str], copies: int) -> list[str]:

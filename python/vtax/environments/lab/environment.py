@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from vtax.environments import qemu, sandbox
+from vtax.doctor.model import Check
+from vtax.environments import qemu_program, sandbox
 from vtax.environments.base import (
     MachineLike,
     PagingEnvironment,
@@ -30,6 +31,7 @@ from vtax.environments.capabilities import (
 )
 from vtax.environments.guest_page import AGENT as AGENT_AS_INIT
 from vtax.environments.lab import emulator, guest_initramfs, host_initramfs
+from vtax.environments.lab.checks import Installed
 from vtax.environments.lab.emulator import Emulated
 from vtax.environments.lab.nested import Nested
 from vtax.errors import MisuseError, VtaxError
@@ -50,7 +52,7 @@ QCOW2_MAGIC = b"QFI\xfb"
 @register
 @dataclass(frozen=True, slots=True)
 class Lab(PagingEnvironment):
-    """A nested guest under stock KVM on an emulated AMD host: any machine can run it."""
+    """A nested guest under stock KVM on an emulated AMD host; any machine can run it."""
 
     name: ClassVar[str] = "lab"
     keys: ClassVar[Mapping[str, str]] = {
@@ -76,6 +78,7 @@ class Lab(PagingEnvironment):
         Pause: "lab",
         GuestPage: "lab",
     }
+    checks: ClassVar[Sequence[type[Check]]] = (Installed, sandbox.Bubblewrap)
 
     nested_paging: bool = True
     memory_bytes: int = (1280 + 256) << 20
@@ -115,6 +118,9 @@ class Lab(PagingEnvironment):
     def shape(self) -> MachineShape:
         return MachineShape(self.guest_smp, self.guest_memory_bytes)
 
+    def has_folder(self, folder: Path) -> bool:
+        return self.kind == "host" and super(Lab, self).has_folder(folder)
+
     def offered(self) -> frozenset[type[Capability]]:
         # A guest whose files are mounted by 9p cannot be switched; only such a one shares a folder.
         return frozenset(self.offers) - {Switch if self.kind == "host" else GuestPage}
@@ -137,7 +143,7 @@ class Lab(PagingEnvironment):
 
     def check(self) -> None:
         sandbox.bubblewrap()
-        require_svm(qemu.program())
+        require_svm(qemu_program.program())
         host_initramfs.find_parts(self.kernel)
 
     def start(self, work: Path, cpus: Sequence[int]) -> MachineLike:
@@ -202,18 +208,8 @@ class Lab(PagingEnvironment):
 def require_svm(program: Path) -> None:
     """Raise VtaxError unless QEMU emulates a CPU with SVM and nested paging."""
     models, accelerators = (_help(program, option) for option in ("-cpu", "-accel"))
-    if obstacle := svm_obstacle(models, accelerators):
+    if obstacle := emulator.svm_obstacle(models, accelerators):
         raise VtaxError(f"{program} {obstacle}", "apt-get install qemu-system-x86")
-
-
-def svm_obstacle(models: str, accelerators: str) -> str | None:
-    """Why QEMU cannot emulate the host, given what `-cpu help` and `-accel help` print."""
-    words = set(models.split())
-    missing = [word for word in (emulator.CPU, "svm", "npt") if word not in words]
-    missing += ["tcg"] if "tcg" not in accelerators.split() else []
-    if not missing:
-        return None
-    return f"cannot emulate an AMD host with SVM (it knows no {', '.join(missing)})"
 
 
 def _help(program: Path, option: str) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from vtax.environments import sandbox
-from vtax.environments.agent import Agent, Finished, MachineLostError
+from vtax.environments.agent import OUTPUT_LIMIT_BYTES, Agent, Finished, MachineLostError
 from vtax.environments.base import Launch
 from vtax.environments.capabilities import (
     C,
@@ -33,7 +33,8 @@ from vtax.environments.lab import boot, host_initramfs, nested, snapshot
 from vtax.environments.lab.emulator import Emulator
 from vtax.environments.lab.host import EmulatedHost
 from vtax.environments.lab.snapshot import Snapshot, Store
-from vtax.environments.qemu import program_version
+from vtax.environments.output_limit import OutputLimit
+from vtax.environments.qemu_program import program_version
 from vtax.errors import VtaxError
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ class LabMachine:
 
     def __init__(self, lab: Lab, work: Path, cpus: Sequence[int]) -> None:
         begin = time.monotonic()
+        self.output_limit_bytes = OUTPUT_LIMIT_BYTES
         self._lab = lab
         self._work = work
         self._mode: PagingMode = "nested" if lab.nested_paging else "shadow"
@@ -87,9 +89,13 @@ class LabMachine:
         folder: str,
         timeout_s: float | None = None,
         *,
+        workdir: Path | None = None,
         leave: bool = False,
     ) -> Finished:
-        """Run a command in the first nested guest, in `folder` below its writable folder.
+        """Run a command in the first nested guest, with its output in `folder` below its writable
+        folder.
+
+        It runs in `workdir`, a folder of this machine's that the guest has; None: in `folder`.
 
         A guest without the host's tree gets the files in `folder` before, and its stdout and
         stderr are brought there after. `leave`: what it leaves running goes on.
@@ -97,7 +103,10 @@ class LabMachine:
         agent = self.guests[0]
         if not self._shares:
             self._push_inputs(agent, folder)
-        finished = agent.run(argv, self._variables(environment), folder, timeout_s, leave=leave)
+        variables = self._variables(environment)
+        finished = agent.run(
+            argv, variables, folder, timeout_s, workdir, self._output_limit(), leave=leave
+        )
         if not self._shares:
             self._pull_outputs(agent, folder, folder)
         return finished
@@ -110,13 +119,11 @@ class LabMachine:
         timeout_s: float | None = None,
     ) -> Sequence[Finished]:
         """Run a command in all guests at once; output of guest N goes to the folder FOLDER-N."""
-        variables = self._variables(environment)
+        asked = (argv, self._variables(environment), folder, timeout_s, None, self._output_limit())
         # Each guest has its own channel, so a thread each.
         pool = ThreadPoolExecutor(len(self.guests))
         try:
-            running = [
-                pool.submit(guest.run, argv, variables, folder, timeout_s) for guest in self.guests
-            ]
+            running = [pool.submit(guest.run, *asked) for guest in self.guests]
             found = [each.result() for each in running]
         finally:
             # After Ctrl-C they go on until the machine, and with it their channels, is closed.
@@ -147,6 +154,9 @@ class LabMachine:
         report = self.host.switch(to)
         self._mode = to
         return report
+
+    def _output_limit(self) -> OutputLimit:
+        return OutputLimit(self._work, self.output_limit_bytes)
 
     def counters(self, guest: int = 0) -> Counters:
         """What KVM has counted for a guest so far."""

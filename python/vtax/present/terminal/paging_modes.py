@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from vtax.analysis.paging_modes import MODES, PagingModes
-from vtax.environments.kvm_counters import REPORTED as COUNTERS
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -128,12 +127,12 @@ def _rows(result: PagingModes) -> Sequence[tuple[str, ...]]:
             _ratio(result.counter("nested", name), result.counter("shadow", name)),
             *(_rate(result.per_guest_second(mode, name)) for mode in MODES),
         )
-        for name in COUNTERS
+        for name in result.names
     ]
 
 
 def _names(result: PagingModes, mode: Any) -> list[str]:
-    return [name for name in COUNTERS if result.counter(mode, name) is not None]
+    return [name for name in result.names if result.counter(mode, name) is not None]
 
 
 def _number(value: float | None) -> float | int | None:

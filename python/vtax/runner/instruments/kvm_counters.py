@@ -15,7 +15,7 @@ from vtax.runner.repetition import Repetition
 
 @dataclass(frozen=True, slots=True)
 class Counting:
-    """Reads the counters before and after; adds the differences, and levels at the end."""
+    """KVM's counters of the guest: differences over the repetition, and levels at its end."""
 
     name: ClassVar[str] = "kvm-counters"
 

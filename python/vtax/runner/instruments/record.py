@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar
 
-from vtax import binaries, cache
+from vtax import binaries
 from vtax.analysis.intervals import EVENTS, MAX_ROWS_BYTES, RECORD, ROWS, STREAM
 from vtax.environments import guest_page
 from vtax.environments.capabilities import (
@@ -28,6 +28,7 @@ from vtax.environments.capabilities import (
 )
 from vtax.errors import VtaxError
 from vtax.formats.exchange import Exchange
+from vtax.formats.files import write_atomic
 from vtax.record.options import Options, Target
 from vtax.record.recorder import PROGRAM, Recorder, failure
 from vtax.runner.repetition import Repetition
@@ -40,12 +41,15 @@ READY_TENTHS = 600
 FINISH_TENTHS = 500
 MAX_FILE_BYTES = 1 << 30
 FOLDER_INSIDE = "rows"
-"""Below the workload's folder, in which a recorder inside the machine runs."""
+"""Of a recorder inside the machine, below the folder of the workload's output."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """Records each repetition into its `out`. When Ctrl-C comes the files are finished first."""
+    """Rows of events of each repetition, as `vtax record` makes them.
+
+    They are files in the repetition's `out`. When Ctrl-C comes the files are finished first.
+    """
 
     name: ClassVar[str] = "record"
 
@@ -120,7 +124,8 @@ def _around(
 def _inside(repetition: Repetition, inside: RecordInside, options: Options) -> Iterator[None]:
     """The recorder runs in the machine and starts the command."""
     target = Target(command=tuple(repetition.argv))
-    line = [inside.program(), "record", "--child", "--out", FOLDER_INSIDE]
+    there = repetition.machine.launch.work_inside / repetition.folder / FOLDER_INSIDE
+    line = [inside.program(), "record", "--child", "--out", str(there)]
     repetition.argv = [*line, *options.arguments(target.usual_events), *target.arguments()]
     rows = Exchange(repetition.exchange.path, FOLDER_INSIDE)
     out = repetition.out
@@ -143,7 +148,7 @@ def _fetch(rows: Exchange, out: Path, names: Sequence[str]) -> None:
     """Bring files that the guest has written; it is not trusted with more than their bytes."""
     out.mkdir(mode=0o700, exist_ok=True)
     for name in names:
-        cache.write_atomic(out / name, rows.read_bytes(name, MAX_ROWS_BYTES))
+        write_atomic(out / name, rows.read_bytes(name, MAX_ROWS_BYTES))
 
 
 def _of_the_command(recorder: Outcome, found: Mapping[str, Any]) -> Outcome:
@@ -187,7 +192,7 @@ class RemoteRecorder:
         out.mkdir(mode=0o700, parents=True, exist_ok=True)
         for file in (ROWS, EVENTS, RECORD):
             content = self._host.pull(str(self._folder / "out" / file), MAX_FILE_BYTES)
-            cache.write_atomic(out / file, content)
+            write_atomic(out / file, content)
         self._host.run(["busybox", "rm", "-r", str(self._folder)])
 
     def kill(self) -> None:
