@@ -132,6 +132,9 @@ struct ServeArguments {
     /// Limit of processes and threads for commands
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pids: Option<u64>,
+    /// End, and end what runs, when nothing came on the channel for this many seconds
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    lease: Option<Duration>,
 }
 
 /// Be the first process of a guest (docs/agent-protocol.md); chosen without a word as process 1
@@ -336,6 +339,7 @@ impl From<ServeArguments> for serve::Options {
                 memory_bytes: arguments.memory,
                 processes: arguments.pids,
             },
+            lease: arguments.lease,
         }
     }
 }

@@ -5,8 +5,8 @@ use std::os::fd::RawFd;
 use nix::sys::resource::{Resource, getrlimit};
 use nix::unistd::getuid;
 
-use vtax_sys::cgroup::CommandGroup;
 use crate::sweep::sweep;
+use vtax_sys::cgroup::CommandGroup;
 use vtax_sys::tree::{Tree, field};
 
 /// Limits for all commands of an agent together.

@@ -10,12 +10,13 @@ use serde_json::{Map, Value, json};
 use thiserror::Error;
 
 use crate::clock::ClockRequest;
-use crate::transfer::{PullRequest, PushRequest};
+use crate::transfer::{ListRequest, PullRequest, PushRequest};
 
 /// The version of the protocol in `hello`.
 pub const PROTOCOL: u32 = 1;
 /// The operations, in the order in which messages list them.
-const OPERATIONS: &str = "ping, facts, run, push, pull, enter, clock, time, counters, switch, halt";
+const OPERATIONS: &str =
+    "ping, facts, run, push, pull, list, enter, clock, time, counters, switch, halt";
 
 /// Why a request is answered with an error; the variant is the answer's `kind`.
 #[derive(Debug, Error, PartialEq, Eq)]
@@ -77,6 +78,8 @@ pub enum Operation {
     Push(PushRequest),
     /// Read a piece of a file.
     Pull(PullRequest),
+    /// Which files are in a folder?
+    List(ListRequest),
     /// Mount what was put off.
     Enter,
     /// Set the guest's wall clock.
@@ -213,6 +216,7 @@ pub fn operation(object: Map<String, Value>) -> Result<Operation, RequestError> 
         "run" => fields(object, check).map(Operation::Run),
         "push" => fields(object, PushRequest::check).map(Operation::Push),
         "pull" => fields(object, PullRequest::check).map(Operation::Pull),
+        "list" => fields(object, ListRequest::check).map(Operation::List),
         "enter" => Ok(Operation::Enter),
         "clock" => fields(object, ClockRequest::check).map(Operation::Clock),
         "counters" => Ok(Operation::Counters),
@@ -386,7 +390,7 @@ mod tests {
         assert_eq!(
             error.frame(Some(8)),
             json!({"id": 8, "error": {"kind": "op",
-                "message": "unknown operation 'dance'; known: ping, facts, run, push, pull, enter, clock, time, counters, switch, halt"}})
+                "message": "unknown operation 'dance'; known: ping, facts, run, push, pull, list, enter, clock, time, counters, switch, halt"}})
         );
     }
 

@@ -1,5 +1,7 @@
 //! Answering requests on a channel (docs/agent-protocol.md).
 
+use std::time::Duration;
+
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
 use serde::Serialize;
@@ -35,6 +37,8 @@ pub struct Options {
     pub cpus: Option<Vec<usize>>,
     /// Limits for commands.
     pub limits: Limits,
+    /// End when nothing came for this long; `None`: only when the channel closes.
+    pub lease: Option<Duration>,
 }
 
 /// Why the session ended without an error.
@@ -52,7 +56,11 @@ pub fn serve(options: &Options) -> Result<Ending, Error> {
     if let Some(cpus) = &options.cpus {
         pin(cpus)?;
     }
-    let channel = Channel::open(&options.channel).map_err(|error| {
+    let opened = Channel::open(&options.channel).and_then(|channel| match options.lease {
+        Some(lease) => channel.with_lease(lease),
+        None => Ok(channel),
+    });
+    let channel = opened.map_err(|error| {
         Error::misuse(
             "channel",
             reason(&error),
@@ -233,6 +241,7 @@ impl Session {
             }
             Operation::Push(push) => Next::Continue(answered(id, transfer::push(push))),
             Operation::Pull(pull) => Next::Continue(answered(id, transfer::pull(pull))),
+            Operation::List(list) => Next::Continue(answered(id, transfer::list(list))),
             Operation::Enter => Next::Continue(match self.enter() {
                 Ok(answer) => request::success(id, &answer),
                 Err(error) => error.frame(Some(id)),

@@ -54,6 +54,10 @@ pub trait Watch {
     fn poll_for(&self) -> Option<(BorrowedFd<'_>, PollFlags)>;
     /// Called when the descriptor is ready; true when it has come to its end.
     fn ready(&mut self) -> bool;
+    /// When it ends unless the descriptor is ready before; `None`: never.
+    fn deadline(&self) -> Option<Instant> {
+        None
+    }
 }
 
 /// Watches nothing.
@@ -114,9 +118,9 @@ impl Supervisor {
 
     /// Wait until `watch` or a signal has something; false when the agent is to end.
     pub fn idle(&mut self, watch: &mut dyn Watch) -> Result<bool, RunError> {
-        let ready = self.wait(Some(&*watch), None)?;
+        let ended = self.watch(watch, None)?;
         reap_orphans(None)?;
-        Ok(self.ending.is_none() && !(ready && watch.ready()))
+        Ok(self.ending.is_none() && !ended)
     }
 
     /// The signal that asked the agent to end.
@@ -203,11 +207,11 @@ impl Supervisor {
             if left.is_some_and(|left| left.is_zero()) {
                 return Ok(false);
             }
-            let ready = self.wait(Some(&*watch), left)?;
+            let ended = self.watch(watch, left)?;
             if let Some(signal) = self.ending {
                 return Err(RunError::Signal(signal));
             }
-            if ready && watch.ready() {
+            if ended {
                 return Err(RunError::Closed);
             }
         }
@@ -275,6 +279,17 @@ impl Supervisor {
 
     fn others(&self, spared: &BTreeSet<Process>) -> Vec<Process> {
         descendants::of(&self.tree, getpid().as_raw(), spared)
+    }
+
+    /// Wait as `wait` does, at most until the watch's deadline; true when the watch has ended.
+    fn watch(&mut self, watch: &mut dyn Watch, limit: Option<Duration>) -> Result<bool, RunError> {
+        let deadline = watch.deadline();
+        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        let ready = self.wait(Some(&*watch), limit.into_iter().chain(left).min())?;
+        if ready {
+            return Ok(watch.ready());
+        }
+        Ok(deadline.is_some_and(|deadline| deadline <= Instant::now()))
     }
 
     /// Wait for a signal, the watched descriptor or the time; true when the descriptor is ready.

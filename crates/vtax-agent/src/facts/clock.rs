@@ -50,6 +50,7 @@ fn steal(tree: &Tree, below: &Virtualization, probe: &dyn Probe) -> (Option<bool
         ),
         "kvm" => return kvm_steal(below, probe),
         "uml" => (Some(false), "user-mode Linux has no steal clock"),
+        "gvisor" => (Some(false), "gVisor has no steal clock"),
         "qemu-tcg" => (Some(false), "QEMU's emulation has no steal clock"),
         _ => (Some(false), "Linux has no steal clock on this hypervisor"),
     };

@@ -132,7 +132,7 @@ impl FromStr for Parameters {
                 .transpose()?,
             modules: modules(value("vtax.modules").unwrap_or_default())?,
             wait: wait(value("vtax.wait"))?,
-            channel: channel(required("vtax.environments.channel")?)?,
+            channel: channel(required("vtax.channel")?)?,
             lower,
         })
     }
@@ -206,10 +206,7 @@ fn channel(text: &str) -> Result<ChannelPlace, ParameterError> {
     match text.strip_prefix("virtio:") {
         Some(name) if !name.is_empty() => Ok(ChannelPlace::Virtio(name.into())),
         None if text.starts_with('/') => Ok(ChannelPlace::Path(text.into())),
-        _ => Err(ParameterError::Form(
-            "vtax.environments.channel",
-            text.into(),
-        )),
+        _ => Err(ParameterError::Form("vtax.channel", text.into())),
     }
 }
 
@@ -234,7 +231,7 @@ mod tests {
     #[test]
     fn a_user_mode_linux_guest() {
         let line = "mem=256M quiet vtax.lower=hostfs vtax.work=hostfs:/run/vtax/work \
-                    vtax.environments.channel=/dev/ttyS0 vtax.modules=/a/overlay.ko";
+                    vtax.channel=/dev/ttyS0 vtax.modules=/a/overlay.ko";
         let parameters: Parameters = line.parse().unwrap();
         assert_eq!(parameters.lower, Lower::Host(Source::Hostfs("/".into())));
         assert_eq!(
@@ -249,7 +246,7 @@ mod tests {
     #[test]
     fn a_qemu_guest() {
         let line = "vtax.lower=9p:host vtax.work=9p:work vtax.modules=/a.ko:/b.ko \
-                    vtax.environments.channel=virtio:org.vtax.agent";
+                    vtax.channel=virtio:org.vtax.agent";
         let parameters: Parameters = line.parse().unwrap();
         assert_eq!(parameters.lower, Lower::Host(whole("host")));
         assert_eq!(parameters.modules.len(), 2);
@@ -262,7 +259,7 @@ mod tests {
     #[test]
     fn a_nested_guest() {
         let line = "vtax.lower=9p:host/tree vtax.work=9p:work/a/b vtax.wait=1 \
-                    vtax.environments.channel=virtio:org.vtax.agent";
+                    vtax.channel=virtio:org.vtax.agent";
         let parameters: Parameters = line.parse().unwrap();
         let part = |tag: &str, folder: &str| {
             Source::Plan9(Export {
@@ -272,7 +269,7 @@ mod tests {
         };
         assert_eq!(parameters.lower, Lower::Host(part("host", "tree")));
         assert_eq!(parameters.work, Some(part("work", "a/b")));
-        let line = "vtax.lower=disk:/dev/vda vtax.environments.channel=virtio:org.vtax.agent";
+        let line = "vtax.lower=disk:/dev/vda vtax.channel=virtio:org.vtax.agent";
         let parameters: Parameters = line.parse().unwrap();
         let disk = Source::Disk("/dev/vda".into());
         assert_eq!(parameters.lower, Lower::Host(disk));
@@ -282,7 +279,7 @@ mod tests {
     fn an_emulated_host() {
         let line = "vtax.lower=initramfs vtax.host=9p:host vtax.work=9p:work vtax.wait=1 \
                     vtax.modules=/m/kvm.ko:/m/kvm_amd.ko?npt=0&avic=1:/m/tun.ko \
-                    vtax.environments.channel=virtio:org.vtax.agent";
+                    vtax.channel=virtio:org.vtax.agent";
         let parameters: Parameters = line.parse().unwrap();
         assert_eq!(parameters.lower, Lower::Initramfs);
         let host = parameters.host.unwrap();
@@ -304,65 +301,44 @@ mod tests {
         assert_eq!(parse("quiet"), ParameterError::Missing("vtax.lower"));
         assert_eq!(
             parse("vtax.lower=hostfs"),
-            ParameterError::Missing("vtax.environments.channel")
+            ParameterError::Missing("vtax.channel")
         );
         for (line, name) in [
+            ("vtax.lower=nfs:x vtax.channel=/dev/x", "vtax.lower"),
+            ("vtax.lower=9p: vtax.channel=/dev/x", "vtax.lower"),
+            ("vtax.lower=9p:host/ vtax.channel=/dev/x", "vtax.lower"),
+            ("vtax.lower=9p:/tree vtax.channel=/dev/x", "vtax.lower"),
+            ("vtax.lower=disk:vda vtax.channel=/dev/x", "vtax.lower"),
             (
-                "vtax.lower=nfs:x vtax.environments.channel=/dev/x",
-                "vtax.lower",
-            ),
-            (
-                "vtax.lower=9p: vtax.environments.channel=/dev/x",
-                "vtax.lower",
-            ),
-            (
-                "vtax.lower=9p:host/ vtax.environments.channel=/dev/x",
-                "vtax.lower",
-            ),
-            (
-                "vtax.lower=9p:/tree vtax.environments.channel=/dev/x",
-                "vtax.lower",
-            ),
-            (
-                "vtax.lower=disk:vda vtax.environments.channel=/dev/x",
-                "vtax.lower",
-            ),
-            (
-                "vtax.lower=hostfs vtax.work=disk:/dev/vda vtax.environments.channel=/dev/x",
+                "vtax.lower=hostfs vtax.work=disk:/dev/vda vtax.channel=/dev/x",
                 "vtax.work",
             ),
             (
-                "vtax.lower=hostfs vtax.work=hostfs vtax.environments.channel=/dev/x",
+                "vtax.lower=hostfs vtax.work=hostfs vtax.channel=/dev/x",
                 "vtax.work",
             ),
             (
-                "vtax.lower=hostfs vtax.host=9p:host vtax.environments.channel=/dev/x",
+                "vtax.lower=hostfs vtax.host=9p:host vtax.channel=/dev/x",
                 "vtax.host",
             ),
             (
-                "vtax.lower=initramfs vtax.host=hostfs:/ vtax.environments.channel=/dev/x",
+                "vtax.lower=initramfs vtax.host=hostfs:/ vtax.channel=/dev/x",
                 "vtax.host",
             ),
             (
-                "vtax.lower=hostfs vtax.wait=yes vtax.environments.channel=/dev/x",
+                "vtax.lower=hostfs vtax.wait=yes vtax.channel=/dev/x",
                 "vtax.wait",
             ),
             (
-                "vtax.lower=hostfs vtax.modules=/a.ko?npt vtax.environments.channel=/dev/x",
+                "vtax.lower=hostfs vtax.modules=/a.ko?npt vtax.channel=/dev/x",
                 "vtax.modules",
             ),
             (
-                "vtax.lower=hostfs vtax.modules=?npt=1 vtax.environments.channel=/dev/x",
+                "vtax.lower=hostfs vtax.modules=?npt=1 vtax.channel=/dev/x",
                 "vtax.modules",
             ),
-            (
-                "vtax.lower=hostfs vtax.environments.channel=ttyS0",
-                "vtax.environments.channel",
-            ),
-            (
-                "vtax.lower=hostfs vtax.environments.channel=virtio:",
-                "vtax.environments.channel",
-            ),
+            ("vtax.lower=hostfs vtax.channel=ttyS0", "vtax.channel"),
+            ("vtax.lower=hostfs vtax.channel=virtio:", "vtax.channel"),
         ] {
             assert!(
                 matches!(parse(line), ParameterError::Form(found, _) if found == name),
