@@ -1,7 +1,7 @@
 # Everything runs from .venv; `setup` makes it and is cheap when nothing changed.
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo test lint bench clean
+.PHONY: help setup demo test lint soak bench docs clean
 
 PYTHON_FILES := python packaging $(wildcard tests bench)
 
@@ -14,10 +14,11 @@ setup: ## install what is missing (apt packages, .venv), build the Rust parts
 demo: setup ## compare HPC Challenge natively, in user-mode Linux and in QEMU
 	.venv/bin/vtax compare --in native --in uml:mem=1G --in qemu:accel=tcg -- hpcc --preset small
 
-lint: setup ## ruff, mypy --strict, rustfmt, clippy
+lint: setup ## ruff, mypy --strict, layers of imports, rustfmt, clippy
 	.venv/bin/ruff check $(PYTHON_FILES)
 	.venv/bin/ruff format --check $(PYTHON_FILES)
 	.venv/bin/mypy
+	.venv/bin/lint-imports --no-cache
 	@cargo fmt --version >/dev/null 2>&1 && cargo clippy --version >/dev/null 2>&1 \
 		|| { echo 'rustfmt or clippy is missing: rustup component add rustfmt clippy' >&2; exit 1; }
 	cargo fmt --all --check
@@ -27,6 +28,10 @@ test: lint ## lint, then every test; what is skipped says why
 	cargo test --quiet --locked --workspace
 	.venv/bin/python -m pytest
 
+soak: setup ## repeated trials in full, hours; says what each proved
+	VTAX_SOAK=1 .venv/bin/python -m pytest -m soak -v
+	cargo test --quiet --locked --workspace -- --ignored
+
 bench: setup ## vtax's own cost beside plain commands and other recorders; the paging model; the lab's start and switch
 	.venv/bin/python bench/compare.py
 	.venv/bin/python bench/record.py
@@ -34,6 +39,9 @@ bench: setup ## vtax's own cost beside plain commands and other recorders; the p
 	.venv/bin/python bench/paging_sweep.py
 	.venv/bin/python bench/lab.py
 	.venv/bin/python bench/paging_switch.py
+
+docs: setup ## make the tables of docs/environments.md anew from the code
+	.venv/bin/python packaging/docs_tables.py
 
 clean: ## remove what setup and the tests made (runs/ stays)
 	rm -rf target python/vtax/_bin python/vtax/_native.abi3.so .venv dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

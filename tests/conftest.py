@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
+import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -45,6 +50,12 @@ def own_cache(
     yield
 
 
+@pytest.fixture(scope="session")
+def soak() -> bool:
+    """Whether repeated trials run in full, as `make soak` has them, and not only a few."""
+    return "VTAX_SOAK" in os.environ
+
+
 def checked(spec: str) -> Environment:
     """The environment, or a skip with the reason why this machine cannot have it."""
     environment = build(spec)
@@ -71,6 +82,40 @@ def start(tmp_path: Path) -> Iterator[Callable[[str | Environment], Machine]]:
     yield one
     for machine in machines:
         machine.close()
+
+
+@contextmanager
+def ended(process: subprocess.Popen[Any]) -> Iterator[subprocess.Popen[Any]]:
+    """A process that ends with the test, and all that it started with it, also when it fails."""
+    try:
+        yield process
+    finally:
+        started = descendants(process.pid)
+        process.kill()
+        process.wait()
+        for pid in started:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def descendants(pid: int) -> list[int]:
+    """The processes that a process started, and those that they started."""
+    found: list[int] = []
+    for path in Path(f"/proc/{pid}/task").glob("*/children"):
+        with suppress(OSError):
+            for child in path.read_text().split():
+                found += [int(child), *descendants(int(child))]
+    return found
+
+
+def eventually(condition: Callable[[], object], within_s: float = 10) -> bool:
+    """Whether it comes true in time; a busy machine is slow, so most waits are generous."""
+    deadline = time.monotonic() + within_s
+    while time.monotonic() < deadline:
+        if condition():
+            return True
+        time.sleep(0.05)
+    return False
 
 
 def processes_naming(text: str) -> list[str]:

@@ -35,6 +35,13 @@ def started(folder: Path, **options: str) -> Iterator[LabMachine]:
         pytest.skip(f"lab: {error}")
     with LabMachine(lab, folder, allowed_cpus()) as machine:
         yield machine
+        for guest in machine.guests:
+            assert not oopses(guest)
+
+
+def oopses(guest: Agent) -> str:
+    """What the guest's kernel says of faults of its own; nothing where all is well."""
+    return shell(guest, "dmesg | grep -E -A 4 'BUG:|Oops|general protection|segfault' || true")
 
 
 def shell(agent: Agent | EmulatedHost, script: str) -> str:

@@ -9,12 +9,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
+from subprocess import DEVNULL
 
 import pytest
 
-from conftest import checked, processes_naming
+from conftest import checked, descendants, ended, eventually, processes_naming
 from vtax.formats.folder import load
 
 pytestmark = pytest.mark.slow
@@ -78,15 +78,6 @@ def start_long(
     raise AssertionError(f"no samples came: {process.communicate()[0]}")
 
 
-def eventually(condition: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + 10
-    while time.monotonic() < deadline:
-        if condition():
-            return True
-        time.sleep(0.05)
-    return False
-
-
 def eventually_gone(*texts: str) -> bool:
     return eventually(lambda: not any(processes_naming(text) for text in texts))
 
@@ -129,18 +120,20 @@ def test_kill_9_in_the_middle_of_mpirun_leaves_no_temporary_file(
     if not shutil.which("hpcc"):
         pytest.skip("hpcc is not installed")
     argv = command("compare", "--out", str(tmp_path), "--", "hpcc", "--sizes", "6000")
-    process = subprocess.Popen(
-        argv, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    deadline = time.monotonic() + 30
-    while not processes_naming("mpirun --map-by") and time.monotonic() < deadline:
-        time.sleep(0.05)
-    time.sleep(1)
-    assert list(Path("/tmp").glob("ompi.*/pid.*"))
-    process.kill()
-    process.wait()
-    assert eventually_gone("mpirun --map-by")
-    assert eventually(lambda: not list(Path("/tmp").glob("ompi.*/pid.*")))
+    with ended(subprocess.Popen(argv, env=environment, stdout=DEVNULL, stderr=DEVNULL)) as process:
+
+        def sessions() -> list[Path]:
+            """The folders of those mpiruns that this run started."""
+            found = (Path("/tmp").glob(f"ompi.*/pid.{pid}") for pid in descendants(process.pid))
+            return [path for paths in found for path in paths]
+
+        assert eventually(sessions, within_s=60)
+        left = sessions()
+        process.kill()
+        process.wait()
+        assert eventually(lambda: not any(path.exists() for path in left))
+        pids = [path.name.removeprefix("pid.") for path in left]
+        assert eventually(lambda: not any(Path("/proc", pid).exists() for pid in pids))
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

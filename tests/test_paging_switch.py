@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from paging_switch_lab import Background, Checked, mode, qemus, shell, started
+from paging_switch_lab import Background, Checked, mode, oopses, qemus, shell, started
 from vtax import binaries
 from vtax.environments.lab.host import EmulatedHost
 from vtax.errors import VtaxError
@@ -48,11 +48,14 @@ def recover(host: EmulatedHost) -> dict[str, Any]:
     return report
 
 
-def test_a_guest_under_load_crosses_twenty_times_and_loses_nothing(tmp_path: Path) -> None:
+@pytest.mark.soak
+def test_a_guest_under_load_crosses_many_times_and_loses_nothing(
+    tmp_path: Path, soak: bool
+) -> None:
     with started(tmp_path) as machine:
         checked = Checked(machine, "16M")
         load = Background(machine.guests[0], "random-touch", "--mem 32M --seconds 3000")
-        for number in range(20):
+        for number in range(400 if soak else 20):
             to = "shadow" if number % 2 == 0 else "nested"
             report = machine.host.switch(to)
             assert (report["to"], report["switched"]) == (to, True)
@@ -65,6 +68,28 @@ def test_a_guest_under_load_crosses_twenty_times_and_loses_nothing(tmp_path: Pat
     assert loaded["verified"] is True
     # The guest and its peer agree on every message.
     assert guest["details"]["messages"] == echo["operations"]
+
+
+@pytest.mark.soak
+def test_a_waiting_page_fault_keeps_its_error_code(tmp_path: Path, soak: bool) -> None:
+    """QEMU 7.2 saves that a page fault waits, but not its error code: vtax must save again.
+
+    About one state in seven is so here. It crosses until one was, or else nothing was proved.
+    """
+    fewest, most = (300, 600) if soak else (8, 200)
+    retries: list[int] = []
+    with started(tmp_path) as machine:
+        storm = Background(machine.guests[0], "fault-storm", "--mem 4M --seconds 3000")
+        while len(retries) < fewest or (not any(retries) and len(retries) < most):
+            report = machine.host.switch("nested" if len(retries) % 2 else "shadow")
+            guest = report["guests"][0]
+            assert (guest["retries"] > 0) == (guest["retries_ms"] > 0)
+            retries.append(guest["retries"])
+            assert not oopses(machine.guests[0])
+        stormed = storm.report()
+    assert stormed["verified"] is True
+    assert any(retries)
+    print(f"{len(retries)} crossings, {sum(retries)} states saved again, at most {max(retries)}")
 
 
 @pytest.mark.parametrize("fault", faults())

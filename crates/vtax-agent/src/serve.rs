@@ -323,10 +323,18 @@ fn answered(id: u64, result: Result<impl Serialize, String>) -> Value {
 /// Make the folder and the output files of a request; the error names what failed and why.
 fn launch(request: &RunRequest) -> Result<Launch, String> {
     let cwd = &request.cwd;
-    make_folder(cwd).map_err(|error| format!("mkdir {}: {}", cwd.display(), reason(&error)))?;
+    let results = request.results.as_ref().unwrap_or(cwd);
+    make_folder(results)
+        .map_err(|error| format!("mkdir {}: {}", results.display(), reason(&error)))?;
+    if !cwd.is_dir() {
+        return Err(format!(
+            "working folder {}: it is not a folder here",
+            cwd.display()
+        ));
+    }
     let output = |name: &str| {
-        output_file(cwd, name)
-            .map_err(|error| format!("open {}: {}", cwd.join(name).display(), reason(&error)))
+        output_file(results, name)
+            .map_err(|error| format!("open {}: {}", results.join(name).display(), reason(&error)))
     };
     Ok(Launch {
         argv: request.argv.iter().map(Into::into).collect(),

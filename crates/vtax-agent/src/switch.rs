@@ -65,18 +65,18 @@ pub fn switch(request: &SwitchOptions) -> Result<Output, Error> {
 }
 
 fn look(options: &Options) -> Result<Output, Error> {
-    let outlook = vtax_switch::plan(options).map_err(explain)?;
-    let guests = outlook.guests.iter().map(|guest| DryGuest {
+    let plan = vtax_switch::plan(options).map_err(explain)?;
+    let guests = plan.guests.iter().map(|guest| DryGuest {
         pid: guest.plan.pid,
         name: guest.plan.name.clone(),
         running: guest.plan.running,
     });
     let dry = DryRun {
-        from: outlook.from,
-        to: outlook.to,
-        module: outlook.module.name.clone(),
+        from: plan.from,
+        to: plan.to,
+        module: plan.module.name.clone(),
         guests: guests.collect(),
-        warnings: outlook.warnings(),
+        warnings: plan.warnings(),
     };
     let mut lines = format!("{} -> {} by {}, nothing done", dry.from, dry.to, dry.module);
     for guest in &dry.guests {
@@ -151,6 +151,13 @@ fn text(report: &Report) -> String {
         };
         let (before, after) = (guest.pid_before, guest.pid_after);
         let _ = write!(lines, "\n{} (pid {before} -> {after}): {pause}", guest.name);
+        if guest.retries > 0 {
+            let _ = write!(
+                lines,
+                ", after {} saves that lacked an error code (paused {:.1} ms for them)",
+                guest.retries, guest.retries_ms
+            );
+        }
     }
     if let (Some(reload), Some(multiple)) = (report.reload_ms, report.pause_over_reload) {
         let _ = write!(

@@ -36,9 +36,10 @@ pub fn run(request: &SwitchRequest) -> RunRequest {
         argv,
         env: BTreeMap::from([("PATH".into(), "/usr/sbin:/usr/bin:/sbin:/bin".into())]),
         cwd: PathBuf::from(FOLDER),
+        results: None,
         stdout: STDOUT.into(),
         stderr: STDERR.into(),
-        // Each wait of a switch is bounded by itrequest.
+        // Each wait of a switch is bounded by itself.
         timeout_s: None,
         output_limit_bytes: OUTPUT_LIMIT_BYTES,
         leave: true,

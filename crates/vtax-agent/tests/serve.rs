@@ -31,6 +31,31 @@ fn hello_ping_facts_and_halt() {
 }
 
 #[test]
+fn a_command_runs_in_a_folder_that_is_there_and_its_output_goes_elsewhere() {
+    let mut agent = Agent::start(&[]);
+    let here = tempfile::tempdir().unwrap();
+    let results = agent.folder.path().join("results");
+    let folders = json!({"cwd": here.path(), "results": results});
+    let answer = agent.run("pwd; echo err >&2", &folders);
+    assert_eq!(answer["ok"]["exit_code"], 0, "{answer}");
+    let said = std::fs::read_to_string(results.join("stdout")).unwrap();
+    assert_eq!(said.trim_end(), here.path().to_str().unwrap());
+    assert_eq!(
+        std::fs::read_to_string(results.join("stderr")).unwrap(),
+        "err\n"
+    );
+    assert_eq!(here.path().read_dir().unwrap().count(), 0);
+    let missing = here.path().join("missing");
+    let answer = agent.run("pwd", &json!({"cwd": missing, "results": results}));
+    let message = answer["error"]["message"].as_str().unwrap();
+    assert!(
+        message.ends_with("missing: it is not a folder here"),
+        "{message}"
+    );
+    assert!(!missing.exists());
+}
+
+#[test]
 fn a_command_is_run_as_asked_and_measured() {
     let mut agent = Agent::start(&[]);
     let script = "cat; echo out; echo err >&2; env; pwd; ulimit -f; exit 3";

@@ -9,7 +9,7 @@ const SYS_ADMIN: u32 = 21;
 const LOCKDOWN: &str = "/sys/kernel/security/lockdown";
 
 /// Reason and remedy of what forbids a recording on this machine; `None`: nothing known.
-pub fn missing(tree: &Tree) -> Option<(String, &'static str)> {
+pub fn missing(tree: &Tree) -> Option<(String, String)> {
     let status = tree.text("/proc/self/status")?;
     let effective = u64::from_str_radix(field(&status, "CapEff")?, 16).ok()?;
     let has = |bit: u32| effective >> bit & 1 == 1;
@@ -25,10 +25,21 @@ pub fn missing(tree: &Tree) -> Option<(String, &'static str)> {
                 lacking.join(" and "),
                 settings(tree)
             ),
-            "run it as root, or: setcap cap_bpf,cap_perfmon=ep vtax-recorder",
+            format!(
+                "run it as root, or: setcap cap_bpf,cap_perfmon=ep {}",
+                program()
+            ),
         ));
     }
     locked_down(tree)
+}
+
+/// Where this program is: it need not be on the user's PATH.
+fn program() -> String {
+    std::env::current_exe().map_or_else(
+        |_| "vtax-recorder".to_owned(),
+        |path| path.display().to_string(),
+    )
 }
 
 /// The settings that would allow less privileged recordings elsewhere, with what they are here.
@@ -45,12 +56,12 @@ fn settings(tree: &Tree) -> String {
 }
 
 /// Confidentiality lockdown forbids programs to read kernel memory (`kernel_lockdown(7)`).
-fn locked_down(tree: &Tree) -> Option<(String, &'static str)> {
+fn locked_down(tree: &Tree) -> Option<(String, String)> {
     let text = tree.text(LOCKDOWN)?;
     text.contains("[confidentiality]").then(|| {
         (
             format!("the kernel is locked down ({LOCKDOWN}: confidentiality)"),
-            "boot with lockdown=integrity or without lockdown",
+            "boot with lockdown=integrity or without lockdown".to_owned(),
         )
     })
 }

@@ -137,7 +137,7 @@ fn open_applications(applications: &Applications) -> Result<PageSamples, Error> 
 fn permitted() -> Result<(), Error> {
     match permission::missing(&Tree::host()) {
         None => Ok(()),
-        Some((reason, remedy)) => Err(Error::failure("permission", reason, remedy)),
+        Some((reason, remedy)) => Err(Error::failure("permission", reason, &remedy)),
     }
 }
 

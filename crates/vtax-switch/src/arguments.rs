@@ -272,7 +272,7 @@ impl Arguments {
     /// It runs in the foreground, waits for a saved state, stays stopped after it, and does not
     /// truncate the files that the guest's consoles go to.
     #[must_use]
-    pub fn successor(&self, additions: &Additions<'_>) -> Self {
+    pub fn incoming(&self, additions: &Additions<'_>) -> Self {
         let mut words = Vec::new();
         for word in self.words.iter().filter(|word| !word.is_dropped()) {
             match word.option.as_str() {

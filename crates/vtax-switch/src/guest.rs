@@ -83,12 +83,12 @@ pub fn users(tree: &Tree) -> Vec<i32> {
 
 /// Look at the process `pid`; changes nothing.
 pub fn look(tree: &Tree, pid: i32, from: Mode, patience: Duration) -> Result<Guest, SwitchError> {
-    let subject = Subject::new(tree, pid)?;
-    subject.same_world()?;
-    let mut qmp = subject.control(patience)?;
+    let candidate = Candidate::new(tree, pid)?;
+    candidate.same_world()?;
+    let mut qmp = candidate.control(patience)?;
     let mut ask = |command: &str, arguments: Value| {
         qmp.call(command, arguments, patience)
-            .map_err(|error| subject.refused(error, "look at this QEMU: it does not answer"))
+            .map_err(|error| candidate.refused(error, "look at this QEMU: it does not answer"))
     };
     let status = ask("query-status", json!({}))?;
     let memory = ask("query-memdev", json!({}))?;
@@ -102,15 +102,15 @@ pub fn look(tree: &Tree, pid: i32, from: Mode, patience: Duration) -> Result<Gue
     } else {
         Vec::new()
     };
-    let running = subject.running(&status)?;
-    subject.restartable()?;
-    subject.unblocked(&migration)?;
-    subject.as_started(&devices)?;
-    subject.as_started(&objects)?;
-    subject.features(&features)?;
-    let memory = subject.memory(&memory)?;
-    let plan = subject.plan(running, memory)?;
-    let warnings = subject.losses(&chardevs);
+    let running = candidate.running(&status)?;
+    candidate.restartable()?;
+    candidate.unblocked(&migration)?;
+    candidate.as_started(&devices)?;
+    candidate.as_started(&objects)?;
+    candidate.features(&features)?;
+    let memory = candidate.memory(&memory)?;
+    let plan = candidate.plan(running, memory)?;
+    let warnings = candidate.losses(&chardevs);
     Ok(Guest {
         plan,
         qmp,
@@ -138,7 +138,7 @@ fn needing_nested(
         .collect()
 }
 
-struct Subject<'a> {
+struct Candidate<'a> {
     tree: &'a Tree,
     pid: i32,
     name: String,
@@ -148,7 +148,7 @@ struct Subject<'a> {
     folder: PathBuf,
 }
 
-impl<'a> Subject<'a> {
+impl<'a> Candidate<'a> {
     fn new(tree: &'a Tree, pid: i32) -> Result<Self, SwitchError> {
         let command_line = tree
             .strings(&format!("/proc/{pid}/cmdline"))

@@ -24,9 +24,9 @@ use crate::sys::{self, Child, Waiting};
 /// The longest path of interest.
 const MAX_PATH_BYTES: usize = 4096;
 
-/// Where a held process stands.
+/// Where a held process stages.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Stand {
+enum Stage {
     /// Made, with this number; its program does not run yet.
     Made(i32),
     /// Before its first touch; what it was about to call.
@@ -51,7 +51,7 @@ pub struct Held {
     pub pid: i32,
     process: Option<OwnedFd>,
     orders: Option<Sender<Order>>,
-    stands: Receiver<Result<Stand, String>>,
+    stages: Receiver<Result<Stage, String>>,
     tracer: Option<JoinHandle<()>>,
 }
 
@@ -59,18 +59,18 @@ impl Held {
     /// Make the process; its program does not run yet.
     pub fn make(child: Child, patience: Duration) -> Result<Self, Failure> {
         let (orders, their_orders) = channel();
-        let (their_stands, stands) = channel();
+        let (their_stages, stages) = channel();
         // Every ptrace request must come from the thread that attached.
-        let tracer = std::thread::spawn(move || trace(child, &their_orders, &their_stands));
+        let tracer = std::thread::spawn(move || trace(child, &their_orders, &their_stages));
         let mut held = Self {
             pid: 0,
             process: None,
             orders: Some(orders),
-            stands,
+            stages,
             tracer: Some(tracer),
         };
-        match held.stand(patience)? {
-            Stand::Made(pid) => {
+        match held.stage(patience)? {
+            Stage::Made(pid) => {
                 held.pid = pid;
                 held.process = Some(sys::pidfd_open(pid).map_err(Failure::call("pidfd_open"))?);
             }
@@ -82,8 +82,8 @@ impl Held {
     /// Run the program until it would touch what it shares; says what it was about to call.
     pub fn run_to_touch(&mut self, patience: Duration) -> Result<&'static str, Failure> {
         self.order(Order::Begin)?;
-        match self.stand(patience)? {
-            Stand::BeforeTouch(call) => Ok(call),
+        match self.stage(patience)? {
+            Stage::BeforeTouch(call) => Ok(call),
             other => Err(Failure::Other(format!("the new QEMU is {other:?}"))),
         }
     }
@@ -95,13 +95,13 @@ impl Held {
 
     /// Wait until it would open `/dev/kvm`.
     pub fn at_kvm(&mut self, patience: Duration) -> Result<(), Failure> {
-        self.stand(patience).map(drop)
+        self.stage(patience).map(drop)
     }
 
     /// Let it go for good.
     pub fn let_go(mut self, patience: Duration) -> Result<(), Failure> {
         self.order(Order::LetGo)?;
-        self.stand(patience)?;
+        self.stage(patience)?;
         self.orders = None;
         if let Some(tracer) = self.tracer.take() {
             // A panic there has been printed already.
@@ -118,9 +118,9 @@ impl Held {
         }
     }
 
-    fn stand(&self, patience: Duration) -> Result<Stand, Failure> {
-        match self.stands.recv_timeout(patience) {
-            Ok(Ok(stand)) => Ok(stand),
+    fn stage(&self, patience: Duration) -> Result<Stage, Failure> {
+        match self.stages.recv_timeout(patience) {
+            Ok(Ok(stage)) => Ok(stage),
             Ok(Err(reason)) => Err(Failure::Other(reason)),
             Err(RecvTimeoutError::Timeout) => Err(Failure::Late(
                 "the new QEMU's start".into(),
@@ -147,17 +147,17 @@ impl Drop for Held {
     }
 }
 
-fn trace(child: Child, orders: &Receiver<Order>, stands: &Sender<Result<Stand, String>>) {
-    if let Err(reason) = traced(child, orders, stands) {
+fn trace(child: Child, orders: &Receiver<Order>, stages: &Sender<Result<Stage, String>>) {
+    if let Err(reason) = traced(child, orders, stages) {
         // Nobody listens any more when the caller gave up: then there is nobody to tell.
-        let _ = stands.send(Err(reason));
+        let _ = stages.send(Err(reason));
     }
 }
 
 fn traced(
     child: Child,
     orders: &Receiver<Order>,
-    stands: &Sender<Result<Stand, String>>,
+    stages: &Sender<Result<Stage, String>>,
 ) -> Result<(), String> {
     let waiting = sys::make(&child).map_err(|errno| format!("fork: {}", errno.desc()))?;
     let pid = Pid::from_raw(waiting.pid);
@@ -180,15 +180,15 @@ fn traced(
         threads: 0,
         entered: false,
     };
-    let _ = stands.send(Ok(Stand::Made(pid.as_raw())));
+    let _ = stages.send(Ok(Stage::Made(pid.as_raw())));
     while let Ok(order) = orders.recv() {
-        let stand = match order {
-            Order::Begin => tracee.run_to_touch().map(Stand::BeforeTouch),
-            Order::ToKvm => tracee.run_to_kvm().map(|()| Stand::BeforeKvm),
-            Order::LetGo => tracee.let_go().map(|()| Stand::Free),
+        let stage = match order {
+            Order::Begin => tracee.run_to_touch().map(Stage::BeforeTouch),
+            Order::ToKvm => tracee.run_to_kvm().map(|()| Stage::BeforeKvm),
+            Order::LetGo => tracee.let_go().map(|()| Stage::Free),
         };
-        let ended = stand.is_err() || stand == Ok(Stand::Free);
-        let _ = stands.send(stand);
+        let ended = stage.is_err() || stage == Ok(Stage::Free);
+        let _ = stages.send(stage);
         if ended {
             break;
         }
@@ -236,7 +236,7 @@ impl Tracee {
     }
 
     fn run_to_kvm(&mut self) -> Result<(), String> {
-        // It stands before its first touch, which may be this one.
+        // It stages before its first touch, which may be this one.
         let call = self.call()?;
         if self.opens_kvm(&call) {
             return Ok(());

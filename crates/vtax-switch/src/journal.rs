@@ -22,7 +22,7 @@ const RECOVER: &str = "run `vtax paging recover` (or `vtax-agent recover`) first
 
 /// A switch that was begun.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Plan {
+pub struct Transaction {
     /// The mode before.
     pub from: Mode,
     /// The mode asked for.
@@ -124,12 +124,12 @@ impl Journal {
     }
 
     /// Begin: write the plan.
-    pub fn begin(&mut self, plan: &Plan) -> Result<(), Failure> {
+    pub fn begin(&mut self, transaction: &Transaction) -> Result<(), Failure> {
         let log = self.folder.join("log");
         // A log without a plan is of a switch that was ended.
         self.log = Some(create(&log).map_err(Failure::file(&log))?);
         let new = self.folder.join("plan.json.new");
-        let text = serde_json::to_vec_pretty(plan)
+        let text = serde_json::to_vec_pretty(transaction)
             .map_err(|error| Failure::Other(format!("the plan: {error}")))?;
         let written = create(&new).and_then(|mut file| {
             file.write_all(&text)?;
@@ -159,12 +159,12 @@ impl Journal {
     }
 
     /// What an unfinished switch left; `None`: there is none.
-    pub fn read(&self) -> Result<Option<(Plan, Vec<Entry>)>, SwitchError> {
+    pub fn read(&self) -> Result<Option<(Transaction, Vec<Entry>)>, SwitchError> {
         let path = self.folder.join("plan.json");
         let Some(text) = read(&path) else {
             return Ok(None);
         };
-        let plan = serde_json::from_slice(&text).map_err(|error| {
+        let transaction = serde_json::from_slice(&text).map_err(|error| {
             SwitchError::refused(
                 path.display().to_string(),
                 format!("no plan of a switch: {error}"),
@@ -172,7 +172,7 @@ impl Journal {
             )
         })?;
         let log = read(&self.folder.join("log")).unwrap_or_default();
-        Ok(Some((plan, entries(&log))))
+        Ok(Some((transaction, entries(&log))))
     }
 
     /// End: nothing is left to recover. Removes the states too.

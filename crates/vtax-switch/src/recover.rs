@@ -7,7 +7,7 @@ use crate::Observer;
 use crate::error::SwitchError;
 use crate::journal::Journal;
 use crate::report::RecoveryReport;
-use crate::settle;
+use crate::rollback;
 use crate::switch::SignalsHeldBack;
 
 /// Bring the guests of an unfinished switch back to life; does nothing when there is none.
@@ -18,7 +18,7 @@ pub fn recover(
 ) -> Result<RecoveryReport, SwitchError> {
     let _held_back = SignalsHeldBack::new();
     let mut journal = Journal::open(state_dir)?;
-    let Some((plan, entries)) = journal.read()? else {
+    let Some((transaction, entries)) = journal.read()? else {
         return Ok(RecoveryReport {
             recovered: false,
             mode: None,
@@ -30,9 +30,12 @@ pub fn recover(
         step: "recover".into(),
         reason: "the switch was killed".into(),
         undo,
-        by_hand: settle::by_hand(&plan, &settle::traces(&entries, plan.guests.len())),
+        by_hand: rollback::by_hand(
+            &transaction,
+            &rollback::traces(&entries, transaction.guests.len()),
+        ),
     };
-    let (mode, guests) = settle::settle(&plan, &mut journal, None, patience)
+    let (mode, guests) = rollback::roll_back(&transaction, &mut journal, None, patience)
         .map_err(|failure| stranded(failure.to_string()))?;
     journal
         .end()

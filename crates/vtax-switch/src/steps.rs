@@ -72,6 +72,8 @@ pub enum Step {
     Ready,
     /// Saving a guest's state.
     Save,
+    /// Looking whether the saved state is whole.
+    Check,
     /// Ending a guest's old QEMU.
     End,
     /// Unloading the module.
@@ -90,12 +92,13 @@ pub enum Step {
 
 impl Step {
     /// In order.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Journal,
         Self::Keep,
         Self::Start,
         Self::Ready,
         Self::Save,
+        Self::Check,
         Self::End,
         Self::Unload,
         Self::Load,
@@ -113,6 +116,7 @@ impl Step {
             Self::Start => "start",
             Self::Ready => "ready",
             Self::Save => "save",
+            Self::Check => "check",
             Self::End => "end",
             Self::Unload => "unload",
             Self::Load => "load",

@@ -10,14 +10,14 @@ use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 
 use crate::error::{Failure, SwitchError};
 use crate::guest::GuestPlan;
-use crate::journal::{Entry, Journal, Plan};
-use crate::outlook::{Outlook, plan};
+use crate::incoming::{IncomingQemu, Keeper};
+use crate::journal::{Entry, Journal, Transaction};
+use crate::plan::{SwitchPlan, plan};
 use crate::qmp::Qmp;
 use crate::report::{Clock, GuestReport, Report};
+use crate::rollback;
 use crate::saving::{self, Saved};
-use crate::settle;
 use crate::steps::{Fault, Phase, Step};
-use crate::successor::{Keeper, Successor};
 use crate::sys;
 use crate::{Observer, Options};
 use vtax_sys::tree::Tree;
@@ -34,33 +34,33 @@ pub fn switch(options: &Options, observer: &mut impl Observer) -> Result<Report,
     journal.must_be_empty()?;
     let mut clock = Clock::start();
     observer.phase("look");
-    let outlook = plan(options)?;
+    let plan = plan(options)?;
     clock.ends_as("look");
-    if outlook.from == outlook.to {
-        return Ok(already(&outlook));
+    if plan.from == plan.to {
+        return Ok(already(&plan));
     }
-    let warnings = outlook.warnings();
+    let warnings = plan.warnings();
     for text in &warnings {
         observer.warning(text);
     }
-    let (guests, connections): (Vec<_>, Vec<_>) = outlook
+    let (guests, connections): (Vec<_>, Vec<_>) = plan
         .guests
         .into_iter()
         .map(|guest| (guest.plan, guest.qmp))
         .unzip();
-    let plan = Plan {
-        from: outlook.from,
-        to: outlook.to,
-        module: outlook.module,
+    let transaction = Transaction {
+        from: plan.from,
+        to: plan.to,
+        module: plan.module,
         guests,
         rcu_expedited: Tree::host().text(EXPEDITED),
     };
     let mut run = Run {
         options,
-        plan: &plan,
+        transaction: &transaction,
         journal: &mut journal,
         clock,
-        hands: Vec::new(),
+        crossings: Vec::new(),
         failed: None,
         deadline: None,
     };
@@ -68,14 +68,25 @@ pub fn switch(options: &Options, observer: &mut impl Observer) -> Result<Report,
         Ok(guests) => {
             let clock = run.clock;
             journal.end().map_err(|failure| stuck(&failure))?;
-            Ok(report(&plan, guests, clock, warnings))
+            Ok(report(&transaction, guests, clock, warnings))
         }
         Err(failure) => {
             let step = run.failed.take().unwrap_or_default();
             // Held QEMUs end and QMP connections close here.
             drop(run);
-            let outcome = settle::settle(&plan, &mut journal, Some(plan.from), options.patience);
-            Err(settle::undone(&plan, journal, step, &failure, outcome))
+            let outcome = rollback::roll_back(
+                &transaction,
+                &mut journal,
+                Some(transaction.from),
+                options.patience,
+            );
+            Err(rollback::undone(
+                &transaction,
+                journal,
+                step,
+                &failure,
+                outcome,
+            ))
         }
     }
 }
@@ -115,11 +126,11 @@ fn stuck(failure: &Failure) -> SwitchError {
     )
 }
 
-fn already(outlook: &Outlook) -> Report {
+fn already(plan: &SwitchPlan) -> Report {
     Report {
-        from: outlook.from,
-        to: outlook.to,
-        module: outlook.module.name.clone(),
+        from: plan.from,
+        to: plan.to,
+        module: plan.module.name.clone(),
         switched: false,
         guests: Vec::new(),
         phases: Vec::new(),
@@ -129,7 +140,12 @@ fn already(outlook: &Outlook) -> Report {
     }
 }
 
-fn report(plan: &Plan, guests: Vec<GuestReport>, clock: Clock, warnings: Vec<String>) -> Report {
+fn report(
+    transaction: &Transaction,
+    guests: Vec<GuestReport>,
+    clock: Clock,
+    warnings: Vec<String>,
+) -> Report {
     let reload = clock.sum(&[Phase::Unload, Phase::Load]);
     let longest = guests
         .iter()
@@ -138,9 +154,9 @@ fn report(plan: &Plan, guests: Vec<GuestReport>, clock: Clock, warnings: Vec<Str
             Some(longest.map_or(pause, |longest| longest.max(pause)))
         });
     Report {
-        from: plan.from,
-        to: plan.to,
-        module: plan.module.name.clone(),
+        from: transaction.from,
+        to: transaction.to,
+        module: transaction.module.name.clone(),
         switched: true,
         guests,
         phases: clock.phases(),
@@ -150,8 +166,8 @@ fn report(plan: &Plan, guests: Vec<GuestReport>, clock: Clock, warnings: Vec<Str
     }
 }
 
-/// What is in hand for one guest.
-struct Hand<'a> {
+/// One guest while it is switched.
+struct Crossing<'a> {
     number: usize,
     plan: &'a GuestPlan,
     qmp: Qmp,
@@ -159,23 +175,23 @@ struct Hand<'a> {
     state: PathBuf,
     file: Option<File>,
     keeper: Option<Keeper>,
-    successor: Option<Successor>,
+    incoming: Option<IncomingQemu>,
     saved: Option<Saved>,
 }
 
-impl Hand<'_> {
-    fn successor(&mut self) -> Result<&mut Successor, Failure> {
-        let successor = self.successor.as_mut();
-        successor.ok_or_else(|| Failure::Other("it has no new QEMU".into()))
+impl Crossing<'_> {
+    fn incoming(&mut self) -> Result<&mut IncomingQemu, Failure> {
+        let incoming = self.incoming.as_mut();
+        incoming.ok_or_else(|| Failure::Other("it has no new QEMU".into()))
     }
 }
 
 struct Run<'a> {
     options: &'a Options,
-    plan: &'a Plan,
+    transaction: &'a Transaction,
     journal: &'a mut Journal,
     clock: Clock,
-    hands: Vec<Hand<'a>>,
+    crossings: Vec<Crossing<'a>>,
     /// The step that is being done, for the error.
     failed: Option<String>,
     /// When guests that are paused must run again, in the other mode or back in the old one.
@@ -197,11 +213,11 @@ impl Run<'_> {
         self.end()?;
         self.ends(Phase::End);
         self.step(Step::Unload, None)?;
-        self.plan.module.unload(self.patience())?;
+        self.transaction.module.unload(self.patience())?;
         self.kill_in(Phase::Unload);
         self.ends(Phase::Unload);
         self.step(Step::Load, None)?;
-        self.plan.module.load(self.plan.to)?;
+        self.transaction.module.load(self.transaction.to)?;
         self.kill_in(Phase::Load);
         self.verify()?;
         self.ends(Phase::Load);
@@ -230,7 +246,7 @@ impl Run<'_> {
     /// A step begins: here it fails when a test wants it to.
     fn step(&mut self, step: Step, guest: Option<usize>) -> Result<(), Failure> {
         let name = guest
-            .and_then(|number| self.plan.guests.get(number))
+            .and_then(|number| self.transaction.guests.get(number))
             .map(|guest| format!("{step} of {} (pid {})", guest.name, guest.pid));
         self.failed = Some(name.unwrap_or_else(|| step.to_string()));
         let number = guest.map_or(1, |number| number + 1);
@@ -249,12 +265,12 @@ impl Run<'_> {
 
     fn prepare(&mut self, connections: Vec<Qmp>) -> Result<(), Failure> {
         self.step(Step::Journal, None)?;
-        self.journal.begin(self.plan)?;
-        let plan = self.plan;
-        for (number, (guest, qmp)) in plan.guests.iter().zip(connections).enumerate() {
+        self.journal.begin(self.transaction)?;
+        let transaction = self.transaction;
+        for (number, (guest, qmp)) in transaction.guests.iter().zip(connections).enumerate() {
             self.failed = Some(format!("prepare {} (pid {})", guest.name, guest.pid));
             let process = sys::pidfd_open(guest.pid).map_err(Failure::call("pidfd_open"))?;
-            self.hands.push(Hand {
+            self.crossings.push(Crossing {
                 number,
                 plan: guest,
                 qmp,
@@ -262,64 +278,80 @@ impl Run<'_> {
                 state: self.journal.state_file(number, 0),
                 file: None,
                 keeper: None,
-                successor: None,
+                incoming: None,
                 saved: None,
             });
         }
-        for number in 0..self.hands.len() {
+        for number in 0..self.crossings.len() {
             self.prepare_guest(number)?;
             self.kill_in(Phase::Prepare);
         }
-        settle::expedite(true)
+        rollback::expedite(true)
     }
 
     fn prepare_guest(&mut self, number: usize) -> Result<(), Failure> {
         let patience = self.patience();
         self.step(Step::Ready, Some(number))?;
-        let Some(hand) = self.hands.get_mut(number) else {
+        let Some(crossing) = self.crossings.get_mut(number) else {
             return Ok(());
         };
-        hand.file = Some(saving::ready(&mut hand.qmp, &hand.state, patience)?);
+        crossing.file = Some(saving::ready(&mut crossing.qmp, &crossing.state, patience)?);
         self.step(Step::Keep, Some(number))?;
-        let Some(hand) = self.hands.get_mut(number) else {
+        let Some(crossing) = self.crossings.get_mut(number) else {
             return Ok(());
         };
-        let keeper = Keeper::make(hand.plan, hand.process.as_fd())?;
+        let keeper = Keeper::make(crossing.plan, crossing.process.as_fd())?;
         let entry = Entry::Keeper(number, keeper.pid, keeper.start_ticks);
-        hand.keeper = Some(keeper);
+        crossing.keeper = Some(keeper);
         self.journal.add(&entry)?;
         self.step(Step::Start, Some(number))?;
-        let Some(hand) = self.hands.get_mut(number) else {
+        let Some(crossing) = self.crossings.get_mut(number) else {
             return Ok(());
         };
-        let source = Some(hand.process.as_fd());
-        let successor = Successor::make(hand.plan, source, &hand.state, patience)?;
-        let entry = Entry::Started(number, successor.pid, successor.start_ticks);
-        let successor = hand.successor.insert(successor);
+        let source = Some(crossing.process.as_fd());
+        let incoming = IncomingQemu::make(crossing.plan, source, &crossing.state, patience)?;
+        let entry = Entry::Started(number, incoming.pid, incoming.start_ticks);
+        let incoming = crossing.incoming.insert(incoming);
         self.journal.add(&entry)?;
-        successor.settle_in(hand.plan)?;
-        successor.run_to_touch(patience)?;
-        settle::set_taps(hand.process.as_fd(), &hand.plan.taps, true)
+        incoming.join(crossing.plan)?;
+        incoming.run_to_touch(patience)?;
+        rollback::set_taps(crossing.process.as_fd(), &crossing.plan.taps, true)
     }
 
     /// Nothing is ended before every state is whole.
     fn save(&mut self) -> Result<(), Failure> {
-        for hand in &mut self.hands {
-            saving::begin(&mut hand.qmp)?;
+        for crossing in &mut self.crossings {
+            saving::begin(&mut crossing.qmp)?;
         }
-        for number in 0..self.hands.len() {
+        for number in 0..self.crossings.len() {
             self.step(Step::Save, Some(number))?;
             let patience = self.patience();
-            let Some(hand) = self.hands.get_mut(number) else {
+            let Some(crossing) = self.crossings.get_mut(number) else {
                 continue;
             };
-            let Some(file) = &hand.file else { continue };
-            hand.saved = Some(saving::complete(&mut hand.qmp, file, patience)?);
+            let Some(file) = &crossing.file else { continue };
+            crossing.saved = Some(saving::complete(&mut crossing.qmp, file, patience)?);
             self.kill_in(Phase::Save);
+            self.make_whole(number)?;
         }
-        for hand in &self.hands {
-            let entry = Entry::Saved(hand.number, hand.state.clone());
+        for crossing in &self.crossings {
+            let entry = Entry::Saved(crossing.number, crossing.state.clone());
             self.journal.add(&entry)?;
+        }
+        Ok(())
+    }
+
+    /// Nothing that a vCPU was stopped with is missing from the state.
+    fn make_whole(&mut self, number: usize) -> Result<(), Failure> {
+        self.step(Step::Check, Some(number))?;
+        let patience = self.patience();
+        if let Some(crossing) = self.crossings.get_mut(number)
+            && let Some(saved) = crossing.saved
+        {
+            let running = crossing.plan.running;
+            let whole =
+                saving::until_whole(&mut crossing.qmp, &crossing.state, saved, running, patience)?;
+            crossing.saved = Some(whole);
         }
         Ok(())
     }
@@ -329,53 +361,53 @@ impl Run<'_> {
     /// They are killed: after a completed migration their disks are inactive and flushed, and
     /// an orderly end would only take longer and remove sockets that the new ones make.
     fn end(&mut self) -> Result<(), Failure> {
-        for number in 0..self.hands.len() {
+        for number in 0..self.crossings.len() {
             self.step(Step::End, Some(number))?;
-            if let Some(hand) = self.hands.get(number) {
-                sys::pidfd_kill(hand.process.as_fd(), libc::SIGKILL)
+            if let Some(crossing) = self.crossings.get(number) {
+                sys::pidfd_kill(crossing.process.as_fd(), libc::SIGKILL)
                     .map_err(Failure::call("kill"))?;
             }
             self.kill_in(Phase::End);
         }
         let patience = self.patience();
-        for hand in &mut self.hands {
-            wait_for_end(&hand.process, patience)?;
-            hand.successor()?.go_to_kvm()?;
+        for crossing in &mut self.crossings {
+            wait_for_end(&crossing.process, patience)?;
+            crossing.incoming()?.go_to_kvm()?;
         }
         Ok(())
     }
 
     fn verify(&mut self) -> Result<(), Failure> {
         self.step(Step::Verify, None)?;
-        let mode = self.plan.module.mode(&Tree::host());
-        if mode == Some(self.plan.to) {
+        let mode = self.transaction.module.mode(&Tree::host());
+        if mode == Some(self.transaction.to) {
             return Ok(());
         }
         let is = mode.map_or("unknown".to_owned(), |mode| mode.to_string());
         Err(Failure::Other(format!(
             "{} was loaded in {is} mode: the machine or another option does not allow the other",
-            self.plan.module.name
+            self.transaction.module.name
         )))
     }
 
     fn restore(&mut self) -> Result<(), Failure> {
         let patience = self.patience();
-        for number in 0..self.hands.len() {
+        for number in 0..self.crossings.len() {
             self.step(Step::Hold, Some(number))?;
-            if let Some(hand) = self.hands.get_mut(number) {
-                let successor = hand.successor()?;
-                successor.at_kvm(patience)?;
-                successor.let_go(patience)?;
+            if let Some(crossing) = self.crossings.get_mut(number) {
+                let incoming = crossing.incoming()?;
+                incoming.at_kvm(patience)?;
+                incoming.let_go(patience)?;
             }
         }
-        for hand in &mut self.hands {
-            hand.successor()?.started(patience)?;
+        for crossing in &mut self.crossings {
+            crossing.incoming()?.started(patience)?;
         }
         self.clock.ends_as("start");
-        for number in 0..self.hands.len() {
+        for number in 0..self.crossings.len() {
             self.step(Step::Restore, Some(number))?;
-            if let Some(hand) = self.hands.get_mut(number) {
-                hand.successor()?.loaded(patience)?;
+            if let Some(crossing) = self.crossings.get_mut(number) {
+                crossing.incoming()?.loaded(patience)?;
             }
             self.kill_in(Phase::Restore);
         }
@@ -385,31 +417,33 @@ impl Run<'_> {
     /// No guest runs before every guest's state has been read.
     fn resume(&mut self) -> Result<Vec<GuestReport>, Failure> {
         let patience = self.patience();
-        let numbers = (0..self.hands.len()).collect();
+        let numbers = (0..self.crossings.len()).collect();
         self.journal.add(&Entry::Resuming(numbers))?;
         let mut reports = Vec::new();
-        for number in 0..self.hands.len() {
+        for number in 0..self.crossings.len() {
             self.step(Step::Resume, Some(number))?;
-            if let Some(hand) = self.hands.get_mut(number)
-                && hand.plan.running
+            if let Some(crossing) = self.crossings.get_mut(number)
+                && crossing.plan.running
             {
-                hand.successor()?.resume()?;
+                crossing.incoming()?.resume()?;
             }
             self.kill_in(Phase::Resume);
         }
-        for hand in &mut self.hands {
+        for crossing in &mut self.crossings {
             let mut resumed = None;
-            if hand.plan.running {
-                resumed = hand.successor()?.resumed(patience)?;
+            if crossing.plan.running {
+                resumed = crossing.incoming()?.resumed(patience)?;
             }
-            let saved = hand.saved;
+            let saved = crossing.saved;
             let stopped = saved.and_then(|saved| saved.stopped);
             reports.push(GuestReport {
-                name: hand.plan.name.clone(),
-                pid_before: hand.plan.pid,
-                pid_after: hand.successor()?.pid,
+                name: crossing.plan.name.clone(),
+                pid_before: crossing.plan.pid,
+                pid_after: crossing.incoming()?.pid,
                 pause_ms: pause_ms(stopped, resumed),
                 state_bytes: saved.map_or(0, |saved| saved.bytes),
+                retries: saved.map_or(0, |saved| saved.retries),
+                retries_ms: milliseconds(saved.map_or(0, |saved| saved.retries_micros)),
             });
         }
         Ok(reports)
@@ -417,25 +451,29 @@ impl Run<'_> {
 
     fn finish(&mut self) {
         self.kill_in(Phase::Finish);
-        settle::restore_expedited(self.plan);
-        for hand in &mut self.hands {
-            if let Some(successor) = &hand.successor {
-                settle::release_taps(successor.pid, &hand.plan.taps);
+        rollback::restore_expedited(self.transaction);
+        for crossing in &mut self.crossings {
+            if let Some(incoming) = &crossing.incoming {
+                rollback::release_taps(incoming.pid, &crossing.plan.taps);
             }
-            if let Some(keeper) = hand.keeper.take() {
+            if let Some(keeper) = crossing.keeper.take() {
                 keeper.end();
             }
         }
-        self.hands.clear();
+        self.crossings.clear();
     }
+}
+
+fn pause_ms(stopped: Option<i64>, resumed: Option<i64>) -> Option<f64> {
+    Some(milliseconds(resumed? - stopped?))
 }
 
 #[allow(
     clippy::cast_precision_loss,
     reason = "a pause is far below 2^52 microseconds"
 )]
-fn pause_ms(stopped: Option<i64>, resumed: Option<i64>) -> Option<f64> {
-    Some((resumed? - stopped?) as f64 / 1e3)
+fn milliseconds(micros: i64) -> f64 {
+    micros as f64 / 1e3
 }
 
 /// Wait until a process has ended.

@@ -12,12 +12,14 @@ from typing import Any, NoReturn
 
 from vtax.environments.channel import AgentError, Channel, ChannelClosedError, ChannelTimeoutError
 from vtax.errors import VtaxError
-from vtax.workloads.base import Metric, Outcome
+from vtax.workloads.base import Outcome
 
 REQUEST_TIMEOUT_S = 30.0
 """For an answer that needs no work; generous, because emulated guests are slow."""
 OUTPUT_LIMIT_BYTES = 1 << 30
 """No single file that a workload writes may be larger (RLIMIT_FSIZE)."""
+RESULTS_VARIABLE = "VTAX_RESULTS"
+"""Names the folder of results to the command, which may run in a folder that it cannot write."""
 CHUNK_BYTES = 512 << 10
 """Of a file in one frame: the agent's limit (docs/agent-protocol.md)."""
 
@@ -32,8 +34,6 @@ class Finished:
 
     outcome: Outcome
     host_wall_s: float
-    counters: Sequence[Metric] = ()
-    """What the machine's hypervisor counted meanwhile, where vtax can read it."""
 
 
 class Agent:
@@ -66,21 +66,25 @@ class Agent:
         environment: Mapping[str, str],
         folder: str,
         timeout_s: float | None = None,
+        workdir: PurePath | None = None,
         **fields: Any,
     ) -> Finished:
-        """Run a command with `folder` (below the writable folder, or absolute) as its folder.
+        """Run a command with `folder` (below the writable folder, or absolute) for its results.
 
+        It runs in `workdir`, which must exist in the machine; None: in `folder`.
         Raises VtaxError when it cannot be started, MachineLostError when the machine went away.
         """
         # The agent enforces the time-out; the host's own is for a guest that hangs altogether.
         patience = 24 * 3600.0 if timeout_s is None else timeout_s * 1.1 + REQUEST_TIMEOUT_S
+        results = str(self._work_inside / folder)
         begin = time.monotonic()
         answer = self.request(
             "run",
             patience,
             argv=list(argv),
-            env=dict(environment),
-            cwd=str(self._work_inside / folder),
+            env={**environment, RESULTS_VARIABLE: results},
+            cwd=str(workdir or results),
+            results=results,
             stdout="stdout",
             stderr="stderr",
             timeout_s=timeout_s,

@@ -11,9 +11,18 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
+from vtax import binaries
 from vtax.clocks import Skew, measure, time_in
 from vtax.environments.agent import Agent, Finished, MachineLostError
 from vtax.environments.base import Launch, ProcessEnvironment, Seat
+from vtax.environments.capabilities import (
+    C,
+    Capability,
+    Files,
+    RecordInside,
+    RecordOutside,
+    offered,
+)
 from vtax.environments.channel import Channel
 from vtax.environments.console import ConsoleTail
 from vtax.errors import VtaxError
@@ -23,7 +32,7 @@ CLOCK_TIMEOUT_S = 30.0
 CLEAN_UP_S = 6.0
 """What the native agent may take to end a command, which it first asks to (2 s)."""
 
-__all__ = ["Finished", "Machine", "MachineLostError", "spawn"]
+__all__ = ["Finished", "Machine", "MachineLostError", "shared_tree", "spawn"]
 
 
 class Machine:
@@ -65,14 +74,28 @@ class Machine:
         folder: str,
         timeout_s: float | None = None,
         *,
+        workdir: Path | None = None,
         leave: bool = False,
     ) -> Finished:
-        """Run a command with `folder` (below the writable folder) as its working folder.
+        """Run a command in `workdir`, a folder of this machine's that the environment has, with
+        its output in `folder` (below the writable folder); None: in that one too.
 
         `leave`: what it leaves running goes on until the machine ends.
         Raises VtaxError when it cannot be started, MachineLostError when the machine went away.
         """
-        return self._agent.run(argv, environment, folder, timeout_s, leave=leave)
+        return self._agent.run(argv, environment, folder, timeout_s, workdir, leave=leave)
+
+    def offer(self, wanted: type[C]) -> C | None:
+        """The means to use a capability; None when the machine has it not."""
+        return offered(self._environment.capabilities(self), wanted)
+
+    def push(self, path: str, content: bytes) -> None:
+        """Write a file in the machine; an existing one is replaced."""
+        self._agent.push(path, content)
+
+    def pull(self, path: str) -> bytes:
+        """Read a regular file of at most 16 MiB in the machine."""
+        return self._agent.pull(path)
 
     def clock_skew(self) -> Skew:
         """How far the machine's clock is from this one's (50 round trips)."""
@@ -121,6 +144,15 @@ class Machine:
         lines = self._console.last_lines() or ["(nothing)"]
         name = self._environment.name
         return MachineLostError(f"the {name} machine {what}; its console ends: {' | '.join(lines)}")
+
+
+def shared_tree(machine: Machine) -> Sequence[Capability]:
+    """What any process of this host can do in which the host's own files are seen."""
+    return (
+        Files(machine.push, machine.pull),
+        RecordOutside({"pid": machine.pid}),
+        RecordInside(lambda: str(binaries.find("vtax-recorder"))),
+    )
 
 
 def spawn(argv: Sequence[str], descriptors: Collection[int]) -> subprocess.Popen[bytes]:

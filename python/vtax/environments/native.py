@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from vtax import binaries
+from vtax.doctor.host import Host
+from vtax.doctor.model import Check, Finding
 from vtax.environments.base import (
     Launch,
     ProcessEnvironment,
@@ -16,6 +19,8 @@ from vtax.environments.base import (
     host_memory_bytes,
     register,
 )
+from vtax.environments.capabilities import Capability, Files, RecordInside, RecordOutside
+from vtax.environments.machine import Machine, shared_tree
 from vtax.errors import MisuseError
 from vtax.units import format_bytes, parse_size
 from vtax.workloads.base import MachineShape
@@ -23,16 +28,49 @@ from vtax.workloads.base import MachineShape
 SMALLEST_CAP_BYTES = 16 << 20
 
 
+class BareMetal(Check):
+    """A percentage of `native` is a percentage of what this machine is, not of the hardware."""
+
+    name = "bare-metal"
+    purpose = "what 'native' means"
+
+    def find(self, host: Host) -> Finding:
+        vendor = host.read("/sys/class/dmi/id/sys_vendor")
+        product = host.read("/sys/class/dmi/id/product_name")
+        model = " ".join(part for part in (vendor, product) if part)
+        hypervisor = host.read("/sys/hypervisor/type")
+        if not host.cpu_flags:
+            return self.degraded("not known: /proc/cpuinfo lists no CPU flags")
+        if not host.is_guest and hypervisor is None:
+            return self.ok(f"this is the hardware itself{f' ({model})' if model else ''}")
+        what = ", ".join(part for part in (hypervisor, model) if part)
+        return self.degraded(
+            f"this host is itself a guest{f' ({what})' if what else ''}: "
+            "'native' is not bare metal here",
+            "measure on bare metal, or say so beside every figure (the report does)",
+        )
+
+
 @register
 @dataclass(frozen=True, slots=True)
 class Native(ProcessEnvironment):
-    """Runs commands through `vtax-agent serve`: pinned, in a cgroup, killed when vtax is."""
+    """This machine, with CPUs and memory limited as asked.
+
+    Commands run through `vtax-agent serve`: pinned, in a cgroup, killed when vtax is.
+    """
 
     name: ClassVar[str] = "native"
     keys: ClassVar[Mapping[str, str]] = {
         "cpus": "number of CPUs to run on (default: all)",
         "mem": "memory limit, swap included (default: none; needs root or a delegated cgroup)",
     }
+    examples: ClassVar[Sequence[str]] = ("native", "native:cpus=2,mem=1G")
+    offers: ClassVar[Mapping[type[Capability], str]] = {
+        Files: "native",
+        RecordOutside: "native",
+        RecordInside: "native",
+    }
+    checks: ClassVar[Sequence[type[Check]]] = (BareMetal,)
     is_guest: ClassVar[bool] = False
 
     cpus: int | None = None
@@ -53,11 +91,17 @@ class Native(ProcessEnvironment):
     def memory_limit(self) -> int | None:
         return self.memory_bytes
 
+    def has_folder(self, folder: Path) -> bool:
+        return True
+
     def boot_remedy(self) -> str:
         return "run 'vtax doctor'"
 
     def check(self) -> None:
         binaries.find("vtax-agent")
+
+    def capabilities(self, machine: Machine) -> Sequence[Capability]:
+        return shared_tree(machine)
 
     def launch(self, seat: Seat) -> Launch:
         argv = [str(binaries.find("vtax-agent")), "serve", "--channel", f"fd:{seat.channel_fd}"]

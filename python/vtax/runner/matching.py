@@ -10,8 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from vtax.environments import Environment, build
-from vtax.environments.native import Native
+from vtax.environments import BASELINE, Environment, build
 from vtax.errors import MisuseError
 from vtax.units import format_bytes
 from vtax.workloads.base import MachineShape
@@ -57,42 +56,34 @@ def entrants(specs: Sequence[str], control: bool = True) -> tuple[Entrant, ...]:
         if control:
             found.append(Entrant(label + CONTROL_SUFFIX, label, "control", label, native))
     for text, environment in asked.items():
-        if text not in baselines and environment != Native():
+        if text not in baselines and environment != build(BASELINE):
             against = _baseline_of(environment, baselines)
             found.append(Entrant(text, text, "measured", against, environment))
     return tuple(found)
 
 
-def _baselines(asked: Mapping[str, Environment]) -> dict[str, Native]:
+def _baselines(asked: Mapping[str, Environment]) -> dict[str, Environment]:
     """Label to baseline: one per shape of guest, and the bare one where something needs it."""
+    bare = build(BASELINE)
     guests = {each.shape(): each for each in asked.values() if each.is_guest}
-    natives = {text: each for text, each in asked.items() if isinstance(each, Native)}
-    found: dict[str, Native] = {}
+    natives = {text: each for text, each in asked.items() if type(each) is type(bare)}
+    found: dict[str, Environment] = {}
     for shape in guests:
-        given = [text for text, native in natives.items() if _is_of(native, shape)]
-        matched = Native(cpus=shape.cpus, memory_bytes=shape.memory_bytes)
-        found[given[0] if given else _label(matched)] = natives[given[0]] if given else matched
-    others = [text for text, native in natives.items() if text not in found and native != Native()]
+        spec = f"{BASELINE}:cpus={shape.cpus},mem={_size(shape.memory_bytes)}"
+        matched = build(spec)
+        given = next((text for text, native in natives.items() if native == matched), spec)
+        found[given] = matched
+    others = [text for text, native in natives.items() if text not in found and native != bare]
     if others or not guests:
-        found[Native.name] = Native()
+        found[BASELINE] = bare
     return found
 
 
-def _is_of(native: Native, shape: MachineShape) -> bool:
-    return (native.cpus, native.memory_bytes) == (shape.cpus, shape.memory_bytes)
-
-
-def _baseline_of(environment: Environment, baselines: Mapping[str, Native]) -> str:
-    if environment.is_guest:
-        shape = environment.shape()
-        return next(label for label, native in baselines.items() if _is_of(native, shape))
-    return Native.name
-
-
-def _label(native: Native) -> str:
-    if native.cpus is None or native.memory_bytes is None:
-        return Native.name
-    return f"{Native.name}:cpus={native.cpus},mem={_size(native.memory_bytes)}"
+def _baseline_of(environment: Environment, baselines: Mapping[str, Environment]) -> str:
+    if not environment.is_guest:
+        return BASELINE
+    shape = environment.shape()
+    return next(label for label, native in baselines.items() if native.shape() == shape)
 
 
 def _size(size: int) -> str:

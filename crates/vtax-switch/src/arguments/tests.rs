@@ -21,8 +21,8 @@ fn words(text: &str) -> Vec<&str> {
     text.split_ascii_whitespace().collect()
 }
 
-fn successor(old: &Arguments) -> Arguments {
-    old.successor(&Additions {
+fn incoming(old: &Arguments) -> Arguments {
+    old.incoming(&Additions {
         monitor: Some(13),
         memory: &[("ram".into(), 9)],
     })
@@ -31,7 +31,7 @@ fn successor(old: &Arguments) -> Arguments {
 #[test]
 fn the_successor_has_the_same_machine() {
     let old = Arguments::parse(&words(OLD));
-    let new = successor(&old).words().join(" ");
+    let new = incoming(&old).words().join(" ");
     // The console's number is its place among the words.
     let number = new
         .split("vtax-console")
@@ -80,8 +80,8 @@ proptest! {
         words in proptest::collection::vec(("--?[a-zA-Z]{1,9}", "[,=:a-z0-9]{0,20}"), 0..20),
     ) {
         let words: Vec<String> = words.into_iter().flat_map(|(a, b)| [a, b]).collect();
-        let first = successor(&Arguments::parse(&words));
-        let again = successor(&Arguments::parse(&first.words()));
+        let first = incoming(&Arguments::parse(&words));
+        let again = incoming(&Arguments::parse(&first.words()));
         prop_assert_eq!(first.words(), again.words());
     }
 

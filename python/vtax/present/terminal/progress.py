@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from vtax.runner.execute import Listener, State
+from vtax.runner.runner import Listener, State
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -22,23 +22,7 @@ STATE_TEXT: dict[State, str] = {
 }
 
 
-class Silent:
-    """For --quiet."""
-
-    def booting(self, label: str) -> None: ...
-
-    def warming(self, label: str) -> None: ...
-
-    def running(self, label: str, repetition: int) -> None: ...
-
-    def finished(self, label: str, repetition: int, wall_s: float) -> None: ...
-
-    def failed(self, label: str, repetition: int, message: str) -> None: ...
-
-    def stopped(self, state: State) -> None: ...
-
-
-class Lines(Silent):
+class Lines(Listener):
     """One line per event, for logs and pipes."""
 
     def __init__(self, total: int) -> None:
@@ -61,7 +45,7 @@ class Lines(Silent):
             _say(STATE_TEXT[state])
 
 
-class Bar(Silent):
+class Bar(Listener):
     """A bar with what is going on now; failures stay on the screen as lines."""
 
     def __init__(self, total: int) -> None:
@@ -119,7 +103,7 @@ class Bar(Silent):
 def listener(total: int, quiet: bool) -> Listener:
     """The way of showing progress that fits standard error."""
     if quiet:
-        return Silent()
+        return Listener()
     return Bar(total) if sys.stderr.isatty() else Lines(total)
 
 

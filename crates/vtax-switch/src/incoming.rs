@@ -24,7 +24,7 @@ use vtax_sys::tree::Tree;
 
 /// A new QEMU, from its making to the guest's resumption.
 #[derive(Debug)]
-pub struct Successor {
+pub struct IncomingQemu {
     /// Its number.
     pub pid: i32,
     /// When it started.
@@ -34,7 +34,7 @@ pub struct Successor {
     incoming: u64,
 }
 
-impl Successor {
+impl IncomingQemu {
     /// Make it. `source` has the guest's descriptors at their numbers: the old QEMU or the keeper.
     pub fn make(
         plan: &GuestPlan,
@@ -73,7 +73,7 @@ impl Successor {
     }
 
     /// Join the old QEMU's control groups, CPUs and rank among victims of low memory.
-    pub fn settle_in(&self, plan: &GuestPlan) -> Result<(), Failure> {
+    pub fn join(&self, plan: &GuestPlan) -> Result<(), Failure> {
         for file in &plan.cgroups {
             write(file, &self.pid.to_string())?;
         }
@@ -107,7 +107,7 @@ impl Successor {
         self.held()?.go_to_kvm()
     }
 
-    /// Wait until it stands before `/dev/kvm`.
+    /// Wait until it stages before `/dev/kvm`.
     pub fn at_kvm(&mut self, patience: Duration) -> Result<(), Failure> {
         self.held()?.at_kvm(patience)
     }
@@ -237,7 +237,7 @@ fn child(
     descriptors: Vec<(OwnedFd, i32)>,
 ) -> Result<Child, Failure> {
     let given = plan.command_line.get(1..).unwrap_or_default();
-    let arguments = Arguments::parse(given).successor(&Additions {
+    let arguments = Arguments::parse(given).incoming(&Additions {
         monitor: Some(monitor),
         memory: &plan.memory,
     });
@@ -268,7 +268,7 @@ fn child(
 /// `keeper` is the process that has the guest's descriptors; sockets cannot be had from it so.
 pub fn by_hand(plan: &GuestPlan, state: &Path, keeper: Option<i32>) -> String {
     let given = plan.command_line.get(1..).unwrap_or_default();
-    let arguments = Arguments::parse(given).successor(&Additions {
+    let arguments = Arguments::parse(given).incoming(&Additions {
         monitor: None,
         memory: &plan.memory,
     });

@@ -13,11 +13,11 @@ use serde_json::{Value, json};
 use crate::Mode;
 use crate::error::{Failure, SwitchError};
 use crate::guest::GuestPlan;
-use crate::journal::{Entry, Journal, Plan};
+use crate::incoming::{self, IncomingQemu};
+use crate::journal::{Entry, Journal, Transaction};
 use crate::qmp::Qmp;
 use crate::report::RecoveredGuest;
 use crate::saving::{self, control};
-use crate::successor::{self, Successor};
 use crate::switch::{EXPEDITED, wait_for_end};
 use crate::sys;
 use vtax_sys::tree::Tree;
@@ -98,8 +98,8 @@ pub fn decide(trace: &Trace, old_lives: bool, new_lives: bool) -> Decision {
 
 /// Bring every guest back to life, in the mode `target`; `None`: in the new mode when a guest
 /// already runs in it, else in the old one. Says the mode and who has the guests.
-pub fn settle(
-    plan: &Plan,
+pub fn roll_back(
+    transaction: &Transaction,
     journal: &mut Journal,
     target: Option<Mode>,
     patience: Duration,
@@ -110,20 +110,20 @@ pub fn settle(
         Ok(None) => Vec::new(),
         Err(error) => return Err(Failure::Other(error.to_string())),
     };
-    let mut settling = Settling {
-        plan,
+    let mut rollback = Rollback {
+        transaction,
         journal,
         patience,
-        traces: traces(&entries, plan.guests.len()),
+        traces: traces(&entries, transaction.guests.len()),
         decisions: Vec::new(),
         guests: Vec::new(),
     };
-    settling.look()?;
-    let mode = settling.go_on(target)?;
-    let guests = settling.guests;
-    let traces = settling.traces;
-    restore_expedited(plan);
-    for (guest, (trace, now)) in plan.guests.iter().zip(traces.iter().zip(&guests)) {
+    rollback.look()?;
+    let mode = rollback.go_on(target)?;
+    let guests = rollback.guests;
+    let traces = rollback.traces;
+    restore_expedited(transaction);
+    for (guest, (trace, now)) in transaction.guests.iter().zip(traces.iter().zip(&guests)) {
         release_taps(now.pid, &guest.taps);
         if let Some(keeper) = alive(trace.keeper) {
             let _ = sys::pidfd_kill(keeper.as_fd(), libc::SIGKILL);
@@ -132,8 +132,8 @@ pub fn settle(
     Ok((mode, guests))
 }
 
-struct Settling<'a> {
-    plan: &'a Plan,
+struct Rollback<'a> {
+    transaction: &'a Transaction,
     journal: &'a mut Journal,
     patience: Duration,
     traces: Vec<Trace>,
@@ -141,10 +141,10 @@ struct Settling<'a> {
     guests: Vec<RecoveredGuest>,
 }
 
-impl Settling<'_> {
+impl Rollback<'_> {
     /// Give guests back to old QEMUs at once, and decide for the others.
     fn look(&mut self) -> Result<(), Failure> {
-        for (guest, trace) in self.plan.guests.iter().zip(&self.traces) {
+        for (guest, trace) in self.transaction.guests.iter().zip(&self.traces) {
             let old = alive(Some((guest.pid, guest.start_ticks)));
             let old_lives = match &old {
                 Some(process) => self.give_back(guest, process)?,
@@ -179,38 +179,38 @@ impl Settling<'_> {
 
     fn go_on(&mut self, target: Option<Mode>) -> Result<Mode, Failure> {
         let tree = Tree::host();
-        let now = self.plan.module.mode(&tree);
+        let now = self.transaction.module.mode(&tree);
         let kept_new = self.decisions.contains(&Decision::KeepNew);
         let target = match target {
             Some(mode) => mode,
-            None if kept_new => now.unwrap_or(self.plan.to),
-            None => self.plan.from,
+            None if kept_new => now.unwrap_or(self.transaction.to),
+            None => self.transaction.from,
         };
         if now != Some(target) {
             self.take_back_new()?;
-            self.plan.module.unload(self.patience)?;
-            self.plan.module.load(target)?;
+            self.transaction.module.unload(self.patience)?;
+            self.transaction.module.load(target)?;
         }
-        let mut successors = Vec::new();
+        let mut incoming_qemus = Vec::new();
         for number in 0..self.decisions.len() {
-            successors.push(match self.decisions.get(number) {
+            incoming_qemus.push(match self.decisions.get(number) {
                 Some(Decision::Start) => Some(self.start(number)?),
                 _ => None,
             });
         }
-        for (number, successor) in successors.iter_mut().enumerate() {
-            if let Some(successor) = successor {
-                successor.started(self.patience)?;
-                successor.loaded(self.patience)?;
+        for (number, incoming) in incoming_qemus.iter_mut().enumerate() {
+            if let Some(incoming) = incoming {
+                incoming.started(self.patience)?;
+                incoming.loaded(self.patience)?;
             }
-            self.finish(number, successor.as_mut())?;
+            self.finish(number, incoming.as_mut())?;
         }
         Ok(target)
     }
 
     /// Guests that run in the mode that is to be left are saved once more.
     fn take_back_new(&mut self) -> Result<(), Failure> {
-        for (number, guest) in self.plan.guests.iter().enumerate() {
+        for (number, guest) in self.transaction.guests.iter().enumerate() {
             if self.decisions.get(number) != Some(&Decision::KeepNew) {
                 continue;
             }
@@ -237,34 +237,38 @@ impl Settling<'_> {
         Ok(())
     }
 
-    fn start(&mut self, number: usize) -> Result<Successor, Failure> {
+    fn start(&mut self, number: usize) -> Result<IncomingQemu, Failure> {
         let missing = || Failure::Other("the journal names no state".into());
-        let guest = self.plan.guests.get(number).ok_or_else(missing)?;
+        let guest = self.transaction.guests.get(number).ok_or_else(missing)?;
         let trace = self.traces.get(number).ok_or_else(missing)?;
         let state = trace.saved.as_deref().ok_or_else(missing)?;
         let keeper = alive(trace.keeper);
         let source = keeper.as_ref().map(AsFd::as_fd);
-        let mut successor = Successor::make(guest, source, state, self.patience)?;
-        let entry = Entry::Started(number, successor.pid, successor.start_ticks);
+        let mut incoming = IncomingQemu::make(guest, source, state, self.patience)?;
+        let entry = Entry::Started(number, incoming.pid, incoming.start_ticks);
         self.journal.add(&entry)?;
-        successor.settle_in(guest)?;
-        successor.run_to_touch(self.patience)?;
-        successor.let_go(self.patience)?;
-        Ok(successor)
+        incoming.join(guest)?;
+        incoming.run_to_touch(self.patience)?;
+        incoming.let_go(self.patience)?;
+        Ok(incoming)
     }
 
-    fn finish(&mut self, number: usize, successor: Option<&mut Successor>) -> Result<(), Failure> {
+    fn finish(
+        &mut self,
+        number: usize,
+        incoming: Option<&mut IncomingQemu>,
+    ) -> Result<(), Failure> {
         let missing = || Failure::Other("the plan and the journal do not fit".into());
-        let guest = self.plan.guests.get(number).ok_or_else(missing)?;
+        let guest = self.transaction.guests.get(number).ok_or_else(missing)?;
         let trace = self.traces.get(number).ok_or_else(missing)?;
-        let (pid, found) = match (self.decisions.get(number), successor) {
-            (_, Some(successor)) => {
+        let (pid, found) = match (self.decisions.get(number), incoming) {
+            (_, Some(incoming)) => {
                 self.journal.add(&Entry::Resuming(vec![number]))?;
                 if guest.running {
-                    successor.resume()?;
-                    successor.resumed(self.patience)?;
+                    incoming.resume()?;
+                    incoming.resumed(self.patience)?;
                 }
-                (successor.pid, "state")
+                (incoming.pid, "state")
             }
             (Some(Decision::KeepNew), None) => {
                 let (pid, start) = trace.started.ok_or_else(missing)?;
@@ -354,8 +358,8 @@ pub(crate) fn expedite(on: bool) -> Result<(), Failure> {
 }
 
 /// Put it back as it was.
-pub(crate) fn restore_expedited(plan: &Plan) {
-    if let Some(text) = &plan.rcu_expedited {
+pub(crate) fn restore_expedited(transaction: &Transaction) {
+    if let Some(text) = &transaction.rcu_expedited {
         // It costs speed elsewhere and nothing else; the guests matter more.
         let _ = fs::write(Tree::host().path(EXPEDITED), text);
     }
@@ -402,7 +406,7 @@ pub(crate) fn release_taps(pid: i32, taps: &[(String, i32)]) {
 
 /// The error after a failed step, by how going back went.
 pub(crate) fn undone(
-    plan: &Plan,
+    transaction: &Transaction,
     journal: Journal,
     step: String,
     failure: &Failure,
@@ -410,7 +414,7 @@ pub(crate) fn undone(
 ) -> SwitchError {
     let reason = failure.to_string();
     let entries = journal.read().ok().flatten().map(|(_, entries)| entries);
-    let traces = traces(&entries.unwrap_or_default(), plan.guests.len());
+    let traces = traces(&entries.unwrap_or_default(), transaction.guests.len());
     let ended = outcome.and_then(|(mode, _)| journal.end().map(|()| mode));
     match ended {
         Ok(mode) => SwitchError::Undone { step, reason, mode },
@@ -418,19 +422,23 @@ pub(crate) fn undone(
             step,
             reason,
             undo: undo.to_string(),
-            by_hand: by_hand(plan, &traces),
+            by_hand: by_hand(transaction, &traces),
         },
     }
 }
 
 /// Shell commands that resume the guests without vtax.
-pub(crate) fn by_hand(plan: &Plan, traces: &[Trace]) -> String {
-    let commands = plan.guests.iter().enumerate().map(|(number, guest)| {
-        let trace = traces.get(number);
-        let state = trace.and_then(|trace| trace.saved.clone());
-        let keeper = trace.and_then(|trace| trace.keeper).map(|(pid, _)| pid);
-        successor::by_hand(guest, &state.unwrap_or_default(), keeper)
-    });
+pub(crate) fn by_hand(transaction: &Transaction, traces: &[Trace]) -> String {
+    let commands = transaction
+        .guests
+        .iter()
+        .enumerate()
+        .map(|(number, guest)| {
+            let trace = traces.get(number);
+            let state = trace.and_then(|trace| trace.saved.clone());
+            let keeper = trace.and_then(|trace| trace.keeper).map(|(pid, _)| pid);
+            incoming::by_hand(guest, &state.unwrap_or_default(), keeper)
+        });
     commands.collect::<Vec<_>>().join("; ")
 }
 

@@ -9,7 +9,7 @@ use vtax_sys::tree::Tree;
 
 /// What a switch would do.
 #[derive(Debug)]
-pub struct Outlook {
+pub struct SwitchPlan {
     /// The mode now.
     pub from: Mode,
     /// The mode asked for.
@@ -20,7 +20,7 @@ pub struct Outlook {
     pub guests: Vec<Guest>,
 }
 
-impl Outlook {
+impl SwitchPlan {
     /// What the guests will lose, one line each.
     pub fn warnings(&self) -> Vec<String> {
         let all = self.guests.iter().flat_map(|guest| &guest.warnings);
@@ -29,7 +29,7 @@ impl Outlook {
 }
 
 /// Look at the host and its guests; changes nothing. Every refusal says what is missing.
-pub fn plan(options: &Options) -> Result<Outlook, SwitchError> {
+pub fn plan(options: &Options) -> Result<SwitchPlan, SwitchError> {
     let tree = Tree::host();
     if !nix::unistd::geteuid().is_root() {
         return Err(SwitchError::refused(
@@ -57,7 +57,7 @@ pub fn plan(options: &Options) -> Result<Outlook, SwitchError> {
         }
         explained(&tree, &module, &guests)?;
     }
-    Ok(Outlook {
+    Ok(SwitchPlan {
         from,
         to,
         module,

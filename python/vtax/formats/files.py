@@ -1,0 +1,46 @@
+"""Files that are written whole and read within bounds."""
+
+from __future__ import annotations
+
+import io
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from vtax.errors import VtaxError
+
+if TYPE_CHECKING:
+    import polars
+
+
+def write_atomic(path: Path, content: bytes, remedy: str = "free space there") -> None:
+    """Write a file so that a reader sees all of it or none, also after kill -9.
+
+    Raises VtaxError when it cannot be written; a file that was there is then unchanged.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        temporary.write_bytes(content)
+        temporary.replace(path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise VtaxError(f"cannot write {path}: {error.strerror}", remedy) from None
+
+
+def write_table(path: Path, table: polars.DataFrame, remedy: str = "free space there") -> None:
+    """The same for a table as Parquet."""
+    content = io.BytesIO()
+    table.write_parquet(content)
+    write_atomic(path, content.getvalue(), remedy)
+
+
+def read_bounded(path: Path, limit_bytes: int) -> bytes:
+    """The content of a file of at most `limit_bytes`.
+
+    Raises VtaxError for a larger one, OSError when it cannot be read.
+    """
+    with path.open("rb") as file:
+        content = file.read(limit_bytes + 1)
+    if len(content) > limit_bytes:
+        raise VtaxError(f"{path} is larger than {limit_bytes} bytes: refused")
+    return content

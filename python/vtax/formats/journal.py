@@ -1,0 +1,96 @@
+"""A journal: what is finished piece by piece, one JSON object per line, safe at once.
+
+Samples, points of a sweep and claims of a study are kept in one until the whole is done. A line
+without its newline was cut short by a crash: readers ignore it, the next writer removes it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from vtax.errors import VtaxError
+
+SYNC_EVERY_S = 1.0
+MAX_BYTES = 1 << 30
+_BLOCK = 1 << 16
+
+
+class Journal:
+    """One file. Many may read it, one process writes it (the folder's lock sees to that)."""
+
+    def __init__(self, path: Path, remedy: str = "free space; what was finished is kept") -> None:
+        self.path = path
+        self._remedy = remedy
+        self._synced = time.monotonic()
+
+    def append(self, pieces: Iterable[Mapping[str, Any]]) -> None:
+        """Add finished pieces, JSON values all.
+
+        When this returns they survive the death of vtax; a power cut loses the last second at
+        most. Waiting for the disk after each of many short pieces would cost more than they do.
+
+        Raises VtaxError when they cannot be written.
+        """
+        lines = "".join(json.dumps(piece) + "\n" for piece in pieces)
+        try:
+            descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            with os.fdopen(descriptor, "r+b") as file:
+                _remove_torn_line(file)
+                file.write(lines.encode())
+                file.flush()
+                if time.monotonic() - self._synced >= SYNC_EVERY_S:
+                    os.fsync(file.fileno())
+                    self._synced = time.monotonic()
+        except OSError as error:
+            raise VtaxError(f"cannot write {self.path}: {error.strerror}", self._remedy) from None
+
+    def read(self) -> Iterator[dict[str, Any]]:
+        """Every piece in the order of writing; nothing where there is no journal.
+
+        Raises VtaxError when a whole line is no JSON object, or the file is larger than 1 GiB.
+        """
+        try:
+            with self.path.open("rb") as file:
+                if os.fstat(file.fileno()).st_size > MAX_BYTES:
+                    raise VtaxError(f"{self.path} is larger than 1 GiB: refused")
+                for number, line in enumerate(file, 1):
+                    if line.endswith(b"\n"):
+                        yield self._piece(number, line)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise VtaxError(f"cannot read {self.path}: {error.strerror}") from None
+
+    def remove(self) -> None:
+        """What it held is elsewhere now."""
+        self.path.unlink(missing_ok=True)
+
+    def _piece(self, number: int, line: bytes) -> dict[str, Any]:
+        try:
+            piece = json.loads(line)
+        except (ValueError, RecursionError):
+            piece = None
+        if not isinstance(piece, dict):
+            raise VtaxError(f"{self.path} is damaged: line {number} is no JSON object")
+        return piece
+
+
+def _remove_torn_line(file: BinaryIO) -> None:
+    """Cut the file after its last newline, and stand at its end."""
+    end = file.seek(0, os.SEEK_END)
+    kept = end
+    while kept > 0:
+        start = max(0, kept - _BLOCK)
+        file.seek(start)
+        newline = file.read(kept - start).rfind(b"\n")
+        kept = start + newline + 1
+        if newline >= 0:
+            break
+    if kept < end:
+        file.truncate(kept)
+    file.seek(kept)
