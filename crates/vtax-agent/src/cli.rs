@@ -132,8 +132,8 @@ struct ServeArguments {
     /// Limit of processes and threads for commands
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pids: Option<u64>,
-    /// End, and end what runs, when nothing came on the channel for this many seconds
-    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    /// End, and end what runs, when nothing came on the channel for so long
+    #[arg(long, value_name = "TIME", value_parser = units::duration)]
     lease: Option<Duration>,
 }
 
