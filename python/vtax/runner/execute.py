@@ -94,7 +94,7 @@ class Campaign(Keeper):
         self._order = interleaved(list(self._seen), settings.repetitions, settings.seed)
         # Before anything boots, so that a problem that does not fit is refused at once.
         self._shape = common_shape(settings.entrants)
-        self._runner = Runner(self._plan(), self, listener, start, clock)
+        self._start, self._clock = start, clock
         self._started = datetime.now(UTC).isoformat(timespec="seconds")
         self.samples: list[Sample] = []
         self.failures: list[Failure] = []
@@ -107,7 +107,8 @@ class Campaign(Keeper):
         samples cannot be saved; everything that was started has ended by then.
         """
         try:
-            self.state = self._runner.run()
+            plan = self._plan()
+            self.state = Runner(plan, self, self._listener, self._start, self._clock).run()
         except KeyboardInterrupt:
             self.state = "interrupted"
         except BaseException:
