@@ -92,7 +92,6 @@ class Campaign(Keeper):
         self._listener = listener
         self._seen = {each.label: _Seen(each) for each in settings.entrants}
         self._order = interleaved(list(self._seen), settings.repetitions, settings.seed)
-        # Before anything boots, so that a problem that does not fit is refused at once.
         self._shape = common_shape(settings.entrants)
         self._start, self._clock = start, clock
         self._started = datetime.now(UTC).isoformat(timespec="seconds")
@@ -117,6 +116,7 @@ class Campaign(Keeper):
         return self._finish()
 
     def _plan(self) -> Plan:
+        """What to run. Raises MisuseError for a problem that does not fit, before anything boots."""
         settings = self._settings
         command = settings.workload.command(self._shape)
         command = replace(

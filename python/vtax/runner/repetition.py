@@ -90,3 +90,4 @@ def run(
         else:
             ended = machine.run(line, variables, folder, timeout_s, workdir=where)
             repetition.finished = (ended,)
+        repetition.exchange.check()
