@@ -116,7 +116,7 @@ class Campaign(Keeper):
         return self._finish()
 
     def _plan(self) -> Plan:
-        """What to run. Raises MisuseError for a problem that does not fit, before anything boots."""
+        """What to run. Raises MisuseError for a problem that does not fit."""
         settings = self._settings
         command = settings.workload.command(self._shape)
         command = replace(
