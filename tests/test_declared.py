@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -65,6 +66,13 @@ def test_nothing_outside_names_an_environment() -> None:
                 continue
             found += [f"{name}:{node.lineno}" for word in words if word in BUILT_IN]
     assert found == []
+
+
+def test_no_environment_may_import_another() -> None:
+    """`make lint` checks it for those in the contract."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
+    (contract,) = (each for each in settings["contracts"] if each["type"] == "independence")
+    assert set(contract["modules"]) == {f"vtax.environments.{name}" for name in BUILT_IN}
 
 
 def test_each_exception_is_one() -> None:

@@ -73,9 +73,11 @@ class Guests(Capability):
     name: ClassVar[str] = "guests"
     about: ClassVar[str] = "it has nested guests, in all of which a command runs at once"
 
-    run: Callable[[Sequence[str], Mapping[str, str], str, float | None], Sequence[Finished]]
-    """(argv, environment, folder, timeout_s): one result per guest; the output of guest N is in
-    the host's folder FOLDER-N."""
+    run: Callable[
+        [Sequence[str], Mapping[str, str], str, float | None, Path | None], Sequence[Finished]
+    ]
+    """(argv, environment, folder, timeout_s, workdir): one result per guest; the output of guest N
+    is in the host's folder FOLDER-N."""
 
 
 @dataclass(frozen=True, slots=True)

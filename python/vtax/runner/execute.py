@@ -92,9 +92,8 @@ class Campaign(Keeper):
         self._listener = listener
         self._seen = {each.label: _Seen(each) for each in settings.entrants}
         self._order = interleaved(list(self._seen), settings.repetitions, settings.seed)
-        # Before anything boots, so that a problem that does not fit is refused at once.
         self._shape = common_shape(settings.entrants)
-        self._runner = Runner(self._plan(), self, listener, start, clock)
+        self._start, self._clock = start, clock
         self._started = datetime.now(UTC).isoformat(timespec="seconds")
         self.samples: list[Sample] = []
         self.failures: list[Failure] = []
@@ -107,7 +106,8 @@ class Campaign(Keeper):
         samples cannot be saved; everything that was started has ended by then.
         """
         try:
-            self.state = self._runner.run()
+            plan = self._plan()
+            self.state = Runner(plan, self, self._listener, self._start, self._clock).run()
         except KeyboardInterrupt:
             self.state = "interrupted"
         except BaseException:
@@ -116,6 +116,7 @@ class Campaign(Keeper):
         return self._finish()
 
     def _plan(self) -> Plan:
+        """What to run. Raises MisuseError for a problem that does not fit."""
         settings = self._settings
         command = settings.workload.command(self._shape)
         command = replace(

@@ -30,7 +30,7 @@ class Repetition:
     work: Path
     """Host folder that the machine may write."""
     folder: str
-    """The command's working folder, below `work`."""
+    """The folder of the command's results, below `work`."""
     out: Path
     """Host folder for files of instruments. Made by the first that needs it."""
     argv: Sequence[str]
@@ -40,7 +40,7 @@ class Repetition:
 
     @property
     def exchange(self) -> Exchange:
-        """The working folder as the host reads it."""
+        """The folder of results as the host reads it."""
         return Exchange(self.work, self.folder)
 
 
@@ -83,16 +83,11 @@ def run(
                 raise VtaxError(f"the machine does not offer '{instrument.needs.name}'")
             stack.enter_context(instrument.around(repetition))
         guests = machine.offer(Guests) if everywhere else None
+        line, folder, timeout_s = repetition.argv, repetition.folder, command.timeout_s
+        where = workdir if command.in_user_folder else None
         if guests:
-            repetition.finished = guests.run(
-                repetition.argv, variables, repetition.folder, command.timeout_s
-            )
+            repetition.finished = guests.run(line, variables, folder, timeout_s, where)
         else:
-            ended = machine.run(
-                repetition.argv,
-                variables,
-                repetition.folder,
-                command.timeout_s,
-                workdir=workdir if command.in_user_folder else None,
-            )
+            ended = machine.run(line, variables, folder, timeout_s, workdir=where)
             repetition.finished = (ended,)
+        repetition.exchange.check()

@@ -117,9 +117,11 @@ class LabMachine:
         environment: Mapping[str, str],
         folder: str,
         timeout_s: float | None = None,
+        workdir: Path | None = None,
     ) -> Sequence[Finished]:
         """Run a command in all guests at once; output of guest N goes to the folder FOLDER-N."""
-        asked = (argv, self._variables(environment), folder, timeout_s, None, self._output_limit())
+        variables, limit = self._variables(environment), self._output_limit()
+        asked = (argv, variables, folder, timeout_s, workdir, limit)
         # Each guest has its own channel, so a thread each.
         pool = ThreadPoolExecutor(len(self.guests))
         try:

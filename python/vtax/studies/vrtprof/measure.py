@@ -6,7 +6,7 @@ import json
 import random
 import subprocess
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -132,50 +132,54 @@ def _record_all(
 ) -> None:
     order = [work for work in plan.workloads for _ in range(plan.repetitions)]
     random.Random(f"{seed} {place.name}").shuffle(order)
-    own: dict[str, list[Recording]] = {work.name: [] for work in plan.workloads}
-    outs = {folder / f"{place.name}-{number}": work for number, work in enumerate(order)}
+    own: dict[str, list[Recording]] = {}
+
+    def keep(done: Done) -> None:
+        recording = load(done.step.out, place.name)
+        own.setdefault(order[done.step.repetition].name, []).append(recording)
+
     try:
         environment, work_folder = _prepared(place.spec, folder, place.name)
         variant = Variant(place.name, environment, work_folder, (Recorded(place.options),))
+        extent = ("--seconds", str(plan.seconds))
         steps = [
             Step(
                 place.name,
                 number,
-                _command(environment, work, ("--seconds", str(plan.seconds)), place.copies),
+                _command(environment, work, extent, place.copies),
                 f"{work.name}-{number}",
-                out,
+                folder / f"{place.name}-{number}",
             )
-            for number, (out, work) in enumerate(outs.items())
+            for number, work in enumerate(order)
         ]
-        keeper = _Recordings(place.name, outs, own)
-        Runner(Steps((variant,), steps, variables(), everywhere=True), keeper, shown).run()
+        _run([variant], steps, keep, shown)
     except VtaxError as error:
         found.left_out[place.name] = str(error)
-    kept = {name: each for name, each in own.items() if each}
-    if kept:
-        found.recordings[place.name] = kept
+    if own:
+        found.recordings[place.name] = {
+            work.name: own[work.name] for work in plan.workloads if work.name in own
+        }
 
 
-class _Successful(Keeper):
-    """Every copy of a workload must end well."""
+@dataclass(frozen=True, slots=True)
+class _Keeper(Keeper):
+    """Hands finished steps on; every copy of a workload must end well."""
+
+    keep: Callable[[Done], None]
 
     def read(self, this: Repetition) -> None:
         codes = [each.outcome.exit_code for each in this.finished]
         if bad := [code for code in codes if code != 0]:
             raise VtaxError(f"{this.folder} ended with code {bad[0]} ({this.label})")
 
-
-@dataclass(slots=True)
-class _Recordings(_Successful):
-    """Keeps recordings by workload."""
-
-    place: str
-    outs: Mapping[Path, Work]
-    own: Mapping[str, list[Recording]]
-
     def done(self, done: Done) -> None:
-        out = done.step.out
-        self.own[self.outs[out].name].append(load(out, self.place))
+        self.keep(done)
+
+
+def _run(
+    variants: Sequence[Variant], steps: Sequence[Step], keep: Callable[[Done], None], shown: _Shown
+) -> None:
+    Runner(Steps(variants, steps, variables(), everywhere=True), _Keeper(keep), shown).run()
 
 
 def _prepared(spec: str, folder: Path, name: str) -> tuple[Environment, Path]:
@@ -213,45 +217,37 @@ def _measure_overheads(
     """Each repetition has every setting once, in a random order of its own."""
     shuffled = random.Random(f"{seed} overheads")
     environment, work_folder = _prepared(OVERHEAD_IN, folder, "overhead")
-    recorders = {each.every: (Recorded(RecordOptions(each.every, EVENTS)),) for each in SETTINGS}
+    instruments = {BARE: ()} | {
+        each.every: (Recorded(RecordOptions(each.every, EVENTS)),) for each in SETTINGS
+    }
     variants = [
-        Variant(BARE, environment, work_folder),
-        *(Variant(every, environment, work_folder, each) for every, each in recorders.items()),
+        Variant(every, environment, work_folder, used) for every, used in instruments.items()
     ]
     steps, works = [], {}
     for number in range(runs):
         for work in plan.workloads:
             count = max(1, round(work.count * plan.share))
             command = _command(environment, work, ("--count", str(count)), 1)
-            settings = [BARE, *recorders]
+            settings = list(instruments)
             shuffled.shuffle(settings)
             for every in settings:
                 name = f"{work.name}-{every}-{number}"
                 steps.append(Step(every, number, command, name, folder / f"out-{name}"))
                 works[name] = work.name
-    Runner(Steps(variants, steps, variables()), _Overheads(works, found), shown).run()
+    _run(variants, steps, lambda done: found.overheads.append(_row(done, works)), shown)
 
 
-@dataclass(slots=True)
-class _Overheads(_Successful):
-    """Keeps a row of times for each repetition."""
-
-    works: Mapping[str, str]
-    found: _Found
-
-    def done(self, done: Done) -> None:
-        step, outcome = done.step, done.repetition.finished[0].outcome
-        record: Mapping[str, Any] = {"rows": 0, "lost": 0}
-        if step.variant != BARE:
-            record = summary(step.out) or {}
-        self.found.overheads.append(
-            {
-                "workload": self.works[step.folder],
-                "setting": "" if step.variant == BARE else step.variant,
-                "repetition": step.repetition,
-                "rows": record.get("rows"),
-                "lost": record.get("lost"),
-                "cpu_s": outcome.cpu_s,
-                "wall_s": outcome.wall_s,
-            }
-        )
+def _row(done: Done, works: Mapping[str, str]) -> dict[str, Any]:
+    """The times of a repetition with or without a recorder."""
+    step, outcome = done.step, done.repetition.finished[0].outcome
+    bare = step.variant == BARE
+    record = {"rows": 0, "lost": 0} if bare else summary(step.out) or {}
+    return {
+        "workload": works[step.folder],
+        "setting": "" if bare else step.variant,
+        "repetition": step.repetition,
+        "rows": record.get("rows"),
+        "lost": record.get("lost"),
+        "cpu_s": outcome.cpu_s,
+        "wall_s": outcome.wall_s,
+    }
