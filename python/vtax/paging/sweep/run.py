@@ -17,10 +17,11 @@ from vtax.paging.sweep.design import Design
 from vtax.paging.sweep.folder import COLUMNS, SCHEMA_VERSION, SweepFolder, tidy
 from vtax.paging.sweep.point import Evaluate, Finished, Point
 from vtax.paging.sweep.workers import Workers, running
-from vtax.present.terminal.progress import Progress
 
 if TYPE_CHECKING:
     import polars
+
+    from vtax.present.terminal.progress import Progress
 
 State = Literal["running", "complete", "interrupted", "failed"]
 
@@ -203,6 +204,23 @@ def best(outcome: Outcome) -> list[dict[str, Any]]:
             "error": finished.error,
         })  # fmt: skip
     return rows
+
+
+def as_json(outcome: Outcome) -> dict[str, Any]:
+    """What `--json` prints."""
+    return {
+        "name": outcome.design.name,
+        "folder": str(outcome.folder),
+        "state": outcome.state,
+        "points": outcome.design.size,
+        "finished": len(outcome.points),
+        "modes": list(outcome.design.modes),
+        "best": best(outcome),
+        "failed": [
+            {"point": point.identity, "label": point.label, "error": error}
+            for point, error in outcome.failures
+        ],
+    }
 
 
 def _cycles(row: Mapping[str, Any]) -> float:
