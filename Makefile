@@ -1,7 +1,7 @@
 # Everything runs from .venv; `setup` makes it and is cheap when nothing changed.
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo test lint soak bench clean
+.PHONY: help setup setup-demo setup-test demo test lint soak bench docs clean
 
 PYTHON_FILES := python packaging $(wildcard tests bench)
 
@@ -9,35 +9,53 @@ help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1	\2/p' Makefile | expand -t 14
 
 setup: ## install what is missing (apt packages, .venv), build the Rust parts
-	@bash packaging/setup.sh
+	@bash packaging/setup.sh use
 
-demo: setup ## compare HPC Challenge natively, in user-mode Linux and in QEMU
+setup-demo:
+	@bash packaging/setup.sh demo
+
+setup-test:
+	@bash packaging/setup.sh test
+
+demo: setup-demo ## compare HPC Challenge natively, in user-mode Linux and in QEMU
 	.venv/bin/vtax compare --in native --in uml:mem=1G --in qemu:accel=tcg -- hpcc --preset small
 
-lint: setup ## ruff, mypy --strict, rustfmt, clippy
+lint: setup-test ## ruff, mypy --strict, layers of imports, rustfmt, clippy, cargo deny
 	.venv/bin/ruff check $(PYTHON_FILES)
 	.venv/bin/ruff format --check $(PYTHON_FILES)
 	.venv/bin/mypy
+	.venv/bin/lint-imports --no-cache
 	@cargo fmt --version >/dev/null 2>&1 && cargo clippy --version >/dev/null 2>&1 \
 		|| { echo 'rustfmt or clippy is missing: rustup component add rustfmt clippy' >&2; exit 1; }
 	cargo fmt --all --check
 	cargo clippy --quiet --locked --workspace --all-targets -- -D warnings
+	@if ! cargo deny --version >/dev/null 2>&1; then \
+		echo 'lint: banned crates and advisories are not checked: cargo install --locked cargo-deny'; \
+	elif cargo deny fetch db >/dev/null 2>&1; then \
+		cargo deny check --disable-fetch; \
+	else \
+		echo 'lint: advisories are not checked: their database cannot be had'; \
+		cargo deny check --disable-fetch licenses bans sources; \
+	fi
 
 test: lint ## lint, then every test; what is skipped says why
 	cargo test --quiet --locked --workspace
 	.venv/bin/python -m pytest
 
-soak: setup ## repeated trials in full, hours; says what each proved
+soak: setup-test ## repeated trials in full, hours; says what each proved
 	VTAX_SOAK=1 .venv/bin/python -m pytest -m soak -v
 	cargo test --quiet --locked --workspace -- --ignored
 
-bench: setup ## vtax's own cost beside plain commands and other recorders; the paging model; the lab's start and switch
+bench: setup-test ## vtax's own cost beside plain commands and other recorders; the paging model; the lab's start and switch
 	.venv/bin/python bench/compare.py
 	.venv/bin/python bench/record.py
 	cargo bench --locked -p vtax-paging --bench translate
 	.venv/bin/python bench/paging_sweep.py
 	.venv/bin/python bench/lab.py
 	.venv/bin/python bench/paging_switch.py
+
+docs: setup ## make the tables of docs/environments.md anew from the code
+	.venv/bin/python packaging/docs_tables.py
 
 clean: ## remove what setup and the tests made (runs/ stays)
 	rm -rf target python/vtax/_bin python/vtax/_native.abi3.so .venv dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

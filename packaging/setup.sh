@@ -1,27 +1,38 @@
 #!/usr/bin/env bash
-# Makes this checkout ready: system packages, .venv, Rust parts. Called by `make setup`.
+# Makes this checkout ready: system packages, .venv, Rust parts. Called by make, with a level:
+#   demo   what `vtax compare` needs: no recorder, no model of paging
+#   use    all of vtax (the default)
+#   test   and what its tests need
 # Every step looks first and does nothing when nothing is missing, so it may be run at any time.
 set -euo pipefail
 cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.."
 
+case "${1:-use}" in
+    demo) levels='demo' ;;
+    use) levels='demo use' ;;
+    test) levels='demo use test' ;;
+    *) echo 'setup: the level is demo, use or test' >&2; exit 2 ;;
+esac
+needs() { [[ " $levels " == *" $1 "* ]]; }
+
 say() { printf 'setup: %s\n' "$*"; }
 fail() { printf 'setup: %s\n' "$*" >&2; exit 1; }
 
-# package | needed to | what is lost without it
-# "build" in the last column: nothing works without it.
-packages='gcc | link the Rust parts, compile zstd and xz for them | build
-libc6-dev | link the agent statically | build
-clang | compile the eBPF programs of the recorder | build
-libelf-dev | link the recorder statically | build
-zlib1g-dev | link the recorder statically | build
-user-mode-linux | run the paravirtualized guest | environment uml
-bubblewrap | keep guests from the host files | environments uml, qemu and lab
-qemu-system-x86 | run the full-system guest, emulate the host of the lab | environments qemu and lab
-busybox-static | be the shell of the machines in the lab | environment lab
-hpcc | measure: HPC Challenge | workload hpcc
-openmpi-bin | start hpcc | workload hpcc
-libopenblas0-pthread | give hpcc a fast BLAS instead of the reference one | meaningful HPL and DGEMM figures
-chromium | test report.html in a browser | a test of the report (skipped)'
+# package | needed to | what is lost without it | level
+# "build" in the third column: nothing works without it.
+packages='gcc | link the Rust parts, compile zstd and xz for them | build | demo
+libc6-dev | link the agent statically | build | demo
+clang | compile the eBPF programs of the recorder | build | use
+libelf-dev | link the recorder statically | build | use
+zlib1g-dev | link the recorder statically | build | use
+user-mode-linux | run the paravirtualized guest | environment uml | demo
+bubblewrap | keep guests from the host files | environments uml, qemu and lab | demo
+qemu-system-x86 | run the full-system guest, emulate the host of the lab | environments qemu and lab | demo
+busybox-static | be the shell of the machines in the lab | environment lab | use
+hpcc | measure: HPC Challenge | workload hpcc | demo
+openmpi-bin | start hpcc | workload hpcc | demo
+libopenblas0-pthread | give hpcc a fast BLAS instead of the reference one | meaningful HPL and DGEMM figures | demo
+chromium | test report.html in a browser | a test of the report (skipped) | test'
 
 # --- toolchains -----------------------------------------------------------------------------
 
@@ -52,8 +63,10 @@ flock -n 9 || { say 'another setup is running; waiting for it'; flock 9; }
 
 # --- system packages ------------------------------------------------------------------------
 
+packages=$(printf '%s\n' "$packages" |
+    awk -F ' *[|] *' -v levels=" $levels " 'index(levels, " " $4 " ")')
 if ! "$python" -c 'import ensurepip' 2>/dev/null; then
-    packages="python3-venv | make .venv | build
+    packages="python3-venv | make .venv | build | demo
 $packages"
 fi
 
@@ -71,7 +84,7 @@ install_packages() {
     local missing available=() absent=() package policy as_root=()
     read -r -a missing <<<"$(missing_packages)"
     [ "${#missing[@]}" -gt 0 ] || return 0
-    if [ "${missing[*]}" = "$(cat "$state/tried" 2>/dev/null)" ]; then
+    if grep -q -x -F -- "${missing[*]}" "$state/tried" 2>/dev/null; then
         say "going on without ${missing[*]} (tried before; to try again: rm $state/tried)"
         return 0
     fi
@@ -80,7 +93,7 @@ install_packages() {
         if ! command -v sudo >/dev/null 2>&1; then
             cannot_install 'you are not root and there is no sudo' "${missing[@]}"
             say "to install them, as root: apt-get install ${missing[*]}"
-            printf '%s\n' "${missing[*]}" >"$state/tried"
+            printf '%s\n' "${missing[*]}" >>"$state/tried"
             return 0
         fi
         as_root=(sudo)
@@ -112,7 +125,7 @@ install_packages() {
     [ "${#absent[@]}" -eq 0 ] || cannot_install 'this distribution has no such package' "${absent[@]}"
     # Not tried again each time: the answer would be the same, after a slow apt-get update.
     read -r -a missing <<<"$(missing_packages)"
-    printf '%s\n' "${missing[*]}" >"$state/tried"
+    printf '%s\n' "${missing[*]}" >>"$state/tried"
 }
 
 # Says what is lost without the packages; ends only when nothing can work without them.
@@ -148,15 +161,25 @@ fi
 
 # What an installation depends on; the folder too, because an editable install points at it.
 key=$({ cat pyproject.toml packaging/vtax_build.py; .venv/bin/python -V; pwd; } | sha256sum)
-if [ "$key" != "$(cat .venv/.installed 2>/dev/null)" ] || [ ! -x .venv/bin/vtax ]; then
-    say 'installing vtax and its Python packages into .venv, compiling its Rust parts'
-    .venv/bin/python -m pip install --quiet --disable-pip-version-check -e '.[dev]' </dev/null
-    printf '%s\n' "$key" >.venv/.installed
+installed_as() { [ "$key" = "$(cat ".venv/.installed-$1" 2>/dev/null)" ] && [ -x .venv/bin/vtax ]; }
+install_as() {
+    say "installing vtax and its Python packages into .venv ($1)"
+    # The Rust parts are compiled below, those of the level only.
+    .venv/bin/python -m pip install --quiet --disable-pip-version-check \
+        --config-settings rust=later -e "$2" </dev/null
+    printf '%s\n' "$key" >".venv/.installed-$1"
+}
+if needs test; then
+    installed_as test || install_as test '.[dev]'
+else
+    installed_as test || installed_as use || install_as use .
 fi
 
 # --- Rust -----------------------------------------------------------------------------------
 
 # cargo knows best what changed; when nothing did this takes a fraction of a second.
-"$python" packaging/vtax_build.py
+say 'compiling the Rust parts that changed'
+# shellcheck disable=SC2086 # a list of words
+"$python" packaging/vtax_build.py $levels
 
 say 'ready'

@@ -6,8 +6,11 @@ the preload shim of user-mode Linux. maturin packs one crate per wheel, and that
 module `vtax._native`; so cargo builds the four here first and maturin includes them as package
 data. That way they are found beside the Python code in every kind of install, editable ones too.
 
-Run as a script it only does the cargo part, the extension of an editable install included: `make
-setup` calls it to follow changes of the Rust code without reinstalling.
+An editable install is a wheel with nothing but the path of the Python code; its extension is
+compiled as the programs are, beside that code.
+
+Run as a script it only does the cargo part: `make` calls it to follow changes of the Rust code
+without reinstalling, with the levels of packaging/setup.sh as arguments.
 """
 
 from __future__ import annotations
@@ -17,6 +20,9 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
+import zipfile
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,6 +38,8 @@ class Artifact(NamedTuple):
     rustc_args: tuple[str, ...] = ()
     profile: str = "release"
     environment: tuple[tuple[str, str], ...] = ()
+    level: str = "use"
+    """The first level of packaging/setup.sh that needs it."""
     own_target: str | None = None
     """A folder in cargo's target folder for itself, where sharing it would cost rebuilds."""
 
@@ -43,6 +51,7 @@ ARTIFACTS = (
         "vtax-agent",
         ("--bin", "vtax-agent"),
         ("-C", "target-feature=+crt-static"),
+        level="demo",
     ),
     # Static too: it is pushed into the host of guests, which may be an emulated one.
     Artifact(
@@ -51,8 +60,8 @@ ARTIFACTS = (
         ("--bin", "vtax-recorder"),
         ("-C", "target-feature=+crt-static"),
     ),
-    Artifact("vtax-dgemm", "vtax-dgemm", ("--bin", "vtax-dgemm")),
-    Artifact("libvtax_umlfix.so", "vtax-umlfix", ("--lib",)),
+    Artifact("vtax-dgemm", "vtax-dgemm", ("--bin", "vtax-dgemm"), level="demo"),
+    Artifact("libvtax_umlfix.so", "vtax-umlfix", ("--lib",), level="demo"),
 )
 
 # The stable ABI needs no interpreter to build against, and an extension module is not linked to
@@ -107,18 +116,20 @@ def place(built: Path, target: Path) -> None:
     fresh.replace(target)
 
 
-def build_programs() -> None:
-    """Bring `vtax/_bin` up to date."""
+def build_programs(levels: Collection[str] = ("demo", "use")) -> None:
+    """Bring the programs of these levels in `vtax/_bin` up to date."""
     require_cargo()
     BIN.mkdir(exist_ok=True)
     for artifact in ARTIFACTS:
-        place(compile_artifact(artifact), BIN / artifact.file)
+        if artifact.level in levels:
+            place(compile_artifact(artifact), BIN / artifact.file)
 
 
-def build_extension() -> None:
-    """Bring the extension module of an editable install up to date."""
-    require_cargo()
-    place(compile_artifact(EXTENSION), EXTENSION_FILE)
+def build_checkout(levels: Collection[str] = ("demo", "use")) -> None:
+    """Bring the programs and the extension module of an editable install up to date."""
+    build_programs(levels)
+    if EXTENSION.level in levels:
+        place(compile_artifact(EXTENSION), EXTENSION_FILE)
 
 
 # The hooks of PEP 517 and PEP 660. maturin is imported late: as a script this file runs without it.
@@ -153,15 +164,33 @@ def build_wheel(directory: str, config_settings: Any = None, metadata: str | Non
 
 
 def build_editable(directory: str, config_settings: Any = None, metadata: str | None = None) -> str:
-    build_programs()
-    # maturin writes the new extension over the old one, which a running Python may have mapped.
-    EXTENSION_FILE.unlink(missing_ok=True)
-    return str(_maturin().build_editable(directory, config_settings, metadata))
+    """The wheel of an editable install; `rust=later` leaves compiling to the caller."""
+    if (config_settings or {}).get("rust") != "later":
+        build_checkout()
+    with tempfile.TemporaryDirectory() as scratch:
+        info = str(_maturin().prepare_metadata_for_build_wheel(scratch))
+        files = {
+            str(path.relative_to(scratch)): path.read_bytes()
+            for path in Path(scratch, info).rglob("*")
+            if path.is_file()
+        }
+    files["vtax.pth"] = f"{PACKAGE.parent}\n".encode()
+    record = f"{info}/RECORD"
+    files[record] = "".join(f"{name},,\n" for name in [*files, record]).encode()
+    tag = next(
+        line.removeprefix(b"Tag: ").decode()
+        for line in files[f"{info}/WHEEL"].splitlines()
+        if line.startswith(b"Tag: ")
+    )
+    wheel = f"{info.removesuffix('.dist-info')}-{tag}.whl"
+    with zipfile.ZipFile(Path(directory, wheel), "w") as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+    return wheel
 
 
 get_requires_for_build_editable = get_requires_for_build_wheel
 prepare_metadata_for_build_editable = prepare_metadata_for_build_wheel
 
 if __name__ == "__main__":
-    build_programs()
-    build_extension()
+    build_checkout(sys.argv[1:] or ("demo", "use"))

@@ -13,17 +13,8 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any, TypeVar
 
-from vtax.formats.model import (
-    Better,
-    Comparison,
-    EnvironmentRecord,
-    Failure,
-    Flag,
-    Result,
-    RunRecord,
-    Sample,
-    Verdict,
-)
+from vtax.analysis.results import Comparison, Flag, Result, Verdict
+from vtax.formats.model import Better, ComparisonRecord, EnvironmentRecord, Failure, Sample
 
 BASELINE = "native:cpus=1,mem=1G"
 CONTROL = "native:cpus=1,mem=1G#aa"
@@ -390,11 +381,10 @@ def _control_flags() -> list[Flag]:
     ]
 
 
-def record(**changes: Any) -> RunRecord:
+def record(**changes: Any) -> ComparisonRecord:
     """The run's record, with fields replaced."""
     fields: dict[str, Any] = {
         "vtax_version": "0.1.0",
-        "verb": "compare",
         "command_line": (
             *("vtax", "compare", "--in", "native", "--in", UML, "--in", TCG),
             *("--repetitions", "7", "--seed", "20261120", "hpcc", "--preset", "small"),
@@ -422,7 +412,7 @@ def record(**changes: Any) -> RunRecord:
             ),
         ),
     }
-    return RunRecord(**{**fields, **changes})
+    return ComparisonRecord(**{**fields, **changes})
 
 
 def comparison(**changes: Any) -> Comparison:

@@ -15,17 +15,11 @@ from hypothesis import strategies as st
 
 from vtax.analysis.compare import compare, to_json
 from vtax.analysis.flags import cpu_count
-from vtax.formats.model import (
-    Better,
-    Comparison,
-    EnvironmentRecord,
-    Failure,
-    Flag,
-    Result,
-    RunRecord,
-    Sample,
-    Verdict,
-)
+from vtax.analysis.results import Comparison, Flag, Result, Verdict
+from vtax.formats.model import Better, ComparisonRecord, EnvironmentRecord, Failure, Sample
+from vtax.present.format import significant
+from vtax.present.html.comparison import render
+from vtax.present.terminal.comparison import plain_table
 
 FACTS: dict[str, Any] = {"cpu": {"online": 1}}
 
@@ -50,10 +44,9 @@ CONTROL = environment("native#aa", "control")
 UML = environment("uml")
 
 
-def record(*environments: EnvironmentRecord, **changes: Any) -> RunRecord:
+def record(*environments: EnvironmentRecord, **changes: Any) -> ComparisonRecord:
     fields: dict[str, Any] = {
         "vtax_version": "0",
-        "verb": "compare",
         "command_line": ("vtax",),
         "name": "x",
         "started_utc": "2026-01-01T00:00:00+00:00",
@@ -68,7 +61,7 @@ def record(*environments: EnvironmentRecord, **changes: Any) -> RunRecord:
         "order": (),
         "environments": environments or (NATIVE, UML),
     }
-    return RunRecord(**(fields | changes))
+    return ComparisonRecord(**(fields | changes))
 
 
 def sample(label: str, repetition: int, value: float, **changes: Any) -> Sample:
@@ -260,6 +253,19 @@ def test_a_metric_that_the_baseline_lacks_is_shown_without_a_ratio() -> None:
     assert found[1].verdict is Verdict.NOT_COMPARED
     assert found[1].percent_of_baseline is None
     assert found[1].reason == "the baseline native has no value"
+
+
+@pytest.mark.parametrize(("base", "own"), [(0.0, 1.0), (1.0, 0.0), (0.0, 0.0)])
+def test_a_value_of_zero_is_shown_as_measured(base: float, own: float) -> None:
+    samples = [*values("native", [base] * 5), *values("uml", [own] * 5)]
+    found = compare(record(), samples, "runs/x")
+    result = found.results[1]
+    assert (result.median, result.n, result.verdict) == (own, 5, Verdict.INCONCLUSIVE)
+    assert result.reason == "a value that is not above zero cannot be compared as a ratio"
+    table = plain_table(found, 120).split("[95 % interval")[0]
+    assert "not measured" not in table and f"{significant(own, 3)} s ?" in table
+    rows = render(found, samples).partition('id="results-table"')[2].partition("</table>")[0]
+    assert "not measured" not in rows and "not compared" in rows
 
 
 def test_counters_of_a_lab_are_no_lack_of_the_workload() -> None:

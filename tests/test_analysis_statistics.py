@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import stats
 
+from vtax.analysis.results import Verdict
 from vtax.analysis.statistics import (
     Estimate,
     derived_seed,
@@ -23,7 +24,6 @@ from vtax.analysis.statistics import (
 )
 from vtax.analysis.verdicts import MOST_REPETITIONS, edge, judge, repetitions_to_settle
 from vtax.errors import MisuseError
-from vtax.formats.model import Verdict
 
 Draw = Callable[[np.random.Generator, int], NDArray[np.float64]]
 

@@ -10,19 +10,18 @@ from typing import Any, ClassVar
 import pytest
 
 from conftest import OUTCOME
-from vtax.environments.base import Environment, Launch
+from vtax.environments.base import Environment, Launch, MachineLike
+from vtax.environments.capabilities import C
 from vtax.environments.machine import Finished, MachineLostError
 from vtax.errors import VtaxError
 from vtax.formats.folder import RunFolder, load
-from vtax.present.terminal.progress import listener
-from vtax.runner.execute import Campaign, MachineLike, Settings, _library
+from vtax.runner.execute import Campaign, Settings, _library
 from vtax.runner.matching import entrants
+from vtax.runner.runner import Listener
 from vtax.workloads.base import Command, MachineShape, Metric, Outcome, ResultFolder
 
 Behaviour = Callable[[str, int], None]
 """Called with the environment's folder name and the number of the run in this machine."""
-
-SILENT = listener(0, quiet=True)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,11 +80,16 @@ class Mock:
         environment: Mapping[str, str],
         folder: str,
         timeout_s: float | None = None,
+        *,
+        workdir: Path | None = None,
     ) -> Finished:
         self.world.story.append(f"{self.label} {folder}")
         self.runs += 1
         self.world.behaviour(self.label, self.runs - 1)
         return Finished(OUTCOME, 1.01)
+
+    def offer(self, wanted: type[C]) -> C | None:
+        return None
 
     def refresh_facts(self) -> None:
         self.facts = {"uptime_s": 1 + self.runs}
@@ -116,7 +120,7 @@ def folder(tmp_path: Path) -> RunFolder:
 
 
 def run(folder: RunFolder, world: World, **options: Any) -> Campaign:
-    campaign = Campaign(settings(**options), folder, SILENT, world.start)
+    campaign = Campaign(settings(**options), folder, Listener(), world.start)
     campaign.run()
     return campaign
 
@@ -156,11 +160,7 @@ def test_reboot_each_gives_every_repetition_a_machine_of_its_own(folder: RunFold
 def test_the_budget_ends_the_run_between_repetitions(folder: RunFolder) -> None:
     now = iter(range(100))
     campaign = Campaign(
-        settings(budget_s=4.0),
-        folder,
-        SILENT,
-        World().start,
-        clock=lambda: float(next(now)),
+        settings(budget_s=4.0), folder, Listener(), World().start, clock=lambda: float(next(now))
     )
     record = campaign.run()
     assert record.state == "budget"
@@ -250,7 +250,7 @@ def test_a_machine_that_does_not_boot_ends_the_run_before_it_begins(folder: RunF
         return world.start(environment, work, cpus)
 
     with pytest.raises(VtaxError, match="environment 'uml:mem=1G': the uml machine ended"):
-        Campaign(settings(), folder, SILENT, start).run()
+        Campaign(settings(), folder, Listener(), start).run()
     assert world.alive == 0
 
 
@@ -263,7 +263,7 @@ def test_samples_that_cannot_be_saved_end_the_run_and_every_machine(
     world = World()
     monkeypatch.setattr(folder, "append", full)
     with pytest.raises(VtaxError, match="No space left"):
-        Campaign(settings(), folder, SILENT, world.start).run()
+        Campaign(settings(), folder, Listener(), world.start).run()
     assert world.alive == 0
 
 

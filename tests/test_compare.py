@@ -10,10 +10,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import polars
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from conftest import checked
+from test_record import obstacle, sums_agree
 from vtax.formats.folder import load
 from vtax.workloads.hpcc_metrics import described
 
@@ -153,3 +155,133 @@ def test_two_cpus_and_a_boot_for_each_repetition(tmp_path: Path) -> None:
     assert counts == {2.0}
     (guest,) = [each for each in answer["environments"] if each["label"] == spec]
     assert len(guest["boot_s"]) == 3
+
+
+QUICK = ("--reps", "1", "--no-warm-up", "--no-control", "--json")
+
+
+def test_a_baseline_that_fails_still_gives_a_report(tmp_path: Path) -> None:
+    if len(os.sched_getaffinity(0)) < 2:
+        pytest.skip("this machine has one CPU")
+    argv = ("--in", "native", "--in", "native:cpus=1", *QUICK)
+    done = vtax("compare", *argv, "--", "sh", "-c", "[ $(nproc) = 1 ] || exit 3", cwd=tmp_path)
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    rows = {r["environment"]: r for r in json.loads(done.stdout)["results"]}
+    assert rows["native"]["verdict"] == "not measured"
+    assert rows["native:cpus=1"]["verdict"] == "not compared"
+    (report,) = tmp_path.glob("runs/*/report.html")
+    assert "nothing could be compared with the baseline" in report.read_text()
+
+
+def test_results_that_became_a_link_fail_their_repetition_and_no_link_is_kept(
+    tmp_path: Path,
+) -> None:
+    script = (
+        'cd "$VTAX_RESULTS"; mkdir deep; ln -s /etc deep/link; mkfifo pipe; echo x > kept; '
+        "case $PWD in *r000) cd ..; mv r000 moved; ln -s /etc r000;; esac"
+    )
+    argv = ("--reps", "2", "--no-warm-up", "--no-control", "--json")
+    done = vtax("compare", *argv, "--", "sh", "-c", script, cwd=tmp_path)
+    assert done.returncode == 1 and "Traceback" not in done.stderr, done.stderr
+    (run,) = tmp_path.glob("runs/*")
+    record, samples = load(run)
+    (failure,) = record.failures
+    assert (failure.repetition, {each.repetition for each in samples}) == (0, {1})
+    assert "the folder of results was removed or replaced" in failure.message
+    assert (run / "report.html").is_file()
+    raw = sorted((run / "raw").rglob("*"))
+    assert [path for path in raw if path.is_symlink() or path.is_fifo()] == []
+    assert (run / "raw/native/r001/kept").read_text() == "x\n"
+
+
+@pytest.mark.parametrize("spec", ["native", *GUESTS])
+def test_a_command_runs_in_the_users_folder(tmp_path: Path, spec: str) -> None:
+    checked(spec)
+    (tmp_path / "prog.py").write_text("print('rate', len(open('data').read()))\n")
+    (tmp_path / "data").write_text("12345")
+    argv = ("--in", spec, *QUICK, "--metric", "rate=rate (.*)", "--", "python3", "prog.py")
+    done = vtax("compare", *argv, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    rows = [r for r in json.loads(done.stdout)["results"] if r["metric"] == "rate"]
+    assert {row["best"] for row in rows} == {5.0}
+    (run,) = tmp_path.glob("runs/*")
+    assert load(run)[0].workdir == str(tmp_path)
+    # Elsewhere, by name; what it writes to its results is kept and the folder is not changed.
+    (tmp_path / "inner").mkdir()
+    (tmp_path / "inner/run").write_text('#!/bin/sh\npwd > "$VTAX_RESULTS/where"\n')
+    (tmp_path / "inner/run").chmod(0o755)
+    words = ("--in", spec, *QUICK, "--workdir", "inner", "--out", "other", "--", "./run")
+    done = vtax("compare", *words, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert [path.name for path in (tmp_path / "inner").iterdir()] == ["run"]
+    found = [path.read_text() for path in tmp_path.glob("other/*/raw/*/r000/where")]
+    assert found and set(found) == {f"{tmp_path}/inner\n"}
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (("--workdir", "/nonexistent"), "--workdir /nonexistent: it is not a folder"),
+        (("--in", "uml", "--workdir", "/proc"), "uml does not have this machine's /proc"),
+    ],
+)
+def test_a_working_folder_that_is_not_there_is_refused(
+    tmp_path: Path, argv: tuple[str, ...], message: str
+) -> None:
+    done = vtax("compare", *argv, "--", "true", cwd=tmp_path)
+    assert done.returncode == 2
+    assert message in done.stderr and done.stderr.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("damage", ["missing", "of another run", "text"])
+def test_a_report_of_damaged_samples_leaves_the_good_one(tmp_path: Path, damage: str) -> None:
+    done = vtax("compare", *QUICK, "--", "true", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    (run,) = tmp_path.glob("runs/*")
+    before = (run / "report.html").read_bytes()
+    samples = run / "samples.parquet"
+    if damage == "missing":
+        samples.unlink()
+    elif damage == "text":
+        samples.write_text("value\n")
+    else:
+        other = polars.read_parquet(samples).with_columns(polars.lit("uml").alias("environment"))
+        other.write_parquet(samples)
+    done = vtax("report", str(run))
+    assert done.returncode == 1 and done.stdout == ""
+    assert done.stderr.count("\n") == 1 and "samples.parquet" in done.stderr
+    assert (run / "report.html").read_bytes() == before
+
+
+def test_a_cpu_model_that_qemu_does_not_know_is_not_a_lack_of_memory(tmp_path: Path) -> None:
+    spec = "qemu:accel=tcg,mem=256M,cpu=nosuch"
+    checked(spec)
+    done = vtax("compare", "-q", "--in", spec, *QUICK, "--", "true", cwd=tmp_path)
+    assert done.returncode == 1 and done.stderr.count("\n") == 1
+    assert "leave out cpu=nosuch" in done.stderr and "more memory" not in done.stderr
+
+
+@pytest.mark.slow
+def test_with_record_each_repetition_has_rows(tmp_path: Path) -> None:
+    if reason := obstacle():
+        pytest.skip(f"this machine cannot record: {reason}")
+    checked("uml:mem=256M")
+    words = ("--in", "uml:mem=256M", "--reps", "2", "--no-control", "--quiet", "--with", "record")
+    done = vtax("compare", *words, "--", "ls", "-R", "/usr/share/doc", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    (run,) = (tmp_path / "runs").iterdir()
+    found = sorted(str(path.parent.relative_to(run)) for path in run.rglob("intervals.parquet"))
+    names = ("native-cpus-1-mem-256M", "uml-mem-256M")
+    assert found == [f"instruments/{name}/r00{number}" for name in names for number in (0, 1)]
+    for name in found:
+        sums_agree(run / name)
+    assert len(load(run)[1]) == 2 * 2 * 2
+
+
+@pytest.mark.slow
+def test_with_what_no_environment_has_nothing_boots(tmp_path: Path) -> None:
+    done = vtax("compare", "--in", "uml", "--with", "kvm-counters", "--", "true", cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1 and "environments that do: lab" in done.stderr
+    assert list(tmp_path.iterdir()) == []

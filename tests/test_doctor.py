@@ -15,9 +15,11 @@ from typing import Any, ClassVar
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from vtax.doctor import Check, Finding, Host, State, examine, render
-from vtax.doctor.host import Output
-from vtax.doctor.model import registered
+from vtax.doctor import render
+from vtax.doctor.checks import registered
+from vtax.doctor.examine import examine
+from vtax.doctor.host import Host, Output
+from vtax.doctor.model import Check, Finding, State
 from vtax.doctor.syscalls import Count
 from vtax.errors import MisuseError
 from vtax.present.terminal import tables

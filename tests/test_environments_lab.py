@@ -21,13 +21,13 @@ from hypothesis import strategies as st
 from syrupy.assertion import SnapshotAssertion
 
 from vtax.environments import build, sandbox
+from vtax.environments import kvm_counters as counters
 from vtax.environments.agent import Agent, MachineLostError
 from vtax.environments.channel import Channel
 from vtax.environments.initramfs import newc
 from vtax.environments.kernel_image import ModuleTree
 from vtax.environments.lab import (
     Lab,
-    counters,
     emulator,
     environment,
     guest_initramfs,

@@ -15,6 +15,7 @@ from conftest import GUEST_ENVIRONMENT, checked, processes_naming
 from vtax.environments.base import allowed_cpus
 from vtax.environments.initramfs import newc
 from vtax.environments.kernel_image import ModuleTree
+from vtax.environments.kvm_counters import metrics
 from vtax.environments.lab import boot, emulator, host_initramfs, nested
 from vtax.environments.lab.environment import Lab
 from vtax.environments.lab.machine import LabMachine
@@ -74,11 +75,13 @@ def test_the_builtin_guest_runs_under_shadow_paging_and_is_counted(
     machine = start_lab("lab:guest=builtin,npt=0")
     Exchange(tmp_path / "work", "r0").create({"input": b"given"})
     script = "cat input; for i in 1 2 3 4 5; do busybox true; done; echo warned >&2"
+    before = machine.counters()
     finished = machine.run(["sh", "-c", script], SHELL, "r0", timeout_s=120)
+    after = machine.counters()
     assert finished.outcome.exit_code == 0
     assert (tmp_path / "work/r0/stdout").read_text() == "given"
     assert (tmp_path / "work/r0/stderr").read_text() == "warned\n"
-    counted = {metric.name: metric.value for metric in finished.counters}
+    counted = {metric.name: metric.value for metric in metrics(before, after)}
     # Five processes come and go: shadow page tables are made, written to and zapped.
     for name in ("kvm.exits", "kvm.pf_taken", "kvm.pf_fixed", "kvm.pf_guest", "kvm.guest_s"):
         assert counted[name] > 0, counted

@@ -52,6 +52,17 @@ def test_a_folder_that_the_guest_made_first_is_refused(folder: Exchange, tmp_pat
         folder.create({})
 
 
+def test_a_folder_that_became_a_link_is_not_followed(folder: Exchange, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    folder.path.rename(elsewhere)
+    folder.path.symlink_to(elsewhere)
+    with pytest.raises(VtaxError, match="was removed or replaced"):
+        folder.read_text("input")
+    folder.path.unlink()
+    with pytest.raises(VtaxError, match="was removed or replaced"):
+        folder.check()
+
+
 def test_a_missing_result_is_named(folder: Exchange) -> None:
     with pytest.raises(VtaxError, match="no result file 'result'"):
         folder.read_text("result")

@@ -87,7 +87,7 @@ def abandoned_cgroups() -> set[str]:
     return {
         str(path)
         for path in Path("/sys/fs/cgroup").rglob("vtax-[0-9]*")
-        if not Path("/proc", path.name.removeprefix("vtax-")).exists()
+        if not Path("/proc", path.name.split("-")[1]).exists()
     }
 
 
@@ -112,6 +112,40 @@ def test_kill_9_loses_no_finished_sample_and_leaves_no_guest(
     assert "cut-short" in flags
     assert (folder / "report.html").stat().st_size > 100_000
     assert not (folder / "samples.jsonl").exists()
+
+
+RELAYS = """: RELAY-{0}
+next() {{ [ $1 -gt 0 ] && next $(($1 - 1)) & }}
+for i in 1 2 3 4 5 6 7 8 9 10; do next 20000; done
+echo > begun; sleep 60"""
+"""Ten processes at a time, each of which forks the next one and ends; they end by themselves."""
+
+
+def test_kill_9_of_the_agent_leaves_nothing_that_forks_without_end(
+    tmp_path: Path, environment: dict[str, str]
+) -> None:
+    before = abandoned_cgroups()
+    script = RELAYS.format(os.getpid())
+    argv = command(
+        "compare", "--in", "native:pids=100", "--baseline", "none", "--no-control", "--no-warm-up"
+    )
+    argv += ["--reps", "1", "--out", str(tmp_path), "--quiet", "--", "sh", "-c", script]
+    with subprocess.Popen(
+        argv, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+    ) as process:
+        assert eventually(lambda: any(tmp_path.glob("*/raw/*/*/begun")))
+        (agent,) = children(process.pid)
+        os.kill(agent, signal.SIGKILL)
+        process.wait(60)
+        assert process.returncode == 1
+    # Not eventually: nothing is alive when vtax has exited.
+    assert not processes_naming(f"RELAY-{os.getpid()}")
+    assert abandoned_cgroups() <= before
+
+
+def children(number: int) -> list[int]:
+    tasks = Path(f"/proc/{number}/task").glob("*/children")
+    return [int(word) for path in tasks for word in path.read_text().split()]
 
 
 def test_kill_9_in_the_middle_of_mpirun_leaves_no_temporary_file(

@@ -47,6 +47,42 @@ def test_native_alone_is_a_baseline_and_its_control() -> None:
     assert roles("native") == [("native", "baseline", None), ("native#aa", "control", "native")]
 
 
+def test_a_baseline_that_is_asked_for_is_the_only_one() -> None:
+    found = entrants(("uml:mem=512M", "qemu:mem=1G", "native"), baseline="native:cpus=1")
+    assert [(each.label, each.role, each.baseline) for each in found] == [
+        ("native:cpus=1", "baseline", None),
+        ("native:cpus=1#aa", "control", "native:cpus=1"),
+        ("uml:mem=512M", "measured", "native:cpus=1"),
+        ("qemu:mem=1G", "measured", "native:cpus=1"),
+        ("native", "measured", "native:cpus=1"),
+    ]
+    assert not any(each.note for each in found)
+    again = entrants(("qemu:mem=1G", "uml"), control=False, baseline="uml")
+    assert [(each.label, each.role) for each in again] == [
+        ("uml", "baseline"),
+        ("qemu:mem=1G", "measured"),
+    ]
+
+
+def test_without_a_baseline_nothing_runs_natively_and_the_report_says_so() -> None:
+    found = entrants(("uml:mem=512M", "qemu:mem=1G"), baseline="none")
+    assert [(each.label, each.role, each.baseline) for each in found] == [
+        ("uml:mem=512M", "baseline", None),
+        ("uml:mem=512M#aa", "control", "uml:mem=512M"),
+        ("qemu:mem=1G", "measured", "uml:mem=512M"),
+    ]
+    assert found[0].note and "--baseline none" in found[0].note
+
+
+def test_memory_beside_a_baseline_that_is_a_guest() -> None:
+    guest = Observed({"memory": {"total_bytes": 1 << 30}}, is_guest=True)
+    smaller = Observed({"memory": {"total_bytes": 1 << 29}})
+    assert differences(guest, smaller) == (
+        "The kernel leaves 512 MiB of memory to programs here, 1 GiB in the baseline.",
+    )
+    assert differences(guest, Observed(guest.facts)) == ()
+
+
 @pytest.mark.parametrize("specs", [(), ("uml", "uml")])
 def test_nothing_or_the_same_twice_is_a_misuse(specs: tuple[str, ...]) -> None:
     with pytest.raises(MisuseError):

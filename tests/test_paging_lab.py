@@ -7,7 +7,6 @@ import json
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,11 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from syrupy.assertion import SnapshotAssertion
 
-from conftest import OUTCOME
+from vtax.analysis.paging_modes import PagingModes, Run
+from vtax.environments.kvm_counters import REPORTED as COUNTERS
 from vtax.environments.lab.environment import Lab
 from vtax.errors import VtaxError
-from vtax.paging import lab, lab_table
-from vtax.paging.lab import COUNTERS, LabResult, Stretch, order
+from vtax.present.terminal import paging_modes as table
+from vtax.runner.paging_modes import order
+from vtax.workloads.builtin import builtin_workloads
 
 
 def vtax(*words: str, timeout_s: float = 60.0) -> subprocess.CompletedProcess[str]:
@@ -27,24 +28,23 @@ def vtax(*words: str, timeout_s: float = 60.0) -> subprocess.CompletedProcess[st
     return subprocess.run(line, capture_output=True, text=True, timeout=timeout_s, check=False)
 
 
-def stretch(counters: Mapping[str, float], guest_s: float | None = 0.5) -> Stretch:
+def run(counters: Mapping[str, float], guest_s: float | None = 0.5) -> Run:
     gauges = frozenset(name for name in counters if name.startswith("pages_"))
-    return Stretch(
-        replace(OUTCOME, wall_s=1.5), counters, gauges, guest_s, {"workload": "random-touch"}
-    )
+    return Run(1.5, counters, gauges, guest_s, {"workload": "random-touch"})
 
 
-def result(switches: tuple[Mapping[str, Any], ...] = ()) -> LabResult:
+def result(switches: tuple[Mapping[str, Any], ...] = ()) -> PagingModes:
     nested = {"exits": 1000.0, "pf_taken": 100.0, "invlpg": 0.0, "pages_4k": 700.0}
     shadow = {"exits": 9000.0, "pf_taken": 4000.0, "invlpg": 30.0, "pages_4k": 400.0}
-    return LabResult(
+    return PagingModes(
         ("random-touch", "--mem", "64M"),
         {
-            "nested": (stretch(nested), stretch({**nested, "exits": 1200.0}, 0.6)),
-            "shadow": (stretch(shadow), stretch({**shadow, "exits": 9400.0}, 0.0)),
+            "nested": (run(nested), run({**nested, "exits": 1200.0}, 0.6)),
+            "shadow": (run(shadow), run({**shadow, "exits": 9400.0}, 0.0)),
         },
         switches,
         "a lab",
+        COUNTERS,
     )
 
 
@@ -53,17 +53,17 @@ SWITCHES = ({"to": "shadow", "guests": [{"pause_ms": 310.4}, {"name": "paused by
 
 @pytest.mark.parametrize("switches", [(), SWITCHES])
 def test_the_table(snapshot: SnapshotAssertion, switches: tuple[Mapping[str, Any], ...]) -> None:
-    assert lab_table.plain_table(result(switches)) == snapshot
+    assert table.plain_table(result(switches)) == snapshot
 
 
 def test_json(snapshot: SnapshotAssertion) -> None:
-    assert json.dumps(lab_table.to_json(result(SWITCHES)), indent=1) == snapshot
+    assert json.dumps(table.to_json(result(SWITCHES)), indent=1) == snapshot
 
 
 def test_an_absent_counter_is_absent() -> None:
-    found = lab_table.to_json(result())
+    found = table.to_json(result())
     assert set(found["nested"]) == {"exits", "pf_taken", "invlpg", "pages_4k"}
-    assert "absent" in lab_table.plain_table(result())
+    assert "absent" in table.plain_table(result())
 
 
 def test_a_level_and_an_unknown_time_have_no_rate() -> None:
@@ -84,7 +84,7 @@ def test_the_order_is_even_and_switches_once_per_repetition(repetitions: int) ->
 
 
 def test_the_workloads_are_the_agents() -> None:
-    listed = lab.builtin_workloads()
+    listed = builtin_workloads()
     assert {"sequential-touch", "random-touch", "fork-exec-storm", "mmap-churn"} <= set(listed)
     assert {"context-switch", "fault-storm", "dgemm", "gups"} <= set(listed)
     assert {"gzip-like", "compiler-like"} <= set(listed)

@@ -11,7 +11,7 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from paging_support import WORKLOAD, lackey_trace, vtax
-from vtax.cli.main import app
+from vtax.cli.app import app
 from vtax.errors import VtaxError
 from vtax.paging import modes
 

@@ -148,5 +148,5 @@ def test_workers_and_a_scheduler_exclude_each_other(folder: Path) -> None:
 
 
 def test_help_loads_no_dask() -> None:
-    code = "import sys, vtax.cli.main; sys.exit(any(m in sys.modules for m in ('dask', 'polars')))"
+    code = "import sys, vtax.cli.app; sys.exit(any(m in sys.modules for m in ('dask', 'polars')))"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0

@@ -20,10 +20,11 @@ from conftest import processes_naming
 from vtax import binaries
 from vtax.analysis.intervals import load
 from vtax.errors import MisuseError, VtaxError
-from vtax.formats.folder import load as load_run
-from vtax.record import workload
+from vtax.formats.folder import read_record
+from vtax.formats.model import RecordingRecord
 from vtax.record.options import Options, Target
 from vtax.record.recorder import Recorder, failure
+from vtax.workloads import builtin
 
 NOBODY = 65534
 TIMEOUT_S = 120.0
@@ -125,7 +126,8 @@ def test_counters_take_turns_and_their_sums_are_no_totals(tmp_path: Path) -> Non
     assert recording.total(switches) == recording.frame["sched.switches"].sum()
     assert recording.measured_ns(switches) == lengths
     asked = {"every": "1ms", "events": "sw,sched", "duration": "1s", "counters": 2}
-    assert load_run(tmp_path / "run")[0].recording == asked
+    record = read_record(tmp_path / "run")
+    assert isinstance(record, RecordingRecord) and record.recording == asked
 
 
 @pytest.mark.usefixtures("can_record")
@@ -138,11 +140,12 @@ def test_a_command_is_recorded_and_its_end_is_said(tmp_path: Path) -> None:
     rows = pl.read_parquet(tmp_path / "run/intervals.parquet")
     assert rows.height > 20
     assert rows["length_ns"].sum() > 20e6
-    record, samples = load_run(tmp_path / "run")
-    assert (record.verb, record.state, samples) == ("record", "complete", [])
+    record = read_record(tmp_path / "run")
+    assert isinstance(record, RecordingRecord)
+    assert (record.verb, record.state) == ("record", "complete")
     assert record.recording == {"every": "1ms"}
-    assert record.workload_parameters["argv"] == list(BUSY)
-    assert record.environments[0].facts["kernel"]["release"] == os.uname().release
+    assert record.argv == BUSY
+    assert record.machine.facts["kernel"]["release"] == os.uname().release
     assert (tmp_path / "run").stat().st_mode & 0o777 == 0o700
 
 
@@ -199,6 +202,8 @@ def test_misuse_is_one_line_and_leaves_nothing(
     assert done.returncode == 2
     assert message in done.stderr
     assert done.stderr.count("\n") == 1, done.stderr
+    # The user called vtax; the recorder need not be on PATH.
+    assert done.stderr.startswith("vtax") and "vtax-recorder" not in done.stderr
     assert list(tmp_path.glob("runs/*")) == []
 
 
@@ -208,15 +213,31 @@ def test_a_run_is_never_overwritten(tmp_path: Path) -> None:
         done = vtax("record", "--for", "50ms", "--out", "run", folder=tmp_path)
         assert done.returncode == code
     assert "name another folder with --out" in done.stderr
-    assert load_run(tmp_path / "run")[0].state == "complete"
+    assert read_record(tmp_path / "run").state == "complete"
 
 
 @pytest.mark.usefixtures("can_record")
-def test_a_program_that_is_not_there_is_named(tmp_path: Path) -> None:
-    done = vtax("record", "--out", "run", "--", "/no/such/program", folder=tmp_path)
+@pytest.mark.parametrize("where", [(), ("--in", "native")])
+@pytest.mark.parametrize("program", ["/no/such/program", "no-such-program", "/etc/passwd"])
+def test_a_program_that_cannot_be_started_is_named(
+    tmp_path: Path, program: str, where: tuple[str, ...]
+) -> None:
+    done = vtax("record", *where, "--out", "run", "--", program, folder=tmp_path)
     assert done.returncode == 1
-    assert "/no/such/program" in done.stderr
+    assert done.stderr.startswith(f"vtax: program '{program}': it ")
+    assert done.stderr.count("\n") == 1
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.usefixtures("can_record")
+def test_a_working_folder_is_for_machines(tmp_path: Path) -> None:
+    done = vtax("record", "--workdir", ".", "--", "true", folder=tmp_path)
+    assert done.returncode == 2 and "--workdir needs --in" in done.stderr
+    (tmp_path / "inner").mkdir()
+    words = ("--in", "native", "--workdir", "inner", "--out", "run", "--", "pwd")
+    done = vtax("record", *words, folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[0] == str(tmp_path / "inner")
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become nobody")
@@ -254,7 +275,7 @@ def test_an_interrupt_finishes_the_files(number: signal.Signals, tmp_path: Path)
     assert "was ended with the recording" in out
     assert json.loads((tmp_path / "run/record.json").read_text())["end"]["reason"] == "signal"
     assert not (tmp_path / "run/intervals.arrows").exists()
-    assert load_run(tmp_path / "run")[0].state == "complete"
+    assert read_record(tmp_path / "run").state == "complete"
     assert processes_naming("sleep 1005") == []
 
 
@@ -270,7 +291,7 @@ def test_rows_of_a_killed_recorder_are_analysed(tmp_path: Path) -> None:
     _, err = process.communicate(timeout=TIMEOUT_S)
     assert process.returncode != 0
     assert "rows are those up to its last flush" in err
-    assert load_run(tmp_path / "run")[0].state == "failed"
+    assert read_record(tmp_path / "run").state == "failed"
     assert any("up to its last flush" in note for note in load(tmp_path / "run").notes)
     for verb, *more in (("correlate",), ("timeline", "--event", "faults.user")):
         done = vtax(verb, "run", *more, "--json", folder=tmp_path)
@@ -286,7 +307,7 @@ def test_a_recorder_finishes_when_vtax_is_killed(tmp_path: Path) -> None:
     process.communicate(timeout=TIMEOUT_S)
     await_bytes(tmp_path / "run/record.json", 1)
     assert load(tmp_path / "run").frame.height > 0
-    assert load_run(tmp_path / "run")[0].state == "running"
+    assert read_record(tmp_path / "run").state == "running"
 
 
 def children(pid: int) -> list[int]:
@@ -325,16 +346,16 @@ def test_command_lines() -> None:
         *("--guest", "/dev/shm/page", "--counters", "2", "--overhead"),
     ]
     assert Target(command=("make", "--jobs")).arguments() == ["--", "make", "--jobs"]
-    assert workload.line(("sh", "-c", "true")) == ["sh", "-c", "true"]
-    assert workload.line(("gups", "--count", "5"))[1:] == ["workload", "gups", "--count", "5"]
+    assert builtin.line(("sh", "-c", "true")) == ["sh", "-c", "true"]
+    assert builtin.line(("gups", "--count", "5"))[1:] == ["workload", "gups", "--count", "5"]
 
 
 def test_copies_run_at_once_and_one_failure_is_the_end(tmp_path: Path) -> None:
     script = f"echo x >> {tmp_path}/count; [ $(wc -l < {tmp_path}/count) -lt 3 ]"
-    done = subprocess.run(workload.several(("sh", "-c", script), 3), check=False, timeout=20)
+    done = subprocess.run(builtin.several(("sh", "-c", script), 3), check=False, timeout=20)
     assert (tmp_path / "count").read_text() == "x\n" * 3
     assert done.returncode != 0
-    assert subprocess.run(workload.several(("true",), 3), check=False, timeout=20).returncode == 0
+    assert subprocess.run(builtin.several(("true",), 3), check=False, timeout=20).returncode == 0
 
 
 def test_the_recorders_words_become_one_error() -> None:

@@ -24,10 +24,15 @@ from vtax.environments.lab import boot
 from vtax.environments.lab.environment import Lab
 from vtax.environments.lab.machine import LabMachine
 from vtax.errors import VtaxError
-from vtax.formats.folder import load as load_run
-from vtax.record.environment import Bench, record_in
-from vtax.record.lab import LabRecorder
+from vtax.formats.folder import read_record
+from vtax.formats.model import RecordingRecord
 from vtax.record.options import Options, Target
+from vtax.runner import repetition
+from vtax.runner.instruments.record import Recording, RemoteRecorder
+from vtax.runner.recording import record_in
+from vtax.runner.repetition import Repetition
+from vtax.workloads import builtin
+from vtax.workloads.base import Command
 
 pytestmark = pytest.mark.slow
 
@@ -71,7 +76,7 @@ def counted(run: Path) -> Mapping[str, int]:
 def test_exits_are_those_of_kvms_own_statistics(machine: LabMachine, tmp_path: Path) -> None:
     """The guest stands still when the recorder begins, when it ends, and at both readings."""
     boot.pause(machine.host, 1)
-    recorder = LabRecorder(machine.host)
+    recorder = RemoteRecorder(machine.host)
     recorder.start(Options("1ms", "kvm,sched"), Target(vm="all"))
     before = machine.counters().values
     with ThreadPoolExecutor(1) as pool:
@@ -94,11 +99,13 @@ def test_exits_are_those_of_kvms_own_statistics(machine: LabMachine, tmp_path: P
 
 
 def test_rows_say_which_guest_and_which_mode(machine: LabMachine, tmp_path: Path) -> None:
-    bench = Bench(machine, tmp_path / "work")
-    argv = ("fault-storm", "--seconds", "2")
-    done = bench.record(argv, Options("1ms"), tmp_path / "out", timeout_s=120)
-    assert done.outcomes[0].exit_code == 0
-    assert "fault-storm" in (done.outputs[0] / "stdout").read_text()
+    line = tuple(builtin.line(("fault-storm", "--seconds", "2"), "/bin/vtax-agent"))
+    work = tmp_path / "work"
+    this = Repetition("lab", machine, work, "run", tmp_path / "out", line)
+    recording = Recording(Options("1ms"))
+    repetition.run(this, Command(line, timeout_s=120), SHELL, (recording,), everywhere=True)
+    assert this.finished[0].outcome.exit_code == 0
+    assert "fault-storm" in (work / "run-0/stdout").read_text()
     rows = pl.read_parquet(tmp_path / "out/intervals.parquet")
     pid = int(machine.host.pull("/run/vtax/guests/0/pid", 64))
     # Null where the row is of no guest.
@@ -111,7 +118,7 @@ def test_rows_say_which_guest_and_which_mode(machine: LabMachine, tmp_path: Path
 
 
 def test_guests_that_end_and_start_in_the_middle(machine: LabMachine, tmp_path: Path) -> None:
-    recorder = LabRecorder(machine.host)
+    recorder = RemoteRecorder(machine.host)
     recorder.start(Options("1ms", "kvm,sched"), Target(vm="all"))
     first = int(machine.host.pull("/run/vtax/guests/0/pid", 64))
     # The same guest anew: it boots, so it has exits to count.
@@ -136,7 +143,7 @@ def test_perf_kvm_stat_agrees(machine: LabMachine, tmp_path: Path) -> None:
     """Both count the same window, at whose ends the guest stands still."""
     perf_kvm.program()
     boot.pause(machine.host, 1)
-    recorder = LabRecorder(machine.host)
+    recorder = RemoteRecorder(machine.host)
     recorder.start(Options("1ms", "kvm"), Target(vm="all"))
     perf = PerfKvm(machine.host)
     with ThreadPoolExecutor(1) as pool:
@@ -172,9 +179,10 @@ def test_user_mode_linux_is_recorded_from_outside(tmp_path: Path) -> None:
     sums_agree(done.path)
     rows = pl.read_parquet(done.path / "intervals.parquet")
     assert set(rows["comm"].cast(pl.String).to_list()) >= {"linux.uml"}
-    record, _ = load_run(done.path)
-    assert (record.state, record.environments[0].label) == ("complete", "uml")
-    assert "user-mode Linux" in record.environments[0].description
+    record = read_record(done.path)
+    assert isinstance(record, RecordingRecord)
+    assert (record.state, record.machine.spec) == ("complete", "uml")
+    assert "user-mode Linux" in record.machine.description
 
 
 def test_an_interrupt_finishes_the_recording_and_ends_the_machine(tmp_path: Path) -> None:
@@ -200,8 +208,7 @@ def test_an_interrupt_finishes_the_recording_and_ends_the_machine(tmp_path: Path
     assert process.returncode == 130, err
     assert "run: run" in out
     assert load(tmp_path / "run").frame.height > 0
-    record, _ = load_run(tmp_path / "run")
-    assert record.state == "interrupted"
+    assert read_record(tmp_path / "run").state == "interrupted"
     assert processes_naming(str(tmp_path)) == []
 
 
@@ -224,7 +231,7 @@ def test_an_interrupt_fetches_the_labs_rows_and_ends_it(
     sums_agree(run)
     assert counted(run)["kvm.exits"] > 100
     assert json.loads((run / "record.json").read_text())["end"]["reason"] == "signal"
-    assert load_run(run)[0].state == "interrupted"
+    assert read_record(run).state == "interrupted"
     assert processes_naming(str(tmp_path)) == []
     assert processes_naming(busy) == []
 
@@ -243,9 +250,10 @@ def test_an_emulated_guest_is_recorded_from_outside(tmp_path: Path) -> None:
     # The thread that emulates the CPU is named so by QEMU, where it has been told to, else as it.
     assert any("qemu" in name or "CPU" in name for name in rows["comm"].cast(pl.String))
     assert rows["length_ns"].sum() > 50e6
-    record, _ = load_run(done.path)
-    assert (record.state, record.environments[0].label) == ("complete", spec)
-    assert "TCG" in record.environments[0].description
+    record = read_record(done.path)
+    assert isinstance(record, RecordingRecord)
+    assert (record.state, record.machine.spec) == ("complete", spec)
+    assert "TCG" in record.machine.description
     assert processes_naming(str(tmp_path)) == []
 
 

@@ -18,8 +18,8 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 import report_data
+from vtax.analysis.results import Verdict
 from vtax.errors import VtaxError
-from vtax.formats.model import Verdict
 from vtax.present.html.comparison import render, write_report
 from vtax.present.html.figures import deviation_percent, ratio_figures
 from vtax.present.html.order_figures import order_figures

@@ -11,7 +11,7 @@ from rich.console import Console
 from syrupy.assertion import SnapshotAssertion
 
 import report_data
-from vtax.formats.model import Verdict
+from vtax.analysis.results import Verdict
 from vtax.present.terminal.comparison import plain_table, render_table
 
 

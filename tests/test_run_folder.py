@@ -2,17 +2,30 @@
 
 import dataclasses
 import json
+import math
+import re
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
+import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vtax.errors import MisuseError, VtaxError
-from vtax.formats.folder import JOURNAL, RECORD, SAMPLES, RunFolder, columns, load, slug
-from vtax.formats.model import RunRecord, Sample
+from vtax.formats.folder import JOURNAL, RECORD, SAMPLES, RunFolder, load, read_record, slug
+from vtax.formats.model import (
+    ComparisonRecord,
+    EnvironmentRecord,
+    Failure,
+    MachineRecord,
+    RecordingRecord,
+    Sample,
+)
+from vtax.formats.samples import columns, frame
 
+ORDER = tuple(("native", number) for number in range(5))
 SAMPLE = Sample(
     environment="native",
     workload="hpcc",
@@ -22,7 +35,7 @@ SAMPLE = Sample(
     value=0.05,
     repetition=0,
     boot=0,
-    position=3,
+    position=0,
     wall_s=1.5,
     cpu_s=1.4,
     steal_s=None,
@@ -33,9 +46,8 @@ SAMPLE = Sample(
     voluntary_switches=2,
     involuntary_switches=1,
 )
-RECORD_OF_ONE = RunRecord(
+RECORD_OF_ONE = ComparisonRecord(
     vtax_version="0",
-    verb="compare",
     command_line=("vtax",),
     name="hpcc",
     started_utc="2026-01-01T00:00:00+00:00",
@@ -46,13 +58,31 @@ RECORD_OF_ONE = RunRecord(
     budget_s=None,
     margin_percent=2,
     seed=1,
-    order=(("native", 0),),
-    environments=(),
+    order=ORDER,
+    environments=(
+        EnvironmentRecord(
+            label="native",
+            spec="native",
+            role="baseline",
+            baseline=None,
+            description="this machine",
+            facts={},
+        ),
+    ),
+)
+RECORDING = RecordingRecord(
+    vtax_version="0",
+    command_line=("vtax",),
+    name="machine",
+    started_utc="2026-01-01T00:00:00+00:00",
+    argv=(),
+    recording={"every": "1ms"},
+    machine=MachineRecord(spec="native", description="this machine", facts={}),
 )
 
 
 def some(count: int) -> list[Sample]:
-    return [dataclasses.replace(SAMPLE, repetition=number) for number in range(count)]
+    return [dataclasses.replace(SAMPLE, repetition=n, position=n) for n in range(count)]
 
 
 @pytest.fixture
@@ -64,27 +94,12 @@ def folder(tmp_path: Path) -> RunFolder:
 
 def test_samples_come_back_before_and_after_finishing(folder: RunFolder) -> None:
     folder.append(some(2))
-    folder.append([dataclasses.replace(SAMPLE, steal_s=0.25)])
+    folder.append([dataclasses.replace(SAMPLE, metric="other", steal_s=0.25)])
     before = load(folder.path)
     folder.finish(before[1])
     assert load(folder.path) == before
     assert (folder.path / SAMPLES).exists() and not (folder.path / JOURNAL).exists()
     assert before[1][0].steal_s is None and before[1][2].steal_s == 0.25
-
-
-@given(st.integers(0, 10_000))
-@settings(max_examples=60, deadline=None)
-def test_a_journal_cut_anywhere_keeps_every_whole_line(tmp_path_factory, cut: int) -> None:  # type: ignore[no-untyped-def]
-    folder = RunFolder.create(tmp_path_factory.mktemp("runs"), "x")
-    folder.write_record(RECORD_OF_ONE)
-    folder.append(some(4))
-    journal = folder.path / JOURNAL
-    content = journal.read_bytes()[: cut % (journal.stat().st_size + 1)]
-    journal.write_bytes(content)
-    found = load(folder.path)[1]
-    # A last line that lacks only its newline is whole.
-    assert content.count(b"\n") <= len(found) <= content.count(b"\n") + 1
-    assert found == some(len(found))
 
 
 def test_two_runs_in_one_second_get_two_folders(tmp_path: Path) -> None:
@@ -108,9 +123,92 @@ def test_a_read_only_place_is_named(tmp_path: Path) -> None:
         RunFolder.create(tmp_path / "file" / "runs", "x")
 
 
-def test_what_is_no_run_is_a_misuse(tmp_path: Path) -> None:
-    with pytest.raises(MisuseError, match="no run folder"):
-        load(tmp_path)
+@pytest.mark.parametrize("what", ["empty", "missing", "file", "folder in place of run.json"])
+def test_what_is_no_run_is_a_misuse(tmp_path: Path, what: str) -> None:
+    path = tmp_path / what
+    if what == "file":
+        path.write_text("{}")
+    elif what != "missing":
+        path.mkdir()
+    if what.startswith("folder"):
+        (path / RECORD).mkdir()
+    with pytest.raises(MisuseError, match=r"is no run folder: run\.json"):
+        load(path)
+
+
+def test_records_of_every_verb_come_back(folder: RunFolder) -> None:
+    for record in (RECORD_OF_ONE, RECORDING):
+        folder.write_record(record)
+        assert read_record(folder.path) == record
+    with pytest.raises(MisuseError, match="is a recording"):
+        load(folder.path)
+
+
+def test_a_recording_has_nothing_of_a_comparison() -> None:
+    fields = set(RecordingRecord.model_fields) | set(MachineRecord.model_fields)
+    assert not fields & {"margin_percent", "seed", "order", "repetitions", "reboot", "role"}
+
+
+@pytest.mark.parametrize("version", [1, 3])
+def test_another_schema_version_is_refused_by_name(folder: RunFolder, version: int) -> None:
+    path = folder.path / RECORD
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"schema_version": version}))
+    expected = rf"run.json has schema version {version}; this vtax reads 2; .*run it again"
+    with pytest.raises(MisuseError, match=expected):
+        load(folder.path)
+
+
+def test_a_run_without_samples_is_no_empty_run(folder: RunFolder) -> None:
+    with pytest.raises(VtaxError, match=r"has no samples: neither samples\.parquet nor"):
+        load(folder.path)
+    folder.finish([])
+    assert load(folder.path)[1] == []
+
+
+@pytest.mark.parametrize("finished", [True, False])
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"environment": "uml"}, "the run has no such environment"),
+        ({"workload": "stream"}, "its workload is stream, the run's is hpcc"),
+        ({"position": 4}, "another repetition at position 4"),
+        ({"position": 5}, "another repetition at position 5"),
+        ({"repetition": 4}, "another repetition at position 1"),
+        ({"repetition": 0, "position": 0}, "it is there twice"),
+        ({"value": math.nan}, "value: Input should be a finite number"),
+        ({"value": math.inf}, "value: Input should be a finite number"),
+        ({"steal_s": math.nan}, "steal_s: Input should be a finite number"),
+        ({"minor_faults": -1}, "minor_faults: Input should be greater than or equal to 0"),
+        ({"better": "sideways"}, "better: Input should be 'higher' or 'lower'"),
+    ],
+)
+def test_samples_that_cannot_be_of_the_run_are_refused(
+    folder: RunFolder, change: dict[str, Any], reason: str, finished: bool
+) -> None:
+    first, second = some(2)
+    samples = [first, dataclasses.replace(second, **change)]
+    if finished:
+        folder.finish(samples)
+    else:
+        folder.append(samples)
+    with pytest.raises(VtaxError, match=f"row 1.*{reason}") as caught:
+        load(folder.path)
+    assert str(folder.path / (SAMPLES if finished else JOURNAL)) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        pl.DataFrame({"value": [1.0]}),
+        frame([SAMPLE]).with_columns(pl.lit("text").alias("value")),
+        frame([SAMPLE]).with_columns(pl.lit(None).alias("wall_s")),
+        frame([SAMPLE]).with_columns(pl.lit(1.5).alias("boot")),
+    ],
+)
+def test_columns_of_another_type_are_refused(folder: RunFolder, table: pl.DataFrame) -> None:
+    table.write_parquet(folder.path / SAMPLES)
+    with pytest.raises(VtaxError, match=r"samples.parquet is damaged: row 0: \w+: "):
+        load(folder.path)
 
 
 @pytest.mark.parametrize(
@@ -137,7 +235,26 @@ def test_garbage_for_parquet_is_one_line(tmp_path_factory, data: bytes) -> None:
 
 
 def test_every_column_is_described() -> None:
-    assert list(columns()) == [field.name for field in dataclasses.fields(Sample)]
+    fields = [field.name for field in dataclasses.fields(Sample)]
+    assert list(columns()) == fields == rows_of("samples.parquet")
+
+
+def rows_of(title: str) -> list[str]:
+    """The first cells of the tables under a heading of docs/run-folder.md."""
+    text = (Path(__file__).parent.parent / "docs/run-folder.md").read_text()
+    section = text.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
+    cells = re.findall(r"^\| `(.*?)` ", section, re.MULTILINE)
+    return [name for cell in cells for name in cell.split("`, `")]
+
+
+def test_the_document_names_every_field_of_run_json() -> None:
+    for title, model in (
+        ("run.json of vtax compare", ComparisonRecord),
+        ("run.json of vtax record", RecordingRecord),
+        ("A machine in run.json", EnvironmentRecord),
+        ("A failure in run.json", Failure),
+    ):
+        assert sorted(rows_of(title)) == sorted(model.model_fields), title
 
 
 @given(st.text(max_size=200))

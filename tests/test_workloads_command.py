@@ -7,6 +7,7 @@ import json
 import math
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -292,3 +293,14 @@ def test_importing_workloads_loads_no_numerical_library() -> None:
         [sys.executable, "-c", code], env={"PYTHONPATH": str(root)}, capture_output=True, text=True
     )
     assert done.stdout.strip() == "set()", done.stderr
+
+
+def test_an_expression_that_backtracks_without_end_is_given_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("vtax.workloads.command.SEARCH_TIMEOUT_S", 0.2)
+    pattern = parse_pattern("x=((a|aa)+)+b")
+    begin = time.monotonic()
+    with pytest.raises(VtaxError, match=r"metric 'x': .* was not done with the output after"):
+        pattern.find("a" * 5000 + "c")
+    assert time.monotonic() - begin < 10

@@ -30,14 +30,3 @@ def locked(path: Path) -> Iterator[None]:
     with (path.parent / f".{path.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
-
-
-def write_atomic(path: Path, content: bytes) -> None:
-    """Write a file so that a reader sees all of it or none, also after kill -9."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        temporary.write_bytes(content)
-        temporary.replace(path)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise VtaxError(f"cannot write {path}: {error.strerror}", "free space there") from None

@@ -116,3 +116,8 @@ def _digits(value: float) -> str:
     if "e" in text:
         text = f"{float(text):.12f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def plural(count: int, noun: str) -> str:
+    """`1 metric`, `3 metrics`."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

@@ -8,6 +8,7 @@ use std::time::Duration;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use serde::Serialize;
 use vtax_agent::channel::ChannelSpec;
+use vtax_agent::confine::Limits;
 use vtax_agent::facts;
 use vtax_agent::tree::Tree;
 use vtax_agent::workload::{self, WorkloadArguments};
@@ -128,6 +129,9 @@ struct ServeArguments {
     /// Memory limit for commands in bytes, swap included
     #[arg(long, value_name = "BYTES")]
     memory: Option<u64>,
+    /// Limit of processes and threads for commands
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pids: Option<u64>,
 }
 
 /// Be the first process of a guest (docs/agent-protocol.md); chosen without a word as process 1
@@ -182,7 +186,7 @@ struct GuestArguments {
 #[derive(Debug, Clone)]
 struct Applications(Option<Vec<String>>);
 
-/// Remove empty control groups of agents that were killed, and print how many
+/// End and remove the control groups of agents that were killed, and print how many
 #[derive(Debug, Args)]
 #[command(hide = true)]
 struct SweepArguments {}
@@ -320,7 +324,10 @@ impl From<ServeArguments> for serve::Options {
         Self {
             channel: arguments.channel.unwrap_or(ChannelSpec::Standard),
             cpus: arguments.cpus.map(|list| list.0),
-            memory_bytes: arguments.memory,
+            limits: Limits {
+                memory_bytes: arguments.memory,
+                processes: arguments.pids,
+            },
         }
     }
 }

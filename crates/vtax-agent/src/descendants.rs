@@ -24,7 +24,7 @@ pub fn of(tree: &Tree, ancestor: i32, spared: &BTreeSet<Process>) -> Vec<Process
         let Ok(number) = name.parse::<i32>() else {
             continue;
         };
-        if let Some((parent, process)) = read(tree, number)
+        if let Some((parent, process)) = process(tree, number)
             && !spared.contains(&process)
         {
             children.entry(parent).or_default().push(process);
@@ -42,10 +42,10 @@ pub fn of(tree: &Tree, ancestor: i32, spared: &BTreeSet<Process>) -> Vec<Process
     found
 }
 
-/// The parent and the process (fields 4 and 22 of `/proc/PID/stat`).
+/// The parent and the process (fields 4 and 22 of `/proc/PID/stat`); `None` when there is none.
 ///
 /// Field 2, the name, may hold anything, so count from its end.
-fn read(tree: &Tree, number: i32) -> Option<(i32, Process)> {
+pub fn process(tree: &Tree, number: i32) -> Option<(i32, Process)> {
     let text = tree.text(&format!("/proc/{number}/stat"))?;
     let (_, rest) = text.rsplit_once(')')?;
     let mut fields = rest.split_whitespace().skip(1);
@@ -60,7 +60,7 @@ mod tests {
 
     use super::*;
 
-    fn process(root: &std::path::Path, number: i32, parent: i32, name: &str) {
+    fn add(root: &std::path::Path, number: i32, parent: i32, name: &str) {
         let folder = root.join(format!("proc/{number}"));
         fs::create_dir_all(&folder).unwrap();
         let start = 1000 + number;
@@ -71,13 +71,13 @@ mod tests {
 
     fn root() -> tempfile::TempDir {
         let root = tempfile::tempdir().unwrap();
-        process(root.path(), 1, 0, "init");
-        process(root.path(), 10, 1, "agent");
-        process(root.path(), 11, 10, "sh) S 1 (");
-        process(root.path(), 12, 11, "sleep");
-        process(root.path(), 13, 1, "other");
-        process(root.path(), 15, 10, "qemu");
-        process(root.path(), 16, 15, "helper");
+        add(root.path(), 1, 0, "init");
+        add(root.path(), 10, 1, "agent");
+        add(root.path(), 11, 10, "sh) S 1 (");
+        add(root.path(), 12, 11, "sleep");
+        add(root.path(), 13, 1, "other");
+        add(root.path(), 15, 10, "qemu");
+        add(root.path(), 16, 15, "helper");
         fs::create_dir_all(root.path().join("proc/14")).unwrap();
         root
     }

@@ -3,7 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::os::unix::process::CommandExt;
@@ -14,6 +14,7 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::resource::{Resource, getrlimit};
 use nix::unistd::{AccessFlags, Pid, access};
 
+use crate::confine::Confinement;
 use crate::sys::{self, ChildSetup};
 use vtax_error::reason;
 
@@ -35,8 +36,9 @@ pub struct Launch {
 }
 
 impl Launch {
-    /// Start it in a process group of its own, with no input; the error is the reason.
-    pub fn start(self, cgroup_procs: Option<BorrowedFd<'_>>) -> Result<Pid, String> {
+    /// Start it, held as asked, in a process group of its own, with no input; the error is the
+    /// reason.
+    pub fn start(self, confinement: &Confinement) -> Result<Pid, String> {
         let [program, arguments @ ..] = self.argv.as_slice() else {
             return Err("the command is empty".into());
         };
@@ -58,7 +60,8 @@ impl Launch {
             &mut command,
             ChildSetup {
                 file_limit_bytes,
-                cgroup_procs,
+                user_processes: confinement.user_processes(),
+                cgroup_procs: confinement.procs(),
             },
         );
         let child = command.spawn().map_err(|error| reason(&error))?;

@@ -9,6 +9,7 @@ pub mod cgroup;
 pub mod channel;
 pub mod check_fp;
 pub mod clock;
+pub mod confine;
 pub mod counters;
 pub mod cpu_list;
 pub mod descendants;

@@ -99,7 +99,12 @@ pub struct RunRequest {
     pub env: BTreeMap<String, String>,
     /// Working folder, absolute.
     pub cwd: PathBuf,
-    /// Name of a file in `cwd` for the standard output.
+    /// Folder of the output, absolute, made if it does not exist; `None`: `cwd`.
+    ///
+    /// With it, `cwd` must exist: it is a folder of the user's, not of the run.
+    #[serde(default)]
+    pub results: Option<PathBuf>,
+    /// Name of a file in `results` for the standard output.
     pub stdout: String,
     /// The same for the standard error.
     pub stderr: String,
@@ -207,17 +212,23 @@ fn describe(error: &serde_path_to_error::Error<serde_json::Error>) -> String {
 
 fn check(request: &RunRequest) -> Result<(), String> {
     check_command(request)?;
-    if !request.cwd.is_absolute() || holds_nul(&request.cwd.to_string_lossy()) {
-        return Err(format!(
-            "cwd: '{}' is not an absolute path",
-            request.cwd.display()
-        ));
+    let folders = [
+        ("cwd", Some(&request.cwd)),
+        ("results", request.results.as_ref()),
+    ];
+    for (field, folder) in folders {
+        if let Some(folder) = folder
+            && (!folder.is_absolute() || holds_nul(&folder.to_string_lossy()))
+        {
+            return Err(format!(
+                "{field}: '{}' is not an absolute path",
+                folder.display()
+            ));
+        }
     }
     for (field, name) in [("stdout", &request.stdout), ("stderr", &request.stderr)] {
         if !is_file_name(name) {
-            return Err(format!(
-                "{field}: {name:?} is not the name of a file in cwd"
-            ));
+            return Err(format!("{field}: {name:?} is not the name of a file"));
         }
     }
     if request.timeout_s.is_some() && request.timeout().is_none_or(|limit| limit.is_zero()) {
@@ -298,6 +309,8 @@ mod tests {
             ("env", json!({"A=B": "c"})),
             ("env", json!({"A": 1})),
             ("cwd", json!("relative")),
+            ("results", json!("relative")),
+            ("results", json!("/a\0b")),
             ("stdout", json!("../x")),
             ("stdout", json!("..")),
             ("stderr", json!("a/b")),

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
-use crate::cgroup::MemoryCgroup;
+use crate::confine::{Confinement, Limits};
 use crate::facts;
 use crate::launch::Launch;
 use crate::request::RunAnswer;
@@ -42,18 +42,26 @@ pub fn run(options: Options) -> Result<RunAnswer, Error> {
         pin(cpus)?;
     }
     let tree = Tree::host();
-    let cgroup = options
-        .memory_bytes
-        .map(|bytes| limit(&tree, bytes))
-        .transpose()?;
+    let limits = Limits {
+        memory_bytes: options.memory_bytes,
+        processes: None,
+    };
+    let (confinement, refused) = Confinement::new(&tree, limits);
+    if let Some(reason) = refused.memory {
+        return Err(Error::failure(
+            "--memory",
+            reason,
+            "or run without --memory",
+        ));
+    }
     let steal = steal_cpus(&facts::gather(&tree), &tree);
     let thing = format!("run {}", options.argv[0].display());
     let launch = launch(&options)?;
-    let mut supervisor = Supervisor::new(tree, steal).map_err(|error| failed(&thing, &error))?;
+    let mut supervisor =
+        Supervisor::new(tree, steal, confinement).map_err(|error| failed(&thing, &error))?;
     supervisor
         .run(
             launch,
-            cgroup.as_ref().map(MemoryCgroup::procs),
             Terms {
                 timeout: options.timeout,
                 leave: false,
@@ -61,11 +69,6 @@ pub fn run(options: Options) -> Result<RunAnswer, Error> {
             &mut Nothing,
         )
         .map_err(|error| failed(&thing, &error))
-}
-
-fn limit(tree: &Tree, bytes: u64) -> Result<MemoryCgroup, Error> {
-    MemoryCgroup::create(tree, bytes)
-        .map_err(|reason| Error::failure("--memory", reason, "or run without --memory"))
 }
 
 fn launch(options: &Options) -> Result<Launch, Error> {

@@ -8,9 +8,9 @@ use vtax_guest_page::monotonic_ns;
 use vtax_guest_page::sys::time_stamp_counter;
 
 use crate::VERSION;
-use crate::cgroup::MemoryCgroup;
 use crate::channel::{Channel, ChannelSpec};
 use crate::clock::ClockRequest;
+use crate::confine::{Confinement, Limits, Refused};
 use crate::counters;
 use crate::cpu_list;
 use crate::facts::{self, Facts};
@@ -35,8 +35,8 @@ pub struct Options {
     pub channel: ChannelSpec,
     /// CPUs to run commands on; `None`: as the agent was started.
     pub cpus: Option<Vec<usize>>,
-    /// Memory limit for commands.
-    pub memory_bytes: Option<u64>,
+    /// Limits for commands.
+    pub limits: Limits,
 }
 
 /// Why the session ended without an error.
@@ -61,12 +61,12 @@ pub fn serve(options: &Options) -> Result<Ending, Error> {
             "give --channel fd:N or the path of a device",
         )
     })?;
-    Session::new(channel, options.memory_bytes, Place::Machine)?.serve()
+    Session::new(channel, options.limits, Place::Machine)?.serve()
 }
 
 /// Serve a guest whose first process this is; `deferred` is what `enter` mounts.
 pub fn serve_guest(channel: Channel, deferred: Option<Deferred>) -> Result<Ending, Error> {
-    Session::new(channel, None, Place::Guest(deferred))?.serve()
+    Session::new(channel, Limits::default(), Place::Guest(deferred))?.serve()
 }
 
 /// Keep this process, and so every command, on `cpus`.
@@ -105,8 +105,7 @@ pub fn steal_cpus(facts: &Facts, tree: &Tree) -> Option<Vec<usize>> {
 struct Session {
     channel: Channel,
     supervisor: Supervisor,
-    cgroup: Option<MemoryCgroup>,
-    memory_limit_error: Option<String>,
+    refused: Refused,
     parts: Joiner,
     place: Place,
     tree: Tree,
@@ -128,21 +127,15 @@ enum Next {
 }
 
 impl Session {
-    fn new(channel: Channel, memory_bytes: Option<u64>, place: Place) -> Result<Self, Error> {
+    fn new(channel: Channel, limits: Limits, place: Place) -> Result<Self, Error> {
         let tree = Tree::host();
         let cpus = steal_cpus(&facts::gather(&tree), &tree);
-        let supervisor = Supervisor::new(tree.clone(), cpus).map_err(failed)?;
-        let (cgroup, memory_limit_error) =
-            match memory_bytes.map(|bytes| MemoryCgroup::create(&tree, bytes)) {
-                None => (None, None),
-                Some(Ok(cgroup)) => (Some(cgroup), None),
-                Some(Err(reason)) => (None, Some(reason)),
-            };
+        let (confinement, refused) = Confinement::new(&tree, limits);
+        let supervisor = Supervisor::new(tree.clone(), cpus, confinement).map_err(failed)?;
         Ok(Self {
             channel,
             supervisor,
-            cgroup,
-            memory_limit_error,
+            refused,
             parts: Joiner::default(),
             place,
             tree,
@@ -192,8 +185,13 @@ impl Session {
             "protocol": PROTOCOL,
             "uptime_s": facts::uptime_s(&self.tree),
         });
-        if let Some(reason) = &self.memory_limit_error {
-            hello["memory_limit_error"] = json!(reason);
+        for (field, reason) in [
+            ("memory_limit_error", &self.refused.memory),
+            ("process_limit_error", &self.refused.processes),
+        ] {
+            if let Some(reason) = reason {
+                hello[field] = json!(reason);
+            }
         }
         json!({"hello": hello})
     }
@@ -300,12 +298,11 @@ impl Session {
 
     fn run(&mut self, request: &RunRequest) -> Result<RunAnswer, RunError> {
         let launch = launch(request).map_err(RunError::System)?;
-        let procs = self.cgroup.as_ref().map(MemoryCgroup::procs);
         let terms = Terms {
             timeout: request.timeout(),
             leave: request.leave,
         };
-        self.supervisor.run(launch, procs, terms, &mut self.channel)
+        self.supervisor.run(launch, terms, &mut self.channel)
     }
 }
 
@@ -325,10 +322,18 @@ fn answered(id: u64, result: Result<impl Serialize, String>) -> Value {
 /// Make the folder and the output files of a request; the error names what failed and why.
 fn launch(request: &RunRequest) -> Result<Launch, String> {
     let cwd = &request.cwd;
-    make_folder(cwd).map_err(|error| format!("mkdir {}: {}", cwd.display(), reason(&error)))?;
+    let results = request.results.as_ref().unwrap_or(cwd);
+    make_folder(results)
+        .map_err(|error| format!("mkdir {}: {}", results.display(), reason(&error)))?;
+    if !cwd.is_dir() {
+        return Err(format!(
+            "working folder {}: it is not a folder here",
+            cwd.display()
+        ));
+    }
     let output = |name: &str| {
-        output_file(cwd, name)
-            .map_err(|error| format!("open {}: {}", cwd.join(name).display(), reason(&error)))
+        output_file(results, name)
+            .map_err(|error| format!("open {}: {}", results.join(name).display(), reason(&error)))
     };
     Ok(Launch {
         argv: request.argv.iter().map(Into::into).collect(),

@@ -11,6 +11,7 @@ use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
 use nix::unistd::{Pid, getpid};
 use thiserror::Error;
 
+use crate::confine::Confinement;
 use crate::descendants::{self, Process};
 use crate::launch::Launch;
 use crate::request::RunAnswer;
@@ -25,6 +26,8 @@ const TERM_PATIENCE: Duration = Duration::from_secs(2);
 const KILL_PATIENCE: Duration = Duration::from_secs(10);
 /// How often descendants are looked for again while they are being killed.
 const KILL_ROUND: Duration = Duration::from_millis(20);
+/// How often descendants are looked for at most before those that were found are killed.
+const STOP_ROUNDS: u32 = 50;
 
 /// Why a command has no result.
 #[derive(Debug, Error)]
@@ -72,6 +75,7 @@ pub struct Supervisor {
     tree: Tree,
     /// The CPUs whose stolen time is counted; `None` where there is no steal clock.
     steal_cpus: Option<Vec<usize>>,
+    confinement: Confinement,
     ending: Option<i32>,
     /// What earlier commands left running by request.
     left: BTreeSet<Process>,
@@ -88,7 +92,11 @@ pub struct Terms {
 
 impl Supervisor {
     /// Become the parent of every orphaned descendant, and take signals as events.
-    pub fn new(tree: Tree, steal_cpus: Option<Vec<usize>>) -> Result<Self, RunError> {
+    pub fn new(
+        tree: Tree,
+        steal_cpus: Option<Vec<usize>>,
+        confinement: Confinement,
+    ) -> Result<Self, RunError> {
         sys::reset_signal_actions();
         let signals = Signals::take().map_err(|errno| system("signalfd", errno))?;
         nix::sys::prctl::set_child_subreaper(true).map_err(|errno| system("prctl", errno))?;
@@ -96,6 +104,7 @@ impl Supervisor {
             signals,
             tree,
             steal_cpus,
+            confinement,
             ending: None,
             left: BTreeSet::new(),
         })
@@ -118,7 +127,6 @@ impl Supervisor {
     pub fn run(
         &mut self,
         launch: Launch,
-        cgroup_procs: Option<BorrowedFd<'_>>,
         terms: Terms,
         watch: &mut dyn Watch,
     ) -> Result<RunAnswer, RunError> {
@@ -127,9 +135,10 @@ impl Supervisor {
         } else {
             BTreeSet::new()
         };
+        self.confinement.open();
         let stolen = self.stolen_ticks();
         let begin = Instant::now();
-        let child = launch.start(cgroup_procs).map_err(RunError::Spawn)?;
+        let child = launch.start(&self.confinement).map_err(RunError::Spawn)?;
         // A time-out beyond the clock's range is none.
         let deadline = terms.timeout.and_then(|timeout| begin.checked_add(timeout));
         let timed_out = match self.until_ended(child, deadline, watch) {
@@ -228,15 +237,37 @@ impl Supervisor {
     /// The group first, at once; then descendants that made groups of their own. Returns how many
     /// descendants there were.
     fn kill_once(&self, group: Option<Pid>) -> usize {
+        // What was left by request is in the control group too.
+        if self.left.is_empty() {
+            self.confinement.kill();
+        }
         // Errors mean that the process is gone, which is what is wanted.
         if let Some(group) = group {
             let _ = killpg(group, Signal::SIGKILL);
         }
-        let others = self.others(&self.left);
+        let others = self.stop_others();
         for process in &others {
             let _ = kill(Pid::from_raw(process.number), Signal::SIGKILL);
         }
         others.len()
+    }
+
+    /// Stop all descendants before the first is killed: what forks faster than it is killed does
+    /// not fork while it is stopped.
+    fn stop_others(&self) -> BTreeSet<Process> {
+        let mut stopped = BTreeSet::new();
+        for _ in 0..STOP_ROUNDS {
+            let others: BTreeSet<Process> = self.others(&self.left).into_iter().collect();
+            let fresh: Vec<&Process> = others.difference(&stopped).collect();
+            if fresh.is_empty() {
+                break;
+            }
+            for process in fresh {
+                let _ = kill(Pid::from_raw(process.number), Signal::SIGSTOP);
+            }
+            stopped = others;
+        }
+        stopped
     }
 
     fn others(&self, spared: &BTreeSet<Process>) -> Vec<Process> {

@@ -1,64 +1,90 @@
-//! Removing the control groups of agents that were killed before they could do it themselves.
+//! Ending and removing what agents left in control groups that were killed before they could.
 
-use std::fs;
 use std::path::PathBuf;
 
-use crate::cgroup::NAME_PREFIX;
 use crate::cgroup::locate::locate;
+use crate::cgroup::{NAME_PREFIX, ending, pid_namespace};
+use crate::descendants;
 use crate::tree::Tree;
 
-/// Remove every empty `vtax-PID` group, beside or below the caller's own, whose process is gone.
+/// End every group of a dead agent that is beside or below the caller's own or above it.
 ///
-/// Returns how many were removed. A group that still has processes is left alone: the kernel
-/// refuses to remove it.
+/// Returns how many folders were removed. Only groups that an agent of this PID namespace made
+/// are looked at, and only when no process has its number and start any more.
 pub fn sweep(tree: &Tree) -> usize {
-    let Some(location) = locate(tree, "memory") else {
-        return 0;
-    };
-    let folders = location.ancestry();
-    folders
+    let mut found: Vec<PathBuf> = ["pids", "memory"]
         .iter()
-        .flat_map(|folder| leftovers(tree, folder))
-        .filter(|folder| fs::remove_dir(folder).is_ok())
-        .count()
+        .filter_map(|controller| locate(tree, controller))
+        .flat_map(|location| {
+            let folders = location.ancestry().into_iter();
+            folders
+                .flat_map(|folder| leftovers(tree, folder))
+                .collect::<Vec<_>>()
+        })
+        .collect();
+    found.sort();
+    found.dedup();
+    found.iter().filter(|folder| ending::end(folder)).count()
 }
 
 fn leftovers(tree: &Tree, folder: &str) -> Vec<PathBuf> {
     tree.names(folder)
         .iter()
-        .filter(|name| is_of_the_dead(tree, name))
+        .filter(|name| is_of_the_dead(tree, name).unwrap_or(false))
         .map(|name| tree.path(&format!("{folder}/{name}")))
         .collect()
 }
 
-fn is_of_the_dead(tree: &Tree, name: &str) -> bool {
-    let process = name
-        .strip_prefix(NAME_PREFIX)
-        .and_then(|number| number.parse::<u32>().ok());
-    process.is_some_and(|process| !tree.exists(&format!("/proc/{process}")))
+/// `None` for what no agent made.
+fn is_of_the_dead(tree: &Tree, name: &str) -> Option<bool> {
+    let mut parts = name.strip_prefix(NAME_PREFIX)?.split('-');
+    let number: i32 = parts.next()?.parse().ok()?;
+    let start: u64 = parts.next()?.parse().ok()?;
+    let namespace: u64 = parts.next()?.parse().ok()?;
+    let alive = descendants::process(tree, number).is_some_and(|(_, found)| found.start == start);
+    Some(parts.next().is_none() && pid_namespace(tree)? == namespace && !alive)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]
-    fn only_empty_groups_of_dead_agents_go() {
+    fn only_groups_of_dead_agents_go() {
         let root = tempfile::tempdir().unwrap();
         let group = root.path().join("sys/fs/cgroup/a");
-        for folder in ["proc/self", "proc/7", "sys/fs/cgroup/vtax-10"] {
+        for folder in ["proc/self/ns/pid", "proc/7", "sys/fs/cgroup"] {
             fs::create_dir_all(root.path().join(folder)).unwrap();
         }
-        for name in ["vtax-7", "vtax-8", "vtax-9/busy", "vtax-callers", "other-8"] {
+        let tree = Tree::at(root.path());
+        let stat = "7 (vtax-agent) S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 500 0";
+        fs::write(root.path().join("proc/7/stat"), stat).unwrap();
+        let own = pid_namespace(&tree).unwrap();
+        let other = own + 1;
+        let dead = [
+            format!("vtax-7-499-{own}"),
+            format!("vtax-8-500-{own}/below"),
+            format!("../vtax-10-500-{own}"),
+        ];
+        let kept = [
+            "other-8".to_owned(),
+            format!("vtax-7-500-{own}"),
+            "vtax-8".to_owned(),
+            format!("vtax-8-500-{other}"),
+            format!("vtax-8-500-{own}-1"),
+            "vtax-callers".to_owned(),
+        ];
+        for name in dead.iter().chain(&kept) {
             fs::create_dir_all(group.join(name)).unwrap();
         }
         let mount = "30 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n";
         fs::write(root.path().join("proc/self/mountinfo"), mount).unwrap();
         fs::write(root.path().join("proc/self/cgroup"), "0::/a\n").unwrap();
-        assert_eq!(sweep(&Tree::at(root.path())), 2);
-        assert_eq!(
-            Tree::at(&group).names("/"),
-            ["other-8", "vtax-7", "vtax-9", "vtax-callers"]
-        );
+        assert_eq!(sweep(&tree), dead.len());
+        let mut kept = kept.to_vec();
+        kept.sort();
+        assert_eq!(Tree::at(&group).names("/"), kept);
     }
 }

@@ -64,6 +64,7 @@ impl SwitchRequest {
             argv,
             env: BTreeMap::from([("PATH".into(), "/usr/sbin:/usr/bin:/sbin:/bin".into())]),
             cwd: PathBuf::from(FOLDER),
+            results: None,
             stdout: STDOUT.into(),
             stderr: STDERR.into(),
             // Each wait of a switch is bounded by itself.

@@ -5,7 +5,7 @@
 use std::ffi::c_int;
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::time::Duration;
@@ -90,40 +90,45 @@ fn duration(time: libc::timeval) -> Duration {
 }
 
 /// What is set in a child between fork and exec.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct ChildSetup<'fd> {
+#[derive(Debug, Clone, Default)]
+pub struct ChildSetup {
     /// Largest file that it may write, in bytes; `None`: as the agent.
     pub file_limit_bytes: Option<u64>,
-    /// The `cgroup.procs` that it joins.
-    pub cgroup_procs: Option<BorrowedFd<'fd>>,
+    /// Processes that its user may have; `None`: as the agent.
+    pub user_processes: Option<u64>,
+    /// Each `cgroup.procs` that it joins.
+    pub cgroup_procs: Vec<RawFd>,
 }
 
 /// Make `command`'s child set itself up before exec.
 ///
-/// The child dies with the agent, has no signal blocked, and keeps `setup`. The descriptor in
+/// The child dies with the agent, has no signal blocked, and keeps `setup`. The descriptors in
 /// `setup` must stay open until the command is spawned.
 pub fn prepare(command: &mut Command, setup: ChildSetup) {
     let parent = nix::unistd::getpid();
-    let procs = setup.cgroup_procs.map(|fd| fd.as_raw_fd());
-    let limit = setup.file_limit_bytes;
     // SAFETY: the closure makes only async-signal-safe calls and does not allocate (the error
     // values are plain numbers); it runs in a fork of a process that has one thread.
     unsafe {
-        command.pre_exec(move || set_up_child(parent, procs, limit).map_err(io::Error::from));
+        command.pre_exec(move || set_up_child(parent, &setup).map_err(io::Error::from));
     }
 }
 
-fn set_up_child(parent: Pid, procs: Option<RawFd>, limit: Option<u64>) -> Result<(), Errno> {
+fn set_up_child(parent: Pid, setup: &ChildSetup) -> Result<(), Errno> {
     nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?;
     if nix::unistd::getppid() != parent {
         // The agent died before the line above: its death signal will never come.
         return Err(Errno::ESRCH);
     }
-    if let Some(procs) = procs {
-        join_cgroup(procs)?;
+    for procs in &setup.cgroup_procs {
+        join_cgroup(*procs)?;
     }
-    if let Some(limit) = limit {
-        setrlimit(Resource::RLIMIT_FSIZE, limit, limit)?;
+    for (resource, limit) in [
+        (Resource::RLIMIT_FSIZE, setup.file_limit_bytes),
+        (Resource::RLIMIT_NPROC, setup.user_processes),
+    ] {
+        if let Some(limit) = limit {
+            setrlimit(resource, limit, limit)?;
+        }
     }
     sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None)
 }

@@ -11,7 +11,7 @@ mod common;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::time::{Duration, Instant};
 
-use common::{Agent, alive};
+use common::{Agent, alive, groups};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
@@ -28,6 +28,31 @@ fn hello_ping_facts_and_halt() {
     assert_eq!(agent.request(json!({"op": "halt"}))["ok"], json!({}));
     let (status, _folder) = agent.hang_up();
     assert!(status.success());
+}
+
+#[test]
+fn a_command_runs_in_a_folder_that_is_there_and_its_output_goes_elsewhere() {
+    let mut agent = Agent::start(&[]);
+    let here = tempfile::tempdir().unwrap();
+    let results = agent.folder.path().join("results");
+    let folders = json!({"cwd": here.path(), "results": results});
+    let answer = agent.run("pwd; echo err >&2", &folders);
+    assert_eq!(answer["ok"]["exit_code"], 0, "{answer}");
+    let said = std::fs::read_to_string(results.join("stdout")).unwrap();
+    assert_eq!(said.trim_end(), here.path().to_str().unwrap());
+    assert_eq!(
+        std::fs::read_to_string(results.join("stderr")).unwrap(),
+        "err\n"
+    );
+    assert_eq!(here.path().read_dir().unwrap().count(), 0);
+    let missing = here.path().join("missing");
+    let answer = agent.run("pwd", &json!({"cwd": missing, "results": results}));
+    let message = answer["error"]["message"].as_str().unwrap();
+    assert!(
+        message.ends_with("missing: it is not a folder here"),
+        "{message}"
+    );
+    assert!(!missing.exists());
 }
 
 #[test]
@@ -359,7 +384,7 @@ fn memory_is_limited_and_the_group_is_removed() {
         return;
     }
     agent.run("cat /proc/self/cgroup", &json!({}));
-    let name = format!("vtax-{}", agent.process.id());
+    let name = format!("vtax-{}-", agent.process.id());
     assert!(agent.text("stdout").contains(&name));
     // dd touches its whole buffer.
     let small = agent.run("dd if=/dev/zero of=/dev/null bs=16M count=1", &json!({}));
@@ -379,15 +404,7 @@ fn memory_is_limited_and_the_group_is_removed() {
     )
     .unwrap();
     assert_eq!(agent.process.wait().unwrap().code(), Some(143));
-    let found = std::process::Command::new("find")
-        .args(["/sys/fs/cgroup", "-maxdepth", "6", "-name", &name])
-        .output()
-        .unwrap();
-    assert!(
-        found.stdout.is_empty(),
-        "{}",
-        String::from_utf8_lossy(&found.stdout)
-    );
+    assert_eq!(groups(&name), "");
 }
 
 #[test]

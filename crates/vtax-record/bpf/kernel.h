@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /* The few kernel types that the programs read. CO-RE finds the true offsets on the running kernel,
  * so only the names and types of the members matter here. */
 #pragma once

@@ -1,9 +1,10 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /* The row is made here, by the program that runs on the overflow of the reference event. All other
  * programs only count, each CPU in memory of its own. */
 #include "recorder.h"
 #include "targets.h"
 
-char LICENSE[] SEC("license") = "GPL";
+char LICENSE[] SEC("license") = "Dual MIT/GPL";
 
 /* Set before loading; the verifier sees constants and removes what is not asked for. */
 const volatile __u32 rows_per_cpu = 1;

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /* What the programs keep for each CPU, and the layout that user space knows as row.rs. */
 #pragma once
 

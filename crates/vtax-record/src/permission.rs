@@ -9,7 +9,7 @@ const SYS_ADMIN: u32 = 21;
 const LOCKDOWN: &str = "sys/kernel/security/lockdown";
 
 /// Reason and remedy of what forbids a recording on this machine; `None`: nothing known.
-pub fn missing(root: &Path) -> Option<(String, &'static str)> {
+pub fn missing(root: &Path) -> Option<(String, String)> {
     let status = std::fs::read_to_string(root.join("proc/self/status")).ok()?;
     let line = status
         .lines()
@@ -28,10 +28,21 @@ pub fn missing(root: &Path) -> Option<(String, &'static str)> {
                 lacking.join(" and "),
                 settings(root)
             ),
-            "run it as root, or: setcap cap_bpf,cap_perfmon=ep vtax-recorder",
+            format!(
+                "run it as root, or: setcap cap_bpf,cap_perfmon=ep {}",
+                program()
+            ),
         ));
     }
     locked_down(root)
+}
+
+/// Where this program is: it need not be on the user's PATH.
+fn program() -> String {
+    std::env::current_exe().map_or_else(
+        |_| "vtax-recorder".to_owned(),
+        |path| path.display().to_string(),
+    )
 }
 
 /// The settings that would allow less privileged recordings elsewhere, with what they are here.
@@ -48,12 +59,12 @@ fn settings(root: &Path) -> String {
 }
 
 /// Confidentiality lockdown forbids programs to read kernel memory (`kernel_lockdown(7)`).
-fn locked_down(root: &Path) -> Option<(String, &'static str)> {
+fn locked_down(root: &Path) -> Option<(String, String)> {
     let text = std::fs::read_to_string(root.join(LOCKDOWN)).ok()?;
     text.contains("[confidentiality]").then(|| {
         (
             format!("the kernel is locked down (/{LOCKDOWN}: confidentiality)"),
-            "boot with lockdown=integrity or without lockdown",
+            "boot with lockdown=integrity or without lockdown".to_owned(),
         )
     })
 }

@@ -70,7 +70,7 @@ impl Columns {
                     return Err(Error::failure(
                         format!("event {}", choice.event.name),
                         reason,
-                        "leave it out, or see vtax-recorder list",
+                        "leave it out, or see vtax record --list",
                     ));
                 }
                 Some(reason) => columns.unavailable.push(Unavailable {

@@ -175,7 +175,7 @@ fn open_applications(applications: &Applications) -> Result<PageSamples, Error> 
 fn permitted() -> Result<(), Error> {
     match permission::missing(Path::new(ROOT)) {
         None => Ok(()),
-        Some((reason, remedy)) => Err(Error::failure("permission", reason, remedy)),
+        Some((reason, remedy)) => Err(Error::failure("permission", reason, &remedy)),
     }
 }
 

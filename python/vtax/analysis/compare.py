@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from vtax.analysis.flags import flags
+from vtax.analysis.results import Comparison, Result, Verdict
 from vtax.analysis.statistics import (
     Description,
     Estimate,
@@ -17,15 +18,7 @@ from vtax.analysis.statistics import (
     median_estimate,
 )
 from vtax.analysis.verdicts import judge, repetitions_to_settle
-from vtax.formats.model import (
-    Better,
-    Comparison,
-    EnvironmentRecord,
-    Result,
-    RunRecord,
-    Sample,
-    Verdict,
-)
+from vtax.formats.model import Better, ComparisonRecord, EnvironmentRecord, Sample
 
 KVM_COUNTERS = "kvm."
 """What the names of metrics begin with that a lab's emulated host gives, not the workload."""
@@ -45,7 +38,7 @@ class _Analysed:
 
 
 def compare(
-    record: RunRecord, samples: Sequence[Sample], run: str, expected: Expected | None = None
+    record: ComparisonRecord, samples: Sequence[Sample], run: str, expected: Expected | None = None
 ) -> Comparison:
     """Analyse a run; a run that is cut short or has no samples at all too.
 
@@ -87,7 +80,7 @@ def _environment_json(environment: EnvironmentRecord) -> dict[str, Any]:
     return environment.model_dump(mode="json")
 
 
-def _first_baseline(record: RunRecord) -> str:
+def _first_baseline(record: ComparisonRecord) -> str:
     labels = [each.label for each in record.environments if each.role == "baseline"]
     return labels[0] if labels else ""
 
@@ -135,7 +128,7 @@ def _exp(value: float) -> float:
 
 
 def _result(
-    record: RunRecord,
+    record: ComparisonRecord,
     environment: EnvironmentRecord,
     metric: tuple[str, str, Better],
     analysed: Mapping[tuple[str, str], _Analysed],
@@ -160,7 +153,7 @@ def _result(
 
 
 def _measured(
-    record: RunRecord,
+    record: ComparisonRecord,
     environment: EnvironmentRecord,
     metric: tuple[str, str, Better],
     own: _Analysed | None,
@@ -191,7 +184,7 @@ def _measured(
     )
 
 
-def _why_not(record: RunRecord, label: str, metric: str) -> str:
+def _why_not(record: ComparisonRecord, label: str, metric: str) -> str:
     """Why an environment has no value of a metric."""
     failed = [each for each in record.failures if each.environment == label]
     if failed:
@@ -214,9 +207,8 @@ def _compared(
         percent_of_baseline_best=_percent(own.description.best, base.description.best, better),
     )
     if median is None:
-        return dataclasses.replace(
-            compared, reason="a value that is not above zero cannot be compared as a ratio"
-        )
+        reason = "a value that is not above zero cannot be compared as a ratio"
+        return dataclasses.replace(compared, reason=reason)
     if own.log_median is None or base.log_median is None:
         return compared
     ratio = own.log_median - base.log_median

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from vtax.analysis.results import Flag, Result, Verdict
 from vtax.analysis.statistics import trend
-from vtax.formats.model import EnvironmentRecord, Flag, Result, RunRecord, Sample, Verdict
+from vtax.formats.model import ComparisonRecord, EnvironmentRecord, Sample
 from vtax.units import format_seconds
 
 CLOCK_RESOLUTION_S = 0.02
@@ -30,7 +31,9 @@ _STATES = {
 }
 
 
-def flags(record: RunRecord, grouped: Grouped, results: Sequence[Result]) -> tuple[Flag, ...]:
+def flags(
+    record: ComparisonRecord, grouped: Grouped, results: Sequence[Result]
+) -> tuple[Flag, ...]:
     """Everything there is to say about a run, environment by environment."""
     found: list[Flag] = []
     for environment in record.environments:
@@ -73,7 +76,7 @@ def cpu_count(facts: Mapping[str, Any]) -> int | None:
     return None
 
 
-def _failures(record: RunRecord, environment: EnvironmentRecord) -> Iterator[Flag]:
+def _failures(record: ComparisonRecord, environment: EnvironmentRecord) -> Iterator[Flag]:
     failed = [each for each in record.failures if each.environment == environment.label]
     if failed:
         yield Flag(
@@ -86,7 +89,7 @@ def _failures(record: RunRecord, environment: EnvironmentRecord) -> Iterator[Fla
         )
 
 
-def _cut_short(record: RunRecord, environment: EnvironmentRecord, n: int) -> Iterator[Flag]:
+def _cut_short(record: ComparisonRecord, environment: EnvironmentRecord, n: int) -> Iterator[Flag]:
     if record.state == "complete":
         return
     failed = sum(each.environment == environment.label for each in record.failures)
@@ -187,7 +190,9 @@ def _clock_disagreement(environment: EnvironmentRecord, runs: Sequence[Sample]) 
         )
 
 
-def _drift(record: RunRecord, environment: EnvironmentRecord, grouped: Grouped) -> Iterator[Flag]:
+def _drift(
+    record: ComparisonRecord, environment: EnvironmentRecord, grouped: Grouped
+) -> Iterator[Flag]:
     for (label, metric), samples in grouped.items():
         if label != environment.label or len(samples) < FEW:
             continue
@@ -209,7 +214,7 @@ def _drift(record: RunRecord, environment: EnvironmentRecord, grouped: Grouped) 
 
 
 def _control(
-    record: RunRecord, environment: EnvironmentRecord, own: Sequence[Result]
+    record: ComparisonRecord, environment: EnvironmentRecord, own: Sequence[Result]
 ) -> Iterator[Flag]:
     if environment.role != "control":
         return
@@ -232,7 +237,7 @@ def _control(
         )
 
 
-def _one_boot(record: RunRecord, grouped: Grouped) -> Iterator[Flag]:
+def _one_boot(record: ComparisonRecord, grouped: Grouped) -> Iterator[Flag]:
     """Once for the run: where a machine was started once, its interval lacks a source of spread."""
     once = []
     for environment in record.environments:

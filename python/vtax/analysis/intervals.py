@@ -18,8 +18,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from vtax.analysis.arrow_stream import whole_messages
 from vtax.errors import MisuseError, VtaxError
-from vtax.present.format import plural
 from vtax.specs import unknown
+from vtax.units import plural
 
 if TYPE_CHECKING:
     import polars as pl

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import math
 
+from vtax.analysis.results import Verdict
 from vtax.analysis.statistics import Estimate
 from vtax.errors import MisuseError
-from vtax.formats.model import Verdict
 
 MOST_REPETITIONS = 1000
 """`repetitions_to_settle` ends here and then means: so many or more."""

@@ -12,8 +12,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from vtax.cli.declared import (
+    DeclaredWithWorkloads,
+    complete_instrument,
+    complete_spec,
+    complete_workload,
+)
+
 if TYPE_CHECKING:
-    from vtax.formats.model import Comparison, RunRecord
+    from vtax.analysis.results import Comparison
+    from vtax.formats.model import ComparisonRecord
     from vtax.runner.execute import Campaign, Settings
 
 EXAMPLES = """\b
@@ -21,13 +29,10 @@ Examples:
   vtax compare --in native --in uml:mem=1G --in qemu:accel=tcg -- hpcc --preset small
   vtax compare --in native --in qemu:smp=2,mem=2G --reps 10 --budget 15m -- dgemm --size 2000
   vtax compare --in native --in uml --metric 'rate:MB/s=([0-9.]+) MB/s' -- ./my-program --fast
-
-\b
-Environments: native[:cpus=N,mem=SIZE]  uml[:mem=SIZE]  qemu[:accel=,smp=,mem=,cpu=,kernel=]
-Workloads:    hpcc  dgemm  stream  command (or any command line); 'vtax compare -- hpcc --help'
 """
 
 SETTINGS: dict[str, Any] = {
+    "cls": DeclaredWithWorkloads,
     "short_help": "Run a workload in several environments: what each costs.",
     "epilog": EXAMPLES,
     "context_settings": {"allow_interspersed_args": False, "ignore_unknown_options": False},
@@ -44,11 +49,21 @@ class Reboot(StrEnum):
 def compare(
     workload: Annotated[
         list[str],
-        typer.Argument(help="The workload and its options, after --.", metavar="WORKLOAD"),
+        typer.Argument(
+            help="The workload and its options, after --.",
+            metavar="WORKLOAD",
+            autocompletion=complete_workload,
+        ),
     ],
     environments: Annotated[
         list[str] | None,
-        typer.Option("--in", help="An environment; repeat it. Default: native.", metavar="SPEC"),
+        typer.Option(
+            "--in",
+            help="An environment; repeat it. Guests such as uml get a baseline that runs "
+            "natively. Default: native.",
+            metavar="SPEC",
+            autocompletion=complete_spec,
+        ),
     ] = None,
     repetitions: Annotated[
         int,
@@ -72,6 +87,12 @@ def compare(
         str | None,
         typer.Option(help="Limit for one run of the workload, e.g. 10m.", metavar="TIME"),
     ] = None,
+    max_output: Annotated[
+        str,
+        typer.Option(
+            metavar="SIZE", help="Stop a run that writes more into its result folder, e.g. 4G."
+        ),
+    ] = "1G",
     margin: Annotated[
         float,
         typer.Option(
@@ -85,6 +106,14 @@ def compare(
     warm_up: Annotated[
         bool, typer.Option("--warm-up/--no-warm-up", help="Run once uncounted after each boot.")
     ] = True,
+    baseline: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SPEC|none",
+            help="What the others are compared with; none: the first --in, and nothing runs "
+            "natively. Default: native, as large as each guest.",
+        ),
+    ] = None,
     control: Annotated[
         bool, typer.Option("--control/--no-control", help="Measure the baseline twice (A/A).")
     ] = True,
@@ -97,6 +126,19 @@ def compare(
             help="A number in a command's output: NAME[:UNIT[:higher]]=REGEX.", metavar="METRIC"
         ),
     ] = None,
+    workdir: Annotated[
+        Path | None,
+        typer.Option(help="Run a command line there. Default: the current folder.", metavar="DIR"),
+    ] = None,
+    instruments: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--with",
+            help="Also use this instrument where it can be; repeat it.",
+            metavar="NAME",
+            autocompletion=complete_instrument,
+        ),
+    ] = None,
     out: Annotated[Path, typer.Option(help="Folder for run folders.", metavar="DIR")] = Path(
         "runs"
     ),
@@ -105,26 +147,34 @@ def compare(
 ) -> None:
     """Run a workload in several environments and say what each costs, with what confidence.
 
-    Every environment is compared with a native run that has the same CPUs and memory.
+    Every environment is compared with a native run that has the same CPUs and memory: the
+    workload runs on this machine too, also if only guests are named. For a program that must not,
+    give --baseline none.
     """
+    from vtax.environments import BASELINE
     from vtax.errors import VtaxError
     from vtax.formats.folder import RunFolder
     from vtax.present.terminal.progress import listener
     from vtax.runner.execute import Campaign
+    from vtax.units import parse_size
 
     settings = _settings(
         tuple(workload),
-        environments or ["native"],
+        environments or [BASELINE],
         tuple(metric or ()),
+        instruments=tuple(instruments or ()),
         keep_env=keep_env,
         control=control,
+        baseline=baseline,
         repetitions=repetitions,
         warm_up=warm_up,
         reboot=reboot.value,
         budget_s=_duration(budget),
         timeout_s=_duration(timeout),
+        max_output_bytes=parse_size(max_output),
         margin_percent=margin,
         seed=secrets.randbits(32) if seed is None else seed,
+        workdir=workdir,
     )
     _check(settings)
     folder = RunFolder.create(out, settings.workload.label())
@@ -144,22 +194,34 @@ def _settings(
     argv: tuple[str, ...], specs: list[str], patterns: tuple[str, ...], **options: Any
 ) -> Settings:
     from vtax import binaries, workloads
+    from vtax.environments.base import working_folder
     from vtax.runner.execute import Settings
+    from vtax.runner.instruments import chosen
     from vtax.runner.matching import entrants
-    from vtax.workloads.variables import base_environment, split
+    from vtax.workloads.variables import base_environment, readable, require_utf8, split
 
     keep_env, control = options.pop("keep_env"), options.pop("control")
+    baseline = options.pop("baseline")
     workload = workloads.parse(argv, patterns)
+    allocations = entrants(specs, control, baseline)
+    instruments = chosen(options.pop("instruments"), [each.environment for each in allocations])
+    workdir = working_folder(
+        options.pop("workdir"), {each.label: each.environment for each in allocations}
+    )
     environment = dict(base_environment(os.environ, keep_env))
+    require_utf8(environment)
     path = environment.get("PATH", os.defpath)
     environment["PATH"] = f"{binaries.FOLDER}{os.pathsep}{path}"
     changing = split(os.environ)[1]
+    scrubbed = {readable(name): readable(value) for name, value in changing.items()}
     return Settings(
         workload=workload,
-        entrants=entrants(specs, control),
+        entrants=allocations,
+        instruments=instruments,
+        workdir=workdir,
         environment=environment,
         recorded_variables=changing if keep_env else {},
-        scrubbed_variables={} if keep_env else changing,
+        scrubbed_variables={} if keep_env else scrubbed,
         command_line=("vtax", *sys.argv[1:]),
         **options,
     )
@@ -173,20 +235,16 @@ def _duration(text: str | None) -> float | None:
 
 def _check(settings: Settings) -> None:
     """Everything that can be known to be missing before a folder is made or a guest booted."""
-    import shutil
-
-    from vtax.errors import VtaxError
     from vtax.runner.matching import common_shape
+    from vtax.workloads import programs
 
     settings.workload.command(common_shape(settings.entrants))
     for entrant in settings.entrants:
         entrant.environment.check()
+    own = settings.workload.name == "command"
+    remedy = "check its name" if own else "run 'vtax doctor' for what is missing"
     for program in settings.workload.needs():
-        if not shutil.which(program, path=settings.environment["PATH"]):
-            raise VtaxError(
-                f"workload '{settings.workload.name}' needs {program}, which is not on the PATH",
-                "run 'vtax doctor' for what is missing",
-            )
+        programs.require(program, settings.environment["PATH"], settings.workdir or Path(), remedy)
 
 
 def _discard_if_empty(folder: Any, campaign: Campaign) -> None:
@@ -197,7 +255,7 @@ def _discard_if_empty(folder: Any, campaign: Campaign) -> None:
         shutil.rmtree(folder.path, ignore_errors=True)
 
 
-def _analyse(folder: Any, record: RunRecord, campaign: Campaign) -> Comparison:
+def _analyse(folder: Any, record: ComparisonRecord, campaign: Campaign) -> Comparison:
     from vtax.analysis.compare import compare as analyse
     from vtax.formats.folder import REPORT
     from vtax.present.html.comparison import write_report
@@ -223,7 +281,7 @@ def show(comparison: Comparison, path: Path, as_json: bool) -> None:
     print(f"report: {path / REPORT}")
 
 
-def _exit_code(record: RunRecord, campaign: Campaign) -> int:
+def _exit_code(record: ComparisonRecord, campaign: Campaign) -> int:
     if record.state == "interrupted":
         return 130
     return 0 if campaign.samples and not campaign.failures else 1

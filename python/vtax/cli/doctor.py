@@ -32,8 +32,10 @@ def doctor(
     import sys
     from json import dumps
 
-    from vtax.doctor import State, examine, render
-    from vtax.doctor.model import registered
+    from vtax.doctor import render
+    from vtax.doctor.checks import registered
+    from vtax.doctor.examine import examine
+    from vtax.doctor.model import State
     from vtax.present.terminal import tables
     from vtax.specs import unknown
 

@@ -1,76 +1,100 @@
-"""The command `vtax`: one module per verb; a user's mistake is one line, never a traceback."""
+"""The entry point of `vtax`: a user's mistake is one line, and Ctrl-C at any time is exit code 130.
+
+Nothing slow is imported before the signals are handled.
+"""
 
 from __future__ import annotations
 
+import errno
+import os
 import signal
 import sys
+from collections.abc import Sequence
 from types import FrameType
-from typing import Annotated, NoReturn
-
-import typer
-
-from vtax import __version__
-from vtax.cli import compare, correlate, doctor, export, paging, record, report, study, timeline
-from vtax.errors import VtaxError
+from typing import NoReturn
 
 INTERRUPTED = 130
-
-app = typer.Typer(
-    name="vtax",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    help="Measure what virtualization costs a workload, and whether the number can be believed.",
-    epilog="Start with: vtax doctor, then: vtax compare --in native --in uml:mem=1G -- hpcc",
-)
-app.command(**compare.SETTINGS)(compare.compare)
-app.command(short_help="Write the report of a run again.")(report.report)
-app.command()(doctor.doctor)
-app.add_typer(paging.app, name="paging")
-app.command(short_help="Draw a paper's figures again; judge its claims.", epilog=study.EXAMPLES)(
-    study.study
-)
-app.command(**record.SETTINGS)(record.record)
-app.command(**correlate.SETTINGS)(correlate.correlate)
-app.command(**timeline.SETTINGS)(timeline.timeline)
-app.command(**export.SETTINGS)(export.export)
-
-
-def _version(asked: bool) -> None:
-    if asked:
-        print(f"vtax {__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def options(
-    version: Annotated[
-        bool,
-        typer.Option(
-            "--version", callback=_version, is_eager=True, help="Print the version and leave."
-        ),
-    ] = False,
-) -> None:
-    """Options before the verb."""
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def main() -> NoReturn:
-    """The entry point of the command."""
-    for number in (signal.SIGTERM, signal.SIGHUP):
+    """Carry out the command line and end the process."""
+    # Nothing has been started that would have to be ended, and an import may not be torn apart:
+    # a library that catches what it does not expect would go on half imported.
+    for number in _SIGNALS:
+        signal.signal(number, _leave)
+    from vtax.errors import VtaxError
+
+    try:
+        code = _carry_out()
+    except VtaxError as error:
+        print(f"vtax: {error}", file=sys.stderr)
+        code = error.exit_code
+    except KeyboardInterrupt:
+        code = INTERRUPTED
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
+        _say_full(error)
+        code = 1
+    _end(code)
+
+
+def _carry_out() -> int:
+    from vtax.cli.app import app
+    from vtax.errors import MisuseError
+
+    if (index := _not_utf8(sys.argv)) is not None:
+        raise MisuseError(
+            f"argument {index} is not UTF-8: {os.fsencode(sys.argv[index])!r}",
+            "machines are spoken to in UTF-8; rename the file or change the argument",
+        )
+    for number in _SIGNALS:
         signal.signal(number, _interrupt)
     try:
         app(prog_name="vtax")
-    except VtaxError as error:
-        print(f"vtax: {error}", file=sys.stderr)
-        sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        sys.exit(INTERRUPTED)
-    sys.exit(0)
+    except SystemExit as end:
+        if isinstance(end.code, int | None):
+            return end.code or 0
+        raise
+    return 0
+
+
+def _not_utf8(words: Sequence[str]) -> int | None:
+    """The index of the first word that came as other bytes; Python marks these by surrogates."""
+    for index, word in enumerate(words):
+        if not word.isascii() and any("\ud800" <= letter <= "\udfff" for letter in word):
+            return index
+    return None
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:
     """A polite kill is the same as Ctrl-C: finish what is being saved, end every guest."""
     raise KeyboardInterrupt
+
+
+def _leave(_number: int, _frame: FrameType | None) -> None:
+    os._exit(INTERRUPTED)
+
+
+def _end(code: int) -> NoReturn:
+    """Say what is left to say; from here on there is nothing to interrupt but that."""
+    for number in _SIGNALS:
+        signal.signal(number, _leave)
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os._exit(code)
+    except OSError as error:
+        _say_full(error)
+        os._exit(code or 1)
+    sys.exit(code)
+
+
+def _say_full(error: OSError) -> None:
+    where = error.filename or "output"
+    print(f"vtax: {where}: {error.strerror}; free space there", file=sys.stderr)
 
 
 if __name__ == "__main__":

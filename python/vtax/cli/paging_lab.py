@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -81,62 +79,55 @@ def lab(
     The lab is an emulated AMD machine with a stock kernel and stock KVM, and a guest in it: it
     needs no hardware support. Counts are real; times are those of the emulated clock.
     """
-    from vtax.paging import lab as measurement
-    from vtax.paging import lab_table
+    from vtax.present.terminal import paging_modes as table
+    from vtax.present.terminal.progress import listener
+    from vtax.runner.paging_modes import measure
     from vtax.units import parse_duration
+    from vtax.workloads.builtin import builtin_workloads
 
     if as_list:
-        return _show_list(measurement.builtin_workloads(), as_json)
+        return _show_list(builtin_workloads(), as_json)
     if not workload:
         from vtax.errors import MisuseError
 
         raise MisuseError("no workload", "name one after --, or see 'vtax paging lab --list'")
-    wanted = _lab(memory, smp, icount, kernel)
+    wanted = _environment(memory, smp, icount, kernel)
     wanted.check()
-    with _progress(quiet) as told:
-        result = measurement.measure(
-            workload, wanted, _environment(), repetitions, parse_duration(timeout), warm_up, told
-        )
+    result = measure(
+        workload,
+        wanted,
+        _variables(),
+        repetitions,
+        parse_duration(timeout),
+        warm_up,
+        listener(2 * repetitions, quiet),
+    )
     if as_json:
-        print(json.dumps(lab_table.to_json(result), indent=1))
+        print(json.dumps(table.to_json(result), indent=1))
     elif sys.stdout.isatty():
         from rich.console import Console
 
-        Console().print(lab_table.rich_table(result))
+        Console().print(table.rich_table(result))
     else:
-        print(lab_table.plain_table(result))
+        print(table.plain_table(result))
     return None
 
 
-def _lab(memory: str, smp: int, icount: int | None, kernel: Path | None) -> Any:
-    from vtax.environments.lab.environment import Lab
+def _environment(memory: str, smp: int, icount: int | None, kernel: Path | None) -> Any:
+    from vtax.environments.base import with_paging_modes
 
     options = {"guest_mem": memory, "smp": str(smp)}
     options |= {"icount": str(icount)} if icount is not None else {}
     options |= {"kernel": str(kernel)} if kernel else {}
-    return Lab.from_options(options)
+    return with_paging_modes().from_options(options)
 
 
-def _environment() -> dict[str, str]:
+def _variables() -> dict[str, str]:
     import os
 
     from vtax.workloads.variables import base_environment
 
     return dict(base_environment(os.environ, False))
-
-
-@contextmanager
-def _progress(quiet: bool) -> Iterator[Callable[[str], None]]:
-    """A spinner on a terminal, plain lines in a log, nothing when quiet."""
-    if quiet:
-        yield lambda _: None
-    elif sys.stderr.isatty():
-        from rich.console import Console
-
-        with Console(stderr=True).status("") as status:
-            yield status.update
-    else:
-        yield lambda text: print(f"vtax: {text}", file=sys.stderr, flush=True)
 
 
 def _show_list(workloads: dict[str, str], as_json: bool) -> None:

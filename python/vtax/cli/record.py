@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from vtax.cli.declared import Declared, complete_spec
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from vtax.record.environment import Recorded
     from vtax.record.options import Options
+    from vtax.runner.recording import Recorded
 
 EXAMPLES = """\b
 Examples:
@@ -41,6 +43,7 @@ INTERRUPTED = 130
 """Exit code when Ctrl-C ended the workload of `--in` too."""
 
 SETTINGS: dict[str, Any] = {
+    "cls": Declared,
     "short_help": "Record events of every layer, a row for each interval.",
     "epilog": EXAMPLES,
     "context_settings": {"allow_interspersed_args": False, "ignore_unknown_options": False},
@@ -54,7 +57,12 @@ def record(
     ] = None,
     environment: Annotated[
         str | None,
-        typer.Option("--in", help="Run COMMAND there: native, uml, qemu, lab.", metavar="SPEC"),
+        typer.Option(
+            "--in",
+            help="Run COMMAND in this environment.",
+            metavar="SPEC",
+            autocompletion=complete_spec,
+        ),
     ] = None,
     recorder: Annotated[
         From, typer.Option("--from", help="Where the recorder of --in runs.", case_sensitive=False)
@@ -87,9 +95,19 @@ def record(
     overhead: Annotated[
         bool, typer.Option("--overhead", help="Measure what recording costs (costs more).")
     ] = False,
+    max_output: Annotated[
+        str,
+        typer.Option(
+            metavar="SIZE", help="With --in: stop COMMAND when it writes more into its folder."
+        ),
+    ] = "1G",
     out: Annotated[
         Path | None,
         typer.Option(help="The run folder. Default: runs/<UTC>-<name>.", metavar="DIR"),
+    ] = None,
+    workdir: Annotated[
+        Path | None,
+        typer.Option(help="With --in: run COMMAND there. Default: here.", metavar="DIR"),
     ] = None,
     list_events: Annotated[
         bool, typer.Option("--list", help="Print all events, and why some are absent.")
@@ -111,12 +129,17 @@ def record(
     argv = tuple(command or ())
     _require_one(("COMMAND", bool(argv)), ("--pid", pid is not None), ("--vm", vm is not None))
     if environment is None:
+        if workdir is not None:
+            raise MisuseError("--workdir needs --in", "without it COMMAND runs where vtax does")
         if recorder is From.GUEST:
             raise MisuseError("--from guest needs a guest", "name one with --in")
         raise typer.Exit(_natively(Target(pid, vm, argv), options, out, as_json))
     if pid is not None or vm is not None:
         raise MisuseError("--in records what it starts", "leave out --pid and --vm")
-    _inside(environment, argv, options, out, as_json, recorder)
+    from vtax.units import parse_size
+
+    limit_bytes = parse_size(max_output)
+    _inside(environment, argv, options, out, as_json, recorder, workdir, limit_bytes)
 
 
 def _require_one(*choices: tuple[str, bool]) -> None:
@@ -145,14 +168,23 @@ def _inside(
     out: Path | None,
     as_json: bool,
     recorder: From,
+    workdir: Path | None,
+    max_output_bytes: int,
 ) -> None:
     from vtax import environments
-    from vtax.record.environment import record_in
     from vtax.record.recorder import summary
+    from vtax.runner.recording import record_in
 
-    machine = environments.build(spec)
-    by_guest = recorder is From.GUEST
-    done = record_in(machine, spec, argv, options, out, by_guest=by_guest)
+    done = record_in(
+        environments.build(spec),
+        spec,
+        argv,
+        options,
+        out,
+        by_guest=recorder is From.GUEST,
+        workdir=workdir,
+        max_output_bytes=max_output_bytes,
+    )
     if not as_json:
         _echo(done)
     ends = [_ended(each.exit_code, each.signal) for each in done.outcomes]

@@ -23,16 +23,11 @@ def report(
     """
     from vtax.analysis.compare import compare
     from vtax.cli.compare import show
-    from vtax.errors import MisuseError, VtaxError
+    from vtax.errors import VtaxError
     from vtax.formats.folder import JOURNAL, REPORT, RunFolder, load
     from vtax.present.html.comparison import write_report
 
     record, samples = load(run)
-    if record.recording is not None:
-        raise MisuseError(
-            f"{run} is a recording: it has rows of events and no samples",
-            f"vtax timeline {run} --event NAME, or vtax correlate {run}",
-        )
     comparison = compare(record, samples, str(run))
     try:
         folder = RunFolder(run)

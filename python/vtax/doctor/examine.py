@@ -7,8 +7,9 @@ import threading
 import time
 from collections.abc import Sequence
 
+from vtax.doctor.checks import registered
 from vtax.doctor.host import Host
-from vtax.doctor.model import Check, Finding, State, registered
+from vtax.doctor.model import Check, Finding, State
 
 LIMIT_S = 1.9
 """For all checks together; they run side by side, so it is also the limit of each."""

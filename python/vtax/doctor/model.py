@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import ClassVar
@@ -61,21 +60,3 @@ class Check(ABC):
 
     def impossible(self, detail: str) -> Finding:
         return Finding(self.name, State.IMPOSSIBLE, detail)
-
-
-_REGISTERED: dict[str, Check] = {}
-
-
-def register(check: type[Check]) -> type[Check]:
-    """Class decorator: the check is run from now on."""
-    if check.name in _REGISTERED:
-        raise ValueError(f"two checks are named '{check.name}'")
-    _REGISTERED[check.name] = check()
-    return check
-
-
-def registered() -> Sequence[Check]:
-    """Every check, in the order in which they are shown."""
-    import vtax.doctor.checks  # noqa: F401  registers them
-
-    return tuple(_REGISTERED.values())

@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from vtax.doctor.model import Finding, State, registered
+from vtax.doctor.checks import registered
+from vtax.doctor.model import Finding, State
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

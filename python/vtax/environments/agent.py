@@ -11,13 +11,16 @@ from pathlib import PurePath
 from typing import Any, NoReturn
 
 from vtax.environments.channel import AgentError, Channel, ChannelClosedError, ChannelTimeoutError
+from vtax.environments.output_limit import OutputLimit, OutputLimitError
 from vtax.errors import VtaxError
-from vtax.workloads.base import Metric, Outcome
+from vtax.workloads.base import Outcome
 
 REQUEST_TIMEOUT_S = 30.0
 """For an answer that needs no work; generous, because emulated guests are slow."""
 OUTPUT_LIMIT_BYTES = 1 << 30
-"""No single file that a workload writes may be larger (RLIMIT_FSIZE)."""
+"""What a workload may write, unless another limit is given."""
+RESULTS_VARIABLE = "VTAX_RESULTS"
+"""Names the folder of results to the command, which may run in a folder that it cannot write."""
 CHUNK_BYTES = 512 << 10
 """Of a file in one frame: the agent's limit (docs/agent-protocol.md)."""
 
@@ -32,8 +35,6 @@ class Finished:
 
     outcome: Outcome
     host_wall_s: float
-    counters: Sequence[Metric] = ()
-    """What the machine's hypervisor counted meanwhile, where vtax can read it."""
 
 
 class Agent:
@@ -66,28 +67,38 @@ class Agent:
         environment: Mapping[str, str],
         folder: str,
         timeout_s: float | None = None,
+        workdir: PurePath | None = None,
+        limit: OutputLimit | None = None,
         **fields: Any,
     ) -> Finished:
-        """Run a command with `folder` (below the writable folder, or absolute) as its folder.
+        """Run a command with `folder` (below the writable folder, or absolute) for its results.
 
+        It runs in `workdir`, which must exist in the machine; None: in `folder`.
+        A machine that writes more than `limit` while the command runs is ended.
         Raises VtaxError when it cannot be started, MachineLostError when the machine went away.
         """
         # The agent enforces the time-out; the host's own is for a guest that hangs altogether.
         patience = 24 * 3600.0 if timeout_s is None else timeout_s * 1.1 + REQUEST_TIMEOUT_S
+        results = str(self._work_inside / folder)
         begin = time.monotonic()
         answer = self.request(
             "run",
             patience,
+            watch=limit.check if limit else None,
             argv=list(argv),
-            env=dict(environment),
-            cwd=str(self._work_inside / folder),
+            env={**environment, RESULTS_VARIABLE: results},
+            cwd=str(workdir or results),
+            results=results,
             stdout="stdout",
             stderr="stderr",
             timeout_s=timeout_s,
-            output_limit_bytes=OUTPUT_LIMIT_BYTES,
+            # Of a single file (RLIMIT_FSIZE).
+            output_limit_bytes=limit.limit_bytes if limit else OUTPUT_LIMIT_BYTES,
             **fields,
         )
         host_wall_s = time.monotonic() - begin
+        if limit:
+            limit.check()
         try:
             return Finished(Outcome(**answer), host_wall_s)
         except TypeError:
@@ -125,14 +136,27 @@ class Agent:
         _, whole, _ = self._pull_chunk(path, 0, 1)
         return self.pull(path, limit_bytes=2 * size, offset=max(0, whole - size))
 
-    def request(self, op: str, patience_s: float, **fields: Any) -> dict[str, Any]:
-        """Send a request of docs/agent-protocol.md and wait for its answer."""
+    def request(
+        self,
+        op: str,
+        patience_s: float,
+        *,
+        watch: Callable[[], float] | None = None,
+        **fields: Any,
+    ) -> dict[str, Any]:
+        """Send a request of docs/agent-protocol.md and wait for its answer.
+
+        `watch` is called meanwhile, and says in how many seconds again.
+        """
         self.busy = True
         try:
-            answer = self._channel.request(op, patience_s, **fields)
+            answer = self._channel.request(op, patience_s, watch=watch, **fields)
         except AgentError:
             self.busy = False
             raise
+        except OutputLimitError as error:
+            self._lost("is ended")
+            raise MachineLostError(error.message, error.remedy) from None
         except ChannelTimeoutError:
             self._raise_lost(f"hung: no answer for {patience_s:.0f} s")
         except ChannelClosedError:

@@ -1,26 +1,43 @@
 """What an environment is, and the registry by name.
 
-A new environment is one file with one frozen dataclass: it says what it needs, what shape its
-machine has, and builds the command line that starts it (`launch`). Starting, talking and cleaning
-up is the same for all whose machine is one process, and lives in `machine.py`.
+A new environment is one file with one frozen dataclass. It declares its options, examples, what its
+machines can do, and what it needs (`doctor` checks), and builds the command line that starts a
+machine (`launch`). `--help`, `vtax doctor`, completion and docs/environments.md are made from the
+declaration. Starting, talking and cleaning up is the same for all whose machine is one process, and
+lives in `machine.py`.
 """
 
 from __future__ import annotations
 
+import functools
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeVar
 
-from vtax.errors import MisuseError
+from vtax import binaries, plugins
+from vtax.environments.capabilities import C, Capability, PagingMode
+from vtax.errors import MisuseError, VtaxError
 from vtax.specs import Spec, parse_spec, unknown
 from vtax.units import format_bytes, parse_size
 from vtax.workloads.base import MachineShape
 
 if TYPE_CHECKING:
+    from vtax.doctor.model import Check
     from vtax.environments.agent import Finished
+    from vtax.environments.machine import Machine
+
+BUILT_IN = ("native", "uml", "qemu", "lab")
+"""The modules of vtax's own environments, in the order in which they are shown."""
+BASELINE = "native"
+"""The spec of the machine that others are compared with."""
+
+
+GUESTS_OWN = (Path("/dev"), Path("/proc"), Path("/run"), Path("/sys"))
+"""Folders that every guest has of its own; the rest of its tree is the host's, read-only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +64,11 @@ class Seat:
 
 
 class MachineLike(Protocol):
-    """What a campaign needs of a started machine; tests give it one that boots nothing."""
+    """What the runner needs of a started machine; tests give it one that boots nothing."""
 
     boot_s: float
+    output_limit_bytes: int
+    """What a command may add to the writable folder."""
     facts: dict[str, Any]
     hello: dict[str, Any]
     launch: Launch
@@ -60,7 +79,24 @@ class MachineLike(Protocol):
         environment: Mapping[str, str],
         folder: str,
         timeout_s: float | None = None,
-    ) -> Finished: ...
+        *,
+        workdir: Path | None = None,
+        leave: bool = False,
+    ) -> Finished:
+        """Run a command with its results in `folder` of the writable folder.
+
+        It runs in `workdir`, a folder of this machine's that the machine has; None: in `folder`.
+
+        Files in it are there when the command starts, and what it wrote there is on the host
+        afterwards; of a machine without a shared folder at least stdout and stderr. `leave`:
+        what it leaves running goes on until the machine ends.
+        Raises VtaxError when it cannot be started, MachineLostError when the machine went away.
+        """
+        ...
+
+    def offer(self, wanted: type[C]) -> C | None:
+        """The means to use a capability; None when the machine has it not."""
+        ...
 
     def refresh_facts(self) -> None: ...
 
@@ -68,11 +104,20 @@ class MachineLike(Protocol):
 
 
 class Environment(ABC):
-    """A place where a workload can run. Implementations are frozen dataclasses."""
+    """A place where a workload can run. Implementations are frozen dataclasses.
+
+    The first line of the class's docstring says in help and docs what it is.
+    """
 
     name: ClassVar[str]
     keys: ClassVar[Mapping[str, str]]
     """Option to its help text."""
+    examples: ClassVar[Sequence[str]] = ()
+    """Specs that show the options."""
+    offers: ClassVar[Mapping[type[Capability], str]] = {}
+    """What its machines can do, each with the shortest spec of a machine that can."""
+    checks: ClassVar[Sequence[type[Check]]] = ()
+    """What `vtax doctor` looks for; one that several environments need may be named by each."""
     is_guest: ClassVar[bool] = True
 
     @classmethod
@@ -87,6 +132,26 @@ class Environment(ABC):
     def memory_limit(self) -> int | None:
         """What keeps programs from using more memory, in bytes; None: only the host's size."""
         return self.shape().memory_bytes
+
+    def has_folder(self, folder: Path) -> bool:
+        """Whether programs find this machine's folder there, under the same absolute path."""
+        return not any(folder.is_relative_to(own) for own in GUESTS_OWN)
+
+    def offered(self) -> frozenset[type[Capability]]:
+        """What a machine with these options can do."""
+        return frozenset(self.offers)
+
+    def host_cpus(self) -> int:
+        """CPUs of this machine that one of its machines is worth, where none is compared."""
+        return self.shape().cpus
+
+    def for_builtin(self) -> Self:
+        """The same for a workload of vtax-agent, which needs none of this machine's files."""
+        return self
+
+    def agent_inside(self) -> str:
+        """Where vtax-agent, and with it the built-in workloads, is in the machine."""
+        return str(binaries.find("vtax-agent"))
 
     def boot_remedy(self) -> str:
         """What to try when the machine did not come up."""
@@ -112,21 +177,75 @@ class ProcessEnvironment(Environment):
     def launch(self, seat: Seat) -> Launch:
         """The command line that starts the machine."""
 
+    def capabilities(self, machine: Machine) -> Sequence[Capability]:
+        """The means to what `offered` declares, of a started machine."""
+        return ()
+
     def start(self, work: Path, cpus: Sequence[int]) -> MachineLike:
         from vtax.environments.machine import Machine
 
         return Machine(self, work, cpus)
 
 
+class PagingEnvironment(Environment):
+    """An environment whose machines have guests under nested or under shadow paging."""
+
+    @abstractmethod
+    def with_paging(self, mode: PagingMode) -> Self:
+        """The same with this paging mode from the start."""
+
+
+def working_folder(asked: Path | None, environments: Mapping[str, Environment]) -> Path | None:
+    """Where command lines run: the folder that was asked for, else the current one.
+
+    None, the folder of their results, when none was asked for and an environment lacks this one:
+    all run alike. Raises MisuseError when one lacks the folder that was asked for.
+    """
+    folder = Path(asked or ".").resolve()
+    try:
+        str(folder).encode()
+    except UnicodeEncodeError:
+        name = os.fsencode(folder)
+        raise MisuseError(f"the folder {name!r} is not UTF-8", "work in another") from None
+    lacking = [label for label, each in environments.items() if not each.has_folder(folder)]
+    if asked is None:
+        return None if lacking else folder
+    if not folder.is_dir():
+        raise MisuseError(f"--workdir {asked}: it is not a folder")
+    if lacking:
+        raise MisuseError(
+            f"--workdir {asked}: {', '.join(lacking)} does not have this machine's {folder}",
+            "leave it out, or name a folder outside /dev, /proc, /run and /sys",
+        )
+    return folder
+
+
 E = TypeVar("E", bound=type[Environment])
 
-REGISTRY: dict[str, type[Environment]] = {}
+_REGISTERED: dict[str, type[Environment]] = {}
 
 
 def register(cls: E) -> E:
     """Class decorator: make the environment known by its name."""
-    REGISTRY[cls.name] = cls
+    _REGISTERED[cls.name] = cls
     return cls
+
+
+@functools.cache
+def registry() -> Mapping[str, type[Environment]]:
+    """All environments by name: vtax's own, then those of other packages (`vtax.plugins`)."""
+    for module in BUILT_IN:
+        import_module(f"vtax.environments.{module}")
+    own = {module: _REGISTERED[module] for module in BUILT_IN}
+    return own | plugins.load(plugins.ENVIRONMENTS, own, _fault)
+
+
+def _fault(name: str, plugin: Any) -> str | None:
+    if not (isinstance(plugin, type) and issubclass(plugin, Environment)):
+        return "it is no class derived from vtax.environments.base.Environment"
+    if wrong := plugins.missing(plugin, ("name", "keys")):
+        return wrong
+    return None if plugin.name == name else f"its class is called '{plugin.name}'"
 
 
 def build(text: str) -> Environment:
@@ -139,13 +258,38 @@ def build(text: str) -> Environment:
 
 def from_spec(spec: Spec) -> Environment:
     """The environment of a parsed spec."""
-    cls = REGISTRY.get(spec.name)
+    cls = registry().get(spec.name)
     if cls is None:
-        raise unknown("environment", spec.name, REGISTRY)
+        raise unknown("environment", spec.name, registry())
     for key in spec.options:
         if key not in cls.keys:
             raise unknown(f"key for environment '{spec.name}':", key, cls.keys)
     return cls.from_options(spec.options)
+
+
+def offering(wanted: type[Capability]) -> tuple[str, ...]:
+    """The shortest spec of each environment that can do something."""
+    return tuple(cls.offers[wanted] for cls in registry().values() if wanted in cls.offers)
+
+
+def with_paging_modes() -> type[PagingEnvironment]:
+    """The first environment that has both paging modes. Raises VtaxError without one."""
+    for cls in registry().values():
+        if issubclass(cls, PagingEnvironment):
+            return cls
+    raise VtaxError("no environment has nested and shadow paging")
+
+
+def require(environment: Environment, wanted: type[Capability], what: str) -> None:
+    """Raise MisuseError, with the environments that can, unless this one can do something.
+
+    `what` is what needs it, e.g. an option of the command line.
+    """
+    if wanted not in environment.offered():
+        raise MisuseError(
+            f"{what}: {environment.name} does not offer '{wanted.name}' ({wanted.about})",
+            f"environments that do: {', '.join(offering(wanted)) or 'none'}",
+        )
 
 
 def allowed_cpus() -> list[int]:

@@ -6,6 +6,7 @@ import json
 import select
 import socket
 import time
+from collections.abc import Callable
 from typing import Any, Self
 
 from vtax.errors import VtaxError
@@ -60,9 +61,17 @@ class Channel:
         self._send(line, time.monotonic() + timeout_s)
         return self.hello(timeout_s)
 
-    def request(self, op: str, patience_s: float, **fields: Any) -> dict[str, Any]:
+    def request(
+        self,
+        op: str,
+        patience_s: float,
+        *,
+        watch: Callable[[], float] | None = None,
+        **fields: Any,
+    ) -> dict[str, Any]:
         """Send one request and wait at most `patience_s` for its answer.
 
+        `watch` is called meanwhile, and says in how many seconds again.
         Raises AgentError with the agent's own message, ChannelClosedError, ChannelTimeoutError.
         """
         deadline = time.monotonic() + patience_s
@@ -70,7 +79,7 @@ class Channel:
         self._next_id += 1
         self._send_whole(json.dumps({"id": number, "op": op, **fields}), deadline)
         while True:
-            frame = self._receive(deadline, f"the answer to '{op}'")
+            frame = self._receive(deadline, f"the answer to '{op}'", watch)
             # An answer to an earlier request that was given up is dropped.
             if frame.get("id") == number:
                 return _unwrap(frame)
@@ -120,14 +129,18 @@ class Channel:
         except OSError as error:
             raise ChannelClosedError(f"the machine is gone ({error.strerror})") from None
 
-    def _receive(self, deadline: float, what: str) -> dict[str, Any]:
+    def _receive(
+        self, deadline: float, what: str, watch: Callable[[], float] | None = None
+    ) -> dict[str, Any]:
         while b"\n" not in self._buffer:
             if len(self._buffer) > MAX_FRAME_BYTES:
                 raise VtaxError(f"{what} is over the channel's limit of 1 MiB")
             remaining = deadline - time.monotonic()
-            if remaining <= 0 or not select.select([self._socket], [], [], remaining)[0]:
+            if remaining <= 0:
                 raise ChannelTimeoutError(f"{what} did not come in time")
-            self._buffer += self._read(what)
+            pause = min(remaining, watch()) if watch else remaining
+            if select.select([self._socket], [], [], pause)[0]:
+                self._buffer += self._read(what)
         line, _, rest = bytes(self._buffer).partition(b"\n")
         self._buffer = bytearray(rest)
         try:

@@ -19,6 +19,7 @@ from vtax import binaries, cache
 from vtax.environments.initramfs import newc
 from vtax.environments.kernel_image import MAX_IMAGE_BYTES, ModuleTree, pvh_kernel
 from vtax.errors import VtaxError
+from vtax.formats.files import write_atomic
 
 MODULES = ("virtio_pci", "virtio_console", "9p", "9pnet_virtio", "overlay")
 """What the guest needs before it can see the host's tree and talk to vtax."""
@@ -223,11 +224,11 @@ def _fill(folder: Path, initramfs: Path, source: _Source, agent: bytes, image: b
     modules = ModuleTree(source.modules).closure(MODULES)
     programs = {"init": agent} | {f"modules/{name}.ko": content for name, content in modules}
     if not (folder / "kernel").is_file():
-        cache.write_atomic(folder / "kernel", pvh_kernel(image) or image)
+        write_atomic(folder / "kernel", pvh_kernel(image) or image)
     for old in folder.glob("initramfs-*"):
         # Of another version of the agent. A guest that still boots from it has it open.
         old.unlink(missing_ok=True)
-    cache.write_atomic(initramfs, newc(programs, ("modules", "proc", "sys", "dev")))
+    write_atomic(initramfs, newc(programs, ("modules", "proc", "sys", "dev")))
     # Last, because together with the initramfs it marks the folder as complete.
     names = "\n".join(f"/modules/{name}.ko" for name, _ in modules)
-    cache.write_atomic(folder / "modules", names.encode())
+    write_atomic(folder / "modules", names.encode())

@@ -9,11 +9,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-from vtax.environments.agent import Finished
 from vtax.errors import VtaxError
 from vtax.formats.exchange import Exchange
+
+if TYPE_CHECKING:
+    from vtax.environments.base import MachineLike
 
 FILE = "guest-page"
 """In the machine's writable folder."""
@@ -28,23 +30,6 @@ _STOP = """read -r pid <pid; kill "$pid" 2>/dev/null; i=0
 while [ -e "/proc/$pid" ] && [ "$i" -lt 100 ]; do sleep 0.1; i=$((i+1)); done"""
 
 
-class Guest(Protocol):
-    """What is needed of a started machine."""
-
-    @property
-    def launch(self) -> Any: ...
-
-    def run(
-        self,
-        argv: Sequence[str],
-        environment: dict[str, str],
-        folder: str,
-        timeout_s: float | None = None,
-        *,
-        leave: bool = False,
-    ) -> Finished: ...
-
-
 @dataclass(slots=True)
 class Published:
     """A guest's page while the guest publishes."""
@@ -57,7 +42,7 @@ class Published:
 
 @contextmanager
 def published(
-    machine: Guest,
+    machine: MachineLike,
     work: Path,
     *,
     device: bool = False,
@@ -73,7 +58,7 @@ def published(
 
 
 def begin(
-    machine: Guest,
+    machine: MachineLike,
     work: Path,
     *,
     device: bool = False,
@@ -98,13 +83,13 @@ def begin(
     return page
 
 
-def end(machine: Guest, work: Path, page: Published) -> None:
+def end(machine: MachineLike, work: Path, page: Published) -> None:
     """End it, and keep what it says in `page`."""
     _shell(machine, _STOP)
     page.final = _final(Exchange(work, FOLDER))
 
 
-def _shell(machine: Guest, script: str, *arguments: str) -> None:
+def _shell(machine: MachineLike, script: str, *arguments: str) -> None:
     environment = {"PATH": os.environ.get("PATH", "/usr/bin:/bin")}
     argv = ["/bin/sh", "-c", script, *arguments]
     machine.run(argv, environment, FOLDER, timeout_s=END_TIMEOUT_S, leave=True)

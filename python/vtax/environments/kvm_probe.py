@@ -5,53 +5,49 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from vtax import cache
-from vtax.environments.base import allowed_cpus
+from vtax.environments.base import ProcessEnvironment
 from vtax.environments.machine import Machine
+from vtax.environments.qemu_program import program
 from vtax.errors import VtaxError
-
-if TYPE_CHECKING:
-    from vtax.environments.qemu import Qemu
+from vtax.formats.files import write_atomic
 
 PASSED = "passed"
 
 
-def probe(qemu: Qemu) -> str | None:
-    """Why KVM cannot be used; None when a guest booted with it.
+def probe(environment: ProcessEnvironment, cpus: Sequence[int], key: str) -> str | None:
+    """Why KVM cannot be used; None when a machine of `environment`, which uses it, booted.
 
-    The boot may take up to the time-out of a KVM launch (30 s) the first time.
+    `key` stands for what else the answer depends on, beside this boot of the host and QEMU. The
+    boot may take up to the time-out of a KVM launch (30 s) the first time.
     """
     folder = cache.folder("probes")
-    marker = folder / f"kvm-{_key(qemu)}"
+    marker = folder / f"kvm-{_digest(key)}"
     # One probe at a time, whatever its key: they share the working folder.
     with cache.locked(folder / "probe"):
         if not marker.is_file():
-            cache.write_atomic(marker, _boot(dataclasses.replace(qemu, accel="kvm")).encode())
+            write_atomic(marker, _boot(environment, cpus).encode())
     verdict = marker.read_text()
     return None if verdict == PASSED else verdict
 
 
-def _boot(qemu: Qemu) -> str:
+def _boot(environment: ProcessEnvironment, cpus: Sequence[int]) -> str:
     # A fixed place in the cache: a probe that was killed leaves nothing that the next one does
     # not reuse. The caller holds the lock.
     work = cache.folder("probes/work")
     try:
-        with Machine(qemu, work, allowed_cpus()[-qemu.smp :]):
+        with Machine(environment, work, cpus):
             return PASSED
     except VtaxError as error:
         return f"its boot probe failed: {error}"
 
 
-def _key(qemu: Qemu) -> str:
-    """Changes with the host's boot, the QEMU binary and the guest's CPU model."""
-    from vtax.environments.qemu import program
-
+def _digest(key: str) -> str:
     boot = Path("/proc/sys/kernel/random/boot_id").read_text()
     binary = program().stat()
-    text = f"{boot}{binary.st_mtime_ns}{binary.st_size}{qemu.cpu}{qemu.kernel}"
+    text = f"{boot}{binary.st_mtime_ns}{binary.st_size}{key}"
     return hashlib.sha256(text.encode()).hexdigest()[:16]

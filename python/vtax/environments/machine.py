@@ -8,28 +8,43 @@ import socket
 import subprocess
 import time
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
+from vtax import binaries
 from vtax.clocks import Skew, measure, time_in
-from vtax.environments.agent import Agent, Finished, MachineLostError
+from vtax.environments.agent import OUTPUT_LIMIT_BYTES, Agent, Finished, MachineLostError
 from vtax.environments.base import Launch, ProcessEnvironment, Seat
+from vtax.environments.capabilities import (
+    C,
+    Capability,
+    Files,
+    RecordInside,
+    RecordOutside,
+    offered,
+)
 from vtax.environments.channel import Channel
 from vtax.environments.console import ConsoleTail
+from vtax.environments.output_limit import OutputLimit
 from vtax.errors import VtaxError
 
 HALT_TIMEOUT_S = 3.0
 CLOCK_TIMEOUT_S = 30.0
 CLEAN_UP_S = 6.0
 """What the native agent may take to end a command, which it first asks to (2 s)."""
+SWEEP_TIMEOUT_S = 15.0
 
-__all__ = ["Finished", "Machine", "MachineLostError", "spawn"]
+__all__ = ["Finished", "Machine", "MachineLostError", "shared_tree", "spawn"]
 
 
 class Machine:
     """Always used as a context manager: leaving it ends the machine, whatever happened."""
 
     def __init__(self, environment: ProcessEnvironment, work: Path, cpus: Sequence[int]) -> None:
+        self.output_limit_bytes = OUTPUT_LIMIT_BYTES
+        """What a command may add to the writable folder."""
+        self._work = work
         ours, theirs = socket.socketpair()
         try:
             seat = Seat(work=work, cpus=cpus, channel_fd=theirs.fileno())
@@ -47,6 +62,9 @@ class Machine:
         self._agent = Agent(Channel(ours), self.launch.work_inside, self._lost)
         try:
             self.hello = self._agent.hello(self.launch.boot_timeout_s)
+            if reason := self.hello.get("process_limit_error"):
+                note = f"The number of processes is not limited by a control group: {reason}."
+                self.launch = replace(self.launch, notes=(*self.launch.notes, note))
             self.boot_s = time.monotonic() - begin
             self.facts: dict[str, Any] = {}
             self.refresh_facts()
@@ -65,14 +83,29 @@ class Machine:
         folder: str,
         timeout_s: float | None = None,
         *,
+        workdir: Path | None = None,
         leave: bool = False,
     ) -> Finished:
-        """Run a command with `folder` (below the writable folder) as its working folder.
+        """Run a command in `workdir`, a folder of this machine's that the environment has, with
+        its output in `folder` (below the writable folder); None: in that one too.
 
         `leave`: what it leaves running goes on until the machine ends.
         Raises VtaxError when it cannot be started, MachineLostError when the machine went away.
         """
-        return self._agent.run(argv, environment, folder, timeout_s, leave=leave)
+        limit = OutputLimit(self._work, self.output_limit_bytes)
+        return self._agent.run(argv, environment, folder, timeout_s, workdir, limit, leave=leave)
+
+    def offer(self, wanted: type[C]) -> C | None:
+        """The means to use a capability; None when the machine has it not."""
+        return offered(self._environment.capabilities(self), wanted)
+
+    def push(self, path: str, content: bytes) -> None:
+        """Write a file in the machine; an existing one is replaced."""
+        self._agent.push(path, content)
+
+    def pull(self, path: str) -> bytes:
+        """Read a regular file of at most 16 MiB in the machine."""
+        return self._agent.pull(path)
 
     def clock_skew(self) -> Skew:
         """How far the machine's clock is from this one's (50 round trips)."""
@@ -108,7 +141,19 @@ class Machine:
         if self._process.poll() is None:
             self._process.kill()
         self._process.wait()
+        if self._process.returncode < 0 and not self._environment.is_guest:
+            self._sweep()
         self._console.join()
+
+    def _sweep(self) -> None:
+        """End what a killed agent could not."""
+        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+            subprocess.run(
+                [str(binaries.find("vtax-agent")), "sweep"],
+                stdout=subprocess.DEVNULL,
+                timeout=SWEEP_TIMEOUT_S,
+                check=False,
+            )
 
     def __enter__(self) -> Self:
         return self
@@ -121,6 +166,15 @@ class Machine:
         lines = self._console.last_lines() or ["(nothing)"]
         name = self._environment.name
         return MachineLostError(f"the {name} machine {what}; its console ends: {' | '.join(lines)}")
+
+
+def shared_tree(machine: Machine) -> Sequence[Capability]:
+    """What any process of this host can do in which the host's own files are seen."""
+    return (
+        Files(machine.push, machine.pull),
+        RecordOutside({"pid": machine.pid}),
+        RecordInside(lambda: str(binaries.find("vtax-recorder"))),
+    )
 
 
 def spawn(argv: Sequence[str], descriptors: Collection[int]) -> subprocess.Popen[bytes]:

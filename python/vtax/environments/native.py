@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from vtax import binaries
+from vtax.doctor.host import Host
+from vtax.doctor.model import Check, Finding
 from vtax.environments.base import (
     Launch,
     ProcessEnvironment,
@@ -16,27 +19,67 @@ from vtax.environments.base import (
     host_memory_bytes,
     register,
 )
+from vtax.environments.capabilities import Capability, Files, RecordInside, RecordOutside
+from vtax.environments.machine import Machine, shared_tree
 from vtax.errors import MisuseError
 from vtax.units import format_bytes, parse_size
 from vtax.workloads.base import MachineShape
 
 SMALLEST_CAP_BYTES = 16 << 20
+USUAL_PROCESSES = 4096
+"""Twice what podman allows a container: a fork bomb ends there, `make -j` and MPI do not."""
+PROCESSES_PER_CPU = 64
+
+
+class BareMetal(Check):
+    """A percentage of `native` is a percentage of what this machine is, not of the hardware."""
+
+    name = "bare-metal"
+    purpose = "what 'native' means"
+
+    def find(self, host: Host) -> Finding:
+        vendor = host.read("/sys/class/dmi/id/sys_vendor")
+        product = host.read("/sys/class/dmi/id/product_name")
+        model = " ".join(part for part in (vendor, product) if part)
+        hypervisor = host.read("/sys/hypervisor/type")
+        if not host.cpu_flags:
+            return self.degraded("not known: /proc/cpuinfo lists no CPU flags")
+        if not host.is_guest and hypervisor is None:
+            return self.ok(f"this is the hardware itself{f' ({model})' if model else ''}")
+        what = ", ".join(part for part in (hypervisor, model) if part)
+        return self.degraded(
+            f"this host is itself a guest{f' ({what})' if what else ''}: "
+            "'native' is not bare metal here",
+            "measure on bare metal, or say so beside every figure (the report does)",
+        )
 
 
 @register
 @dataclass(frozen=True, slots=True)
 class Native(ProcessEnvironment):
-    """Runs commands through `vtax-agent serve`: pinned, in a cgroup, killed when vtax is."""
+    """This machine, with CPUs and memory limited as asked.
+
+    Commands run through `vtax-agent serve`: pinned, in a cgroup, killed when vtax is.
+    """
 
     name: ClassVar[str] = "native"
     keys: ClassVar[Mapping[str, str]] = {
         "cpus": "number of CPUs to run on (default: all)",
         "mem": "memory limit, swap included (default: none; needs root or a delegated cgroup)",
+        "pids": "most processes and threads of a command (default: 4096, or 64 for each CPU)",
     }
+    examples: ClassVar[Sequence[str]] = ("native", "native:cpus=2,mem=1G")
+    offers: ClassVar[Mapping[type[Capability], str]] = {
+        Files: "native",
+        RecordOutside: "native",
+        RecordInside: "native",
+    }
+    checks: ClassVar[Sequence[type[Check]]] = (BareMetal,)
     is_guest: ClassVar[bool] = False
 
     cpus: int | None = None
     memory_bytes: int | None = None
+    processes: int | None = None
 
     @classmethod
     def from_options(cls, options: Mapping[str, str]) -> Self:
@@ -44,7 +87,12 @@ class Native(ProcessEnvironment):
         memory = parse_size(options["mem"]) if "mem" in options else None
         if memory is not None and memory < SMALLEST_CAP_BYTES:
             raise MisuseError(f"native: mem={options['mem']} is too small to start a program in")
-        return cls(cpus, memory)
+        processes = options.get("pids")
+        if processes is not None and not (processes.isdecimal() and 1 <= int(processes) < 1 << 22):
+            raise MisuseError(
+                f"native: pids={processes} must be a whole number from 1 to {(1 << 22) - 1}"
+            )
+        return cls(cpus, memory, None if processes is None else int(processes))
 
     def shape(self) -> MachineShape:
         available = len(allowed_cpus())
@@ -53,17 +101,25 @@ class Native(ProcessEnvironment):
     def memory_limit(self) -> int | None:
         return self.memory_bytes
 
+    def has_folder(self, folder: Path) -> bool:
+        return True
+
     def boot_remedy(self) -> str:
         return "run 'vtax doctor'"
 
     def check(self) -> None:
         binaries.find("vtax-agent")
 
+    def capabilities(self, machine: Machine) -> Sequence[Capability]:
+        return shared_tree(machine)
+
     def launch(self, seat: Seat) -> Launch:
         argv = [str(binaries.find("vtax-agent")), "serve", "--channel", f"fd:{seat.channel_fd}"]
         argv += ["--cpus", ",".join(map(str, seat.cpus))]
         if self.memory_bytes is not None:
             argv += ["--memory", str(self.memory_bytes)]
+        usual = max(USUAL_PROCESSES, PROCESSES_PER_CPU * len(allowed_cpus()))
+        argv += ["--pids", str(self.processes or usual)]
         return Launch(argv, work_inside=seat.work, boot_timeout_s=10.0)
 
     def description(self, facts: Mapping[str, Any]) -> str:

@@ -3,34 +3,35 @@
 from __future__ import annotations
 
 import os
-import shutil
-import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
+from vtax.doctor.model import Check
 from vtax.environments import guest_kernel, sandbox
 from vtax.environments.base import (
     Launch,
     ProcessEnvironment,
     Seat,
+    allowed_cpus,
     cpu_count,
     guest_memory,
     register,
 )
+from vtax.environments.capabilities import Capability, Files, RecordInside, RecordOutside
 from vtax.environments.guest_page import FILE as PAGE_FILE
+from vtax.environments.machine import Machine, shared_tree
+from vtax.environments.qemu_program import CHANNEL, Installed, Kvm, QemuKernel, export, program
 from vtax.errors import MisuseError, VtaxError
 from vtax.units import format_bytes
 from vtax.workloads.base import MachineShape
 
 Accelerator = Literal["auto", "kvm", "tcg"]
 
-PROGRAM = "qemu-system-x86_64"
 KVM_DEVICE = Path("/dev/kvm")
 SMALLEST_BYTES = 192 << 20
 """The uncompressed Debian kernel alone takes 63 MiB while it is loaded; 192 MiB boots."""
-CHANNEL = "org.vtax.agent"
 PAGE_BYTES = 4096
 """docs/guest-page.md"""
 BOOT_TIMEOUT_S = {"kvm": 30.0, "tcg": 120.0}
@@ -39,7 +40,10 @@ BOOT_TIMEOUT_S = {"kvm": 30.0, "tcg": 120.0}
 @register
 @dataclass(frozen=True, slots=True)
 class Qemu(ProcessEnvironment):
-    """A distribution kernel on the host's own userland, shared read-only by 9p."""
+    """A full-system QEMU guest with a distribution kernel.
+
+    It runs on the host's own userland, shared read-only by 9p.
+    """
 
     name: ClassVar[str] = "qemu"
     keys: ClassVar[Mapping[str, str]] = {
@@ -50,6 +54,13 @@ class Qemu(ProcessEnvironment):
         "kernel": "path of a vmlinuz-RELEASE (default: found in /boot or fetched)",
         "page": "on: memory shared with the host, for the guest's counters (default: off)",
     }
+    examples: ClassVar[Sequence[str]] = ("qemu", "qemu:accel=tcg,smp=2,mem=2G")
+    offers: ClassVar[Mapping[type[Capability], str]] = {
+        Files: "qemu",
+        RecordOutside: "qemu",
+        RecordInside: "qemu",
+    }
+    checks: ClassVar[Sequence[type[Check]]] = (Installed, QemuKernel, Kvm, sandbox.Bubblewrap)
 
     accel: Accelerator = "auto"
     smp: int = 1
@@ -78,6 +89,8 @@ class Qemu(ProcessEnvironment):
     def boot_remedy(self) -> str:
         if self.accel == "kvm":
             return "KVM may not run ordinary kernels on this host: use accel=tcg or accel=auto"
+        if self.cpu:
+            return f"leave out cpu={self.cpu}, or see 'qemu-system-x86_64 -cpu help' for the models"
         return super(Qemu, self).boot_remedy()
 
     def check(self) -> None:
@@ -86,6 +99,9 @@ class Qemu(ProcessEnvironment):
         if self.accel == "kvm" and (reason := kvm_obstacle()):
             raise VtaxError(f"qemu:accel=kvm is not possible here: {reason}", "use accel=tcg")
         guest_kernel.prepare(self.kernel)
+
+    def capabilities(self, machine: Machine) -> Sequence[Capability]:
+        return shared_tree(machine)
 
     def launch(self, seat: Seat) -> Launch:
         accel, notes = self._choose()
@@ -116,7 +132,8 @@ class Qemu(ProcessEnvironment):
         if reason is None:
             from vtax.environments.kvm_probe import probe
 
-            reason = probe(self)
+            key = f"{self.cpu}{self.kernel}"
+            reason = probe(replace(self, accel="kvm"), allowed_cpus()[-self.smp :], key)
         if reason is None:
             return "kvm", ("KVM passed its boot probe",)
         return "tcg", (f"KVM is not used: {reason}",)
@@ -143,21 +160,6 @@ class Qemu(ProcessEnvironment):
         return line
 
 
-def program() -> Path:
-    """QEMU; VtaxError with the remedy when it is missing."""
-    if found := shutil.which(PROGRAM):
-        return Path(found)
-    raise VtaxError(f"QEMU ({PROGRAM}) is missing", "apt-get install qemu-system-x86")
-
-
-def program_version() -> str:
-    """The first line of `--version`."""
-    done = subprocess.run(
-        [str(program()), "--version"], capture_output=True, text=True, timeout=20, check=False
-    )
-    return done.stdout.partition("\n")[0]
-
-
 def kvm_obstacle(device: Path = KVM_DEVICE) -> str | None:
     """Why KVM cannot even be tried; None when it can. Only a boot proves that it works."""
     if not device.exists():
@@ -177,17 +179,6 @@ def _parameters(guest: guest_kernel.GuestKernel) -> list[str]:
         "vtax.work=9p:work",
         f"vtax.environments.channel=virtio:{CHANNEL}",
         f"vtax.modules={':'.join(guest.modules)}",
-    ]
-
-
-def export(tag: str, path: Path, options: str) -> list[str]:
-    """QEMU's options for a folder that the guest mounts by 9p."""
-    # security_model=none: the guest's files are ours on the host; ownership changes are ignored.
-    return [
-        "-fsdev",
-        f"local,id={tag},path={path},security_model=none,{options}",
-        "-device",
-        f"virtio-9p-pci,fsdev={tag},mount_tag={tag}",
     ]
 
 

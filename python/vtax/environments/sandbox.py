@@ -13,6 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from vtax.doctor.host import Host
+from vtax.doctor.model import Check, Finding
 from vtax.errors import VtaxError
 
 WORK = Path("/run/vtax/work")
@@ -69,3 +71,34 @@ def command(box: Box, argv: Sequence[str]) -> list[str]:
 def pinned(cpus: Sequence[int], argv: Sequence[str]) -> list[str]:
     """The command line that keeps `argv` and all it starts on `cpus`."""
     return ["taskset", "--cpu-list", ",".join(map(str, cpus)), *argv]
+
+
+class Bubblewrap(Check):
+    """Guests run in it: it is what keeps a hostile guest from the host's files."""
+
+    name = "bubblewrap"
+    purpose = "the read-only box of every guest"
+
+    def find(self, host: Host) -> Finding:
+        program = host.which("bwrap")
+        if program is None:
+            return self.missing("bwrap is not installed", host.install("bubblewrap", "bubblewrap"))
+        # The namespaces that vtax asks for; a version number would not tell whether they are let.
+        box = ["--ro-bind", "/", "/", "--unshare-net", "--unshare-pid", "--unshare-ipc"]
+        output = host.run([program, *box, "--unshare-uts", "--cap-drop", "ALL", "true"])
+        if output.code == 0:
+            return self.ok(f"{program} makes a read-only box without network")
+        return self.missing(*self._reason(host, output.last_error))
+
+    def _reason(self, host: Host, error: str) -> tuple[str, str | None]:
+        for setting, forbids, wanted in (
+            ("kernel.apparmor_restrict_unprivileged_userns", "1", "0"),  # Ubuntu since 23.10
+            ("kernel.unprivileged_userns_clone", "0", "1"),  # Debian's own switch
+            ("user.max_user_namespaces", "0", "10000"),
+        ):
+            if host.read(f"/proc/sys/{setting.replace('.', '/')}") == forbids:
+                return (
+                    f"user namespaces are forbidden: {setting} is {forbids} ({error})",
+                    f"sysctl {setting}={wanted} (as root)",
+                )
+        return f"bwrap cannot make its box: {error}", "run vtax outside of the container it is in"

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from vtax import binaries
+from vtax.doctor.host import Host
+from vtax.doctor.model import Check, Finding
 from vtax.environments import sandbox
 from vtax.environments.base import Launch, ProcessEnvironment, Seat, guest_memory, register
+from vtax.environments.capabilities import Capability, Files, RecordInside, RecordOutside
+from vtax.environments.machine import Machine, shared_tree
 from vtax.errors import VtaxError
 from vtax.units import format_bytes
 from vtax.workloads.base import MachineShape
@@ -22,13 +26,50 @@ SMALLEST_BYTES = 48 << 20
 """A kernel without room for its own tables panics; 48 MiB boots with some to spare."""
 
 
+class Installed(Check):
+    """The paravirtualized guest that needs neither hardware support nor root."""
+
+    name = "uml"
+    purpose = "environment uml"
+
+    def find(self, host: Host) -> Finding:
+        program = host.which("linux.uml")
+        if program is None:
+            return self.missing(
+                "linux.uml is not installed", host.install("user-mode-linux", "user-mode Linux")
+            )
+        output = host.run([program, "--version"])
+        if output.code != 0:
+            return self.missing(
+                f"{program} does not run: {output.last_error}",
+                host.install("--reinstall user-mode-linux", "user-mode Linux anew"),
+            )
+        # It runs guest processes under ptrace.
+        scope = host.read("/proc/sys/kernel/yama/ptrace_scope")
+        if scope == "3":
+            return self.impossible("kernel.yama.ptrace_scope is 3: no ptrace until a restart")
+        if scope == "2" and host.euid != 0:
+            return self.missing(
+                "kernel.yama.ptrace_scope is 2: only root may use ptrace",
+                "sysctl kernel.yama.ptrace_scope=1",
+            )
+        return self.ok(f"{program}, Linux {output.first_line}, 1 CPU")
+
+
 @register
 @dataclass(frozen=True, slots=True)
 class UserModeLinux(ProcessEnvironment):
-    """Debian's `linux.uml` on the host's own userland. It has one CPU."""
+    """User-mode Linux, a paravirtualized kernel as a host process, with one CPU."""
 
     name: ClassVar[str] = "uml"
     keys: ClassVar[Mapping[str, str]] = {"mem": "memory (default: 1G)"}
+    examples: ClassVar[Sequence[str]] = ("uml", "uml:mem=512M")
+    offers: ClassVar[Mapping[type[Capability], str]] = {
+        Files: "uml",
+        RecordOutside: "uml",
+        RecordInside: "uml",
+    }
+    checks: ClassVar[Sequence[type[Check]]] = (Installed, sandbox.Bubblewrap)
 
     memory_bytes: int = 1 << 30
 
@@ -44,6 +85,9 @@ class UserModeLinux(ProcessEnvironment):
         overlay_module()
         sandbox.bubblewrap()
         binaries.find("vtax-agent")
+
+    def capabilities(self, machine: Machine) -> Sequence[Capability]:
+        return shared_tree(machine)
 
     def launch(self, seat: Seat) -> Launch:
         box = sandbox.Box(

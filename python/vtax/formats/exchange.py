@@ -49,7 +49,7 @@ class Exchange:
 
         Raises VtaxError when it is missing, no regular file, or larger.
         """
-        folder = self._open()
+        folder = self._reopen()
         try:
             return _read_regular(folder, name, limit_bytes)
         except OSError as error:
@@ -60,6 +60,18 @@ class Exchange:
     def read_text(self, name: str, limit_bytes: int = 16 << 20) -> str:
         """The same as text; bytes that are no UTF-8 are replaced."""
         return self.read_bytes(name, limit_bytes).decode("utf-8", errors="replace")
+
+    def check(self) -> None:
+        """Raise VtaxError when the folder is no folder any more."""
+        os.close(self._reopen())
+
+    def _reopen(self) -> int:
+        try:
+            return self._open()
+        except OSError as error:
+            raise VtaxError(
+                f"the folder of results was removed or replaced: {error.strerror}"
+            ) from None
 
     def _open(self) -> int:
         return os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)

@@ -11,18 +11,23 @@ import fcntl
 import json
 import os
 import re
-import time
+import subprocess
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from vtax import cache
+from pydantic import BaseModel, TypeAdapter, ValidationError
+
 from vtax.errors import MisuseError, VtaxError
-from vtax.formats.model import RunRecord, Sample
-
-if TYPE_CHECKING:
-    import polars
+from vtax.formats.files import read_bounded, write_atomic, write_table
+from vtax.formats.journal import Journal
+from vtax.formats.model import (
+    SCHEMA_VERSION,
+    ComparisonRecord,
+    RecordingRecord,
+    RunRecord,
+    Sample,
+)
 
 RECORD = "run.json"
 JOURNAL = "samples.jsonl"
@@ -30,11 +35,8 @@ SAMPLES = "samples.parquet"
 EVENTS = "events.json"
 REPORT = "report.html"
 RAW = "raw"
-SYNC_EVERY_S = 1.0
+INSTRUMENTS = "instruments"
 MAX_RECORD_BYTES = 64 << 20
-MAX_SAMPLES_BYTES = 1 << 30
-
-_FIELDS = {field.name for field in dataclasses.fields(Sample)}
 
 
 class RunFolder:
@@ -43,7 +45,8 @@ class RunFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._lock: int | None = None
-        self._synced = time.monotonic()
+        remedy = f"free space; what was finished before is kept: vtax report {path}"
+        self._journal = Journal(path / JOURNAL, remedy)
 
     def claim(self) -> bool:
         """Become the writer; False when another process, still alive, is it.
@@ -95,151 +98,114 @@ class RunFolder:
     def raw(self, name: str) -> Path:
         """The writable folder of one machine, ``raw/NAME``, as an absolute path."""
         path = (self.path / RAW / slug(name)).absolute()
-        path.mkdir(mode=0o700, exist_ok=True)
+        try:
+            path.mkdir(mode=0o700, exist_ok=True)
+        except OSError as error:
+            raise VtaxError(f"cannot make {path}: {error.strerror}", "free space there") from None
         return path
 
-    def write_record(self, record: RunRecord) -> None:
+    def instruments(self, name: str) -> Path:
+        """Where instruments put files of one environment; no machine may write there."""
+        return (self.path / INSTRUMENTS / slug(name)).absolute()
+
+    def clean_raw(self) -> None:
+        """Remove what is neither a file nor a folder: guests make links, pipes and devices.
+
+        Only when no machine runs. `find` follows nothing and copes with folders of any depth.
+        """
+        kept = ["!", "-type", "f", "!", "-type", "d"]
+        line = ["find", "-P", str((self.path / RAW).absolute()), *kept, "-delete"]
+        subprocess.run(line, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
+
+    def write_record(self, record: ComparisonRecord | RecordingRecord) -> None:
         """Replace `run.json` at once."""
         text = record.model_dump_json(indent=1)
-        cache.write_atomic(self.path / RECORD, text.encode() + b"\n")
+        write_atomic(self.path / RECORD, text.encode() + b"\n")
 
     def append(self, samples: Iterable[Sample]) -> None:
-        """Add the samples of a finished repetition.
-
-        When this returns they survive the death of vtax; a power cut loses the last second at
-        most (waiting for the disk after each of many short repetitions would cost more than they
-        do).
-        """
-        lines = "".join(json.dumps(dataclasses.asdict(sample)) + "\n" for sample in samples)
-        try:
-            with (self.path / JOURNAL).open("a") as journal:
-                journal.write(lines)
-                journal.flush()
-                if time.monotonic() - self._synced >= SYNC_EVERY_S:
-                    os.fsync(journal.fileno())
-                    self._synced = time.monotonic()
-        except OSError as error:
-            raise VtaxError(
-                f"cannot save samples in {self.path}: {error.strerror}",
-                f"free space; what was finished before is kept: vtax report {self.path}",
-            ) from None
+        """Save the samples of a finished repetition; see `Journal.append`."""
+        self._journal.append(map(dataclasses.asdict, samples))
 
     def finish(self, samples: Sequence[Sample]) -> None:
-        """Turn the journal into `samples.parquet`, and describe its columns in `events.json`."""
-        target = self.path / SAMPLES
-        temporary = target.with_name(f".{SAMPLES}.{os.getpid()}")
-        try:
-            frame(samples).write_parquet(temporary)
-            temporary.replace(target)
-        except OSError as error:
-            temporary.unlink(missing_ok=True)
-            raise VtaxError(
-                f"cannot write {target}: {error.strerror}",
-                f"free space; the samples are kept in {self.path / JOURNAL}",
-            ) from None
-        cache.write_atomic(self.path / EVENTS, json.dumps(columns(), indent=1).encode())
-        (self.path / JOURNAL).unlink(missing_ok=True)
+        """Turn the journal into `samples.parquet`, and describe its columns in `events.json`.
+
+        No machine runs any more. Raises VtaxError when the files cannot be written.
+        """
+        from vtax.formats.samples import columns, frame
+
+        self.clean_raw()
+        remedy = f"free space; the samples are kept in {self._journal.path}"
+        write_table(self.path / SAMPLES, frame(samples), remedy)
+        write_atomic(self.path / EVENTS, json.dumps(columns(), indent=1).encode())
+        self._journal.remove()
 
 
-def frame(samples: Sequence[Sample]) -> polars.DataFrame:
-    """One row per sample, one column per field of `Sample`."""
-    import polars
+def read_record(path: Path) -> ComparisonRecord | RecordingRecord:
+    """The `run.json` of a run, finished or cut short.
 
-    kinds = {"str": polars.String, "float": polars.Float64, "int": polars.Int64}
-    schema = {
-        field.name: kinds.get(str(field.type).split(" ")[0], polars.String)
-        for field in dataclasses.fields(Sample)
-    }
-    return polars.DataFrame([dataclasses.asdict(sample) for sample in samples], schema=schema)
-
-
-def columns() -> dict[str, dict[str, str]]:
-    """What each column of `samples.parquet` means and where it comes from."""
-    agent = "vtax-agent in the machine"
-    vtax = "vtax on the host"
-    text = {
-        "environment": ("label of the environment, the key into run.json", vtax),
-        "workload": ("name of the workload", vtax),
-        "metric": ("name of the metric", "the workload"),
-        "unit": ("unit of value", "the workload"),
-        "better": ("which direction is better: higher or lower", "the workload"),
-        "value": ("the metric's value in unit", "the workload"),
-        "repetition": ("number within the environment, from 0; warm-ups are not here", vtax),
-        "boot": ("which start of the machine, from 0", vtax),
-        "position": ("place in the order in which repetitions ran, from 0", vtax),
-        "wall_s": ("seconds, the machine's CLOCK_MONOTONIC around the command", agent),
-        "cpu_s": ("seconds of user and system time, wait4 in the machine", agent),
-        "steal_s": ("seconds, /proc/stat of the CPUs used; null: no steal clock", agent),
-        "host_wall_s": ("seconds, the host's CLOCK_MONOTONIC around the request", vtax),
-        "max_rss_bytes": ("largest resident set of one process, wait4", agent),
-        "minor_faults": ("page faults without I/O, wait4", agent),
-        "major_faults": ("page faults with I/O, wait4", agent),
-        "voluntary_switches": ("context switches by waiting, wait4", agent),
-        "involuntary_switches": ("context switches by preemption, wait4", agent),
-    }
-    return {name: {"meaning": what, "source": source} for name, (what, source) in text.items()}
-
-
-def load(path: Path) -> tuple[RunRecord, list[Sample]]:
-    """Read a run, finished or cut short.
-
-    Raises MisuseError when `path` is no run folder, VtaxError when a file in it is damaged.
+    Raises MisuseError when `path` is no run folder or of another schema version, VtaxError when
+    the file is damaged.
     """
-    from pydantic import ValidationError
-
+    file = path / RECORD
     try:
-        text = _bounded(path / RECORD, MAX_RECORD_BYTES)
-    except FileNotFoundError:
-        raise MisuseError(f"{path} is no run folder: it has no {RECORD}") from None
+        text = read_bounded(file, MAX_RECORD_BYTES)
+    except OSError as error:
+        raise MisuseError(
+            f"{path} is no run folder: {RECORD}: {error.strerror}",
+            "name a folder that vtax compare or vtax record has made",
+        ) from None
     try:
-        record = RunRecord.model_validate_json(text)
+        version = _Version.model_validate_json(text).schema_version
+        if version != SCHEMA_VERSION:
+            raise MisuseError(
+                f"{file} has schema version {version}; this vtax reads {SCHEMA_VERSION}",
+                "read it with the version of vtax that wrote it, or run it again",
+            )
+        return _RECORD.validate_json(text)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"])) or "the whole"
-        raise VtaxError(f"{path / RECORD} is damaged: {where}: {first['msg']}") from None
-    return record, _load_samples(path)
+        raise VtaxError(f"{file} is damaged: {where}: {first['msg']}") from None
 
 
-def _load_samples(path: Path) -> list[Sample]:
+def read_samples(path: Path, record: ComparisonRecord) -> list[Sample]:
+    """The samples of a run, from whichever file holds them.
+
+    Raises VtaxError when both are missing, or what is there is damaged or of another run.
+    """
+    from vtax.formats.samples import checked, read_table
+
     if (path / SAMPLES).is_file():
-        return _parquet(path / SAMPLES)
-    try:
-        lines = _bounded(path / JOURNAL, MAX_SAMPLES_BYTES).splitlines()
-    except FileNotFoundError:
-        return []
-    return [sample for line in lines if (sample := _sample(line)) is not None]
+        return read_table(path / SAMPLES, record)
+    if not (path / JOURNAL).is_file():
+        raise VtaxError(
+            f"{path} has no samples: neither {SAMPLES} nor {JOURNAL} is there",
+            "no repetition was finished, or the file was moved away",
+        )
+    return checked(path / JOURNAL, Journal(path / JOURNAL).read(), record)
 
 
-def _sample(line: bytes) -> Sample | None:
-    """One line of the journal; None for a line that a crash cut short."""
-    try:
-        fields = json.loads(line)
-    except ValueError:
-        return None
-    if not isinstance(fields, dict) or fields.keys() != _FIELDS:
-        return None
-    return Sample(**fields)
+def load(path: Path) -> tuple[ComparisonRecord, list[Sample]]:
+    """Read a comparison, finished or cut short.
+
+    Raises MisuseError when `path` holds none, VtaxError as `read_record` and `read_samples`.
+    """
+    record = read_record(path)
+    if not isinstance(record, ComparisonRecord):
+        raise MisuseError(
+            f"{path} is a recording: it has rows of events and no samples",
+            f"vtax timeline {path} --event NAME, or vtax correlate {path}",
+        )
+    return record, read_samples(path, record)
 
 
-def _parquet(path: Path) -> list[Sample]:
-    import polars
+class _Version(BaseModel):
+    """What must be known of a record before the rest of it can be read."""
 
-    if path.stat().st_size > MAX_SAMPLES_BYTES:
-        raise VtaxError(f"{path} is larger than 1 GiB: refused")
-    try:
-        table = polars.read_parquet(path)
-        return [Sample(**row) for row in table.iter_rows(named=True)]
-    except (polars.exceptions.PolarsError, OSError, TypeError) as error:
-        reason = str(error).splitlines()[0]
-        raise VtaxError(f"{path} is damaged: {reason}") from None
+    schema_version: int
 
 
-def _bounded(path: Path, limit_bytes: int) -> bytes:
-    with path.open("rb") as file:
-        content = file.read(limit_bytes + 1)
-    if len(content) > limit_bytes:
-        raise VtaxError(f"{path} is larger than {limit_bytes} bytes: refused")
-    return content
+_RECORD: TypeAdapter[ComparisonRecord | RecordingRecord] = TypeAdapter(RunRecord)
 
 
 def slug(text: str) -> str:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
+from vtax import plugins
 from vtax.errors import MisuseError
 from vtax.paging import native
 from vtax.paging.policy import Policy, Steering, name_of, steering
@@ -29,8 +32,21 @@ class Mode:
 
 
 def available() -> tuple[str, ...]:
-    """The names of all modes: fixed ones, policies, and the oracle."""
-    return tuple(native.load().mode_names())
+    """The names of all modes: fixed ones, policies, the oracle, and policies of other packages."""
+    return (*native.load().mode_names(), *installed())
+
+
+@functools.cache
+def installed() -> Mapping[str, type[Policy]]:
+    """Policies of other packages by name (`vtax.plugins`)."""
+    return plugins.load(plugins.POLICIES, (*native.load().mode_names(), ALL), _fault)
+
+
+def _fault(name: str, plugin: Any) -> str | None:
+    if not (isinstance(plugin, type) and issubclass(plugin, Policy)):
+        return "it is no class derived from vtax.paging.Policy"
+    called = plugin.name or plugin.__name__
+    return None if called == name else f"its class is called '{called}'"
 
 
 def policies() -> tuple[str, ...]:
@@ -67,10 +83,18 @@ def _modes(item: str | Policy | type[Policy], parameters: Parameters) -> list[Mo
         names = available() if item == ALL else (item,)
         if item not in (ALL, *available()):
             raise unknown("mode", item, (*available(), ALL))
-        return [Mode(name, dict(parameters.get(name, {}))) for name in names]
+        return [
+            mode
+            for name in names
+            for mode in (
+                _modes(installed()[name], parameters)
+                if name in installed()
+                else [Mode(name, dict(parameters.get(name, {})))]
+            )
+        ]
     policy = _instance(item) if isinstance(item, type) else item
     name = name_of(policy)
-    if name in available():
+    if name in native.load().mode_names():
         raise MisuseError(f"policy {name} is called as a mode of vtax", "give it another name")
     return [Mode(name, steering=steering(policy))]
 

@@ -6,6 +6,8 @@ import math
 import re
 from datetime import datetime
 
+from vtax.units import plural as plural
+
 NOT_MEASURED = "not measured"
 DASH = "\N{EN DASH}"
 MINUS = "\N{MINUS SIGN}"
@@ -148,11 +150,6 @@ def utc_text(stamp: str | None) -> str:
     except ValueError:
         return stamp
     return f"{moment.day} {moment:%B %Y, %H:%M} UTC"
-
-
-def plural(count: int, noun: str) -> str:
-    """`1 metric`, `3 metrics`."""
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def listing(items: list[str] | tuple[str, ...], limit: int = 4) -> str:

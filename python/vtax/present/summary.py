@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from vtax.formats.model import Comparison, EnvironmentRecord, Result, Verdict
+from vtax.analysis.results import Comparison, Result, Verdict
+from vtax.formats.model import EnvironmentRecord
 from vtax.present import verdicts
 from vtax.present.families import family_of
 from vtax.present.format import one_line, percent, percent_interval, plural
@@ -107,7 +108,8 @@ def value_phrase(result: Result) -> str:
 def headline(summary: EnvironmentSummary, margin_percent: float) -> str:
     """The environment's answer as one sentence without its name."""
     if summary.lead is None:
-        return "nothing could be measured here; the reasons are in the results"
+        what = "compared with the baseline" if summary.measured else "measured here"
+        return f"nothing could be {what}; the reasons are in the results"
     said = verdicts.phrase(summary.lead, margin_percent)
     name = one_line(summary.lead.metric)
     return f"{name} runs at {value_phrase(summary.lead)}: {said}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from vtax.formats.model import Flag
+from vtax.analysis.results import Flag
 from vtax.present.explain import Explanation, explain
 from vtax.present.format import listing, one_line, plural
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from vtax.formats.model import Result, Verdict
+from vtax.analysis.results import Result, Verdict
 from vtax.present.format import plural, significant
 
 SYMBOLS: Mapping[Verdict, str] = MappingProxyType(

@@ -16,7 +16,7 @@ from vtax.analysis.intervals import RECORD, ROWS, STREAM
 from vtax.errors import MisuseError, VtaxError
 from vtax.formats.folder import RECORD as RUN
 from vtax.formats.folder import RunFolder
-from vtax.formats.model import EnvironmentRecord, RunRecord
+from vtax.formats.model import MachineRecord, RecordingRecord
 
 RUNS = Path("runs")
 WHOLE_MACHINE = "machine"
@@ -61,6 +61,7 @@ def opened(
         state = "interrupted"
         raise
     finally:
+        folder.clean_raw()
         if any((folder.path / file).exists() for file in (RECORD, ROWS, STREAM)):
             write(state)
         elif ours:
@@ -89,13 +90,10 @@ def _record(
     argv: Sequence[str],
     asked: Mapping[str, Any],
     place: Place,
-) -> RunRecord:
+) -> RecordingRecord:
     done = None if state == "running" else datetime.now(UTC).isoformat(timespec="seconds")
-    environment = EnvironmentRecord(
-        label=place.spec,
+    machine = MachineRecord(
         spec=place.spec,
-        role="measured",
-        baseline=None,
         description=place.description,
         cpus=place.cpus,
         memory_bytes=place.memory_bytes,
@@ -103,22 +101,14 @@ def _record(
         boot_s=() if place.boot_s is None else (place.boot_s,),
         notes=tuple(place.notes),
     )
-    return RunRecord(
+    return RecordingRecord(
         vtax_version=__version__,
-        verb="record",
         command_line=("vtax", *sys.argv[1:]),
         name=name,
         started_utc=begun,
         finished_utc=done,
         state=state,
-        workload=name,
-        workload_parameters={"argv": list(argv)},
+        argv=tuple(argv),
         recording=dict(asked),
-        repetitions=1,
-        reboot="each",
-        budget_s=None,
-        margin_percent=0.0,
-        seed=0,
-        order=((place.spec, 0),),
-        environments=(environment,),
+        machine=machine,
     )

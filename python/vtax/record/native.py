@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from vtax import binaries
-from vtax.environments.native import Native
+from vtax.environments.base import BASELINE, build
 from vtax.errors import VtaxError
-from vtax.record import folder, workload
+from vtax.record import folder
 from vtax.record.folder import WHOLE_MACHINE, Place
 from vtax.record.options import Options, Target
 from vtax.record.recorder import in_foreground
+from vtax.workloads import builtin
 
 FACTS_TIMEOUT_S = 20.0
 
@@ -24,13 +25,13 @@ def record(
 ) -> tuple[Path | None, int]:
     """Record in a new run folder; returns it, or None when nothing was recorded, and the
     recorder's exit code. The recorder has said why by then."""
-    line = workload.line(target.command) if target.command else []
+    line = builtin.line(target.command) if target.command else []
     asked = options.asked() | {
         name: value for name, value in (("pid", target.pid), ("vm", target.vm)) if value is not None
     }
-    shape = Native().shape()
+    here = build(BASELINE)
     facts = _facts()
-    place = Place("native", Native().description(facts), facts, cpus=shape.cpus)
+    place = Place(BASELINE, here.description(facts), facts, cpus=here.shape().cpus)
     name = Path(target.command[0]).name if line else WHOLE_MACHINE
     arguments = [
         *options.arguments(target.usual_events),

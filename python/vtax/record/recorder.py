@@ -96,7 +96,9 @@ class Recorder:
 
 def failure(code: int | None, said: str) -> VtaxError:
     """The error of a recorder that ended with this exit code and these words."""
-    words = tail(said, 1).removeprefix(f"{PROGRAM}: ") or f"the recorder ended with {code}"
+    words = tail(said, 1) or f"the recorder ended with {code}"
+    for name in (PROGRAM, "vtax record", "vtax"):
+        words = words.removeprefix(f"{name}: ")
     return (MisuseError if code == MISUSE else VtaxError)(words)
 
 

@@ -10,8 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from vtax.environments import Environment, build
-from vtax.environments.native import Native
+from vtax.environments import BASELINE, Environment, build
 from vtax.errors import MisuseError
 from vtax.units import format_bytes
 from vtax.workloads.base import MachineShape
@@ -31,14 +30,26 @@ class Entrant:
     role: Literal["baseline", "control", "measured"]
     baseline: str | None
     environment: Environment
+    note: str | None = None
+    """What the report says of it."""
 
 
-def entrants(specs: Sequence[str], control: bool = True) -> tuple[Entrant, ...]:
+NO_BASELINE = "none"
+FIRST_IS_REFERENCE = (
+    "This environment is the reference of all others (--baseline none): "
+    "nothing ran natively as a baseline."
+)
+
+
+def entrants(
+    specs: Sequence[str], control: bool = True, baseline: str | None = None
+) -> tuple[Entrant, ...]:
     """The environments to run: the baselines, their A/A controls, and what is measured.
 
     Guests are compared with a native of their own shape: one that is given in so many words, else
     one that vtax adds (a bare `native` stands for all of these). A native with options that is no
-    guest's baseline is measured against the bare one.
+    guest's baseline is measured against the bare one. With `baseline` all are compared with that
+    environment, or with the first of `specs` if it is `none`.
 
     Raises MisuseError when nothing is asked for or an environment is given twice.
     """
@@ -50,6 +61,8 @@ def entrants(specs: Sequence[str], control: bool = True) -> tuple[Entrant, ...]:
                 f"environment '{spec}' is given twice", "the A/A control is automatic"
             )
     asked = {text: build(text) for text in specs}
+    if baseline is not None:
+        return _against(asked, baseline, control)
     baselines = _baselines(asked)
     found: list[Entrant] = []
     for label, native in baselines.items():
@@ -57,42 +70,47 @@ def entrants(specs: Sequence[str], control: bool = True) -> tuple[Entrant, ...]:
         if control:
             found.append(Entrant(label + CONTROL_SUFFIX, label, "control", label, native))
     for text, environment in asked.items():
-        if text not in baselines and environment != Native():
+        if text not in baselines and environment != build(BASELINE):
             against = _baseline_of(environment, baselines)
             found.append(Entrant(text, text, "measured", against, environment))
     return tuple(found)
 
 
-def _baselines(asked: Mapping[str, Environment]) -> dict[str, Native]:
+def _against(asked: Mapping[str, Environment], baseline: str, control: bool) -> tuple[Entrant, ...]:
+    """The environments with the baseline that is asked for."""
+    label = next(iter(asked)) if baseline == NO_BASELINE else baseline
+    note = FIRST_IS_REFERENCE if baseline == NO_BASELINE else None
+    reference = asked[label] if label in asked else build(label)
+    found = [Entrant(label, label, "baseline", None, reference, note)]
+    if control:
+        found.append(Entrant(label + CONTROL_SUFFIX, label, "control", label, reference))
+    measured = (each for each in asked.items() if each[0] != label)
+    found += [Entrant(text, text, "measured", label, machine) for text, machine in measured]
+    return tuple(found)
+
+
+def _baselines(asked: Mapping[str, Environment]) -> dict[str, Environment]:
     """Label to baseline: one per shape of guest, and the bare one where something needs it."""
+    bare = build(BASELINE)
     guests = {each.shape(): each for each in asked.values() if each.is_guest}
-    natives = {text: each for text, each in asked.items() if isinstance(each, Native)}
-    found: dict[str, Native] = {}
+    natives = {text: each for text, each in asked.items() if type(each) is type(bare)}
+    found: dict[str, Environment] = {}
     for shape in guests:
-        given = [text for text, native in natives.items() if _is_of(native, shape)]
-        matched = Native(cpus=shape.cpus, memory_bytes=shape.memory_bytes)
-        found[given[0] if given else _label(matched)] = natives[given[0]] if given else matched
-    others = [text for text, native in natives.items() if text not in found and native != Native()]
+        spec = f"{BASELINE}:cpus={shape.cpus},mem={_size(shape.memory_bytes)}"
+        matched = build(spec)
+        given = next((text for text, native in natives.items() if native == matched), spec)
+        found[given] = matched
+    others = [text for text, native in natives.items() if text not in found and native != bare]
     if others or not guests:
-        found[Native.name] = Native()
+        found[BASELINE] = bare
     return found
 
 
-def _is_of(native: Native, shape: MachineShape) -> bool:
-    return (native.cpus, native.memory_bytes) == (shape.cpus, shape.memory_bytes)
-
-
-def _baseline_of(environment: Environment, baselines: Mapping[str, Native]) -> str:
-    if environment.is_guest:
-        shape = environment.shape()
-        return next(label for label, native in baselines.items() if _is_of(native, shape))
-    return Native.name
-
-
-def _label(native: Native) -> str:
-    if native.cpus is None or native.memory_bytes is None:
-        return Native.name
-    return f"{Native.name}:cpus={native.cpus},mem={_size(native.memory_bytes)}"
+def _baseline_of(environment: Environment, baselines: Mapping[str, Environment]) -> str:
+    if not environment.is_guest:
+        return BASELINE
+    shape = environment.shape()
+    return next(label for label, native in baselines.items() if native.shape() == shape)
 
 
 def _size(size: int) -> str:
@@ -118,6 +136,7 @@ class Observed:
     facts: Mapping[str, Any]
     libraries: Mapping[str, str] = dataclasses.field(default_factory=dict)
     memory_limit_error: str | None = None
+    is_guest: bool = False
 
 
 def differences(baseline: Observed, other: Observed) -> tuple[str, ...]:
@@ -164,6 +183,14 @@ def _memory(baseline: Observed, other: Observed) -> list[str]:
     if baseline.memory_limit_error:
         found.append(f"The baseline's memory is not capped: {baseline.memory_limit_error}.")
     total = _at(other.facts, "memory.total_bytes")
+    if baseline.is_guest:
+        ours = _at(baseline.facts, "memory.total_bytes")
+        if isinstance(ours, int) and isinstance(total, int) and ours != total:
+            found.append(
+                f"The kernel leaves {format_bytes(total)} of memory to programs here, "
+                f"{format_bytes(ours)} in the baseline."
+            )
+        return found
     limit = _at(other.facts, "virtualization.kind") != _at(baseline.facts, "virtualization.kind")
     if limit and isinstance(total, int):
         found.append(

@@ -37,6 +37,8 @@ class Command:
     files: Mapping[str, bytes] = field(default_factory=dict)
     """Name in the working folder to content, written by the host before the run."""
     timeout_s: float | None = None
+    in_user_folder: bool = False
+    """It runs in the user's folder, not in that of its results."""
 
 
 @dataclass(frozen=True, slots=True)

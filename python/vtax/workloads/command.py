@@ -9,6 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
+import regex
+
+from vtax.doctor.model import Check
 from vtax.errors import MisuseError, VtaxError
 from vtax.formats.model import Better
 from vtax.workloads.base import Command, MachineShape, Metric, Outcome, ResultFolder, tail
@@ -23,6 +26,8 @@ from vtax.workloads.registry import register
 
 OUTPUT_LIMIT_BYTES = 4 << 20
 """Of each of stdout and stderr; beyond it a regular expression is too slow to be searched."""
+SEARCH_TIMEOUT_S = 10.0
+"""For one expression in one text; one that backtracks without end needs more than any time."""
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 _SUFFIX_UNITS = {"_s": "s", "_ms": "ms", "_us": "us", "_ns": "ns"}
@@ -33,7 +38,8 @@ _EXAMPLE = "write for example --metric 'rate:MB/s:higher=rate: ([0-9.]+)'"
 
 _HELP = """usage: [command] PROGRAM [ARGUMENT ...]
 
-Run any command line. Its metrics are wall_s and cpu_s, and what --metric finds in its output:
+Run any command line in the current folder (or --workdir). VTAX_RESULTS names the folder for
+what it writes. Its metrics are wall_s and cpu_s, and what --metric finds in its output:
 
   --metric NAME[:UNIT[:higher|lower]]=REGEX
 
@@ -57,11 +63,22 @@ class Pattern:
     regex: str
 
     def find(self, *texts: str) -> str | None:
-        """The first group of the first match in the first text that has one."""
+        """The first group of the first match in the first text that has one.
+
+        Raises VtaxError when the search takes longer than SEARCH_TIMEOUT_S.
+        """
+        expression = regex.compile(self.regex, regex.MULTILINE)
         for text in texts:
-            match = re.search(self.regex, text, re.MULTILINE)
+            try:
+                match = expression.search(text, timeout=SEARCH_TIMEOUT_S)
+            except TimeoutError:
+                raise VtaxError(
+                    f"metric '{self.name}': {self.regex!r} was not done with the output after "
+                    f"{SEARCH_TIMEOUT_S:g} s",
+                    "simplify it: a repetition inside a repetition tries every way to split a text",
+                ) from None
             if match:
-                return match[1]
+                return None if match[1] is None else str(match[1])
         return None
 
 
@@ -70,30 +87,30 @@ def parse_pattern(text: str) -> Pattern:
 
     Raises MisuseError when a part is missing or wrong.
     """
-    described, equals, regex = text.partition("=")
+    described, equals, expression = text.partition("=")
     name, _, rest = described.partition(":")
     unit, colon, direction = rest.partition(":")
-    if not equals or not regex or not _NAME.fullmatch(name):
+    if not equals or not expression or not _NAME.fullmatch(name):
         raise MisuseError(f"--metric '{text}' is not NAME=REGEX", _EXAMPLE)
     if colon and direction not in ("higher", "lower"):
         raise MisuseError(f"--metric '{text}': '{direction}' is neither higher nor lower", _EXAMPLE)
     if name in {known for known, _, _ in PROGRAM_METRICS}:
         raise MisuseError(f"--metric '{name}' is measured anyway", "choose another name")
-    _require_group(text, regex)
+    _require_group(text, expression)
     if not unit:
         unit = next((u for ending, u in _SUFFIX_UNITS.items() if name.endswith(ending)), "")
     better: Better = "higher" if direction == "higher" else "lower"
-    return Pattern(name, unit, better if direction else _direction(name, unit), regex)
+    return Pattern(name, unit, better if direction else _direction(name, unit), expression)
 
 
 def _direction(name: str, unit: str) -> Better:
     return "lower" if unit in _TIME_UNITS or _SMALLER_IS_BETTER.search(name) else "higher"
 
 
-def _require_group(text: str, regex: str) -> None:
+def _require_group(text: str, expression: str) -> None:
     try:
-        groups = re.compile(regex, re.MULTILINE).groups
-    except (re.error, RecursionError, OverflowError) as error:
+        groups = regex.compile(expression, regex.MULTILINE).groups
+    except (regex.error, RecursionError, OverflowError) as error:
         raise MisuseError(f"--metric '{text}': not a regular expression: {error}") from None
     if groups < 1:
         raise MisuseError(f"--metric '{text}': the expression has no group ( )", _EXAMPLE)
@@ -102,9 +119,10 @@ def _require_group(text: str, regex: str) -> None:
 @register
 @dataclass(frozen=True, slots=True)
 class CommandLine:
-    """A command line of the user's."""
+    """Any command line, its times, and numbers found in its output."""
 
     name: ClassVar[str] = "command"
+    checks: ClassVar[Sequence[type[Check]]] = ()
 
     argv: tuple[str, ...]
     patterns: tuple[Pattern, ...] = ()
@@ -138,7 +156,7 @@ class CommandLine:
         return text if len(text) <= 60 else f"{text[:57]}..."
 
     def command(self, shape: MachineShape) -> Command:
-        return Command(argv=self.argv)
+        return Command(argv=self.argv, in_user_folder=True)
 
     def metrics(self, outcome: Outcome, folder: ResultFolder) -> Sequence[Metric]:
         require_success(self.argv[0], outcome, folder)

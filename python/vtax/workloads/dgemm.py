@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
+from vtax.doctor.model import Check
 from vtax.errors import MisuseError
 from vtax.formats.model import Better
 from vtax.units import format_bytes
 from vtax.workloads.arguments import Parser, refuse_patterns, whole_number
 from vtax.workloads.base import Command, MachineShape, Metric, Outcome, ResultFolder
+from vtax.workloads.blas import Blas
 from vtax.workloads.outcomes import (
     PROGRAM_METRICS,
     json_result,
@@ -43,9 +45,10 @@ _METRICS: tuple[tuple[str, str, Better, str], ...] = (
 @register
 @dataclass(frozen=True, slots=True)
 class Dgemm:
-    """C = A B in double precision, N x N, some times in one process."""
+    """Matrix multiplication in double precision, some times in one process."""
 
     name: ClassVar[str] = "dgemm"
+    checks: ClassVar[Sequence[type[Check]]] = (Blas,)
 
     size: int = DEFAULT_SIZE
     times: int = DEFAULT_TIMES

@@ -7,9 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
+from vtax.doctor.host import Host
+from vtax.doctor.model import Check, Finding
 from vtax.formats.model import Better
 from vtax.workloads.arguments import Parser, refuse_patterns, whole_number
 from vtax.workloads.base import Command, MachineShape, Metric, Outcome, ResultFolder
+from vtax.workloads.blas import Blas
 from vtax.workloads.hpcc_input import (
     DEFAULT_BLOCK,
     LARGEST_N,
@@ -53,12 +56,45 @@ _ENVIRONMENT = {
 }
 
 
+class Installed(Check):
+    """HPC Challenge, from the distribution, so that every environment runs the same binary."""
+
+    name = "hpcc"
+    purpose = "workload hpcc"
+
+    def find(self, host: Host) -> Finding:
+        program = host.which("hpcc")
+        if program is None:
+            return self.missing("hpcc is not installed", host.install("hpcc", "HPC Challenge"))
+        return self.ok(program)
+
+
+class Mpi(Check):
+    """hpcc is an MPI program."""
+
+    name = "mpi"
+    purpose = "workload hpcc"
+
+    def find(self, host: Host) -> Finding:
+        program = host.which("mpirun")
+        if program is None:
+            return self.missing("mpirun is not installed", host.install("openmpi-bin", "Open MPI"))
+        output = host.run([program, "--version"])
+        if output.code != 0:
+            return self.missing(
+                f"{program} does not run: {output.last_error}",
+                host.install("--reinstall openmpi-bin", "Open MPI anew"),
+            )
+        return self.ok(f"{program}: {output.first_line}")
+
+
 @register
 @dataclass(frozen=True, slots=True)
 class Hpcc:
-    """HPCC over Open MPI on one machine."""
+    """HPC Challenge over Open MPI on one machine."""
 
     name: ClassVar[str] = "hpcc"
+    checks: ClassVar[Sequence[type[Check]]] = (Installed, Mpi, Blas)
 
     sizes: tuple[int, ...]
     """HPL's N. HPCC sizes its other kernels by the largest."""

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import shutil
-from collections.abc import Sequence
-from typing import Protocol, Self, TypeVar
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from typing import Any, ClassVar, Protocol, Self, TypeVar
 
+from vtax import plugins
+from vtax.doctor.model import Check
 from vtax.errors import MisuseError
 from vtax.workloads.base import Workload
+
+BUILT_IN = ("hpcc", "dgemm", "stream", "command")
+"""The modules of vtax's own workloads, in the order in which they are shown."""
 
 IMPLICIT = "command"
 """The workload of a command line that does not begin with a workload's name."""
@@ -17,7 +24,10 @@ _EXAMPLE = "write for example 'vtax compare --in native -- hpcc --preset small'"
 
 
 class WorkloadClass(Workload, Protocol):
-    """A class that can be registered."""
+    """A class that can be registered. The first line of its docstring says what it is."""
+
+    checks: ClassVar[Sequence[type[Check]]] = ()
+    """What `vtax doctor` looks for."""
 
     @classmethod
     def from_args(cls, args: Sequence[str], metric_patterns: Sequence[str]) -> Self:
@@ -29,7 +39,7 @@ class WorkloadClass(Workload, Protocol):
         ...
 
 
-_REGISTRY: dict[str, type[WorkloadClass]] = {}
+_REGISTERED: dict[str, type[WorkloadClass]] = {}
 
 
 Registered = TypeVar("Registered", bound=type[WorkloadClass])
@@ -37,13 +47,34 @@ Registered = TypeVar("Registered", bound=type[WorkloadClass])
 
 def register(cls: Registered) -> Registered:
     """Class decorator: make the workload known by its name."""
-    _REGISTRY[cls.name] = cls
+    _REGISTERED[cls.name] = cls
     return cls
+
+
+@functools.cache
+def registry() -> Mapping[str, type[WorkloadClass]]:
+    """All workloads by name: vtax's own, then those of other packages (`vtax.plugins`)."""
+    for module in BUILT_IN:
+        import_module(f"vtax.workloads.{module}")
+    own = {module: _REGISTERED[module] for module in BUILT_IN}
+    return own | plugins.load(plugins.WORKLOADS, own, _fault)
+
+
+_NEEDED = (
+    *("name", "checks", "from_args", "parameters", "label", "command", "metrics", "needs"),
+    *("libraries", "expected_metrics"),
+)
+
+
+def _fault(name: str, plugin: Any) -> str | None:
+    if wrong := plugins.missing(plugin, _NEEDED):
+        return wrong
+    return None if plugin.name == name else f"its class is called '{plugin.name}'"
 
 
 def names() -> list[str]:
     """The names of all workloads, sorted."""
-    return sorted(_REGISTRY)
+    return sorted(registry())
 
 
 def parse(argv: Sequence[str], metric_patterns: Sequence[str] = ()) -> Workload:
@@ -55,10 +86,10 @@ def parse(argv: Sequence[str], metric_patterns: Sequence[str] = ()) -> Workload:
     if not argv:
         raise MisuseError("there is nothing to run", _EXAMPLE)
     first, rest = argv[0], argv[1:]
-    cls = _REGISTRY.get(first)
+    cls = registry().get(first)
     if cls is None:
         _refuse_slip(first)
-        cls, rest = _REGISTRY[IMPLICIT], argv
+        cls, rest = registry()[IMPLICIT], argv
         # An option here is more likely vtax's own, behind the "--" by mistake.
         if first.startswith("-"):
             raise MisuseError(f"a command cannot begin with '{first}'", _EXAMPLE)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
+from vtax.doctor.model import Check
 from vtax.errors import MisuseError
 from vtax.formats.model import Better
 from vtax.units import format_bytes, parse_size
@@ -37,9 +38,10 @@ _KERNELS = ("copy", "scale", "add", "triad")
 @register
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """The four STREAM kernels, one thread."""
+    """Memory bandwidth by the four STREAM kernels, one thread."""
 
     name: ClassVar[str] = "stream"
+    checks: ClassVar[Sequence[type[Check]]] = ()
 
     array_bytes: int = DEFAULT_BYTES
     times: int = DEFAULT_TIMES

@@ -10,6 +10,8 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
+from vtax.errors import MisuseError
+
 PREFIXES: tuple[str, ...] = (
     # BLAS libraries: threads, CPU type, block sizes
     "OPENBLAS_", "GOTO_", "BLIS_", "ATLAS_", "MKL_", "VECLIB_", "FLEXIBLAS", "AOCL_",
@@ -45,6 +47,20 @@ def split(environ: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
     for name in sorted(environ):
         (changing if changes_results(name) else harmless)[name] = environ[name]
     return harmless, changing
+
+
+def require_utf8(variables: Mapping[str, str]) -> None:
+    """Raise MisuseError when one cannot be sent to a machine or recorded."""
+    for name, value in variables.items():
+        if readable(name + value) != name + value:
+            raise MisuseError(
+                f"environment variable {readable(name)} is not UTF-8", "unset or change it"
+            )
+
+
+def readable(text: str) -> str:
+    """Text of the system's with each byte that is not UTF-8 as its number."""
+    return os.fsencode(text).decode(errors="backslashreplace")
 
 
 def base_environment(environ: Mapping[str, str], keep_env: bool) -> dict[str, str]:

@@ -1,103 +1,143 @@
-//! A control group with a memory limit for the commands of one agent.
+//! A control group for the commands of one agent: it limits memory and processes, and ends them.
 //!
-//! The group is named `vtax-PID` after its agent, so that [`crate::sweep`] can tell whose it was.
+//! Its name tells whose it is, so that [`crate::sweep`] removes it only when its agent is dead.
 
+pub mod ending;
 pub mod locate;
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsRawFd, RawFd};
 use std::path::{Path, PathBuf};
-use std::thread::sleep;
-use std::time::Duration;
 
 use crate::cgroup::locate::{Location, Version, locate};
+use crate::descendants;
 use crate::tree::Tree;
 use vtax_error::reason;
 
-/// What the names of vtax's groups begin with; the process number of the agent follows.
+/// What the names of vtax's groups begin with.
 pub const NAME_PREFIX: &str = "vtax-";
-/// The group into which the processes of a delegated group move (see [`enable_memory`]).
+/// The group into which the processes of a delegated group move (see [`enable`]).
 const CALLERS: &str = "vtax-callers";
 const NOT_DELEGATED: &str = "run as root or under systemd-run --user --scope -p Delegate=yes";
 
-/// A control group that limits memory, removed when this is dropped.
+/// The folders of one control group: one for each hierarchy of version 1, one in version 2.
+///
+/// Dropping it removes them; nothing may be in them then.
+#[derive(Debug, Default)]
+pub struct CommandGroup {
+    folders: Vec<Folder>,
+    processes: Option<u64>,
+}
+
 #[derive(Debug)]
-pub struct MemoryCgroup {
-    folder: PathBuf,
+struct Folder {
+    path: PathBuf,
+    version: Version,
     procs: File,
 }
 
-impl MemoryCgroup {
-    /// Make a group for this process with the limit `bytes`, swap included.
+impl CommandGroup {
+    /// Limit memory to `bytes`, swap included.
     ///
     /// The error is one line with the reason and, where there is one, the remedy.
-    pub fn create(tree: &Tree, bytes: u64) -> Result<Self, String> {
-        let location = locate(tree, "memory")
-            .ok_or("no memory control group is mounted here; mount cgroup2 on /sys/fs/cgroup")?;
+    pub fn limit_memory(&mut self, tree: &Tree, bytes: u64) -> Result<(), String> {
+        let (folder, version) = self.folder(tree, "memory")?;
+        set_memory_limit(&folder, version, bytes)
+    }
+
+    /// Limit the number of processes and threads; the error as above.
+    pub fn limit_processes(&mut self, tree: &Tree, count: u64) -> Result<(), String> {
+        let (folder, _) = self.folder(tree, "pids")?;
+        write(&folder.join("pids.max"), &count.to_string())?;
+        self.processes = Some(count);
+        Ok(())
+    }
+
+    /// What a process writes `0` to in order to join, each of them.
+    pub fn procs(&self) -> Vec<RawFd> {
+        let procs = self.folders.iter();
+        procs.map(|folder| folder.procs.as_raw_fd()).collect()
+    }
+
+    /// Kill all that is in the group once; returns how many processes that were.
+    ///
+    /// Nothing in it can fork any more, until [`Self::open`].
+    pub fn kill(&self) -> usize {
+        let folders = self.folders.iter();
+        folders.map(|folder| ending::kill(&folder.path)).sum()
+    }
+
+    /// Let commands run in it again after [`Self::kill`].
+    pub fn open(&self) {
+        for folder in &self.folders {
+            ending::open(&folder.path, self.processes);
+        }
+    }
+
+    /// The folder that `controller` limits this group by, made if it is not there.
+    fn folder(&mut self, tree: &Tree, controller: &str) -> Result<(PathBuf, Version), String> {
+        let location = locate(tree, controller).ok_or_else(|| {
+            format!(
+                "no {controller} control group is mounted here; mount cgroup2 on /sys/fs/cgroup"
+            )
+        })?;
+        if location.version == Version::V2
+            && let Some(made) = self.folders.iter().find(|made| made.version == Version::V2)
+        {
+            pass_on(&made.path, controller)?;
+            return Ok((made.path.clone(), made.version));
+        }
         let parent = match location.version {
             Version::V1 => PathBuf::from(&location.own),
-            Version::V2 => delegated_parent(tree, &location)?,
+            // Only who asks for a memory limit has processes moved for it.
+            Version::V2 => delegated_parent(tree, &location, controller, controller == "memory")?,
         };
-        let folder = tree.path(&parent.join(name()).to_string_lossy());
-        fs::create_dir(&folder).map_err(|error| explain("cannot make", &folder, &error))?;
-        // Removed again when a step below fails.
-        let made = Unfinished(Some(folder.clone()));
-        set_limit(&folder, location.version, bytes)?;
-        let procs = folder.join("cgroup.procs");
+        let path = tree.path(&parent.join(name(tree)).to_string_lossy());
+        fs::create_dir(&path).map_err(|error| explain("cannot make", &path, &error))?;
+        let procs = path.join("cgroup.procs");
         let procs = OpenOptions::new()
             .write(true)
             .open(&procs)
-            .map_err(|error| explain("cannot open", &procs, &error))?;
-        made.keep();
-        Ok(Self { folder, procs })
-    }
-
-    /// What a process writes `0` to in order to join.
-    pub fn procs(&self) -> BorrowedFd<'_> {
-        self.procs.as_fd()
+            .map_err(|error| {
+                ending::remove(&path);
+                explain("cannot open", &procs, &error)
+            })?;
+        let version = location.version;
+        self.folders.push(Folder {
+            path: path.clone(),
+            version,
+            procs,
+        });
+        Ok((path, version))
     }
 }
 
-impl Drop for MemoryCgroup {
+impl Drop for CommandGroup {
     fn drop(&mut self) {
-        remove(&self.folder);
-    }
-}
-
-struct Unfinished(Option<PathBuf>);
-
-impl Unfinished {
-    fn keep(mut self) {
-        self.0 = None;
-    }
-}
-
-impl Drop for Unfinished {
-    fn drop(&mut self) {
-        if let Some(folder) = &self.0 {
-            remove(folder);
+        for folder in &self.folders {
+            ending::remove(&folder.path);
         }
     }
 }
 
-fn name() -> String {
-    format!("{NAME_PREFIX}{}", std::process::id())
+/// `vtax-PID-START-NAMESPACE`: a process number alone is used again, and another PID namespace
+/// has the same numbers.
+fn name(tree: &Tree) -> String {
+    let number = std::process::id();
+    let process = descendants::process(tree, number.cast_signed());
+    let start = process.map_or(0, |(_, process)| process.start);
+    let namespace = pid_namespace(tree).unwrap_or(0);
+    format!("{NAME_PREFIX}{number}-{start}-{namespace}")
 }
 
-/// The kernel detaches a reaped process a moment later; until then the group is busy.
-fn remove(folder: &Path) {
-    for _ in 0..200 {
-        match fs::remove_dir(folder) {
-            Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
-                sleep(Duration::from_millis(5));
-            }
-            _ => return,
-        }
-    }
+/// The inode number of this process's PID namespace.
+pub fn pid_namespace(tree: &Tree) -> Option<u64> {
+    let found = fs::metadata(tree.path("/proc/self/ns/pid")).ok()?;
+    Some(std::os::unix::fs::MetadataExt::ino(&found))
 }
 
-fn set_limit(folder: &Path, version: Version, bytes: u64) -> Result<(), String> {
+fn set_memory_limit(folder: &Path, version: Version, bytes: u64) -> Result<(), String> {
     match version {
         Version::V1 => {
             write(&folder.join("memory.limit_in_bytes"), &bytes.to_string())?;
@@ -122,24 +162,29 @@ fn set_limit(folder: &Path, version: Version, bytes: u64) -> Result<(), String> 
     }
 }
 
-/// The folder in which a version 2 group with the memory controller can be made.
+/// The folder in which a version 2 group with this controller can be made.
 ///
 /// A group that has processes cannot pass controllers on ("no internal processes", kernel doc
 /// cgroup-v2), and the agent's own has: the agent. So a sibling is tried first, beside the
 /// agent's own group, where the controller is on already.
-fn delegated_parent(tree: &Tree, location: &Location) -> Result<PathBuf, String> {
-    let passes_memory = |folder: &str| {
+fn delegated_parent(
+    tree: &Tree,
+    location: &Location,
+    controller: &str,
+    may_move: bool,
+) -> Result<PathBuf, String> {
+    let passes = |folder: &str| {
         tree.text(&format!("{folder}/cgroup.subtree_control"))
-            .is_some_and(|list| list.split_whitespace().any(|name| name == "memory"))
+            .is_some_and(|list| list.split_whitespace().any(|name| name == controller))
     };
-    let usable = |folder: &str| passes_memory(folder) && writable(&tree.path(folder));
+    let usable = |folder: &str| passes(folder) && writable(&tree.path(folder));
     if usable(&location.own) {
         return Ok(location.own.clone().into());
     }
     if let Some(parent) = location.parent().filter(|parent| usable(parent)) {
         return Ok(parent.into());
     }
-    enable_memory(tree, &location.own)?;
+    enable(tree, &location.own, controller, may_move)?;
     Ok(location.own.clone().into())
 }
 
@@ -147,29 +192,44 @@ fn writable(folder: &Path) -> bool {
     nix::unistd::access(folder, nix::unistd::AccessFlags::W_OK).is_ok()
 }
 
-/// Turn the memory controller on below a group that is delegated to us.
+/// Turn a controller on below a group that is delegated to us.
 ///
-/// If processes are in the way they move into a group of their own below it, which changes
-/// nothing for them; container engines do the same.
-fn enable_memory(tree: &Tree, own: &str) -> Result<(), String> {
+/// If processes are in the way they move into a group of their own below it (with `may_move`),
+/// which changes nothing for them; container engines do the same.
+fn enable(tree: &Tree, own: &str, controller: &str, may_move: bool) -> Result<(), String> {
     let available = tree
         .text(&format!("{own}/cgroup.controllers"))
         .unwrap_or_default();
-    if !available.split_whitespace().any(|name| name == "memory") {
+    if !available.split_whitespace().any(|name| name == controller) {
         return Err(format!(
-            "the memory controller is not delegated to {own}; {NOT_DELEGATED}"
+            "the {controller} controller is not delegated to {own}; {NOT_DELEGATED}"
         ));
     }
     let own = tree.path(own);
     let control = own.join("cgroup.subtree_control");
-    let Err(error) = fs::write(&control, "+memory") else {
+    let word = format!("+{controller}");
+    let Err(error) = fs::write(&control, &word) else {
         return Ok(());
     };
-    if error.kind() == io::ErrorKind::ResourceBusy {
+    if error.kind() == io::ErrorKind::ResourceBusy && may_move {
         move_processes(&own).map_err(|error| explain("cannot empty", &own, &error))?;
-        return write(&control, "+memory");
+        return write(&control, &word);
     }
-    Err(explain("cannot turn memory on in", &control, &error))
+    Err(explain(
+        &format!("cannot turn {controller} on in"),
+        &control,
+        &error,
+    ))
+}
+
+/// Turn another controller on for a group that was made for a first one.
+fn pass_on(folder: &Path, controller: &str) -> Result<(), String> {
+    let on = fs::read_to_string(folder.join("cgroup.controllers")).unwrap_or_default();
+    if on.split_whitespace().any(|name| name == controller) {
+        return Ok(());
+    }
+    let control = folder.with_file_name("cgroup.subtree_control");
+    write(&control, &format!("+{controller}"))
 }
 
 fn move_processes(own: &Path) -> io::Result<()> {
@@ -220,7 +280,7 @@ mod tests {
     }
 
     fn parent_of(tree: &Tree) -> Result<PathBuf, String> {
-        delegated_parent(tree, &locate(tree, "memory").unwrap())
+        delegated_parent(tree, &locate(tree, "memory").unwrap(), "memory", true)
     }
 
     #[test]
@@ -251,12 +311,16 @@ mod tests {
     #[test]
     fn without_delegation_the_remedy_is_named() {
         let (_root, tree) = version_2(&[("cgroup.controllers", "cpu\n")]);
-        let message = MemoryCgroup::create(&tree, 1 << 20).unwrap_err();
+        let message = CommandGroup::default()
+            .limit_memory(&tree, 1 << 20)
+            .unwrap_err();
         assert!(
             message.contains("not delegated") && message.contains("systemd-run"),
             "{message}"
         );
-        let message = MemoryCgroup::create(&Tree::at("/nonexistent"), 1 << 20).unwrap_err();
+        let message = CommandGroup::default()
+            .limit_memory(&Tree::at("/nonexistent"), 1 << 20)
+            .unwrap_err();
         assert!(message.contains("no memory control group"), "{message}");
     }
 }

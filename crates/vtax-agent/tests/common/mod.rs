@@ -24,12 +24,18 @@ pub struct Agent {
 impl Agent {
     /// Start `serve` with these options on standard input and output.
     pub fn start(options: &[&str]) -> Self {
+        Self::start_in("", options)
+    }
+
+    /// The same, after a shell has run `preparation` in the agent's process.
+    pub fn start_in(preparation: &str, options: &[&str]) -> Self {
         let (socket, theirs) = UnixStream::pair().unwrap();
         socket.set_read_timeout(Some(PATIENCE)).unwrap();
         let output: std::os::fd::OwnedFd = theirs.try_clone().unwrap().into();
         let input: std::os::fd::OwnedFd = theirs.into();
-        let process = Command::new(env!("CARGO_BIN_EXE_vtax-agent"))
-            .arg("serve")
+        let process = Command::new("sh")
+            .args(["-c", &format!("{preparation}\nexec \"$@\""), "sh"])
+            .args([env!("CARGO_BIN_EXE_vtax-agent"), "serve"])
             .args(options)
             .stdin(Stdio::from(input))
             .stdout(Stdio::from(output))
@@ -132,4 +138,14 @@ pub fn alive(process: &str) -> bool {
         stat.rsplit_once(')')
             .is_some_and(|(_, rest)| !rest.starts_with(" Z"))
     })
+}
+
+/// The control groups whose name begins so.
+pub fn groups(name: &str) -> String {
+    let found = Command::new("find")
+        .args(["/sys/fs/cgroup", "-maxdepth", "7", "-name"])
+        .arg(format!("{name}*"))
+        .output()
+        .unwrap();
+    String::from_utf8(found.stdout).unwrap()
 }

@@ -55,7 +55,7 @@ pub fn select(all: &[Event], list: &str) -> Result<Vec<Choice>, Error> {
         return Err(Error::misuse(
             "--events",
             "no event is named",
-            "see vtax-recorder list",
+            "see vtax record --list",
         ));
     }
     Ok(chosen)
@@ -83,7 +83,7 @@ fn unknown(all: &[Event], word: &str) -> Error {
     } else {
         format!("no such event; the nearest: {}", near.join(", "))
     };
-    Error::misuse(format!("event {word}"), reason, "see vtax-recorder list")
+    Error::misuse(format!("event {word}"), reason, "see vtax record --list")
 }
 
 #[cfg(test)]

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from vtax.doctor.host import Host
-from vtax.doctor.model import Check, Finding, register
+from vtax.doctor.model import Check, Finding
 
 _SLOW = {"acpi_pm": "about 1 us", "hpet": "about 1 us", "jiffies": "a whole tick", "xen": "a call"}
 """Sources that a program cannot read without entering the kernel, or that are coarse."""
 
 
-@register
 class Clocksource(Check):
     """The clock under every wall time; some cannot be read without a system call."""
 
@@ -31,7 +30,6 @@ class Clocksource(Check):
         )
 
 
-@register
 class StealClock(Check):
     """Tells the time in which the hypervisor ran something else; 0 without it means nothing."""
 
@@ -52,3 +50,6 @@ class StealClock(Check):
             return self.impossible("the hypervisor offers no steal clock: stolen time is unknown")
         reason = clock.get("steal_reason") if isinstance(clock, dict) else None
         return self.impossible(f"stolen time is unknown: {reason or 'vtax-agent cannot tell'}")
+
+
+CHECKS = (Clocksource, StealClock)

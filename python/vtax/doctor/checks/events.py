@@ -6,10 +6,9 @@ import errno
 import os
 
 from vtax.doctor.host import CAP_BPF, CAP_PERFMON, Host
-from vtax.doctor.model import Check, Finding, register
+from vtax.doctor.model import Check, Finding
 
 
-@register
 class Pmu(Check):
     """Hardware counters: cycles, instructions, TLB misses and page walks."""
 
@@ -44,7 +43,6 @@ class Pmu(Check):
         return self.ok("hardware counters count")
 
 
-@register
 class Ebpf(Check):
     """Counting in the kernel at tracepoints, without a switch for each event."""
 
@@ -68,7 +66,6 @@ class Ebpf(Check):
         return self.ok("allowed, with type information (BTF)")
 
 
-@register
 class Tracefs(Check):
     """The names and formats of tracepoints."""
 
@@ -91,7 +88,6 @@ class Tracefs(Check):
         return self.missing("not mounted", "mount -t tracefs tracefs /sys/kernel/tracing")
 
 
-@register
 class Rapl(Check):
     """Energy counters of the CPU package."""
 
@@ -108,3 +104,6 @@ class Rapl(Check):
             # Root alone since 2020, when the counters turned out to leak keys.
             return self.missing("the energy counters may be read by root alone", "run as root")
         return self.ok(f"{len(counters)} counter{'s' if len(counters) > 1 else ''}")
+
+
+CHECKS = (Pmu, Ebpf, Tracefs, Rapl)

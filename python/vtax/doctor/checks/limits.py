@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 from vtax.doctor.host import Host
-from vtax.doctor.model import Check, Finding, register
+from vtax.doctor.model import Check, Finding
 
 GIB = 1 << 30
 NEEDED_MEMORY = 2 * GIB
@@ -16,7 +16,6 @@ NEEDED_DISK = 1 * GIB
 """An unpacked kernel package is 0.4 GiB; runs are small."""
 
 
-@register
 class Cgroups(Check):
     """The baseline is capped to a guest's memory by a cgroup."""
 
@@ -78,7 +77,6 @@ def _can_enable(host: Host, parent: Path) -> bool:
     return host.writable(parent / "cgroup.subtree_control")
 
 
-@register
 class Memory(Check):
     """Guests live in this host's memory."""
 
@@ -101,7 +99,6 @@ class Memory(Check):
         return self.ok(text)
 
 
-@register
 class Disk(Check):
     """Runs, and the kernel package in the cache."""
 
@@ -117,3 +114,6 @@ class Disk(Check):
         if min(free.values()) < NEEDED_DISK:
             return self.degraded(text, "free at least 1 GiB, or set XDG_CACHE_HOME")
         return self.ok(text)
+
+
+CHECKS = (Cgroups, Memory, Disk)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from vtax.doctor.host import Host
-from vtax.doctor.model import Check, Finding, register
+from vtax.doctor.model import Check, Finding
 
 _CPU = "/sys/devices/system/cpu"
 
 
-@register
 class CpuFreq(Check):
     """A governor that follows the load makes the first part of a repetition slow."""
 
@@ -30,7 +29,6 @@ class CpuFreq(Check):
         )
 
 
-@register
 class Turbo(Check):
     """Speed above the nominal one depends on temperature and on how many cores work."""
 
@@ -53,7 +51,6 @@ class Turbo(Check):
         return self.impossible("the frequency driver has no switch for it")
 
 
-@register
 class Smt(Check):
     """Two threads of one core take speed from each other."""
 
@@ -71,3 +68,6 @@ class Smt(Check):
         if host.is_guest:
             return self.ok("off as seen from here; the hypervisor may still share cores")
         return self.ok("off")
+
+
+CHECKS = (CpuFreq, Turbo, Smt)

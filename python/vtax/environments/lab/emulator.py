@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from vtax.environments import qemu, sandbox
+from vtax.environments import qemu_program, sandbox
 from vtax.environments.channel import Channel
 from vtax.environments.console import ConsoleTail
 from vtax.environments.lab import nested
@@ -76,7 +76,7 @@ def _qemu(machine: Emulated, fds: Descriptors) -> list[str]:
     size = f"{machine.memory_bytes >> 20}M"
     # Counting instructions needs one thread for all CPUs.
     threads = "single" if machine.icount is not None else "multi"
-    line = [str(qemu.program()), "-accel", f"tcg,thread={threads}", "-cpu", CPU]
+    line = [str(qemu_program.program()), "-accel", f"tcg,thread={threads}", "-cpu", CPU]
     line += ["-smp", str(machine.smp), "-m", size]
     if machine.ram:
         share = "off" if machine.saved else "on"
@@ -92,10 +92,10 @@ def _qemu(machine: Emulated, fds: Descriptors) -> list[str]:
     line += ["-chardev", f"socket,id=monitor,fd={fds.monitor}", "-mon", "monitor,mode=control"]
     line += ["-kernel", str(_inside("kernel")), "-initrd", f"/proc/self/fd/{fds.initramfs}"]
     line += ["-append", " ".join(_parameters(machine))]
-    line += qemu.export("host", Path("/"), "readonly=on,multidevs=remap")
-    line += qemu.export("work", sandbox.WORK, "multidevs=remap")
+    line += qemu_program.export("host", Path("/"), "readonly=on,multidevs=remap")
+    line += qemu_program.export("work", sandbox.WORK, "multidevs=remap")
     line += ["-device", "virtio-serial-pci"]
-    line += _port("agent", fds.host, qemu.CHANNEL, 1)
+    line += _port("agent", fds.host, qemu_program.CHANNEL, 1)
     for number, fd in enumerate(fds.guests):
         line += _port(f"guest{number}", fd, nested.port_name(number), number + 2)
     if machine.image:
@@ -119,7 +119,7 @@ def _parameters(machine: Emulated) -> list[str]:
         "vtax.lower=initramfs",
         "vtax.host=9p:host",
         "vtax.work=9p:work",
-        f"vtax.environments.channel=virtio:{qemu.CHANNEL}",
+        f"vtax.environments.channel=virtio:{qemu_program.CHANNEL}",
         f"vtax.modules={':'.join(machine.modules)}",
     ]
 
@@ -273,3 +273,13 @@ def _send(sock: socket.socket, content: bytes) -> None:
     with contextlib.suppress(OSError):
         sock.settimeout(STATE_TIMEOUT_S)
         sock.sendall(content)
+
+
+def svm_obstacle(models: str, accelerators: str) -> str | None:
+    """Why QEMU cannot emulate the host, given what `-cpu help` and `-accel help` print."""
+    words = set(models.split())
+    missing = [word for word in (CPU, "svm", "npt") if word not in words]
+    missing += ["tcg"] if "tcg" not in accelerators.split() else []
+    if not missing:
+        return None
+    return f"cannot emulate an AMD host with SVM (it knows no {', '.join(missing)})"

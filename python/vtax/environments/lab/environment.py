@@ -4,19 +4,34 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from vtax.environments import qemu, sandbox
+from vtax.doctor.model import Check
+from vtax.environments import qemu_program, sandbox
 from vtax.environments.base import (
-    Environment,
     MachineLike,
+    PagingEnvironment,
+    allowed_cpus,
     cpu_count,
     guest_memory,
     register,
 )
+from vtax.environments.capabilities import (
+    Capability,
+    Files,
+    GuestPage,
+    Guests,
+    KvmCounters,
+    PagingMode,
+    Pause,
+    RecordOutside,
+    Switch,
+)
+from vtax.environments.guest_page import AGENT as AGENT_AS_INIT
 from vtax.environments.lab import emulator, guest_initramfs, host_initramfs
+from vtax.environments.lab.checks import Installed
 from vtax.environments.lab.emulator import Emulated
 from vtax.environments.lab.nested import Nested
 from vtax.errors import MisuseError, VtaxError
@@ -30,13 +45,14 @@ USUAL_HOST_BYTES = 1280 << 20
 MOST_GUESTS = 8
 MOST_ICOUNT = 10
 """QEMU's limit of the shift."""
+BUILTIN_AGENT = "/bin/vtax-agent"
 QCOW2_MAGIC = b"QFI\xfb"
 
 
 @register
 @dataclass(frozen=True, slots=True)
-class Lab(Environment):
-    """A nested guest under stock KVM on an emulated AMD host: any machine can run it."""
+class Lab(PagingEnvironment):
+    """A nested guest under stock KVM on an emulated AMD host; any machine can run it."""
 
     name: ClassVar[str] = "lab"
     keys: ClassVar[Mapping[str, str]] = {
@@ -52,6 +68,17 @@ class Lab(Environment):
         "kernel": "path of a vmlinuz-RELEASE with KVM (default: found in /boot or fetched)",
         "snapshot": "off: boot anew each time (default: on)",
     }
+    examples: ClassVar[Sequence[str]] = ("lab", "lab:npt=0,guest=builtin", "lab:guests=2")
+    offers: ClassVar[Mapping[type[Capability], str]] = {
+        Files: "lab",
+        Guests: "lab",
+        RecordOutside: "lab",
+        KvmCounters: "lab",
+        Switch: "lab:guest=builtin",
+        Pause: "lab",
+        GuestPage: "lab",
+    }
+    checks: ClassVar[Sequence[type[Check]]] = (Installed, sandbox.Bubblewrap)
 
     nested_paging: bool = True
     memory_bytes: int = (1280 + 256) << 20
@@ -91,12 +118,32 @@ class Lab(Environment):
     def shape(self) -> MachineShape:
         return MachineShape(self.guest_smp, self.guest_memory_bytes)
 
+    def has_folder(self, folder: Path) -> bool:
+        return self.kind == "host" and super(Lab, self).has_folder(folder)
+
+    def offered(self) -> frozenset[type[Capability]]:
+        # A guest whose files are mounted by 9p cannot be switched; only such a one shares a folder.
+        return frozenset(self.offers) - {Switch if self.kind == "host" else GuestPage}
+
+    def host_cpus(self) -> int:
+        # The emulated host has CPUs beside those of the guests.
+        return len(allowed_cpus())
+
+    def with_paging(self, mode: PagingMode) -> Self:
+        return replace(self, nested_paging=mode == "nested")
+
+    def for_builtin(self) -> Self:
+        return replace(self, guest="builtin") if self.kind == "host" else self
+
+    def agent_inside(self) -> str:
+        return BUILTIN_AGENT if self.kind == "builtin" else AGENT_AS_INIT
+
     def boot_remedy(self) -> str:
         return "give the emulated host more memory (mem=), or run 'vtax doctor'"
 
     def check(self) -> None:
         sandbox.bubblewrap()
-        require_svm(qemu.program())
+        require_svm(qemu_program.program())
         host_initramfs.find_parts(self.kernel)
 
     def start(self, work: Path, cpus: Sequence[int]) -> MachineLike:
@@ -161,18 +208,8 @@ class Lab(Environment):
 def require_svm(program: Path) -> None:
     """Raise VtaxError unless QEMU emulates a CPU with SVM and nested paging."""
     models, accelerators = (_help(program, option) for option in ("-cpu", "-accel"))
-    if obstacle := svm_obstacle(models, accelerators):
+    if obstacle := emulator.svm_obstacle(models, accelerators):
         raise VtaxError(f"{program} {obstacle}", "apt-get install qemu-system-x86")
-
-
-def svm_obstacle(models: str, accelerators: str) -> str | None:
-    """Why QEMU cannot emulate the host, given what `-cpu help` and `-accel help` print."""
-    words = set(models.split())
-    missing = [word for word in (emulator.CPU, "svm", "npt") if word not in words]
-    missing += ["tcg"] if "tcg" not in accelerators.split() else []
-    if not missing:
-        return None
-    return f"cannot emulate an AMD host with SVM (it knows no {', '.join(missing)})"
 
 
 def _help(program: Path, option: str) -> str:

@@ -4,27 +4,18 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from vtax.environments.agent import REQUEST_TIMEOUT_S, Agent
+from vtax.environments.capabilities import Completed
 from vtax.errors import VtaxError
-from vtax.workloads.base import Outcome, tail
+from vtax.workloads.base import tail
 
 PATH = {"PATH": "/bin:/usr/bin"}
 COMMAND_TIMEOUT_S = 60.0
 SWITCH_TIMEOUT_S = 120.0
 _FOLDER = "/run/vtax/commands"
 _OUTPUT_BYTES = 4 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class Completed:
-    """A command that ended in the emulated host, and what it printed."""
-
-    outcome: Outcome
-    stdout: str
-    stderr: str
 
 
 class EmulatedHost:

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from vtax import binaries
-from vtax.environments import guest_kernel, qemu
+from vtax.environments import guest_kernel, qemu_program
 from vtax.environments.initramfs import newc
 from vtax.environments.kernel_image import ModuleTree
 from vtax.environments.lab import guest_initramfs
 from vtax.errors import VtaxError
 
-QEMU = PurePosixPath("/usr/bin") / qemu.PROGRAM
+QEMU = PurePosixPath("/usr/bin") / qemu_program.PROGRAM
 """Where QEMU is in the emulated host, wherever it is on the real one."""
 FIRMWARE_FOLDER = PurePosixPath("/usr/share/qemu")
 GUEST_FIRMWARE = "qboot.rom"
@@ -70,7 +70,7 @@ class HostFiles:
 
 def find_parts(kernel: Path | None) -> Parts:
     """Look the files up; raises VtaxError with the remedy for what is missing."""
-    program = qemu.program()
+    program = qemu_program.program()
     found = guest_kernel.prepare(kernel)
     if not ModuleTree(found.tree).has("kvm_amd"):
         raise VtaxError(

@@ -8,19 +8,33 @@ import os
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from vtax.environments import sandbox
-from vtax.environments.agent import Agent, Finished, MachineLostError
+from vtax.environments.agent import OUTPUT_LIMIT_BYTES, Agent, Finished, MachineLostError
 from vtax.environments.base import Launch
-from vtax.environments.lab import boot, counters, host_initramfs, nested, snapshot
-from vtax.environments.lab.counters import Counters
+from vtax.environments.capabilities import (
+    C,
+    Files,
+    GuestPage,
+    Guests,
+    KvmCounters,
+    PagingMode,
+    Pause,
+    RecordOutside,
+    Switch,
+    offered,
+)
+from vtax.environments.guest_page import FILE as PAGE_FILE
+from vtax.environments.kvm_counters import Counters, of_guest
+from vtax.environments.lab import boot, host_initramfs, nested, snapshot
 from vtax.environments.lab.emulator import Emulator
 from vtax.environments.lab.host import EmulatedHost
 from vtax.environments.lab.snapshot import Snapshot, Store
-from vtax.environments.qemu import program_version
+from vtax.environments.output_limit import OutputLimit
+from vtax.environments.qemu_program import program_version
 from vtax.errors import VtaxError
 
 if TYPE_CHECKING:
@@ -30,6 +44,8 @@ HALT_TIMEOUT_S = 3.0
 OUTPUT_BYTES = 64 << 20
 """Of each of stdout and stderr that is brought from a guest without a shared folder."""
 _OUTPUTS = ("stdout", "stderr")
+_GUEST_PATH = "/bin:/usr/bin"
+"""Of a guest that has nothing but busybox."""
 
 
 class LabMachine:
@@ -37,8 +53,11 @@ class LabMachine:
 
     def __init__(self, lab: Lab, work: Path, cpus: Sequence[int]) -> None:
         begin = time.monotonic()
+        self.output_limit_bytes = OUTPUT_LIMIT_BYTES
         self._lab = lab
         self._work = work
+        self._mode: PagingMode = "nested" if lab.nested_paging else "shadow"
+        self._shares = lab.kind == "host"
         self._held = contextlib.ExitStack()
         saved: Snapshot | None = None
         notes: list[str] = []
@@ -69,27 +88,79 @@ class LabMachine:
         environment: Mapping[str, str],
         folder: str,
         timeout_s: float | None = None,
-        guest: int = 0,
+        *,
+        workdir: Path | None = None,
+        leave: bool = False,
     ) -> Finished:
-        """Run a command in a nested guest, with `folder` below its writable folder as its own.
+        """Run a command in the first nested guest, with its output in `folder` below its writable
+        folder.
 
-        The result has what KVM counted for that guest meanwhile. A guest without the host's tree
-        gets the files in `folder` before, and its stdout and stderr are brought there after.
+        It runs in `workdir`, a folder of this machine's that the guest has; None: in `folder`.
+
+        A guest without the host's tree gets the files in `folder` before, and its stdout and
+        stderr are brought there after. `leave`: what it leaves running goes on.
         """
-        agent = self.guests[guest]
-        shared = self._lab.kind == "host"
-        if not shared:
+        agent = self.guests[0]
+        if not self._shares:
             self._push_inputs(agent, folder)
-        before = self.counters(guest)
-        finished = agent.run(argv, environment, folder, timeout_s)
-        after = self.counters(guest)
-        if not shared:
-            self._pull_outputs(agent, folder)
-        return replace(finished, counters=counters.metrics(before, after))
+        variables = self._variables(environment)
+        finished = agent.run(
+            argv, variables, folder, timeout_s, workdir, self._output_limit(), leave=leave
+        )
+        if not self._shares:
+            self._pull_outputs(agent, folder, folder)
+        return finished
+
+    def run_everywhere(
+        self,
+        argv: Sequence[str],
+        environment: Mapping[str, str],
+        folder: str,
+        timeout_s: float | None = None,
+    ) -> Sequence[Finished]:
+        """Run a command in all guests at once; output of guest N goes to the folder FOLDER-N."""
+        asked = (argv, self._variables(environment), folder, timeout_s, None, self._output_limit())
+        # Each guest has its own channel, so a thread each.
+        pool = ThreadPoolExecutor(len(self.guests))
+        try:
+            running = [pool.submit(guest.run, *asked) for guest in self.guests]
+            found = [each.result() for each in running]
+        finally:
+            # After Ctrl-C they go on until the machine, and with it their channels, is closed.
+            pool.shutdown(wait=False, cancel_futures=True)
+        for number, guest in enumerate(self.guests):
+            self._pull_outputs(guest, folder, f"{folder}-{number}")
+        return found
+
+    def offer(self, wanted: type[C]) -> C | None:
+        """The means to use a capability; None when the machine has it not."""
+        guest = self.guests[0]
+        found = (
+            Files(guest.push, guest.pull),
+            Guests(self.run_everywhere),
+            RecordOutside({"vm": "all"}, self.host),
+            KvmCounters(self.counters),
+            Switch(self.switch, lambda: self._mode),
+            Pause(
+                lambda: boot.pause(self.host, len(self.guests)),
+                lambda: boot.resume(self.host, len(self.guests)),
+            ),
+            GuestPage(self.launch.work_inside / PAGE_FILE),
+        )
+        return offered([each for each in found if type(each) in self._lab.offered()], wanted)
+
+    def switch(self, to: PagingMode) -> Mapping[str, Any]:
+        """Switch all guests while they run; returns the agent's report."""
+        report = self.host.switch(to)
+        self._mode = to
+        return report
+
+    def _output_limit(self) -> OutputLimit:
+        return OutputLimit(self._work, self.output_limit_bytes)
 
     def counters(self, guest: int = 0) -> Counters:
         """What KVM has counted for a guest so far."""
-        return counters.of_guest(self.host.counters(), self._qemu_pid(guest))
+        return of_guest(self.host.counters(), self._qemu_pid(guest))
 
     def refresh_facts(self) -> None:
         """Read the nested guest's facts again."""
@@ -130,7 +201,7 @@ class LabMachine:
             hellos = _boot(lab, self._emulator, self.host, self._host_agent, built)
         self.hello = hellos.guests[0]
         self.host.set_clock()
-        if lab.kind == "host":
+        if self._shares:
             self.hello = boot.let_in(self.host, self._emulator.guests)[0]
         else:
             for agent in self.guests:
@@ -165,13 +236,18 @@ class LabMachine:
         text = self.host.pull(str(nested.folder(guest) / "pid"), 64).decode().strip()
         return int(text) if text.isdecimal() else -1
 
+    def _variables(self, environment: Mapping[str, str]) -> Mapping[str, str]:
+        if self._shares:
+            return environment
+        return {**environment, "PATH": f"{environment.get('PATH', '')}:{_GUEST_PATH}".lstrip(":")}
+
     def _push_inputs(self, agent: Agent, folder: str) -> None:
         for path in sorted((self._work / folder).glob("*")):
             if path.is_file() and not path.is_symlink():
                 agent.push(str(sandbox.WORK / folder / path.name), path.read_bytes())
 
-    def _pull_outputs(self, agent: Agent, folder: str) -> None:
-        target = self._work / folder
+    def _pull_outputs(self, agent: Agent, folder: str, to: str) -> None:
+        target = self._work / to
         target.mkdir(mode=0o700, exist_ok=True)
         for name in _OUTPUTS:
             content = agent.pull(str(sandbox.WORK / folder / name), OUTPUT_BYTES)

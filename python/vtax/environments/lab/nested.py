@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 
 from vtax.environments.lab import host_initramfs
 from vtax.environments.lab.guest_initramfs import Kind
-from vtax.environments.qemu import CHANNEL
+from vtax.environments.qemu_program import CHANNEL
 
 GUESTS = PurePosixPath("/run/vtax/guests")
 EXPORTS = PurePosixPath("/run/vtax/exports")

@@ -14,8 +14,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vtax import cache
 from vtax.errors import MisuseError, VtaxError
+from vtax.formats.files import write_atomic
 from vtax.formats.folder import RunFolder
 from vtax.formats.journal import Journal
 from vtax.paging.sweep.point import Finished, Point
@@ -83,7 +83,7 @@ class SweepFolder:
     def write_record(self, record: Mapping[str, Any]) -> None:
         """Replace `sweep.json` at once."""
         try:
-            cache.write_atomic(self.path / RECORD, json.dumps(record, indent=1).encode() + b"\n")
+            write_atomic(self.path / RECORD, json.dumps(record, indent=1).encode() + b"\n")
         except OSError as error:
             raise VtaxError(f"cannot write in {self.path}: {error.strerror}") from None
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
 from vtax.analysis.intervals import FIXED, Event, Recording
-from vtax.errors import VtaxError
+from vtax.formats.files import replacing
 
 
 def write_csv(recording: Recording, events: Sequence[Event], path: Path) -> int:
@@ -16,15 +15,6 @@ def write_csv(recording: Recording, events: Sequence[Event], path: Path) -> int:
     An empty field is "not measured". A file that is there is replaced when the new one is whole.
     """
     columns = [name for name in FIXED if recording.frame[name].count()]
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        try:
-            recording.frame.select([*columns, *(e.name for e in events)]).write_csv(unfinished)
-            unfinished.replace(path)
-        finally:
-            unfinished.unlink(missing_ok=True)
-    except OSError as error:
-        raise VtaxError(
-            f"cannot write {path}: {error.strerror or error}", "choose another file"
-        ) from None
+    with replacing(path, "choose another file") as unfinished:
+        recording.frame.select([*columns, *(e.name for e in events)]).write_csv(unfinished)
     return recording.frame.height

@@ -12,13 +12,12 @@ counter_descriptor, track_event, clock_snapshot).
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from vtax.analysis.intervals import By, Event, Per, Recording, rates, series
-from vtax.errors import VtaxError
+from vtax.formats.files import replacing
 
 if TYPE_CHECKING:
     import polars as pl
@@ -36,18 +35,11 @@ def write_trace(recording: Recording, events: Sequence[Event], per: Per, path: P
 
     A file that is there is replaced when the trace is whole, and left alone on failure.
     """
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        try:
-            with unfinished.open("wb") as file:
-                count = _write(file, recording, events, per)
-            unfinished.replace(path)
-        finally:
-            unfinished.unlink(missing_ok=True)
-    except OSError as error:
-        raise VtaxError(
-            f"cannot write {path}: {error.strerror or error}", "choose another file"
-        ) from None
+    with (
+        replacing(path, "choose another file") as unfinished,
+        unfinished.open("wb") as file,
+    ):
+        count = _write(file, recording, events, per)
     return count
 
 

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from vtax.formats.model import Comparison, Result, Sample
+from vtax.analysis.results import Comparison, Result
+from vtax.formats.model import Sample
 from vtax.present import explain, facts, summary, trust, verdicts
 from vtax.present.html import figures, order_figures
 from vtax.present.html.palette import styles

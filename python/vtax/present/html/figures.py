@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
-from vtax.formats.model import Comparison, Result, Verdict
+from vtax.analysis.results import Comparison, Result
 from vtax.present import verdicts
 from vtax.present.families import Family, grouped
 from vtax.present.format import one_line, percent, percent_interval, significant
@@ -18,6 +18,9 @@ NAME_PX = 22
 BAR_PX = 15
 GAP_PX = 12
 VALUES_PX = 92
+TOP_PX = 8
+"""With the first metric's name, room for Plotly's toolbar above the first value."""
+BOTTOM_PX = 42
 """Room at the right for the values in words."""
 WIDEST_SHARED = 115.0
 """Families share this right end of the axis (in %) unless a value lies beyond it."""
@@ -81,10 +84,10 @@ def _ratio_plot(
             trace for style, rows in columns.items() for trace in _ratio_traces(style, rows, high)
         ],
         "layout": {
-            **base_layout(height + 46),
+            **base_layout(height + TOP_PX + BOTTOM_PX),
             "barmode": "overlay",
             "bargap": 0,
-            "margin": {"l": 6, "r": VALUES_PX, "t": 4, "b": 42},
+            "margin": {"l": 6, "r": VALUES_PX, "t": TOP_PX, "b": BOTTOM_PX},
             "xaxis": _ratio_axis(high),
             "yaxis": {"range": [height, 0], "visible": False, "fixedrange": True},
             "shapes": _baseline_shapes(margin),
@@ -198,8 +201,7 @@ def deviation_percent(result: Result) -> float | None:
 
 def _value_words(result: Result) -> str:
     if result.percent_of_baseline is None:
-        uncompared = result.verdict is Verdict.NOT_COMPARED
-        return " not compared" if uncompared else " not measured"
+        return " not measured" if result.median is None else " not compared"
     return f" {percent(result.percent_of_baseline)} % {verdicts.SYMBOLS[result.verdict]}"
 
 
@@ -223,7 +225,7 @@ def _spoken(family: Family, columns: Mapping[Style, Sequence[Row]]) -> str:
         f"{percent(row.result.percent_of_baseline)} %, {row.result.verdict.value}"
         for style, rows in columns.items()
         for row in rows
-        if row.result.verdict not in (Verdict.NOT_COMPARED, Verdict.NOT_MEASURED)
+        if row.result.percent_of_baseline is not None
     ]
     return f"{family.title}, % of the baseline. {'; '.join(parts)}."
 

@@ -6,7 +6,8 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from vtax.formats.model import Comparison, Failure, Sample
+from vtax.analysis.results import Comparison
+from vtax.formats.model import Failure, Sample
 from vtax.present.format import one_line, plural, seconds_text, significant
 from vtax.present.html.palette import Style, styles
 from vtax.present.html.plotting import Figure, Plot, base_layout, label, note

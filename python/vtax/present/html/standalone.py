@@ -7,17 +7,16 @@ request at all; every foreign text is escaped by the templates.
 from __future__ import annotations
 
 import base64
-import contextlib
 import hashlib
 import importlib.util
 import json
-import os
 from collections.abc import Iterable, Mapping
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vtax.errors import VtaxError
+from vtax.formats.files import write_atomic
 from vtax.present import format as text
 
 if TYPE_CHECKING:
@@ -31,14 +30,7 @@ _SHARED = "vtax.present.html"
 
 def write_page(content: str, path: Path, remedy: str) -> None:
     """Writes the page; a page that is there is replaced at once or, on failure, left alone."""
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        unfinished.write_bytes(content.encode("utf-8", errors="backslashreplace"))
-        unfinished.replace(path)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            unfinished.unlink(missing_ok=True)
-        raise VtaxError(f"cannot write {path}: {error.strerror or error}", remedy) from None
+    write_atomic(path, content.encode("utf-8", errors="backslashreplace"), remedy)
 
 
 def render_page(

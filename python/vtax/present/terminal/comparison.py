@@ -16,7 +16,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from vtax.formats.model import Comparison, EnvironmentRecord, Result, Verdict
+from vtax.analysis.results import Comparison, Result, Verdict
+from vtax.formats.model import EnvironmentRecord
 from vtax.present import summary, trust, verdicts
 from vtax.present.format import one_line, percent, percent_interval, plural, with_unit
 from vtax.present.terminal import tables
@@ -195,11 +196,8 @@ def _aligned(results: Sequence[Result | None]) -> Iterator[Text]:
     value_width = max(map(len, values), default=0)
     span_width = max(map(len, spans), default=0)
     for result, value, span in zip(results, values, spans, strict=True):
-        if result is not None and result.verdict is Verdict.NOT_COMPARED:
-            yield _uncompared(result)
-            continue
         if result is None or not _known(result):
-            yield _missing()
+            yield _missing() if result is None or result.median is None else _uncompared(result)
             continue
         text = f"{value:>{value_width}} {span:<{span_width}} {verdicts.SYMBOLS[result.verdict]}"
         yield Text(text, style=_STYLES.get(result.verdict, ""))
@@ -218,7 +216,7 @@ def _span(result: Result) -> str:
 def _uncompared(result: Result) -> Text:
     """The value itself: there is nothing it could be a percentage of."""
     value = with_unit(result.median, one_line(result.unit))
-    return Text(f"{value} {verdicts.SYMBOLS[Verdict.NOT_COMPARED]}", style="dim")
+    return Text(f"{value} {verdicts.SYMBOLS[result.verdict]}", style="dim")
 
 
 def _missing() -> Text:

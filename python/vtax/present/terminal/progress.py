@@ -8,10 +8,9 @@ from __future__ import annotations
 import sys
 import time
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
-if TYPE_CHECKING:
-    from vtax.runner.execute import State
+from vtax.runner.runner import Listener, State
 
 
 class Progress:
@@ -167,7 +166,7 @@ STATE_TEXT: dict[State, str] = {
 }
 
 
-class CampaignProgress:
+class CampaignProgress(Listener):
     """A campaign's listener that shows its repetitions."""
 
     def __init__(self, shown: Progress, total: int) -> None:

@@ -6,8 +6,7 @@ import json
 import random
 import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,13 +15,15 @@ import polars as pl
 
 from vtax import binaries, environments
 from vtax.analysis.intervals import Recording, load
-from vtax.environments.base import Environment
+from vtax.environments import Environment
 from vtax.errors import VtaxError
-from vtax.formats.exchange import Exchange
-from vtax.record import workload
-from vtax.record.environment import Bench, started
 from vtax.record.options import Options as RecordOptions
 from vtax.record.recorder import PROGRAM, Recorder, summary
+from vtax.runner.instruments.record import Recording as Recorded
+from vtax.runner.recording import variables
+from vtax.runner.repetition import Repetition
+from vtax.runner.runner import Done, Keeper, Listener, Runner, Step, Variant
+from vtax.runner.runner import Plan as Steps
 from vtax.studies.model import Options, Progress
 from vtax.studies.vrtprof.data import Data
 from vtax.studies.vrtprof.setup import (
@@ -30,33 +31,37 @@ from vtax.studies.vrtprof.setup import (
     EVENTS,
     EVERY,
     FULL,
-    GUEST_MEMORY_MIB,
     GUESTS,
     NATIVE,
+    OVERHEAD_IN,
     QUICK,
     SETTINGS,
+    SPECS,
     TABLE_II,
     UML,
     Plan,
     Work,
 )
+from vtax.workloads import builtin
+from vtax.workloads.base import Command
 
 TIMEOUT_S = 300.0
 LIST_TIMEOUT_S = 60.0
-SMALL_PATH = {"PATH": "/usr/bin:/bin"}
+BARE = "without"
+"""The setting without a recorder."""
 
 
 @dataclass(slots=True)
-class _Steps:
+class _Shown(Listener):
     """Counts what is done."""
 
     total: int
     progress: Progress
-    done: int = 0
+    count: int = 0
 
-    def step(self, name: str) -> None:
-        self.done += 1
-        self.progress(self.done, self.total, name)
+    def running(self, label: str, repetition: int) -> None:
+        self.count += 1
+        self.progress(self.count, self.total, label)
 
 
 @dataclass(slots=True)
@@ -83,11 +88,11 @@ def measure(options: Options, progress: Progress) -> Data:
         runs = plan.overhead_repetitions if wanted in (None, "overhead") else 0
         per_place = len(plan.workloads) * plan.repetitions
         total = len(places) * per_place + runs * len(plan.workloads) * (len(SETTINGS) + 1)
-        steps = _Steps(total, progress)
+        shown = _Shown(total, progress)
         for place in places:
-            _record_all(place, plan, options.seed, Path(folder), found, steps)
+            _record_all(place, plan, options.seed, Path(folder), found, shown)
         if runs:
-            _measure_overheads(plan, runs, options.seed, Path(folder), found, steps)
+            _measure_overheads(plan, runs, options.seed, Path(folder), found, shown)
     return Data(found.recordings, found.absent, found.left_out, pl.DataFrame(found.overheads))
 
 
@@ -106,12 +111,12 @@ def _places(plan: Plan, counted: Sequence[str]) -> list[_Place]:
     record = RecordOptions(EVERY, EVENTS)
     here = RecordOptions(EVERY, ",".join([EVENTS, *counted]))
     places = [
-        _Place(NATIVE, "native:cpus=1", COPIES, here),
-        _Place(UML, "uml:mem=1G", COPIES, here),
+        _Place(NATIVE, SPECS[NATIVE], COPIES, here),
+        _Place(UML, SPECS[UML], COPIES, here),
     ]
     for guests in plan.guests:
-        spec = f"lab:guest=builtin,guests={guests},guest_mem={GUEST_MEMORY_MIB // guests}M"
-        places.append(_Place(GUESTS[guests], spec, COPIES // guests, record))
+        name = GUESTS[guests]
+        places.append(_Place(name, SPECS[name], COPIES // guests, record))
     return places
 
 
@@ -123,18 +128,27 @@ def _require_recording(folder: Path) -> None:
 
 
 def _record_all(
-    place: _Place, plan: Plan, seed: int, folder: Path, found: _Found, steps: _Steps
+    place: _Place, plan: Plan, seed: int, folder: Path, found: _Found, shown: _Shown
 ) -> None:
     order = [work for work in plan.workloads for _ in range(plan.repetitions)]
     random.Random(f"{seed} {place.name}").shuffle(order)
     own: dict[str, list[Recording]] = {work.name: [] for work in plan.workloads}
+    outs = {folder / f"{place.name}-{number}": work for number, work in enumerate(order)}
     try:
-        environment = environments.build(place.spec)
-        with _bench(environment, folder / "work" / place.name.replace(" ", "-")) as bench:
-            for number, work in enumerate(order):
-                steps.step(f"{work.name}, {place.name}")
-                out = folder / f"{place.name}-{number}"
-                own[work.name].append(_record(bench, place, work, plan, out, number))
+        environment, work_folder = _prepared(place.spec, folder, place.name)
+        variant = Variant(place.name, environment, work_folder, (Recorded(place.options),))
+        steps = [
+            Step(
+                place.name,
+                number,
+                _command(environment, work, ("--seconds", str(plan.seconds)), place.copies),
+                f"{work.name}-{number}",
+                out,
+            )
+            for number, (out, work) in enumerate(outs.items())
+        ]
+        keeper = _Recordings(place.name, outs, own)
+        Runner(Steps((variant,), steps, variables(), everywhere=True), keeper, shown).run()
     except VtaxError as error:
         found.left_out[place.name] = str(error)
     kept = {name: each for name, each in own.items() if each}
@@ -142,28 +156,41 @@ def _record_all(
         found.recordings[place.name] = kept
 
 
-def _record(
-    bench: Bench, place: _Place, work: Work, plan: Plan, out: Path, number: int
-) -> Recording:
-    argv = [work.name, *work.options, "--seconds", str(plan.seconds), "--json"]
-    done = bench.record(
-        argv, place.options, out, name=f"r{number}", copies=place.copies, timeout_s=TIMEOUT_S
-    )
-    _require_success(work, [outcome.exit_code for outcome in done.outcomes], place.name)
-    return load(out, place.name)
+class _Successful(Keeper):
+    """Every copy of a workload must end well."""
+
+    def read(self, this: Repetition) -> None:
+        codes = [each.outcome.exit_code for each in this.finished]
+        if bad := [code for code in codes if code != 0]:
+            raise VtaxError(f"{this.folder} ended with code {bad[0]} ({this.label})")
 
 
-def _require_success(work: Work, codes: Sequence[int | None], where: str) -> None:
-    if bad := [code for code in codes if code != 0]:
-        raise VtaxError(f"{work.name} ended with code {bad[0]} ({where})")
+@dataclass(slots=True)
+class _Recordings(_Successful):
+    """Keeps recordings by workload."""
+
+    place: str
+    outs: Mapping[Path, Work]
+    own: Mapping[str, list[Recording]]
+
+    def done(self, done: Done) -> None:
+        out = done.step.out
+        self.own[self.outs[out].name].append(load(out, self.place))
 
 
-@contextmanager
-def _bench(environment: Environment, work: Path) -> Iterator[Bench]:
+def _prepared(spec: str, folder: Path, name: str) -> tuple[Environment, Path]:
+    """The environment, and a new folder for its machine."""
+    environment = environments.build(spec)
     environment.check()
+    work = folder / "work" / name.replace(" ", "-")
     work.mkdir(mode=0o700, parents=True)
-    with started(environment, work) as bench:
-        yield bench
+    return environment, work
+
+
+def _command(environment: Environment, work: Work, extent: Sequence[str], copies: int) -> Command:
+    argv = [work.name, *work.options, *extent, "--json"]
+    line = builtin.line(argv, environment.agent_inside())
+    return Command(tuple(builtin.several(line, copies)), timeout_s=TIMEOUT_S)
 
 
 def _availability() -> tuple[dict[str, str], list[str]]:
@@ -181,38 +208,50 @@ def _availability() -> tuple[dict[str, str], list[str]]:
 
 
 def _measure_overheads(
-    plan: Plan, runs: int, seed: int, folder: Path, found: _Found, steps: _Steps
+    plan: Plan, runs: int, seed: int, folder: Path, found: _Found, shown: _Shown
 ) -> None:
     """Each repetition has every setting once, in a random order of its own."""
     shuffled = random.Random(f"{seed} overheads")
-    with _bench(environments.build("native:cpus=1"), folder / "work" / "overhead") as bench:
-        for number in range(runs):
-            for work in plan.workloads:
-                settings = ["", *(each.every for each in SETTINGS)]
-                shuffled.shuffle(settings)
-                for every in settings:
-                    steps.step(f"{work.name}, overhead {every or 'without'}")
-                    row = _overhead(bench, work, plan, every, folder, number)
-                    found.overheads.append(row)
+    environment, work_folder = _prepared(OVERHEAD_IN, folder, "overhead")
+    recorders = {each.every: (Recorded(RecordOptions(each.every, EVENTS)),) for each in SETTINGS}
+    variants = [
+        Variant(BARE, environment, work_folder),
+        *(Variant(every, environment, work_folder, each) for every, each in recorders.items()),
+    ]
+    steps, works = [], {}
+    for number in range(runs):
+        for work in plan.workloads:
+            count = max(1, round(work.count * plan.share))
+            command = _command(environment, work, ("--count", str(count)), 1)
+            settings = [BARE, *recorders]
+            shuffled.shuffle(settings)
+            for every in settings:
+                name = f"{work.name}-{every}-{number}"
+                steps.append(Step(every, number, command, name, folder / f"out-{name}"))
+                works[name] = work.name
+    Runner(Steps(variants, steps, variables()), _Overheads(works, found), shown).run()
 
 
-def _overhead(
-    bench: Bench, work: Work, plan: Plan, every: str, folder: Path, number: int
-) -> dict[str, Any]:
-    count = max(1, round(work.count * plan.share))
-    argv = [work.name, *work.options, "--count", str(count), "--json"]
-    name = f"{work.name}-{every or 'bare'}-{number}"
-    row: dict[str, Any] = {"workload": work.name, "setting": every, "repetition": number}
-    if every:
-        out = folder / f"out-{name}"
-        options = RecordOptions(every, EVENTS)
-        outcome = bench.record(argv, options, out, name=name, timeout_s=TIMEOUT_S).outcomes[0]
-        record = summary(out) or {}
-        row |= {"rows": record.get("rows"), "lost": record.get("lost")}
-    else:
-        Exchange(bench.work, name).create({})
-        line = workload.line(argv)
-        outcome = bench.machine.run(line, SMALL_PATH, name, TIMEOUT_S).outcome
-        row |= {"rows": 0, "lost": 0}
-    _require_success(work, [outcome.exit_code], "overhead")
-    return row | {"cpu_s": outcome.cpu_s, "wall_s": outcome.wall_s}
+@dataclass(slots=True)
+class _Overheads(_Successful):
+    """Keeps a row of times for each repetition."""
+
+    works: Mapping[str, str]
+    found: _Found
+
+    def done(self, done: Done) -> None:
+        step, outcome = done.step, done.repetition.finished[0].outcome
+        record: Mapping[str, Any] = {"rows": 0, "lost": 0}
+        if step.variant != BARE:
+            record = summary(step.out) or {}
+        self.found.overheads.append(
+            {
+                "workload": self.works[step.folder],
+                "setting": "" if step.variant == BARE else step.variant,
+                "repetition": step.repetition,
+                "rows": record.get("rows"),
+                "lost": record.get("lost"),
+                "cpu_s": outcome.cpu_s,
+                "wall_s": outcome.wall_s,
+            }
+        )

@@ -80,6 +80,13 @@ QUICK = Plan(QUICK_WORKLOADS, (1,), 1, 1.0, 2, 0.5)
 GUEST_MEMORY_MIB = 512
 """Of all nested guests together, as the copies are shared out to them too."""
 
+OVERHEAD_IN = "native:cpus=1"
+SPECS = {NATIVE: "native:cpus=1", UML: "uml:mem=1G"} | {
+    name: f"lab:guest=builtin,guests={guests},guest_mem={GUEST_MEMORY_MIB // guests}M"
+    for guests, name in GUESTS.items()
+}
+"""Environments as the command line names them."""
+
 PAPER_OVERHEADS = {
     "403.gcc": -1.78,
     "416.gamess": 1.59,

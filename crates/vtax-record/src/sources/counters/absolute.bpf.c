@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /* Counters that are read: perf events (hardware, software) and the kernel's steal clock. */
 
 /* The absolute counter after the perf events is the steal clock. */

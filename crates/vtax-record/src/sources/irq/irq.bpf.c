@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 COUNT(irq_handler_entry)
 COUNT(local_timer_entry)
 COUNT(reschedule_entry)

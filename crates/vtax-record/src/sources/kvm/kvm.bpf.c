@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 const volatile __u16 slot_kvm_entry = NO_SLOT;
 const volatile __u16 slot_kvm_exit = NO_SLOT;
 const volatile __u16 slot_kvm_guest_ns = NO_SLOT;

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 const volatile __u16 slot_sched_switch = NO_SLOT;
 const volatile __u16 slot_sched_preempted = NO_SLOT;
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /* enum tlb_flush_reason, include/linux/mm_types.h. */
 #define TLB_REASONS 8
 const volatile __u16 slots_tlb[TLB_REASONS] = {

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from vtax.doctor.checks.environments import QemuKernel
 from vtax.doctor.host import Host
-from vtax.doctor.model import Check, Finding, State, register
-from vtax.environments.lab.environment import svm_obstacle
+from vtax.doctor.model import Check, Finding, State
+from vtax.environments.lab.emulator import svm_obstacle
 from vtax.environments.lab.host_initramfs import BUSYBOX_PLACES, busybox
+from vtax.environments.qemu_program import PROGRAM, QemuKernel
 from vtax.errors import VtaxError
 
 
-@register
-class Lab(Check):
+class Installed(Check):
     """Stock KVM on an emulated CPU, so that paging can be studied where there is no KVM."""
 
     name = "lab"
     purpose = "environment lab"
 
     def find(self, host: Host) -> Finding:
-        program = host.which("qemu-system-x86_64")
+        program = host.which(PROGRAM)
         if program is None:
             return self.missing("QEMU is not installed", host.install("qemu-system-x86", "QEMU"))
         models, accelerators = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from vtax.paging.lab import COUNTERS, MODES, LabResult
+from vtax.analysis.paging_modes import MODES, PagingModes
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -17,14 +17,14 @@ NOTE = (
 )
 
 
-def title(result: LabResult) -> str:
+def title(result: PagingModes) -> str:
     """What ran, where, and how often."""
-    times = len(result.stretches["nested"])
+    times = len(result.runs["nested"])
     runs = "one run each" if times == 1 else f"medians of {times} runs each"
     return f"{' '.join(result.workload)}: nested and shadow paging on real KVM, {runs}"
 
 
-def to_json(result: LabResult) -> dict[str, Any]:
+def to_json(result: PagingModes) -> dict[str, Any]:
     """The result as `vtax paging lab --json` prints it; a counter that KVM lacks is absent."""
     names = {mode: _names(result, mode) for mode in MODES}
     return {
@@ -48,11 +48,11 @@ def to_json(result: LabResult) -> dict[str, Any]:
             mode: [
                 {
                     "guest_s": each.guest_s,
-                    "wall_s": each.outcome.wall_s,
+                    "wall_s": each.wall_s,
                     "counters": {name: _number(value) for name, value in each.counters.items()},
                     "report": each.report,
                 }
-                for each in result.stretches[mode]
+                for each in result.runs[mode]
             ]
             for mode in MODES
         },
@@ -60,7 +60,7 @@ def to_json(result: LabResult) -> dict[str, Any]:
     }
 
 
-def plain_table(result: LabResult) -> str:
+def plain_table(result: PagingModes) -> str:
     """The table without a terminal: aligned with blanks."""
     rows = [HEADINGS, *_rows(result)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(HEADINGS))]
@@ -72,7 +72,7 @@ def plain_table(result: LabResult) -> str:
     return "\n".join([*lines, *footers(result)])
 
 
-def rich_table(result: LabResult) -> Table:
+def rich_table(result: PagingModes) -> Table:
     """The table for a terminal."""
     from rich.markup import escape
     from rich.table import Table
@@ -91,7 +91,7 @@ def rich_table(result: LabResult) -> Table:
     return table
 
 
-def footers(result: LabResult) -> list[str]:
+def footers(result: PagingModes) -> list[str]:
     """The lines below the table: times, how the modes were reached, what the numbers are."""
     times = ", ".join(
         f"{mode} {result.wall_s(mode):.2f} s wall, {_seconds(result.guest_s(mode))} in guest code"
@@ -107,7 +107,7 @@ def footers(result: LabResult) -> list[str]:
     return [*lines, NOTE]
 
 
-def _switches(result: LabResult) -> str:
+def _switches(result: PagingModes) -> str:
     pauses = [
         float(guest["pause_ms"])
         for report in result.switches
@@ -119,7 +119,7 @@ def _switches(result: LabResult) -> str:
     return f"{said}, longest pause {max(pauses):.0f} ms" if pauses else said
 
 
-def _rows(result: LabResult) -> Sequence[tuple[str, ...]]:
+def _rows(result: PagingModes) -> Sequence[tuple[str, ...]]:
     return [
         (
             name,
@@ -127,12 +127,12 @@ def _rows(result: LabResult) -> Sequence[tuple[str, ...]]:
             _ratio(result.counter("nested", name), result.counter("shadow", name)),
             *(_rate(result.per_guest_second(mode, name)) for mode in MODES),
         )
-        for name in COUNTERS
+        for name in result.names
     ]
 
 
-def _names(result: LabResult, mode: Any) -> list[str]:
-    return [name for name in COUNTERS if result.counter(mode, name) is not None]
+def _names(result: PagingModes, mode: Any) -> list[str]:
+    return [name for name in result.names if result.counter(mode, name) is not None]
 
 
 def _number(value: float | None) -> float | int | None:

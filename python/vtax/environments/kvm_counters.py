@@ -1,4 +1,4 @@
-"""What KVM counted in the emulated host during one repetition, as metrics."""
+"""KVM's counters of a guest, and what they counted between two readings, as metrics."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def of_guest(answer: Mapping[str, Any], pid: int | None) -> Counters:
     guests = [each for each in _list(answer.get("guests")) if isinstance(each, Mapping)]
     own = [each for each in guests if pid in (None, each.get("pid"))]
     if len(own) != 1:
-        raise VtaxError(f"KVM's counters are of {len(guests)} guests, none of which is the lab's")
+        raise VtaxError(f"KVM's counters are of {len(guests)} guests, none of which is this one")
     counters, guest_s = own[0].get("counters"), own[0].get("guest_s")
     values = counters if isinstance(counters, Mapping) else {}
     return Counters(

@@ -1,0 +1,132 @@
+//! Commands that fork without end are ended with all they started.
+//!
+//! Each of them forks a bounded number of times, and below a limit of processes of the test's own.
+
+#[allow(dead_code, reason = "each test program uses a part of it")]
+mod common;
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use common::{Agent, groups};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::json;
+use vtax_agent::cgroup::CommandGroup;
+use vtax_agent::tree::Tree;
+
+/// Most processes that a test may have at once.
+const MOST: u64 = 400;
+
+/// 20 chains of processes: each forks the next one and ends, so that none is there long enough to
+/// be found and killed. They end by themselves after 20 * 20000 forks.
+fn relays(name: &str) -> String {
+    format!(
+        ": {name}; next() {{ [ $1 -gt 0 ] && next $(($1 - 1)) & }}; \
+         for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do next 20000; done; \
+         echo > begun; sleep 60"
+    )
+}
+
+/// A limit around the agent that nothing below it can exceed; `None` where there can be none.
+fn fence() -> Option<(CommandGroup, String)> {
+    let mut fence = CommandGroup::default();
+    if let Err(reason) = fence.limit_processes(&Tree::host(), MOST) {
+        println!("skipped: {reason}");
+        return None;
+    }
+    let procs = fs::read_link(format!("/proc/self/fd/{}", fence.procs()[0])).unwrap();
+    let join = format!("echo 0 > {}", procs.display());
+    Some((fence, join))
+}
+
+/// How many processes have this word on their command line.
+fn naming(word: &str) -> usize {
+    let processes = fs::read_dir("/proc").unwrap().flatten();
+    let lines = processes.filter_map(|entry| fs::read(entry.path().join("cmdline")).ok());
+    lines
+        .filter(|line| String::from_utf8_lossy(line).contains(word))
+        .count()
+}
+
+fn eventually_none(word: &str) -> bool {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while naming(word) > 0 {
+        if Instant::now() > deadline {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    true
+}
+
+fn begin(agent: &mut Agent, name: &str) {
+    let frame = agent.shell(&relays(name), &json!({"timeout_s": 60.0}));
+    agent.send(&frame);
+    agent.wait_for_line("begun");
+}
+
+#[test]
+fn what_forks_without_end_ends_with_its_time_and_the_next_command_runs() {
+    let Some((_fence, join)) = fence() else {
+        return;
+    };
+    let mut agent = Agent::start_in(&join, &["--pids", "300"]);
+    assert_eq!(agent.hello["process_limit_error"], json!(null));
+    let answer = agent.run(&relays("relay-a"), &json!({"timeout_s": 1.0}));
+    assert_eq!(answer["ok"]["timed_out"], true, "{answer}");
+    assert_eq!(naming("relay-a"), 0);
+    let next = agent.run("(exit 3)", &json!({}));
+    assert_eq!(next["ok"]["exit_code"], 3, "{next}");
+    let name = format!("vtax-{}-", agent.process.id());
+    assert_ne!(groups(&name), "");
+    assert!(agent.hang_up().0.success());
+    assert_eq!(groups(&name), "");
+}
+
+#[test]
+fn a_command_cannot_have_more_processes_than_it_may() {
+    let Some((_fence, join)) = fence() else {
+        return;
+    };
+    let mut agent = Agent::start_in(&join, &["--pids", "20"]);
+    let script = "for i in $(seq 30); do sleep 5 & done; wait";
+    let answer = agent.run(script, &json!({"timeout_s": 10.0}));
+    assert_ne!(answer["ok"]["exit_code"], 0, "{answer}");
+    assert!(
+        agent.text("stderr").contains("fork"),
+        "{}",
+        agent.text("stderr")
+    );
+}
+
+#[test]
+fn what_forks_without_end_ends_without_a_group_too() {
+    let Some((_fence, join)) = fence() else {
+        return;
+    };
+    let mut agent = Agent::start_in(&join, &[]);
+    begin(&mut agent, "relay-b");
+    assert_ne!(naming("relay-b"), 0);
+    agent.hang_up();
+    assert_eq!(naming("relay-b"), 0);
+}
+
+#[test]
+fn a_later_start_ends_what_a_killed_agent_left() {
+    let Some((_fence, join)) = fence() else {
+        return;
+    };
+    let mut agent = Agent::start_in(&join, &["--pids", "300"]);
+    begin(&mut agent, "relay-c");
+    let number = agent.process.id();
+    kill(Pid::from_raw(number.cast_signed()), Signal::SIGKILL).unwrap();
+    agent.process.wait().unwrap();
+    let name = format!("vtax-{number}-");
+    assert_ne!(naming("relay-c"), 0, "they outlive the agent");
+    assert_ne!(groups(&name), "");
+    let later = Agent::start_in(&join, &["--pids", "300"]);
+    assert!(eventually_none("relay-c"));
+    assert_eq!(groups(&name), "");
+    later.hang_up();
+}

@@ -1,0 +1,161 @@
+"""Help, completion and tables made from what environments, workloads and instruments declare."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from typer.core import TyperCommand
+
+
+class Declared(TyperCommand):
+    """A command whose help ends with the environments that it takes."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Any: the classes differ between versions of typer."""
+        self.epilog = f"{self.epilog}\n\n\b\n{self.listing()}\n"
+        super().format_help(ctx, formatter)
+
+    def listing(self) -> str:
+        """The lines below the examples."""
+        from vtax.environments import registry
+
+        named = {f"{name}{_keys(cls.keys)}": summary(cls) for name, cls in registry().items()}
+        return "\n".join(["Environments (all keys: docs/environments.md):", *_columns(named)])
+
+
+class DeclaredWithWorkloads(Declared):
+    """The same with workloads and instruments."""
+
+    def listing(self) -> str:
+        from vtax import workloads
+        from vtax.runner.instruments import INSTRUMENTS
+
+        named = {name: summary(cls) for name, cls in workloads.registry().items()}
+        instruments = {name: summary(cls) for name, cls in INSTRUMENTS.items()}
+        return "\n".join(
+            [
+                super().listing(),
+                "Workloads ('vtax compare -- hpcc --help'; any other word is a command):",
+                *_columns(named),
+                "Instruments:",
+                *_columns(instruments),
+            ]
+        )
+
+
+def complete_spec(incomplete: str) -> list[str]:
+    """Environments that begin so; after ``name:`` their keys."""
+    from vtax.environments import registry
+
+    name, colon, rest = incomplete.partition(":")
+    if not colon:
+        return [each for each in registry() if each.startswith(name)]
+    before, comma, last = rest.rpartition(",")
+    keys = registry()[name].keys if name in registry() else ()
+    return [f"{name}:{before}{comma}{key}=" for key in keys if key.startswith(last)]
+
+
+def complete_instrument(incomplete: str) -> list[str]:
+    """Instruments that begin so."""
+    from vtax.runner.instruments import INSTRUMENTS
+
+    return [each for each in INSTRUMENTS if each.startswith(incomplete)]
+
+
+def complete_workload(incomplete: str) -> list[str]:
+    """Workloads that begin so."""
+    from vtax import workloads
+
+    return [each for each in workloads.names() if each.startswith(incomplete)]
+
+
+def summary(declared: Any) -> str:
+    """The first line of a docstring, as a phrase."""
+    first = (declared.__doc__ or "").strip().partition("\n")[0]
+    return first.removesuffix(".")
+
+
+def tables() -> Mapping[str, str]:
+    """The tables of docs/environments.md by name, in Markdown."""
+    from vtax.environments import registry
+    from vtax.environments.capabilities import ALL
+    from vtax.runner.instruments import ALWAYS, INSTRUMENTS
+
+    own = {name: cls for name, cls in registry().items() if cls.__module__.startswith("vtax.")}
+    return {
+        "environments": _markdown(
+            ("environment", "what it is", "for example"),
+            (
+                (f"`{name}`", summary(cls), ", ".join(f"`{spec}`" for spec in cls.examples))
+                for name, cls in own.items()
+            ),
+        ),
+        "keys": _markdown(
+            ("environment", "key", "meaning"),
+            (
+                (f"`{name}`", f"`{key}`", text)
+                for name, cls in own.items()
+                for key, text in cls.keys.items()
+            ),
+        ),
+        "capabilities": _markdown(
+            ("capability", "meaning", "environments"),
+            (
+                (
+                    f"`{each.name}`",
+                    each.about,
+                    ", ".join(
+                        f"`{cls.offers[each]}`" for cls in own.values() if each in cls.offers
+                    ),
+                )
+                for each in ALL
+            ),
+        ),
+        "instruments": _markdown(
+            ("instrument", "what it does", "needs", "used"),
+            (
+                (
+                    f"`{name}`",
+                    summary(cls),
+                    f"`{cls().needs.name}`",
+                    "wherever it can be" if name in ALWAYS else f"`--with {name}`",
+                )
+                for name, cls in INSTRUMENTS.items()
+            ),
+        ),
+    }
+
+
+def with_tables(text: str) -> str:
+    """A page with each ``<!-- table NAME -->`` ... ``<!-- end -->`` made anew."""
+    made, inside = [], False
+    for line in text.splitlines():
+        if not inside:
+            made.append(line)
+        if line.startswith("<!-- table "):
+            inside = True
+            made.append(tables()[line.split()[2]])
+        elif line == "<!-- end -->":
+            if inside:
+                made.append(line)
+            inside = False
+    return "\n".join(made) + "\n"
+
+
+def _markdown(heading: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [heading, ["---"] * len(heading), *rows]
+    return "\n".join(
+        "| " + " | ".join(each.replace("|", "\\|") for each in row) + " |" for row in lines
+    )
+
+
+def _keys(keys: Iterable[str]) -> str:
+    """``[:mem=,cpus=]``, the first few."""
+    named = [f"{key}=" for key in keys]
+    return f"[:{','.join([*named[:4], *(['...'] if len(named) > 4 else [])])}]" if named else ""
+
+
+def _columns(named: Mapping[str, str]) -> list[str]:
+    width = min(34, max(map(len, named)))
+    return [f"  {name:{width}}  {text}" for name, text in named.items()]

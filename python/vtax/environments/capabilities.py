@@ -1,0 +1,165 @@
+"""What a machine can do beyond running a command; asked for by type: ``machine.offer(Switch)``.
+
+An environment declares in `offers` what its machines can do, so that a verb whose need is not met
+is refused before anything boots (`require`). A started machine gives the means: each capability
+is a small record of what its user calls. A new one is a class here, or in somebody else's package.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from vtax.environments.agent import Finished
+    from vtax.environments.kvm_counters import Counters
+    from vtax.workloads.base import Outcome
+
+PagingMode = Literal["nested", "shadow"]
+
+
+class Capability:
+    """Base class. `name` is what messages and tables call it; `about` says it in a few words."""
+
+    name: ClassVar[str]
+    about: ClassVar[str]
+
+
+C = TypeVar("C", bound=Capability)
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """A command that ended in a machine around the measured one, and what it printed."""
+
+    outcome: Outcome
+    stdout: str
+    stderr: str
+
+
+class Shell(Protocol):
+    """A machine around the measured one, in which vtax runs commands; it has busybox."""
+
+    def must(self, argv: Sequence[str], what: str, *, leave: bool = False) -> str: ...
+
+    def run(self, argv: Sequence[str]) -> Completed: ...
+
+    def push(self, path: str, content: bytes, mode: int = 0o600) -> None: ...
+
+    def pull(self, path: str, limit_bytes: int = 16 << 20) -> bytes: ...
+
+    def tail(self, path: str, size: int = 64 << 10) -> bytes: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Files(Capability):
+    """Files of any path in the machine, beside the folder of a command."""
+
+    name: ClassVar[str] = "files"
+    about: ClassVar[str] = "files can be pushed into the machine and pulled out of it"
+
+    push: Callable[[str, bytes], None]
+    """Write a file; an existing one is replaced."""
+    pull: Callable[[str], bytes]
+    """Read a regular file of at most 16 MiB. Raises VtaxError."""
+
+
+@dataclass(frozen=True, slots=True)
+class Guests(Capability):
+    """Nested guests: a command runs in all of them at once."""
+
+    name: ClassVar[str] = "guests"
+    about: ClassVar[str] = "it has nested guests, in all of which a command runs at once"
+
+    run: Callable[[Sequence[str], Mapping[str, str], str, float | None], Sequence[Finished]]
+    """(argv, environment, folder, timeout_s): one result per guest; the output of guest N is in
+    the host's folder FOLDER-N."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordOutside(Capability):
+    """A recorder outside of the machine counts what the machine does."""
+
+    name: ClassVar[str] = "record-outside"
+    about: ClassVar[str] = "a recorder outside of the machine counts its events"
+
+    target: Mapping[str, Any]
+    """Whose events, as fields of `record.options.Target`, e.g. ``{"pid": 4711}``."""
+    host: Shell | None = None
+    """Where the recorder runs; None: on this machine."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordInside(Capability):
+    """A recorder in the machine counts what its kernel and its CPU show there."""
+
+    name: ClassVar[str] = "record-inside"
+    about: ClassVar[str] = "a recorder inside the machine counts its events"
+
+    program: Callable[[], str]
+    """Path of vtax-recorder in the machine, brought there if need be."""
+
+
+@dataclass(frozen=True, slots=True)
+class KvmCounters(Capability):
+    """KVM's counters of the (first) guest."""
+
+    name: ClassVar[str] = "kvm-counters"
+    about: ClassVar[str] = "KVM's counters of the guest can be read"
+
+    read: Callable[[], Counters]
+
+
+@dataclass(frozen=True, slots=True)
+class Switch(Capability):
+    """Running guests are switched between nested and shadow paging."""
+
+    name: ClassVar[str] = "switch"
+    about: ClassVar[str] = "running guests can be switched between nested and shadow paging"
+
+    to: Callable[[PagingMode], Mapping[str, Any]]
+    """Switch; returns the report. Raises VtaxError when the guests were not switched."""
+    mode: Callable[[], PagingMode]
+    """The mode the guests are in."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pause(Capability):
+    """The machine is stopped and goes on later."""
+
+    name: ClassVar[str] = "pause"
+    about: ClassVar[str] = "it can be paused and resumed"
+
+    pause: Callable[[], None]
+    resume: Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True)
+class GuestPage(Capability):
+    """The guest publishes its counters in a page that a recorder outside samples."""
+
+    name: ClassVar[str] = "guest-page"
+    about: ClassVar[str] = "the guest can publish its counters in a page (docs/guest-page.md)"
+
+    seen_at: Path
+    """The page as the recorder of `RecordOutside` sees it."""
+
+
+ALL: tuple[type[Capability], ...] = (
+    Files,
+    Guests,
+    RecordOutside,
+    RecordInside,
+    KvmCounters,
+    Switch,
+    Pause,
+    GuestPage,
+)
+"""Those of vtax itself, in the order of the table in docs/environments.md."""
+
+
+def offered(capabilities: Sequence[Capability], wanted: type[C]) -> C | None:
+    """The first of `capabilities` that is a `wanted`."""
+    return next((each for each in capabilities if isinstance(each, wanted)), None)

@@ -1,0 +1,69 @@
+"""A limit of what a machine may write into its folder, so that it cannot fill the disk.
+
+The host looks at the folder while a command runs: what a guest says of itself is not trusted, and
+a quota would need root or a file system of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+from vtax.errors import VtaxError
+from vtax.units import format_bytes
+
+EVERY_S = 0.25
+MOST_SHARE = 0.02
+"""Of one CPU that looking may take where the folder has many files."""
+
+
+class OutputLimitError(VtaxError):
+    """More was written than allowed."""
+
+
+class OutputLimit:
+    """What `folder` may grow by from now on."""
+
+    def __init__(self, folder: Path, limit_bytes: int) -> None:
+        self.limit_bytes = limit_bytes
+        self._folder = folder
+        self._before = allocated(folder)
+
+    def check(self) -> float:
+        """Look at the folder; returns in how many seconds to look again.
+
+        Raises OutputLimitError when it has grown by the limit.
+        """
+        begin = time.monotonic()
+        grown = allocated(self._folder) - self._before
+        if grown >= self.limit_bytes:
+            raise OutputLimitError(
+                f"stopped: wrote more than {format_bytes(self.limit_bytes)} into its result folder",
+                "--max-output to raise",
+            )
+        return max(EVERY_S, (time.monotonic() - begin) / MOST_SHARE)
+
+
+def allocated(folder: Path) -> int:
+    """Bytes on disk of all files below `folder`; links are not followed."""
+    total = 0
+    open_folders = [str(folder)]
+    while open_folders:
+        try:
+            with os.scandir(open_folders.pop()) as entries:
+                for entry in entries:
+                    total += _blocks(entry)
+                    if entry.is_dir(follow_symlinks=False):
+                        open_folders.append(entry.path)
+        except OSError:
+            continue  # removed meanwhile, or not readable
+    return total
+
+
+def _blocks(entry: os.DirEntry[str]) -> int:
+    try:
+        # In units of 512 bytes, whatever the file system's are (stat(2)).
+        return entry.stat(follow_symlinks=False).st_blocks * 512
+    except OSError:
+        return 0

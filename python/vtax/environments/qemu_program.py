@@ -1,0 +1,137 @@
+"""QEMU itself: the program, its kernel and KVM, for every environment that runs it."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+from vtax.doctor.host import Host
+from vtax.doctor.model import Check, Finding
+from vtax.errors import VtaxError
+
+PROGRAM = "qemu-system-x86_64"
+CHANNEL = "org.vtax.agent"
+"""The virtio-serial port of a guest's agent."""
+
+KVM_API = 12
+"""The only version since 2007; another one is no KVM that QEMU can use."""
+
+
+def program() -> Path:
+    """QEMU; VtaxError with the remedy when it is missing."""
+    if found := shutil.which(PROGRAM):
+        return Path(found)
+    raise VtaxError(f"QEMU ({PROGRAM}) is missing", "apt-get install qemu-system-x86")
+
+
+def program_version() -> str:
+    """The first line of `--version`."""
+    done = subprocess.run(
+        [str(program()), "--version"], capture_output=True, text=True, timeout=20, check=False
+    )
+    return done.stdout.partition("\n")[0]
+
+
+def export(tag: str, path: Path, options: str) -> list[str]:
+    """QEMU's options for a folder that the guest mounts by 9p."""
+    # security_model=none: the guest's files are ours on the host; ownership changes are ignored.
+    return [
+        "-fsdev",
+        f"local,id={tag},path={path},security_model=none,{options}",
+        "-device",
+        f"virtio-9p-pci,fsdev={tag},mount_tag={tag}",
+    ]
+
+
+class Installed(Check):
+    """The full-system guest: emulated (TCG) anywhere, or at speed with KVM."""
+
+    name = "qemu"
+    purpose = "environment qemu"
+
+    def find(self, host: Host) -> Finding:
+        program = host.which(PROGRAM)
+        if program is None:
+            return self.missing(
+                f"{PROGRAM} is not installed", host.install("qemu-system-x86", "QEMU")
+            )
+        output = host.run([program, "--version"])
+        version = re.search(r"version (\S+)", output.first_line)
+        if output.code != 0 or version is None:
+            return self.missing(
+                f"{program} does not run: {output.last_error}",
+                host.install("--reinstall qemu-system-x86", "QEMU anew"),
+            )
+        return self.ok(f"{program}, version {version[1]}")
+
+
+class QemuKernel(Check):
+    """The full-system guest boots a kernel of this distribution, with its modules."""
+
+    name = "qemu-kernel"
+    purpose = "environment qemu"
+
+    def find(self, host: Host) -> Finding:
+        unreadable = None
+        for image in reversed(host.glob("/boot/vmlinuz-*")):
+            release = image.name.removeprefix("vmlinuz-")
+            # A cloud kernel has no 9p, by which the guest sees the host's tree.
+            if "/9p.ko" not in (host.read(f"/lib/modules/{release}/modules.dep") or ""):
+                continue
+            if os.access(image, os.R_OK):
+                return self.ok(f"/boot/{image.name}")
+            unreadable = image.name
+        cached = sorted((host.cache / "vtax/kernels").glob("package-*/boot/vmlinuz-*"))
+        if cached:
+            return self.ok(f"{cached[-1].name}, in the cache of vtax")
+        if host.uses_apt:
+            # vtax unpacks the package into its cache, which needs no root.
+            if host.glob("/var/lib/apt/lists/*_Packages*"):
+                return self.ok(
+                    "the distribution's package, fetched at first use (apt-get download)"
+                )
+            return self.missing("apt has no package lists to fetch a kernel by", "apt-get update")
+        if unreadable:
+            return self.missing(
+                f"/boot/{unreadable} may be read by root alone", f"chmod a+r /boot/{unreadable}"
+            )
+        return self.missing(
+            "no kernel with a 9p module in /boot", "install a kernel package of the distribution"
+        )
+
+
+class Kvm(Check):
+    """Presence is no proof: a device may be there that cannot run an ordinary kernel."""
+
+    name = "kvm"
+    purpose = "environment qemu:accel=kvm"
+
+    def find(self, host: Host) -> Finding:
+        hardware = host.cpu_flags & {"vmx", "svm"}
+        device = host.path("/dev/kvm")
+        if not device.exists():
+            if hardware:
+                module = "kvm_intel" if "vmx" in hardware else "kvm_amd"
+                return self.missing("the CPU can, but there is no /dev/kvm", f"modprobe {module}")
+            where = "the hypervisor above" if host.is_guest else "the CPU or its firmware setting"
+            return self.impossible(f"no /dev/kvm and no vmx or svm: {where} does not offer it")
+        try:
+            version = host.kvm_version(device)
+        except OSError as error:
+            if error.errno in (errno.EACCES, errno.EPERM):
+                return self.missing(
+                    "/dev/kvm is there, but not for this user", "usermod -aG kvm USER, new login"
+                )
+            return self.impossible(f"/dev/kvm does not open: {error.strerror}")
+        if version != KVM_API:
+            return self.impossible(f"/dev/kvm answers as version {version}, not {KVM_API}")
+        if not hardware:
+            return self.degraded(
+                "/dev/kvm answers, but the CPU shows neither vmx nor svm: guests may hang or crawl",
+                "use qemu:accel=auto, which tries a short boot first",
+            )
+        return self.ok("/dev/kvm answers; a short boot decides before it is used")

@@ -1,0 +1,58 @@
+"""Files that are written whole and read within bounds."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from vtax.errors import VtaxError
+
+if TYPE_CHECKING:
+    import polars
+
+
+@contextlib.contextmanager
+def replacing(path: Path, remedy: str = "free space there") -> Iterator[Path]:
+    """A path to write to, which becomes `path` when all went well.
+
+    A reader sees all of it or none, also after kill -9. Raises VtaxError when it cannot be
+    written; a file that was there is then unchanged.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        yield temporary
+        temporary.replace(path)
+    except OSError as error:
+        raise VtaxError(f"cannot write {path}: {error.strerror or error}", remedy) from None
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+
+
+def write_atomic(path: Path, content: bytes, remedy: str = "free space there") -> None:
+    """The same for bytes."""
+    with replacing(path, remedy) as temporary:
+        temporary.write_bytes(content)
+
+
+def write_table(path: Path, table: polars.DataFrame, remedy: str = "free space there") -> None:
+    """The same for a table as Parquet."""
+    content = io.BytesIO()
+    table.write_parquet(content)
+    write_atomic(path, content.getvalue(), remedy)
+
+
+def read_bounded(path: Path, limit_bytes: int) -> bytes:
+    """The content of a file of at most `limit_bytes`.
+
+    Raises VtaxError for a larger one, OSError when it cannot be read.
+    """
+    with path.open("rb") as file:
+        content = file.read(limit_bytes + 1)
+    if len(content) > limit_bytes:
+        raise VtaxError(f"{path} is larger than {limit_bytes} bytes: refused")
+    return content

@@ -1,0 +1,41 @@
+"""Instruments by name: what `compare --with` takes. A new one is a file here and a line below."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from vtax.environments.base import Environment, offering
+from vtax.errors import MisuseError
+from vtax.runner.instruments.kvm_counters import Counting
+from vtax.runner.instruments.record import Recording
+from vtax.runner.repetition import Instrument
+from vtax.specs import unknown
+
+INSTRUMENTS: Mapping[str, Callable[[], Instrument]] = {
+    "kvm-counters": Counting,
+    "record": Recording,
+}
+ALWAYS = ("kvm-counters",)
+"""Those that cost next to nothing: used wherever a machine has what they need."""
+
+
+def chosen(names: Sequence[str], environments: Sequence[Environment]) -> tuple[Instrument, ...]:
+    """The instruments of these names, and those that are always used.
+
+    Raises MisuseError for an unknown name, and for one that no environment has the means for.
+    """
+    for name in names:
+        if name not in INSTRUMENTS:
+            raise unknown("instrument", name, INSTRUMENTS)
+        needed = INSTRUMENTS[name]().needs
+        if not any(needed in each.offered() for each in environments):
+            raise MisuseError(
+                f"--with {name}: none of the environments offers '{needed.name}' ({needed.about})",
+                f"environments that do: {', '.join(offering(needed)) or 'none'}",
+            )
+    return tuple(INSTRUMENTS[name]() for name in dict.fromkeys((*ALWAYS, *names)))
+
+
+def usable(instruments: Sequence[Instrument], environment: Environment) -> tuple[Instrument, ...]:
+    """Those that an environment has the means for."""
+    return tuple(each for each in instruments if each.needs in environment.offered())

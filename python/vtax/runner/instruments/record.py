@@ -1,0 +1,225 @@
+"""The recorder as an instrument: rows of events while a command runs.
+
+Outside of the machine it runs here, on the machine's processes, or in a machine around it, on its
+guests. Inside it starts the command itself: with a mediated vPMU only the guest can count its own
+hardware events, by the guest's clock.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path, PurePosixPath
+from typing import Any, ClassVar
+
+from vtax import binaries
+from vtax.analysis.intervals import EVENTS, MAX_ROWS_BYTES, RECORD, ROWS, STREAM
+from vtax.environments import guest_page
+from vtax.environments.capabilities import (
+    Capability,
+    GuestPage,
+    RecordInside,
+    RecordOutside,
+    Shell,
+)
+from vtax.errors import VtaxError
+from vtax.formats.exchange import Exchange
+from vtax.formats.files import write_atomic
+from vtax.record.options import Options, Target
+from vtax.record.recorder import PROGRAM, Recorder, failure
+from vtax.runner.repetition import Repetition
+from vtax.workloads.base import Outcome
+
+PROGRAM_THERE = PurePosixPath("/bin") / PROGRAM
+FOLDERS_THERE = PurePosixPath("/run/vtax/recordings")
+READY_TENTHS = 600
+"""Tenths of a second; an emulated CPU verifies the eBPF programs for about 5 s."""
+FINISH_TENTHS = 500
+MAX_FILE_BYTES = 1 << 30
+FOLDER_INSIDE = "rows"
+"""Of a recorder inside the machine, below the folder of the workload's output."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """Rows of events of each repetition, as `vtax record` makes them.
+
+    They are files in the repetition's `out`. When Ctrl-C comes the files are finished first.
+    """
+
+    name: ClassVar[str] = "record"
+
+    options: Options = field(default_factory=Options)
+    by_guest: bool = False
+    """The recorder runs in the machine, beside the command."""
+
+    @property
+    def needs(self) -> type[Capability]:
+        return RecordInside if self.by_guest else RecordOutside
+
+    @contextmanager
+    def around(self, repetition: Repetition) -> Iterator[None]:
+        repetition.out.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        outside, inside = (repetition.machine.offer(each) for each in (RecordOutside, RecordInside))
+        if self.by_guest and isinstance(inside, RecordInside):
+            recording = _inside(repetition, inside, self.options)
+        elif isinstance(outside, RecordOutside) and outside.host:
+            recording = _around(repetition, outside, outside.host, self.options)
+        elif isinstance(outside, RecordOutside):
+            recording = _here(repetition, outside, self.options)
+        else:
+            raise VtaxError("the machine cannot be recorded")
+        with recording:
+            yield
+
+
+@contextmanager
+def _here(repetition: Repetition, outside: RecordOutside, options: Options) -> Iterator[None]:
+    """The recorder runs on this machine."""
+    target = Target(**outside.target)
+    arguments = [*options.arguments(target.usual_events), *target.arguments()]
+    with Recorder(arguments, repetition.out) as recorder:
+        recorder.ready()
+        try:
+            yield
+        except KeyboardInterrupt:
+            recorder.finish()
+            raise
+        recorder.finish()
+
+
+@contextmanager
+def _around(
+    repetition: Repetition, outside: RecordOutside, host: Shell, options: Options
+) -> Iterator[None]:
+    """The recorder runs in the machine's own host. With `options.guest` the guest publishes."""
+    machine, page = repetition.machine, None
+    if options.guest is not None and (offer := machine.offer(GuestPage)):
+        page = guest_page.begin(machine, repetition.work)
+        options = replace(options, guest=offer.seen_at)
+    recorder = RemoteRecorder(host, repetition.folder)
+    recorder.start(options, Target(**outside.target))
+    try:
+        yield
+        recorder.finish()
+    except KeyboardInterrupt:
+        with contextlib.suppress(VtaxError):
+            recorder.finish()
+            recorder.fetch(repetition.out)
+        raise
+    except VtaxError:
+        with contextlib.suppress(VtaxError):
+            recorder.kill()
+        raise
+    recorder.fetch(repetition.out)
+    if page:
+        guest_page.end(machine, repetition.work, page)
+
+
+@contextmanager
+def _inside(repetition: Repetition, inside: RecordInside, options: Options) -> Iterator[None]:
+    """The recorder runs in the machine and starts the command."""
+    target = Target(command=tuple(repetition.argv))
+    there = repetition.machine.launch.work_inside / repetition.folder / FOLDER_INSIDE
+    line = [inside.program(), "record", "--child", "--out", str(there)]
+    repetition.argv = [*line, *options.arguments(target.usual_events), *target.arguments()]
+    rows = Exchange(repetition.exchange.path, FOLDER_INSIDE)
+    out = repetition.out
+    try:
+        yield
+    except KeyboardInterrupt:
+        with contextlib.suppress(VtaxError):
+            _fetch(rows, out, (STREAM, EVENTS))
+        raise
+    finished = repetition.finished[0]
+    if finished.outcome.exit_code != 0:
+        said = repetition.exchange.read_text("stderr")
+        raise failure(finished.outcome.exit_code, said)
+    _fetch(rows, out, (ROWS, EVENTS, RECORD))
+    found = json.loads((out / RECORD).read_bytes())
+    repetition.finished = (replace(finished, outcome=_of_the_command(finished.outcome, found)),)
+
+
+def _fetch(rows: Exchange, out: Path, names: Sequence[str]) -> None:
+    """Bring files that the guest has written; it is not trusted with more than their bytes."""
+    out.mkdir(mode=0o700, exist_ok=True)
+    for name in names:
+        write_atomic(out / name, rows.read_bytes(name, MAX_ROWS_BYTES))
+
+
+def _of_the_command(recorder: Outcome, found: Mapping[str, Any]) -> Outcome:
+    """The recorder ends with 0 however its command ended, which it tells."""
+    end = found.get("end", {}).get("command")
+    if not isinstance(end, dict):
+        return recorder
+    return replace(recorder, exit_code=end.get("exit_code"), signal=end.get("signal"))
+
+
+class RemoteRecorder:
+    """A recorder in a machine around the measured one: started, finished, its files fetched."""
+
+    def __init__(self, host: Shell, name: str = "0") -> None:
+        self._host = host
+        self._folder = FOLDERS_THERE / name
+
+    def start(self, options: Options, target: Target) -> None:
+        """Start it and wait until it counts; raises VtaxError with its own words."""
+        self._push()
+        line = [str(PROGRAM_THERE), "record", "--out", str(self._folder / "out")]
+        line += [*options.arguments(target.usual_events), *target.arguments()]
+        script = (
+            f"mkdir -p {self._folder} && cd {self._folder} && "
+            f"{{ {shlex.join(line)} > said 2>&1 & echo $! > pid; }}"
+        )
+        self._host.must(["busybox", "sh", "-c", script], "start the recorder", leave=True)
+        waited = self._wait(f"[ -e out/{STREAM} ]", READY_TENTHS)
+        if waited != 0:
+            raise self._failed("did not begin in time")
+
+    def finish(self) -> None:
+        """Ask it to end, and wait until its files are complete."""
+        self._shell('kill -INT "$(cat pid)"')
+        self._wait("false", FINISH_TENTHS)
+        if self._shell(f"[ -e out/{RECORD} ]") != 0:
+            raise self._failed("did not finish")
+
+    def fetch(self, out: Path) -> None:
+        """Bring the files here, and remove them there."""
+        out.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for file in (ROWS, EVENTS, RECORD):
+            content = self._host.pull(str(self._folder / "out" / file), MAX_FILE_BYTES)
+            write_atomic(out / file, content)
+        self._host.run(["busybox", "rm", "-r", str(self._folder)])
+
+    def kill(self) -> None:
+        """End it now, if it runs."""
+        self._shell('kill -KILL "$(cat pid)"')
+
+    def _push(self) -> None:
+        program = binaries.find(PROGRAM)
+        there = self._host.run(["busybox", "stat", "-c", "%s", str(PROGRAM_THERE)])
+        if there.stdout.strip() != str(program.stat().st_size):
+            self._host.push(str(PROGRAM_THERE), program.read_bytes(), 0o755)
+
+    def _shell(self, script: str) -> int | None:
+        whole = f"cd {self._folder} && {script}"
+        return self._host.run(["busybox", "sh", "-c", whole]).outcome.exit_code
+
+    def _wait(self, until: str, tenths: int) -> int | None:
+        """0 when `until` came true; 1 when the recorder had ended, 2 when the time was up."""
+        return self._shell(
+            f'i=0; until {until}; do kill -0 "$(cat pid)" 2>/dev/null || exit 1; '
+            f'i=$((i+1)); [ "$i" -lt {tenths} ] || exit 2; sleep 0.1; done'
+        )
+
+    def _failed(self, what: str) -> VtaxError:
+        said = ""
+        with contextlib.suppress(VtaxError):
+            said = self._host.tail(str(self._folder / "said"), 4096).decode(errors="replace")
+        with contextlib.suppress(VtaxError):
+            self.kill()
+        return failure(None, said or f"the recorder around the machine {what}")
