@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from vtax import __version__
 from vtax.errors import MisuseError, VtaxError
@@ -21,9 +21,19 @@ from vtax.paging.sweep.workers import Workers, running
 if TYPE_CHECKING:
     import polars
 
-    from vtax.present.terminal.progress import Progress
-
 State = Literal["running", "complete", "interrupted", "failed"]
+
+
+class Progress(Protocol):
+    """What a sweep reports: see `vtax.present.terminal.progress`."""
+
+    def begin(self, total: int, done: int = 0, text: str = "") -> None: ...
+
+    def step(self, text: str) -> None: ...
+
+    def failed(self, text: str) -> None: ...
+
+    def stop(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
