@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, Self
 
 ROOT = Path(__file__).resolve().parent.parent
-CRATE = "vtax-bench-work"
+PROGRAM = "bench-work"
 FIRST_AMOUNT = {
     "cpu": 10_000_000,
     "memory": 100_000,
@@ -44,8 +44,8 @@ class Done:
 
 def build() -> Path:
     """The worker's program, built as a release."""
-    argv = ["cargo", "build", "--quiet", "--locked", "--release", "-p", CRATE]
-    argv += ["--message-format", "json"]
+    argv = ["cargo", "build", "--quiet", "--locked", "--release"]
+    argv += ["-p", "vtax-workloads", "--example", PROGRAM, "--message-format", "json"]
     found = subprocess.run(argv, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True)
     messages = [json.loads(line) for line in found.stdout.splitlines()]
     programs = [message["executable"] for message in messages if message.get("executable")]
@@ -82,7 +82,7 @@ class Worker:
         if not line:
             code = process.wait(timeout=10)
             reason = process.stderr.read().strip() or f"the worker ended with {code}"
-            raise WorkError(reason.removeprefix(f"{CRATE}: "))
+            raise WorkError(reason.removeprefix(f"{PROGRAM}: "))
         answer: dict[str, Any] = json.loads(line)
         return Done(answer.pop("done"), answer.pop("wall_ns"), answer.pop("cpu_ns"), gaps=answer)
 

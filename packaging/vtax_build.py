@@ -60,7 +60,7 @@ ARTIFACTS = (
         ("--bin", "vtax-recorder"),
         ("-C", "target-feature=+crt-static"),
     ),
-    Artifact("vtax-dgemm", "vtax-dgemm", ("--bin", "vtax-dgemm"), level="demo"),
+    Artifact("vtax-dgemm", "vtax-workloads", ("--bin", "vtax-dgemm"), level="demo"),
     Artifact("libvtax_umlfix.so", "vtax-umlfix", ("--lib",), level="demo"),
 )
 

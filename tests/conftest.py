@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -20,7 +21,10 @@ from vtax.errors import VtaxError
 from vtax.workloads.base import Outcome
 
 REAL = ("native:cpus=1,mem=512M", "uml:mem=256M", "qemu:accel=tcg,mem=512M")
-"""One of each kind, small enough to boot often."""
+"""One of each kind with a kernel of its own, and the baseline, small enough to boot often."""
+CONTAINED = ("container:cpus=1,mem=512M", "gvisor:cpus=1,mem=512M")
+"""Those that are started by a container's runtime."""
+LOCAL = REAL + CONTAINED
 
 OUTCOME = Outcome(
     wall_s=1.0,
@@ -129,3 +133,34 @@ def processes_naming(text: str) -> list[str]:
         if text in line:
             found.append(line.strip())
     return found
+
+
+def command(*argv: str) -> list[str]:
+    return [sys.executable, "-m", "vtax.cli.main", *argv]
+
+
+@pytest.fixture
+def environment() -> dict[str, str]:
+    source = Path(__file__).resolve().parent.parent / "python"
+    return os.environ | {"PYTHONPATH": str(source), "NO_COLOR": "1"}
+
+
+def run(
+    environment: dict[str, str], *argv: str, timeout: float = 120
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command(*argv),
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
+
+
+def one_line(done: subprocess.CompletedProcess[str], code: int) -> str:
+    """The error: one line on standard error beside progress, no traceback."""
+    assert done.returncode == code, done.stderr
+    errors = [line for line in done.stderr.splitlines() if line.startswith("vtax: ")]
+    assert len(errors) == 1 and "Traceback" not in done.stderr
+    return errors[0]

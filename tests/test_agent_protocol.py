@@ -129,7 +129,7 @@ def booted(folder: Path, parameters: str) -> Iterator[tuple[socket.socket, Path]
     argv = ["qemu-system-x86_64", "-accel", "tcg", "-machine", "q35", "-cpu", "max", "-m", "512M"]
     argv += ["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none", "-nic", "none"]
     argv += ["-serial", f"file:{console}", "-kernel", str(kernel.kernel), "-initrd", str(image)]
-    line = "console=ttyS0 quiet panic=-1 vtax.environments.channel=virtio:org.vtax.agent"
+    line = "console=ttyS0 quiet panic=-1 vtax.channel=virtio:org.vtax.agent"
     argv += ["-append", f"{line} vtax.modules={':'.join(kernel.modules)} {parameters}"]
     argv += ["-fsdev", f"local,id=work,path={folder},security_model=none"]
     argv += ["-device", "virtio-9p-pci,fsdev=work,mount_tag=work", "-device", "virtio-serial-pci"]

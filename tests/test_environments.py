@@ -12,7 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from conftest import GUEST_ENVIRONMENT, REAL, checked, processes_naming
+from conftest import (
+    CONTAINED,
+    GUEST_ENVIRONMENT,
+    LOCAL,
+    REAL,
+    checked,
+    descendants,
+    processes_naming,
+)
 from vtax.environments import Environment
 from vtax.environments import agent as agent_module
 from vtax.environments import machine as machine_module
@@ -37,7 +45,7 @@ def shell(machine: Machine, tmp_path: Path, script: str, name: str = "r0") -> st
     return exchange.read_text("stdout") + exchange.read_text("stderr")
 
 
-@pytest.mark.parametrize("spec", REAL)
+@pytest.mark.parametrize("spec", LOCAL)
 def test_a_machine_runs_the_hosts_own_binaries(start: Start, tmp_path: Path, spec: str) -> None:
     machine = start(spec)
     expected = hashlib.sha256(Path("/bin/sh").read_bytes()).hexdigest()
@@ -46,7 +54,7 @@ def test_a_machine_runs_the_hosts_own_binaries(start: Start, tmp_path: Path, spe
     assert machine.facts["cpu"]["online"] >= 1
 
 
-@pytest.mark.parametrize("spec", REAL)
+@pytest.mark.parametrize("spec", LOCAL)
 def test_what_ran_is_accounted_for(start: Start, tmp_path: Path, spec: str) -> None:
     machine = start(spec)
     Exchange(tmp_path / "work0", "r0").create({})
@@ -59,7 +67,7 @@ def test_what_ran_is_accounted_for(start: Start, tmp_path: Path, spec: str) -> N
     assert outcome.max_rss_bytes > 100_000
 
 
-@pytest.mark.parametrize("spec", REAL)
+@pytest.mark.parametrize("spec", LOCAL)
 def test_a_time_out_kills_all_that_was_started(start: Start, tmp_path: Path, spec: str) -> None:
     machine = start(spec)
     Exchange(tmp_path / "work0", "r0").create({})
@@ -70,7 +78,7 @@ def test_a_time_out_kills_all_that_was_started(start: Start, tmp_path: Path, spe
     assert "sleep 86399" not in listing.replace("cat /proc", "")
 
 
-@pytest.mark.parametrize("spec", REAL)
+@pytest.mark.parametrize("spec", LOCAL)
 def test_a_program_that_is_not_there_is_named(start: Start, tmp_path: Path, spec: str) -> None:
     machine = start(spec)
     with pytest.raises(VtaxError, match="no-such-program"):
@@ -91,7 +99,7 @@ echo done
 """
 
 
-@pytest.mark.parametrize("spec", REAL)
+@pytest.mark.parametrize("spec", LOCAL)
 def test_a_long_command_line_arrives_whole(start: Start, tmp_path: Path, spec: str) -> None:
     machine = start(spec)
     Exchange(tmp_path / "work0", "r0").create({})
@@ -110,7 +118,7 @@ def test_vector_registers_survive_context_switches(start: Start, tmp_path: Path,
     assert finished.outcome.exit_code == 0, shell(machine, tmp_path, "cat ../r0/std*", "r1")
 
 
-@pytest.mark.parametrize("spec", GUESTS)
+@pytest.mark.parametrize("spec", (*GUESTS, *CONTAINED))
 def test_a_guest_cannot_write_outside_its_folder(start: Start, tmp_path: Path, spec: str) -> None:
     target = tmp_path / "precious"
     target.write_text("precious")
@@ -127,14 +135,14 @@ def test_a_guest_cannot_write_outside_its_folder(start: Start, tmp_path: Path, s
     assert (tmp_path / "work0/r1/mine").read_text() == "mine\n"
 
 
-@pytest.mark.parametrize("spec", GUESTS)
+@pytest.mark.parametrize("spec", (*GUESTS, *CONTAINED))
 def test_a_guest_has_no_network(start: Start, tmp_path: Path, spec: str) -> None:
     lines = shell(start(spec), tmp_path, "cat /proc/net/dev").splitlines()
     names = {line.partition(":")[0].strip() for line in lines if ":" in line}
     assert names - {"lo", "sit0", "tunl0"} == set()
 
 
-@pytest.mark.parametrize("spec", REAL)
+@pytest.mark.parametrize("spec", LOCAL)
 def test_nothing_is_left_of_a_closed_machine(start: Start, tmp_path: Path, spec: str) -> None:
     machine = start(spec)
     machine.close()
@@ -143,7 +151,7 @@ def test_nothing_is_left_of_a_closed_machine(start: Start, tmp_path: Path, spec:
     machine.close()
 
 
-@pytest.mark.parametrize("spec", REAL)
+@pytest.mark.parametrize("spec", LOCAL)
 def test_a_machine_in_the_middle_of_a_command_is_closed_without_asking(
     start: Start, tmp_path: Path, spec: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -182,7 +190,7 @@ def test_a_guest_that_hangs_is_given_up(
 ) -> None:
     monkeypatch.setattr(agent_module, "REQUEST_TIMEOUT_S", 1.0)
     machine = start(spec)
-    for pid in _descendants(machine.pid):
+    for pid in descendants(machine.pid):
         # User-mode Linux ends a process of its own for each program that ends in the guest.
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGSTOP)
@@ -191,14 +199,6 @@ def test_a_guest_that_hangs_is_given_up(
         machine.run(["/bin/true"], GUEST_ENVIRONMENT, "r0", timeout_s=0.1)
     assert time.monotonic() - begin < 20
     assert processes_naming(str(tmp_path)) == []
-
-
-def _descendants(pid: int) -> list[int]:
-    try:
-        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    except (FileNotFoundError, ProcessLookupError):
-        return []
-    return [each for child in map(int, children) for each in (child, *_descendants(child))]
 
 
 @pytest.mark.parametrize(

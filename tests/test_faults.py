@@ -7,50 +7,27 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 from subprocess import DEVNULL
 
 import pytest
 
-from conftest import checked, descendants, ended, eventually, processes_naming
+from conftest import (
+    checked,
+    command,
+    descendants,
+    ended,
+    eventually,
+    one_line,
+    processes_naming,
+    run,
+)
 from vtax.formats.folder import load
 
 pytestmark = pytest.mark.slow
 
 GUESTS = ("uml:mem=256M", "qemu:accel=tcg,mem=512M")
-
-
-def command(*argv: str) -> list[str]:
-    return [sys.executable, "-m", "vtax.cli.main", *argv]
-
-
-@pytest.fixture
-def environment() -> dict[str, str]:
-    source = Path(__file__).resolve().parent.parent / "python"
-    return os.environ | {"PYTHONPATH": str(source), "NO_COLOR": "1"}
-
-
-def run(
-    environment: dict[str, str], *argv: str, timeout: float = 120
-) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command(*argv),
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        check=False,
-    )
-
-
-def one_line(done: subprocess.CompletedProcess[str], code: int) -> str:
-    """The error: one line on standard error beside progress, no traceback."""
-    assert done.returncode == code, done.stderr
-    errors = [line for line in done.stderr.splitlines() if line.startswith("vtax: ")]
-    assert len(errors) == 1 and "Traceback" not in done.stderr
-    return errors[0]
 
 
 def start_long(
@@ -293,6 +270,9 @@ def test_memory_exhausted_in_the_guest_is_said(tmp_path: Path, environment: dict
         ("qemu-system-x86_64", "qemu:accel=tcg", "apt-get install qemu-system-x86"),
         ("bwrap", "uml", "apt-get install bubblewrap"),
         ("mpirun", "native", "mpirun"),
+        ("podman", "container", "apt-get install podman"),
+        ("runsc", "gvisor", "apt-get install runsc"),
+        ("ssh", "ssh:nowhere", "apt-get install openssh-client"),
     ],
 )
 def test_a_missing_program_names_its_remedy(

@@ -262,3 +262,12 @@ def test_a_slug_is_a_plain_file_name(text: str) -> None:
     made = slug(text)
     assert made not in ("", ".", "..") and "/" not in made and len(made) <= 60
     assert made.isascii()
+
+
+def test_names_with_one_slug_have_folders_of_their_own(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path, "run")
+    long = "ssh:" + "x" * 70
+    names = ("ssh:a_b", "ssh:a-b", f"{long}1", f"{long}2")
+    made = [folder.raw(name) for name in names]
+    assert len(set(made)) == len(names)
+    assert [folder.raw(name) for name in names] == made

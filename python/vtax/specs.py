@@ -1,4 +1,4 @@
-"""Environment specs as written on the command line: ``uml:mem=1G``, ``qemu:accel=tcg,smp=2``."""
+"""Environment specs as written on the command line: ``uml:mem=1G``, ``ssh:me@host:22,cpus=2``."""
 
 from __future__ import annotations
 
@@ -15,20 +15,25 @@ class Spec:
 
     name: str
     options: Mapping[str, str]
+    target: str | None = None
+    """The first part where it is no ``key=value``: which machine is meant."""
 
     def __str__(self) -> str:
-        options = ",".join(f"{key}={value}" for key, value in self.options.items())
-        return f"{self.name}:{options}" if options else self.name
+        parts = [self.target] if self.target else []
+        parts += [f"{key}={value}" for key, value in self.options.items()]
+        return f"{self.name}:{','.join(parts)}" if parts else self.name
 
 
 def parse_spec(text: str) -> Spec:
-    """Split ``name:key=value,...``.
+    """Split ``name:key=value,...`` or ``name:target,key=value,...``.
 
     Raises MisuseError when a part is empty, has no ``=``, or a key comes twice.
     """
     name, _, rest = text.strip().partition(":")
     options: dict[str, str] = {}
-    for part in rest.split(",") if rest else ():
+    parts = rest.split(",") if rest else []
+    target = parts.pop(0) if parts and parts[0] and "=" not in parts[0] else None
+    for part in parts:
         key, equals, value = part.partition("=")
         if not (key and equals and value):
             raise MisuseError(f"environment '{text}': '{part}' is not key=value")
@@ -37,7 +42,7 @@ def parse_spec(text: str) -> Spec:
         options[key] = value
     if not name:
         raise MisuseError(f"environment '{text}' has no name", "write for example --in native")
-    return Spec(name, options)
+    return Spec(name, options, target)
 
 
 def unknown(kind: str, word: str, known: Collection[str]) -> MisuseError:

@@ -1,7 +1,10 @@
 """Sizes, durations and numbers as people write and read them.
 
 Sizes are bytes with binary multiples, because memory comes in them: ``1G``, ``1GB`` and ``1GiB``
-are all 2**30. Durations are seconds.
+are all 2**30. Durations are seconds. Counts have decimal multiples, and binary ones with an ``i``.
+
+The Rust programs read the same (``crates/vtax-cli/src/units.rs``); ``tests/data/units.json`` is the
+table that both are tested against.
 """
 
 from __future__ import annotations
@@ -16,10 +19,14 @@ _SIZE_LETTERS = "kmgtp"
 _LARGEST_SIZE = 1 << 60
 """No machine has more; a larger number is a slip of the keyboard."""
 
-_DURATION_PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|[dhms])")
-_UNIT_SECONDS = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
+_DURATION_PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)([mun]s|[dhms])")
+_UNIT_SECONDS = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 _PLAIN_NUMBER = re.compile(r"[0-9]+(?:\.[0-9]*)?|\.[0-9]+")
 _LONGEST_S = 366 * 86400.0
+
+_COUNT = re.compile(r"([0-9]+(?:\.[0-9]+)?(?:e[0-9]{1,2})?)(?:([kmgt])(i?))?", re.IGNORECASE)
+_COUNT_LETTERS = "kmgt"
+_LARGEST_COUNT = 10**18
 
 _SI_PREFIXES = {-9: "n", -6: "\N{MICRO SIGN}", -3: "m", 0: "", 3: "k", 6: "M", 9: "G", 12: "T"}
 
@@ -43,7 +50,7 @@ def parse_size(text: str) -> int:
 
 
 def parse_duration(text: str) -> float:
-    """Seconds of ``90s``, ``5m``, ``1h30m``, ``250ms`` or a plain number of seconds.
+    """Seconds of ``90s``, ``5m``, ``1h30m``, ``250ms``, ``50us`` or a plain number of seconds.
 
     Raises MisuseError, naming the text, when it is no duration, zero, or more than a year.
     """
@@ -66,6 +73,22 @@ def _seconds(text: str) -> float | None:
     if units != sorted(set(units), key=lambda unit: -_UNIT_SECONDS[unit]):
         return None
     return sum(float(number) * _UNIT_SECONDS[unit] for number, unit in parts)
+
+
+def parse_count(text: str) -> int:
+    """A count such as ``1000000``, ``1e6``, ``1M``, ``2.5G`` or ``50Mi``.
+
+    Raises MisuseError, naming the text, when it is none, not whole, or above 1e18.
+    """
+    match = _COUNT.fullmatch(text.strip())
+    if match is None:
+        raise MisuseError(f"'{text}' is not a number", "write for example 1000000 or 1M")
+    power = _COUNT_LETTERS.index(match[2].lower()) + 1 if match[2] else 0
+    factor = (1024 if match[3] else 1000) ** power
+    exact = int(match[1]) * factor if match[1].isdecimal() else float(match[1]) * factor
+    if exact > _LARGEST_COUNT or exact != int(exact):
+        raise MisuseError(f"'{text}' is not a whole number up to 1e18")
+    return int(exact)
 
 
 def format_bytes(count: int) -> str:

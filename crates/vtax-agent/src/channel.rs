@@ -7,15 +7,17 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
-use nix::poll::PollFlags;
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::termios::{SetArg, cfmakeraw, tcgetattr, tcsetattr};
 use serde_json::Value;
 
 use crate::frame::{Line, MAX_FRAME_BYTES, Splitter};
 use crate::supervise::Watch;
-use crate::sys;
+use vtax_sys::calls::descriptors;
 
 const READ_BYTES: usize = 1 << 16;
 
@@ -53,6 +55,14 @@ pub struct Channel {
     splitter: Splitter,
     waiting: VecDeque<Line>,
     waiting_bytes: usize,
+    lease: Option<Lease>,
+}
+
+/// The channel has ended when nothing came for `length`.
+#[derive(Debug, Clone, Copy)]
+struct Lease {
+    length: Duration,
+    until: Instant,
 }
 
 impl Channel {
@@ -64,7 +74,7 @@ impl Channel {
                 let output = io::stdout().as_fd().try_clone_to_owned()?;
                 (input.into(), Some(output.into()))
             }
-            ChannelSpec::Descriptor(number) => (sys::inherited(*number)?.into(), None),
+            ChannelSpec::Descriptor(number) => (descriptors::inherited(*number)?.into(), None),
             ChannelSpec::Path(path) => (open_device(path)?, None),
         };
         let channel = Self {
@@ -73,6 +83,7 @@ impl Channel {
             splitter: Splitter::default(),
             waiting: VecDeque::new(),
             waiting_bytes: 0,
+            lease: None,
         };
         if channel.input.is_terminal() {
             make_raw(channel.input.as_fd())?;
@@ -88,7 +99,20 @@ impl Channel {
             splitter: Splitter::default(),
             waiting: VecDeque::new(),
             waiting_bytes: 0,
+            lease: None,
         }
+    }
+
+    /// End when nothing came for `length`, also while an answer cannot be sent.
+    ///
+    /// Fails when the channel cannot be made non-blocking.
+    pub fn with_lease(mut self, length: Duration) -> io::Result<Self> {
+        let until = Instant::now() + length;
+        self.lease = Some(Lease { length, until });
+        let output = self.output.as_ref().unwrap_or(&self.input);
+        let flags = OFlag::from_bits_retain(fcntl(output, FcntlArg::F_GETFL)?);
+        fcntl(output, FcntlArg::F_SETFL(flags | OFlag::O_NONBLOCK))?;
+        Ok(self)
     }
 
     /// The next line that has come.
@@ -102,10 +126,12 @@ impl Channel {
     pub fn send(&mut self, frame: &Value) -> io::Result<()> {
         let mut bytes = frame.to_string().into_bytes();
         bytes.push(b'\n');
-        self.output
-            .as_mut()
-            .unwrap_or(&mut self.input)
-            .write_all(&bytes)
+        let until = self.lease.map(|lease| Instant::now() + lease.length);
+        let output = self.output.as_mut().unwrap_or(&mut self.input);
+        match until {
+            None => output.write_all(&bytes),
+            Some(until) => write_until(output, &bytes, until),
+        }
     }
 }
 
@@ -129,7 +155,14 @@ impl Watch for Channel {
         let mut bytes = vec![0; READ_BYTES];
         match self.input.read(&mut bytes) {
             Ok(count) if count > 0 => {
+                if let Some(lease) = &mut self.lease {
+                    lease.until = Instant::now() + lease.length;
+                }
                 for line in self.splitter.push(&bytes[..count]) {
+                    // With a lease an empty line asks for nothing but to renew it.
+                    if self.lease.is_some() && line == Line::Whole(Vec::new()) {
+                        continue;
+                    }
                     self.waiting_bytes += size(&line);
                     self.waiting.push_back(line);
                 }
@@ -142,6 +175,34 @@ impl Watch for Channel {
             Ok(_) => true,
         }
     }
+
+    fn deadline(&self) -> Option<Instant> {
+        self.lease.map(|lease| lease.until)
+    }
+}
+
+/// Write all to a descriptor that does not block; an error when it takes nothing until `until`.
+fn write_until(output: &mut File, mut bytes: &[u8], until: Instant) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match output.write(bytes) {
+            Ok(count) => bytes = &bytes[count..],
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                let left = until.saturating_duration_since(Instant::now());
+                if left.is_zero() {
+                    return Err(io::ErrorKind::TimedOut.into());
+                }
+                let millis = u16::try_from(left.as_millis() + 1).unwrap_or(u16::MAX);
+                let mut entry = [PollFd::new(output.as_fd(), PollFlags::POLLOUT)];
+                match poll(&mut entry, PollTimeout::from(millis)) {
+                    Ok(_) | Err(Errno::EINTR) => {}
+                    Err(errno) => return Err(errno.into()),
+                }
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }
 
 /// What a waiting line takes; never 0, so that empty lines are counted too.
@@ -182,6 +243,29 @@ mod tests {
         );
         assert!("fd:x".parse::<ChannelSpec>().is_err());
         assert!("fd:-1".parse::<ChannelSpec>().is_err());
+    }
+
+    #[test]
+    fn empty_lines_renew_the_lease_and_ask_for_nothing() {
+        let (mut ours, theirs) = UnixStream::pair().unwrap();
+        let lease = Duration::from_secs(5);
+        let mut channel = Channel::on(theirs.into()).with_lease(lease).unwrap();
+        let first = channel.deadline().unwrap();
+        ours.write_all(b"\n\n{}\n").unwrap();
+        assert!(!channel.ready());
+        assert_eq!(channel.next_line(), Some(Line::Whole(b"{}".to_vec())));
+        assert_eq!(channel.next_line(), None);
+        assert!(channel.deadline().unwrap() > first);
+    }
+
+    #[test]
+    fn an_answer_that_nobody_takes_ends_with_the_lease() {
+        let (_ours, theirs) = UnixStream::pair().unwrap();
+        let lease = Duration::from_millis(50);
+        let mut channel = Channel::on(theirs.into()).with_lease(lease).unwrap();
+        let frame = serde_json::json!({ "data": "x".repeat(8 << 20) });
+        let error = channel.send(&frame).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
     }
 
     #[test]

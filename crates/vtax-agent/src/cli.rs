@@ -1,20 +1,20 @@
 //! The command line.
 
 use std::ffi::OsString;
-use std::io::{self, Write};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
-use serde::Serialize;
 use vtax_agent::channel::ChannelSpec;
 use vtax_agent::confine::Limits;
 use vtax_agent::facts;
-use vtax_agent::tree::Tree;
 use vtax_agent::workload::{self, WorkloadArguments};
-use vtax_agent::{check_fp, counters, cpu_list, guest, init, run, serve, stream, sweep, switch};
-use vtax_error::{Error, reason};
-use vtax_guest_page::applications::whole_name;
+use vtax_agent::{check_fp, counters, guest, init, run, serve, sweep, switch};
+use vtax_cli::{Error, output, units};
+use vtax_sys::cpu_list;
+use vtax_sys::guest_page::applications::whole_names;
+use vtax_sys::tree::Tree;
+use vtax_workloads::stream;
 
 /// Describes, measures and serves one machine.
 #[derive(Debug, Parser)]
@@ -68,10 +68,10 @@ struct FactsArguments {
 /// the files named. The exit code is 0 however the command itself ended.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  vtax-agent run -- sleep 1\n  \
-    vtax-agent run --timeout 60 --memory 536870912 --stdout out.txt -- make test")]
+    vtax-agent run --timeout 60s --memory 512M --stdout out.txt -- make test")]
 struct RunArguments {
-    /// Kill the command and all it started after this many seconds
-    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    /// Kill the command and all it started after this time, such as 90s or 1h30m
+    #[arg(long, value_name = "TIME", value_parser = units::duration)]
     timeout: Option<Duration>,
     /// Working folder
     #[arg(long, value_name = "FOLDER")]
@@ -85,8 +85,8 @@ struct RunArguments {
     /// CPUs to run on, such as 0,2-3
     #[arg(long, value_name = "LIST", value_parser = cpus)]
     cpus: Option<CpuList>,
-    /// Memory limit in bytes, swap included
-    #[arg(long, value_name = "BYTES")]
+    /// Memory limit, such as 512M, swap included
+    #[arg(long, value_name = "SIZE", value_parser = units::size)]
     memory: Option<u64>,
     /// The command
     #[arg(last = true, required = true, value_name = "COMMAND")]
@@ -99,10 +99,10 @@ struct RunArguments {
 /// element for copy and scale, 24 for add and triad). The result is JSON in any case.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  vtax-agent stream\n  \
-    vtax-agent stream --bytes 268435456 --times 20")]
+    vtax-agent stream --bytes 256M --times 20")]
 struct StreamArguments {
     /// Size of each of the three arrays; default: four times the last-level cache
-    #[arg(long, value_name = "BYTES")]
+    #[arg(long, value_name = "SIZE", value_parser = units::size)]
     bytes: Option<u64>,
     /// Rounds, at least 2
     #[arg(long, value_name = "ROUNDS", default_value_t = 10,
@@ -116,7 +116,7 @@ struct StreamArguments {
 /// Answer requests on a channel (docs/agent-protocol.md)
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  vtax-agent serve --channel fd:3 --cpus 0 --memory 1073741824\n  \
+    after_help = "Examples:\n  vtax-agent serve --channel fd:3 --cpus 0 --memory 1G\n  \
     echo '{\"id\": 1, \"op\": \"ping\"}' | vtax-agent serve"
 )]
 struct ServeArguments {
@@ -126,12 +126,15 @@ struct ServeArguments {
     /// CPUs to run commands on, such as 0,2-3
     #[arg(long, value_name = "LIST", value_parser = cpus)]
     cpus: Option<CpuList>,
-    /// Memory limit for commands in bytes, swap included
-    #[arg(long, value_name = "BYTES")]
+    /// Memory limit for commands, such as 512M, swap included
+    #[arg(long, value_name = "SIZE", value_parser = units::size)]
     memory: Option<u64>,
     /// Limit of processes and threads for commands
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pids: Option<u64>,
+    /// End, and end what runs, when nothing came on the channel for this many seconds
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    lease: Option<Duration>,
 }
 
 /// Be the first process of a guest (docs/agent-protocol.md); chosen without a word as process 1
@@ -154,9 +157,9 @@ impl CountersArguments {
     fn carry_out(&self) -> Result<(), Error> {
         let found = counters::read(&Tree::host())?;
         if self.json {
-            print(&found, false)
+            output::json(&found)
         } else {
-            line(&counters::describe(&found))
+            output::line(&counters::describe(&found))
         }
     }
 }
@@ -179,7 +182,7 @@ struct GuestArguments {
     #[arg(long, value_name = "NAMES|all", default_value = "all", value_parser = applications)]
     app: Applications,
     /// End after this time
-    #[arg(long = "for", value_name = "TIME", value_parser = time)]
+    #[arg(long = "for", value_name = "TIME", value_parser = units::duration)]
     duration: Option<Duration>,
 }
 
@@ -259,22 +262,30 @@ impl Arguments {
     /// Do what was asked for.
     pub fn carry_out(self) -> Result<(), Error> {
         match self.command {
-            Subcommands::Facts(arguments) => print(&facts::gather(&Tree::host()), arguments.pretty),
-            Subcommands::Run(arguments) => print(&run::run(arguments.into())?, false),
-            Subcommands::Stream(arguments) => print(
-                &stream::measure(&Tree::host(), arguments.bytes, arguments.times)?,
-                false,
-            ),
+            Subcommands::Facts(arguments) => {
+                let facts = facts::gather(&Tree::host());
+                if arguments.pretty {
+                    output::pretty_json(&facts)
+                } else {
+                    output::json(&facts)
+                }
+            }
+            Subcommands::Run(arguments) => output::json(&run::run(arguments.into())?),
+            Subcommands::Stream(arguments) => output::json(&stream::measure(
+                facts::memory(&Tree::host()),
+                arguments.bytes,
+                arguments.times,
+            )?),
             Subcommands::Serve(arguments) => serve::serve(&arguments.into()).map(drop),
             Subcommands::Init(_) => Err(init::refused()),
             Subcommands::Counters(arguments) => arguments.carry_out(),
-            Subcommands::Guest(arguments) => print(&guest::guest(&arguments.into())?, false),
-            Subcommands::Sweep(_) => print(&sweep::sweep(&Tree::host()), false),
-            Subcommands::CheckFp(arguments) => print(&check_fp::check(arguments.rounds)?, false),
+            Subcommands::Guest(arguments) => output::json(&guest::guest(&arguments.into())?),
+            Subcommands::Sweep(_) => output::json(&sweep::sweep(&Tree::host())),
+            Subcommands::CheckFp(arguments) => output::json(&check_fp::check(arguments.rounds)?),
             Subcommands::Workload(arguments) => workload::carry_out(&arguments),
             Subcommands::Switch(arguments) => arguments.carry_out(),
             Subcommands::Recover(arguments) => {
-                output(switch::recover(arguments.state_dir)?, arguments.json)
+                print(&switch::recover(arguments.state_dir)?, arguments.json)
             }
         }
     }
@@ -283,14 +294,14 @@ impl Arguments {
 impl SwitchArguments {
     fn carry_out(self) -> Result<(), Error> {
         let Some(to) = self.to.filter(|_| !self.list_faults) else {
-            return line(&switch::faults());
+            return output::line(&switch::faults());
         };
         let options = switch::options(to, self.state_dir, self.module_path, self.fault);
         let request = switch::SwitchOptions {
             options,
             dry_run: self.dry_run,
         };
-        output(switch::switch(&request)?, self.json)
+        print(&switch::switch(&request)?, self.json)
     }
 }
 
@@ -328,53 +339,20 @@ impl From<ServeArguments> for serve::Options {
                 memory_bytes: arguments.memory,
                 processes: arguments.pids,
             },
+            lease: arguments.lease,
         }
     }
 }
 
-fn seconds(text: &str) -> Result<Duration, String> {
-    let number: f64 = text
-        .parse()
-        .map_err(|_| "not a number of seconds".to_owned())?;
-    let duration = Duration::try_from_secs_f64(number).map_err(|error| error.to_string())?;
-    if duration.is_zero() {
-        Err("it must be above 0".into())
-    } else {
-        Ok(duration)
-    }
-}
-
-fn time(text: &str) -> Result<Duration, String> {
-    let (number, factor) = [("ms", 1e-3), ("us", 1e-6), ("s", 1.0)]
-        .iter()
-        .find_map(|(suffix, factor)| Some((text.strip_suffix(suffix)?, *factor)))
-        .ok_or("not a time, such as 30s or 10ms")?;
-    let number: f64 = number
-        .parse()
-        .map_err(|_| "not a time, such as 30s or 10ms".to_owned())?;
-    let time = Duration::try_from_secs_f64(number * factor).map_err(|error| error.to_string())?;
-    if time.is_zero() {
-        return Err("it must be above 0".into());
-    }
-    Ok(time)
-}
-
 fn rate(text: &str) -> Result<Duration, String> {
-    let time = time(text)?;
+    let time = units::duration(text)?;
     let allowed = Duration::from_millis(1)..=Duration::from_secs(10);
     let fits = allowed.contains(&time).then_some(time);
     fits.ok_or_else(|| "not from 1ms to 10s".into())
 }
 
 fn applications(text: &str) -> Result<Applications, String> {
-    if text == "all" {
-        return Ok(Applications(None));
-    }
-    let name = |name| whole_name(name).ok_or_else(|| format!("{name:?} is no name of a counter"));
-    let mut names: Vec<String> = text.split(',').map(name).collect::<Result<_, _>>()?;
-    names.sort();
-    names.dedup();
-    Ok(Applications(Some(names)))
+    whole_names(text).map(Applications)
 }
 
 fn cpus(text: &str) -> Result<CpuList, String> {
@@ -383,25 +361,10 @@ fn cpus(text: &str) -> Result<CpuList, String> {
         .map_err(|error| error.to_string())
 }
 
-fn print(value: &impl Serialize, pretty: bool) -> Result<(), Error> {
-    let text = if pretty {
-        serde_json::to_string_pretty(value)
-    } else {
-        serde_json::to_string(value)
-    };
-    let text = text.map_err(|error| Error::failure("output", error, "report this as a bug"))?;
-    line(&text)
-}
-
-fn output(output: switch::Output, json: bool) -> Result<(), Error> {
+fn print(output: &switch::Output, json: bool) -> Result<(), Error> {
     if json {
-        print(&output.json, false)
+        output::json(&output.json)
     } else {
-        line(&output.text)
+        output::line(&output.text)
     }
-}
-
-fn line(text: &str) -> Result<(), Error> {
-    writeln!(io::stdout(), "{text}")
-        .map_err(|error| Error::failure("output", reason(&error), "free space or read the pipe"))
 }

@@ -5,9 +5,9 @@ use std::os::fd::RawFd;
 use nix::sys::resource::{Resource, getrlimit};
 use nix::unistd::getuid;
 
-use crate::cgroup::CommandGroup;
 use crate::sweep::sweep;
-use crate::tree::{Tree, field};
+use vtax_sys::cgroup::CommandGroup;
+use vtax_sys::tree::{Tree, field};
 
 /// Limits for all commands of an agent together.
 #[derive(Debug, Clone, Copy, Default)]

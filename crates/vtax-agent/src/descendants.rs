@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use crate::tree::Tree;
+use vtax_sys::tree::Tree;
 
 /// A process, told apart from a later one with the same number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -42,16 +42,11 @@ pub fn of(tree: &Tree, ancestor: i32, spared: &BTreeSet<Process>) -> Vec<Process
     found
 }
 
-/// The parent and the process (fields 4 and 22 of `/proc/PID/stat`); `None` when there is none.
-///
-/// Field 2, the name, may hold anything, so count from its end.
+/// The parent and the process; `None` when there is none.
 pub fn process(tree: &Tree, number: i32) -> Option<(i32, Process)> {
-    let text = tree.text(&format!("/proc/{number}/stat"))?;
-    let (_, rest) = text.rsplit_once(')')?;
-    let mut fields = rest.split_whitespace().skip(1);
-    let parent = fields.next()?.parse().ok()?;
-    let start = fields.nth(17)?.parse().ok()?;
-    Some((parent, Process { number, start }))
+    let found = tree.stat(number)?;
+    let start = found.start_ticks?;
+    Some((found.parent, Process { number, start }))
 }
 
 #[cfg(test)]

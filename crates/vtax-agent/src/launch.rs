@@ -15,8 +15,8 @@ use nix::sys::resource::{Resource, getrlimit};
 use nix::unistd::{AccessFlags, Pid, access};
 
 use crate::confine::Confinement;
-use crate::sys::{self, ChildSetup};
-use vtax_error::reason;
+use vtax_cli::reason;
+use vtax_sys::calls::children::{self, ChildSetup};
 
 /// A command that is ready to be started.
 #[derive(Debug)]
@@ -56,7 +56,7 @@ impl Launch {
             .stderr(self.stderr)
             .process_group(0);
         let file_limit_bytes = self.file_limit_bytes.map(within_hard_limit).transpose()?;
-        sys::prepare(
+        children::prepare(
             &mut command,
             ChildSetup {
                 file_limit_bytes,

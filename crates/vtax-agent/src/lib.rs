@@ -5,13 +5,11 @@
 //! runs workloads of its own ([`workload`]), answers requests on a channel ([`serve`]) and is the
 //! first process of a guest ([`init`]). `docs/agent-protocol.md` is the contract of the last two.
 
-pub mod cgroup;
 pub mod channel;
 pub mod check_fp;
 pub mod clock;
 pub mod confine;
 pub mod counters;
-pub mod cpu_list;
 pub mod descendants;
 pub mod facts;
 pub mod frame;
@@ -20,18 +18,16 @@ pub mod init;
 pub mod launch;
 pub mod parts;
 pub mod request;
+pub mod root;
 pub mod run;
 pub mod serve;
 pub mod signals;
 pub mod steal;
-pub mod stream;
 pub mod supervise;
 pub mod sweep;
 pub mod switch;
 pub mod switch_request;
-pub mod sys;
 pub mod transfer;
-pub mod tree;
 pub mod workload;
 
 /// The agent's version, as `hello` and the facts report it.

@@ -10,11 +10,13 @@ use serde_json::{Map, Value, json};
 use thiserror::Error;
 
 use crate::clock::ClockRequest;
-use crate::switch_request::SwitchRequest;
-use crate::transfer::{PullRequest, PushRequest};
+use crate::transfer::{ListRequest, PullRequest, PushRequest};
 
+/// The version of the protocol in `hello`.
+pub const PROTOCOL: u32 = 1;
 /// The operations, in the order in which messages list them.
-const OPERATIONS: &str = "ping, facts, run, push, pull, enter, clock, time, counters, switch, halt";
+const OPERATIONS: &str =
+    "ping, facts, run, push, pull, list, enter, clock, time, counters, switch, halt";
 
 /// Why a request is answered with an error; the variant is the answer's `kind`.
 #[derive(Debug, Error, PartialEq, Eq)]
@@ -76,6 +78,8 @@ pub enum Operation {
     Push(PushRequest),
     /// Read a piece of a file.
     Pull(PullRequest),
+    /// Which files are in a folder?
+    List(ListRequest),
     /// Mount what was put off.
     Enter,
     /// Set the guest's wall clock.
@@ -122,6 +126,37 @@ impl RunRequest {
     pub fn timeout(&self) -> Option<Duration> {
         self.timeout_s
             .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
+    }
+}
+
+/// The fields of `switch`.
+#[derive(Debug, PartialEq, Deserialize)]
+pub struct SwitchRequest {
+    /// `nested`, `shadow` or `other`.
+    pub to: String,
+    /// Look only.
+    #[serde(default)]
+    pub dry_run: bool,
+    /// Where the journal and the states go; `None`: the usual place.
+    #[serde(default)]
+    pub state_dir: Option<String>,
+    /// A fault to inject, in tests.
+    #[serde(default)]
+    pub fault: Option<String>,
+}
+
+impl SwitchRequest {
+    /// What serde does not know to be wrong.
+    pub fn check(&self) -> Result<(), String> {
+        if !["nested", "shadow", "other"].contains(&self.to.as_str()) {
+            return Err(format!("to: {:?} is not nested, shadow or other", self.to));
+        }
+        for (field, value) in [("state_dir", &self.state_dir), ("fault", &self.fault)] {
+            if value.as_ref().is_some_and(|text| text.contains('\0')) {
+                return Err(format!("{field}: it holds a NUL character"));
+            }
+        }
+        Ok(())
     }
 }
 
@@ -181,6 +216,7 @@ pub fn operation(object: Map<String, Value>) -> Result<Operation, RequestError> 
         "run" => fields(object, check).map(Operation::Run),
         "push" => fields(object, PushRequest::check).map(Operation::Push),
         "pull" => fields(object, PullRequest::check).map(Operation::Pull),
+        "list" => fields(object, ListRequest::check).map(Operation::List),
         "enter" => Ok(Operation::Enter),
         "clock" => fields(object, ClockRequest::check).map(Operation::Clock),
         "counters" => Ok(Operation::Counters),
@@ -354,7 +390,7 @@ mod tests {
         assert_eq!(
             error.frame(Some(8)),
             json!({"id": 8, "error": {"kind": "op",
-                "message": "unknown operation 'dance'; known: ping, facts, run, push, pull, enter, clock, time, counters, switch, halt"}})
+                "message": "unknown operation 'dance'; known: ping, facts, run, push, pull, list, enter, clock, time, counters, switch, halt"}})
         );
     }
 
@@ -433,5 +469,23 @@ mod tests {
                 Err(error) => prop_assert!(!error.to_string().is_empty()),
             }
         }
+    }
+
+    fn switch_to(mode: &str) -> SwitchRequest {
+        SwitchRequest {
+            to: mode.into(),
+            dry_run: false,
+            state_dir: None,
+            fault: None,
+        }
+    }
+
+    #[test]
+    fn a_switch_is_to_a_mode() {
+        for to in ["nested", "shadow", "other"] {
+            assert_eq!(switch_to(to).check(), Ok(()));
+        }
+        let refused = switch_to("sideways").check().unwrap_err();
+        assert_eq!(refused, "to: \"sideways\" is not nested, shadow or other");
     }
 }

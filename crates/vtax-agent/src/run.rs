@@ -14,8 +14,8 @@ use crate::launch::Launch;
 use crate::request::RunAnswer;
 use crate::serve::{pin, steal_cpus};
 use crate::supervise::{Nothing, RunError, Supervisor, Terms};
-use crate::tree::Tree;
-use vtax_error::{Error, reason};
+use vtax_cli::{Error, reason};
+use vtax_sys::tree::Tree;
 
 /// The options of `run`.
 #[derive(Debug, Clone)]

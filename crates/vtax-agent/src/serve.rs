@@ -1,32 +1,32 @@
 //! Answering requests on a channel (docs/agent-protocol.md).
 
+use std::time::Duration;
+
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
-use vtax_guest_page::monotonic_ns;
-use vtax_guest_page::sys::time_stamp_counter;
+use vtax_sys::clock::monotonic_ns;
+use vtax_sys::clock::time_stamp_counter;
 
 use crate::VERSION;
 use crate::channel::{Channel, ChannelSpec};
 use crate::clock::ClockRequest;
 use crate::confine::{Confinement, Limits, Refused};
 use crate::counters;
-use crate::cpu_list;
 use crate::facts::{self, Facts};
 use crate::frame::{self, Line};
-use crate::init::Deferred;
 use crate::launch::{Launch, make_folder, output_file};
 use crate::parts::{Joined, Joiner};
-use crate::request::{self, Operation, RequestError, RunAnswer, RunRequest};
+use crate::request::SwitchRequest;
+use crate::request::{self, Operation, PROTOCOL, RequestError, RunAnswer, RunRequest};
+use crate::root::mounts::Deferred;
 use crate::supervise::{RunError, Supervisor, Terms};
-use crate::switch_request::{self, SwitchRequest};
+use crate::switch_request;
 use crate::transfer;
-use crate::tree::Tree;
-use vtax_error::{Error, reason};
-
-/// The version of the protocol in `hello`.
-pub const PROTOCOL: u32 = 1;
+use vtax_cli::{Error, reason};
+use vtax_sys::cpu_list;
+use vtax_sys::tree::Tree;
 
 /// The options of `serve`.
 #[derive(Debug, Clone)]
@@ -37,6 +37,8 @@ pub struct Options {
     pub cpus: Option<Vec<usize>>,
     /// Limits for commands.
     pub limits: Limits,
+    /// End when nothing came for this long; `None`: only when the channel closes.
+    pub lease: Option<Duration>,
 }
 
 /// Why the session ended without an error.
@@ -54,7 +56,11 @@ pub fn serve(options: &Options) -> Result<Ending, Error> {
     if let Some(cpus) = &options.cpus {
         pin(cpus)?;
     }
-    let channel = Channel::open(&options.channel).map_err(|error| {
+    let opened = Channel::open(&options.channel).and_then(|channel| match options.lease {
+        Some(lease) => channel.with_lease(lease),
+        None => Ok(channel),
+    });
+    let channel = opened.map_err(|error| {
         Error::misuse(
             "channel",
             reason(&error),
@@ -99,7 +105,7 @@ pub fn steal_cpus(facts: &Facts, tree: &Tree) -> Option<Vec<usize>> {
         return None;
     }
     let own = tree.text("/proc/self/status")?;
-    cpu_list::parse(crate::tree::field(&own, "Cpus_allowed_list")?).ok()
+    cpu_list::parse(vtax_sys::tree::field(&own, "Cpus_allowed_list")?).ok()
 }
 
 struct Session {
@@ -235,6 +241,7 @@ impl Session {
             }
             Operation::Push(push) => Next::Continue(answered(id, transfer::push(push))),
             Operation::Pull(pull) => Next::Continue(answered(id, transfer::pull(pull))),
+            Operation::List(list) => Next::Continue(answered(id, transfer::list(list))),
             Operation::Enter => Next::Continue(match self.enter() {
                 Ok(answer) => request::success(id, &answer),
                 Err(error) => error.frame(Some(id)),
@@ -255,7 +262,7 @@ impl Session {
     }
 
     fn switch(&mut self, id: u64, switch: &SwitchRequest) -> Next {
-        self.run_and(id, &switch.run(), switch_request::answer)
+        self.run_and(id, &switch_request::run(switch), switch_request::answer)
     }
 
     /// Run a command and answer with what `tell` makes of its end.

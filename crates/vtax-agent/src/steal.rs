@@ -1,6 +1,6 @@
 //! Time that a hypervisor took from this machine's CPUs.
 
-use crate::tree::Tree;
+use vtax_sys::tree::Tree;
 
 /// Index of `steal` among the numbers of a `cpuN` line of `/proc/stat` (proc(5)).
 const STEAL_FIELD: usize = 7;

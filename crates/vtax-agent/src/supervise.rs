@@ -17,8 +17,10 @@ use crate::launch::Launch;
 use crate::request::RunAnswer;
 use crate::signals::Signals;
 use crate::steal;
-use crate::sys::{self, End, Usage};
-use crate::tree::Tree;
+use vtax_sys::calls::children::{self, End, Usage};
+use vtax_sys::calls::signals;
+use vtax_sys::clock;
+use vtax_sys::tree::Tree;
 
 /// How long a command may take to tidy up when it is asked to end; `mpirun` takes 1.0 s.
 const TERM_PATIENCE: Duration = Duration::from_secs(2);
@@ -52,6 +54,10 @@ pub trait Watch {
     fn poll_for(&self) -> Option<(BorrowedFd<'_>, PollFlags)>;
     /// Called when the descriptor is ready; true when it has come to its end.
     fn ready(&mut self) -> bool;
+    /// When it ends unless the descriptor is ready before; `None`: never.
+    fn deadline(&self) -> Option<Instant> {
+        None
+    }
 }
 
 /// Watches nothing.
@@ -97,7 +103,7 @@ impl Supervisor {
         steal_cpus: Option<Vec<usize>>,
         confinement: Confinement,
     ) -> Result<Self, RunError> {
-        sys::reset_signal_actions();
+        signals::reset_actions();
         let signals = Signals::take().map_err(|errno| system("signalfd", errno))?;
         nix::sys::prctl::set_child_subreaper(true).map_err(|errno| system("prctl", errno))?;
         Ok(Self {
@@ -112,9 +118,9 @@ impl Supervisor {
 
     /// Wait until `watch` or a signal has something; false when the agent is to end.
     pub fn idle(&mut self, watch: &mut dyn Watch) -> Result<bool, RunError> {
-        let ready = self.wait(Some(&*watch), None)?;
+        let ended = self.watch(watch, None)?;
         reap_orphans(None)?;
-        Ok(self.ending.is_none() && !(ready && watch.ready()))
+        Ok(self.ending.is_none() && !ended)
     }
 
     /// The signal that asked the agent to end.
@@ -151,7 +157,8 @@ impl Supervisor {
         if timed_out {
             self.kill_until_ended(child)?;
         }
-        let (end, usage) = sys::wait_with_usage(child).map_err(|errno| system("wait4", errno))?;
+        let (end, usage) =
+            children::wait_with_usage(child).map_err(|errno| system("wait4", errno))?;
         let wall = begin.elapsed();
         let stolen = self.stolen_since(stolen);
         if timed_out || !terms.leave {
@@ -200,11 +207,11 @@ impl Supervisor {
             if left.is_some_and(|left| left.is_zero()) {
                 return Ok(false);
             }
-            let ready = self.wait(Some(&*watch), left)?;
+            let ended = self.watch(watch, left)?;
             if let Some(signal) = self.ending {
                 return Err(RunError::Signal(signal));
             }
-            if ready && watch.ready() {
+            if ended {
                 return Err(RunError::Closed);
             }
         }
@@ -274,6 +281,17 @@ impl Supervisor {
         descendants::of(&self.tree, getpid().as_raw(), spared)
     }
 
+    /// Wait as `wait` does, at most until the watch's deadline; true when the watch has ended.
+    fn watch(&mut self, watch: &mut dyn Watch, limit: Option<Duration>) -> Result<bool, RunError> {
+        let deadline = watch.deadline();
+        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        let ready = self.wait(Some(&*watch), limit.into_iter().chain(left).min())?;
+        if ready {
+            return Ok(watch.ready());
+        }
+        Ok(deadline.is_some_and(|deadline| deadline <= Instant::now()))
+    }
+
     /// Wait for a signal, the watched descriptor or the time; true when the descriptor is ready.
     fn wait(
         &mut self,
@@ -305,7 +323,7 @@ impl Supervisor {
     #[allow(clippy::cast_precision_loss, reason = "ticks are far below 2^52")]
     fn stolen_since(&self, before: Option<u64>) -> Option<f64> {
         let ticks = self.stolen_ticks()?.saturating_sub(before?);
-        Some(ticks as f64 / sys::clock_ticks_per_second())
+        Some(ticks as f64 / f64::from(clock::ticks_per_second()))
     }
 }
 

@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
-use crate::cgroup::locate::locate;
-use crate::cgroup::{NAME_PREFIX, ending, pid_namespace};
 use crate::descendants;
-use crate::tree::Tree;
+use vtax_sys::cgroup::locate::locate;
+use vtax_sys::cgroup::{NAME_PREFIX, ending, pid_namespace};
+use vtax_sys::tree::Tree;
 
 /// End every group of a dead agent that is beside or below the caller's own or above it.
 ///

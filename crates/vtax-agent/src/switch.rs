@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use serde::Serialize;
 use vtax_switch::{Fault, Observer, Options, Report, SwitchError, Target};
 
-use vtax_error::Error;
+use vtax_cli::Error;
 
 /// The options of `switch`.
 #[derive(Debug, Clone)]

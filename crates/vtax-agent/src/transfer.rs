@@ -1,5 +1,6 @@
 //! Files that go over the channel: the operations `push` and `pull`.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -12,10 +13,15 @@ use nix::sys::stat::{Mode, fchmod};
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::launch::make_folder;
-use vtax_error::reason;
+use vtax_cli::reason;
 
 /// The most that one `pull` answers, in bytes: in base64 it fits a frame.
 pub const MAX_PULL_BYTES: u64 = 512 << 10;
+/// The most that the names of one `list` take: in JSON, in which a byte may become six, and with
+/// the sizes they fit a frame.
+const MAX_LISTED_BYTES: usize = 128 << 10;
+/// What a file takes in it beside its name.
+const LISTED_BYTES: usize = 24;
 /// The permission bits of a pushed file when none are asked for.
 const DEFAULT_MODE: u32 = 0o600;
 
@@ -64,6 +70,20 @@ pub struct PullAnswer {
     pub eof: bool,
 }
 
+/// The fields of `list`.
+#[derive(Debug, PartialEq, Deserialize)]
+pub struct ListRequest {
+    /// The folder, absolute.
+    pub path: PathBuf,
+}
+
+/// What `list` answers.
+#[derive(Debug, PartialEq, Serialize)]
+pub struct ListAnswer {
+    /// Path below the folder to size in bytes, of the regular files in it.
+    pub files: BTreeMap<String, u64>,
+}
+
 fn bytes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>, D::Error> {
     let text = String::deserialize(deserializer)?;
     STANDARD.decode(text).map_err(serde::de::Error::custom)
@@ -90,6 +110,13 @@ impl PullRequest {
             let limit = self.limit;
             Err(format!("limit: {limit} is not in 1 to {MAX_PULL_BYTES}"))
         }
+    }
+}
+
+impl ListRequest {
+    /// What is wrong with the fields, if anything.
+    pub fn check(&self) -> Result<(), String> {
+        check_path(&self.path)
     }
 }
 
@@ -171,6 +198,35 @@ fn create(path: &Path) -> Result<File, String> {
         .mode(DEFAULT_MODE)
         .open(path)
         .map_err(|error| explain("create", path, &error))
+}
+
+/// The regular files in a folder and those below it, links not followed; names that are no UTF-8
+/// are left out. The error says when they are too many for one frame.
+pub fn list(request: &ListRequest) -> Result<ListAnswer, String> {
+    let mut files = BTreeMap::new();
+    let mut name_bytes = 0;
+    let mut folders = vec![request.path.clone()];
+    while let Some(folder) = folders.pop() {
+        let refused = |error: io::Error| explain("list", &folder, &error);
+        for entry in fs::read_dir(&folder).map_err(refused)? {
+            let entry = entry.map_err(refused)?;
+            let metadata = entry.metadata().map_err(refused)?;
+            if metadata.is_dir() {
+                folders.push(entry.path());
+            }
+            let path = entry.path();
+            let name = path.strip_prefix(&request.path).ok().and_then(Path::to_str);
+            if let (true, Some(name)) = (metadata.is_file(), name) {
+                name_bytes += name.len() + LISTED_BYTES;
+                files.insert(name.to_owned(), metadata.len());
+            }
+            if name_bytes.max(folders.len() * LISTED_BYTES) > MAX_LISTED_BYTES {
+                let shown = request.path.display();
+                return Err(format!("list {shown}: there are too many files in it"));
+            }
+        }
+    }
+    Ok(ListAnswer { files })
 }
 
 /// Open a regular file; a pipe or device is refused, and not waited for.

@@ -1,23 +1,21 @@
 //! Runs a built-in workload: `vtax-agent workload` (docs/guest-workloads.md).
 //!
-//! The command line is made from the table of `vtax-guest-workloads`, so that a new workload needs
+//! The command line is made from the table of `vtax-workloads`, so that a new workload needs
 //! no line here.
 
 use std::ffi::{CString, OsString};
-use std::io::{self, Write};
-use std::time::Duration;
 
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 use serde_json::{Map, Value as Json, json};
-use vtax_guest_workloads as workloads;
-use vtax_guest_workloads::{
+use vtax_workloads as workloads;
+use vtax_workloads::{
     Bound, Context, Description, Kind, OptionSpec, Parameters, Program, Report, Value, WORKLOADS,
     Workload,
 };
 
 use crate::facts;
-use crate::tree::Tree;
-use vtax_error::{Error, reason};
+use vtax_cli::{Error, output, units};
+use vtax_sys::tree::Tree;
 
 /// The word before the exit code in the hidden form that fork-exec-storm starts.
 const NOOP: &str = "--noop";
@@ -84,8 +82,8 @@ fn command_of(description: &'static Description) -> Command {
         .help(format!("End after this many {}", description.unit));
     let seconds = Arg::new("seconds")
         .long("seconds")
-        .value_name("SECONDS")
-        .value_parser(seconds)
+        .value_name("TIME")
+        .value_parser(units::duration)
         .help("End after this time");
     Command::new(description.name)
         .about(description.summary)
@@ -115,20 +113,9 @@ fn option_argument(option: &'static OptionSpec) -> Arg {
 
 fn value_name(kind: Kind) -> &'static str {
     match kind {
-        Kind::Bytes => "BYTES",
+        Kind::Bytes => "SIZE",
         Kind::Number(..) | Kind::Flag => "NUMBER",
         Kind::Address => "HOST:PORT",
-    }
-}
-
-fn seconds(text: &str) -> Result<Duration, String> {
-    let number: f64 = text
-        .parse()
-        .map_err(|_| "not a number of seconds".to_owned())?;
-    match Duration::try_from_secs_f64(number) {
-        Ok(duration) if !duration.is_zero() => Ok(duration),
-        Ok(_) => Err("it must be above 0".into()),
-        Err(error) => Err(error.to_string()),
     }
 }
 
@@ -176,19 +163,19 @@ fn misuse(text: &str) -> clap::Error {
 /// List the workloads, or run one and print its report.
 pub fn carry_out(arguments: &WorkloadArguments) -> Result<(), Error> {
     match &arguments.action {
-        Action::List if arguments.json => print(&list_json().to_string()),
-        Action::List => print(&list_text()),
+        Action::List if arguments.json => output::json(&list_json()),
+        Action::List => output::line(&list_text()),
         Action::Run {
             name,
             bound,
             parameters,
         } => {
             let report = run(name, *bound, parameters)?;
-            print(&if arguments.json {
-                to_json(&report)?
+            if arguments.json {
+                output::json(&report)?;
             } else {
-                report_text(&report)
-            })?;
+                output::line(&report_text(&report))?;
+            }
             if report.verified {
                 Ok(())
             } else {
@@ -292,11 +279,6 @@ fn option_json(option: &OptionSpec) -> Json {
     })
 }
 
-fn to_json(report: &Report) -> Result<String, Error> {
-    serde_json::to_string(report)
-        .map_err(|error| Error::failure("output", error, "report this as a bug"))
-}
-
 fn report_text(report: &Report) -> String {
     let rate = report.operations_per_s.map_or_else(
         || "too fast to measure".to_owned(),
@@ -327,11 +309,6 @@ fn pairs(fields: &Map<String, Json>) -> String {
         value => format!("{name}={value}"),
     });
     pairs.collect::<Vec<_>>().join(" ")
-}
-
-fn print(text: &str) -> Result<(), Error> {
-    writeln!(io::stdout(), "{text}")
-        .map_err(|error| Error::failure("output", reason(&error), "free space or read the pipe"))
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use nix::errno::Errno;
 use serde_json::{Value, json};
 use vtax_agent::facts::{Probe, gather_with};
-use vtax_agent::tree::Tree;
+use vtax_sys::tree::Tree;
 
 /// Answers CPUID leaf 1 and those of hypervisors.
 struct Fake {
@@ -98,6 +98,23 @@ fn fixture(name: &str) -> Tree {
 
 fn facts(name: &str, probe: &dyn Probe) -> Value {
     json!(gather_with(&fixture(name), probe))
+}
+
+#[test]
+fn gvisor_is_known_by_its_version_and_not_by_the_cpu_of_its_host() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir(folder.path().join("proc")).unwrap();
+    let version = "Linux version 4.4.0 #1 SMP Sun Jan 10 15:06:54 PST 2016\n";
+    std::fs::write(folder.path().join("proc/version"), version).unwrap();
+    let host =
+        Fake::hypervisor(&[(0x4000_0000, b"KVMKVMKVM\0\0\0")]).with_features(0x4000_0001, 32);
+    let facts = gather_with(&Tree::at(folder.path()), &host);
+    assert_eq!(facts.virtualization.kind, "gvisor");
+    assert_eq!(facts.virtualization.hypervisor_vendor, None);
+    assert_eq!(facts.clock.steal_clock, Some(false));
+    assert_eq!(facts.kernel.release.as_deref(), Some("4.4.0"));
+    let told = facts.kernel.version.unwrap();
+    assert!(told.starts_with("#1 SMP Sun Jan 10"), "{told}");
 }
 
 #[test]

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
-use vtax_guest_page::{Publisher, Reader};
+use vtax_sys::guest_page::{Publisher, Reader};
 
 fn guest(folder: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_vtax-agent"));

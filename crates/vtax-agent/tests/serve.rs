@@ -228,11 +228,11 @@ fn a_command_does_not_outlive_an_agent_that_is_killed() {
 #[test]
 fn the_clock_is_this_machines() {
     let mut agent = Agent::start(&[]);
-    let before = vtax_guest_page::monotonic_ns();
+    let before = vtax_sys::clock::monotonic_ns();
     agent.send(&json!({"id": 1, "op": "time"}));
     let answer = agent.receive();
     let there = answer["ok"]["monotonic_ns"].as_u64().unwrap();
-    assert!((before..=vtax_guest_page::monotonic_ns()).contains(&there));
+    assert!((before..=vtax_sys::clock::monotonic_ns()).contains(&there));
     assert!(answer["ok"]["tsc"].as_u64().unwrap() > 0);
 }
 
@@ -463,4 +463,44 @@ fn files_are_pushed_and_pulled_in_the_largest_pieces() {
         let answer = agent.request(request);
         assert_eq!(answer["error"]["kind"], "request", "no guest: {answer}");
     }
+}
+
+#[test]
+fn without_a_frame_the_lease_ends_the_command_and_the_agent() {
+    let mut agent = Agent::start(&["--lease", "0.5"]);
+    let frame = agent.shell("echo $$ >pid; exec sleep 1000", &json!({}));
+    agent.send(&frame);
+    let pid = agent.wait_for_line("pid");
+    // Empty lines hold the lease over several of its lengths.
+    for _ in 0..10 {
+        agent.send_bytes(b"\n");
+        std::thread::sleep(Duration::from_millis(150));
+    }
+    assert!(alive(&pid));
+    let begin = Instant::now();
+    // The channel stays open, as to a peer behind a network that drops everything.
+    assert!(agent.process.wait().unwrap().success());
+    assert!(begin.elapsed() < Duration::from_secs(10));
+    assert!(!alive(&pid));
+}
+
+#[test]
+fn an_idle_agent_ends_with_its_lease() {
+    let mut agent = Agent::start(&["--lease", "0.2"]);
+    assert!(agent.process.wait().unwrap().success());
+}
+
+#[test]
+fn a_list_names_regular_files_and_follows_no_link() {
+    let mut agent = Agent::start(&[]);
+    let folder = agent.folder.path().to_owned();
+    std::fs::write(folder.join("five"), "12345").unwrap();
+    std::fs::create_dir(folder.join("folder")).unwrap();
+    std::fs::write(folder.join("folder/one"), "1").unwrap();
+    symlink("five", folder.join("link")).unwrap();
+    symlink(".", folder.join("loop")).unwrap();
+    let answer = agent.request(json!({"op": "list", "path": folder}));
+    assert_eq!(answer["ok"], json!({"files": {"five": 5, "folder/one": 1}}));
+    let answer = agent.request(json!({"op": "list", "path": folder.join("five")}));
+    assert_eq!(answer["error"]["kind"], "system", "{answer}");
 }

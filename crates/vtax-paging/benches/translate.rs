@@ -4,11 +4,11 @@
 
 use criterion::measurement::WallTime;
 use criterion::{BenchmarkGroup, Criterion, Throughput, criterion_group, criterion_main};
-use vtax_paging::address::{Gva, PageSize, TableFormat};
-use vtax_paging::core::{Core, CoreSetup};
-use vtax_paging::guest::{Guest, GuestSetup};
-use vtax_paging::machine::Machine;
-use vtax_paging::mode::Translating;
+use vtax_paging::model::address::{Gva, PageSize, TableFormat};
+use vtax_paging::model::core::{Core, CoreSetup};
+use vtax_paging::model::guest::{Guest, GuestSetup};
+use vtax_paging::model::machine::Machine;
+use vtax_paging::model::mode::Translating;
 use vtax_paging::step::Operation;
 
 const START: u64 = 0x7f00_0000_0000;
@@ -55,7 +55,7 @@ fn core(machine: &Machine, translating: Translating, walks: bool) -> Core {
         host_page: PageSize::K4,
         isolation: false,
         memory_bytes: MEMORY,
-        shadow: vtax_paging::shadow::ShadowStyle::KVM,
+        shadow: vtax_paging::model::shadow::ShadowStyle::KVM,
         caches: true,
         walks,
         seed: 1,

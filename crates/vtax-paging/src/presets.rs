@@ -1,7 +1,7 @@
 //! Machines that vtax carries: `machines/*.toml`, each number with its source.
 
 use crate::error::ModelError;
-use crate::machine::Machine;
+use crate::model::machine::Machine;
 use crate::names;
 
 /// Name and description, the seed's two machines first. A new machine is one file and one line.

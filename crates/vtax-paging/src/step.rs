@@ -1,7 +1,7 @@
 //! What a workload is made of, and what supplies it.
 
-use crate::address::{Gva, PageSize, Reference};
 use crate::error::ModelError;
+use crate::model::address::{Gva, PageSize, Reference};
 
 /// Something the guest's system software does; references lie between operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

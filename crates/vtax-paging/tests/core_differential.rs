@@ -12,14 +12,14 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
-use vtax_paging::address::{Gfn, Gva, MAX_LEVELS, PageSize, TableFormat};
-use vtax_paging::core::{Core, CoreSetup};
-use vtax_paging::guest::{Guest, GuestSetup};
-use vtax_paging::guest_event::{GuestEvent, PartialWalk, Translation};
-use vtax_paging::machine::{
+use vtax_paging::model::address::{Gfn, Gva, MAX_LEVELS, PageSize, TableFormat};
+use vtax_paging::model::core::{Core, CoreSetup};
+use vtax_paging::model::guest::{Guest, GuestSetup};
+use vtax_paging::model::guest_event::{GuestEvent, PartialWalk, Translation};
+use vtax_paging::model::machine::{
     CacheLevel, Costs, Machine, Replacement, TlbArray, Tlbs, WalkCache, WalkCaches,
 };
-use vtax_paging::mode::Translating;
+use vtax_paging::model::mode::Translating;
 
 use reference::Reference;
 
@@ -246,7 +246,7 @@ fn setup() -> impl Strategy<Value = CoreSetup> {
             host_page,
             isolation: false,
             memory_bytes: MEMORY,
-            shadow: vtax_paging::shadow::ShadowStyle::KVM,
+            shadow: vtax_paging::model::shadow::ShadowStyle::KVM,
             caches,
             walks,
             seed,

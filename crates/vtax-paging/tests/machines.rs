@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use vtax_paging::machine::Machine;
+use vtax_paging::model::machine::Machine;
 use vtax_paging::presets;
 
 /// A preset with `old` replaced by `new`, which must be there.

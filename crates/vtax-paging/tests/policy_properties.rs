@@ -12,7 +12,7 @@ mod policy_world;
 use policy_world::{WINDOW, costs};
 use proptest::prelude::*;
 use vtax_paging::error::ModelError;
-use vtax_paging::mode::Paging;
+use vtax_paging::model::mode::Paging;
 use vtax_paging::policy::dav2m::{Dav2m, Dav2mParameters, Event, ShadowProbe, TRANSITIONS};
 use vtax_paging::policy::{Policy, Reading, registry};
 

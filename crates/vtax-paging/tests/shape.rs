@@ -5,11 +5,11 @@
 
 use std::ops::ControlFlow;
 
-use vtax_paging::address::{PageSize, TableFormat};
-use vtax_paging::mode::Translating;
+use vtax_paging::model::address::{PageSize, TableFormat};
+use vtax_paging::model::mode::Translating;
+use vtax_paging::model::shadow::ShadowStyle;
 use vtax_paging::policy::registry;
 use vtax_paging::presets;
-use vtax_paging::shadow::ShadowStyle;
 use vtax_paging::simulation::{Choice, Outcome, Sampling, Setup, simulate_sampled};
 use vtax_paging::workload::profiles;
 

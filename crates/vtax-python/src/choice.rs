@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use pyo3::prelude::*;
 use vtax_paging::error::ModelError;
-use vtax_paging::mode::Translating;
+use vtax_paging::model::mode::Translating;
 use vtax_paging::policy::registry;
 use vtax_paging::simulation::{Choice, Setup};
 

@@ -7,7 +7,7 @@ use crate::error::raise;
 
 /// A checked description of a machine.
 #[pyclass(frozen, module = "vtax._native")]
-pub(crate) struct Machine(pub(crate) vtax_paging::machine::Machine);
+pub(crate) struct Machine(pub(crate) vtax_paging::model::machine::Machine);
 
 #[pymethods]
 impl Machine {
@@ -26,7 +26,7 @@ impl Machine {
     /// The machine that a TOML text describes.
     #[staticmethod]
     fn parse(text: &str) -> PyResult<Self> {
-        let machine = vtax_paging::machine::Machine::parse(text).map_err(raise)?;
+        let machine = vtax_paging::model::machine::Machine::parse(text).map_err(raise)?;
         Ok(Self(machine))
     }
 

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
-use vtax_paging::counters::{Counters, Exit, WALK_SOURCE_NAMES};
-use vtax_paging::mode::Paging;
+use vtax_paging::model::counters::{Counters, Exit, WALK_SOURCE_NAMES};
+use vtax_paging::model::mode::Paging;
 use vtax_paging::simulation::{self, ModeOutcome, SwitchRow, WindowRow};
 
 /// A number of a row by the name of its column.

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use pyo3::prelude::*;
 use vtax_paging::error::ModelError;
-use vtax_paging::mode::Paging;
+use vtax_paging::model::mode::Paging;
 use vtax_paging::policy::{Policy, PolicyView, Reading};
 
 /// What the package knows of a policy in Python: `vtax.paging.policy.Steering`.
@@ -25,7 +25,7 @@ type Figures = (f64, f64, f64, f64, Option<f64>, Option<f64>);
 pub(crate) struct Failure(Arc<Mutex<Option<PyErr>>>);
 
 impl Failure {
-    /// Keeps the first exception; what the model is told instead.
+    /// Keeps the first exception; what the model gets instead.
     fn keep(&self, error: PyErr) -> ModelError {
         let reason = ModelError::Source(format!("a policy failed: {error}"));
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);

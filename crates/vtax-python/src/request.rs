@@ -1,10 +1,10 @@
 //! The settings of a simulation, read from the mapping that `vtax.paging.settings.checked` makes.
 
 use pyo3::prelude::*;
-use vtax_paging::address::{PageSize, TableFormat};
 use vtax_paging::error::ModelError;
-use vtax_paging::machine::Machine;
-use vtax_paging::shadow::ShadowStyle;
+use vtax_paging::model::address::{PageSize, TableFormat};
+use vtax_paging::model::machine::Machine;
+use vtax_paging::model::shadow::ShadowStyle;
 use vtax_paging::simulation::Setup;
 use vtax_paging::workload::Workload;
 

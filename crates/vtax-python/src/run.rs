@@ -3,8 +3,8 @@
 use std::ops::ControlFlow;
 
 use pyo3::prelude::*;
-use vtax_paging::address::PageSize;
 use vtax_paging::error::ModelError;
+use vtax_paging::model::address::PageSize;
 use vtax_paging::simulation::{self, Choice, Progress, Sampling, Setup};
 use vtax_paging::workload::{Part, Synthetic};
 

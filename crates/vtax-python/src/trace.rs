@@ -1,12 +1,19 @@
 //! Traces of memory references.
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use pyo3::prelude::*;
 use vtax_paging::error::ModelError;
-use vtax_trace::Options;
+use vtax_paging::traces::{self, Options, TraceError};
 
 use crate::error::raise;
+
+fn open(path: &Path) -> Result<traces::Trace, TraceError> {
+    let name = path.display().to_string();
+    let file = File::open(path).map_err(|error| TraceError::cannot_open(&name, &error))?;
+    traces::open(Box::new(file), &name, &Options::default())
+}
 
 /// A file that begins as a trace does. It is opened anew for each simulation.
 #[pyclass(frozen, module = "vtax._native")]
@@ -19,8 +26,8 @@ pub(crate) struct Trace {
 
 impl Trace {
     /// The references of the trace, from its beginning.
-    pub(crate) fn source(&self) -> Result<vtax_trace::Trace, ModelError> {
-        Ok(vtax_trace::open_file(&self.path, &Options::default())?)
+    pub(crate) fn source(&self) -> Result<traces::Trace, ModelError> {
+        Ok(open(&self.path)?)
     }
 }
 
@@ -29,8 +36,7 @@ impl Trace {
     /// The trace in a file; finds its format by what it holds.
     #[staticmethod]
     fn open(path: PathBuf) -> PyResult<Self> {
-        let trace = vtax_trace::open_file(&path, &Options::default());
-        let trace = trace.map_err(|error| raise(error.into()))?;
+        let trace = open(&path).map_err(|error| raise(error.into()))?;
         let format = trace.format().name();
         let map_on_touch = trace.map_on_touch();
         Ok(Self {

@@ -2,30 +2,29 @@
 
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::Path;
 
 use nix::errno::Errno;
 use nix::unistd::Pid;
 use perf_event_open_sys::bindings::PERF_TYPE_SOFTWARE;
-use vtax_guest_page::monotonic_ns;
+use vtax_sys::clock::monotonic_ns;
 
 use crate::clock::Pair;
 use crate::interval::Interval;
 use crate::online::Cpus;
+use crate::options::Options;
 use crate::perf::{self, Reading, Request};
 use crate::plan::Columns;
 use crate::program::{Overflow, Programs};
 use crate::reference::Reference;
 use crate::rotation::{Groups, Switch};
-use crate::session::Options;
 use crate::sources::counters::scarcity;
-use crate::sys;
+use crate::statistics_unsafe::enable_program_statistics;
 use crate::target::{self, Gated, Target};
 use crate::watch::Watch;
-use vtax_error::Error;
-
-/// The machine that is recorded on.
-pub const ROOT: &str = "/";
+use vtax_cli::Error;
+use vtax_sys::calls::descriptors::pidfd_open;
+use vtax_sys::calls::perf::perf_event_enable;
+use vtax_sys::tree::Tree;
 
 /// Open one of the perf events that rows read.
 fn open_counter(
@@ -121,7 +120,7 @@ impl Attached {
         watch: &mut Watch,
     ) -> Result<Begin, Error> {
         if options.statistics {
-            let statistics = sys::enable_program_statistics();
+            let statistics = enable_program_statistics();
             self.measuring = Some(statistics.map_err(|errno| system("bpf statistics", errno))?);
         }
         let switches = self.open_counters(options, cpus, columns)?;
@@ -188,7 +187,7 @@ impl Attached {
                     open_counter(columns, *column.ok_or(Errno::EINVAL)?, cpu, None, true)?
                 }
             };
-            sys::perf_event_enable(event.as_fd(), true)?;
+            perf_event_enable(event.as_fd(), true)?;
             Ok(event)
         })?;
         Ok(Some(found.saturating_sub(before)))
@@ -255,7 +254,7 @@ impl Attached {
         let mut counters = self.counters.iter();
         let found = counters.find(|counter| counter.cpu == cpu && counter.column == column);
         found.map_or(Ok(()), |counter| {
-            sys::perf_event_enable(counter.event.as_fd(), on)
+            perf_event_enable(counter.event.as_fd(), on)
                 .map_err(|errno| system("perf event", errno))
         })
     }
@@ -353,14 +352,15 @@ impl Attached {
 
     #[allow(clippy::unused_self, reason = "reads as one of the steps")]
     fn watch_process(&self, watch: &mut Watch, process: Pid) -> Result<(), Error> {
-        let descriptor = sys::pidfd_open(process).map_err(|errno| gone(process.as_raw(), errno))?;
+        let descriptor =
+            pidfd_open(process.as_raw()).map_err(|errno| gone(process.as_raw(), errno))?;
         watch.process(descriptor);
         Ok(())
     }
 
     /// Count a process, with all its threads, from now on.
     fn follow(&mut self, process: i32) -> Result<(), Error> {
-        if !target::exists(Path::new(ROOT), process) {
+        if !Tree::host().has_process(process) {
             return Err(gone(process, Errno::ESRCH));
         }
         self.programs
@@ -371,7 +371,7 @@ impl Attached {
 
     /// Count what descends from a process already; what comes later is counted from its fork on.
     fn follow_descendants(&mut self, process: i32) -> Result<(), Error> {
-        for one in target::family(Path::new(ROOT), process) {
+        for one in target::family(&Tree::host(), process) {
             if !self.known.contains(&one) {
                 self.follow_unless_gone(one)?;
             }
@@ -382,14 +382,14 @@ impl Attached {
     fn follow_unless_gone(&mut self, process: i32) -> Result<(), Error> {
         match self.follow(process) {
             // It may end in between.
-            Err(_) if !target::exists(Path::new(ROOT), process) => Ok(()),
+            Err(_) if !Tree::host().has_process(process) => Ok(()),
             other => other,
         }
     }
 
     /// Count the virtual machines that are there now and are not counted yet.
     pub fn follow_machines(&mut self, only: Option<i32>) -> Result<(), Error> {
-        let machines = target::machines(Path::new(ROOT));
+        let machines = target::machines(&Tree::host());
         if let Some(process) = only.filter(|process| !machines.contains(process)) {
             return Err(Error::failure(
                 format!("--vm {process}"),
@@ -418,7 +418,7 @@ impl Attached {
         let event = perf::open(self.request, cpu, None)
             .map_err(|errno| system("reference event", errno))?;
         let overflow = self.programs.attach_overflow(event)?;
-        sys::perf_event_enable(overflow.as_fd(), true)
+        perf_event_enable(overflow.as_fd(), true)
             .map_err(|errno| system("reference event", errno))?;
         self.references.push((cpu, overflow));
         Ok(())
@@ -428,14 +428,14 @@ impl Attached {
     pub fn stop(&mut self) {
         for (_, event) in &self.references {
             // An event of a CPU that is gone cannot be stopped, and does not count.
-            let _ = sys::perf_event_enable(event.as_fd(), false);
+            let _ = perf_event_enable(event.as_fd(), false);
         }
     }
 }
 
-/// What goes wrong on a CPU that has just gone is not wrong: it will be told as a change.
+/// What goes wrong on a CPU that has just gone is not wrong: the change is reported next.
 pub fn unless_gone<T: Default>(cpu: u32) -> impl FnOnce(Error) -> Result<T, Error> {
-    move |error| match Cpus::find(Path::new(ROOT)) {
+    move |error| match Cpus::find(&Tree::host()) {
         Some(cpus) if !cpus.online.contains(&cpu) => Ok(T::default()),
         _ => Err(error),
     }

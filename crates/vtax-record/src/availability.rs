@@ -1,13 +1,12 @@
 //! Which events this machine has, and why not.
 
-use std::path::Path;
-
 use nix::errno::Errno;
 
 use crate::btf::Tracepoints;
 use crate::perf::{self, Request};
 use crate::sources::{Event, Exclude, Origin};
-use crate::sys;
+use vtax_sys::calls::processor::kvm_features;
+use vtax_sys::tree::Tree;
 
 /// Looks events up on this machine.
 #[derive(Debug)]
@@ -18,9 +17,9 @@ pub struct Machine {
 
 impl Machine {
     /// The machine of this tree; perf events are tried on `cpu`.
-    pub fn look(root: &Path, cpu: u32) -> Self {
+    pub fn look(tree: &Tree, cpu: u32) -> Self {
         Self {
-            tracepoints: Tracepoints::find(root),
+            tracepoints: Tracepoints::find(tree),
             cpu,
         }
     }
@@ -82,7 +81,7 @@ fn absent_tracepoint(name: &str) -> String {
 /// Zero without a steal clock would look like a machine that nobody disturbs.
 fn no_steal_clock() -> Option<String> {
     const STEAL_TIME: u32 = 1 << 5; // KVM_FEATURE_STEAL_TIME
-    match sys::kvm_features() {
+    match kvm_features() {
         Some(features) if features & STEAL_TIME != 0 => None,
         Some(_) => Some("the hypervisor does not tell what it steals".into()),
         None => Some("no hypervisor that is known to tell what it steals".into()),
@@ -113,7 +112,7 @@ mod tests {
     #[test]
     fn without_type_information_the_reason_is_given_for_each_event() {
         let root = tempfile::tempdir().unwrap();
-        let machine = Machine::look(root.path(), 0);
+        let machine = Machine::look(&Tree::at(root.path()), 0);
         let events = sources::all();
         let switches = events
             .iter()

@@ -1,10 +1,11 @@
 //! Which tracepoints the running kernel describes in its type information (BTF).
 
 use std::collections::HashSet;
-use std::path::Path;
+
+use vtax_sys::tree::Tree;
 
 /// Where the kernel shows the types of itself and of its modules.
-const FOLDER: &str = "sys/kernel/btf";
+const FOLDER: &str = "/sys/kernel/btf";
 
 /// The tracepoints of the running kernel and of its loaded modules.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -12,14 +13,14 @@ pub struct Tracepoints(HashSet<String>);
 
 impl Tracepoints {
     /// Look at a machine's tree; the error is the reason why nothing can be attached.
-    pub fn find(root: &Path) -> Result<Self, String> {
-        let folder = root.join(FOLDER);
+    pub fn find(tree: &Tree) -> Result<Self, String> {
+        let folder = tree.path(FOLDER);
         let kernel = std::fs::read(folder.join("vmlinux")).map_err(|error| {
-            format!("the kernel has no type information (/{FOLDER}/vmlinux: {error})")
+            format!("the kernel has no type information ({FOLDER}/vmlinux: {error})")
         })?;
         let mut names = HashSet::new();
         collect(&kernel, &mut names)
-            .ok_or_else(|| format!("/{FOLDER}/vmlinux is not as BTF should be"))?;
+            .ok_or_else(|| format!("{FOLDER}/vmlinux is not as BTF should be"))?;
         for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
             if let Ok(module) = std::fs::read(entry.path()) {
                 // A module that cannot be read has no tracepoint that could be attached.
@@ -79,7 +80,7 @@ mod tests {
     #[test]
     fn names_of_kernel_and_modules_are_found() {
         let root = tempfile::tempdir().unwrap();
-        let folder = root.path().join(FOLDER);
+        let folder = Tree::at(root.path()).path(FOLDER);
         std::fs::create_dir_all(&folder).unwrap();
         std::fs::write(
             folder.join("vmlinux"),
@@ -87,7 +88,7 @@ mod tests {
         )
         .unwrap();
         std::fs::write(folder.join("kvm"), btf(b"\0btf_trace_kvm_exit\0")).unwrap();
-        let found = Tracepoints::find(root.path()).unwrap();
+        let found = Tracepoints::find(&Tree::at(root.path())).unwrap();
         assert!(found.has("sched_switch") && found.has("kvm_exit"));
         assert!(!found.has("int") && !found.has("kvm"));
     }
@@ -95,7 +96,7 @@ mod tests {
     #[test]
     fn a_kernel_without_types_is_named() {
         let root = tempfile::tempdir().unwrap();
-        let error = Tracepoints::find(root.path()).unwrap_err();
+        let error = Tracepoints::find(&Tree::at(root.path())).unwrap_err();
         assert!(error.contains("no type information"), "{error}");
     }
 

@@ -1,23 +1,24 @@
 //! The command line.
 
 use std::ffi::OsString;
-use std::io::{self, Write};
 use std::num::NonZeroUsize;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 use serde::Serialize;
-use vtax_error::Error;
-use vtax_guest_page::applications::whole_name;
+use vtax_cli::{Error, output, units};
 use vtax_record::availability::Machine;
 use vtax_record::interval::Interval;
-use vtax_record::session::{self, Applications, Options};
+use vtax_record::options::{Applications, Options};
+use vtax_record::session;
 use vtax_record::skew::Skew;
 use vtax_record::sources::{self, Unit};
 use vtax_record::summary::Summary;
 use vtax_record::target::Target;
 use vtax_record::xen;
+use vtax_sys::guest_page::applications::whole_names;
+use vtax_sys::tree::Tree;
 
 /// Records one row per interval: hardware, VMM, kernel and guest events on one axis.
 #[derive(Debug, Parser)]
@@ -63,10 +64,10 @@ struct RecordArguments {
     #[arg(long, value_name = "PID|all", value_parser = machine, conflicts_with = "command")]
     vm: Option<Machines>,
     /// End after this time
-    #[arg(long = "for", value_name = "TIME", value_parser = time)]
+    #[arg(long = "for", value_name = "TIME", value_parser = units::duration)]
     duration: Option<Duration>,
     /// Rows are in the file no later than this
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = time)]
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = units::duration)]
     flush: Duration,
     /// Rows that the ring of one CPU holds
     #[arg(long, value_name = "ROWS", hide = true,
@@ -127,7 +128,7 @@ struct ImportXenArguments {
     #[arg(long, value_name = "HZ", value_parser = clap::value_parser!(u64).range(1..=100_000_000_000))]
     tsc_hz: u64,
     /// Length of an interval
-    #[arg(long, value_name = "TIME", default_value = "1ms", value_parser = time)]
+    #[arg(long, value_name = "TIME", default_value = "1ms", value_parser = units::duration)]
     every: Duration,
     /// The output of xenperf before the trace; what its counters grew by goes to record.json
     #[arg(long, value_name = "FILE", requires = "xenperf_after")]
@@ -165,7 +166,7 @@ impl Arguments {
             Subcommands::List(arguments) => list(arguments.json),
             Subcommands::Finish(arguments) => {
                 let written = session::finish(&arguments.out)?;
-                print(&format!("{} rows", written.rows))
+                output::line(&format!("{} rows", written.rows))
             }
             Subcommands::ImportXen(arguments) => import_xen(arguments),
         }
@@ -180,7 +181,7 @@ fn record(arguments: RecordArguments) -> Result<(), Error> {
     let out = arguments.out.display().to_string();
     let summary = session::record(&options(arguments))?;
     if json {
-        return print(&to_json(&summary)?);
+        return output::json(&summary);
     }
     if child {
         return Ok(());
@@ -188,7 +189,7 @@ fn record(arguments: RecordArguments) -> Result<(), Error> {
     for warning in &summary.warnings {
         eprintln!("vtax-recorder: {warning}");
     }
-    print(&in_words(&summary, &out))
+    output::line(&in_words(&summary, &out))
 }
 
 fn import_xen(arguments: ImportXenArguments) -> Result<(), Error> {
@@ -201,12 +202,12 @@ fn import_xen(arguments: ImportXenArguments) -> Result<(), Error> {
     };
     let imported = xen::import(&source, &out)?;
     if json {
-        return print(&to_json(&imported)?);
+        return output::json(&imported);
     }
     for warning in &imported.warnings {
         eprintln!("vtax-recorder: {warning}");
     }
-    print(&format!(
+    output::line(&format!(
         "{} rows of {} records; in {}",
         imported.rows,
         imported.records,
@@ -249,7 +250,7 @@ fn in_words(summary: &Summary, out: &str) -> String {
 }
 
 fn list(json: bool) -> Result<(), Error> {
-    let machine = Machine::look(Path::new("/"), 0);
+    let machine = Machine::look(&Tree::host(), 0);
     let listed: Vec<Listed> = sources::all()
         .into_iter()
         .map(|event| {
@@ -265,7 +266,7 @@ fn list(json: bool) -> Result<(), Error> {
         })
         .collect();
     if json {
-        return print(&to_json(&listed)?);
+        return output::json(&listed);
     }
     let lines: Vec<String> = listed
         .iter()
@@ -276,7 +277,7 @@ fn list(json: bool) -> Result<(), Error> {
             format!("{mark} {:<28} {}{lack}", event.name, event.about)
         })
         .collect();
-    print(&lines.join("\n"))
+    output::line(&lines.join("\n"))
 }
 
 fn machine(text: &str) -> Result<Machines, String> {
@@ -298,38 +299,5 @@ fn skew(text: &str) -> Result<Skew, String> {
 }
 
 fn applications(text: &str) -> Result<Applications, String> {
-    if text == "all" {
-        return Ok(Applications::All);
-    }
-    let name = |name| whole_name(name).ok_or_else(|| format!("{name:?} is no name of a counter"));
-    let mut names: Vec<String> = text.split(',').map(name).collect::<Result<_, _>>()?;
-    names.sort();
-    names.dedup();
-    Ok(Applications::Named(names))
-}
-
-fn time(text: &str) -> Result<Duration, String> {
-    let (number, factor) = [("ms", 1e-3), ("us", 1e-6), ("s", 1.0), ("m", 60.0)]
-        .iter()
-        .find_map(|(suffix, factor)| Some((text.strip_suffix(suffix)?, *factor)))
-        .unwrap_or((text, 1.0));
-    let number: f64 = number
-        .parse()
-        .map_err(|_| "not a time, such as 30s or 500ms".to_owned())?;
-    let time = Duration::try_from_secs_f64(number * factor).map_err(|error| error.to_string())?;
-    if time.is_zero() {
-        Err("it must be above 0".into())
-    } else {
-        Ok(time)
-    }
-}
-
-fn to_json(value: &impl Serialize) -> Result<String, Error> {
-    serde_json::to_string(value)
-        .map_err(|error| Error::failure("output", error, "report this as a bug"))
-}
-
-fn print(text: &str) -> Result<(), Error> {
-    writeln!(io::stdout(), "{text}")
-        .map_err(|error| Error::failure("output", error, "free space or read the pipe"))
+    Ok(whole_names(text)?.map_or(Applications::All, Applications::Named))
 }

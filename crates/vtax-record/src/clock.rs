@@ -1,7 +1,7 @@
 //! The two clocks of a row: `CLOCK_MONOTONIC`, which the programs read, and the time stamp counter.
 
 use serde::Serialize;
-use vtax_guest_page::{monotonic_ns, sys};
+use vtax_sys::clock::{monotonic_ns, time_stamp_counter};
 
 /// How often the clocks are read to find a pair close together.
 const TRIES: usize = 5;
@@ -21,9 +21,9 @@ impl Pair {
     /// Read both, as close together as a few tries find.
     pub fn now() -> Self {
         let one = || {
-            let before = sys::time_stamp_counter();
+            let before = time_stamp_counter();
             let monotonic_ns = monotonic_ns();
-            let within = sys::time_stamp_counter().saturating_sub(before);
+            let within = time_stamp_counter().saturating_sub(before);
             Self {
                 monotonic_ns,
                 tsc: before + within / 2,

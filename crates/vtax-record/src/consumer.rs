@@ -1,7 +1,6 @@
 //! From the rings to the stream.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 
 use crate::clock::Pair;
 use crate::difference::{Differences, Start, Total};
@@ -15,7 +14,8 @@ use crate::row::{Mode, Row};
 use crate::stillness::Watched;
 use crate::stream::{self, Batch, Lengths, Stream};
 use crate::vcpu_clock::{self, VcpuClock};
-use vtax_error::Error;
+use vtax_cli::Error;
+use vtax_sys::tree::Tree;
 
 /// Takes rows from the rings and puts them into the stream.
 #[derive(Debug)]
@@ -169,7 +169,7 @@ impl Consumer {
         if !self.machines.is_empty() {
             // Here, and not at the end: a machine may be gone by then.
             let machines = &self.machines;
-            vcpu_clock::refresh(Path::new("/"), &mut self.vcpu_clocks, |vm| {
+            vcpu_clock::refresh(&Tree::host(), &mut self.vcpu_clocks, |vm| {
                 machines.contains(&vm)
             });
         }

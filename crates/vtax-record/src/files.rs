@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use vtax_error::Error;
+use vtax_cli::Error;
 
 /// The folder of one recording.
 #[derive(Debug, Clone, PartialEq, Eq)]

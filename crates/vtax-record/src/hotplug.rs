@@ -5,12 +5,13 @@
 
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::path::{Path, PathBuf};
 
 use nix::sys::socket::{
     AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, recv, socket,
 };
 use serde::Serialize;
+
+use vtax_sys::tree::Tree;
 
 use crate::online::Cpus;
 
@@ -46,17 +47,17 @@ pub struct Gap {
 pub struct Hotplug {
     socket: Option<OwnedFd>,
     online: BTreeSet<u32>,
-    root: PathBuf,
+    tree: Tree,
 }
 
 impl Hotplug {
     /// Begin with those that are there. Where the kernel sends no messages (network namespaces),
     /// only a change that lasts until [`Hotplug::changes`] looks is found.
-    pub fn begin(root: &Path, online: &[u32]) -> Self {
+    pub fn begin(tree: &Tree, online: &[u32]) -> Self {
         Self {
             socket: listen(),
             online: online.iter().copied().collect(),
-            root: root.to_owned(),
+            tree: tree.clone(),
         }
     }
 
@@ -72,7 +73,7 @@ impl Hotplug {
             self.take(change, &mut changes);
         }
         // Messages may be lost; the list of CPUs is not.
-        let Some(cpus) = Cpus::find(&self.root) else {
+        let Some(cpus) = Cpus::find(&self.tree) else {
             return changes;
         };
         let now: BTreeSet<u32> = cpus.online.into_iter().collect();
@@ -166,7 +167,7 @@ mod tests {
         put("0-1\n");
         let mut hotplug = Hotplug {
             socket: None,
-            ..Hotplug::begin(root.path(), &[0, 1])
+            ..Hotplug::begin(&Tree::at(root.path()), &[0, 1])
         };
         assert_eq!(hotplug.changes(), []);
         put("0\n");

@@ -4,6 +4,8 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use vtax_cli::units;
+
 /// Instructions of one interval; fewer cost too much, more hide what is looked for.
 pub const INSTRUCTIONS: std::ops::RangeInclusive<u64> = 2_000_000..=400_000_000;
 /// Nanoseconds of one interval: 50 microseconds to 1 second.
@@ -17,22 +19,6 @@ pub enum Interval {
     /// Time.
     Time(Duration),
 }
-
-/// Suffixes of instructions, as of bytes elsewhere: 1 Ki is 1024.
-const COUNTS: [(&str, u64); 6] = [
-    ("Ki", 1 << 10),
-    ("Mi", 1 << 20),
-    ("Gi", 1 << 30),
-    ("k", 1_000),
-    ("M", 1_000_000),
-    ("G", 1_000_000_000),
-];
-const TIMES: [(&str, u64); 4] = [
-    ("ns", 1),
-    ("us", 1_000),
-    ("ms", 1_000_000),
-    ("s", 1_000_000_000),
-];
 
 impl Interval {
     /// The sampling period of the reference event: instructions, or nanoseconds.
@@ -67,55 +53,33 @@ impl FromStr for Interval {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        if let Some(nanoseconds) = scaled(text, &TIMES)? {
-            let range = "50us to 1s";
-            return in_range(nanoseconds, &NANOSECONDS, text, range)
-                .map(|value| Self::Time(Duration::from_nanos(value)));
+        let text = text.trim();
+        // Units of time are written small, and 50M is instructions.
+        if text.ends_with(['s', 'm', 'h', 'd']) {
+            let time = Self::Time(units::duration(text).map_err(|reason| named(text, &reason))?);
+            return in_range(time, &NANOSECONDS, text, "50us to 1s");
         }
-        let count = match scaled(text, &COUNTS)? {
-            Some(count) => count,
-            None => text.parse().map_err(|_| {
-                format!("{text} is neither instructions, such as 50Mi, nor a time, such as 1ms")
-            })?,
-        };
-        in_range(count, &INSTRUCTIONS, text, "2M to 400M instructions").map(Self::Instructions)
+        let count = units::count(text).map_err(|reason| named(text, &reason))?;
+        let range = "2M to 400M instructions";
+        in_range(Self::Instructions(count), &INSTRUCTIONS, text, range)
     }
+}
+
+fn named(text: &str, reason: &str) -> String {
+    format!("{text} is neither instructions, such as 50Mi, nor a time, such as 1ms: {reason}")
 }
 
 fn in_range(
-    value: u64,
+    interval: Interval,
     range: &std::ops::RangeInclusive<u64>,
     text: &str,
     said: &str,
-) -> Result<u64, String> {
-    if range.contains(&value) {
-        Ok(value)
+) -> Result<Interval, String> {
+    if range.contains(&interval.period()) {
+        Ok(interval)
     } else {
         Err(format!("{text} is outside the range {said}"))
     }
-}
-
-/// The number before one of the suffixes; `None` when it has none of them.
-fn scaled(text: &str, suffixes: &[(&str, u64)]) -> Result<Option<u64>, String> {
-    for (suffix, factor) in suffixes {
-        let Some(number) = text.strip_suffix(suffix) else {
-            continue;
-        };
-        if !number.ends_with(|last: char| last.is_ascii_digit()) {
-            continue;
-        }
-        let number: f64 = number
-            .parse()
-            .map_err(|_| format!("{text}: {number} is no number"))?;
-        #[allow(
-            clippy::cast_precision_loss,
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "a float becomes the nearest integer in range, which is then checked"
-        )]
-        return Ok(Some((number * *factor as f64).round() as u64));
-    }
-    Ok(None)
 }
 
 #[cfg(test)]
@@ -131,6 +95,7 @@ mod tests {
         assert_eq!("1ms".parse(), time(1000));
         assert_eq!("0.1ms".parse(), time(100));
         assert_eq!("50us".parse(), time(50));
+        assert_eq!("50M".parse(), Ok(Interval::Instructions(50_000_000)));
     }
 
     #[test]
@@ -140,13 +105,16 @@ mod tests {
             ("2s", "50us to 1s"),
             ("1Mi", "2M to 400M"),
             ("1G", "2M to 400M"),
-            ("-5ms", "50us to 1s"),
+            ("1h30m", "50us to 1s"),
+            ("50m", "50us to 1s"),
         ] {
             let error = text.parse::<Interval>().unwrap_err();
             assert!(error.contains(range), "{text}: {error}");
         }
-        let error = "fast".parse::<Interval>().unwrap_err();
-        assert!(error.contains("such as 50Mi"), "{error}");
+        for text in ["fast", "-5ms"] {
+            let error = text.parse::<Interval>().unwrap_err();
+            assert!(error.contains("such as 50Mi"), "{error}");
+        }
     }
 
     proptest! {

@@ -20,7 +20,7 @@ fn main() -> ExitCode {
     };
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
-        Err(error) => return vtax_command_line::explain(verb, &error),
+        Err(error) => return vtax_cli::explain(verb, &error),
     };
     match arguments.carry_out() {
         Ok(()) => ExitCode::SUCCESS,

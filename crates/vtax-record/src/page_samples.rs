@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use vtax_guest_page::applications::Collector;
-use vtax_guest_page::{PageError, Reader, monotonic_ns};
+use vtax_sys::clock::monotonic_ns;
+use vtax_sys::guest_page::applications::Collector;
+use vtax_sys::guest_page::{PageError, Reader};
 
 use crate::difference::Total;
 use crate::skew::Bounds;
@@ -110,7 +111,7 @@ impl PageSamples {
     fn look(
         &mut self,
         before_ns: u64,
-        sample: Result<Option<vtax_guest_page::Sample>, PageError>,
+        sample: Result<Option<vtax_sys::guest_page::Sample>, PageError>,
     ) -> Option<Vec<u64>> {
         self.torn = if sample == Err(PageError::Torn) {
             self.torn + 1
@@ -206,7 +207,7 @@ fn pick(sums: &BTreeMap<String, u64>, names: &[String]) -> Vec<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use vtax_guest_page::Publisher;
+    use vtax_sys::guest_page::Publisher;
 
     #[test]
     fn each_count_is_in_one_row_or_in_the_rest() {

@@ -6,7 +6,7 @@ use nix::errno::Errno;
 use perf_event_open_sys::bindings as perf;
 
 use crate::sources::Exclude;
-use crate::sys;
+use vtax_sys::calls::perf::perf_event_open;
 
 /// Which event, and how.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,7 +42,7 @@ pub fn open(request: Request, cpu: u32, leader: Option<BorrowedFd<'_>>) -> Resul
     attributes.set_exclude_host(u64::from(request.exclude.host));
     attributes.set_exclude_guest(u64::from(request.exclude.guest));
     let cpu = i32::try_from(cpu).map_err(|_| Errno::EINVAL)?;
-    sys::perf_event_open(&mut attributes, cpu, leader)
+    perf_event_open(&mut attributes, cpu, leader)
 }
 
 /// What a counter says: the count, and for how long it was enabled and did count.

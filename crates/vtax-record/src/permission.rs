@@ -1,20 +1,17 @@
 //! What this process may do, and exactly what it lacks.
 
-use std::path::Path;
+use vtax_sys::tree::{Tree, field};
 
 /// Bits of `CapEff` (include/uapi/linux/capability.h).
 const CAPABILITIES: [(&str, u32); 2] = [("CAP_PERFMON", 38), ("CAP_BPF", 39)];
 /// It stands for both of them.
 const SYS_ADMIN: u32 = 21;
-const LOCKDOWN: &str = "sys/kernel/security/lockdown";
+const LOCKDOWN: &str = "/sys/kernel/security/lockdown";
 
 /// Reason and remedy of what forbids a recording on this machine; `None`: nothing known.
-pub fn missing(root: &Path) -> Option<(String, String)> {
-    let status = std::fs::read_to_string(root.join("proc/self/status")).ok()?;
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix("CapEff:"))?;
-    let effective = u64::from_str_radix(line.trim(), 16).ok()?;
+pub fn missing(tree: &Tree) -> Option<(String, String)> {
+    let status = tree.text("/proc/self/status")?;
+    let effective = u64::from_str_radix(field(&status, "CapEff")?, 16).ok()?;
     let has = |bit: u32| effective >> bit & 1 == 1;
     let lacking: Vec<&str> = CAPABILITIES
         .iter()
@@ -26,7 +23,7 @@ pub fn missing(root: &Path) -> Option<(String, String)> {
             format!(
                 "this process lacks {}{}",
                 lacking.join(" and "),
-                settings(root)
+                settings(tree)
             ),
             format!(
                 "run it as root, or: setcap cap_bpf,cap_perfmon=ep {}",
@@ -34,7 +31,7 @@ pub fn missing(root: &Path) -> Option<(String, String)> {
             ),
         ));
     }
-    locked_down(root)
+    locked_down(tree)
 }
 
 /// Where this program is: it need not be on the user's PATH.
@@ -46,10 +43,10 @@ fn program() -> String {
 }
 
 /// The settings that would allow less privileged recordings elsewhere, with what they are here.
-fn settings(root: &Path) -> String {
+fn settings(tree: &Tree) -> String {
     let value = |name: &str| {
-        std::fs::read_to_string(root.join("proc/sys/kernel").join(name))
-            .map_or_else(|_| "absent".to_owned(), |text| text.trim().to_owned())
+        let text = tree.text(&format!("/proc/sys/kernel/{name}"));
+        text.unwrap_or_else(|| "absent".to_owned())
     };
     format!(
         " (kernel.perf_event_paranoid is {}, kernel.unprivileged_bpf_disabled is {})",
@@ -59,11 +56,11 @@ fn settings(root: &Path) -> String {
 }
 
 /// Confidentiality lockdown forbids programs to read kernel memory (`kernel_lockdown(7)`).
-fn locked_down(root: &Path) -> Option<(String, String)> {
-    let text = std::fs::read_to_string(root.join(LOCKDOWN)).ok()?;
+fn locked_down(tree: &Tree) -> Option<(String, String)> {
+    let text = tree.text(LOCKDOWN)?;
     text.contains("[confidentiality]").then(|| {
         (
-            format!("the kernel is locked down (/{LOCKDOWN}: confidentiality)"),
+            format!("the kernel is locked down ({LOCKDOWN}: confidentiality)"),
             "boot with lockdown=integrity or without lockdown".to_owned(),
         )
     })
@@ -77,7 +74,7 @@ mod tests {
     fn machine(effective: &str, lockdown: Option<&str>) -> tempfile::TempDir {
         let root = tempfile::tempdir().unwrap();
         let put = |path: &str, text: &str| {
-            let path = root.path().join(path);
+            let path = Tree::at(root.path()).path(path);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, text).unwrap();
         };
@@ -95,7 +92,7 @@ mod tests {
     #[test]
     fn the_lacking_capability_is_named_with_the_settings() {
         let root = machine("0000004000000000", None);
-        let (reason, _) = missing(root.path()).unwrap();
+        let (reason, _) = missing(&Tree::at(root.path())).unwrap();
         assert!(reason.contains("lacks CAP_BPF ("), "{reason}");
         assert!(reason.contains("perf_event_paranoid is 2"), "{reason}");
         assert!(
@@ -104,7 +101,7 @@ mod tests {
         );
         let root = machine("0000000000000000", None);
         assert!(
-            missing(root.path())
+            missing(&Tree::at(root.path()))
                 .unwrap()
                 .0
                 .contains("CAP_PERFMON and CAP_BPF")
@@ -115,7 +112,7 @@ mod tests {
     fn enough_is_enough() {
         for effective in ["000000c000000000", "0000000000200000", "000001ffffffffff"] {
             assert_eq!(
-                missing(machine(effective, None).path()),
+                missing(&Tree::at(machine(effective, None).path())),
                 None,
                 "{effective}"
             );
@@ -128,11 +125,16 @@ mod tests {
             "000001ffffffffff",
             Some("none integrity [confidentiality]\n"),
         );
-        assert!(missing(root.path()).unwrap().0.contains("locked down"));
+        assert!(
+            missing(&Tree::at(root.path()))
+                .unwrap()
+                .0
+                .contains("locked down")
+        );
         let root = machine(
             "000001ffffffffff",
             Some("none [integrity] confidentiality\n"),
         );
-        assert_eq!(missing(root.path()), None);
+        assert_eq!(missing(&Tree::at(root.path())), None);
     }
 }

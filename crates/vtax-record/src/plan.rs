@@ -15,7 +15,7 @@ use crate::row::{HEADER_WORDS, MAX_ABSOLUTE, MAX_SLOTS};
 use crate::sources::select::Choice;
 use crate::sources::{Event, Exclude, Origin};
 use crate::target::Target;
-use vtax_error::Error;
+use vtax_cli::Error;
 
 /// Memory of all rings together, and rows of one CPU at least and at most.
 const RING_BYTES: usize = 8 << 20;
@@ -270,10 +270,10 @@ pub fn drain_period(shape: Shape, shortest: Duration, flush: Duration) -> Durati
 mod tests {
     use super::*;
     use crate::sources::{self, select};
-    use std::path::Path;
+    use vtax_sys::tree::Tree;
 
     fn columns(list: &str) -> Result<Columns, Error> {
-        let machine = Machine::look(Path::new("/"), 0);
+        let machine = Machine::look(&Tree::host(), 0);
         let choices = select::select(&sources::all(), list)?;
         Columns::arrange(&machine, choices)
     }

@@ -4,11 +4,11 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 
 use libbpf_rs::{Link, MapCore, MapFlags, Object, ObjectBuilder, OpenObject, PrintLevel};
 
-use vtax_guest_page::sys::Mapping;
+use vtax_sys::calls::memory::Mapping;
 
 use crate::ring::Shape;
 use crate::row::MAX_ABSOLUTE;
-use vtax_error::Error;
+use vtax_cli::Error;
 
 /// The compiled programs.
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/recorder.bpf.o"));
@@ -84,7 +84,7 @@ pub struct Overflow {
 
 impl AsFd for Overflow {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        crate::sys::borrow(self.event, &self.link)
+        vtax_sys::calls::descriptors::borrow(self.event, &self.link)
     }
 }
 
@@ -206,7 +206,7 @@ impl Programs {
             .maps()
             .find(|map| map.name() == name)
             .map(|map| map.as_fd().as_raw_fd())
-            .map(|fd| crate::sys::borrow(fd, &self.object))
+            .map(|fd| vtax_sys::calls::descriptors::borrow(fd, &self.object))
     }
 }
 

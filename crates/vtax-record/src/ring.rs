@@ -4,7 +4,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::atomic::Ordering;
 
 use nix::errno::Errno;
-use vtax_guest_page::sys::Mapping;
+use vtax_sys::calls::memory::Mapping;
 
 use crate::perf::Reading;
 use crate::row::{HEADER_WORDS, MAX_SLOTS, Row};

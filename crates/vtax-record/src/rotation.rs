@@ -242,11 +242,11 @@ mod tests {
             let mut before = 0;
             for length in rows {
                 let now = before + length;
-                let stretch = usize::try_from(before).unwrap()..=usize::try_from(now).unwrap();
+                let range = usize::try_from(before).unwrap()..=usize::try_from(now).unwrap();
                 let whole = spans.whole(0, before, now);
                 for group in 0..GROUPS {
-                    let all = on.get(stretch.clone()).is_some_and(|stretch| {
-                        stretch.iter().all(|one| *one == Some(group))
+                    let all = on.get(range.clone()).is_some_and(|range| {
+                        range.iter().all(|one| *one == Some(group))
                     });
                     prop_assert_eq!(whole.contains(&group), all, "{} to {}", before, now);
                 }

@@ -1,21 +1,22 @@
 //! One recording, from the first look at the machine to the finished files.
 
 use std::fs;
-use std::num::NonZeroUsize;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
-use vtax_guest_page::applications::{self, Collector};
-use vtax_guest_page::{PageError, Reader, monotonic_ns};
+use vtax_sys::clock::monotonic_ns;
+use vtax_sys::guest_page::applications::{self, Collector};
+use vtax_sys::guest_page::{PageError, Reader};
+use vtax_sys::tree::Tree;
 
-use crate::attached::{Attached, Begin, ROOT, system, unless_gone};
+use crate::attached::{Attached, Begin, system, unless_gone};
 use crate::availability::Machine;
 use crate::consumer::Consumer;
 use crate::difference::Start;
 use crate::files;
 use crate::hotplug::{Change, Gap, Hotplug};
-use crate::interval::Interval;
 use crate::online::Cpus;
+use crate::options::{Applications, Options};
 use crate::page_samples::{self, PageSamples};
 use crate::permission;
 use crate::plan::{Columns, drain_period};
@@ -23,63 +24,24 @@ use crate::program::Programs;
 use crate::reference;
 use crate::ring::{Rings, Shape};
 use crate::rotation;
-use crate::skew::Skew;
 use crate::sources::{self, select};
 use crate::summary::{self, Summary};
 use crate::target::{self, End, Target};
 use crate::watch::Watch;
-use vtax_error::Error;
-
-/// What to record, and where to.
-#[derive(Debug, Clone)]
-pub struct Options {
-    /// Length of an interval; `None`: what fits the machine.
-    pub every: Option<Interval>,
-    /// Names of events.
-    pub events: String,
-    /// Whose events.
-    pub target: Target,
-    /// End after this time.
-    pub duration: Option<Duration>,
-    /// Rows are in the file no later than this.
-    pub flush: Duration,
-    /// Folder of the files.
-    pub out: PathBuf,
-    /// Rows of one CPU's ring; `None`: what fits the memory.
-    pub ring_rows: Option<u32>,
-    /// The page in which a guest publishes counters.
-    pub guest: Option<PathBuf>,
-    /// The guest's clock, by an exchange of messages with it.
-    pub guest_clock: Option<Skew>,
-    /// Counters of this machine's applications.
-    pub applications: Option<Applications>,
-    /// Counters that are used at a time, by software events too; `None`: those that are free.
-    pub counters: Option<NonZeroUsize>,
-    /// Measure how long the eBPF programs run.
-    pub statistics: bool,
-}
-
-/// Which counters that applications register become columns.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Applications {
-    /// Those that are registered when the recording begins.
-    All,
-    /// These whole names, whenever they are registered.
-    Named(Vec<String>),
-}
+use vtax_cli::Error;
 
 /// Make a recording.
 pub fn record(options: &Options) -> Result<Summary, Error> {
     permitted()?;
-    let root = Path::new(ROOT);
-    let cpus = Cpus::find(root).ok_or_else(|| {
+    let tree = Tree::host();
+    let cpus = Cpus::find(&tree).ok_or_else(|| {
         Error::failure(
             "CPUs",
             "/sys/devices/system/cpu does not tell",
             "mount /sys",
         )
     })?;
-    let machine = Machine::look(root, cpus.online.first().copied().unwrap_or(0));
+    let machine = Machine::look(&tree, cpus.online.first().copied().unwrap_or(0));
     if let Some(reason) = machine.without_types() {
         return Err(Error::failure(
             "eBPF programs",
@@ -105,7 +67,7 @@ pub fn record(options: &Options) -> Result<Summary, Error> {
     let mut watch = Watch::new().map_err(|errno| system("signalfd", errno))?;
     let programs = Programs::load(&settings)?;
     let mut attached = Attached::new(programs, reference, interval);
-    let hotplug = Hotplug::begin(root, &cpus.online);
+    let hotplug = Hotplug::begin(&tree, &cpus.online);
     let begin = attached.begin(options, &cpus, &columns, &mut watch)?;
     let recording = Recording {
         options,
@@ -173,7 +135,7 @@ fn open_applications(applications: &Applications) -> Result<PageSamples, Error> 
 }
 
 fn permitted() -> Result<(), Error> {
-    match permission::missing(Path::new(ROOT)) {
+    match permission::missing(&Tree::host()) {
         None => Ok(()),
         Some((reason, remedy)) => Err(Error::failure("permission", reason, &remedy)),
     }

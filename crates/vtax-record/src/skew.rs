@@ -1,4 +1,4 @@
-//! How far a guest's clock is from this machine's, told by its page alone.
+//! How far a guest's clock is from this machine's, by its page alone.
 //!
 //! A publication carries the guest's time, read after the page's sequence became odd. It was read
 //! there before this machine saw it, and after this machine last saw the sequence before it. Each

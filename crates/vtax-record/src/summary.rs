@@ -24,7 +24,7 @@ use crate::skew::Skew;
 use crate::sources::Unit;
 use crate::target;
 use crate::vcpu_clock::VcpuClock;
-use vtax_error::Error;
+use vtax_cli::Error;
 
 /// How a recording ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -380,8 +380,8 @@ fn rotation(facts: &Facts<'_>, consumer: &Consumer) -> Option<Rotation> {
 
 fn warnings(facts: &Facts<'_>, consumer: &Consumer, events: &Events<'_>) -> Vec<String> {
     let mut warnings: Vec<String> = Vec::new();
-    let told = consumer.samples().iter().filter_map(PageSamples::warning);
-    warnings.extend(told.map(str::to_owned));
+    let warned = consumer.samples().iter().filter_map(PageSamples::warning);
+    warnings.extend(warned.map(str::to_owned));
     let away: std::collections::BTreeSet<u32> = facts.gaps.iter().map(|gap| gap.cpu).collect();
     for cpu in away {
         warnings.push(format!(

@@ -5,18 +5,15 @@ use std::fs;
 use std::io::Read;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
-use std::path::Path;
 
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{Pid, pipe2, write};
 
-use crate::sys;
-use vtax_error::Error;
-
-/// What KVM calls the descriptor of a virtual machine.
-const VM_DESCRIPTOR: &str = "anon_inode:kvm-vm";
+use vtax_cli::Error;
+use vtax_sys::calls::children::fork_gated;
+use vtax_sys::tree::Tree;
 
 /// Whose events are counted.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,29 +29,18 @@ pub enum Target {
 }
 
 /// Processes that have a virtual machine open.
-pub fn machines(root: &Path) -> Vec<i32> {
-    numbers(&root.join("proc"))
-        .into_iter()
-        .filter(|process| {
-            let folder = root.join(format!("proc/{process}/fd"));
-            let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-            entries
-                .filter_map(|entry| fs::read_link(entry.path()).ok())
-                .any(|link| link.as_os_str() == VM_DESCRIPTOR)
-        })
-        .collect()
-}
-
-/// Is there such a process?
-pub fn exists(root: &Path, process: i32) -> bool {
-    root.join(format!("proc/{process}/stat")).exists()
+pub fn machines(tree: &Tree) -> Vec<i32> {
+    let mut found = tree.processes();
+    found.retain(|process| tree.kvm_descriptors(*process).is_some());
+    found
 }
 
 /// A process and all that descends from it, parents before children.
-pub fn family(root: &Path, process: i32) -> Vec<i32> {
-    let parents: Vec<(i32, i32)> = numbers(&root.join("proc"))
+pub fn family(tree: &Tree, process: i32) -> Vec<i32> {
+    let parents: Vec<(i32, i32)> = tree
+        .processes()
         .into_iter()
-        .filter_map(|child| Some((child, parent(root, child)?)))
+        .filter_map(|child| Some((child, tree.stat(child)?.parent)))
         .collect();
     let mut found = vec![process];
     let mut next = 0;
@@ -67,23 +53,6 @@ pub fn family(root: &Path, process: i32) -> Vec<i32> {
         found.extend(fresh);
         next += 1;
     }
-    found
-}
-
-fn parent(root: &Path, process: i32) -> Option<i32> {
-    let text = fs::read(root.join(format!("proc/{process}/stat"))).ok()?;
-    let text = String::from_utf8_lossy(&text);
-    // A name may hold anything, parentheses too; the state and the parent follow the last.
-    let (_, rest) = text.rsplit_once(')')?;
-    rest.split_ascii_whitespace().nth(1)?.parse().ok()
-}
-
-fn numbers(folder: &Path) -> Vec<i32> {
-    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    let mut found: Vec<i32> = entries
-        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
-        .collect();
-    found.sort_unstable();
     found
 }
 
@@ -113,7 +82,7 @@ impl Gated {
         let (gate_read, gate) = pipe2(OFlag::O_CLOEXEC).map_err(system)?;
         let (report, report_write) = pipe2(OFlag::O_CLOEXEC).map_err(system)?;
         let process =
-            sys::fork_gated(&arguments, gate_read.as_fd(), report_write.as_fd()).map_err(system)?;
+            fork_gated(&arguments, gate_read.as_fd(), report_write.as_fd()).map_err(system)?;
         Ok(Self {
             process,
             gate,
@@ -170,20 +139,6 @@ pub fn ended(child: Pid) -> Option<End> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::symlink;
-
-    #[test]
-    fn only_processes_with_a_virtual_machine_are_machines() {
-        let root = tempfile::tempdir().unwrap();
-        for (process, link) in [("70", VM_DESCRIPTOR), ("8", "anon_inode:kvm-vcpu:0")] {
-            let folder = root.path().join("proc").join(process).join("fd");
-            fs::create_dir_all(&folder).unwrap();
-            symlink(link, folder.join("12")).unwrap();
-        }
-        fs::create_dir_all(root.path().join("proc/sys")).unwrap();
-        assert_eq!(machines(root.path()), [70]);
-        assert!(!exists(root.path(), 71));
-    }
 
     #[test]
     fn a_family_is_a_process_and_all_that_descends_from_it() {
@@ -199,12 +154,7 @@ mod tests {
             let line = format!("{process} ({name}) S {parent} {process} 0");
             fs::write(folder.join("stat"), line).unwrap();
         }
-        assert_eq!(family(root.path(), 70), [70, 5, 80]);
-        assert_eq!(family(root.path(), 99), [99]);
-    }
-
-    #[test]
-    fn this_process_exists() {
-        assert!(exists(Path::new("/"), nix::unistd::getpid().as_raw()));
+        assert_eq!(family(&Tree::at(root.path()), 70), [70, 5, 80]);
+        assert_eq!(family(&Tree::at(root.path()), 99), [99]);
     }
 }

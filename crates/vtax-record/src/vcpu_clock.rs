@@ -4,13 +4,12 @@
 //! the guest is one here exactly.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::path::Path;
 
 use serde::Serialize;
+use vtax_sys::tree::Tree;
 
 /// Where KVM tells (kernel: arch/x86/kvm/debugfs.c); a folder `PID-DESCRIPTOR` for each machine.
-const FOLDER: &str = "sys/kernel/debug/kvm";
+const FOLDER: &str = "/sys/kernel/debug/kvm";
 
 /// Which virtual CPU: process, descriptor of the machine, number.
 pub type Key = (u32, u32, u32);
@@ -32,27 +31,25 @@ pub struct VcpuClock {
 }
 
 /// Bring the clocks of these processes' virtual CPUs up to date; those that are gone stay.
-pub fn refresh(root: &Path, clocks: &mut BTreeMap<Key, VcpuClock>, wanted: impl Fn(u32) -> bool) {
-    for (machine, name) in folders(&root.join(FOLDER)) {
-        let Some((vm, descriptor)) = machine_of(&name).filter(|(vm, _)| wanted(*vm)) else {
+pub fn refresh(tree: &Tree, clocks: &mut BTreeMap<Key, VcpuClock>, wanted: impl Fn(u32) -> bool) {
+    for machine in tree.names(FOLDER) {
+        let Some((vm, descriptor)) = machine_of(&machine).filter(|(vm, _)| wanted(*vm)) else {
             continue;
         };
-        for (folder, name) in folders(&machine) {
+        for name in tree.names(&format!("{FOLDER}/{machine}")) {
             let Some(vcpu) = name.strip_prefix("vcpu").and_then(|n| n.parse().ok()) else {
                 continue;
             };
-            let number = |file: &str| fs::read_to_string(folder.join(file)).ok();
-            let Some(tsc_offset) = number("tsc-offset").and_then(|text| text.trim().parse().ok())
-            else {
+            let path = |file: &str| format!("{FOLDER}/{machine}/{name}/{file}");
+            let Some(tsc_offset) = tree.number(&path("tsc-offset")) else {
                 continue;
             };
             let clock = VcpuClock {
                 vm,
                 vcpu,
                 tsc_offset,
-                tsc_ratio: number("tsc-scaling-ratio").and_then(|text| text.trim().parse().ok()),
-                tsc_ratio_bits: number("tsc-scaling-ratio-frac-bits")
-                    .and_then(|text| text.trim().parse().ok()),
+                tsc_ratio: tree.number(&path("tsc-scaling-ratio")),
+                tsc_ratio_bits: tree.number(&path("tsc-scaling-ratio-frac-bits")),
             };
             clocks.insert((vm, descriptor, vcpu), clock);
         }
@@ -64,20 +61,18 @@ fn machine_of(name: &str) -> Option<(u32, u32)> {
     Some((process.parse().ok()?, descriptor.parse().ok()?))
 }
 
-fn folders(folder: &Path) -> impl Iterator<Item = (std::path::PathBuf, String)> {
-    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    entries.filter_map(|entry| Some((entry.path(), entry.file_name().into_string().ok()?)))
-}
-
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]
     fn the_clocks_of_a_machine_are_found_and_outlive_it() {
         let root = tempfile::tempdir().unwrap();
+        let tree = Tree::at(root.path());
         let put = |path: &str, text: &str| {
-            let path = root.path().join(FOLDER).join(path);
+            let path = tree.path(FOLDER).join(path);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, text).unwrap();
         };
@@ -89,7 +84,7 @@ mod tests {
         put("88-11/vcpu2/guest_mode", "0\n");
         put("99-7/vcpu0/tsc-offset", "1\n");
         let mut clocks = BTreeMap::new();
-        refresh(root.path(), &mut clocks, |vm| vm == 88);
+        refresh(&tree, &mut clocks, |vm| vm == 88);
         let first = VcpuClock {
             vm: 88,
             vcpu: 0,
@@ -108,8 +103,8 @@ mod tests {
             clocks.values().copied().collect::<Vec<_>>(),
             [first, second]
         );
-        fs::remove_dir_all(root.path().join(FOLDER).join("88-11")).unwrap();
-        refresh(root.path(), &mut clocks, |_| true);
+        fs::remove_dir_all(tree.path(FOLDER).join("88-11")).unwrap();
+        refresh(&tree, &mut clocks, |_| true);
         assert_eq!(clocks.len(), 3);
     }
 }

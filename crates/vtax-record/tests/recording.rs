@@ -18,8 +18,8 @@ use std::time::{Duration, Instant};
 use common::{PROGRAM, Rows, described, recorded};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use vtax_guest_page::Publisher;
 use vtax_record::stream::Batches;
+use vtax_sys::guest_page::Publisher;
 
 /// A program of the shell that computes for a while and starts programs.
 const WORK: &str = "i=0; while [ $i -lt 60000 ]; do i=$((i+1)); done; \

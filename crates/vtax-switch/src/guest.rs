@@ -11,9 +11,10 @@ use crate::Mode;
 use crate::arguments::{Arguments, Backend, resolve};
 use crate::error::SwitchError;
 use crate::inheritance::{cgroups, limits, mask};
-use crate::process::{Descriptor, Tree, is_kvm, is_plain};
 use crate::qmp::Qmp;
 use crate::sys;
+use vtax_sys::process::{Descriptor, is_kvm, is_plain};
+use vtax_sys::tree::Tree;
 
 /// CPU features that KVM offers only with nested paging (arch/x86/kvm/cpuid.c, svm.c, vmx.c).
 const NEED_NESTED: [&str; 6] = ["pku", "pks", "la57", "npt", "vmx-ept", "sev"];

@@ -17,10 +17,10 @@ use crate::arguments::{Additions, Arguments};
 use crate::error::Failure;
 use crate::guest::GuestPlan;
 use crate::hold::Held;
-use crate::process::Tree;
 use crate::qmp::Qmp;
 use crate::saving::{self, control};
 use crate::sys::{self, Child};
+use vtax_sys::tree::Tree;
 
 /// A new QEMU, from its making to the guest's resumption.
 #[derive(Debug)]

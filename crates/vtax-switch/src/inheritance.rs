@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::process::Tree;
+use vtax_sys::tree::Tree;
 
 /// The resource limits in a /proc/PID/limits: number, soft, hard.
 ///

@@ -13,7 +13,6 @@ mod inheritance;
 pub mod journal;
 pub mod module;
 mod plan;
-pub mod process;
 pub mod qmp;
 mod recover;
 mod report;

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Mode;
 use crate::error::{Failure, SwitchError};
-use crate::process::Tree;
+use vtax_sys::tree::Tree;
 
 /// `MODULE_INIT_COMPRESSED_FILE` of linux/module.h: the kernel unpacks the file (6.0 on).
 const COMPRESSED: u32 = 4;

@@ -3,8 +3,9 @@
 use crate::error::SwitchError;
 use crate::guest::{self, Guest};
 use crate::module::Module;
-use crate::process::{Tree, is_kvm};
 use crate::{Mode, Options, Target};
+use vtax_sys::process::is_kvm;
+use vtax_sys::tree::Tree;
 
 /// What a switch would do.
 #[derive(Debug)]

@@ -15,12 +15,12 @@ use crate::error::{Failure, SwitchError};
 use crate::guest::GuestPlan;
 use crate::incoming::{self, IncomingQemu};
 use crate::journal::{Entry, Journal, Transaction};
-use crate::process::Tree;
 use crate::qmp::Qmp;
 use crate::report::RecoveredGuest;
 use crate::saving::{self, control};
 use crate::switch::{EXPEDITED, wait_for_end};
 use crate::sys;
+use vtax_sys::tree::Tree;
 
 /// Between two looks for a control socket that a new QEMU is about to make.
 const NAP: Duration = Duration::from_millis(20);

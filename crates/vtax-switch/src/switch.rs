@@ -13,7 +13,6 @@ use crate::guest::GuestPlan;
 use crate::incoming::{IncomingQemu, Keeper};
 use crate::journal::{Entry, Journal, Transaction};
 use crate::plan::{SwitchPlan, plan};
-use crate::process::Tree;
 use crate::qmp::Qmp;
 use crate::report::{Clock, GuestReport, Report};
 use crate::rollback;
@@ -21,6 +20,7 @@ use crate::saving::{self, Saved};
 use crate::steps::{Fault, Phase, Step};
 use crate::sys;
 use crate::{Observer, Options};
+use vtax_sys::tree::Tree;
 
 /// Asking the kernel to hurry with its grace periods makes unloading a module short.
 pub(crate) const EXPEDITED: &str = "/sys/kernel/rcu_expedited";

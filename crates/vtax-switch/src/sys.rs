@@ -3,87 +3,12 @@
 #![allow(unsafe_code)]
 
 use std::ffi::CString;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 use nix::errno::Errno;
 
-/// `IFF_PERSIST` and the two requests of `linux/if_tun.h` that libc has not.
-const IFF_PERSIST: libc::c_short = 0x0800;
-const TUNGETIFF: libc::c_ulong = 0x8004_54d2;
-const TUNSETPERSIST: libc::c_ulong = 0x4004_54cb;
-
-/// Own a descriptor that a call has just made, such as fcntl's copy.
-pub fn own(number: RawFd) -> OwnedFd {
-    // SAFETY: the caller has it from the kernel and crossings it over once.
-    unsafe { OwnedFd::from_raw_fd(number) }
-}
-
-fn descriptor(result: libc::c_long) -> Result<OwnedFd, Errno> {
-    let number = RawFd::try_from(Errno::result(result)?).map_err(|_| Errno::EBADF)?;
-    // SAFETY: the kernel has just made the descriptor for us.
-    Ok(unsafe { OwnedFd::from_raw_fd(number) })
-}
-
-/// A descriptor that names a process (`pidfd_open(2)`); readable when the process has ended.
-pub fn pidfd_open(pid: i32) -> Result<OwnedFd, Errno> {
-    // SAFETY: the call takes numbers only.
-    descriptor(unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) })
-}
-
-/// A copy of another process's descriptor (`pidfd_getfd(2)`), closed on exec.
-pub fn pidfd_getfd(process: BorrowedFd<'_>, number: RawFd) -> Result<OwnedFd, Errno> {
-    // SAFETY: the call takes numbers only.
-    descriptor(unsafe { libc::syscall(libc::SYS_pidfd_getfd, process.as_raw_fd(), number, 0) })
-}
-
-/// Send a signal to the process that a descriptor names.
-pub fn pidfd_kill(process: BorrowedFd<'_>, signal: i32) -> Result<(), Errno> {
-    let info = std::ptr::null::<libc::siginfo_t>();
-    // SAFETY: no siginfo is passed; the rest are numbers.
-    let result = unsafe {
-        libc::syscall(
-            libc::SYS_pidfd_send_signal,
-            process.as_raw_fd(),
-            signal,
-            info,
-            0,
-        )
-    };
-    Errno::result(result).map(drop)
-}
-
-/// The name of a tap device and whether it stays when its last user ends.
-pub fn tap(descriptor: BorrowedFd<'_>) -> Result<(String, bool), Errno> {
-    // SAFETY: all-zero is a valid ifreq (plain data).
-    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-    // SAFETY: the request is a live ifreq, as the call takes.
-    Errno::result(unsafe { libc::ioctl(descriptor.as_raw_fd(), TUNGETIFF, &raw mut request) })?;
-    let name: Vec<u8> = request
-        .ifr_name
-        .iter()
-        .map(|letter| letter.cast_unsigned())
-        .take_while(|letter| *letter != 0)
-        .collect();
-    // SAFETY: TUNGETIFF has filled this member of the union.
-    let flags = unsafe { request.ifr_ifru.ifru_flags };
-    Ok((
-        String::from_utf8_lossy(&name).into_owned(),
-        flags & IFF_PERSIST != 0,
-    ))
-}
-
-/// Let a tap device stay, or not, when its last user ends.
-pub fn set_tap_persistent(descriptor: BorrowedFd<'_>, stays: bool) -> Result<(), Errno> {
-    // SAFETY: the request takes a number.
-    let result = unsafe {
-        libc::ioctl(
-            descriptor.as_raw_fd(),
-            TUNSETPERSIST,
-            libc::c_ulong::from(stays),
-        )
-    };
-    Errno::result(result).map(drop)
-}
+pub use vtax_sys::calls::descriptors::{own, pidfd_getfd, pidfd_kill, pidfd_open};
+pub use vtax_sys::calls::network::{set_tap_persistent, tap};
 
 /// Everything a child needs between fork and exec; made before, because a child of a process
 /// with threads may not allocate.

@@ -139,6 +139,14 @@ def compare(
             autocompletion=complete_instrument,
         ),
     ] = None,
+    push: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="Bring this file or folder where this machine's are not seen; repeat it.",
+            metavar="PATH",
+            exists=True,
+        ),
+    ] = None,
     out: Annotated[Path, typer.Option(help="Folder for run folders.", metavar="DIR")] = Path(
         "runs"
     ),
@@ -163,6 +171,7 @@ def compare(
         environments or [BASELINE],
         tuple(metric or ()),
         instruments=tuple(instruments or ()),
+        push=tuple(push or ()),
         keep_env=keep_env,
         control=control,
         baseline=baseline,
@@ -197,13 +206,13 @@ def _settings(
     from vtax.environments.base import working_folder
     from vtax.runner.execute import Settings
     from vtax.runner.instruments import chosen
-    from vtax.runner.matching import entrants
+    from vtax.runner.matching import entrants, pushed
     from vtax.workloads.variables import base_environment, readable, require_utf8, split
 
     keep_env, control = options.pop("keep_env"), options.pop("control")
     baseline = options.pop("baseline")
     workload = workloads.parse(argv, patterns)
-    allocations = entrants(specs, control, baseline)
+    allocations = pushed(entrants(specs, control, baseline), options.pop("push"))
     instruments = chosen(options.pop("instruments"), [each.environment for each in allocations])
     workdir = working_folder(
         options.pop("workdir"), {each.label: each.environment for each in allocations}
@@ -243,7 +252,8 @@ def _check(settings: Settings) -> None:
         entrant.environment.check()
     own = settings.workload.name == "command"
     remedy = "check its name" if own else "run 'vtax doctor' for what is missing"
-    for program in settings.workload.needs():
+    here = any(each.environment.sees_host_files() for each in settings.entrants)
+    for program in settings.workload.needs() if here else ():
         programs.require(program, settings.environment["PATH"], settings.workdir or Path(), remedy)
 
 

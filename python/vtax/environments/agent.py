@@ -52,10 +52,16 @@ class Agent:
         self.busy = False
         """A request was sent and not answered: the next one would be answered only after it."""
 
-    def hello(self, timeout_s: float) -> dict[str, Any]:
-        """Wait for the agent to be ready."""
+    def hello(
+        self, timeout_s: float, preamble: bytes = b"", noise_bytes: int = 0
+    ) -> dict[str, Any]:
+        """Send what the machine reads before its agent is there, and wait for the agent.
+
+        As many as `noise_bytes` of lines that something else prints before are skipped.
+        """
         try:
-            return self._channel.hello(timeout_s)
+            self._channel.send_raw(preamble, timeout_s)
+            return self._channel.hello(timeout_s, noise_bytes)
         except ChannelTimeoutError:
             self._raise_lost(f"did not boot within {timeout_s:.0f} s")
         except ChannelClosedError:
@@ -163,6 +169,17 @@ class Agent:
             self._raise_lost("died")
         self.busy = False
         return answer
+
+    def list_files(self, path: str) -> dict[str, int]:
+        """Name to size in bytes of the regular files in a folder of the machine."""
+        files = self.request("list", REQUEST_TIMEOUT_S, path=path).get("files")
+        if not isinstance(files, dict) or not all(isinstance(s, int) for s in files.values()):
+            raise VtaxError(f"the machine's answer is not of this version: {str(files)[:80]}")
+        return files
+
+    def renew(self) -> None:
+        """Renew the agent's lease; any thread may, at any time."""
+        self._channel.renew()
 
     def close(self) -> None:
         self._channel.close()

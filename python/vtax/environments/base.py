@@ -13,7 +13,7 @@ import functools
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeVar
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from vtax.environments.agent import Finished
     from vtax.environments.machine import Machine
 
-BUILT_IN = ("native", "uml", "qemu", "lab")
+BUILT_IN = ("native", "container", "gvisor", "uml", "qemu", "ssh", "lab")
 """The modules of vtax's own environments, in the order in which they are shown."""
 BASELINE = "native"
 """The spec of the machine that others are compared with."""
@@ -50,6 +50,15 @@ class Launch:
     boot_timeout_s: float
     notes: Sequence[str] = ()
     """What choosing this command line found out, e.g. why KVM is not used."""
+    over_stdio: bool = False
+    """The agent's channel is the process's standard input and output, its console is standard
+    error; else the channel is the seat's descriptor."""
+    preamble: bytes = b""
+    """Sent before the agent is there to read its first request."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Variables of the process beside PATH."""
+    clean_up: Sequence[str] = ()
+    """Removes what the process leaves when it does not end by itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +121,8 @@ class Environment(ABC):
     name: ClassVar[str]
     keys: ClassVar[Mapping[str, str]]
     """Option to its help text."""
+    target_key: ClassVar[str | None] = None
+    """The key whose value may stand alone as the first part of a spec."""
     examples: ClassVar[Sequence[str]] = ()
     """Specs that show the options."""
     offers: ClassVar[Mapping[type[Capability], str]] = {}
@@ -119,6 +130,10 @@ class Environment(ABC):
     checks: ClassVar[Sequence[type[Check]]] = ()
     """What `vtax doctor` looks for; one that several environments need may be named by each."""
     is_guest: ClassVar[bool] = True
+    is_remote: ClassVar[bool] = False
+    """Runs on another machine: neither the CPUs nor the files of this one are used."""
+    cleans_up: ClassVar[bool] = False
+    """Ends what runs in it, and itself, when its channel closes; killed when it does not."""
 
     @classmethod
     @abstractmethod
@@ -133,9 +148,17 @@ class Environment(ABC):
         """What keeps programs from using more memory, in bytes; None: only the host's size."""
         return self.shape().memory_bytes
 
+    def sees_host_files(self) -> bool:
+        """Whether programs of this machine are there under the same path."""
+        return not self.is_remote
+
+    def with_pushed(self, paths: Sequence[Path]) -> Self:
+        """The same with these files and folders brought into it, where they are not there."""
+        return self
+
     def has_folder(self, folder: Path) -> bool:
         """Whether programs find this machine's folder there, under the same absolute path."""
-        return not any(folder.is_relative_to(own) for own in GUESTS_OWN)
+        return self.sees_host_files() and not any(folder.is_relative_to(own) for own in GUESTS_OWN)
 
     def offered(self) -> frozenset[type[Capability]]:
         """What a machine with these options can do."""
@@ -172,6 +195,13 @@ class Environment(ABC):
 
 class ProcessEnvironment(Environment):
     """An environment whose machine is one process with one agent in it."""
+
+    def explain_end(self, code: int, console: Sequence[str]) -> tuple[str, str | None] | None:
+        """Why the process ended, and the remedy; None: its console says it best.
+
+        `code` is its exit code, negative when a signal ended it.
+        """
+        return None
 
     @abstractmethod
     def launch(self, seat: Seat) -> Launch:
@@ -261,10 +291,17 @@ def from_spec(spec: Spec) -> Environment:
     cls = registry().get(spec.name)
     if cls is None:
         raise unknown("environment", spec.name, registry())
-    for key in spec.options:
+    options = dict(spec.options)
+    if spec.target is not None:
+        if cls.target_key is None:
+            raise MisuseError(f"environment '{spec}': '{spec.target}' is not key=value")
+        if cls.target_key in options:
+            raise MisuseError(f"environment '{spec}': '{cls.target_key}' is given twice")
+        options[cls.target_key] = spec.target
+    for key in options:
         if key not in cls.keys:
             raise unknown(f"key for environment '{spec.name}':", key, cls.keys)
-    return cls.from_options(spec.options)
+    return cls.from_options(options)
 
 
 def offering(wanted: type[Capability]) -> tuple[str, ...]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import select
 import socket
+import threading
 import time
 from collections.abc import Callable
 from typing import Any, Self
@@ -46,10 +48,40 @@ class Channel:
         self._parts = parts
         self._buffer = bytearray()
         self._next_id = 1
+        self._sending = threading.Lock()
 
-    def hello(self, timeout_s: float) -> dict[str, Any]:
-        """Wait for the line that the agent sends when it is ready."""
-        return self._announced("hello", timeout_s)
+    def send_raw(self, data: bytes, timeout_s: float) -> None:
+        """Send bytes that are no frame."""
+        if data:
+            self._send_bytes(data, time.monotonic() + timeout_s)
+
+    def renew(self) -> None:
+        """Send an empty line, which renews the agent's lease; never waits and never fails.
+
+        May be called by another thread. What cannot be sent now is not: a request is being sent,
+        which renews the lease too, or the network takes nothing.
+        """
+        if self._sending.acquire(blocking=False):
+            try:
+                with contextlib.suppress(OSError):
+                    self._socket.send(b"\n", socket.MSG_DONTWAIT)
+            finally:
+                self._sending.release()
+
+    def hello(self, timeout_s: float, noise_bytes: int = 0) -> dict[str, Any]:
+        """Wait for the line that the agent sends when it is ready.
+
+        Before it, lines that are no JSON object are skipped, at most `noise_bytes` of them.
+        """
+        deadline = time.monotonic() + timeout_s
+        skipped = 0
+        while skipped < noise_bytes:
+            line = self._receive_line(deadline, "the agent's hello")
+            if line.startswith(b"{"):
+                self._buffer[:0] = line + b"\n"
+                break
+            skipped += len(line) + 1
+        return self._announced("hello", deadline - time.monotonic())
 
     def waiting(self, timeout_s: float) -> dict[str, Any]:
         """Wait for the line of a guest that stops before it makes its root (`vtax.wait=1`)."""
@@ -120,10 +152,13 @@ class Channel:
                 _unwrap(frame)
 
     def _send(self, line: str, deadline: float) -> None:
-        data = line.encode() + b"\n"
+        self._send_bytes(line.encode() + b"\n", deadline)
+
+    def _send_bytes(self, data: bytes, deadline: float) -> None:
         self._socket.settimeout(max(0.001, deadline - time.monotonic()))
         try:
-            self._socket.sendall(data)
+            with self._sending:
+                self._socket.sendall(data)
         except TimeoutError:
             raise ChannelTimeoutError("the machine does not take requests") from None
         except OSError as error:
@@ -132,6 +167,18 @@ class Channel:
     def _receive(
         self, deadline: float, what: str, watch: Callable[[], float] | None = None
     ) -> dict[str, Any]:
+        line = self._receive_line(deadline, what, watch)
+        try:
+            frame = json.loads(line)
+        except ValueError:
+            raise VtaxError(f"{what} is not JSON: {line[:80]!r}") from None
+        if not isinstance(frame, dict):
+            raise VtaxError(f"{what} is not a JSON object: {line[:80]!r}")
+        return frame
+
+    def _receive_line(
+        self, deadline: float, what: str, watch: Callable[[], float] | None = None
+    ) -> bytes:
         while b"\n" not in self._buffer:
             if len(self._buffer) > MAX_FRAME_BYTES:
                 raise VtaxError(f"{what} is over the channel's limit of 1 MiB")
@@ -143,13 +190,7 @@ class Channel:
                 self._buffer += self._read(what)
         line, _, rest = bytes(self._buffer).partition(b"\n")
         self._buffer = bytearray(rest)
-        try:
-            frame = json.loads(line)
-        except ValueError:
-            raise VtaxError(f"{what} is not JSON: {line[:80]!r}") from None
-        if not isinstance(frame, dict):
-            raise VtaxError(f"{what} is not a JSON object: {line[:80]!r}")
-        return frame
+        return line
 
     def _read(self, what: str) -> bytes:
         try:

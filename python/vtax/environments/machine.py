@@ -10,6 +10,7 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Self
 
 from vtax import binaries
@@ -32,8 +33,11 @@ from vtax.errors import VtaxError
 HALT_TIMEOUT_S = 3.0
 CLOCK_TIMEOUT_S = 30.0
 CLEAN_UP_S = 6.0
-"""What the native agent may take to end a command, which it first asks to (2 s)."""
-SWEEP_TIMEOUT_S = 15.0
+"""What an agent may take to end a command, which it first asks to (2 s)."""
+NOISE_BYTES = 64 << 10
+"""Of lines before hello that are skipped where something may print before the agent runs."""
+REMOVAL_S = 30.0
+"""For `Launch.clean_up`. A container engine answers in under a second when nothing is wrong."""
 
 __all__ = ["Finished", "Machine", "MachineLostError", "shared_tree", "spawn"]
 
@@ -50,18 +54,23 @@ class Machine:
             seat = Seat(work=work, cpus=cpus, channel_fd=theirs.fileno())
             self.launch: Launch = environment.launch(seat)
             begin = time.monotonic()
-            self._process = spawn(self.launch.argv, (theirs.fileno(),))
+            self._process = _start(self.launch, theirs)
         except BaseException:
             ours.close()
             raise
         finally:
             theirs.close()
-        assert self._process.stdout is not None
+        console = self._process.stderr if self.launch.over_stdio else self._process.stdout
+        assert console is not None
         self._environment = environment
-        self._console = ConsoleTail(self._process.stdout)
+        self._console = ConsoleTail(console)
         self._agent = Agent(Channel(ours), self.launch.work_inside, self._lost)
         try:
-            self.hello = self._agent.hello(self.launch.boot_timeout_s)
+            self.hello = self._agent.hello(
+                self.launch.boot_timeout_s,
+                self.launch.preamble,
+                NOISE_BYTES if self.launch.over_stdio else 0,
+            )
             if reason := self.hello.get("process_limit_error"):
                 note = f"The number of processes is not limited by a control group: {reason}."
                 self.launch = replace(self.launch, notes=(*self.launch.notes, note))
@@ -99,9 +108,9 @@ class Machine:
         """The means to use a capability; None when the machine has it not."""
         return offered(self._environment.capabilities(self), wanted)
 
-    def push(self, path: str, content: bytes) -> None:
+    def push(self, path: str, content: bytes, mode: int = 0o600) -> None:
         """Write a file in the machine; an existing one is replaced."""
-        self._agent.push(path, content)
+        self._agent.push(path, content, mode)
 
     def pull(self, path: str) -> bytes:
         """Read a regular file of at most 16 MiB in the machine."""
@@ -134,26 +143,15 @@ class Machine:
     def kill(self) -> None:
         """End the machine now. Its process is the root of all of it (see sandbox.py)."""
         self._agent.close()
-        if self._process.poll() is None and not self._environment.is_guest:
-            # The native agent cleans up (descendants, cgroup) when its channel closes.
+        if self._process.poll() is None and self._environment.cleans_up:
+            # The agent cleans up (descendants, cgroup) when its channel closes.
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(CLEAN_UP_S)
         if self._process.poll() is None:
             self._process.kill()
-        self._process.wait()
-        if self._process.returncode < 0 and not self._environment.is_guest:
-            self._sweep()
+        if self._process.wait() != 0 and self.launch.clean_up:
+            _clean_up(self.launch)
         self._console.join()
-
-    def _sweep(self) -> None:
-        """End what a killed agent could not."""
-        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-            subprocess.run(
-                [str(binaries.find("vtax-agent")), "sweep"],
-                stdout=subprocess.DEVNULL,
-                timeout=SWEEP_TIMEOUT_S,
-                check=False,
-            )
 
     def __enter__(self) -> Self:
         return self
@@ -164,8 +162,11 @@ class Machine:
     def _lost(self, what: str) -> MachineLostError:
         self.kill()
         lines = self._console.last_lines() or ["(nothing)"]
-        name = self._environment.name
-        return MachineLostError(f"the {name} machine {what}; its console ends: {' | '.join(lines)}")
+        message = f"the {self._environment.name} machine {what}"
+        explained = self._environment.explain_end(self._process.returncode, lines)
+        if explained is not None:
+            return MachineLostError(f"{message}: {explained[0]}", explained[1])
+        return MachineLostError(f"{message}; its console ends: {' | '.join(lines)}")
 
 
 def shared_tree(machine: Machine) -> Sequence[Capability]:
@@ -177,17 +178,41 @@ def shared_tree(machine: Machine) -> Sequence[Capability]:
     )
 
 
-def spawn(argv: Sequence[str], descriptors: Collection[int]) -> subprocess.Popen[bytes]:
-    """Start in a session of its own, so that Ctrl-C reaches vtax alone, which then cleans up."""
+def _start(launch: Launch, channel: socket.socket) -> subprocess.Popen[bytes]:
+    if not launch.over_stdio:
+        return spawn(launch.argv, (channel.fileno(),), launch.environment)
+    ours, pipe = channel.fileno(), subprocess.PIPE
+    return spawn(launch.argv, (), launch.environment, stdin=ours, stdout=ours, stderr=pipe)
+
+
+def spawn(
+    argv: Sequence[str],
+    descriptors: Collection[int],
+    environment: Mapping[str, str] = MappingProxyType({}),
+    *,
+    stdin: int = subprocess.DEVNULL,
+    stdout: int = subprocess.PIPE,
+    stderr: int = subprocess.STDOUT,
+) -> subprocess.Popen[bytes]:
+    """Start in a session of its own, so that Ctrl-C reaches vtax alone, which then cleans up.
+
+    `environment` is what the process gets beside PATH. Raises VtaxError when it does not start.
+    """
     try:
         return subprocess.Popen(
             list(argv),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
             pass_fds=tuple(descriptors),
             start_new_session=True,
-            env={"PATH": os.environ.get("PATH", "/usr/bin:/bin")},
+            env={"PATH": os.environ.get("PATH", "/usr/bin:/bin"), **environment},
         )
     except OSError as error:
         raise VtaxError(f"cannot start {argv[0]}: {error.strerror}") from None
+
+
+def _clean_up(launch: Launch) -> None:
+    """Remove what a killed machine leaves; the run has its own message by then."""
+    with contextlib.suppress(VtaxError, subprocess.TimeoutExpired):
+        spawn(launch.clean_up, (), launch.environment, stdout=subprocess.DEVNULL).wait(REMOVAL_S)

@@ -76,6 +76,7 @@ class Native(ProcessEnvironment):
     }
     checks: ClassVar[Sequence[type[Check]]] = (BareMetal,)
     is_guest: ClassVar[bool] = False
+    cleans_up: ClassVar[bool] = True
 
     cpus: int | None = None
     memory_bytes: int | None = None
@@ -120,7 +121,9 @@ class Native(ProcessEnvironment):
             argv += ["--memory", str(self.memory_bytes)]
         usual = max(USUAL_PROCESSES, PROCESSES_PER_CPU * len(allowed_cpus()))
         argv += ["--pids", str(self.processes or usual)]
-        return Launch(argv, work_inside=seat.work, boot_timeout_s=10.0)
+        # What a killed agent could not end is ended by the next one, asked for at once.
+        sweep = [str(binaries.find("vtax-agent")), "sweep"]
+        return Launch(argv, work_inside=seat.work, boot_timeout_s=10.0, clean_up=sweep)
 
     def description(self, facts: Mapping[str, Any]) -> str:
         shape = self.shape()

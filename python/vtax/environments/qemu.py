@@ -177,7 +177,7 @@ def _parameters(guest: guest_kernel.GuestKernel) -> list[str]:
         "panic=-1",
         "vtax.lower=9p:host",
         "vtax.work=9p:work",
-        f"vtax.environments.channel=virtio:{CHANNEL}",
+        f"vtax.channel=virtio:{CHANNEL}",
         f"vtax.modules={':'.join(guest.modules)}",
     ]
 

@@ -115,7 +115,7 @@ class UserModeLinux(ProcessEnvironment):
             "panic=-1",
             "vtax.lower=hostfs",
             f"vtax.work=hostfs:{sandbox.WORK}",
-            "vtax.environments.channel=/dev/ttyS0",
+            "vtax.channel=/dev/ttyS0",
             f"vtax.modules={overlay_module()}",
         ]
         argv = sandbox.command(box, [str(kernel()), *parameters])

@@ -45,6 +45,8 @@ class RunFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._lock: int | None = None
+        self._names: dict[str, str] = {}
+        """Folder to the name it was made for: two names may have one slug."""
         remedy = f"free space; what was finished before is kept: vtax report {path}"
         self._journal = Journal(path / JOURNAL, remedy)
 
@@ -97,7 +99,7 @@ class RunFolder:
 
     def raw(self, name: str) -> Path:
         """The writable folder of one machine, ``raw/NAME``, as an absolute path."""
-        path = (self.path / RAW / slug(name)).absolute()
+        path = (self.path / RAW / self._own(name)).absolute()
         try:
             path.mkdir(mode=0o700, exist_ok=True)
         except OSError as error:
@@ -106,7 +108,15 @@ class RunFolder:
 
     def instruments(self, name: str) -> Path:
         """Where instruments put files of one environment; no machine may write there."""
-        return (self.path / INSTRUMENTS / slug(name)).absolute()
+        return (self.path / INSTRUMENTS / self._own(name)).absolute()
+
+    def _own(self, name: str) -> str:
+        base, number = slug(name), 1
+        while (
+            self._names.setdefault(own := f"{base}-{number}" if number > 1 else base, name) != name
+        ):
+            number += 1
+        return own
 
     def clean_raw(self) -> None:
         """Remove what is neither a file nor a folder: guests make links, pipes and devices.

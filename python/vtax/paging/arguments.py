@@ -2,32 +2,22 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 
 from vtax.errors import MisuseError
 from vtax.paging.modes import Value
 from vtax.specs import unknown
+from vtax.units import parse_count
 
 SIDES = ("guest", "host")
 
-_COUNT = re.compile(r"([0-9]+(?:\.[0-9]+)?(?:e[0-9]{1,2})?)([kmgt]?)", re.IGNORECASE)
-_DECIMAL = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
-_LARGEST_COUNT = 10**18
-
 
 def count(option: str, text: str) -> int:
-    """A count such as ``1000000``, ``1e6``, ``1M`` or ``2.5G``; the letters are decimal.
-
-    Raises MisuseError, naming the option, when it is none, not whole, or above 1e18.
-    """
-    match = _COUNT.fullmatch(text.strip())
-    if match is None:
-        raise MisuseError(f"{option}: '{text}' is not a number", "write for example 1000000 or 1M")
-    number = float(match[1]) * _DECIMAL[match[2].lower()]
-    if not number.is_integer() or number > _LARGEST_COUNT:
-        raise MisuseError(f"{option}: '{text}' is not a whole number up to 1e18")
-    return int(match[1]) * _DECIMAL[match[2].lower()] if match[1].isdecimal() else int(number)
+    """A count as `parse_count` reads it; raises MisuseError, naming the option, when it is none."""
+    try:
+        return parse_count(text)
+    except MisuseError as error:
+        raise MisuseError(f"{option}: {error.message}", error.remedy) from error
 
 
 def pairs(option: str, text: str | None) -> dict[str, str]:

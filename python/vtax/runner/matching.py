@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 from vtax.environments import BASELINE, Environment, build
@@ -48,8 +49,9 @@ def entrants(
 
     Guests are compared with a native of their own shape: one that is given in so many words, else
     one that vtax adds (a bare `native` stands for all of these). A native with options that is no
-    guest's baseline is measured against the bare one. With `baseline` all are compared with that
-    environment, or with the first of `specs` if it is `none`.
+    guest's baseline, and a machine elsewhere, is measured against the bare one. With `baseline` all
+    are compared with that environment, or with the first of `specs` if it is `none`, as it is where
+    all are machines elsewhere.
 
     Raises MisuseError when nothing is asked for or an environment is given twice.
     """
@@ -61,6 +63,8 @@ def entrants(
                 f"environment '{spec}' is given twice", "the A/A control is automatic"
             )
     asked = {text: build(text) for text in specs}
+    if baseline is None and len(asked) > 1 and all(each.is_remote for each in asked.values()):
+        baseline = NO_BASELINE
     if baseline is not None:
         return _against(asked, baseline, control)
     baselines = _baselines(asked)
@@ -74,6 +78,18 @@ def entrants(
             against = _baseline_of(environment, baselines)
             found.append(Entrant(text, text, "measured", against, environment))
     return tuple(found)
+
+
+def pushed(found: Sequence[Entrant], paths: Sequence[Path]) -> tuple[Entrant, ...]:
+    """The same with these files brought where this machine's are not seen.
+
+    Raises MisuseError when they are seen everywhere.
+    """
+    if paths and all(each.environment.sees_host_files() for each in found):
+        raise MisuseError("--push: every environment sees this machine's files", "leave it out")
+    return tuple(
+        dataclasses.replace(each, environment=each.environment.with_pushed(paths)) for each in found
+    )
 
 
 def _against(asked: Mapping[str, Environment], baseline: str, control: bool) -> tuple[Entrant, ...]:
@@ -94,23 +110,31 @@ def _baselines(asked: Mapping[str, Environment]) -> dict[str, Environment]:
     bare = build(BASELINE)
     guests = {each.shape(): each for each in asked.values() if each.is_guest}
     natives = {text: each for text, each in asked.items() if type(each) is type(bare)}
+    remote = any(each.is_remote for each in asked.values())
     found: dict[str, Environment] = {}
-    for shape in guests:
-        spec = f"{BASELINE}:cpus={shape.cpus},mem={_size(shape.memory_bytes)}"
+    for guest in guests.values():
+        spec = _matched(guest)
         matched = build(spec)
         given = next((text for text, native in natives.items() if native == matched), spec)
         found[given] = matched
     others = [text for text, native in natives.items() if text not in found and native != bare]
-    if others or not guests:
+    if others or remote or not guests:
         found[BASELINE] = bare
     return found
 
 
+def _matched(guest: Environment) -> str:
+    """The spec of a native with a guest's CPUs and limit; bare where the guest has all of both."""
+    cpus, limit = guest.shape().cpus, guest.memory_limit()
+    if limit is not None:
+        return f"{BASELINE}:cpus={cpus},mem={_size(limit)}"
+    return BASELINE if cpus == build(BASELINE).shape().cpus else f"{BASELINE}:cpus={cpus}"
+
+
 def _baseline_of(environment: Environment, baselines: Mapping[str, Environment]) -> str:
-    if not environment.is_guest:
-        return BASELINE
     shape = environment.shape()
-    return next(label for label, native in baselines.items() if native.shape() == shape)
+    same = (label for label, native in baselines.items() if native.shape() == shape)
+    return next(same) if environment.is_guest else BASELINE
 
 
 def _size(size: int) -> str:

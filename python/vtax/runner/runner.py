@@ -193,6 +193,8 @@ class Runner:
 
     def _cpus(self, environment: Environment) -> Sequence[int]:
         matched = self.plan.matched
+        if environment.is_remote:
+            return self._allowed[-1:]
         count = environment.shape().cpus if matched else environment.host_cpus()
         return self._allowed[-count:]
 

@@ -34,7 +34,8 @@ def require_success(program: str, outcome: Outcome, folder: ResultFolder) -> Non
     if outcome.timed_out:
         problem = f"was stopped at its time limit after {outcome.wall_s:.1f} s"
     elif outcome.signal is not None:
-        problem = f"was killed by {_signal_name(outcome.signal)}"
+        by_limit = " (as by a memory limit)" if outcome.signal == signal.SIGKILL else ""
+        problem = f"was killed by {_signal_name(outcome.signal)}{by_limit}"
     elif outcome.exit_code != 0:
         problem = f"ended with exit code {outcome.exit_code}"
     else:

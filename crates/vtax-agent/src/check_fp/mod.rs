@@ -18,7 +18,7 @@ use serde::Serialize;
 
 use crate::check_fp::registers::Width;
 use crate::serve::pin;
-use vtax_error::{Error, reason};
+use vtax_cli::{Error, reason};
 
 /// Set in the second process; its value is the seed of its values.
 const SEED_VARIABLE: &str = "VTAX_CHECK_FP_SEED";

@@ -5,14 +5,16 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 
 use thiserror::Error;
 
 use super::Reading;
 use super::guests::Descriptors;
-use crate::sys;
-use vtax_error::reason;
+use nix::errno::Errno;
+use vtax_cli::reason;
+use vtax_sys::calls::descriptors;
 
 /// What the links of descriptors of statistics say after `anon_inode:`.
 const KINDS: [&str; 2] = ["kvm-vm-stats", "kvm-vcpu-stats"];
@@ -106,6 +108,11 @@ pub(super) fn guests(
     running.iter().map(read).collect()
 }
 
+fn copy_of_descriptor(pid: i32, number: i32) -> Result<OwnedFd, Errno> {
+    let process = descriptors::pidfd_open(pid)?;
+    descriptors::pidfd_getfd(process.as_fd(), number)
+}
+
 fn guest(pid: i32, descriptors: &Descriptors) -> Result<Reading, String> {
     let mut reading = Reading::default();
     let is_of_statistics = |kind: &str| {
@@ -116,7 +123,7 @@ fn guest(pid: i32, descriptors: &Descriptors) -> Result<Reading, String> {
         .iter()
         .filter(|(_, kind)| is_of_statistics(kind))
     {
-        let copy = sys::copy_of_descriptor(pid, *number)
+        let copy = copy_of_descriptor(pid, *number)
             .map_err(|errno| format!("descriptor {number} of process {pid}: {}", errno.desc()))?;
         let bytes = whole(&copy.into())
             .map_err(|error| format!("statistics of process {pid}: {}", reason(&error)))?;

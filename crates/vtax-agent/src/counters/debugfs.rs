@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
 
 use super::Reading;
-use crate::tree::Tree;
+use vtax_sys::tree::Tree;
 
 const FOLDER: &str = "/sys/kernel/debug/kvm";
 /// The end of the names of histograms, of which debugfs shows the first bucket only.

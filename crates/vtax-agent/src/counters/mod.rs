@@ -9,12 +9,13 @@ mod guests;
 mod module;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::sys;
-use crate::tree::Tree;
-use vtax_error::Error;
+use vtax_cli::Error;
+use vtax_sys::clock;
+use vtax_sys::tree::Tree;
 
 pub use binary::{BinaryError, Statistic, parse};
 pub use module::Mode;
@@ -110,7 +111,7 @@ pub fn read(tree: &Tree) -> Result<Counters, Error> {
         (Some(Source::BinaryStats), whole, guests)
     };
     Ok(Counters {
-        monotonic_s: sys::monotonic_seconds(),
+        monotonic_s: Duration::from_nanos(clock::monotonic_ns()).as_secs_f64(),
         module: loaded.as_ref().map(|found| found.name),
         mode: loaded.and_then(|found| found.mode),
         source,

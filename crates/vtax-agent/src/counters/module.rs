@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::tree::Tree;
+use vtax_sys::tree::Tree;
 
 /// The module and its parameter for nested paging (kernel-parameters.txt).
 const MODULES: [(&str, &str); 2] = [("kvm_amd", "npt"), ("kvm_intel", "ept")];

@@ -1,9 +1,9 @@
-//! What time is told by, and whether stolen time can be known.
+//! The clock source, and whether stolen time can be known.
 
 use serde::Serialize;
 
 use crate::facts::{Probe, Virtualization};
-use crate::tree::Tree;
+use vtax_sys::tree::Tree;
 
 const FOLDER: &str = "/sys/devices/system/clocksource/clocksource0";
 /// `KVM_FEATURE_STEAL_TIME` in EAX of the leaf after KVM's signature (kernel doc kvm/x86/cpuid).
@@ -50,6 +50,7 @@ fn steal(tree: &Tree, below: &Virtualization, probe: &dyn Probe) -> (Option<bool
         ),
         "kvm" => return kvm_steal(below, probe),
         "uml" => (Some(false), "user-mode Linux has no steal clock"),
+        "gvisor" => (Some(false), "gVisor has no steal clock"),
         "qemu-tcg" => (Some(false), "QEMU's emulation has no steal clock"),
         _ => (Some(false), "Linux has no steal clock on this hypervisor"),
     };

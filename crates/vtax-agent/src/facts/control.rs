@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 
-use crate::cgroup::locate::{Location, Version, locate};
-use crate::tree::Tree;
+use vtax_sys::cgroup::locate::{Location, Version, locate};
+use vtax_sys::tree::Tree;
 
 /// Version 1 writes "no limit" as the largest multiple of the page size, about 2^63 bytes.
 const NO_LIMIT_BYTES: u64 = 1 << 62;

@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 
-use crate::cpu_list;
-use crate::tree::{Tree, field};
+use vtax_sys::cpu_list;
+use vtax_sys::tree::{Tree, field};
 
 const FOLDER: &str = "/sys/devices/system/cpu";
 

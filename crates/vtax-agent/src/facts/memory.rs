@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::tree::{Tree, field};
+use vtax_sys::tree::{Tree, field};
 
 /// Main memory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

@@ -13,11 +13,11 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::cgroup::locate::root_is_read_only;
-use crate::cpu_list;
-use crate::sys;
-use crate::tree::{Tree, field};
 use crate::{VERSION, facts};
+use vtax_sys::calls::{perf, processor};
+use vtax_sys::cgroup::locate::root_is_read_only;
+use vtax_sys::cpu_list;
+use vtax_sys::tree::{Tree, field};
 
 pub use facts::clock::Clock;
 pub use facts::control::Cgroup;
@@ -84,11 +84,11 @@ pub struct RealProbe;
 
 impl Probe for RealProbe {
     fn cpuid(&self, leaf: u32) -> [u32; 4] {
-        sys::cpuid(leaf)
+        processor::cpuid(leaf)
     }
 
     fn instruction_counter(&self) -> Result<(), nix::errno::Errno> {
-        sys::probe_instruction_counter()
+        perf::probe_instruction_counter()
     }
 
     fn machine(&self) -> Option<String> {
@@ -132,13 +132,13 @@ pub fn uptime_s(tree: &Tree) -> Option<f64> {
         .ok()
 }
 
-/// The size of the last-level cache in bytes, as [`crate::stream`] needs it.
-pub fn last_level_cache_bytes(tree: &Tree) -> Option<u64> {
-    cpu::read(tree, "")
-        .caches
-        .iter()
-        .filter_map(|cache| cache.size_bytes)
-        .max()
+/// What decides on the arrays of STREAM.
+pub fn memory(tree: &Tree) -> vtax_workloads::stream::Memory {
+    let caches = cpu::read(tree, "").caches;
+    vtax_workloads::stream::Memory {
+        last_level_cache_bytes: caches.iter().filter_map(|cache| cache.size_bytes).max(),
+        available_bytes: available_bytes(tree),
+    }
 }
 
 /// Memory that a program can get: what the kernel calls available, within the group's limit.
@@ -149,9 +149,16 @@ pub fn available_bytes(tree: &Tree) -> Option<u64> {
 }
 
 fn kernel(tree: &Tree, probe: &dyn Probe) -> Kernel {
+    // gVisor has the last of these files alone: `Linux version RELEASE VERSION`.
+    let line = tree.text("/proc/version").unwrap_or_default();
+    let told = line
+        .strip_prefix("Linux version ")
+        .and_then(|rest| rest.split_once(" #"));
+    let release = told.map(|(release, _)| release.to_owned());
+    let version = told.map(|(_, version)| format!("#{version}"));
     Kernel {
-        release: tree.text("/proc/sys/kernel/osrelease"),
-        version: tree.text("/proc/sys/kernel/version"),
+        release: tree.text("/proc/sys/kernel/osrelease").or(release),
+        version: tree.text("/proc/sys/kernel/version").or(version),
         machine: probe.machine(),
     }
 }

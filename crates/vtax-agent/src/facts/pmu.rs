@@ -4,7 +4,7 @@ use nix::errno::Errno;
 use serde::Serialize;
 
 use crate::facts::Probe;
-use crate::tree::Tree;
+use vtax_sys::tree::Tree;
 
 /// Event sources that the kernel registers for a core's counters (hybrid CPUs have two).
 const CORE_SOURCES: [&str; 3] = ["cpu", "cpu_core", "cpu_atom"];

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::facts::Probe;
-use crate::tree::{Tree, field};
+use vtax_sys::tree::{Tree, field};
 
 /// CPUID leaf 1, ECX: a hypervisor is present (Intel SDM and AMD APM reserve it for that).
 const HYPERVISOR_BIT: u32 = 1 << 31;
@@ -21,10 +21,13 @@ const SIGNATURES: [(&str, &str); 6] = [
     ("TCGTCGTCGTCG", "qemu-tcg"),
 ];
 
+/// What gVisor's kernel calls itself (the constant `LinuxVersion` of its source).
+const GVISOR_VERSION: &str = "#1 SMP Sun Jan 10 15:06:54 PST 2016";
+
 /// What is underneath this kernel.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Virtualization {
-    /// none, kvm, xen, vmware, hyperv, virtualbox, qemu-tcg, uml or unknown.
+    /// none, kvm, xen, vmware, hyperv, virtualbox, qemu-tcg, uml, gvisor or unknown.
     pub kind: &'static str,
     /// The signature in CPUID leaf 0x40000000.
     pub hypervisor_vendor: Option<String>,
@@ -39,6 +42,13 @@ pub(super) fn read(tree: &Tree, cpuinfo: &str, probe: &dyn Probe) -> Virtualizat
     if field(cpuinfo, "vendor_id") == Some("User Mode Linux") {
         // CPUID is not trapped there: it would describe what the host runs on.
         return without_leaf("uml", "/proc/cpuinfo vendor_id");
+    }
+    if tree
+        .text("/proc/version")
+        .is_some_and(|version| version.ends_with(GVISOR_VERSION))
+    {
+        // Neither is it here.
+        return without_leaf("gvisor", "/proc/version");
     }
     if probe.cpuid(1)[2] & HYPERVISOR_BIT != 0 {
         return by_signature(probe);

@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::PathBuf;
 
-use crate::tree::Tree;
-use vtax_error::reason;
+use vtax_cli::reason;
+use vtax_sys::tree::Tree;
 
 const DEVICES: &str = "/sys/bus/pci/devices";
 // QEMU's docs/specs/ivshmem-spec: PCI identity, and BAR 2 is the memory.

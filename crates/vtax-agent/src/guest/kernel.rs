@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-use crate::sys;
-use crate::tree::Tree;
+use vtax_sys::clock;
+use vtax_sys::tree::Tree;
 
 /// Files of `/proc` are read whole; these are far shorter, but for the interrupts of machines with
 /// thousands of CPUs, whose line ends beyond what is needed of it.
@@ -99,7 +99,7 @@ fn vmstat(text: &str, values: &mut Values) {
 }
 
 fn stat(text: &str, values: &mut Values) {
-    let tick_ns = sys::tick_ns();
+    let tick_ns = clock::tick_ns();
     for line in text.lines() {
         let (name, numbers) = line.split_once(' ').unwrap_or_default();
         let number =
@@ -169,8 +169,8 @@ mod tests {
             ("guest.pgfault", Some(8)),
             ("guest.pswpin", Some(0)),
             ("guest.pswpout", None),
-            ("guest.user_ns", Some(10 * sys::tick_ns())),
-            ("guest.steal_ns", Some(7 * sys::tick_ns())),
+            ("guest.user_ns", Some(10 * clock::tick_ns())),
+            ("guest.steal_ns", Some(7 * clock::tick_ns())),
             ("guest.interrupts", Some(99)),
             ("guest.context_switches", Some(55)),
             ("guest.processes", Some(44)),
@@ -193,7 +193,7 @@ mod tests {
         let (first, later) = (kernel.read(), kernel.read());
         assert!(first["guest.context_switches"] > 0);
         assert!(first.iter().all(|(name, value)| later[name] >= *value));
-        assert!(first.keys().all(|name| vtax_guest_page::is_name(name)));
+        assert!(first.keys().all(|name| vtax_sys::guest_page::is_name(name)));
     }
 
     proptest! {

@@ -11,13 +11,13 @@ use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde::Serialize;
-use vtax_guest_page::applications::{self, Collector};
-use vtax_guest_page::{COUNTERS, PageError, Publisher};
+use vtax_sys::guest_page::applications::{self, Collector};
+use vtax_sys::guest_page::{COUNTERS, PageError, Publisher};
 
 use crate::signals::Signals;
-use crate::sys;
-use crate::tree::Tree;
-use vtax_error::{Error, reason};
+use vtax_cli::{Error, reason};
+use vtax_sys::clock;
+use vtax_sys::tree::Tree;
 
 /// The counter of the processor time that publishing itself takes.
 const OWN_TIME: &str = "guest.publisher_ns";
@@ -148,7 +148,7 @@ impl Counters {
         let kernel = self.kernel.read();
         let sums = collect(&mut self.applications)?;
         let value = |name: &String| match name.as_str() {
-            OWN_TIME => sys::process_time_ns(),
+            OWN_TIME => clock::process_time_ns(),
             // A counter that nobody has registered yet has counted nothing.
             _ => *kernel.get(name).or_else(|| sums.get(name)).unwrap_or(&0),
         };

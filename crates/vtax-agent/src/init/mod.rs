@@ -1,8 +1,5 @@
 //! The first process of a guest: makes a root over the host's read-only tree and serves.
 
-mod disk;
-mod mounts;
-mod parameters;
 mod virtio;
 mod waiting;
 
@@ -16,43 +13,21 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use nix::kmod::{ModuleInitFlags, finit_module};
 use nix::sys::reboot::{RebootMode, reboot};
-use thiserror::Error;
-use vtax_guest_page::applications;
+use vtax_sys::guest_page::applications;
 
 use crate::channel::{Channel, ChannelSpec};
 use crate::facts;
-use crate::init::parameters::{ChannelPlace, Lower, Module, Parameters, Source};
+use crate::root::InitError;
+use crate::root::mounts::{self, Deferred};
+use crate::root::parameters::{ChannelPlace, Lower, Module, Parameters, Source};
 use crate::serve::serve_guest;
-use crate::sys;
-use crate::tree::Tree;
-use vtax_error::{Error, reason};
-
-pub use mounts::Deferred;
+use vtax_cli::{Error, reason};
+use vtax_sys::calls::network;
+use vtax_sys::tree::Tree;
 
 const HOST_NAME: &str = "vtax-guest";
 const CHANNEL_PATIENCE: Duration = Duration::from_secs(10);
 const CHANNEL_ROUND: Duration = Duration::from_millis(5);
-
-/// Which step failed, and why.
-#[derive(Debug, Error)]
-#[error("init: {step}: {reason}")]
-pub struct InitError {
-    step: String,
-    reason: String,
-}
-
-impl InitError {
-    fn new(step: impl Into<String>, reason: impl ToString) -> Self {
-        Self {
-            step: step.into(),
-            reason: reason.to_string(),
-        }
-    }
-
-    fn errno(step: impl Into<String>, errno: Errno) -> Self {
-        Self::new(step, errno.desc())
-    }
-}
 
 /// Be the first process; ends with the machine.
 pub fn init() -> ! {
@@ -101,7 +76,7 @@ fn prepare() -> Result<Option<(Channel, Option<Deferred>)>, InitError> {
     // Applications register counters only where this folder is.
     applications::open_folder(Path::new(applications::FOLDER))
         .map_err(|error| InitError::new(applications::FOLDER, reason(&error)))?;
-    sys::interface_up("lo").map_err(|errno| InitError::errno("loopback interface", errno))?;
+    network::interface_up("lo").map_err(|errno| InitError::errno("loopback interface", errno))?;
     nix::unistd::sethostname(HOST_NAME).map_err(|errno| InitError::errno("host name", errno))?;
     let channel = match waited {
         Some(channel) => channel,

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::tree::Tree;
+use vtax_sys::tree::Tree;
 
 const PORTS: &str = "/sys/class/virtio-ports";
 

@@ -6,8 +6,7 @@ use crate::VERSION;
 use crate::channel::Channel;
 use crate::clock::ClockRequest;
 use crate::frame::{self, Line};
-use crate::request::{self, RequestError};
-use crate::serve::PROTOCOL;
+use crate::request::{self, PROTOCOL, RequestError};
 use crate::supervise::Watch;
 
 /// Say that the guest waits, and wait; false when the channel closed instead.

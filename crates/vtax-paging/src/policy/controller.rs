@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use super::measure::{Meter, check_window, check_within};
 use super::{Policy, PolicyView, Reading};
 use crate::error::ModelError;
-use crate::mode::Paging;
+use crate::model::mode::Paging;
 
 /// What happens when the counter reaches its lower end (open in the source).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -23,7 +23,7 @@ pub use parameters::{
 use super::measure::{Meter, MovingRate};
 use super::{Policy, PolicyView, Reading};
 use crate::error::ModelError;
-use crate::mode::Paging;
+use crate::model::mode::Paging;
 
 /// The states of the seed's figure 7.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

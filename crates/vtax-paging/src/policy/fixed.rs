@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::measure::check_window;
 use super::{Policy, PolicyView, Reading};
 use crate::error::ModelError;
-use crate::mode::Paging;
+use crate::model::mode::Paging;
 
 /// Parameters of a static mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

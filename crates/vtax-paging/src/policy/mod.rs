@@ -14,7 +14,7 @@ pub mod registry;
 pub mod vtax;
 
 use crate::error::ModelError;
-use crate::mode::Paging;
+use crate::model::mode::Paging;
 
 /// What a VMM can read at an event, cumulative since the start of the guest (seed 003, section 4).
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

@@ -7,7 +7,7 @@ use super::dav2m;
 use super::measure::{Meter, check_window, check_within};
 use super::{Policy, PolicyView, Reading};
 use crate::error::ModelError;
-use crate::mode::Paging;
+use crate::model::mode::Paging;
 
 /// Parameters of [`Naive`].
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]

@@ -3,7 +3,7 @@
 //! It reads the future and is therefore no [`super::Policy`]; it is what policies are judged by.
 
 use crate::error::ModelError;
-use crate::mode::Paging;
+use crate::model::mode::Paging;
 
 /// What every window would cost in either mode, and what changing between them costs. Cycles.
 #[derive(Clone, Debug, Default, PartialEq)]

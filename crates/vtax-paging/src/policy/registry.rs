@@ -10,8 +10,8 @@ use super::fixed::{Fixed, FixedParameters};
 use super::naive::{Naive, NaiveParameters};
 use super::vtax::{Vtax, VtaxParameters};
 use crate::error::ModelError;
-use crate::machine::Costs;
-use crate::mode::Paging;
+use crate::model::machine::Costs;
+use crate::model::mode::Paging;
 use crate::names::unknown;
 
 /// How a policy is made from its table of parameters, the machine's costs and the window.

@@ -29,8 +29,8 @@ use self::phases::{Observation, Phases, Signature, blend};
 use super::measure::{Meter, check_window, check_within};
 use super::{Policy, PolicyView, Reading};
 use crate::error::ModelError;
-use crate::machine::Costs;
-use crate::mode::Paging;
+use crate::model::machine::Costs;
+use crate::model::mode::Paging;
 
 /// Parameters of [`Vtax`]. Where no source is named, a value is an assumption.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]

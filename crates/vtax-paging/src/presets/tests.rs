@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::machine::{CacheLevel, WalkCache};
+use crate::model::machine::{CacheLevel, WalkCache};
 
 /// How a source says what kind it is: see `docs/paging-machines.md`.
 const KINDS: [&str; 5] = [
@@ -129,7 +129,7 @@ fn latencies_and_capacities_rise_from_level_to_level() {
         let last = machine.caches.last().unwrap();
         assert!(last.latency < machine.memory_latency, "{name}");
         assert!(machine.walk.latency < machine.caches[0].latency, "{name}");
-        let entries = |arrays: &[crate::machine::TlbArray]| -> u32 {
+        let entries = |arrays: &[crate::model::machine::TlbArray]| -> u32 {
             arrays.iter().map(|array| array.entries).sum()
         };
         assert!(

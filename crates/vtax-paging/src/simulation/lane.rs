@@ -1,11 +1,11 @@
 //! One mode of a simulation: a core, the policy that steers it, and its windows.
 
+use super::outcome::{ModeOutcome, SwitchRow};
 use super::recorder::Recorder;
-use super::{ModeOutcome, SwitchRow};
-use crate::core::{Core, CoreSetup};
-use crate::counters::Counters;
 use crate::error::ModelError;
-use crate::mode::Translating;
+use crate::model::core::{Core, CoreSetup};
+use crate::model::counters::Counters;
+use crate::model::mode::Translating;
 use crate::policy::{Policy, Reading};
 
 /// What a VMM could read from the counters.
@@ -130,7 +130,11 @@ impl Lane {
 
 impl Steering {
     /// Hands over exits in portions between which nothing can be decided.
-    fn tell_exits(&mut self, exits: f64, now: &Reading) -> Result<crate::mode::Paging, ModelError> {
+    fn tell_exits(
+        &mut self,
+        exits: f64,
+        now: &Reading,
+    ) -> Result<crate::model::mode::Paging, ModelError> {
         self.exits_told += exits.floor();
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // a count
         let mut left = exits as u64;

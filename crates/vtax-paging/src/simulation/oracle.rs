@@ -1,13 +1,13 @@
 //! The best plan afterwards, from the windows of both modes.
 
+use super::outcome::{ModeOutcome, SwitchRow};
 use super::recorder::Recorder;
 use super::setup::Setup;
-use super::{ModeOutcome, SwitchRow};
-use crate::counters::Counters;
 use crate::error::ModelError;
-use crate::mode::Paging;
+use crate::model::counters::Counters;
+use crate::model::mode::Paging;
+use crate::model::shadow::ShadowStyle;
 use crate::policy::oracle::OracleInput;
-use crate::shadow::ShadowStyle;
 
 /// Cycles to fill the shadow entries of `pages` again: every page once, prefetched neighbours
 /// free. An upper bound, because not every resident page is touched again.

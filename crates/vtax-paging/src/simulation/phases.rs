@@ -1,18 +1,16 @@
 //! Measuring one phase of a synthetic workload under every fixed mode.
 
 use super::lane::Lane;
-use super::sampled::Sampling;
+use super::sampling::{BATCHES, Sampling};
 use super::setup::Setup;
 use super::whole::Follower;
-use crate::address::{Gva, PAGE_SHIFT, Reference};
-use crate::counters::Counters;
 use crate::error::ModelError;
-use crate::mode::{Paging, Translating};
+use crate::model::address::{Gva, PAGE_SHIFT, Reference};
+use crate::model::counters::Counters;
+use crate::model::mode::{Paging, Translating};
 use crate::step::{Source, Step};
 use crate::workload::{Part, Synthetic, Workload};
 
-/// Batches measured per phase.
-pub(super) const BATCHES: usize = 8;
 /// Student's t for a 95 % interval with `BATCHES - 1` degrees of freedom.
 const T_95: f64 = 2.365;
 

@@ -2,9 +2,9 @@
 
 use std::collections::VecDeque;
 
-use super::WindowRow;
-use crate::counters::Counters;
-use crate::mode::Paging;
+use super::outcome::WindowRow;
+use crate::model::counters::Counters;
+use crate::model::mode::Paging;
 use crate::policy::PolicyView;
 
 /// Steps of the moving average of CPI (seed 003, section 4).

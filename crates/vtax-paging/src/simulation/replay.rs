@@ -1,14 +1,14 @@
 //! A run computed from measured phases, under a fixed mode or a policy.
 
 use super::lane::reading;
+use super::outcome::{ModeOutcome, SwitchRow};
 use super::phases::Measured;
 use super::recorder::Recorder;
 use super::setup::Setup;
 use super::timeline::Segment;
-use super::{ModeOutcome, SwitchRow};
-use crate::counters::{Counters, Exit};
 use crate::error::ModelError;
-use crate::mode::{Paging, Translating};
+use crate::model::counters::{Counters, Exit};
+use crate::model::mode::{Paging, Translating};
 use crate::policy::Policy;
 
 /// What a replay goes over.
@@ -78,7 +78,7 @@ pub(super) fn steered(
     ];
     let mut run = Run::new(course);
     let mut next_overflow = policy.window_instructions() as f64;
-    let mut untold = 0.0;
+    let mut unreported = 0.0;
     let mut mode = policy.wanted();
     for segment in course.segments {
         run.paging = Some(mode);
@@ -86,10 +86,10 @@ pub(super) fn steered(
         run.begin(segment);
         let before = run.now.shadow_paging_exits();
         run.enter(segment, places[mode as usize])?;
-        untold += run.now.shadow_paging_exits() - before;
+        unreported += run.now.shadow_paging_exits() - before;
         let mut left = run.steady(segment)?;
         loop {
-            run.tell(segment, policy.as_mut(), &mut mode, &mut untold)?;
+            run.report(segment, policy.as_mut(), &mut mode, &mut unreported)?;
             if left <= 0.0 {
                 break;
             }
@@ -97,19 +97,19 @@ pub(super) fn steered(
             let exits_per_instruction = run.rates(segment, place)?.shadow_paging_exits();
             let mut length = left.min((next_overflow - run.now.instructions).max(0.0));
             if mode == Paging::Shadow && exits_per_instruction > 0.0 {
-                let wanted = policy.exits_until_decision().max(1) as f64 - untold;
+                let wanted = policy.exits_until_decision().max(1) as f64 - unreported;
                 length = length.min((wanted / exits_per_instruction).max(1.0));
             }
             let before = run.now.shadow_paging_exits();
             run.advance(segment, place, length)?;
-            untold += run.now.shadow_paging_exits() - before;
+            unreported += run.now.shadow_paging_exits() - before;
             left -= length;
             if run.now.instructions >= next_overflow - 0.5 {
                 next_overflow += policy.window_instructions() as f64;
-                run.tell(segment, policy.as_mut(), &mut mode, &mut untold)?;
+                run.report(segment, policy.as_mut(), &mut mode, &mut unreported)?;
                 run.overflow();
                 let wanted = policy.on_window(&reading(&run.now))?;
-                run.follow(segment, wanted, &mut mode, &mut untold)?;
+                run.follow(segment, wanted, &mut mode, &mut unreported)?;
             }
         }
     }
@@ -196,32 +196,32 @@ impl<'a> Run<'a> {
     }
 
     /// Hands exits to the policy in portions between which nothing can be decided.
-    fn tell(
+    fn report(
         &mut self,
         segment: &Segment,
         policy: &mut dyn Policy,
         mode: &mut Paging,
-        untold: &mut f64,
+        unreported: &mut f64,
     ) -> Result<(), ModelError> {
         // A remainder below one exit is rounding.
-        while *mode == Paging::Shadow && *untold >= 1.0 - 1e-6 {
+        while *mode == Paging::Shadow && *unreported >= 1.0 - 1e-6 {
             #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // a count
-            let whole = (*untold + 1e-6).floor() as u64;
+            let whole = (*unreported + 1e-6).floor() as u64;
             let portion = whole.min(policy.exits_until_decision().max(1));
             let wanted = policy.on_shadow_exits(portion, &reading(&self.now))?;
-            *untold -= portion as f64;
-            self.follow(segment, wanted, mode, untold)?;
+            *unreported -= portion as f64;
+            self.follow(segment, wanted, mode, unreported)?;
         }
         Ok(())
     }
 
-    /// Does what the policy wants; a refill adds exits that it will be told.
+    /// Does what the policy wants; a refill adds exits that are reported to it.
     fn follow(
         &mut self,
         segment: &Segment,
         wanted: Paging,
         mode: &mut Paging,
-        untold: &mut f64,
+        unreported: &mut f64,
     ) -> Result<(), ModelError> {
         if wanted == *mode {
             return Ok(());
@@ -241,11 +241,11 @@ impl<'a> Run<'a> {
         });
         self.now.switches += 1.0;
         self.now.cycles.switches += cost_cycles;
-        *untold = 0.0;
+        *unreported = 0.0;
         if wanted == Paging::Shadow {
             let refill = self.course.phase(segment)?.refill;
             self.now = self.now + refill;
-            *untold = refill.shadow_paging_exits();
+            *unreported = refill.shadow_paging_exits();
         }
         Ok(())
     }

@@ -1,50 +1,15 @@
 //! Simulating a long synthetic workload from samples of its phases.
 
 use super::oracle;
+use super::outcome::{ModeOutcome, Outcome, Progress};
 use super::phases::{self, Measured};
 use super::replay::{self, Course};
+use super::sampling::Sampling;
 use super::setup::{Choice, Setup};
 use super::timeline;
-use super::{ModeOutcome, Outcome, Progress};
 use crate::error::ModelError;
-use crate::mode::Translating;
+use crate::model::mode::Translating;
 use crate::workload::Workload;
-
-/// How much of each phase is followed.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Sampling {
-    /// Instructions before the first batch, for caches and tables to fill.
-    pub warm_instructions: f64,
-    /// Instructions of each of the eight batches.
-    pub batch_instructions: f64,
-}
-
-impl Default for Sampling {
-    fn default() -> Self {
-        Self {
-            warm_instructions: 2e6,
-            batch_instructions: 5e5,
-        }
-    }
-}
-
-impl Sampling {
-    fn check(&self) -> Result<(), ModelError> {
-        if !(0.0..=1e12).contains(&self.warm_instructions) {
-            return Err(ModelError::field(
-                "sampling.warm",
-                "must be 0 to 1e12 instructions",
-            ));
-        }
-        if !(1e4..=1e12).contains(&self.batch_instructions) {
-            return Err(ModelError::field(
-                "sampling.batch",
-                "must be 1e4 to 1e12 instructions",
-            ));
-        }
-        Ok(())
-    }
-}
 
 /// Simulates `workload` under every choice from samples of each of its phases.
 ///

@@ -1,13 +1,13 @@
-//! What a simulation is told besides the workload.
+//! The options of a simulation besides the workload.
 
-use crate::address::{PageSize, TableFormat};
-use crate::core::CoreSetup;
 use crate::error::ModelError;
-use crate::guest::GuestSetup;
-use crate::machine::Machine;
-use crate::mode::Translating;
+use crate::model::address::{PageSize, TableFormat};
+use crate::model::core::CoreSetup;
+use crate::model::guest::GuestSetup;
+use crate::model::machine::Machine;
+use crate::model::mode::Translating;
+use crate::model::shadow::ShadowStyle;
 use crate::policy::Policy;
-use crate::shadow::ShadowStyle;
 
 /// Shortest window in instructions: a block of references must fit well into it.
 pub const SHORTEST_WINDOW: u64 = 10_000;

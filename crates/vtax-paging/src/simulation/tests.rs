@@ -1,6 +1,9 @@
+use std::ops::ControlFlow;
+
 use super::*;
-use crate::machine::Machine;
-use crate::mode::Translating;
+use crate::model::counters::Counters;
+use crate::model::machine::Machine;
+use crate::model::mode::Translating;
 use crate::policy::registry;
 use crate::workload::{Part, Synthetic, Workload};
 

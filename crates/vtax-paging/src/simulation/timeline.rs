@@ -1,6 +1,6 @@
 //! The whole run of a synthetic workload as segments with constant rates.
 
-use super::phases::BATCHES;
+use super::sampling::BATCHES;
 use super::setup::Setup;
 use crate::error::ModelError;
 use crate::workload::Workload;
@@ -8,7 +8,7 @@ use crate::workload::Workload;
 /// Most windows of a run.
 const MOST_WINDOWS: f64 = 1e6;
 
-/// A stretch within one phase and one window.
+/// A part of the run within one phase and one window.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Segment {
     /// Index of the phase.

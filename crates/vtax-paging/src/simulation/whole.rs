@@ -2,13 +2,13 @@
 
 use super::lane::Lane;
 use super::oracle;
+use super::outcome::{Outcome, Progress};
 use super::setup::{Choice, Setup};
-use super::{Outcome, Progress};
-use crate::address::PAGE_SHIFT;
 use crate::error::ModelError;
-use crate::guest::Guest;
-use crate::guest_event::GuestEvent;
-use crate::mode::Translating;
+use crate::model::address::PAGE_SHIFT;
+use crate::model::guest::Guest;
+use crate::model::guest_event::GuestEvent;
+use crate::model::mode::Translating;
 use crate::step::{Source, Step};
 
 /// Blocks between two calls of the progress callback.
@@ -122,7 +122,11 @@ impl Follower {
         self.last = LastPage::NONE;
     }
 
-    fn reference(&mut self, address: crate::address::Gva, write: bool) -> Result<(), ModelError> {
+    fn reference(
+        &mut self,
+        address: crate::model::address::Gva,
+        write: bool,
+    ) -> Result<(), ModelError> {
         let found = match self.guest.translate(address, write) {
             Ok(found) => found,
             Err(walk) => {
@@ -269,7 +273,7 @@ impl Run {
             match (place, &oracle) {
                 (Place::Lane(at), _) => modes.push(outcomes[at].clone()),
                 (Place::Oracle(name), Some(found)) => {
-                    modes.push(super::ModeOutcome {
+                    modes.push(super::outcome::ModeOutcome {
                         name,
                         ..found.clone()
                     });

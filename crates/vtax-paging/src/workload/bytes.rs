@@ -10,19 +10,9 @@ use serde::{Deserialize, Serialize, Serializer};
 pub struct Bytes(pub u64);
 
 impl Bytes {
-    /// Parses `64M`: a whole number and `K`, `M`, `G` or `T` for powers of 1,024.
+    /// Parses `64M`, `1.5GiB` or a plain number, as every program of vtax does.
     pub fn parse(text: &str) -> Option<Self> {
-        let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-        let shift = match &text[digits.len()..] {
-            "" => 0,
-            "K" | "k" => 10,
-            "M" | "m" => 20,
-            "G" | "g" => 30,
-            "T" | "t" => 40,
-            _ => return None,
-        };
-        let number: u64 = digits.parse().ok()?;
-        number.checked_mul(1 << shift).map(Self)
+        vtax_cli::units::size(text).ok().map(Self)
     }
 }
 
@@ -69,7 +59,8 @@ mod tests {
     fn sizes_have_binary_suffixes() {
         assert_eq!(Bytes::parse("64M"), Some(Bytes(64 << 20)));
         assert_eq!(Bytes::parse("4096"), Some(Bytes(4096)));
-        for wrong in ["", "M", "1.5G", "64MB", "-1", "99999999999T"] {
+        assert_eq!(Bytes::parse("1.5GiB"), Some(Bytes(3 << 29)));
+        for wrong in ["", "M", "1.5", "64X", "-1", "99999999999T"] {
             assert_eq!(Bytes::parse(wrong), None, "{wrong:?}");
         }
     }

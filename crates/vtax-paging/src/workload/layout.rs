@@ -1,6 +1,6 @@
 //! Where a synthetic process keeps its memory.
 
-use crate::address::{Gva, PageSize};
+use crate::model::address::{Gva, PageSize};
 
 /// Bytes of the hot set.
 pub(super) const HOT_BYTES: u64 = 32 << 10;

@@ -10,8 +10,8 @@ mod synthetic;
 
 use serde::{Deserialize, Serialize};
 
-use crate::address::PageSize;
 use crate::error::ModelError;
+use crate::model::address::PageSize;
 
 pub use bytes::Bytes;
 pub use locality::locality;
@@ -44,7 +44,7 @@ fn once() -> u32 {
     1
 }
 
-/// A phase: a stretch with constant rates.
+/// A phase: a part of the run with constant rates.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Phase {

@@ -6,7 +6,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 
 use super::layout::{FOOTPRINT, HOT, HOT_BYTES};
 use super::{Mix, Phase};
-use crate::address::{Gva, PAGE_SHIFT, Reference};
+use crate::model::address::{Gva, PAGE_SHIFT, Reference};
 
 /// Chooses the addresses of a phase, one draw of random bits each.
 #[derive(Clone, Debug)]

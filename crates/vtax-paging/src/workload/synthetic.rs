@@ -9,8 +9,8 @@ use super::changes::{Calendar, Due};
 use super::layout::{self, FOOTPRINT, HOT, HOT_BYTES};
 use super::references::References;
 use super::{Phase, Workload};
-use crate::address::{Gva, PAGE_SHIFT, Reference};
 use crate::error::ModelError;
+use crate::model::address::{Gva, PAGE_SHIFT, Reference};
 use crate::step::{Operation, Source, Step};
 
 /// References in one block at most.

@@ -1,14 +1,14 @@
 //! One guest followed by two cores, one with nested and one with shadow paging.
 
-use vtax_paging::address::{Gva, PageSize, TableFormat};
-use vtax_paging::core::{Core, CoreSetup};
-use vtax_paging::counters::{Counters, Exit};
 use vtax_paging::error::ModelError;
-use vtax_paging::guest::{Guest, GuestSetup};
-use vtax_paging::guest_event::GuestEvent;
-use vtax_paging::machine::Machine;
-use vtax_paging::mode::Translating;
-use vtax_paging::shadow::ShadowStyle;
+use vtax_paging::model::address::{Gva, PageSize, TableFormat};
+use vtax_paging::model::core::{Core, CoreSetup};
+use vtax_paging::model::counters::{Counters, Exit};
+use vtax_paging::model::guest::{Guest, GuestSetup};
+use vtax_paging::model::guest_event::GuestEvent;
+use vtax_paging::model::machine::Machine;
+use vtax_paging::model::mode::Translating;
+use vtax_paging::model::shadow::ShadowStyle;
 use vtax_paging::step::Operation;
 
 /// Bytes of a page.

@@ -8,8 +8,8 @@ mod scenarios;
 use std::collections::BTreeSet;
 
 use measurements::{Measurement, Play, Quantity, Scenario, Use};
-use vtax_paging::counters::{Counters, Exit};
 use vtax_paging::error::ModelError;
+use vtax_paging::model::counters::{Counters, Exit};
 use vtax_paging::presets;
 
 /// System calls and interrupts per page fault in a boot: see the list.

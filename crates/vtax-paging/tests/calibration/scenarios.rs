@@ -1,9 +1,9 @@
 //! The programs behind the published measurements, as far as the model knows them.
 
-use vtax_paging::address::{Gva, PageSize};
-use vtax_paging::counters::{Counters, Exit};
 use vtax_paging::error::ModelError;
-use vtax_paging::machine::Machine;
+use vtax_paging::model::address::{Gva, PageSize};
+use vtax_paging::model::counters::{Counters, Exit};
+use vtax_paging::model::machine::Machine;
 use vtax_paging::step::Operation;
 
 use crate::bench::{Bench, Both, PAGE, exits};

@@ -3,8 +3,8 @@
 // Every test program uses its part.
 #![allow(dead_code)]
 
-use vtax_paging::machine::Costs;
-use vtax_paging::mode::Paging;
+use vtax_paging::model::machine::Costs;
+use vtax_paging::model::mode::Paging;
 use vtax_paging::policy::oracle::{OracleInput, Plan};
 use vtax_paging::policy::{Policy, Reading};
 

@@ -1,7 +1,7 @@
 //! Sets of entries, ways searched one by one.
 
-use vtax_paging::address::PageSize;
-use vtax_paging::machine::{CacheLevel, Replacement, TlbArray, Tlbs};
+use vtax_paging::model::address::PageSize;
+use vtax_paging::model::machine::{CacheLevel, Replacement, TlbArray, Tlbs};
 
 /// A set-associative array of tags `T` with a flag each.
 pub struct Array<T> {

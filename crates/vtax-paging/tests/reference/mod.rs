@@ -7,12 +7,12 @@ mod arrays;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use vtax_paging::address::{Gfn, Gpa, Gva, Hpa, PageSize, TableFormat};
-use vtax_paging::core::{CoreSetup, host_address, host_entry_address};
-use vtax_paging::counters::{Counters, Exit, WALK_SOURCES};
-use vtax_paging::guest_event::{GuestEvent, PartialWalk, Translation};
-use vtax_paging::machine::{Replacement, WalkCache, WalkCaches};
-use vtax_paging::mode::Translating;
+use vtax_paging::model::address::{Gfn, Gpa, Gva, Hpa, PageSize, TableFormat};
+use vtax_paging::model::core::{CoreSetup, host_address, host_entry_address};
+use vtax_paging::model::counters::{Counters, Exit, WALK_SOURCES};
+use vtax_paging::model::guest_event::{GuestEvent, PartialWalk, Translation};
+use vtax_paging::model::machine::{Replacement, WalkCache, WalkCaches};
+use vtax_paging::model::mode::Translating;
 
 use arrays::{Array, Lines, Tlb};
 

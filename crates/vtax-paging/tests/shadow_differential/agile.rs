@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::reference::{Expected, Key, LEVELS, Outcome, key};
-use vtax_paging::address::{Gfn, Gva, TableFormat};
-use vtax_paging::bill::Bill;
-use vtax_paging::counters::Exit;
-use vtax_paging::guest::GuestTables;
-use vtax_paging::guest_event::{GuestEvent, PartialWalk, Translation};
+use vtax_paging::model::address::{Gfn, Gva, TableFormat};
+use vtax_paging::model::cost_account::CostAccount;
+use vtax_paging::model::counters::Exit;
+use vtax_paging::model::guest::GuestTables;
+use vtax_paging::model::guest_event::{GuestEvent, PartialWalk, Translation};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Entry {
@@ -124,13 +124,13 @@ impl AgileReference {
         }
     }
 
-    fn write(&mut self, table: Gfn, index: u16, bill: &mut Bill<'_>) {
+    fn write(&mut self, table: Gfn, index: u16, account: &mut CostAccount<'_>) {
         let keys = self.keys_of(table);
         if keys.is_empty() {
             self.dirty.insert(table);
             return;
         }
-        bill.exit(Exit::TableWrite, bill.costs().table_write);
+        account.exit(Exit::TableWrite, account.costs().table_write);
         for &own in &keys {
             self.page(own).writes += 1;
         }
@@ -138,7 +138,7 @@ impl AgileReference {
         for own in keys {
             if busy {
                 // The table that the entry led to so far counts as below.
-                self.zap_with_orphans(own, bill);
+                self.zap_with_orphans(own, account);
             } else {
                 self.page(own).entries.remove(&index);
             }
@@ -150,26 +150,26 @@ impl AgileReference {
     }
 
     /// A page, and those below it that nothing else leads to.
-    fn zap_with_orphans(&mut self, own: Key, bill: &mut Bill<'_>) {
+    fn zap_with_orphans(&mut self, own: Key, account: &mut CostAccount<'_>) {
         let Some(page) = self.pages.get(&own) else {
             return;
         };
         let entries: Vec<Entry> = page.entries.values().copied().collect();
-        self.zap(own, bill);
+        self.zap(own, account);
         for entry in entries {
             let Entry::Table(child) = entry else {
                 continue;
             };
             let mut all = self.pages.values().flat_map(|page| page.entries.values());
             if !all.any(|&other| other == entry) {
-                self.zap_with_orphans(child, bill);
+                self.zap_with_orphans(child, account);
             }
         }
     }
 
-    fn zap(&mut self, own: Key, bill: &mut Bill<'_>) {
+    fn zap(&mut self, own: Key, account: &mut CostAccount<'_>) {
         if self.pages.remove(&own).is_some() {
-            bill.work(u64::from(bill.costs().zap));
+            account.work(u64::from(account.costs().zap));
         }
         for page in self.pages.values_mut() {
             page.entries.retain(|_, entry| *entry != Entry::Table(own));
@@ -180,14 +180,14 @@ impl AgileReference {
         }
     }
 
-    fn load(&mut self, root: Gfn, bill: &mut Bill<'_>) {
+    fn load(&mut self, root: Gfn, account: &mut CostAccount<'_>) {
         if self.nested.contains(&root) {
             self.leave();
             return;
         }
         if !self.roots().contains(&root) {
-            bill.exit(Exit::LoadCr3, bill.costs().build_root);
-            self.evict(bill);
+            account.exit(Exit::LoadCr3, account.costs().build_root);
+            self.evict(account);
         }
         self.enter(root);
     }
@@ -225,7 +225,7 @@ impl AgileReference {
         }
     }
 
-    fn evict(&mut self, bill: &mut Bill<'_>) -> bool {
+    fn evict(&mut self, account: &mut CostAccount<'_>) -> bool {
         if self.pages.len() + 5 <= self.limit {
             return false;
         }
@@ -238,15 +238,15 @@ impl AgileReference {
             let Some((&oldest, _)) = candidates.min_by_key(|(_, page)| page.age) else {
                 break;
             };
-            self.zap(oldest, bill);
+            self.zap(oldest, account);
             evicted = true;
         }
         evicted
     }
 
-    fn bill_scans(&mut self, bill: &mut Bill<'_>) {
+    fn charge_scans(&mut self, account: &mut CostAccount<'_>) {
         let scanned = std::mem::take(&mut self.scanned);
-        bill.work(scanned * u64::from(bill.costs().sync_entry));
+        account.work(scanned * u64::from(account.costs().sync_entry));
     }
 
     /// Dirty tables at or below a quiet one begin nested subtrees of their own.
@@ -289,10 +289,10 @@ impl Expected for AgileReference {
         };
     }
 
-    fn fault(&mut self, walk: &PartialWalk, bill: &mut Bill<'_>) {
+    fn fault(&mut self, walk: &PartialWalk, account: &mut CostAccount<'_>) {
         let tables = &walk.tables[..usize::from(walk.depth)];
         if !tables.iter().any(|table| self.nested.contains(table)) {
-            bill.exit(Exit::GuestFault, bill.costs().reflect_fault);
+            account.exit(Exit::GuestFault, account.costs().reflect_fault);
         }
     }
 
@@ -312,21 +312,21 @@ impl Expected for AgileReference {
         self.pages.values_mut().for_each(|page| page.writes = 0);
     }
 
-    fn event(&mut self, event: &GuestEvent, _tables: &GuestTables, bill: &mut Bill<'_>) {
+    fn event(&mut self, event: &GuestEvent, _tables: &GuestTables, account: &mut CostAccount<'_>) {
         if matches!(event, GuestEvent::Kernel { .. } | GuestEvent::OtherExit) {
             return;
         }
-        self.bill_scans(bill);
+        self.charge_scans(account);
         match *event {
-            GuestEvent::TableWrite { table, index, .. } => self.write(table, index, bill),
+            GuestEvent::TableWrite { table, index, .. } => self.write(table, index, account),
             GuestEvent::TableFreed { table } => {
                 self.nested.remove(&table);
                 self.dirty.remove(&table);
                 for own in self.keys_of(table) {
-                    self.zap(own, bill);
+                    self.zap(own, account);
                 }
             }
-            GuestEvent::LoadCr3 { root, .. } => self.load(root, bill),
+            GuestEvent::LoadCr3 { root, .. } => self.load(root, account),
             _ => {}
         }
     }
@@ -337,7 +337,7 @@ impl Expected for AgileReference {
         found: &Translation,
         write: bool,
         tables: &GuestTables,
-        bill: &mut Bill<'_>,
+        account: &mut CostAccount<'_>,
     ) -> Outcome {
         let good = Outcome {
             failed_depth: 0,
@@ -358,7 +358,7 @@ impl Expected for AgileReference {
             End::Page { .. } => true,
             End::Missing => false,
         };
-        self.bill_scans(bill);
+        self.charge_scans(account);
         if self.nested.contains(&found.tables[0]) {
             self.leave();
             return Outcome {
@@ -366,14 +366,14 @@ impl Expected for AgileReference {
                 ..good
             };
         }
-        let flushed = self.evict(bill);
-        let mut work = bill.costs().shadow_fill;
+        let flushed = self.evict(account);
+        let mut work = account.costs().shadow_fill;
         if !self.roots().contains(&found.tables[0]) {
-            work += bill.costs().build_root;
+            work += account.costs().build_root;
         }
         let leaf = self.path(address, found);
         if !by_hardware {
-            bill.exit(Exit::ShadowFill, work);
+            account.exit(Exit::ShadowFill, work);
         }
         if let Some(own) = leaf {
             let index = TableFormat::Four.index(address.0, 1);

@@ -7,13 +7,13 @@ use proptest::prelude::*;
 
 use agile::AgileReference;
 use reference::{Expected, Outcome, Reference};
-use vtax_paging::address::{Gva, PageSize, TableFormat};
-use vtax_paging::bill::Bill;
-use vtax_paging::counters::Counters;
-use vtax_paging::guest::{Guest, GuestSetup};
-use vtax_paging::guest_event::{GuestEvent, PartialWalk, Translation};
-use vtax_paging::machine::Costs;
-use vtax_paging::shadow::{MIN_PAGES, ShadowSetup, ShadowStyle, ShadowTables, ShadowWalk};
+use vtax_paging::model::address::{Gva, PageSize, TableFormat};
+use vtax_paging::model::cost_account::CostAccount;
+use vtax_paging::model::counters::Counters;
+use vtax_paging::model::guest::{Guest, GuestSetup};
+use vtax_paging::model::guest_event::{GuestEvent, PartialWalk, Translation};
+use vtax_paging::model::machine::Costs;
+use vtax_paging::model::shadow::{MIN_PAGES, ShadowSetup, ShadowStyle, ShadowTables, ShadowWalk};
 use vtax_paging::step::Operation;
 
 /// All different, so that no two mistakes cancel out.
@@ -263,26 +263,26 @@ impl Model {
 
 impl Follower for Model {
     fn fault(&mut self, walk: &PartialWalk) {
-        let mut bill = Bill::new(&mut self.counters, &COSTS);
-        self.shadow.guest_fault(walk, &mut bill);
+        let mut account = CostAccount::new(&mut self.counters, &COSTS);
+        self.shadow.guest_fault(walk, &mut account);
     }
 
     fn event(&mut self, event: &GuestEvent, guest: &Guest) {
-        let mut bill = Bill::new(&mut self.counters, &COSTS);
-        self.shadow.event(event, guest.tables(), &mut bill);
+        let mut account = CostAccount::new(&mut self.counters, &COSTS);
+        self.shadow.event(event, guest.tables(), &mut account);
     }
 
     fn resolve(&mut self, at: Gva, found: &Translation, write: bool, guest: &Guest) {
-        let mut bill = Bill::new(&mut self.counters, &COSTS);
+        let mut account = CostAccount::new(&mut self.counters, &COSTS);
         let walk = self
             .shadow
-            .resolve_at(at, found, write, guest.tables(), &mut bill);
+            .resolve_at(at, found, write, guest.tables(), &mut account);
         self.check(at, found, write, &walk);
         let exits = self.counters.total_exits();
-        let mut bill = Bill::new(&mut self.counters, &COSTS);
+        let mut account = CostAccount::new(&mut self.counters, &COSTS);
         let again = self
             .shadow
-            .resolve_at(at, found, write, guest.tables(), &mut bill);
+            .resolve_at(at, found, write, guest.tables(), &mut account);
         assert!(
             exits.total_cmp(&self.counters.total_exits()).is_eq(),
             "a second exit"
@@ -325,23 +325,25 @@ impl<R: Expected> Both<R> {
 impl<R: Expected> Follower for Both<R> {
     fn fault(&mut self, walk: &PartialWalk) {
         self.model.fault(walk);
-        let mut bill = Bill::new(&mut self.expected, &COSTS);
-        self.reference.fault(walk, &mut bill);
+        let mut account = CostAccount::new(&mut self.expected, &COSTS);
+        self.reference.fault(walk, &mut account);
         self.compare();
     }
 
     fn event(&mut self, event: &GuestEvent, guest: &Guest) {
         self.model.event(event, guest);
-        let mut bill = Bill::new(&mut self.expected, &COSTS);
-        self.reference.event(event, guest.tables(), &mut bill);
+        let mut account = CostAccount::new(&mut self.expected, &COSTS);
+        self.reference.event(event, guest.tables(), &mut account);
         self.compare();
     }
 
     fn resolve(&mut self, at: Gva, found: &Translation, write: bool, guest: &Guest) {
         self.model.resolve(at, found, write, guest);
-        let mut bill = Bill::new(&mut self.expected, &COSTS);
+        let mut account = CostAccount::new(&mut self.expected, &COSTS);
         let tables = guest.tables();
-        let expected = self.reference.resolve(at, found, write, tables, &mut bill);
+        let expected = self
+            .reference
+            .resolve(at, found, write, tables, &mut account);
         let walk = self.model.walks.pop().expect("the model walked");
         let outcome = Outcome {
             failed_depth: walk.failed_depth,

@@ -1,16 +1,16 @@
 //! Shadow paging by definition: maps of maps, searched from end to end for every question.
 //!
 //! It covers a guest with four levels of 4 KiB pages; the rules are those of the documentation of
-//! `vtax_paging::shadow`.
+//! `vtax_paging::model::shadow`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use vtax_paging::address::{Gfn, Gva, TableFormat};
-use vtax_paging::bill::Bill;
-use vtax_paging::counters::Exit;
-use vtax_paging::guest::GuestTables;
-use vtax_paging::guest_event::{GuestEvent, PartialWalk, Translation};
-use vtax_paging::shadow::ShadowStyle;
+use vtax_paging::model::address::{Gfn, Gva, TableFormat};
+use vtax_paging::model::cost_account::CostAccount;
+use vtax_paging::model::counters::Exit;
+use vtax_paging::model::guest::GuestTables;
+use vtax_paging::model::guest_event::{GuestEvent, PartialWalk, Translation};
+use vtax_paging::model::shadow::ShadowStyle;
 
 pub const LEVELS: u8 = 4;
 
@@ -51,16 +51,16 @@ pub struct Outcome {
 pub trait Expected {
     fn pages(&self) -> usize;
     fn clear(&mut self, clock: u64);
-    fn fault(&mut self, walk: &PartialWalk, bill: &mut Bill<'_>);
+    fn fault(&mut self, walk: &PartialWalk, account: &mut CostAccount<'_>);
     fn interval(&mut self, tables: &GuestTables);
-    fn event(&mut self, event: &GuestEvent, tables: &GuestTables, bill: &mut Bill<'_>);
+    fn event(&mut self, event: &GuestEvent, tables: &GuestTables, account: &mut CostAccount<'_>);
     fn resolve(
         &mut self,
         address: Gva,
         found: &Translation,
         write: bool,
         tables: &GuestTables,
-        bill: &mut Bill<'_>,
+        account: &mut CostAccount<'_>,
     ) -> Outcome;
 }
 
@@ -112,31 +112,37 @@ impl Reference {
         (LEVELS, None)
     }
 
-    fn load(&mut self, root: Gfn, preserve: bool, tables: &GuestTables, bill: &mut Bill<'_>) {
+    fn load(
+        &mut self,
+        root: Gfn,
+        preserve: bool,
+        tables: &GuestTables,
+        account: &mut CostAccount<'_>,
+    ) {
         let kept = self.style == ShadowStyle::Palacios && self.pages.contains_key(&(root, LEVELS));
         let known = self.remembers(root) || kept;
-        let costs = bill.costs();
+        let costs = account.costs();
         let work = if known {
             costs.load_cr3
         } else {
             costs.build_root
         };
-        bill.exit(Exit::LoadCr3, work);
+        account.exit(Exit::LoadCr3, work);
         if !self.remembers(root) {
-            self.evict(bill);
+            self.evict(account);
         }
-        self.enter(root, tables, bill);
+        self.enter(root, tables, account);
         if !preserve || !known {
             for own in self.below((root, LEVELS)) {
                 if self.page(own).unsync {
-                    self.sync(own, tables, bill);
+                    self.sync(own, tables, account);
                     self.page(own).unsync = false;
                 }
             }
         }
     }
 
-    fn write(&mut self, table: Gfn, index: u16, bill: &mut Bill<'_>) {
+    fn write(&mut self, table: Gfn, index: u16, account: &mut CostAccount<'_>) {
         let keys = self.keys_of(table);
         if keys.is_empty() {
             return;
@@ -147,14 +153,14 @@ impl Reference {
         };
         if may_unsync && keys.iter().all(|own| own.1 == 1) {
             if keys.iter().any(|own| !self.pages[own].unsync) {
-                bill.exit(Exit::Unsync, bill.costs().unsync);
+                account.exit(Exit::Unsync, account.costs().unsync);
             }
             for own in keys {
                 self.page(own).unsync = true;
             }
             return;
         }
-        bill.exit(Exit::TableWrite, bill.costs().table_write);
+        account.exit(Exit::TableWrite, account.costs().table_write);
         for &own in &keys {
             let page = self.page(own);
             page.entries.remove(&index);
@@ -162,7 +168,7 @@ impl Reference {
         }
         let flooded = |own: &Key| own.1 > 1 && self.pages[own].writes >= flood;
         let flooded: Vec<Key> = keys.into_iter().filter(flooded).collect();
-        self.zap_all(flooded, bill);
+        self.zap_all(flooded, account);
     }
 
     fn remembers(&self, root: Gfn) -> bool {
@@ -173,9 +179,9 @@ impl Reference {
         self.active.iter().chain(&self.previous).copied().collect()
     }
 
-    fn enter(&mut self, root: Gfn, tables: &GuestTables, bill: &mut Bill<'_>) {
+    fn enter(&mut self, root: Gfn, tables: &GuestTables, account: &mut CostAccount<'_>) {
         if !self.remembers(root) {
-            self.obtain((root, LEVELS), tables, bill);
+            self.obtain((root, LEVELS), tables, account);
         }
         let mut roots = self.roots();
         roots.retain(|&other| other != root);
@@ -184,19 +190,19 @@ impl Reference {
         self.previous = roots;
     }
 
-    fn obtain(&mut self, own: Key, tables: &GuestTables, bill: &mut Bill<'_>) {
+    fn obtain(&mut self, own: Key, tables: &GuestTables, account: &mut CostAccount<'_>) {
         if let Some(page) = self.pages.get(&own) {
             let unsync = page.unsync;
             self.page(own).writes = 0;
             if unsync {
-                self.sync(own, tables, bill);
+                self.sync(own, tables, account);
             }
             return;
         }
         if own.1 > 1 {
             let unsync = |other: &Key| self.pages[other].unsync;
             let unsync: Vec<Key> = self.keys_of(own.0).into_iter().filter(unsync).collect();
-            self.zap_all(unsync, bill);
+            self.zap_all(unsync, account);
         }
         self.created += 1;
         let age = self.created;
@@ -209,7 +215,7 @@ impl Reference {
         );
     }
 
-    fn evict(&mut self, bill: &mut Bill<'_>) -> bool {
+    fn evict(&mut self, account: &mut CostAccount<'_>) -> bool {
         if self.pages.len() + 5 <= self.limit {
             return false;
         }
@@ -222,7 +228,7 @@ impl Reference {
             let Some((&oldest, _)) = candidates.min_by_key(|(_, page)| page.age) else {
                 break;
             };
-            self.zap_all(vec![oldest], bill);
+            self.zap_all(vec![oldest], account);
             evicted = true;
         }
         evicted
@@ -260,7 +266,13 @@ impl Reference {
         }
     }
 
-    fn sync_address(&mut self, root: Gfn, address: Gva, tables: &GuestTables, bill: &mut Bill<'_>) {
+    fn sync_address(
+        &mut self,
+        root: Gfn,
+        address: Gva,
+        tables: &GuestTables,
+        account: &mut CostAccount<'_>,
+    ) {
         let mut own = (root, LEVELS);
         while own.1 > 1 {
             let index = TableFormat::Four.index(address.0, own.1);
@@ -271,15 +283,15 @@ impl Reference {
         }
         let index = TableFormat::Four.index(address.0, 1);
         if self.page(own).unsync && self.sync_entry(own, index, tables) {
-            bill.work(u64::from(bill.costs().sync_entry));
+            account.work(u64::from(account.costs().sync_entry));
         }
     }
 
-    fn sync(&mut self, own: Key, tables: &GuestTables, bill: &mut Bill<'_>) {
-        bill.work(u64::from(bill.costs().sync_table));
+    fn sync(&mut self, own: Key, tables: &GuestTables, account: &mut CostAccount<'_>) {
+        account.work(u64::from(account.costs().sync_table));
         for index in 0..512 {
             if self.sync_entry(own, index, tables) {
-                bill.work(u64::from(bill.costs().sync_entry));
+                account.work(u64::from(account.costs().sync_entry));
             }
         }
     }
@@ -304,7 +316,7 @@ impl Reference {
         access(now) != access(leaf)
     }
 
-    fn zap_all(&mut self, keys: Vec<Key>, bill: &mut Bill<'_>) {
+    fn zap_all(&mut self, keys: Vec<Key>, account: &mut CostAccount<'_>) {
         let mut gone: BTreeSet<Key> = keys.iter().copied().collect();
         for own in keys {
             let below = self.below(own).into_iter();
@@ -312,7 +324,7 @@ impl Reference {
         }
         for own in gone {
             if self.pages.remove(&own).is_some() {
-                bill.work(u64::from(bill.costs().zap));
+                account.work(u64::from(account.costs().zap));
             }
             for page in self.pages.values_mut() {
                 page.entries.retain(|_, entry| *entry != Entry::Table(own));
@@ -370,7 +382,7 @@ impl Expected for Reference {
         found: &Translation,
         write: bool,
         tables: &GuestTables,
-        bill: &mut Bill<'_>,
+        account: &mut CostAccount<'_>,
     ) -> Outcome {
         let (read, leaf) = self.walk(address, found);
         let same = leaf.filter(|leaf| leaf.frame == found.frame);
@@ -383,12 +395,12 @@ impl Expected for Reference {
                 flushed: false,
             };
         }
-        let flushed = self.evict(bill);
-        let mut work = bill.costs().shadow_fill;
+        let flushed = self.evict(account);
+        let mut work = account.costs().shadow_fill;
         if !self.remembers(found.tables[0]) {
-            work += bill.costs().build_root;
+            work += account.costs().build_root;
         }
-        self.enter(found.tables[0], tables, bill);
+        self.enter(found.tables[0], tables, account);
         for level in (1..=LEVELS).rev() {
             let own = key(found, level);
             self.page(own).writes = 0;
@@ -396,7 +408,7 @@ impl Expected for Reference {
                 let child = key(found, level - 1);
                 let index = TableFormat::Four.index(address.0, level);
                 if self.page(own).entries.get(&index) != Some(&Entry::Table(child)) {
-                    self.obtain(child, tables, bill);
+                    self.obtain(child, tables, account);
                     self.page(own).entries.insert(index, Entry::Table(child));
                 }
             }
@@ -408,9 +420,9 @@ impl Expected for Reference {
             _ => Exit::ShadowFill,
         };
         if refill {
-            bill.refill(cause, work);
+            account.refill(cause, work);
         } else {
-            bill.exit(cause, work);
+            account.exit(cause, work);
         }
         self.fill_block(found.tables[3], index, tables);
         Outcome {
@@ -421,26 +433,26 @@ impl Expected for Reference {
         }
     }
 
-    fn event(&mut self, event: &GuestEvent, tables: &GuestTables, bill: &mut Bill<'_>) {
+    fn event(&mut self, event: &GuestEvent, tables: &GuestTables, account: &mut CostAccount<'_>) {
         match *event {
-            GuestEvent::TableWrite { table, index, .. } => self.write(table, index, bill),
+            GuestEvent::TableWrite { table, index, .. } => self.write(table, index, account),
             GuestEvent::TableFreed { table } => {
                 let keys = self.keys_of(table);
-                self.zap_all(keys, bill);
+                self.zap_all(keys, account);
             }
             GuestEvent::Invlpg { address } => {
-                bill.exit(Exit::Invlpg, bill.costs().invlpg);
+                account.exit(Exit::Invlpg, account.costs().invlpg);
                 for root in self.roots() {
-                    self.sync_address(root, address, tables, bill);
+                    self.sync_address(root, address, tables, account);
                 }
             }
-            GuestEvent::LoadCr3 { root, preserve } => self.load(root, preserve, tables, bill),
+            GuestEvent::LoadCr3 { root, preserve } => self.load(root, preserve, tables, account),
             GuestEvent::Kernel { .. } | GuestEvent::OtherExit => {}
         }
     }
 
-    fn fault(&mut self, _walk: &PartialWalk, bill: &mut Bill<'_>) {
-        bill.exit(Exit::GuestFault, bill.costs().reflect_fault);
+    fn fault(&mut self, _walk: &PartialWalk, account: &mut CostAccount<'_>) {
+        account.exit(Exit::GuestFault, account.costs().reflect_fault);
     }
 
     fn interval(&mut self, _tables: &GuestTables) {}

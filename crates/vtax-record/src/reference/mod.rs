@@ -9,7 +9,7 @@ use crate::availability::Machine;
 use crate::interval::Interval;
 use crate::perf::Request;
 use crate::sources::Exclude;
-use vtax_error::Error;
+use vtax_cli::Error;
 
 /// Intervals when nobody says how long: about as long as one another on a core of today.
 const DEFAULT_INSTRUCTIONS: u64 = 50_000_000;

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::Event;
-use vtax_error::Error;
+use vtax_cli::Error;
 
 /// The word for the events that are recorded when nobody says what to record.
 const DEFAULT: &str = "default";

@@ -190,7 +190,7 @@ mod tests {
         assert!(
             EVENTS
                 .iter()
-                .all(|event| vtax_guest_page::is_name(event.name))
+                .all(|event| vtax_sys::guest_page::is_name(event.name))
         );
     }
 

@@ -14,7 +14,7 @@ use super::xenperf::{self, Growth, Perf};
 use crate::files::{self, Folder};
 use crate::parquet;
 use crate::stream::{self, Batch, Lengths, Stream};
-use vtax_error::Error;
+use vtax_cli::Error;
 
 /// Rows that wait at most before they go to the file.
 const BATCH_ROWS: usize = 8192;

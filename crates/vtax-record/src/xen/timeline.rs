@@ -69,7 +69,7 @@ struct Cpu {
     running: Open,
 }
 
-/// A stretch of time that has begun.
+/// A period of time that has begun.
 #[derive(Debug, Clone, Copy, Default)]
 struct Open {
     /// What of it is counted up to here; `None`: nothing has begun.

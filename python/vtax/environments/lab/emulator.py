@@ -119,7 +119,7 @@ def _parameters(machine: Emulated) -> list[str]:
         "vtax.lower=initramfs",
         "vtax.host=9p:host",
         "vtax.work=9p:work",
-        f"vtax.environments.channel=virtio:{qemu_program.CHANNEL}",
+        f"vtax.channel=virtio:{qemu_program.CHANNEL}",
         f"vtax.modules={':'.join(machine.modules)}",
     ]
 

@@ -154,7 +154,7 @@ def _parameters(nested: Nested) -> Sequence[str]:
         "quiet",
         "panic=-1",
         *lower,
-        f"vtax.environments.channel=virtio:{CHANNEL}",
+        f"vtax.channel=virtio:{CHANNEL}",
         f"vtax.modules={':'.join(nested.modules)}",
     ]
 

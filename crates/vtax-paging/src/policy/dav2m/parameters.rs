@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::error::ModelError;
-use crate::mode::Paging;
+use crate::model::mode::Paging;
 use crate::policy::measure::{check_window, check_within};
 
 /// The starting `threshold_vexit` for a window of `window` retired instructions, at the rate of the

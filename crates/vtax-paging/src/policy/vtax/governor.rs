@@ -26,7 +26,7 @@
 //!
 //! `total <= walker + allowance x total + grant + the largest difference of one window`
 
-use crate::mode::Paging;
+use crate::model::mode::Paging;
 
 /// What changing the mode costs, refill included. Cycles.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -6,7 +6,7 @@
 //! A phase looks different in either mode. The two looks are joined when the mode changes within it,
 //! which is also when the policy learns by how much the modes differ there.
 
-use crate::mode::Paging;
+use crate::model::mode::Paging;
 
 /// What a window looks like, in log2 of cycles per instruction.
 #[derive(Clone, Copy, Debug, PartialEq)]

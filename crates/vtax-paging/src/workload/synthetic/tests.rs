@@ -1,6 +1,6 @@
 use super::*;
-use crate::address::TableFormat;
-use crate::guest::{Guest, GuestSetup};
+use crate::model::address::TableFormat;
+use crate::model::guest::{Guest, GuestSetup};
 
 const TEXT: &str = r#"
     name = "test"

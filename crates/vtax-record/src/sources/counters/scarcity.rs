@@ -58,7 +58,7 @@ mod tests {
                 pinned: true,
             };
             let event = perf::open(request, 0, None)?;
-            crate::sys::perf_event_enable(event.as_fd(), true)?;
+            vtax_sys::calls::perf::perf_event_enable(event.as_fd(), true)?;
             Ok(event)
         };
         if matches!(clock(), Err(Errno::EACCES | Errno::EPERM)) {

@@ -1,0 +1,271 @@
+//! From the kernel's first root to one over the host's tree.
+
+use std::fs;
+use std::path::Path;
+
+use nix::mount::{MsFlags, mount};
+use nix::unistd::{chdir, chroot};
+
+use crate::root::InitError;
+use crate::root::disk;
+use crate::root::parameters::{Export, Source};
+use vtax_cli::reason;
+
+/// A folder that every root has, also a read-only one: everything else is made on a tmpfs there.
+const SCRATCH: &str = "/tmp";
+const LOWER: &str = "/tmp/lower";
+const UPPER: &str = "/tmp/upper";
+const OVERLAY_WORK: &str = "/tmp/work";
+const ROOT: &str = "/tmp/root";
+/// A whole export of which a folder is taken lies below.
+const EXPORTS: &str = "/tmp/exports";
+/// Where the guest finds its writable folder.
+const WORK: &str = "/run/vtax/work";
+/// Where the host's tree is when the root is not made of it.
+const HOST: &str = "/run/vtax/host";
+
+/// A file system to mount: type, source, options, flags.
+struct FileSystem<'a> {
+    kind: &'a str,
+    source: &'a str,
+    options: &'a str,
+    flags: MsFlags,
+}
+
+/// What `/proc/cmdline` says.
+///
+/// `/proc` is mounted first, also where it seems to be: hostfs shows the host's.
+pub(crate) fn kernel_command_line() -> Result<String, InitError> {
+    let path = "/proc/cmdline";
+    put(&plain("proc"), "/proc")?;
+    fs::read_to_string(path).map_err(|error| InitError::new(path, reason(&error)))
+}
+
+/// Make devices appear in the first root, as far as a channel must be found there.
+pub(crate) fn devices() -> Result<(), InitError> {
+    put(&plain("sysfs"), "/sys")?;
+    put(&plain("devtmpfs"), "/dev")
+}
+
+/// Make an overlay over the host's tree and move into it.
+pub(crate) fn overlay_root(tree: &Source, work: Option<&Source>) -> Result<(), InitError> {
+    put(&plain("tmpfs"), SCRATCH)?;
+    let lower = lower(tree)?;
+    for folder in [UPPER, OVERLAY_WORK] {
+        make(folder)?;
+    }
+    let options = format!("lowerdir={lower},upperdir={UPPER},workdir={OVERLAY_WORK}");
+    put(
+        &FileSystem {
+            options: &options,
+            ..plain("overlay")
+        },
+        ROOT,
+    )?;
+    put(&plain("proc"), &format!("{ROOT}/proc"))?;
+    put(&plain("sysfs"), &format!("{ROOT}/sys"))?;
+    put(&plain("devtmpfs"), &format!("{ROOT}/dev"))?;
+    volatile(ROOT, "mode=1777")?;
+    let target = format!("{ROOT}{WORK}");
+    match work {
+        None => make(&target)?,
+        Some(source) => put_work(source, &target)?,
+    }
+    switch()
+}
+
+/// Fill the initramfs up to a whole root; [`kernel_command_line`] and [`devices`] came before.
+pub(crate) fn initramfs_root() -> Result<(), InitError> {
+    // Memory of guests lies in /dev/shm: half of the machine's, the default, is too little.
+    volatile("", "mode=1777,size=100%")?;
+    put(
+        &FileSystem {
+            options: "mode=1777",
+            ..plain("tmpfs")
+        },
+        SCRATCH,
+    )?;
+    // Only the counters of KVM are there, and they have a second source.
+    let _ = put(&plain("debugfs"), "/sys/kernel/debug");
+    make(WORK)
+}
+
+/// Mounts that are put off until the request `enter`.
+#[derive(Debug, Default)]
+pub struct Deferred {
+    host: Option<Export>,
+    work: Option<Source>,
+    mounted: Vec<&'static str>,
+}
+
+impl Deferred {
+    pub(crate) fn new(host: Option<Export>, work: Option<Source>) -> Self {
+        Self {
+            host,
+            work,
+            mounted: Vec::new(),
+        }
+    }
+
+    /// Mount what is not mounted yet; returns all that is.
+    pub fn enter(&mut self) -> Result<&[&'static str], InitError> {
+        if let Some(export) = &self.host {
+            put_plan9(export, "loose", MsFlags::MS_RDONLY, HOST)?;
+            self.mounted.push(HOST);
+            self.host = None;
+        }
+        if let Some(source) = &self.work {
+            put_work(source, WORK)?;
+            self.mounted.push(WORK);
+            self.work = None;
+        }
+        Ok(&self.mounted)
+    }
+}
+
+/// Make the tree visible, read-only; returns where.
+fn lower(source: &Source) -> Result<&'static str, InitError> {
+    match source {
+        // User-mode Linux has it as its first root already.
+        Source::Hostfs(path) if path == Path::new("/") => Ok("/"),
+        Source::Hostfs(path) => {
+            put(&hostfs(&path.to_string_lossy(), MsFlags::MS_RDONLY), LOWER)?;
+            Ok(LOWER)
+        }
+        Source::Plan9(export) => {
+            // Nothing changes the host's tree meanwhile, so what was read once is kept.
+            put_plan9(export, "loose", MsFlags::MS_RDONLY, LOWER)?;
+            Ok(LOWER)
+        }
+        Source::Disk(device) => {
+            make(LOWER)?;
+            disk::mount_root(device, Path::new(LOWER))?;
+            Ok(LOWER)
+        }
+    }
+}
+
+/// The file systems in memory that every root has, and the terminals.
+fn volatile(root: &str, shared_memory: &str) -> Result<(), InitError> {
+    for (kind, options, folder) in [
+        ("devpts", "mode=620,ptmxmode=666", "/dev/pts"),
+        ("tmpfs", shared_memory, "/dev/shm"),
+        ("tmpfs", "mode=755", "/run"),
+    ] {
+        let file_system = FileSystem {
+            options,
+            ..plain(kind)
+        };
+        put(&file_system, &format!("{root}{folder}"))?;
+    }
+    Ok(())
+}
+
+fn put_work(source: &Source, target: &str) -> Result<(), InitError> {
+    match source {
+        Source::Hostfs(path) => put(&hostfs(&path.to_string_lossy(), MsFlags::empty()), target),
+        // mmap: the host reads the results, so writes must reach it; mapping files works.
+        Source::Plan9(export) => put_plan9(export, "mmap", MsFlags::empty(), target),
+        // The parameters do not let it be one.
+        Source::Disk(device) => Err(InitError::new(
+            format!("work folder {}", device.display()),
+            "a disk is only for the root",
+        )),
+    }
+}
+
+/// Mount a 9p export, or a folder in it.
+fn put_plan9(export: &Export, cache: &str, flags: MsFlags, target: &str) -> Result<(), InitError> {
+    let whole = plan9(&export.tag, cache, flags);
+    let Some(folder) = &export.folder else {
+        return put(&whole.as_file_system(), target);
+    };
+    let place = format!("{EXPORTS}/{}", export.tag);
+    put(&whole.as_file_system(), &place)?;
+    make(target)?;
+    let inside = format!("{place}/{folder}");
+    let bind = MsFlags::MS_BIND;
+    mount(
+        Some(inside.as_str()),
+        target,
+        None::<&str>,
+        bind,
+        None::<&str>,
+    )
+    .map_err(|errno| InitError::errno(format!("bind {inside} on {target}"), errno))
+}
+
+/// The first root stays beneath; it cannot be unmounted, and nothing of it is reachable.
+fn switch() -> Result<(), InitError> {
+    let failed = |errno| InitError::errno("switch root", errno);
+    chdir(ROOT).map_err(failed)?;
+    mount(Some("."), "/", None::<&str>, MsFlags::MS_MOVE, None::<&str>).map_err(failed)?;
+    chroot(".").map_err(failed)?;
+    chdir("/").map_err(failed)
+}
+
+fn plain(kind: &str) -> FileSystem<'_> {
+    FileSystem {
+        kind,
+        source: kind,
+        options: "",
+        flags: MsFlags::empty(),
+    }
+}
+
+fn hostfs(path: &str, flags: MsFlags) -> FileSystem<'_> {
+    // Its option is the host's path.
+    FileSystem {
+        kind: "hostfs",
+        source: "none",
+        options: path,
+        flags,
+    }
+}
+
+struct Plan9 {
+    tag: String,
+    options: String,
+    flags: MsFlags,
+}
+
+fn plan9(tag: &str, cache: &str, flags: MsFlags) -> Plan9 {
+    // The default message size of 8 KiB costs an exit of the guest for each 8 KiB read.
+    let options = format!("trans=virtio,version=9p2000.L,cache={cache},msize=1048576");
+    Plan9 {
+        tag: tag.into(),
+        options,
+        flags,
+    }
+}
+
+impl Plan9 {
+    fn as_file_system(&self) -> FileSystem<'_> {
+        FileSystem {
+            kind: "9p",
+            source: &self.tag,
+            options: &self.options,
+            flags: self.flags,
+        }
+    }
+}
+
+fn put(file_system: &FileSystem<'_>, target: &str) -> Result<(), InitError> {
+    make(target)?;
+    let FileSystem {
+        kind,
+        source,
+        options,
+        flags,
+    } = file_system;
+    mount(Some(*source), target, Some(*kind), *flags, Some(*options))
+        .map_err(|errno| InitError::errno(format!("mount {kind} on {target}"), errno))
+}
+
+fn make(folder: &str) -> Result<(), InitError> {
+    if Path::new(folder).is_dir() {
+        return Ok(());
+    }
+    fs::create_dir_all(folder)
+        .map_err(|error| InitError::new(format!("mkdir {folder}"), reason(&error)))
+}

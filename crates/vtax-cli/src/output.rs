@@ -1,0 +1,36 @@
+//! What a program prints when it has done its work.
+
+use std::io::{self, Write};
+
+use serde::Serialize;
+
+use crate::{Error, reason};
+
+/// Print a text and the end of its line.
+///
+/// # Errors
+/// A failure when the standard output cannot be written.
+pub fn line(text: &str) -> Result<(), Error> {
+    writeln!(io::stdout(), "{text}")
+        .map_err(|error| Error::failure("output", reason(&error), "free space or read the pipe"))
+}
+
+/// Print a value as JSON in one line.
+///
+/// # Errors
+/// As [`line`], and for a value that has no JSON.
+pub fn json(value: &impl Serialize) -> Result<(), Error> {
+    line(&serde_json::to_string(value).map_err(no_json)?)
+}
+
+/// Print a value as JSON for people.
+///
+/// # Errors
+/// As [`json`].
+pub fn pretty_json(value: &impl Serialize) -> Result<(), Error> {
+    line(&serde_json::to_string_pretty(value).map_err(no_json)?)
+}
+
+fn no_json(error: serde_json::Error) -> Error {
+    Error::failure("output", error, "report this as a bug")
+}

@@ -1,0 +1,380 @@
+//! One simulated core in one paging mode: its TLBs, its page walker, and what it counts.
+//!
+//! A core sees every reference after the guest's own model has translated it, so walks only decide
+//! what is *read*, never what is *found*. [`Core::access`] is the hot path: it allocates nothing,
+//! counts in integers, and leaves all cycles of walks to [`Core::counters`].
+
+mod array;
+mod data_cache;
+mod native;
+mod nested;
+mod order;
+mod rings;
+mod scanned;
+mod shadow;
+mod spaces;
+mod tag;
+#[cfg(test)]
+mod tests;
+mod tlb;
+mod walk_cache;
+
+pub use native::{GUEST_BASE, host_address};
+pub use nested::host_entry_address;
+
+use crate::error::ModelError;
+use crate::model::address::{Gpa, Gva, Hpa, PAGE_SHIFT, PageSize, TableFormat};
+use crate::model::cost_account::CostAccount;
+use crate::model::counters::{Counters, Exit};
+use crate::model::guest::{GuestTables, MAX_MEMORY_BYTES};
+use crate::model::guest_event::{GuestEvent, PartialWalk, Translation};
+use crate::model::machine::{Machine, WalkCaches as WalkDescription};
+use crate::model::mode::{Paging, Translating};
+use crate::model::shadow::{ShadowSetup, ShadowStyle};
+
+use data_cache::DataCaches;
+use native::Radix;
+use nested::Host;
+use shadow::{Shadow, walked_format};
+use spaces::Spaces;
+use tlb::{Found, Tlb};
+use walk_cache::WalkCaches;
+
+/// What a core is made from.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CoreSetup {
+    /// The machine.
+    pub machine: Machine,
+    /// The format of the guest's tables.
+    pub guest_tables: TableFormat,
+    /// The guest's usual page size.
+    pub guest_page: PageSize,
+    /// The size in which the host maps the guest's memory.
+    pub host_page: PageSize,
+    /// Whether the guest isolates its kernel's page tables.
+    pub isolation: bool,
+    /// The guest's memory in bytes; at most [`MAX_MEMORY_BYTES`].
+    pub memory_bytes: u64,
+    /// How the VMM keeps shadow tables.
+    pub shadow: ShadowStyle,
+    /// `false`: no walk caches, nested TLB or data caches, so that walks have their full length.
+    pub caches: bool,
+    /// `false`: TLB misses are counted and nothing is walked.
+    pub walks: bool,
+    /// For random replacement.
+    pub seed: u64,
+}
+
+/// One core. Counters only grow.
+pub struct Core {
+    machine: Machine,
+    translating: Translating,
+    guest: Radix,
+    guest_spans: [u32; 3],
+    host_page: PageSize,
+    walks: bool,
+    tlb: Tlb,
+    spaces: Spaces,
+    /// Whether a page of the guest is held in smaller pieces since the TLBs were last emptied.
+    pieces: bool,
+    page_walk: WalkCaches,
+    data: DataCaches,
+    host: Host,
+    shadow_setup: ShadowSetup,
+    /// There under shadow and agile paging only.
+    shadow: Option<Shadow>,
+    /// The guest's clock at the last event: what a switch to shadow paging has lost.
+    clock: u64,
+    tally: Tally,
+    /// Everything that is not in `tally` or counted by `data`.
+    billed: Counters,
+}
+
+/// What the hot path counts.
+#[derive(Default)]
+struct Tally {
+    second_tlb_hits: u64,
+    tlb_misses: u64,
+    /// Page-walk caches, nested TLB and nested walk caches.
+    walk_cache_hits: u64,
+}
+
+impl Core {
+    /// A core with empty TLBs and caches, under a host that has mapped nothing yet.
+    pub fn new(setup: &CoreSetup, translating: Translating) -> Result<Self, ModelError> {
+        check(setup, translating)?;
+        let machine = setup.machine.clone();
+        let bare = WalkDescription::default();
+        let (walk, caches) = if setup.caches {
+            (&machine.walk, &machine.caches[..])
+        } else {
+            (&bare, &[][..])
+        };
+        let end = host_address(Gpa(setup.memory_bytes));
+        let shadow_setup = shadow_setup(setup);
+        let mut core = Self {
+            translating,
+            guest: Radix::new(setup.guest_tables),
+            guest_spans: PageSize::ALL.map(|size| setup.guest_tables.span(size.level())),
+            host_page: setup.host_page,
+            walks: setup.walks,
+            tlb: Tlb::new(&machine.tlb, setup.seed),
+            spaces: Spaces::default(),
+            pieces: false,
+            page_walk: WalkCaches::new(&walk.page_walk, setup.guest_tables),
+            data: DataCaches::new(caches, Hpa(end.0))?,
+            host: Host::new(
+                walk,
+                machine.host_tables,
+                setup.host_page,
+                setup.memory_bytes,
+            ),
+            shadow_setup,
+            shadow: None,
+            clock: 0,
+            tally: Tally::default(),
+            billed: Counters::default(),
+            machine,
+        };
+        core.begin(translating);
+        Ok(core)
+    }
+
+    /// Starts in a mode, with empty shadow tables where it has any.
+    fn begin(&mut self, translating: Translating) {
+        self.translating = translating;
+        let shadowing = matches!(translating, Translating::Shadow | Translating::Agile);
+        self.shadow = shadowing.then(|| Shadow::new(self.shadow_setup, translating));
+        let format = if shadowing {
+            walked_format(&self.shadow_setup)
+        } else {
+            self.shadow_setup.guest_tables
+        };
+        self.page_walk.set_format(format);
+    }
+
+    /// The guest references `address`, which its tables translate as `found`.
+    #[inline]
+    pub fn access(&mut self, address: Gva, found: &Translation, write: bool, tables: &GuestTables) {
+        let size = self.entry_size(found.size);
+        let space = self.spaces.current();
+        match self.tlb.look_up(address, size, space, write) {
+            Found::First => return,
+            Found::Second => {
+                self.tally.second_tlb_hits += 1;
+                return;
+            }
+            Found::Missed => self.tally.tlb_misses += 1,
+        }
+        let mut writable = found.writable && found.dirty;
+        if self.walks {
+            match self.translating {
+                Translating::Native => {
+                    self.walk_native(address, &found.tables, found.depth);
+                }
+                Translating::Nested => {
+                    let data = self.data_address(address, found);
+                    self.walk_nested(address, &found.tables, found.depth, data);
+                }
+                Translating::Shadow | Translating::Agile => {
+                    writable = self.walk_shadow(address, found, write, tables);
+                }
+            }
+        }
+        self.pieces |= size.shift() < self.guest_spans[found.size as usize];
+        self.tlb.insert(address, size, space, writable);
+    }
+
+    /// The guest's tables do not translate `address`: the hardware walked them and faulted.
+    pub fn guest_fault(&mut self, address: Gva, walk: &PartialWalk) {
+        self.tally.tlb_misses += 1;
+        if !self.walks {
+            return;
+        }
+        match self.translating {
+            Translating::Native => self.walk_native(address, &walk.tables, walk.depth),
+            Translating::Nested => {
+                self.walk_nested_tables(address, &walk.tables, walk.depth);
+            }
+            Translating::Shadow | Translating::Agile => self.fault_shadow(walk),
+        }
+    }
+
+    /// Follows what the guest did.
+    pub fn guest_event(&mut self, event: &GuestEvent, tables: &GuestTables) {
+        self.clock = tables.clock();
+        if self.shadow.is_some() {
+            self.event_shadow(event, tables);
+        }
+        self.follow(event);
+    }
+
+    /// What the event costs in hardware and in the guest's kernel; the same in every mode, so that
+    /// an exit comes on top.
+    fn follow(&mut self, event: &GuestEvent) {
+        let costs = &self.machine.costs;
+        match *event {
+            GuestEvent::TableWrite { .. } => {}
+            GuestEvent::TableFreed { table } => self.spaces.forget(table),
+            GuestEvent::Invlpg { address } => {
+                self.billed.cycles.guest += f64::from(costs.guest_invlpg);
+                self.invalidate_page(address);
+            }
+            GuestEvent::LoadCr3 { root, preserve } => {
+                self.billed.cycles.guest += f64::from(costs.guest_load_cr3);
+                let kept = preserve && self.machine.tlb.pcid && !self.spaces.enter(root);
+                if !kept {
+                    self.spaces.restart(root);
+                    self.clear_guest_dimension();
+                }
+            }
+            GuestEvent::Kernel { cycles } => self.billed.cycles.guest += f64::from(cycles),
+            GuestEvent::OtherExit if self.translating == Translating::Native => {}
+            GuestEvent::OtherExit => self.exit(Exit::Other, costs.other),
+        }
+    }
+
+    /// `instructions` retired with `references` among them; `base_cpi` are the cycles of each
+    /// without any translation cost.
+    pub fn retire(&mut self, instructions: u64, references: u64, base_cpi: f32) {
+        self.billed.instructions += instructions as f64;
+        self.billed.references += references as f64;
+        self.billed.cycles.base += instructions as f64 * f64::from(base_cpi);
+    }
+
+    /// The policy's instruction counter overflowed and the VMM ran the policy.
+    pub fn policy_exit(&mut self) {
+        self.exit(Exit::Policy, self.machine.costs.policy);
+    }
+
+    /// Goes on in the other mode, if the core is in one of the two that can change.
+    pub fn switch(&mut self, to: Paging) {
+        if self.paging().is_none_or(|from| from == to) {
+            return;
+        }
+        let cycles = match to {
+            Paging::Nested => self.machine.costs.switch_to_nested,
+            Paging::Shadow => self.machine.costs.switch_to_shadow,
+        };
+        self.billed.switches += 1.0;
+        self.billed.cycles.switches += f64::from(cycles);
+        self.begin(to.into());
+        if let Some(shadow) = &mut self.shadow {
+            shadow.tables.clear(self.clock);
+        }
+        self.clear_all();
+    }
+
+    /// The mode, when it is one that a policy can choose.
+    pub fn paging(&self) -> Option<Paging> {
+        match self.translating {
+            Translating::Shadow => Some(Paging::Shadow),
+            Translating::Nested => Some(Paging::Nested),
+            Translating::Native | Translating::Agile => None,
+        }
+    }
+
+    /// Everything counted since the core was made.
+    pub fn counters(&self) -> Counters {
+        let machine = &self.machine;
+        let served = self.data.served().map(|count| count as f64);
+        let mut counters = self.billed;
+        let tally = &self.tally;
+        counters.l1_tlb_misses = (tally.second_tlb_hits + tally.tlb_misses) as f64;
+        counters.l2_tlb_misses = tally.tlb_misses as f64;
+        counters.walk_references = served;
+        counters.cycles.tlb = tally.second_tlb_hits as f64 * f64::from(machine.tlb.l2_latency);
+        let hits = tally.walk_cache_hits as f64 * f64::from(machine.walk.latency);
+        let levels = machine.caches.iter().map(|level| level.latency).zip(served);
+        let cached: f64 = levels
+            .map(|(latency, count)| f64::from(latency) * count)
+            .sum();
+        let memory = served[served.len() - 1] * f64::from(machine.memory_latency);
+        counters.cycles.walks = hits + cached + memory;
+        counters
+    }
+
+    /// The guest physical address that `address` means, of which only the page matters.
+    #[inline]
+    fn data_address(&self, address: Gva, found: &Translation) -> Gpa {
+        let offset = address.0 & ((1 << self.guest_spans[found.size as usize]) - 1);
+        Gpa(found
+            .frame
+            .address()
+            .0
+            .wrapping_add(offset >> PAGE_SHIFT << PAGE_SHIFT))
+    }
+
+    /// The size of a TLB entry for a page that the guest maps with `guest`.
+    #[inline]
+    fn entry_size(&self, guest: PageSize) -> PageSize {
+        match (&self.shadow, self.translating) {
+            (_, Translating::Native) => guest,
+            (Some(shadow), _) => shadow.entry_size(guest),
+            (None, _) => guest.min(self.host_page),
+        }
+    }
+
+    /// Leaves the guest once; without tags that empties the TLBs.
+    fn exit(&mut self, cause: Exit, work: u32) {
+        CostAccount::new(&mut self.billed, &self.machine.costs).exit(cause, work);
+        if !self.machine.tlb.tagged {
+            self.clear_all();
+        }
+    }
+
+    fn clear_all(&mut self) {
+        self.clear_guest_dimension();
+        self.host.clear_caches();
+    }
+
+    /// Empties what is looked up by guest virtual address.
+    fn clear_guest_dimension(&mut self) {
+        self.tlb.clear();
+        self.page_walk.clear();
+        self.pieces = false;
+    }
+
+    /// INVLPG: the page's entries go, and all page-walk caches (Intel SDM volume 3, "Operations
+    /// that invalidate TLBs and paging-structure caches"; AMD64 manual volume 2, section 5.5).
+    ///
+    /// One address does not find all pieces of a larger page, so when there are any the whole TLB
+    /// goes: an assumption on the safe side.
+    fn invalidate_page(&mut self, address: Gva) {
+        if self.pieces {
+            self.clear_guest_dimension();
+        } else {
+            self.tlb.remove(address, self.spaces.current());
+            self.page_walk.clear();
+        }
+    }
+}
+
+fn check(setup: &CoreSetup, translating: Translating) -> Result<(), ModelError> {
+    setup.machine.check()?;
+    setup.guest_tables.check(setup.guest_page)?;
+    let host = setup.machine.host_tables;
+    host.check(setup.host_page)?;
+    if host == TableFormat::Two && translating != Translating::Native {
+        let reason = "a host that runs guests has four or five levels";
+        return Err(ModelError::field("host_tables", reason));
+    }
+    if setup.memory_bytes > MAX_MEMORY_BYTES {
+        let reason = format!("at most {MAX_MEMORY_BYTES} bytes are modelled");
+        return Err(ModelError::field("memory", reason));
+    }
+    Ok(())
+}
+
+fn shadow_setup(setup: &CoreSetup) -> ShadowSetup {
+    ShadowSetup {
+        style: setup.shadow,
+        guest_tables: setup.guest_tables,
+        host_tables: setup.machine.host_tables,
+        guest_page: setup.guest_page,
+        host_page: setup.host_page,
+        isolation: setup.isolation,
+        agile: false,
+        page_limit: ShadowSetup::page_limit_of(setup.memory_bytes),
+    }
+}

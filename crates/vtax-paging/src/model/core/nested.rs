@@ -1,0 +1,175 @@
+//! Two-dimensional walks: every guest table's frame, and the final frame, is translated by the
+//! host's tables, through the nested TLB and the walk caches of the host's dimension.
+//!
+//! A page-walk cache of the guest's dimension names the next table's *host* frame (Intel's combined
+//! mappings, SDM volume 3 "Caching translation information"; AMD's 2D page-walk cache, Bhargava et
+//! al. 2008), so a hit skips the translation of that table too.
+
+use super::Core;
+use super::array::Array;
+use super::native::table_of;
+use super::tag::Key;
+use super::walk_cache::{self, WalkCaches};
+use crate::model::address::{Gfn, Gpa, Gva, Hpa, MAX_LEVELS, PageSize, TableFormat};
+use crate::model::counters::Exit;
+use crate::model::machine::WalkCaches as Description;
+
+/// Host address of the host's level-1 entries; 4 TiB of guest memory need 8 GiB of them.
+const HOST_TABLES: u64 = 0;
+/// Distance between the upper levels' entries, above the level-1 entries. The odd number of pages
+/// keeps the levels from all starting in cache set 0, as separately allocated tables would not.
+const LEVEL_STRIDE: u64 = (1 << 28) + 37 * 4096;
+const UPPER_LEVELS: u64 = 1 << 33;
+
+/// The host's side of nested paging. It survives a change of the mode.
+pub struct Host {
+    levels: u8,
+    leaf: u8,
+    page_shift: u32,
+    tlb: Option<Array>,
+    walk: WalkCaches,
+    /// One bit per host page of guest memory: mapped.
+    mapped: Vec<u64>,
+}
+
+impl Host {
+    /// A host that has mapped nothing yet.
+    pub fn new(description: &Description, tables: TableFormat, page: PageSize, bytes: u64) -> Self {
+        let page_shift = tables.span(page.level());
+        let words = (bytes >> page_shift) / 64 + 1;
+        Self {
+            levels: tables.levels(),
+            leaf: page.level(),
+            page_shift,
+            tlb: description.nested_tlb.as_ref().map(walk_cache::array),
+            walk: WalkCaches::new(&description.nested_walk, tables),
+            mapped: vec![0; usize::try_from(words).unwrap_or(0)],
+        }
+    }
+
+    /// Empties the nested TLB and the walk caches.
+    pub fn clear_caches(&mut self) {
+        if let Some(tlb) = &mut self.tlb {
+            tlb.clear();
+        }
+        self.walk.clear();
+    }
+
+    /// The key of the host page around `address` in the nested TLB.
+    #[inline]
+    fn key(&self, address: Gpa) -> Key {
+        Key::new(address.0 >> self.page_shift, 0, 0)
+    }
+
+    /// Maps the page around `address`; whether that was still to be done. Nothing lies outside the
+    /// guest's memory.
+    #[inline]
+    fn map(&mut self, address: Gpa) -> bool {
+        let page = address.0 >> self.page_shift;
+        let word = usize::try_from(page / 64).ok();
+        let Some(word) = word.and_then(|word| self.mapped.get_mut(word)) else {
+            return false;
+        };
+        let before = *word;
+        *word |= 1 << (page % 64);
+        before != *word
+    }
+}
+
+/// Where the host's entry of `level` for a guest physical address lies: the entries of one level
+/// are dense, in the order of the addresses. Four- and five-level tables have the same entries.
+#[inline]
+pub const fn host_entry_address(address: Gpa, level: u8) -> Hpa {
+    let base = match level {
+        1 => HOST_TABLES,
+        _ => UPPER_LEVELS + level as u64 * LEVEL_STRIDE,
+    };
+    Hpa(base + (address.0 >> TableFormat::Four.span(level)) * TableFormat::Four.entry_bytes())
+}
+
+impl Core {
+    /// A complete two-dimensional walk to the page that holds `data`.
+    #[inline]
+    pub(super) fn walk_nested(
+        &mut self,
+        address: Gva,
+        tables: &[Gfn; MAX_LEVELS],
+        depth: u8,
+        data: Gpa,
+    ) {
+        self.walk_nested_tables(address, tables, depth);
+        self.translate(data);
+    }
+
+    /// The same without the final frame: all there is when the guest's entry is absent.
+    #[inline]
+    pub(super) fn walk_nested_tables(
+        &mut self,
+        address: Gva,
+        tables: &[Gfn; MAX_LEVELS],
+        depth: u8,
+    ) {
+        let leaf = self.guest.leaf(depth);
+        let top = self.first_level(address, leaf, self.guest.levels);
+        self.walk_guest_tables(address, tables, leaf, top);
+    }
+
+    /// Reads the guest's tables from level `top` down to `leaf`.
+    ///
+    /// Unless it is the root, the table at `top` was named by a page-walk cache's entry or by
+    /// agile paging's switching entry, and both give its host frame.
+    #[inline]
+    pub(super) fn walk_guest_tables(
+        &mut self,
+        address: Gva,
+        tables: &[Gfn; MAX_LEVELS],
+        leaf: u8,
+        top: u8,
+    ) {
+        let radix = self.guest;
+        let mut level = top;
+        while level >= leaf {
+            let table = table_of(tables, radix.levels, level);
+            if level == radix.levels || level != top {
+                self.translate(table.address());
+            }
+            self.data.read(radix.entry_address(table, address, level));
+            self.remember(address, level, leaf);
+            level -= 1;
+        }
+    }
+
+    /// Finds the host frame of a guest frame: nested TLB, else a walk of the host's tables.
+    ///
+    /// At the first touch of a host page the walk finds nothing and the VMM maps it. The walk then
+    /// goes on where it was: the references that a real walker repeats are not counted.
+    #[inline]
+    pub(super) fn translate(&mut self, address: Gpa) {
+        let key = self.host.key(address);
+        if let Some(tlb) = &mut self.host.tlb
+            && tlb.look_up(key, false).is_some()
+        {
+            self.tally.walk_cache_hits += 1;
+            return;
+        }
+        if self.host.map(address) {
+            self.exit(Exit::NestedFault, self.machine.costs.nested_fault);
+        }
+        let host = &mut self.host;
+        let mut level = host.levels;
+        if let Some(held) = host.walk.deepest(address.0, host.leaf, host.levels, 0) {
+            self.tally.walk_cache_hits += 1;
+            level = held - 1;
+        }
+        while level >= host.leaf {
+            self.data.read(host_entry_address(address, level));
+            if level > host.leaf {
+                host.walk.insert(address.0, level, 0);
+            }
+            level -= 1;
+        }
+        if let Some(tlb) = &mut host.tlb {
+            tlb.insert(key, false);
+        }
+    }
+}

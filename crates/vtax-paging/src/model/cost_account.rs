@@ -1,0 +1,58 @@
+//! Charging exits: counts and cycles are kept together here.
+
+use crate::model::counters::{Counters, Exit};
+use crate::model::machine::Costs;
+
+/// What one access or event costs a core; exits and cycles go to its counters at once.
+pub struct CostAccount<'a> {
+    counters: &'a mut Counters,
+    costs: &'a Costs,
+    exits: u32,
+}
+
+impl<'a> CostAccount<'a> {
+    /// An account that charges `counters`.
+    pub fn new(counters: &'a mut Counters, costs: &'a Costs) -> Self {
+        Self {
+            counters,
+            costs,
+            exits: 0,
+        }
+    }
+
+    /// The prices.
+    pub fn costs(&self) -> &'a Costs {
+        self.costs
+    }
+
+    /// One exit with `work` cycles of the VMM on top of leaving and entering.
+    pub fn exit(&mut self, cause: Exit, work: u32) {
+        self.charge(cause, work, false);
+    }
+
+    /// The same for filling an entry that a switch of modes had thrown away.
+    pub fn refill(&mut self, cause: Exit, work: u32) {
+        self.charge(cause, work, true);
+    }
+
+    /// Work of the VMM within an exit already charged.
+    pub fn work(&mut self, cycles: u64) {
+        self.counters.cycles.exits += cycles as f64;
+    }
+
+    /// Exits charged so far: with an untagged TLB each of them emptied it.
+    pub fn exits(&self) -> u32 {
+        self.exits
+    }
+
+    fn charge(&mut self, cause: Exit, work: u32, refill: bool) {
+        self.exits += 1;
+        self.counters.exits[cause as usize] += 1.0;
+        let cycles = f64::from(self.costs.exit) + f64::from(work);
+        if refill {
+            self.counters.cycles.refill += cycles;
+        } else {
+            self.counters.cycles.exits += cycles;
+        }
+    }
+}

@@ -1,0 +1,346 @@
+//! Operations on ranges and whole address spaces: map, unmap, protect, fork, exit.
+
+use super::{Guest, Region, unknown};
+use crate::error::ModelError;
+use crate::model::address::{Gfn, Gva, PageSize};
+use crate::model::guest::tables::GuestEntry;
+use crate::model::guest_event::GuestEvent;
+
+/// Linux invalidates so many pages one by one and everything beyond
+/// (`tlb_single_page_flush_ceiling`, Documentation/arch/x86/tlb.rst).
+const SINGLE_FLUSHES: usize = 33;
+
+impl Guest {
+    pub(super) fn map(
+        &mut self,
+        start: Gva,
+        bytes: u64,
+        size: PageSize,
+        events: &mut Vec<GuestEvent>,
+    ) -> Result<(), ModelError> {
+        self.setup.tables.check(size)?;
+        let end = self.range("map", start, bytes, size)?;
+        self.check_address(start)?;
+        self.check_address(Gva(end - 1))?;
+        let running = self.running;
+        let process = self
+            .processes
+            .get_mut(&running)
+            .ok_or_else(|| unknown("map", running))?;
+        process.reserve(
+            start.0,
+            Region {
+                end,
+                size,
+                writable: true,
+            },
+        )?;
+        self.system_call(events)
+    }
+
+    pub(super) fn unmap(
+        &mut self,
+        start: Gva,
+        bytes: u64,
+        events: &mut Vec<GuestEvent>,
+    ) -> Result<(), ModelError> {
+        let end = self.range("unmap", start, bytes, PageSize::K4)?;
+        let found = self.mapped("unmap", start.0, end)?;
+        let running = self.running;
+        let process = self
+            .processes
+            .get_mut(&running)
+            .ok_or_else(|| unknown("unmap", running))?;
+        process.release(start.0, end);
+        self.system_call(events)?;
+        for leaf in &found {
+            self.write(
+                leaf.table,
+                leaf.size.level(),
+                leaf.page,
+                GuestEntry::ABSENT,
+                events,
+            );
+            self.frames
+                .drop_run(leaf.entry.frame, self.frames_of(leaf.size));
+        }
+        self.invalidate(&found, events)?;
+        self.prune(&found, events)
+    }
+
+    pub(super) fn protect(
+        &mut self,
+        start: Gva,
+        bytes: u64,
+        writable: bool,
+        events: &mut Vec<GuestEvent>,
+    ) -> Result<(), ModelError> {
+        let end = self.range("protect", start, bytes, PageSize::K4)?;
+        let mut found = self.mapped("protect", start.0, end)?;
+        let running = self.running;
+        let process = self
+            .processes
+            .get_mut(&running)
+            .ok_or_else(|| unknown("protect", running))?;
+        process.protect(start.0, end, writable);
+        self.system_call(events)?;
+        // A page shared after fork stays read-only: its copy is due at the next write.
+        found.retain(|leaf| {
+            leaf.entry.writable != writable
+                && !(writable && self.frames.is_shared(leaf.entry.frame))
+        });
+        for leaf in &found {
+            let entry = GuestEntry {
+                writable,
+                ..leaf.entry
+            };
+            self.write(leaf.table, leaf.size.level(), leaf.page, entry, events);
+        }
+        self.invalidate(&found, events)
+    }
+
+    /// Copies the tables of the running process; writable pages become read-only on both sides.
+    pub(super) fn fork(
+        &mut self,
+        child: u32,
+        events: &mut Vec<GuestEvent>,
+    ) -> Result<(), ModelError> {
+        if self.processes.contains_key(&child) {
+            let reason = format!("process {child} exists already");
+            return Err(ModelError::Operation {
+                operation: "fork",
+                reason,
+            });
+        }
+        let leaves = self.mapped("fork", 0, u64::MAX)?;
+        self.system_call(events)?;
+        let fresh = self.new_process()?;
+        let (root, user_root) = (fresh.kernel_root, fresh.user_root);
+        let copy = self.running()?.copy(root, user_root);
+        for leaf in &leaves {
+            let entry = GuestEntry {
+                writable: false,
+                ..leaf.entry
+            };
+            if leaf.entry.writable {
+                self.write(leaf.table, leaf.size.level(), leaf.page, entry, events);
+            }
+            self.frames.share(leaf.entry.frame);
+            let table = self.table_for(root, user_root, leaf.page, leaf.size.level(), events)?;
+            self.write(table, leaf.size.level(), leaf.page, entry, events);
+        }
+        self.processes.insert(child, copy);
+        self.flush(events)
+    }
+
+    pub(super) fn exit(
+        &mut self,
+        number: u32,
+        events: &mut Vec<GuestEvent>,
+    ) -> Result<(), ModelError> {
+        if number == self.running {
+            let reason = format!("process {number} is running: switch first");
+            return Err(ModelError::Operation {
+                operation: "exit",
+                reason,
+            });
+        }
+        let process = self
+            .processes
+            .remove(&number)
+            .ok_or_else(|| unknown("exit", number))?;
+        for leaf in self.leaves(process.kernel_root, 0, u64::MAX) {
+            self.write(
+                leaf.table,
+                leaf.size.level(),
+                leaf.page,
+                GuestEntry::ABSENT,
+                events,
+            );
+            self.frames
+                .drop_run(leaf.entry.frame, self.frames_of(leaf.size));
+        }
+        for table in self.tables.subtree(process.kernel_root) {
+            self.free_table(table, events);
+        }
+        if process.user_root != process.kernel_root {
+            self.free_table(process.user_root, events);
+        }
+        Ok(())
+    }
+
+    /// The end of a range that makes sense.
+    fn range(
+        &self,
+        operation: &'static str,
+        start: Gva,
+        bytes: u64,
+        size: PageSize,
+    ) -> Result<u64, ModelError> {
+        let page = 1_u64 << self.setup.tables.span(size.level());
+        let end = start.0.checked_add(bytes);
+        match end {
+            Some(end)
+                if bytes > 0 && start.0.is_multiple_of(page) && bytes.is_multiple_of(page) =>
+            {
+                Ok(end)
+            }
+            _ => {
+                let reason = format!(
+                    "start {:#x} and length {bytes} must be positive multiples of {page} bytes",
+                    start.0
+                );
+                Err(ModelError::Operation { operation, reason })
+            }
+        }
+    }
+
+    /// The present leaves of the running process in a range; a large page must lie in it whole.
+    fn mapped(
+        &self,
+        operation: &'static str,
+        start: u64,
+        end: u64,
+    ) -> Result<Vec<Leaf>, ModelError> {
+        let found = self.leaves(self.running()?.kernel_root, start, end);
+        for leaf in &found {
+            let bytes = 1 << self.setup.tables.span(leaf.size.level());
+            if leaf.page.0 < start || leaf.page.0.saturating_add(bytes - 1) >= end {
+                let reason = format!("the page at {:#x} is only partly inside", leaf.page.0);
+                return Err(ModelError::Operation { operation, reason });
+            }
+        }
+        Ok(found)
+    }
+
+    /// Present leaves below `root` that reach into `start..end`, in the order of addresses.
+    fn leaves(&self, root: Gfn, start: u64, end: u64) -> Vec<Leaf> {
+        let format = self.setup.tables;
+        let mut found = Vec::new();
+        let mut pending = vec![(root, format.levels(), 0_u64)];
+        while let Some((table, level, base)) = pending.pop() {
+            let mut below = Vec::new();
+            for (index, entry) in self.tables.entries(table) {
+                let from = base + (u64::from(index) << format.span(level));
+                let last = from + ((1 << format.span(level)) - 1);
+                if self.canonical(last) < start || self.canonical(from) >= end {
+                    continue;
+                }
+                if level > 1 && !entry.large {
+                    below.push((entry.frame, level - 1, from));
+                } else {
+                    let size = PageSize::ALL[usize::from(level - 1)];
+                    found.push(Leaf {
+                        table,
+                        page: Gva(self.canonical(from)),
+                        entry,
+                        size,
+                    });
+                }
+            }
+            pending.extend(below.into_iter().rev());
+        }
+        found
+    }
+
+    /// An address of the upper half is sign-extended.
+    fn canonical(&self, address: u64) -> u64 {
+        let bits = self.setup.tables.address_bits();
+        let upper = bits > 32 && address >> (bits - 1) == 1;
+        if upper {
+            address | u64::MAX << bits
+        } else {
+            address
+        }
+    }
+
+    fn invalidate(
+        &mut self,
+        leaves: &[Leaf],
+        events: &mut Vec<GuestEvent>,
+    ) -> Result<(), ModelError> {
+        if leaves.len() > SINGLE_FLUSHES {
+            return self.flush(events);
+        }
+        events.extend(
+            leaves
+                .iter()
+                .map(|leaf| GuestEvent::Invlpg { address: leaf.page }),
+        );
+        Ok(())
+    }
+
+    fn flush(&self, events: &mut Vec<GuestEvent>) -> Result<(), ModelError> {
+        let root = self.running()?.user_root;
+        events.push(GuestEvent::LoadCr3 {
+            root,
+            preserve: false,
+        });
+        Ok(())
+    }
+
+    /// Frees the tables that became empty, from the lowest level up (`free_pgtables`).
+    fn prune(&mut self, leaves: &[Leaf], events: &mut Vec<GuestEvent>) -> Result<(), ModelError> {
+        let process = self.running()?;
+        let (root, user_root) = (process.kernel_root, process.user_root);
+        let format = self.setup.tables;
+        for parent_level in 2..=format.levels() {
+            let mut last = None;
+            for leaf in leaves {
+                let group = leaf.page.0 >> format.span(parent_level);
+                if last.replace(group) == Some(group) {
+                    continue;
+                }
+                let Some(parent) = self.table_at(root, leaf.page, parent_level) else {
+                    continue;
+                };
+                let index = format.index(leaf.page.0, parent_level);
+                let entry = self.tables.entry(parent, index);
+                let Some(entry) = entry.filter(|entry| entry.present && !entry.large) else {
+                    continue;
+                };
+                if self.tables.present(entry.frame) > 0 {
+                    continue;
+                }
+                self.write(parent, parent_level, leaf.page, GuestEntry::ABSENT, events);
+                if parent_level == format.levels() && user_root != root {
+                    self.write(
+                        user_root,
+                        parent_level,
+                        leaf.page,
+                        GuestEntry::ABSENT,
+                        events,
+                    );
+                }
+                self.free_table(entry.frame, events);
+            }
+        }
+        Ok(())
+    }
+
+    /// The table of `level` on the way to `address`.
+    fn table_at(&self, root: Gfn, address: Gva, level: u8) -> Option<Gfn> {
+        let format = self.setup.tables;
+        (level + 1..=format.levels())
+            .rev()
+            .try_fold(root, |table, above| {
+                let entry = self.tables.entry(table, format.index(address.0, above))?;
+                (entry.present && !entry.large).then_some(entry.frame)
+            })
+    }
+
+    fn free_table(&mut self, table: Gfn, events: &mut Vec<GuestEvent>) {
+        self.tables.remove(table);
+        self.frames.drop_run(table, 1);
+        events.push(GuestEvent::TableFreed { table });
+    }
+}
+
+/// A present leaf entry.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Leaf {
+    table: Gfn,
+    page: Gva,
+    entry: GuestEntry,
+    size: PageSize,
+}

@@ -1,0 +1,295 @@
+//! The guest's page tables: a radix tree whose nodes live in guest frames.
+
+// Frames have 30 bits and places in the arena are fewer: nothing is cut off.
+#![allow(clippy::cast_possible_truncation)]
+
+use crate::model::address::{Gfn, Gva, MAX_LEVELS, PageSize, TableFormat};
+use crate::model::guest_event::{PartialWalk, Translation};
+
+const PRESENT: u64 = 1;
+const WRITABLE: u64 = 1 << 1;
+const DIRTY: u64 = 1 << 2;
+const LARGE: u64 = 1 << 3;
+const FRAME_SHIFT: u32 = 4;
+const FRAME_BITS: u32 = 30;
+const CLOCK_SHIFT: u32 = FRAME_SHIFT + FRAME_BITS;
+const CLOCK_MAX: u64 = (1 << (64 - CLOCK_SHIFT)) - 1;
+/// Most guest memory: what the frame field of an entry can name (4 TiB).
+pub const MAX_MEMORY_BYTES: u64 = 1 << (FRAME_BITS + crate::model::address::PAGE_SHIFT);
+
+/// An entry of a guest table.
+#[expect(clippy::struct_excessive_bools)] // they are bits of the entry
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GuestEntry {
+    /// The next table's frame, or the first frame of the page.
+    pub frame: Gfn,
+    /// Whether the entry maps something.
+    pub present: bool,
+    /// Whether it allows writes.
+    pub writable: bool,
+    /// Whether the page was written (leaf entries).
+    pub dirty: bool,
+    /// Whether an entry above level 1 maps a page.
+    pub large: bool,
+    /// [`GuestTables::clock`] when the guest last wrote the entry (the dirty bit apart).
+    pub written_at: u64,
+}
+
+impl GuestEntry {
+    pub(super) const ABSENT: Self = Self {
+        frame: Gfn(0),
+        present: false,
+        writable: false,
+        dirty: false,
+        large: false,
+        written_at: 0,
+    };
+
+    fn pack(self) -> u64 {
+        flag(self.present, PRESENT)
+            | flag(self.writable, WRITABLE)
+            | flag(self.dirty, DIRTY)
+            | flag(self.large, LARGE)
+            | (self.frame.0 << FRAME_SHIFT)
+            | (self.written_at.min(CLOCK_MAX) << CLOCK_SHIFT)
+    }
+
+    const fn unpack(bits: u64) -> Self {
+        Self {
+            frame: Gfn((bits >> FRAME_SHIFT) & ((1 << FRAME_BITS) - 1)),
+            present: bits & PRESENT != 0,
+            writable: bits & WRITABLE != 0,
+            dirty: bits & DIRTY != 0,
+            large: bits & LARGE != 0,
+            written_at: bits >> CLOCK_SHIFT,
+        }
+    }
+}
+
+const fn flag(set: bool, bit: u64) -> u64 {
+    if set { bit } else { 0 }
+}
+
+#[derive(Debug)]
+struct Table {
+    frame: Gfn,
+    level: u8,
+    present: u16,
+    entries: Box<[u64]>,
+}
+
+/// All page tables of the guest. The VMM may read them; only the guest writes.
+#[derive(Debug)]
+pub struct GuestTables {
+    format: TableFormat,
+    /// By frame: 1 + the place in `arena`, or 0.
+    slots: Vec<u32>,
+    arena: Vec<Table>,
+    free: Vec<u32>,
+    clock: u64,
+}
+
+/// What a walk of the guest's tables found.
+pub(super) type Walked = Result<Translation, PartialWalk>;
+
+impl GuestTables {
+    pub(super) fn new(format: TableFormat) -> Self {
+        Self {
+            format,
+            slots: Vec::new(),
+            arena: Vec::new(),
+            free: Vec::new(),
+            clock: 0,
+        }
+    }
+
+    /// The radix geometry.
+    pub fn format(&self) -> TableFormat {
+        self.format
+    }
+
+    /// How many entries the guest has written. Stops at 2^30 - 1.
+    pub fn clock(&self) -> u64 {
+        self.clock
+    }
+
+    /// The level of the table in `frame` (1 is the lowest), or `None` when it holds no table.
+    pub fn level(&self, frame: Gfn) -> Option<u8> {
+        self.table(frame).map(|table| table.level)
+    }
+
+    /// An entry, or `None` when `frame` holds no table or the index lies outside.
+    pub fn entry(&self, frame: Gfn, index: u16) -> Option<GuestEntry> {
+        let table = self.table(frame)?;
+        table
+            .entries
+            .get(usize::from(index))
+            .map(|&bits| GuestEntry::unpack(bits))
+    }
+
+    /// Number of tables.
+    pub fn len(&self) -> usize {
+        self.arena.len() - self.free.len()
+    }
+
+    /// Whether there is no table.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Pages mapped, of whatever size.
+    pub(super) fn pages(&self) -> u64 {
+        let large = |table: &&Table| table.level > 1;
+        let small = self.arena.iter().filter(|table| table.level == 1);
+        let lower: u64 = small.map(|table| u64::from(table.present)).sum();
+        let upper = self
+            .arena
+            .iter()
+            .filter(large)
+            .flat_map(|table| table.entries.iter());
+        lower
+            + upper
+                .filter(|&&bits| bits & PRESENT != 0 && bits & LARGE != 0)
+                .count() as u64
+    }
+
+    /// Present entries of a table.
+    pub(super) fn present(&self, frame: Gfn) -> u16 {
+        self.table(frame).map_or(0, |table| table.present)
+    }
+
+    /// Makes an empty table in `frame`.
+    pub(super) fn add(&mut self, frame: Gfn, level: u8) {
+        let entries = vec![0; 1 << self.format.index_bits()].into_boxed_slice();
+        let table = Table {
+            frame,
+            level,
+            present: 0,
+            entries,
+        };
+        let place = if let Some(place) = self.free.pop() {
+            self.arena[place as usize] = table;
+            place
+        } else {
+            self.arena.push(table);
+            (self.arena.len() - 1) as u32
+        };
+        let slot = frame.0 as usize;
+        if self.slots.len() <= slot {
+            self.slots.resize(slot + 1, 0);
+        }
+        self.slots[slot] = place + 1;
+    }
+
+    /// Forgets the table in `frame`.
+    pub(super) fn remove(&mut self, frame: Gfn) {
+        if let Some(place) = self.place(frame) {
+            self.slots[frame.0 as usize] = 0;
+            self.arena[place].entries = Box::default();
+            self.arena[place].present = 0;
+            self.free.push(place as u32);
+        }
+    }
+
+    /// Writes an entry and stamps it; returns what was there.
+    pub(super) fn set(&mut self, frame: Gfn, index: u16, mut entry: GuestEntry) -> GuestEntry {
+        self.clock = (self.clock + 1).min(CLOCK_MAX);
+        entry.written_at = self.clock;
+        let Some(place) = self.place(frame) else {
+            return GuestEntry::ABSENT;
+        };
+        let table = &mut self.arena[place];
+        let slot = &mut table.entries[usize::from(index)];
+        let before = GuestEntry::unpack(*slot);
+        *slot = entry.pack();
+        table.present += u16::from(entry.present);
+        table.present -= u16::from(before.present);
+        before
+    }
+
+    /// Walks from `root`; a write sets the dirty bit of the entry it finds.
+    #[inline]
+    pub(super) fn walk(&mut self, root: Gfn, address: Gva, write: bool) -> Walked {
+        let levels = self.format.levels();
+        let mut tables = [Gfn(0); MAX_LEVELS];
+        let mut frame = root;
+        for step in 0..levels {
+            let level = levels - step;
+            tables[usize::from(step)] = frame;
+            let stop = |protection| PartialWalk {
+                tables,
+                depth: step + 1,
+                protection,
+            };
+            let Some(place) = self.place(frame) else {
+                return Err(stop(false));
+            };
+            let index = usize::from(self.format.index(address.0, level));
+            let bits = &mut self.arena[place].entries[index];
+            if *bits & PRESENT == 0 {
+                return Err(stop(false));
+            }
+            if level > 1 && *bits & LARGE == 0 {
+                frame = GuestEntry::unpack(*bits).frame;
+                continue;
+            }
+            if write {
+                if *bits & WRITABLE == 0 {
+                    return Err(stop(true));
+                }
+                *bits |= DIRTY;
+            }
+            let entry = GuestEntry::unpack(*bits);
+            let size = PageSize::ALL[usize::from(level - 1)];
+            return Ok(Translation {
+                page: Gva(address.0 >> self.format.span(level) << self.format.span(level)),
+                frame: entry.frame,
+                size,
+                writable: entry.writable,
+                dirty: entry.dirty,
+                tables,
+                depth: step + 1,
+                written_at: entry.written_at,
+            });
+        }
+        Err(PartialWalk {
+            tables,
+            depth: levels,
+            protection: false,
+        })
+    }
+
+    /// All tables below and including `root`, the lowest first.
+    pub(super) fn subtree(&self, root: Gfn) -> Vec<Gfn> {
+        let mut found = vec![root];
+        let mut at = 0;
+        while at < found.len() {
+            if let Some(table) = self.table(found[at]).filter(|table| table.level > 1) {
+                let entries = table.entries.iter().map(|&bits| GuestEntry::unpack(bits));
+                found.extend(entries.filter(|e| e.present && !e.large).map(|e| e.frame));
+            }
+            at += 1;
+        }
+        found.reverse();
+        found
+    }
+
+    /// Indices and contents of the present entries of a table.
+    pub(super) fn entries(&self, frame: Gfn) -> impl Iterator<Item = (u16, GuestEntry)> + '_ {
+        let entries = self.table(frame).map_or(&[][..], |table| &table.entries);
+        entries.iter().zip(0..).filter_map(|(&bits, index)| {
+            let entry = GuestEntry::unpack(bits);
+            entry.present.then_some((index, entry))
+        })
+    }
+
+    fn place(&self, frame: Gfn) -> Option<usize> {
+        let slot = *self.slots.get(usize::try_from(frame.0).ok()?)?;
+        (slot as usize).checked_sub(1)
+    }
+
+    fn table(&self, frame: Gfn) -> Option<&Table> {
+        let table = &self.arena[self.place(frame)?];
+        (table.frame == frame).then_some(table)
+    }
+}

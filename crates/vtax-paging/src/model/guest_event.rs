@@ -1,0 +1,82 @@
+//! What the guest does to its own address spaces, as every paging mode sees it.
+//!
+//! The guest's behaviour does not depend on the paging mode, so it is simulated once and its
+//! events go to every core of a simulation: all modes of one workload in one pass.
+
+use crate::model::address::{Gfn, Gva, MAX_LEVELS, PageSize};
+
+/// A valid mapping of the guest's own page tables, found by [`crate::model::guest::Guest::translate`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Translation {
+    /// The page's first byte, aligned to the 2 MiB or 1 GiB (4 MiB in a two-level table) mapped.
+    pub page: Gva,
+    /// Its first guest frame.
+    pub frame: Gfn,
+    /// The size the guest mapped.
+    pub size: PageSize,
+    /// Whether the guest's entry allows writes.
+    pub writable: bool,
+    /// Whether the guest's entry has its dirty bit, this reference included.
+    pub dirty: bool,
+    /// The tables of the walk, root first; `depth` of them are used.
+    pub tables: [Gfn; MAX_LEVELS],
+    /// How many tables the walk read.
+    pub depth: u8,
+    /// [`crate::model::guest::Guest::clock`] when the leaf entry was last written.
+    pub written_at: u64,
+}
+
+/// How far a walk of the guest's tables got before it found an absent or forbidding entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PartialWalk {
+    /// The tables read, root first; `depth` of them are used (at least 1).
+    pub tables: [Gfn; MAX_LEVELS],
+    /// How many tables the walk read.
+    pub depth: u8,
+    /// Whether an entry was there and forbade the write (copy-on-write, protection).
+    pub protection: bool,
+}
+
+/// A change the guest made, in the order in which it made them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GuestEvent {
+    /// An entry of a page table was written.
+    TableWrite {
+        /// The frame of the table.
+        table: Gfn,
+        /// Its level: 1 holds the 4 KiB entries.
+        level: u8,
+        /// The entry's index in the table.
+        index: u16,
+        /// The first address that the entry maps.
+        address: Gva,
+        /// Whether the entry was present before.
+        was_present: bool,
+        /// Whether it is present now.
+        present: bool,
+    },
+    /// A page-table page was given back to the guest's allocator; its frame will be used again.
+    TableFreed {
+        /// The frame of the table.
+        table: Gfn,
+    },
+    /// INVLPG of one page.
+    Invlpg {
+        /// Any address in the page.
+        address: Gva,
+    },
+    /// CR3 was loaded.
+    LoadCr3 {
+        /// The new root.
+        root: Gfn,
+        /// PCID with the no-flush bit: TLB entries of other address spaces stay.
+        preserve: bool,
+    },
+    /// The guest kernel worked for so many cycles: a fault handler, a system call, a switch.
+    Kernel {
+        /// Cycles, the same in all modes.
+        cycles: u32,
+    },
+    /// An exit that the paging mode does not decide (interrupt, port I/O, HLT).
+    OtherExit,
+}

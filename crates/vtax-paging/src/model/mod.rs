@@ -1,0 +1,11 @@
+//! The machine: a guest with its page tables, and one core for each paging mode that follows it.
+
+pub mod address;
+pub mod core;
+pub mod cost_account;
+pub mod counters;
+pub mod guest;
+pub mod guest_event;
+pub mod machine;
+pub mod mode;
+pub mod shadow;

@@ -1,0 +1,217 @@
+//! What a failed walk leads to: an exit, and the entries it needs.
+
+use super::entry::Entry;
+use super::geometry::{ENTRIES, Geometry, Key, Role};
+use super::pages::Pages;
+use super::{Failure, ShadowStyle, ShadowTables, ShadowWalk, Walk};
+use crate::model::address::{Gfn, Gva, PageSize};
+use crate::model::cost_account::CostAccount;
+use crate::model::counters::Exit;
+use crate::model::guest::GuestTables;
+use crate::model::guest_event::Translation;
+
+/// Where the path to an address leads.
+enum Path {
+    /// To the shadow page with the leaf entry.
+    Leaf(usize),
+    /// To a table in nested mode.
+    Nested,
+}
+
+impl ShadowTables {
+    /// Repairs what let a walk fail, and walks again.
+    #[cold]
+    pub(super) fn repair(
+        &mut self,
+        address: Gva,
+        found: &Translation,
+        failure: Failure,
+        tables: &GuestTables,
+        account: &mut CostAccount<'_>,
+    ) -> ShadowWalk {
+        self.charge_scans(account);
+        if self.is_nested(found.tables[0]) {
+            self.roots.leave();
+            return self.nested_walk(failure.entries, 0, found);
+        }
+        let by_hardware = failure.clean && self.agile.is_some();
+        let flushed = self.make_room(account) > 0;
+        let mut work = account.costs().shadow_fill;
+        if !self.roots.activate(found.tables[0]) {
+            work = work.saturating_add(account.costs().build_root);
+        }
+        match self.path(address, found, tables, account) {
+            Path::Nested => account.exit(Exit::ShadowFill, work),
+            Path::Leaf(page) => {
+                let old = self.fill_leaf(page, address, found);
+                let cause = if failure.clean {
+                    Exit::ShadowDirty
+                } else {
+                    Exit::ShadowFill
+                };
+                match (by_hardware, old) {
+                    (true, _) => {}
+                    (false, true) => account.refill(cause, work),
+                    (false, false) => account.exit(cause, work),
+                }
+                self.prefetch(page, address, tables);
+            }
+        }
+        let walk = self.walk_again(address, found);
+        ShadowWalk {
+            failed_depth: if by_hardware { 0 } else { failure.read },
+            flushed,
+            ..walk
+        }
+    }
+
+    /// The page for `key`, made if need be.
+    pub(super) fn obtain(
+        &mut self,
+        key: Key,
+        tables: &GuestTables,
+        account: &mut CostAccount<'_>,
+    ) -> usize {
+        let Some(page) = self.pages.find(key) else {
+            if key.is_table() && key.level > 1 {
+                self.zap_unsync_of(key.frame, account);
+            }
+            return self.pages.create(key);
+        };
+        self.note_use(page);
+        if self.pages.page(page).unsync {
+            // KVM brings the entries in step before it links the page, but leaves it unsync: the
+            // guest has flushed nothing yet that would call for protection.
+            self.refresh(page, tables, account);
+        }
+        page
+    }
+
+    /// A fault's walk through the page: the writes before it count no longer as a flood.
+    fn note_use(&mut self, page: usize) {
+        if self.agile.is_none() {
+            self.pages.page_mut(page).writes = 0;
+        }
+    }
+
+    /// Makes the path from the root down to where the leaf entry belongs.
+    fn path(
+        &mut self,
+        address: Gva,
+        found: &Translation,
+        tables: &GuestTables,
+        account: &mut CostAccount<'_>,
+    ) -> Path {
+        let mut page = self.root_page(found.tables[0], tables, account);
+        self.note_use(page);
+        for level in (self.leaf_level(found.size) + 1..=self.geometry.levels()).rev() {
+            let place = Pages::place(page, Geometry::index(address.0, level));
+            let key = self.key_below(level, address, found);
+            if key.is_table() && self.is_nested(key.frame) {
+                self.pages.unlink(place);
+                self.pages.set(place, Entry::nested(key.frame));
+                self.enter_nested(key.frame, place);
+                return Path::Nested;
+            }
+            let child = self.pages.entry(place).child();
+            page = if let Some(child) = child.filter(|&page| self.pages.page(page).key == key) {
+                child
+            } else {
+                let child = self.obtain(key, tables, account);
+                self.pages.link(place, child);
+                child
+            };
+            self.note_use(page);
+        }
+        Path::Leaf(page)
+    }
+
+    /// What the entry of `level` on the path to `address` points to.
+    fn key_below(&self, level: u8, address: Gva, found: &Translation) -> Key {
+        let below = level - 1;
+        if level > found.size.level() {
+            let table = self.geometry.guest_table(found, below);
+            return self.geometry.table(table, below, address.0);
+        }
+        let span = Geometry::span(level);
+        let region = Gva(address.0 >> span << span);
+        Key {
+            frame: self.geometry.frame(found, region.0, level),
+            level: below,
+            role: Role::Direct {
+                writable: found.writable && found.dirty,
+            },
+        }
+    }
+
+    /// The level of the shadow entry for a guest page of `size`.
+    fn leaf_level(&self, size: PageSize) -> u8 {
+        match self.setup.style {
+            ShadowStyle::Kvm { .. } => size.min(self.setup.host_page).level(),
+            ShadowStyle::Palacios => 1,
+        }
+    }
+
+    /// Writes the leaf entry; says whether it repeats what a switch threw away.
+    fn fill_leaf(&mut self, page: usize, address: Gva, found: &Translation) -> bool {
+        let key = self.pages.page(page).key;
+        let index = Geometry::index(address.0, key.level);
+        let frame = self.geometry.frame(found, address.0, key.level);
+        let place = Pages::place(page, index);
+        self.pages.unlink(place);
+        let entry = Entry::leaf(frame, found.writable, found.dirty);
+        self.pages.set(place, entry);
+        self.refills.note(key, index, found.written_at)
+    }
+
+    /// Fills the absent neighbours of a leaf entry that the guest has mapped.
+    fn prefetch(&mut self, page: usize, address: Gva, tables: &GuestTables) {
+        let key = self.pages.page(page).key;
+        let block = self.setup.style.prefetch();
+        if block < 2 || key.level > 1 {
+            return;
+        }
+        let index = Geometry::index(address.0, key.level);
+        let faulting = self.pages.entry(Pages::place(page, index));
+        let first = index - index % block;
+        for neighbour in first..(first + block).min(ENTRIES) {
+            let place = Pages::place(page, neighbour);
+            if self.pages.entry(place).is_present() {
+                continue;
+            }
+            if let Some((entry, written_at)) = self.mirror(key, neighbour, faulting, tables) {
+                self.pages.set(place, entry);
+                self.refills.note(key, neighbour, written_at);
+            }
+        }
+    }
+
+    /// The entry that the guest's tables, or the large page around `like`, call for.
+    fn mirror(
+        &self,
+        key: Key,
+        index: usize,
+        like: Entry,
+        tables: &GuestTables,
+    ) -> Option<(Entry, u64)> {
+        if !key.is_table() {
+            let entry = like.at(Gfn(key.frame.0.wrapping_add(index as u64)));
+            return Some((entry, u64::MAX));
+        }
+        let guest = tables.entry(key.frame, self.geometry.guest_index(key, index))?;
+        let entry = Entry::leaf(guest.frame, guest.writable, guest.dirty);
+        guest.present.then_some((entry, guest.written_at))
+    }
+
+    fn walk_again(&self, address: Gva, found: &Translation) -> ShadowWalk {
+        match self.walk(address, found, false) {
+            Walk::Done(walk) => walk,
+            // Only for a translation that contradicts itself: it is taken at its word.
+            Walk::Failed(failure) => ShadowWalk {
+                nested_from: failure.read,
+                depth: failure.read,
+                ..self.nested_walk(failure.entries, failure.read, found)
+            },
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! What the readers of the formats fill and return.
+
+use crate::model::address::{Gva, Reference};
+use crate::step::Operation;
+
+use crate::traces::error::{Fault, Position};
+
+/// Most references in one block.
+pub const BLOCK_REFERENCES: usize = 4096;
+
+/// References and the instructions around them, before options are applied.
+pub(crate) struct Block {
+    /// The references in order, at most [`BLOCK_REFERENCES`].
+    pub references: Vec<Reference>,
+    /// Instructions counted in the trace.
+    pub instructions: u64,
+    /// The trace's own base CPI.
+    pub base_cpi: Option<f32>,
+}
+
+impl Block {
+    /// A block with room for [`BLOCK_REFERENCES`].
+    pub fn new() -> Self {
+        Self {
+            references: Vec::with_capacity(BLOCK_REFERENCES),
+            instructions: 0,
+            base_cpi: None,
+        }
+    }
+
+    /// Empty it for the next block.
+    pub fn clear(&mut self) {
+        self.references.clear();
+        self.instructions = 0;
+        self.base_cpi = None;
+    }
+
+    /// Whether `count` more references fit.
+    pub fn has_room(&self, count: usize) -> bool {
+        self.references.len() + count <= BLOCK_REFERENCES
+    }
+
+    /// Append a load or a store.
+    #[inline]
+    pub fn push(&mut self, address: u64, write: bool) {
+        self.references.push(Reference::new(Gva(address), write));
+    }
+}
+
+/// What a reader found next.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Item {
+    /// The block was filled.
+    References,
+    /// An operation of the system software.
+    Operation(Operation),
+    /// A phase begins.
+    Phase(u32),
+    /// The trace ends here, as it should.
+    End,
+}
+
+/// The reader of one format.
+pub(crate) trait Reader: Send {
+    /// The next item; `block` is empty before.
+    fn next(&mut self, block: &mut Block) -> Result<Item, Fault>;
+
+    /// Where the reader is, for a count of what was read.
+    fn position(&self) -> Position;
+}

@@ -1,0 +1,37 @@
+//! Which format a file has, by its content.
+
+use crate::traces::champsim::{self, CHAMPSIM_BYTES, CLOUDSUITE_BYTES};
+use crate::traces::error::Fault;
+use crate::traces::input::Input;
+use crate::traces::lackey;
+use crate::traces::options::Format;
+use crate::traces::vtrace;
+
+/// Bytes looked at: 64 `ChampSim` records.
+const START: usize = 4096;
+
+/// The format of what `input` holds; nothing is consumed.
+pub(crate) fn detect(input: &mut Input) -> Result<Format, Fault> {
+    let available = input.fill(START);
+    let start = &available[..available.len().min(START)];
+    if start.starts_with(&vtrace::MAGIC) {
+        return Ok(Format::Vtrace);
+    }
+    if lackey::is_plausible(start) {
+        return Ok(Format::Lackey);
+    }
+    if champsim::is_plausible::<CHAMPSIM_BYTES>(start) {
+        return Ok(Format::ChampSim);
+    }
+    if champsim::is_plausible::<CLOUDSUITE_BYTES>(start) {
+        return Ok(Format::CloudSuite);
+    }
+    let reason = if start.is_empty() {
+        "it is empty"
+    } else if start.len() < CHAMPSIM_BYTES && vtrace::MAGIC.starts_with(start) {
+        "it ends within the first eight bytes of a .vtrace"
+    } else {
+        "it begins like none"
+    };
+    Err(Fault::NotATrace(reason.into()))
+}

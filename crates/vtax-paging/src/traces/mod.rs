@@ -1,0 +1,45 @@
+//! Readers of reference traces as [`crate::step::Source`]s.
+//!
+//! [`open`] finds out by content how a stream is compressed and which format it has:
+//!
+//! | format | references | instructions | base CPI |
+//! | --- | --- | --- | --- |
+//! | [`vtrace`] | all steps, operations and phases too | counted, or assumed by its recorder | recorded |
+//! | `ChampSim`, `CloudSuite` | source addresses load, destinations store | one per record | assumed |
+//! | Valgrind lackey | `L` loads, `S` stores, `M` both | one per `I` line | assumed |
+//!
+//! Data are streamed: a trace takes the same memory whatever its length or what it claims to be, so
+//! that a decompression bomb costs time, and [`Options::reference_limit`] bounds that. A stream is
+//! not trusted: whatever it holds, the result is steps, an end, or an error of one line.
+//!
+//! ```
+//! use vtax_paging::step::Step;
+//! use vtax_paging::traces::{Options, open};
+//!
+//! let text = "I  0401ab70,3\n S 1fff000758,8\n";
+//! let mut trace = open(Box::new(text.as_bytes()), "example", &Options::default())?;
+//! while let Some(step) = trace.step()? {
+//!     if let Step::References { references, .. } = step {
+//!         assert!(references.iter().all(|reference| reference.write()));
+//!     }
+//! }
+//! assert_eq!((trace.references(), trace.instructions()), (1, 1));
+//! # Ok::<(), vtax_paging::traces::TraceError>(())
+//! ```
+
+mod block;
+mod champsim;
+mod compression;
+mod detect;
+mod error;
+mod input;
+mod lackey;
+mod options;
+mod trace;
+pub mod vtrace;
+
+pub use block::BLOCK_REFERENCES;
+pub use compression::Compression;
+pub use error::{Fault, Position, TraceError};
+pub use options::{ASSUMED_BASE_CPI, Format, Options};
+pub use trace::{Trace, open};

@@ -1,0 +1,126 @@
+//! vtax's own trace format, `.vtrace`: references, instruction counts, operations and phases.
+//!
+//! All numbers are little-endian. A *varint* is LEB128: seven bits a byte, lowest first, the top
+//! bit set in all but the last byte, at most ten bytes.
+//!
+//! ```text
+//! file   = magic version flags header-length header-crc header frame* end-frame
+//! magic          8 bytes   89 56 54 52 43 0D 0A 1A ("\x89VTRC\r\n\x1a": a transfer as text shows)
+//! version        u16       1
+//! flags          u16       0
+//! header-length  u32       bytes of the header, at most 65,536
+//! header-crc     u32       CRC-32 (IEEE) of version, flags, header-length and header
+//! header         JSON      an object, see `Header`; unknown fields are ignored
+//!
+//! frame  = stored-length raw-length kind crc payload
+//! stored-length  u32       bytes of the payload in the file, at most 1,048,576
+//! raw-length     u32       bytes of the payload decompressed, at most 1,048,576
+//! kind           u32       0 plain, 1 one zstd frame, 2 end
+//! crc            u32       CRC-32 (IEEE) of the three fields before and the stored payload
+//! payload        bytes     kind 0 and 1: whole records; kind 2: references u64, instructions u64,
+//!                          the totals of the file; nothing follows it
+//!
+//! record = 01 count instructions token*count    a block of references
+//!        | 02 f32                               base CPI of the blocks that follow in the frame
+//!        | 03 phase                             Step::Phase
+//!        | 10 process | 11 start bytes size | 12 start bytes | 13 start bytes writable
+//!        | 14 child | 15 process | 16 process | 17 count | 18 count
+//! ```
+//!
+//! Tags (in hexadecimal) are one byte, all other fields but the f32 are varints. `count` is at most
+//! 4,096 and `instructions` at most 2^40. Operations 10 to 18 are Spawn, Map, Unmap, Protect, Fork,
+//! Exit, Switch, `SystemCalls` and `OtherExits`; `size` is 0, 1, 2 for 4K, 2M, 1G, `writable` 0
+//! or 1.
+//!
+//! A token is `zigzag(delta) << 1 | write`, where `delta` is the difference, as a signed number of
+//! 63 bits that wraps, between this reference's address divided by two and that of the reference
+//! before it. The lowest bit of an address is not kept: translation does not see it. A frame begins
+//! with the address before it 0 and base CPI 1.0, so every frame can be read by itself.
+//!
+//! A writer that dies leaves whole frames and perhaps a part of one; the missing end frame shows
+//! it. A reader delivers all whole frames and then says that the trace is truncated. Zeros where a
+//! frame should begin, as a file system may leave them after a power cut, count as truncated too.
+
+mod reader;
+mod record;
+mod varint;
+
+use crate::model::address::PageSize;
+use serde::{Deserialize, Serialize};
+
+use crate::traces::options::{RATIO, is_ratio};
+
+pub(crate) use reader::VtraceReader;
+
+/// The first bytes of a file.
+pub(crate) const MAGIC: [u8; 8] = *b"\x89VTRC\r\n\x1a";
+/// The version that is written, and the only one that is read.
+const VERSION: u16 = 1;
+/// Bytes before the header: magic, version, flags, length, checksum.
+const PREAMBLE: usize = 20;
+/// Most bytes of a header.
+const HEADER_LIMIT: usize = 64 * 1024;
+/// Bytes before a frame's payload.
+const FRAME_HEADER: usize = 16;
+/// Most bytes of a payload, stored and decompressed.
+const FRAME_LIMIT: usize = 1024 * 1024;
+/// Bytes of an end frame's payload.
+const TOTALS: usize = 16;
+/// Most instructions in one block.
+const INSTRUCTION_LIMIT: u64 = 1 << 40;
+
+/// What a frame holds.
+mod kind {
+    pub const PLAIN: u32 = 0;
+    pub const ZSTD: u32 = 1;
+    pub const END: u32 = 2;
+}
+
+/// What a `.vtrace` says about itself.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Header {
+    /// What recorded it: a program and its version, a command line.
+    #[serde(default)]
+    pub recorder: String,
+    /// The page size that the recorder suggests for mappings; a hint.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub page_size: Option<PageSize>,
+    /// Given when the recorder did not count instructions: what to assume per reference. The
+    /// blocks' own counts are then ignored.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instructions_per_reference: Option<f64>,
+    /// The trace has no Map operations for what it touches (it was recorded from outside, or
+    /// converted): any touched page counts as mapped.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub map_on_touch: bool,
+}
+
+impl Header {
+    fn check(&self) -> Result<(), String> {
+        match self.instructions_per_reference {
+            Some(ratio) if !is_ratio(ratio) => Err(format!("instructions_per_reference {RATIO}")),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The checksum of pieces that follow each other.
+fn crc(pieces: &[&[u8]]) -> u32 {
+    let mut hasher = crc32fast::Hasher::new();
+    for piece in pieces {
+        hasher.update(piece);
+    }
+    hasher.finalize()
+}
+
+/// The u32 at `offset` of a header that was read whole.
+fn u32_at(bytes: &[u8], offset: usize) -> u32 {
+    let field = bytes.get(offset..).and_then(|rest| rest.first_chunk());
+    u32::from_le_bytes(*field.unwrap_or(&[0; 4]))
+}
+
+/// The u64 at `offset` of a payload that was read whole.
+fn u64_at(bytes: &[u8], offset: usize) -> u64 {
+    let field = bytes.get(offset..).and_then(|rest| rest.first_chunk());
+    u64::from_le_bytes(*field.unwrap_or(&[0; 8]))
+}

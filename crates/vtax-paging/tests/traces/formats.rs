@@ -1,0 +1,391 @@
+//! Every format from a file that is known to be right, and what each kind of damage is called.
+
+use std::io::{Cursor, Read};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::support::*;
+use crate::writer::{Codec, WriteError, Writer};
+use proptest::prelude::*;
+use vtax_paging::model::address::{Gva, PageSize, Reference};
+use vtax_paging::step::{Operation, Source};
+use vtax_paging::traces::vtrace::Header;
+use vtax_paging::traces::{Compression, Format, Options, TraceError, open};
+
+fn ok((steps, end): Outcome) -> Vec<Owned> {
+    end.unwrap();
+    steps
+}
+
+fn error((_, end): Outcome) -> String {
+    end.unwrap_err()
+}
+
+fn default() -> Options {
+    Options::default()
+}
+
+/// All references, all instructions, and the operations and phases with their place between.
+fn joined(steps: &[Owned]) -> (Vec<Reference>, u64, Vec<(usize, Owned)>) {
+    let (mut all, mut instructions, mut others) = (Vec::new(), 0, Vec::new());
+    for step in steps {
+        match step {
+            Owned::References(references, count, _) => {
+                all.extend_from_slice(references);
+                instructions += count;
+            }
+            other => others.push((all.len(), other.clone())),
+        }
+    }
+    (all, instructions, others)
+}
+
+fn any_operation() -> impl Strategy<Value = Operation> {
+    let size = prop::sample::select(PageSize::ALL.to_vec());
+    prop_oneof![
+        any::<u32>().prop_map(|process| Operation::Spawn { process }),
+        (any::<u64>(), any::<u64>(), size).prop_map(|(start, bytes, size)| Operation::Map {
+            start: Gva(start),
+            bytes,
+            size
+        }),
+        any::<(u64, u64)>().prop_map(|(start, bytes)| Operation::Unmap {
+            start: Gva(start),
+            bytes
+        }),
+        any::<(u64, u64, bool)>().prop_map(|(start, bytes, writable)| Operation::Protect {
+            start: Gva(start),
+            bytes,
+            writable
+        }),
+        any::<u32>().prop_map(|child| Operation::Fork { child }),
+        any::<u32>().prop_map(|process| Operation::Exit { process }),
+        any::<u32>().prop_map(|process| Operation::Switch { process }),
+        any::<u32>().prop_map(|count| Operation::SystemCalls { count }),
+        any::<u32>().prop_map(|count| Operation::OtherExits { count }),
+    ]
+}
+
+fn any_step() -> impl Strategy<Value = Owned> {
+    let reference = (any::<u64>(), 0..64_u32, any::<bool>())
+        .prop_map(|(address, shift, write)| Reference::new(Gva(address >> shift), write));
+    let references = prop::collection::vec(reference, 0..200);
+    prop_oneof![
+        (references, 0..=1_u64 << 40, 0.01..10_f32)
+            .prop_map(|(all, count, cpi)| Owned::References(all, count, cpi)),
+        any_operation().prop_map(Owned::Operation),
+        any::<u32>().prop_map(Owned::Phase),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn every_step_comes_back(
+        steps in prop::collection::vec(any_step(), 0..20),
+        frames in 1..9_usize,
+        packed: bool,
+    ) {
+        let codec = if packed { Codec::Zstd } else { Codec::Plain };
+        prop_assert_eq!(ok(read(&vtrace(&steps, codec, frames), &default())), steps);
+    }
+
+    #[test]
+    fn large_blocks_are_split_and_nothing_is_lost(count in 0..40_000_u64, instructions in 0..1_u64 << 40) {
+        let references = (0..count).map(|i| Reference::new(Gva(i * 72), i % 2 == 0)).collect();
+        let steps = [Owned::References(references, instructions, 1.0)];
+        let back = ok(read(&vtrace(&steps, Codec::Zstd, 1), &default()));
+        prop_assert_eq!(joined(&back), joined(&steps));
+    }
+}
+
+#[test]
+fn a_cut_vtrace_gives_its_whole_frames_and_says_that_it_is_truncated() {
+    let (steps, accepting) = (
+        steps(),
+        Options {
+            accept_truncated: true,
+            ..default()
+        },
+    );
+    let bytes = vtrace(&steps, Codec::Plain, 3);
+    for length in 80..bytes.len() {
+        let (before, end) = read(&bytes[..length], &default());
+        let text = end.unwrap_err();
+        assert!(text.contains(": truncated: "), "{length}: {text}");
+        assert!(steps.starts_with(&before));
+        assert_eq!(ok(read(&bytes[..length], &accepting)), before);
+    }
+    let whole = [&bytes[..bytes.len() - 32], &[0; 4096]].concat();
+    let (before, end) = read(&whole, &default());
+    assert!(
+        end.unwrap_err()
+            .ends_with("truncated: zeros instead of a frame")
+    );
+    assert_eq!(before, steps);
+}
+
+#[test]
+fn no_changed_bit_of_a_vtrace_passes() {
+    let steps = steps();
+    let bytes = vtrace(&steps, Codec::Zstd, 3);
+    for bit in 0..bytes.len() * 8 {
+        let mut damaged = bytes.clone();
+        damaged[bit / 8] ^= 1 << (bit % 8);
+        let (before, end) = read(&damaged, &default());
+        assert!(end.is_err(), "bit {bit}");
+        assert!(steps.starts_with(&before), "bit {bit}");
+    }
+}
+
+#[test]
+fn genuine_lackey_output() {
+    let (references, instructions, _) = joined(&ok(read(LACKEY.as_bytes(), &default())));
+    // 63 I, 5 L, 21 S, 2 M in the fixture, counted with cut and uniq; none crosses a page.
+    assert_eq!((references.len(), instructions), (5 + 21 + 2 * 2, 63));
+    assert_eq!(references[0], Reference::new(Gva(0x1f_ff00_0758), true));
+    let stores = references
+        .iter()
+        .filter(|reference| reference.write())
+        .count();
+    assert_eq!(stores, 21 + 2);
+}
+
+#[test]
+fn lines_may_lie_across_buffers() {
+    let text = LACKEY.repeat(1000);
+    let (references, instructions, _) = joined(&ok(read(text.as_bytes(), &default())));
+    assert_eq!((references.len(), instructions), (30_000, 63_000));
+}
+
+#[test]
+fn compressed_files_are_known_by_their_content() {
+    let plain = champsim(3000);
+    let expected = joined(&ok(read(&plain, &default())));
+    assert_eq!((expected.0.len(), expected.1), (1000 + 750, 3000));
+    for (bytes, compression) in [
+        (gzip(&plain), Compression::Gzip),
+        (xz(&plain), Compression::Xz),
+        (zstd(&plain), Compression::Zstd),
+        (
+            [xz(&plain[..6400]), xz(&plain[6400..])].concat(),
+            Compression::Xz,
+        ),
+        (
+            [gzip(&plain[..6400]), gzip(&plain[6400..])].concat(),
+            Compression::Gzip,
+        ),
+    ] {
+        let trace = open(Box::new(Cursor::new(bytes.clone())), "x", &default()).unwrap();
+        assert_eq!(
+            (trace.format(), trace.compression()),
+            (Format::ChampSim, compression)
+        );
+        assert_eq!(joined(&ok(read(&bytes, &default()))), expected);
+        let cut = error(read(&bytes[..bytes.len() - 5], &default()));
+        assert!(
+            cut.contains("truncated: the compressed data end early"),
+            "{cut}"
+        );
+    }
+}
+
+#[test]
+fn formats_are_known_by_their_content() {
+    let files = [
+        (vtrace(&steps(), Codec::Zstd, 3), Format::Vtrace),
+        (champsim(1), Format::ChampSim),
+        (champsim(200), Format::ChampSim),
+        (cloudsuite(200), Format::CloudSuite),
+        (LACKEY.into(), Format::Lackey),
+    ];
+    for (bytes, format) in files {
+        let trace = open(Box::new(Cursor::new(bytes)), "x", &default()).unwrap();
+        assert_eq!(trace.format(), format);
+        assert_eq!(trace.map_on_touch(), format != Format::Vtrace);
+        assert_eq!(Format::from_name(format.name()), Some(format));
+    }
+}
+
+#[test]
+fn other_files_are_not_traces() {
+    let mut program = std::fs::read(std::env::current_exe().unwrap()).unwrap();
+    program.truncate(100_000);
+    let png = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\x01\0\0\0\x01\0\x08\x06\0\0\0".repeat(9);
+    let text = "a text of some length, as it might be given by mistake\n".repeat(9);
+    let files = [
+        &b""[..],
+        b"\x89VT",
+        b"\n",
+        &[0; 5000],
+        text.as_bytes(),
+        &png,
+        &program,
+    ];
+    for bytes in files
+        .into_iter()
+        .flat_map(|file| [file.to_vec(), gzip(file)])
+    {
+        let text = error(read(&bytes, &default()));
+        assert!(
+            text.contains("not a trace: it") && text.contains("ChampSim's"),
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn a_file_that_is_not_there_is_named() {
+    let name = "/nonexistent/trace";
+    let error = std::fs::File::open(name).err().unwrap();
+    let error = TraceError::cannot_open(name, &error);
+    let expected = "/nonexistent/trace: cannot open: No such file or directory (os error 2)";
+    assert_eq!(error.to_string(), expected);
+}
+
+#[test]
+fn options_replace_what_the_trace_says() {
+    let options = Options {
+        base_cpi: Some(2.0),
+        instructions_per_reference: Some(1.5),
+        reference_limit: Some(301),
+        ..default()
+    };
+    let back = ok(read(&vtrace(&steps(), Codec::Plain, 1), &options));
+    let (references, instructions, _) = joined(&back);
+    assert_eq!((references.len(), instructions), (301, 451));
+    assert!(
+        back.iter().all(
+            |s| !matches!(s, Owned::References(_, _, cpi) if cpi.to_bits() != 2_f32.to_bits())
+        )
+    );
+    let limited = Options {
+        reference_limit: Some(100),
+        ..default()
+    };
+    let (references, instructions, _) = joined(&ok(read(&champsim(300), &limited)));
+    assert_eq!((references.len(), instructions), (100, 300 * 100 / 175));
+}
+
+#[test]
+fn options_are_checked() {
+    for (options, field) in [
+        (
+            Options {
+                base_cpi: Some(0.0),
+                ..default()
+            },
+            "base_cpi",
+        ),
+        (
+            Options {
+                base_cpi: Some(f32::NAN),
+                ..default()
+            },
+            "base_cpi",
+        ),
+        (
+            Options {
+                instructions_per_reference: Some(-1.0),
+                ..default()
+            },
+            "instructions_per_reference",
+        ),
+    ] {
+        let text = error(read(&champsim(1), &options));
+        assert!(text.contains(&format!("option {field}: must be")), "{text}");
+    }
+}
+
+#[test]
+fn the_header_comes_back_and_its_ratio_is_used() {
+    let header = Header {
+        recorder: "vtax paging trace 0.1".into(),
+        page_size: None,
+        instructions_per_reference: Some(2.5),
+        map_on_touch: true,
+    };
+    let mut writer = Writer::new(Vec::new(), &header, Codec::Plain).unwrap();
+    let reference = [Reference::new(Gva(8), false)];
+    for _ in 0..3 {
+        writer
+            .step(&Owned::References(reference.to_vec(), 0, 1.0).step())
+            .unwrap();
+    }
+    let bytes = writer.finish().unwrap();
+    let trace = open(Box::new(Cursor::new(bytes.clone())), "x", &default()).unwrap();
+    assert_eq!(trace.header(), Some(&header));
+    assert_eq!(joined(&ok(read(&bytes, &default()))).1, 7);
+}
+
+#[test]
+fn a_trace_is_converted_through_the_writer() {
+    let plain = champsim(20_000);
+    let mut trace = open(Box::new(Cursor::new(plain.clone())), "x", &default()).unwrap();
+    let mut writer = Writer::new(Vec::new(), &Header::default(), Codec::Zstd).unwrap();
+    writer.record(&mut trace).unwrap();
+    let bytes = writer.finish().unwrap();
+    assert_eq!(ok(read(&bytes, &default())), ok(read(&plain, &default())));
+}
+
+#[test]
+fn the_writer_refuses_what_the_format_cannot_hold() {
+    let mut writer = Writer::new(Vec::new(), &Header::default(), Codec::Zstd).unwrap();
+    for step in [
+        Owned::References(Vec::new(), 1, f32::INFINITY),
+        Owned::References(Vec::new(), 1, 0.0),
+        Owned::References(Vec::new(), (1 << 40) + 1, 1.0),
+    ] {
+        assert!(
+            matches!(writer.step(&step.step()), Err(WriteError::Value(_))),
+            "{step:?}"
+        );
+    }
+    let header = Header {
+        recorder: "x".repeat(100_000),
+        ..Header::default()
+    };
+    assert!(Writer::new(Vec::new(), &header, Codec::Zstd).is_err());
+}
+
+/// An endless stream that counts what is taken from it.
+struct Endless(Arc<AtomicU64>);
+
+impl Read for Endless {
+    fn read(&mut self, target: &mut [u8]) -> std::io::Result<usize> {
+        let record = champsim(1);
+        let taken = self.0.load(Ordering::Relaxed);
+        for (i, byte) in target.iter_mut().enumerate() {
+            *byte = record[(usize::try_from(taken).unwrap() + i) % record.len()];
+        }
+        self.0.fetch_add(target.len() as u64, Ordering::Relaxed);
+        Ok(target.len())
+    }
+}
+
+#[test]
+fn an_endless_trace_is_streamed_and_the_limit_ends_it() {
+    let taken = Arc::new(AtomicU64::new(0));
+    let options = Options {
+        reference_limit: Some(10_000),
+        ..default()
+    };
+    let mut trace = open(Box::new(Endless(taken.clone())), "x", &options).unwrap();
+    while trace.next_step().unwrap().is_some() {}
+    assert_eq!(trace.references(), 10_000);
+    assert!(taken.load(Ordering::Relaxed) < 2_000_000);
+}
+
+#[test]
+fn a_decoder_that_would_need_too_much_memory_is_refused() {
+    // A zstd frame that asks for a window of 2^41 bytes.
+    let text = error(read(b"\x28\xb5\x2f\xfd\x00\xf8\x01\x00\x00", &default()));
+    assert!(text.contains("cannot read on"), "{text}");
+    // An xz block whose header (after 12 bytes of stream header) asks for a dictionary of 4 GiB.
+    let mut file = xz(&champsim(100));
+    assert_eq!(file[12..16], [2, 0, 0x21, 1]);
+    file[16] = 40;
+    let crc = crc32fast::hash(&file[12..20]).to_le_bytes();
+    file[20..24].copy_from_slice(&crc);
+    let text = error(read(&file, &default()));
+    assert!(text.contains("cannot read on"), "{text}");
+}

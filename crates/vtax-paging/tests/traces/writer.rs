@@ -1,0 +1,370 @@
+//! A writer of `.vtrace` after docs/trace-format.md, which shares no code with the reader.
+
+use std::io::{self, Write};
+
+use thiserror::Error;
+use vtax_paging::error::ModelError;
+use vtax_paging::model::address::{Gva, Reference};
+use vtax_paging::step::{Operation, Source, Step};
+use vtax_paging::traces::BLOCK_REFERENCES;
+use vtax_paging::traces::vtrace::Header;
+
+const MAGIC: [u8; 8] = *b"\x89VTRC\r\n\x1a";
+const VERSION: u16 = 1;
+const HEADER_LIMIT: usize = 64 * 1024;
+const FRAME_HEADER: usize = 16;
+const FRAME_LIMIT: usize = 1024 * 1024;
+const INSTRUCTION_LIMIT: u64 = 1 << 40;
+/// Kinds of frames.
+const PLAIN: u32 = 0;
+const ZSTD: u32 = 1;
+const END: u32 = 2;
+
+/// First bytes of records.
+mod tag {
+    pub const REFERENCES: u8 = 0x01;
+    pub const BASE_CPI: u8 = 0x02;
+    pub const PHASE: u8 = 0x03;
+    pub const SPAWN: u8 = 0x10;
+    pub const MAP: u8 = 0x11;
+    pub const UNMAP: u8 = 0x12;
+    pub const PROTECT: u8 = 0x13;
+    pub const FORK: u8 = 0x14;
+    pub const EXIT: u8 = 0x15;
+    pub const SWITCH: u8 = 0x16;
+    pub const SYSTEM_CALLS: u8 = 0x17;
+    pub const OTHER_EXITS: u8 = 0x18;
+}
+
+/// What carries over from record to record within a frame.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct FrameState {
+    /// The last reference's address divided by two.
+    pub previous: u64,
+    /// Base CPI of the blocks that follow.
+    pub base_cpi: f32,
+}
+
+impl Default for FrameState {
+    fn default() -> Self {
+        Self {
+            previous: 0,
+            base_cpi: 1.0,
+        }
+    }
+}
+
+/// Bytes of records after which a frame is written. One record more cannot reach the limit.
+const FRAME_TARGET: usize = 256 * 1024;
+const _: () = assert!(FRAME_TARGET + 64 + 10 * BLOCK_REFERENCES < FRAME_LIMIT);
+
+/// zstd's level: 1 to 19, more is smaller and slower. Frames are small, so low levels do well.
+const ZSTD_LEVEL: i32 = 3;
+
+/// How payloads are stored.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Codec {
+    /// As they are.
+    Plain,
+    /// Compressed with zstd.
+    #[default]
+    Zstd,
+}
+
+/// A trace that cannot be written.
+#[derive(Debug, Error)]
+pub enum WriteError {
+    /// The target failed.
+    #[error("cannot write the trace: {0}")]
+    Io(#[from] io::Error),
+    /// A step or a header that the format cannot hold.
+    #[error("cannot write the trace: {0}")]
+    Value(String),
+    /// The source that was recorded failed; what it gave before is written.
+    #[error("cannot record the trace: {0}")]
+    Source(#[from] ModelError),
+}
+
+/// Writes steps into a `.vtrace`. Without [`Writer::finish`] the file counts as truncated.
+pub struct Writer<W: Write> {
+    target: W,
+    codec: Codec,
+    raw: Vec<u8>,
+    packed: Vec<u8>,
+    compressor: zstd::bulk::Compressor<'static>,
+    state: FrameState,
+    references: u64,
+    instructions: u64,
+}
+
+impl<W: Write> Writer<W> {
+    /// Write the header.
+    pub fn new(mut target: W, header: &Header, codec: Codec) -> Result<Self, WriteError> {
+        target.write_all(&header_bytes(header)?)?;
+        Ok(Self {
+            target,
+            codec,
+            raw: Vec::with_capacity(FRAME_TARGET + 10 * BLOCK_REFERENCES),
+            packed: Vec::with_capacity(zstd::zstd_safe::compress_bound(FRAME_LIMIT)),
+            compressor: zstd::bulk::Compressor::new(ZSTD_LEVEL)?,
+            state: FrameState::default(),
+            references: 0,
+            instructions: 0,
+        })
+    }
+
+    /// Append a step. Blocks over 4,096 references are split.
+    pub fn step(&mut self, step: &Step<'_>) -> Result<(), WriteError> {
+        match *step {
+            Step::Operation(operation) => put_operation(&mut self.raw, &operation),
+            Step::Phase(phase) => put_phase(&mut self.raw, phase),
+            Step::References {
+                references,
+                instructions,
+                base_cpi,
+            } => return self.references(references, instructions, base_cpi),
+        }
+        self.flush_full()
+    }
+
+    /// Append all steps that `source` has left.
+    pub fn record(&mut self, source: &mut dyn Source) -> Result<(), WriteError> {
+        while let Some(step) = source.next_step()? {
+            self.step(&step)?;
+        }
+        Ok(())
+    }
+
+    /// Write what is buffered as a frame: after it, a crash cannot lose it.
+    pub fn flush(&mut self) -> Result<(), WriteError> {
+        self.write_frame()?;
+        Ok(self.target.flush()?)
+    }
+
+    /// Write the end frame and give the target back, flushed.
+    pub fn finish(mut self) -> Result<W, WriteError> {
+        self.write_frame()?;
+        let totals = [
+            self.references.to_le_bytes(),
+            self.instructions.to_le_bytes(),
+        ];
+        let totals = totals.as_flattened();
+        self.target
+            .write_all(&frame_head(totals, totals.len(), END)?)?;
+        self.target.write_all(totals)?;
+        self.target.flush()?;
+        Ok(self.target)
+    }
+
+    fn references(
+        &mut self,
+        references: &[Reference],
+        instructions: u64,
+        base_cpi: f32,
+    ) -> Result<(), WriteError> {
+        if !(base_cpi.is_finite() && base_cpi > 0.0) {
+            let reason = format!("base CPI {base_cpi} is not a positive number");
+            return Err(WriteError::Value(reason));
+        }
+        if instructions > INSTRUCTION_LIMIT {
+            let reason = format!("a block of {instructions} instructions; at most 2^40");
+            return Err(WriteError::Value(reason));
+        }
+        let (mut rest, mut left) = (references, instructions);
+        loop {
+            let (piece, tail) = rest.split_at(rest.len().min(BLOCK_REFERENCES));
+            let share = share(left, piece.len(), rest.len());
+            self.piece(piece, share, base_cpi)?;
+            (rest, left) = (tail, left - share);
+            if rest.is_empty() {
+                return Ok(());
+            }
+        }
+    }
+
+    fn piece(
+        &mut self,
+        references: &[Reference],
+        instructions: u64,
+        base_cpi: f32,
+    ) -> Result<(), WriteError> {
+        let (raw, state) = (&mut self.raw, &mut self.state);
+        put_references(raw, state, references, instructions, base_cpi);
+        self.references += references.len() as u64;
+        self.instructions = self.instructions.wrapping_add(instructions);
+        self.flush_full()
+    }
+
+    fn flush_full(&mut self) -> Result<(), WriteError> {
+        if self.raw.len() >= FRAME_TARGET {
+            self.write_frame()?;
+        }
+        Ok(())
+    }
+
+    fn write_frame(&mut self) -> Result<(), WriteError> {
+        if self.raw.is_empty() {
+            return Ok(());
+        }
+        let (payload, kind) = match self.codec {
+            Codec::Plain => (&self.raw, PLAIN),
+            Codec::Zstd => {
+                self.packed.clear();
+                self.compressor
+                    .compress_to_buffer(&self.raw, &mut self.packed)?;
+                // Random addresses hardly shrink, and are read about twice as fast when plain.
+                if self.packed.len() < self.raw.len() / 8 * 7 {
+                    (&self.packed, ZSTD)
+                } else {
+                    (&self.raw, PLAIN)
+                }
+            }
+        };
+        self.target
+            .write_all(&frame_head(payload, self.raw.len(), kind)?)?;
+        self.target.write_all(payload)?;
+        self.raw.clear();
+        self.state = FrameState::default();
+        Ok(())
+    }
+}
+
+/// The part of `instructions` that goes with `piece` of `references`; all with the last.
+fn share(instructions: u64, piece: usize, references: usize) -> u64 {
+    if piece == references {
+        return instructions;
+    }
+    let exact = u128::from(instructions) * piece as u128 / references as u128;
+    u64::try_from(exact).unwrap_or(instructions)
+}
+
+fn header_bytes(header: &Header) -> Result<Vec<u8>, WriteError> {
+    let json = serde_json::to_vec(header).map_err(|error| WriteError::Value(error.to_string()))?;
+    if json.len() > HEADER_LIMIT {
+        let reason = format!("a header of {} bytes; at most {HEADER_LIMIT}", json.len());
+        return Err(WriteError::Value(reason));
+    }
+    let mut checked = Vec::with_capacity(8);
+    checked.extend(VERSION.to_le_bytes());
+    checked.extend([0; 2]);
+    checked.extend(length(json.len())?);
+    let crc = crc(&[&checked, &json]).to_le_bytes();
+    Ok([&MAGIC, checked.as_slice(), &crc, &json].concat())
+}
+
+fn frame_head(payload: &[u8], raw: usize, kind: u32) -> Result<Vec<u8>, WriteError> {
+    let mut head = Vec::with_capacity(FRAME_HEADER);
+    head.extend(length(payload.len())?);
+    head.extend(length(raw)?);
+    head.extend(kind.to_le_bytes());
+    let crc = crc(&[&head, payload]);
+    head.extend(crc.to_le_bytes());
+    Ok(head)
+}
+
+fn length(bytes: usize) -> Result<[u8; 4], WriteError> {
+    u32::try_from(bytes)
+        .map(u32::to_le_bytes)
+        .map_err(|_| WriteError::Value(format!("a part of {bytes} bytes")))
+}
+
+fn crc(pieces: &[&[u8]]) -> u32 {
+    crc32fast::hash(&pieces.concat())
+}
+
+/// Append a block of at most [`BLOCK_REFERENCES`], with its base CPI where that changes.
+fn put_references(
+    target: &mut Vec<u8>,
+    state: &mut FrameState,
+    references: &[Reference],
+    instructions: u64,
+    base_cpi: f32,
+) {
+    if base_cpi.to_bits() != state.base_cpi.to_bits() {
+        state.base_cpi = base_cpi;
+        target.push(tag::BASE_CPI);
+        target.extend(base_cpi.to_le_bytes());
+    }
+    target.push(tag::REFERENCES);
+    put(target, references.len() as u64);
+    put(target, instructions);
+    for &reference in references {
+        let token = token(reference, &mut state.previous);
+        put(target, token);
+    }
+}
+
+/// Append the begin of a phase.
+fn put_phase(target: &mut Vec<u8>, phase: u32) {
+    put_fields(target, tag::PHASE, &[phase.into()]);
+}
+
+/// Append an operation.
+fn put_operation(target: &mut Vec<u8>, operation: &Operation) {
+    let mut append = |tag, fields: &[u64]| put_fields(target, tag, fields);
+    match *operation {
+        Operation::Spawn { process } => append(tag::SPAWN, &[process.into()]),
+        Operation::Map { start, bytes, size } => {
+            append(tag::MAP, &[start.0, bytes, u64::from(size.level()) - 1]);
+        }
+        Operation::Unmap { start, bytes } => append(tag::UNMAP, &[start.0, bytes]),
+        Operation::Protect {
+            start,
+            bytes,
+            writable,
+        } => append(tag::PROTECT, &[start.0, bytes, writable.into()]),
+        Operation::Fork { child } => append(tag::FORK, &[child.into()]),
+        Operation::Exit { process } => append(tag::EXIT, &[process.into()]),
+        Operation::Switch { process } => append(tag::SWITCH, &[process.into()]),
+        Operation::SystemCalls { count } => append(tag::SYSTEM_CALLS, &[count.into()]),
+        Operation::OtherExits { count } => append(tag::OTHER_EXITS, &[count.into()]),
+    }
+}
+
+fn put_fields(target: &mut Vec<u8>, tag: u8, fields: &[u64]) {
+    target.push(tag);
+    for &field in fields {
+        put(target, field);
+    }
+}
+
+/// Append a varint.
+fn put(target: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        target.push(value.to_le_bytes()[0] | 0x80);
+        value >>= 7;
+    }
+    target.push(value.to_le_bytes()[0]);
+}
+
+/// The token of `reference`, which follows a reference at `previous` (an address divided by two).
+fn token(reference: Reference, previous: &mut u64) -> u64 {
+    let half = reference.address().0 >> 1;
+    // Shifted by one, the 63-bit delta has its sign in the top bit and room for it at the bottom.
+    let delta = half.wrapping_sub(*previous) << 1;
+    *previous = half;
+    let sign = (delta.cast_signed() >> 63).cast_unsigned();
+    let zigzag = delta ^ sign;
+    zigzag << 1 | u64::from(reference.write())
+}
+
+#[test]
+fn a_small_stride_takes_one_byte() {
+    let mut previous = 0;
+    token(Reference::new(Gva(0x7fff_0000), false), &mut previous);
+    let next = token(Reference::new(Gva(0x7fff_0008), true), &mut previous);
+    assert_eq!(next, 17);
+    let mut bytes = Vec::new();
+    put(&mut bytes, next);
+    assert_eq!(bytes.len(), 1);
+}
+
+/// The example of `docs/trace-format.md`.
+#[test]
+fn the_example_of_the_documentation() {
+    let references = [(0x1000, false), (0x1008, true)]
+        .map(|(address, write)| Reference::new(Gva(address), write));
+    let mut bytes = Vec::new();
+    put_references(&mut bytes, &mut FrameState::default(), &references, 6, 1.0);
+    assert_eq!(bytes, [0x01, 0x02, 0x06, 0x80, 0x40, 0x11]);
+}

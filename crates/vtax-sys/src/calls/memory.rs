@@ -1,0 +1,227 @@
+//! Memory that is mapped: shared with another side, or fresh.
+
+use std::ffi::{c_int, c_void};
+use std::num::NonZeroUsize;
+use std::os::fd::AsFd;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use nix::errno::Errno;
+use nix::sys::mman::{
+    MapFlags, MmapAdvise, ProtFlags, madvise, mmap, mmap_anonymous, mprotect, munmap,
+};
+
+/// Bytes of a page: the only size of x86-64 that is not a huge page.
+pub const PAGE_BYTES: usize = 4096;
+
+/// Memory shared with the kernel or with another process.
+#[derive(Debug)]
+pub struct Mapping {
+    start: NonNull<u64>,
+    words: usize,
+}
+
+impl Mapping {
+    /// Map `words` words of 64 bits; a mapping that is written is shared with the other side.
+    pub fn new(file: impl AsFd, words: usize, writable: bool) -> Result<Self, Errno> {
+        let bytes = words.checked_mul(8).and_then(NonZeroUsize::new);
+        let mut protection = ProtFlags::PROT_READ;
+        protection.set(ProtFlags::PROT_WRITE, writable);
+        // SAFETY: a new mapping at an address that the kernel chooses; it aliases no Rust value.
+        let start = unsafe {
+            mmap(
+                None,
+                bytes.ok_or(Errno::EINVAL)?,
+                protection,
+                MapFlags::MAP_SHARED,
+                file,
+                0,
+            )?
+        };
+        Ok(Self {
+            start: start.cast(),
+            words,
+        })
+    }
+
+    /// A word; 0 beyond the end.
+    pub fn load(&self, word: usize, order: Ordering) -> u64 {
+        self.word(word).map_or(0, |word| word.load(order))
+    }
+
+    /// Write a word of a writable mapping; nothing beyond the end.
+    pub fn store(&self, word: usize, value: u64, order: Ordering) {
+        if let Some(word) = self.word(word) {
+            word.store(value, order);
+        }
+    }
+
+    /// Set bits of a word of a writable mapping; nothing beyond the end.
+    pub fn set_bits(&self, word: usize, bits: u64) {
+        if let Some(word) = self.word(word) {
+            word.fetch_or(bits, Ordering::Relaxed);
+        }
+    }
+
+    /// Append `count` words from `word` on to `target`.
+    pub fn copy(&self, word: usize, count: usize, target: &mut Vec<u64>) {
+        target
+            .extend((word..word.saturating_add(count)).map(|at| self.load(at, Ordering::Relaxed)));
+    }
+
+    fn word(&self, word: usize) -> Option<&AtomicU64> {
+        (word < self.words).then(|| {
+            // SAFETY: inside the mapping, aligned as the page is, and alive as long as `self`;
+            // the other side writes words, so they are only touched as atomics.
+            unsafe { AtomicU64::from_ptr(self.start.as_ptr().add(word)) }
+        })
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: `new` made this mapping, and no reference into it outlives `self`.
+        let _ = unsafe { munmap(self.start.cast(), self.words * 8) };
+    }
+}
+
+// SAFETY: the memory is only touched as atomics.
+unsafe impl Send for Mapping {}
+// SAFETY: the same, from several threads at once.
+unsafe impl Sync for Mapping {}
+
+/// Fresh private memory of whole pages, as 64-bit words.
+#[derive(Debug)]
+pub struct Region {
+    address: NonNull<c_void>,
+    bytes: NonZeroUsize,
+}
+
+impl Region {
+    /// Map memory that the kernel accounts for; its pages are 0 and come when they are touched.
+    pub fn map(pages: usize) -> Result<Self, Errno> {
+        let bytes = pages.checked_mul(PAGE_BYTES).and_then(NonZeroUsize::new);
+        let bytes = bytes.ok_or(Errno::EINVAL)?;
+        let protection = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
+        // SAFETY: without a wanted address no existing mapping is replaced.
+        let address = unsafe { mmap_anonymous(None, bytes, protection, MapFlags::MAP_PRIVATE) }?;
+        Ok(Self { address, bytes })
+    }
+
+    /// Forbid transparent huge pages, or ask for them.
+    pub fn set_huge(&mut self, huge: bool) -> Result<(), Errno> {
+        self.advise(if huge {
+            MmapAdvise::MADV_HUGEPAGE
+        } else {
+            MmapAdvise::MADV_NOHUGEPAGE
+        })
+    }
+
+    /// Give all pages back; they are 0 when they are touched again.
+    pub fn drop_pages(&mut self) -> Result<(), Errno> {
+        self.advise(MmapAdvise::MADV_DONTNEED)
+    }
+
+    fn advise(&mut self, advice: MmapAdvise) -> Result<(), Errno> {
+        // SAFETY: the mapping is ours and borrowed for writing; the advice at most clears it,
+        // and any bytes are valid words.
+        unsafe { madvise(self.address, self.bytes.get(), advice) }
+    }
+
+    /// Make the memory read-only while `look` reads it.
+    ///
+    /// When that fails the memory is gone: its protection would be unknown.
+    pub fn read_only<T>(self, look: impl FnOnce(&[u64]) -> T) -> Result<(Self, T), Errno> {
+        self.protect(ProtFlags::PROT_READ)?;
+        let seen = look(self.words());
+        self.protect(ProtFlags::PROT_READ | ProtFlags::PROT_WRITE)?;
+        Ok((self, seen))
+    }
+
+    fn protect(&self, protection: ProtFlags) -> Result<(), Errno> {
+        // SAFETY: the mapping is ours. It stays readable, and `read_only` owns it until it is
+        // writable again, so that nobody has a slice to write to.
+        unsafe { mprotect(self.address, self.bytes.get(), protection) }
+    }
+
+    /// All words.
+    pub fn words(&self) -> &[u64] {
+        // SAFETY: the mapping is readable, page-aligned, as long as said, and any bytes are
+        // valid words; it is borrowed as long as the slice lives.
+        unsafe { std::slice::from_raw_parts(self.address.as_ptr().cast(), self.bytes.get() / 8) }
+    }
+
+    /// All words, to be written.
+    pub fn words_mut(&mut self) -> &mut [u64] {
+        let words = self.bytes.get() / 8;
+        // SAFETY: as for `words`, and the mapping is writable and borrowed for writing.
+        unsafe { std::slice::from_raw_parts_mut(self.address.as_ptr().cast(), words) }
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours, and no slice of it outlives it. Unmapping a whole mapping
+        // fails only for wrong arguments.
+        let _ = unsafe { munmap(self.address, self.bytes.get()) };
+    }
+}
+
+/// Give allocations of this size or more memory of their own, which goes back when they are freed.
+///
+/// By default the C library does so too, but stops after the first (mallopt(3),
+/// `M_MMAP_THRESHOLD`).
+pub fn map_allocations_from(bytes: c_int) -> bool {
+    // SAFETY: mallopt takes no pointer, and changes only where memory comes from.
+    unsafe { libc::mallopt(libc::M_MMAP_THRESHOLD, bytes) == 1 }
+}
+
+#[cfg(test)]
+mod tests {
+    use nix::sys::signal::Signal;
+    use nix::sys::wait::{WaitStatus, waitpid};
+
+    use super::*;
+    use crate::calls::children::fork_and_run;
+
+    #[test]
+    fn dropped_pages_are_zero_again() {
+        let mut region = Region::map(3).unwrap();
+        assert_eq!(region.words().len(), 3 * 512);
+        region.words_mut().fill(7);
+        region.drop_pages().unwrap();
+        assert!(region.words().iter().all(|word| *word == 0));
+    }
+
+    #[test]
+    fn read_only_memory_is_readable_and_then_writable() {
+        let mut region = Region::map(1).unwrap();
+        region.words_mut()[5] = 9;
+        let (mut region, seen) = region.read_only(|words| words[5]).unwrap();
+        region.words_mut()[5] += seen;
+        assert_eq!(region.words()[5], 18);
+    }
+
+    #[test]
+    fn a_write_to_read_only_memory_ends_the_writer() {
+        let region = Region::map(1).unwrap();
+        let child = fork_and_run(|| {
+            let _ = region.protect(ProtFlags::PROT_READ);
+            // SAFETY: not sound on purpose: the kernel must stop it, in a process of its own.
+            unsafe { region.address.cast::<u64>().write_volatile(1) };
+            0
+        })
+        .unwrap();
+        let end = waitpid(child, None).unwrap();
+        assert!(
+            matches!(end, WaitStatus::Signaled(_, Signal::SIGSEGV, _)),
+            "{end:?}"
+        );
+    }
+
+    #[test]
+    fn no_memory_at_all_is_an_error() {
+        assert!(Region::map(0).is_err());
+        assert!(Region::map(usize::MAX / 2).is_err());
+    }
+}

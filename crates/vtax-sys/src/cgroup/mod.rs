@@ -1,0 +1,325 @@
+//! A control group for the commands of one agent: it limits memory and processes, and ends them.
+//!
+//! Its name tells whose it is, so that a later agent removes it only when its agent is dead.
+
+pub mod ending;
+pub mod locate;
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::fd::{AsRawFd, RawFd};
+use std::path::{Path, PathBuf};
+
+use crate::cgroup::locate::{Location, Version, locate};
+use crate::reason;
+use crate::tree::Tree;
+
+/// What the names of vtax's groups begin with.
+pub const NAME_PREFIX: &str = "vtax-";
+/// The group into which the processes of a delegated group move (see [`enable`]).
+const CALLERS: &str = "vtax-callers";
+const NOT_DELEGATED: &str = "run as root or under systemd-run --user --scope -p Delegate=yes";
+
+/// The folders of one control group: one for each hierarchy of version 1, one in version 2.
+///
+/// Dropping it removes them; nothing may be in them then.
+#[derive(Debug, Default)]
+pub struct CommandGroup {
+    folders: Vec<Folder>,
+    processes: Option<u64>,
+}
+
+#[derive(Debug)]
+struct Folder {
+    path: PathBuf,
+    version: Version,
+    procs: File,
+}
+
+impl CommandGroup {
+    /// Limit memory to `bytes`, swap included.
+    ///
+    /// The error is one line with the reason and, where there is one, the remedy.
+    pub fn limit_memory(&mut self, tree: &Tree, bytes: u64) -> Result<(), String> {
+        let (folder, version) = self.folder(tree, "memory")?;
+        set_memory_limit(&folder, version, bytes)
+    }
+
+    /// Limit the number of processes and threads; the error as above.
+    pub fn limit_processes(&mut self, tree: &Tree, count: u64) -> Result<(), String> {
+        let (folder, _) = self.folder(tree, "pids")?;
+        write(&folder.join("pids.max"), &count.to_string())?;
+        self.processes = Some(count);
+        Ok(())
+    }
+
+    /// What a process writes `0` to in order to join, each of them.
+    pub fn procs(&self) -> Vec<RawFd> {
+        let procs = self.folders.iter();
+        procs.map(|folder| folder.procs.as_raw_fd()).collect()
+    }
+
+    /// Kill all that is in the group once; returns how many processes that were.
+    ///
+    /// Nothing in it can fork any more, until [`Self::open`].
+    pub fn kill(&self) -> usize {
+        let folders = self.folders.iter();
+        folders.map(|folder| ending::kill(&folder.path)).sum()
+    }
+
+    /// Let commands run in it again after [`Self::kill`].
+    pub fn open(&self) {
+        for folder in &self.folders {
+            ending::open(&folder.path, self.processes);
+        }
+    }
+
+    /// The folder that `controller` limits this group by, made if it is not there.
+    fn folder(&mut self, tree: &Tree, controller: &str) -> Result<(PathBuf, Version), String> {
+        let location = locate(tree, controller).ok_or_else(|| {
+            format!(
+                "no {controller} control group is mounted here; mount cgroup2 on /sys/fs/cgroup"
+            )
+        })?;
+        if location.version == Version::V2
+            && let Some(made) = self.folders.iter().find(|made| made.version == Version::V2)
+        {
+            pass_on(&made.path, controller)?;
+            return Ok((made.path.clone(), made.version));
+        }
+        let parent = match location.version {
+            Version::V1 => PathBuf::from(&location.own),
+            // Only who asks for a memory limit has processes moved for it.
+            Version::V2 => delegated_parent(tree, &location, controller, controller == "memory")?,
+        };
+        let path = tree.path(&parent.join(name(tree)).to_string_lossy());
+        fs::create_dir(&path).map_err(|error| explain("cannot make", &path, &error))?;
+        let procs = path.join("cgroup.procs");
+        let procs = OpenOptions::new()
+            .write(true)
+            .open(&procs)
+            .map_err(|error| {
+                ending::remove(&path);
+                explain("cannot open", &procs, &error)
+            })?;
+        let version = location.version;
+        self.folders.push(Folder {
+            path: path.clone(),
+            version,
+            procs,
+        });
+        Ok((path, version))
+    }
+}
+
+impl Drop for CommandGroup {
+    fn drop(&mut self) {
+        for folder in &self.folders {
+            ending::remove(&folder.path);
+        }
+    }
+}
+
+/// `vtax-PID-START-NAMESPACE`: a process number alone is used again, and another PID namespace
+/// has the same numbers.
+fn name(tree: &Tree) -> String {
+    let number = std::process::id();
+    let process = tree.stat(number.cast_signed());
+    let start = process.and_then(|found| found.start_ticks).unwrap_or(0);
+    let namespace = pid_namespace(tree).unwrap_or(0);
+    format!("{NAME_PREFIX}{number}-{start}-{namespace}")
+}
+
+/// The inode number of this process's PID namespace.
+pub fn pid_namespace(tree: &Tree) -> Option<u64> {
+    let found = fs::metadata(tree.path("/proc/self/ns/pid")).ok()?;
+    Some(std::os::unix::fs::MetadataExt::ino(&found))
+}
+
+fn set_memory_limit(folder: &Path, version: Version, bytes: u64) -> Result<(), String> {
+    match version {
+        Version::V1 => {
+            write(&folder.join("memory.limit_in_bytes"), &bytes.to_string())?;
+            // Memory and swap together; the file is missing where swap is not accounted. It may
+            // not be below the limit of memory alone, hence second.
+            let both = folder.join("memory.memsw.limit_in_bytes");
+            if both.exists() {
+                write(&both, &bytes.to_string())
+            } else {
+                Ok(())
+            }
+        }
+        Version::V2 => {
+            write(&folder.join("memory.max"), &bytes.to_string())?;
+            let swap = folder.join("memory.swap.max");
+            if swap.exists() {
+                write(&swap, "0")
+            } else {
+                Ok(())
+            }
+        }
+    }
+}
+
+/// The folder in which a version 2 group with this controller can be made.
+///
+/// A group that has processes cannot pass controllers on ("no internal processes", kernel doc
+/// cgroup-v2), and the agent's own has: the agent. So a sibling is tried first, beside the
+/// agent's own group, where the controller is on already.
+fn delegated_parent(
+    tree: &Tree,
+    location: &Location,
+    controller: &str,
+    may_move: bool,
+) -> Result<PathBuf, String> {
+    let passes = |folder: &str| {
+        tree.text(&format!("{folder}/cgroup.subtree_control"))
+            .is_some_and(|list| list.split_whitespace().any(|name| name == controller))
+    };
+    let usable = |folder: &str| passes(folder) && writable(&tree.path(folder));
+    if usable(&location.own) {
+        return Ok(location.own.clone().into());
+    }
+    if let Some(parent) = location.parent().filter(|parent| usable(parent)) {
+        return Ok(parent.into());
+    }
+    enable(tree, &location.own, controller, may_move)?;
+    Ok(location.own.clone().into())
+}
+
+fn writable(folder: &Path) -> bool {
+    nix::unistd::access(folder, nix::unistd::AccessFlags::W_OK).is_ok()
+}
+
+/// Turn a controller on below a group that is delegated to us.
+///
+/// If processes are in the way they move into a group of their own below it (with `may_move`),
+/// which changes nothing for them; container engines do the same.
+fn enable(tree: &Tree, own: &str, controller: &str, may_move: bool) -> Result<(), String> {
+    let available = tree
+        .text(&format!("{own}/cgroup.controllers"))
+        .unwrap_or_default();
+    if !available.split_whitespace().any(|name| name == controller) {
+        return Err(format!(
+            "the {controller} controller is not delegated to {own}; {NOT_DELEGATED}"
+        ));
+    }
+    let own = tree.path(own);
+    let control = own.join("cgroup.subtree_control");
+    let word = format!("+{controller}");
+    let Err(error) = fs::write(&control, &word) else {
+        return Ok(());
+    };
+    if error.kind() == io::ErrorKind::ResourceBusy && may_move {
+        move_processes(&own).map_err(|error| explain("cannot empty", &own, &error))?;
+        return write(&control, &word);
+    }
+    Err(explain(
+        &format!("cannot turn {controller} on in"),
+        &control,
+        &error,
+    ))
+}
+
+/// Turn another controller on for a group that was made for a first one.
+fn pass_on(folder: &Path, controller: &str) -> Result<(), String> {
+    let on = fs::read_to_string(folder.join("cgroup.controllers")).unwrap_or_default();
+    if on.split_whitespace().any(|name| name == controller) {
+        return Ok(());
+    }
+    let control = folder.with_file_name("cgroup.subtree_control");
+    write(&control, &format!("+{controller}"))
+}
+
+fn move_processes(own: &Path) -> io::Result<()> {
+    let callers = own.join(CALLERS);
+    match fs::create_dir(&callers) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        _ => {}
+    }
+    for process in fs::read_to_string(own.join("cgroup.procs"))?.lines() {
+        // One that has ended meanwhile is not in the way.
+        let _ = fs::write(callers.join("cgroup.procs"), process);
+    }
+    Ok(())
+}
+
+fn write(path: &Path, text: &str) -> Result<(), String> {
+    fs::write(path, text).map_err(|error| explain("cannot write", path, &error))
+}
+
+fn explain(what: &str, path: &Path, error: &io::Error) -> String {
+    let remedy = match error.kind() {
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+            format!("; {NOT_DELEGATED}")
+        }
+        _ => String::new(),
+    };
+    format!("{what} {}: {}{remedy}", path.display(), reason(error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A version 2 tree with one group, in which `files` (path below the group to text) lie.
+    fn version_2(files: &[(&str, &str)]) -> (tempfile::TempDir, Tree) {
+        let root = tempfile::tempdir().unwrap();
+        for folder in ["proc/self", "sys/fs/cgroup/a"] {
+            fs::create_dir_all(root.path().join(folder)).unwrap();
+        }
+        let mount = "30 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n";
+        fs::write(root.path().join("proc/self/mountinfo"), mount).unwrap();
+        fs::write(root.path().join("proc/self/cgroup"), "0::/a\n").unwrap();
+        for (path, text) in files {
+            fs::write(root.path().join("sys/fs/cgroup/a").join(path), text).unwrap();
+        }
+        let tree = Tree::at(root.path());
+        (root, tree)
+    }
+
+    fn parent_of(tree: &Tree) -> Result<PathBuf, String> {
+        delegated_parent(tree, &locate(tree, "memory").unwrap(), "memory", true)
+    }
+
+    #[test]
+    fn version_2_takes_the_group_that_passes_memory_on() {
+        let (_root, own) = version_2(&[("cgroup.subtree_control", "cpu memory\n")]);
+        assert_eq!(parent_of(&own), Ok("/sys/fs/cgroup/a".into()));
+        let (root, above) = version_2(&[("cgroup.subtree_control", "\n")]);
+        fs::write(
+            root.path().join("sys/fs/cgroup/cgroup.subtree_control"),
+            "memory\n",
+        )
+        .unwrap();
+        assert_eq!(parent_of(&above), Ok("/sys/fs/cgroup".into()));
+    }
+
+    #[test]
+    fn version_2_turns_memory_on_where_it_may() {
+        let files = [
+            ("cgroup.controllers", "cpu memory\n"),
+            ("cgroup.subtree_control", ""),
+        ];
+        let (root, tree) = version_2(&files);
+        assert_eq!(parent_of(&tree), Ok("/sys/fs/cgroup/a".into()));
+        let written = root.path().join("sys/fs/cgroup/a/cgroup.subtree_control");
+        assert_eq!(fs::read_to_string(written).unwrap(), "+memory");
+    }
+
+    #[test]
+    fn without_delegation_the_remedy_is_named() {
+        let (_root, tree) = version_2(&[("cgroup.controllers", "cpu\n")]);
+        let message = CommandGroup::default()
+            .limit_memory(&tree, 1 << 20)
+            .unwrap_err();
+        assert!(
+            message.contains("not delegated") && message.contains("systemd-run"),
+            "{message}"
+        );
+        let message = CommandGroup::default()
+            .limit_memory(&Tree::at("/nonexistent"), 1 << 20)
+            .unwrap_err();
+        assert!(message.contains("no memory control group"), "{message}");
+    }
+}

@@ -1,0 +1,73 @@
+//! The page in which a guest, or a program, publishes cumulative counters (docs/guest-page.md).
+//!
+//! The agent in a guest writes it ([`Publisher`]), the recorder on the host samples it
+//! ([`Reader`]). Applications register counters in pages of their own, which both collect
+//! ([`applications::Collector`]).
+
+pub mod applications;
+mod publisher;
+mod reader;
+
+use thiserror::Error;
+
+pub use publisher::Publisher;
+pub use reader::{Reader, Sample};
+
+/// Bytes of the page.
+pub const BYTES: usize = 4096;
+/// Counters of a page at most.
+pub const COUNTERS: usize = 63;
+/// Bytes of a name at most.
+pub const NAME_BYTES: usize = 56;
+
+const WORDS: usize = BYTES / 8;
+const MAGIC: u64 = u64::from_le_bytes(*b"VTAXPAGE");
+const VERSION: u64 = 1;
+
+// Words of the header, and of each counter.
+const SEQUENCE: usize = 2;
+const TSC: usize = 3;
+const TIME: usize = 4;
+const COUNT: usize = 5;
+const GENERATION: usize = 6;
+const FIRST: usize = 8;
+const ENTRY: usize = 8;
+const VALUE: usize = 7;
+
+/// Why a page cannot be used.
+#[derive(Debug, Error, PartialEq, Eq)]
+pub enum PageError {
+    /// It cannot be opened, read or written; the text has the reason.
+    #[error("{0}")]
+    File(String),
+    /// It does not begin as a page of this version does.
+    #[error("it is no guest page of version {VERSION}")]
+    NotAPage,
+    /// The publisher was writing at each try.
+    #[error("its publisher stopped in the middle of a publication")]
+    Torn,
+    /// A name that cannot be a column.
+    #[error("counter {0:?} is not named layer.event, in at most {NAME_BYTES} letters")]
+    Name(String),
+    /// More counters than there is room for.
+    #[error("{0} counters are more than {COUNTERS}")]
+    TooMany(usize),
+}
+
+impl PageError {
+    fn file(error: &std::io::Error) -> Self {
+        Self::File(error.to_string())
+    }
+}
+
+/// Is this a name that a counter may have: `layer.event`, of `a-z`, `0-9` and `_`?
+pub fn is_name(name: &str) -> bool {
+    let letter = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
+    let part = |part: &str| !part.is_empty() && part.bytes().all(letter);
+    name.len() <= NAME_BYTES && name.contains('.') && name.split('.').all(part)
+}
+
+/// The word of a counter's value in the page.
+fn value_word(index: usize) -> usize {
+    FIRST + index * ENTRY + VALUE
+}

@@ -1,0 +1,35 @@
+//! The machine underneath vtax's programs, in one place.
+//!
+//! [`calls`] has every system call and instruction that needs `unsafe` and is not tied to one
+//! library. [`tree`] and [`process`] read `/proc` and `/sys` below a root that tests can fake.
+//! [`guest_page`] is here because the agent writes such pages and the recorder reads them: in the
+//! recorder's crate it would make the agent depend on libbpf, Arrow and Parquet.
+
+pub mod calls;
+pub mod cgroup;
+pub mod clock;
+pub mod cpu_list;
+pub mod guest_page;
+pub mod process;
+pub mod tree;
+
+use nix::errno::Errno;
+
+/// The kernel's own words for an error, without the number that Rust appends.
+pub fn reason(error: &std::io::Error) -> String {
+    match error.raw_os_error() {
+        Some(number) => Errno::from_raw(number).desc().to_owned(),
+        None => error.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernels_words_have_no_number() {
+        let error = std::io::Error::from_raw_os_error(2);
+        assert_eq!(reason(&error), "No such file or directory");
+    }
+}

@@ -1,0 +1,105 @@
+//! Times matrix multiplication through the BLAS that the system resolves, and says which it is.
+
+mod blas_sys;
+mod identity;
+mod matrix;
+mod measure;
+mod needed;
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use clap::Parser;
+use serde::Serialize;
+use serde_json::json;
+
+use crate::blas_sys::Blas;
+use crate::identity::Identity;
+use crate::needed::Need;
+
+/// Time matrix multiplication (DGEMM) through the BLAS that the system resolves
+///
+/// The result is JSON. 1 Gflop/s is 10^9 operations per second, 2 n^3 for one multiplication.
+#[derive(Debug, Parser)]
+#[command(version, max_term_width = 100, after_help = EXAMPLES)]
+struct Arguments {
+    /// Rows and columns of the matrices
+    #[arg(long, value_name = "N", default_value_t = 1000,
+          value_parser = clap::value_parser!(u32).range(1..=46_340))]
+    size: u32,
+    /// Multiplications that are timed, after one that is not
+    #[arg(long, value_name = "K", default_value_t = 5,
+          value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    times: u32,
+    /// The library: a name that the loader resolves, or a path
+    #[arg(long, value_name = "LIBRARY", default_value = "libblas.so.3")]
+    library: String,
+    /// Only say which library it is
+    #[arg(long, conflicts_with = "identify_for")]
+    identify: bool,
+    /// Only say which BLAS another program gets (a path, or a name in PATH)
+    #[arg(long, value_name = "PROGRAM")]
+    identify_for: Option<PathBuf>,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  vtax-dgemm --size 2000 --times 10
+  vtax-dgemm --identify
+  vtax-dgemm --identify-for hpcc
+  OPENBLAS_NUM_THREADS=1 vtax-dgemm --library libopenblas.so.0
+
+Exit code: 0 done, 1 failed (also when the result is wrong), 2 misuse.";
+
+fn main() -> ExitCode {
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => return vtax_cli::explain("vtax-dgemm", &error),
+    };
+    match carry_out(&arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("vtax-dgemm: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn carry_out(arguments: &Arguments) -> Result<()> {
+    if let Some(program) = &arguments.identify_for {
+        return print(&identify_for(program)?);
+    }
+    let blas = load(&arguments.library)?;
+    let library = Identity::of(&blas, &arguments.library);
+    if arguments.identify {
+        return print(&json!({ "library": library }));
+    }
+    let result = measure::measure(&blas, arguments.size, arguments.times, library)?;
+    print(&result)
+}
+
+fn identify_for(program: &std::path::Path) -> Result<serde_json::Value> {
+    Ok(match needed::blas_of(program)? {
+        Need::Library { requested, load_as } => {
+            json!({ "library": Identity::of(&load(&load_as)?, &requested) })
+        }
+        Need::None(reason) => json!({ "library": null, "reason": reason }),
+    })
+}
+
+fn load(library: &str) -> Result<Blas> {
+    Blas::load(library)
+        .with_context(|| library.to_owned())
+        .map_err(|error| {
+            anyhow::anyhow!(
+                "{error:#}; install a BLAS (apt-get install libopenblas0) or see --library"
+            )
+        })
+}
+
+fn print(value: &impl Serialize) -> Result<()> {
+    let text = serde_json::to_string(value)?;
+    writeln!(io::stdout(), "{text}").context("standard output")
+}

@@ -1,0 +1,123 @@
+//! A hash table of symbols whose entries lie scattered over its memory.
+
+use crate::cast;
+use crate::pattern;
+use crate::walk::Permutation;
+use crate::workload::Job;
+use crate::workloads::memory::map;
+use vtax_cli::Error;
+use vtax_sys::calls::memory::Region;
+
+/// Words of an entry: key, value, the next entry's number plus one, and no use.
+const ENTRY_WORDS: u64 = 4;
+
+/// Words of memory for each symbol: an entry and a head of a chain.
+const SYMBOL_WORDS: u64 = ENTRY_WORDS + 1;
+
+/// The table.
+#[derive(Debug)]
+pub struct Symbols {
+    seed: u64,
+    count: u64,
+    /// Heads, then entries.
+    memory: Region,
+}
+
+impl Symbols {
+    /// As many symbols as `--mem` has room for.
+    pub fn new(job: &Job<'_>, seed: u64) -> Result<Self, Error> {
+        let memory = map(job, job.parameters.number("mem"), false)?;
+        Ok(Self::fill(memory, seed))
+    }
+
+    fn fill(memory: Region, seed: u64) -> Self {
+        let mut table = Self {
+            seed,
+            count: cast::count(memory.words().len()) / SYMBOL_WORDS,
+            memory,
+        };
+        // Names that follow each other in a source do not lie beside each other.
+        let places = Permutation::new(table.count, seed);
+        for symbol in 0..table.count {
+            table.insert(symbol, places.at(symbol));
+        }
+        table
+    }
+
+    fn insert(&mut self, symbol: u64, place: u64) {
+        let key = self.key(symbol);
+        let head = self.head(key);
+        let begin = self.entry(place);
+        let words = self.memory.words_mut();
+        let next = std::mem::replace(&mut words[head], place + 1);
+        words[begin..begin + 3].copy_from_slice(&[key, value(key), next]);
+    }
+
+    fn head(&self, key: u64) -> usize {
+        cast::index(key % self.count)
+    }
+
+    fn entry(&self, place: u64) -> usize {
+        cast::index(self.count + place * ENTRY_WORDS)
+    }
+
+    /// How many symbols there are.
+    pub fn len(&self) -> u64 {
+        self.count
+    }
+
+    /// The key of a symbol: in a compiler, its name.
+    pub fn key(&self, symbol: u64) -> u64 {
+        pattern::word(self.seed, symbol)
+    }
+
+    /// The value of a key, from the table.
+    pub fn find(&self, key: u64) -> Option<u64> {
+        let words = self.memory.words();
+        let mut next = words[self.head(key)];
+        // A chain cannot be longer than the table: a damaged one must not be endless.
+        for _ in 0..self.count {
+            let place = next.checked_sub(1).filter(|place| *place < self.count)?;
+            let entry = &words[self.entry(place)..];
+            if entry[0] == key {
+                return Some(entry[1]);
+            }
+            next = entry[2];
+        }
+        None
+    }
+}
+
+/// The value that the table must have for a key.
+pub fn value(key: u64) -> u64 {
+    pattern::mix(!key)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table() -> Symbols {
+        Symbols::fill(Region::map(10).unwrap(), 3)
+    }
+
+    #[test]
+    fn every_symbol_is_found_and_no_other() {
+        let table = table();
+        assert_eq!(table.len(), 1024);
+        for symbol in 0..table.len() {
+            let key = table.key(symbol);
+            assert_eq!(table.find(key), Some(value(key)));
+        }
+        assert_eq!(table.find(1), None);
+    }
+
+    #[test]
+    fn a_damaged_chain_is_neither_endless_nor_a_panic() {
+        for wrong in [1, u64::MAX, u64::MAX / 8] {
+            let mut table = table();
+            table.memory.words_mut().fill(wrong);
+            assert_eq!(table.find(table.key(5)), None);
+        }
+    }
+}

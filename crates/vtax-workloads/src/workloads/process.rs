@@ -1,0 +1,22 @@
+//! Waiting for children.
+
+use nix::errno::Errno;
+use nix::sys::wait::{WaitStatus, waitpid};
+use nix::unistd::Pid;
+
+use vtax_cli::Error;
+
+/// What to do when there are no processes left.
+pub const FORK_REMEDY: &str = "see ulimit -u and the memory that is left";
+
+/// Reap a child; its exit code, or `None` if a signal ended it.
+pub fn wait(child: Pid) -> Result<Option<i32>, Error> {
+    loop {
+        match waitpid(child, None) {
+            Ok(WaitStatus::Exited(_, code)) => return Ok(Some(code)),
+            Ok(WaitStatus::Signaled(..)) => return Ok(None),
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(errno) => return Err(Error::system("waitpid", errno, "try again")),
+        }
+    }
+}

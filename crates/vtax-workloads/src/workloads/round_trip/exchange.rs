@@ -1,0 +1,220 @@
+//! Numbered messages over one TCP connection, each answered by `echo`.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use crate::message::{MESSAGE_BYTES, message};
+use vtax_cli::Error;
+
+/// Longest time until there must be a connection: a guest's network may be coming up.
+const CONNECT_PATIENCE: Duration = Duration::from_secs(20);
+
+/// Longest wait for an answer; above any pause that a switch may take.
+const ANSWER_PATIENCE: Duration = Duration::from_secs(60);
+
+/// At the end, for the answer that is still to come.
+const LAST_PATIENCE: Duration = Duration::from_secs(10);
+
+/// Between two tries.
+const TRY_EVERY: Duration = Duration::from_millis(2);
+
+/// A message that was sent, at least in part.
+#[derive(Debug)]
+struct Pending {
+    sent_bytes: usize,
+    answer: [u8; MESSAGE_BYTES],
+    answer_bytes: usize,
+    begin: Instant,
+}
+
+/// The connection; one message is under way at a time.
+#[derive(Debug)]
+pub struct Exchange {
+    stream: TcpStream,
+    pending: Option<Pending>,
+    last_answer: Option<Instant>,
+    largest_gap: Option<Duration>,
+    /// Messages that were answered.
+    pub messages: u64,
+    /// Answers that were wrong, and one for a connection that was lost.
+    pub errors: u64,
+    /// Why the connection was lost.
+    pub lost: Option<String>,
+}
+
+impl Exchange {
+    /// Connect; tries again for a while.
+    pub fn connect(address: &str) -> Result<Self, Error> {
+        let begin = Instant::now();
+        let stream = loop {
+            match TcpStream::connect(address) {
+                Ok(stream) => break stream,
+                Err(error) if begin.elapsed() >= CONNECT_PATIENCE => {
+                    return Err(refused(address, &error));
+                }
+                Err(_) => sleep(Duration::from_millis(100)),
+            }
+        };
+        Self::over(stream).map_err(|error| refused(address, &error))
+    }
+
+    fn over(stream: TcpStream) -> std::io::Result<Self> {
+        stream.set_nodelay(true)?;
+        stream.set_nonblocking(true)?;
+        Ok(Self {
+            stream,
+            pending: None,
+            last_answer: None,
+            largest_gap: None,
+            messages: 0,
+            errors: 0,
+            lost: None,
+        })
+    }
+
+    /// Take the answer if it has come, and send the next message; never waits.
+    pub fn look(&mut self) {
+        if self.lost.is_some() {
+            return;
+        }
+        let mut pending = self.pending.take().unwrap_or_else(Pending::new);
+        match self.advance(&mut pending) {
+            Ok(true) => self.take(&pending),
+            Ok(false) if pending.begin.elapsed() < ANSWER_PATIENCE => self.pending = Some(pending),
+            Ok(false) => self.lose("no answer for 60 s"),
+            Err(error) => self.lose(&error.to_string()),
+        }
+    }
+
+    /// Wait for the answer that is still to come.
+    pub fn finish(&mut self) {
+        let begin = Instant::now();
+        while self.pending.is_some() && begin.elapsed() < LAST_PATIENCE {
+            let before = self.messages;
+            self.look();
+            if self.messages > before {
+                return;
+            }
+            sleep(TRY_EVERY);
+        }
+        if self.pending.take().is_some() {
+            self.lose("no answer at the end");
+        }
+    }
+
+    /// True: the answer is there.
+    fn advance(&mut self, pending: &mut Pending) -> std::io::Result<bool> {
+        let bytes = message(self.messages);
+        if pending.sent_bytes < MESSAGE_BYTES {
+            let rest = &bytes[pending.sent_bytes..];
+            pending.sent_bytes += now_or_nothing(self.stream.write(rest))?;
+        }
+        let room = &mut pending.answer[pending.answer_bytes..];
+        pending.answer_bytes += now_or_nothing(self.stream.read(room))?;
+        Ok(pending.answer_bytes == MESSAGE_BYTES)
+    }
+
+    fn take(&mut self, pending: &Pending) {
+        self.errors += u64::from(pending.answer != message(self.messages));
+        self.messages += 1;
+        let now = Instant::now();
+        if let Some(before) = self.last_answer.replace(now) {
+            self.largest_gap = self.largest_gap.max(Some(now - before));
+        }
+    }
+
+    fn lose(&mut self, reason: &str) {
+        self.errors += 1;
+        self.lost = Some(reason.to_owned());
+    }
+
+    /// The largest time between two answers.
+    pub fn largest_gap_ms(&self) -> Option<f64> {
+        self.largest_gap.map(|gap| gap.as_secs_f64() * 1e3)
+    }
+}
+
+impl Pending {
+    fn new() -> Self {
+        Self {
+            sent_bytes: 0,
+            answer: [0; MESSAGE_BYTES],
+            answer_bytes: 0,
+            begin: Instant::now(),
+        }
+    }
+}
+
+/// Nothing yet is 0 bytes; 0 bytes are the end.
+fn now_or_nothing(result: std::io::Result<usize>) -> std::io::Result<usize> {
+    match result {
+        Ok(0) => Err(ErrorKind::UnexpectedEof.into()),
+        Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
+            Ok(0)
+        }
+        other => other,
+    }
+}
+
+fn refused(address: &str, error: &std::io::Error) -> Error {
+    Error::input_output(
+        &format!("--connect {address}"),
+        error,
+        "start `vtax-agent workload echo` there",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    fn pair() -> (Exchange, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let exchange = Exchange::connect(&address).unwrap();
+        let peer = listener.accept().unwrap().0;
+        peer.set_read_timeout(Some(Duration::from_secs(10)))
+            .unwrap();
+        (exchange, peer)
+    }
+
+    fn answer(exchange: &mut Exchange, peer: &mut TcpStream, change: u8) {
+        exchange.look();
+        let mut bytes = [0; MESSAGE_BYTES];
+        peer.read_exact(&mut bytes).unwrap();
+        bytes[40] ^= change;
+        peer.write_all(&bytes).unwrap();
+        let wanted = exchange.messages + 1;
+        let begin = Instant::now();
+        while exchange.messages < wanted && begin.elapsed() < Duration::from_secs(10) {
+            exchange.look();
+        }
+        assert_eq!(exchange.messages, wanted);
+    }
+
+    #[test]
+    fn answers_are_checked() {
+        let (mut exchange, mut peer) = pair();
+        answer(&mut exchange, &mut peer, 0);
+        answer(&mut exchange, &mut peer, 0);
+        assert_eq!(exchange.errors, 0);
+        assert!(exchange.largest_gap_ms().is_some());
+        answer(&mut exchange, &mut peer, 1);
+        assert_eq!(exchange.errors, 1);
+    }
+
+    #[test]
+    fn a_lost_connection_is_one_error_and_no_hang() {
+        let (mut exchange, peer) = pair();
+        exchange.look();
+        drop(peer);
+        exchange.finish();
+        exchange.look();
+        assert_eq!(exchange.errors, 1);
+        assert!(exchange.lost.is_some());
+    }
+}

@@ -1,0 +1,361 @@
+"""A container of podman or docker: the host's kernel, behind namespaces, limits and a filter."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import re
+import resource
+import secrets
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Self
+
+from vtax import binaries, cache
+from vtax.doctor.host import Host
+from vtax.doctor.model import Check, Finding
+from vtax.environments import sandbox
+from vtax.environments.base import (
+    Launch,
+    ProcessEnvironment,
+    Seat,
+    allowed_cpus,
+    cpu_count,
+    guest_memory,
+    host_memory_bytes,
+    register,
+)
+from vtax.environments.capabilities import Capability, Files, RecordInside, RecordOutside
+from vtax.environments.machine import Machine
+from vtax.errors import MisuseError, VtaxError
+from vtax.units import format_bytes
+from vtax.workloads.base import MachineShape
+
+Engine = Literal["podman", "docker"]
+
+AGENT_INSIDE = Path("/run/vtax/vtax-agent")
+SMALLEST_BYTES = 16 << 20
+ENGINE_TIMEOUT_S = 30.0
+BOOT_TIMEOUT_S = 60.0
+MOST_PROCESSES = 32768
+KILLED = 128 + 9
+"""Exit code of an engine whose container was killed."""
+
+_IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]*")
+_NOT_SHARED = ("/proc", "/sys", "/dev", "/run", "/tmp", "/snap")
+"""Of the host's tree; the container has its own, or shall not see the host's sockets."""
+_NO_FILES = frozenset({"autofs", "binfmt_misc", "cgroup", "cgroup2", "fusectl", "nsfs", "overlay"})
+"""Types of file systems that hold no files of users."""
+
+
+class ContainerEngine(Check):
+    """Containers are started by podman or docker."""
+
+    name = "container"
+    purpose = "environment container"
+
+    def find(self, host: Host) -> Finding:
+        program = host.which("podman")
+        if program is None:
+            if host.which("docker"):
+                return self.degraded(
+                    "docker is installed, podman is not: only with image=",
+                    host.install("podman", "podman"),
+                )
+            return self.missing("podman is not installed", host.install("podman", "podman"))
+        version = host.run([program, "--version"])
+        if version.code != 0:
+            return self.missing(f"{program} does not run: {version.last_error}", None)
+        if host.exists("/sys/fs/cgroup/unified") and not host.which("runc"):
+            return self.missing(
+                "crun refuses this host's mixture of control groups 1 and 2",
+                host.install("runc", "runc"),
+            )
+        if host.euid != 0:
+            return self.degraded(
+                f"{version.first_line}, rootless: the host's tree is read-only inside, and limits "
+                "need control groups of version 2",
+                "run vtax as root",
+            )
+        return self.ok(version.first_line)
+
+
+@register
+@dataclass(frozen=True, slots=True)
+class Container(ProcessEnvironment):
+    """A container on this machine's kernel, started by podman or docker."""
+
+    name: ClassVar[str] = "container"
+    keys: ClassVar[Mapping[str, str]] = {
+        "engine": "podman or docker (default: podman)",
+        "runtime": "runc or crun (default: the engine's; runc where crun cannot run)",
+        "image": "an image that is on this machine (default: none, the host's tree)",
+        "cpus": "number of CPUs (default: all)",
+        "mem": "memory limit, swap included (default: none)",
+        "network": "yes or no (default: no)",
+    }
+    examples: ClassVar[Sequence[str]] = (
+        "container",
+        "container:cpus=1,mem=1G",
+        "container:image=debian:12,runtime=crun",
+    )
+    offers: ClassVar[Mapping[type[Capability], str]] = {
+        Files: "container",
+        RecordOutside: "container",
+        RecordInside: "container",
+    }
+    checks: ClassVar[Sequence[type[Check]]] = (ContainerEngine,)
+    cleans_up: ClassVar[bool] = True
+
+    engine: Engine = "podman"
+    runtime: str | None = None
+    image: str | None = None
+    cpus: int | None = None
+    memory_bytes: int | None = None
+    network: bool = False
+    pushed: tuple[Path, ...] = ()
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, str]) -> Self:
+        engine: Engine = "docker" if options.get("engine") == "docker" else "podman"
+        for key, known in (
+            ("engine", ("podman", "docker")),
+            ("runtime", ("runc", "crun")),
+            ("network", ("yes", "no")),
+        ):
+            if options.get(key, known[0]) not in known:
+                raise MisuseError(f"container: {key}={options[key]} is not {' or '.join(known)}")
+        image = options.get("image")
+        if image is not None and not _IMAGE.fullmatch(image):
+            raise MisuseError(f"container: image={image} is no name of an image")
+        if engine == "docker" and image is None:
+            raise MisuseError(
+                "container: docker cannot run the host's tree", "give image=, or engine=podman"
+            )
+        cpus = cpu_count("container", "cpus", options["cpus"]) if "cpus" in options else None
+        memory = options.get("mem")
+        limit = guest_memory("container", memory, SMALLEST_BYTES) if memory else None
+        network = options.get("network") == "yes"
+        return cls(engine, options.get("runtime"), image, cpus, limit, network)
+
+    def shape(self) -> MachineShape:
+        cpus = self.cpus or len(allowed_cpus())
+        return MachineShape(cpus, self.memory_bytes or host_memory_bytes())
+
+    def memory_limit(self) -> int | None:
+        return self.memory_bytes
+
+    def sees_host_files(self) -> bool:
+        return self.image is None
+
+    def has_folder(self, folder: Path) -> bool:
+        # An overlay on / does not show a file system on /tmp; without root /tmp is always new.
+        own_tmp = not self._is_root() or Path("/tmp").is_mount()
+        apart = own_tmp and folder.is_relative_to("/tmp")
+        return not apart and ProcessEnvironment.has_folder(self, folder)
+
+    def with_pushed(self, paths: Sequence[Path]) -> Self:
+        return replace(self, pushed=tuple(paths)) if self.image else self
+
+    def agent_inside(self) -> str:
+        return str(AGENT_INSIDE)
+
+    def check(self) -> None:
+        binaries.find("vtax-agent")
+        program = _program(self.engine)
+        runtime = self._runtime()
+        if runtime is not None and not _which(runtime):
+            raise VtaxError(f"container: {runtime} is missing", f"apt-get install {runtime}")
+        if self.engine == "docker" and not _ok([program, "version"]):
+            raise VtaxError("container: docker's daemon does not answer", "try: docker version")
+        if self.image is not None and not _ok([program, "image", "inspect", self.image]):
+            raise VtaxError(
+                f"container: there is no image '{self.image}' here",
+                f"{self.engine} pull {self.image}",
+            )
+
+    def launch(self, seat: Seat) -> Launch:
+        program = _program(self.engine)
+        name = f"vtax-{os.getpid()}-{secrets.token_hex(4)}"
+        runtime = self._runtime()
+        line = [program, *(["--runtime", runtime] if runtime and self.engine == "podman" else [])]
+        line += ["run", "-i", "--rm", "--name", name, "--log-driver", "none"]
+        line += ["--runtime", runtime] if runtime and self.engine == "docker" else []
+        line += [] if self.network else ["--network", "none"]
+        line += ["--security-opt", "label=disable", *_process_limits()]
+        refused = self._limits_refused()
+        if refused is None:
+            line += ["--cpuset-cpus", ",".join(map(str, seat.cpus))]
+            if self.memory_bytes is not None:
+                limit = str(self.memory_bytes)
+                line += ["--memory", limit, "--memory-swap", limit]
+        line += ["-v", f"{seat.work}:{sandbox.WORK}"]
+        line += ["-v", f"{binaries.find('vtax-agent')}:{AGENT_INSIDE}:ro", *self._tree()]
+        line += ["serve", "--cpus", ",".join(map(str, seat.cpus))]
+        notes = [f"The memory limit is not enforced: {refused}."] if refused else []
+        return Launch(
+            sandbox.pinned(seat.cpus, line),
+            work_inside=sandbox.WORK,
+            boot_timeout_s=BOOT_TIMEOUT_S,
+            notes=notes if self.memory_bytes else (),
+            over_stdio=True,
+            environment=os.environ,
+            clean_up=[program, "rm", "--force", name],
+        )
+
+    def capabilities(self, machine: Machine) -> Sequence[Capability]:
+        argv = machine.launch.argv
+        name = argv[argv.index("--name") + 1]
+        recorder = str(binaries.find("vtax-recorder"))
+        return (
+            Files(machine.push, machine.pull),
+            RecordOutside({"pid": _first_process(_program(self.engine), name)}),
+            RecordInside(lambda: recorder),
+        )
+
+    def explain_end(self, code: int, console: Sequence[str]) -> tuple[str, str | None] | None:
+        if code == KILLED and self.memory_bytes is not None:
+            limit = format_bytes(self.memory_bytes)
+            return f"killed, as by its memory limit of {limit}", "give it more memory with mem="
+        return None
+
+    def boot_remedy(self) -> str:
+        return "run 'vtax doctor'"
+
+    def description(self, facts: Mapping[str, Any]) -> str:
+        limit = format_bytes(self.memory_bytes) if self.memory_bytes else None
+        memory = f"memory limited to {limit}" if limit else "no memory limit"
+        tree = f"image {self.image}" if self.image else "the host's tree"
+        by = f"{self.engine}, {runtime}" if (runtime := self._runtime()) else self.engine
+        rootless = "" if self._is_root() else "rootless, "
+        release = facts.get("kernel", {}).get("release", "?")
+        return (
+            f"container ({by}, {rootless}{tree}) on Linux {release}, "
+            f"{self.shape().cpus} CPU, {memory}"
+        )
+
+    def _runtime(self) -> str | None:
+        """crun refuses a host on which version 2 of control groups is mounted beside version 1."""
+        mixed = Path("/sys/fs/cgroup/unified").exists()
+        return self.runtime or ("runc" if mixed and self.engine == "podman" else None)
+
+    def _is_root(self) -> bool:
+        return self.engine == "docker" or os.geteuid() == 0
+
+    def _limits_refused(self) -> str | None:
+        """Why the engine can set no limits; None: it can."""
+        return None if self._is_root() else _rootless_limits(_program(self.engine))
+
+    def _tree(self) -> list[str]:
+        """What the container's root is, and the program that is started in it."""
+        agent = str(AGENT_INSIDE)
+        if self.image is not None:
+            pushed = [part for path in self.pushed for part in ("-v", _read_only(path.resolve()))]
+            return [*pushed, "--user", "0", "--pull", "never", "--entrypoint", agent, self.image]
+        if self._is_root():
+            others = [part for path in _file_systems() for part in ("-v", _read_only(path))]
+            # Not --read-only: podman 4.3 then copies all of the host's /run.
+            return [*others, "--rootfs", "/:O", agent]
+        # A user may not overlay files of root's: the folders of / one by one, on an empty root.
+        folders = [path for path in sorted(Path("/").iterdir()) if str(path) not in _NOT_SHARED]
+        shared = [path for path in folders if path.is_dir() and not path.is_symlink()]
+        binds = [part for path in shared for part in ("-v", _read_only(path))]
+        links = [path for path in folders if path.is_symlink()]
+        return [*binds, "--read-only", "--rootfs", str(_skeleton(links)), agent]
+
+
+def _program(engine: Engine) -> str:
+    if found := _which(engine):
+        return found
+    raise VtaxError(f"container: {engine} is missing", "apt-get install podman")
+
+
+def _which(program: str) -> str | None:
+    # runc is among the administrator's programs.
+    return shutil.which(program, path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin")
+
+
+def _ok(argv: Sequence[str]) -> bool:
+    return _ask(argv) is not None
+
+
+def _ask(argv: Sequence[str]) -> str | None:
+    """What an engine answers; None when it fails."""
+    try:
+        done = subprocess.run(
+            argv,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=ENGINE_TIMEOUT_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout if done.returncode == 0 else None
+
+
+def _process_limits() -> list[str]:
+    """podman asks for 1,048,576 of each, which fails where the hard limit is lower."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    _, most = resource.getrlimit(resource.RLIMIT_NPROC)
+    processes = MOST_PROCESSES if most == resource.RLIM_INFINITY else min(most, MOST_PROCESSES)
+    files = f"nofile={soft}:{hard}"
+    return ["--ulimit", files, "--ulimit", f"nproc={processes}:{processes}"]
+
+
+def _read_only(path: Path) -> str:
+    return f"{path}:{path}:ro"
+
+
+def _file_systems() -> list[Path]:
+    """Where other file systems with files are mounted: an overlay on / does not show them."""
+    found = []
+    for line in Path("/proc/self/mountinfo").read_text().splitlines():
+        before, _, after = line.partition(" - ")
+        point, kind = before.split()[4], after.split()[0]
+        apart = any(point == each or point.startswith(each + "/") for each in _NOT_SHARED)
+        plain = not apart and point != "/" and not set(point) & set(":\\,")
+        # What engines mount for their containers is none of the host's own.
+        own = kind not in _NO_FILES and "/containers/" not in point
+        if plain and own and Path(point).is_dir():
+            found.append(Path(point))
+    return found
+
+
+def _skeleton(links: Sequence[Path]) -> Path:
+    """An empty root with the host's links such as /bin; kept in the cache, since it is the same
+    for every container."""
+    root = cache.folder("container-root")
+    for link in links:
+        copy = root / link.name
+        if not copy.is_symlink() or copy.readlink() != link.readlink():
+            copy.unlink(missing_ok=True)
+            copy.symlink_to(link.readlink())
+    return root
+
+
+@functools.lru_cache(maxsize=4)
+def _rootless_limits(program: str) -> str | None:
+    """Why rootless podman cannot set limits; None: it can."""
+    try:
+        host = json.loads(_ask([program, "info", "--format", "json"]) or "{}").get("host", {})
+    except ValueError:
+        host = {}
+    if host.get("cgroupVersion") != "v2":
+        return "rootless podman needs version 2 of control groups"
+    missing = {"memory", "cpuset"} - set(host.get("cgroupControllers") or ())
+    return f"{', '.join(sorted(missing))} not delegated to this user" if missing else None
+
+
+@functools.lru_cache(maxsize=64)
+def _first_process(program: str, name: str) -> int:
+    """The container's first process as this machine numbers it."""
+    answer = (_ask([program, "inspect", "--format", "{{.State.Pid}}", name]) or "").strip()
+    if not answer.isdecimal() or answer == "0":
+        raise VtaxError(f"container: {name} has no process")
+    return int(answer)

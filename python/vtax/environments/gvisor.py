@@ -1,0 +1,261 @@
+"""gVisor: a kernel in a process of the host, which answers the system calls of programs."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import os
+import re
+import secrets
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Self
+
+from vtax import binaries
+from vtax.doctor.host import Host
+from vtax.doctor.model import Check, Finding
+from vtax.environments import sandbox
+from vtax.environments.base import (
+    Launch,
+    ProcessEnvironment,
+    Seat,
+    allowed_cpus,
+    cpu_count,
+    guest_memory,
+    host_memory_bytes,
+    register,
+)
+from vtax.environments.capabilities import Capability, Files, RecordOutside
+from vtax.environments.machine import Machine
+from vtax.errors import MisuseError, VtaxError
+from vtax.units import format_bytes
+from vtax.workloads.base import MachineShape
+
+Platform = Literal["auto", "ptrace", "systrap", "kvm"]
+
+AGENT_INSIDE = Path("/run/vtax/vtax-agent")
+BUNDLE = Path("/run/vtax/bundle")
+STATE = Path("/run/vtax/state")
+"""Both in the box's own /run: gone with it."""
+CGROUP_PREFIX = "vtax-gvisor-"
+SMALLEST_BYTES = 64 << 20
+BOOT_TIMEOUT_S = 60.0
+KILLED = 128 + 9
+"""Exit code of runsc when its sandbox was killed."""
+OVERLAY = "--overlay2=root:memory"
+NEWER = "put a newer runsc on the PATH (gvisor.dev/docs/user_guide/install)"
+
+_CAPABILITIES = (
+    "CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FSETID", "CAP_KILL", "CAP_NET_BIND_SERVICE",
+    "CAP_SETFCAP", "CAP_SETGID", "CAP_SETPCAP", "CAP_SETUID", "CAP_SYS_CHROOT",
+)  # fmt: skip
+"""Of root inside, as podman gives them to a container; none of them is one on the host."""
+_WRITE_BUNDLE = 'printf %s "$1" >"$2"; shift 2; exec "$@"'
+
+
+class Runsc(Check):
+    """gVisor's runtime; the version decides how system calls are caught."""
+
+    name = "gvisor"
+    purpose = "environment gvisor"
+
+    def find(self, host: Host) -> Finding:
+        program = host.which("runsc")
+        if program is None:
+            return self.missing("runsc is not installed", host.install("runsc", "gVisor's runsc"))
+        version = host.run([program, "--version"])
+        flags = host.run([program, "flags"])
+        if version.code != 0:
+            return self.missing(f"{program} does not run: {version.last_error}", NEWER)
+        if "overlay2" not in flags.stdout + flags.stderr:
+            return self.missing(f"{version.first_line} is too old: it has no --overlay2", NEWER)
+        if host.euid != 0:
+            return self.missing(f"{version.first_line}: runsc needs root", "run vtax as root")
+        if "systrap" not in flags.stdout + flags.stderr:
+            return self.degraded(f"{version.first_line}: ptrace only, which is slower", NEWER)
+        return self.ok(version.first_line)
+
+
+@register
+@dataclass(frozen=True, slots=True)
+class Gvisor(ProcessEnvironment):
+    """gVisor's `runsc`: a kernel in user space between a container and the host's."""
+
+    name: ClassVar[str] = "gvisor"
+    keys: ClassVar[Mapping[str, str]] = {
+        "platform": "systrap, ptrace or kvm (default: systrap where runsc has it, else ptrace)",
+        "cpus": "number of CPUs (default: all)",
+        "mem": "memory limit (default: none)",
+    }
+    examples: ClassVar[Sequence[str]] = ("gvisor", "gvisor:platform=ptrace,cpus=1,mem=1G")
+    offers: ClassVar[Mapping[type[Capability], str]] = {Files: "gvisor", RecordOutside: "gvisor"}
+    checks: ClassVar[Sequence[type[Check]]] = (Runsc,)
+    cleans_up: ClassVar[bool] = True
+
+    platform: Platform = "auto"
+    cpus: int | None = None
+    memory_bytes: int | None = None
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, str]) -> Self:
+        known: dict[str, Platform] = {
+            "auto": "auto", "systrap": "systrap", "ptrace": "ptrace", "kvm": "kvm",
+        }  # fmt: skip
+        platform = known.get(options.get("platform", "auto"))
+        if platform is None:
+            raise MisuseError(
+                f"gvisor: platform={options['platform']} is not systrap, ptrace or kvm"
+            )
+        cpus = cpu_count("gvisor", "cpus", options["cpus"]) if "cpus" in options else None
+        memory = options.get("mem")
+        return cls(
+            platform, cpus, guest_memory("gvisor", memory, SMALLEST_BYTES) if memory else None
+        )
+
+    def shape(self) -> MachineShape:
+        cpus = self.cpus or len(allowed_cpus())
+        return MachineShape(cpus, self.memory_bytes or host_memory_bytes())
+
+    def memory_limit(self) -> int | None:
+        return self.memory_bytes
+
+    def agent_inside(self) -> str:
+        return str(AGENT_INSIDE)
+
+    def boot_remedy(self) -> str:
+        return "run 'vtax doctor'"
+
+    def check(self) -> None:
+        binaries.find("vtax-agent")
+        sandbox.bubblewrap()
+        program = _program()
+        flags = _flags(program)
+        if "overlay2" not in flags:
+            raise VtaxError("gvisor: this runsc is too old: it has no --overlay2", NEWER)
+        if self.platform == "systrap" and "systrap" not in flags:
+            raise VtaxError("gvisor: this runsc is too old for platform=systrap", NEWER)
+        if os.geteuid() != 0:
+            raise VtaxError("gvisor: runsc needs root", "run vtax as root")
+
+    def launch(self, seat: Seat) -> Launch:
+        program = _program()
+        _remove_old_cgroups()
+        name = f"{CGROUP_PREFIX}{os.getpid()}-{secrets.token_hex(4)}"
+        runsc = [program, "--root", str(STATE), f"--platform={self._platform()}"]
+        runsc += ["--network=none", OVERLAY, "run", "-bundle", str(BUNDLE), name]
+        # The box ends with vtax, also after kill -9, and its /run hides the host's sockets.
+        box = [str(sandbox.bubblewrap()), "--dev-bind", "/", "/", "--proc", "/proc"]
+        box += ["--tmpfs", "/run", "--dir", str(BUNDLE), "--dir", str(STATE)]
+        box += ["--ro-bind", str(binaries.find("vtax-agent")), str(AGENT_INSIDE)]
+        box += ["--bind", str(seat.work), str(sandbox.WORK)]
+        box += ["--unshare-pid", "--die-with-parent", "--"]
+        bundle = json.dumps(_bundle(name, seat.cpus, self.memory_bytes))
+        write = ["/bin/sh", "-c", _WRITE_BUNDLE, "sh", bundle, str(BUNDLE / "config.json")]
+        return Launch(
+            sandbox.pinned(seat.cpus, [*box, *write, *runsc]),
+            work_inside=sandbox.WORK,
+            boot_timeout_s=BOOT_TIMEOUT_S,
+            over_stdio=True,
+        )
+
+    def capabilities(self, machine: Machine) -> Sequence[Capability]:
+        return (Files(machine.push, machine.pull), RecordOutside({"pid": machine.pid}))
+
+    def explain_end(self, code: int, console: Sequence[str]) -> tuple[str, str | None] | None:
+        if code == KILLED and self.memory_bytes is not None:
+            limit = format_bytes(self.memory_bytes)
+            return f"killed, as by its memory limit of {limit}", "give it more memory with mem="
+        return None
+
+    def description(self, facts: Mapping[str, Any]) -> str:
+        limit = format_bytes(self.memory_bytes) if self.memory_bytes else None
+        memory = f"memory limited to {limit}" if limit else "no memory limit"
+        release = facts.get("kernel", {}).get("release", "?")
+        return (
+            f"gVisor ({_version(_program())}, {self._platform()}), which calls itself Linux "
+            f"{release}, {self.shape().cpus} CPU, {memory}"
+        )
+
+    def _platform(self) -> str:
+        if self.platform != "auto":
+            return self.platform
+        return "systrap" if "systrap" in _flags(_program()) else "ptrace"
+
+
+def _program() -> str:
+    if found := shutil.which("runsc"):
+        return found
+    raise VtaxError("gvisor: runsc is missing", "apt-get install runsc")
+
+
+@functools.lru_cache(maxsize=4)
+def _flags(program: str) -> str:
+    """What runsc says of its flags."""
+    return _said([program, "flags"])
+
+
+@functools.lru_cache(maxsize=4)
+def _version(program: str) -> str:
+    match = re.search(r"version (\S+)", _said([program, "--version"]))
+    return match[1] if match else "version not known"
+
+
+def _said(argv: Sequence[str]) -> str:
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=10.0, check=False)
+        return done.stdout + done.stderr
+    return ""
+
+
+def _bundle(name: str, cpus: Sequence[int], memory_bytes: int | None) -> Mapping[str, Any]:
+    """The configuration of the OCI runtime specification: the host's tree, no network."""
+
+    def mount(target: str, kind: str, source: str, *options: str) -> dict[str, Any]:
+        return {
+            "destination": target, "type": kind, "source": source, "options": list(options)
+        }  # fmt: skip
+
+    # gVisor takes the number of its CPUs and the size of its memory from its control group.
+    limits: dict[str, Any] = {"cpu": {"cpus": ",".join(map(str, cpus))}}
+    if memory_bytes is not None:
+        limits["memory"] = {"limit": memory_bytes, "swap": memory_bytes}
+    kinds = ("bounding", "effective", "permitted")
+    return {
+        "ociVersion": "1.0.0",
+        "process": {
+            "user": {"uid": 0, "gid": 0},
+            "args": [str(AGENT_INSIDE), "serve"],
+            "env": ["PATH=/usr/bin:/bin"],
+            "cwd": "/",
+            "capabilities": {kind: list(_CAPABILITIES) for kind in kinds},
+        },
+        "root": {"path": "/", "readonly": False},
+        "hostname": "vtax-guest",
+        "mounts": [
+            mount("/proc", "proc", "proc"),
+            mount("/sys", "sysfs", "sysfs", "ro"),
+            mount("/dev", "tmpfs", "tmpfs"),
+            mount("/dev/shm", "tmpfs", "tmpfs"),
+            mount("/run", "tmpfs", "tmpfs"),
+            mount(str(AGENT_INSIDE), "bind", str(AGENT_INSIDE), "bind", "ro"),
+            mount(str(sandbox.WORK), "bind", str(sandbox.WORK), "bind", "rw"),
+        ],
+        "linux": {
+            "cgroupsPath": f"/{name}",
+            "resources": limits,
+            "namespaces": [{"type": each} for each in ("pid", "ipc", "uts", "mount", "network")],
+        },
+    }
+
+
+def _remove_old_cgroups() -> None:
+    """Remove the empty control groups of a vtax that was killed; runsc removes its own else."""
+    for folder in Path("/sys/fs/cgroup").glob(f"**/{CGROUP_PREFIX}*"):
+        owner = folder.name.removeprefix(CGROUP_PREFIX).partition("-")[0]
+        if not Path("/proc", owner).exists():
+            with contextlib.suppress(OSError):
+                folder.rmdir()

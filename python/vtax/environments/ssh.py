@@ -1,0 +1,356 @@
+"""An existing machine that is reached by the system's `ssh`, with the user's own configuration.
+
+The agent is sent over the connection that then carries its requests; nothing is installed on the
+machine, and what vtax put there is removed when the agent ends.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import secrets
+import shlex
+import shutil
+import subprocess
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+from typing import Any, ClassVar, Self
+
+from vtax import binaries
+from vtax.doctor.host import Host
+from vtax.doctor.model import Check, Finding
+from vtax.environments import copied_files
+from vtax.environments.agent import Finished
+from vtax.environments.base import Launch, MachineLike, ProcessEnvironment, Seat, register
+from vtax.environments.capabilities import Capability, Files, RecordInside
+from vtax.environments.machine import Machine
+from vtax.errors import MisuseError, VtaxError
+from vtax.units import format_bytes, parse_size
+from vtax.workloads.base import MachineShape
+from vtax.workloads.variables import DEFAULT_PATH
+
+LEASE_S = 30
+"""Without a frame for so long the agent ends itself and what it runs."""
+RENEW_EVERY_S = 5.0
+CONNECT_S = 15
+ALIVE_EVERY_S, ALIVE_COUNT = 5, 3
+"""ssh gives a connection up that is silent for the product of both."""
+BOOT_TIMEOUT_S = 120.0
+"""The agent's 3 MB have to go through a slow line, too."""
+SMALLEST_CAP_BYTES = 16 << 20
+
+_HOST = re.compile(
+    r"((?:[A-Za-z0-9_][A-Za-z0-9._-]*@)?)([A-Za-z0-9_][A-Za-z0-9._-]*|\[[0-9A-Za-z:.%]+\])(?::([0-9]+))?"
+)
+"""User, host and port; nothing that begins with a hyphen, which would be an option of ssh."""
+_FOLDER = re.compile(r"/[A-Za-z0-9._/-]*")
+_REASONS = (
+    ("has changed and you have requested strict checking", "its host key has changed",
+     "find out why; then remove the old one with ssh-keygen -R, and connect once: {by_hand}"),
+    ("Host key verification failed", "its host key is not known here",
+     "connect once by hand: {by_hand}"),
+    ("Permission denied", "it lets this user in with no key that ssh has",
+     "make this work without a password, e.g. by ssh-copy-id: {by_hand}"),
+    ("not responding", "the connection has been silent for too long", None),
+)  # fmt: skip
+"""What ssh says, the reason in a few words, the remedy."""
+
+
+class SshClient(Check):
+    """Machines elsewhere are reached by the system's ssh."""
+
+    name = "ssh"
+    purpose = "environment ssh"
+
+    def find(self, host: Host) -> Finding:
+        program = host.which("ssh")
+        if program is None:
+            return self.missing(
+                "ssh is not installed", host.install("openssh-client", "OpenSSH's client")
+            )
+        version = host.run([program, "-V"])
+        if version.code != 0:
+            return self.missing(f"{program} does not run: {version.last_error}", None)
+        return self.ok(f"{program}, {version.last_error}")
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What the machine has, as it says without an agent."""
+
+    cpus: tuple[int, ...]
+    memory_bytes: int
+
+
+@register
+@dataclass(frozen=True, slots=True)
+class Ssh(ProcessEnvironment):
+    """An existing machine, reached by the system's `ssh`."""
+
+    name: ClassVar[str] = "ssh"
+    keys: ClassVar[Mapping[str, str]] = {
+        "host": "[user@]host[:port]; stands first, without host=",
+        "cpus": "number of its CPUs to run on (default: all)",
+        "mem": "memory limit, swap included (default: none; needs root or a delegated cgroup)",
+        "dir": "folder there in which vtax makes its own (default: /tmp)",
+        "config": "ssh's configuration file (default: the user's)",
+    }
+    target_key: ClassVar[str] = "host"
+    examples: ClassVar[Sequence[str]] = ("ssh:me@node7", "ssh:node7:2222,cpus=4,mem=8G")
+    offers: ClassVar[Mapping[type[Capability], str]] = {
+        Files: "ssh:HOST",
+        RecordInside: "ssh:HOST",
+    }
+    checks: ClassVar[Sequence[type[Check]]] = (SshClient,)
+    is_guest: ClassVar[bool] = False
+    is_remote: ClassVar[bool] = True
+    cleans_up: ClassVar[bool] = True
+
+    host: str
+    port: int | None = None
+    cpus: int | None = None
+    memory_bytes: int | None = None
+    folder: str = "/tmp"
+    config: str | None = None
+    pushed: tuple[Path, ...] = ()
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, str]) -> Self:
+        if "host" not in options:
+            raise MisuseError("ssh: no host is given", "write for example ssh:me@node7")
+        host, port = _host_and_port(options["host"])
+        cpus = options.get("cpus")
+        if cpus is not None and not (cpus.isdecimal() and int(cpus) > 0):
+            raise MisuseError(f"ssh: cpus={cpus} is no number of CPUs")
+        memory = parse_size(options["mem"]) if "mem" in options else None
+        if memory is not None and memory < SMALLEST_CAP_BYTES:
+            raise MisuseError(f"ssh: mem={options['mem']} is too small to start a program in")
+        folder = options.get("dir", "/tmp")
+        if not _FOLDER.fullmatch(folder):
+            raise MisuseError(f"ssh: dir={folder} is no absolute path of plain letters")
+        return cls(host, port, int(cpus) if cpus else None, memory, folder, options.get("config"))
+
+    def shape(self) -> MachineShape:
+        found = self._found()
+        return MachineShape(len(self._cpus()), self.memory_bytes or found.memory_bytes)
+
+    def memory_limit(self) -> int | None:
+        return self.memory_bytes
+
+    def host_cpus(self) -> int:
+        return 1
+
+    def agent_inside(self) -> str:
+        return "vtax-agent"
+
+    def with_pushed(self, paths: Sequence[Path]) -> Self:
+        return replace(self, pushed=tuple(paths))
+
+    def boot_remedy(self) -> str:
+        return f"try: {_by_hand(self._client())}"
+
+    def check(self) -> None:
+        binaries.find("vtax-agent")
+        self._cpus()
+
+    def launch(self, seat: Seat) -> Launch:
+        agent = binaries.find("vtax-agent").read_bytes()
+        folder = PurePosixPath(self.folder, f"vtax-{secrets.token_hex(6)}")
+        serve = ["serve", "--lease", str(LEASE_S), "--cpus", ",".join(map(str, self._cpus()))]
+        if self.memory_bytes is not None:
+            serve += ["--memory", str(self.memory_bytes)]
+        script = _script(str(folder), len(agent), serve)
+        return Launch(
+            # Quoted for any shell that the user may have there: the script has no single quote.
+            [*self._client(), f"exec /bin/sh -c '{script}'"],
+            work_inside=Path(folder, "work"),
+            boot_timeout_s=BOOT_TIMEOUT_S,
+            over_stdio=True,
+            preamble=agent,
+            environment=os.environ,
+        )
+
+    def start(self, work: Path, cpus: Sequence[int]) -> MachineLike:
+        return RemoteMachine(self, work, cpus)
+
+    def capabilities(self, machine: Machine) -> Sequence[Capability]:
+        return (
+            Files(machine.push, machine.pull),
+            RecordInside(lambda: _bring(machine, "vtax-recorder")),
+        )
+
+    def explain_end(self, code: int, console: Sequence[str]) -> tuple[str, str | None] | None:
+        own = [line.removeprefix("vtax: ") for line in console if line.startswith("vtax: ")]
+        if own:
+            return own[-1], "choose another folder with dir="
+        return _explain(self._client(), console) if code == 255 else None
+
+    def description(self, facts: Mapping[str, Any]) -> str:
+        kind = facts.get("virtualization", {}).get("kind", "unknown")
+        what = {"none": "bare metal", "unknown": "of unknown kind"}.get(kind, f"itself {kind}")
+        release = facts.get("kernel", {}).get("release", "?")
+        limit = format_bytes(self.memory_bytes) if self.memory_bytes else None
+        memory = f"memory limited to {limit}" if limit else "no memory limit"
+        cpus = len(facts.get("affinity") or ()) or "?"
+        return f"the machine {self.host}, {what}, Linux {release}, {cpus} CPU, {memory}"
+
+    def _cpus(self) -> tuple[int, ...]:
+        """The CPUs there to run on, the last ones; MisuseError when there are not so many."""
+        found = self._found().cpus
+        if self.cpus is not None and self.cpus > len(found):
+            raise MisuseError(f"ssh: cpus={self.cpus}: {self.host} has {len(found)} CPUs")
+        return found[-(self.cpus or len(found)) :]
+
+    def _found(self) -> Found:
+        return _probe(tuple(self._client()))
+
+    def _client(self) -> list[str]:
+        program = shutil.which("ssh")
+        if program is None:
+            raise VtaxError("ssh is missing", "apt-get install openssh-client")
+        line = [program, "-T", "-x", "-o", "BatchMode=yes", "-o", f"ConnectTimeout={CONNECT_S}"]
+        line += ["-o", f"ServerAliveInterval={ALIVE_EVERY_S}"]
+        line += ["-o", f"ServerAliveCountMax={ALIVE_COUNT}"]
+        if self.config is not None:
+            line += ["-F", self.config]
+        if self.port is not None:
+            line += ["-p", str(self.port)]
+        return [*line, "--", self.host]
+
+
+class RemoteMachine(Machine):
+    """A machine that shares no folder with this one: files go over the agent's channel."""
+
+    _ended: threading.Event | None = None
+
+    def __init__(self, environment: Ssh, work: Path, cpus: Sequence[int]) -> None:
+        super().__init__(environment, work, cpus)
+        self._folder = PurePosixPath(self.launch.work_inside)
+        self._links: list[str] = []
+        self._ended = threading.Event()
+        threading.Thread(target=self._renew, args=(self._ended,), daemon=True).start()
+        try:
+            for path in environment.pushed:
+                target = self._folder.parent / "pushed" / path.resolve().name
+                copied_files.push(self._agent, path.resolve(), target)
+                self._links.append(str(target))
+        except BaseException:
+            self.kill()
+            raise
+
+    def run(
+        self,
+        argv: Sequence[str],
+        environment: Mapping[str, str],
+        folder: str,
+        timeout_s: float | None = None,
+        *,
+        workdir: Path | None = None,
+        leave: bool = False,
+    ) -> Finished:
+        """As `Machine.run`; the folder's files are sent before, and what is in it brought after.
+
+        Programs are looked for beside the agent, among what was pushed, on this machine's PATH and
+        on the usual one. In the folder there are links to what was pushed.
+        """
+        own = self._folder.parent
+        path = [str(own), str(own / "pushed"), environment.get("PATH", ""), DEFAULT_PATH]
+        variables = {**environment, "PATH": ":".join(filter(None, path))}
+        copied_files.push(self._agent, self._work / folder, self._folder / folder)
+        if self._links:
+            super().run(["ln", "-sf", "--", *self._links, "."], variables, folder, CONNECT_S)
+        finished = super().run(argv, variables, folder, timeout_s, workdir=workdir, leave=leave)
+        copied_files.pull(self._agent, self._folder / folder, self._work / folder)
+        return finished
+
+    def kill(self) -> None:
+        if self._ended is not None:
+            self._ended.set()
+        super().kill()
+
+    def _renew(self, ended: threading.Event) -> None:
+        while not ended.wait(RENEW_EVERY_S):
+            self._agent.renew()
+
+
+def _bring(machine: Machine, name: str) -> str:
+    path = str(PurePosixPath(machine.launch.work_inside).parent / name)
+    machine.push(path, binaries.find(name).read_bytes(), 0o700)
+    return path
+
+
+def _host_and_port(text: str) -> tuple[str, int | None]:
+    """``me@node7:22``, ``node7``, ``[::1]:22`` as ssh takes them; MisuseError for anything else."""
+    match = _HOST.fullmatch(text)
+    if match is None or not 0 < int(match[3] or 22) < 65536:
+        raise MisuseError(f"ssh: '{text}' is not [user@]host[:port]", "e.g. ssh:me@node7:22")
+    return match[1] + match[2].strip("[]"), int(match[3]) if match[3] else None
+
+
+def _script(folder: str, size: int, serve: Sequence[str]) -> str:
+    """What the far side does: take `size` bytes of agent from its input, serve, remove all."""
+    agent = f"{folder}/vtax-agent"
+    steps = [
+        "umask 077",
+        f'mkdir {folder} || {{ echo "vtax: cannot make {folder}" >&2; exit 1; }}',
+        f'trap "rm -rf {folder}" EXIT',
+        'trap "exit 1" HUP INT TERM',
+        f"head -c {size} >{agent}",
+        f'[ "$(wc -c <{agent})" -eq {size} ] || '
+        f'{{ echo "vtax: no room for the agent in {folder}" >&2; exit 1; }}',
+        f"chmod 700 {agent}",
+        f"{agent} {shlex.join(serve)}",
+    ]
+    return "; ".join(steps)
+
+
+@functools.lru_cache(maxsize=64)
+def _probe(client: tuple[str, ...]) -> Found:
+    """Ask a machine for its size; once, because it decides the plan before anything is started."""
+    try:
+        done = subprocess.run(
+            [*client, "cat /proc/self/status /proc/meminfo"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=CONNECT_S + ALIVE_EVERY_S * ALIVE_COUNT,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise VtaxError(f"ssh: no answer from {client[-1]}", f"try: {_by_hand(client)}") from None
+    cpus = re.search(r"^Cpus_allowed_list:\s*([0-9,-]+)$", done.stdout, re.MULTILINE)
+    memory = re.search(r"^MemTotal:\s*([0-9]+) kB$", done.stdout, re.MULTILINE)
+    if done.returncode != 0 or cpus is None or memory is None:
+        lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
+        reason, remedy = _explain(client, lines or ["it does not answer as Linux does"])
+        raise VtaxError(f"ssh: cannot use {client[-1]}: {reason}", remedy)
+    return Found(_cpu_list(cpus[1]), int(memory[1]) << 10)
+
+
+def _cpu_list(text: str) -> tuple[int, ...]:
+    """``0-3,8`` as numbers."""
+    ranges = [part.partition("-") for part in text.split(",")]
+    return tuple(n for a, _, b in ranges for n in range(int(a), int(b or a) + 1))
+
+
+def _explain(client: Sequence[str], lines: Sequence[str]) -> tuple[str, str | None]:
+    said, by_hand = " | ".join(lines), _by_hand(client)
+    for words, reason, remedy in _REASONS:
+        if words in said:
+            return reason, remedy.format(by_hand=by_hand) if remedy else None
+    return lines[-1] if lines else "ssh says nothing", f"try: {by_hand}"
+
+
+def _by_hand(client: Sequence[str]) -> str:
+    """The command that a user would type to reach the same machine."""
+    own = [part for option in ("-F", "-p") if option in client for part in _pair(client, option)]
+    return shlex.join(["ssh", *own, client[-1], "true"])
+
+
+def _pair(client: Sequence[str], option: str) -> Sequence[str]:
+    at = client.index(option)
+    return client[at : at + 2]
