@@ -19,7 +19,8 @@ from vtax.analysis.results import Comparison, Flag, Result, Verdict
 from vtax.formats.model import Better, ComparisonRecord, EnvironmentRecord, Failure, Sample
 from vtax.present.format import significant
 from vtax.present.html.comparison import render
-from vtax.present.terminal.comparison import plain_table
+from vtax.present.terminal.comparison import render_table
+from vtax.present.terminal.tables import plain
 
 FACTS: dict[str, Any] = {"cpu": {"online": 1}}
 
@@ -262,7 +263,7 @@ def test_a_value_of_zero_is_shown_as_measured(base: float, own: float) -> None:
     result = found.results[1]
     assert (result.median, result.n, result.verdict) == (own, 5, Verdict.INCONCLUSIVE)
     assert result.reason == "a value that is not above zero cannot be compared as a ratio"
-    table = plain_table(found, 120).split("[95 % interval")[0]
+    table = plain(render_table(found), width=120).split("[95 % interval")[0]
     assert "not measured" not in table and f"{significant(own, 3)} s ?" in table
     rows = render(found, samples).partition('id="results-table"')[2].partition("</table>")[0]
     assert "not measured" not in rows and "not compared" in rows

@@ -19,6 +19,7 @@ from vtax.environments.kvm_counters import REPORTED as COUNTERS
 from vtax.environments.lab.environment import Lab
 from vtax.errors import VtaxError
 from vtax.present.terminal import paging_modes as table
+from vtax.present.terminal.tables import UNFOLDED, plain
 from vtax.runner.paging_modes import order
 from vtax.workloads.builtin import builtin_workloads
 
@@ -53,7 +54,7 @@ SWITCHES = ({"to": "shadow", "guests": [{"pause_ms": 310.4}, {"name": "paused by
 
 @pytest.mark.parametrize("switches", [(), SWITCHES])
 def test_the_table(snapshot: SnapshotAssertion, switches: tuple[Mapping[str, Any], ...]) -> None:
-    assert table.plain_table(result(switches)) == snapshot
+    assert plain(*table.parts(result(switches)), width=UNFOLDED) == snapshot
 
 
 def test_json(snapshot: SnapshotAssertion) -> None:
@@ -63,7 +64,7 @@ def test_json(snapshot: SnapshotAssertion) -> None:
 def test_an_absent_counter_is_absent() -> None:
     found = table.to_json(result())
     assert set(found["nested"]) == {"exits", "pf_taken", "invlpg", "pages_4k"}
-    assert "absent" in table.plain_table(result())
+    assert "absent" in plain(*table.parts(result()))
 
 
 def test_a_level_and_an_unknown_time_have_no_rate() -> None:

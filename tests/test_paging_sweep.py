@@ -22,10 +22,10 @@ from vtax.errors import MisuseError, VtaxError
 from vtax.paging.sweep.axes import changed, parse_axis
 from vtax.paging.sweep.design import Design, read_design
 from vtax.paging.sweep.folder import SweepFolder
-from vtax.paging.sweep.run import Options, Outcome, sweep
-from vtax.paging.sweep.table import as_json, parts
+from vtax.paging.sweep.run import Options, Outcome, as_json, sweep
 from vtax.present.terminal import tables
 from vtax.present.terminal.progress import Lines, Progress
+from vtax.present.terminal.sweep import parts
 
 BASE = """
 workloads = ["swim", "gcc"]

@@ -11,8 +11,13 @@ from rich.console import Console
 from syrupy.assertion import SnapshotAssertion
 
 import report_data
-from vtax.analysis.results import Verdict
-from vtax.present.terminal.comparison import plain_table, render_table
+from vtax.analysis.results import Comparison, Verdict
+from vtax.present.terminal.comparison import render_table
+from vtax.present.terminal.tables import plain
+
+
+def plain_table(comparison: Comparison, width: int) -> str:
+    return plain(render_table(comparison), width=width)
 
 
 @pytest.mark.parametrize("width", [80, 120])

@@ -110,11 +110,12 @@ def simulate(
     Everything it prints is modelled: no hardware and no hypervisor takes part. A synthetic
     workload is sampled, with the error stated, unless --whole; a trace is followed whole.
     """
-    from vtax.paging import files, table
+    from vtax.paging import files
     from vtax.paging.arguments import parameters
     from vtax.paging.inputs import find_machine, find_workload
     from vtax.paging.modes import choose
     from vtax.paging.run import DEFAULT_MODES, execute
+    from vtax.present.terminal import simulation
     from vtax.present.terminal.progress import progress
     from vtax.present.terminal.tables import UNFOLDED, show
 
@@ -128,9 +129,9 @@ def simulate(
     if out is not None:
         files.write(result, out)
     if as_json:
-        print(json.dumps(table.to_json(result), indent=1))
+        print(json.dumps(files.to_json(result), indent=1))
     else:
-        show(*table.parts(result), width=UNFOLDED)
+        show(*simulation.parts(result), width=UNFOLDED)
     if out is not None and not as_json:
         print(f"written: {out}")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -81,6 +80,7 @@ def lab(
     """
     from vtax.present.terminal import paging_modes as table
     from vtax.present.terminal.progress import listener
+    from vtax.present.terminal.tables import UNFOLDED, show
     from vtax.runner.paging_modes import measure
     from vtax.units import parse_duration
     from vtax.workloads.builtin import builtin_workloads
@@ -104,12 +104,8 @@ def lab(
     )
     if as_json:
         print(json.dumps(table.to_json(result), indent=1))
-    elif sys.stdout.isatty():
-        from rich.console import Console
-
-        Console().print(table.rich_table(result))
     else:
-        print(table.plain_table(result))
+        show(*table.parts(result), width=UNFOLDED)
     return None
 
 

@@ -100,14 +100,14 @@ def _workers(asked: int | None, points: int) -> int:
 
 def show(outcome: Outcome, as_json: bool) -> None:
     """Print the result on standard output, and every failure on standard error."""
-    from vtax.paging.sweep import table
-    from vtax.present.terminal import tables
+    from vtax.paging.sweep import run
+    from vtax.present.terminal import sweep, tables
 
     if as_json:
-        print(json.dumps(table.as_json(outcome), indent=1))
+        print(json.dumps(run.as_json(outcome), indent=1))
     else:
-        most = table.MOST_ROWS if sys.stdout.isatty() else None
-        tables.show(*table.parts(outcome, most), width=tables.UNFOLDED)
+        most = sweep.MOST_ROWS if sys.stdout.isatty() else None
+        tables.show(*sweep.parts(outcome, most), width=tables.UNFOLDED)
     if not as_json:
         print(f"{outcome.state}: {len(outcome.points)} of {outcome.design.size} points; "
               f"{outcome.folder / 'sweep.parquet'}")  # fmt: skip

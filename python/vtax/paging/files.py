@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from vtax import __version__
 from vtax.errors import VtaxError
-from vtax.paging.table import to_json
 
 if TYPE_CHECKING:
-    from vtax.paging.result import SimulationResult
+    from vtax.paging.result import Number, SimulationResult
 
 TABLES = ("modes", "windows", "exits", "switches")
 SUMMARY = "result.json"
+COUNTERS = ("l1_tlb_misses", "l2_tlb_misses", "walk_references", "exits", "switches")
 
 
 def prepare(folder: Path) -> None:
@@ -47,6 +47,32 @@ def write(result: SimulationResult, folder: Path) -> None:
         (folder / SUMMARY).write_text(json.dumps(summary, indent=1) + "\n")
     except OSError as error:
         raise _cannot_write(folder, error) from None
+
+
+def to_json(result: SimulationResult) -> dict[str, Any]:
+    """The result as `vtax paging simulate --json` prints it; counts are rounded to whole ones."""
+    modes = [
+        {
+            "mode": name,
+            "instructions": _whole(row["instructions"]),
+            "references": _whole(row["references"]),
+            "cycles": _whole(row["cycles"]),
+            "overhead_percent": _rounded(row["overhead_percent"]),
+            **{counter: _whole(row[counter]) for counter in COUNTERS},
+            "relative_error_percent": _rounded(row["relative_error_percent"]),
+            "model": True,
+        }
+        for name, row in result.totals.items()
+    ]
+    return {"workload": result.workload, "machine": result.machine, "modes": modes}
+
+
+def _whole(value: Number) -> int | None:
+    return None if value is None else round(value)
+
+
+def _rounded(value: Number) -> Number:
+    return None if value is None else round(value, 4)
 
 
 def _cannot_write(folder: Path, error: OSError) -> VtaxError:

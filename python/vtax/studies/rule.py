@@ -80,7 +80,7 @@ FACTOR = 1.5
 
 
 def within_factor(value: float, stated: float, factor: float = FACTOR) -> bool:
-    """Whether `value` agrees with the stated's in size."""
+    """Whether `value` agrees with the stated one in size."""
     return stated / factor <= value <= stated * factor
 
 

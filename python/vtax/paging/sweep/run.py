@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from vtax import __version__
 from vtax.errors import MisuseError, VtaxError
@@ -17,12 +17,23 @@ from vtax.paging.sweep.design import Design
 from vtax.paging.sweep.folder import COLUMNS, SCHEMA_VERSION, SweepFolder, tidy
 from vtax.paging.sweep.point import Evaluate, Finished, Point
 from vtax.paging.sweep.workers import Workers, running
-from vtax.present.terminal.progress import Progress
 
 if TYPE_CHECKING:
     import polars
 
 State = Literal["running", "complete", "interrupted", "failed"]
+
+
+class Progress(Protocol):
+    """What a sweep reports: see `vtax.present.terminal.progress`."""
+
+    def begin(self, total: int, done: int = 0, text: str = "") -> None: ...
+
+    def step(self, text: str) -> None: ...
+
+    def failed(self, text: str) -> None: ...
+
+    def stop(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +214,23 @@ def best(outcome: Outcome) -> list[dict[str, Any]]:
             "error": finished.error,
         })  # fmt: skip
     return rows
+
+
+def as_json(outcome: Outcome) -> dict[str, Any]:
+    """What `--json` prints."""
+    return {
+        "name": outcome.design.name,
+        "folder": str(outcome.folder),
+        "state": outcome.state,
+        "points": outcome.design.size,
+        "finished": len(outcome.points),
+        "modes": list(outcome.design.modes),
+        "best": best(outcome),
+        "failed": [
+            {"point": point.identity, "label": point.label, "error": error}
+            for point, error in outcome.failures
+        ],
+    }
 
 
 def _cycles(row: Mapping[str, Any]) -> float:

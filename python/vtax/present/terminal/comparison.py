@@ -20,7 +20,6 @@ from vtax.analysis.results import Comparison, Result, Verdict
 from vtax.formats.model import EnvironmentRecord
 from vtax.present import summary, trust, verdicts
 from vtax.present.format import one_line, percent, percent_interval, plural, with_unit
-from vtax.present.terminal import tables
 
 _STYLES = {
     Verdict.SLOWER: "red",
@@ -66,11 +65,6 @@ def _pieces(label: str) -> list[str]:
 def render_table(comparison: Comparison) -> RenderableType:
     """The table with its legend and warnings, for rich to print."""
     return _View(comparison)
-
-
-def plain_table(comparison: Comparison, width: int = 100) -> str:
-    """The same as text without colour, for a pipe, a log or a file."""
-    return tables.plain(_View(comparison), width=width)
 
 
 class _View:

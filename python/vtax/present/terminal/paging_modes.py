@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from rich.console import RenderableType
 
 from vtax.analysis.paging_modes import MODES, PagingModes
-
-if TYPE_CHECKING:
-    from rich.table import Table
+from vtax.present.terminal import tables
 
 HEADINGS = ("counter", "nested", "shadow", "shadow/nested", "nested /s", "shadow /s")
 NOTE = (
-    "Counted by KVM in the emulated host for the guest's VM; /s is per second of guest time\n"
-    "(10 ms resolution, emulated clock). Levels such as pages_4k are values at the end."
+    "Counted by KVM in the emulated host for the guest's VM; /s is per second of guest time",
+    "(10 ms resolution, emulated clock). Levels such as pages_4k are values at the end.",
 )
 
 
@@ -60,35 +60,10 @@ def to_json(result: PagingModes) -> dict[str, Any]:
     }
 
 
-def plain_table(result: PagingModes) -> str:
-    """The table without a terminal: aligned with blanks."""
-    rows = [HEADINGS, *_rows(result)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(HEADINGS))]
-    lines = [title(result)]
-    for row in rows:
-        cells = [row[0].ljust(widths[0])]
-        cells += [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
-        lines.append("  ".join(cells))
-    return "\n".join([*lines, *footers(result)])
-
-
-def rich_table(result: PagingModes) -> Table:
-    """The table for a terminal."""
-    from rich.markup import escape
-    from rich.table import Table
-
-    caption = "\n".join(footers(result))
-    table = Table(
-        title=escape(title(result)),
-        caption=escape(caption),
-        title_justify="left",
-        caption_justify="left",
-    )
-    for heading in HEADINGS:
-        table.add_column(heading, justify="left" if heading == "counter" else "right")
-    for row in _rows(result):
-        table.add_row(*row)
-    return table
+def parts(result: PagingModes) -> list[RenderableType]:
+    """The result for `vtax.present.terminal.tables.show`."""
+    shown = tables.table(HEADINGS, _rows(result))
+    return [tables.title(title(result)), shown, *map(tables.note, footers(result))]
 
 
 def footers(result: PagingModes) -> list[str]:
@@ -104,7 +79,7 @@ def footers(result: PagingModes) -> list[str]:
         lines.append(
             "Each mode on an emulated host of its own: a guest with 9p cannot be switched."
         )
-    return [*lines, NOTE]
+    return [*lines, *NOTE]
 
 
 def _switches(result: PagingModes) -> str:

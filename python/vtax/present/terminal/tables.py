@@ -85,4 +85,6 @@ def _cell(cell: Cell) -> Text:
 
 
 def _numeric(cells: Sequence[str]) -> bool:
-    return all(not cell or cell[0] in "0123456789+-<.·\N{MINUS SIGN}" for cell in cells)
+    return all(
+        cell in ("", "absent") or cell[0] in "0123456789+-<.·\N{MINUS SIGN}" for cell in cells
+    )

@@ -1,39 +1,20 @@
-"""The result of a sweep for people and for scripts."""
+"""The result of a sweep on the terminal."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from rich.console import RenderableType
 
 from vtax.paging.sweep.run import Outcome, best
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
+from vtax.present.terminal import tables
 
 MOST_ROWS = 200
 """On a terminal; the whole is in sweep.parquet."""
 
 
-def as_json(outcome: Outcome) -> dict[str, Any]:
-    """What `--json` prints."""
-    return {
-        "name": outcome.design.name,
-        "folder": str(outcome.folder),
-        "state": outcome.state,
-        "points": outcome.design.size,
-        "finished": len(outcome.points),
-        "modes": list(outcome.design.modes),
-        "best": best(outcome),
-        "failed": [
-            {"point": point.identity, "label": point.label, "error": error}
-            for point, error in outcome.failures
-        ],
-    }
-
-
 def parts(outcome: Outcome, most: int | None = None) -> list[RenderableType]:
     """The result for `vtax.present.terminal.tables.show`, with at most so many rows."""
-    from vtax.present.terminal import tables
-
     header, rows = cells(outcome)
     found: list[RenderableType] = [
         tables.title(f"{outcome.design.name}: modelled overhead over native in % of its cycles"),

@@ -1,17 +1,17 @@
-"""The result of a simulation for people and for programs."""
+"""The result of a simulation on the terminal."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from rich.console import RenderableType
+
+from vtax.paging.files import COUNTERS
+from vtax.present.terminal import tables
 from vtax.units import format_si
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from vtax.paging.result import Number, SimulationResult
-
-COUNTERS = ("l1_tlb_misses", "l2_tlb_misses", "walk_references", "exits", "switches")
 
 HEADINGS = (
     "mode",
@@ -37,28 +37,8 @@ def title(result: SimulationResult) -> str:
     return f"{result.workload} on {result.machine}: model, {how}"
 
 
-def to_json(result: SimulationResult) -> dict[str, Any]:
-    """The result as `vtax paging simulate --json` prints it; counts are rounded to whole ones."""
-    modes = [
-        {
-            "mode": name,
-            "instructions": _whole(row["instructions"]),
-            "references": _whole(row["references"]),
-            "cycles": _whole(row["cycles"]),
-            "overhead_percent": _rounded(row["overhead_percent"]),
-            **{counter: _whole(row[counter]) for counter in COUNTERS},
-            "relative_error_percent": _rounded(row["relative_error_percent"]),
-            "model": True,
-        }
-        for name, row in result.totals.items()
-    ]
-    return {"workload": result.workload, "machine": result.machine, "modes": modes}
-
-
 def parts(result: SimulationResult) -> list[RenderableType]:
     """The result for `vtax.present.terminal.tables.show`."""
-    from vtax.present.terminal import tables
-
     notes = [tables.note(line) for line in NOTE]
     return [tables.title(title(result)), tables.table(HEADINGS, _rows(result)), *notes]
 
@@ -101,11 +81,3 @@ def _percent(value: Number) -> str:
 
 def _count(value: Number) -> str:
     return "-" if value is None else format_si(round(value), "")
-
-
-def _whole(value: Number) -> int | None:
-    return None if value is None else round(value)
-
-
-def _rounded(value: Number) -> Number:
-    return None if value is None else round(value, 4)
