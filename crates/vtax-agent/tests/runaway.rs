@@ -12,8 +12,8 @@ use common::{Agent, groups};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::json;
-use vtax_agent::cgroup::CommandGroup;
-use vtax_agent::tree::Tree;
+use vtax_sys::cgroup::CommandGroup;
+use vtax_sys::tree::Tree;
 
 /// Most processes that a test may have at once.
 const MOST: u64 = 400;
