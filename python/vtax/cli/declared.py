@@ -153,7 +153,8 @@ def _markdown(heading: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 def _keys(keys: Iterable[str]) -> str:
     """``[:mem=,cpus=]``, the first few."""
     named = [f"{key}=" for key in keys]
-    return f"[:{','.join([*named[:4], *(['...'] if len(named) > 4 else [])])}]" if named else ""
+    shown = named if len(named) < 4 else [*named[:2], "..."]
+    return f"[:{','.join(shown)}]" if named else ""
 
 
 def _columns(named: Mapping[str, str]) -> list[str]:
