@@ -29,6 +29,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "python/vtax"
 
 ALLOWED = {
+    "present/html/timelines.py": "`container` is a frame of reference in plotly",
     "present/summary.py": "names of hypervisors in vtax-agent's facts",
     "studies/vrtprof/setup.py": "a study names environments as a user does",
     "cli/paging_sweep.py": "`native` is a paging mode of the model",

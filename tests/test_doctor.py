@@ -66,6 +66,9 @@ PROGRAMS: Mapping[str, Output] = {
     "qemu-system-x86_64": Output(0, QEMU + QEMU_HELP, ""),
     "hpcc": Output(0, "", ""),
     "mpirun": Output(0, "mpirun (Open MPI) 4.1.4\n", ""),
+    "podman": Output(0, "podman version 4.3.1\n", ""),
+    "runsc": Output(0, "runsc version release-20240401.0\n", "  -overlay2 value\n  systrap\n"),
+    "ssh": Output(0, "", "OpenSSH_9.2p1\n"),
     "apt-get": Output(0, "", ""),
     "vtax-agent": Output(0, "vtax-agent 0.1.0\n", ""),
 }
@@ -139,8 +142,20 @@ NO_PMU = {"count_cycles": lambda: Count(errno.ENOENT)}
 
 
 def test_a_complete_machine_is_all_ok(tmp_path: Path) -> None:
-    findings = examine(machine(tmp_path))
+    findings = examine(machine(tmp_path, euid=0))
     assert {finding.name: finding.state for finding in findings if finding.state != "ok"} == {}
+
+
+def test_without_root_there_is_no_gvisor_and_a_container_has_fewer_limits(tmp_path: Path) -> None:
+    findings = examine(machine(tmp_path))
+    states = {finding.name: finding.state for finding in findings if finding.state != "ok"}
+    assert states == {"container": "degraded", "gvisor": "missing"}
+
+
+def test_an_old_runsc_is_named_with_the_remedy(tmp_path: Path) -> None:
+    old = {"runsc": Output(0, "runsc version 0.0~20210101.0\n", "  -overlay\n")}
+    finding = look("gvisor", machine(tmp_path, programs=programs_but(**old), euid=0))
+    assert finding.state == "missing" and "too old" in finding.detail
 
 
 def test_plain_output_of_a_cloud_guest(tmp_path: Path, snapshot: SnapshotAssertion) -> None:

@@ -107,7 +107,9 @@ FDS = Descriptors(host=10, monitor=11, guests=(12, 13), initramfs=14)
 def programs(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same paths on every machine."""
     monkeypatch.setattr(sandbox, "bubblewrap", lambda: Path("/usr/bin/bwrap"))
-    monkeypatch.setattr(emulator.qemu, "program", lambda: Path("/usr/bin/qemu-system-x86_64"))
+    monkeypatch.setattr(
+        emulator.qemu_program, "program", lambda: Path("/usr/bin/qemu-system-x86_64")
+    )
 
 
 @pytest.mark.usefixtures("programs")
@@ -272,7 +274,7 @@ def test_a_kernel_without_kvm_amd_is_an_error(
 ) -> None:
     bare = host_initramfs.guest_kernel.GuestKernel("6.9", tmp_path, tmp_path, (), tmp_path)
     monkeypatch.setattr(host_initramfs.guest_kernel, "prepare", lambda image: bare)
-    monkeypatch.setattr(host_initramfs.qemu, "program", lambda: Path("/bin/true"))
+    monkeypatch.setattr(host_initramfs.qemu_program, "program", lambda: Path("/bin/true"))
     with pytest.raises(VtaxError, match=r"6\.9 has no module kvm_amd.*lab:kernel=PATH"):
         host_initramfs.find_parts(None)
 

@@ -17,7 +17,7 @@ from packaging.requirements import Requirement
 ROOT = Path(__file__).parent.parent
 OWN = "MIT OR Apache-2.0"
 ALLOWED = frozenset(tomllib.loads((ROOT / "deny.toml").read_text())["licenses"]["allow"])
-ALSO_IN_PYTHON = frozenset({"0BSD", "MIT-0", "PSF-2.0"})
+ALSO_IN_PYTHON = frozenset({"0BSD", "CNRI-Python", "MIT-0", "PSF-2.0"})
 OLDER_NAMES = {
     "3-Clause BSD License": "BSD-3-Clause",
     "Apache 2.0": "Apache-2.0",

@@ -50,7 +50,7 @@ def test_a_signal_in_the_first_half_second_is_no_traceback(
 ) -> None:
     words = {
         "compare": ("compare", "--reps", "9", "--", "sleep", "1003"),
-        "record": ("record", "--out", "run", "--", "sleep", "1003"),
+        "record": ("record", "--", "sleep", "1003"),
         "report": ("report", str(finished_run)),
     }[verb]
     # A report may be done by then; a recording that has begun ends as it does when it is asked to.

@@ -109,7 +109,7 @@ fn misuse_is_one_line_and_exit_code_2() {
     for arguments in [
         &["no-such-workload"][..],
         &[],
-        &["random-touch", "--mem", "5T"],
+        &["random-touch", "--mem", "2000P"],
         &["random-touch", "--count", "0"],
         &["random-touch", "--seconds", "0"],
         &["random-touch", "--seconds", "1", "--count", "1"],

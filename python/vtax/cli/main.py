@@ -5,6 +5,7 @@ Nothing slow is imported before the signals are handled.
 
 from __future__ import annotations
 
+import atexit
 import errno
 import os
 import signal
@@ -16,6 +17,7 @@ from typing import NoReturn
 INTERRUPTED = 130
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_was_interrupted = False
 
 
 def main() -> NoReturn:
@@ -33,11 +35,15 @@ def main() -> NoReturn:
         code = error.exit_code
     except KeyboardInterrupt:
         code = INTERRUPTED
-    except OSError as error:
-        if error.errno not in _FULL:
+    except Exception as error:
+        if _was_interrupted:
+            # An import that is torn apart raises whatever its library makes of it.
+            code = INTERRUPTED
+        elif isinstance(error, OSError) and error.errno in _FULL:
+            _say_full(error)
+            code = 1
+        else:
             raise
-        _say_full(error)
-        code = 1
     _end(code)
 
 
@@ -71,6 +77,8 @@ def _not_utf8(words: Sequence[str]) -> int | None:
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:
     """A polite kill is the same as Ctrl-C: finish what is being saved, end every guest."""
+    global _was_interrupted
+    _was_interrupted = True
     raise KeyboardInterrupt
 
 
@@ -89,6 +97,12 @@ def _end(code: int) -> NoReturn:
     except OSError as error:
         _say_full(error)
         os._exit(code or 1)
+    if code == INTERRUPTED:
+        # Python ends itself by SIGINT, whatever the code, if C code that it runs at an import has
+        # seen the interrupt on its way.
+        atexit._run_exitfuncs()
+        sys.stderr.flush()
+        os._exit(code)
     sys.exit(code)
 
 

@@ -90,8 +90,13 @@ def metrics(output: Output, sizes: Sequence[int]) -> Iterator[Metric]:
 
 
 def _is_measured(name: str, value: float | None) -> bool:
-    """-1 is HPCC's "not run"; 0 is a time below the resolution of the machine's clock."""
+    """-1 is HPCC's "not run"; 0 is a time below the resolution of the machine's clock.
+
+    RandomAccess says so otherwise: it takes -1 s for the time, or divides no updates by 0 s.
+    """
     if value is None or value in (-1, 0):
+        return False
+    if name.endswith("_GUPs") and not value > 0:
         return False
     if not math.isfinite(value) or value < 0:
         raise VtaxError(f"hpcc: {name}={value} cannot be a measurement")
