@@ -16,7 +16,7 @@ from vtax.environments.machine import Finished, MachineLostError
 from vtax.errors import VtaxError
 from vtax.formats.folder import RunFolder, load
 from vtax.runner.execute import Campaign, Settings, _library
-from vtax.runner.matching import entrants
+from vtax.runner.matching import compared_variants
 from vtax.runner.runner import Listener
 from vtax.workloads.base import Command, MachineShape, Metric, Outcome, ResultFolder
 
@@ -103,7 +103,7 @@ class Mock:
 def settings(specs: Sequence[str] = ("native", "uml:mem=1G"), **options: Any) -> Settings:
     values: dict[str, Any] = {
         "workload": Counting(),
-        "entrants": entrants(specs),
+        "compared_variants": compared_variants(specs),
         "environment": {},
         "recorded_variables": {},
         "scrubbed_variables": {},

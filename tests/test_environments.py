@@ -24,7 +24,7 @@ from conftest import (
 from vtax.environments import Environment
 from vtax.environments import agent as agent_module
 from vtax.environments import machine as machine_module
-from vtax.environments.base import Seat
+from vtax.environments.base import Allocation
 from vtax.environments.machine import Machine, MachineLostError
 from vtax.environments.qemu import Qemu
 from vtax.environments.uml import UserModeLinux, overlay_module
@@ -229,9 +229,9 @@ def test_the_memory_cap_of_the_baseline_holds(start: Start, tmp_path: Path) -> N
 
 def test_command_lines_keep_guests_in_the_box(tmp_path: Path) -> None:
     overlay_module()
-    seat = Seat(work=tmp_path, cpus=[1], channel_fd=7)
+    allocation = Allocation(work=tmp_path, cpus=[1], channel_fd=7)
     for spec in GUESTS:
-        line = list(checked(spec).launch(seat).argv)
+        line = list(checked(spec).launch(allocation).argv)
         assert line[:3] == ["taskset", "--cpu-list", "1"]
         box = line[: line.index("--")]
         for part in ("--unshare-net", "--unshare-pid", "--die-with-parent", "--cap-drop"):

@@ -3,11 +3,11 @@
 import pytest
 
 from vtax.errors import MisuseError
-from vtax.runner.matching import Observed, differences, entrants
+from vtax.runner.matching import Observed, compared_variants, differences
 
 
 def roles(*specs: str) -> list[tuple[str, str, str | None]]:
-    return [(each.label, each.role, each.baseline) for each in entrants(specs)]
+    return [(each.label, each.role, each.baseline) for each in compared_variants(specs)]
 
 
 def test_guests_of_one_shape_share_a_capped_baseline_with_its_control() -> None:
@@ -48,7 +48,7 @@ def test_native_alone_is_a_baseline_and_its_control() -> None:
 
 
 def test_a_baseline_that_is_asked_for_is_the_only_one() -> None:
-    found = entrants(("uml:mem=512M", "qemu:mem=1G", "native"), baseline="native:cpus=1")
+    found = compared_variants(("uml:mem=512M", "qemu:mem=1G", "native"), baseline="native:cpus=1")
     assert [(each.label, each.role, each.baseline) for each in found] == [
         ("native:cpus=1", "baseline", None),
         ("native:cpus=1#aa", "control", "native:cpus=1"),
@@ -57,7 +57,7 @@ def test_a_baseline_that_is_asked_for_is_the_only_one() -> None:
         ("native", "measured", "native:cpus=1"),
     ]
     assert not any(each.note for each in found)
-    again = entrants(("qemu:mem=1G", "uml"), control=False, baseline="uml")
+    again = compared_variants(("qemu:mem=1G", "uml"), control=False, baseline="uml")
     assert [(each.label, each.role) for each in again] == [
         ("uml", "baseline"),
         ("qemu:mem=1G", "measured"),
@@ -65,7 +65,7 @@ def test_a_baseline_that_is_asked_for_is_the_only_one() -> None:
 
 
 def test_without_a_baseline_nothing_runs_natively_and_the_report_says_so() -> None:
-    found = entrants(("uml:mem=512M", "qemu:mem=1G"), baseline="none")
+    found = compared_variants(("uml:mem=512M", "qemu:mem=1G"), baseline="none")
     assert [(each.label, each.role, each.baseline) for each in found] == [
         ("uml:mem=512M", "baseline", None),
         ("uml:mem=512M#aa", "control", "uml:mem=512M"),
@@ -86,7 +86,7 @@ def test_memory_beside_a_baseline_that_is_a_guest() -> None:
 @pytest.mark.parametrize("specs", [(), ("uml", "uml")])
 def test_nothing_or_the_same_twice_is_a_misuse(specs: tuple[str, ...]) -> None:
     with pytest.raises(MisuseError):
-        entrants(specs)
+        compared_variants(specs)
 
 
 FACTS = {

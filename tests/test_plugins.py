@@ -70,10 +70,11 @@ class Theirs(ProcessEnvironment):
     def check(self):
         pass
 
-    def launch(self, seat):
+    def launch(self, allocation):
         agent = str(binaries.find("vtax-agent"))
-        argv = ["nice", "-n", str(self.nice), agent, "serve", "--channel", f"fd:{seat.channel_fd}"]
-        return Launch(argv, seat.work, 10.0)
+        argv = ["nice", "-n", str(self.nice), agent, "serve"]
+        argv += ["--channel", f"fd:{allocation.channel_fd}"]
+        return Launch(argv, allocation.work, 10.0)
 
     def capabilities(self, machine):
         return shared_tree(machine)

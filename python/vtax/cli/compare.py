@@ -40,7 +40,7 @@ SETTINGS: dict[str, Any] = {
 
 
 class Reboot(StrEnum):
-    """When a machine is started anew."""
+    """When a machine is started again."""
 
     EACH = "each"
     NEVER = "never"
@@ -77,7 +77,7 @@ def compare(
         ),
     ] = 5,
     reboot: Annotated[
-        Reboot, typer.Option(help="Start machines anew for each repetition, or never.")
+        Reboot, typer.Option(help="Start machines again for each repetition, or never.")
     ] = Reboot.NEVER,
     budget: Annotated[
         str | None,
@@ -187,7 +187,7 @@ def compare(
     )
     _check(settings)
     folder = RunFolder.create(out, settings.workload.label())
-    total = repetitions * len(settings.entrants)
+    total = repetitions * len(settings.compared_variants)
     campaign = Campaign(settings, folder, listener(total, quiet))
     try:
         record = campaign.run()
@@ -206,16 +206,16 @@ def _settings(
     from vtax.environments.base import working_folder
     from vtax.runner.execute import Settings
     from vtax.runner.instruments import chosen
-    from vtax.runner.matching import entrants, pushed
+    from vtax.runner.matching import compared_variants, pushed
     from vtax.workloads.variables import base_environment, readable, require_utf8, split
 
     keep_env, control = options.pop("keep_env"), options.pop("control")
     baseline = options.pop("baseline")
     workload = workloads.parse(argv, patterns)
-    allocations = pushed(entrants(specs, control, baseline), options.pop("push"))
-    instruments = chosen(options.pop("instruments"), [each.environment for each in allocations])
+    variants = pushed(compared_variants(specs, control, baseline), options.pop("push"))
+    instruments = chosen(options.pop("instruments"), [each.environment for each in variants])
     workdir = working_folder(
-        options.pop("workdir"), {each.label: each.environment for each in allocations}
+        options.pop("workdir"), {each.label: each.environment for each in variants}
     )
     environment = dict(base_environment(os.environ, keep_env))
     require_utf8(environment)
@@ -225,7 +225,7 @@ def _settings(
     scrubbed = {readable(name): readable(value) for name, value in changing.items()}
     return Settings(
         workload=workload,
-        entrants=allocations,
+        compared_variants=variants,
         instruments=instruments,
         workdir=workdir,
         environment=environment,
@@ -247,12 +247,12 @@ def _check(settings: Settings) -> None:
     from vtax.runner.matching import common_shape
     from vtax.workloads import programs
 
-    settings.workload.command(common_shape(settings.entrants))
-    for entrant in settings.entrants:
-        entrant.environment.check()
+    settings.workload.command(common_shape(settings.compared_variants))
+    for compared in settings.compared_variants:
+        compared.environment.check()
     own = settings.workload.name == "command"
     remedy = "check its name" if own else "run 'vtax doctor' for what is missing"
-    here = any(each.environment.sees_host_files() for each in settings.entrants)
+    here = any(each.environment.sees_host_files() for each in settings.compared_variants)
     for program in settings.workload.needs() if here else ():
         programs.require(program, settings.environment["PATH"], settings.workdir or Path(), remedy)
 

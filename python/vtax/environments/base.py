@@ -52,7 +52,7 @@ class Launch:
     """What choosing this command line found out, e.g. why KVM is not used."""
     over_stdio: bool = False
     """The agent's channel is the process's standard input and output, its console is standard
-    error; else the channel is the seat's descriptor."""
+    error; else the channel is the allocation's descriptor."""
     preamble: bytes = b""
     """Sent before the agent is there to read its first request."""
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -62,7 +62,7 @@ class Launch:
 
 
 @dataclass(frozen=True, slots=True)
-class Seat:
+class Allocation:
     """What the campaign gives a machine: folders, CPUs, the channel's descriptor."""
 
     work: Path
@@ -204,7 +204,7 @@ class ProcessEnvironment(Environment):
         return None
 
     @abstractmethod
-    def launch(self, seat: Seat) -> Launch:
+    def launch(self, allocation: Allocation) -> Launch:
         """The command line that starts the machine."""
 
     def capabilities(self, machine: Machine) -> Sequence[Capability]:

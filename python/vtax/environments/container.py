@@ -20,9 +20,9 @@ from vtax.doctor.host import Host
 from vtax.doctor.model import Check, Finding
 from vtax.environments import sandbox
 from vtax.environments.base import (
+    Allocation,
     Launch,
     ProcessEnvironment,
-    Seat,
     allowed_cpus,
     cpu_count,
     guest_memory,
@@ -178,7 +178,7 @@ class Container(ProcessEnvironment):
                 f"{self.engine} pull {self.image}",
             )
 
-    def launch(self, seat: Seat) -> Launch:
+    def launch(self, allocation: Allocation) -> Launch:
         program = _program(self.engine)
         name = f"vtax-{os.getpid()}-{secrets.token_hex(4)}"
         runtime = self._runtime()
@@ -189,16 +189,16 @@ class Container(ProcessEnvironment):
         line += ["--security-opt", "label=disable", *_process_limits()]
         refused = self._limits_refused()
         if refused is None:
-            line += ["--cpuset-cpus", ",".join(map(str, seat.cpus))]
+            line += ["--cpuset-cpus", ",".join(map(str, allocation.cpus))]
             if self.memory_bytes is not None:
                 limit = str(self.memory_bytes)
                 line += ["--memory", limit, "--memory-swap", limit]
-        line += ["-v", f"{seat.work}:{sandbox.WORK}"]
+        line += ["-v", f"{allocation.work}:{sandbox.WORK}"]
         line += ["-v", f"{binaries.find('vtax-agent')}:{AGENT_INSIDE}:ro", *self._tree()]
-        line += ["serve", "--cpus", ",".join(map(str, seat.cpus))]
+        line += ["serve", "--cpus", ",".join(map(str, allocation.cpus))]
         notes = [f"The memory limit is not enforced: {refused}."] if refused else []
         return Launch(
-            sandbox.pinned(seat.cpus, line),
+            sandbox.pinned(allocation.cpus, line),
             work_inside=sandbox.WORK,
             boot_timeout_s=BOOT_TIMEOUT_S,
             notes=notes if self.memory_bytes else (),

@@ -20,9 +20,9 @@ from vtax.doctor.host import Host
 from vtax.doctor.model import Check, Finding
 from vtax.environments import sandbox
 from vtax.environments.base import (
+    Allocation,
     Launch,
     ProcessEnvironment,
-    Seat,
     allowed_cpus,
     cpu_count,
     guest_memory,
@@ -141,7 +141,7 @@ class Gvisor(ProcessEnvironment):
         if os.geteuid() != 0:
             raise VtaxError("gvisor: runsc needs root", "run vtax as root")
 
-    def launch(self, seat: Seat) -> Launch:
+    def launch(self, allocation: Allocation) -> Launch:
         program = _program()
         _remove_old_cgroups()
         name = f"{CGROUP_PREFIX}{os.getpid()}-{secrets.token_hex(4)}"
@@ -151,12 +151,12 @@ class Gvisor(ProcessEnvironment):
         box = [str(sandbox.bubblewrap()), "--dev-bind", "/", "/", "--proc", "/proc"]
         box += ["--tmpfs", "/run", "--dir", str(BUNDLE), "--dir", str(STATE)]
         box += ["--ro-bind", str(binaries.find("vtax-agent")), str(AGENT_INSIDE)]
-        box += ["--bind", str(seat.work), str(sandbox.WORK)]
+        box += ["--bind", str(allocation.work), str(sandbox.WORK)]
         box += ["--unshare-pid", "--die-with-parent", "--"]
-        bundle = json.dumps(_bundle(name, seat.cpus, self.memory_bytes))
+        bundle = json.dumps(_bundle(name, allocation.cpus, self.memory_bytes))
         write = ["/bin/sh", "-c", _WRITE_BUNDLE, "sh", bundle, str(BUNDLE / "config.json")]
         return Launch(
-            sandbox.pinned(seat.cpus, [*box, *write, *runsc]),
+            sandbox.pinned(allocation.cpus, [*box, *write, *runsc]),
             work_inside=sandbox.WORK,
             boot_timeout_s=BOOT_TIMEOUT_S,
             over_stdio=True,

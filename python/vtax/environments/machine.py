@@ -16,7 +16,7 @@ from typing import Any, Self
 from vtax import binaries
 from vtax.clocks import Skew, measure, time_in
 from vtax.environments.agent import OUTPUT_LIMIT_BYTES, Agent, Finished, MachineLostError
-from vtax.environments.base import Launch, ProcessEnvironment, Seat
+from vtax.environments.base import Allocation, Launch, ProcessEnvironment
 from vtax.environments.capabilities import (
     C,
     Capability,
@@ -51,8 +51,8 @@ class Machine:
         self._work = work
         ours, theirs = socket.socketpair()
         try:
-            seat = Seat(work=work, cpus=cpus, channel_fd=theirs.fileno())
-            self.launch: Launch = environment.launch(seat)
+            allocation = Allocation(work=work, cpus=cpus, channel_fd=theirs.fileno())
+            self.launch: Launch = environment.launch(allocation)
             begin = time.monotonic()
             self._process = _start(self.launch, theirs)
         except BaseException:

@@ -11,9 +11,9 @@ from vtax import binaries
 from vtax.doctor.host import Host
 from vtax.doctor.model import Check, Finding
 from vtax.environments.base import (
+    Allocation,
     Launch,
     ProcessEnvironment,
-    Seat,
     allowed_cpus,
     cpu_count,
     host_memory_bytes,
@@ -114,16 +114,21 @@ class Native(ProcessEnvironment):
     def capabilities(self, machine: Machine) -> Sequence[Capability]:
         return shared_tree(machine)
 
-    def launch(self, seat: Seat) -> Launch:
-        argv = [str(binaries.find("vtax-agent")), "serve", "--channel", f"fd:{seat.channel_fd}"]
-        argv += ["--cpus", ",".join(map(str, seat.cpus))]
+    def launch(self, allocation: Allocation) -> Launch:
+        argv = [
+            str(binaries.find("vtax-agent")),
+            "serve",
+            "--channel",
+            f"fd:{allocation.channel_fd}",
+        ]
+        argv += ["--cpus", ",".join(map(str, allocation.cpus))]
         if self.memory_bytes is not None:
             argv += ["--memory", str(self.memory_bytes)]
         usual = max(USUAL_PROCESSES, PROCESSES_PER_CPU * len(allowed_cpus()))
         argv += ["--pids", str(self.processes or usual)]
         # What a killed agent could not end is ended by the next one, asked for at once.
         sweep = [str(binaries.find("vtax-agent")), "sweep"]
-        return Launch(argv, work_inside=seat.work, boot_timeout_s=10.0, clean_up=sweep)
+        return Launch(argv, work_inside=allocation.work, boot_timeout_s=10.0, clean_up=sweep)
 
     def description(self, facts: Mapping[str, Any]) -> str:
         shape = self.shape()

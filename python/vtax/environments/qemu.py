@@ -11,9 +11,9 @@ from typing import Any, ClassVar, Literal, Self
 from vtax.doctor.model import Check
 from vtax.environments import guest_kernel, sandbox
 from vtax.environments.base import (
+    Allocation,
     Launch,
     ProcessEnvironment,
-    Seat,
     allowed_cpus,
     cpu_count,
     guest_memory,
@@ -103,17 +103,17 @@ class Qemu(ProcessEnvironment):
     def capabilities(self, machine: Machine) -> Sequence[Capability]:
         return shared_tree(machine)
 
-    def launch(self, seat: Seat) -> Launch:
+    def launch(self, allocation: Allocation) -> Launch:
         accel, notes = self._choose()
         guest = guest_kernel.prepare(self.kernel)
         box = sandbox.Box(
-            work=seat.work,
+            work=allocation.work,
             read_only={guest.kernel: _inside("kernel"), guest.initramfs: _inside("initramfs")},
             devices=(KVM_DEVICE,) if accel == "kvm" else (),
         )
-        argv = sandbox.command(box, self._qemu(accel, guest, seat.channel_fd))
+        argv = sandbox.command(box, self._qemu(accel, guest, allocation.channel_fd))
         return Launch(
-            sandbox.pinned(seat.cpus, argv), sandbox.WORK, BOOT_TIMEOUT_S[accel], tuple(notes)
+            sandbox.pinned(allocation.cpus, argv), sandbox.WORK, BOOT_TIMEOUT_S[accel], tuple(notes)
         )
 
     def description(self, facts: Mapping[str, Any]) -> str:

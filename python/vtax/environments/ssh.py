@@ -24,7 +24,7 @@ from vtax.doctor.host import Host
 from vtax.doctor.model import Check, Finding
 from vtax.environments import copied_files
 from vtax.environments.agent import Finished
-from vtax.environments.base import Launch, MachineLike, ProcessEnvironment, Seat, register
+from vtax.environments.base import Allocation, Launch, MachineLike, ProcessEnvironment, register
 from vtax.environments.capabilities import Capability, Files, RecordInside
 from vtax.environments.machine import Machine
 from vtax.errors import MisuseError, VtaxError
@@ -156,7 +156,7 @@ class Ssh(ProcessEnvironment):
         binaries.find("vtax-agent")
         self._cpus()
 
-    def launch(self, seat: Seat) -> Launch:
+    def launch(self, allocation: Allocation) -> Launch:
         agent = binaries.find("vtax-agent").read_bytes()
         folder = PurePosixPath(self.folder, f"vtax-{secrets.token_hex(6)}")
         serve = ["serve", "--lease", str(LEASE_S), "--cpus", ",".join(map(str, self._cpus()))]

@@ -12,7 +12,7 @@ from vtax import binaries
 from vtax.doctor.host import Host
 from vtax.doctor.model import Check, Finding
 from vtax.environments import sandbox
-from vtax.environments.base import Launch, ProcessEnvironment, Seat, guest_memory, register
+from vtax.environments.base import Allocation, Launch, ProcessEnvironment, guest_memory, register
 from vtax.environments.capabilities import Capability, Files, RecordInside, RecordOutside
 from vtax.environments.machine import Machine, shared_tree
 from vtax.errors import VtaxError
@@ -89,9 +89,9 @@ class UserModeLinux(ProcessEnvironment):
     def capabilities(self, machine: Machine) -> Sequence[Capability]:
         return shared_tree(machine)
 
-    def launch(self, seat: Seat) -> Launch:
+    def launch(self, allocation: Allocation) -> Launch:
         box = sandbox.Box(
-            work=seat.work,
+            work=allocation.work,
             read_only={
                 binaries.find("vtax-agent"): AGENT_INSIDE,
                 binaries.find("libvtax_umlfix.so"): FIX_INSIDE,
@@ -110,7 +110,7 @@ class UserModeLinux(ProcessEnvironment):
             f"init={AGENT_INSIDE}",
             "con=null",
             "con0=null,fd:1",
-            f"ssl0=fd:{seat.channel_fd}",
+            f"ssl0=fd:{allocation.channel_fd}",
             "quiet",
             "panic=-1",
             "vtax.lower=hostfs",
@@ -120,7 +120,7 @@ class UserModeLinux(ProcessEnvironment):
         ]
         argv = sandbox.command(box, [str(kernel()), *parameters])
         return Launch(
-            sandbox.pinned(seat.cpus, argv), work_inside=sandbox.WORK, boot_timeout_s=60.0
+            sandbox.pinned(allocation.cpus, argv), work_inside=sandbox.WORK, boot_timeout_s=60.0
         )
 
     def description(self, facts: Mapping[str, Any]) -> str:

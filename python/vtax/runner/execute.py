@@ -20,7 +20,7 @@ from vtax.formats.exchange import Exchange
 from vtax.formats.folder import RunFolder
 from vtax.formats.model import ComparisonRecord, EnvironmentRecord, Failure, Sample
 from vtax.runner.instruments import usable
-from vtax.runner.matching import Entrant, Observed, common_shape, differences
+from vtax.runner.matching import ComparedVariant, Observed, common_shape, differences
 from vtax.runner.plan import interleaved
 from vtax.runner.repetition import Instrument, Repetition
 from vtax.runner.runner import (
@@ -46,7 +46,7 @@ class Settings:
     """What a campaign is asked to do."""
 
     workload: Workload
-    entrants: tuple[Entrant, ...]
+    compared_variants: tuple[ComparedVariant, ...]
     environment: Mapping[str, str]
     """The complete environment of the workload's processes."""
     recorded_variables: Mapping[str, str]
@@ -70,7 +70,7 @@ class Settings:
 class _Seen:
     """What the campaign learns of one environment while it runs."""
 
-    entrant: Entrant
+    variant: ComparedVariant
     observed: Observed | None = None
     notes: tuple[str, ...] = ()
     boots: list[float] = field(default_factory=list)
@@ -90,9 +90,9 @@ class Campaign(Keeper):
         self._settings = settings
         self._folder = folder
         self._listener = listener
-        self._seen = {each.label: _Seen(each) for each in settings.entrants}
+        self._seen = {each.label: _Seen(each) for each in settings.compared_variants}
         self._order = interleaved(list(self._seen), settings.repetitions, settings.seed)
-        self._shape = common_shape(settings.entrants)
+        self._shape = common_shape(settings.compared_variants)
         self._start, self._clock = start, clock
         self._started = datetime.now(UTC).isoformat(timespec="seconds")
         self.samples: list[Sample] = []
@@ -132,7 +132,7 @@ class Campaign(Keeper):
                 self._folder.raw(each.label),
                 usable(settings.instruments, each.environment),
             )
-            for each in settings.entrants
+            for each in settings.compared_variants
         ]
         steps = [
             Step(label, repetition, command, name, self._folder.instruments(label) / name)
@@ -237,23 +237,23 @@ class Campaign(Keeper):
         return {}
 
     def _environment_record(self, seen: _Seen) -> EnvironmentRecord:
-        entrant, observed = seen.entrant, seen.observed
+        variant, observed = seen.variant, seen.observed
         facts = dict(observed.facts) if observed else {}
-        baseline = self._seen[entrant.baseline].observed if entrant.baseline else None
+        baseline = self._seen[variant.baseline].observed if variant.baseline else None
         differ = differences(baseline, observed) if baseline and observed else ()
         return EnvironmentRecord(
-            label=entrant.label,
-            spec=entrant.spec,
-            role=entrant.role,
-            baseline=entrant.baseline,
-            description=entrant.environment.description(facts),
-            cpus=entrant.environment.shape().cpus,
-            memory_bytes=entrant.environment.memory_limit(),
+            label=variant.label,
+            spec=variant.spec,
+            role=variant.role,
+            baseline=variant.baseline,
+            description=variant.environment.description(facts),
+            cpus=variant.environment.shape().cpus,
+            memory_bytes=variant.environment.memory_limit(),
             facts=facts,
             libraries=dict(observed.libraries) if observed else {},
             boot_s=tuple(seen.boots),
             differences=differ,
-            notes=((entrant.note,) if entrant.note else ()) + seen.notes,
+            notes=((variant.note,) if variant.note else ()) + seen.notes,
         )
 
 

@@ -23,7 +23,7 @@ FEATURES = ("amx_tile", "avx512f", "avx2", "avx", "fma", "sse4_2")
 
 
 @dataclass(frozen=True, slots=True)
-class Entrant:
+class ComparedVariant:
     """One environment of the campaign under its label."""
 
     label: str
@@ -42,9 +42,9 @@ FIRST_IS_REFERENCE = (
 )
 
 
-def entrants(
+def compared_variants(
     specs: Sequence[str], control: bool = True, baseline: str | None = None
-) -> tuple[Entrant, ...]:
+) -> tuple[ComparedVariant, ...]:
     """The environments to run: the baselines, their A/A controls, and what is measured.
 
     Guests are compared with a native of their own shape: one that is given in so many words, else
@@ -68,19 +68,19 @@ def entrants(
     if baseline is not None:
         return _against(asked, baseline, control)
     baselines = _baselines(asked)
-    found: list[Entrant] = []
+    found: list[ComparedVariant] = []
     for label, native in baselines.items():
-        found.append(Entrant(label, label, "baseline", None, native))
+        found.append(ComparedVariant(label, label, "baseline", None, native))
         if control:
-            found.append(Entrant(label + CONTROL_SUFFIX, label, "control", label, native))
+            found.append(ComparedVariant(label + CONTROL_SUFFIX, label, "control", label, native))
     for text, environment in asked.items():
         if text not in baselines and environment != build(BASELINE):
             against = _baseline_of(environment, baselines)
-            found.append(Entrant(text, text, "measured", against, environment))
+            found.append(ComparedVariant(text, text, "measured", against, environment))
     return tuple(found)
 
 
-def pushed(found: Sequence[Entrant], paths: Sequence[Path]) -> tuple[Entrant, ...]:
+def pushed(found: Sequence[ComparedVariant], paths: Sequence[Path]) -> tuple[ComparedVariant, ...]:
     """The same with these files brought where this machine's are not seen.
 
     Raises MisuseError when they are seen everywhere.
@@ -92,16 +92,18 @@ def pushed(found: Sequence[Entrant], paths: Sequence[Path]) -> tuple[Entrant, ..
     )
 
 
-def _against(asked: Mapping[str, Environment], baseline: str, control: bool) -> tuple[Entrant, ...]:
+def _against(
+    asked: Mapping[str, Environment], baseline: str, control: bool
+) -> tuple[ComparedVariant, ...]:
     """The environments with the baseline that is asked for."""
     label = next(iter(asked)) if baseline == NO_BASELINE else baseline
     note = FIRST_IS_REFERENCE if baseline == NO_BASELINE else None
     reference = asked[label] if label in asked else build(label)
-    found = [Entrant(label, label, "baseline", None, reference, note)]
+    found = [ComparedVariant(label, label, "baseline", None, reference, note)]
     if control:
-        found.append(Entrant(label + CONTROL_SUFFIX, label, "control", label, reference))
+        found.append(ComparedVariant(label + CONTROL_SUFFIX, label, "control", label, reference))
     measured = (each for each in asked.items() if each[0] != label)
-    found += [Entrant(text, text, "measured", label, machine) for text, machine in measured]
+    found += [ComparedVariant(text, text, "measured", label, machine) for text, machine in measured]
     return tuple(found)
 
 
@@ -145,9 +147,9 @@ def _size(size: int) -> str:
     return str(size)
 
 
-def common_shape(found: Sequence[Entrant]) -> MachineShape:
+def common_shape(found: Sequence[ComparedVariant]) -> MachineShape:
     """The least CPUs and memory of all: what a workload may use everywhere."""
-    shapes = [entrant.environment.shape() for entrant in found]
+    shapes = [compared.environment.shape() for compared in found]
     return MachineShape(
         min(shape.cpus for shape in shapes), min(shape.memory_bytes for shape in shapes)
     )

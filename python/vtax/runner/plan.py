@@ -1,4 +1,4 @@
-"""The order of a campaign: every environment once per block, each block shuffled anew.
+"""The order of a campaign: every environment once per block, each block in a new random order.
 
 Interleaving keeps slow changes of the machine (neighbours, heat) from falling on one environment;
 shuffling keeps one environment from always following the same other (Abedi & Brecht 2017).

@@ -66,7 +66,7 @@ class Lab(PagingEnvironment):
         "guests": "number of nested guests (default: 1)",
         "icount": "count instructions: each takes 2^N ns of the emulated clock (default: off)",
         "kernel": "path of a vmlinuz-RELEASE with KVM (default: found in /boot or fetched)",
-        "snapshot": "off: boot anew each time (default: on)",
+        "snapshot": "off: boot each time (default: on)",
     }
     examples: ClassVar[Sequence[str]] = ("lab", "lab:npt=0,guest=builtin", "lab:guests=2")
     offers: ClassVar[Mapping[type[Capability], str]] = {
