@@ -2,6 +2,12 @@
 //!
 //! Each of them forks a bounded number of times, and below a limit of processes of the test's own.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+
 #[allow(dead_code, reason = "each test program uses a part of it")]
 mod common;
 

@@ -125,7 +125,7 @@ fn mistakes_are_named_by_field() {
         ("repeat = 2", "schedule = [\"three\"]", "schedule[0]: "),
         (
             "footprint = \"1M\"",
-            "footprint = \"1Mb\"",
+            "footprint = \"1Mx\"",
             "phase[0].footprint: ",
         ),
         ("mix = {}", "mix = {", "line "),
