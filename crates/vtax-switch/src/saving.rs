@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
@@ -154,7 +154,7 @@ fn refusal(found: Incomplete, running: bool) -> Failure {
 
 /// Let a guest run in the QEMU that has saved it; says when it ran on.
 fn run_on(qmp: &mut Qmp, patience: Duration) -> Result<Option<i64>, Failure> {
-    qmp.call("cont", json!({}), patience).map_err(control)?;
+    resume(qmp, patience)?;
     let resumed = qmp.event("the guest's resumption", patience, |event| {
         event.name == "RESUME"
     });
@@ -178,14 +178,38 @@ pub fn give_back(qmp: &mut Qmp, running: bool, patience: Duration) -> Result<(),
     qmp.call("migrate-set-capabilities", capabilities(false), patience)
         .map_err(control)?;
     if running {
-        qmp.call("cont", json!({}), patience).map_err(control)?;
+        resume(qmp, patience)?;
     }
     Ok(())
 }
 
+/// Let the guest run. QEMU refuses that from the event of a completed migration until its main
+/// loop has finished it, and no event tells when.
+fn resume(qmp: &mut Qmp, patience: Duration) -> Result<(), Failure> {
+    let begin = Instant::now();
+    loop {
+        let state = qmp
+            .call("query-status", json!({}), patience)
+            .map_err(control)?;
+        if state.get("status").and_then(Value::as_str) != Some("finish-migrate") {
+            break;
+        }
+        if begin.elapsed() > patience {
+            return Err(Failure::Late(
+                "the end of the migration".into(),
+                patience.as_secs(),
+            ));
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+    qmp.call("cont", json!({}), patience)
+        .map(drop)
+        .map_err(control)
+}
+
 /// A cancelled migration ends a little later.
 fn until_ended(qmp: &mut Qmp, patience: Duration) -> Result<(), Failure> {
-    let begin = std::time::Instant::now();
+    let begin = Instant::now();
     loop {
         let state = qmp
             .call("query-migrate", json!({}), patience)
@@ -199,7 +223,7 @@ fn until_ended(qmp: &mut Qmp, patience: Duration) -> Result<(), Failure> {
                 ));
             }
             // Not an event: a client that connects anew has none of those before.
-            _ => std::thread::sleep(Duration::from_millis(5)),
+            _ => thread::sleep(Duration::from_millis(5)),
         }
     }
 }
