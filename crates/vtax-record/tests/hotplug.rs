@@ -9,7 +9,7 @@
 mod common;
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::sleep;
@@ -19,8 +19,12 @@ use common::{PROGRAM, Rows, described, json, recorded};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-/// Takes a CPU away and gives it back, whatever happens to the test.
-struct Away(&'static Path);
+/// Takes a CPU offline and online again, whatever happens to the test.
+struct Away {
+    switch: &'static Path,
+    /// Each cpuset of version 1 and its CPUs: the kernel takes an offline CPU out of them for good.
+    cpusets: Vec<(PathBuf, String)>,
+}
 
 /// There is one such CPU for all tests: each holds this while it records.
 static ALONE: Mutex<()> = Mutex::new(());
@@ -33,13 +37,33 @@ impl Away {
     /// `None` on a machine where no CPU can be taken away.
     fn begin(switch: &'static str) -> Option<Self> {
         let switch = Path::new(switch);
-        fs::write(switch, "0").is_ok().then_some(Self(switch))
+        let away = Self {
+            switch,
+            cpusets: cpusets(Path::new("/sys/fs/cgroup/cpuset")),
+        };
+        fs::write(switch, "0").is_ok().then_some(away)
     }
+}
+
+/// The cpusets in and below a folder, those above first.
+fn cpusets(folder: &Path) -> Vec<(PathBuf, String)> {
+    let file = folder.join("cpuset.cpus");
+    let Ok(cpus) = fs::read_to_string(&file) else {
+        return Vec::new();
+    };
+    let below = fs::read_dir(folder).into_iter().flatten().flatten();
+    let below = below.filter(|entry| entry.path().is_dir());
+    let below = below.flat_map(|entry| cpusets(&entry.path()));
+    std::iter::once((file, cpus)).chain(below).collect()
 }
 
 impl Drop for Away {
     fn drop(&mut self) {
-        let _ = fs::write(self.0, "1");
+        let _ = fs::write(self.switch, "1");
+        for (file, cpus) in &self.cpusets {
+            // A group that has gone meanwhile needs none.
+            let _ = fs::write(file, cpus);
+        }
     }
 }
 
