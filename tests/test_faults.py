@@ -94,7 +94,7 @@ def test_kill_9_loses_no_finished_sample_and_leaves_no_guest(
 RELAYS = """: RELAY-{0}
 next() {{ [ $1 -gt 0 ] && next $(($1 - 1)) & }}
 for i in 1 2 3 4 5 6 7 8 9 10; do next 20000; done
-echo > begun; sleep 60"""
+echo > "$VTAX_RESULTS/begun"; sleep 60"""
 """Ten processes at a time, each of which forks the next one and ends; they end by themselves."""
 
 

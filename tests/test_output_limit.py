@@ -45,7 +45,7 @@ def test_a_runaway_writer_is_stopped(tmp_path: Path, spec: str, size_mib: int) -
     checked(spec)
     # It ends by itself after 512 MiB.
     write = f"head -c {size_mib}M /dev/zero > $i || exit 1; i=$((i+1))"
-    script = f"i=0; while [ $i -lt {512 // size_mib} ]; do {write}; done"
+    script = f"cd $VTAX_RESULTS; i=0; while [ $i -lt {512 // size_mib} ]; do {write}; done"
     argv = ["--in", spec, "--baseline", "none", "--no-control", "--no-warm-up", "--reps", "1"]
     argv += ["--max-output", "16M", "--out", str(tmp_path), "--json", "--quiet"]
     done = vtax("compare", *argv, "--", "sh", "-c", script)
