@@ -82,8 +82,11 @@ def test_a_recorder_outside_finds_the_containers_processes(start: Start) -> None
 
 
 def test_over_its_memory_limit_the_command_is_killed_and_the_container_goes_on(
-    start: Start, tmp_path: Path
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    here = tmp_path / "here"
+    here.mkdir()
+    monkeypatch.chdir(here)
     machine = start("container:cpus=1,mem=256M")
     if machine.launch.notes:
         pytest.skip(" ".join(machine.launch.notes))
@@ -91,6 +94,8 @@ def test_over_its_memory_limit_the_command_is_killed_and_the_container_goes_on(
     with pytest.raises(VtaxError, match=r"killed by SIGKILL \(as by a memory limit\)"):
         require_success("python3", finished.outcome, Exchange(tmp_path / "work0", "r0"))
     assert machine.run(["true"], GUEST_ENVIRONMENT, "r1", 60).outcome.exit_code == 0
+    # The engine's own note of it is no business of the user's folder.
+    assert list(here.iterdir()) == []
 
 
 def test_a_container_that_is_killed_as_a_whole_names_its_limit(

@@ -54,7 +54,7 @@ class Machine:
             allocation = Allocation(work=work, cpus=cpus, channel_fd=theirs.fileno())
             self.launch: Launch = environment.launch(allocation)
             begin = time.monotonic()
-            self._process = _start(self.launch, theirs)
+            self._process = _start(self.launch, theirs, work)
         except BaseException:
             ours.close()
             raise
@@ -178,11 +178,14 @@ def shared_tree(machine: Machine) -> Sequence[Capability]:
     )
 
 
-def _start(launch: Launch, channel: socket.socket) -> subprocess.Popen[bytes]:
+def _start(launch: Launch, channel: socket.socket, work: Path) -> subprocess.Popen[bytes]:
     if not launch.over_stdio:
         return spawn(launch.argv, (channel.fileno(),), launch.environment)
     ours, pipe = channel.fileno(), subprocess.PIPE
-    return spawn(launch.argv, (), launch.environment, stdin=ours, stdout=ours, stderr=pipe)
+    # In the machine's folder: podman's monitor leaves a file `oom` where it was started.
+    return spawn(
+        launch.argv, (), launch.environment, stdin=ours, stdout=ours, stderr=pipe, folder=work
+    )
 
 
 def spawn(
@@ -193,9 +196,11 @@ def spawn(
     stdin: int = subprocess.DEVNULL,
     stdout: int = subprocess.PIPE,
     stderr: int = subprocess.STDOUT,
+    folder: Path | None = None,
 ) -> subprocess.Popen[bytes]:
     """Start in a session of its own, so that Ctrl-C reaches vtax alone, which then cleans up.
 
+    `folder`: where it starts; None: the current one.
     `environment` is what the process gets beside PATH. Raises VtaxError when it does not start.
     """
     try:
@@ -204,6 +209,7 @@ def spawn(
             stdin=stdin,
             stdout=stdout,
             stderr=stderr,
+            cwd=folder,
             pass_fds=tuple(descriptors),
             start_new_session=True,
             env={"PATH": os.environ.get("PATH", "/usr/bin:/bin"), **environment},
