@@ -177,7 +177,7 @@ class CampaignProgress(Listener):
         self._shown.announce(f"starting {label}")
 
     def warming(self, label: str) -> None:
-        self._shown.now(f"warming up {label}")
+        self._shown.announce(f"warming up {label}")
 
     def running(self, label: str, repetition: int) -> None:
         self._shown.now(f"{label} repetition {repetition + 1}")
