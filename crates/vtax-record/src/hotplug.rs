@@ -38,7 +38,7 @@ pub struct Gap {
     pub cpu: u32,
     /// `CLOCK_MONOTONIC` when the recorder found it gone; null when it was away at the begin.
     pub from_ns: Option<u64>,
-    /// When it counted again; null when it stayed away.
+    /// Just before it counted again; null when it stayed away.
     pub to_ns: Option<u64>,
 }
 

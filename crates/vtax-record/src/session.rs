@@ -284,8 +284,10 @@ impl Recording<'_> {
             });
             return Ok(());
         }
+        // Taken before it counts: a recorder that has to wait for its CPU would take it after rows.
+        let came_ns = monotonic_ns();
         if whole {
-            consumer.cpu_came(cpu, monotonic_ns());
+            consumer.cpu_came(cpu, came_ns);
         }
         let switches = match attached.cpu_came(self.columns, cpu) {
             Ok(switches) => switches,
@@ -293,7 +295,7 @@ impl Recording<'_> {
             Err(error) => return unless_gone(cpu)(error),
         };
         consumer.switched(&switches);
-        let to_ns = Some(monotonic_ns());
+        let to_ns = Some(came_ns);
         match gaps
             .iter_mut()
             .find(|gap| gap.cpu == cpu && gap.to_ns.is_none())
