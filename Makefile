@@ -43,7 +43,7 @@ test: lint ## lint, then every test; what is skipped says why
 	.venv/bin/python -m pytest --durations=10
 
 soak: setup-test ## repeated trials in full, hours; says what each proved
-	VTAX_SOAK=1 .venv/bin/python -m pytest -m soak -v
+	VTAX_SOAK=1 .venv/bin/python -m pytest -m soak -v -rP
 	cargo test --quiet --locked --workspace -- --ignored
 
 bench: setup-test ## vtax's own cost beside plain commands and other recorders; the paging model; the lab's start and switch
