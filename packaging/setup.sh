@@ -29,11 +29,11 @@ user-mode-linux | run the paravirtualized guest | environment uml | demo
 bubblewrap | keep guests from the host files | environments uml, qemu and lab | demo
 qemu-system-x86 | run the full-system guest, emulate the host of the lab | environments qemu and lab | demo
 busybox-static | be the shell of the machines in the lab | environment lab | use
-openssh-client | reach other machines | environment ssh
-openssh-server | test machines over ssh, on loopback; it is not started by vtax otherwise | tests of environment ssh (skipped)
-podman | start containers | environment container
-runc | run containers where crun refuses the control groups | environment container on such hosts
-runsc | run programs under gVisor | environment gvisor
+openssh-client | reach other machines | environment ssh | use
+openssh-server | test machines over ssh, on loopback; vtax does not start it otherwise | tests of environment ssh (skipped) | test
+podman | start containers | environment container | use
+runc | run containers where crun refuses the control groups | environment container on such hosts | use
+runsc | run programs under gVisor | environment gvisor | use
 hpcc | measure: HPC Challenge | workload hpcc | demo
 openmpi-bin | start hpcc | workload hpcc | demo
 libopenblas0-pthread | give hpcc a fast BLAS instead of the reference one | meaningful HPL and DGEMM figures | demo

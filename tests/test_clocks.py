@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conftest import REAL
+from tested_machines import REAL
 from vtax.clocks import RoundTrip, Skew, estimate, measure, time_in
 from vtax.environments.base import Environment
 from vtax.environments.machine import Machine

@@ -14,6 +14,7 @@ from typing import Any
 import polars as pl
 import pytest
 
+from command_line import SOURCE
 from vtax import binaries
 from vtax.counters import counters, include_folder
 
@@ -137,8 +138,7 @@ assert not {"polars", "numpy", "typer"} & set(sys.modules)
 
 def test_a_program_in_python_is_counted(tmp_path: Path) -> None:
     folder, out = tmp_path / "app", tmp_path / "run"
-    python = Path(__file__).parent.parent / "python"
-    command = ["env", f"PYTHONPATH={python}", sys.executable, "-c", PYTHON]
+    command = ["env", f"PYTHONPATH={SOURCE}", sys.executable, "-c", PYTHON]
     counted = record(folder, out, "requests,app.bytes.sent", command)
     assert counted == {"app.requests": 1000, "app.bytes.sent": 1 << 40}
     assert list(folder.iterdir()) == []

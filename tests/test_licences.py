@@ -8,13 +8,13 @@ import subprocess
 import tomllib
 from collections.abc import Mapping
 from importlib import metadata
-from pathlib import Path
 from typing import Any
 
 import pytest
 from packaging.requirements import Requirement
 
-ROOT = Path(__file__).parent.parent
+from command_line import ROOT
+
 OWN = "MIT OR Apache-2.0"
 ALLOWED = frozenset(tomllib.loads((ROOT / "deny.toml").read_text())["licenses"]["allow"])
 ALSO_IN_PYTHON = frozenset({"0BSD", "CNRI-Python", "MIT-0", "PSF-2.0"})

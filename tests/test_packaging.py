@@ -16,7 +16,8 @@ from types import ModuleType
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
+from command_line import ROOT
+
 PROGRAMS = ("vtax-agent", "vtax-recorder", "vtax-dgemm", "libvtax_umlfix.so")
 SETUP = ROOT / "packaging/setup.sh"
 
@@ -56,6 +57,14 @@ def run_setup(checkout: Path, **environment: str) -> subprocess.CompletedProcess
         check=False,
         timeout=60,
     )
+
+
+def test_each_system_package_has_a_level() -> None:
+    listed = re.search(r"^packages='(.*?)'$", SETUP.read_text(), re.M | re.S)
+    assert listed
+    for line in listed[1].splitlines():
+        fields = [field.strip() for field in line.split("|")]
+        assert len(fields) == 4 and fields[3] in {"demo", "use", "test"}, line
 
 
 def test_missing_python_is_one_line(bare: Path) -> None:

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from command_line import SOURCE
+
 ENTRY_POINTS = """\
 [vtax.environments]
 theirs = theirs:Theirs
@@ -150,10 +152,9 @@ def package(folder: Path, name: str, entries: str, **modules: str) -> None:
 
 
 def vtax(folder: Path, *argv: str) -> Any:
-    source = Path(__file__).resolve().parent.parent / "python"
     return subprocess.run(
         [sys.executable, "-m", "vtax.cli.main", *argv],
-        env=os.environ | {"PYTHONPATH": f"{source}{os.pathsep}{folder}", "COLUMNS": "100"},
+        env=os.environ | {"PYTHONPATH": f"{SOURCE}{os.pathsep}{folder}", "COLUMNS": "100"},
         cwd=folder,
         capture_output=True,
         text=True,

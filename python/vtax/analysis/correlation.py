@@ -389,7 +389,7 @@ def _typical(tau: Floats, known: NDArray[np.bool_]) -> float:
 
     From a few runs the estimate of a single pair is often zero by chance. No pair is taken to
     differ less than pairs do on average: without that, 3 runs a side made the test of a difference
-    wrong in 16 % of all matrices, with it in about 5 % (tests/test_correlate.py).
+    wrong in 16 % of all matrices, with it in about 5 % (tests/cli/test_correlate.py).
     """
     above = known & ~np.eye(known.shape[0], dtype=np.bool_)
     return float(tau[above].mean()) if above.any() else 0.0

@@ -1,0 +1,160 @@
+"""What environments and instruments declare: in the docs, in help, kept by their machines."""
+
+from __future__ import annotations
+
+import ast
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from command_line import ROOT
+from tested_machines import checked
+from vtax.cli.declared import complete_instrument, complete_spec, tables, with_tables
+from vtax.environments import build, registry
+from vtax.environments.base import BUILT_IN, allowed_cpus, offering, require
+from vtax.environments.capabilities import (
+    ALL,
+    Files,
+    GuestPage,
+    KvmCounters,
+    Pause,
+    RecordInside,
+    Switch,
+)
+from vtax.errors import MisuseError
+from vtax.runner.instruments import INSTRUMENTS, chosen, usable
+
+PACKAGE = ROOT / "python/vtax"
+
+ALLOWED = {
+    "present/html/timelines.py": "`container` is a frame of reference in plotly",
+    "present/summary.py": "names of hypervisors in vtax-agent's facts",
+    "studies/vrtprof/setup.py": "a study names environments as a user does",
+    "cli/paging_sweep.py": "`native` is a paging mode of the model",
+    "present/terminal/sweep.py": "`native` is a paging mode of the model",
+}
+ORDINARY = {"container"}
+"""Words that mean other things too; as specs with options they are found."""
+MODEL = ("paging/", "studies/dav2m/")
+"""Of the model, in which `native` is a paging mode."""
+
+
+def test_docs_have_the_tables_of_the_code() -> None:
+    page = (ROOT / "docs/environments.md").read_text()
+    assert with_tables(page) == page, "run 'make docs'"
+    for name in tables():
+        assert page.count(f"<!-- table {name} -->") == 1
+
+
+def modules() -> Iterator[tuple[str, ast.Module]]:
+    for path in sorted(PACKAGE.rglob("*.py")):
+        name = str(path.relative_to(PACKAGE))
+        if not name.startswith("environments/"):
+            yield name, ast.parse(path.read_text())
+
+
+def test_nothing_outside_names_an_environment() -> None:
+    """Neither imports its module nor has its spec as a text; help and messages are sentences."""
+    found = []
+    for name, tree in modules():
+        if name.startswith(MODEL) or name in ALLOWED:
+            continue
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                word, colon, _ = node.value.partition(":")
+                words = [word] if colon or word not in ORDINARY else []
+            elif isinstance(node, ast.ImportFrom) and "vtax.environments" in (node.module or ""):
+                words = [*(node.module or "").split("."), *(alias.name for alias in node.names)]
+            else:
+                continue
+            found += [f"{name}:{node.lineno}" for word in words if word in BUILT_IN]
+    assert found == []
+
+
+def test_no_environment_may_import_another() -> None:
+    """`make lint` checks it for those in the contract."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
+    (contract,) = (each for each in settings["contracts"] if each["type"] == "independence")
+    assert set(contract["modules"]) == {f"vtax.environments.{name}" for name in BUILT_IN}
+
+
+def test_each_exception_is_one() -> None:
+    for name in ALLOWED:
+        words = ast.walk(ast.parse((PACKAGE / name).read_text()))
+        texts = [node.value for node in words if isinstance(node, ast.Constant)]
+        assert any(str(text).partition(":")[0] in BUILT_IN for text in texts) or "native" in str(
+            texts
+        )
+
+
+@pytest.mark.parametrize("name", BUILT_IN)
+def test_examples_and_offers_are_specs(name: str) -> None:
+    cls = registry()[name]
+    assert cls.examples
+    for spec in (*cls.examples, *cls.offers.values()):
+        assert type(build(spec)) is cls
+    for capability, spec in cls.offers.items():
+        assert capability in build(spec).offered()
+        assert capability in ALL
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "spec", ["native", "uml:mem=256M", "qemu:accel=tcg,mem=512M", "lab", "lab:guest=builtin"]
+)
+def test_a_machine_offers_what_its_environment_declares(spec: str, tmp_path: Path) -> None:
+    environment = checked(spec)
+    machine = environment.start(tmp_path, allowed_cpus()[-environment.host_cpus() :])
+    try:
+        assert {each for each in ALL if machine.offer(each)} == environment.offered()
+        files = machine.offer(Files)
+        assert files
+        files.push("/tmp/pushed-by-a-test", b"some\0bytes")
+        assert files.pull("/tmp/pushed-by-a-test") == b"some\0bytes"
+        if pause := machine.offer(Pause):
+            counters = machine.offer(KvmCounters)
+            assert counters
+            pause.pause()
+            before = counters.read().values["exits"]
+            assert counters.read().values["exits"] == before
+            pause.resume()
+            machine.run(("/proc/1/exe", "--version"), {}, "after", 60)
+            assert counters.read().values["exits"] > before
+    finally:
+        machine.close()
+        Path("/tmp/pushed-by-a-test").unlink(missing_ok=True)
+
+
+def test_a_need_that_is_not_met_names_who_meets_it() -> None:
+    with pytest.raises(MisuseError, match=r"'switch'.*environments that do: lab:guest=builtin$"):
+        require(build("uml"), Switch, "switching")
+    with pytest.raises(MisuseError, match="lab does not offer 'switch'"):
+        require(build("lab"), Switch, "switching")
+    require(build("lab:guest=builtin"), Switch, "switching")
+    with pytest.raises(MisuseError, match="does not offer 'guest-page'"):
+        require(build("lab:guest=builtin"), GuestPage, "--guest")
+    assert set(offering(RecordInside)) >= {"native", "uml", "qemu", "ssh:HOST"}
+    assert "gvisor" not in offering(RecordInside)
+
+
+def test_instruments_are_used_where_a_machine_can() -> None:
+    lab, native = build("lab"), build("native")
+    always = chosen((), (native,))
+    assert [each.name for each in usable(always, lab)] == ["kvm-counters"]
+    assert usable(always, native) == ()
+    assert [each.name for each in usable(chosen(("record",), (lab,)), native)] == ["record"]
+    for name, make in INSTRUMENTS.items():
+        assert make().name == name
+    with pytest.raises(MisuseError, match="environments that do: lab"):
+        chosen(("kvm-counters",), (native,))
+    with pytest.raises(MisuseError, match="did you mean 'record'"):
+        chosen(("recrod",), (native,))
+
+
+def test_completion_knows_environments_keys_and_instruments() -> None:
+    assert complete_spec("u") == ["uml"]
+    assert complete_spec("qemu:smp=2,m") == ["qemu:smp=2,mem="]
+    assert complete_spec("nothing:") == []
+    assert complete_instrument("k") == ["kvm-counters"]

@@ -1,0 +1,192 @@
+"""What is exported says what was recorded: decoded again, and asked of Perfetto's own program."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from syrupy.assertion import SnapshotAssertion
+
+import recording_data
+from command_line import vtax
+from vtax.analysis.intervals import Event, Per, Recording, load, select
+from vtax.present.export.perfetto import MONOTONIC, write_trace
+
+__all__ = ["runs"]  # a fixture
+
+
+@pytest.fixture
+def recording(tmp_path: Path) -> Recording:
+    frame = recording_data.rows(1, n=50).with_columns(
+        pl.when(pl.col("seq") != 10).then(pl.col("kvm.exits")).alias("kvm.exits")
+    )
+    return load(recording_data.write(tmp_path / "run", frame))
+
+
+def decoded(path: Path) -> Any:
+    from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace
+
+    trace = Trace()
+    trace.ParseFromString(path.read_bytes())
+    return trace
+
+
+def values(trace: Any, name: str) -> list[tuple[int, float]]:
+    """Times and values of the counter track of that name."""
+    tracks = {
+        packet.track_descriptor.name: packet.track_descriptor.uuid
+        for packet in trace.packet
+        if packet.HasField("track_descriptor")
+    }
+    return [
+        (packet.timestamp, packet.track_event.double_counter_value)
+        for packet in trace.packet
+        if packet.track_event.track_uuid == tracks[name]
+        and packet.track_event.type == packet.track_event.TYPE_COUNTER
+    ]
+
+
+def test_counters_hold_the_rates_at_the_start_of_each_interval(
+    recording: Recording, tmp_path: Path
+) -> None:
+    path = tmp_path / "x.pftrace"
+    write_trace(recording, select(recording.events, "kvm.exits"), Per.SECOND, path)
+    rows = recording.frame.filter(pl.col("cpu") == 1)
+    found = dict(values(decoded(path), "kvm.exits CPU 1"))
+    for row in rows.iter_rows(named=True):
+        start = row["time_ns"] - row["length_ns"]
+        if row["kvm.exits"] is None:
+            assert math.isnan(found[start])
+        elif start in found:  # absent only when it repeats the value before
+            assert found[start] == pytest.approx(row["kvm.exits"] / row["length_ns"] * 1e9)
+    assert len(found) > 45
+    assert math.isnan(found[rows["time_ns"].max()])  # type: ignore[index]
+
+
+def test_the_clock_is_the_monotonic_one(recording: Recording, tmp_path: Path) -> None:
+    path = tmp_path / "x.pftrace"
+    write_trace(recording, recording.events, Per.SECOND, path)
+    trace = decoded(path)
+    first = trace.packet[0]
+    assert first.clock_snapshot.primary_trace_clock == MONOTONIC
+    assert first.trace_packet_defaults.timestamp_clock_id == MONOTONIC
+    assert {packet.timestamp_clock_id for packet in trace.packet} == {0}  # the default above
+    assert {packet.trusted_packet_sequence_id for packet in trace.packet} == {1}
+
+
+def test_slices_begin_and_end_in_turn_and_last_as_long_as_the_rows(
+    recording: Recording, tmp_path: Path
+) -> None:
+    path = tmp_path / "x.pftrace"
+    write_trace(recording, (), Per.SECOND, path)
+    lasted: Counter[str] = Counter()
+    open_slices: dict[int, tuple[str, int]] = {}
+    names = {
+        packet.track_descriptor.uuid: packet.track_descriptor.name
+        for packet in decoded(path).packet
+        if packet.HasField("track_descriptor")
+    }
+    for packet in decoded(path).packet:
+        event = packet.track_event
+        if event.type == event.TYPE_SLICE_BEGIN:
+            assert event.track_uuid not in open_slices
+            open_slices[event.track_uuid] = (event.name, packet.timestamp)
+        elif event.type == event.TYPE_SLICE_END:
+            name, begin = open_slices.pop(event.track_uuid)
+            if "mode" in names[event.track_uuid]:
+                lasted[name] += packet.timestamp - begin
+    assert open_slices == {}
+    wanted = recording.frame.group_by("mode").agg(pl.col("length_ns").sum())
+    assert lasted == dict(wanted.iter_rows())
+
+
+def trace_processor() -> str:
+    """Perfetto's program: on the PATH or fetched by its package; else a skip with the reason."""
+    found = shutil.which("trace_processor_shell") or shutil.which("trace_processor")
+    if found:
+        return found
+    from perfetto.prebuilts.manifests.trace_processor_shell import TRACE_PROCESSOR_SHELL_MANIFEST
+    from perfetto.prebuilts.perfetto_prebuilts import get_perfetto_prebuilt
+
+    try:
+        return str(get_perfetto_prebuilt(TRACE_PROCESSOR_SHELL_MANIFEST))
+    except Exception as error:  # whatever the download fails with
+        pytest.skip(f"no trace_processor on PATH, and it cannot be fetched: {error}")
+
+
+def test_trace_processor_answers_queries(recording: Recording, tmp_path: Path) -> None:
+    from perfetto.trace_processor import TraceProcessor, TraceProcessorConfig
+
+    program = trace_processor()
+    path = tmp_path / "x.pftrace"
+    write_trace(recording, select(recording.events, "kvm.*"), Per.SECOND, path)
+    with TraceProcessor(trace=str(path), config=TraceProcessorConfig(bin_path=program)) as asked:
+        tracks = {row.name for row in asked.query("select name from counter_track")}
+        assert {"kvm.exits CPU 0", "kvm.exit.npf CPU 1"} <= tracks
+        modes = {row.name: row.d for row in asked.query(
+            "select slice.name as name, sum(dur) as d from slice join track "
+            "on slice.track_id = track.id where track.name like '%mode%' group by 1"
+        )}  # fmt: skip
+        wanted = recording.frame.group_by("mode").agg(pl.col("length_ns").sum())
+        assert modes == dict(wanted.iter_rows())
+        (errors,) = asked.query(
+            "select coalesce(sum(value), 0) as n from stats where severity = 'error'"
+        )
+        assert errors.n == 0
+
+
+def test_files_are_written_and_said(runs: Path) -> None:
+    words = ("export", "lab-1", "--perfetto", "x.pftrace", "--csv", "x.csv", "--events", "kvm.*")
+    done = vtax(*words, "--json", cwd=runs)
+    assert done.returncode == 0, done.stderr
+    written = json.loads(done.stdout)["written"]
+    assert written[0]["packets"] == len(decoded(runs / "x.pftrace").packet)
+    table = pl.read_csv(runs / "x.csv")
+    assert table.height == written[1]["rows"] == 600
+    assert table["kvm.exits"].sum() == load(runs / "lab-1").frame["kvm.exits"].sum()
+    assert "hw.cycles" not in table.columns
+
+
+def test_csv_leaves_empty_what_was_not_measured(recording: Recording, tmp_path: Path) -> None:
+    from vtax.present.export.csv import write_csv
+
+    write_csv(recording, select(recording.events, "kvm.exits"), tmp_path / "x.csv")
+    assert pl.read_csv(tmp_path / "x.csv")["kvm.exits"].null_count() == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (("lab-1",), 2, "nothing to write; say --perfetto FILE or --csv FILE"),
+        (("lab-1", "--csv", "x", "--events", "kvm.exts"), 2, "did you mean 'kvm.exits'?"),
+        (("lab-1", "--perfetto", "no/x"), 1, "cannot write no/x: No such file or directory"),
+        (("lab-1", "--csv", "no/x"), 1, "cannot write no/x: No such file or directory"),
+    ],
+)
+def test_misuse_and_failure_are_one_line(
+    runs: Path, words: tuple[str, ...], code: int, message: str
+) -> None:
+    done = vtax("export", *words, cwd=runs)
+    assert done.returncode == code
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_failure_leaves_the_file_that_was_there(recording: Recording, tmp_path: Path) -> None:
+    target = tmp_path / "kept.pftrace"
+    target.write_text("before")
+    absent = Event(name="not.recorded")
+    with pytest.raises(pl.exceptions.ColumnNotFoundError):
+        write_trace(recording, [absent], Per.SECOND, target)
+    assert target.read_text() == "before"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["kept.pftrace", "run"]
+
+
+def test_help(snapshot: SnapshotAssertion, tmp_path: Path) -> None:
+    assert vtax("export", "--help", cwd=tmp_path).stdout == snapshot

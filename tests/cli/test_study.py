@@ -1,0 +1,107 @@
+"""`vtax study` as users call it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import polars as pl
+import pytest
+from syrupy.assertion import SnapshotAssertion
+
+import study_data
+from command_line import vtax as whole_command
+from vtax.studies import registry
+from vtax.studies.dav2m import STUDY
+from vtax.studies.dav2m.outcome import made
+from vtax.studies.dav2m.setup import FIGURES
+from vtax.studies.files import to_json, write
+from vtax.studies.model import Options
+
+
+def vtax(*arguments: str, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
+    return whole_command("study", *arguments, cwd=folder)
+
+
+def test_help(snapshot: SnapshotAssertion) -> None:
+    done = vtax("--help")
+    assert done.returncode == 0
+    assert done.stdout == snapshot
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("dav2n",), "unknown study 'dav2n'; did you mean 'dav2m'?"),
+        (("dav2m", "--figure", "7"), "study 'dav2m' has no figure '7'; choose of 2, 3, 4"),
+    ],
+)
+def test_misuse_is_one_line(arguments: tuple[str, ...], message: str) -> None:
+    done = vtax(*arguments)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_every_registered_study_is_found() -> None:
+    for name in registry.MODULES:
+        assert registry.find(name).name == name
+
+
+def test_files_of_a_study(tmp_path: Path) -> None:
+    outcome = study_data.outcome()
+    write(STUDY, outcome, tmp_path)
+    content = json.loads((tmp_path / "study.json").read_text("utf-8"))
+    assert [claim["name"] for claim in content["claims"]] == [c.name for c in outcome.claims]
+    assert {claim["verdict"] for claim in content["claims"]} <= {
+        "holds",
+        "does not hold",
+        "cannot be judged",
+    }
+    for name, file in content["files"].items():
+        assert pl.read_parquet(tmp_path / file).equals(outcome.frames[name])
+    assert "(model)" in (tmp_path / "report.html").read_text("utf-8")
+    table = (tmp_path / "claims.md").read_text("utf-8")
+    assert all(claim.statement in table for claim in outcome.claims)
+    assert "### What each open choice of DAV2M changes" in table
+
+
+def test_a_folder_that_cannot_be_written_is_one_error(tmp_path: Path) -> None:
+    from vtax.errors import VtaxError
+
+    (tmp_path / "file").write_text("")
+    with pytest.raises(VtaxError, match="choose another --out"):
+        write(STUDY, study_data.outcome(), tmp_path / "file" / "below")
+
+
+@pytest.mark.parametrize("figure", FIGURES)
+def test_one_figure_says_that_the_rest_is_missing(figure: str) -> None:
+    outcome = made(study_data.data(), Options(figure=figure))
+    assert [drawn.number for drawn in outcome.figures] in ([figure], ["S"], [])
+    assert any(f"--figure {figure}" in caution for caution in outcome.cautions)
+    json.loads(to_json(STUDY, outcome))
+
+
+@pytest.mark.parametrize("figure", FIGURES)
+def test_every_figure_has_jobs(figure: str) -> None:
+    pytest.importorskip("vtax._native")
+    from vtax.studies.dav2m.simulate import planned
+
+    jobs = planned(Options(figure=figure))
+    assert jobs
+    assert len({job.name for job in jobs}) == len(jobs)
+
+
+@pytest.mark.slow
+def test_the_whole_study_quickly(tmp_path: Path) -> None:
+    pytest.importorskip("vtax._native")
+    done = vtax("dav2m", "--quick", "--json", "--out", str(tmp_path / "out"))
+    assert done.returncode == 0, done.stderr
+    content = json.loads(done.stdout)
+    assert len(content["figures"]) == 10
+    assert len(content["tables"]) == 2
+    missing = [c["name"] for c in content["claims"] if "not simulated" in c["reason"]]
+    assert missing == []
+    assert "Traceback" not in done.stderr
+    assert (tmp_path / "out" / "report.html").stat().st_size > 1_000_000

@@ -1,0 +1,466 @@
+"""vtax doctor on machines that are a folder and a few functions, and once on this one."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+from syrupy.assertion import SnapshotAssertion
+
+from command_line import SOURCE
+from vtax.doctor import render
+from vtax.doctor.checks import registered
+from vtax.doctor.examine import examine
+from vtax.doctor.host import Host, Output
+from vtax.doctor.model import Check, Finding, State
+from vtax.doctor.syscalls import Count
+from vtax.errors import MisuseError
+from vtax.present.terminal import tables
+
+GIB = 1 << 30
+CPU = "sys/devices/system/cpu"
+STATIC = "\x7fELF\x02" + "\0" * 59
+"""A 64-bit ELF program without any segment, so without a dynamic linker."""
+QEMU = "QEMU emulator version 7.2.22 (Debian 1:7.2)\n"
+QEMU_HELP = "x86 EPYC\n  npt svm\ntcg\n"
+"""Of `-cpu help` and `-accel help`, as far as a check looks; a program here has one answer."""
+
+BARE_METAL: Mapping[str, str] = {
+    "proc/cpuinfo": "processor: 0\nflags\t\t: fpu vmx sse2\n",
+    "proc/self/status": "Name:\tvtax\nCapEff:\t000001ffffffffff\n",
+    "proc/self/cgroup": "0::/user.slice\n",
+    "proc/filesystems": "nodev\tsysfs\nnodev\ttracefs\n",
+    "proc/meminfo": "MemTotal: 33554432 kB\nMemAvailable: 16777216 kB\n",
+    "proc/sys/kernel/perf_event_paranoid": "-1",
+    "sys/class/dmi/id/sys_vendor": "Dell Inc.",
+    "sys/class/dmi/id/product_name": "PowerEdge",
+    "sys/class/powercap/intel-rapl:0/energy_uj": "1",
+    "sys/devices/system/clocksource/clocksource0/current_clocksource": "tsc",
+    f"{CPU}/cpu0/cpufreq/scaling_governor": "performance",
+    f"{CPU}/cpu1/cpufreq/scaling_governor": "performance",
+    f"{CPU}/intel_pstate/no_turbo": "1",
+    f"{CPU}/smt/active": "0",
+    "sys/fs/cgroup/user.slice/cgroup.controllers": "cpu memory pids",
+    "sys/fs/cgroup/user.slice/cgroup.subtree_control": "memory",
+    "sys/kernel/btf/vmlinux": "",
+    "sys/kernel/tracing/events/kvm/enable": "0",
+    "dev/kvm": "",
+    "boot/vmlinuz-6.1.0-1-amd64": "",
+    "bin/busybox": STATIC,
+    "lib/modules/6.1.0-1-amd64/kernel/fs/9p/9p.ko": "",
+    "lib/modules/6.1.0-1-amd64/kernel/arch/x86/kvm/kvm-amd.ko": "",
+    "lib/modules/6.1.0-1-amd64/modules.dep": "kernel/fs/9p/9p.ko: kernel/net/9p/9pnet.ko\n",
+    "usr/lib/x86_64-linux-gnu/openblas-pthread/libblas.so.3": "",
+}
+
+PROGRAMS: Mapping[str, Output] = {
+    "linux.uml": Output(0, "6.1.176\n", ""),
+    "bwrap": Output(0, "", ""),
+    "qemu-system-x86_64": Output(0, QEMU + QEMU_HELP, ""),
+    "hpcc": Output(0, "", ""),
+    "mpirun": Output(0, "mpirun (Open MPI) 4.1.4\n", ""),
+    "podman": Output(0, "podman version 4.3.1\n", ""),
+    "runsc": Output(0, "runsc version release-20240401.0\n", "  -overlay2 value\n  systrap\n"),
+    "ssh": Output(0, "", "OpenSSH_9.2p1\n"),
+    "apt-get": Output(0, "", ""),
+    "vtax-agent": Output(0, "vtax-agent 0.1.0\n", ""),
+}
+
+
+def machine(
+    root: Path,
+    files: Mapping[str, str] = BARE_METAL,
+    programs: Mapping[str, Output] = PROGRAMS,
+    facts: Mapping[str, Any] | None = None,
+    **rest: Any,
+) -> Host:
+    """A host made of `files`, on which `programs` answer whatever they are asked."""
+    for name, content in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+    blas = root / "usr/lib/x86_64-linux-gnu/libblas.so.3"
+    if "usr/lib/x86_64-linux-gnu/openblas-pthread/libblas.so.3" in files:
+        alternative = root / "etc/alternatives/libblas.so.3"
+        alternative.parent.mkdir(parents=True)
+        alternative.symlink_to("/usr/lib/x86_64-linux-gnu/openblas-pthread/libblas.so.3")
+        blas.symlink_to("/etc/alternatives/libblas.so.3")
+
+    def run(argv: Sequence[str]) -> Output:
+        if argv[1:] == ["facts"]:
+            return Output(0, json.dumps(facts or {}), "")
+        return programs[Path(argv[0]).name]
+
+    settings: dict[str, Any] = {
+        "cache": root / "cache",
+        "work": root,
+        "which": lambda program: f"/usr/bin/{program}" if program in programs else None,
+        "run": run,
+        "euid": 1000,
+        "agent": lambda: "/usr/bin/vtax-agent" if "vtax-agent" in programs else None,
+        "count_cycles": lambda: Count(0, 100_000, 50_000),
+        "try_bpf": lambda: 0,
+        "kvm_version": lambda path: 12,
+        "free_bytes": lambda path: 100 * GIB,
+    }
+    return Host(root=root, **{**settings, **rest})
+
+
+def changed(*without: str, **with_: str) -> dict[str, str]:
+    """BARE_METAL without the paths that start so, and with others (`__` stands for `/`)."""
+    files = {name: text for name, text in BARE_METAL.items() if not name.startswith(without)}
+    return files | {name.replace("__", "/"): text for name, text in with_.items()}
+
+
+def programs_but(*without: str, **with_: Output) -> dict[str, Output]:
+    kept = {name: output for name, output in PROGRAMS.items() if name not in without}
+    return kept | with_
+
+
+def look(name: str, host: Host) -> Finding:
+    (check,) = (check for check in registered() if check.name == name)
+    return check.find(host)
+
+
+GUEST = changed(
+    "sys/class/powercap",
+    f"{CPU}/cpu",
+    f"{CPU}/intel_pstate",
+    "dev/kvm",
+    proc__cpuinfo="flags : fpu sse2 hypervisor\n",
+    sys__class__dmi__id__sys_vendor="QEMU",
+    sys__class__dmi__id__product_name="Standard PC",
+)
+NO_PMU = {"count_cycles": lambda: Count(errno.ENOENT)}
+
+
+def test_a_complete_machine_is_all_ok(tmp_path: Path) -> None:
+    findings = examine(machine(tmp_path, euid=0))
+    assert {finding.name: finding.state for finding in findings if finding.state != "ok"} == {}
+
+
+def test_without_root_there_is_no_gvisor_and_a_container_has_fewer_limits(tmp_path: Path) -> None:
+    findings = examine(machine(tmp_path))
+    states = {finding.name: finding.state for finding in findings if finding.state != "ok"}
+    assert states == {"container": "degraded", "gvisor": "missing"}
+
+
+def test_an_old_runsc_is_named_with_the_remedy(tmp_path: Path) -> None:
+    old = {"runsc": Output(0, "runsc version 0.0~20210101.0\n", "  -overlay\n")}
+    finding = look("gvisor", machine(tmp_path, programs=programs_but(**old), euid=0))
+    assert finding.state == "missing" and "too old" in finding.detail
+
+
+def test_plain_output_of_a_cloud_guest(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
+    programs = programs_but("linux.uml", "hpcc")
+    host = machine(tmp_path, GUEST, programs, facts={"clock": {"steal_clock": False}}, **NO_PMU)
+    assert tables.plain(*render.parts(examine(host)), width=tables.UNFOLDED) == snapshot
+
+
+def test_terminal_table_names_purpose_state_and_remedy(tmp_path: Path) -> None:
+    findings = examine(machine(tmp_path, programs=programs_but("hpcc")))
+    text = tables.plain(*render.parts(findings, 120), width=120)
+    assert "workload hpcc" in text
+    assert "-> apt-get install hpcc" in text
+
+
+def test_an_empty_machine_answers_every_check(tmp_path: Path) -> None:
+    findings = examine(machine(tmp_path, {}, {}, **NO_PMU))
+    assert len(findings) == len(registered())
+    assert not any("check failed" in finding.detail for finding in findings), findings
+
+
+@pytest.mark.parametrize(
+    ("name", "files", "programs", "settings", "state", "words"),
+    [
+        ("bare-metal", GUEST, PROGRAMS, {}, "degraded", "itself a guest (QEMU"),
+        ("uml", BARE_METAL, {}, {}, "missing", "not installed"),
+        ("lab", BARE_METAL, {}, {}, "missing", "QEMU is not installed"),
+        (
+            "lab",
+            BARE_METAL,
+            programs_but(**{"qemu-system-x86_64": Output(0, QEMU, "")}),
+            {},
+            "missing",
+            "it knows no EPYC, svm, npt, tcg",
+        ),
+        ("lab", changed("bin/busybox"), PROGRAMS, {}, "missing", "busybox is missing"),
+        ("lab", changed(bin__busybox="#!/bin/sh"), PROGRAMS, {}, "missing", "not statically"),
+        (
+            "lab",
+            changed("lib/modules/6.1.0-1-amd64/kernel/arch"),
+            PROGRAMS,
+            {},
+            "missing",
+            "no module kvm_amd",
+        ),
+        (
+            "uml",
+            changed(proc__sys__kernel__yama__ptrace_scope="2"),
+            PROGRAMS,
+            {},
+            "missing",
+            "only root",
+        ),
+        (
+            "uml",
+            changed(proc__sys__kernel__yama__ptrace_scope="3"),
+            PROGRAMS,
+            {},
+            "impossible",
+            "no ptrace",
+        ),
+        (
+            "bubblewrap",
+            changed(proc__sys__kernel__apparmor_restrict_unprivileged_userns="1"),
+            programs_but(bwrap=Output(1, "", "bwrap: setting up uid map: Permission denied\n")),
+            {},
+            "missing",
+            "apparmor_restrict_unprivileged_userns is 1",
+        ),
+        (
+            "bubblewrap",
+            BARE_METAL,
+            programs_but(bwrap=Output(124, "", "no answer within 1.5 s")),
+            {},
+            "missing",
+            "no answer",
+        ),
+        ("qemu", BARE_METAL, {}, {}, "missing", "not installed"),
+        ("qemu-kernel", changed("lib/modules"), {}, {}, "missing", "no kernel"),
+        ("qemu-kernel", changed("lib/modules"), PROGRAMS, {}, "missing", "package lists"),
+        (
+            "qemu-kernel",
+            changed("lib/modules", var__lib__apt__lists__x_Packages=""),
+            PROGRAMS,
+            {},
+            "ok",
+            "apt-get download",
+        ),
+        ("kvm", changed("dev/kvm"), PROGRAMS, {}, "missing", "no /dev/kvm"),
+        ("kvm", GUEST, PROGRAMS, {}, "impossible", "the hypervisor above"),
+        (
+            "kvm",
+            {**GUEST, "dev/kvm": ""},
+            PROGRAMS,
+            {},
+            "degraded",
+            "neither vmx nor svm",
+        ),
+        (
+            "kvm",
+            BARE_METAL,
+            PROGRAMS,
+            {"kvm_version": lambda path: (_ for _ in ()).throw(PermissionError(errno.EACCES, ""))},
+            "missing",
+            "not for this user",
+        ),
+        ("agent", BARE_METAL, {}, {}, "missing", "not part of this installation"),
+        ("hpcc", BARE_METAL, {}, {}, "missing", "not installed"),
+        ("mpi", BARE_METAL, {}, {}, "missing", "not installed"),
+        ("blas", changed("usr/lib"), PROGRAMS, {}, "missing", "no libblas.so.3"),
+        (
+            "blas",
+            {"usr/lib/x86_64-linux-gnu/libblas.so.3": ""},
+            PROGRAMS,
+            {},
+            "degraded",
+            "reference BLAS",
+        ),
+        ("pmu", GUEST, PROGRAMS, NO_PMU, "impossible", "ENOENT"),
+        (
+            "pmu",
+            changed(proc__sys__kernel__perf_event_paranoid="3"),
+            PROGRAMS,
+            {"count_cycles": lambda: Count(errno.EACCES)},
+            "missing",
+            "perf_event_paranoid is 3",
+        ),
+        (
+            "pmu",
+            BARE_METAL,
+            PROGRAMS,
+            {"count_cycles": lambda: Count(0, 0, 10_000)},
+            "degraded",
+            "counts nothing",
+        ),
+        (
+            "ebpf",
+            changed(proc__self__status="CapEff:\t0000000000000000\n"),
+            PROGRAMS,
+            {},
+            "missing",
+            "CAP_BPF",
+        ),
+        ("ebpf", BARE_METAL, PROGRAMS, {"try_bpf": lambda: errno.EPERM}, "impossible", "refused"),
+        ("ebpf", changed("sys/kernel/btf"), PROGRAMS, {}, "degraded", "BTF"),
+        ("tracefs", changed("sys/kernel/tracing"), PROGRAMS, {"euid": 0}, "missing", "not mounted"),
+        ("tracefs", changed(proc__filesystems="nodev\tsysfs"), PROGRAMS, {}, "impossible", "built"),
+        ("rapl", GUEST, PROGRAMS, {}, "impossible", "do not pass"),
+        (
+            "clocksource",
+            changed(
+                sys__devices__system__clocksource__clocksource0__current_clocksource="hpet",
+                sys__devices__system__clocksource__clocksource0__available_clocksource="hpet tsc",
+            ),
+            PROGRAMS,
+            {},
+            "degraded",
+            "hpet",
+        ),
+        ("steal-clock", GUEST, {}, {}, "missing", "not known"),
+        (
+            "steal-clock",
+            GUEST,
+            PROGRAMS,
+            {"facts": {"clock": {"steal_clock": True}}},
+            "ok",
+            "reports",
+        ),
+        ("steal-clock", GUEST, PROGRAMS, {"facts": {}}, "impossible", "cannot tell"),
+        (
+            "cpufreq",
+            {**BARE_METAL, f"{CPU}/cpu1/cpufreq/scaling_governor": "powersave"},
+            PROGRAMS,
+            {},
+            "degraded",
+            "powersave",
+        ),
+        (
+            "turbo",
+            {**BARE_METAL, f"{CPU}/intel_pstate/no_turbo": "0"},
+            PROGRAMS,
+            {},
+            "degraded",
+            "temperature",
+        ),
+        ("smt", {**BARE_METAL, f"{CPU}/smt/active": "1"}, PROGRAMS, {}, "degraded", "pairs"),
+        (
+            "cgroups",
+            {**BARE_METAL, "sys/fs/cgroup/user.slice/cgroup.controllers": "cpu pids"},
+            PROGRAMS,
+            {},
+            "missing",
+            "memory controller",
+        ),
+        (
+            "cgroups",
+            BARE_METAL,
+            PROGRAMS,
+            {"writable": lambda path: False},
+            "missing",
+            "cannot be limited",
+        ),
+        (
+            "cgroups",
+            {"proc/self/cgroup": "5:memory:/\n0::/\n", "sys/fs/cgroup/memory/tasks": ""},
+            PROGRAMS,
+            {},
+            "ok",
+            "version 1",
+        ),
+        ("memory", changed(proc__meminfo="MemAvailable: 900000 kB"), PROGRAMS, {}, "degraded", "0"),
+        ("disk", BARE_METAL, PROGRAMS, {"free_bytes": lambda path: 5 << 20}, "degraded", "0.0 GiB"),
+    ],
+)
+def test_what_is_said_of_a_machine(
+    tmp_path: Path,
+    name: str,
+    files: Mapping[str, str],
+    programs: Mapping[str, Output],
+    settings: Mapping[str, Any],
+    state: str,
+    words: str,
+) -> None:
+    finding = look(name, machine(tmp_path, files, programs, **settings))
+    assert (finding.state, words in finding.detail) == (state, True), finding
+    if finding.state is State.MISSING:
+        assert finding.remedy, "what is missing comes with its remedy"
+    assert "\n" not in finding.detail + (finding.remedy or "")
+
+
+def test_the_trial_of_cgroups_leaves_nothing(tmp_path: Path) -> None:
+    host = machine(tmp_path)
+    before = sorted(tmp_path.rglob("*"))
+    assert look("cgroups", host).state is State.OK
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+class Faulty(Check):
+    name: ClassVar[str] = "faulty"
+    purpose: ClassVar[str] = "a test"
+
+    def find(self, host: Host) -> Finding:
+        raise ValueError("no")
+
+
+class Hanging(Check):
+    name: ClassVar[str] = "hanging"
+    purpose: ClassVar[str] = "a test"
+
+    def find(self, host: Host) -> Finding:
+        time.sleep(30)
+        return self.ok("late")
+
+
+class Fine(Check):
+    name: ClassVar[str] = "fine"
+    purpose: ClassVar[str] = "a test"
+
+    def find(self, host: Host) -> Finding:
+        return self.ok("here")
+
+
+def test_a_failing_and_a_hanging_check_spoil_no_other(tmp_path: Path) -> None:
+    start = time.monotonic()
+    findings = examine(machine(tmp_path), [Faulty(), Hanging(), Fine()], limit_s=0.3)
+    assert time.monotonic() - start < 2
+    assert [finding.name for finding in findings] == ["faulty", "hanging", "fine"]
+    assert "ValueError: no" in findings[0].detail
+    assert "no answer within 0.3 s" in findings[1].detail
+    assert findings[2].state is State.OK
+
+
+def test_an_unknown_required_name_is_misuse_with_the_nearest() -> None:
+    from vtax.cli.doctor import doctor
+
+    with pytest.raises(MisuseError, match="did you mean 'blas'"):
+        doctor(require=["blass"])
+
+
+def run_doctor(*arguments: str) -> subprocess.CompletedProcess[str]:
+    code = (
+        "import typer; from vtax.cli.doctor import doctor;"
+        "app = typer.Typer(); app.command()(doctor); app()"
+    )
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(SOURCE)},
+    )
+
+
+def test_here_in_json() -> None:
+    done = run_doctor("--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    findings = json.loads(done.stdout)["findings"]
+    assert [finding["name"] for finding in findings] == [check.name for check in registered()]
+    assert {finding["state"] for finding in findings} <= set(State)
+    assert not [finding for finding in findings if "check failed" in finding["detail"]]
+
+
+def test_require_sets_the_exit_code() -> None:
+    states = {finding.name: finding.state for finding in examine()}
+    for name in ("disk", "pmu", "bare-metal"):
+        done = run_doctor("--require", name)
+        assert done.returncode == (0 if states[name] is State.OK else 1), name

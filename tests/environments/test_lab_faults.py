@@ -1,0 +1,128 @@
+"""Ending vtax in the middle of a lab: nothing runs on, and no half snapshot is taken for one."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from command_line import SOURCE
+from process_watch import processes_naming
+from tested_machines import checked
+from vtax.environments.lab.snapshot import Name, Store
+
+pytestmark = pytest.mark.slow
+
+SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGKILL]
+START_TIMEOUT_S = 300.0
+END_TIMEOUT_S = 20.0
+LONG = ("random-touch", "--mem", "64M", "--seconds", "250")
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache of this module's own: one snapshot serves all that need one."""
+    return tmp_path_factory.mktemp("lab-cache")
+
+
+@pytest.fixture
+def start_paging_lab(tmp_path: Path) -> Iterator[Callable[[Path], subprocess.Popen[str]]]:
+    """Starts `vtax paging lab` with a cache; what is left of it is killed in the end."""
+    started: list[subprocess.Popen[str]] = []
+
+    def one(cache: Path) -> subprocess.Popen[str]:
+        checked("lab")
+        (tmp_path / "tmp").mkdir()
+        variables = {
+            "PYTHONPATH": str(SOURCE),
+            "XDG_CACHE_HOME": str(cache),
+            "TMPDIR": str(tmp_path / "tmp"),
+        }
+        argv = [sys.executable, "-m", "vtax.cli.main", "paging", "lab", "--", *LONG]
+        process = subprocess.Popen(
+            argv,
+            env=os.environ | variables,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            # A shell that starts the tests with `&` has them ignore Ctrl-C.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        )
+        started.append(process)
+        return process
+
+    yield one
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def within(seconds: float, condition: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if condition():
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def end(process: subprocess.Popen[str], number: signal.Signals) -> None:
+    """Send a signal; vtax ends soon, as it should for that signal."""
+    process.send_signal(number)
+    said = process.communicate(timeout=END_TIMEOUT_S)[1]
+    assert process.returncode == (-number if number is signal.SIGKILL else 130), said
+    assert "Traceback" not in said
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_a_signal_while_the_snapshot_is_made_leaves_no_machine_and_no_snapshot(
+    tmp_path: Path,
+    start_paging_lab: Callable[[Path], subprocess.Popen[str]],
+    number: signal.Signals,
+) -> None:
+    cache = tmp_path / "cache"
+    process = start_paging_lab(cache)
+    assert within(START_TIMEOUT_S, lambda: bool(processes_naming(str(cache / "vtax/lab"))))
+    time.sleep(2)
+    assert process.poll() is None
+    end(process, number)
+    assert within(END_TIMEOUT_S, lambda: not processes_naming(str(cache / "vtax/lab")))
+    folders = [path for path in (cache / "vtax/lab").iterdir() if path.is_dir()]
+    if number is signal.SIGKILL:
+        # Nobody could remove it, so the next maker does.
+        assert [path.name.startswith(".making-") for path in folders] == [True]
+        store = Store(cache / "vtax/lab")
+        with store.making(Name("0" * 16, "1" * 16)) as own:
+            assert list((cache / "vtax/lab").glob(".making-*")) == [own]
+            store.complete(own, b"", {})
+    else:
+        assert folders == []
+        assert list((tmp_path / "tmp").iterdir()) == []
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_a_signal_while_the_workload_runs_leaves_no_machine(
+    tmp_path: Path,
+    cache: Path,
+    start_paging_lab: Callable[[Path], subprocess.Popen[str]],
+    number: signal.Signals,
+) -> None:
+    process = start_paging_lab(cache)
+    assert process.stderr is not None
+    for line in process.stderr:
+        if "warming up" in line or "running under" in line:
+            break
+    assert processes_naming(str(cache / "vtax/lab")) or process.poll() is None
+    time.sleep(1)
+    end(process, number)
+    assert within(END_TIMEOUT_S, lambda: not processes_naming(str(cache / "vtax/lab")))
+    if number is not signal.SIGKILL:
+        assert list((tmp_path / "tmp").iterdir()) == []
+    # The snapshot is whole: the next start takes it.
+    assert len(list((cache / "vtax/lab").glob("[0-9a-f]*/meta.json"))) == 1

@@ -1,0 +1,274 @@
+"""The run folder: nothing finished is lost, nothing damaged is believed."""
+
+import dataclasses
+import json
+import math
+import re
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from command_line import ROOT
+from vtax.errors import MisuseError, VtaxError
+from vtax.formats.folder import JOURNAL, RECORD, SAMPLES, RunFolder, load, read_record, slug
+from vtax.formats.model import (
+    ComparisonRecord,
+    EnvironmentRecord,
+    Failure,
+    MachineRecord,
+    RecordingRecord,
+    Sample,
+)
+from vtax.formats.samples import columns, frame
+
+ORDER = tuple(("native", number) for number in range(5))
+SAMPLE = Sample(
+    environment="native",
+    workload="hpcc",
+    metric="HPL_Tflops",
+    unit="TFLOP/s",
+    better="higher",
+    value=0.05,
+    repetition=0,
+    boot=0,
+    position=0,
+    wall_s=1.5,
+    cpu_s=1.4,
+    steal_s=None,
+    host_wall_s=1.51,
+    max_rss_bytes=1 << 20,
+    minor_faults=5,
+    major_faults=0,
+    voluntary_switches=2,
+    involuntary_switches=1,
+)
+RECORD_OF_ONE = ComparisonRecord(
+    vtax_version="0",
+    command_line=("vtax",),
+    name="hpcc",
+    started_utc="2026-01-01T00:00:00+00:00",
+    workload="hpcc",
+    workload_parameters={},
+    repetitions=1,
+    reboot="never",
+    budget_s=None,
+    margin_percent=2,
+    seed=1,
+    order=ORDER,
+    environments=(
+        EnvironmentRecord(
+            label="native",
+            spec="native",
+            role="baseline",
+            baseline=None,
+            description="this machine",
+            facts={},
+        ),
+    ),
+)
+RECORDING = RecordingRecord(
+    vtax_version="0",
+    command_line=("vtax",),
+    name="machine",
+    started_utc="2026-01-01T00:00:00+00:00",
+    argv=(),
+    recording={"every": "1ms"},
+    machine=MachineRecord(spec="native", description="this machine", facts={}),
+)
+
+
+def some(count: int) -> list[Sample]:
+    return [dataclasses.replace(SAMPLE, repetition=n, position=n) for n in range(count)]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunFolder:
+    made = RunFolder.create(tmp_path, "hpcc small")
+    made.write_record(RECORD_OF_ONE)
+    return made
+
+
+def test_samples_come_back_before_and_after_finishing(folder: RunFolder) -> None:
+    folder.append(some(2))
+    folder.append([dataclasses.replace(SAMPLE, metric="other", steal_s=0.25)])
+    before = load(folder.path)
+    folder.finish(before[1])
+    assert load(folder.path) == before
+    assert (folder.path / SAMPLES).exists() and not (folder.path / JOURNAL).exists()
+    assert before[1][0].steal_s is None and before[1][2].steal_s == 0.25
+
+
+def test_two_runs_in_one_second_get_two_folders(tmp_path: Path) -> None:
+    now = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+    first, second = (RunFolder.create(tmp_path, "a b", now) for _ in range(2))
+    assert first.path.name == "20260102T030405Z-a-b"
+    assert second.path.name == "20260102T030405Z-a-b-2"
+    assert first.path.stat().st_mode & 0o777 == 0o700
+
+
+def test_only_one_process_writes(folder: RunFolder) -> None:
+    other = RunFolder(folder.path)
+    assert not other.claim()
+    folder.release()
+    assert other.claim()
+
+
+def test_a_read_only_place_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(VtaxError, match="--out"):
+        RunFolder.create(tmp_path / "file" / "runs", "x")
+
+
+@pytest.mark.parametrize("what", ["empty", "missing", "file", "folder in place of run.json"])
+def test_what_is_no_run_is_a_misuse(tmp_path: Path, what: str) -> None:
+    path = tmp_path / what
+    if what == "file":
+        path.write_text("{}")
+    elif what != "missing":
+        path.mkdir()
+    if what.startswith("folder"):
+        (path / RECORD).mkdir()
+    with pytest.raises(MisuseError, match=r"is no run folder: run\.json"):
+        load(path)
+
+
+def test_records_of_every_verb_come_back(folder: RunFolder) -> None:
+    for record in (RECORD_OF_ONE, RECORDING):
+        folder.write_record(record)
+        assert read_record(folder.path) == record
+    with pytest.raises(MisuseError, match="is a recording"):
+        load(folder.path)
+
+
+def test_a_recording_has_nothing_of_a_comparison() -> None:
+    fields = set(RecordingRecord.model_fields) | set(MachineRecord.model_fields)
+    assert not fields & {"margin_percent", "seed", "order", "repetitions", "reboot", "role"}
+
+
+@pytest.mark.parametrize("version", [1, 3])
+def test_another_schema_version_is_refused_by_name(folder: RunFolder, version: int) -> None:
+    path = folder.path / RECORD
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"schema_version": version}))
+    expected = rf"run.json has schema version {version}; this vtax reads 2; .*run it again"
+    with pytest.raises(MisuseError, match=expected):
+        load(folder.path)
+
+
+def test_a_run_without_samples_is_no_empty_run(folder: RunFolder) -> None:
+    with pytest.raises(VtaxError, match=r"has no samples: neither samples\.parquet nor"):
+        load(folder.path)
+    folder.finish([])
+    assert load(folder.path)[1] == []
+
+
+@pytest.mark.parametrize("finished", [True, False])
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"environment": "uml"}, "the run has no such environment"),
+        ({"workload": "stream"}, "its workload is stream, the run's is hpcc"),
+        ({"position": 4}, "another repetition at position 4"),
+        ({"position": 5}, "another repetition at position 5"),
+        ({"repetition": 4}, "another repetition at position 1"),
+        ({"repetition": 0, "position": 0}, "it is there twice"),
+        ({"value": math.nan}, "value: Input should be a finite number"),
+        ({"value": math.inf}, "value: Input should be a finite number"),
+        ({"steal_s": math.nan}, "steal_s: Input should be a finite number"),
+        ({"minor_faults": -1}, "minor_faults: Input should be greater than or equal to 0"),
+        ({"better": "sideways"}, "better: Input should be 'higher' or 'lower'"),
+    ],
+)
+def test_samples_that_cannot_be_of_the_run_are_refused(
+    folder: RunFolder, change: dict[str, Any], reason: str, finished: bool
+) -> None:
+    first, second = some(2)
+    samples = [first, dataclasses.replace(second, **change)]
+    if finished:
+        folder.finish(samples)
+    else:
+        folder.append(samples)
+    with pytest.raises(VtaxError, match=f"row 1.*{reason}") as caught:
+        load(folder.path)
+    assert str(folder.path / (SAMPLES if finished else JOURNAL)) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        pl.DataFrame({"value": [1.0]}),
+        frame([SAMPLE]).with_columns(pl.lit("text").alias("value")),
+        frame([SAMPLE]).with_columns(pl.lit(None).alias("wall_s")),
+        frame([SAMPLE]).with_columns(pl.lit(1.5).alias("boot")),
+    ],
+)
+def test_columns_of_another_type_are_refused(folder: RunFolder, table: pl.DataFrame) -> None:
+    table.write_parquet(folder.path / SAMPLES)
+    with pytest.raises(VtaxError, match=r"samples.parquet is damaged: row 0: \w+: "):
+        load(folder.path)
+
+
+@pytest.mark.parametrize(
+    ("change", "where"),
+    [({"seed": "x"}, "seed"), ({"surprise": 1}, "surprise"), ({"reboot": "often"}, "reboot")],
+)
+def test_a_damaged_record_names_the_field(
+    folder: RunFolder, change: dict[str, object], where: str
+) -> None:
+    path = folder.path / RECORD
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(VtaxError, match=where):
+        load(folder.path)
+
+
+@given(st.binary(max_size=200))
+@settings(max_examples=40, deadline=None)
+def test_garbage_for_parquet_is_one_line(tmp_path_factory, data: bytes) -> None:  # type: ignore[no-untyped-def]
+    folder = RunFolder.create(tmp_path_factory.mktemp("runs"), "x")
+    folder.write_record(RECORD_OF_ONE)
+    (folder.path / SAMPLES).write_bytes(data)
+    with pytest.raises(VtaxError, match="is damaged"):
+        load(folder.path)
+
+
+def test_every_column_is_described() -> None:
+    fields = [field.name for field in dataclasses.fields(Sample)]
+    assert list(columns()) == fields == rows_of("samples.parquet")
+
+
+def rows_of(title: str) -> list[str]:
+    """The first cells of the tables under a heading of docs/run-folder.md."""
+    text = (ROOT / "docs/run-folder.md").read_text()
+    section = text.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
+    cells = re.findall(r"^\| `(.*?)` ", section, re.MULTILINE)
+    return [name for cell in cells for name in cell.split("`, `")]
+
+
+def test_the_document_names_every_field_of_run_json() -> None:
+    for title, model in (
+        ("run.json of vtax compare", ComparisonRecord),
+        ("run.json of vtax record", RecordingRecord),
+        ("A machine in run.json", EnvironmentRecord),
+        ("A failure in run.json", Failure),
+    ):
+        assert sorted(rows_of(title)) == sorted(model.model_fields), title
+
+
+@given(st.text(max_size=200))
+def test_a_slug_is_a_plain_file_name(text: str) -> None:
+    made = slug(text)
+    assert made not in ("", ".", "..") and "/" not in made and len(made) <= 60
+    assert made.isascii()
+
+
+def test_names_with_one_slug_have_folders_of_their_own(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path, "run")
+    long = "ssh:" + "x" * 70
+    names = ("ssh:a_b", "ssh:a-b", f"{long}1", f"{long}2")
+    made = [folder.raw(name) for name in names]
+    assert len(set(made)) == len(names)
+    assert [folder.raw(name) for name in names] == made

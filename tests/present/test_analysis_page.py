@@ -1,0 +1,69 @@
+"""The pages of correlate and timeline in a real browser without a network.
+
+`VTAX_SCREENSHOTS=DIR` keeps the screenshots.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser
+
+import recording_data
+from browser_page import Visit
+from vtax.cli.correlate import correlate
+from vtax.cli.timeline import timeline
+
+__all__ = ["browser", "screenshots"]  # fixtures
+
+HOSTILE = "</script><script>alert(1)</script>"
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    parent = tmp_path_factory.mktemp("pages")
+    runs = recording_data.campaign(parent)
+    lab, native = ([str(path) for path in runs[kind]] for kind in ("lab", "native"))
+    correlate(runs=lab, against=native, out=parent)
+    labelled = [f"lab={path}" for path in lab] + [f"native {HOSTILE}={path}" for path in native]
+    timeline(runs=labelled, event="kvm.exits,hw.dtlb_load_misses", out=parent)
+    yield parent
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 420])
+@pytest.mark.parametrize(("name", "plots"), [("correlation", 3), ("timeline", 2)])
+def test_all_figures_are_drawn(
+    browser: Browser,
+    pages: Path,
+    screenshots: Path,
+    name: str,
+    plots: int,
+    width: int,
+    scheme: str,
+) -> None:
+    with Visit(browser, pages / f"{name}.html", scheme, width) as page:
+        assert page.locator(".plot").count() == plots
+        assert page.locator(".plot .main-svg").count() >= plots
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        assert page.locator("img").count() == 0
+        for plot in page.locator(".plot").all():
+            assert len(plot.get_attribute("aria-label") or "") > 40
+        page.screenshot(path=screenshots / f"{name}-{scheme}-{width}.png", full_page=True)
+
+
+def test_heat_map_has_a_cell_for_each_pair_and_numbers(browser: Browser, pages: Path) -> None:
+    with Visit(browser, pages / "correlation.html") as page:
+        first = page.locator(".plot").first
+        numbers = first.locator(".heatmap-label").all_text_contents()
+        events = 6
+        assert len([text for text in numbers if text]) == events * (events - 1) // 2
+
+
+def test_timeline_draws_each_label_with_its_range(browser: Browser, pages: Path) -> None:
+    with Visit(browser, pages / "timeline.html") as page:
+        first = page.locator(".plot").first
+        assert first.locator(".scatterlayer .trace").count() == 2 * 3
+        assert first.locator(".legendtext").all_text_contents()[0] == "lab"

@@ -1,0 +1,231 @@
+"""The campaign on machines that boot nothing: order, saving, failures, cleaning up."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from mock_machines import World
+from vtax.environments.base import Environment, MachineLike
+from vtax.environments.machine import MachineLostError
+from vtax.errors import VtaxError
+from vtax.formats.folder import RunFolder, load
+from vtax.runner.execute import Campaign, Settings, _library
+from vtax.runner.matching import compared_variants
+from vtax.runner.runner import Listener
+from vtax.workloads.base import Command, MachineShape, Metric, Outcome, ResultFolder
+
+
+@dataclasses.dataclass(frozen=True)
+class Counting:
+    """A workload whose metric is the length of its command."""
+
+    name: ClassVar[str] = "counting"
+
+    def parameters(self) -> dict[str, Any]:
+        return {}
+
+    def label(self) -> str:
+        return "counting"
+
+    def command(self, shape: MachineShape) -> Command:
+        return Command(("count",), files={"input": b"1"})
+
+    def metrics(self, outcome: Outcome, folder: ResultFolder) -> Sequence[Metric]:
+        return [Metric("count", "1", "higher", float(len(folder.read_text("input"))))]
+
+    def needs(self) -> Sequence[str]:
+        return ()
+
+    def libraries(self) -> Sequence[str]:
+        return ()
+
+    def expected_metrics(self, shape: MachineShape) -> Sequence[Any]:
+        return [("count", "1", "higher")]
+
+
+def settings(specs: Sequence[str] = ("native", "uml:mem=1G"), **options: Any) -> Settings:
+    values: dict[str, Any] = {
+        "workload": Counting(),
+        "compared_variants": compared_variants(specs),
+        "environment": {},
+        "recorded_variables": {},
+        "scrubbed_variables": {},
+        "command_line": ("vtax",),
+        "repetitions": 3,
+        "seed": 7,
+    }
+    return Settings(**values | options)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunFolder:
+    return RunFolder.create(tmp_path, "test")
+
+
+def run(folder: RunFolder, world: World, **options: Any) -> Campaign:
+    campaign = Campaign(settings(**options), folder, Listener(), world.start)
+    campaign.run()
+    return campaign
+
+
+def test_every_environment_runs_its_repetitions_in_the_recorded_order(folder: RunFolder) -> None:
+    world = World()
+    run(folder, world)
+    record, samples = load(folder.path)
+    assert record.state == "complete" and record.finished_utc
+    # Facts as they are under measurement, not just after boot.
+    assert [each.facts for each in record.environments] == 3 * [{"uptime_s": 2}]
+    assert tuple((each.environment, each.repetition) for each in samples) == record.order
+    assert [each.position for each in samples] == list(range(9))
+    assert sum("warm-up-0" in line for line in world.story) == 3
+    assert world.alive == 0
+
+
+def test_the_same_seed_runs_in_the_same_order(tmp_path: Path) -> None:
+    stories = []
+    for seed in (1, 1, 2):
+        world = World()
+        run(RunFolder.create(tmp_path, "x"), world, seed=seed)
+        stories.append(world.story)
+    assert stories[0] == stories[1] != stories[2]
+
+
+def test_reboot_each_gives_every_repetition_a_machine_of_its_own(folder: RunFolder) -> None:
+    world = World()
+    run(folder, world, reboot="each")
+    samples = load(folder.path)[1]
+    for label in {each.environment for each in samples}:
+        boots = [each.boot for each in samples if each.environment == label]
+        assert len(set(boots)) == len(boots) == 3
+    assert world.alive == 0
+
+
+def test_the_budget_ends_the_run_between_repetitions(folder: RunFolder) -> None:
+    now = iter(range(100))
+    campaign = Campaign(
+        settings(budget_s=4.0), folder, Listener(), World().start, clock=lambda: float(next(now))
+    )
+    record = campaign.run()
+    assert record.state == "budget"
+    assert len(load(folder.path)[1]) == 3
+
+
+def test_a_lost_machine_costs_one_repetition(folder: RunFolder) -> None:
+    def once(label: str, run: int) -> None:
+        if label.startswith("uml") and run == 2 and not lost:
+            lost.append(label)
+            raise MachineLostError("the uml machine died; its console ends: panic")
+
+    lost: list[str] = []
+    world = World(once)
+    campaign = run(folder, world)
+    assert [failure.environment for failure in campaign.failures] == ["uml:mem=1G"]
+    assert "panic" in campaign.failures[0].message
+    assert len(campaign.samples) == 8
+    assert {each.boot for each in campaign.samples if each.environment == "uml:mem=1G"} == {0, 1}
+    assert world.alive == 0
+
+
+def test_a_machine_that_keeps_dying_is_given_up(folder: RunFolder) -> None:
+    def always(label: str, run: int) -> None:
+        if label.startswith("uml") and run > 0:
+            raise MachineLostError("died")
+
+    campaign = run(folder, World(always), repetitions=4)
+    messages = [failure.message for failure in campaign.failures]
+    assert messages == ["died", "died"] + 2 * ["not run: its machine failed twice in a row"]
+
+
+def test_a_workload_that_fails_is_a_failure_not_the_end(folder: RunFolder) -> None:
+    def fail(label: str, run: int) -> None:
+        if label.startswith("uml") and run == 1:
+            raise VtaxError("HPL residual check failed")
+
+    campaign = run(folder, World(fail))
+    assert [failure.message for failure in campaign.failures] == ["HPL residual check failed"]
+    assert load(folder.path)[0].failures == tuple(campaign.failures)
+
+
+def test_reboot_each_also_after_a_failure(folder: RunFolder) -> None:
+    def fail(label: str, run: int) -> None:
+        if label.startswith("uml") and run == 1:
+            raise VtaxError("HPL residual check failed")
+
+    world = World(fail)
+    campaign = run(folder, world, reboot="each")
+    assert len(campaign.failures) == 3
+    # One boot to prove itself, one for each repetition.
+    assert world.story.count("start uml-mem-1G") == 4
+    assert world.alive == 0
+
+
+def test_a_warm_up_that_fails_names_its_environment(folder: RunFolder) -> None:
+    def fail(label: str, run: int) -> None:
+        if label.startswith("uml"):
+            raise VtaxError("hpcc was killed")
+
+    world = World(fail)
+    with pytest.raises(VtaxError, match="environment 'uml:mem=1G': hpcc was killed"):
+        run(folder, world)
+    assert world.alive == 0
+
+
+@pytest.mark.parametrize("when", [2, 3])
+def test_ctrl_c_keeps_what_is_finished_and_ends_every_machine(folder: RunFolder, when: int) -> None:
+    def interrupt(label: str, run: int) -> None:
+        if label.startswith("uml") and run == when:
+            raise KeyboardInterrupt
+
+    world = World(interrupt)
+    campaign = run(folder, world)
+    record, samples = load(folder.path)
+    assert record.state == "interrupted"
+    assert samples == campaign.samples and 0 < len(samples) < 9
+    assert world.alive == 0
+
+
+def test_a_machine_that_does_not_boot_ends_the_run_before_it_begins(folder: RunFolder) -> None:
+    world = World()
+
+    def start(environment: Environment, work: Path, cpus: Sequence[int]) -> MachineLike:
+        if environment.is_guest:
+            raise MachineLostError("the uml machine ended while booting")
+        return world.start(environment, work, cpus)
+
+    with pytest.raises(VtaxError, match="environment 'uml:mem=1G': the uml machine ended"):
+        Campaign(settings(), folder, Listener(), start).run()
+    assert world.alive == 0
+
+
+def test_samples_that_cannot_be_saved_end_the_run_and_every_machine(
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_samples: Any) -> None:
+        raise VtaxError("cannot save samples: No space left on device")
+
+    world = World()
+    monkeypatch.setattr(folder, "append", full)
+    with pytest.raises(VtaxError, match="No space left"):
+        Campaign(settings(), folder, Listener(), world.start).run()
+    assert world.alive == 0
+
+
+def test_the_library_is_told_with_its_version_and_kernels() -> None:
+    found = {
+        "requested": "libblas.so.3",
+        "path": "/lib/libblas.so.3",
+        "version": "OpenBLAS 0.3.21 NO_LAPACKE DYNAMIC_ARCH",
+        "core": "SkylakeX",
+    }
+    assert _library({"library": found}) == {
+        "libblas.so.3": "/lib/libblas.so.3 (OpenBLAS 0.3.21, SkylakeX)"
+    }
+    assert _library({"library": found | {"version": None, "core": None}}) == {
+        "libblas.so.3": "/lib/libblas.so.3"
+    }
+    assert _library({"library": None, "reason": "needs none"}) == {}

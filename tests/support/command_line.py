@@ -1,0 +1,56 @@
+"""vtax as a user calls it, on no terminal."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCE = ROOT / "python"
+
+
+def vtax(
+    *argv: str,
+    cwd: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    timeout: float = 300,
+) -> subprocess.CompletedProcess[str]:
+    """The command as a user calls it, on no terminal."""
+    settings = {"PYTHONPATH": str(SOURCE), "COLUMNS": "100", "NO_COLOR": "1"}
+    return subprocess.run(
+        command(*argv),
+        env={**os.environ, **settings, **(environment or {})},
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
+
+
+def command(*argv: str) -> list[str]:
+    return [sys.executable, "-m", "vtax.cli.main", *argv]
+
+
+def run(
+    environment: dict[str, str], *argv: str, timeout: float = 120
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command(*argv),
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
+
+
+def one_line(done: subprocess.CompletedProcess[str], code: int) -> str:
+    """The error: one line on standard error beside progress, no traceback."""
+    assert done.returncode == code, done.stderr
+    errors = [line for line in done.stderr.splitlines() if line.startswith("vtax: ")]
+    assert len(errors) == 1 and "Traceback" not in done.stderr
+    return errors[0]

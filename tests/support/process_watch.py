@@ -1,0 +1,59 @@
+"""Processes that tests start, wait for and end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+
+@contextmanager
+def ended(process: subprocess.Popen[Any]) -> Iterator[subprocess.Popen[Any]]:
+    """A process that ends with the test, and all that it started with it, also when it fails."""
+    try:
+        yield process
+    finally:
+        started = descendants(process.pid)
+        process.kill()
+        process.wait()
+        for pid in started:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def descendants(pid: int) -> list[int]:
+    """The processes that a process started, and those that they started."""
+    found: list[int] = []
+    for path in Path(f"/proc/{pid}/task").glob("*/children"):
+        with suppress(OSError):
+            for child in path.read_text().split():
+                found += [int(child), *descendants(int(child))]
+    return found
+
+
+def eventually(condition: Callable[[], object], within_s: float = 10) -> bool:
+    """Whether it comes true in time; a busy machine is slow, so most waits are generous."""
+    deadline = time.monotonic() + within_s
+    while time.monotonic() < deadline:
+        if condition():
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def processes_naming(text: str) -> list[str]:
+    """Command lines of running processes that contain `text`."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            line = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue
+        if text in line:
+            found.append(line.strip())
+    return found
