@@ -18,8 +18,6 @@ from command_line import vtax
 from vtax.analysis.intervals import Event, Per, Recording, load, select
 from vtax.present.export.perfetto import MONOTONIC, write_trace
 
-__all__ = ["runs"]  # a fixture
-
 
 @pytest.fixture
 def recording(tmp_path: Path) -> Recording:

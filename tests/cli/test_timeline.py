@@ -21,8 +21,6 @@ from vtax.analysis.timeline import Axis, apportioned, timeline
 from vtax.errors import MisuseError
 from vtax.present.html.timelines import sketch
 
-__all__ = ["runs"]  # a fixture
-
 counts = st.lists(
     st.tuples(st.floats(1e-3, 1e9), st.floats(0.0, 1e9), st.floats(0.0, 1e6)),
     min_size=1,

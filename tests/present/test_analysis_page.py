@@ -16,8 +16,6 @@ from browser_page import Visit
 from vtax.cli.correlate import correlate
 from vtax.cli.timeline import timeline
 
-__all__ = ["browser", "screenshots"]  # fixtures
-
 HOSTILE = "</script><script>alert(1)</script>"
 
 

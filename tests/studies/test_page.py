@@ -19,8 +19,6 @@ from vtax.studies.dav2m import STUDY
 from vtax.studies.html import write_report
 from vtax.studies.model import Claim, Outcome, StudyFigure, StudyTable, Verdict
 
-__all__ = ["browser", "screenshots"]  # fixtures
-
 HOSTILE = "</script><img src=x onerror=alert(1)>\u202e{{ 7 * 7 }}&amp;"
 
 

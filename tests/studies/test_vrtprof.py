@@ -29,8 +29,6 @@ from vtax.studies.vrtprof.data import Data
 from vtax.studies.vrtprof.outcome import made
 from vtax.studies.vrtprof.setup import FIGURES, NATIVE
 
-__all__ = ["browser", "screenshots"]  # fixtures
-
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Data:
