@@ -40,7 +40,7 @@ lint: setup-test ## ruff, mypy --strict, layers of imports, rustfmt, clippy, car
 
 test: lint ## lint, then every test; what is skipped says why
 	cargo test --quiet --locked --workspace
-	.venv/bin/python -m pytest --durations=10
+	.venv/bin/python -m pytest --numprocesses=2 --dist=loadfile --durations=10
 
 soak: setup-test ## repeated trials in full, hours; says what each proved
 	VTAX_SOAK=1 .venv/bin/python -m pytest -m soak -v -rP

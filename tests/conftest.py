@@ -23,7 +23,10 @@ def own_cache(
     tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[None]:
     """Kernels are unpacked once per test session, and never into the user's cache."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.getbasetemp() / "cache"))
+    folder = tmp_path_factory.getbasetemp()
+    # Each of several workers has a folder in the session's.
+    session = folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
+    monkeypatch.setenv("XDG_CACHE_HOME", str(session / "cache"))
     yield
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from paging_switch_lab import Background, Checked, mode, oopses, qemus, shell, started
+from paging_switch_lab import Background, Checked, SharedLab, mode, oopses, qemus, shell, started
 from vtax import binaries
 from vtax.environments.lab.host import EmulatedHost
 from vtax.errors import VtaxError
@@ -29,6 +31,12 @@ def faults() -> list[str]:
     return said.stdout.split()
 
 
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedLab]:
+    with closing(SharedLab(tmp_path_factory.mktemp("shared"))) as lab:
+        yield lab
+
+
 def require_intact(guest: dict[str, Any], echo: dict[str, Any]) -> None:
     """No byte, tick or message is missing, and no clock went back."""
     details = guest["details"]
@@ -38,6 +46,11 @@ def require_intact(guest: dict[str, Any], echo: dict[str, Any]) -> None:
     assert details["clock_backsteps"] == 0
     assert details["memory_passes"] > 0 and details["messages"] > 0 and details["ticks"] > 0
     assert echo["verified"] is True, echo
+
+
+def end(host: EmulatedHost, pid: int) -> None:
+    """Kill a process of the emulated host, and wait until it is gone."""
+    shell(host, f"kill -9 {pid}; while [ -e /proc/{pid}/exe ]; do sleep 0.1; done")
 
 
 def recover(host: EmulatedHost) -> dict[str, Any]:
@@ -94,22 +107,23 @@ def test_a_waiting_page_fault_keeps_its_error_code(tmp_path: Path, soak: bool) -
 
 
 @pytest.mark.parametrize("fault", faults())
-def test_a_fault_leaves_every_guest_running(tmp_path: Path, fault: str) -> None:
-    with started(tmp_path) as machine:
+def test_a_fault_leaves_every_guest_running(shared: SharedLab, fault: str) -> None:
+    with shared.use() as machine:
         host = machine.host
+        before = mode(host)
         checked = Checked(machine, "2M")
         with pytest.raises(VtaxError) as failed:
-            host.switch("shadow", fault=fault)
+            host.switch("other", fault=fault)
         if fault.startswith("kill:"):
             assert "signal 9" in str(failed.value)
             with pytest.raises(VtaxError, match="vtax paging recover"):
-                host.switch("shadow")
+                host.switch("other")
             report = recover(host)
             assert report["recovered"] is True
             assert recover(host)["recovered"] is False
         else:
             assert "runs on" in str(failed.value), failed.value
-            assert mode(host) == "nested"
+            assert mode(host) == before
         assert len(qemus(host)) == 1
         left = shell(host, f"ls {STATE}").split()
         assert left in ([], ["lock"]), left
@@ -171,11 +185,11 @@ REFUSALS = {
 
 @pytest.mark.parametrize("name", REFUSALS)
 def test_a_guest_that_cannot_cross_is_named_before_anything_is_touched(
-    tmp_path: Path, name: str
+    shared: SharedLab, name: str
 ) -> None:
     options, says = REFUSALS[name]
-    with started(tmp_path) as machine:
-        before = qemus(machine.host)
+    with shared.use() as machine:
+        on, before = mode(machine.host), qemus(machine.host)
         monitor = "" if name == "no-monitor" else "-qmp unix:/run/other-qmp,server=on,wait=off"
         shell(
             machine.host,
@@ -184,28 +198,33 @@ def test_a_guest_that_cannot_cross_is_named_before_anything_is_touched(
             "-daemonize",
         )
         with pytest.raises(VtaxError, match="other") as refused:
-            machine.host.switch("shadow")
+            machine.host.switch("other")
         assert says in str(refused.value), refused.value
-        assert mode(machine.host) == "nested"
+        assert mode(machine.host) == on
+        (other,) = set(qemus(machine.host)) - set(before)
         assert set(before) < set(qemus(machine.host))
         machine.guests[0].request("ping", 60.0)
+        end(machine.host, other)
 
 
-def test_another_user_of_kvm_is_named(tmp_path: Path) -> None:
-    with started(tmp_path) as machine:
-        shell(machine.host, "setsid sleep 1000 </dev/kvm >/dev/null 2>&1 &")
+def test_another_user_of_kvm_is_named(shared: SharedLab) -> None:
+    with shared.use() as machine:
+        on = mode(machine.host)
+        user = shell(machine.host, "setsid sleep 1000 </dev/kvm >/dev/null 2>&1 & echo $!")
         with pytest.raises(VtaxError, match=r"busybox|sleep"):
-            machine.host.switch("shadow")
-        assert mode(machine.host) == "nested"
+            machine.host.switch("other")
+        assert mode(machine.host) == on
         machine.guests[0].request("ping", 60.0)
+        end(machine.host, int(user))
 
 
-def test_the_mode_that_is_on_already_needs_nothing(tmp_path: Path) -> None:
-    with started(tmp_path) as machine:
-        pids = qemus(machine.host)
-        assert machine.host.switch("nested")["switched"] is False
-        assert machine.host.switch("shadow", dry_run=True)["to"] == "shadow"
-        assert qemus(machine.host) == pids
+def test_the_mode_that_is_on_already_needs_nothing(shared: SharedLab) -> None:
+    with shared.use() as machine:
+        on, pids = mode(machine.host), qemus(machine.host)
+        assert on
+        assert machine.host.switch(on)["switched"] is False
+        assert machine.host.switch("other", dry_run=True)["to"] != on
+        assert (mode(machine.host), qemus(machine.host)) == (on, pids)
 
 
 def test_where_there_is_no_kvm_one_line_says_so(tmp_path: Path) -> None:

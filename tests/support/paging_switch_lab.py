@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,35 @@ def started(folder: Path, **options: str) -> Iterator[LabMachine]:
         yield machine
         for guest in machine.guests:
             assert not oopses(guest)
+
+
+class SharedLab:
+    """One lab for tests that leave it as they found it; one in which a test failed is ended."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._lab = ExitStack()
+        self._machine: LabMachine | None = None
+        self._labs = 0
+
+    @contextmanager
+    def use(self) -> Iterator[LabMachine]:
+        if self._machine is None:
+            self._labs += 1
+            work = self._folder / f"lab{self._labs}"
+            work.mkdir(mode=0o700)
+            self._machine = self._lab.enter_context(started(work))
+        try:
+            yield self._machine
+            for guest in self._machine.guests:
+                assert not oopses(guest)
+        except BaseException:
+            self._machine = None
+            self._lab.close()
+            raise
+
+    def close(self) -> None:
+        self._lab.close()
 
 
 def oopses(guest: Agent) -> str:
@@ -89,7 +118,7 @@ class Checked:
     def __init__(self, machine: LabMachine, memory: str = "8M") -> None:
         self._machine, guest = machine, machine.guests[0]
         self._echo = Background(machine.host, "echo", f"--listen {ECHO}")
-        shell(guest, f"ip address add {GUEST_ADDRESS} dev eth0; ip link set eth0 up")
+        shell(guest, f"ip address replace {GUEST_ADDRESS} dev eth0; ip link set eth0 up")
         options = f"--mem {memory} --seconds 3000 --connect {ECHO}"
         self._guest = Background(guest, "round-trip", options)
 
