@@ -35,7 +35,9 @@ fn includes() -> Result<String, Box<dyn Error>> {
     }
     programs.retain(|path| path.to_string_lossy().ends_with(".bpf.c"));
     programs.sort();
-    let lines = programs.iter().map(|path| format!("#include {path:?}\n"));
+    let lines = programs
+        .iter()
+        .map(|path| format!("#include \"{}\"\n", path.display()));
     Ok(lines.collect())
 }
 
