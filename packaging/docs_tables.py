@@ -1,8 +1,9 @@
-"""Make the tables of docs/environments.md anew from what the code declares."""
+"""Make the tables in docs/ anew from what the code declares."""
 
 from pathlib import Path
 
-from vtax.cli.declared import with_tables
+from vtax.cli.declared import PAGES, with_tables
 
-page = Path(__file__).resolve().parent.parent / "docs/environments.md"
-page.write_text(with_tables(page.read_text()))
+for name in PAGES:
+    page = Path(__file__).resolve().parent.parent / "docs" / name
+    page.write_text(with_tables(page.read_text()))

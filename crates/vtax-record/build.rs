@@ -15,12 +15,33 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo:rerun-if-env-changed=CLANG");
     let out = PathBuf::from(env::var("OUT_DIR")?);
     let compiled = out.join("recorder.bpf.o");
-    compile(&compiled)?;
+    fs::write(out.join("sources.h"), includes()?)?;
+    compile(&compiled, &out)?;
     fs::write(out.join("variables.rs"), variables(&compiled)?)?;
     Ok(())
 }
 
-fn compile(target: &Path) -> Result<(), Box<dyn Error>> {
+/// An `#include` of each eBPF program of a source.
+fn includes() -> Result<String, Box<dyn Error>> {
+    let root = env::var("CARGO_MANIFEST_DIR")?;
+    let mut programs = Vec::new();
+    for folder in fs::read_dir(Path::new(&root).join("src/sources"))? {
+        let folder = folder?.path();
+        if folder.is_dir() {
+            for file in fs::read_dir(folder)? {
+                programs.push(file?.path());
+            }
+        }
+    }
+    programs.retain(|path| path.to_string_lossy().ends_with(".bpf.c"));
+    programs.sort();
+    let lines = programs
+        .iter()
+        .map(|path| format!("#include \"{}\"\n", path.display()));
+    Ok(lines.collect())
+}
+
+fn compile(target: &Path, generated: &Path) -> Result<(), Box<dyn Error>> {
     let clang = env::var("CLANG").unwrap_or_else(|_| "clang".into());
     // libbpf-sys passes on where libbpf's headers are.
     let include = env::var("DEP_BPF_INCLUDE")?;
@@ -34,6 +55,8 @@ fn compile(target: &Path) -> Result<(), Box<dyn Error>> {
             "-I",
             &include,
         ])
+        .arg("-I")
+        .arg(generated)
         .args(["-c", "bpf/recorder.bpf.c", "-o"])
         .arg(target)
         .status()

@@ -1,17 +1,28 @@
-"""What environments and instruments declare: in the docs, in help, kept by their machines."""
+"""What each kind of part declares: in the docs, in help and doctor, kept by its machines."""
 
 from __future__ import annotations
 
 import ast
+import json
+import re
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from command_line import ROOT
+from command_line import ROOT, vtax
 from tested_machines import checked
-from vtax.cli.declared import complete_instrument, complete_spec, tables, with_tables
+from vtax import binaries
+from vtax.cli.declared import (
+    PAGES,
+    complete_events,
+    complete_instrument,
+    complete_spec,
+    tables,
+    with_tables,
+)
+from vtax.doctor.checks import purposes, registered
 from vtax.environments import build, registry
 from vtax.environments.base import BUILT_IN, allowed_cpus, offering, require
 from vtax.environments.capabilities import (
@@ -24,6 +35,7 @@ from vtax.environments.capabilities import (
     Switch,
 )
 from vtax.errors import MisuseError
+from vtax.record import sources
 from vtax.runner.instruments import INSTRUMENTS, chosen, usable
 
 PACKAGE = ROOT / "python/vtax"
@@ -42,10 +54,37 @@ MODEL = ("paging/", "studies/dav2m/")
 
 
 def test_docs_have_the_tables_of_the_code() -> None:
-    page = (ROOT / "docs/environments.md").read_text()
-    assert with_tables(page) == page, "run 'make docs'"
+    pages = [(ROOT / "docs" / name).read_text() for name in PAGES]
+    for page in pages:
+        assert with_tables(page) == page, "run 'make docs'"
     for name in tables():
-        assert page.count(f"<!-- table {name} -->") == 1
+        assert "".join(pages).count(f"<!-- table {name} -->") == 1
+
+
+def test_sources_are_declared_once() -> None:
+    """The recorder's events, help and doctor are of the sources that it declares."""
+    declared = {each.name: each for each in sources.declared()}
+    listed = vtax("record", "--list", "--json").stdout
+    names = [event["name"] for event in json.loads(listed)]
+    assert names == [name for each in declared.values() for name in each.events]
+    assert {name.partition(".")[0] for name in names} == declared.keys() - {"guest", "app"}
+    checks = {check.name for check in registered()}
+    needed = {need for each in declared.values() for need in each.needs}
+    assert needed <= checks
+    help_text = vtax("record", "--help").stdout
+    for each in declared.values():
+        assert re.search(rf"^ *{each.name} .*{each.about.split()[0]}", help_text, re.MULTILINE)
+    known = purposes()
+    assert known["pmu"] == "events hw"
+    assert known["steal-clock"] == "stolen time; events steal"
+    assert all(known.values()), "a check that says of nothing what it is for"
+
+
+def test_without_a_recorder_there_are_no_sources(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(binaries, "FOLDER", tmp_path)
+    assert sources.declared.__wrapped__() == ()
 
 
 def modules() -> Iterator[tuple[str, ast.Module]]:
@@ -158,3 +197,11 @@ def test_completion_knows_environments_keys_and_instruments() -> None:
     assert complete_spec("qemu:smp=2,m") == ["qemu:smp=2,mem="]
     assert complete_spec("nothing:") == []
     assert complete_instrument("k") == ["kvm-counters"]
+
+
+def test_completion_knows_layers_and_their_events() -> None:
+    assert complete_events("s") == ["sw", "steal", "sched"]
+    assert complete_events("default,fa") == ["default,faults"]
+    assert complete_events("faults") == ["faults", "faults.user", "faults.kernel"]
+    assert complete_events("hw,faults.") == ["hw,faults.user", "hw,faults.kernel"]
+    assert complete_events("nothing.") == []

@@ -14,19 +14,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from command_line import ROOT
+from record_data import RECORD_OF_ONE, RECORDING
 from vtax.errors import MisuseError, VtaxError
 from vtax.formats.folder import JOURNAL, RECORD, SAMPLES, RunFolder, load, read_record, slug
 from vtax.formats.model import (
+    ClaimRecord,
     ComparisonRecord,
     EnvironmentRecord,
     Failure,
     MachineRecord,
     RecordingRecord,
     Sample,
+    StudyRecord,
+    SweepRecord,
 )
 from vtax.formats.samples import columns, frame
 
-ORDER = tuple(("native", number) for number in range(5))
 SAMPLE = Sample(
     environment="native",
     workload="hpcc",
@@ -46,39 +49,6 @@ SAMPLE = Sample(
     major_faults=0,
     voluntary_switches=2,
     involuntary_switches=1,
-)
-RECORD_OF_ONE = ComparisonRecord(
-    vtax_version="0",
-    command_line=("vtax",),
-    name="hpcc",
-    started_utc="2026-01-01T00:00:00+00:00",
-    workload="hpcc",
-    workload_parameters={},
-    repetitions=1,
-    reboot="never",
-    budget_s=None,
-    margin_percent=2,
-    seed=1,
-    order=ORDER,
-    environments=(
-        EnvironmentRecord(
-            label="native",
-            spec="native",
-            role="baseline",
-            baseline=None,
-            description="this machine",
-            facts={},
-        ),
-    ),
-)
-RECORDING = RecordingRecord(
-    vtax_version="0",
-    command_line=("vtax",),
-    name="machine",
-    started_utc="2026-01-01T00:00:00+00:00",
-    argv=(),
-    recording={"every": "1ms"},
-    machine=MachineRecord(spec="native", description="this machine", facts={}),
 )
 
 
@@ -248,14 +218,18 @@ def rows_of(title: str) -> list[str]:
     return [name for cell in cells for name in cell.split("`, `")]
 
 
-def test_the_document_names_every_field_of_run_json() -> None:
+def test_the_document_names_every_field_of_a_record() -> None:
     for title, model in (
         ("run.json of vtax compare", ComparisonRecord),
         ("run.json of vtax record", RecordingRecord),
         ("A machine in run.json", EnvironmentRecord),
         ("A failure in run.json", Failure),
+        ("sweep.json of vtax paging sweep", SweepRecord),
+        ("study.json of vtax study", StudyRecord),
+        ("A claim in study.json", ClaimRecord),
     ):
-        assert sorted(rows_of(title)) == sorted(model.model_fields), title
+        fields = [field.alias or name for name, field in model.model_fields.items()]
+        assert sorted(rows_of(title)) == sorted(fields), title
 
 
 @given(st.text(max_size=200))

@@ -94,12 +94,8 @@ static __always_inline void count(__u16 slot)
 		return 0;                                   \
 	}
 
-#include "../src/sources/counters/absolute.bpf.c"
-#include "../src/sources/sched/sched.bpf.c"
-#include "../src/sources/irq/irq.bpf.c"
-#include "../src/sources/faults/faults.bpf.c"
-#include "../src/sources/tlb/tlb.bpf.c"
-#include "../src/sources/kvm/kvm.bpf.c"
+/* The programs of all sources; build.rs lists them. */
+#include "sources.h"
 
 static __always_inline __u32 mode_of(struct bpf_perf_event_data *ctx, struct cpu_state *s)
 {

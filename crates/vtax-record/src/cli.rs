@@ -13,7 +13,7 @@ use vtax_record::interval::Interval;
 use vtax_record::options::{Applications, Options};
 use vtax_record::session;
 use vtax_record::skew::Skew;
-use vtax_record::sources::{self, Unit};
+use vtax_record::sources::{self, Need, SOURCES, Unit};
 use vtax_record::summary::Summary;
 use vtax_record::target::Target;
 use vtax_record::xen;
@@ -40,6 +40,7 @@ Exit code: 0 done, 1 the machine failed, 2 misuse.";
 enum Subcommands {
     Record(RecordArguments),
     List(ListArguments),
+    Sources(SourcesArguments),
     Finish(FinishArguments),
     ImportXen(ImportXenArguments),
 }
@@ -110,6 +111,14 @@ struct ListArguments {
     json: bool,
 }
 
+/// Print where events come from, and what each source needs of the machine
+#[derive(Debug, Args)]
+struct SourcesArguments {
+    /// Print it as JSON, with the names of their events
+    #[arg(long)]
+    json: bool,
+}
+
 /// Finish the files of a recorder that was killed
 #[derive(Debug, Args)]
 struct FinishArguments {
@@ -158,12 +167,21 @@ struct Listed {
     reason: Option<String>,
 }
 
+#[derive(Debug, Serialize)]
+struct Declared {
+    name: &'static str,
+    about: &'static str,
+    needs: &'static [Need],
+    events: Vec<String>,
+}
+
 impl Arguments {
     /// Do what was asked for.
     pub fn carry_out(self) -> Result<(), Error> {
         match self.command {
             Subcommands::Record(arguments) => record(arguments),
             Subcommands::List(arguments) => list(arguments.json),
+            Subcommands::Sources(arguments) => list_sources(arguments.json),
             Subcommands::Finish(arguments) => {
                 let written = session::finish(&arguments.out)?;
                 output::line(&format!("{} rows", written.rows))
@@ -278,6 +296,25 @@ fn list(json: bool) -> Result<(), Error> {
         })
         .collect();
     output::line(&lines.join("\n"))
+}
+
+fn list_sources(json: bool) -> Result<(), Error> {
+    if json {
+        let declared = SOURCES.iter().map(|source| Declared {
+            name: source.name,
+            about: source.about,
+            needs: source.needs,
+            events: (source.events)()
+                .into_iter()
+                .map(|event| event.name)
+                .collect(),
+        });
+        return output::json(&declared.collect::<Vec<_>>());
+    }
+    let lines = SOURCES
+        .iter()
+        .map(|source| format!("{:<7} {}", source.name, source.about));
+    output::line(&lines.collect::<Vec<_>>().join("\n"))
 }
 
 fn machine(text: &str) -> Result<Machines, String> {

@@ -1,4 +1,4 @@
-"""Help, completion and tables made from what environments, workloads and instruments declare."""
+"""Help, completion and tables made from what each kind of part declares once."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from typer.core import TyperCommand
+
+PAGES = ("environments.md", "record.md")
+"""Pages of docs/ with tables that are made."""
 
 
 class Declared(TyperCommand):
@@ -44,6 +47,17 @@ class DeclaredWithWorkloads(Declared):
         )
 
 
+class DeclaredWithSources(Declared):
+    """The same with sources of events."""
+
+    def listing(self) -> str:
+        from vtax.record import sources
+
+        named = {each.name: each.about for each in sources.declared()}
+        title = "Sources of events (--events; each event: vtax record --list):"
+        return "\n".join([super().listing(), title, *_columns(named)])
+
+
 def complete_spec(incomplete: str) -> list[str]:
     """Environments that begin so; after ``name:`` their keys."""
     from vtax.environments import registry
@@ -63,6 +77,16 @@ def complete_instrument(incomplete: str) -> list[str]:
     return [each for each in INSTRUMENTS if each.startswith(incomplete)]
 
 
+def complete_events(incomplete: str) -> list[str]:
+    """`default`, layers, and of a layer that is named its events; after a comma again."""
+    from vtax.record import sources
+
+    before, comma, last = incomplete.rpartition(",")
+    counted = {each.name: each.events for each in sources.declared() if each.events}
+    names = ["default", *counted, *counted.get(last.partition(".")[0], ())]
+    return [f"{before}{comma}{name}" for name in names if name.startswith(last)]
+
+
 def complete_workload(incomplete: str) -> list[str]:
     """Workloads that begin so."""
     from vtax import workloads
@@ -77,9 +101,10 @@ def summary(declared: Any) -> str:
 
 
 def tables() -> Mapping[str, str]:
-    """The tables of docs/environments.md by name, in Markdown."""
+    """The tables in docs/ by name, in Markdown."""
     from vtax.environments import registry
     from vtax.environments.capabilities import ALL
+    from vtax.record import sources
     from vtax.runner.instruments import ALWAYS, INSTRUMENTS
 
     own = {name: cls for name, cls in registry().items() if cls.__module__.startswith("vtax.")}
@@ -122,6 +147,13 @@ def tables() -> Mapping[str, str]:
                     "wherever it can be" if name in ALWAYS else f"`--with {name}`",
                 )
                 for name, cls in INSTRUMENTS.items()
+            ),
+        ),
+        "sources": _markdown(
+            ("layer", "what", "needs (checks of `vtax doctor`)"),
+            (
+                (f"`{each.name}`", each.about, ", ".join(f"`{need}`" for need in each.needs))
+                for each in sources.declared()
             ),
         ),
     }

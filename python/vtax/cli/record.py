@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vtax.cli.declared import Declared, complete_spec
+from vtax.cli.declared import DeclaredWithSources, complete_events, complete_spec
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -43,7 +43,7 @@ INTERRUPTED = 130
 """Exit code when Ctrl-C ended the workload of `--in` too."""
 
 SETTINGS: dict[str, Any] = {
-    "cls": Declared,
+    "cls": DeclaredWithSources,
     "short_help": "Record events of every layer, a row for each interval.",
     "epilog": EXAMPLES,
     "context_settings": {"allow_interspersed_args": False, "ignore_unknown_options": False},
@@ -73,7 +73,11 @@ def record(
     ] = None,
     events: Annotated[
         str | None,
-        typer.Option(help="Events, layers or default, with commas.", metavar="NAMES"),
+        typer.Option(
+            help="Events, layers or default, with commas.",
+            metavar="NAMES",
+            autocompletion=complete_events,
+        ),
     ] = None,
     vm: Annotated[
         str | None, typer.Option(help="Only this virtual machine, or all.", metavar="PID|all")

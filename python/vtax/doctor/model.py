@@ -43,8 +43,8 @@ class Check(ABC):
 
     name: ClassVar[str]
     """Unique; what `--require` takes."""
-    purpose: ClassVar[str]
-    """What vtax needs it for, a few words."""
+    purpose: ClassVar[str] = ""
+    """What vtax needs it for, a few words; sources of events that name it need not be said."""
 
     @abstractmethod
     def find(self, host: Host) -> Finding: ...

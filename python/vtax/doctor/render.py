@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from vtax.doctor.checks import registered
+from vtax.doctor.checks import purposes
 from vtax.doctor.model import Finding, State
 
 if TYPE_CHECKING:
@@ -39,16 +39,16 @@ def parts(findings: Sequence[Finding], width: int = 0) -> list[RenderableType]:
 
     from vtax.present.terminal import tables
 
-    purposes = {check.name: check.purpose for check in registered()} if width >= WIDE else None
+    known = purposes() if width >= WIDE else None
     rows = []
     for finding in findings:
         found = Text(finding.detail)
         if finding.remedy:
             found.append(f"\n-> {finding.remedy}", style="bold")
-        purpose = () if purposes is None else (purposes.get(finding.name, ""),)
+        purpose = () if known is None else (known.get(finding.name, ""),)
         state = Text(WORDS[finding.state], style=_STYLES[finding.state])
         rows.append((finding.name, *purpose, state, found))
-    headings = ("check", *(() if purposes is None else ("for",)), "state", "found")
+    headings = ("check", *(() if known is None else ("for",)), "state", "found")
     return [tables.table(headings, rows), tables.title(summary(findings))]
 
 

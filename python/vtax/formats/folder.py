@@ -16,18 +16,11 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from pydantic import BaseModel, TypeAdapter, ValidationError
-
 from vtax.errors import MisuseError, VtaxError
-from vtax.formats.files import read_bounded, write_atomic, write_table
+from vtax.formats import records
+from vtax.formats.files import write_atomic, write_table
 from vtax.formats.journal import Journal
-from vtax.formats.model import (
-    SCHEMA_VERSION,
-    ComparisonRecord,
-    RecordingRecord,
-    RunRecord,
-    Sample,
-)
+from vtax.formats.model import ComparisonRecord, RecordingRecord, Sample
 
 RECORD = "run.json"
 JOURNAL = "samples.jsonl"
@@ -36,7 +29,6 @@ EVENTS = "events.json"
 REPORT = "report.html"
 RAW = "raw"
 INSTRUMENTS = "instruments"
-MAX_RECORD_BYTES = 64 << 20
 
 
 class RunFolder:
@@ -129,8 +121,7 @@ class RunFolder:
 
     def write_record(self, record: ComparisonRecord | RecordingRecord) -> None:
         """Replace `run.json` at once."""
-        text = record.model_dump_json(indent=1)
-        write_atomic(self.path / RECORD, text.encode() + b"\n")
+        records.write(self.path / RECORD, record)
 
     def append(self, samples: Iterable[Sample]) -> None:
         """Save the samples of a finished repetition; see `Journal.append`."""
@@ -156,26 +147,16 @@ def read_record(path: Path) -> ComparisonRecord | RecordingRecord:
     Raises MisuseError when `path` is no run folder or of another schema version, VtaxError when
     the file is damaged.
     """
-    file = path / RECORD
     try:
-        text = read_bounded(file, MAX_RECORD_BYTES)
+        record = records.read(path / RECORD)
     except OSError as error:
         raise MisuseError(
             f"{path} is no run folder: {RECORD}: {error.strerror}",
             "name a folder that vtax compare or vtax record has made",
         ) from None
-    try:
-        version = _Version.model_validate_json(text).schema_version
-        if version != SCHEMA_VERSION:
-            raise MisuseError(
-                f"{file} has schema version {version}; this vtax reads {SCHEMA_VERSION}",
-                "read it with the version of vtax that wrote it, or run it again",
-            )
-        return _RECORD.validate_json(text)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"])) or "the whole"
-        raise VtaxError(f"{file} is damaged: {where}: {first['msg']}") from None
+    if not isinstance(record, ComparisonRecord | RecordingRecord):
+        raise VtaxError(f"{path / RECORD} is damaged: it is of 'vtax {record.verb}'")
+    return record
 
 
 def read_samples(path: Path, record: ComparisonRecord) -> list[Sample]:
@@ -207,15 +188,6 @@ def load(path: Path) -> tuple[ComparisonRecord, list[Sample]]:
             f"vtax timeline {path} --event NAME, or vtax correlate {path}",
         )
     return record, read_samples(path, record)
-
-
-class _Version(BaseModel):
-    """What must be known of a record before the rest of it can be read."""
-
-    schema_version: int
-
-
-_RECORD: TypeAdapter[ComparisonRecord | RecordingRecord] = TypeAdapter(RunRecord)
 
 
 def slug(text: str) -> str:

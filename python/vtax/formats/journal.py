@@ -1,6 +1,6 @@
 """A journal: what is finished piece by piece, one JSON object per line, safe at once.
 
-Samples, points of a sweep and claims of a study are kept in one until the whole is done. A line
+Samples and points of a sweep are kept in one until the whole is done. A line
 without its newline was cut short by a crash: readers ignore it, the next writer removes it.
 """
 

@@ -1,6 +1,7 @@
-"""The schema of `run.json`, one record type per verb, and the rows of `samples.parquet`.
+"""The records of runs, one type per verb, and the rows of `samples.parquet`.
 
-`docs/run-folder.md` describes the same for readers of the files; a test compares the two.
+A record is `run.json`, of a sweep `sweep.json`, of a study `study.json`. `docs/run-folder.md`
+describes the same for readers of the files; a test compares the two.
 """
 
 from __future__ import annotations
@@ -10,10 +11,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-SCHEMA_VERSION: Literal[2] = 2
-
 Better = Literal["higher", "lower"]
 Finite = Annotated[float, Field(strict=True, allow_inf_nan=False)]
+Scalar = bool | int | float | str
 Count = Annotated[int, Field(strict=True, ge=0)]
 
 
@@ -100,7 +100,7 @@ class EnvironmentRecord(MachineRecord):
 class _Record(Strict):
     """What every verb records of its run."""
 
-    schema_version: Literal[2] = SCHEMA_VERSION
+    schema_version: Literal[2] = 2
     vtax_version: str
     command_line: tuple[str, ...]
     name: str
@@ -148,5 +148,101 @@ class RecordingRecord(_Record):
     machine: MachineRecord
 
 
-RunRecord = Annotated[ComparisonRecord | RecordingRecord, Field(discriminator="verb")]
-"""The content of any `run.json`."""
+class FailedPoint(Strict):
+    """A point of a sweep without a result."""
+
+    point: str
+    label: str
+    error: str
+
+
+class SweepRecord(Strict):
+    """The content of `sweep.json` of `vtax paging sweep`."""
+
+    schema_version: Literal[1] = 1
+    verb: Literal["paging sweep"] = "paging sweep"
+    vtax: str
+    """The version of vtax: points of two versions do not belong in one table."""
+    state: Literal["running", "complete", "interrupted", "failed"]
+    command_line: tuple[str, ...]
+    started: str
+    written: str
+    name: str
+    study: str
+    """The text of the design."""
+    axes: dict[str, tuple[Scalar, ...]]
+    """Column to its values."""
+    modes: tuple[str, ...]
+    seed: Scalar | None
+    """None: the simulation's own."""
+    machines: dict[str, dict[str, Any]]
+    traces: dict[str, str]
+    """Path to the digest of its content."""
+    points: Count
+    finished: Count
+    failed: tuple[FailedPoint, ...]
+    scheduler: str | None
+    """The address of the Dask cluster; None: local workers."""
+    workers: int | None
+    versions: dict[str, str]
+    """Of Python and the libraries."""
+    columns: dict[str, str]
+    """What the columns of `sweep.parquet` mean."""
+
+
+class ClaimRecord(Strict):
+    """A claim of a paper, judged."""
+
+    name: str
+    section: str
+    statement: str
+    stated: str = Field(alias="seed")
+    """The paper's value. Its word in the file is older than this name."""
+    ours: str
+    verdict: Literal["holds", "does not hold", "cannot be judged"]
+    reason: str
+    basis: Literal["result", "told"]
+
+
+class TableRecord(Strict):
+    """A table of a study."""
+
+    name: str
+    title: str
+    caption: str
+    headings: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+class FigureRecord(Strict):
+    """A figure of a paper; what is drawn is in the report and the Parquet files."""
+
+    number: str
+    title: str
+    caption: str
+    paper: str = Field(alias="seed")
+    """What the paper says of it."""
+
+
+class StudyRecord(Strict):
+    """The content of `study.json` of `vtax study`."""
+
+    schema_version: Literal[1] = Field(default=1, alias="schema")
+    verb: Literal["study"] = "study"
+    study: str
+    paper: str
+    vtax_version: str
+    written_utc: str
+    setup: dict[str, str]
+    cautions: tuple[str, ...]
+    claims: tuple[ClaimRecord, ...]
+    tables: tuple[TableRecord, ...]
+    figures: tuple[FigureRecord, ...]
+    files: dict[str, str]
+    """The Parquet file of each kind of data."""
+
+
+RunRecord = Annotated[
+    ComparisonRecord | RecordingRecord | SweepRecord | StudyRecord, Field(discriminator="verb")
+]
+"""What every verb writes of its run."""

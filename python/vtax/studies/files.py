@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from vtax import __version__
 from vtax.errors import VtaxError
+from vtax.formats import records
+from vtax.formats.model import ClaimRecord, FigureRecord, StudyRecord, TableRecord
 from vtax.present.format import one_line
 from vtax.studies.html import write_report
 from vtax.studies.model import Basis, Claim, Outcome, Study
 from vtax.studies.table import SYMBOLS
 
-SCHEMA = 1
+RECORD = "study.json"
 
 
 def write(study: Study, outcome: Outcome, folder: Path) -> None:
@@ -25,7 +25,7 @@ def write(study: Study, outcome: Outcome, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         for name, frame in outcome.frames.items():
             frame.write_parquet(folder / f"{name}.parquet")
-        (folder / "study.json").write_text(to_json(study, outcome) + "\n", "utf-8")
+        records.write(folder / RECORD, _record(study, outcome))
         (folder / "claims.md").write_text(to_markdown(study, outcome), "utf-8")
     except OSError as error:
         raise VtaxError(
@@ -61,28 +61,27 @@ def _cell(text: str) -> str:
 
 def to_json(study: Study, outcome: Outcome) -> str:
     """The claims, tables and setup; the rows behind the figures are in the Parquet files."""
-    return json.dumps(_content(study, outcome), indent=1, ensure_ascii=False)
+    return records.text(_record(study, outcome))
 
 
-def _claim(claim: Claim) -> dict[str, Any]:
-    """The paper's value is called `seed` there, for those who read these files already."""
-    return {"seed" if name == "stated" else name: value for name, value in asdict(claim).items()}
-
-
-def _content(study: Study, outcome: Outcome) -> dict[str, Any]:
-    return {
-        "schema": SCHEMA,
-        "study": study.name,
-        "paper": study.paper,
-        "vtax_version": __version__,
-        "written_utc": datetime.now(UTC).isoformat(timespec="seconds"),
-        "setup": dict(outcome.setup),
-        "cautions": list(outcome.cautions),
-        "claims": [_claim(claim) for claim in outcome.claims],
-        "tables": [asdict(table) for table in outcome.tables],
-        "figures": [
-            {"number": f.number, "title": f.title, "caption": f.caption, "seed": f.paper}
+def _record(study: Study, outcome: Outcome) -> StudyRecord:
+    return StudyRecord(
+        study=study.name,
+        paper=study.paper,
+        vtax_version=__version__,
+        written_utc=datetime.now(UTC).isoformat(timespec="seconds"),
+        setup=dict(outcome.setup),
+        cautions=tuple(outcome.cautions),
+        claims=tuple(_claim(claim) for claim in outcome.claims),
+        tables=tuple(TableRecord.model_validate(asdict(table)) for table in outcome.tables),
+        figures=tuple(
+            FigureRecord(number=f.number, title=f.title, caption=f.caption, seed=f.paper)
             for f in outcome.figures
-        ],
-        "files": {name: f"{name}.parquet" for name in outcome.frames},
-    }
+        ),
+        files={name: f"{name}.parquet" for name in outcome.frames},
+    )
+
+
+def _claim(claim: Claim) -> ClaimRecord:
+    fields = asdict(claim)
+    return ClaimRecord(seed=fields.pop("stated"), **fields)

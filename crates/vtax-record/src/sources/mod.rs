@@ -4,6 +4,7 @@ pub mod counters;
 pub mod faults;
 pub mod irq;
 pub mod kvm;
+pub mod published;
 pub mod sched;
 pub mod select;
 pub mod tlb;
@@ -11,16 +12,45 @@ pub mod tlb;
 use serde::Serialize;
 
 /// Every source; a new one is registered here.
-pub const SOURCES: [fn() -> Vec<Event>; 8] = [
-    counters::hardware,
-    counters::software,
-    counters::steal,
-    sched::events,
-    irq::events,
-    faults::events,
-    tlb::events,
-    kvm::events,
+pub const SOURCES: &[Source] = &[
+    counters::HARDWARE,
+    counters::SOFTWARE,
+    counters::STEAL,
+    sched::SOURCE,
+    irq::SOURCE,
+    faults::SOURCE,
+    tlb::SOURCE,
+    kvm::SOURCE,
+    published::GUEST,
+    published::APP,
 ];
+
+/// What a source declares; help, completion, `vtax doctor` and docs/record.md are made from it.
+#[derive(Debug, Clone, Copy)]
+pub struct Source {
+    /// The layer: what the names of its events begin with.
+    pub name: &'static str,
+    /// What it counts, in a few words.
+    pub about: &'static str,
+    /// What all its events need of the machine.
+    pub needs: &'static [Need],
+    /// The events that it always has.
+    pub events: fn() -> Vec<Event>,
+}
+
+/// What a source needs of the machine, by the name of the check of `vtax doctor` that looks for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Need {
+    /// eBPF programs, and type information of the kernel (BTF).
+    Ebpf,
+    /// Hardware counters.
+    Pmu,
+    /// KVM.
+    Kvm,
+    /// A hypervisor that tells what it steals.
+    StealClock,
+}
 
 /// What one unit of a counter is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -134,7 +164,10 @@ impl Event {
 
 /// All events of all sources, in order.
 pub fn all() -> Vec<Event> {
-    SOURCES.iter().flat_map(|source| source()).collect()
+    SOURCES
+        .iter()
+        .flat_map(|source| (source.events)())
+        .collect()
 }
 
 #[cfg(test)]
@@ -149,6 +182,22 @@ mod tests {
         for event in all() {
             assert!(event.name.contains('.'), "{}", event.name);
             assert!(names.insert(event.name.clone()), "{} twice", event.name);
+        }
+    }
+
+    #[test]
+    fn every_event_is_of_its_source_and_needs_what_that_declares() {
+        for source in SOURCES {
+            for event in (source.events)() {
+                assert_eq!(event.layer(), source.name, "{}", event.name);
+                let need = match event.origin {
+                    Origin::Counted { .. } => Need::Ebpf,
+                    Origin::Perf { .. } if source.name == "hw" => Need::Pmu,
+                    Origin::Perf { .. } => Need::Ebpf,
+                    Origin::Steal => Need::StealClock,
+                };
+                assert!(source.needs.contains(&need), "{}: {need:?}", event.name);
+            }
         }
     }
 

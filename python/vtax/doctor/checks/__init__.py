@@ -1,12 +1,13 @@
-"""All checks: those that environments and workloads declare, and those of every measurement."""
+"""All checks: those that parts of vtax declare, and those of every measurement."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from vtax import environments, workloads
 from vtax.doctor.checks import agent, clocks, events, limits, processor
 from vtax.doctor.model import Check
+from vtax.record import sources
 
 
 def registered() -> Sequence[Check]:
@@ -24,3 +25,13 @@ def registered() -> Sequence[Check]:
     for check in declared:
         found.setdefault(check.name, check())
     return tuple(found.values())
+
+
+def purposes() -> Mapping[str, str]:
+    """What each check is for: its own words, and the events whose sources need it."""
+    found = {}
+    for check in registered():
+        layers = [each.name for each in sources.declared() if check.name in each.needs]
+        events = f"events {', '.join(layers)}" if layers else ""
+        found[check.name] = "; ".join(filter(None, (check.purpose, events)))
+    return found

@@ -13,7 +13,6 @@ class Pmu(Check):
     """Hardware counters: cycles, instructions, TLB misses and page walks."""
 
     name = "pmu"
-    purpose = "hardware events"
 
     def find(self, host: Host) -> Finding:
         count = host.count_cycles()
@@ -47,7 +46,6 @@ class Ebpf(Check):
     """Counting in the kernel at tracepoints, without a switch for each event."""
 
     name = "ebpf"
-    purpose = "events of the kernel and of KVM"
 
     def find(self, host: Host) -> Finding:
         if "[confidentiality]" in (host.read("/sys/kernel/security/lockdown") or ""):

@@ -7,17 +7,17 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vtax.errors import MisuseError, VtaxError
-from vtax.formats.files import write_atomic
+from vtax.formats import records
 from vtax.formats.folder import RunFolder
 from vtax.formats.journal import Journal
+from vtax.formats.model import SweepRecord
 from vtax.paging.sweep.point import Finished, Point
 
 if TYPE_CHECKING:
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 RECORD = "sweep.json"
 JOURNAL = "points.jsonl"
 TABLE = "sweep.parquet"
-SCHEMA_VERSION = 1
-MAX_RECORD_BYTES = 64 << 20
 
 COLUMNS = {
     "point": "identity of the point: a digest of its whole description",
@@ -80,25 +78,24 @@ class SweepFolder:
             with contextlib.suppress(OSError):
                 self.path.rmdir()
 
-    def write_record(self, record: Mapping[str, Any]) -> None:
+    def write_record(self, record: SweepRecord) -> None:
         """Replace `sweep.json` at once."""
-        try:
-            write_atomic(self.path / RECORD, json.dumps(record, indent=1).encode() + b"\n")
-        except OSError as error:
-            raise VtaxError(f"cannot write in {self.path}: {error.strerror}") from None
+        records.write(self.path / RECORD, record)
 
-    def read_record(self) -> dict[str, Any] | None:
-        """What an earlier run wrote; None when there was none."""
+    def read_record(self) -> SweepRecord | None:
+        """What an earlier run wrote; None when there was none.
+
+        Raises MisuseError for one of another version, VtaxError for a damaged one.
+        """
         path = self.path / RECORD
         try:
-            with path.open("rb") as file:
-                record = json.loads(file.read(MAX_RECORD_BYTES))
+            record = records.read(path)
         except FileNotFoundError:
             return None
-        except (OSError, ValueError) as error:
-            raise VtaxError(f"{path} is damaged: {error}") from None
-        if not isinstance(record, dict):
-            raise VtaxError(f"{path} is damaged: it is no table")
+        except OSError as error:
+            raise VtaxError(f"cannot read {path}: {error.strerror}") from None
+        if not isinstance(record, SweepRecord):
+            raise VtaxError(f"{path} is damaged: it is of 'vtax {record.verb}'")
         return record
 
     def finished(self) -> dict[str, Finished]:
@@ -143,8 +140,8 @@ class SweepFolder:
         try:
             table = polars.read_parquet(path)
             keys = ("point", "error", "wall_s")
-            record = self.read_record() or {}
-            left_out = {*COLUMNS, *record.get("axes", ())} - {"mode"}
+            record = self.read_record()
+            left_out = {*COLUMNS, *(record.axes if record else ())} - {"mode"}
             found: dict[str, Finished] = {}
             for (point,), rows in table.group_by("point", maintain_order=True):
                 first = rows.row(0, named=True)

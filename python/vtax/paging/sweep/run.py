@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from vtax import __version__
 from vtax.errors import MisuseError, VtaxError
+from vtax.formats.model import FailedPoint, SweepRecord
 from vtax.paging.sweep.design import Design
-from vtax.paging.sweep.folder import COLUMNS, SCHEMA_VERSION, SweepFolder, tidy
+from vtax.paging.sweep.folder import COLUMNS, SweepFolder, tidy
 from vtax.paging.sweep.point import Evaluate, Finished, Point
 from vtax.paging.sweep.workers import Workers, running
 
@@ -124,11 +125,10 @@ class _Sweep:
 
     def _earlier(self) -> dict[str, Finished]:
         """The points of an earlier run."""
-        record = self._folder.read_record() or {}
-        version = record.get("vtax", __version__)
-        if version != __version__:
+        record = self._folder.read_record()
+        if record and record.vtax != __version__:
             raise MisuseError(
-                f"{self._folder.path} was made by vtax {version}, this is {__version__}",
+                f"{self._folder.path} was made by vtax {record.vtax}, this is {__version__}",
                 "two models do not belong in one table: choose another --out",
             )
         found = self._folder.finished()
@@ -164,33 +164,31 @@ class _Sweep:
 
     def _write_record(self) -> None:
         design, outcome = self._design, self._outcome
-        self._folder.write_record({
-            "schema_version": SCHEMA_VERSION,
-            "vtax": __version__,
-            "state": outcome.state,
-            "command_line": list(self._options.command_line),
-            "started": self._started,
-            "written": _now(),
-            "name": design.name,
-            "study": design.text,
-            "axes": {axis.column: list(axis.values) for axis in design.axes},
-            "modes": list(design.modes),
-            "seed": design.simulation.get("seed"),
-            "machines": dict(design.machines),
-            "traces": {
-                each.content: each.digest for each in design.workloads if each.kind == "trace"
-            },
-            "points": design.size,
-            "finished": len(self._results),
-            "failed": [
-                {"point": point.identity, "label": point.label, "error": error}
+        record = SweepRecord(
+            vtax=__version__,
+            state=outcome.state,
+            command_line=tuple(self._options.command_line),
+            started=self._started,
+            written=_now(),
+            name=design.name,
+            study=design.text,
+            axes={axis.column: tuple(axis.values) for axis in design.axes},
+            modes=design.modes,
+            seed=design.simulation.get("seed"),
+            machines={name: dict(machine) for name, machine in design.machines.items()},
+            traces={each.content: each.digest for each in design.workloads if each.kind == "trace"},
+            points=design.size,
+            finished=len(self._results),
+            failed=tuple(
+                FailedPoint(point=point.identity, label=point.label, error=error)
                 for point, error in outcome.failures
-            ],
-            "scheduler": self._options.scheduler,
-            "workers": None if self._options.scheduler else self._options.workers,
-            "versions": _versions(),
-            "columns": COLUMNS,
-        })  # fmt: skip
+            ),
+            scheduler=self._options.scheduler,
+            workers=None if self._options.scheduler else self._options.workers,
+            versions=_versions(),
+            columns=COLUMNS,
+        )
+        self._folder.write_record(record)
 
 
 def best(outcome: Outcome) -> list[dict[str, Any]]:

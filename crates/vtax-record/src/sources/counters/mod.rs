@@ -4,10 +4,34 @@ pub mod scarcity;
 
 use perf_event_open_sys::bindings as perf;
 
-use super::{Event, Exclude, Origin, Unit};
+use super::{Event, Exclude, Need, Origin, Source, Unit};
+
+/// Generic hardware events, whole and by level.
+pub const HARDWARE: Source = Source {
+    name: "hw",
+    about: "instructions, cycles, branches, caches, TLBs; with .user, .kernel, .guest, .host",
+    needs: &[Need::Ebpf, Need::Pmu],
+    events: hardware,
+};
+
+/// perf's software events.
+pub const SOFTWARE: Source = Source {
+    name: "sw",
+    about: "page faults, context switches, task clock, as perf's software counters",
+    needs: &[Need::Ebpf],
+    events: software,
+};
+
+/// Time that the hypervisor gave to others.
+pub const STEAL: Source = Source {
+    name: "steal",
+    about: "time that the hypervisor gave to others",
+    needs: &[Need::Ebpf, Need::StealClock],
+    events: steal,
+};
 
 /// Generic hardware events; the flag says which are recorded by default.
-const HARDWARE: [(&str, u32, &str, bool); 7] = [
+const GENERIC: [(&str, u32, &str, bool); 7] = [
     (
         "instructions",
         perf::PERF_COUNT_HW_INSTRUCTIONS,
@@ -105,7 +129,7 @@ const CACHE: [(&str, u32, u32, u32, &str, bool); 6] = [
 ];
 
 /// Software events of perf.
-const SOFTWARE: [(&str, u32, Unit, &str); 8] = [
+const OF_PERF: [(&str, u32, Unit, &str); 8] = [
     (
         "cpu_clock",
         perf::PERF_COUNT_SW_CPU_CLOCK,
@@ -205,9 +229,8 @@ const PARTS: [(&str, Exclude); 5] = [
     ),
 ];
 
-/// `hw.*`: generic hardware events, whole and by level.
-pub fn hardware() -> Vec<Event> {
-    let generic = HARDWARE.iter().map(|(name, config, about, default)| {
+fn hardware() -> Vec<Event> {
+    let generic = GENERIC.iter().map(|(name, config, about, default)| {
         (
             *name,
             perf::PERF_TYPE_HARDWARE,
@@ -244,9 +267,8 @@ pub fn hardware() -> Vec<Event> {
         .collect()
 }
 
-/// `sw.*`: perf's software events.
-pub fn software() -> Vec<Event> {
-    SOFTWARE
+fn software() -> Vec<Event> {
+    OF_PERF
         .iter()
         .map(|(name, config, unit, about)| Event {
             name: format!("sw.{name}"),
@@ -262,8 +284,7 @@ pub fn software() -> Vec<Event> {
         .collect()
 }
 
-/// `steal.*`: time that the hypervisor gave to others.
-pub fn steal() -> Vec<Event> {
+fn steal() -> Vec<Event> {
     vec![Event {
         name: "steal.time".into(),
         about: "time stolen by the hypervisor, brought up to date at each tick".into(),

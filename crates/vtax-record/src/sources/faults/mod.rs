@@ -1,9 +1,16 @@
 //! Page faults that the processor raises in this machine.
 
-use super::Event;
+use super::{Event, Need, Source};
 
-/// Its events.
-pub fn events() -> Vec<Event> {
+/// What it declares.
+pub const SOURCE: Source = Source {
+    name: "faults",
+    about: "page faults of programs and of the kernel",
+    needs: &[Need::Ebpf],
+    events,
+};
+
+fn events() -> Vec<Event> {
     vec![
         Event::counted(
             "faults.user",

@@ -1,14 +1,21 @@
 //! Interrupts of devices and of the processor itself, and soft interrupts.
 
-use super::{Event, Origin, Slot, Unit};
+use super::{Event, Need, Origin, Slot, Source, Unit};
+
+/// What it declares.
+pub const SOURCE: Source = Source {
+    name: "irq",
+    about: "interrupts of devices and of the processor, and soft interrupts",
+    needs: &[Need::Ebpf],
+    events,
+};
 
 /// Names of the soft interrupts in the order of their numbers (include/linux/interrupt.h).
 const SOFTIRQS: [&str; 10] = [
     "hi", "timer", "net_tx", "net_rx", "block", "irq_poll", "tasklet", "sched", "hrtimer", "rcu",
 ];
 
-/// Its events.
-pub fn events() -> Vec<Event> {
+fn events() -> Vec<Event> {
     let mut events = vec![
         Event::counted(
             "irq.device",

@@ -3,8 +3,16 @@
 
 pub mod reasons;
 
-use super::{Event, Origin, Slot, Unit};
+use super::{Event, Need, Origin, Slot, Source, Unit};
 use reasons::{INDEXES, REASONS, Reason};
+
+/// What it declares.
+pub const SOURCE: Source = Source {
+    name: "kvm",
+    about: "exits and their reasons, entries, time in guest and VMM, page faults, MMU work, injections, emulation",
+    needs: &[Need::Ebpf, Need::Kvm],
+    events,
+};
 
 /// Tables of the programs: one slot's number for each exit code.
 const SVM: &str = "slots_exit_svm";
@@ -152,8 +160,7 @@ const COUNTED: [(&str, &[&str], &str, &str); 23] = [
 
 const ENTRY_AND_EXIT: &[&str] = &["kvm_entry", "kvm_exit"];
 
-/// Its events.
-pub fn events() -> Vec<Event> {
+fn events() -> Vec<Event> {
     let mut events: Vec<Event> = COUNTED
         .iter()
         .map(|(name, tracepoints, variable, about)| {

@@ -1,9 +1,16 @@
 //! The scheduler.
 
-use super::Event;
+use super::{Event, Need, Source};
 
-/// Its events.
-pub fn events() -> Vec<Event> {
+/// What it declares.
+pub const SOURCE: Source = Source {
+    name: "sched",
+    about: "context switches, wakeups, migrations, and tasks that begin and end",
+    needs: &[Need::Ebpf],
+    events,
+};
+
+fn events() -> Vec<Event> {
     vec![
         Event::counted(
             "sched.switches",

@@ -1,6 +1,14 @@
 //! Flushes of the translation lookaside buffers.
 
-use super::{Event, Origin, Slot, Unit};
+use super::{Event, Need, Origin, Slot, Source, Unit};
+
+/// What it declares.
+pub const SOURCE: Source = Source {
+    name: "tlb",
+    about: "TLB flushes by their reason",
+    needs: &[Need::Ebpf],
+    events,
+};
 
 /// Reasons in the order of `enum tlb_flush_reason` (`include/linux/mm_types.h`).
 const REASONS: [(&str, &str); 6] = [
@@ -15,8 +23,7 @@ const REASONS: [(&str, &str); 6] = [
     ),
 ];
 
-/// Its events.
-pub fn events() -> Vec<Event> {
+fn events() -> Vec<Event> {
     REASONS
         .iter()
         .enumerate()

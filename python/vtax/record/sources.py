@@ -1,0 +1,41 @@
+"""The sources of events, as the recorder declares them."""
+
+from __future__ import annotations
+
+import functools
+import json
+import subprocess
+from dataclasses import dataclass
+
+from vtax import binaries
+from vtax.errors import VtaxError
+from vtax.record.recorder import PROGRAM
+
+TIMEOUT_S = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One source; docs/record.md has a table of all."""
+
+    name: str
+    """The layer: what the names of its events begin with."""
+    about: str
+    needs: tuple[str, ...]
+    """Checks of `vtax doctor` for what its events need of the machine."""
+    events: tuple[str, ...]
+    """Names; empty where others publish them."""
+
+
+@functools.cache
+def declared() -> tuple[Source, ...]:
+    """All sources; none where the recorder is not installed, as it does not record there either."""
+    try:
+        line = [str(binaries.find(PROGRAM)), "sources", "--json"]
+        done = subprocess.run(line, capture_output=True, timeout=TIMEOUT_S, check=True)
+    except (VtaxError, OSError, subprocess.SubprocessError):
+        return ()
+    return tuple(
+        Source(each["name"], each["about"], tuple(each["needs"]), tuple(each["events"]))
+        for each in json.loads(done.stdout)
+    )
