@@ -219,6 +219,40 @@ def test_a_working_folder_that_is_not_there_is_refused(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_warm_up_that_fails_in_one_environment_still_gives_a_report(tmp_path: Path) -> None:
+    if len(os.sched_getaffinity(0)) < 2:
+        pytest.skip("this machine has one CPU")
+    argv = ("--in", "native", "--in", "native:cpus=1", "--no-control", "--reps", "1", "--json")
+    script = "[ $(nproc) = 1 ] || { echo why >&2; exit 3; }"
+    done = vtax("compare", *argv, "--", "sh", "-c", script, cwd=tmp_path)
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    rows = {r["environment"]: r for r in json.loads(done.stdout)["results"]}
+    assert rows["native"]["verdict"] == "not measured"
+    assert rows["native:cpus=1"]["n"] == 1
+    (run,) = tmp_path.glob("runs/*")
+    (failure,) = load(run)[0].failures
+    assert (failure.environment, failure.repetition) == ("native", 0)
+    assert failure.message == "sh ended with exit code 3: why"
+    assert "sh ended with exit code 3: why" in (run / "report.html").read_text()
+
+
+@pytest.mark.parametrize("warm_up", [("--warm-up",), ("--no-warm-up",)])
+def test_where_all_fails_one_line_says_how_and_where_its_output_is(
+    tmp_path: Path, warm_up: tuple[str, ...]
+) -> None:
+    script = "echo first; echo why >&2; exit 3"
+    done = vtax(
+        "compare", "--quiet", "--reps", "1", *warm_up, "--", "sh", "-c", script, cwd=tmp_path
+    )
+    assert done.returncode == 1 and done.stdout == ""
+    assert done.stderr.count("\n") == 1
+    assert "nothing was measured: native: sh ended with exit code 3: why" in done.stderr
+    (run,) = tmp_path.glob("runs/*")
+    place = done.stderr.strip().rpartition("what it printed is in ")[2]
+    assert Path(place) == run / "raw/native"
+    assert [path.read_text() for path in Path(place).glob("[wr]*/stdout")] == ["first\n"]
+
+
 @pytest.mark.parametrize("damage", ["missing", "of another run", "text"])
 def test_a_report_of_damaged_samples_leaves_the_good_one(tmp_path: Path, damage: str) -> None:
     done = vtax("compare", *QUICK, "--", "true", cwd=tmp_path)

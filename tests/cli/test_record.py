@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 from pathlib import Path
@@ -11,10 +12,11 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from process_watch import processes_naming
+from process_watch import descendants, ended, eventually, processes_naming
 from recording import await_bytes, described, environment, line, obstacle, started, sums_agree
 from vtax import binaries
 from vtax.analysis.intervals import load
+from vtax.environments.base import allowed_cpus, usual_processes
 from vtax.errors import MisuseError
 from vtax.formats.folder import read_record
 from vtax.formats.model import RecordingRecord
@@ -81,6 +83,55 @@ def test_a_command_is_recorded_and_its_end_is_said(tmp_path: Path) -> None:
     assert record.argv == BUSY
     assert record.machine.facts["kernel"]["release"] == os.uname().release
     assert (tmp_path / "run").stat().st_mode & 0o777 == 0o700
+
+
+HELD = "cat /proc/self/cgroup > groups; setsid sleep 5{0} & setsid sleep 5{0} & {1}"
+"""Leaves two processes in sessions of their own, which end by themselves."""
+
+
+def group_of(folder: Path) -> str | None:
+    """The name of vtax's group in which a command of HELD was."""
+    found = re.search(r"/(vtax-[0-9-]+)$", (folder / "groups").read_text(), re.MULTILINE)
+    return found[1] if found else None
+
+
+@pytest.mark.usefixtures("can_record")
+@pytest.mark.parametrize("end", ["by itself", "by --for", "by kill -9 of the recorder"])
+def test_what_a_command_leaves_running_is_ended(tmp_path: Path, end: str) -> None:
+    mark = f"97.{os.getpid()}"
+    time = ("--for", "2s") if end == "by --for" else ()
+    script = HELD.format(mark, "exit 0" if end == "by itself" else "sleep 60")
+    with ended(
+        started(("--events", "sched", *time, "--out", "run", "--", "sh", "-c", script), tmp_path)
+    ) as process:
+        if "kill -9" in end:
+            assert eventually(lambda: len(processes_naming(f"sleep 5{mark}")) >= 2, 60)
+            (recorder,) = [
+                each
+                for each in descendants(process.pid)
+                if "vtax-recorder" in Path(f"/proc/{each}/cmdline").read_text().split("\0")[0]
+            ]
+            os.kill(recorder, signal.SIGKILL)
+        process.wait(TIMEOUT_S)
+        assert not processes_naming(f"sleep 5{mark}")
+    group = group_of(tmp_path)
+    assert not (group and list(Path("/sys/fs/cgroup").rglob(group)))
+
+
+@pytest.mark.usefixtures("can_record")
+def test_a_command_may_have_as_many_processes_as_natively(tmp_path: Path) -> None:
+    for run in ("alone", "inside"):
+        script = "g=$(sed -n 's/^[0-9]*:pids:\\|^0:://p' /proc/self/cgroup | head -1); "
+        script += "cat /sys/fs/cgroup/pids$g/pids.max /sys/fs/cgroup$g/pids.max 2>/dev/null > "
+        script += f"{tmp_path}/{run}; true"
+        where = ("--in", "native") if run == "inside" else ()
+        words = ("--events", "sched", *where, "--out", run + ".run", "--", "sh", "-c", script)
+        done = vtax("record", *words, folder=tmp_path)
+        assert done.returncode == 0, done.stderr
+    limits = {(tmp_path / run).read_text() for run in ("alone", "inside")}
+    assert len(limits) == 1
+    if "not limited by a control group" not in done.stderr:
+        assert limits == {f"{usual_processes(len(allowed_cpus()))}\n"}
 
 
 @pytest.mark.usefixtures("can_record")

@@ -95,6 +95,16 @@ def test_cpus_and_capabilities(start_over: Start) -> None:
     assert machine.offer(Files) and machine.offer(RecordInside) and not machine.offer(RecordOutside)
 
 
+def test_a_command_cannot_have_more_processes_than_it_may(
+    start_over: Start, tmp_path: Path
+) -> None:
+    machine = start_over(",pids=20")
+    if "process_limit_error" in machine.hello and os.geteuid() == 0:
+        pytest.skip(f"nothing limits root here: {machine.hello['process_limit_error']}")
+    shell(machine, tmp_path, "(for i in $(seq 30); do sleep 5 & done; wait); true")
+    assert "fork" in (tmp_path / "work0/r0/stderr").read_text()
+
+
 def test_what_is_pushed_is_found_by_name_and_in_the_folder(
     start_over: Start, tmp_path: Path
 ) -> None:

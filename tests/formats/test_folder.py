@@ -73,6 +73,13 @@ def test_samples_come_back_before_and_after_finishing(folder: RunFolder) -> None
     assert before[1][0].steal_s is None and before[1][2].steal_s == 0.25
 
 
+def test_samples_of_an_older_vtax_have_no_run_id(folder: RunFolder) -> None:
+    folder.finish(some(2))
+    table = pl.read_parquet(folder.path / SAMPLES).drop("run_id")
+    table.write_parquet(folder.path / SAMPLES)
+    assert load(folder.path)[1] == some(2)
+
+
 def test_two_runs_in_one_second_get_two_folders(tmp_path: Path) -> None:
     now = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
     first, second = (RunFolder.create(tmp_path, "a b", now) for _ in range(2))
@@ -150,6 +157,7 @@ def test_a_run_without_samples_is_no_empty_run(folder: RunFolder) -> None:
         ({"value": math.inf}, "value: Input should be a finite number"),
         ({"steal_s": math.nan}, "steal_s: Input should be a finite number"),
         ({"minor_faults": -1}, "minor_faults: Input should be greater than or equal to 0"),
+        ({"run_id": "0a"}, "its run is 0a, that of run.json is None"),
         ({"better": "sideways"}, "better: Input should be 'higher' or 'lower'"),
     ],
 )

@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import Browser
 
 import recording_data
-from browser_page import Visit
+from browser_page import Visit, covered_by_toolbars
 from vtax.cli.correlate import correlate
 from vtax.cli.timeline import timeline
 
@@ -50,6 +50,13 @@ def test_all_figures_are_drawn(
         for plot in page.locator(".plot").all():
             assert len(plot.get_attribute("aria-label") or "") > 40
         page.screenshot(path=screenshots / f"{name}-{scheme}-{width}.png", full_page=True)
+
+
+@pytest.mark.parametrize("width", [1280, 420])
+@pytest.mark.parametrize("name", ["correlation", "timeline"])
+def test_the_toolbar_covers_nothing(browser: Browser, pages: Path, name: str, width: int) -> None:
+    with Visit(browser, pages / f"{name}.html", width=width) as page:
+        assert covered_by_toolbars(page) == []
 
 
 def test_heat_map_has_a_cell_for_each_pair_and_numbers(browser: Browser, pages: Path) -> None:

@@ -13,7 +13,7 @@ from mock_machines import World
 from vtax.environments.base import Environment, MachineLike
 from vtax.environments.machine import MachineLostError
 from vtax.errors import VtaxError
-from vtax.formats.folder import RunFolder, load
+from vtax.formats.folder import SAMPLES, RunFolder, load
 from vtax.runner.execute import Campaign, Settings, _library
 from vtax.runner.matching import compared_variants
 from vtax.runner.runner import Listener
@@ -164,15 +164,55 @@ def test_reboot_each_also_after_a_failure(folder: RunFolder) -> None:
     assert world.alive == 0
 
 
-def test_a_warm_up_that_fails_names_its_environment(folder: RunFolder) -> None:
+def test_a_warm_up_that_fails_is_its_environments_failure(folder: RunFolder) -> None:
     def fail(label: str, run: int) -> None:
         if label.startswith("uml"):
             raise VtaxError("hpcc was killed")
 
     world = World(fail)
-    with pytest.raises(VtaxError, match="environment 'uml:mem=1G': hpcc was killed"):
-        run(folder, world)
+    campaign = run(folder, world)
+    record, samples = load(folder.path)
+    assert record.state == "complete" and len(samples) == 6
+    failures = {(each.environment, each.repetition, each.message) for each in campaign.failures}
+    assert failures == {("uml:mem=1G", number, "hpcc was killed") for number in range(3)}
     assert world.alive == 0
+
+
+def test_a_first_warm_up_that_fails_costs_the_first_repetition(folder: RunFolder) -> None:
+    def once(label: str, run: int) -> None:
+        if label.startswith("uml") and run == 0:
+            raise VtaxError("hpcc was killed")
+
+    campaign = run(folder, World(once))
+    assert [(each.repetition, each.message) for each in campaign.failures] == [
+        (0, "hpcc was killed")
+    ]
+    assert len(load(folder.path)[1]) == 8
+
+
+def test_warm_ups_that_all_fail_end_the_run(folder: RunFolder) -> None:
+    def fail(_label: str, _run: int) -> None:
+        raise VtaxError("hpcc was killed")
+
+    world = World(fail)
+    campaign = run(folder, world)
+    record, samples = load(folder.path)
+    assert record.state == "failed" and samples == []
+    assert len(campaign.failures) == 3
+    assert sum("warm-up" in line for line in world.story) == 3
+    assert world.alive == 0
+
+
+def test_two_runs_of_the_same_order_do_not_exchange_samples(tmp_path: Path) -> None:
+    runs = [RunFolder.create(tmp_path, "x") for _ in range(2)]
+    for each in runs:
+        run(each, World())
+    records = [load(each.path)[0] for each in runs]
+    assert records[0].order == records[1].order
+    (runs[0].path / SAMPLES).replace(runs[1].path / SAMPLES)
+    first, second = (each.run_id for each in records)
+    with pytest.raises(VtaxError, match=f"its run is {first}, that of run.json is {second}"):
+        load(runs[1].path)
 
 
 @pytest.mark.parametrize("when", [2, 3])

@@ -13,7 +13,7 @@ import pytest
 from playwright.sync_api import Browser
 
 import study_data
-from browser_page import OVERLAPS, Visit
+from browser_page import OVERLAPS, Visit, covered_by_toolbars
 from vtax.present.html.plotting import Figure
 from vtax.studies.dav2m import STUDY
 from vtax.studies.html import write_report
@@ -43,6 +43,12 @@ def test_all_figures_are_drawn_without_overlap(
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
         assert page.evaluate(OVERLAPS) == []
         page.screenshot(path=screenshots / f"study-{scheme}-{width}.png", full_page=True)
+
+
+@pytest.mark.parametrize("width", [1280, 420])
+def test_the_toolbar_covers_nothing(browser: Browser, page_file: Path, width: int) -> None:
+    with Visit(browser, page_file, width=width) as page:
+        assert covered_by_toolbars(page) == []
 
 
 def test_figures_say_that_they_are_modelled_and_what_they_show(

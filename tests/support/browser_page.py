@@ -49,6 +49,40 @@ OVERLAPS = """
 """
 
 
+COVERED = """plot => {
+  const bar = plot.querySelector(".modebar").getBoundingClientRect();
+  const under = (r) => r.left < bar.right - 1 && r.right > bar.left + 1
+    && r.top < bar.bottom - 1 && r.bottom > bar.top + 1;
+  const found = bar.height > 10 && bar.top >= 0 ? [] : ["there is no toolbar"];
+  const drawn = plot.querySelectorAll("text, .point path, .points path, .lines path, image");
+  for (const mark of drawn) {
+    if (!mark.closest(".hoverlayer") && under(mark.getBoundingClientRect())) {
+      found.push(mark.textContent || mark.tagName);
+    }
+  }
+  // The words around the figure, as lines of letters.
+  const nodes = document.createTreeWalker(document.querySelector("main"), NodeFilter.SHOW_TEXT);
+  const range = document.createRange();
+  while (nodes.nextNode()) {
+    if (plot.contains(nodes.currentNode) || !nodes.currentNode.data.trim()) continue;
+    range.selectNodeContents(nodes.currentNode);
+    if ([...range.getClientRects()].some(under)) found.push(nodes.currentNode.data);
+  }
+  return found;
+}"""
+
+
+def covered_by_toolbars(page: Page) -> list[str]:
+    """What the toolbars of the page's figures would cover; there has to be a figure."""
+    plots = page.locator(".plot")
+    assert plots.count() > 0
+    found: list[str] = []
+    for index in range(plots.count()):
+        plots.nth(index).scroll_into_view_if_needed()
+        found += [f"figure {index}: {each}" for each in plots.nth(index).evaluate(COVERED)]
+    return found
+
+
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     program = next(filter(None, map(shutil.which, NAMES)), None)

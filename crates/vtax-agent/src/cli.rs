@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use vtax_agent::channel::ChannelSpec;
-use vtax_agent::confine::Limits;
 use vtax_agent::facts;
 use vtax_agent::workload::{self, WorkloadArguments};
-use vtax_agent::{check_fp, counters, guest, init, run, serve, sweep, switch};
+use vtax_agent::{check_fp, counters, guest, init, run, serve, switch};
 use vtax_cli::{Error, output, units};
+use vtax_sys::cgroup::sweep::sweep;
+use vtax_sys::confine::Limits;
 use vtax_sys::cpu_list;
 use vtax_sys::guest_page::applications::whole_names;
 use vtax_sys::tree::Tree;
@@ -88,6 +89,9 @@ struct RunArguments {
     /// Memory limit, such as 512M, swap included
     #[arg(long, value_name = "SIZE", value_parser = units::size)]
     memory: Option<u64>,
+    /// Limit of processes and threads
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pids: Option<u64>,
     /// The command
     #[arg(last = true, required = true, value_name = "COMMAND")]
     argv: Vec<OsString>,
@@ -280,7 +284,7 @@ impl Arguments {
             Subcommands::Init(_) => Err(init::refused()),
             Subcommands::Counters(arguments) => arguments.carry_out(),
             Subcommands::Guest(arguments) => output::json(&guest::guest(&arguments.into())?),
-            Subcommands::Sweep(_) => output::json(&sweep::sweep(&Tree::host())),
+            Subcommands::Sweep(_) => output::json(&sweep(&Tree::host())),
             Subcommands::CheckFp(arguments) => output::json(&check_fp::check(arguments.rounds)?),
             Subcommands::Workload(arguments) => workload::carry_out(&arguments),
             Subcommands::Switch(arguments) => arguments.carry_out(),
@@ -314,7 +318,10 @@ impl From<RunArguments> for run::Options {
             stdout: arguments.stdout,
             stderr: arguments.stderr,
             cpus: arguments.cpus.map(|list| list.0),
-            memory_bytes: arguments.memory,
+            limits: Limits {
+                memory_bytes: arguments.memory,
+                processes: arguments.pids,
+            },
         }
     }
 }

@@ -14,9 +14,9 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::resource::{Resource, getrlimit};
 use nix::unistd::{AccessFlags, Pid, access};
 
-use crate::confine::Confinement;
 use vtax_cli::reason;
 use vtax_sys::calls::children::{self, ChildSetup};
+use vtax_sys::confine::Confinement;
 
 /// A command that is ready to be started.
 #[derive(Debug)]

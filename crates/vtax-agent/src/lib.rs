@@ -8,7 +8,6 @@
 pub mod channel;
 pub mod check_fp;
 pub mod clock;
-pub mod confine;
 pub mod counters;
 pub mod descendants;
 pub mod facts;
@@ -24,7 +23,6 @@ pub mod serve;
 pub mod signals;
 pub mod steal;
 pub mod supervise;
-pub mod sweep;
 pub mod switch;
 pub mod switch_request;
 pub mod transfer;

@@ -8,13 +8,13 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
-use crate::confine::{Confinement, Limits};
 use crate::facts;
 use crate::launch::Launch;
 use crate::request::RunAnswer;
 use crate::serve::{pin, steal_cpus};
 use crate::supervise::{Nothing, RunError, Supervisor, Terms};
 use vtax_cli::{Error, reason};
+use vtax_sys::confine::{Confinement, Limits};
 use vtax_sys::tree::Tree;
 
 /// The options of `run`.
@@ -32,8 +32,8 @@ pub struct Options {
     pub stderr: Option<PathBuf>,
     /// CPUs to run on.
     pub cpus: Option<Vec<usize>>,
-    /// Memory limit.
-    pub memory_bytes: Option<u64>,
+    /// Limits of memory and processes.
+    pub limits: Limits,
 }
 
 /// Run it and say what it used.
@@ -42,17 +42,16 @@ pub fn run(options: Options) -> Result<RunAnswer, Error> {
         pin(cpus)?;
     }
     let tree = Tree::host();
-    let limits = Limits {
-        memory_bytes: options.memory_bytes,
-        processes: None,
-    };
-    let (confinement, refused) = Confinement::new(&tree, limits);
+    let (confinement, refused) = Confinement::new(&tree, options.limits);
     if let Some(reason) = refused.memory {
         return Err(Error::failure(
             "--memory",
             reason,
             "or run without --memory",
         ));
+    }
+    if let Some(reason) = refused.processes {
+        eprintln!("vtax-agent: --pids: {reason}");
     }
     let steal = steal_cpus(&facts::gather(&tree), &tree);
     let thing = format!("run {}", options.argv[0].display());

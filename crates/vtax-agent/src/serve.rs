@@ -12,7 +12,6 @@ use vtax_sys::clock::time_stamp_counter;
 use crate::VERSION;
 use crate::channel::{Channel, ChannelSpec};
 use crate::clock::ClockRequest;
-use crate::confine::{Confinement, Limits, Refused};
 use crate::counters;
 use crate::facts::{self, Facts};
 use crate::frame::{self, Line};
@@ -25,6 +24,7 @@ use crate::supervise::{RunError, Supervisor, Terms};
 use crate::switch_request;
 use crate::transfer;
 use vtax_cli::{Error, reason};
+use vtax_sys::confine::{Confinement, Limits, Refused};
 use vtax_sys::cpu_list;
 use vtax_sys::tree::Tree;
 

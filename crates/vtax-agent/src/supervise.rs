@@ -11,7 +11,6 @@ use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
 use nix::unistd::{Pid, getpid};
 use thiserror::Error;
 
-use crate::confine::Confinement;
 use crate::descendants::{self, Process};
 use crate::launch::Launch;
 use crate::request::RunAnswer;
@@ -20,6 +19,7 @@ use crate::steal;
 use vtax_sys::calls::children::{self, End, Usage};
 use vtax_sys::calls::signals;
 use vtax_sys::clock;
+use vtax_sys::confine::Confinement;
 use vtax_sys::tree::Tree;
 
 /// How long a command may take to tidy up when it is asked to end; `mpirun` takes 1.0 s.

@@ -24,6 +24,7 @@ use crate::watch::Watch;
 use vtax_cli::Error;
 use vtax_sys::calls::descriptors::pidfd_open;
 use vtax_sys::calls::perf::perf_event_enable;
+use vtax_sys::confine::Confinement;
 use vtax_sys::tree::Tree;
 
 /// Open one of the perf events that rows read.
@@ -117,6 +118,7 @@ impl Attached {
         options: &Options,
         cpus: &Cpus,
         columns: &Columns,
+        confinement: &Confinement,
         watch: &mut Watch,
     ) -> Result<Begin, Error> {
         if options.statistics {
@@ -127,7 +129,7 @@ impl Attached {
         let clock = Pair::now();
         self.programs.attach_counters()?;
         self.open_references(cpus)?;
-        let child = self.open_target(&options.target, watch)?;
+        let child = self.open_target(&options.target, confinement, watch)?;
         Ok(Begin {
             clock,
             child,
@@ -326,7 +328,12 @@ impl Attached {
     }
 
     /// Name the targets, and let the command begin.
-    fn open_target(&mut self, target: &Target, watch: &mut Watch) -> Result<Option<Pid>, Error> {
+    fn open_target(
+        &mut self,
+        target: &Target,
+        confinement: &Confinement,
+        watch: &mut Watch,
+    ) -> Result<Option<Pid>, Error> {
         match target {
             Target::System => {}
             Target::Process(process) => {
@@ -341,7 +348,7 @@ impl Attached {
                 }
             }
             Target::Command(argv) => {
-                let gated = Gated::start(argv)?;
+                let gated = Gated::start(argv, confinement)?;
                 self.follow(gated.process.as_raw())?;
                 self.watch_process(watch, gated.process)?;
                 return gated.go().map(Some);

@@ -64,6 +64,10 @@ struct RecordArguments {
     /// Only this virtual machine (its process), or all
     #[arg(long, value_name = "PID|all", value_parser = machine, conflicts_with = "command")]
     vm: Option<Machines>,
+    /// Limit of processes and threads for the command
+    #[arg(long, value_name = "N", requires = "command",
+          value_parser = clap::value_parser!(u64).range(1..))]
+    pids: Option<u64>,
     /// End after this time
     #[arg(long = "for", value_name = "TIME", value_parser = units::duration)]
     duration: Option<Duration>,
@@ -244,6 +248,7 @@ fn options(arguments: RecordArguments) -> Options {
         every: arguments.every,
         events: arguments.events,
         target,
+        processes: arguments.pids,
         duration: arguments.duration,
         flush: arguments.flush,
         out: arguments.out,

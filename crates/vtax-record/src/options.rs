@@ -17,6 +17,8 @@ pub struct Options {
     pub events: String,
     /// Whose events.
     pub target: Target,
+    /// Most processes and threads of a command.
+    pub processes: Option<u64>,
     /// End after this time.
     pub duration: Option<Duration>,
     /// Rows are in the file no later than this.

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use vtax_sys::clock::monotonic_ns;
+use vtax_sys::confine::{Confinement, Limits};
 use vtax_sys::guest_page::applications::{self, Collector};
 use vtax_sys::guest_page::{PageError, Reader};
 use vtax_sys::tree::Tree;
@@ -66,9 +67,15 @@ pub fn record(options: &Options) -> Result<Summary, Error> {
     let settings = columns.settings(&machine, shape, interval, &options.target);
     let mut watch = Watch::new().map_err(|errno| system("signalfd", errno))?;
     let programs = Programs::load(&settings)?;
+    // Dropped last: what the command left is ended on every path out.
+    let limits = Limits {
+        memory_bytes: None,
+        processes: options.processes,
+    };
+    let (confinement, refused) = Confinement::new(&tree, limits);
     let mut attached = Attached::new(programs, reference, interval);
     let hotplug = Hotplug::begin(&tree, &cpus.online);
-    let begin = attached.begin(options, &cpus, &columns, &mut watch)?;
+    let begin = attached.begin(options, &cpus, &columns, &confinement, &mut watch)?;
     let recording = Recording {
         options,
         shape,
@@ -94,8 +101,16 @@ pub fn record(options: &Options) -> Result<Summary, Error> {
         filter,
         exchange: options.guest_clock,
         gaps,
+        unlimited: refused.processes,
     };
-    summary::finish(&result, consumer, &folder)
+    let running = begin
+        .child
+        .filter(|_| result.end.command == Some(End::Running));
+    let summary = summary::finish(&result, consumer, &folder);
+    if let Some(child) = running {
+        target::ask_to_end(child);
+    }
+    summary
 }
 
 /// End the recording, with its files complete, when the process that started this one ends.

@@ -81,6 +81,8 @@ pub struct Facts<'a> {
     pub exchange: Option<Skew>,
     /// When CPUs were away.
     pub gaps: Vec<Gap>,
+    /// Why no control group limits the command's processes, where one should.
+    pub unlimited: Option<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -382,6 +384,9 @@ fn warnings(facts: &Facts<'_>, consumer: &Consumer, events: &Events<'_>) -> Vec<
     let mut warnings: Vec<String> = Vec::new();
     let warned = consumer.samples().iter().filter_map(PageSamples::warning);
     warnings.extend(warned.map(str::to_owned));
+    warnings.extend(facts.unlimited.as_ref().map(|reason| {
+        format!("the command's processes are not limited by a control group: {reason}")
+    }));
     let away: std::collections::BTreeSet<u32> = facts.gaps.iter().map(|gap| gap.cpu).collect();
     for cpu in away {
         warnings.push(format!(

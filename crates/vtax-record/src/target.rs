@@ -5,15 +5,23 @@ use std::fs;
 use std::io::Read;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
+use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{Pid, pipe2, write};
 
 use vtax_cli::Error;
-use vtax_sys::calls::children::fork_gated;
+use vtax_sys::calls::children::{ChildSetup, fork_gated};
+use vtax_sys::confine::Confinement;
 use vtax_sys::tree::Tree;
+
+/// How long a command may take to tidy up, as long as in the agent.
+const TERM_PATIENCE: Duration = Duration::from_secs(2);
+const TERM_ROUND: Duration = Duration::from_millis(20);
 
 /// Whose events are counted.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -67,8 +75,8 @@ pub struct Gated {
 }
 
 impl Gated {
-    /// Start the command up to where it would become itself.
-    pub fn start(argv: &[OsString]) -> Result<Self, Error> {
+    /// Start the command, held as asked, up to where it would become itself.
+    pub fn start(argv: &[OsString], confinement: &Confinement) -> Result<Self, Error> {
         let name = argv
             .first()
             .map(|name| name.to_string_lossy().into_owned())
@@ -81,8 +89,13 @@ impl Gated {
             .map_err(|error| Error::misuse(&name, error, "remove the zero byte"))?;
         let (gate_read, gate) = pipe2(OFlag::O_CLOEXEC).map_err(system)?;
         let (report, report_write) = pipe2(OFlag::O_CLOEXEC).map_err(system)?;
-        let process =
-            fork_gated(&arguments, gate_read.as_fd(), report_write.as_fd()).map_err(system)?;
+        let setup = ChildSetup {
+            file_limit_bytes: None,
+            user_processes: confinement.user_processes(),
+            cgroup_procs: confinement.procs(),
+        };
+        let process = fork_gated(&arguments, gate_read.as_fd(), report_write.as_fd(), &setup)
+            .map_err(system)?;
         Ok(Self {
             process,
             gate,
@@ -133,6 +146,15 @@ pub fn ended(child: Pid) -> Option<End> {
         Ok(WaitStatus::Exited(_, code)) => Some(End::ExitCode(code)),
         Ok(WaitStatus::Signaled(_, signal, _)) => Some(End::Signal(signal as i32)),
         _ => None,
+    }
+}
+
+/// Ask a command that still runs to end, and wait a while: `mpirun` and others tidy up then.
+pub fn ask_to_end(child: Pid) {
+    let _ = kill(child, Signal::SIGTERM);
+    let deadline = Instant::now() + TERM_PATIENCE;
+    while ended(child).is_none() && Instant::now() < deadline {
+        sleep(TERM_ROUND);
     }
 }
 

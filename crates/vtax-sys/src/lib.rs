@@ -8,6 +8,7 @@
 pub mod calls;
 pub mod cgroup;
 pub mod clock;
+pub mod confine;
 pub mod cpu_list;
 pub mod guest_page;
 pub mod process;

@@ -21,6 +21,8 @@ from vtax.cli.declared import (
 
 if TYPE_CHECKING:
     from vtax.analysis.results import Comparison
+    from vtax.errors import VtaxError
+    from vtax.formats.folder import RunFolder
     from vtax.formats.model import ComparisonRecord
     from vtax.runner.execute import Campaign, Settings
 
@@ -194,6 +196,8 @@ def compare(
     except VtaxError:
         _discard_if_empty(folder, campaign)
         raise
+    if campaign.failures and not campaign.samples and record.state != "interrupted":
+        raise _nothing_measured(folder, campaign)
     comparison = _analyse(folder, record, campaign)
     show(comparison, folder.path, as_json)
     raise typer.Exit(_exit_code(record, campaign))
@@ -263,6 +267,17 @@ def _discard_if_empty(folder: Any, campaign: Campaign) -> None:
 
     if not campaign.samples:
         shutil.rmtree(folder.path, ignore_errors=True)
+
+
+def _nothing_measured(folder: RunFolder, campaign: Campaign) -> VtaxError:
+    """What to say instead of a result when all that was run has failed."""
+    from vtax.errors import VtaxError
+
+    first = campaign.failures[0]
+    return VtaxError(
+        f"nothing was measured: {first.environment}: {first.message}",
+        f"what it printed is in {folder.raw(first.environment)}",
+    )
 
 
 def _analyse(folder: Any, record: ComparisonRecord, campaign: Campaign) -> Comparison:

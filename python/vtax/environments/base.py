@@ -349,6 +349,27 @@ def cpu_count(environment: str, key: str, text: str) -> int:
     return int(text)
 
 
+USUAL_PROCESSES = 4096
+"""Twice what podman allows a container: a fork bomb ends there, `make -j` and MPI do not."""
+PROCESSES_PER_CPU = 64
+MOST_PROCESSES = (1 << 22) - 1
+"""Process numbers that Linux has."""
+
+
+def usual_processes(cpus: int) -> int:
+    """The most processes and threads of a command on a machine of this many CPUs."""
+    return max(USUAL_PROCESSES, PROCESSES_PER_CPU * cpus)
+
+
+def process_limit(environment: str, text: str) -> int:
+    """The value of a key `pids`; MisuseError when it is none."""
+    if not text.isdecimal() or not 1 <= int(text) <= MOST_PROCESSES:
+        raise MisuseError(
+            f"{environment}: pids={text} must be a whole number from 1 to {MOST_PROCESSES}"
+        )
+    return int(text)
+
+
 def guest_memory(environment: str, text: str, smallest: int, key: str = "mem") -> int:
     """A guest's memory in bytes, whole MiB; MisuseError when too small or more than the host's."""
     size = parse_size(text) >> 20 << 20

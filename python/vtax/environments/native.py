@@ -17,7 +17,9 @@ from vtax.environments.base import (
     allowed_cpus,
     cpu_count,
     host_memory_bytes,
+    process_limit,
     register,
+    usual_processes,
 )
 from vtax.environments.capabilities import Capability, Files, RecordInside, RecordOutside
 from vtax.environments.machine import Machine, shared_tree
@@ -26,9 +28,6 @@ from vtax.units import format_bytes, parse_size
 from vtax.workloads.base import MachineShape
 
 SMALLEST_CAP_BYTES = 16 << 20
-USUAL_PROCESSES = 4096
-"""Twice what podman allows a container: a fork bomb ends there, `make -j` and MPI do not."""
-PROCESSES_PER_CPU = 64
 
 
 class BareMetal(Check):
@@ -88,12 +87,8 @@ class Native(ProcessEnvironment):
         memory = parse_size(options["mem"]) if "mem" in options else None
         if memory is not None and memory < SMALLEST_CAP_BYTES:
             raise MisuseError(f"native: mem={options['mem']} is too small to start a program in")
-        processes = options.get("pids")
-        if processes is not None and not (processes.isdecimal() and 1 <= int(processes) < 1 << 22):
-            raise MisuseError(
-                f"native: pids={processes} must be a whole number from 1 to {(1 << 22) - 1}"
-            )
-        return cls(cpus, memory, None if processes is None else int(processes))
+        processes = process_limit("native", options["pids"]) if "pids" in options else None
+        return cls(cpus, memory, processes)
 
     def shape(self) -> MachineShape:
         available = len(allowed_cpus())
@@ -124,8 +119,7 @@ class Native(ProcessEnvironment):
         argv += ["--cpus", ",".join(map(str, allocation.cpus))]
         if self.memory_bytes is not None:
             argv += ["--memory", str(self.memory_bytes)]
-        usual = max(USUAL_PROCESSES, PROCESSES_PER_CPU * len(allowed_cpus()))
-        argv += ["--pids", str(self.processes or usual)]
+        argv += ["--pids", str(self.processes or usual_processes(len(allowed_cpus())))]
         # What a killed agent could not end is ended by the next one, asked for at once.
         sweep = [str(binaries.find("vtax-agent")), "sweep"]
         return Launch(argv, work_inside=allocation.work, boot_timeout_s=10.0, clean_up=sweep)

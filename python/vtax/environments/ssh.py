@@ -24,7 +24,15 @@ from vtax.doctor.host import Host
 from vtax.doctor.model import Check, Finding
 from vtax.environments import copied_files
 from vtax.environments.agent import Finished
-from vtax.environments.base import Allocation, Launch, MachineLike, ProcessEnvironment, register
+from vtax.environments.base import (
+    Allocation,
+    Launch,
+    MachineLike,
+    ProcessEnvironment,
+    process_limit,
+    register,
+    usual_processes,
+)
 from vtax.environments.capabilities import Capability, Files, RecordInside
 from vtax.environments.machine import Machine
 from vtax.errors import MisuseError, VtaxError
@@ -95,6 +103,7 @@ class Ssh(ProcessEnvironment):
         "host": "[user@]host[:port]; stands first, without host=",
         "cpus": "number of its CPUs to run on (default: all)",
         "mem": "memory limit, swap included (default: none; needs root or a delegated cgroup)",
+        "pids": "most processes and threads of a command (default: 4096, or 64 for each CPU)",
         "dir": "folder there in which vtax makes its own (default: /tmp)",
         "config": "ssh's configuration file (default: the user's)",
     }
@@ -115,6 +124,7 @@ class Ssh(ProcessEnvironment):
     memory_bytes: int | None = None
     folder: str = "/tmp"
     config: str | None = None
+    processes: int | None = None
     pushed: tuple[Path, ...] = ()
 
     @classmethod
@@ -131,7 +141,9 @@ class Ssh(ProcessEnvironment):
         folder = options.get("dir", "/tmp")
         if not _FOLDER.fullmatch(folder):
             raise MisuseError(f"ssh: dir={folder} is no absolute path of plain letters")
-        return cls(host, port, int(cpus) if cpus else None, memory, folder, options.get("config"))
+        processes = process_limit("ssh", options["pids"]) if "pids" in options else None
+        config = options.get("config")
+        return cls(host, port, int(cpus) if cpus else None, memory, folder, config, processes)
 
     def shape(self) -> MachineShape:
         found = self._found()
@@ -159,7 +171,9 @@ class Ssh(ProcessEnvironment):
     def launch(self, allocation: Allocation) -> Launch:
         agent = binaries.find("vtax-agent").read_bytes()
         folder = PurePosixPath(self.folder, f"vtax-{secrets.token_hex(6)}")
-        serve = ["serve", "--lease", str(LEASE_S), "--cpus", ",".join(map(str, self._cpus()))]
+        cpus = self._cpus()
+        serve = ["serve", "--lease", str(LEASE_S), "--cpus", ",".join(map(str, cpus))]
+        serve += ["--pids", str(self.processes or usual_processes(len(cpus)))]
         if self.memory_bytes is not None:
             serve += ["--memory", str(self.memory_bytes)]
         script = _script(str(folder), len(agent), serve)

@@ -50,6 +50,8 @@ class Sample:
     major_faults: Count
     voluntary_switches: Count
     involuntary_switches: Count
+    run_id: str | None = None
+    """The run's; None in runs that an older vtax made."""
 
 
 class Strict(BaseModel):
@@ -112,6 +114,8 @@ class ComparisonRecord(_Record):
     """The content of `run.json` of `vtax compare`."""
 
     verb: Literal["compare"] = "compare"
+    run_id: str | None = None
+    """Random, made at the start: each sample has it too. None: an older vtax made the run."""
     state: Literal["running", "complete", "interrupted", "budget", "failed"] = "running"
     """A run whose writer was killed stays `running`; readers treat it as cut short."""
     workload: str

@@ -38,6 +38,7 @@ _COLUMNS = {
     "major_faults": ("page faults with I/O, wait4", _AGENT),
     "voluntary_switches": ("context switches by waiting, wait4", _AGENT),
     "involuntary_switches": ("context switches by preemption, wait4", _AGENT),
+    "run_id": ("run_id of run.json, the same in every row; null: an older vtax made it", _VTAX),
 }
 
 
@@ -91,6 +92,8 @@ def checked(
 
 def _not_of(record: ComparisonRecord, sample: Sample) -> str | None:
     """Why a sample cannot be of this run."""
+    if sample.run_id != record.run_id:
+        return f"its run is {sample.run_id}, that of run.json is {record.run_id}"
     if sample.workload != record.workload:
         return f"its workload is {sample.workload}, the run's is {record.workload}"
     if all(sample.environment != each.label for each in record.environments):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 from collections.abc import Mapping
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from vtax import binaries
-from vtax.environments.base import BASELINE, build
+from vtax.environments.base import BASELINE, allowed_cpus, build, usual_processes
 from vtax.errors import VtaxError
 from vtax.record import folder
 from vtax.record.folder import WHOLE_MACHINE, Place
@@ -18,6 +19,7 @@ from vtax.record.recorder import in_foreground
 from vtax.workloads import builtin
 
 FACTS_TIMEOUT_S = 20.0
+SWEEP_TIMEOUT_S = 20.0
 
 
 def record(
@@ -35,13 +37,16 @@ def record(
     name = Path(target.command[0]).name if line else WHOLE_MACHINE
     arguments = [
         *options.arguments(target.usual_events),
+        *(["--pids", str(usual_processes(len(allowed_cpus())))] if line else []),
         *Target(target.pid, target.vm, line).arguments(),
     ]
     try:
         with folder.opened(out, name, line, asked, place) as run:
             code = in_foreground(arguments, run.path, command_output_to_stderr)
+            if code < 0:
+                # A signal killed the recorder, which could not end what the command had started.
+                _sweep()
             if code != 0:
-                # A recorder that a signal killed has a negative one.
                 raise _Failed(code if code > 0 else 1)
     except _Failed as failed:
         return (run.path if run.path.exists() else None), failed.code
@@ -54,6 +59,12 @@ class _Failed(Exception):
     def __init__(self, code: int) -> None:
         self.code = code
         super().__init__()
+
+
+def _sweep() -> None:
+    sweep = [str(binaries.find("vtax-agent")), "sweep"]
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        subprocess.run(sweep, stdout=subprocess.DEVNULL, timeout=SWEEP_TIMEOUT_S, check=False)
 
 
 def _facts() -> Mapping[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import secrets
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -95,12 +96,15 @@ class Campaign(Keeper):
         self._shape = common_shape(settings.compared_variants)
         self._start, self._clock = start, clock
         self._started = datetime.now(UTC).isoformat(timespec="seconds")
+        self._run_id = secrets.token_hex(8)
         self.samples: list[Sample] = []
         self.failures: list[Failure] = []
         self.state: State = "running"
 
     def run(self) -> ComparisonRecord:
         """Run to the end, the budget's end, or an interrupt; what was finished is saved.
+
+        Where every environment's warm-up fails at the start, the run ends there as `failed`.
 
         Raises VtaxError when an environment does not come up at all at the start, or when
         samples cannot be saved; everything that was started has ended by then.
@@ -160,6 +164,7 @@ class Campaign(Keeper):
             command_line=settings.command_line,
             name=settings.workload.label(),
             started_utc=self._started,
+            run_id=self._run_id,
             finished_utc=done,
             state=self.state,
             workload=settings.workload.name,
@@ -212,7 +217,8 @@ class Campaign(Keeper):
 
     def done(self, done: Done) -> None:
         name = self._settings.workload.name
-        samples = [_sample(name, metric, done) for metric in done.repetition.metrics]
+        metrics = done.repetition.metrics
+        samples = [_sample(self._run_id, name, metric, done) for metric in metrics]
         self._folder.append(samples)
         self.samples += samples
 
@@ -257,7 +263,7 @@ class Campaign(Keeper):
         )
 
 
-def _sample(workload: str, metric: Metric, done: Done) -> Sample:
+def _sample(run_id: str, workload: str, metric: Metric, done: Done) -> Sample:
     finished = done.repetition.finished[0]
     outcome = finished.outcome
     return Sample(
@@ -279,6 +285,7 @@ def _sample(workload: str, metric: Metric, done: Done) -> Sample:
         major_faults=outcome.major_faults,
         voluntary_switches=outcome.voluntary_switches,
         involuntary_switches=outcome.involuntary_switches,
+        run_id=run_id,
     )
 
 

@@ -170,7 +170,7 @@ class Runner:
             self._slots.setdefault(each.work, _Slot(each, self._cpus(each.environment)))
 
     def run(self) -> State:
-        """Run to the end or the budget's end.
+        """Run to the end or the budget's end; "failed" when no machine finished its warm-up.
 
         Raises VtaxError when a machine does not come up at the start or the keeper says so, and
         KeyboardInterrupt; every machine has ended by then.
@@ -178,9 +178,10 @@ class Runner:
         state: State = "failed"
         try:
             with self._apart():
-                self._boot_all()
+                lost = self._boot_all()
                 self.keeper.ready()
-                state = self._all_steps()
+                if len(lost) < len(self._slots):
+                    state = self._all_steps(lost)
         except KeyboardInterrupt:
             state = "interrupted"
             raise
@@ -209,13 +210,23 @@ class Runner:
         finally:
             os.sched_setaffinity(0, self._allowed)
 
-    def _boot_all(self) -> None:
-        """The boot probe: an environment that does not come up ends the run before it begins."""
+    def _boot_all(self) -> Sequence[Step]:
+        """The boot probe: an environment that does not come up ends the run before it begins.
+
+        A command that fails in the first warm-up has failed its first step; returns those steps.
+        """
         first = {step.variant: step for step in reversed(self.plan.steps)}
+        lost: list[Step] = []
         for slot in self._slots.values():
             label = slot.variant.label
+            step = first[label]
             try:
-                self._machine(first[label])
+                machine = self._booted(step)
+                try:
+                    self._warm(step, machine)
+                except VtaxError as error:
+                    self._failed(step, error)
+                    lost.append(step)
             except MachineLostError as error:
                 remedy = slot.variant.environment.boot_remedy()
                 raise VtaxError(f"environment '{label}': {error}", remedy) from None
@@ -224,13 +235,16 @@ class Runner:
                 raise kind(f"environment '{label}': {error}") from None
             if self.plan.reboot == "each":
                 _close(slot)
+        return lost
 
-    def _all_steps(self) -> State:
+    def _all_steps(self, lost: Sequence[Step]) -> State:
         begin = self.clock()
         budget_s = self.plan.budget_s
         for position, step in enumerate(self.plan.steps):
             if budget_s is not None and self.clock() - begin >= budget_s:
                 return "budget"
+            if step in lost:
+                continue
             self._step(step, position)
             if self.plan.reboot == "each":
                 _close(self._slot(step))
@@ -241,20 +255,26 @@ class Runner:
         try:
             if slot.lost_in_a_row >= BOOT_ATTEMPTS:
                 raise VtaxError("not run: its machine failed twice in a row")
-            machine = self._machine(step)
+            machine = self._booted(step)
+            self._warm(step, machine)
             self.listener.running(step.variant, step.repetition)
             this = self._run(step, machine, step.folder, self._variants[step.variant].instruments)
         except VtaxError as error:
-            if isinstance(error, MachineLostError):
-                self._drop(slot)
-                slot.lost_in_a_row += 1
-            self.listener.failed(step.variant, step.repetition, str(error))
-            return self.keeper.failed(step, error)
+            return self._failed(step, error)
         slot.lost_in_a_row = 0
         self.keeper.done(Done(step, position, slot.boots - 1, this))
         wall_s = max(each.outcome.wall_s for each in this.finished)
         self.listener.finished(step.variant, step.repetition, wall_s)
         return None
+
+    def _failed(self, step: Step, error: VtaxError) -> None:
+        """A step gave no result; the keeper may raise the error to end the run."""
+        if isinstance(error, MachineLostError):
+            slot = self._slot(step)
+            self._drop(slot)
+            slot.lost_in_a_row += 1
+        self.listener.failed(step.variant, step.repetition, str(error))
+        self.keeper.failed(step, error)
 
     def _run(
         self, step: Step, machine: MachineLike, folder: str, instruments: Sequence[Instrument]
@@ -273,8 +293,8 @@ class Runner:
         self.keeper.read(this)
         return this
 
-    def _machine(self, step: Step) -> MachineLike:
-        """The step's machine: booted, in the variant's state, and warmed up."""
+    def _booted(self, step: Step) -> MachineLike:
+        """The step's machine: booted and in the variant's state."""
         slot, variant = self._slot(step), self._variants[step.variant]
         if slot.machine is None:
             self.listener.booting(variant.label)
@@ -285,13 +305,17 @@ class Runner:
             self.keeper.booted(variant, slot.machine)
         if variant.enter and variant.enter(slot.machine):
             slot.fresh = True
+        return slot.machine
+
+    def _warm(self, step: Step, machine: MachineLike) -> None:
+        """Warm the step's machine up where it, or its state, is new."""
+        slot, variant = self._slot(step), self._variants[step.variant]
         if slot.fresh and self.plan.warm_up:
             self.listener.warming(variant.label)
             slot.warm_ups += 1
-            self._run(step, slot.machine, f"warm-up-{slot.warm_ups - 1}", ())
-            self.keeper.warmed(variant, slot.machine)
+            self._run(step, machine, f"warm-up-{slot.warm_ups - 1}", ())
+            self.keeper.warmed(variant, machine)
         slot.fresh = False
-        return slot.machine
 
     def _slot(self, step: Step) -> _Slot:
         return self._slots[self._variants[step.variant].work]

@@ -136,7 +136,7 @@ fn join_cgroup(procs: RawFd) -> Result<(), Errno> {
     Errno::result(written).map(drop)
 }
 
-/// Start a child that waits for a byte on `gate` and then becomes `argv`.
+/// Start a child that sets itself up, waits for a byte on `gate` and then becomes `argv`.
 ///
 /// When that fails it writes the error's number, as 4 bytes, to `report`, which closes otherwise.
 /// Both descriptors must be closed on exec. The child dies with this process.
@@ -144,13 +144,14 @@ pub fn fork_gated(
     argv: &[CString],
     gate: BorrowedFd<'_>,
     report: BorrowedFd<'_>,
+    setup: &ChildSetup,
 ) -> Result<Pid, Errno> {
     let parent = nix::unistd::getpid();
     // SAFETY: this process has one thread, and the child makes only system calls before exec.
     match unsafe { fork()? } {
         ForkResult::Parent { child } => Ok(child),
         ForkResult::Child => {
-            let error = match exec_after(argv, gate, parent) {
+            let error = match exec_after(argv, gate, parent, setup) {
                 Ok(never) => match never {},
                 Err(errno) => errno,
             };
@@ -165,12 +166,9 @@ fn exec_after(
     argv: &[CString],
     gate: BorrowedFd<'_>,
     parent: Pid,
+    setup: &ChildSetup,
 ) -> Result<std::convert::Infallible, Errno> {
-    nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?;
-    if nix::unistd::getppid() != parent {
-        return Err(Errno::ESRCH);
-    }
-    sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None)?;
+    set_up_child(parent, setup)?;
     // SAFETY: SIG_DFL installs no code; the Rust runtime ignores SIGPIPE, commands do not.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
     let mut byte = [0];

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill as send};
 use nix::unistd::Pid;
 
-/// How long killed processes of a dead agent may take to go.
+/// How long killed processes may take to go.
 const PATIENCE: Duration = Duration::from_secs(5);
 const ROUND: Duration = Duration::from_millis(5);
 
@@ -40,7 +40,7 @@ pub fn open(folder: &Path, processes: Option<u64>) {
     set(&folder.join("cgroup.freeze"), "0");
 }
 
-/// Kill all in a group whose agent is dead, and remove it; false if it is still there.
+/// Kill all in a group, and remove it; false if it is still there.
 pub fn end(folder: &Path) -> bool {
     let deadline = Instant::now() + PATIENCE;
     while kill(folder) > 0 && Instant::now() < deadline {

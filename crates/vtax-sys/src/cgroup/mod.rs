@@ -1,9 +1,10 @@
-//! A control group for the commands of one agent: it limits memory and processes, and ends them.
+//! A control group for the commands of one agent or recorder: it limits memory and processes, and ends them.
 //!
 //! Its name tells whose it is, so that a later agent removes it only when its agent is dead.
 
 pub mod ending;
 pub mod locate;
+pub mod sweep;
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -22,7 +23,7 @@ const NOT_DELEGATED: &str = "run as root or under systemd-run --user --scope -p 
 
 /// The folders of one control group: one for each hierarchy of version 1, one in version 2.
 ///
-/// Dropping it removes them; nothing may be in them then.
+/// Dropping it ends what is in them, and removes them.
 #[derive(Debug, Default)]
 pub struct CommandGroup {
     folders: Vec<Folder>,
@@ -115,7 +116,7 @@ impl CommandGroup {
 impl Drop for CommandGroup {
     fn drop(&mut self) {
         for folder in &self.folders {
-            ending::remove(&folder.path);
+            ending::end(&folder.path);
         }
     }
 }

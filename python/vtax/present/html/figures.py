@@ -18,9 +18,6 @@ NAME_PX = 22
 BAR_PX = 15
 GAP_PX = 12
 VALUES_PX = 92
-TOP_PX = 8
-"""With the first metric's name, room for Plotly's toolbar above the first value."""
-BOTTOM_PX = 42
 """Room at the right for the values in words."""
 WIDEST_SHARED = 115.0
 """Families share this right end of the axis (in %) unless a value lies beyond it."""
@@ -84,10 +81,10 @@ def _ratio_plot(
             trace for style, rows in columns.items() for trace in _ratio_traces(style, rows, high)
         ],
         "layout": {
-            **base_layout(height + TOP_PX + BOTTOM_PX),
+            **base_layout(height + 46),
             "barmode": "overlay",
             "bargap": 0,
-            "margin": {"l": 6, "r": VALUES_PX, "t": TOP_PX, "b": BOTTOM_PX},
+            "margin": {"l": 6, "r": VALUES_PX, "t": 4, "b": 42},
             "xaxis": _ratio_axis(high),
             "yaxis": {"range": [height, 0], "visible": False, "fixedrange": True},
             "shapes": _baseline_shapes(margin),

@@ -2,10 +2,9 @@
 
 use std::path::PathBuf;
 
-use crate::descendants;
-use vtax_sys::cgroup::locate::locate;
-use vtax_sys::cgroup::{NAME_PREFIX, ending, pid_namespace};
-use vtax_sys::tree::Tree;
+use crate::cgroup::locate::locate;
+use crate::cgroup::{NAME_PREFIX, ending, pid_namespace};
+use crate::tree::Tree;
 
 /// End every group of a dead agent that is beside or below the caller's own or above it.
 ///
@@ -41,7 +40,8 @@ fn is_of_the_dead(tree: &Tree, name: &str) -> Option<bool> {
     let number: i32 = parts.next()?.parse().ok()?;
     let start: u64 = parts.next()?.parse().ok()?;
     let namespace: u64 = parts.next()?.parse().ok()?;
-    let alive = descendants::process(tree, number).is_some_and(|(_, found)| found.start == start);
+    let found = tree.stat(number).and_then(|process| process.start_ticks);
+    let alive = found == Some(start);
     Some(parts.next().is_none() && pid_namespace(tree)? == namespace && !alive)
 }
 

@@ -1,15 +1,17 @@
-//! What holds the commands of one agent: limits of memory and processes, and how they are ended.
+//! What holds commands: limits of memory and processes, and how they are ended.
+//!
+//! The agent's and the recorder's.
 
 use std::os::fd::RawFd;
 
 use nix::sys::resource::{Resource, getrlimit};
 use nix::unistd::getuid;
 
-use crate::sweep::sweep;
-use vtax_sys::cgroup::CommandGroup;
-use vtax_sys::tree::{Tree, field};
+use crate::cgroup::CommandGroup;
+use crate::cgroup::sweep::sweep;
+use crate::tree::{Tree, field};
 
-/// Limits for all commands of an agent together.
+/// Limits for all commands together.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Limits {
     /// Bytes of memory, swap included.
@@ -18,7 +20,7 @@ pub struct Limits {
     pub processes: Option<u64>,
 }
 
-/// What holds commands; by default nothing does.
+/// What holds commands; by default nothing does. Dropping it ends all that its control group holds.
 #[derive(Debug, Default)]
 pub struct Confinement {
     group: Option<CommandGroup>,
