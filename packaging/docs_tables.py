@@ -1,4 +1,4 @@
-"""Make the tables of docs/environments.md anew from what the code declares."""
+"""Rewrite the tables of docs/environments.md from what the code declares."""
 
 from pathlib import Path
 

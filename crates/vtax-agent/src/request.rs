@@ -137,7 +137,7 @@ pub struct SwitchRequest {
     /// Look only.
     #[serde(default)]
     pub dry_run: bool,
-    /// Where the journal and the states go; `None`: the usual place.
+    /// Where the journal and the states go; `None`: the usual folder.
     #[serde(default)]
     pub state_dir: Option<String>,
     /// A fault to inject, in tests.
@@ -450,9 +450,9 @@ mod tests {
             cut in any::<bool>(),
         ) {
             let mut bytes = example.into_bytes();
-            for (place, value) in changes {
-                let place = place.index(bytes.len());
-                bytes[place] = value;
+            for (index, value) in changes {
+                let index = index.index(bytes.len());
+                bytes[index] = value;
             }
             if cut {
                 bytes.truncate(length.index(bytes.len()));

@@ -35,7 +35,7 @@ pub struct PushRequest {
     pub data: Vec<u8>,
     /// Permission bits; `None`: 0600 for a new file, else as they are.
     pub mode: Option<u32>,
-    /// Where to write; 0 makes the file anew.
+    /// Where to write; 0 replaces the file.
     #[serde(default)]
     pub offset: u64,
 }
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_made_anew_with_its_mode() {
+    fn offset_0_replaces_a_file_and_sets_its_mode() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("file");
         push(&piece(&path, b"long content", 0)).unwrap();

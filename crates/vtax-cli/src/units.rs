@@ -139,10 +139,10 @@ fn letter<'a>(text: &'a str, letters: &str) -> (u32, &'a str) {
 fn scaled(number: &str, factor: u64) -> Option<u64> {
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
     let fraction = fraction.trim_end_matches('0');
-    let places = u32::try_from(fraction.len()).ok()?;
+    let decimals = u32::try_from(fraction.len()).ok()?;
     let digits: u128 = format!("{whole}{fraction}").parse().ok()?;
     let product = digits.checked_mul(factor.into())?;
-    let divisor = 10_u128.checked_pow(places)?;
+    let divisor = 10_u128.checked_pow(decimals)?;
     let exact = product.is_multiple_of(divisor).then(|| product / divisor)?;
     u64::try_from(exact).ok()
 }

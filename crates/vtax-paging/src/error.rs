@@ -5,7 +5,7 @@ use thiserror::Error;
 /// A machine, a workload, a policy's parameter or a step of a workload that the model cannot take.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ModelError {
-    /// A field of a description has a value that makes no sense.
+    /// A field of a description has an invalid value.
     #[error("{field}: {reason}")]
     Field {
         /// Where, as a path: `tlb.l1[0].ways`.

@@ -4,7 +4,7 @@ use strsim::levenshtein;
 
 use crate::error::ModelError;
 
-/// The error for a `name` that is none of `known`: it offers the nearest ones, or all.
+/// The error for a `name` that is not among `known`: it offers the nearest ones, or all.
 ///
 /// `field` is the path in the description or on the command line, `kind` what the names stand for.
 pub fn unknown(field: &str, kind: &str, name: &str, known: &[&str]) -> ModelError {

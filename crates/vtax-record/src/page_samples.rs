@@ -11,7 +11,7 @@ use crate::skew::Bounds;
 
 /// How often a page is looked at.
 pub const PERIOD: std::time::Duration = std::time::Duration::from_millis(10);
-/// Samples that wait for a row at most; a machine that sleeps makes no rows.
+/// At most so many samples wait for a row; a machine that sleeps writes no rows.
 const WAITING: usize = 4096;
 /// Looks in a row that find the publisher in the middle of a publication before it is said: a
 /// second. A virtual CPU may be taken away there for some time.

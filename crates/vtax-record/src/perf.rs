@@ -56,7 +56,7 @@ pub struct Reading {
     pub running_ns: u64,
 }
 
-/// Read a counter; `None` when it is pinned and lost its place.
+/// Read a counter; `None` when it is pinned and lost its hardware counter.
 pub fn read(event: impl AsFd) -> Result<Option<Reading>, Errno> {
     let mut bytes = [0_u8; 24];
     let length = nix::unistd::read(event, &mut bytes)?;

@@ -443,7 +443,7 @@ impl<'a> Candidate<'a> {
         let mut inherited: Vec<i32> = self.arguments.descriptors();
         inherited.retain(|number| self.has(*number));
         // QEMU opens some devices, such as /dev/net/tun, without close-on-exec. A copy of such a
-        // descriptor would keep the device from the QEMU that opens it anew.
+        // descriptor would keep the device busy when the new QEMU opens it.
         let own = |one: &&Descriptor| one.number > 2 && one.target.starts_with("/dev/");
         let open = self
             .descriptors

@@ -34,7 +34,7 @@ pub struct Child {
     pub mask: u32,
 }
 
-/// A process that has been made and not yet been told to run its program.
+/// A process that was forked and has not yet executed its program.
 #[derive(Debug)]
 pub struct Waiting {
     /// Its number.

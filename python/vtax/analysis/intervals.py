@@ -368,8 +368,8 @@ def _events(path: Path, raw: pl.DataFrame) -> tuple[Event, ...]:
             known = _Events.model_validate_json(content).columns
         except ValidationError as error:
             first = error.errors()[0]
-            place = ".".join(map(str, first["loc"]))
-            raise VtaxError(f"{path / EVENTS}: {place}: {first['msg']}", "record again") from None
+            field = ".".join(map(str, first["loc"]))
+            raise VtaxError(f"{path / EVENTS}: {field}: {first['msg']}", "record again") from None
     described = {event.name: event for event in known}
     columns = [name for name in raw.columns if "." in name and raw[name].dtype.is_numeric()]
     if len(columns) > MAX_EVENTS:

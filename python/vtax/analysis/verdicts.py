@@ -1,7 +1,7 @@
 """What an interval on a ratio means, given a margin.
 
 A difference is tested as a difference and equivalence as equivalence: both need the whole 95 %
-interval on one side of an edge. "No significant difference" is never taken for "equal".
+interval on one side of an edge. "No significant difference" never means "equal".
 
 With margin m, performance between (100 - m) % and 100 / (1 - m / 100) % counts as equal. The upper
 edge is the mirror image of the lower, so that exchanging the two sides exchanges the verdicts: if
@@ -54,7 +54,7 @@ def repetitions_to_settle(ratio: Estimate, margin_percent: float, n: int) -> int
 
     Supposes that estimate and spread stay as seen with `n` repetitions: the smallest number for
     which the half width is no more than the distance to the nearest edge, which is the one that
-    decides. An estimate on an edge is never settled, and gets MOST_REPETITIONS.
+    decides. An estimate on an edge stays inconclusive, and gets MOST_REPETITIONS.
     """
     distance = abs(abs(ratio.value) - edge(margin_percent))
     low, high = n + 1, MOST_REPETITIONS

@@ -31,7 +31,7 @@ class MachineLostError(VtaxError):
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """A finished command: what the machine says, and the host's clock for the same stretch."""
+    """A finished command: what the machine says, and its duration by the host's clock."""
 
     outcome: Outcome
     host_wall_s: float

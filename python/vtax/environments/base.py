@@ -113,7 +113,7 @@ class MachineLike(Protocol):
 
 
 class Environment(ABC):
-    """A place where a workload can run. Implementations are frozen dataclasses.
+    """Where a workload can run. Implementations are frozen dataclasses.
 
     The first line of the class's docstring says in help and docs what it is.
     """

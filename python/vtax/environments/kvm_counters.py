@@ -61,7 +61,7 @@ def of_guest(answer: Mapping[str, Any], pid: int | None) -> Counters:
 
 
 def metrics(before: Counters, after: Counters) -> Sequence[Metric]:
-    """Counts of the stretch between two readings, and the levels at its end.
+    """Counts between two readings, and the levels at the second.
 
     Only of REPORTED: KVM has 60 counters, most of which have nothing to do with paging.
     """

@@ -64,7 +64,7 @@ class Installed(Check):
         if output.code != 0 or version is None:
             return self.missing(
                 f"{program} does not run: {output.last_error}",
-                host.install("--reinstall qemu-system-x86", "QEMU anew"),
+                host.install("--reinstall qemu-system-x86", "QEMU again"),
             )
         return self.ok(f"{program}, version {version[1]}")
 

@@ -42,7 +42,7 @@ class Installed(Check):
         if output.code != 0:
             return self.missing(
                 f"{program} does not run: {output.last_error}",
-                host.install("--reinstall user-mode-linux", "user-mode Linux anew"),
+                host.install("--reinstall user-mode-linux", "user-mode Linux again"),
             )
         # It runs guest processes under ptrace.
         scope = host.read("/proc/sys/kernel/yama/ptrace_scope")

@@ -93,7 +93,7 @@ class RunFolder:
         except OSError as error:
             raise VtaxError(
                 f"cannot make a run folder in {parent}: {error.strerror}",
-                "choose another place with --out",
+                "choose another folder with --out",
             ) from None
         raise VtaxError(f"cannot make a run folder in {parent}: too many of this second")
 

@@ -171,12 +171,12 @@ def _described(error: Exception) -> str:
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
-    place = ""
+    where = ""
     if trace is not None:
         code = trace.tb_frame.f_code
-        place = f" ({Path(code.co_filename).name} line {trace.tb_lineno})"
+        where = f" ({Path(code.co_filename).name} line {trace.tb_lineno})"
     text = str(error)
-    return f"{type(error).__name__}{f': {text}' if text else ''}{place}"
+    return f"{type(error).__name__}{f': {text}' if text else ''}{where}"
 
 
 def _short(value: object) -> str:

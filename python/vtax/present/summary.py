@@ -126,7 +126,7 @@ def baseline_nature(environment: EnvironmentRecord) -> str:
             "the machine facts do not say."
         )
     if kind.lower() in ("none", "bare-metal", "bare metal", "physical"):
-        return f"“{label}” shows no sign of a hypervisor: as far as can be told it is bare metal."
+        return f"“{label}” shows no sign of a hypervisor: so it is probably bare metal."
     name = _HYPERVISORS.get(kind.lower(), one_line(kind))
     return (
         f"“{label}” here is itself a virtual machine ({name}), not bare metal. "

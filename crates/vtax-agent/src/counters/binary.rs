@@ -245,9 +245,9 @@ mod tests {
             length in any::<proptest::sample::Index>(),
         ) {
             let mut bytes = example();
-            for (place, value) in changes {
-                let place = place.index(bytes.len());
-                bytes[place] = value;
+            for (index, value) in changes {
+                let index = index.index(bytes.len());
+                bytes[index] = value;
             }
             bytes.truncate(length.index(bytes.len() + 1));
             if let Ok(statistics) = parse(&bytes) {

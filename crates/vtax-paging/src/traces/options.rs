@@ -66,7 +66,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// Fails when a value makes no sense.
+    /// Fails, naming the option, when a value is out of its range.
     pub(crate) fn check(&self) -> Result<(), Fault> {
         if self.base_cpi.is_some_and(|cpi| !is_cpi(cpi)) {
             return Err(Fault::Option {

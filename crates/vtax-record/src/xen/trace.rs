@@ -141,11 +141,11 @@ impl<R: Read> Records<R> {
             };
             record.tsc = Some(u64::from(low) | u64::from(high) << 32);
         }
-        for place in 0..record.used {
+        for index in 0..record.used {
             let Some(word) = self.word(false)? else {
                 return Ok(None);
             };
-            if let Some(extra) = record.words.get_mut(place) {
+            if let Some(extra) = record.words.get_mut(index) {
                 *extra = word;
             }
         }

@@ -73,8 +73,8 @@ impl Publisher {
         }
         // A page that was published before goes on with its sequence, so that readers see a change.
         let mut words = vec![0; FIRST + names.len() * ENTRY];
-        for (place, word) in [(0, MAGIC), (1, VERSION), (COUNT, names.len() as u64)] {
-            put(&mut words, place, word);
+        for (index, word) in [(0, MAGIC), (1, VERSION), (COUNT, names.len() as u64)] {
+            put(&mut words, index, word);
         }
         let (sequence, generation) = (memory.word(SEQUENCE), memory.word(GENERATION));
         put(&mut words, SEQUENCE, sequence.map_err(failed)?);
@@ -171,8 +171,8 @@ impl Memory {
     }
 }
 
-fn put(words: &mut [u64], place: usize, value: u64) {
-    if let Some(word) = words.get_mut(place) {
+fn put(words: &mut [u64], index: usize, value: u64) {
+    if let Some(word) = words.get_mut(index) {
         *word = value;
     }
 }

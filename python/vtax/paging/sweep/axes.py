@@ -35,7 +35,7 @@ class Axis:
 
     @property
     def column(self) -> str:
-        """The name in tables: a factor must not be taken for a value."""
+        """The name in tables; a factor's differs from a value's."""
         return f"{self.name}.scale" if self.scaled else self.name
 
 
@@ -88,7 +88,7 @@ def _check_value(name: str, value: object, scaled: bool) -> None:
 
 
 def _one_type(name: str, values: Sequence[Scalar]) -> tuple[Scalar, ...]:
-    """Whole numbers beside fractions become fractions; any other mixture makes no column."""
+    """Whole numbers beside fractions become fractions; any other mixture is refused."""
     kinds = {type(value) for value in values}
     if kinds == {int, float}:
         return tuple(float(value) for value in values)
@@ -141,7 +141,7 @@ def known(path: str, fields: Sequence[str]) -> bool:
 
 
 def changed(machine: Mapping[str, Any], axis: Axis, value: Scalar) -> dict[str, Any]:
-    """A copy of the machine with the axis at `value`; raises MisuseError where it has no place."""
+    """A copy of the machine with the axis at `value`; raises MisuseError without such a field."""
     tree: dict[str, Any] = copy.deepcopy(dict(machine))
     for container, key in _places(tree, segments(axis.name), axis.name):
         container[key] = _scaled(container, key, axis, value) if axis.scaled else value
