@@ -21,7 +21,7 @@ const OPERATIONS: &str =
 /// Why a request is answered with an error; the variant is the answer's `kind`.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum RequestError {
-    /// The line is no JSON object.
+    /// The line is not a JSON object.
     #[error("{0}")]
     Frame(String),
     /// There is no such operation.
@@ -60,7 +60,7 @@ impl RequestError {
     }
 }
 
-/// The frame of an answer that is no error.
+/// The frame of an answer that is not an error.
 pub fn success(id: u64, answer: &Value) -> Value {
     json!({"id": id, "ok": answer})
 }

@@ -189,7 +189,7 @@ fn create(path: &Path) -> Result<File, String> {
         Ok(found) if found.is_file() => {
             fs::remove_file(path).map_err(|error| explain("remove", path, &error))?;
         }
-        // What is no file is refused below, because it exists.
+        // What is not a file is refused below, because it exists.
         _ => {}
     }
     OpenOptions::new()
@@ -200,7 +200,7 @@ fn create(path: &Path) -> Result<File, String> {
         .map_err(|error| explain("create", path, &error))
 }
 
-/// The regular files in a folder and those below it, links not followed; names that are no UTF-8
+/// The regular files in a folder and those below it, links not followed; names that are not UTF-8
 /// are left out. The error says when they are too many for one frame.
 pub fn list(request: &ListRequest) -> Result<ListAnswer, String> {
     let mut files = BTreeMap::new();

@@ -13,7 +13,7 @@ pub enum ModelError {
         /// What is wrong and what would be right.
         reason: String,
     },
-    /// The text of a description is no TOML or has the wrong shape.
+    /// The text of a description is not TOML or has the wrong shape.
     #[error("{0}")]
     Syntax(String),
     /// The workload needs more memory than the guest has.

@@ -10,7 +10,7 @@ use crate::error::ModelError;
 pub fn unknown(field: &str, kind: &str, name: &str, known: &[&str]) -> ModelError {
     let distances = known.iter().map(|known| levenshtein(name, known));
     let nearest = distances.min().unwrap_or(usize::MAX);
-    // Half of the name wrong is no misspelling any more: then all names help more.
+    // Half of the name wrong is not a misspelling any more: then all names help more.
     let near: Vec<&str> = known
         .iter()
         .copied()

@@ -42,6 +42,8 @@ enum Origin {
 
 impl PageSamples {
     /// Begin with what a page says now.
+    ///
+    /// Fails when the page cannot be read, or is not of this version.
     pub fn page(mut reader: Reader) -> Result<Self, PageError> {
         let given = reader.sample_patiently()?.map(|sample| sample.values);
         let names = reader.names().to_vec();
@@ -50,6 +52,8 @@ impl PageSamples {
 
     /// Begin with what this machine's applications have counted; `names`: whole names of counters,
     /// which need not be there yet. `None`: those that are there.
+    ///
+    /// Fails when the page cannot be read, or is not of this version.
     pub fn applications(
         mut collector: Collector,
         names: Option<Vec<String>>,

@@ -58,6 +58,8 @@ pub struct Rings {
 
 impl Rings {
     /// Map the two maps of the programs.
+    ///
+    /// Fails with the errno of the system call.
     pub fn map(states: BorrowedFd<'_>, rows: BorrowedFd<'_>, shape: Shape) -> Result<Self, Errno> {
         let state_words = STATE_WORDS * shape.cpus as usize;
         let row_words = shape.row_words() * shape.all_rows() as usize;

@@ -158,7 +158,7 @@ impl<'a> Candidate<'a> {
         if !(stem.starts_with("qemu") || stem == "kvm") {
             return Err(SwitchError::refused(
                 format!("process {pid} ({stem})"),
-                "it uses /dev/kvm and is no QEMU that vtax can hand over",
+                "it uses /dev/kvm and is not a QEMU that vtax can hand over",
                 "end it first",
             ));
         }

@@ -6,7 +6,7 @@ pub const HEADER_END: usize = 576;
 const STATE_BITS: core::ops::Range<usize> = 512..520;
 /// Components 0 (x87) and 1 (SSE) are in the legacy region; others may lie anywhere after it.
 const FIRST_EXTENDED: usize = 2;
-/// Bit 63 of `XSTATE_BV` is no component.
+/// Bit 63 of `XSTATE_BV` is not a component.
 pub const COMPONENTS: usize = 63;
 
 /// Where a component lies in the standard (not compacted) format.

@@ -24,7 +24,10 @@ _ROUNDING = 1e-9
 
 
 def edge(margin_percent: float) -> float:
-    """The margin on the natural log scale: equal is what lies within plus or minus this."""
+    """The margin on the natural log scale: equal is what lies within plus or minus this.
+
+    Raises MisuseError when the margin is not between 0 and 100 %.
+    """
     if not 0 < margin_percent < 100:
         raise MisuseError(f"a margin of {margin_percent:g} % is not between 0 and 100 %")
     return -math.log1p(-margin_percent / 100.0)

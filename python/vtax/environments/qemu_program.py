@@ -18,7 +18,7 @@ CHANNEL = "org.vtax.agent"
 """The virtio-serial port of a guest's agent."""
 
 KVM_API = 12
-"""The only version since 2007; another one is no KVM that QEMU can use."""
+"""The only version since 2007; another one is not KVM that QEMU can use."""
 
 
 def program() -> Path:

@@ -139,7 +139,10 @@ def kernel() -> Path:
 
 
 def overlay_module(modules: Path = MODULES) -> Path:
-    """The overlay file system's module of the newest kernel in `modules`."""
+    """The overlay file system's module of the newest kernel in `modules`.
+
+    Raises VtaxError when there is none.
+    """
     found = sorted(modules.glob("*/kernel/fs/overlayfs/overlay.ko"), key=_release)
     if not found:
         raise VtaxError(

@@ -142,7 +142,7 @@ def seconds_text(seconds: float | None) -> str:
 
 
 def utc_text(stamp: str | None) -> str:
-    """An ISO time of `run.json` for a reader; what is no ISO time is shown as it stands."""
+    """An ISO time of `run.json` for a reader; what is not an ISO time is shown as it stands."""
     if stamp is None:
         return "not finished"
     try:

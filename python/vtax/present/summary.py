@@ -116,7 +116,7 @@ def headline(summary: EnvironmentSummary, margin_percent: float) -> str:
 
 
 def baseline_nature(environment: EnvironmentRecord) -> str:
-    """What the baseline really is: "native" in a cloud machine is no bare metal."""
+    """What the baseline really is: "native" in a cloud machine is not bare metal."""
     label = one_line(environment.label)
     virtualization = environment.facts.get("virtualization")
     kind = virtualization.get("kind") if isinstance(virtualization, dict) else None

@@ -35,6 +35,8 @@ enum Memory {
 
 impl Publisher {
     /// Begin a page in a file, which is made if need be.
+    ///
+    /// Fails when the file cannot be written, or a name or their number is not allowed.
     pub fn create(path: &Path, names: &[&str]) -> Result<Self, PageError> {
         let file = File::options()
             .read(true)
@@ -50,6 +52,8 @@ impl Publisher {
     }
 
     /// Begin a page in the memory of a device, such as `resource2` of an ivshmem device in sysfs.
+    ///
+    /// Fails when the memory cannot be mapped, or a name or their number is not allowed.
     pub fn device(path: &Path, names: &[&str]) -> Result<Self, PageError> {
         let file = File::options()
             .read(true)
@@ -98,6 +102,8 @@ impl Publisher {
     }
 
     /// Publish one value for each name, with the time; values beyond are left out.
+    ///
+    /// Fails when the page cannot be written.
     pub fn publish(&mut self, values: &[u64]) -> Result<(), PageError> {
         for (index, value) in values.iter().take(self.counters).enumerate() {
             put(&mut self.words, value_word(index), *value);

@@ -109,7 +109,10 @@ def _is_static(program: bytes) -> bool:
 
 
 def libraries(program: Path) -> list[Path]:
-    """The shared libraries that a program loads, the dynamic linker included."""
+    """The shared libraries that a program loads, the dynamic linker included.
+
+    Raises VtaxError when ldd fails or does not find a library.
+    """
     done = subprocess.run(
         ["ldd", str(program)], capture_output=True, text=True, timeout=20, check=False
     )

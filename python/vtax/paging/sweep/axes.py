@@ -81,10 +81,10 @@ def _check_value(name: str, value: object, scaled: bool) -> None:
         kind = type(value).__name__
         raise MisuseError(f"axes.{name}: a value must be text, a number or a boolean, not {kind}")
     if isinstance(value, float) and not math.isfinite(value):
-        raise MisuseError(f"axes.{name}: {value} is no finite number")
+        raise MisuseError(f"axes.{name}: {value} is not a finite number")
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if scaled and not (number and float(value) > 0):
-        raise MisuseError(f"axes.{name}: the factor {value!r} is no number above 0")
+        raise MisuseError(f"axes.{name}: the factor {value!r} is not a number above 0")
 
 
 def _one_type(name: str, values: Sequence[Scalar]) -> tuple[Scalar, ...]:
@@ -99,12 +99,14 @@ def _one_type(name: str, values: Sequence[Scalar]) -> tuple[Scalar, ...]:
 
 
 def segments(path: str) -> tuple[str | int, ...]:
-    """`tlb.l1[0].ways` as its steps; raises MisuseError where it is no path."""
+    """`tlb.l1[0].ways` as its steps; raises MisuseError where it is not a path."""
     steps: list[str | int] = []
     for part in path.split("."):
         match = _SEGMENT.fullmatch(part)
         if not match:
-            raise MisuseError(f"axes.{path}: '{part}' is no field", "write for example costs.exit")
+            raise MisuseError(
+                f"axes.{path}: '{part}' is not a field", "write for example costs.exit"
+            )
         steps.append(match[1])
         for index in re.findall(r"\[(\d+|\*)\]", match[2]):
             steps.append("*" if index == "*" else int(index))

@@ -81,14 +81,20 @@ class SweepFolder:
                 self.path.rmdir()
 
     def write_record(self, record: Mapping[str, Any]) -> None:
-        """Replace `sweep.json` at once."""
+        """Replace `sweep.json` at once.
+
+        Raises VtaxError when it cannot be written.
+        """
         try:
             write_atomic(self.path / RECORD, json.dumps(record, indent=1).encode() + b"\n")
         except OSError as error:
             raise VtaxError(f"cannot write in {self.path}: {error.strerror}") from None
 
     def read_record(self) -> dict[str, Any] | None:
-        """What an earlier run wrote; None when there was none."""
+        """What an earlier run wrote; None when there was none.
+
+        Raises VtaxError when the file is damaged.
+        """
         path = self.path / RECORD
         try:
             with path.open("rb") as file:
@@ -98,7 +104,7 @@ class SweepFolder:
         except (OSError, ValueError) as error:
             raise VtaxError(f"{path} is damaged: {error}") from None
         if not isinstance(record, dict):
-            raise VtaxError(f"{path} is damaged: it is no table")
+            raise VtaxError(f"{path} is damaged: it is not a table")
         return record
 
     def finished(self) -> dict[str, Finished]:
@@ -112,7 +118,7 @@ class SweepFolder:
                 rows = tuple(entry["rows"])
                 found[entry["point"]] = Finished(rows, entry["error"], entry["wall_s"])
             except (TypeError, KeyError):
-                raise VtaxError(f"{self._journal.path} is damaged: a line is no point") from None
+                raise VtaxError(f"{self._journal.path} is damaged: a line is not a point") from None
         return found
 
     def append(self, point: str, finished: Finished) -> None:
@@ -120,7 +126,10 @@ class SweepFolder:
         self._journal.append([{"point": point, **asdict(finished)}])
 
     def finish(self, table: polars.DataFrame) -> None:
-        """Replace the journal by `sweep.parquet`."""
+        """Replace the journal by `sweep.parquet`.
+
+        Raises VtaxError when it cannot be written.
+        """
         target = self.path / TABLE
         temporary = target.with_name(f".{TABLE}.{os.getpid()}")
         try:
