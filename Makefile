@@ -54,7 +54,7 @@ bench: setup-test ## vtax's own cost beside plain commands and other recorders; 
 	.venv/bin/python bench/lab.py
 	.venv/bin/python bench/paging_switch.py
 
-docs: setup ## make the tables in docs/ anew from the code
+docs: setup ## rewrite the tables in docs/ from the code
 	.venv/bin/python packaging/docs_tables.py
 
 clean: ## remove what setup and the tests made (runs/ stays)

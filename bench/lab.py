@@ -1,4 +1,4 @@
-"""How long the lab takes to its first workload: booted anew, and restored from its snapshot.
+"""How long the lab takes to its first workload: booted, and restored from its snapshot.
 
     .venv/bin/python bench/lab.py [--rounds N] [--json]    # about 5 minutes
 
@@ -99,7 +99,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    # Snapshots of the user's stay as they are, and are not taken for new ones.
+    # A cache of its own: the user's snapshots are neither changed nor measured.
     with tempfile.TemporaryDirectory(prefix="vtax-bench-cache-") as cache:
         _share_kernels(Path(cache))
         os.environ["XDG_CACHE_HOME"] = cache

@@ -1,4 +1,4 @@
-"""Make the tables in docs/ anew from what the code declares."""
+"""Rewrite the tables in docs/ from what the code declares."""
 
 from pathlib import Path
 

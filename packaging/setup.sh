@@ -60,7 +60,7 @@ if [ -n "$need" ] && [ "$(printf '%s\n%s\n' "$need" "$have" | sort -V | head -n 
     fail "cargo $have is too old: vtax needs Rust $need; install it with rustup"
 fi
 
-# One setup at a time: two would write the same .venv. (Not in .venv, which may be made anew.)
+# One setup at a time: two would write the same .venv. (Not in .venv, which may be replaced.)
 state=target/setup
 mkdir -p "$state"
 exec 9>"$state/lock"
@@ -148,13 +148,13 @@ cannot_install() {
 
 if command -v apt-get >/dev/null 2>&1 && command -v dpkg-query >/dev/null 2>&1; then
     install_packages
-elif [ ! -e "$state/packages-told" ]; then
+elif [ ! -e "$state/packages-reported" ]; then
     say 'this is no Debian or Ubuntu; install by hand what is missing (names are Debian'"'"'s):'
     printf '%s\n' "$packages" | awk -F ' *[|] *' '{ printf "  %-22s to %s\n", $1, $2 }'
     if command -v dnf >/dev/null 2>&1; then
         say 'RHEL family: dnf install gcc glibc-static bubblewrap qemu-kvm openmpi openblas; user-mode Linux and hpcc are not packaged there'
     fi
-    touch "$state/packages-told"
+    touch "$state/packages-reported"
 fi
 
 # --- Python ---------------------------------------------------------------------------------

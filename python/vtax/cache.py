@@ -12,7 +12,10 @@ from vtax.errors import VtaxError
 
 
 def folder(name: str) -> Path:
-    """``$XDG_CACHE_HOME/vtax/NAME`` (default ``~/.cache``), made if it does not exist."""
+    """``$XDG_CACHE_HOME/vtax/NAME`` (default ``~/.cache``), made if it does not exist.
+
+    Raises VtaxError when the folder cannot be made.
+    """
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     path = Path(base) / "vtax" / name
     try:

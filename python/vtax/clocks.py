@@ -58,7 +58,10 @@ def measure(
 
 
 def time_in(answer: dict[str, object]) -> int:
-    """The time in an agent's answer to `clock` (docs/agent-protocol.md)."""
+    """The time in an agent's answer to `clock` (docs/agent-protocol.md).
+
+    Raises VtaxError when the answer has no time.
+    """
     there = answer.get("monotonic_ns")
     if not isinstance(there, int) or isinstance(there, bool) or there < 0:
         raise VtaxError(f"the machine's answer to 'time' has no time: {str(answer)[:80]}")

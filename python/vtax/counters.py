@@ -82,7 +82,7 @@ def counters(*names: str) -> Iterator[Counters]:
     """
     for name in names:
         if not _NAME.fullmatch(name) or len(f"app.{name}") > _NAME_BYTES:
-            raise ValueError(f"{name!r} is no name of a counter: use a-z, 0-9, _ and dots")
+            raise ValueError(f"{name!r} is not a name of a counter: use a-z, 0-9, _ and dots")
     if len(names) > _MOST or len(set(names)) < len(names):
         raise ValueError(f"at most {_MOST} counters, each with a name of its own")
     folder = Path(os.environ.get(FOLDER_VARIABLE) or FOLDER)

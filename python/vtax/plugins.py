@@ -45,7 +45,7 @@ def load(
 def missing(plugin: Any, names: Collection[str]) -> str | None:
     """What a class lacks of the attributes that its kind must have; None when it has all."""
     if not isinstance(plugin, type):
-        return f"{plugin!r:.60} is no class"
+        return f"{plugin!r:.60} is not a class"
     lacking = sorted(name for name in names if not hasattr(plugin, name))
     return f"the class has no {', '.join(lacking)}" if lacking else None
 

@@ -34,7 +34,7 @@ _SI_PREFIXES = {-9: "n", -6: "\N{MICRO SIGN}", -3: "m", 0: "", 3: "k", 6: "M", 9
 def parse_size(text: str) -> int:
     """Bytes of ``512k``, ``256M``, ``1.5G``, ``1GiB`` or a plain number.
 
-    Raises MisuseError, naming the text, when it is no size, zero, or not a whole number of bytes.
+    Raises MisuseError, naming the text, when it is not a size, 0, or not a whole number of bytes.
     """
     match = _SIZE.fullmatch(text.strip())
     if match is None or (match[3] and match[3].lower() == "ib" and not match[2]):
@@ -52,7 +52,7 @@ def parse_size(text: str) -> int:
 def parse_duration(text: str) -> float:
     """Seconds of ``90s``, ``5m``, ``1h30m``, ``250ms``, ``50us`` or a plain number of seconds.
 
-    Raises MisuseError, naming the text, when it is no duration, zero, or more than a year.
+    Raises MisuseError, naming the text, when it is not a duration, zero, or more than a year.
     """
     seconds = _seconds(text.strip().lower())
     if seconds is None:

@@ -170,19 +170,19 @@ def test_the_promised_repetitions_settle_it() -> None:
             "uml": (1.05 * np.exp(0.02 * random.standard_normal(n))).tolist(),
         }
 
-    settled = 0
+    decided = 0
     asked = 0
     for _ in range(60):
         first = run(draw(5))["uml"]
         if first.verdict is Verdict.INCONCLUSIVE and first.repetitions_to_settle is not None:
             asked += 1
-            settled += run(draw(min(first.repetitions_to_settle, 60)))["uml"].verdict in (
+            decided += run(draw(min(first.repetitions_to_settle, 60)))["uml"].verdict in (
                 Verdict.SLOWER,
                 Verdict.EQUIVALENT,
             )
     assert asked > 20
     # "About": an estimate from five values, so a majority and no certainty.
-    assert settled / asked > 0.5
+    assert decided / asked > 0.5
 
 
 def test_one_value_has_no_interval_and_says_so() -> None:
@@ -272,7 +272,10 @@ def test_a_value_of_zero_is_shown_as_measured(base: float, own: float) -> None:
 def test_counters_of_a_lab_are_no_lack_of_the_workload() -> None:
     counted = values("uml", STEADY, metric="kvm.exits")
     native, other = compare(record(), [*values("native", STEADY), *counted], "runs/x").results[1::2]
-    assert (native.verdict, native.reason) == (Verdict.NOT_MEASURED, "KVM is counted in a lab only")
+    assert (native.verdict, native.reason) == (
+        Verdict.NOT_MEASURED,
+        "this environment cannot read KVM's counters (capability kvm-counters)",
+    )
     assert other.verdict is Verdict.NOT_COMPARED
 
 
@@ -443,7 +446,7 @@ def test_steal_is_flagged_above_one_per_cent() -> None:
 
 def test_unknown_steal_is_not_zero() -> None:
     found = compare(record(UML), values("uml", STEADY, steal_s=None), "runs/x")
-    assert "cannot be told" in only(found, "steal-unknown").message
+    assert "is unknown whether" in only(found, "steal-unknown").message
     assert "steal" not in kinds(found)
 
 

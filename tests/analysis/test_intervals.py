@@ -128,7 +128,7 @@ def test_what_is_broken_is_named(tmp_path: Path, spoil: object, message: str) ->
 
 
 def test_a_folder_that_is_none(tmp_path: Path) -> None:
-    with pytest.raises(MisuseError, match="is no run folder"):
+    with pytest.raises(MisuseError, match="is not a run folder"):
         load(tmp_path / "absent")
 
 

@@ -278,7 +278,7 @@ def test_help(snapshot: SnapshotAssertion, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("nowhere",), "'nowhere' is no run folder"),
+        (("nowhere",), "'nowhere' is not a run folder"),
         (("lab-1", "--events", "kvm.exts"), "did you mean 'kvm.exits'?"),
         (("lab-1", "--method", "pearsn"), "unknown method 'pearsn'; did you mean 'pearson'?"),
     ],

@@ -1,4 +1,4 @@
-"""The command as the shell sees it: signals at any time, bytes that are no text, full disks."""
+"""The command as the shell sees it: signals at any time, bytes that are not text, full disks."""
 
 from __future__ import annotations
 

@@ -172,7 +172,7 @@ def test_a_policy_in_a_file_runs_beside_the_others(here: Path) -> None:
         (("small.toml", "--machine", "small.toml"), "small.toml: "),
         (("small.toml", "--mode", "nestd"), "unknown mode 'nestd'; did you mean 'nested'?"),
         (("small.toml", "--mode", ","), "no mode to simulate"),
-        (("small.toml", "--pages", "guest=8K"), "pages.guest: '8K' is no page size"),
+        (("small.toml", "--pages", "guest=8K"), "pages.guest: '8K' is not a page size"),
         (("small.toml", "--pages", "4K"), "--pages: '4K' is not guest=... or host=..."),
         (("small.toml", "--pages", "hots=4K"), "did you mean 'host'?"),
         (("small.toml", "--tables", "guest=3"), "tables.guest: 3 levels"),

@@ -23,7 +23,7 @@ STATE = "/run/vtax/switch"
 
 
 def faults() -> list[str]:
-    """Every fault that the switch can be told to meet."""
+    """Every fault that can be injected into the switch."""
     agent = str(binaries.find("vtax-agent"))
     said = subprocess.run(
         [agent, "switch", "--list-faults"], capture_output=True, text=True, check=True

@@ -198,7 +198,7 @@ def test_json(runs: Path) -> None:
     ("words", "message"),
     [
         (("lab-1", "--event", "kvm.exts"), "did you mean 'kvm.exits'?"),
-        (("lab-1=", "--event", "kvm.exits"), "'lab-1=' is no LABEL=RUN"),
+        (("lab-1=", "--event", "kvm.exits"), "'lab-1=' is not a LABEL=RUN"),
     ],
 )
 def test_misuse_is_one_line(runs: Path, words: tuple[str, ...], message: str) -> None:

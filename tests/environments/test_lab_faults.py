@@ -1,4 +1,4 @@
-"""Ending vtax in the middle of a lab: nothing runs on, and no half snapshot is taken for one."""
+"""Ending vtax in the middle of a lab: nothing runs on, and a half-written snapshot is not used."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ def test_what_is_no_run_is_a_misuse(tmp_path: Path, what: str) -> None:
         path.mkdir()
     if what.startswith("folder"):
         (path / RECORD).mkdir()
-    with pytest.raises(MisuseError, match=r"is no run folder: run\.json"):
+    with pytest.raises(MisuseError, match=r"is not a run folder: run\.json"):
         load(path)
 
 

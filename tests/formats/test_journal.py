@@ -77,10 +77,10 @@ def test_kill_9_loses_nothing_that_was_appended(tmp_path: Path) -> None:
     for _ in range(200):
         process.stdout.readline()
     process.send_signal(signal.SIGKILL)
-    told = 199 + len(process.stdout.read().splitlines())
+    reported = 199 + len(process.stdout.read().splitlines())
     process.wait()
     found = [piece["number"] for piece in Journal(path).read()]
-    assert found == list(range(len(found))) and len(found) > told
+    assert found == list(range(len(found))) and len(found) > reported
 
 
 def test_a_full_disk_is_one_line_and_loses_nothing_before(tmp_path: Path) -> None:

@@ -59,29 +59,29 @@ def test_sampling_states_its_error(small: Path) -> None:
 
 
 class Recorder(Policy):
-    """Alternates, and keeps what it was told."""
+    """Alternates, and keeps its arguments."""
 
     window_instructions = 500_000
     start = "shadow"
 
     def __init__(self) -> None:
-        self.told: list[tuple[Reading, Reading]] = []
+        self.readings: list[tuple[Reading, Reading]] = []
 
     def decide(self, now: Reading, last_window: Reading) -> str:
-        self.told.append((now, last_window))
-        return ("nested", "shadow")[len(self.told) % 2]
+        self.readings.append((now, last_window))
+        return ("nested", "shadow")[len(self.readings) % 2]
 
 
 def test_a_policy_is_told_what_happened_and_is_followed(small: Path) -> None:
     policy = Recorder()
     result = vtax.paging.simulate(small, modes=(policy,), whole=True)
-    assert len(policy.told) == pytest.approx(8, abs=1)
-    now, window = policy.told[-1]
+    assert len(policy.readings) == pytest.approx(8, abs=1)
+    now, window = policy.readings[-1]
     assert now.instructions == pytest.approx(4e6, rel=0.13)
     assert window.instructions == pytest.approx(5e5, rel=0.1)
-    assert sum(window.cycles for _, window in policy.told) == pytest.approx(now.cycles)
+    assert sum(window.cycles for _, window in policy.readings) == pytest.approx(now.cycles)
     assert result.totals["Recorder"]["switches"] == len(result.switches)
-    assert len(result.switches) >= len(policy.told) - 2
+    assert len(result.switches) >= len(policy.readings) - 2
 
 
 class Alarmed(Policy):

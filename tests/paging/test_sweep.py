@@ -112,16 +112,19 @@ def test_elements_of_lists_and_whole_tables_can_be_axes() -> None:
         ("[axes]\ncosts.exit = []", "axes.costs.exit: is empty"),
         ("[axes]\ncosts.exit = {scale = []}", "axes.costs.exit: is empty"),
         ("[axes]\ncosts.exit = 5", "axes.costs.exit: must be a list of values"),
-        ("[axes]\ncosts.exit = {scale = [0]}", "axes.costs.exit: the factor 0 is no number above"),
+        (
+            "[axes]\ncosts.exit = {scale = [0]}",
+            "axes.costs.exit: the factor 0 is not a number above",
+        ),
         ("[axes]\ncosts.exit = {scale = [1], by = 2}", "axes.costs.exit: unknown key 'by'"),
         ("[axes]\ncosts.exit = [1, 1]", "axes.costs.exit: 1 is there twice"),
         ("[axes]\ncosts.exit = [1, 'a']", "values of one type only, not int and str"),
-        ("[axes]\ncosts.exit = [nan]", "axes.costs.exit: nan is no finite number"),
+        ("[axes]\ncosts.exit = [nan]", "axes.costs.exit: nan is not a finite number"),
         ("[axes]\ncosts.exit = [[1]]", "must be text, a number or a boolean, not list"),
         ("[axes]\nhost_page = {scale = [2]}", "axes.host_page: only a field of a machine can be"),
         ("[axes]\nhost_page = [2]", "axes.host_page: 2 must be text"),
         ("[axes]\n'caches[7].latency' = [2]", "machine toy: axes.caches[7].latency: the machine"),
-        ("[axes]\n'tlb..l1' = [2]", "axes.tlb..l1: '' is no field"),
+        ("[axes]\n'tlb..l1' = [2]", "axes.tlb..l1: '' is not a field"),
         ("[axes]\nxyz.q = [2]", "unknown axis 'xyz.q'; name a field of the machines, an"),
         ("[axes]\ntlb.tagged = {scale = [2]}", "the machine has no number there to scale"),
         ("[simulation]\nwindows = 1", "did you mean 'window'?"),
@@ -135,7 +138,7 @@ def test_elements_of_lists_and_whole_tables_can_be_axes() -> None:
         ("[parameters.dav2m]\np_factor = [1]", "parameters.dav2m.p_factor: must be"),
         ("simulation = 3", "simulation: must be a table"),
         ("name = 3", "name: must be text"),
-        ("x = ", "is no TOML"),
+        ("x = ", "is not TOML"),
     ],
 )
 def test_a_wrong_study_is_refused_with_the_field(read: Read, text: str, message: str) -> None:
@@ -312,7 +315,7 @@ def test_a_finished_sweep_resumes_without_computing(read: Read, tmp_path: Path) 
 def test_failed_points_are_tried_again(read: Read, tmp_path: Path) -> None:
     design = read("[axes]\ncosts.exit = [1000, 2000]")
     assert len(run(design, tmp_path / "out", standin.failing).failures) == 2
-    with pytest.raises(MisuseError, match="is no address"):
+    with pytest.raises(MisuseError, match="is not an address"):
         run(design, tmp_path / "out", scheduler="nonsense", resume=True)
     kept = polars.read_parquet(tmp_path / "out" / "sweep.parquet")
     assert kept["error"].drop_nulls().len() == 2 * 4
@@ -541,7 +544,7 @@ def test_an_unreachable_scheduler_is_one_line_in_time(
 
 @pytest.mark.parametrize("address", ["nonsense", "tcp://host", "http://host:1"])
 def test_a_wrong_address_is_misuse(read: Read, tmp_path: Path, address: str) -> None:
-    with pytest.raises(MisuseError, match="is no address; write for example tcp://host:8786"):
+    with pytest.raises(MisuseError, match="is not an address; write for example tcp://host:8786"):
         run(read(""), tmp_path / "out", scheduler=address)
 
 

@@ -122,7 +122,7 @@ def test_guests_that_end_and_start_in_the_middle(machine: LabMachine, tmp_path: 
     recorder = RemoteRecorder(machine.host)
     recorder.start(Options("1ms", "kvm,sched"), Target(vm="all"))
     first = int(machine.host.pull("/run/vtax/guests/0/pid", 64))
-    # The same guest anew: it boots, so it has exits to count.
+    # The same guest again: it boots, so it has exits to count.
     script = (
         f"sleep 1; cat /proc/{first}/cmdline > /tmp/line; kill -KILL {first}; sleep 1; "
         "xargs -0 env < /tmp/line; sleep 4"
@@ -248,7 +248,7 @@ def test_an_emulated_guest_is_recorded_from_outside(tmp_path: Path) -> None:
     assert "fork-exec-storm" in (done.outputs[0] / "stdout").read_text()
     sums_agree(done.path)
     rows = pl.read_parquet(done.path / "intervals.parquet")
-    # The thread that emulates the CPU is named so by QEMU, where it has been told to, else as it.
+    # QEMU names the thread that emulates the CPU after it where configured, else `qemu`.
     assert any("qemu" in name or "CPU" in name for name in rows["comm"].cast(pl.String))
     assert rows["length_ns"].sum() > 50e6
     record = read_record(done.path)

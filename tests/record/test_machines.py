@@ -1,4 +1,4 @@
-"""`--vm all` on this machine's own KVM: guests that come, die, and are told apart."""
+"""`--vm all` on this machine's own KVM: guests that come and die, each with rows of its own."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def test_tables(outcome: Outcome, snapshot: SnapshotAssertion) -> None:
 def test_verdicts_follow_the_data(data: Data) -> None:
     found = {claim.name: claim.verdict for claim in judge(RULES, data)}
     # Made so: 0.4, 1 and 4 percent.
-    assert found["overhead-seed-interval"] is Verdict.HOLDS
+    assert found["overhead-paper-interval"] is Verdict.HOLDS
     assert found["overhead-1ms"] is Verdict.HOLDS
     assert found["overhead-100us"] is Verdict.FAILS
     assert found["exits-per-guest"] is Verdict.HOLDS
@@ -82,7 +82,7 @@ def test_noise_confirms_nothing(data: Data, mean: float) -> None:
         pl.when(pl.col("setting") == "").then(1.0).otherwise(1 + percent / 100).alias("cpu_s")
     )
     found = {claim.name: claim.verdict for claim in judge(RULES, replace(data, overheads=noisy))}
-    for name in ("overhead-seed-interval", "overhead-1ms", "overhead-100us", "overhead-each"):
+    for name in ("overhead-paper-interval", "overhead-1ms", "overhead-100us", "overhead-each"):
         assert found[name] is Verdict.UNKNOWN, name
 
 

@@ -82,7 +82,7 @@ class Machine:
 
 
 class Guest:
-    """A process with a virtual machine that does as it is told; a context manager that ends it."""
+    """A process with a virtual machine that obeys commands; a context manager that ends it."""
 
     def __init__(self, cpu: int | None = None) -> None:
         """`cpu`: where it runs; None: anywhere."""

@@ -50,7 +50,7 @@ def program() -> Path:
         pytest.skip("perf is not installed (Debian: linux-perf)")
     path = Path(found).resolve()
     if path.read_bytes()[:4] != b"\x7fELF":
-        pytest.skip(f"{path} is no program but a wrapper, which asks for the perf of a kernel")
+        pytest.skip(f"{path} is a wrapper script that needs the perf of a kernel")
     return path
 
 

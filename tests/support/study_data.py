@@ -35,8 +35,8 @@ OVERHEADS = {
     "crafty": (2.0, 2.2, 2.1),
 }
 SWITCHES = {"swim": 0, "apsi": 1, "zeusmp": 0, "gcc": 13, "gzip": 2, "fma3d": 0, "crafty": 1}
-SETTLED = {"swim": "shadow", "zeusmp": "shadow", "fma3d": "shadow"}
-"""The mode that DAV2M settles on; nested where not named."""
+KEPT_MODE = {"swim": "shadow", "zeusmp": "shadow", "fma3d": "shadow"}
+"""The mode that DAV2M keeps; nested where not named."""
 GAINS = {"mcf": -4.0, "cactusADM": -6.0, "swim": 2.0, "apsi": 5.0, "zeusmp": 6.0}
 
 
@@ -117,7 +117,7 @@ def _paging(name: str, mode: str, at: int) -> str:
         return mode
     if name == "gcc":
         return "shadow" if at % 20 < 3 else "nested"
-    return SETTLED.get(name, "shadow" if at == 0 else "nested")
+    return KEPT_MODE.get(name, "shadow" if at == 0 else "nested")
 
 
 def pages() -> pl.DataFrame:

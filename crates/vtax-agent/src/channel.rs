@@ -67,6 +67,8 @@ struct Lease {
 
 impl Channel {
     /// Open it; a terminal is set raw, without echo.
+    ///
+    /// Fails with the error of the file or descriptor.
     pub fn open(spec: &ChannelSpec) -> io::Result<Self> {
         let (input, output) = match spec {
             ChannelSpec::Standard => {
@@ -123,6 +125,8 @@ impl Channel {
     }
 
     /// Send one frame.
+    ///
+    /// Fails with the error of the file or descriptor.
     pub fn send(&mut self, frame: &Value) -> io::Result<()> {
         let mut bytes = frame.to_string().into_bytes();
         bytes.push(b'\n');

@@ -34,7 +34,7 @@ impl ClockRequest {
             // Later than that, the kernel's count of nanoseconds could overflow while it runs.
             .filter(|time| time.as_secs() < u64::from(u32::MAX))
             .map(TimeSpec::from_duration)
-            .ok_or_else(|| format!("realtime_s: {} is no time since 1970", self.realtime_s))
+            .ok_or_else(|| format!("realtime_s: {} is not a time since 1970", self.realtime_s))
     }
 }
 

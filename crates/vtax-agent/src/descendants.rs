@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use vtax_sys::tree::Tree;
 
-/// A process, told apart from a later one with the same number.
+/// A process; its start time distinguishes it from a later one with the same number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Process {
     /// Its process number.

@@ -108,6 +108,8 @@ fn find_program(program: &OsStr, path: Option<&OsStr>, cwd: &Path) -> Result<Pat
 }
 
 /// Make a working folder, and what is missing above it, with mode 0700.
+///
+/// Fails with the error of the file or descriptor.
 pub fn make_folder(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)
 }

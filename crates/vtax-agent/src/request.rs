@@ -21,7 +21,7 @@ const OPERATIONS: &str =
 /// Why a request is answered with an error; the variant is the answer's `kind`.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum RequestError {
-    /// The line is no JSON object.
+    /// The line is not a JSON object.
     #[error("{0}")]
     Frame(String),
     /// There is no such operation.
@@ -60,7 +60,7 @@ impl RequestError {
     }
 }
 
-/// The frame of an answer that is no error.
+/// The frame of an answer that is not an error.
 pub fn success(id: u64, answer: &Value) -> Value {
     json!({"id": id, "ok": answer})
 }
@@ -137,7 +137,7 @@ pub struct SwitchRequest {
     /// Look only.
     #[serde(default)]
     pub dry_run: bool,
-    /// Where the journal and the states go; `None`: the usual place.
+    /// Where the journal and the states go; `None`: the usual folder.
     #[serde(default)]
     pub state_dir: Option<String>,
     /// A fault to inject, in tests.
@@ -450,9 +450,9 @@ mod tests {
             cut in any::<bool>(),
         ) {
             let mut bytes = example.into_bytes();
-            for (place, value) in changes {
-                let place = place.index(bytes.len());
-                bytes[place] = value;
+            for (index, value) in changes {
+                let index = index.index(bytes.len());
+                bytes[index] = value;
             }
             if cut {
                 bytes.truncate(length.index(bytes.len()));

@@ -67,12 +67,12 @@ pub fn serve(options: &Options) -> Result<Ending, Error> {
             "give --channel fd:N or the path of a device",
         )
     })?;
-    Session::new(channel, options.limits, Place::Machine)?.serve()
+    Session::new(channel, options.limits, Surroundings::Machine)?.serve()
 }
 
 /// Serve a guest whose first process this is; `deferred` is what `enter` mounts.
 pub fn serve_guest(channel: Channel, deferred: Option<Deferred>) -> Result<Ending, Error> {
-    Session::new(channel, Limits::default(), Place::Guest(deferred))?.serve()
+    Session::new(channel, Limits::default(), Surroundings::Guest(deferred))?.serve()
 }
 
 /// Keep this process, and so every command, on `cpus`.
@@ -113,12 +113,12 @@ struct Session {
     supervisor: Supervisor,
     refused: Refused,
     parts: Joiner,
-    place: Place,
+    surroundings: Surroundings,
     tree: Tree,
 }
 
 /// Where the agent serves.
-enum Place {
+enum Surroundings {
     /// A machine that is not the agent's own: its mounts and its clock are left alone.
     Machine,
     /// A guest whose first process it is, with what the request `enter` mounts.
@@ -133,7 +133,7 @@ enum Next {
 }
 
 impl Session {
-    fn new(channel: Channel, limits: Limits, place: Place) -> Result<Self, Error> {
+    fn new(channel: Channel, limits: Limits, surroundings: Surroundings) -> Result<Self, Error> {
         let tree = Tree::host();
         let cpus = steal_cpus(&facts::gather(&tree), &tree);
         let (confinement, refused) = Confinement::new(&tree, limits);
@@ -143,7 +143,7 @@ impl Session {
             supervisor,
             refused,
             parts: Joiner::default(),
-            place,
+            surroundings,
             tree,
         })
     }
@@ -283,7 +283,7 @@ impl Session {
     }
 
     fn enter(&mut self) -> Result<Value, RequestError> {
-        let Place::Guest(Some(deferred)) = &mut self.place else {
+        let Surroundings::Guest(Some(deferred)) = &mut self.surroundings else {
             return Err(RequestError::Request(
                 "enter: only a guest with vtax.lower=initramfs puts mounts off".into(),
             ));
@@ -295,7 +295,7 @@ impl Session {
     }
 
     fn set_clock(&self, clock: ClockRequest) -> Result<Value, RequestError> {
-        if matches!(self.place, Place::Machine) {
+        if matches!(self.surroundings, Surroundings::Machine) {
             let reason = "clock: only a guest whose first process this is has its clock set";
             return Err(RequestError::Request(reason.into()));
         }

@@ -17,6 +17,8 @@ pub struct Signals {
 
 impl Signals {
     /// Block the signals and take them from the descriptor from now on.
+    ///
+    /// Fails with the errno of the system call.
     pub fn take() -> Result<Self, Errno> {
         let mut set = SigSet::from_iter(ENDING);
         set.add(Signal::SIGCHLD);
@@ -30,6 +32,8 @@ impl Signals {
     /// Take all pending signals; returns the one that asks the agent to end, if any.
     ///
     /// SIGCHLD needs no answer: whoever waits for children asks the kernel about them.
+    ///
+    /// Fails with the errno of the system call.
     pub fn drain(&self) -> Result<Option<i32>, Errno> {
         let mut ending = None;
         while let Some(signal) = self.descriptor.read_signal()? {

@@ -35,7 +35,7 @@ pub struct PushRequest {
     pub data: Vec<u8>,
     /// Permission bits; `None`: 0600 for a new file, else as they are.
     pub mode: Option<u32>,
-    /// Where to write; 0 makes the file anew.
+    /// Where to write; 0 replaces the file.
     #[serde(default)]
     pub offset: u64,
 }
@@ -189,7 +189,7 @@ fn create(path: &Path) -> Result<File, String> {
         Ok(found) if found.is_file() => {
             fs::remove_file(path).map_err(|error| explain("remove", path, &error))?;
         }
-        // What is no file is refused below, because it exists.
+        // What is not a file is refused below, because it exists.
         _ => {}
     }
     OpenOptions::new()
@@ -200,7 +200,7 @@ fn create(path: &Path) -> Result<File, String> {
         .map_err(|error| explain("create", path, &error))
 }
 
-/// The regular files in a folder and those below it, links not followed; names that are no UTF-8
+/// The regular files in a folder and those below it, links not followed; names that are not UTF-8
 /// are left out. The error says when they are too many for one frame.
 pub fn list(request: &ListRequest) -> Result<ListAnswer, String> {
     let mut files = BTreeMap::new();
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_made_anew_with_its_mode() {
+    fn offset_0_replaces_a_file_and_sets_its_mode() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("file");
         push(&piece(&path, b"long content", 0)).unwrap();

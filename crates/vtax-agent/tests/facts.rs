@@ -113,8 +113,8 @@ fn gvisor_is_known_by_its_version_and_not_by_the_cpu_of_its_host() {
     assert_eq!(facts.virtualization.hypervisor_vendor, None);
     assert_eq!(facts.clock.steal_clock, Some(false));
     assert_eq!(facts.kernel.release.as_deref(), Some("4.4.0"));
-    let told = facts.kernel.version.unwrap();
-    assert!(told.starts_with("#1 SMP Sun Jan 10"), "{told}");
+    let version = facts.kernel.version.unwrap();
+    assert!(version.starts_with("#1 SMP Sun Jan 10"), "{version}");
 }
 
 #[test]

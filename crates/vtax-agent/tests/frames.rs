@@ -31,9 +31,9 @@ fn line() -> impl Strategy<Value = Vec<u8>> {
         any::<Index>(),
     )
         .prop_map(|(mut bytes, changes, length)| {
-            for (place, value) in changes {
-                let place = place.index(bytes.len());
-                bytes[place] = value;
+            for (index, value) in changes {
+                let index = index.index(bytes.len());
+                bytes[index] = value;
             }
             bytes.truncate(length.index(bytes.len() + 1));
             bytes

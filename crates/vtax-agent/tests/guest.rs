@@ -48,8 +48,8 @@ fn the_page_has_what_the_publisher_says_at_its_end() {
     application.publish(&[5, 6]).unwrap();
     let mut reader = Reader::open(&page).unwrap();
     let names = reader.names().to_vec();
-    let place = names.iter().position(|name| name == "app.x").unwrap();
-    while reader.sample().unwrap().unwrap().values[place] != 5 {
+    let index = names.iter().position(|name| name == "app.x").unwrap();
+    while reader.sample().unwrap().unwrap().values[index] != 5 {
         assert!(Instant::now() < deadline, "the counter does not appear");
         std::thread::sleep(Duration::from_millis(5));
     }

@@ -25,7 +25,7 @@ const LARGEST_COUNT: u64 = 1_000_000_000_000_000_000;
 /// Bytes of `512k`, `256M`, `1.5G`, `1GiB` or a plain number; the multiples are binary.
 ///
 /// # Errors
-/// The reason when it is no size, zero, or not a whole number of bytes.
+/// The reason when it is not a size, zero, or not a whole number of bytes.
 pub fn size(text: &str) -> Result<u64, String> {
     let wrong = || "not a size such as 65536, 64K, 512M or 2G".to_owned();
     let lower = text.trim().to_ascii_lowercase();
@@ -45,7 +45,7 @@ pub fn size(text: &str) -> Result<u64, String> {
 /// Time of `90s`, `5m`, `1h30m`, `250ms`, `50us` or a plain number of seconds.
 ///
 /// # Errors
-/// The reason when it is no duration, zero, or more than a year.
+/// The reason when it is not a duration, zero, or more than a year.
 pub fn duration(text: &str) -> Result<Duration, String> {
     let wrong = || "not a duration such as 90s, 5m, 1h30m or 250ms".to_owned();
     let lower = text.trim().to_ascii_lowercase();
@@ -82,7 +82,7 @@ fn nanoseconds(text: &str) -> Option<f64> {
 /// binary.
 ///
 /// # Errors
-/// The reason when it is no number, not whole, or above 10^18.
+/// The reason when it is not a number, not whole, or above 10^18.
 pub fn count(text: &str) -> Result<u64, String> {
     let wrong = || "not a number such as 1000000, 1M or 50Mi".to_owned();
     let lower = text.trim().to_ascii_lowercase();
@@ -139,10 +139,10 @@ fn letter<'a>(text: &'a str, letters: &str) -> (u32, &'a str) {
 fn scaled(number: &str, factor: u64) -> Option<u64> {
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
     let fraction = fraction.trim_end_matches('0');
-    let places = u32::try_from(fraction.len()).ok()?;
+    let decimals = u32::try_from(fraction.len()).ok()?;
     let digits: u128 = format!("{whole}{fraction}").parse().ok()?;
     let product = digits.checked_mul(factor.into())?;
-    let divisor = 10_u128.checked_pow(places)?;
+    let divisor = 10_u128.checked_pow(decimals)?;
     let exact = product.is_multiple_of(divisor).then(|| product / divisor)?;
     u64::try_from(exact).ok()
 }

@@ -7,7 +7,7 @@ use crate::error::ModelError;
 /// Most bytes of a description.
 const LIMIT: usize = 1 << 20;
 
-/// Reads a description; an error names the field, or the line where the text is no TOML.
+/// Reads a description; an error names the field, or the line where the text is not TOML.
 pub(crate) fn parse<T: DeserializeOwned>(text: &str) -> Result<T, ModelError> {
     if text.len() > LIMIT {
         return Err(ModelError::Syntax(format!(

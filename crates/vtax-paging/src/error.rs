@@ -5,7 +5,7 @@ use thiserror::Error;
 /// A machine, a workload, a policy's parameter or a step of a workload that the model cannot take.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ModelError {
-    /// A field of a description has a value that makes no sense.
+    /// A field of a description has an invalid value.
     #[error("{field}: {reason}")]
     Field {
         /// Where, as a path: `tlb.l1[0].ways`.
@@ -13,7 +13,7 @@ pub enum ModelError {
         /// What is wrong and what would be right.
         reason: String,
     },
-    /// The text of a description is no TOML or has the wrong shape.
+    /// The text of a description is not TOML or has the wrong shape.
     #[error("{0}")]
     Syntax(String),
     /// The workload needs more memory than the guest has.

@@ -4,13 +4,13 @@ use strsim::levenshtein;
 
 use crate::error::ModelError;
 
-/// The error for a `name` that is none of `known`: it offers the nearest ones, or all.
+/// The error for a `name` that is not among `known`: it offers the nearest ones, or all.
 ///
 /// `field` is the path in the description or on the command line, `kind` what the names stand for.
 pub fn unknown(field: &str, kind: &str, name: &str, known: &[&str]) -> ModelError {
     let distances = known.iter().map(|known| levenshtein(name, known));
     let nearest = distances.min().unwrap_or(usize::MAX);
-    // Half of the name wrong is no misspelling any more: then all names help more.
+    // Half of the name wrong is not a misspelling any more: then all names help more.
     let near: Vec<&str> = known
         .iter()
         .copied()

@@ -271,13 +271,13 @@ proptest! {
     #[test]
     fn a_machine_that_passes_has_sane_sets(
         preset in 0..presets::names().len(),
-        place in any::<usize>(),
+        choice in any::<usize>(),
         number in prop_oneof![0..130_u64, any::<u32>().prop_map(u64::from), any::<u64>()],
         shift in 0..64_u32,
     ) {
         let mut text = presets::description(presets::names()[preset]).unwrap().to_owned();
         let numbers = numbers(&text);
-        let range = numbers[place % numbers.len()].clone();
+        let range = numbers[choice % numbers.len()].clone();
         text.replace_range(range, &(number >> shift).to_string());
         if let Ok(machine) = Machine::parse(&text) {
             for array in machine.tlb.l1.iter().chain(&machine.tlb.l2) {

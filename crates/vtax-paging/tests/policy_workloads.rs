@@ -259,7 +259,7 @@ fn policies_on_random_workloads() {
             mean(|ratios| ratios.best_static),
             most(|ratios| ratios.best_static),
         );
-        // It does not win everywhere; where it loses, a phase was taken for another one.
+        // It does not win everywhere; where it loses, it confused two phases.
         assert!(wins as u64 * 10 >= WORKLOADS * 7);
         assert!(mean(|ratios| ratios.dav2m) < 0.99);
         assert!(most(|ratios| ratios.dav2m) < 1.07);

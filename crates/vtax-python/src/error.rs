@@ -8,7 +8,7 @@ create_exception!(
     vtax._native,
     DescriptionError,
     PyException,
-    "A machine, a workload, a setting or a parameter that makes no sense; names the field."
+    "An invalid machine, workload, setting or parameter; the message names the field."
 );
 create_exception!(
     vtax._native,

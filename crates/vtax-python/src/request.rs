@@ -82,7 +82,7 @@ fn page(field: &str, name: &str) -> Result<PageSize, ModelError> {
         "1G" => Ok(PageSize::G1),
         _ => Err(ModelError::field(
             field,
-            format!("'{name}' is no page size: must be 4K, 2M or 1G"),
+            format!("'{name}' is not a page size: must be 4K, 2M or 1G"),
         )),
     }
 }

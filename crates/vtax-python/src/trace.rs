@@ -15,7 +15,7 @@ fn open(path: &Path) -> Result<traces::Trace, TraceError> {
     traces::open(Box::new(file), &name, &Options::default())
 }
 
-/// A file that begins as a trace does. It is opened anew for each simulation.
+/// A file that begins as a trace does. Each simulation opens it again.
 #[pyclass(frozen, module = "vtax._native")]
 pub(crate) struct Trace {
     path: PathBuf,

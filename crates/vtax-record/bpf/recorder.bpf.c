@@ -166,7 +166,7 @@ int on_overflow(struct bpf_perf_event_data *ctx)
 	row->mode = mode_of(ctx, s);
 	bpf_get_current_comm(row->comm, sizeof(row->comm));
 	fill_values(row, s, now);
-	/* x86 keeps the order of stores; the compiler is told to. */
+	/* x86 keeps the order of stores; the barrier makes the compiler keep it too. */
 	barrier();
 	*(volatile __u64 *)&s->head = head + 1;
 	return 0;

@@ -18,7 +18,7 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::time::{ClockId, clock_gettime};
 use vtax_record::clock::Pair;
 use vtax_record::consumer::Consumer;
-use vtax_record::difference::{Place, Start};
+use vtax_record::difference::{Location, Start};
 use vtax_record::files::Folder;
 use vtax_record::parquet;
 use vtax_record::plan::Columns;
@@ -111,11 +111,11 @@ struct Machine {
 
 impl Machine {
     fn new(counted: usize) -> Self {
-        let programs = (0..counted).map(Place::Counted);
-        let perf = (0..PERF).map(|event| Place::Perf(counted + 3 * event));
+        let programs = (0..counted).map(Location::Counted);
+        let perf = (0..PERF).map(|event| Location::Perf(counted + 3 * event));
         let columns = Columns {
             events: sources::all().into_iter().take(counted + PERF).collect(),
-            places: programs.chain(perf).collect(),
+            locations: programs.chain(perf).collect(),
             slots: counted + 3 * PERF,
             ..Columns::default()
         };
@@ -165,9 +165,9 @@ impl Machine {
             let head = u64::from(cpu * STATE_BYTES);
             let next = self.seq + rows;
             // The head of the ring, and the overflows.
-            for place in [0, 128] {
+            for offset in [0, 128] {
                 self.states
-                    .write_all_at(&next.to_le_bytes(), head + place)
+                    .write_all_at(&next.to_le_bytes(), head + offset)
                     .unwrap();
             }
         }
@@ -199,8 +199,8 @@ impl Machine {
         let words = header.iter().chain(&self.values[cpu as usize]);
         let bytes: Vec<u8> = words.flat_map(|word| word.to_le_bytes()).collect();
         let in_ring = u64::from(cpu * self.shape.rows) + seq % u64::from(self.shape.rows);
-        let place = in_ring * u64::from(self.shape.row_bytes());
-        self.rows.write_all_at(&bytes, place).unwrap();
+        let offset = in_ring * u64::from(self.shape.row_bytes());
+        self.rows.write_all_at(&bytes, offset).unwrap();
     }
 
     /// Most events come seldom; cycles, instructions and the like come all the time.

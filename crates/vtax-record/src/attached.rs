@@ -319,8 +319,8 @@ impl Attached {
         Ok(())
     }
 
-    /// Whatever the target, each CPU has one event of its own: one that follows tasks would be
-    /// programmed anew at each switch between them, which costs more than all else.
+    /// Whatever the target, each CPU has one event of its own: the kernel
+    /// reprograms one that follows tasks at each context switch, which costs more than all else.
     fn open_references(&mut self, cpus: &Cpus) -> Result<(), Error> {
         cpus.online
             .iter()

@@ -61,7 +61,7 @@ impl Consumer {
         Ok(Self {
             cpus: rings.cpus(),
             rings,
-            differences: Differences::new(columns.places.clone(), columns.groups(groups), start),
+            differences: Differences::new(columns.locations.clone(), columns.groups(groups), start),
             schedule: Schedule::default(),
             watched: Watched::new(|name| columns.find(name)),
             batch: Batch::new(schema, lengths),
@@ -73,7 +73,7 @@ impl Consumer {
             vcpu_clocks: BTreeMap::new(),
             rows: Vec::new(),
             dropped: 0,
-            remainder: vec![0; columns.places.len()],
+            remainder: vec![0; columns.locations.len()],
             samples,
         })
     }

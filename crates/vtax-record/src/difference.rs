@@ -7,7 +7,7 @@ use crate::row::Row;
 
 /// A column of the recording: where its counter is in a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
+pub enum Location {
     /// A program counts in this slot.
     Counted(usize),
     /// A perf event: count, time enabled, time running, from this slot on.
@@ -58,8 +58,8 @@ struct Before {
 /// Takes the rows of all CPUs, each CPU's in order.
 #[derive(Debug)]
 pub struct Differences {
-    places: Vec<Place>,
-    /// For each place the group that it takes turns with.
+    locations: Vec<Location>,
+    /// For each location the group that it takes turns with.
     groups: Vec<usize>,
     spans: Spans,
     start: Start,
@@ -81,11 +81,11 @@ pub struct Start {
 }
 
 impl Differences {
-    /// `groups`: for each place the group of counters that it belongs to.
-    pub fn new(places: Vec<Place>, groups: Vec<usize>, start: Start) -> Self {
+    /// `groups`: for each location the group of counters that it belongs to.
+    pub fn new(locations: Vec<Location>, groups: Vec<usize>, start: Start) -> Self {
         Self {
-            totals: vec![Total::default(); places.len()],
-            places,
+            totals: vec![Total::default(); locations.len()],
+            locations,
             groups,
             spans: Spans::default(),
             start,
@@ -111,7 +111,7 @@ impl Differences {
         (self.rows, self.lost)
     }
 
-    /// The sums so far, in the order of the places.
+    /// The sums so far, in the order of the locations.
     pub fn totals(&self) -> &[Total] {
         &self.totals
     }
@@ -131,11 +131,11 @@ impl Differences {
             let new = values.get(slot).copied().unwrap_or(0);
             new.saturating_sub(old.unwrap_or(0))
         };
-        self.places
+        self.locations
             .iter()
-            .map(|place| match place {
-                Place::Counted(slot) => difference(*slot),
-                Place::Perf(_) | Place::Clock(_) => 0,
+            .map(|location| match location {
+                Location::Counted(slot) => difference(*slot),
+                Location::Perf(_) | Location::Clock(_) => 0,
             })
             .collect()
     }
@@ -193,14 +193,14 @@ impl Differences {
         let whole = before.read_ns.map_or_else(BTreeSet::new, |read_ns| {
             self.spans.whole(row.cpu, read_ns, row.time_ns)
         });
-        let mut columns = Vec::with_capacity(self.places.len());
-        let places = self.places.iter().zip(&self.groups);
-        for ((place, group), total) in places.zip(&mut self.totals) {
-            let value = match place {
+        let mut columns = Vec::with_capacity(self.locations.len());
+        let locations = self.locations.iter().zip(&self.groups);
+        for ((location, group), total) in locations.zip(&mut self.totals) {
+            let value = match location {
                 // The clock runs since the machine started: its first reading is where it begins.
-                Place::Clock(_) if before.values.is_empty() => None,
-                Place::Counted(slot) | Place::Clock(slot) => Some(delta(*slot)),
-                Place::Perf(slot) => perf(*slot, whole.contains(group), delta, total),
+                Location::Clock(_) if before.values.is_empty() => None,
+                Location::Counted(slot) | Location::Clock(slot) => Some(delta(*slot)),
+                Location::Perf(slot) => perf(*slot, whole.contains(group), delta, total),
             };
             total.take(value, length_ns);
             columns.push(value);
@@ -267,11 +267,11 @@ mod tests {
     };
 
     fn counted() -> Differences {
-        Differences::new(vec![Place::Counted(0)], vec![0], START)
+        Differences::new(vec![Location::Counted(0)], vec![0], START)
     }
 
     fn read(start: Start) -> Differences {
-        let mut differences = Differences::new(vec![Place::Perf(0)], vec![0], start);
+        let mut differences = Differences::new(vec![Location::Perf(0)], vec![0], start);
         switch(&mut differences, true, 0);
         differences
     }
@@ -370,7 +370,7 @@ mod tests {
 
     #[test]
     fn the_steal_clock_begins_at_its_first_reading() {
-        let mut differences = Differences::new(vec![Place::Clock(0)], vec![0], START);
+        let mut differences = Differences::new(vec![Location::Clock(0)], vec![0], START);
         assert_eq!(differences.take(row(0, 0, &[9_000, 0, 0])).columns, [None]);
         assert_eq!(
             differences.take(row(0, 1, &[9_010, 0, 0])).columns,

@@ -11,7 +11,7 @@ use crate::skew::Bounds;
 
 /// How often a page is looked at.
 pub const PERIOD: std::time::Duration = std::time::Duration::from_millis(10);
-/// Samples that wait for a row at most; a machine that sleeps makes no rows.
+/// At most so many samples wait for a row; a machine that sleeps writes no rows.
 const WAITING: usize = 4096;
 /// Looks in a row that find the publisher in the middle of a publication before it is said: a
 /// second. A virtual CPU may be taken away there for some time.
@@ -42,6 +42,8 @@ enum Origin {
 
 impl PageSamples {
     /// Begin with what a page says now.
+    ///
+    /// Fails when the page cannot be read, or is not of this version.
     pub fn page(mut reader: Reader) -> Result<Self, PageError> {
         let given = reader.sample_patiently()?.map(|sample| sample.values);
         let names = reader.names().to_vec();
@@ -50,6 +52,8 @@ impl PageSamples {
 
     /// Begin with what this machine's applications have counted; `names`: whole names of counters,
     /// which need not be there yet. `None`: those that are there.
+    ///
+    /// Fails when the page cannot be read, or is not of this version.
     pub fn applications(
         mut collector: Collector,
         names: Option<Vec<String>>,

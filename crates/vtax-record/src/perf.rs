@@ -24,6 +24,8 @@ pub struct Request {
 }
 
 /// Open an event of all that runs on a CPU, not counting yet; a member of a group follows its leader.
+///
+/// Fails with the errno of the system call.
 pub fn open(request: Request, cpu: u32, leader: Option<BorrowedFd<'_>>) -> Result<OwnedFd, Errno> {
     let mut attributes = perf::perf_event_attr::default();
     attributes.type_ = request.kind;
@@ -56,7 +58,9 @@ pub struct Reading {
     pub running_ns: u64,
 }
 
-/// Read a counter; `None` when it is pinned and lost its place.
+/// Read a counter; `None` when it is pinned and lost its hardware counter.
+///
+/// Fails with the errno of the system call.
 pub fn read(event: impl AsFd) -> Result<Option<Reading>, Errno> {
     let mut bytes = [0_u8; 24];
     let length = nix::unistd::read(event, &mut bytes)?;

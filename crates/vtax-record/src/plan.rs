@@ -1,4 +1,4 @@
-//! What is going to be recorded: columns, their places in a row, and the programs they need.
+//! What is going to be recorded: columns, their slots in a row, and the programs they need.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use perf_event_open_sys::bindings::PERF_TYPE_SOFTWARE;
 use serde::Serialize;
 
 use crate::availability::Machine;
-use crate::difference::Place;
+use crate::difference::Location;
 use crate::interval::Interval;
 use crate::program::{Settings, Whose};
 use crate::ring::Shape;
@@ -48,7 +48,7 @@ pub struct Columns {
     /// The events, in the order of their columns.
     pub events: Vec<Event>,
     /// Where each one is in a row.
-    pub places: Vec<Place>,
+    pub locations: Vec<Location>,
     /// The perf events, in the order in which rows read them.
     pub perf: Vec<PerfColumn>,
     /// The steal clock is read.
@@ -60,7 +60,7 @@ pub struct Columns {
 }
 
 impl Columns {
-    /// Give every event that is available a place; one asked for by name must be available.
+    /// Give every event that is available its slots; one asked for by name must be available.
     pub fn arrange(machine: &Machine, choices: Vec<Choice>) -> Result<Self, Error> {
         let mut columns = Self::default();
         for choice in choices {
@@ -79,12 +79,12 @@ impl Columns {
                 }),
             }
         }
-        columns.place()?;
+        columns.assign_slots()?;
         Ok(columns)
     }
 
     /// Counted events first, then those that are read, three values each.
-    fn place(&mut self) -> Result<(), Error> {
+    fn assign_slots(&mut self) -> Result<(), Error> {
         let counted = self
             .events
             .iter()
@@ -95,10 +95,10 @@ impl Columns {
             .sort_by_key(|event| matches!(event.origin, Origin::Steal));
         let (mut next, mut read) = (0, counted);
         for event in &self.events {
-            let place = match event.origin {
+            let location = match event.origin {
                 Origin::Counted { .. } => {
                     next += 1;
-                    Place::Counted(next - 1)
+                    Location::Counted(next - 1)
                 }
                 Origin::Perf {
                     kind,
@@ -111,15 +111,15 @@ impl Columns {
                         exclude,
                     });
                     read += 3;
-                    Place::Perf(read - 3)
+                    Location::Perf(read - 3)
                 }
                 Origin::Steal => {
                     self.steal = true;
                     read += 3;
-                    Place::Clock(read - 3)
+                    Location::Clock(read - 3)
                 }
             };
-            self.places.push(place);
+            self.locations.push(location);
         }
         self.slots = read;
         let absolutes = (read - counted) / 3;
@@ -157,17 +157,17 @@ impl Columns {
     /// For each column the group of perf events that it takes turns with; the others' means nothing.
     pub fn groups(&self, groups: &Groups) -> Vec<usize> {
         let mut perf = 0..self.perf.len();
-        let mut group = |place: &Place| match place {
-            Place::Perf(_) => perf.next().map_or(0, |event| groups.of(event)),
-            Place::Counted(_) | Place::Clock(_) => 0,
+        let mut group = |location: &Location| match location {
+            Location::Perf(_) => perf.next().map_or(0, |event| groups.of(event)),
+            Location::Counted(_) | Location::Clock(_) => 0,
         };
-        self.places.iter().map(&mut group).collect()
+        self.locations.iter().map(&mut group).collect()
     }
 
     /// The name of a perf event.
     pub fn perf_name(&self, perf: usize) -> Option<&str> {
-        let columns = self.events.iter().zip(&self.places);
-        let mut read = columns.filter(|(_, place)| matches!(place, Place::Perf(_)));
+        let columns = self.events.iter().zip(&self.locations);
+        let mut read = columns.filter(|(_, location)| matches!(location, Location::Perf(_)));
         read.nth(perf).map(|(event, _)| event.name.as_str())
     }
 
@@ -196,14 +196,14 @@ impl Columns {
         };
         let mut slots = Vec::new();
         let mut tracepoints = Vec::new();
-        for (event, place) in self.events.iter().zip(&self.places) {
+        for (event, location) in self.events.iter().zip(&self.locations) {
             if let (
                 Origin::Counted {
                     tracepoints: needed,
                     slots: variables,
                 },
-                Place::Counted(at),
-            ) = (&event.origin, place)
+                Location::Counted(at),
+            ) = (&event.origin, location)
             {
                 tracepoints.extend(needed.iter().copied());
                 let number = u16::try_from(*at).unwrap_or(u16::MAX);
@@ -214,7 +214,7 @@ impl Columns {
                 );
             }
         }
-        // Who runs, and whose guest, is told by these even where nobody counts them.
+        // These say which task runs and whose guest, so they are attached even when not counted.
         tracepoints.extend([
             "sched_switch",
             "kvm_entry",
@@ -282,17 +282,17 @@ mod tests {
     fn no_two_columns_share_a_place() {
         let columns = columns("sched,sw,steal,irq").unwrap();
         let mut taken = std::collections::HashSet::new();
-        for place in &columns.places {
-            let used: Vec<usize> = match place {
-                Place::Counted(slot) => vec![*slot],
-                Place::Perf(slot) | Place::Clock(slot) => (*slot..slot + 3).collect(),
+        for location in &columns.locations {
+            let used: Vec<usize> = match location {
+                Location::Counted(slot) => vec![*slot],
+                Location::Perf(slot) | Location::Clock(slot) => (*slot..slot + 3).collect(),
             };
             for slot in used {
-                assert!(slot < columns.slots && taken.insert(slot), "{place:?}");
+                assert!(slot < columns.slots && taken.insert(slot), "{location:?}");
             }
         }
         assert_eq!(taken.len(), columns.slots);
-        assert!(matches!(columns.places.last(), Some(Place::Clock(_))));
+        assert!(matches!(columns.locations.last(), Some(Location::Clock(_))));
     }
 
     #[test]

@@ -58,6 +58,8 @@ pub struct Rings {
 
 impl Rings {
     /// Map the two maps of the programs.
+    ///
+    /// Fails with the errno of the system call.
     pub fn map(states: BorrowedFd<'_>, rows: BorrowedFd<'_>, shape: Shape) -> Result<Self, Errno> {
         let state_words = STATE_WORDS * shape.cpus as usize;
         let row_words = shape.row_words() * shape.all_rows() as usize;
@@ -91,11 +93,11 @@ impl Rings {
             }
             tail = tail.wrapping_add(1);
         }
-        // Release: the rows have been read before the place is given back.
+        // Release: the rows have been read before the writer may use their space again.
         self.states.store(state + TAIL, tail, Ordering::Release);
     }
 
-    /// Overflows on a CPU, and those of them whose row found no place.
+    /// Overflows on a CPU, and those of them whose row found the ring full.
     pub fn overflows(&self, cpu: u32) -> (u64, u64) {
         let state = Self::state(cpu);
         (
@@ -115,12 +117,12 @@ impl Rings {
     /// Add what a perf event counted before it was closed to what its CPU's rows begin with. The
     /// CPU must be away, or the programs would write here too.
     pub fn carry(&self, cpu: u32, event: usize, reading: Reading) {
-        let place = Self::state(cpu) + SUM + 3 * event;
+        let slot = Self::state(cpu) + SUM + 3 * event;
         let counted = [reading.count, reading.enabled_ns, reading.running_ns];
         for (at, amount) in counted.into_iter().enumerate() {
-            let before = self.states.load(place + at, Ordering::Relaxed);
+            let before = self.states.load(slot + at, Ordering::Relaxed);
             let sum = before.wrapping_add(amount);
-            self.states.store(place + at, sum, Ordering::Relaxed);
+            self.states.store(slot + at, sum, Ordering::Relaxed);
         }
     }
 

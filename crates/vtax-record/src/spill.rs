@@ -52,7 +52,7 @@ impl PageStoreFactory for Spill {
     fn create(&self, _column: &PageStoreArgs<'_>) -> Result<Box<dyn PageStore>> {
         Ok(Box::new(Pages {
             waiting: self.file()?,
-            places: Vec::new(),
+            extents: Vec::new(),
         }))
     }
 }
@@ -72,7 +72,7 @@ impl fmt::Debug for Waiting {
 struct Pages {
     waiting: Arc<Waiting>,
     /// Where each page is, and its length.
-    places: Vec<(u64, usize)>,
+    extents: Vec<(u64, usize)>,
 }
 
 impl PageStore for Pages {
@@ -82,15 +82,15 @@ impl PageStore for Pages {
             .end
             .fetch_add(page.len() as u64, Ordering::Relaxed);
         self.waiting.file.write_all_at(&page, start)?;
-        self.places.push((start, page.len()));
-        Ok(PageKey::new(self.places.len() as u64 - 1))
+        self.extents.push((start, page.len()));
+        Ok(PageKey::new(self.extents.len() as u64 - 1))
     }
 
     fn take(&mut self, key: PageKey) -> Result<Bytes> {
-        let place = usize::try_from(key.get())
+        let extent = usize::try_from(key.get())
             .ok()
-            .and_then(|at| self.places.get(at));
-        let (start, length) = *place
+            .and_then(|at| self.extents.get(at));
+        let (start, length) = *extent
             .ok_or_else(|| ParquetError::General(format!("no page has the key {}", key.get())))?;
         let mut page = vec![0; length];
         self.waiting.file.read_exact_at(&mut page, start)?;

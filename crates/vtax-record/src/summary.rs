@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::clock::Pair;
 use crate::consumer::Consumer;
-use crate::difference::Place;
+use crate::difference::Location;
 use crate::files::{self, Folder};
 use crate::hotplug::Gap;
 use crate::interval::Interval;
@@ -249,17 +249,17 @@ pub fn finish(facts: &Facts<'_>, consumer: Consumer, folder: &Folder) -> Result<
 
 fn columns<'a>(facts: &Facts<'a>, consumer: &'a Consumer) -> Vec<Column<'a>> {
     let (_, all_ns) = consumer.turns();
-    let described = facts.columns.events.iter().zip(&facts.columns.places);
+    let described = facts.columns.events.iter().zip(&facts.columns.locations);
     let own = described
         .zip(consumer.totals())
-        .map(|((event, place), (total, rest))| Column {
+        .map(|((event, location), (total, rest))| Column {
             name: &event.name,
             about: &event.about,
             source: event.layer(),
             unit: event.unit,
             kind: Kind::Delta,
             sum: total.sum,
-            after_last_row: matches!(place, Place::Counted(_)).then_some(rest),
+            after_last_row: matches!(location, Location::Counted(_)).then_some(rest),
             rows: total.rows,
             coverage: ratio(total.covered_ns, all_ns),
             running: ratio(total.running_ns, total.enabled_ns),

@@ -31,6 +31,8 @@ pub struct Found {
 
 impl Watch {
     /// Take the signals from now on.
+    ///
+    /// Fails with the errno of the system call.
     pub fn new() -> Result<Self, Errno> {
         let set = SigSet::from_iter(ENDING);
         set.thread_block()?;
@@ -47,6 +49,8 @@ impl Watch {
     }
 
     /// Wait for any of it, for what makes `hotplug` readable, or until the time is up.
+    ///
+    /// Fails with the errno of the system call.
     pub fn wait(&self, limit: Duration, hotplug: Option<BorrowedFd<'_>>) -> Result<Found, Errno> {
         let process = self.process.as_ref().map(AsFd::as_fd);
         let signals = self.signals.as_fd();

@@ -67,7 +67,7 @@ impl Drop for Away {
     }
 }
 
-/// Work for a CPU: an idle one makes no rows.
+/// Work for a CPU: an idle CPU writes no rows.
 struct Busy(Child);
 
 impl Busy {
@@ -163,7 +163,7 @@ fn a_cpu_may_go_and_come() {
         }
         before[2 * cpu.min(1) + late] += 1;
         without[cpu.min(1)] += usize::from(clock[at].is_none());
-        // A row never has more than its own time, and the counters begin anew without a jump.
+        // A row never has more than its own time, and the counters restart without a jump.
         assert!(lengths[at].unwrap() < 400_000_000, "{:?}", lengths[at]);
         assert!(clock[at].is_none_or(|clock| clock <= lengths[at].unwrap() + 5_000_000));
     }

@@ -56,10 +56,10 @@ const NOT_AGAIN: [(&str, &str); 7] = [
 /// What is left in a command line by a switch, and taken out by the next one.
 const MONITOR: &str = "vtax-switch";
 
-/// One option, or a word that is none.
+/// One option, or another word.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Word {
-    /// Without dashes; empty for a word that is no option (a disk image).
+    /// Without dashes; empty for a word that is not an option (a disk image).
     pub option: String,
     /// Its value.
     pub value: Option<String>,

@@ -158,7 +158,7 @@ impl<'a> Candidate<'a> {
         if !(stem.starts_with("qemu") || stem == "kvm") {
             return Err(SwitchError::refused(
                 format!("process {pid} ({stem})"),
-                "it uses /dev/kvm and is no QEMU that vtax can hand over",
+                "it uses /dev/kvm and is not a QEMU that vtax can hand over",
                 "end it first",
             ));
         }
@@ -443,7 +443,7 @@ impl<'a> Candidate<'a> {
         let mut inherited: Vec<i32> = self.arguments.descriptors();
         inherited.retain(|number| self.has(*number));
         // QEMU opens some devices, such as /dev/net/tun, without close-on-exec. A copy of such a
-        // descriptor would keep the device from the QEMU that opens it anew.
+        // descriptor would keep the device busy when the new QEMU opens it.
         let own = |one: &&Descriptor| one.number > 2 && one.target.starts_with("/dev/");
         let open = self
             .descriptors

@@ -117,12 +117,12 @@ impl Options {
     }
 }
 
-/// Where the journal and the states go unless told otherwise.
+/// Default folder of the journal and the states.
 pub const STATE_DIR: &str = "/run/vtax/switch";
-/// How long each single wait may last unless told otherwise; an emulated host is slow.
+/// Default bound of each single wait; an emulated host is slow.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Hears what is being done.
+/// Receives progress.
 pub trait Observer {
     /// A phase begins.
     fn phase(&mut self, name: &str);

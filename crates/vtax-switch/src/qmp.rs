@@ -31,8 +31,8 @@ pub enum QmpError {
     /// No answer in time.
     #[error("no answer to `{0}` in time")]
     Late(String),
-    /// What came is no QMP.
-    #[error("its QMP socket sent something that is no QMP: {0}")]
+    /// What came is not QMP.
+    #[error("its QMP socket sent something that is not QMP: {0}")]
     Format(String),
     /// QEMU refused the command.
     #[error("{command}: {description}")]
@@ -75,7 +75,7 @@ pub struct Event {
 pub fn parse(line: &[u8]) -> Result<Message, String> {
     let value: Value = serde_json::from_slice(line).map_err(|error| error.to_string())?;
     let Value::Object(mut object) = value else {
-        return Err("a line that is no object".into());
+        return Err("a line that is not an object".into());
     };
     if let Some(greeting) = object.remove("QMP") {
         return Ok(Message::Greeting(greeting));
@@ -95,7 +95,7 @@ pub fn parse(line: &[u8]) -> Result<Message, String> {
         });
     }
     let Some(error) = object.get("error") else {
-        return Err("a line that is no answer and no event".into());
+        return Err("a line that is neither an answer nor an event".into());
     };
     let description = error.get("desc").and_then(Value::as_str);
     Ok(Message::Answer {
@@ -128,6 +128,8 @@ pub struct Qmp {
 
 impl Qmp {
     /// Connect to the socket at `path` and wait until QEMU takes commands.
+    ///
+    /// Fails when it cannot be connected, or when QEMU does not greet in time.
     pub fn connect(path: &Path, patience: Duration) -> Result<Self, QmpError> {
         let number = socket(
             AddressFamily::Unix,
@@ -145,6 +147,8 @@ impl Qmp {
     }
 
     /// Use a connected socket; what is sent before QEMU is up waits in it.
+    ///
+    /// Fails when the socket does not take the first command.
     pub fn over(stream: UnixStream) -> Result<Self, QmpError> {
         stream.set_nonblocking(false).map_err(QmpError::Socket)?;
         let mut qmp = Self {
@@ -169,17 +173,23 @@ impl Qmp {
     }
 
     /// The process that listens at the other end.
+    ///
+    /// Fails with the errno of the system call.
     pub fn peer(&self) -> Result<i32, QmpError> {
         let credentials = getsockopt(&self.stream, PeerCredentials).map_err(from_errno)?;
         Ok(credentials.pid())
     }
 
     /// Send a command; its answer is waited for with the number returned.
+    ///
+    /// Fails when the socket does not take the command.
     pub fn send(&mut self, command: &str, arguments: Value) -> Result<u64, QmpError> {
         self.send_with(command, arguments, None)
     }
 
     /// As [`Qmp::send`], with a descriptor for QEMU.
+    ///
+    /// Fails when the socket does not take the command.
     pub fn send_with(
         &mut self,
         command: &str,
@@ -217,6 +227,9 @@ impl Qmp {
     }
 
     /// Wait for the answer to command number `id`.
+    ///
+    /// Fails when QEMU refuses, does not answer in time, closes the socket, or sends something
+    /// that is not QMP.
     pub fn wait(&mut self, id: u64, patience: Duration) -> Result<Value, QmpError> {
         let deadline = Instant::now() + patience;
         let command = self.commands.get(&id).cloned().unwrap_or_default();
@@ -233,6 +246,8 @@ impl Qmp {
     }
 
     /// Send a command and wait for its answer.
+    ///
+    /// Fails as [`Qmp::send`] and [`Qmp::wait`] do.
     pub fn call(
         &mut self,
         command: &str,
@@ -244,6 +259,8 @@ impl Qmp {
     }
 
     /// Wait for the first event that `wanted` takes; those before it are dropped.
+    ///
+    /// Fails when none comes in time, QEMU closes the socket, or it sends something that is not QMP.
     pub fn event(
         &mut self,
         what: &str,

@@ -110,7 +110,7 @@ impl Clock {
         self.ends_as(phase.name());
     }
 
-    /// As [`Clock::ends`], for what is no phase of the fault table.
+    /// As [`Clock::ends`], for what is not a phase of the fault table.
     pub fn ends_as(&mut self, name: &'static str) {
         let now = self.begin.elapsed().as_secs_f64() * 1e3;
         let begin_ms = self

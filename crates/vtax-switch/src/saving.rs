@@ -34,7 +34,7 @@ pub struct Saved {
     pub retries_micros: i64,
 }
 
-/// The capabilities of a migration that leaves shared memory in place and tells its end.
+/// The capabilities of a migration that leaves shared memory in place and reports its end.
 pub fn capabilities(on: bool) -> Value {
     let names = ["x-ignore-shared", "events"];
     let list: Vec<Value> = names
@@ -222,7 +222,7 @@ fn until_ended(qmp: &mut Qmp, patience: Duration) -> Result<(), Failure> {
                     patience.as_secs(),
                 ));
             }
-            // Not an event: a client that connects anew has none of those before.
+            // Polled, not awaited: a client that reconnects misses the events before it.
             _ => thread::sleep(Duration::from_millis(5)),
         }
     }

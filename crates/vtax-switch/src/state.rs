@@ -218,7 +218,7 @@ impl Content {
             .try_fold(0_u64, |sum, bytes| sum.checked_add(bytes?))
     }
 
-    /// The bytes of a field that is no array.
+    /// The bytes of a field that is not an array.
     fn value<'a>(&self, name: &str, content: &'a [u8]) -> Option<&'a [u8]> {
         let mut at = 0_u64;
         for field in &self.fields {

@@ -34,7 +34,7 @@ pub struct Child {
     pub mask: u32,
 }
 
-/// A process that has been made and not yet been told to run its program.
+/// A process that was forked and has not yet executed its program.
 #[derive(Debug)]
 pub struct Waiting {
     /// Its number.
@@ -44,6 +44,8 @@ pub struct Waiting {
 
 impl Waiting {
     /// Let it run its program.
+    ///
+    /// Fails with the errno of the system call.
     pub fn go(self) -> Result<(), Errno> {
         nix::unistd::write(&self.gate, b"g").map(drop)
     }
@@ -58,6 +60,8 @@ fn pointers(strings: &[CString]) -> Vec<*const libc::c_char> {
 ///
 /// It is nobody's child but the system's, as a daemon: it outlives this program. It ends by
 /// itself when the gate is dropped unopened.
+///
+/// Fails with the errno of the system call.
 pub fn make(child: &Child) -> Result<Waiting, Errno> {
     let (gate_out, gate_in) = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC)?;
     let (number_out, number_in) = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC)?;

@@ -5,7 +5,7 @@ use thiserror::Error;
 /// Linux builds allow 8192 CPUs at most (`NR_CPUS` of x86-64).
 const MAX_CPU: usize = 8191;
 
-/// Why a text is no list of CPUs.
+/// Why a text is not a list of CPUs.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum CpuListError {
     /// No CPU at all.

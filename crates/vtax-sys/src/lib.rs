@@ -1,4 +1,4 @@
-//! The machine underneath vtax's programs, in one place.
+//! All that vtax's programs ask of the machine underneath.
 //!
 //! [`calls`] has every system call and instruction that needs `unsafe` and is not tied to one
 //! library. [`tree`] and [`process`] read `/proc` and `/sys` below a root that tests can fake.

@@ -87,7 +87,7 @@ impl Tree {
         })
     }
 
-    /// When a process that is no zombie started, in clock ticks since boot: with its number it
+    /// When a process that is not a zombie started, in clock ticks since boot: with its number it
     /// names it for good.
     pub fn start_ticks(&self, pid: i32) -> Option<u64> {
         let stat = self.stat(pid).filter(|stat| !stat.zombie)?;

@@ -41,7 +41,7 @@ impl Tree {
         Some(bytes)
     }
 
-    /// A file's text without surrounding white space; `None` when it cannot be read or is no text.
+    /// A file's text without surrounding white space; `None` when it cannot be read or is not text.
     pub fn text(&self, path: &str) -> Option<String> {
         let text = String::from_utf8(self.bytes(path)?).ok()?;
         Some(text.trim().to_owned())

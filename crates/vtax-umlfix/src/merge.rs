@@ -6,23 +6,23 @@ pub const HEADER_END: usize = 576;
 const STATE_BITS: core::ops::Range<usize> = 512..520;
 /// Components 0 (x87) and 1 (SSE) are in the legacy region; others may lie anywhere after it.
 const FIRST_EXTENDED: usize = 2;
-/// Bit 63 of `XSTATE_BV` is no component.
+/// Bit 63 of `XSTATE_BV` is not a component.
 pub const COMPONENTS: usize = 63;
 
 /// Where a component lies in the standard (not compacted) format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
+pub struct Extent {
     /// First byte.
     pub offset: usize,
     /// Number of bytes; 0: the CPU does not have it.
     pub size: usize,
 }
 
-/// The places of all components, by number.
-pub type Layout = [Place; COMPONENTS];
+/// The extents of all components, by number.
+pub type Layout = [Extent; COMPONENTS];
 
 /// A layout without extended components.
-pub const EMPTY: Layout = [Place {
+pub const EMPTY: Layout = [Extent {
     offset: HEADER_END,
     size: 0,
 }; COMPONENTS];
@@ -41,8 +41,8 @@ pub fn complete(current: &mut [u8], given: &[u8], layout: &Layout) -> bool {
     };
     let mut kept = 0_u64;
     let mut copied = given.len();
-    for (component, place) in layout.iter().enumerate().skip(FIRST_EXTENDED) {
-        let Place { offset, size } = *place;
+    for (component, extent) in layout.iter().enumerate().skip(FIRST_EXTENDED) {
+        let Extent { offset, size } = *extent;
         if size > 0 && offset.saturating_add(size) > given.len() {
             kept |= 1 << component;
             // One that begins inside must not get half of its bytes.
@@ -82,7 +82,7 @@ mod tests {
             (17, 2752, 64),
             (18, 2816, 8192),
         ] {
-            layout[component] = Place { offset, size };
+            layout[component] = Extent { offset, size };
         }
         layout
     }
@@ -138,7 +138,7 @@ mod tests {
         let mut current = area(1000, 1, 0);
         let given = area(600, 2, 0);
         for (offset, size) in [(usize::MAX, usize::MAX), (0, 700)] {
-            let layout = [Place { offset, size }; COMPONENTS];
+            let layout = [Extent { offset, size }; COMPONENTS];
             assert!(complete(&mut current, &given, &layout));
         }
     }

@@ -7,7 +7,7 @@ use core::cell::UnsafeCell;
 use core::ffi::{c_int, c_long, c_void};
 use core::ptr;
 
-use crate::merge::{self, EMPTY, Layout, Place};
+use crate::merge::{self, EMPTY, Extent, Layout};
 
 // From linux/ptrace.h and linux/elf.h; the same on every x86-64.
 const PTRACE_PEEKTEXT: c_long = 1;
@@ -142,12 +142,12 @@ unsafe fn set_short_state(process: c_int, kind: *mut c_void, given: *mut libc::i
 fn layout_of_this_cpu() -> Layout {
     let enabled = enabled();
     let mut layout = EMPTY;
-    for (component, place) in (0_u32..).zip(&mut layout).skip(2) {
+    for (component, extent) in (0_u32..).zip(&mut layout).skip(2) {
         if enabled & (1 << component) != 0 {
             #[allow(unused_unsafe, reason = "safe from Rust 1.94 on")]
             // SAFETY: the leaf exists where the kernel has XSAVE on, as `enabled` has found.
             let answer = unsafe { __cpuid_count(XSTATE_LEAF, component) };
-            *place = Place {
+            *extent = Extent {
                 offset: answer.ebx as usize,
                 size: answer.eax as usize,
             };

@@ -10,7 +10,7 @@ pub struct Context<'a> {
     pub trivial_program: Program,
     /// Memory that can be had without swapping; `None`: unknown.
     pub available_bytes: Option<u64>,
-    /// Told what a user must know while a workload runs, such as a port.
+    /// Shows the user what must be known while a workload runs, such as a port.
     pub announce: &'a dyn Fn(&str),
 }
 

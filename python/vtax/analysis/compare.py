@@ -192,7 +192,7 @@ def _why_not(record: ComparisonRecord, label: str, metric: str) -> str:
     if record.state != "complete":
         return "the run ended before a repetition gave this value"
     if metric.startswith(KVM_COUNTERS):
-        return "KVM is counted in a lab only"
+        return "this environment cannot read KVM's counters (capability kvm-counters)"
     return "the workload gave no value here"
 
 
@@ -216,16 +216,16 @@ def _compared(
         ratio = -ratio
     half = ratio.half_width()
     verdict = judge(ratio, margin)
-    settle = None
+    needed = None
     if verdict is Verdict.INCONCLUSIVE:
         n = min(own.description.n, base.description.n)
-        settle = repetitions_to_settle(ratio, margin, n)
+        needed = repetitions_to_settle(ratio, margin, n)
     return dataclasses.replace(
         compared,
         ci_low=100.0 * math.exp(ratio.value - half),
         ci_high=100.0 * _exp(ratio.value + half),
         verdict=verdict,
-        repetitions_to_settle=settle,
+        repetitions_to_settle=needed,
     )
 
 

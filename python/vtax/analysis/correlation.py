@@ -219,8 +219,8 @@ def correlations(values: Floats, method: Method) -> _Estimates:
     for column in range(k):
         groups.setdefault(present[:, column].tobytes(), []).append(column)
     blocks = list(groups.values())
-    for place, first in enumerate(blocks):
-        for second in blocks[place:]:
+    for at, first in enumerate(blocks):
+        for second in blocks[at:]:
             rows = present[:, first[0]] & present[:, second[0]]
             columns = first if second is first else first + second
             _fill(result, values[rows][:, columns], columns, method)
@@ -230,14 +230,14 @@ def correlations(values: Floats, method: Method) -> _Estimates:
 def never_together(recording: Recording, events: Sequence[Event], by: By) -> int:
     """The smallest number of rows to merge so that events that took turns meet; 1 if all do.
 
-    It is the longest stretch of rows within which one of them was not measured, plus one.
+    It is the longest gap, in rows, in the values of one of them, plus one.
     """
     longest = 1
     for _, rows in series(recording, by):
         for event in _present(rows, events):
-            places = np.flatnonzero(rows[event.name].is_not_null().to_numpy())
-            if 0 < places.size < rows.height:
-                longest = max(longest, int(np.diff(places, prepend=-1).max()))
+            indices = np.flatnonzero(rows[event.name].is_not_null().to_numpy())
+            if 0 < indices.size < rows.height:
+                longest = max(longest, int(np.diff(indices, prepend=-1).max()))
     return longest
 
 
@@ -289,7 +289,7 @@ def _nothing(k: int) -> _Estimates:
 
 
 def _fill(result: _Estimates, values: Floats, columns: Sequence[int], method: Method) -> None:
-    """Puts the estimates of these columns, which have no gap in these rows, in their places."""
+    """Writes the estimates of these columns, which have no gap in these rows, into the matrix."""
     n = values.shape[0]
     if n < MIN_ROWS:
         return
@@ -303,11 +303,11 @@ def _fill(result: _Estimates, values: Floats, columns: Sequence[int], method: Me
     effective = effective_sizes(scored)
     judged = np.where(effective >= MIN_EFFECTIVE, effective, np.nan)
     own = np.asarray(columns)[varying]
-    places = np.ix_(own, own)
-    result.z[places] = np.arctanh(r)
-    result.variance[places] = method.variance / (judged - 3.0)
-    result.intervals[places] = n
-    result.effective[places] = effective
+    indices = np.ix_(own, own)
+    result.z[indices] = np.arctanh(r)
+    result.variance[indices] = method.variance / (judged - 3.0)
+    result.intervals[indices] = n
+    result.effective[indices] = effective
 
 
 def _ranks(values: Floats) -> Floats:
@@ -405,11 +405,11 @@ def _matrix(
     left_out: tuple[tuple[str, str], ...],
     spread: float,
 ) -> Matrix:
-    places = np.ix_(list(kept), list(kept))
-    z, variance = whole.z[places].copy(), whole.variance[places].copy()
+    indices = np.ix_(list(kept), list(kept))
+    z, variance = whole.z[indices].copy(), whole.variance[indices].copy()
     np.fill_diagonal(z, np.inf)
     np.fill_diagonal(variance, np.nan)
-    between, runs = whole.between[places], whole.runs[places]
+    between, runs = whole.between[indices], whole.runs[indices]
     p = _two_sided(z, variance)
     return Matrix(
         names,
@@ -419,8 +419,8 @@ def _matrix(
         variance,
         between,
         runs,
-        whole.intervals[places].astype(np.int64),
-        whole.effective[places],
+        whole.intervals[indices].astype(np.int64),
+        whole.effective[indices],
         p,
         _corrected(p),
         alpha,
@@ -459,15 +459,15 @@ def _twins(z: Floats, kept: Sequence[int]) -> list[tuple[int, int]]:
     """
     same = np.arctanh(_LARGEST_R) * (1.0 - 1e-6)
     found = []
-    for place, i in enumerate(kept):
-        first = next((j for j in kept[:place] if z[i, j] >= same), None)
+    for at, i in enumerate(kept):
+        first = next((j for j in kept[:at] if z[i, j] >= same), None)
         if first is not None:
             found.append((i, first))
     return found
 
 
 def pairs(matrix: Matrix) -> Iterable[tuple[int, int]]:
-    """Places above the diagonal that have a correlation, the strongest first."""
+    """Pairs above the diagonal that have a correlation, the strongest first."""
     upper = zip(*np.triu_indices(len(matrix.events), k=1), strict=True)
     found = [(int(i), int(j)) for i, j in upper if np.isfinite(matrix.z[i, j])]
-    return sorted(found, key=lambda place: -abs(matrix.z[place]))
+    return sorted(found, key=lambda pair: -abs(matrix.z[pair]))

@@ -63,7 +63,7 @@ def repetitions(grouped: Grouped, label: str) -> list[Sample]:
 
 
 def cpu_count(facts: Mapping[str, Any]) -> int | None:
-    """The CPUs that the machine's programs could use, from `vtax-agent facts`; None: not told."""
+    """The CPUs that the machine's programs could use, from `vtax-agent facts`; None: unknown."""
     cpu = facts.get("cpu")
     if not isinstance(cpu, Mapping):
         return None
@@ -151,7 +151,7 @@ def _steal(environment: EnvironmentRecord, runs: Sequence[Sample]) -> Iterator[F
             environment.label,
             None,
             "steal-unknown",
-            "This machine has no steal clock, so it cannot be told whether a hypervisor gave its "
+            "This machine has no steal clock, so it is unknown whether a hypervisor gave its "
             "CPU to others meanwhile; judge by the spread and by the A/A control.",
         )
     cpus = environment.cpus or cpu_count(environment.facts) or 1

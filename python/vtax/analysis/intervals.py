@@ -176,7 +176,7 @@ def load(path: Path, label: str | None = None) -> Recording:
     import polars as pl
 
     if not path.is_dir():
-        raise MisuseError(f"'{path}' is no run folder", "give a folder that vtax record wrote")
+        raise MisuseError(f"'{path}' is not a run folder", "give a folder that vtax record wrote")
     raw, notes = _rows(path)
     missing = [name for name in NEEDED if name not in raw.columns]
     if missing:
@@ -197,14 +197,19 @@ def load(path: Path, label: str | None = None) -> Recording:
 
 
 def load_all(arguments: Iterable[str]) -> list[Recording]:
-    """Recordings of `RUN` or `LABEL=RUN` arguments; those of one label are repetitions."""
+    """Recordings of `RUN` or `LABEL=RUN` arguments; those of one label are repetitions.
+
+    Raises MisuseError for an argument without a label or a path, and as `load` does.
+    """
     found = []
     for argument in arguments:
         label, equals, path = argument.partition("=")
         # A folder whose own name has an equals sign is that folder.
         named = bool(equals) and not Path(argument).exists()
         if named and not (label and path):
-            raise MisuseError(f"'{argument}' is no LABEL=RUN", "write for example native=runs/one")
+            raise MisuseError(
+                f"'{argument}' is not a LABEL=RUN", "write for example native=runs/one"
+            )
         found.append(load(Path(path), label) if named else load(Path(argument)))
     return found
 
@@ -368,8 +373,8 @@ def _events(path: Path, raw: pl.DataFrame) -> tuple[Event, ...]:
             known = _Events.model_validate_json(content).columns
         except ValidationError as error:
             first = error.errors()[0]
-            place = ".".join(map(str, first["loc"]))
-            raise VtaxError(f"{path / EVENTS}: {place}: {first['msg']}", "record again") from None
+            field = ".".join(map(str, first["loc"]))
+            raise VtaxError(f"{path / EVENTS}: {field}: {first['msg']}", "record again") from None
     described = {event.name: event for event in known}
     columns = [name for name in raw.columns if "." in name and raw[name].dtype.is_numeric()]
     if len(columns) > MAX_EVENTS:

@@ -23,7 +23,7 @@ from vtax.analysis.timeline import Line, Timeline
 Floats = NDArray[np.float64]
 
 MIN_BINS = 5
-"""A phase has at least so many bins; in fewer, noise and phase cannot be told apart."""
+"""A phase has at least so many bins; fewer do not distinguish a phase from noise."""
 MOST_BINS = 1000
 FALSE_RATE = 0.05
 """Enters the penalty: the probability of finding any change in noise stays below it."""
@@ -38,7 +38,7 @@ _MOST_DEVIATIONS = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """A stretch of the axis in which nothing was seen to change."""
+    """A part of the axis without a detected change."""
 
     start: float
     """On the axis of the timeline."""
@@ -81,7 +81,7 @@ def phase_bins(recordings: Sequence[Recording], by: By) -> int:
 
 
 def changes(values: Floats) -> list[int]:
-    """Places at which a new phase begins in `values` (n x d, no gaps), in order."""
+    """Positions at which a new phase begins in `values` (n x d, no gaps), in order."""
     from ruptures import KernelCPD
 
     varying = values[:, (values != values[0]).any(axis=0)]
@@ -91,7 +91,7 @@ def changes(values: Floats) -> list[int]:
     scores = _normal_scores(varying)
     scores /= np.sqrt([_long_run_variance(column) for column in scores.T])
     detector = KernelCPD(kernel="linear", min_size=MIN_BINS).fit(scores)
-    return [int(place) for place in detector.predict(pen=penalty(n, d))[:-1]]
+    return [int(position) for position in detector.predict(pen=penalty(n, d))[:-1]]
 
 
 def penalty(n: int, d: int) -> float:

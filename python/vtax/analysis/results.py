@@ -48,7 +48,7 @@ class Result:
     """95 % interval of `percent_of_baseline`."""
     verdict: Verdict
     repetitions_to_settle: int | None
-    """For an inconclusive verdict: about how many repetitions would settle it."""
+    """For an inconclusive verdict: about how many repetitions would decide it."""
     reason: str | None
     """Why there is no number, or none to compare with."""
 

@@ -124,7 +124,7 @@ class Trend:
     p: float
     """Probability of a trend at least as clear in a random order, either direction."""
     change: float
-    """From the first place to the last, by the median slope (Theil-Sen), in the values' unit."""
+    """From the first position to the last, by the median slope (Theil-Sen), in the values' unit."""
 
 
 def trend(values: Sequence[float]) -> Trend:
@@ -152,8 +152,8 @@ def _resampled_medians(groups: Sequence[Floats], random: np.random.Generator) ->
         row[: group.size] = group
     chosen = random.integers(0, len(groups), (RESAMPLES, len(groups)))
     counts = sizes[chosen][:, :, None]
-    places = random.random((RESAMPLES, len(groups), padded.shape[1])) * counts
-    drawn = padded[chosen[:, :, None], places.astype(np.int64)]
+    indices = random.random((RESAMPLES, len(groups), padded.shape[1])) * counts
+    drawn = padded[chosen[:, :, None], indices.astype(np.int64)]
     if (sizes == sizes[0]).all():
         return np.asarray(np.median(drawn.reshape(RESAMPLES, -1), axis=1), dtype=np.float64)
     beyond = np.arange(padded.shape[1]) >= counts

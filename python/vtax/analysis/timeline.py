@@ -29,7 +29,7 @@ class Axis(StrEnum):
     """What a timeline runs along."""
 
     INSTRUCTIONS = "instructions"
-    """Retired by each CPU (task, vCPU) since the run began: the same work is at the same place."""
+    """Retired by each CPU (task, vCPU) since the run began: the same work has one position."""
     TIME = "time"
     """Nanoseconds since the first interval of the run began."""
 
@@ -117,13 +117,13 @@ def apportioned(start: Floats, end: Floats, values: Floats, edges: Floats) -> Fl
     pieces = last - first + 1
     row = np.repeat(np.arange(start.size), pieces)
     before = np.cumsum(pieces) - pieces
-    place = first[row] + np.arange(row.size) - before[row]
-    overlap = np.minimum(end[row], edges[place + 1]) - np.maximum(start[row], edges[place])
+    bin_ = first[row] + np.arange(row.size) - before[row]
+    overlap = np.minimum(end[row], edges[bin_ + 1]) - np.maximum(start[row], edges[bin_])
     share = np.maximum(overlap, 0.0) / (end - start)[row]
     # What rounding of the edges left or made too much, so that counts are conserved.
     share /= np.bincount(row, share, start.size)[row]
     table = values.reshape(start.size, -1)
-    sums = [np.bincount(place, column[row] * share, bins) for column in table.T]
+    sums = [np.bincount(bin_, column[row] * share, bins) for column in table.T]
     shaped = np.column_stack(sums).reshape(bins, *values.shape[1:])
     return np.asarray(shaped, dtype=np.float64)
 

@@ -1,7 +1,7 @@
 """What an interval on a ratio means, given a margin.
 
 A difference is tested as a difference and equivalence as equivalence: both need the whole 95 %
-interval on one side of an edge. "No significant difference" is never taken for "equal".
+interval on one side of an edge. "No significant difference" never means "equal".
 
 With margin m, performance between (100 - m) % and 100 / (1 - m / 100) % counts as equal. The upper
 edge is the mirror image of the lower, so that exchanging the two sides exchanges the verdicts: if
@@ -24,7 +24,10 @@ _ROUNDING = 1e-9
 
 
 def edge(margin_percent: float) -> float:
-    """The margin on the natural log scale: equal is what lies within plus or minus this."""
+    """The margin on the natural log scale: equal is what lies within plus or minus this.
+
+    Raises MisuseError when the margin is not between 0 and 100 %.
+    """
     if not 0 < margin_percent < 100:
         raise MisuseError(f"a margin of {margin_percent:g} % is not between 0 and 100 %")
     return -math.log1p(-margin_percent / 100.0)
@@ -54,7 +57,7 @@ def repetitions_to_settle(ratio: Estimate, margin_percent: float, n: int) -> int
 
     Supposes that estimate and spread stay as seen with `n` repetitions: the smallest number for
     which the half width is no more than the distance to the nearest edge, which is the one that
-    decides. An estimate on an edge is never settled, and gets MOST_REPETITIONS.
+    decides. An estimate on an edge stays inconclusive, and gets MOST_REPETITIONS.
     """
     distance = abs(abs(ratio.value) - edge(margin_percent))
     low, high = n + 1, MOST_REPETITIONS

@@ -160,7 +160,7 @@ def tables() -> Mapping[str, str]:
 
 
 def with_tables(text: str) -> str:
-    """A page with each ``<!-- table NAME -->`` ... ``<!-- end -->`` made anew."""
+    """A page with each ``<!-- table NAME -->`` ... ``<!-- end -->`` rewritten."""
     made, inside = [], False
     for line in text.splitlines():
         if not inside:

@@ -27,8 +27,8 @@ def added(
             for parameter in inspect.signature(command).parameters.values()
             if parameter.kind is not parameter.VAR_KEYWORD
         ]
-        place = [parameter.name for parameter in own].index(before)
-        own[place:place] = _options(described(settings).values())
+        index = [parameter.name for parameter in own].index(before)
+        own[index:index] = _options(described(settings).values())
         command.__signature__ = inspect.Signature(own)  # type: ignore[attr-defined]
         command.__annotations__ = {each.name: each.annotation for each in own}
         return command

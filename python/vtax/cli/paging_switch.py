@@ -1,7 +1,7 @@
 """`vtax paging switch` and `recover`: move this host's running guests to the other paging mode.
 
 The work is done by the static agent, because the host that needs it may have no Python (the lab's
-emulated host has none). These commands give it help, completion and a place beside the others.
+emulated host has none). These commands give it help, completion and a line among the other verbs.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def switch(
     """Move every running KVM guest of this host to nested or shadow paging, without a restart.
 
     Each guest is paused, its device state saved with its memory left in place, the module
-    (kvm_amd or kvm_intel) loaded anew with npt= or ept=, and the guest brought back on the same
+    (kvm_amd or kvm_intel) loaded again with npt= or ept=, and the guest brought back on the same
     memory. It is a transaction: if a step fails, the old mode comes back and every guest runs on.
     """
     options = ["--to", to.value]

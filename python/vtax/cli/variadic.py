@@ -12,7 +12,7 @@ VARIADIC = "--against"
 class VariadicAgainst(TyperCommand):
     """A command whose `--against` may be followed by several words, as the shell's globs make them.
 
-    Without it, the second word would silently be taken for a run of the other side.
+    Without it, the second word would silently count as a run of the other side.
     """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -24,13 +24,13 @@ def _repeated(args: list[str]) -> list[str]:
     """With the option written before each of its words."""
     made: list[str] = []
     inside = False
-    for place, word in enumerate(args):
+    for at, word in enumerate(args):
         if word == "--":
-            return [*made, *args[place:]]
+            return [*made, *args[at:]]
         if word == VARIADIC:
             inside = True
             # Said without a word, it is left for the parser to complain about.
-            if place + 1 == len(args) or args[place + 1].startswith("-"):
+            if at + 1 == len(args) or args[at + 1].startswith("-"):
                 made.append(word)
             continue
         inside = inside and not word.startswith("-")

@@ -31,7 +31,7 @@ class MachineLostError(VtaxError):
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """A finished command: what the machine says, and the host's clock for the same stretch."""
+    """A finished command: what the machine says, and its duration by the host's clock."""
 
     outcome: Outcome
     host_wall_s: float
@@ -171,7 +171,10 @@ class Agent:
         return answer
 
     def list_files(self, path: str) -> dict[str, int]:
-        """Name to size in bytes of the regular files in a folder of the machine."""
+        """Name to size in bytes of the regular files in a folder of the machine.
+
+        Raises VtaxError when the agent refuses, or answers in another form.
+        """
         files = self.request("list", REQUEST_TIMEOUT_S, path=path).get("files")
         if not isinstance(files, dict) or not all(isinstance(s, int) for s in files.values()):
             raise VtaxError(f"the machine's answer is not of this version: {str(files)[:80]}")

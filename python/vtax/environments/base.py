@@ -113,7 +113,7 @@ class MachineLike(Protocol):
 
 
 class Environment(ABC):
-    """A place where a workload can run. Implementations are frozen dataclasses.
+    """Where a workload can run. Implementations are frozen dataclasses.
 
     The first line of the class's docstring says in help and docs what it is.
     """
@@ -272,7 +272,7 @@ def registry() -> Mapping[str, type[Environment]]:
 
 def _fault(name: str, plugin: Any) -> str | None:
     if not (isinstance(plugin, type) and issubclass(plugin, Environment)):
-        return "it is no class derived from vtax.environments.base.Environment"
+        return "it is not a class derived from vtax.environments.base.Environment"
     if wrong := plugins.missing(plugin, ("name", "keys")):
         return wrong
     return None if plugin.name == name else f"its class is called '{plugin.name}'"
@@ -287,7 +287,10 @@ def build(text: str) -> Environment:
 
 
 def from_spec(spec: Spec) -> Environment:
-    """The environment of a parsed spec."""
+    """The environment of a parsed spec.
+
+    Raises MisuseError for an unknown environment or key, or an invalid value.
+    """
     cls = registry().get(spec.name)
     if cls is None:
         raise unknown("environment", spec.name, registry())

@@ -51,7 +51,7 @@ class Channel:
         self._sending = threading.Lock()
 
     def send_raw(self, data: bytes, timeout_s: float) -> None:
-        """Send bytes that are no frame."""
+        """Send bytes that do not form a frame."""
         if data:
             self._send_bytes(data, time.monotonic() + timeout_s)
 
@@ -71,7 +71,7 @@ class Channel:
     def hello(self, timeout_s: float, noise_bytes: int = 0) -> dict[str, Any]:
         """Wait for the line that the agent sends when it is ready.
 
-        Before it, lines that are no JSON object are skipped, at most `noise_bytes` of them.
+        Before it, lines that are not a JSON object are skipped, at most `noise_bytes` of them.
         """
         deadline = time.monotonic() + timeout_s
         skipped = 0

@@ -131,7 +131,7 @@ class Container(ProcessEnvironment):
                 raise MisuseError(f"container: {key}={options[key]} is not {' or '.join(known)}")
         image = options.get("image")
         if image is not None and not _IMAGE.fullmatch(image):
-            raise MisuseError(f"container: image={image} is no name of an image")
+            raise MisuseError(f"container: image={image} is not a name of an image")
         if engine == "docker" and image is None:
             raise MisuseError(
                 "container: docker cannot run the host's tree", "give image=, or engine=podman"

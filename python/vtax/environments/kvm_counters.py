@@ -46,6 +46,8 @@ def of_guest(answer: Mapping[str, Any], pid: int | None) -> Counters:
     """The counters of the guest whose QEMU is `pid`; with None, of the only guest.
 
     `answer` is the agent's to `counters` (docs/agent-protocol.md).
+
+    Raises VtaxError when the answer does not have exactly one such guest.
     """
     guests = [each for each in _list(answer.get("guests")) if isinstance(each, Mapping)]
     own = [each for each in guests if pid in (None, each.get("pid"))]
@@ -61,7 +63,7 @@ def of_guest(answer: Mapping[str, Any], pid: int | None) -> Counters:
 
 
 def metrics(before: Counters, after: Counters) -> Sequence[Metric]:
-    """Counts of the stretch between two readings, and the levels at its end.
+    """Counts between two readings, and the levels at the second.
 
     Only of REPORTED: KVM has 60 counters, most of which have nothing to do with paging.
     """

@@ -36,7 +36,7 @@ def probe(environment: ProcessEnvironment, cpus: Sequence[int], key: str) -> str
 
 
 def _boot(environment: ProcessEnvironment, cpus: Sequence[int]) -> str:
-    # A fixed place in the cache: a probe that was killed leaves nothing that the next one does
+    # A fixed path in the cache: a probe that was killed leaves nothing that the next one does
     # not reuse. The caller holds the lock.
     work = cache.folder("probes/work")
     try:

@@ -18,7 +18,7 @@ CHANNEL = "org.vtax.agent"
 """The virtio-serial port of a guest's agent."""
 
 KVM_API = 12
-"""The only version since 2007; another one is no KVM that QEMU can use."""
+"""The only version since 2007; another one is not KVM that QEMU can use."""
 
 
 def program() -> Path:
@@ -64,7 +64,7 @@ class Installed(Check):
         if output.code != 0 or version is None:
             return self.missing(
                 f"{program} does not run: {output.last_error}",
-                host.install("--reinstall qemu-system-x86", "QEMU anew"),
+                host.install("--reinstall qemu-system-x86", "QEMU again"),
             )
         return self.ok(f"{program}, version {version[1]}")
 

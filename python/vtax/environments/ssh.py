@@ -134,13 +134,13 @@ class Ssh(ProcessEnvironment):
         host, port = _host_and_port(options["host"])
         cpus = options.get("cpus")
         if cpus is not None and not (cpus.isdecimal() and int(cpus) > 0):
-            raise MisuseError(f"ssh: cpus={cpus} is no number of CPUs")
+            raise MisuseError(f"ssh: cpus={cpus} is not a number of CPUs")
         memory = parse_size(options["mem"]) if "mem" in options else None
         if memory is not None and memory < SMALLEST_CAP_BYTES:
             raise MisuseError(f"ssh: mem={options['mem']} is too small to start a program in")
         folder = options.get("dir", "/tmp")
         if not _FOLDER.fullmatch(folder):
-            raise MisuseError(f"ssh: dir={folder} is no absolute path of plain letters")
+            raise MisuseError(f"ssh: dir={folder} is not an absolute path of plain letters")
         processes = process_limit("ssh", options["pids"]) if "pids" in options else None
         config = options.get("config")
         return cls(host, port, int(cpus) if cpus else None, memory, folder, config, processes)

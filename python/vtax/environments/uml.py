@@ -42,7 +42,7 @@ class Installed(Check):
         if output.code != 0:
             return self.missing(
                 f"{program} does not run: {output.last_error}",
-                host.install("--reinstall user-mode-linux", "user-mode Linux anew"),
+                host.install("--reinstall user-mode-linux", "user-mode Linux again"),
             )
         # It runs guest processes under ptrace.
         scope = host.read("/proc/sys/kernel/yama/ptrace_scope")
@@ -139,7 +139,10 @@ def kernel() -> Path:
 
 
 def overlay_module(modules: Path = MODULES) -> Path:
-    """The overlay file system's module of the newest kernel in `modules`."""
+    """The overlay file system's module of the newest kernel in `modules`.
+
+    Raises VtaxError when there is none.
+    """
     found = sorted(modules.glob("*/kernel/fs/overlayfs/overlay.ko"), key=_release)
     if not found:
         raise VtaxError(

@@ -27,7 +27,10 @@ class Exchange:
         return self.parent / self.name
 
     def create(self, files: Mapping[str, bytes]) -> None:
-        """Make the folder, which must not exist yet, with the input files in it."""
+        """Make the folder, which must not exist yet, with the input files in it.
+
+        Raises VtaxError when the folder or a file in it cannot be made.
+        """
         try:
             self.path.mkdir(mode=0o700)
             folder = self._open()
@@ -58,11 +61,11 @@ class Exchange:
             os.close(folder)
 
     def read_text(self, name: str, limit_bytes: int = 16 << 20) -> str:
-        """The same as text; bytes that are no UTF-8 are replaced."""
+        """The same as text; bytes that are not UTF-8 are replaced."""
         return self.read_bytes(name, limit_bytes).decode("utf-8", errors="replace")
 
     def check(self) -> None:
-        """Raise VtaxError when the folder is no folder any more."""
+        """Raise VtaxError when the folder is not a folder any more."""
         os.close(self._reopen())
 
     def _reopen(self) -> int:

@@ -85,12 +85,15 @@ class RunFolder:
         except OSError as error:
             raise VtaxError(
                 f"cannot make a run folder in {parent}: {error.strerror}",
-                "choose another place with --out",
+                "choose another folder with --out",
             ) from None
         raise VtaxError(f"cannot make a run folder in {parent}: too many of this second")
 
     def raw(self, name: str) -> Path:
-        """The writable folder of one machine, ``raw/NAME``, as an absolute path."""
+        """The writable folder of one machine, ``raw/NAME``, as an absolute path.
+
+        Raises VtaxError when it cannot be made.
+        """
         path = (self.path / RAW / self._own(name)).absolute()
         try:
             path.mkdir(mode=0o700, exist_ok=True)
@@ -144,14 +147,14 @@ class RunFolder:
 def read_record(path: Path) -> ComparisonRecord | RecordingRecord:
     """The `run.json` of a run, finished or cut short.
 
-    Raises MisuseError when `path` is no run folder or of another schema version, VtaxError when
+    Raises MisuseError when `path` is not a run folder or of another schema version, VtaxError when
     the file is damaged.
     """
     try:
         record = records.read(path / RECORD)
     except OSError as error:
         raise MisuseError(
-            f"{path} is no run folder: {RECORD}: {error.strerror}",
+            f"{path} is not a run folder: {RECORD}: {error.strerror}",
             "name a folder that vtax compare or vtax record has made",
         ) from None
     if not isinstance(record, ComparisonRecord | RecordingRecord):

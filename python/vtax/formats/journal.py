@@ -52,7 +52,7 @@ class Journal:
     def read(self) -> Iterator[dict[str, Any]]:
         """Every piece in the order of writing; nothing where there is no journal.
 
-        Raises VtaxError when a whole line is no JSON object, or the file is larger than 1 GiB.
+        Raises VtaxError when a whole line is not a JSON object, or the file is larger than 1 GiB.
         """
         try:
             with self.path.open("rb") as file:
@@ -76,7 +76,7 @@ class Journal:
         except (ValueError, RecursionError):
             piece = None
         if not isinstance(piece, dict):
-            raise VtaxError(f"{self.path} is damaged: line {number} is no JSON object")
+            raise VtaxError(f"{self.path} is damaged: line {number} is not a JSON object")
         return piece
 
 

@@ -37,7 +37,7 @@ class Sample:
     boot: Count
     """Which start of the machine this repetition ran in, from 0."""
     position: Count
-    """Place in the order in which the campaign ran its repetitions, from 0."""
+    """Position in the order in which the campaign ran its repetitions, from 0."""
     wall_s: Finite
     """By the clock of the machine itself."""
     cpu_s: Finite

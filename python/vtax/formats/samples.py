@@ -28,7 +28,7 @@ _COLUMNS = {
     "value": ("the metric's value in unit", "the workload"),
     "repetition": ("number within the environment, from 0; warm-ups are not here", _VTAX),
     "boot": ("which start of the machine, from 0", _VTAX),
-    "position": ("place in the order in which repetitions ran, from 0", _VTAX),
+    "position": ("position in the order in which repetitions ran, from 0", _VTAX),
     "wall_s": ("seconds, the machine's CLOCK_MONOTONIC around the command", _AGENT),
     "cpu_s": ("seconds of user and system time, wait4 in the machine", _AGENT),
     "steal_s": ("seconds, /proc/stat of the CPUs used; null: no steal clock", _AGENT),

@@ -18,7 +18,10 @@ COUNTERS = ("l1_tlb_misses", "l2_tlb_misses", "walk_references", "exits", "switc
 
 
 def prepare(folder: Path) -> None:
-    """Make the folder, so that one that cannot be written is known before the simulation."""
+    """Make the folder, so that one that cannot be written is known before the simulation.
+
+    Raises VtaxError when it cannot be written.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
         probe = folder / f".{SUMMARY}"
@@ -33,6 +36,8 @@ def write(result: SimulationResult, folder: Path) -> None:
 
     The summary has the keys of ``--json`` and how it came about; it is written last, so that where
     it is, the tables are whole.
+
+    Raises VtaxError when a file cannot be written.
     """
     summary = {
         **to_json(result),

@@ -36,7 +36,7 @@ def workloads() -> dict[str, str]:
 def machine_description(machine: str | Path | Description) -> dict[str, Any]:
     """The whole description of a machine, defaults written out; to be changed and simulated.
 
-    Raises MisuseError when there is no such machine, or it makes no sense.
+    Raises MisuseError when there is no such machine, or its description is invalid.
     """
     return tomllib.loads(native.load().machine_description(find_machine(machine)))
 
@@ -69,7 +69,7 @@ def locality(workload: str | Path | Description, references: int, seed: int = 1)
 def find_machine(machine: str | Path | Description) -> Machine:
     """The machine of that name, else the one that the file or the table describes.
 
-    Raises MisuseError when there is none, or the description makes no sense.
+    Raises MisuseError when there is none, or the description is invalid.
     """
     kind = native.load().Machine
     if isinstance(machine, Mapping):
@@ -89,7 +89,7 @@ def find_machine(machine: str | Path | Description) -> Machine:
 def find_workload(workload: str | Path | Description) -> Workload | Trace:
     """The workload of that name, else what the table or the file holds: TOML, or a trace.
 
-    Raises MisuseError when there is none, or the description makes no sense; VtaxError when the
+    Raises MisuseError when there is none, or the description is invalid; VtaxError when the
     trace cannot be read.
     """
     extension = native.load()

@@ -44,7 +44,7 @@ def installed() -> Mapping[str, type[Policy]]:
 
 def _fault(name: str, plugin: Any) -> str | None:
     if not (isinstance(plugin, type) and issubclass(plugin, Policy)):
-        return "it is no class derived from vtax.paging.Policy"
+        return "it is not a class derived from vtax.paging.Policy"
     called = plugin.name or plugin.__name__
     return None if called == name else f"its class is called '{called}'"
 

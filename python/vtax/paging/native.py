@@ -31,7 +31,10 @@ def load() -> ModuleType:
 
 @contextmanager
 def translated(subject: str | None = None) -> Iterator[None]:
-    """Turn the model's errors into vtax's, with `subject` (a file) before the message."""
+    """Turn the model's errors into vtax's, with `subject` (a file) before the message.
+
+    Raises MisuseError for an invalid description, VtaxError for an unreadable input.
+    """
     native = load()
     before = f"{subject}: " if subject else ""
     try:

@@ -89,7 +89,10 @@ def name_of(policy: Policy) -> str:
 
 
 def steering(policy: Policy) -> Steering:
-    """The policy with everything checked that can be before it is asked."""
+    """The policy with everything checked that can be before it is asked.
+
+    Raises MisuseError when an attribute of the policy is invalid.
+    """
     name = name_of(policy)
     if policy.start not in PAGING:
         raise MisuseError(f"policy {name}: start is {policy.start!r}", "write 'shadow' or 'nested'")
@@ -136,7 +139,7 @@ def load(spec: str) -> type[Policy]:
         raise unknown(f"policy in {file}", name, classes)
     chosen = found[name]
     if not _is_policy(chosen):
-        raise MisuseError(f"{spec} is no policy", "derive the class from vtax.paging.Policy")
+        raise MisuseError(f"{spec} is not a policy", "derive the class from vtax.paging.Policy")
     policy: type[Policy] = chosen
     return policy
 
@@ -155,7 +158,7 @@ def _run(path: Path) -> ModuleType:
     name = f"vtax_policy_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
-        raise MisuseError(f"{path} is no Python file", "its name must end in .py")
+        raise MisuseError(f"{path} is not a Python file", "its name must end in .py")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:
@@ -171,12 +174,12 @@ def _described(error: Exception) -> str:
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
-    place = ""
+    where = ""
     if trace is not None:
         code = trace.tb_frame.f_code
-        place = f" ({Path(code.co_filename).name} line {trace.tb_lineno})"
+        where = f" ({Path(code.co_filename).name} line {trace.tb_lineno})"
     text = str(error)
-    return f"{type(error).__name__}{f': {text}' if text else ''}{place}"
+    return f"{type(error).__name__}{f': {text}' if text else ''}{where}"
 
 
 def _short(value: object) -> str:

@@ -45,8 +45,8 @@ def simulate(
     A synthetic workload is sampled, with an error stated in the result, unless `whole`; a trace is
     always followed whole. Other threads run meanwhile, and Ctrl-C ends the simulation.
 
-    Raises MisuseError, naming the field, for what makes no sense; VtaxError for a damaged trace,
-    and for a policy of yours that raises or decides on nonsense (with the cause chained).
+    Raises MisuseError, naming the field, for an invalid argument; VtaxError for a damaged trace,
+    and for a policy of yours that raises or returns an invalid mode (with the cause chained).
     """
     complete = checked(settings)
     chosen = choose(modes, parameters or {})

@@ -54,7 +54,7 @@ EXPLANATIONS: Mapping[str, Explanation] = MappingProxyType(
         ),
         "clock-disagreement": Explanation(
             "The machine's clock disagrees with the host's",
-            "The same stretch of time was longer or shorter by the clock inside the machine than "
+            "The same time span was longer or shorter by the clock inside the machine than "
             "by the host's. Rates that the program computed with its own clock are off by as much.",
             "Prefer metrics that vtax timed on the host, and check the guest's clock source.",
         ),
@@ -123,7 +123,7 @@ GLOSSARY: Sequence[tuple[str, str]] = (
     (
         "Inconclusive",
         "The interval is too wide to say either. The number of repetitions beside it is an "
-        "estimate of what would settle the matter.",
+        "estimate of what would decide it.",
     ),
     (
         "A/A control",

@@ -130,7 +130,7 @@ def bytes_text(count: float | None) -> str:
 
 
 def seconds_text(seconds: float | None) -> str:
-    """A stretch of time: `850 ms`, `4.21 s`, `3 min 20 s`, `2 h 5 min`."""
+    """A duration: `850 ms`, `4.21 s`, `3 min 20 s`, `2 h 5 min`."""
     if seconds is None:
         return "unknown"
     if not math.isfinite(seconds) or abs(seconds) < 100:
@@ -142,7 +142,7 @@ def seconds_text(seconds: float | None) -> str:
 
 
 def utc_text(stamp: str | None) -> str:
-    """An ISO time of `run.json` for a reader; what is no ISO time is shown as it stands."""
+    """An ISO time of `run.json` for a reader; what is not an ISO time is shown as it stands."""
     if stamp is None:
         return "not finished"
     try:

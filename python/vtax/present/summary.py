@@ -116,7 +116,7 @@ def headline(summary: EnvironmentSummary, margin_percent: float) -> str:
 
 
 def baseline_nature(environment: EnvironmentRecord) -> str:
-    """What the baseline really is: "native" in a cloud machine is no bare metal."""
+    """What the baseline really is: "native" in a cloud machine is not bare metal."""
     label = one_line(environment.label)
     virtualization = environment.facts.get("virtualization")
     kind = virtualization.get("kind") if isinstance(virtualization, dict) else None
@@ -126,7 +126,7 @@ def baseline_nature(environment: EnvironmentRecord) -> str:
             "the machine facts do not say."
         )
     if kind.lower() in ("none", "bare-metal", "bare metal", "physical"):
-        return f"“{label}” shows no sign of a hypervisor: as far as can be told it is bare metal."
+        return f"“{label}” shows no sign of a hypervisor: so it is probably bare metal."
     name = _HYPERVISORS.get(kind.lower(), one_line(kind))
     return (
         f"“{label}” here is itself a virtual machine ({name}), not bare metal. "

@@ -59,4 +59,4 @@ def phrase(result: Result, margin_percent: float) -> str:
 def _settle(result: Result) -> str:
     if result.repetitions_to_settle is None:
         return ""
-    return f" (about {plural(result.repetitions_to_settle, 'repetition')} would settle it)"
+    return f" (about {plural(result.repetitions_to_settle, 'repetition')} would decide it)"

@@ -25,8 +25,8 @@ State = Literal["running", "complete", "interrupted", "failed"]
 
 
 @dataclass(slots=True)
-class Place:
-    """Where a recording was made; filled in while it comes up."""
+class RecordedMachine:
+    """The machine of a recording; filled in while it comes up."""
 
     spec: str
     description: str = ""
@@ -39,7 +39,11 @@ class Place:
 
 @contextlib.contextmanager
 def opened(
-    out: Path | None, name: str, argv: Sequence[str], asked: Mapping[str, Any], place: Place
+    out: Path | None,
+    name: str,
+    argv: Sequence[str],
+    asked: Mapping[str, Any],
+    recorded: RecordedMachine,
 ) -> Iterator[RunFolder]:
     """A new run folder, `out` or ``runs/<UTC>-<name>``, whose run.json says how it went.
 
@@ -48,7 +52,7 @@ def opened(
     begun = datetime.now(UTC).isoformat(timespec="seconds")
 
     def write(state: State) -> None:
-        folder.write_record(_record(begun, state, name, argv, asked, place))
+        folder.write_record(_record(begun, state, name, argv, asked, recorded))
 
     ours = out is None or not out.exists()
     folder = RunFolder.create(RUNS, name) if out is None else _at(out)
@@ -89,17 +93,17 @@ def _record(
     name: str,
     argv: Sequence[str],
     asked: Mapping[str, Any],
-    place: Place,
+    recorded: RecordedMachine,
 ) -> RecordingRecord:
     done = None if state == "running" else datetime.now(UTC).isoformat(timespec="seconds")
     machine = MachineRecord(
-        spec=place.spec,
-        description=place.description,
-        cpus=place.cpus,
-        memory_bytes=place.memory_bytes,
-        facts=dict(place.facts),
-        boot_s=() if place.boot_s is None else (place.boot_s,),
-        notes=tuple(place.notes),
+        spec=recorded.spec,
+        description=recorded.description,
+        cpus=recorded.cpus,
+        memory_bytes=recorded.memory_bytes,
+        facts=dict(recorded.facts),
+        boot_s=() if recorded.boot_s is None else (recorded.boot_s,),
+        notes=tuple(recorded.notes),
     )
     return RecordingRecord(
         vtax_version=__version__,

@@ -13,7 +13,7 @@ from vtax import binaries
 from vtax.environments.base import BASELINE, allowed_cpus, build, usual_processes
 from vtax.errors import VtaxError
 from vtax.record import folder
-from vtax.record.folder import WHOLE_MACHINE, Place
+from vtax.record.folder import WHOLE_MACHINE, RecordedMachine
 from vtax.record.options import Options, Target
 from vtax.record.recorder import in_foreground
 from vtax.workloads import builtin
@@ -33,7 +33,7 @@ def record(
     }
     here = build(BASELINE)
     facts = _facts()
-    place = Place(BASELINE, here.description(facts), facts, cpus=here.shape().cpus)
+    recorded = RecordedMachine(BASELINE, here.description(facts), facts, cpus=here.shape().cpus)
     name = Path(target.command[0]).name if line else WHOLE_MACHINE
     arguments = [
         *options.arguments(target.usual_events),
@@ -41,7 +41,7 @@ def record(
         *Target(target.pid, target.vm, line).arguments(),
     ]
     try:
-        with folder.opened(out, name, line, asked, place) as run:
+        with folder.opened(out, name, line, asked, recorded) as run:
             code = in_foreground(arguments, run.path, command_output_to_stderr)
             if code < 0:
                 # A signal killed the recorder, which could not end what the command had started.

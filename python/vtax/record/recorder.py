@@ -109,7 +109,10 @@ def listing(as_json: bool) -> int:
 
 
 def summary(out: Path) -> dict[str, Any] | None:
-    """`record.json`; None when the recorder was killed before it was written."""
+    """`record.json`; None when the recorder was killed before it was written.
+
+    Raises VtaxError when the file is too large or not JSON.
+    """
     path = out / RECORD
     try:
         if path.stat().st_size > MAX_RECORD_BYTES:
@@ -118,7 +121,7 @@ def summary(out: Path) -> dict[str, Any] | None:
     except FileNotFoundError:
         return None
     except ValueError:
-        raise VtaxError(f"{path} is no JSON") from None
+        raise VtaxError(f"{path} is not JSON") from None
     return content if isinstance(content, dict) else None
 
 

@@ -229,7 +229,7 @@ class Campaign(Keeper):
             self._folder.write_record(self.record())
 
     def _identify(self, work: Path, machine: MachineLike, program: str) -> dict[str, str]:
-        """Which BLAS the program gets inside the machine; nothing where that cannot be told."""
+        """Which BLAS the program gets inside the machine; empty where unknown."""
         exchange = Exchange(work, f"identify-{Path(program).name}")
         exchange.create({})
         tool = str(binaries.find("vtax-dgemm"))

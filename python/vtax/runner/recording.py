@@ -13,7 +13,7 @@ from vtax.environments.capabilities import GuestPage
 from vtax.errors import MisuseError, VtaxError
 from vtax.formats.folder import RunFolder
 from vtax.record import folder
-from vtax.record.folder import Place
+from vtax.record.folder import RecordedMachine
 from vtax.record.options import Options
 from vtax.runner.instruments.record import Recording
 from vtax.runner.runner import Done, Keeper, Listener, Plan, Runner, Step, Variant
@@ -67,11 +67,13 @@ def record_in(
     if environment.has_folder(Path("/usr")) and not builtin.is_builtin(argv):
         builtin.require_here(argv)
     workdir = working_folder(workdir, {spec: environment})
-    place = Place(spec, cpus=environment.shape().cpus, memory_bytes=environment.memory_limit())
+    recorded = RecordedMachine(
+        spec, cpus=environment.shape().cpus, memory_bytes=environment.memory_limit()
+    )
     asked = options.asked() | ({"from": "guest"} if by_guest else {})
     run: RunFolder | None = None
     try:
-        with folder.opened(out, Path(argv[0]).name, argv, asked, place) as run:
+        with folder.opened(out, Path(argv[0]).name, argv, asked, recorded) as run:
             work = _work(run, spec)
             variant = Variant(spec, environment, work, (instrument,))
             command = Command(
@@ -79,7 +81,7 @@ def record_in(
                 timeout_s=timeout_s,
                 in_user_folder=True,
             )
-            keeper = _Keeper(place)
+            keeper = _Keeper(recorded)
             step = Step(spec, 0, command, NAME, run.path)
             plan = Plan(
                 (variant,),
@@ -107,14 +109,14 @@ def variables() -> dict[str, str]:
 class _Keeper(Keeper):
     """Fills in where the recording is made, and keeps how the workload ended."""
 
-    place: Place
+    recorded: RecordedMachine
     outcomes: Sequence[Outcome] = field(default=())
 
     def booted(self, variant: Variant, machine: MachineLike) -> None:
-        self.place.description = variant.environment.description(machine.facts)
-        self.place.facts = machine.facts
-        self.place.boot_s = machine.boot_s
-        self.place.notes = machine.launch.notes
+        self.recorded.description = variant.environment.description(machine.facts)
+        self.recorded.facts = machine.facts
+        self.recorded.boot_s = machine.boot_s
+        self.recorded.notes = machine.launch.notes
 
     def done(self, done: Done) -> None:
         self.outcomes = [each.outcome for each in done.repetition.finished]

@@ -1,7 +1,7 @@
 """The one loop: boot machines, warm up, run steps in their order, end everything.
 
 Every verb that measures in a machine gives it variants (machines with instruments) and steps
-(commands in the order to run), and is told of each finished step.
+(commands in the order to run); the runner reports each finished step to it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def boot(environment: Environment, work: Path, cpus: Sequence[int]) -> MachineLi
 
 
 class Listener:
-    """Told what happens, for progress; must not fail. This one says nothing."""
+    """Receives progress; must not raise. This one ignores it."""
 
     def booting(self, label: str) -> None: ...
 
@@ -84,14 +84,14 @@ class Done:
 
     step: Step
     position: int
-    """Place in the order of all steps, from 0."""
+    """Position in the order of all steps, from 0."""
     boot: int
     """Which start of the machine it ran in, from 0."""
     repetition: Repetition
 
 
 class Keeper:
-    """Told by the runner what to keep. Here a failure is the end of the run."""
+    """Receives from the runner what to keep. In this class a failure ends the run."""
 
     def booted(self, variant: Variant, machine: MachineLike) -> None:
         """A machine came up."""

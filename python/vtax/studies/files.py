@@ -20,7 +20,10 @@ RECORD = "study.json"
 
 
 def write(study: Study, outcome: Outcome, folder: Path) -> None:
-    """Writes everything; files of an earlier run are replaced."""
+    """Writes everything; files of an earlier run are replaced.
+
+    Raises VtaxError when a file cannot be written.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, frame in outcome.frames.items():

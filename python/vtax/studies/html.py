@@ -31,10 +31,10 @@ def render(study: Study, outcome: Outcome) -> str:
 
 
 def _words(study: Study, outcome: Outcome) -> dict[str, Any]:
-    places, figures = 0, []
+    before, figures = 0, []
     for figure in outcome.figures:
-        panels = [(places + at, panel) for at, panel in enumerate(figure.panels)]
-        places += len(panels)
+        panels = [(before + at, panel) for at, panel in enumerate(figure.panels)]
+        before += len(panels)
         figures.append((figure, panels))
     return {
         "study": study,

@@ -14,7 +14,10 @@ MODULES = {
 
 
 def find(name: str) -> Study:
-    """The study of that name; its module is imported only now."""
+    """The study of that name; its module is imported only now.
+
+    Raises MisuseError for an unknown name, with the nearest ones.
+    """
     if name not in MODULES:
         raise unknown("study", name, list(MODULES))
     study = import_module(MODULES[name]).STUDY

@@ -27,7 +27,10 @@ class Parser(argparse.ArgumentParser):
 
 
 def whole_number(low: int, high: int) -> Callable[[str], int]:
-    """A converter for argparse: a whole number from `low` to `high`."""
+    """A converter for argparse: a whole number from `low` to `high`.
+
+    The converter raises ArgumentTypeError for any other text.
+    """
 
     def convert(text: str) -> int:
         # isascii: isdecimal alone accepts the digits of every script.

@@ -64,7 +64,7 @@ class Outcome:
 
 
 class ResultFolder(Protocol):
-    """The working folder after a run. The guest may be hostile: what is no regular file, or too
+    """The working folder after a run. The guest may be hostile: what is not a regular file, or too
     large, is refused with a VtaxError and never followed."""
 
     def read_bytes(self, name: str, limit_bytes: int = 16 << 20) -> bytes: ...

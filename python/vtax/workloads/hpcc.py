@@ -91,7 +91,7 @@ class Mpi(Check):
         if output.code != 0:
             return self.missing(
                 f"{program} does not run: {output.last_error}",
-                host.install("--reinstall openmpi-bin", "Open MPI anew"),
+                host.install("--reinstall openmpi-bin", "Open MPI again"),
             )
         return self.ok(f"{program}: {output.first_line}")
 

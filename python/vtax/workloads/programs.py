@@ -23,8 +23,8 @@ def _obstacle(program: str, path: str, folder: Path) -> str | None:
         return _why_not(folder / program)
     if shutil.which(program, path=path):
         return None
-    for place in path.split(os.pathsep):
-        if place and (found := Path(place) / program).is_file():
+    for directory in path.split(os.pathsep):
+        if directory and (found := Path(directory) / program).is_file():
             return f"{found} is not executable"
     return "it is not on the PATH"
 

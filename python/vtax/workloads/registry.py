@@ -80,7 +80,7 @@ def names() -> list[str]:
 def parse(argv: Sequence[str], metric_patterns: Sequence[str] = ()) -> Workload:
     """The workload of a command line: ``hpcc --preset small``, ``command sleep 1``, ``sleep 1``.
 
-    A first word that is no workload's name begins a `command`, unless no such program exists here
+    A first word that names no workload begins a `command`, unless no such program exists here
     and the word is close to a workload's name: that is a slip, and raises MisuseError.
     """
     if not argv:

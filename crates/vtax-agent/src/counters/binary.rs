@@ -28,13 +28,13 @@ const CUMULATIVE: u32 = 0;
 const INSTANT: u32 = 1;
 const PEAK: u32 = 2;
 
-/// Why bytes are no statistics.
+/// Why bytes are not statistics.
 #[derive(Debug, Clone, Copy, Error, PartialEq, Eq)]
 pub enum BinaryError {
     /// They end before something that an offset or a count promises.
     #[error("the binary statistics end before their {0}")]
     Short(&'static str),
-    /// A name is no text.
+    /// A name is not text.
     #[error("a name in the binary statistics is not text")]
     Name,
 }
@@ -46,7 +46,7 @@ pub struct Statistic {
     pub name: String,
     /// The value.
     pub value: u64,
-    /// It is no running total.
+    /// It is not a running total.
     pub gauge: bool,
 }
 
@@ -245,9 +245,9 @@ mod tests {
             length in any::<proptest::sample::Index>(),
         ) {
             let mut bytes = example();
-            for (place, value) in changes {
-                let place = place.index(bytes.len());
-                bytes[place] = value;
+            for (index, value) in changes {
+                let index = index.index(bytes.len());
+                bytes[index] = value;
             }
             bytes.truncate(length.index(bytes.len() + 1));
             if let Ok(statistics) = parse(&bytes) {

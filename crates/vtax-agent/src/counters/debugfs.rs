@@ -51,7 +51,7 @@ fn add(tree: &Tree, folder: &str, reading: &mut Reading) {
         let Ok(metadata) = tree.path(&path).metadata() else {
             continue;
         };
-        // Folders of virtual CPUs and tables of text are no counters.
+        // Folders of virtual CPUs and tables of text are not counters.
         if let (true, Some(value)) = (metadata.is_file(), tree.number(&path)) {
             let writable = metadata.permissions().mode() & OWNER_MAY_WRITE != 0;
             let gauge = !writable || name.starts_with(PEAK);

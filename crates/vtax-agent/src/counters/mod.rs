@@ -36,7 +36,7 @@ pub struct Counters {
     pub source: Option<Source>,
     /// Sums over the guests that exist now: they drop when a guest ends.
     pub counters: Values,
-    /// Those of the names that are no running totals: their differences mean nothing.
+    /// Those of the names that are not running totals: their differences mean nothing.
     pub gauges: BTreeSet<String>,
     /// The guests one by one.
     pub guests: Vec<Guest>,

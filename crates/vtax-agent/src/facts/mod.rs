@@ -151,11 +151,11 @@ pub fn available_bytes(tree: &Tree) -> Option<u64> {
 fn kernel(tree: &Tree, probe: &dyn Probe) -> Kernel {
     // gVisor has the last of these files alone: `Linux version RELEASE VERSION`.
     let line = tree.text("/proc/version").unwrap_or_default();
-    let told = line
+    let parts = line
         .strip_prefix("Linux version ")
         .and_then(|rest| rest.split_once(" #"));
-    let release = told.map(|(release, _)| release.to_owned());
-    let version = told.map(|(_, version)| format!("#{version}"));
+    let release = parts.map(|(release, _)| release.to_owned());
+    let version = parts.map(|(_, version)| format!("#{version}"));
     Kernel {
         release: tree.text("/proc/sys/kernel/osrelease").or(release),
         version: tree.text("/proc/sys/kernel/version").or(version),

@@ -7,7 +7,7 @@ use vtax_sys::tree::{Tree, field};
 
 /// CPUID leaf 1, ECX: a hypervisor is present (Intel SDM and AMD APM reserve it for that).
 const HYPERVISOR_BIT: u32 = 1 << 31;
-/// The leaf at which hypervisors put their signature, and the next places where a second one may
+/// The leaf at which hypervisors put their signature, and the next leaves where a second one may
 /// be: KVM with Hyper-V enlightenments answers as Hyper-V first.
 const SIGNATURE_LEAVES: [u32; 3] = [0x4000_0000, 0x4000_0100, 0x4000_0200];
 

@@ -12,7 +12,7 @@ use vtax_sys::tree::Tree;
 const MAX_BYTES: usize = 256 << 10;
 /// Counters of `/proc/vmstat` that are published, as `guest.NAME`.
 const VMSTAT: [&str; 4] = ["pgfault", "pgmajfault", "pswpin", "pswpout"];
-/// Fields of the first line of `/proc/stat` (proc(5)), in clock ticks: place and name.
+/// Fields of the first line of `/proc/stat` (proc(5)), in clock ticks: position and name.
 const TIMES: [(usize, &str); 4] = [
     (0, "guest.user_ns"),
     (2, "guest.system_ns"),
@@ -33,7 +33,7 @@ const SOFTIRQS: [(usize, &str); 4] = [
     (4, "guest.softirq_net_rx"),
     (5, "guest.softirq_block"),
 ];
-/// Places in a line `cpuN` of `/proc/schedstat` (kernel documentation scheduler/sched-stats).
+/// Positions in a line `cpuN` of `/proc/schedstat` (kernel documentation scheduler/sched-stats).
 const SCHEDSTAT: [(usize, &str); 2] = [(6, "guest.run_ns"), (7, "guest.wait_ns")];
 
 /// The kernel's counters by name; what this kernel does not count is absent.
@@ -102,21 +102,22 @@ fn stat(text: &str, values: &mut Values) {
     let tick_ns = clock::tick_ns();
     for line in text.lines() {
         let (name, numbers) = line.split_once(' ').unwrap_or_default();
-        let number =
-            |place: usize| -> Option<u64> { numbers.split_whitespace().nth(place)?.parse().ok() };
-        let mut put = |place, name: &str, factor| {
-            if let Some(number) = number(place) {
+        let number = |position: usize| -> Option<u64> {
+            numbers.split_whitespace().nth(position)?.parse().ok()
+        };
+        let mut put = |position, name: &str, factor| {
+            if let Some(number) = number(position) {
                 values.insert(name.to_owned(), number.saturating_mul(factor));
             }
         };
         if name == "cpu" {
-            for (place, name) in TIMES {
-                put(place, name, tick_ns);
+            for (position, name) in TIMES {
+                put(position, name, tick_ns);
             }
         }
         if name == "softirq" {
-            for (place, name) in SOFTIRQS {
-                put(place, name, 1);
+            for (position, name) in SOFTIRQS {
+                put(position, name, 1);
             }
         }
         for (_, name) in SUMS.iter().filter(|(line, _)| *line == name) {
@@ -132,8 +133,8 @@ fn schedstat(text: &str, values: &mut Values) {
             .skip(1)
             .map_while(|word| word.parse().ok())
             .collect();
-        for (place, name) in SCHEDSTAT {
-            if let Some(number) = numbers.get(place) {
+        for (position, name) in SCHEDSTAT {
+            if let Some(number) = numbers.get(position) {
                 let sum = values.entry(name.to_owned()).or_default();
                 *sum = sum.saturating_add(*number);
             }
@@ -182,7 +183,7 @@ mod tests {
         ] {
             assert_eq!(value(name), expected, "{name}");
         }
-        // The files are read anew each time.
+        // Each read opens the files again.
         std::fs::write(proc.join("vmstat"), "pgfault 9\n").unwrap();
         assert_eq!(kernel.read().get("guest.pgfault"), Some(&9));
     }

@@ -19,7 +19,7 @@ use crate::channel::{Channel, ChannelSpec};
 use crate::facts;
 use crate::root::InitError;
 use crate::root::mounts::{self, Deferred};
-use crate::root::parameters::{ChannelPlace, Lower, Module, Parameters, Source};
+use crate::root::parameters::{ChannelLocation, Lower, Module, Parameters, Source};
 use crate::serve::serve_guest;
 use vtax_cli::{Error, reason};
 use vtax_sys::calls::network;
@@ -114,26 +114,26 @@ fn load_module(module: &Module) -> Result<(), InitError> {
     }
 }
 
-fn open_channel(place: &ChannelPlace) -> Result<Channel, InitError> {
-    let path = wait_for_channel(place)?;
+fn open_channel(location: &ChannelLocation) -> Result<Channel, InitError> {
+    let path = wait_for_channel(location)?;
     Channel::open(&ChannelSpec::Path(path))
-        .map_err(|error| InitError::new(format!("channel {place}"), reason(&error)))
+        .map_err(|error| InitError::new(format!("channel {location}"), reason(&error)))
 }
 
 /// Devices appear a moment after their driver.
-fn wait_for_channel(place: &ChannelPlace) -> Result<PathBuf, InitError> {
+fn wait_for_channel(location: &ChannelLocation) -> Result<PathBuf, InitError> {
     let deadline = Instant::now() + CHANNEL_PATIENCE;
     loop {
-        let found = match place {
-            ChannelPlace::Path(path) => path.exists().then(|| path.clone()),
-            ChannelPlace::Virtio(name) => virtio::port(&Tree::host(), name),
+        let found = match location {
+            ChannelLocation::Path(path) => path.exists().then(|| path.clone()),
+            ChannelLocation::Virtio(name) => virtio::port(&Tree::host(), name),
         };
         if let Some(path) = found {
             return Ok(path);
         }
         if Instant::now() > deadline {
             return Err(InitError::new(
-                format!("channel {place}"),
+                format!("channel {location}"),
                 "it does not exist after 10 s",
             ));
         }

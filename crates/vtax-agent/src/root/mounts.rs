@@ -180,10 +180,10 @@ fn put_plan9(export: &Export, cache: &str, flags: MsFlags, target: &str) -> Resu
     let Some(folder) = &export.folder else {
         return put(&whole.as_file_system(), target);
     };
-    let place = format!("{EXPORTS}/{}", export.tag);
-    put(&whole.as_file_system(), &place)?;
+    let outer = format!("{EXPORTS}/{}", export.tag);
+    put(&whole.as_file_system(), &outer)?;
     make(target)?;
-    let inside = format!("{place}/{folder}");
+    let inside = format!("{outer}/{folder}");
     let bind = MsFlags::MS_BIND;
     mount(
         Some(inside.as_str()),

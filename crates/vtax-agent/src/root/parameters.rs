@@ -59,14 +59,14 @@ impl FromStr for Export {
 
 /// Where the channel is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ChannelPlace {
+pub enum ChannelLocation {
     /// A device.
     Path(PathBuf),
     /// The name of a virtio-serial port.
     Virtio(String),
 }
 
-impl fmt::Display for ChannelPlace {
+impl fmt::Display for ChannelLocation {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Path(path) => write!(formatter, "{}", path.display()),
@@ -108,7 +108,7 @@ pub struct Parameters {
     /// Ask before the root is made and requests are served.
     pub wait: bool,
     /// Where to serve.
-    pub channel: ChannelPlace,
+    pub channel: ChannelLocation,
 }
 
 impl FromStr for Parameters {
@@ -202,10 +202,10 @@ fn module(word: &str) -> Option<Module> {
     })
 }
 
-fn channel(text: &str) -> Result<ChannelPlace, ParameterError> {
+fn channel(text: &str) -> Result<ChannelLocation, ParameterError> {
     match text.strip_prefix("virtio:") {
-        Some(name) if !name.is_empty() => Ok(ChannelPlace::Virtio(name.into())),
-        None if text.starts_with('/') => Ok(ChannelPlace::Path(text.into())),
+        Some(name) if !name.is_empty() => Ok(ChannelLocation::Virtio(name.into())),
+        None if text.starts_with('/') => Ok(ChannelLocation::Path(text.into())),
         _ => Err(ParameterError::Form("vtax.channel", text.into())),
     }
 }
@@ -240,7 +240,10 @@ mod tests {
         );
         assert_eq!(parameters.modules, [plain("/a/overlay.ko")]);
         assert_eq!((parameters.wait, parameters.host), (false, None));
-        assert_eq!(parameters.channel, ChannelPlace::Path("/dev/ttyS0".into()));
+        assert_eq!(
+            parameters.channel,
+            ChannelLocation::Path("/dev/ttyS0".into())
+        );
     }
 
     #[test]
@@ -252,7 +255,7 @@ mod tests {
         assert_eq!(parameters.modules.len(), 2);
         assert_eq!(
             parameters.channel,
-            ChannelPlace::Virtio("org.vtax.agent".into())
+            ChannelLocation::Virtio("org.vtax.agent".into())
         );
     }
 

@@ -131,7 +131,7 @@ impl Agent {
     }
 }
 
-/// Does the process exist (and is no zombie)?
+/// Does the process exist (and is not a zombie)?
 pub fn alive(process: &str) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat"));
     stat.is_ok_and(|stat| {

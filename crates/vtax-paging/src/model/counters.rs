@@ -70,7 +70,7 @@ impl Exit {
 
 /// Where a reference of a page walk was served.
 pub const WALK_SOURCES: usize = 5;
-/// Names of the places: up to four cache levels of the machine, nearest first, then memory last.
+/// Names of the levels: up to four cache levels of the machine, nearest first, then memory last.
 pub const WALK_SOURCE_NAMES: [&str; WALK_SOURCES] = ["l1", "l2", "l3", "l4", "memory"];
 
 /// Cycles by what they were spent on. Modelled.

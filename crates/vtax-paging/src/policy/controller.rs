@@ -122,7 +122,7 @@ enum Stage {
     /// Counting good and bad windows.
     Watching,
     /// After a change of mode, with the IPC before it and the windows still to wait.
-    Settling { ipc_before: Option<f64>, left: u32 },
+    Waiting { ipc_before: Option<f64>, left: u32 },
 }
 
 /// The controller.
@@ -189,7 +189,7 @@ impl Controller {
     fn change(&mut self, ipc_before: Option<f64>) {
         self.mode = self.mode.other();
         self.count = 0;
-        self.stage = Stage::Settling {
+        self.stage = Stage::Waiting {
             ipc_before,
             left: self.parameters.settle_windows,
         };
@@ -263,10 +263,10 @@ impl Policy for Controller {
             return Ok(self.mode);
         };
         match self.stage {
-            Stage::Settling { ipc_before, left } if left <= 1 => self.compare(ipc_before, &step),
-            Stage::Settling { ipc_before, left } => {
+            Stage::Waiting { ipc_before, left } if left <= 1 => self.compare(ipc_before, &step),
+            Stage::Waiting { ipc_before, left } => {
                 let left = left - 1;
-                self.stage = Stage::Settling { ipc_before, left };
+                self.stage = Stage::Waiting { ipc_before, left };
             }
             Stage::Watching if self.load < self.parameters.min_load || step.cycles <= 0.0 => {}
             Stage::Watching => {
@@ -285,8 +285,8 @@ impl Policy for Controller {
             state: match (self.stage, self.mode) {
                 (Stage::Watching, Paging::Shadow) => "Shadow",
                 (Stage::Watching, Paging::Nested) => "Nested",
-                (Stage::Settling { .. }, Paging::Shadow) => "ToShadow",
-                (Stage::Settling { .. }, Paging::Nested) => "ToNested",
+                (Stage::Waiting { .. }, Paging::Shadow) => "ToShadow",
+                (Stage::Waiting { .. }, Paging::Nested) => "ToNested",
             },
             // Its thresholds are shares of the cycles, not counts per window.
             threshold_vexit: None,

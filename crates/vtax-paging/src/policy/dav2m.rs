@@ -32,7 +32,7 @@ pub enum State {
     Shadow,
     /// Nested paging on probation.
     PreNested,
-    /// Nested paging, waiting for the TLB miss rate to settle.
+    /// Nested paging, waiting until the TLB miss rate is steady.
     Prepaging,
     /// Nested paging, counting TLB misses.
     Nested,

@@ -3,7 +3,7 @@
 //! DAV2M moves thresholds on two rates until they fit; this policy counts in cycles instead.
 //!
 //! 1. **What a change costs** is known from the machine and learned from the windows after each
-//!    change: what they took beyond the settled CPI.
+//!    change: the cycles beyond the CPI that follows.
 //! 2. **What the other mode would cost** is bounded by what the current one shows. In shadow paging
 //!    nested paging saves the exits (and at most the TLB misses they cause) and makes the
 //!    walks dearer by a factor within `walk_ratio`. In nested paging shadow paging can save at most that part of the
@@ -16,7 +16,7 @@
 //!
 //! The governor's bound holds for what the policy believes: it is a bound on the true cycles as far
 //! as the learned gaps and costs of changes are true. In a phase that was never measured the walker
-//! counts only gains that the bounds of 2. make certain. The windows that settle after a change are
+//! counts only gains that the bounds of 2. make certain. The windows that only measure a change are
 //! charged when they are over, so that its "one window" is `settle_windows` + 1 here.
 
 pub mod governor;
@@ -127,7 +127,7 @@ impl VtaxParameters {
 
 /// The windows after a change of mode, until they are enough.
 #[derive(Clone, Copy, Debug, Default)]
-struct Settling {
+struct Transient {
     instructions: f64,
     cycles: f64,
     /// A flood of exits ended it early: it is what the phase is like.
@@ -165,7 +165,7 @@ pub struct Vtax {
     /// The same, or what is supposed until then.
     costs: ChangeCosts,
     exit_cycles: f64,
-    settling: Option<Settling>,
+    transient: Option<Transient>,
     /// Exits since the last decision.
     exits: u64,
 }
@@ -199,7 +199,7 @@ impl Vtax {
             measured: [None; 2],
             costs: supposed,
             exit_cycles: fill.max(1.0),
-            settling: None,
+            transient: None,
             exits: 0,
         })
     }
@@ -218,11 +218,11 @@ impl Vtax {
             return;
         };
         self.learn_exit(&step);
-        if self.still_settling(&step) {
+        if self.still_transient(&step) {
             return;
         }
-        let settled = self.settling.take();
-        let unobserved = settled.map_or(0.0, |span| span.instructions);
+        let transient = self.transient.take();
+        let unobserved = transient.map_or(0.0, |span| span.instructions);
         let mode = self.governor.mode();
         let same = self.phases.observe(&Observation {
             mode,
@@ -230,32 +230,32 @@ impl Vtax {
             cpi,
             instructions: step.instructions,
             unobserved,
-            after_change: settled.is_some(),
+            after_change: transient.is_some(),
         });
-        if let Some(settled) = settled.filter(|settled| same && !settled.flooded) {
-            self.learn_change(mode, settled, cpi);
+        if let Some(transient) = transient.filter(|transient| same && !transient.flooded) {
+            self.learn_change(mode, transient, cpi);
         }
         let bounds = self.bounds(&step);
         let gain = self.known(bounds);
         let wish = self.wish(cpi, bounds, gain);
-        // Only what is certain moves the walker: no sure gain and no sure loss counts as none.
+        // Only what is certain moves the walker: without a sure gain or loss it counts 0.
         let sure = 0f64.clamp(gain.least.min(gain.most), gain.most);
-        // The windows that settled count as if they had run like this one.
+        // The windows after the change count as if they had run like this one.
         let instructions = step.instructions + unobserved;
         let mut cycles = [cpi * instructions; 2];
         cycles[mode.other() as usize] = (cpi - sure).max(0.0) * instructions;
         if self.governor.step(cycles, &self.costs, wish) != mode {
             self.phases.try_to_measure();
-            self.settling = Some(Settling::default());
+            self.transient = Some(Transient::default());
         }
     }
 
-    fn still_settling(&mut self, step: &Reading) -> bool {
+    fn still_transient(&mut self, step: &Reading) -> bool {
         let enough = self.parameters.settle_windows * self.parameters.window as f64 * (1.0 - SKID);
-        match &mut self.settling {
-            Some(settling) if !settling.flooded && settling.instructions < enough => {
-                settling.instructions += step.instructions;
-                settling.cycles += step.cycles;
+        match &mut self.transient {
+            Some(transient) if !transient.flooded && transient.instructions < enough => {
+                transient.instructions += step.instructions;
+                transient.cycles += step.cycles;
                 true
             }
             _ => false,
@@ -271,8 +271,8 @@ impl Vtax {
         }
     }
 
-    fn learn_change(&mut self, to: Paging, settled: Settling, cpi: f64) {
-        let measured = settled.cycles - cpi * settled.instructions;
+    fn learn_change(&mut self, to: Paging, transient: Transient, cpi: f64) {
+        let measured = transient.cycles - cpi * transient.instructions;
         if !measured.is_finite() {
             return;
         }
@@ -391,8 +391,8 @@ impl Policy for Vtax {
             let due = self.exits_until_decision();
             self.exits = self.exits.saturating_add(count);
             if count >= due {
-                if let Some(settling) = &mut self.settling {
-                    settling.flooded = true;
+                if let Some(transient) = &mut self.transient {
+                    transient.flooded = true;
                 }
                 self.decide(now);
             }
@@ -406,7 +406,7 @@ impl Policy for Vtax {
             return u64::MAX;
         }
         let patience = self
-            .settling
+            .transient
             .map_or(self.parameters.patience, |_| SETTLING_PATIENCE);
         // Positive and finite; the cast saturates.
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
@@ -428,7 +428,7 @@ impl Policy for Vtax {
     fn view(&self) -> PolicyView {
         let detour = self.governor.mode() != self.governor.walker();
         PolicyView {
-            state: match (self.governor.mode(), self.settling.is_some(), detour) {
+            state: match (self.governor.mode(), self.transient.is_some(), detour) {
                 (Paging::Shadow, true, _) => "ToShadow",
                 (Paging::Nested, true, _) => "ToNested",
                 (Paging::Shadow, false, false) => "Shadow",

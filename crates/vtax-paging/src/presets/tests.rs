@@ -95,7 +95,7 @@ fn every_source_says_its_kind_and_belongs_to_a_field() {
             );
             assert!(
                 paths.iter().any(|path| covers(key, path)),
-                "{name}: {key} is no field"
+                "{name}: {key} is not a field"
             );
         }
     }

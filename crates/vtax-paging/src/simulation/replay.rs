@@ -22,9 +22,9 @@ pub(super) struct Course<'a> {
 }
 
 impl Course<'_> {
-    fn place(&self, mode: Translating) -> Result<usize, ModelError> {
-        let place = self.modes.iter().position(|other| *other == mode);
-        place.ok_or_else(|| ModelError::field("mode", "was not measured"))
+    fn index(&self, mode: Translating) -> Result<usize, ModelError> {
+        let index = self.modes.iter().position(|other| *other == mode);
+        index.ok_or_else(|| ModelError::field("mode", "was not measured"))
     }
 
     fn phase(&self, segment: &Segment) -> Result<&Measured, ModelError> {
@@ -51,12 +51,12 @@ pub(super) fn fixed(
     name: String,
     mode: Translating,
 ) -> Result<ModeOutcome, ModelError> {
-    let place = course.place(mode)?;
+    let index = course.index(mode)?;
     let mut run = Run::new(course);
     for segment in course.segments {
         run.begin(segment);
-        run.enter(segment, place)?;
-        run.advance(segment, place, run.steady(segment)?)?;
+        run.enter(segment, index)?;
+        run.advance(segment, index, run.steady(segment)?)?;
         run.paging = match mode {
             Translating::Shadow => Some(Paging::Shadow),
             Translating::Nested => Some(Paging::Nested),
@@ -72,9 +72,9 @@ pub(super) fn steered(
     name: String,
     mut policy: Box<dyn Policy>,
 ) -> Result<ModeOutcome, ModelError> {
-    let places = [
-        course.place(Translating::Shadow)?,
-        course.place(Translating::Nested)?,
+    let indices = [
+        course.index(Translating::Shadow)?,
+        course.index(Translating::Nested)?,
     ];
     let mut run = Run::new(course);
     let mut next_overflow = policy.window_instructions() as f64;
@@ -85,7 +85,7 @@ pub(super) fn steered(
         run.view = Some(policy.view());
         run.begin(segment);
         let before = run.now.shadow_paging_exits();
-        run.enter(segment, places[mode as usize])?;
+        run.enter(segment, indices[mode as usize])?;
         unreported += run.now.shadow_paging_exits() - before;
         let mut left = run.steady(segment)?;
         loop {
@@ -93,15 +93,15 @@ pub(super) fn steered(
             if left <= 0.0 {
                 break;
             }
-            let place = places[mode as usize];
-            let exits_per_instruction = run.rates(segment, place)?.shadow_paging_exits();
+            let index = indices[mode as usize];
+            let exits_per_instruction = run.rates(segment, index)?.shadow_paging_exits();
             let mut length = left.min((next_overflow - run.now.instructions).max(0.0));
             if mode == Paging::Shadow && exits_per_instruction > 0.0 {
                 let wanted = policy.exits_until_decision().max(1) as f64 - unreported;
                 length = length.min((wanted / exits_per_instruction).max(1.0));
             }
             let before = run.now.shadow_paging_exits();
-            run.advance(segment, place, length)?;
+            run.advance(segment, index, length)?;
             unreported += run.now.shadow_paging_exits() - before;
             left -= length;
             if run.now.instructions >= next_overflow - 0.5 {
@@ -157,9 +157,9 @@ impl<'a> Run<'a> {
     }
 
     /// Entering the phase, where the segment does.
-    fn enter(&mut self, segment: &Segment, place: usize) -> Result<(), ModelError> {
+    fn enter(&mut self, segment: &Segment, index: usize) -> Result<(), ModelError> {
         if segment.entry > 0.0 {
-            let entry = self.course.phase(segment)?.entry[place].scaled(segment.entry);
+            let entry = self.course.phase(segment)?.entry[index].scaled(segment.entry);
             self.now = self.now + entry;
         }
         Ok(())
@@ -176,21 +176,21 @@ impl<'a> Run<'a> {
         Ok((segment.instructions - entry * segment.entry).max(0.0))
     }
 
-    fn rates(&self, segment: &Segment, place: usize) -> Result<&'a Counters, ModelError> {
+    fn rates(&self, segment: &Segment, index: usize) -> Result<&'a Counters, ModelError> {
         let course: &'a Course<'a> = self.course;
         let measured = course.measured.get(segment.phase).and_then(Option::as_ref);
         let measured = measured.ok_or_else(|| ModelError::field("phase", "was not measured"))?;
-        Ok(&measured.batches[segment.batch % measured.batches.len()][place])
+        Ok(&measured.batches[segment.batch % measured.batches.len()][index])
     }
 
     fn advance(
         &mut self,
         segment: &Segment,
-        place: usize,
+        index: usize,
         instructions: f64,
     ) -> Result<(), ModelError> {
-        let spent = self.rates(segment, place)?.scaled(instructions);
-        self.spent[segment.phase][place] += spent.cycles.total();
+        let spent = self.rates(segment, index)?.scaled(instructions);
+        self.spent[segment.phase][index] += spent.cycles.total();
         self.now = self.now + spent;
         Ok(())
     }

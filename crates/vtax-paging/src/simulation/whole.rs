@@ -161,15 +161,15 @@ impl Follower {
     }
 }
 
-/// A place in the output: a lane, or the oracle computed from lanes.
-enum Place {
+/// One mode of the output: a lane, or the oracle computed from lanes.
+enum Output {
     Lane(usize),
     Oracle(String),
 }
 
 struct Run {
     follower: Follower,
-    places: Vec<Place>,
+    outputs: Vec<Output>,
     native: usize,
     /// Lanes of static shadow and nested paging for the oracle.
     both: Option<[usize; 2]>,
@@ -183,7 +183,7 @@ impl Run {
     fn new(setup: &Setup, choices: Vec<(String, Choice)>) -> Result<Self, ModelError> {
         let core = setup.core(setup.guest_page);
         let mut lanes = Vec::new();
-        let mut places = Vec::new();
+        let mut outputs = Vec::new();
         let mut fixed = std::collections::HashMap::new();
         for (name, choice) in choices {
             let lane = match choice {
@@ -193,11 +193,11 @@ impl Run {
                 }
                 Choice::Policy(policy) => Lane::steered(name, &core, policy)?,
                 Choice::Oracle => {
-                    places.push(Place::Oracle(name));
+                    outputs.push(Output::Oracle(name));
                     continue;
                 }
             };
-            places.push(Place::Lane(lanes.len()));
+            outputs.push(Output::Lane(lanes.len()));
             lanes.push(lane);
         }
         let mut lane_of = |translating, name: &str| {
@@ -208,7 +208,9 @@ impl Run {
             Ok(lanes.len() - 1)
         };
         let native = lane_of(Translating::Native, "native")?;
-        let oracle = places.iter().any(|place| matches!(place, Place::Oracle(_)));
+        let oracle = outputs
+            .iter()
+            .any(|output| matches!(output, Output::Oracle(_)));
         let both = if oracle {
             let shadow = lane_of(Translating::Shadow, "shadow")?;
             Some([shadow, lane_of(Translating::Nested, "nested")?])
@@ -218,7 +220,7 @@ impl Run {
         let window = setup.window_instructions as f64;
         Ok(Self {
             follower: Follower::new(setup, lanes)?,
-            places,
+            outputs,
             native,
             both,
             instructions: 0.0,
@@ -268,17 +270,17 @@ impl Run {
             oracle::from_windows(setup, &outcomes[shadow], &outcomes[nested], |_| refill)
         };
         let oracle = self.both.map(plan).transpose()?;
-        let mut modes = Vec::with_capacity(self.places.len());
-        for place in self.places {
-            match (place, &oracle) {
-                (Place::Lane(at), _) => modes.push(outcomes[at].clone()),
-                (Place::Oracle(name), Some(found)) => {
+        let mut modes = Vec::with_capacity(self.outputs.len());
+        for output in self.outputs {
+            match (output, &oracle) {
+                (Output::Lane(at), _) => modes.push(outcomes[at].clone()),
+                (Output::Oracle(name), Some(found)) => {
                     modes.push(super::outcome::ModeOutcome {
                         name,
                         ..found.clone()
                     });
                 }
-                (Place::Oracle(_), None) => {}
+                (Output::Oracle(_), None) => {}
             }
         }
         Ok(Outcome {

@@ -66,7 +66,7 @@ pub enum Fault {
         /// The reason in its words.
         reason: String,
     },
-    /// An option has a value that makes no sense.
+    /// An option's value is out of its range.
     #[error("option {field}: {reason}")]
     Option {
         /// The option's name.

@@ -169,7 +169,7 @@ fn parse_line(line: &[u8]) -> Result<Line, String> {
     };
     parsed.ok_or_else(|| {
         let text = String::from_utf8_lossy(&line[..line.len().min(60)]);
-        format!("\"{}\" is no line of lackey's", printable(&text))
+        format!("\"{}\" is not a line of lackey's", printable(&text))
     })
 }
 
@@ -252,20 +252,20 @@ mod tests {
         let long = "x".repeat(LINE_LIMIT * 20);
         let noise = format!("==1=={}\n", "x".repeat(LINE_LIMIT));
         let cases = [
-            ("hello\n", "line 2: \"hello\" is no line of lackey's"),
-            ("\n", "line 2: \"\" is no line of lackey's"),
-            (" L 12,0\n", "line 2: \" L 12,0\" is no line of lackey's"),
+            ("hello\n", "line 2: \"hello\" is not a line of lackey's"),
+            ("\n", "line 2: \"\" is not a line of lackey's"),
+            (" L 12,0\n", "line 2: \" L 12,0\" is not a line of lackey's"),
             (
                 " L 12,4097\n",
-                "line 2: \" L 12,4097\" is no line of lackey's",
+                "line 2: \" L 12,4097\" is not a line of lackey's",
             ),
             (
                 " L ffffffffffffffff,2\n",
-                "line 2: \" L ffffffffffffffff,2\" is no line of lackey's",
+                "line 2: \" L ffffffffffffffff,2\" is not a line of lackey's",
             ),
-            (" L ,2\n", "line 2: \" L ,2\" is no line of lackey's"),
-            (" L 1g,2\n", "line 2: \" L 1g,2\" is no line of lackey's"),
-            ("==x==\n", "line 2: \"==x==\" is no line of lackey's"),
+            (" L ,2\n", "line 2: \" L ,2\" is not a line of lackey's"),
+            (" L 1g,2\n", "line 2: \" L 1g,2\" is not a line of lackey's"),
+            ("==x==\n", "line 2: \"==x==\" is not a line of lackey's"),
             (" L 1000", "line 2: truncated: the last line has no end"),
             (&long, "line 2: a line of more than 16384 bytes"),
             (&noise, "line 2: a line of more than 16384 bytes"),

@@ -61,12 +61,12 @@ pub struct Options {
     /// End cleanly after so many references; `None`: read to the end.
     pub reference_limit: Option<u64>,
     /// Take a truncated trace for one that ends there: [`crate::traces::Trace::truncation`] says so. A
-    /// trace that is cut before its first record, line or frame is no trace either way.
+    /// trace that is cut before its first record, line or frame is not a trace either way.
     pub accept_truncated: bool,
 }
 
 impl Options {
-    /// Fails when a value makes no sense.
+    /// Fails, naming the option, when a value is out of its range.
     pub(crate) fn check(&self) -> Result<(), Fault> {
         if self.base_cpi.is_some_and(|cpi| !is_cpi(cpi)) {
             return Err(Fault::Option {

@@ -44,7 +44,7 @@ impl<'de> Deserialize<'de> for Bytes {
 
             fn visit_str<E: Error>(self, value: &str) -> Result<Bytes, E> {
                 Bytes::parse(value)
-                    .ok_or_else(|| E::custom(format!("{value:?} is no size such as \"64M\"")))
+                    .ok_or_else(|| E::custom(format!("{value:?} is not a size such as \"64M\"")))
             }
         }
         deserializer.deserialize_any(Read)

@@ -13,7 +13,7 @@ const REGION_SHIFT: u32 = 22;
 /// the instructions. The sum is the number drawn.
 ///
 /// # Errors
-/// [`ModelError`] for a workload that makes no sense.
+/// [`ModelError`], naming the field, for an invalid workload.
 pub fn locality(workload: &Workload, references: u64, seed: u64) -> Result<Vec<u64>, ModelError> {
     let total = workload.instructions();
     let mut instructions = vec![0.0; workload.phase.len()];

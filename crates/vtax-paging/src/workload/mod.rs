@@ -132,11 +132,11 @@ impl Workload {
 
     /// The indices of the phases in the order in which they run, repetitions included.
     pub fn order(&self) -> Vec<usize> {
-        let place = |name: &String| self.phase.iter().position(|phase| phase.name == *name);
+        let index = |name: &String| self.phase.iter().position(|phase| phase.name == *name);
         let once: Vec<usize> = if self.schedule.is_empty() {
             (0..self.phase.len()).collect()
         } else {
-            self.schedule.iter().filter_map(place).collect()
+            self.schedule.iter().filter_map(index).collect()
         };
         once.repeat(self.repeat as usize)
     }
@@ -149,7 +149,7 @@ impl Workload {
             .sum()
     }
 
-    /// Fails when the description makes no sense; names the field.
+    /// Fails, naming the field, when the description is invalid.
     pub fn check(&self) -> Result<(), ModelError> {
         if self.phase.is_empty() {
             return Err(ModelError::field(

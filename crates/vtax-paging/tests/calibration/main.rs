@@ -1,8 +1,8 @@
 //! The model against published measurements, each with its tolerance and the reason for it:
 //! `calibration/measurements.toml`. Run with `--nocapture` to see the table.
 
-mod bench;
 mod measurements;
+mod rig;
 mod scenarios;
 
 use std::collections::BTreeSet;
@@ -42,9 +42,9 @@ fn modelled(machine: &str, play: Play) -> Result<f64, ModelError> {
 /// A share of the exits that shadow paging causes.
 fn share(quantity: Quantity, counters: &Counters) -> f64 {
     let count = match quantity {
-        Quantity::LoadCr3Share => bench::exits(counters, Exit::LoadCr3),
+        Quantity::LoadCr3Share => rig::exits(counters, Exit::LoadCr3),
         Quantity::ExceptionShare => scenarios::exceptions(counters),
-        Quantity::InvlpgShare => bench::exits(counters, Exit::Invlpg),
+        Quantity::InvlpgShare => rig::exits(counters, Exit::Invlpg),
         Quantity::Nested | Quantity::Shadow | Quantity::Extra => f64::NAN,
     };
     count / counters.shadow_paging_exits()

@@ -6,7 +6,7 @@ use vtax_paging::model::counters::{Counters, Exit};
 use vtax_paging::model::machine::Machine;
 use vtax_paging::step::Operation;
 
-use crate::bench::{Bench, Both, PAGE, exits};
+use crate::rig::{Both, PAGE, Rig, exits};
 
 /// Repetitions that are timed, after as many that are not.
 const REPETITIONS: u32 = 20;
@@ -44,60 +44,59 @@ const PROGRAM: Program = Program {
 /// Microseconds per system call.
 pub fn null_call(machine: &Machine, isolation: bool) -> Result<Both<f64>, ModelError> {
     const CALLS: u32 = 1000;
-    let mut bench = Bench::new(machine, isolation)?;
+    let mut rig = Rig::new(machine, isolation)?;
     let calls = Operation::SystemCalls { count: CALLS };
-    bench.apply(calls)?;
-    let time = bench.time_us(|bench| bench.apply(calls))?;
+    rig.apply(calls)?;
+    let time = rig.time_us(|rig| rig.apply(calls))?;
     Ok(time.per(CALLS))
 }
 
 /// Microseconds per page of a region that is touched for the first time, one fault per page.
 pub fn page_fault(machine: &Machine, isolation: bool) -> Result<Both<f64>, ModelError> {
     const PAGES: u32 = 2048;
-    let mut bench = Bench::new(machine, isolation)?;
+    let mut rig = Rig::new(machine, isolation)?;
     let bytes = u64::from(PAGES) * PAGE;
-    let round = |bench: &mut Bench| {
-        bench.apply(map(HEAP, bytes))?;
-        bench.touch_pages(HEAP, u64::from(PAGES), false)?;
-        bench.apply(unmap(HEAP, bytes))
+    let round = |rig: &mut Rig| {
+        rig.apply(map(HEAP, bytes))?;
+        rig.touch_pages(HEAP, u64::from(PAGES), false)?;
+        rig.apply(unmap(HEAP, bytes))
     };
-    round(&mut bench)?;
-    bench.apply(map(HEAP, bytes))?;
-    let time = bench.time_us(|bench| bench.touch_pages(HEAP, u64::from(PAGES), false))?;
+    round(&mut rig)?;
+    rig.apply(map(HEAP, bytes))?;
+    let time = rig.time_us(|rig| rig.touch_pages(HEAP, u64::from(PAGES), false))?;
     Ok(time.per(PAGES))
 }
 
 /// Microseconds per write that the tables forbid.
 pub fn protection_fault(machine: &Machine, isolation: bool) -> Result<Both<f64>, ModelError> {
-    let mut bench = Bench::new(machine, isolation)?;
-    bench.apply(map(HEAP, PAGE))?;
-    bench.touch(HEAP, true)?;
-    bench.apply(Operation::Protect {
+    let mut rig = Rig::new(machine, isolation)?;
+    rig.apply(map(HEAP, PAGE))?;
+    rig.touch(HEAP, true)?;
+    rig.apply(Operation::Protect {
         start: Gva(HEAP),
         bytes: PAGE,
         writable: false,
     })?;
-    let time =
-        bench.time_us(|bench| (0..REPETITIONS).try_for_each(|_| bench.forbidden_write(HEAP)))?;
+    let time = rig.time_us(|rig| (0..REPETITIONS).try_for_each(|_| rig.forbidden_write(HEAP)))?;
     Ok(time.per(REPETITIONS))
 }
 
 /// Microseconds of fork, exit of the child and wait.
 pub fn fork(machine: &Machine, isolation: bool) -> Result<Both<f64>, ModelError> {
-    repeated(machine, isolation, |bench, child| {
-        bench.apply(Operation::Fork { child })?;
-        bench.apply(Operation::Switch { process: child })?;
-        run_forked(bench)?;
-        bench.apply(Operation::Switch { process: 0 })?;
-        bench.apply(Operation::Exit { process: child })?;
-        bench.touch_pages(HEAP, PROGRAM.parent_writes, true)
+    repeated(machine, isolation, |rig, child| {
+        rig.apply(Operation::Fork { child })?;
+        rig.apply(Operation::Switch { process: child })?;
+        run_forked(rig)?;
+        rig.apply(Operation::Switch { process: 0 })?;
+        rig.apply(Operation::Exit { process: child })?;
+        rig.touch_pages(HEAP, PROGRAM.parent_writes, true)
     })
 }
 
 /// Microseconds of fork, exec of a small program, its exit and wait.
 pub fn exec(machine: &Machine, isolation: bool) -> Result<Both<f64>, ModelError> {
-    repeated(machine, isolation, |bench, child| {
-        fork_and_exec(bench, child, 0)
+    repeated(machine, isolation, |rig, child| {
+        fork_and_exec(rig, child, 0)
     })
 }
 
@@ -110,11 +109,11 @@ pub fn shell(machine: &Machine, isolation: bool) -> Result<Both<f64>, ModelError
 /// system calls for each of its page faults.
 pub fn boot(machine: &Machine, isolation: bool, calls: u32) -> Result<Both<Counters>, ModelError> {
     const PROCESSES: u32 = 50;
-    let mut bench = Bench::new(machine, isolation)?;
-    start(&mut bench)?;
-    let before = bench.counters();
-    (1..=PROCESSES).try_for_each(|child| fork_and_exec(&mut bench, 2 * child, calls))?;
-    let after = bench.counters();
+    let mut rig = Rig::new(machine, isolation)?;
+    start(&mut rig)?;
+    let before = rig.counters();
+    (1..=PROCESSES).try_for_each(|child| fork_and_exec(&mut rig, 2 * child, calls))?;
+    let after = rig.counters();
     Ok(Both {
         nested: after.nested - before.nested,
         shadow: after.shadow - before.shadow,
@@ -157,71 +156,71 @@ impl Both<f64> {
 fn repeated(
     machine: &Machine,
     isolation: bool,
-    mut round: impl FnMut(&mut Bench, u32) -> Result<(), ModelError>,
+    mut round: impl FnMut(&mut Rig, u32) -> Result<(), ModelError>,
 ) -> Result<Both<f64>, ModelError> {
-    let mut bench = Bench::new(machine, isolation)?;
-    start(&mut bench)?;
-    (1..=REPETITIONS).try_for_each(|child| round(&mut bench, 2 * child))?;
-    let time = bench.time_us(|bench| {
-        (REPETITIONS + 1..=2 * REPETITIONS).try_for_each(|child| round(bench, 2 * child))
+    let mut rig = Rig::new(machine, isolation)?;
+    start(&mut rig)?;
+    (1..=REPETITIONS).try_for_each(|child| round(&mut rig, 2 * child))?;
+    let time = rig.time_us(|rig| {
+        (REPETITIONS + 1..=2 * REPETITIONS).try_for_each(|child| round(rig, 2 * child))
     })?;
     Ok(time.per(REPETITIONS))
 }
 
 /// The parent before its first fork.
-fn start(bench: &mut Bench) -> Result<(), ModelError> {
-    bench.apply(map(HEAP, PROGRAM.written * PAGE))?;
-    bench.apply(map(STACK, 4 * PAGE))?;
-    bench.touch_pages(HEAP, PROGRAM.written, true)?;
-    bench.touch_pages(STACK, 4, true)
+fn start(rig: &mut Rig) -> Result<(), ModelError> {
+    rig.apply(map(HEAP, PROGRAM.written * PAGE))?;
+    rig.apply(map(STACK, 4 * PAGE))?;
+    rig.touch_pages(HEAP, PROGRAM.written, true)?;
+    rig.touch_pages(STACK, 4, true)
 }
 
-fn run_forked(bench: &mut Bench) -> Result<(), ModelError> {
-    bench.touch_pages(STACK, 4, true)?;
-    bench.touch_pages(HEAP, PROGRAM.child_writes, true)?;
-    bench.apply(map(LIBRARIES, PROGRAM.forked_file_faults * PAGE))?;
-    bench.touch_pages(LIBRARIES, PROGRAM.forked_file_faults, false)
+fn run_forked(rig: &mut Rig) -> Result<(), ModelError> {
+    rig.touch_pages(STACK, 4, true)?;
+    rig.touch_pages(HEAP, PROGRAM.child_writes, true)?;
+    rig.apply(map(LIBRARIES, PROGRAM.forked_file_faults * PAGE))?;
+    rig.touch_pages(LIBRARIES, PROGRAM.forked_file_faults, false)
 }
 
 /// `child` is the process that forks off, `child` + 1 the address space that exec gives it.
-fn fork_and_exec(bench: &mut Bench, child: u32, calls: u32) -> Result<(), ModelError> {
-    bench.apply(Operation::Fork { child })?;
-    bench.apply(Operation::Switch { process: child })?;
-    run_forked(bench)?;
+fn fork_and_exec(rig: &mut Rig, child: u32, calls: u32) -> Result<(), ModelError> {
+    rig.apply(Operation::Fork { child })?;
+    rig.apply(Operation::Switch { process: child })?;
+    run_forked(rig)?;
     let executed = child + 1;
-    bench.apply(Operation::Spawn { process: executed })?;
-    bench.apply(Operation::Switch { process: executed })?;
-    bench.apply(Operation::Exit { process: child })?;
-    run_executed(bench, calls)?;
-    bench.apply(Operation::Switch { process: 0 })?;
-    bench.apply(Operation::Exit { process: executed })?;
-    bench.touch_pages(HEAP, PROGRAM.parent_writes, true)
+    rig.apply(Operation::Spawn { process: executed })?;
+    rig.apply(Operation::Switch { process: executed })?;
+    rig.apply(Operation::Exit { process: child })?;
+    run_executed(rig, calls)?;
+    rig.apply(Operation::Switch { process: 0 })?;
+    rig.apply(Operation::Exit { process: executed })?;
+    rig.touch_pages(HEAP, PROGRAM.parent_writes, true)
 }
 
-fn run_executed(bench: &mut Bench, calls: u32) -> Result<(), ModelError> {
-    bench.apply(map(STACK, 8 * PAGE))?;
-    bench.touch_pages(STACK, 4, true)?;
-    bench.apply(map(HEAP, PROGRAM.written * PAGE))?;
+fn run_executed(rig: &mut Rig, calls: u32) -> Result<(), ModelError> {
+    rig.apply(map(STACK, 8 * PAGE))?;
+    rig.touch_pages(STACK, 4, true)?;
+    rig.apply(map(HEAP, PROGRAM.written * PAGE))?;
     let pages = PROGRAM.executed_file_faults / PROGRAM.maps;
     for library in 0..PROGRAM.maps {
         let start = LIBRARIES + library * 0x10_0000;
-        bench.apply(map(start, pages * PAGE))?;
-        bench.touch_pages(start, pages, library % 2 == 0)?;
+        rig.apply(map(start, pages * PAGE))?;
+        rig.touch_pages(start, pages, library % 2 == 0)?;
         if library < PROGRAM.protects {
-            bench.apply(Operation::Protect {
+            rig.apply(Operation::Protect {
                 start: Gva(start),
                 bytes: pages * PAGE,
                 writable: false,
             })?;
         }
-        call(bench, calls * small(pages))?;
+        call(rig, calls * small(pages))?;
     }
-    bench.touch_pages(HEAP, PROGRAM.written, true)?;
-    call(bench, calls * small(PROGRAM.written))
+    rig.touch_pages(HEAP, PROGRAM.written, true)?;
+    call(rig, calls * small(PROGRAM.written))
 }
 
-fn call(bench: &mut Bench, count: u32) -> Result<(), ModelError> {
-    bench.apply(Operation::SystemCalls { count })
+fn call(rig: &mut Rig, count: u32) -> Result<(), ModelError> {
+    rig.apply(Operation::SystemCalls { count })
 }
 
 fn small(count: u64) -> u32 {

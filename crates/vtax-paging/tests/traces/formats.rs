@@ -25,7 +25,7 @@ fn default() -> Options {
     Options::default()
 }
 
-/// All references, all instructions, and the operations and phases with their place between.
+/// All references, all instructions, and the operations and phases with their position between.
 fn joined(steps: &[Owned]) -> (Vec<Reference>, u64, Vec<(usize, Owned)>) {
     let (mut all, mut instructions, mut others) = (Vec::new(), 0, Vec::new());
     for step in steps {

@@ -102,7 +102,7 @@ struct Survey {
 
 /// Make the files of a recording from the output of `xentrace`.
 pub fn import(source: &Source, out: &Path) -> Result<Imported, Error> {
-    // Before anything is written: a file that is no trace leaves nothing.
+    // Before anything is written: a file that is not a trace leaves nothing.
     let ticks = ticks(source)?;
     let xenperf = source.xenperf.as_ref().map(grown).transpose()?;
     let survey = survey(&source.trace)?;

@@ -23,10 +23,10 @@ pub enum TraceError {
     #[error("{0}")]
     Read(#[from] io::Error),
     /// It does not begin with the number of a CPU.
-    #[error("it is no output of xentrace: it does not begin with the record of a CPU")]
+    #[error("it is not an output of xentrace: it does not begin with the record of a CPU")]
     NotATrace,
     /// A CPU that cannot be.
-    #[error("it is no output of xentrace, or it is damaged: it names CPU {0}")]
+    #[error("it is not an output of xentrace, or it is damaged: it names CPU {0}")]
     Cpu(u32),
 }
 
@@ -141,11 +141,11 @@ impl<R: Read> Records<R> {
             };
             record.tsc = Some(u64::from(low) | u64::from(high) << 32);
         }
-        for place in 0..record.used {
+        for index in 0..record.used {
             let Some(word) = self.word(false)? else {
                 return Ok(None);
             };
-            if let Some(extra) = record.words.get_mut(place) {
+            if let Some(extra) = record.words.get_mut(index) {
                 *extra = word;
             }
         }

@@ -32,7 +32,7 @@ fn incoming(old: &Arguments) -> Arguments {
 fn the_successor_has_the_same_machine() {
     let old = Arguments::parse(&words(OLD));
     let new = incoming(&old).words().join(" ");
-    // The console's number is its place among the words.
+    // The console's number is its position among the words.
     let number = new
         .split("vtax-console")
         .nth(1)

@@ -43,6 +43,8 @@ pub enum End {
 }
 
 /// Reap one child that has ended, with its usage; does not return before it ended.
+///
+/// Fails with the errno of the system call.
 pub fn wait_with_usage(child: Pid) -> Result<(End, Usage), Errno> {
     let mut status: c_int = 0;
     let mut usage = MaybeUninit::<libc::rusage>::zeroed();
@@ -191,6 +193,8 @@ pub struct Program {
 /// Start a program with fork and exec; `last` is its last argument.
 ///
 /// `std::process::Command` would use vfork, which does not copy page tables.
+///
+/// Fails with the errno of the system call.
 pub fn fork_and_exec(program: &Program, last: &CStr) -> Result<Pid, Errno> {
     let arguments = program.arguments.iter().map(|argument| argument.as_ptr());
     let arguments: Vec<_> = arguments.chain([last.as_ptr(), ptr::null()]).collect();

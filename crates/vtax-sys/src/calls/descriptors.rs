@@ -24,6 +24,8 @@ pub fn borrow<T>(fd: RawFd, _owner: &T) -> BorrowedFd<'_> {
 }
 
 /// Take a descriptor that the parent left open for this process.
+///
+/// Fails with the errno of the system call.
 pub fn inherited(number: RawFd) -> Result<OwnedFd, Errno> {
     // SAFETY: F_GETFD and F_SETFD only look at the number; it is checked before it is owned.
     Errno::result(unsafe { libc::fcntl(number, libc::F_GETFD) })?;
@@ -34,6 +36,8 @@ pub fn inherited(number: RawFd) -> Result<OwnedFd, Errno> {
 }
 
 /// A descriptor that names a process (`pidfd_open(2)`); readable when the process has ended.
+///
+/// Fails with the errno of the system call.
 pub fn pidfd_open(pid: i32) -> Result<OwnedFd, Errno> {
     // SAFETY: the call takes numbers only.
     made(unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) })
@@ -41,12 +45,16 @@ pub fn pidfd_open(pid: i32) -> Result<OwnedFd, Errno> {
 
 /// A copy of another process's descriptor (`pidfd_getfd(2)`), closed on exec; both share their
 /// position.
+///
+/// Fails with the errno of the system call.
 pub fn pidfd_getfd(process: BorrowedFd<'_>, number: RawFd) -> Result<OwnedFd, Errno> {
     // SAFETY: the call takes numbers only.
     made(unsafe { libc::syscall(libc::SYS_pidfd_getfd, process.as_raw_fd(), number, 0) })
 }
 
 /// Send a signal to the process that a descriptor names.
+///
+/// Fails with the errno of the system call.
 pub fn pidfd_kill(process: BorrowedFd<'_>, signal: i32) -> Result<(), Errno> {
     let info = std::ptr::null::<libc::siginfo_t>();
     // SAFETY: no siginfo is passed; the rest are numbers.
@@ -63,6 +71,8 @@ pub fn pidfd_kill(process: BorrowedFd<'_>, signal: i32) -> Result<(), Errno> {
 }
 
 /// Try to lock an open file (flock(2)); the lock ends with the descriptor.
+///
+/// Fails with the errno of the system call.
 pub fn try_lock(file: impl AsFd) -> Result<(), Errno> {
     let fd = file.as_fd().as_raw_fd();
     // SAFETY: the call takes two numbers.

@@ -23,6 +23,8 @@ pub struct Mapping {
 
 impl Mapping {
     /// Map `words` words of 64 bits; a mapping that is written is shared with the other side.
+    ///
+    /// Fails with the errno of the system call.
     pub fn new(file: impl AsFd, words: usize, writable: bool) -> Result<Self, Errno> {
         let bytes = words.checked_mul(8).and_then(NonZeroUsize::new);
         let mut protection = ProtFlags::PROT_READ;
@@ -99,6 +101,8 @@ pub struct Region {
 
 impl Region {
     /// Map memory that the kernel accounts for; its pages are 0 and come when they are touched.
+    ///
+    /// Fails with the errno of the system call.
     pub fn map(pages: usize) -> Result<Self, Errno> {
         let bytes = pages.checked_mul(PAGE_BYTES).and_then(NonZeroUsize::new);
         let bytes = bytes.ok_or(Errno::EINVAL)?;
@@ -109,6 +113,8 @@ impl Region {
     }
 
     /// Forbid transparent huge pages, or ask for them.
+    ///
+    /// Fails with the errno of the system call.
     pub fn set_huge(&mut self, huge: bool) -> Result<(), Errno> {
         self.advise(if huge {
             MmapAdvise::MADV_HUGEPAGE
@@ -118,6 +124,8 @@ impl Region {
     }
 
     /// Give all pages back; they are 0 when they are touched again.
+    ///
+    /// Fails with the errno of the system call.
     pub fn drop_pages(&mut self) -> Result<(), Errno> {
         self.advise(MmapAdvise::MADV_DONTNEED)
     }

@@ -12,6 +12,8 @@ const TUNGETIFF: libc::c_ulong = 0x8004_54d2;
 const TUNSETPERSIST: libc::c_ulong = 0x4004_54cb;
 
 /// Bring a network interface up (SIOCGIFFLAGS, SIOCSIFFLAGS; netdevice(7)).
+///
+/// Fails with the errno of the system call.
 pub fn interface_up(name: &str) -> Result<(), Errno> {
     // SAFETY: all-zero is a valid ifreq (plain data).
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
@@ -36,6 +38,8 @@ pub fn interface_up(name: &str) -> Result<(), Errno> {
 }
 
 /// The name of a tap device and whether it stays when its last user ends.
+///
+/// Fails with the errno of the system call.
 pub fn tap(descriptor: BorrowedFd<'_>) -> Result<(String, bool), Errno> {
     // SAFETY: all-zero is a valid ifreq (plain data).
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
@@ -56,6 +60,8 @@ pub fn tap(descriptor: BorrowedFd<'_>) -> Result<(String, bool), Errno> {
 }
 
 /// Let a tap device stay, or not, when its last user ends.
+///
+/// Fails with the errno of the system call.
 pub fn set_tap_persistent(descriptor: BorrowedFd<'_>, stays: bool) -> Result<(), Errno> {
     // SAFETY: the request takes a number.
     let result = unsafe {

@@ -10,6 +10,8 @@ use perf_event_open_sys::bindings::{
 use super::descriptors::made;
 
 /// Open a perf event for all that runs on a CPU.
+///
+/// Fails with the errno of the system call.
 pub fn perf_event_open(
     attributes: &mut perf_event_attr,
     cpu: i32,
@@ -26,6 +28,8 @@ pub fn perf_event_open(
 }
 
 /// Let a perf event and its group count, or stop it.
+///
+/// Fails with the errno of the system call.
 pub fn perf_event_enable(event: BorrowedFd<'_>, enable: bool) -> Result<(), Errno> {
     let fd = event.as_raw_fd();
     // SAFETY: these requests take no pointer.
@@ -40,6 +44,8 @@ pub fn perf_event_enable(event: BorrowedFd<'_>, enable: bool) -> Result<(), Errn
 }
 
 /// Try to count this process's instructions with a hardware counter, in user mode.
+///
+/// Fails with the errno of the system call.
 pub fn probe_instruction_counter() -> Result<(), Errno> {
     let mut attributes = perf_event_attr::default();
     attributes.type_ = PERF_TYPE_HARDWARE;

@@ -30,6 +30,8 @@ extern "C" fn ask_to_end(_signal: c_int) {
 /// Let SIGINT and SIGTERM end a workload early but in order: it still checks and reports.
 ///
 /// The second one ends the process.
+///
+/// Fails with the errno of the system call.
 pub fn end_on_signals() -> Result<(), Errno> {
     let flags = SaFlags::SA_RESTART | SaFlags::SA_RESETHAND;
     let action = SigAction::new(SigHandler::Handler(ask_to_end), flags, SigSet::empty());

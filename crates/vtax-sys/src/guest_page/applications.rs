@@ -48,6 +48,8 @@ pub fn folder() -> PathBuf {
 /// Make the folder in which applications register; without it they do not.
 ///
 /// Every user may register, as in `/tmp`: who collects reads pages with care ([`Reader`]).
+///
+/// Fails with the error of the file or descriptor.
 pub fn open_folder(folder: &Path) -> io::Result<()> {
     if folder.is_dir() {
         return Ok(());
@@ -58,6 +60,8 @@ pub fn open_folder(folder: &Path) -> io::Result<()> {
 
 impl Collector {
     /// Begin with the pages that are there; those of processes that ended before are removed.
+    ///
+    /// Fails with the error of the file or descriptor.
     pub fn begin(folder: &Path) -> io::Result<Self> {
         open_folder(folder)?;
         let mut collector = Self {
@@ -77,10 +81,12 @@ impl Collector {
 
     /// The sums over all processes since the begin, and what was counted before it by those that
     /// ran then. They never fall.
+    ///
+    /// Fails with the error of the file or descriptor.
     pub fn collect(&mut self) -> io::Result<&BTreeMap<String, u64>> {
         for name in self.listed()? {
             if self.pages.len() < PAGES && !self.pages.contains_key(&name) {
-                // A file that is no page is somebody else's.
+                // A file that is not a page is somebody else's.
                 if let Ok(reader) = Reader::open(&self.folder.join(&name)) {
                     let counted = BTreeMap::new();
                     self.pages.insert(name, Page { reader, counted });
@@ -144,12 +150,13 @@ fn abandoned(reader: &Reader) -> bool {
 /// The names of a list such as `requests,errors`, sorted, each once; `None` for `all`.
 ///
 /// # Errors
-/// The reason when one of them is no name.
+/// The reason when one of them is not a name.
 pub fn whole_names(text: &str) -> Result<Option<Vec<String>>, String> {
     if text == "all" {
         return Ok(None);
     }
-    let name = |name| whole_name(name).ok_or_else(|| format!("{name:?} is no name of a counter"));
+    let name =
+        |name| whole_name(name).ok_or_else(|| format!("{name:?} is not a name of a counter"));
     let names: BTreeSet<String> = text.split(',').map(name).collect::<Result<_, _>>()?;
     Ok(Some(names.into_iter().collect()))
 }

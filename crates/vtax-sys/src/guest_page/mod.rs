@@ -41,7 +41,7 @@ pub enum PageError {
     #[error("{0}")]
     File(String),
     /// It does not begin as a page of this version does.
-    #[error("it is no guest page of version {VERSION}")]
+    #[error("it is not a guest page of version {VERSION}")]
     NotAPage,
     /// The publisher was writing at each try.
     #[error("its publisher stopped in the middle of a publication")]

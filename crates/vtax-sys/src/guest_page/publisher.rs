@@ -35,6 +35,8 @@ enum Memory {
 
 impl Publisher {
     /// Begin a page in a file, which is made if need be.
+    ///
+    /// Fails when the file cannot be written, or a name or their number is not allowed.
     pub fn create(path: &Path, names: &[&str]) -> Result<Self, PageError> {
         let file = File::options()
             .read(true)
@@ -50,6 +52,8 @@ impl Publisher {
     }
 
     /// Begin a page in the memory of a device, such as `resource2` of an ivshmem device in sysfs.
+    ///
+    /// Fails when the memory cannot be mapped, or a name or their number is not allowed.
     pub fn device(path: &Path, names: &[&str]) -> Result<Self, PageError> {
         let file = File::options()
             .read(true)
@@ -73,8 +77,8 @@ impl Publisher {
         }
         // A page that was published before goes on with its sequence, so that readers see a change.
         let mut words = vec![0; FIRST + names.len() * ENTRY];
-        for (place, word) in [(0, MAGIC), (1, VERSION), (COUNT, names.len() as u64)] {
-            put(&mut words, place, word);
+        for (index, word) in [(0, MAGIC), (1, VERSION), (COUNT, names.len() as u64)] {
+            put(&mut words, index, word);
         }
         let (sequence, generation) = (memory.word(SEQUENCE), memory.word(GENERATION));
         put(&mut words, SEQUENCE, sequence.map_err(failed)?);
@@ -98,6 +102,8 @@ impl Publisher {
     }
 
     /// Publish one value for each name, with the time; values beyond are left out.
+    ///
+    /// Fails when the page cannot be written.
     pub fn publish(&mut self, values: &[u64]) -> Result<(), PageError> {
         for (index, value) in values.iter().take(self.counters).enumerate() {
             put(&mut self.words, value_word(index), *value);
@@ -171,8 +177,8 @@ impl Memory {
     }
 }
 
-fn put(words: &mut [u64], place: usize, value: u64) {
-    if let Some(word) = words.get_mut(place) {
+fn put(words: &mut [u64], index: usize, value: u64) {
+    if let Some(word) = words.get_mut(index) {
         *word = value;
     }
 }

@@ -44,6 +44,8 @@ pub struct Reader {
 
 impl Reader {
     /// Open a page and learn its names.
+    ///
+    /// Fails when the page cannot be read, is not of this version, or is being written at each try.
     pub fn open(path: &Path) -> Result<Self, PageError> {
         // The file may belong to somebody who would have us follow a link or wait for a pipe.
         let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
@@ -66,11 +68,15 @@ impl Reader {
 
     /// Read all counters like [`Reader::sample`], and wait up to 0.1 s for a publication to end: one
     /// that goes through 9p to an emulated guest's host takes milliseconds.
+    ///
+    /// Fails when the page cannot be read, is not of this version, or is being written at each try.
     pub fn sample_patiently(&mut self) -> Result<Option<Sample>, PageError> {
         patiently(|| self.sample())
     }
 
     /// Take the names that the page has now.
+    ///
+    /// Fails when the page cannot be read, is not of this version, or is being written at each try.
     pub fn learn(&mut self) -> Result<(), PageError> {
         let words = self.snapshot()?;
         let word = |at: usize| words.get(at).copied().unwrap_or(0);
@@ -94,6 +100,8 @@ impl Reader {
     }
 
     /// Read all counters; `None` when the list of names is another one now.
+    ///
+    /// Fails when the page cannot be read, is not of this version, or is being written at each try.
     pub fn sample(&mut self) -> Result<Option<Sample>, PageError> {
         let words = self.snapshot()?;
         let word = |at: usize| words.get(at).copied().unwrap_or(0);

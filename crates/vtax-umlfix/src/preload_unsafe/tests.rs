@@ -4,7 +4,7 @@ use std::io;
 
 use super::{NT_X86_XSTATE, PTRACE_GETREGSET, PTRACE_SETREGSET};
 use super::{enabled, layout_of_this_cpu, ptrace, system_call};
-use crate::merge::{HEADER_END, Place};
+use crate::merge::{Extent, HEADER_END};
 
 /// What user-mode Linux uses: everything up to PKRU.
 const SHORT_BYTES: usize = 2696;
@@ -144,7 +144,7 @@ fn other_requests_pass_through() {
 #[test]
 fn components_do_not_overlap_the_header() {
     assert!(enabled() & 3 == 3 || enabled() == 0);
-    for Place { offset, size } in layout_of_this_cpu() {
+    for Extent { offset, size } in layout_of_this_cpu() {
         assert!(size == 0 || offset >= HEADER_END, "{offset} {size}");
     }
 }

@@ -64,7 +64,7 @@ enum Error {
     Clock(nix::Error),
     #[error("standard input or output: {0}")]
     Stream(#[from] io::Error),
-    #[error("{0:?} is no amount of work")]
+    #[error("{0:?} is not an amount of work")]
     Amount(String),
 }
 

@@ -169,7 +169,7 @@ impl Baton {
     }
 }
 
-/// The life of a child: its turns until it is told to stop.
+/// The life of a child: its turns until the token says stop.
 ///
 /// The end of its input means that the process before it is gone; the next one then sees the
 /// end of its own input, until the first process hears of it.

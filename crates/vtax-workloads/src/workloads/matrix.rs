@@ -87,7 +87,7 @@ pub fn is_product(a: &Matrix, b: &Matrix, c: &Matrix, random: &mut fastrand::Rng
     let magnitude = a.absolute().times(&b.absolute().times(&x));
     let relative = 4.0 * cast::float(cast::count(c.n)) * f64::EPSILON;
     let rows = direct.iter().zip(&expected).zip(&magnitude);
-    // Written so that a NaN is no agreement.
+    // Written so that a NaN is not agreement.
     rows.into_iter()
         .all(|((direct, expected), magnitude)| (direct - expected).abs() <= relative * magnitude)
 }

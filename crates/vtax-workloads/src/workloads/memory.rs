@@ -35,7 +35,7 @@ pub fn map_pages(pages: usize, huge: bool) -> Result<Region, Error> {
     let mut region =
         Region::map(pages).map_err(|errno| Error::system("mmap", errno, "give less --mem"))?;
     match region.set_huge(huge) {
-        // A kernel that knows no huge pages need not be told to leave them out.
+        // A kernel without huge pages refuses the call, and has none to leave out.
         Err(Errno::EINVAL) if !huge => Ok(region),
         Err(errno) => Err(Error::system(
             "--huge",

@@ -39,7 +39,7 @@ static DESCRIPTION: Description = Description {
     options: &[
         mem(
             "8M",
-            "Memory with a pattern, checked and written anew in slices of 64 KiB",
+            "Memory with a pattern, checked and rewritten in slices of 64 KiB",
         ),
         SEED,
         OptionSpec {

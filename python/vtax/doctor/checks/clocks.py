@@ -1,4 +1,4 @@
-"""What time can be told by."""
+"""Checks of the machine's clocks."""
 
 from __future__ import annotations
 

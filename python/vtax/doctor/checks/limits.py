@@ -108,8 +108,8 @@ class Disk(Check):
     def find(self, host: Host) -> Finding:
         # The cache's folder may not exist yet; the nearest one that does is on its disk.
         cache = next(path for path in (host.cache, *host.cache.parents) if path.exists())
-        places = {"here": host.work, "for the cache": cache}
-        free = {name: host.free_bytes(place) for name, place in places.items()}
+        folders = {"here": host.work, "for the cache": cache}
+        free = {name: host.free_bytes(folder) for name, folder in folders.items()}
         text = ", ".join(f"{amount / GIB:.1f} GiB free {name}" for name, amount in free.items())
         if min(free.values()) < NEEDED_DISK:
             return self.degraded(text, "free at least 1 GiB, or set XDG_CACHE_HOME")

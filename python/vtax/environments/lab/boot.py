@@ -67,7 +67,10 @@ def resume(host: EmulatedHost, count: int) -> None:
 
 
 def let_in(host: EmulatedHost, channels: Sequence[Channel]) -> tuple[dict[str, Any], ...]:
-    """Give waiting guests the real host's tree; returns their hellos."""
+    """Give waiting guests the real host's tree; returns their hellos.
+
+    Raises VtaxError when a guest does not come up in time.
+    """
     host.enter()
     host.shell(nested.share_script(), "share the host's tree with its guests")
     found = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from vtax.doctor.host import Host
 from vtax.doctor.model import Check, Finding, State
 from vtax.environments.lab.emulator import svm_obstacle
-from vtax.environments.lab.host_initramfs import BUSYBOX_PLACES, busybox
+from vtax.environments.lab.host_initramfs import BUSYBOX_PATHS, busybox
 from vtax.environments.qemu_program import PROGRAM, QemuKernel
 from vtax.errors import VtaxError
 
@@ -26,7 +26,7 @@ class Installed(Check):
         if obstacle := svm_obstacle(models.stdout, accelerators.stdout):
             return self.missing(f"{program} {obstacle}", host.install("qemu-system-x86", "QEMU"))
         try:
-            busybox([host.path(str(place)) for place in BUSYBOX_PLACES])
+            busybox([host.path(str(path)) for path in BUSYBOX_PATHS])
         except VtaxError as error:
             return self.missing(error.message, host.install("busybox-static", "a static busybox"))
         kernel = QemuKernel().find(host)

@@ -99,8 +99,8 @@ def _qemu(machine: Emulated, fds: Descriptors) -> list[str]:
     for number, fd in enumerate(fds.guests):
         line += _port(f"guest{number}", fd, nested.port_name(number), number + 2)
     if machine.image:
-        place = f"file={_inside('image')},format={machine.image_format},readonly=on"
-        line += ["-drive", f"if=none,id=image,{place}", "-device", "virtio-blk-pci,drive=image"]
+        drive = f"file={_inside('image')},format={machine.image_format},readonly=on"
+        line += ["-drive", f"if=none,id=image,{drive}", "-device", "virtio-blk-pci,drive=image"]
     return [*line, "-incoming", "defer"] if machine.saved else line
 
 

@@ -28,7 +28,7 @@ GUEST_KERNEL = PurePosixPath("/guest/kernel")
 GUEST_INITRAMFS = PurePosixPath("/guest/initramfs")
 MODULES = ("virtio_pci", "virtio_console", "virtio_blk", "9p", "9pnet_virtio", "tun", "kvm_amd")
 KVM_MODULE = "/modules/kvm_amd.ko"
-BUSYBOX_PLACES = (Path("/bin/busybox"), Path("/usr/bin/busybox"))
+BUSYBOX_PATHS = (Path("/bin/busybox"), Path("/usr/bin/busybox"))
 BUSYBOX_PACKAGE = "busybox-static"
 ELF_HEADER_BYTES = 64
 PT_INTERP = struct.pack("<I", 3)
@@ -61,7 +61,7 @@ class Parts:
 
 @dataclass(frozen=True, slots=True)
 class HostFiles:
-    """A built initramfs with what init must be told about it."""
+    """A built initramfs, and the parameters that init needs for it."""
 
     initramfs: bytes
     modules: tuple[str, ...]
@@ -87,14 +87,14 @@ def find_parts(kernel: Path | None) -> Parts:
     )
 
 
-def busybox(places: Sequence[Path] = BUSYBOX_PLACES) -> Path:
+def busybox(paths: Sequence[Path] = BUSYBOX_PATHS) -> Path:
     """A statically linked busybox; VtaxError with the remedy when there is none."""
     remedy = f"apt-get install {BUSYBOX_PACKAGE}"
-    for place in places:
-        if place.is_file():
-            if not _is_static(place.read_bytes()):
-                raise VtaxError(f"{place} is not statically linked: guests cannot run it", remedy)
-            return place
+    for path in paths:
+        if path.is_file():
+            if not _is_static(path.read_bytes()):
+                raise VtaxError(f"{path} is not statically linked: guests cannot run it", remedy)
+            return path
     raise VtaxError("busybox is missing: the lab's guests have their shell from it", remedy)
 
 
@@ -109,7 +109,10 @@ def _is_static(program: bytes) -> bool:
 
 
 def libraries(program: Path) -> list[Path]:
-    """The shared libraries that a program loads, the dynamic linker included."""
+    """The shared libraries that a program loads, the dynamic linker included.
+
+    Raises VtaxError when ldd fails or does not find a library.
+    """
     done = subprocess.run(
         ["ldd", str(program)], capture_output=True, text=True, timeout=20, check=False
     )
@@ -163,13 +166,13 @@ def _firmware(program: Path) -> list[Path]:
     done = subprocess.run(
         [str(program), "-L", "help"], capture_output=True, text=True, timeout=20, check=False
     )
-    places = [Path(line) for line in done.stdout.split()]
+    locations = [Path(line) for line in done.stdout.split()]
     found = []
     for name in FIRMWARE:
-        path = next((place / name for place in places if (place / name).is_file()), None)
+        path = next((folder / name for folder in locations if (folder / name).is_file()), None)
         if path is None:
             raise VtaxError(
-                f"QEMU's firmware {name} is missing from {', '.join(map(str, places))}",
+                f"QEMU's firmware {name} is missing from {', '.join(map(str, locations))}",
                 "apt-get install --reinstall qemu-system-x86 qemu-system-data seabios",
             )
         found.append(path)

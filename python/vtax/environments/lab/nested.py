@@ -13,8 +13,8 @@ from vtax.environments.qemu_program import CHANNEL
 GUESTS = PurePosixPath("/run/vtax/guests")
 EXPORTS = PurePosixPath("/run/vtax/exports")
 """A nested QEMU opens what it exports when it starts, which is before the emulated host has
-mounted the real host's tree. So it exports folders above the places of the mounts, and opens
-those anew at each access."""
+mounted the real host's tree. So it exports folders above the mount points, and opens
+those again at each access."""
 TREE = "tree"
 """The folder in an export that is mounted on later."""
 PORTS = "/dev/virtio-ports"

@@ -44,7 +44,10 @@ class Qmp:
         descriptors: Sequence[int] = (),
         timeout_s: float = ANSWER_TIMEOUT_S,
     ) -> Any:
-        """Run a command and return what it returns; `descriptors` go with it (for `getfd`)."""
+        """Run a command and return what it returns; `descriptors` go with it (for `getfd`).
+
+        Raises QmpError when QEMU refuses the command or does not answer in time.
+        """
         deadline = time.monotonic() + timeout_s
         request = {"execute": command, "arguments": dict(arguments)}
         try:

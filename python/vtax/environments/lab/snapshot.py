@@ -137,7 +137,10 @@ class Store:
         return cache.locked(self._folder / wanted.shape)
 
     def complete(self, folder: Path, state: bytes, meta: Mapping[str, Any]) -> None:
-        """Write what belongs to the memory that is in `folder` already."""
+        """Write what belongs to the memory that is in `folder` already.
+
+        Raises VtaxError when the files cannot be written.
+        """
         try:
             (folder / "state").write_bytes(state)
             (folder / _META).write_text(json.dumps(dict(meta)))

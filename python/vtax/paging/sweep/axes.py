@@ -35,7 +35,7 @@ class Axis:
 
     @property
     def column(self) -> str:
-        """The name in tables: a factor must not be taken for a value."""
+        """The name in tables; a factor's differs from a value's."""
         return f"{self.name}.scale" if self.scaled else self.name
 
 
@@ -81,14 +81,14 @@ def _check_value(name: str, value: object, scaled: bool) -> None:
         kind = type(value).__name__
         raise MisuseError(f"axes.{name}: a value must be text, a number or a boolean, not {kind}")
     if isinstance(value, float) and not math.isfinite(value):
-        raise MisuseError(f"axes.{name}: {value} is no finite number")
+        raise MisuseError(f"axes.{name}: {value} is not a finite number")
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if scaled and not (number and float(value) > 0):
-        raise MisuseError(f"axes.{name}: the factor {value!r} is no number above 0")
+        raise MisuseError(f"axes.{name}: the factor {value!r} is not a number above 0")
 
 
 def _one_type(name: str, values: Sequence[Scalar]) -> tuple[Scalar, ...]:
-    """Whole numbers beside fractions become fractions; any other mixture makes no column."""
+    """Whole numbers beside fractions become fractions; any other mixture is refused."""
     kinds = {type(value) for value in values}
     if kinds == {int, float}:
         return tuple(float(value) for value in values)
@@ -99,12 +99,14 @@ def _one_type(name: str, values: Sequence[Scalar]) -> tuple[Scalar, ...]:
 
 
 def segments(path: str) -> tuple[str | int, ...]:
-    """`tlb.l1[0].ways` as its steps; raises MisuseError where it is no path."""
+    """`tlb.l1[0].ways` as its steps; raises MisuseError where it is not a path."""
     steps: list[str | int] = []
     for part in path.split("."):
         match = _SEGMENT.fullmatch(part)
         if not match:
-            raise MisuseError(f"axes.{path}: '{part}' is no field", "write for example costs.exit")
+            raise MisuseError(
+                f"axes.{path}: '{part}' is not a field", "write for example costs.exit"
+            )
         steps.append(match[1])
         for index in re.findall(r"\[(\d+|\*)\]", match[2]):
             steps.append("*" if index == "*" else int(index))
@@ -141,7 +143,7 @@ def known(path: str, fields: Sequence[str]) -> bool:
 
 
 def changed(machine: Mapping[str, Any], axis: Axis, value: Scalar) -> dict[str, Any]:
-    """A copy of the machine with the axis at `value`; raises MisuseError where it has no place."""
+    """A copy of the machine with the axis at `value`; raises MisuseError without such a field."""
     tree: dict[str, Any] = copy.deepcopy(dict(machine))
     for container, key in _places(tree, segments(axis.name), axis.name):
         container[key] = _scaled(container, key, axis, value) if axis.scaled else value

@@ -133,7 +133,7 @@ def read_design(path: Path, catalog: Catalog) -> Design:
         text = content.decode()
         table = tomllib.loads(text)
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise MisuseError(f"the design {path} is no TOML: {error}") from None
+        raise MisuseError(f"the design {path} is not TOML: {error}") from None
     return _Reader(table, text, path, catalog).design()
 
 
@@ -192,7 +192,7 @@ class _Reader:
         return words
 
     def _file(self, kind: str, word: str, names: Sequence[str]) -> Path:
-        """The file that a word means when it is no name."""
+        """The file that a word means when it is not a name."""
         path = self._folder / word
         if not path.is_file():
             if "/" in word or path.suffix:
@@ -381,7 +381,7 @@ def _read_text(path: Path) -> str:
             raise MisuseError(f"{path} is larger than {MAX_BYTES} bytes: refused")
         return content.decode()
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is no text"
+        reason = error.strerror if isinstance(error, OSError) else "it is not text"
         raise MisuseError(f"cannot read {path}: {reason}") from None
 
 

@@ -79,7 +79,10 @@ class SweepFolder:
                 self.path.rmdir()
 
     def write_record(self, record: SweepRecord) -> None:
-        """Replace `sweep.json` at once."""
+        """Replace `sweep.json` at once.
+
+        Raises VtaxError when it cannot be written.
+        """
         records.write(self.path / RECORD, record)
 
     def read_record(self) -> SweepRecord | None:
@@ -109,7 +112,7 @@ class SweepFolder:
                 rows = tuple(entry["rows"])
                 found[entry["point"]] = Finished(rows, entry["error"], entry["wall_s"])
             except (TypeError, KeyError):
-                raise VtaxError(f"{self._journal.path} is damaged: a line is no point") from None
+                raise VtaxError(f"{self._journal.path} is damaged: a line is not a point") from None
         return found
 
     def append(self, point: str, finished: Finished) -> None:
@@ -117,7 +120,10 @@ class SweepFolder:
         self._journal.append([{"point": point, **asdict(finished)}])
 
     def finish(self, table: polars.DataFrame) -> None:
-        """Replace the journal by `sweep.parquet`."""
+        """Replace the journal by `sweep.parquet`.
+
+        Raises VtaxError when it cannot be written.
+        """
         target = self.path / TABLE
         temporary = target.with_name(f".{TABLE}.{os.getpid()}")
         try:

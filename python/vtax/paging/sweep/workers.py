@@ -45,8 +45,8 @@ Work = Callable[[Point], Finished]
 def running(scheduler: str | None, processes: int, evaluate: Evaluate) -> Iterator[Workers]:
     """Workers for the duration of a sweep; local processes are gone afterwards in every case.
 
-    Raises MisuseError when `scheduler` is no address; VtaxError when it does not answer, or has no
-    workers with this version of vtax.
+    Raises MisuseError when `scheduler` is not an address; VtaxError when it does not answer, or has
+    no workers with this version of vtax.
     """
     work = functools.partial(measured, evaluate)
     if scheduler is None:
@@ -192,7 +192,7 @@ def _connected(address: str) -> Iterator[Client]:
     scheme, separator, rest = address.partition("://")
     if not separator or scheme not in {"tcp", "tls", "ws", "wss"} or ":" not in rest:
         raise MisuseError(
-            f"--scheduler {address}: is no address", "write for example tcp://host:8786"
+            f"--scheduler {address}: is not an address", "write for example tcp://host:8786"
         )
     with _quiet():
         try:
@@ -249,7 +249,7 @@ def measured(evaluate: Evaluate, point: Point) -> Finished:
         error = None if rows else "the simulation gave no result"
     except (KeyboardInterrupt, GeneratorExit):
         raise
-    except BaseException as problem:  # a panic of the native module is no Exception
+    except BaseException as problem:  # a panic of the native module is not an Exception
         error = reason(problem)
     return Finished(rows, error, time.perf_counter() - begin)
 

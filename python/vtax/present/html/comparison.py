@@ -59,11 +59,11 @@ def _words(comparison: Comparison) -> dict[str, Any]:
 def _table_rows(comparison: Comparison) -> list[dict[str, Any]]:
     """The results by metric, environments beside each other; the place of its environment in the
     run ties a row to the filters."""
-    places = {env.label: place for place, env in enumerate(comparison.record.environments)}
+    indices = {env.label: index for index, env in enumerate(comparison.record.environments)}
     metrics = list(dict.fromkeys(result.metric for result in comparison.results))
 
     def rank(result: Result) -> tuple[int, int]:
-        return metrics.index(result.metric), places.get(result.environment, len(places))
+        return metrics.index(result.metric), indices.get(result.environment, len(indices))
 
     ordered = sorted(comparison.results, key=rank)
-    return [{"result": result, "place": places.get(result.environment)} for result in ordered]
+    return [{"result": result, "index": indices.get(result.environment)} for result in ordered]

@@ -68,7 +68,7 @@ def pair_table(matrix: Matrix, limit: int | None = None) -> Rows:
     """Pairs from the strongest correlation down; only significant ones with a `limit`."""
     chosen = list(pairs(matrix))
     if limit is not None:
-        found = [place for place in chosen if matrix.significant[place]]
+        found = [pair for pair in chosen if matrix.significant[pair]]
         more = len(found) > limit
         heading = f"Strongest of {len(found)} significant" if more else "Significant correlations"
         chosen = found[:limit]

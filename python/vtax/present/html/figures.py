@@ -40,8 +40,8 @@ def ratio_figures(comparison: Comparison) -> list[Figure]:
     figures = []
     for family, members in grouped(metrics):
         columns = {
-            style: _rows(style, place, members, results, len(shown))
-            for place, style in enumerate(shown)
+            style: _rows(style, bar, members, results, len(shown))
+            for bar, style in enumerate(shown)
         }
         if any(columns.values()):
             plot = _ratio_plot(columns, members, comparison.record.margin_percent, log_low)
@@ -57,14 +57,14 @@ def _compared(comparison: Comparison) -> list[Style]:
 
 def _rows(
     style: Style,
-    place: int,
+    bar: int,
     metrics: Sequence[str],
     results: Mapping[tuple[str, str], Result],
     bars: int,
 ) -> list[Row]:
     block = NAME_PX + bars * BAR_PX + GAP_PX
     return [
-        Row(found, index * block + NAME_PX + (place + 0.5) * BAR_PX)
+        Row(found, index * block + NAME_PX + (bar + 0.5) * BAR_PX)
         for index, metric in enumerate(metrics)
         if (found := results.get((style.label, metric))) is not None
     ]

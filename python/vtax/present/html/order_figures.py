@@ -36,8 +36,8 @@ def _order_figure(
 ) -> Figure:
     shown = [style for style in styles(comparison.record.environments) if style.label in found]
     panels = [
-        _Panel(place, len(shown), style, sorted(found[style.label], key=lambda s: s.position))
-        for place, style in enumerate(shown)
+        _Panel(index, len(shown), style, sorted(found[style.label], key=lambda s: s.position))
+        for index, style in enumerate(shown)
     ]
     unit = next(iter(found.values()))[0].unit
     last = max(len(comparison.record.order), 1 + max(s.position for p in panels for s in p.samples))
@@ -60,7 +60,7 @@ def _order_figure(
 
 def _order_axis(last: int, anchor: str) -> Plot:
     return {
-        "title": {"text": "place in the order of the run", "standoff": 8},
+        "title": {"text": "position in the order of the run", "standoff": 8},
         "range": [-0.7, last - 0.3],
         "anchor": anchor,
         "gridcolor": "var(--grid)",
@@ -75,7 +75,7 @@ def _order_axis(last: int, anchor: str) -> Plot:
 class _Panel:
     """The repetitions of one environment, as a strip of the figure with a title above."""
 
-    place: int
+    index: int
     count: int
     style: Style
     samples: list[Sample]
@@ -83,7 +83,7 @@ class _Panel:
     @property
     def suffix(self) -> str:
         """Plotly numbers axes from 2; the first has no number."""
-        return "" if self.place == 0 else str(self.place + 1)
+        return "" if self.index == 0 else str(self.index + 1)
 
     @property
     def axis(self) -> str:
@@ -92,7 +92,7 @@ class _Panel:
     def _paper(self, pixels: float) -> float:
         """A distance below this panel's upper edge as a height of the plot area."""
         step = PANEL_PX + TITLE_PX
-        return max(0.0, 1 - (self.place * step + pixels) / (self.count * step))
+        return max(0.0, 1 - (self.index * step + pixels) / (self.count * step))
 
     @property
     def _median(self) -> float:
@@ -149,12 +149,12 @@ class _Panel:
 
     def failures(self, comparison: Comparison) -> list[Plot]:
         """A cross at the bottom of the strip for each repetition that gave no value."""
-        places = {pair: place for place, pair in enumerate(comparison.record.order)}
+        positions = {pair: index for index, pair in enumerate(comparison.record.order)}
         return [
-            _cross(failure, places[failure.environment, failure.repetition], self.axis)
+            _cross(failure, positions[failure.environment, failure.repetition], self.axis)
             for failure in comparison.record.failures
             if failure.environment == self.style.label
-            and (failure.environment, failure.repetition) in places
+            and (failure.environment, failure.repetition) in positions
         ]
 
 
@@ -177,7 +177,7 @@ def _hover(sample: Sample) -> str:
     return "<br>".join(
         (
             f"<b>{label(sample.environment)}</b>, repetition {sample.repetition}, "
-            f"boot {sample.boot}, place {sample.position}",
+            f"boot {sample.boot}, position {sample.position}",
             f"{significant(sample.value)} {label(sample.unit)}",
             f"wall {seconds_text(sample.wall_s)}, CPU {seconds_text(sample.cpu_s)}, steal {steal}",
         )

@@ -21,7 +21,7 @@ class Style:
     """The look of one environment."""
 
     index: int
-    """Its place in the run; page elements refer to an environment by it, never by its label."""
+    """Its index in the run; page elements refer to an environment by it, never by its label."""
     label: str
     role: str
     colour: str

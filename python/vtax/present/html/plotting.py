@@ -51,7 +51,7 @@ def base_layout(height: float) -> Plot:
     }
 
 
-def note(text: str, **place: Any) -> Plot:
+def note(text: str, **position: Any) -> Plot:
     """A text without an arrow at the left edge of the figure."""
     return {
         "text": text,
@@ -62,5 +62,5 @@ def note(text: str, **place: Any) -> Plot:
         "align": "left",
         "showarrow": False,
         "borderpad": 0,
-        **place,
+        **position,
     }

@@ -63,10 +63,10 @@ def bin_table(timeline: Timeline) -> Rows:
     scale = _axis_unit(timeline)[0]
     rows = tuple(
         (
-            significant(float(timeline.edges[place + 1]) / scale, 4),
-            *(_number(float(line.values[place])) for line in timeline.lines),
+            significant(float(timeline.edges[index + 1]) / scale, 4),
+            *(_number(float(line.values[index])) for line in timeline.lines),
         )
-        for place in range(timeline.edges.size - 1)
+        for index in range(timeline.edges.size - 1)
     )
     caption = "The rate of each bin; a question mark where the event was not measured."
     return Rows("bins", "Bins", caption, headings, rows)
@@ -84,7 +84,7 @@ def phase_table(timeline: Timeline, phases: Phases) -> Rows:
             rows.append((name, str(number), *ends, str(phase.bins), *means))
     headings = ("Run", "Phase", f"From ({unit})", f"To ({unit})", "Bins", *names)
     caption = (
-        "Stretches between change points of the mean (PELT on normal scores, with a penalty that "
+        "Phases between change points of the mean (PELT on normal scores, with a penalty that "
         "allows for autocorrelation); events side by side change together."
     )
     empty = "The axis is too short, or an event is nowhere measured."
@@ -233,8 +233,8 @@ def _trace(
 
 def _cut(x: float, colour: str) -> Plot:
     line = {"color": colour, "width": 1, "dash": "dash"}
-    place = {"x0": x, "x1": x, "yref": "paper", "y0": 0, "y1": 1}
-    return {"type": "line", "xref": "x", **place, "line": line, "opacity": 0.6, "layer": "below"}
+    ends = {"x0": x, "x1": x, "yref": "paper", "y0": 0, "y1": 1}
+    return {"type": "line", "xref": "x", **ends, "line": line, "opacity": 0.6, "layer": "below"}
 
 
 def _spoken(name: str, lines: Sequence[Line]) -> str:
@@ -261,8 +261,8 @@ def _number(value: float) -> str:
 def _block(mean: float | None, top: float) -> str:
     if mean is None:
         return _MISSING
-    place = int(mean / top * len(_BLOCKS)) if top > 0 else 0
-    return _BLOCKS[min(max(place, 0), len(_BLOCKS) - 1)]
+    index = int(mean / top * len(_BLOCKS)) if top > 0 else 0
+    return _BLOCKS[min(max(index, 0), len(_BLOCKS) - 1)]
 
 
 def timeline_json(timeline: Timeline, phases: Phases, layers: Layers) -> dict[str, Any]:

@@ -280,7 +280,7 @@ def _inconclusive(comparison: Comparison) -> Iterator[tuple[str, str, str]]:
         said = f"{plural(len(found), 'metric')} inconclusive"
         needed = [r.repetitions_to_settle for r in found if r.repetitions_to_settle is not None]
         if needed:
-            said += f"; about {plural(max(needed), 'repetition')} would settle it"
+            said += f"; about {plural(max(needed), 'repetition')} would decide it"
         yield verdicts.SYMBOLS[Verdict.INCONCLUSIVE], one_line(env.label), said
 
 

@@ -50,8 +50,8 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[Cell]]) -> Table:
     """A table whose columns of numbers are aligned at the right; a text cell is one line."""
     kept = [[_cell(cell) for cell in row] for row in rows]
     made = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    for place, heading in enumerate(headings):
-        right = bool(kept) and _numeric([row[place].plain for row in kept])
+    for index, heading in enumerate(headings):
+        right = bool(kept) and _numeric([row[index].plain for row in kept])
         made.add_column(
             Text(one_line(heading)), justify="right" if right else "left", overflow="fold"
         )

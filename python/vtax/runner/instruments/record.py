@@ -181,7 +181,10 @@ class RemoteRecorder:
             raise self._failed("did not begin in time")
 
     def finish(self) -> None:
-        """Ask it to end, and wait until its files are complete."""
+        """Ask it to end, and wait until its files are complete.
+
+        Raises VtaxError when it does not finish in time.
+        """
         self._shell('kill -INT "$(cat pid)"')
         self._wait("false", FINISH_TENTHS)
         if self._shell(f"[ -e out/{RECORD} ]") != 0:

@@ -296,8 +296,8 @@ def right_mode(data: Data) -> Judgement:
     return Judgement(each(found, digits=3), not others, reason)
 
 
-def settles(data: Data) -> Judgement:
-    """Where the mode does not matter, DAV2M settles on one."""
+def keeps_one_mode(data: Data) -> Judgement:
+    """Where the mode does not matter, DAV2M keeps one."""
     found = [(name, m.time_share(data, name, "shadow")) for name in GROUPS["indifferent"]]
     others = [n for n, share in found if 100 - MOSTLY_PERCENT < share < MOSTLY_PERCENT]
     reason = f"One mode has to have {MOSTLY_PERCENT:g} % of the time.{wrong(others)}"
@@ -406,7 +406,7 @@ DECISIONS = (
         "7, fig. 12",
         "For the third group DAV2M quickly chooses a mode and stays",
         "stays",
-        settles,
+        keeps_one_mode,
     ),
     Rule(
         "opposite",

@@ -62,7 +62,10 @@ STATIC = ("shadow", "nested")
 
 
 def mode_rows(data: Data, machine: str, benchmark: str) -> dict[str, dict[str, object]]:
-    """The totals of each mode of one run."""
+    """The totals of each mode of one run.
+
+    Raises Missing when the data lack what it needs.
+    """
     frame = need(data.modes, "the focused benchmarks under every mode")
     rows = frame.filter(machine=machine, benchmark=benchmark).to_dicts()
     if not rows:
@@ -77,7 +80,10 @@ def cycles(data: Data, machine: str, benchmark: str) -> dict[str, float]:
 
 
 def number(data: Data, machine: str, benchmark: str, mode: str, column: str) -> float:
-    """A total of one mode."""
+    """A total of one mode.
+
+    Raises Missing when the data lack what it needs.
+    """
     row = mode_rows(data, machine, benchmark).get(mode)
     if row is None or row.get(column) is None:
         raise Missing(f"not simulated: {column} of {benchmark} under {mode} on {machine}")
@@ -85,7 +91,10 @@ def number(data: Data, machine: str, benchmark: str, mode: str, column: str) -> 
 
 
 def overhead(data: Data, machine: str, benchmark: str, mode: str) -> float:
-    """Cycles beyond native, in percent of native."""
+    """Cycles beyond native, in percent of native.
+
+    Raises Missing when the data lack what it needs.
+    """
     found = cycles(data, machine, benchmark)
     for needed in ("native", mode):
         if needed not in found:
@@ -99,7 +108,10 @@ def over_best_static(data: Data, machine: str, benchmark: str, mode: str) -> flo
 
 
 def over_best(found: dict[str, float], mode: str) -> float:
-    """As `over_best_static`, from the cycles of each mode."""
+    """As `over_best_static`, from the cycles of each mode.
+
+    Raises Missing when the data lack what it needs.
+    """
     if any(needed not in found for needed in (*STATIC, mode)):
         raise Missing(f"not simulated: {mode} beside both static modes")
     best = min(found[static] for static in STATIC)
@@ -107,7 +119,10 @@ def over_best(found: dict[str, float], mode: str) -> float:
 
 
 def preference(found: dict[str, float], margin: float = INDIFFERENT_PERCENT) -> str:
-    """`shadow`, `nested` or `indifferent`: the mode that the other exceeds by over `margin` %."""
+    """`shadow`, `nested` or `indifferent`: the mode that the other exceeds by over `margin` %.
+
+    Raises Missing when the data lack what it needs.
+    """
     if any(needed not in found for needed in STATIC):
         raise Missing("not simulated: both static modes")
     better, worse = sorted(STATIC, key=lambda mode: found[mode])
@@ -126,7 +141,10 @@ def sampling_error(data: Data, machine: str, benchmark: str, modes: Iterable[str
 
 
 def windows(data: Data, benchmark: str, mode: str, machine: str = MACHINE) -> pl.DataFrame:
-    """The windows of one mode of one run, in order, with rates per 1e9 instructions."""
+    """The windows of one mode of one run, in order, with rates per 1e9 instructions.
+
+    Raises Missing when the data lack what it needs.
+    """
     frame = need(data.windows, "windows of the focused benchmarks")
     rows = frame.filter(machine=machine, benchmark=benchmark, mode=mode).sort("window")
     if rows.is_empty():
@@ -174,7 +192,10 @@ def time_share(data: Data, benchmark: str, paging: str, machine: str = MACHINE) 
 
 
 def top_share(references: Sequence[float], part: float = 0.2) -> float:
-    """Share of the references that the busiest `part` of the regions gets, in percent."""
+    """Share of the references that the busiest `part` of the regions gets, in percent.
+
+    Raises Missing when the data lack what it needs.
+    """
     ordered = sorted(references, reverse=True)
     total = sum(ordered)
     if total <= 0:
@@ -186,7 +207,10 @@ def top_share(references: Sequence[float], part: float = 0.2) -> float:
 
 
 def cumulative_share(references: Sequence[float]) -> tuple[list[float], list[float]]:
-    """Share of regions (busiest first) against share of references, both in percent, from 0."""
+    """Share of regions (busiest first) against share of references, both in percent, from 0.
+
+    Raises Missing when the data lack what it needs.
+    """
     ordered = sorted(references, reverse=True)
     total = sum(ordered)
     if total <= 0:
@@ -225,7 +249,10 @@ def _page_number(data: Data, benchmark: str, page: str, column: str) -> float:
 
 
 def regions(data: Data, benchmark: str, page: str) -> list[float]:
-    """References to each PDE region that was touched."""
+    """References to each PDE region that was touched.
+
+    Raises Missing when the data lack what it needs.
+    """
     frame = need(data.locality, "references per page-table region")
     found = frame.filter(benchmark=benchmark, page=page)["references"].to_list()
     if not found:
@@ -234,7 +261,10 @@ def regions(data: Data, benchmark: str, page: str) -> list[float]:
 
 
 def transition_cost(data: Data, benchmark: str, direction: str) -> float:
-    """What a switch costs until its transients are over: the dearest one seen, in ms."""
+    """What a switch costs until its transients are over: the dearest one seen, in ms.
+
+    Raises Missing when the data lack what it needs.
+    """
     frame = need(data.transitions, "scripted switches")
     found = frame.filter(benchmark=benchmark, direction=direction)
     if found.is_empty():

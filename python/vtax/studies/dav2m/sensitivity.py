@@ -111,7 +111,10 @@ def factors(data: Data) -> tuple[list[float], list[float]]:
 
 
 def points(data: Data, conclusion: Conclusion) -> dict[Cell, Point]:
-    """The conclusion in every cell that was simulated."""
+    """The conclusion in every cell that was simulated.
+
+    Raises Missing when the data lack what it needs.
+    """
     cells: dict[Cell, dict[str, dict[str, float]]] = {}
     for row in need(data.sensitivity, "the sensitivity study").iter_rows(named=True):
         runs = cells.setdefault((row["exit_factor"], row["tlb_factor"]), {})

@@ -168,15 +168,15 @@ def phased(workload: str, several: bool, data: Data) -> Judgement:
 
 
 def _pair(name: str, first: str, second: str, where: str, stated: float, words: str) -> Rule[Data]:
-    place = "IV-C, fig. 2" if where == NATIVE else "IV-C, fig. 3"
+    section = "IV-C, fig. 2" if where == NATIVE else "IV-C, fig. 3"
     return Rule(
-        name, place, words, f"r = {stated:g}", partial(correlated, first, second, where, stated)
+        name, section, words, f"r = {stated:g}", partial(correlated, first, second, where, stated)
     )
 
 
 RULES = (
     Rule(
-        "overhead-seed-interval",
+        "overhead-paper-interval",
         "IV-B, table IV",
         "Recording at the practical setting costs this much on average",
         "1.34 % (1.2 % in the abstract)",

@@ -55,7 +55,10 @@ class Data:
         return self.of(NATIVE)
 
     def labelled(self, workload: str, environments: Sequence[str]) -> list[Recording]:
-        """Recordings of one workload; the label of each is its environment."""
+        """Recordings of one workload; the label of each is its environment.
+
+        Raises Missing when the data lack what it needs.
+        """
         found = [
             one for name in environments for one in self.recordings.get(name, {}).get(workload, ())
         ]
@@ -127,7 +130,10 @@ def pair(found: Matrix, first: str, second: str) -> tuple[float, bool]:
 
 def overheads(data: Data, setting: str, column: str = "cpu_s") -> dict[str, tuple[float, float]]:
     """Per workload: the median overhead in percent over pairs of neighbouring runs with and
-    without the recorder, and half the range between the pairs' quartiles."""
+    without the recorder, and half the range between the pairs' quartiles.
+
+    Raises Missing when the data lack what it needs.
+    """
     frame = data.overheads
     if frame.is_empty():
         raise Missing("overheads were not measured")

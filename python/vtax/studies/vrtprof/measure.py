@@ -84,20 +84,20 @@ def measure(options: Options, progress: Progress) -> Data:
     with tempfile.TemporaryDirectory(prefix="vtax-vrtprof-") as folder:
         _require_recording(Path(folder))
         found.absent, counted = _availability()
-        places = [] if wanted == "overhead" else _places(plan, counted)
+        targets = [] if wanted == "overhead" else _targets(plan, counted)
         runs = plan.overhead_repetitions if wanted in (None, "overhead") else 0
-        per_place = len(plan.workloads) * plan.repetitions
-        total = len(places) * per_place + runs * len(plan.workloads) * (len(SETTINGS) + 1)
+        per_target = len(plan.workloads) * plan.repetitions
+        total = len(targets) * per_target + runs * len(plan.workloads) * (len(SETTINGS) + 1)
         shown = _Shown(total, progress)
-        for place in places:
-            _record_all(place, plan, options.seed, Path(folder), found, shown)
+        for target in targets:
+            _record_all(target, plan, options.seed, Path(folder), found, shown)
         if runs:
             _measure_overheads(plan, runs, options.seed, Path(folder), found, shown)
     return Data(found.recordings, found.absent, found.left_out, pl.DataFrame(found.overheads))
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _Target:
     """An environment and how many copies of a workload each of its guests gets."""
 
     name: str
@@ -106,18 +106,18 @@ class _Place:
     options: RecordOptions
 
 
-def _places(plan: Plan, counted: Sequence[str]) -> list[_Place]:
+def _targets(plan: Plan, counted: Sequence[str]) -> list[_Target]:
     """`counted`: hardware events of table II that this machine has; the lab's has none."""
     record = RecordOptions(EVERY, EVENTS)
     here = RecordOptions(EVERY, ",".join([EVENTS, *counted]))
-    places = [
-        _Place(NATIVE, SPECS[NATIVE], COPIES, here),
-        _Place(UML, SPECS[UML], COPIES, here),
+    targets = [
+        _Target(NATIVE, SPECS[NATIVE], COPIES, here),
+        _Target(UML, SPECS[UML], COPIES, here),
     ]
     for guests in plan.guests:
         name = GUESTS[guests]
-        places.append(_Place(name, SPECS[name], COPIES // guests, record))
-    return places
+        targets.append(_Target(name, SPECS[name], COPIES // guests, record))
+    return targets
 
 
 def _require_recording(folder: Path) -> None:
@@ -128,35 +128,35 @@ def _require_recording(folder: Path) -> None:
 
 
 def _record_all(
-    place: _Place, plan: Plan, seed: int, folder: Path, found: _Found, shown: _Shown
+    target: _Target, plan: Plan, seed: int, folder: Path, found: _Found, shown: _Shown
 ) -> None:
     order = [work for work in plan.workloads for _ in range(plan.repetitions)]
-    random.Random(f"{seed} {place.name}").shuffle(order)
+    random.Random(f"{seed} {target.name}").shuffle(order)
     own: dict[str, list[Recording]] = {}
 
     def keep(done: Done) -> None:
-        recording = load(done.step.out, place.name)
+        recording = load(done.step.out, target.name)
         own.setdefault(order[done.step.repetition].name, []).append(recording)
 
     try:
-        environment, work_folder = _prepared(place.spec, folder, place.name)
-        variant = Variant(place.name, environment, work_folder, (Recorded(place.options),))
+        environment, work_folder = _prepared(target.spec, folder, target.name)
+        variant = Variant(target.name, environment, work_folder, (Recorded(target.options),))
         extent = ("--seconds", str(plan.seconds))
         steps = [
             Step(
-                place.name,
+                target.name,
                 number,
-                _command(environment, work, extent, place.copies),
+                _command(environment, work, extent, target.copies),
                 f"{work.name}-{number}",
-                folder / f"{place.name}-{number}",
+                folder / f"{target.name}-{number}",
             )
             for number, work in enumerate(order)
         ]
         _run([variant], steps, keep, shown)
     except VtaxError as error:
-        found.left_out[place.name] = str(error)
+        found.left_out[target.name] = str(error)
     if own:
-        found.recordings[place.name] = {
+        found.recordings[target.name] = {
             work.name: own[work.name] for work in plan.workloads if work.name in own
         }
 

@@ -162,4 +162,4 @@ PAIR_COLUMNS = {
     "K_L2_LINES_IN": "",
     "K_CPI": "derived.cpi",
 }
-"""The nearest column here; the paper's K_ and U_ (kernel and user) are not told apart."""
+"""The nearest column here; it does not distinguish the paper's K_ and U_ (kernel and user)."""

@@ -1,6 +1,6 @@
 //! A set-associative or fully associative array of tags: what TLBs and walk caches are made of.
 //!
-//! The model computes every address anew from the guest's tables, so an entry needs no payload but
+//! The model computes every address from the guest's tables, so an entry needs no payload but
 //! one bit (whether the translation allows writes): presence is all that decides hits and misses.
 
 use super::rings::Rings;

@@ -130,8 +130,8 @@ impl<const N: usize> Lines<N> {
         let alike: u32 = tags.iter().map(|&held| u32::from(held == tag)).sum();
         let found = alike != 0;
         if found {
-            let place = tags.iter().position(|&held| held == tag);
-            tags.copy_within(..place.unwrap_or_default(), 1);
+            let position = tags.iter().position(|&held| held == tag);
+            tags.copy_within(..position.unwrap_or_default(), 1);
         } else {
             tags.copy_within(..N - 1, 1);
         }

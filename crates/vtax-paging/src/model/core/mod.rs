@@ -87,7 +87,7 @@ pub struct Core {
     clock: u64,
     tally: Tally,
     /// Everything that is not in `tally` or counted by `data`.
-    billed: Counters,
+    charged: Counters,
 }
 
 /// What the hot path counts.
@@ -133,7 +133,7 @@ impl Core {
             shadow: None,
             clock: 0,
             tally: Tally::default(),
-            billed: Counters::default(),
+            charged: Counters::default(),
             machine,
         };
         core.begin(translating);
@@ -217,18 +217,18 @@ impl Core {
             GuestEvent::TableWrite { .. } => {}
             GuestEvent::TableFreed { table } => self.spaces.forget(table),
             GuestEvent::Invlpg { address } => {
-                self.billed.cycles.guest += f64::from(costs.guest_invlpg);
+                self.charged.cycles.guest += f64::from(costs.guest_invlpg);
                 self.invalidate_page(address);
             }
             GuestEvent::LoadCr3 { root, preserve } => {
-                self.billed.cycles.guest += f64::from(costs.guest_load_cr3);
+                self.charged.cycles.guest += f64::from(costs.guest_load_cr3);
                 let kept = preserve && self.machine.tlb.pcid && !self.spaces.enter(root);
                 if !kept {
                     self.spaces.restart(root);
                     self.clear_guest_dimension();
                 }
             }
-            GuestEvent::Kernel { cycles } => self.billed.cycles.guest += f64::from(cycles),
+            GuestEvent::Kernel { cycles } => self.charged.cycles.guest += f64::from(cycles),
             GuestEvent::OtherExit if self.translating == Translating::Native => {}
             GuestEvent::OtherExit => self.exit(Exit::Other, costs.other),
         }
@@ -237,9 +237,9 @@ impl Core {
     /// `instructions` retired with `references` among them; `base_cpi` are the cycles of each
     /// without any translation cost.
     pub fn retire(&mut self, instructions: u64, references: u64, base_cpi: f32) {
-        self.billed.instructions += instructions as f64;
-        self.billed.references += references as f64;
-        self.billed.cycles.base += instructions as f64 * f64::from(base_cpi);
+        self.charged.instructions += instructions as f64;
+        self.charged.references += references as f64;
+        self.charged.cycles.base += instructions as f64 * f64::from(base_cpi);
     }
 
     /// The policy's instruction counter overflowed and the VMM ran the policy.
@@ -256,8 +256,8 @@ impl Core {
             Paging::Nested => self.machine.costs.switch_to_nested,
             Paging::Shadow => self.machine.costs.switch_to_shadow,
         };
-        self.billed.switches += 1.0;
-        self.billed.cycles.switches += f64::from(cycles);
+        self.charged.switches += 1.0;
+        self.charged.cycles.switches += f64::from(cycles);
         self.begin(to.into());
         if let Some(shadow) = &mut self.shadow {
             shadow.tables.clear(self.clock);
@@ -278,7 +278,7 @@ impl Core {
     pub fn counters(&self) -> Counters {
         let machine = &self.machine;
         let served = self.data.served().map(|count| count as f64);
-        let mut counters = self.billed;
+        let mut counters = self.charged;
         let tally = &self.tally;
         counters.l1_tlb_misses = (tally.second_tlb_hits + tally.tlb_misses) as f64;
         counters.l2_tlb_misses = tally.tlb_misses as f64;
@@ -317,7 +317,7 @@ impl Core {
 
     /// Leaves the guest once; without tags that empties the TLBs.
     fn exit(&mut self, cause: Exit, work: u32) {
-        CostAccount::new(&mut self.billed, &self.machine.costs).exit(cause, work);
+        CostAccount::new(&mut self.charged, &self.machine.costs).exit(cause, work);
         if !self.machine.tlb.tagged {
             self.clear_all();
         }

@@ -66,7 +66,7 @@ impl Core {
         let Some(shadow) = &mut self.shadow else {
             return false;
         };
-        let mut account = CostAccount::new(&mut self.billed, &self.machine.costs);
+        let mut account = CostAccount::new(&mut self.charged, &self.machine.costs);
         let walk = shadow
             .tables
             .resolve_at(address, found, write, tables, &mut account);
@@ -98,7 +98,7 @@ impl Core {
         let Some(shadow) = &mut self.shadow else {
             return;
         };
-        let mut account = CostAccount::new(&mut self.billed, &self.machine.costs);
+        let mut account = CostAccount::new(&mut self.charged, &self.machine.costs);
         shadow.tables.guest_fault(walk, &mut account);
         let exits = account.exits();
         self.after_exits(exits);
@@ -110,7 +110,7 @@ impl Core {
         let Some(shadow) = &mut self.shadow else {
             return;
         };
-        let mut account = CostAccount::new(&mut self.billed, &self.machine.costs);
+        let mut account = CostAccount::new(&mut self.charged, &self.machine.costs);
         let flush = shadow.tables.event(event, tables, &mut account);
         let exits = account.exits();
         match flush {
@@ -164,8 +164,8 @@ impl Core {
         let Some(shadow) = &mut self.shadow else {
             return;
         };
-        if shadow.setup.agile && self.billed.instructions >= shadow.next_interval {
-            shadow.next_interval = self.billed.instructions + AGILE_INTERVAL;
+        if shadow.setup.agile && self.charged.instructions >= shadow.next_interval {
+            shadow.next_interval = self.charged.instructions + AGILE_INTERVAL;
             shadow.tables.interval(tables);
         }
     }

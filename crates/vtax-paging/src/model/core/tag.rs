@@ -14,7 +14,7 @@ const EMPTY: u64 = u64::MAX;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Key(u64);
 
-/// A key with the flag of its entry, or an empty place.
+/// A key with the flag of its entry, or no entry.
 #[derive(Clone, Copy, Debug)]
 pub struct Stored(u64);
 

@@ -12,7 +12,7 @@ const NO_CACHE: u8 = u8::MAX;
 /// The walk caches of one dimension, by the level whose entries they hold.
 pub struct WalkCaches {
     arrays: Vec<Array>,
-    /// The place in `arrays` for each level; of two caches for one level the first counts.
+    /// The index in `arrays` for each level; of two caches for one level the first counts.
     by_level: [u8; LEVELS],
     index_bits: u32,
 }

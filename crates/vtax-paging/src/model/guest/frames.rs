@@ -18,7 +18,7 @@ pub(super) struct Frames {
 }
 
 impl Frames {
-    /// Frame 0 stays unused, so that 0 is no valid table.
+    /// Frame 0 stays unused, so that 0 is not a valid table.
     pub(super) fn new(memory_bytes: u64) -> Self {
         let limit = memory_bytes >> crate::model::address::PAGE_SHIFT;
         let (free, free_runs, shared) = (Vec::new(), HashMap::new(), HashMap::new());

@@ -1,6 +1,6 @@
 //! The guest's page tables: a radix tree whose nodes live in guest frames.
 
-// Frames have 30 bits and places in the arena are fewer: nothing is cut off.
+// Frames have 30 bits and positions in the arena are fewer: nothing is cut off.
 #![allow(clippy::cast_possible_truncation)]
 
 use crate::model::address::{Gfn, Gva, MAX_LEVELS, PageSize, TableFormat};
@@ -82,7 +82,7 @@ struct Table {
 #[derive(Debug)]
 pub struct GuestTables {
     format: TableFormat,
-    /// By frame: 1 + the place in `arena`, or 0.
+    /// By frame: 1 + the position in `arena`, or 0.
     slots: Vec<u32>,
     arena: Vec<Table>,
     free: Vec<u32>,
@@ -167,9 +167,9 @@ impl GuestTables {
             present: 0,
             entries,
         };
-        let place = if let Some(place) = self.free.pop() {
-            self.arena[place as usize] = table;
-            place
+        let position = if let Some(position) = self.free.pop() {
+            self.arena[position as usize] = table;
+            position
         } else {
             self.arena.push(table);
             (self.arena.len() - 1) as u32
@@ -178,16 +178,16 @@ impl GuestTables {
         if self.slots.len() <= slot {
             self.slots.resize(slot + 1, 0);
         }
-        self.slots[slot] = place + 1;
+        self.slots[slot] = position + 1;
     }
 
     /// Forgets the table in `frame`.
     pub(super) fn remove(&mut self, frame: Gfn) {
-        if let Some(place) = self.place(frame) {
+        if let Some(position) = self.position(frame) {
             self.slots[frame.0 as usize] = 0;
-            self.arena[place].entries = Box::default();
-            self.arena[place].present = 0;
-            self.free.push(place as u32);
+            self.arena[position].entries = Box::default();
+            self.arena[position].present = 0;
+            self.free.push(position as u32);
         }
     }
 
@@ -195,10 +195,10 @@ impl GuestTables {
     pub(super) fn set(&mut self, frame: Gfn, index: u16, mut entry: GuestEntry) -> GuestEntry {
         self.clock = (self.clock + 1).min(CLOCK_MAX);
         entry.written_at = self.clock;
-        let Some(place) = self.place(frame) else {
+        let Some(position) = self.position(frame) else {
             return GuestEntry::ABSENT;
         };
-        let table = &mut self.arena[place];
+        let table = &mut self.arena[position];
         let slot = &mut table.entries[usize::from(index)];
         let before = GuestEntry::unpack(*slot);
         *slot = entry.pack();
@@ -221,11 +221,11 @@ impl GuestTables {
                 depth: step + 1,
                 protection,
             };
-            let Some(place) = self.place(frame) else {
+            let Some(position) = self.position(frame) else {
                 return Err(stop(false));
             };
             let index = usize::from(self.format.index(address.0, level));
-            let bits = &mut self.arena[place].entries[index];
+            let bits = &mut self.arena[position].entries[index];
             if *bits & PRESENT == 0 {
                 return Err(stop(false));
             }
@@ -283,13 +283,13 @@ impl GuestTables {
         })
     }
 
-    fn place(&self, frame: Gfn) -> Option<usize> {
+    fn position(&self, frame: Gfn) -> Option<usize> {
         let slot = *self.slots.get(usize::try_from(frame.0).ok()?)?;
         (slot as usize).checked_sub(1)
     }
 
     fn table(&self, frame: Gfn) -> Option<&Table> {
-        let table = &self.arena[self.place(frame)?];
+        let table = &self.arena[self.position(frame)?];
         (table.frame == frame).then_some(table)
     }
 }

@@ -24,12 +24,12 @@ const WRITES: u8 = 2;
 /// The tables in nested mode.
 #[derive(Debug, Default)]
 pub(super) struct Agile {
-    /// The topmost tables of nested subtrees, with the places of the entries that lead there.
+    /// The topmost tables of nested subtrees, with the slots of the entries that lead there.
     /// Ordered, so that the same input gives the same output.
     nested: BTreeMap<Gfn, Vec<usize>>,
     /// Unprotected tables written in this interval.
     dirty: HashSet<Gfn>,
-    /// Tables whose dirty bit was scanned and not yet billed.
+    /// Tables whose dirty bit was scanned; the scan is not yet charged.
     scanned: u64,
 }
 
@@ -39,11 +39,11 @@ impl Agile {
         self.nested.contains_key(&table)
     }
 
-    /// Remembers that the entry at `place` leads to a nested table.
-    fn enter_from(&mut self, table: Gfn, place: usize) {
-        let places = self.nested.entry(table).or_default();
-        if !places.contains(&place) {
-            places.push(place);
+    /// Remembers that the entry at `slot` leads to a nested table.
+    fn enter_from(&mut self, table: Gfn, slot: usize) {
+        let slots = self.nested.entry(table).or_default();
+        if !slots.contains(&slot) {
+            slots.push(slot);
         }
     }
 
@@ -107,10 +107,10 @@ impl ShadowTables {
         Flush::All
     }
 
-    /// Remembers that the entry at `place` leads to a nested table.
-    pub(super) fn enter_nested(&mut self, table: Gfn, place: usize) {
+    /// Remembers that the entry at `slot` leads to a nested table.
+    pub(super) fn enter_nested(&mut self, table: Gfn, slot: usize) {
         if let Some(agile) = &mut self.agile {
-            agile.enter_from(table, place);
+            agile.enter_from(table, slot);
         }
     }
 
@@ -121,7 +121,7 @@ impl ShadowTables {
         }
     }
 
-    /// Bills the scans that [`Self::end_interval`] made. That one costs as much as bringing one
+    /// Charges the scans that [`Self::end_interval`] made. That one costs as much as bringing one
     /// entry in step is an assumption: both read and write one entry of a table.
     pub(super) fn charge_scans(&mut self, account: &mut CostAccount<'_>) {
         if let Some(agile) = &mut self.agile {
@@ -135,16 +135,16 @@ impl ShadowTables {
         let Some(mut agile) = self.agile.take() else {
             return;
         };
-        for (top, places) in std::mem::take(&mut agile.nested) {
+        for (top, slots) in std::mem::take(&mut agile.nested) {
             agile.scanned += 1;
             if agile.dirty.contains(&top) {
-                agile.nested.insert(top, places);
+                agile.nested.insert(top, slots);
                 continue;
             }
-            for place in places {
-                let entry = self.pages.entry(place);
+            for slot in slots {
+                let entry = self.pages.entry(slot);
                 if entry.is_nested() && entry.frame() == top {
-                    self.pages.unlink(place);
+                    self.pages.unlink(slot);
                 }
             }
             keep_dirty_below(&mut agile, top, tables);

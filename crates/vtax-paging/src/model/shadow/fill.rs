@@ -105,20 +105,20 @@ impl ShadowTables {
         let mut page = self.root_page(found.tables[0], tables, account);
         self.note_use(page);
         for level in (self.leaf_level(found.size) + 1..=self.geometry.levels()).rev() {
-            let place = Pages::place(page, Geometry::index(address.0, level));
+            let slot = Pages::slot(page, Geometry::index(address.0, level));
             let key = self.key_below(level, address, found);
             if key.is_table() && self.is_nested(key.frame) {
-                self.pages.unlink(place);
-                self.pages.set(place, Entry::nested(key.frame));
-                self.enter_nested(key.frame, place);
+                self.pages.unlink(slot);
+                self.pages.set(slot, Entry::nested(key.frame));
+                self.enter_nested(key.frame, slot);
                 return Path::Nested;
             }
-            let child = self.pages.entry(place).child();
+            let child = self.pages.entry(slot).child();
             page = if let Some(child) = child.filter(|&page| self.pages.page(page).key == key) {
                 child
             } else {
                 let child = self.obtain(key, tables, account);
-                self.pages.link(place, child);
+                self.pages.link(slot, child);
                 child
             };
             self.note_use(page);
@@ -157,10 +157,10 @@ impl ShadowTables {
         let key = self.pages.page(page).key;
         let index = Geometry::index(address.0, key.level);
         let frame = self.geometry.frame(found, address.0, key.level);
-        let place = Pages::place(page, index);
-        self.pages.unlink(place);
+        let slot = Pages::slot(page, index);
+        self.pages.unlink(slot);
         let entry = Entry::leaf(frame, found.writable, found.dirty);
-        self.pages.set(place, entry);
+        self.pages.set(slot, entry);
         self.refills.note(key, index, found.written_at)
     }
 
@@ -172,15 +172,15 @@ impl ShadowTables {
             return;
         }
         let index = Geometry::index(address.0, key.level);
-        let faulting = self.pages.entry(Pages::place(page, index));
+        let faulting = self.pages.entry(Pages::slot(page, index));
         let first = index - index % block;
         for neighbour in first..(first + block).min(ENTRIES) {
-            let place = Pages::place(page, neighbour);
-            if self.pages.entry(place).is_present() {
+            let slot = Pages::slot(page, neighbour);
+            if self.pages.entry(slot).is_present() {
                 continue;
             }
             if let Some((entry, written_at)) = self.mirror(key, neighbour, faulting, tables) {
-                self.pages.set(place, entry);
+                self.pages.set(slot, entry);
                 self.refills.note(key, neighbour, written_at);
             }
         }

@@ -213,7 +213,7 @@ impl ShadowTables {
 
     /// Walks the shadow tables for `address`, which the guest translates as `found`.
     ///
-    /// Afterwards the entry is there and allows the access; what that takes is billed. `address`
+    /// Afterwards the entry exists and allows the access; the cost is charged. `address`
     /// matters where a large page of the guest is shadowed by smaller entries.
     #[inline]
     pub fn resolve_at(
@@ -285,7 +285,7 @@ impl ShadowTables {
 
     /// Agile paging: an interval ends; quiet tables return to shadow mode.
     ///
-    /// The scan for dirty tables is billed with the next exit or event.
+    /// The scan for dirty tables is charged with the next exit or event.
     pub fn interval(&mut self, tables: &GuestTables) {
         self.end_interval(tables);
     }
@@ -309,12 +309,12 @@ impl ShadowTables {
             return Walk::Failed(Failure::root());
         };
         for level in (1..=self.geometry.levels()).rev() {
-            let place = Pages::place(page, Geometry::index(address.0, level));
+            let slot = Pages::slot(page, Geometry::index(address.0, level));
             if level <= self.geometry.levels_in_memory() {
-                entries[usize::from(read)] = Pages::address(place);
+                entries[usize::from(read)] = Pages::address(slot);
                 read += 1;
             }
-            let entry = self.pages.entry(place);
+            let entry = self.pages.entry(slot);
             if let Some(child) = entry.child() {
                 page = child;
                 continue;

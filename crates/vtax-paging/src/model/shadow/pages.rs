@@ -23,7 +23,7 @@ pub(super) struct Page {
     pub(super) unsync: bool,
     /// Somewhere below there may be an unsync page.
     pub(super) unsync_below: bool,
-    /// Places of the entries that point here.
+    /// Slots of the entries that point here.
     parents: Vec<usize>,
     /// The next page of the same guest frame.
     next_same: usize,
@@ -32,7 +32,7 @@ pub(super) struct Page {
     live: bool,
 }
 
-/// All shadow pages. A *place* is the number of an entry: page x 512 + index.
+/// All shadow pages. A *slot* is the number of an entry: page x 512 + index.
 #[derive(Debug)]
 pub(super) struct Pages {
     entries: Vec<Entry>,
@@ -61,23 +61,23 @@ impl Pages {
         self.states.len() - self.free.len()
     }
 
-    /// The place of an entry.
-    pub(super) const fn place(page: usize, index: usize) -> usize {
+    /// The slot of an entry.
+    pub(super) const fn slot(page: usize, index: usize) -> usize {
         (page << INDEX_BITS) | index
     }
 
     /// The host physical address of an entry.
-    pub(super) const fn address(place: usize) -> Hpa {
-        Hpa(SHADOW_BASE + (place as u64) * ((1 << PAGE_SHIFT) / ENTRIES as u64))
+    pub(super) const fn address(slot: usize) -> Hpa {
+        Hpa(SHADOW_BASE + (slot as u64) * ((1 << PAGE_SHIFT) / ENTRIES as u64))
     }
 
     #[inline]
-    pub(super) fn entry(&self, place: usize) -> Entry {
-        self.entries[place]
+    pub(super) fn entry(&self, slot: usize) -> Entry {
+        self.entries[slot]
     }
 
-    pub(super) fn set(&mut self, place: usize, entry: Entry) {
-        self.entries[place] = entry;
+    pub(super) fn set(&mut self, slot: usize, entry: Entry) {
+        self.entries[slot] = entry;
     }
 
     pub(super) fn page(&self, page: usize) -> &Page {
@@ -137,22 +137,22 @@ impl Pages {
         at
     }
 
-    /// Lets the entry at `place` point to `child`.
-    pub(super) fn link(&mut self, place: usize, child: usize) {
-        self.unlink(place);
-        self.entries[place] = Entry::directory(child);
-        self.states[child].parents.push(place);
+    /// Lets the entry at `slot` point to `child`.
+    pub(super) fn link(&mut self, slot: usize, child: usize) {
+        self.unlink(slot);
+        self.entries[slot] = Entry::directory(child);
+        self.states[child].parents.push(slot);
         if self.states[child].unsync || self.states[child].unsync_below {
             self.mark_above(child);
         }
     }
 
     /// Empties an entry; returns what was there.
-    pub(super) fn unlink(&mut self, place: usize) -> Entry {
-        let before = std::mem::take(&mut self.entries[place]);
+    pub(super) fn unlink(&mut self, slot: usize) -> Entry {
+        let before = std::mem::take(&mut self.entries[slot]);
         if let Some(child) = before.child() {
             let parents = &mut self.states[child].parents;
-            if let Some(at) = parents.iter().position(|&parent| parent == place) {
+            if let Some(at) = parents.iter().position(|&parent| parent == slot) {
                 parents.swap_remove(at);
             }
         }
@@ -166,7 +166,7 @@ impl Pages {
 
     /// The pages that the entries of `page` point to.
     pub(super) fn children(&self, page: usize) -> Vec<usize> {
-        let first = Self::place(page, 0);
+        let first = Self::slot(page, 0);
         let entries = &self.entries[first..first + ENTRIES];
         entries.iter().filter_map(|entry| entry.child()).collect()
     }
@@ -183,11 +183,11 @@ impl Pages {
         if !std::mem::replace(&mut self.states[page].live, false) {
             return false;
         }
-        for place in std::mem::take(&mut self.states[page].parents) {
-            self.entries[place] = Entry::ABSENT;
+        for slot in std::mem::take(&mut self.states[page].parents) {
+            self.entries[slot] = Entry::ABSENT;
         }
         for index in 0..ENTRIES {
-            self.unlink(Self::place(page, index));
+            self.unlink(Self::slot(page, index));
         }
         self.unchain(page);
         self.forget_age(page);

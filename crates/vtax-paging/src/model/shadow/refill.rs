@@ -13,7 +13,7 @@ pub(super) struct Refills {
 }
 
 impl Refills {
-    /// Starts anew at a switch.
+    /// Starts counting at a switch.
     pub(super) fn since(clock: u64) -> Self {
         Self {
             clock: Some(clock),

@@ -45,7 +45,7 @@ impl ShadowTables {
     /// The guest gave a table's frame back.
     ///
     /// The guest does not tell the VMM: it finds out by the writes of the frame's next use. Only
-    /// the zap is billed; those exits (up to `flood` for an upper table, one for a leaf table)
+    /// the zap is charged; those exits (up to `flood` for an upper table, one for a leaf table)
     /// are not, because the model does not follow the frame's next use.
     pub(super) fn table_freed(&mut self, table: Gfn, account: &mut CostAccount<'_>) -> Flush {
         self.charge_scans(account);
@@ -133,7 +133,7 @@ impl ShadowTables {
         for &page in pages {
             let key = self.pages.page(page).key;
             for at in self.geometry.shadow_indices(key, index) {
-                let before = self.pages.unlink(Pages::place(page, at));
+                let before = self.pages.unlink(Pages::slot(page, at));
                 if before.is_present() && flush != Flush::All {
                     let leaf = key.level == 1;
                     flush = if leaf {
@@ -187,7 +187,7 @@ impl ShadowTables {
         charge_zaps(zapped, account);
     }
 
-    /// Brings all entries of a page in step and bills it.
+    /// Brings all entries of a page in step and charges for it.
     pub(super) fn refresh(
         &mut self,
         page: usize,
@@ -271,8 +271,8 @@ impl ShadowTables {
     fn unsync_entry(&self, root: usize, address: Gva) -> Option<(usize, usize)> {
         let mut page = root;
         for level in (2..=self.geometry.levels()).rev() {
-            let place = Pages::place(page, Geometry::index(address.0, level));
-            page = self.pages.entry(place).child()?;
+            let slot = Pages::slot(page, Geometry::index(address.0, level));
+            page = self.pages.entry(slot).child()?;
         }
         let unsync = self.pages.page(page).unsync;
         unsync.then_some((page, Geometry::index(address.0, 1)))
@@ -280,8 +280,8 @@ impl ShadowTables {
 
     /// Brings one leaf entry in step; says whether it changed. Nothing is filled that was absent.
     fn sync_entry(&mut self, page: usize, index: usize, tables: &GuestTables) -> bool {
-        let place = Pages::place(page, index);
-        let entry = self.pages.entry(place);
+        let slot = Pages::slot(page, index);
+        let entry = self.pages.entry(slot);
         if !entry.is_present() {
             return false;
         }
@@ -291,7 +291,7 @@ impl ShadowTables {
             Some(guest) => Entry::leaf(guest.frame, guest.writable, guest.dirty),
             None => Entry::ABSENT,
         };
-        self.pages.set(place, now);
+        self.pages.set(slot, now);
         now != entry
     }
 }

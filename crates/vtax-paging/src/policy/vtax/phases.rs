@@ -67,7 +67,7 @@ pub(super) struct Phases {
     limit: usize,
 }
 
-/// A window to place.
+/// A window to assign to a phase.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Observation {
     pub(super) mode: Paging,
@@ -93,7 +93,7 @@ impl Phases {
         }
     }
 
-    /// Places a window; `true` when it continues the phase of the window before.
+    /// Assigns a window to a phase; `true` when it continues the phase of the window before.
     pub(super) fn observe(&mut self, window: &Observation) -> bool {
         self.clock += 1;
         let found = self.find(window);

@@ -65,7 +65,7 @@ pub fn is_product(a: &Matrix, b: &Matrix, c: &Matrix, random: &mut fastrand::Rng
     let magnitude = a.absolute().times(&b.absolute().times(&x));
     #[allow(clippy::cast_precision_loss, reason = "n is below 2^16")]
     let relative = 4.0 * c.n as f64 * f64::EPSILON;
-    // Written so that a NaN is no agreement.
+    // Written so that a NaN is not agreement.
     direct
         .iter()
         .zip(&expected)

@@ -35,7 +35,7 @@ pub fn blas_of(program: &Path) -> Result<Need> {
     let data = fs::read(&path).with_context(|| format!("{shown}"))?;
     let Some(dynamic) = Dynamic::read(&data) else {
         return Ok(Need::None(format!(
-            "{shown} is no dynamically linked x86-64 program"
+            "{shown} is not a dynamically linked x86-64 program"
         )));
     };
     let is_blas = |name: &&String| NAMES.iter().any(|part| name.contains(part));

@@ -37,19 +37,19 @@ impl Symbols {
             memory,
         };
         // Names that follow each other in a source do not lie beside each other.
-        let places = Permutation::new(table.count, seed);
+        let indices = Permutation::new(table.count, seed);
         for symbol in 0..table.count {
-            table.insert(symbol, places.at(symbol));
+            table.insert(symbol, indices.at(symbol));
         }
         table
     }
 
-    fn insert(&mut self, symbol: u64, place: u64) {
+    fn insert(&mut self, symbol: u64, index: u64) {
         let key = self.key(symbol);
         let head = self.head(key);
-        let begin = self.entry(place);
+        let begin = self.entry(index);
         let words = self.memory.words_mut();
-        let next = std::mem::replace(&mut words[head], place + 1);
+        let next = std::mem::replace(&mut words[head], index + 1);
         words[begin..begin + 3].copy_from_slice(&[key, value(key), next]);
     }
 
@@ -57,8 +57,8 @@ impl Symbols {
         cast::index(key % self.count)
     }
 
-    fn entry(&self, place: u64) -> usize {
-        cast::index(self.count + place * ENTRY_WORDS)
+    fn entry(&self, index: u64) -> usize {
+        cast::index(self.count + index * ENTRY_WORDS)
     }
 
     /// How many symbols there are.
@@ -77,8 +77,8 @@ impl Symbols {
         let mut next = words[self.head(key)];
         // A chain cannot be longer than the table: a damaged one must not be endless.
         for _ in 0..self.count {
-            let place = next.checked_sub(1).filter(|place| *place < self.count)?;
-            let entry = &words[self.entry(place)..];
+            let index = next.checked_sub(1).filter(|index| *index < self.count)?;
+            let entry = &words[self.entry(index)..];
             if entry[0] == key {
                 return Some(entry[1]);
             }

@@ -49,7 +49,7 @@ impl Ticks {
     ///
     /// The kernel works out their number from the time when it is asked (`timerfd_read`), so it is
     /// exact however late the timer's interrupt was. Before that interrupt there is nothing to
-    /// read, which is no error.
+    /// read, which is not an error.
     pub fn look(&mut self) -> Result<(), Error> {
         let before = Instant::now();
         let mut bytes = [0; 8];

@@ -23,7 +23,7 @@ pub struct Both<T> {
 }
 
 /// The guest and its two cores.
-pub struct Bench {
+pub struct Rig {
     guest: Guest,
     nested: Core,
     shadow: Core,
@@ -31,7 +31,7 @@ pub struct Bench {
     clock_hz: f64,
 }
 
-impl Bench {
+impl Rig {
     /// A guest of four-level tables and 4 KiB pages on a host that maps 2 MiB.
     pub fn new(machine: &Machine, isolation: bool) -> Result<Self, ModelError> {
         let setup = CoreSetup {
