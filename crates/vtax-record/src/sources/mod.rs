@@ -191,9 +191,8 @@ mod tests {
             for event in (source.events)() {
                 assert_eq!(event.layer(), source.name, "{}", event.name);
                 let need = match event.origin {
-                    Origin::Counted { .. } => Need::Ebpf,
                     Origin::Perf { .. } if source.name == "hw" => Need::Pmu,
-                    Origin::Perf { .. } => Need::Ebpf,
+                    Origin::Counted { .. } | Origin::Perf { .. } => Need::Ebpf,
                     Origin::Steal => Need::StealClock,
                 };
                 assert!(source.needs.contains(&need), "{}: {need:?}", event.name);
