@@ -186,7 +186,7 @@ def test_threads_lose_no_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.parametrize("name", ["", "A", "a b", "a.", "a..b", "x" * 53])
 def test_names_must_fit(name: str) -> None:
-    with pytest.raises(ValueError, match="no name"), counters(name):
+    with pytest.raises(ValueError, match="not a name"), counters(name):
         pass
     with counters("x" * 52, "a.b_0"):
         pass
