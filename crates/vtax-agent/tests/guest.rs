@@ -90,7 +90,7 @@ fn what_cannot_be_is_refused_in_one_line() {
         );
     };
     refused(&["--every", "1us"], 2, "1ms to 10s");
-    refused(&["--app", "Requests"], 2, "no name of a counter");
+    refused(&["--app", "Requests"], 2, "not a name of a counter");
     refused(&["--page", "/proc/self/nowhere"], 1, "--page");
     let many: Vec<String> = (0..63).map(|number| format!("n{number}")).collect();
     refused(&["--app", &many.join(",")], 2, "name at most");

@@ -236,7 +236,7 @@ impl Tracee {
     }
 
     fn run_to_kvm(&mut self) -> Result<(), String> {
-        // It stages before its first touch, which may be this one.
+        // It stops before its first touch, which may be this one.
         let call = self.call()?;
         if self.opens_kvm(&call) {
             return Ok(());

@@ -107,7 +107,7 @@ impl IncomingQemu {
         self.held()?.go_to_kvm()
     }
 
-    /// Wait until it stages before `/dev/kvm`.
+    /// Wait until it stops before `/dev/kvm`.
     pub fn at_kvm(&mut self, patience: Duration) -> Result<(), Failure> {
         self.held()?.at_kvm(patience)
     }

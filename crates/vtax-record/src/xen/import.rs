@@ -392,7 +392,7 @@ mod tests {
             result
                 .unwrap_err()
                 .to_string()
-                .contains("no output of xentrace")
+                .contains("not output of xentrace")
         );
         assert!(!folder.path().join("out").exists());
     }
