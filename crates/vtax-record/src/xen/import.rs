@@ -392,7 +392,7 @@ mod tests {
             result
                 .unwrap_err()
                 .to_string()
-                .contains("not output of xentrace")
+                .contains("not an output of xentrace")
         );
         assert!(!folder.path().join("out").exists());
     }
