@@ -186,8 +186,8 @@ impl Consumer {
         self.batch.full()
     }
 
-    /// Take the last rows, count what is lost, end the stream.
-    pub fn finish(&mut self) -> Result<(), Error> {
+    /// Take the last rows, and count what is lost and what came after them.
+    pub fn take_last(&mut self) {
         self.drain();
         for cpu in 0..self.cpus {
             let (overflows, dropped) = self.rings.overflows(cpu);
@@ -198,6 +198,10 @@ impl Consumer {
                 *sum += rest;
             }
         }
+    }
+
+    /// End the stream. Fails when it cannot be written.
+    pub fn finish(&mut self) -> Result<(), Error> {
         self.flush()?;
         self.stream.take().map_or(Ok(()), |stream| {
             stream

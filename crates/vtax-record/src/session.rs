@@ -83,9 +83,12 @@ pub fn record(options: &Options) -> Result<Summary, Error> {
         period: drain_period(shape, interval.shortest(), options.flush),
         turn: interval.shortest().max(rotation::SHORTEST),
     };
-    let (consumer, end, gaps) =
-        recording.run(&mut attached, &begin, &watch, hotplug, &folder, samples)?;
-    let programs = summary::programs(&attached.programs, options.statistics);
+    let Counted {
+        consumer,
+        end,
+        programs,
+        gaps,
+    } = recording.run(&mut attached, &begin, &watch, hotplug, &folder, samples)?;
     let result = summary::Facts {
         reference,
         interval,
@@ -166,6 +169,14 @@ struct Recording<'a> {
     turn: Duration,
 }
 
+/// What a recording has counted.
+struct Counted {
+    consumer: Consumer,
+    end: summary::End,
+    programs: Vec<summary::Program>,
+    gaps: Vec<Gap>,
+}
+
 impl Recording<'_> {
     /// Empty the rings until the recording is to end.
     fn run(
@@ -176,7 +187,7 @@ impl Recording<'_> {
         mut hotplug: Hotplug,
         folder: &files::Folder,
         samples: Vec<PageSamples>,
-    ) -> Result<(Consumer, summary::End, Vec<Gap>), Error> {
+    ) -> Result<Counted, Error> {
         let (states, rows) = attached
             .programs
             .ring_maps()
@@ -249,16 +260,20 @@ impl Recording<'_> {
         let command = begin
             .child
             .map(|child| target::ended(child).unwrap_or(End::Running));
+        consumer.take_last();
+        // Before the stream is written, which would be counted in the programs' runs alone.
+        let programs = summary::programs(&attached.programs, self.options.statistics);
         consumer.finish()?;
-        Ok((
+        Ok(Counted {
             consumer,
-            summary::End {
+            end: summary::End {
                 reason,
                 monotonic_ns: ended_ns,
                 command,
             },
+            programs,
             gaps,
-        ))
+        })
     }
 
     fn start(&self, begin: &Begin) -> Start {
