@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import subprocess
+import tempfile
 from pathlib import Path
 
 import polars as pl
@@ -226,23 +227,24 @@ def test_a_working_folder_is_for_machines(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become nobody")
-def test_without_privilege_the_capability_is_named(tmp_path: Path) -> None:
-    # Where nobody may execute it.
-    program = tmp_path / "vtax-recorder"
-    program.write_bytes(binaries.find("vtax-recorder").read_bytes())
-    program.chmod(0o755)
-    for folder in (tmp_path, *tmp_path.parents[:2]):
-        folder.chmod(folder.stat().st_mode | 0o055)
-    done = subprocess.run(
-        [program, "record", "--out", "/tmp/never", "--for", "1s"],
-        user=NOBODY,
-        group=NOBODY,
-        extra_groups=[],
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_S,
-        check=False,
-    )
+def test_without_privilege_the_capability_is_named() -> None:
+    # The folders of tests are root's alone; nobody must be able to execute it.
+    with tempfile.TemporaryDirectory(prefix="vtax-nobody-") as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        program = folder / "vtax-recorder"
+        program.write_bytes(binaries.find("vtax-recorder").read_bytes())
+        program.chmod(0o755)
+        done = subprocess.run(
+            [program, "record", "--out", folder / "never", "--for", "1s"],
+            user=NOBODY,
+            group=NOBODY,
+            extra_groups=[],
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
+            check=False,
+        )
     assert done.returncode == 1
     error = failure(done.returncode, done.stderr)
     assert "CAP_" in str(error)
