@@ -32,10 +32,10 @@ lint: setup-test ## ruff, mypy --strict, layers of imports, rustfmt, clippy, car
 	@if ! cargo deny --version >/dev/null 2>&1; then \
 		echo 'lint: banned crates and advisories are not checked: cargo install --locked cargo-deny'; \
 	elif cargo deny fetch db >/dev/null 2>&1; then \
-		cargo deny check --disable-fetch; \
+		cargo deny --offline check; \
 	else \
 		echo 'lint: advisories are not checked: their database cannot be had'; \
-		cargo deny check --disable-fetch licenses bans sources; \
+		cargo deny --offline check licenses bans sources; \
 	fi
 
 test: lint ## lint, then every test; what is skipped says why

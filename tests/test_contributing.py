@@ -200,7 +200,8 @@ def test_a_capability_and_an_instrument_of_it(copy: Copy) -> None:
 
 def test_a_study(copy: Copy) -> None:
     copy.add("studies/sky/__init__.py", STUDY)
-    copy.insert("studies/registry.py", "MODULES = {", '"sky": "vtax.studies.sky",')
+    copy.insert("studies/registry.py", "STUDIES = {", '"sky": "the sky",')
+    assert "the sky" in copy.vtax("study", "--help")
     content = json.loads(copy.vtax("study", "sky", "--json", "--quiet", "--out", "out"))
     assert [claim["verdict"] for claim in content["claims"]] == ["holds"]
     assert "the sky is blue" in (copy.folder / "out/report.html").read_text()

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from command_line import command, one_line, run
-from process_watch import eventually, processes_naming
+from process_watch import ended_while_it_saves, eventually, processes_naming
 from tested_machines import GUEST_ENVIRONMENT, HUNGRY, checked
 from vtax.environments import Environment, build
 from vtax.environments.capabilities import RecordOutside
@@ -137,21 +137,10 @@ def test_no_container_is_left_when_vtax_is_ended(
     checked("container")
     seconds = f"0.0{70000 + number}"
     argv = ("compare", "--in", "container", "--reps", "1000", "--out", str(tmp_path))
-    process = subprocess.Popen(
-        command(*argv, "--", "sleep", seconds),
-        env=environment,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )
-    try:
-        assert eventually(
-            lambda: any(p.stat().st_size > 2000 for p in tmp_path.glob("*/samples.jsonl"))
-        )
+    with ended_while_it_saves(
+        command(*argv, "--", "sleep", seconds), tmp_path, environment, number
+    ) as process:
         assert containers_of(process.pid)
-    finally:
-        process.send_signal(number)
-        process.wait(60)
     assert eventually(lambda: not containers_of(process.pid))
     assert eventually(lambda: not processes_naming(str(tmp_path)))
     assert not processes_naming(f"sleep {seconds}")

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from command_line import command
-from process_watch import eventually, processes_naming
+from process_watch import ended_while_it_saves, eventually, processes_naming
 from tested_machines import GUEST_ENVIRONMENT, HUNGRY, checked
 from vtax import workloads
 from vtax.environments import Environment, build
@@ -67,22 +66,11 @@ def test_no_sandbox_is_left_when_vtax_is_ended(
     tmp_path: Path, environment: dict[str, str], start: Start, number: int
 ) -> None:
     checked("gvisor")
-    argv = ("compare", "--in", "gvisor", "--reps", "1000", "--out", str(tmp_path / "runs"))
-    process = subprocess.Popen(
-        command(*argv, "--", "sleep", "0.07"),
-        env=environment,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )
-    try:
-        assert eventually(
-            lambda: any(p.stat().st_size > 2000 for p in tmp_path.glob("runs/*/samples.jsonl"))
-        )
+    argv = ("compare", "--in", "gvisor", "--reps", "1000", "--out", str(tmp_path))
+    with ended_while_it_saves(
+        command(*argv, "--", "sleep", "0.07"), tmp_path, environment, number
+    ) as process:
         assert groups_of(process.pid)
-    finally:
-        process.send_signal(number)
-        process.wait(60)
     assert eventually(lambda: not processes_naming(f"{CGROUP_PREFIX}{process.pid}-"))
     # The box is killed with vtax, and runsc in it: the next start removes the empty group.
     start("gvisor")

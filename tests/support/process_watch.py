@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,28 @@ def ended(process: subprocess.Popen[Any]) -> Iterator[subprocess.Popen[Any]]:
         for pid in started:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
+
+
+@contextmanager
+def ended_while_it_saves(
+    argv: Sequence[str], runs: Path, environment: Mapping[str, str], number: int
+) -> Iterator[subprocess.Popen[bytes]]:
+    """A `vtax compare` that has saved some samples in `runs`; on leaving it gets the signal."""
+    process = subprocess.Popen(
+        argv,
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    try:
+        assert eventually(
+            lambda: any(p.stat().st_size > 2000 for p in runs.glob("*/samples.jsonl"))
+        )
+        yield process
+    finally:
+        process.send_signal(number)
+        process.wait(60)
 
 
 def descendants(pid: int) -> list[int]:

@@ -5,7 +5,7 @@ use crate::model::machine::Machine;
 use crate::names;
 
 /// Name and description, the seed's two machines first. A new machine is one file and one line.
-const PRESETS: [(&str, &str); 5] = [
+const PRESETS: &[(&str, &str)] = &[
     ("opteron2350", include_str!("../machines/opteron2350.toml")),
     ("phenom2x550", include_str!("../machines/phenom2x550.toml")),
     ("xeon8269cy", include_str!("../machines/xeon8269cy.toml")),

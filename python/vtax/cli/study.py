@@ -7,10 +7,12 @@ from typing import Annotated
 
 import typer
 
+from vtax.studies.registry import find, listed
+
 PROGRESS_EVERY_S = 10.0
 """Between lines of a log."""
 
-EXAMPLES = """\b
+EXAMPLES = f"""\b
 Examples:
   vtax study dav2m
   vtax study dav2m --quick --out /tmp/dav2m
@@ -18,8 +20,8 @@ Examples:
   vtax study vrtprof --quick
 
 \b
-Studies: dav2m (shadow and nested paging, and switching between them; modelled)
-         vrtprof (one row of all layers per interval; measured here, needs root)
+Studies:
+{listed()}
 """
 
 
@@ -53,7 +55,6 @@ def study(
     from vtax.studies import table
     from vtax.studies.files import to_json, write
     from vtax.studies.model import Options
-    from vtax.studies.registry import find
 
     found = find(name)
     if figure is not None and figure not in found.figures:

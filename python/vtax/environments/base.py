@@ -352,6 +352,12 @@ def cpu_count(environment: str, key: str, text: str) -> int:
     return int(text)
 
 
+def one_of(environment: str, options: Mapping[str, str], key: str, known: Sequence[str]) -> None:
+    """MisuseError when the option is given and is none of `known`."""
+    if key in options and options[key] not in known:
+        raise MisuseError(f"{environment}: {key}={options[key]} is not {' or '.join(known)}")
+
+
 USUAL_PROCESSES = 4096
 """Twice what podman allows a container: a fork bomb ends there, `make -j` and MPI do not."""
 PROCESSES_PER_CPU = 64

@@ -27,6 +27,7 @@ from vtax.environments.base import (
     cpu_count,
     guest_memory,
     host_memory_bytes,
+    one_of,
     register,
 )
 from vtax.environments.capabilities import Capability, Files, RecordInside, RecordOutside
@@ -122,13 +123,9 @@ class Container(ProcessEnvironment):
     @classmethod
     def from_options(cls, options: Mapping[str, str]) -> Self:
         engine: Engine = "docker" if options.get("engine") == "docker" else "podman"
-        for key, known in (
-            ("engine", ("podman", "docker")),
-            ("runtime", ("runc", "crun")),
-            ("network", ("yes", "no")),
-        ):
-            if options.get(key, known[0]) not in known:
-                raise MisuseError(f"container: {key}={options[key]} is not {' or '.join(known)}")
+        one_of("container", options, "engine", ("podman", "docker"))
+        one_of("container", options, "runtime", ("runc", "crun"))
+        one_of("container", options, "network", ("yes", "no"))
         image = options.get("image")
         if image is not None and not _IMAGE.fullmatch(image):
             raise MisuseError(f"container: image={image} is not a name of an image")

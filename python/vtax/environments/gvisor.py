@@ -13,7 +13,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Self
 
 from vtax import binaries
 from vtax.doctor.host import Host
@@ -27,16 +27,16 @@ from vtax.environments.base import (
     cpu_count,
     guest_memory,
     host_memory_bytes,
+    one_of,
     register,
 )
 from vtax.environments.capabilities import Capability, Files, RecordOutside
 from vtax.environments.machine import Machine
-from vtax.errors import MisuseError, VtaxError
+from vtax.errors import VtaxError
 from vtax.units import format_bytes
 from vtax.workloads.base import MachineShape
 
-Platform = Literal["auto", "ptrace", "systrap", "kvm"]
-
+PLATFORMS = ("systrap", "ptrace", "kvm")
 AGENT_INSIDE = Path("/run/vtax/vtax-agent")
 BUNDLE = Path("/run/vtax/bundle")
 STATE = Path("/run/vtax/state")
@@ -96,24 +96,20 @@ class Gvisor(ProcessEnvironment):
     checks: ClassVar[Sequence[type[Check]]] = (Runsc,)
     cleans_up: ClassVar[bool] = True
 
-    platform: Platform = "auto"
+    platform: str | None = None
+    """None: systrap where runsc has it, else ptrace."""
     cpus: int | None = None
     memory_bytes: int | None = None
 
     @classmethod
     def from_options(cls, options: Mapping[str, str]) -> Self:
-        known: dict[str, Platform] = {
-            "auto": "auto", "systrap": "systrap", "ptrace": "ptrace", "kvm": "kvm",
-        }  # fmt: skip
-        platform = known.get(options.get("platform", "auto"))
-        if platform is None:
-            raise MisuseError(
-                f"gvisor: platform={options['platform']} is not systrap, ptrace or kvm"
-            )
+        one_of("gvisor", options, "platform", PLATFORMS)
         cpus = cpu_count("gvisor", "cpus", options["cpus"]) if "cpus" in options else None
         memory = options.get("mem")
         return cls(
-            platform, cpus, guest_memory("gvisor", memory, SMALLEST_BYTES) if memory else None
+            options.get("platform"),
+            cpus,
+            guest_memory("gvisor", memory, SMALLEST_BYTES) if memory else None,
         )
 
     def shape(self) -> MachineShape:
@@ -181,7 +177,7 @@ class Gvisor(ProcessEnvironment):
         )
 
     def _platform(self) -> str:
-        if self.platform != "auto":
+        if self.platform is not None:
             return self.platform
         return "systrap" if "systrap" in _flags(_program()) else "ptrace"
 

@@ -147,8 +147,8 @@ class RunFolder:
 def read_record(path: Path) -> ComparisonRecord | RecordingRecord:
     """The `run.json` of a run, finished or cut short.
 
-    Raises MisuseError when `path` is not a run folder or of another schema version, VtaxError when
-    the file is damaged.
+    Raises MisuseError when `path` is not a run folder, or of another schema version or verb;
+    VtaxError when the file is damaged.
     """
     try:
         record = records.read(path / RECORD)
@@ -158,7 +158,10 @@ def read_record(path: Path) -> ComparisonRecord | RecordingRecord:
             "name a folder that vtax compare or vtax record has made",
         ) from None
     if not isinstance(record, ComparisonRecord | RecordingRecord):
-        raise VtaxError(f"{path / RECORD} is damaged: it is of 'vtax {record.verb}'")
+        raise MisuseError(
+            f"{path / RECORD} is a record of 'vtax {record.verb}'",
+            "name a folder that vtax compare or vtax record has made",
+        )
     return record
 
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from importlib import import_module
+from typing import TYPE_CHECKING
 
 from vtax.specs import unknown
-from vtax.studies.model import Study
 
-MODULES = {
-    "dav2m": "vtax.studies.dav2m",
-    "vrtprof": "vtax.studies.vrtprof",
+if TYPE_CHECKING:
+    from vtax.studies.model import Study
+
+STUDIES = {
+    "dav2m": "shadow and nested paging, and switching between them; modelled",
+    "vrtprof": "one row of all layers per interval; measured here, needs root",
 }
+"""Name of the module below `vtax.studies`, and what `vtax study --help` says of it."""
 
 
 def find(name: str) -> Study:
@@ -18,8 +22,13 @@ def find(name: str) -> Study:
 
     Raises MisuseError for an unknown name, with the nearest ones.
     """
-    if name not in MODULES:
-        raise unknown("study", name, list(MODULES))
-    study = import_module(MODULES[name]).STUDY
-    assert isinstance(study, Study)
+    if name not in STUDIES:
+        raise unknown("study", name, list(STUDIES))
+    study: Study = import_module(f"vtax.studies.{name}").STUDY
     return study
+
+
+def listed() -> str:
+    """One line for each study, for the help."""
+    width = max(map(len, STUDIES))
+    return "\n".join(f"  {name:{width}}  {what}" for name, what in STUDIES.items())

@@ -18,7 +18,7 @@ use crate::names::unknown;
 type Make = fn(toml::Table, &Costs, u64) -> Result<Box<dyn Policy>, ModelError>;
 
 /// A new policy is one file and one line here.
-const POLICIES: [(&str, Make); 6] = [
+const POLICIES: &[(&str, Make)] = &[
     ("shadow", |table, _, window| {
         fixed(Paging::Shadow, table, window)
     }),

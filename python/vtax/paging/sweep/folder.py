@@ -88,7 +88,7 @@ class SweepFolder:
     def read_record(self) -> SweepRecord | None:
         """What an earlier run wrote; None when there was none.
 
-        Raises MisuseError for one of another version, VtaxError for a damaged one.
+        Raises MisuseError for one of another version or verb, VtaxError for a damaged one.
         """
         path = self.path / RECORD
         try:
@@ -98,7 +98,9 @@ class SweepFolder:
         except OSError as error:
             raise VtaxError(f"cannot read {path}: {error.strerror}") from None
         if not isinstance(record, SweepRecord):
-            raise VtaxError(f"{path} is damaged: it is of 'vtax {record.verb}'")
+            raise MisuseError(
+                f"{path} is a record of 'vtax {record.verb}'", "choose another folder"
+            )
         return record
 
     def finished(self) -> dict[str, Finished]:
