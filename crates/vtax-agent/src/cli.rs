@@ -263,7 +263,10 @@ pub fn is_subcommand(word: &str) -> bool {
 }
 
 impl Arguments {
-    /// Do what was asked for.
+    /// Carry out the subcommand.
+    ///
+    /// Fails when the subcommand fails, or when the standard output cannot be written. `init` is
+    /// refused on a running machine.
     pub fn carry_out(self) -> Result<(), Error> {
         match self.command {
             Subcommands::Facts(arguments) => {

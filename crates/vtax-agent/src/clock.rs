@@ -14,7 +14,9 @@ pub struct ClockRequest {
 }
 
 impl ClockRequest {
-    /// What serde does not know to be wrong.
+    /// Check what the type cannot: the range.
+    ///
+    /// Fails when `realtime_s` is not a number of seconds from 0 to below 2^32 - 1.
     pub fn check(&self) -> Result<(), String> {
         self.time().map(drop)
     }

@@ -116,8 +116,8 @@ pub fn make_folder(path: &Path) -> io::Result<()> {
 
 /// Create a file for output in `folder`, empty, mode 0600.
 ///
-/// A symbolic link, pipe or device of that name is refused: the folder may have been prepared by
-/// somebody else.
+/// Fails when the file cannot be made, and when a link, pipe or device has its name: somebody else
+/// may have prepared the folder.
 pub fn output_file(folder: &Path, name: &str) -> io::Result<File> {
     let file = OpenOptions::new()
         .write(true)

@@ -26,7 +26,10 @@ impl Joiner {
         object.contains_key("part")
     }
 
-    /// Add a part; an error throws all parts away.
+    /// Add a part.
+    ///
+    /// Fails with `Request` when `part` or `last` has another type, and with `Frame` when the parts
+    /// are longer than 1 MiB. All parts so far are dropped then.
     pub fn add(&mut self, object: &Map<String, Value>) -> Result<Joined, RequestError> {
         let held = std::mem::take(&mut self.text);
         let Some(text) = object["part"].as_str() else {

@@ -146,7 +146,9 @@ pub struct SwitchRequest {
 }
 
 impl SwitchRequest {
-    /// What serde does not know to be wrong.
+    /// Check what the types cannot: the name of the mode, and the texts.
+    ///
+    /// Fails, naming the field, when `to` is no mode or a text holds a NUL character.
     pub fn check(&self) -> Result<(), String> {
         if !["nested", "shadow", "other"].contains(&self.to.as_str()) {
             return Err(format!("to: {:?} is not nested, shadow or other", self.to));
@@ -190,6 +192,8 @@ pub struct RunAnswer {
 }
 
 /// The `id` of a request.
+///
+/// Fails when the field is missing or not an unsigned integer.
 pub fn id(object: &Map<String, Value>) -> Result<u64, RequestError> {
     match object.get("id") {
         Some(value) => value.as_u64().ok_or_else(|| {
@@ -200,6 +204,9 @@ pub fn id(object: &Map<String, Value>) -> Result<u64, RequestError> {
 }
 
 /// The operation that a request asks for, with every field checked.
+///
+/// Fails with `Op` when no operation has the name, and with `Request` when a field is missing or
+/// wrong.
 pub fn operation(object: Map<String, Value>) -> Result<Operation, RequestError> {
     let name = match object.get("op") {
         Some(Value::String(name)) => name.clone(),

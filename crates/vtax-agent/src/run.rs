@@ -36,7 +36,11 @@ pub struct Options {
     pub limits: Limits,
 }
 
-/// Run it and say what it used.
+/// Run a command and say what it used.
+///
+/// Fails when the CPUs or the memory limit cannot be set, when the working folder, an output file
+/// or the program cannot be used, when a process does not end, and with `Interrupted` when a signal
+/// comes first.
 pub fn run(options: Options) -> Result<RunAnswer, Error> {
     if let Some(cpus) = &options.cpus {
         pin(cpus)?;

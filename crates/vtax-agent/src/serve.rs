@@ -51,6 +51,9 @@ pub enum Ending {
 }
 
 /// Serve until `halt`, the end of the channel, or a signal. Nothing that was started is left.
+///
+/// Fails when the CPUs cannot be used, when the channel cannot be opened, when a process does not
+/// end, and with `Interrupted` when a signal ends the agent.
 pub fn serve(options: &Options) -> Result<Ending, Error> {
     // Before anything else: what the agent asks for must be possible.
     if let Some(cpus) = &options.cpus {
@@ -71,11 +74,16 @@ pub fn serve(options: &Options) -> Result<Ending, Error> {
 }
 
 /// Serve a guest whose first process this is; `deferred` is what `enter` mounts.
+///
+/// Fails when the kernel refuses to make the agent the parent of orphans, when a process does not
+/// end, and with `Interrupted` when a signal ends the agent.
 pub fn serve_guest(channel: Channel, deferred: Option<Deferred>) -> Result<Ending, Error> {
     Session::new(channel, Limits::default(), Surroundings::Guest(deferred))?.serve()
 }
 
 /// Keep this process, and so every command, on `cpus`.
+///
+/// Fails when one of `cpus` does not exist, or when this process may not use it.
 pub fn pin(cpus: &[usize]) -> Result<(), Error> {
     let refused = |reason: &str| {
         Error::misuse(

@@ -98,6 +98,8 @@ pub struct Terms {
 
 impl Supervisor {
     /// Become the parent of every orphaned descendant, and take signals as events.
+    ///
+    /// Fails with `System` when the kernel refuses the signal descriptor or the role of subreaper.
     pub fn new(
         tree: Tree,
         steal_cpus: Option<Vec<usize>>,
@@ -117,6 +119,8 @@ impl Supervisor {
     }
 
     /// Wait until `watch` or a signal has something; false when the agent is to end.
+    ///
+    /// Fails with `System` when the kernel refuses to poll, to read signals or to reap.
     pub fn idle(&mut self, watch: &mut dyn Watch) -> Result<bool, RunError> {
         let ended = self.watch(watch, None)?;
         reap_orphans(None)?;
@@ -130,6 +134,10 @@ impl Supervisor {
 
     /// Run a command to its end. Whatever it leaves running is killed, on every path out, unless
     /// the terms say otherwise. What was there before it is not touched.
+    ///
+    /// Fails with `Spawn` when the program cannot be started, with `Signal` or `Closed` when a
+    /// signal or the end of `watch` comes first, and with `System` when a process does not end or a
+    /// system call fails.
     pub fn run(
         &mut self,
         launch: Launch,
@@ -168,6 +176,9 @@ impl Supervisor {
     }
 
     /// Kill every descendant and reap it, also what was left by request.
+    ///
+    /// Fails with `System` when a process does not end in time, or when the kernel refuses to poll,
+    /// to read signals or to reap.
     pub fn kill_all(&mut self) -> Result<(), RunError> {
         self.left.clear();
         self.kill_others(None)

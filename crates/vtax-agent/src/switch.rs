@@ -55,7 +55,10 @@ struct DryGuest {
     running: bool,
 }
 
-/// Switch, or look only.
+/// Switch, or only look with `dry_run`.
+///
+/// Fails when the switch is refused, and when a step of it fails: the message then says whether
+/// every guest runs on.
 pub fn switch(request: &SwitchOptions) -> Result<Output, Error> {
     if request.dry_run {
         return look(&request.options);
@@ -91,6 +94,9 @@ fn look(options: &Options) -> Result<Output, Error> {
 }
 
 /// Bring an unfinished switch to an end.
+///
+/// Fails when the state folder or the plan in it cannot be used, and when a guest cannot be brought
+/// back: the message then has the commands that do it by hand.
 pub fn recover(state_dir: Option<PathBuf>) -> Result<Output, Error> {
     let folder = state_dir.unwrap_or_else(|| PathBuf::from(vtax_switch::STATE_DIR));
     let report =

@@ -46,7 +46,9 @@ pub fn run(request: &SwitchRequest) -> RunRequest {
     }
 }
 
-/// What the child said: its report, or its error.
+/// The child's report.
+///
+/// Fails with `System`, in the child's words, when it failed or its report cannot be read.
 pub fn answer(ended: &RunAnswer) -> Result<Value, RequestError> {
     let failed = |message: String| RequestError::System(message);
     if ended.exit_code == Some(0) {

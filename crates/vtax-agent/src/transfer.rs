@@ -90,7 +90,10 @@ fn bytes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>, D::Error
 }
 
 impl PushRequest {
-    /// What is wrong with the fields, if anything.
+    /// Check what the types cannot: the path and the mode.
+    ///
+    /// Fails, naming the field, when the path is not absolute or holds a NUL character, or when the
+    /// mode has more than 12 bits.
     pub fn check(&self) -> Result<(), String> {
         check_path(&self.path)?;
         match self.mode {
@@ -101,7 +104,10 @@ impl PushRequest {
 }
 
 impl PullRequest {
-    /// What is wrong with the fields, if anything.
+    /// Check what the types cannot: the path and the limit.
+    ///
+    /// Fails, naming the field, when the path is not absolute or holds a NUL character, or when the
+    /// limit is not from 1 to [`MAX_PULL_BYTES`].
     pub fn check(&self) -> Result<(), String> {
         check_path(&self.path)?;
         if (1..=MAX_PULL_BYTES).contains(&self.limit) {
@@ -114,7 +120,9 @@ impl PullRequest {
 }
 
 impl ListRequest {
-    /// What is wrong with the fields, if anything.
+    /// Check what the types cannot: the path.
+    ///
+    /// Fails when the path is not absolute or holds a NUL character.
     pub fn check(&self) -> Result<(), String> {
         check_path(&self.path)
     }
@@ -201,7 +209,9 @@ fn create(path: &Path) -> Result<File, String> {
 }
 
 /// The regular files in a folder and those below it, links not followed; names that are not UTF-8
-/// are left out. The error says when they are too many for one frame.
+/// are left out.
+///
+/// Fails when a folder cannot be read, or when the files are too many for one frame.
 pub fn list(request: &ListRequest) -> Result<ListAnswer, String> {
     let mut files = BTreeMap::new();
     let mut name_bytes = 0;

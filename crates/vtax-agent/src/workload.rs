@@ -161,6 +161,9 @@ fn misuse(text: &str) -> clap::Error {
 }
 
 /// List the workloads, or run one and print its report.
+///
+/// Fails when no workload has the name, when the workload fails or its check finds wrong results,
+/// and when the standard output cannot be written.
 pub fn carry_out(arguments: &WorkloadArguments) -> Result<(), Error> {
     match &arguments.action {
         Action::List if arguments.json => output::json(&list_json()),

@@ -113,6 +113,9 @@ impl Attached {
     }
 
     /// Attach everything, then let the reference event count, then the command begin.
+    ///
+    /// Fails when the kernel refuses a perf event or a program, when a process asked for has ended
+    /// or has no virtual machine, and when the command cannot be started.
     pub fn begin(
         &mut self,
         options: &Options,
@@ -295,6 +298,8 @@ impl Attached {
     }
 
     /// A CPU has come: let its events count.
+    ///
+    /// Fails when the kernel refuses an event, as it does when the CPU has gone again.
     pub fn cpu_came(&mut self, columns: &Columns, cpu: u32) -> Result<Vec<Switch>, Error> {
         let switches = self.open_groups(columns, cpu)?;
         self.open_reference(cpu)?;
@@ -395,6 +400,9 @@ impl Attached {
     }
 
     /// Count the virtual machines that are there now and are not counted yet.
+    ///
+    /// Fails when the process `only` has no virtual machine or ends meanwhile. Without `only`, a
+    /// process that ends meanwhile is left out.
     pub fn follow_machines(&mut self, only: Option<i32>) -> Result<(), Error> {
         let machines = target::machines(&Tree::host());
         if let Some(process) = only.filter(|process| !machines.contains(process)) {
@@ -440,7 +448,10 @@ impl Attached {
     }
 }
 
-/// What goes wrong on a CPU that has just gone is not wrong: the change is reported next.
+/// Ignore the error of a CPU that has just gone: its change is reported next.
+///
+/// The closure fails with the error that it is given when the CPU is online, or when the kernel
+/// does not say which CPUs are.
 pub fn unless_gone<T: Default>(cpu: u32) -> impl FnOnce(Error) -> Result<T, Error> {
     move |error| match Cpus::find(&Tree::host()) {
         Some(cpus) if !cpus.online.contains(&cpu) => Ok(T::default()),

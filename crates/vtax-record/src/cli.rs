@@ -180,7 +180,9 @@ struct Declared {
 }
 
 impl Arguments {
-    /// Do what was asked for.
+    /// Carry out the subcommand.
+    ///
+    /// Fails when the subcommand fails, or when the standard output cannot be written.
     pub fn carry_out(self) -> Result<(), Error> {
         match self.command {
             Subcommands::Record(arguments) => record(arguments),

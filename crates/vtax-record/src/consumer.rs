@@ -40,6 +40,8 @@ pub struct Consumer {
 
 impl Consumer {
     /// Begin the stream.
+    ///
+    /// Fails when the stream's file cannot be made.
     pub fn new(
         rings: Rings,
         columns: &Columns,
@@ -165,6 +167,8 @@ impl Consumer {
     }
 
     /// Write what has been taken.
+    ///
+    /// Fails when the stream's file cannot be written.
     pub fn flush(&mut self) -> Result<(), Error> {
         if !self.machines.is_empty() {
             // Here, and not at the end: a machine may be gone by then.

@@ -12,7 +12,9 @@ use vtax_cli::Error;
 pub struct Folder(PathBuf);
 
 impl Folder {
-    /// Make the folder, which must hold no recording yet.
+    /// Make the folder of a recording.
+    ///
+    /// Fails when the folder cannot be made or holds a recording already.
     pub fn create(path: &Path) -> Result<Self, Error> {
         fs::create_dir_all(path).map_err(|error| failed(path, error))?;
         let folder = Self::open(path);
@@ -44,6 +46,8 @@ impl Folder {
     }
 
     /// Write one of the descriptions; it appears when it is complete.
+    ///
+    /// Fails when the file cannot be written, or when `value` has no JSON.
     pub fn describe(&self, name: &str, value: &impl Serialize) -> Result<(), Error> {
         let path = self.0.join(name);
         let fresh = path.with_extension("json.tmp");

@@ -45,6 +45,9 @@ pub struct Written {
 }
 
 /// Write all whole batches of a stream; the file appears under its name when it is complete.
+///
+/// Fails when `stream` does not begin as a stream of a recording, or when a file beside `target`
+/// cannot be written. A torn batch ends the stream without an error.
 pub fn finish(stream: &Path, target: &Path) -> Result<Written, ParquetError> {
     let batches = Batches::open(stream)?;
     let fresh = target.with_extension("parquet.tmp");

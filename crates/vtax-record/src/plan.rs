@@ -60,7 +60,10 @@ pub struct Columns {
 }
 
 impl Columns {
-    /// Give every event that is available its slots; one asked for by name must be available.
+    /// Give every event that is available its slots, and list the others.
+    ///
+    /// Fails when an event asked for by name is not available, or when the events are too many for
+    /// a row.
     pub fn arrange(machine: &Machine, choices: Vec<Choice>) -> Result<Self, Error> {
         let mut columns = Self::default();
         for choice in choices {

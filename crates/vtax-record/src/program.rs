@@ -97,6 +97,8 @@ pub struct Programs {
 
 impl Programs {
     /// Load what the settings ask for.
+    ///
+    /// Fails when the settings do not fit the programs, or when the kernel refuses to load them.
     pub fn load(settings: &Settings) -> Result<Self, Error> {
         libbpf_rs::set_print(Some((PrintLevel::Warn, collect_message)));
         let mut open = ObjectBuilder::default()
@@ -121,6 +123,8 @@ impl Programs {
     }
 
     /// Attach the programs that count.
+    ///
+    /// Fails, naming the program, when the kernel refuses to attach it.
     pub fn attach_counters(&mut self) -> Result<(), Error> {
         let mut links = Vec::new();
         for program in self.object.progs_mut() {
@@ -137,6 +141,8 @@ impl Programs {
     }
 
     /// Make a row at each overflow of this perf event.
+    ///
+    /// Fails when the kernel refuses to attach the program to the event.
     pub fn attach_overflow(&mut self, event: OwnedFd) -> Result<Overflow, Error> {
         let program = self
             .object
@@ -152,6 +158,8 @@ impl Programs {
     }
 
     /// Let rows on a CPU read a perf event.
+    ///
+    /// Fails when the map has no entry for the CPU, or when the kernel refuses the event.
     pub fn put_perf_event(
         &self,
         cpu: u32,
@@ -164,6 +172,8 @@ impl Programs {
     }
 
     /// Make a process a target.
+    ///
+    /// Fails when the map of the targets cannot be mapped.
     pub fn put_target(&self, process: u32) -> Result<(), Error> {
         let words = self
             .map_fd("targets")

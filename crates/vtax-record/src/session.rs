@@ -32,6 +32,10 @@ use crate::watch::Watch;
 use vtax_cli::Error;
 
 /// Make a recording.
+///
+/// Fails when a permission, `/sys` or the kernel's types are missing, when an event, a page or a
+/// target asked for is not available, when the kernel refuses a program or an event, and when the
+/// folder holds a recording already or cannot be written.
 pub fn record(options: &Options) -> Result<Summary, Error> {
     permitted()?;
     let tree = Tree::host();
@@ -117,6 +121,8 @@ pub fn record(options: &Options) -> Result<Summary, Error> {
 }
 
 /// End the recording, with its files complete, when the process that started this one ends.
+///
+/// Fails when the kernel refuses to announce the parent's end.
 pub fn finish_with_parent() -> Result<(), Error> {
     let failed = |errno| system("prctl", errno);
     nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGTERM).map_err(failed)
@@ -342,6 +348,9 @@ impl Recording<'_> {
 }
 
 /// Finish the files of a recorder that was killed.
+///
+/// Fails when the folder holds no unfinished recording, when its stream cannot be read, or when the
+/// rows cannot be written.
 pub fn finish(out: &Path) -> Result<crate::parquet::Written, Error> {
     let folder = files::Folder::open(out);
     if !folder.stream().exists() {

@@ -226,6 +226,8 @@ impl std::fmt::Debug for Stream {
 
 impl Stream {
     /// Begin the file.
+    ///
+    /// Fails when the file cannot be made or written.
     pub fn create(path: &Path, schema: &Schema) -> Result<Self, ArrowError> {
         let options = IpcWriteOptions::try_new(8, false, MetadataVersion::V5)?
             .try_with_compression(Some(CompressionType::ZSTD))?
@@ -237,6 +239,8 @@ impl Stream {
     }
 
     /// Append what waits and hand it to the kernel.
+    ///
+    /// Fails when the file cannot be written.
     pub fn flush(&mut self, batch: &mut Batch) -> Result<(), ArrowError> {
         if batch.rows() > 0 {
             self.0.write(&batch.finish()?)?;
@@ -246,6 +250,8 @@ impl Stream {
     }
 
     /// Mark the end of the stream.
+    ///
+    /// Fails when the file cannot be written.
     pub fn finish(mut self) -> Result<(), ArrowError> {
         self.0.finish()
     }
@@ -257,6 +263,8 @@ pub struct Batches(StreamReader<BufReader<File>>);
 
 impl Batches {
     /// Open a stream.
+    ///
+    /// Fails when the file cannot be opened or does not begin as a stream of Arrow.
     pub fn open(path: &Path) -> Result<Self, ArrowError> {
         StreamReader::try_new(BufReader::new(File::open(path)?), None).map(Self)
     }

@@ -231,6 +231,7 @@ pub fn programs(programs: &Programs, measured: bool) -> Vec<Program> {
 }
 
 /// Finish the rows and describe them.
+/// Fails when the stream cannot be read or a file cannot be written; the stream is kept then.
 pub fn finish(facts: &Facts<'_>, consumer: Consumer, folder: &Folder) -> Result<Summary, Error> {
     let written = parquet::finish(&folder.stream(), &folder.rows())
         .map_err(|error| files::failed(&folder.rows(), error))?;

@@ -75,7 +75,9 @@ pub struct Gated {
 }
 
 impl Gated {
-    /// Start the command, held as asked, up to where it would become itself.
+    /// Fork the command under its limits and hold it just before exec.
+    ///
+    /// Fails when an argument holds a zero byte, or when the kernel refuses a pipe or a process.
     pub fn start(argv: &[OsString], confinement: &Confinement) -> Result<Self, Error> {
         let name = argv
             .first()

@@ -82,6 +82,8 @@ pub fn users(tree: &Tree) -> Vec<i32> {
 }
 
 /// Look at the process `pid`; changes nothing.
+/// Fails with `Refused` when the process is no QEMU, when its QMP socket does not answer in time,
+/// or when the guest cannot be handed to another QEMU as it is.
 pub fn look(tree: &Tree, pid: i32, from: Mode, patience: Duration) -> Result<Guest, SwitchError> {
     let candidate = Candidate::new(tree, pid)?;
     candidate.same_world()?;

@@ -57,6 +57,9 @@ pub struct Held {
 
 impl Held {
     /// Make the process; its program does not run yet.
+    ///
+    /// Fails when the process cannot be forked or traced, or when that takes longer than
+    /// `patience`.
     pub fn make(child: Child, patience: Duration) -> Result<Self, Failure> {
         let (orders, their_orders) = channel();
         let (their_stages, stages) = channel();
@@ -80,6 +83,8 @@ impl Held {
     }
 
     /// Run the program until it would touch what it shares; says what it was about to call.
+    ///
+    /// Fails when the process ends, has been run before, or does not come that far in time.
     pub fn run_to_touch(&mut self, patience: Duration) -> Result<&'static str, Failure> {
         self.order(Order::Begin)?;
         match self.stage(patience)? {
@@ -89,16 +94,22 @@ impl Held {
     }
 
     /// Let it go on until it would open `/dev/kvm`; [`Held::at_kvm`] waits for that.
+    ///
+    /// Fails when an earlier step failed: the process is no longer traced.
     pub fn go_to_kvm(&mut self) -> Result<(), Failure> {
         self.order(Order::ToKvm)
     }
 
     /// Wait until it would open `/dev/kvm`.
+    ///
+    /// Fails when the process ends or does not come that far in time.
     pub fn at_kvm(&mut self, patience: Duration) -> Result<(), Failure> {
         self.stage(patience).map(drop)
     }
 
     /// Let it go for good.
+    ///
+    /// Fails when the process has ended, or when it cannot be detached in time.
     pub fn let_go(mut self, patience: Duration) -> Result<(), Failure> {
         self.order(Order::LetGo)?;
         self.stage(patience)?;

@@ -36,6 +36,9 @@ pub struct IncomingQemu {
 
 impl IncomingQemu {
     /// Make it. `source` has the guest's descriptors at their numbers: the old QEMU or the keeper.
+    ///
+    /// Fails when there is no `source` or it lacks a descriptor, when the state cannot be opened,
+    /// or when the process cannot be made and traced in time.
     pub fn make(
         plan: &GuestPlan,
         source: Option<BorrowedFd<'_>>,
@@ -73,6 +76,8 @@ impl IncomingQemu {
     }
 
     /// Join the old QEMU's control groups, CPUs and rank among victims of low memory.
+    ///
+    /// Fails when the kernel refuses a control group, the CPUs or the rank.
     pub fn join(&self, plan: &GuestPlan) -> Result<(), Failure> {
         for file in &plan.cgroups {
             write(file, &self.pid.to_string())?;
@@ -98,21 +103,30 @@ impl IncomingQemu {
     }
 
     /// Run it until it would touch what it shares with the running guest.
+    ///
+    /// Fails when the new QEMU ends, does not come that far in time, or was let go already.
     pub fn run_to_touch(&mut self, patience: Duration) -> Result<(), Failure> {
         self.held()?.run_to_touch(patience).map(drop)
     }
 
     /// Let it go on to `/dev/kvm`, without waiting for it.
+    ///
+    /// Fails when an earlier step failed, or when the new QEMU was let go already.
     pub fn go_to_kvm(&mut self) -> Result<(), Failure> {
         self.held()?.go_to_kvm()
     }
 
     /// Wait until it stops before `/dev/kvm`.
+    ///
+    /// Fails when the new QEMU ends, does not come that far in time, or was let go already.
     pub fn at_kvm(&mut self, patience: Duration) -> Result<(), Failure> {
         self.held()?.at_kvm(patience)
     }
 
     /// Let it open `/dev/kvm` and read the state.
+    ///
+    /// Fails when the new QEMU has ended, or when it cannot be detached in time. A second call does
+    /// nothing.
     pub fn let_go(&mut self, patience: Duration) -> Result<(), Failure> {
         match self.held.take() {
             Some(held) => held.let_go(patience),
@@ -121,12 +135,16 @@ impl IncomingQemu {
     }
 
     /// Wait until its machine is made and it begins to read the state.
+    ///
+    /// Fails when the new QEMU refuses the state, ends, or does not answer in time.
     pub fn started(&mut self, patience: Duration) -> Result<(), Failure> {
         let begun = self.qmp.wait(self.incoming, patience);
         begun.map(drop).map_err(control)
     }
 
     /// Wait until it has read the state.
+    ///
+    /// Fails when the new QEMU cannot read the state, ends, or is not done in time.
     pub fn loaded(&mut self, patience: Duration) -> Result<(), Failure> {
         let end = self
             .qmp
@@ -142,11 +160,15 @@ impl IncomingQemu {
     }
 
     /// Let the guest run, without waiting for it.
+    ///
+    /// Fails when the new QEMU's socket does not take the command.
     pub fn resume(&mut self) -> Result<(), Failure> {
         self.qmp.send("cont", json!({})).map(drop).map_err(control)
     }
 
     /// Wait until the guest runs; QEMU's time of it, in microseconds.
+    ///
+    /// Fails when the new QEMU ends, or when the guest does not run in time.
     pub fn resumed(&mut self, patience: Duration) -> Result<Option<i64>, Failure> {
         let event = self
             .qmp
@@ -169,6 +191,9 @@ pub struct Keeper {
 
 impl Keeper {
     /// Make it; `source` is the old QEMU.
+    ///
+    /// Fails when a descriptor cannot be copied from the old QEMU, or when the process cannot be
+    /// made.
     pub fn make(plan: &GuestPlan, source: BorrowedFd<'_>) -> Result<Self, Failure> {
         let numbers = numbers(plan);
         let above = numbers.last().map_or(3, |number| number + 1).max(3);

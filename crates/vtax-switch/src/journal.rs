@@ -60,6 +60,9 @@ pub struct Journal {
 
 impl Journal {
     /// Make and lock the folder.
+    ///
+    /// Fails with `Refused` when the folder cannot be made or written, when others may use it, or
+    /// when another switch or recovery has locked it.
     pub fn open(folder: &Path) -> Result<Self, SwitchError> {
         let refused = |error: io::Error| {
             SwitchError::refused(
@@ -111,7 +114,9 @@ impl Journal {
             .join(format!("guest-{}.{round}.state", guest + 1))
     }
 
-    /// Refuse when a switch was begun and not ended.
+    /// Check that no switch was begun and not ended.
+    ///
+    /// Fails with `Refused` when there is a plan.
     pub fn must_be_empty(&self) -> Result<(), SwitchError> {
         if self.folder.join("plan.json").exists() {
             return Err(SwitchError::refused(
@@ -124,6 +129,8 @@ impl Journal {
     }
 
     /// Begin: write the plan.
+    ///
+    /// Fails when the plan or the empty log cannot be written to the disk.
     pub fn begin(&mut self, transaction: &Transaction) -> Result<(), Failure> {
         let log = self.folder.join("log");
         // A log without a plan is of a switch that was ended.
@@ -141,6 +148,8 @@ impl Journal {
     }
 
     /// Add a line; it is on disk when this returns.
+    ///
+    /// Fails when the log cannot be opened, or when the line cannot be written to the disk.
     pub fn add(&mut self, entry: &Entry) -> Result<(), Failure> {
         let path = self.folder.join("log");
         let mut line = serde_json::to_vec(entry)
@@ -158,7 +167,9 @@ impl Journal {
             .map_err(Failure::file(&path))
     }
 
-    /// What an unfinished switch left; `None`: there is none.
+    /// What an unfinished switch left; `None`: there is none, or it cannot be opened.
+    ///
+    /// Fails with `Refused` when this version cannot read the plan.
     pub fn read(&self) -> Result<Option<(Transaction, Vec<Entry>)>, SwitchError> {
         let path = self.folder.join("plan.json");
         let Some(text) = read(&path) else {
@@ -175,7 +186,9 @@ impl Journal {
         Ok(Some((transaction, entries(&log))))
     }
 
-    /// End: nothing is left to recover. Removes the states too.
+    /// End: nothing is left to recover. Removes the plan, the log and the states.
+    ///
+    /// Fails when the folder cannot be listed, or when one of these files cannot be removed.
     pub fn end(mut self) -> Result<(), Failure> {
         self.log = None;
         let path = self.folder.join("plan.json");

@@ -37,6 +37,9 @@ pub struct Module {
 
 impl Module {
     /// Find the module that is loaded, and its file: `file` when given, else the system's.
+    ///
+    /// Fails with `Refused` when no vendor module is loaded, when it is built in or has no
+    /// parameter for the mode, or when its file is not found.
     pub fn find(tree: &Tree, file: Option<&Path>) -> Result<Self, SwitchError> {
         let Some((name, parameter)) = VENDORS
             .into_iter()
@@ -109,6 +112,9 @@ impl Module {
     }
 
     /// Unload it; waits for users that are just leaving.
+    ///
+    /// Fails when the module is still in use after `patience`, or when the kernel refuses. A module
+    /// that is not loaded is no error.
     pub fn unload(&self, patience: Duration) -> Result<(), Failure> {
         let name = CString::new(self.name.as_str())
             .map_err(|_| Failure::Other("a module's name has no zero byte".into()))?;
@@ -125,6 +131,9 @@ impl Module {
     }
 
     /// Load it in `mode`.
+    ///
+    /// Fails when the file cannot be opened, or when the kernel (`modprobe` for a file that the
+    /// kernel cannot unpack) refuses the module. A module that is loaded already is no error.
     pub fn load(&self, mode: Mode) -> Result<(), Failure> {
         let mut parameters = self.options.clone();
         let flag = u8::from(mode == Mode::Nested);

@@ -28,7 +28,11 @@ impl SwitchPlan {
     }
 }
 
-/// Look at the host and its guests; changes nothing. Every refusal says what is missing.
+/// Look at the host and its guests; changes nothing.
+///
+/// Fails with `Refused`, which says what is missing, when this is not root, when the module cannot
+/// be loaded again or does not say its mode, when a guest cannot be switched, and when KVM has a
+/// user that is no guest.
 pub fn plan(options: &Options) -> Result<SwitchPlan, SwitchError> {
     let tree = Tree::host();
     if !nix::unistd::geteuid().is_root() {

@@ -72,6 +72,8 @@ pub struct Event {
 }
 
 /// Read one line.
+///
+/// Fails when the line is not a JSON object, or when it is no greeting, answer or event.
 pub fn parse(line: &[u8]) -> Result<Message, String> {
     let value: Value = serde_json::from_slice(line).map_err(|error| error.to_string())?;
     let Value::Object(mut object) = value else {

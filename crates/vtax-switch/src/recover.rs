@@ -11,6 +11,9 @@ use crate::rollback;
 use crate::switch::SignalsHeldBack;
 
 /// Bring the guests of an unfinished switch back to life; does nothing when there is none.
+///
+/// Fails with `Refused` when the folder or the plan in it cannot be used, and with `Stranded` when
+/// a guest cannot be brought back or the journal cannot be removed.
 pub fn recover(
     state_dir: &Path,
     patience: Duration,

@@ -96,8 +96,13 @@ pub fn decide(trace: &Trace, old_lives: bool, new_lives: bool) -> Decision {
     }
 }
 
-/// Bring every guest back to life, in the mode `target`; `None`: in the new mode when a guest
-/// already runs in it, else in the old one. Says the mode and who has the guests.
+/// Bring every guest back to life, and return the mode and who has the guests.
+///
+/// The mode is `target`. With `None` it is the new mode when a guest already runs in it, else the
+/// old one.
+///
+/// Fails when a guest has neither a QEMU nor a whole state, when a QEMU ends, refuses a command or
+/// does not answer in time, and when the module or the journal cannot be used.
 pub fn roll_back(
     transaction: &Transaction,
     journal: &mut Journal,

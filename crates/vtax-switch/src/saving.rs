@@ -45,6 +45,9 @@ pub fn capabilities(on: bool) -> Value {
 }
 
 /// Prepare a QEMU to save into `path`, an empty file that is made here; its guest runs on.
+///
+/// Fails when the file cannot be made, or when QEMU ends, refuses a command or does not answer in
+/// time.
 pub fn ready(qmp: &mut Qmp, path: &Path, patience: Duration) -> Result<File, Failure> {
     let file = OpenOptions::new()
         .write(true)
@@ -69,12 +72,17 @@ pub fn ready(qmp: &mut Qmp, path: &Path, patience: Duration) -> Result<File, Fai
 }
 
 /// Begin to save. QEMU stops the guest by itself when little is left.
+///
+/// Fails when QEMU's socket does not take the command.
 pub fn begin(qmp: &mut Qmp) -> Result<(), Failure> {
     let sent = qmp.send("migrate", json!({"uri": format!("fd:{NAME}")}));
     sent.map(drop).map_err(control)
 }
 
 /// Wait until the state is whole and safe.
+///
+/// Fails when QEMU cannot save the state, ends, or is not done in time, and when the file is empty
+/// or cannot be synced.
 pub fn complete(qmp: &mut Qmp, file: &File, patience: Duration) -> Result<Saved, Failure> {
     let mut stopped = None;
     let end = qmp.event("the end of saving", patience, |event| {
@@ -108,7 +116,9 @@ pub fn complete(qmp: &mut Qmp, file: &File, patience: Duration) -> Result<Saved,
 
 /// Save the guest again until the state in `path` holds all that its vCPUs were stopped with.
 ///
-/// A guest that its owner had paused cannot be let run on: its incomplete state is an error.
+/// Fails when QEMU ends, refuses a command or is not done in time, when the state cannot be read,
+/// and when no state is whole. A guest that its owner had paused cannot be let run on: there the
+/// first incomplete state is the failure.
 pub fn until_whole(
     qmp: &mut Qmp,
     path: &Path,
@@ -162,6 +172,9 @@ fn run_on(qmp: &mut Qmp, patience: Duration) -> Result<Option<i64>, Failure> {
 }
 
 /// Stop a guest and save it, all at once.
+///
+/// Fails when the file cannot be written, when QEMU ends, refuses a command or is not done in time,
+/// and as [`until_whole`] does when no state is whole.
 pub fn stop_and_save(qmp: &mut Qmp, path: &Path, patience: Duration) -> Result<Saved, Failure> {
     qmp.call("stop", json!({}), patience).map_err(control)?;
     let file = ready(qmp, path, patience)?;
@@ -171,6 +184,9 @@ pub fn stop_and_save(qmp: &mut Qmp, path: &Path, patience: Duration) -> Result<S
 }
 
 /// Give a guest back to its QEMU that was asked to save it.
+///
+/// Fails when QEMU ends, refuses a command or does not answer in time, and when the saving does not
+/// stop in time.
 pub fn give_back(qmp: &mut Qmp, running: bool, patience: Duration) -> Result<(), Failure> {
     qmp.call("migrate_cancel", json!({}), patience)
         .map_err(control)?;

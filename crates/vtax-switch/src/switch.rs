@@ -27,7 +27,11 @@ pub(crate) const EXPEDITED: &str = "/sys/kernel/rcu_expedited";
 /// All waits while guests are paused, as a multiple of the longest single one.
 const PAUSED_WAITS: u32 = 2;
 
-/// Move every guest of this host to the other mode, or fail with everything as it was.
+/// Move every guest of this host to the mode asked for.
+///
+/// Fails with `Refused` before anything is touched, with `Undone` when a step failed and everything
+/// is as before, and with `Stranded` when going back failed too. `Refused` about the journal means
+/// that the switch is done and its journal could not be removed.
 pub fn switch(options: &Options, observer: &mut impl Observer) -> Result<Report, SwitchError> {
     let _held_back = SignalsHeldBack::new();
     let mut journal = Journal::open(&options.state_dir)?;

@@ -17,6 +17,9 @@ pub enum CpuListError {
 }
 
 /// The CPUs of a list such as `0,2-4`, sorted, each once.
+///
+/// Fails with `Empty` when the list names no CPU, and with `Part` when a part is neither a number
+/// up to 8191 nor an ascending range of them.
 pub fn parse(text: &str) -> Result<Vec<usize>, CpuListError> {
     let mut cpus = Vec::new();
     for part in text

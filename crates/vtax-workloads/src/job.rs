@@ -15,7 +15,9 @@ pub struct Context<'a> {
 }
 
 impl Context<'_> {
-    /// Refuse to use more memory than there is: the kernel would kill a process later.
+    /// Check that so many bytes are available: if not, the kernel would kill a process later.
+    ///
+    /// Fails when fewer bytes are available; never where that is unknown.
     pub fn require_memory(&self, bytes: u64) -> Result<(), Error> {
         match self.available_bytes {
             Some(available) if bytes > available => Err(Error::failure(

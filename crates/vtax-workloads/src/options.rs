@@ -120,6 +120,8 @@ pub struct Parameters(BTreeMap<&'static str, Value>);
 
 impl Parameters {
     /// Values as given, and the defaults of those that were not given.
+    ///
+    /// Fails when an option's default is no value of its kind.
     pub fn new(
         options: &[OptionSpec],
         mut given: impl FnMut(&OptionSpec) -> Option<Value>,

@@ -41,7 +41,8 @@ pub struct Report {
 
 /// Run a workload.
 ///
-/// A result that is wrong is a report with `verified` false, not an error.
+/// Fails when the workload cannot get what it needs, such as memory. A wrong result is no failure:
+/// the report then has `verified` false.
 pub fn run(
     workload: &dyn Workload,
     parameters: &Parameters,

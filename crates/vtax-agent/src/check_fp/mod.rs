@@ -33,6 +33,9 @@ pub struct Checked {
 }
 
 /// Check in two processes, both on one CPU.
+///
+/// Fails when a register changed across a context switch, when the process cannot be confined to
+/// one CPU, or when the second process cannot be started.
 pub fn check(rounds: u32) -> Result<Checked, Error> {
     let width = Width::widest();
     if let Ok(seed) = std::env::var(SEED_VARIABLE) {

@@ -53,6 +53,9 @@ pub struct Statistic {
 /// The statistics in the bytes of a descriptor; histograms are left out.
 ///
 /// At most one statistic for each 16 bytes comes out, whatever the header says.
+///
+/// Fails with `Short` when the bytes end before what the header or a descriptor promises, and with
+/// `Name` when a name is not UTF-8.
 pub fn parse(bytes: &[u8]) -> Result<Vec<Statistic>, BinaryError> {
     let header = |index: usize| word(bytes, index * 4).ok_or(BinaryError::Short("header"));
     let (name_bytes, count) = (header(1)?, header(2)?);

@@ -87,7 +87,10 @@ impl Reading {
     }
 }
 
-/// Read them; an error has the reason and the remedy.
+/// Read the counters of this host and of its guests.
+///
+/// Fails, with the remedy, when debugfs is not mounted and the statistics of a running guest cannot
+/// be read.
 pub fn read(tree: &Tree) -> Result<Counters, Error> {
     let loaded = module::find(tree);
     let running = guests::running(tree);

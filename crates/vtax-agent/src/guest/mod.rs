@@ -49,6 +49,9 @@ pub struct Published {
 }
 
 /// Publish until the time is up or a signal asks to end.
+///
+/// Fails when the folder of the applications' counters cannot be used, when the counters are too
+/// many for a page, or when the page cannot be found, made or written.
 pub fn guest(options: &Options) -> Result<Published, Error> {
     let signals = Signals::take().map_err(|errno| failed("signalfd", errno.desc()))?;
     let mut counters = Counters::begin(&Tree::host(), options.applications.clone())?;

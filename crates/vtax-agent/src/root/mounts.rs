@@ -108,6 +108,9 @@ impl Deferred {
     }
 
     /// Mount what is not mounted yet; returns all that is.
+    ///
+    /// Fails when a mount point cannot be made or the kernel refuses a mount. A later call tries
+    /// again what is still missing.
     pub fn enter(&mut self) -> Result<&[&'static str], InitError> {
         if let Some(export) = &self.host {
             put_plan9(export, "loose", MsFlags::MS_RDONLY, HOST)?;

@@ -185,6 +185,9 @@ pub struct Costs {
 
 impl Machine {
     /// Parses a description and checks it.
+    ///
+    /// Fails when the text is not TOML or is longer than 1 MiB, and, naming the field, when a field
+    /// is unknown, missing or wrong.
     pub fn parse(text: &str) -> Result<Self, ModelError> {
         let machine: Self = crate::description::parse(text)?;
         machine.check()?;

@@ -64,6 +64,8 @@ impl OracleInput {
 
     /// The cheapest plan, by dynamic programming over (window, mode): time and memory linear in the
     /// number of windows. Among plans of equal cost it changes mode as late as possible.
+    ///
+    /// Fails on tables of different lengths and on cycles that are negative or not finite.
     pub fn solve(&self) -> Result<Plan, ModelError> {
         self.check()?;
         let windows = self.cycles[0].len();
@@ -90,6 +92,8 @@ impl OracleInput {
     }
 
     /// The cheaper of the two static modes, with the change from [`Self::start`] if it needs one.
+    ///
+    /// Fails on tables of different lengths and on cycles that are negative or not finite.
     pub fn best_static(&self) -> Result<Plan, ModelError> {
         self.check()?;
         let windows = self.cycles[0].len();

@@ -144,6 +144,9 @@ impl Trace {
     }
 
     /// The next step, or `None` at the end.
+    ///
+    /// Fails when the trace is corrupt or cannot be read on, or when it is truncated and that was
+    /// not accepted. Every later call fails in the same way.
     pub fn step(&mut self) -> Result<Option<Step<'_>>, TraceError> {
         if self.end.is_none() {
             if self.limit.is_some_and(|limit| self.references >= limit) {

@@ -124,6 +124,9 @@ pub struct Changes {
 
 impl Workload {
     /// Parses a description and checks it.
+    ///
+    /// Fails when the text is not TOML or is longer than 1 MiB, and, naming the field, when a field
+    /// is unknown, missing or wrong.
     pub fn parse(text: &str) -> Result<Self, ModelError> {
         let workload: Self = crate::description::parse(text)?;
         workload.check()?;

@@ -83,6 +83,8 @@ struct Current {
 
 impl Synthetic {
     /// The steps of `workload`, all or one phase's.
+    ///
+    /// Fails, naming the field, when the workload is invalid or has no such phase.
     pub fn new(workload: &Workload, part: Part, seed: u64) -> Result<Self, ModelError> {
         workload.check()?;
         let order: VecDeque<usize> = match part {

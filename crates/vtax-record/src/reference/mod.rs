@@ -55,6 +55,8 @@ impl Reference {
 }
 
 /// The best reference event of this machine: retired instructions, else task clock, else wall clock.
+///
+/// Fails when `asked` counts instructions and this machine cannot count them.
 pub fn choose(
     machine: &Machine,
     asked: Option<Interval>,

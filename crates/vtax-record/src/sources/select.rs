@@ -22,6 +22,8 @@ pub struct Choice {
 }
 
 /// The events of a list of names: an event, a layer or part of a name before a dot, or `default`.
+///
+/// Fails when a word matches no event, or when the list has no word.
 pub fn select(all: &[Event], list: &str) -> Result<Vec<Choice>, Error> {
     let mut chosen = vec![None; all.len()];
     for word in list

@@ -101,6 +101,10 @@ struct Survey {
 }
 
 /// Make the files of a recording from the output of `xentrace`.
+///
+/// Fails when the trace or an output of `xenperf` cannot be read or has another format, when a row
+/// would be shorter than a tick, and when the folder holds a recording already or cannot be
+/// written.
 pub fn import(source: &Source, out: &Path) -> Result<Imported, Error> {
     // Before anything is written: a file that is not a trace leaves nothing.
     let ticks = ticks(source)?;

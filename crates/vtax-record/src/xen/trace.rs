@@ -97,7 +97,11 @@ impl<R: Read> Records<R> {
         }
     }
 
-    /// The next record of an event; those that only give the file its form are left out.
+    /// The next record of an event, `None` at the end; those that only give the file its form are
+    /// left out.
+    ///
+    /// Fails with `NotATrace` when the first record names no CPU, with `Cpu` when a CPU's number is
+    /// too large, and with `Read` when the input cannot be read.
     pub fn next_record(&mut self) -> Result<Option<Record>, TraceError> {
         loop {
             let Some(mut record) = self.read_one()? else {

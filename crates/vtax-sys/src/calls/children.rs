@@ -216,6 +216,8 @@ pub fn fork_and_exec(program: &Program, last: &CStr) -> Result<Pid, Errno> {
 ///
 /// `work` must not take locks that another thread may hold: printing, for example. The agent has
 /// one thread; tests have several.
+///
+/// Fails with the errno of fork.
 pub fn fork_and_run(work: impl FnOnce() -> u8) -> Result<Pid, Errno> {
     let parent = nix::unistd::getpid();
     // SAFETY: the child runs `work`, which takes no locks (see above), and leaves by _exit

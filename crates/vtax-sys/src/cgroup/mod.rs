@@ -40,13 +40,16 @@ struct Folder {
 impl CommandGroup {
     /// Limit memory to `bytes`, swap included.
     ///
-    /// The error is one line with the reason and, where there is one, the remedy.
+    /// Fails when no control group for memory is mounted, or when the group cannot be made or
+    /// limited. The error is one line with the reason and, where there is one, the remedy.
     pub fn limit_memory(&mut self, tree: &Tree, bytes: u64) -> Result<(), String> {
         let (folder, version) = self.folder(tree, "memory")?;
         set_memory_limit(&folder, version, bytes)
     }
 
-    /// Limit the number of processes and threads; the error as above.
+    /// Limit the number of processes and threads.
+    ///
+    /// Fails as [`Self::limit_memory`] does, for the control group of processes.
     pub fn limit_processes(&mut self, tree: &Tree, count: u64) -> Result<(), String> {
         let (folder, _) = self.folder(tree, "pids")?;
         write(&folder.join("pids.max"), &count.to_string())?;

@@ -16,6 +16,9 @@ const LINES: u64 = 64;
 const LINE_WORDS: u64 = 8;
 
 /// Map `--mem`, with or without huge pages as `--huge` says.
+///
+/// Fails when so much memory is not available or cannot be mapped, or when huge pages are asked for
+/// and the kernel has none.
 pub fn map_mem(job: &Job<'_>) -> Result<Region, Error> {
     map(
         job,
@@ -24,13 +27,19 @@ pub fn map_mem(job: &Job<'_>) -> Result<Region, Error> {
     )
 }
 
-/// Map memory of at least one page, after a look at what is available.
+/// Map `bytes` of memory, at least one page, if so much is available.
+///
+/// Fails when so much memory is not available or cannot be mapped, or when huge pages are asked for
+/// and the kernel has none.
 pub fn map(job: &Job<'_>, bytes: u64, huge: bool) -> Result<Region, Error> {
     job.context.require_memory(bytes)?;
     map_pages(cast::index(bytes) / PAGE_BYTES, huge)
 }
 
-/// Map memory.
+/// Map pages of memory without a look at what is available.
+///
+/// Fails when the memory cannot be mapped, or when huge pages are asked for and the kernel has
+/// none.
 pub fn map_pages(pages: usize, huge: bool) -> Result<Region, Error> {
     let mut region =
         Region::map(pages).map_err(|errno| Error::system("mmap", errno, "give less --mem"))?;

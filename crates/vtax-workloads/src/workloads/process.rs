@@ -10,6 +10,8 @@ use vtax_cli::Error;
 pub const FORK_REMEDY: &str = "see ulimit -u and the memory that is left";
 
 /// Reap a child; its exit code, or `None` if a signal ended it.
+///
+/// Fails when this process has no such child, or has reaped it already.
 pub fn wait(child: Pid) -> Result<Option<i32>, Error> {
     loop {
         match waitpid(child, None) {

@@ -55,7 +55,9 @@ pub struct Clocks {
 }
 
 impl Clocks {
-    /// Read them once.
+    /// Read both clocks once.
+    ///
+    /// Fails when one of the clocks cannot be read.
     pub fn new() -> Result<Self, Error> {
         Ok(Self {
             monotonic: Gaps::new(nanoseconds(ClockId::CLOCK_MONOTONIC)?),
@@ -63,7 +65,9 @@ impl Clocks {
         })
     }
 
-    /// Read them, and compare with the last time.
+    /// Read both clocks, and compare with the last time.
+    ///
+    /// Fails when one of the clocks cannot be read.
     pub fn read(&mut self) -> Result<(), Error> {
         self.monotonic.see(nanoseconds(ClockId::CLOCK_MONOTONIC)?);
         self.realtime.see(nanoseconds(ClockId::CLOCK_REALTIME)?);

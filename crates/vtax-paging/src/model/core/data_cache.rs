@@ -21,6 +21,9 @@ pub struct DataCaches {
 
 impl DataCaches {
     /// Empty caches for addresses below `end`.
+    ///
+    /// Fails, naming the level, when its sets times its line are too small for addresses up to
+    /// `end`.
     pub fn new(levels: &[CacheLevel], end: Hpa) -> Result<Self, ModelError> {
         let levels = levels.iter().enumerate();
         Ok(Self {

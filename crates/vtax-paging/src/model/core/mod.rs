@@ -101,6 +101,10 @@ struct Tally {
 
 impl Core {
     /// A core with empty TLBs and caches, under a host that has mapped nothing yet.
+    ///
+    /// Fails, naming the field, when the machine cannot exist, when its tables have no page of a
+    /// size asked for or cannot hold guests, or when the memory is more than the model or a cache
+    /// can address.
     pub fn new(setup: &CoreSetup, translating: Translating) -> Result<Self, ModelError> {
         check(setup, translating)?;
         let machine = setup.machine.clone();

@@ -72,6 +72,9 @@ pub struct Guest {
 
 impl Guest {
     /// A guest with one empty process.
+    ///
+    /// Fails when the memory is more than is modelled or too little for the first tables, or when
+    /// the tables have no page of the size that is mapped on touch.
     pub fn new(setup: GuestSetup) -> Result<Self, ModelError> {
         if setup.memory_bytes > MAX_MEMORY_BYTES {
             let reason = format!("at most {MAX_MEMORY_BYTES} bytes are modelled");
@@ -115,12 +118,18 @@ impl Guest {
     }
 
     /// Translates with the guest's tables as the hardware would; a write sets the dirty bit.
+    ///
+    /// Fails with how far the walk came when the page is absent, or when it is written and
+    /// read-only.
     #[inline]
     pub fn translate(&mut self, address: Gva, write: bool) -> Result<Translation, PartialWalk> {
         self.tables.walk(self.root, address, write)
     }
 
     /// The kernel's work on a fault at `address`: map the page, or copy it, or allow the write.
+    ///
+    /// Fails when the address is not mapped or does not fit the tables, when it is written and
+    /// read-only, or when the guest has no free memory.
     pub fn handle_fault(
         &mut self,
         address: Gva,
@@ -160,6 +169,10 @@ impl Guest {
     }
 
     /// Does what the system software does in one operation.
+    ///
+    /// Fails when a process exists already, does not exist, or exits while it runs; when a range is
+    /// not aligned, does not fit the tables, overlaps a mapped one or cuts a large page; and when
+    /// the guest has no free memory.
     pub fn apply(
         &mut self,
         operation: &Operation,

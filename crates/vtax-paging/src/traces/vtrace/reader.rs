@@ -35,6 +35,9 @@ pub(crate) struct VtraceReader {
 
 impl VtraceReader {
     /// Read the header.
+    ///
+    /// Fails when the header is cut, corrupt or of another version, or when the input cannot be
+    /// read.
     pub fn new(mut input: Input) -> Result<Self, Fault> {
         let header = read_header(&mut input)?;
         let decompressor = zstd::bulk::Decompressor::new().map_err(|error| Fault::Read {

@@ -42,6 +42,8 @@ impl Default for FrameState {
 }
 
 /// Take the next item from a payload; `None` at its end.
+///
+/// Fails when the record is cut, when its tag is unknown, or when a field is out of its range.
 pub fn take(
     bytes: &mut &[u8],
     state: &mut FrameState,

@@ -15,6 +15,8 @@ const WATCH: Duration = Duration::from_millis(2);
 /// Other users of the PMU, the NMI watchdog and guests' vPMUs may hold counters: the number that the
 /// processor has says little. A pinned event without a counter opens without an error but cannot be
 /// read. `open` opens event number i, pinned and counting.
+///
+/// Fails when `open` fails, or when an event cannot be read for another reason.
 pub fn free(
     events: usize,
     mut open: impl FnMut(usize) -> Result<OwnedFd, Errno>,

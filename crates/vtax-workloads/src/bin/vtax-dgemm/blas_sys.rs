@@ -41,6 +41,8 @@ pub struct Blas {
 
 impl Blas {
     /// Load a library as the system's loader resolves `name`.
+    ///
+    /// Fails when the loader cannot load the library, or when it has no `dgemm_`.
     pub fn load(name: &str) -> Result<Self, libloading::Error> {
         // SAFETY: loading runs the library's initialisers. The user names a BLAS, which is code
         // that is run on purpose.

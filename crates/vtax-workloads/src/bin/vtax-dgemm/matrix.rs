@@ -12,7 +12,9 @@ pub struct Matrix {
 }
 
 impl Matrix {
-    /// All entries 0.
+    /// A matrix whose entries are all 0.
+    ///
+    /// Fails when there is no memory for `n` times `n` entries.
     pub fn zero(n: usize) -> Result<Self> {
         let mut entries = Vec::new();
         let count = n
@@ -25,7 +27,9 @@ impl Matrix {
         Ok(Self { n, entries })
     }
 
-    /// Entries uniform in [-0.5, 0.5).
+    /// A matrix whose entries are uniform in [-0.5, 0.5).
+    ///
+    /// Fails when there is no memory for `n` times `n` entries.
     pub fn random(n: usize, random: &mut fastrand::Rng) -> Result<Self> {
         let mut matrix = Self::zero(n)?;
         matrix.entries.fill_with(|| random.f64() - 0.5);

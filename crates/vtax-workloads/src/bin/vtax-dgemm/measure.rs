@@ -33,6 +33,9 @@ pub struct Rates {
 }
 
 /// Multiply `times` times after a warm-up, and check the last product.
+///
+/// Fails when there is no memory for the matrices, when `n` is too large for the library's
+/// integers, or when the product is wrong.
 pub fn measure(blas: &Blas, n: u32, times: u32, library: Identity) -> Result<Rates> {
     let mut random = fastrand::Rng::with_seed(SEED);
     let rows = usize::try_from(n)?;

@@ -29,6 +29,9 @@ pub enum Need {
 }
 
 /// The BLAS that `program` (a path, or a name in `PATH`) is linked with.
+///
+/// Fails when the program is not in `PATH` or cannot be read. One that needs no BLAS is
+/// [`Need::None`].
 pub fn blas_of(program: &Path) -> Result<Need> {
     let path = find(program)?;
     let shown = path.display();

@@ -26,6 +26,8 @@ pub struct Arena {
 
 impl Arena {
     /// Put a node into the arena.
+    ///
+    /// Fails when the arena is full and the kernel refuses to map more memory.
     pub fn add(&mut self, node: Node) -> Result<Id, Error> {
         let id = self.nodes;
         if id == self.pools.len() * POOL_NODES {

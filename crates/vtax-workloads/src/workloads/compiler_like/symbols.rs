@@ -25,6 +25,8 @@ pub struct Symbols {
 
 impl Symbols {
     /// As many symbols as `--mem` has room for.
+    ///
+    /// Fails when so much memory is not available or cannot be mapped.
     pub fn new(job: &Job<'_>, seed: u64) -> Result<Self, Error> {
         let memory = map(job, job.parameters.number("mem"), false)?;
         Ok(Self::fill(memory, seed))

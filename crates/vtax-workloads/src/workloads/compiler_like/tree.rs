@@ -24,6 +24,8 @@ type Part = (Id, u64);
 
 impl Tree {
     /// Build a random tree; also returns the value that it must fold to.
+    ///
+    /// Fails when the kernel refuses to map memory for the nodes.
     pub fn parse(
         leaves: usize,
         random: &mut fastrand::Rng,

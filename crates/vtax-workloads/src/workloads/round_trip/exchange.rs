@@ -42,7 +42,9 @@ pub struct Exchange {
 }
 
 impl Exchange {
-    /// Connect; tries again for a while.
+    /// Connect to `address`; tries again until something listens there.
+    ///
+    /// Fails when there is no connection after 20 s, with the reason of the last try.
     pub fn connect(address: &str) -> Result<Self, Error> {
         let begin = Instant::now();
         let stream = loop {

@@ -25,7 +25,9 @@ pub struct Files {
 }
 
 impl Files {
-    /// Create them in a folder.
+    /// Create both files in a folder.
+    ///
+    /// Fails when a file cannot be made in the folder or exists already.
     pub fn create(folder: &Path, seed: u64) -> Result<Self, Error> {
         let first = Log::create(folder, 1, seed)?;
         let second = Log::create(folder, 2, !seed)?;
@@ -38,7 +40,10 @@ impl Files {
         })
     }
 
-    /// Append a record to each, and read it and an earlier one back.
+    /// Append a record to each file, and read it and an earlier one back.
+    ///
+    /// Fails when a file cannot be written. Records that are wrong or cannot be read are counted in
+    /// `errors`.
     pub fn append(&mut self) -> Result<(), Error> {
         for log in &mut self.logs {
             if log.records == MOST_RECORDS {
@@ -59,6 +64,9 @@ impl Files {
     }
 
     /// Read everything back.
+    ///
+    /// Fails when the length of a file cannot be had. Records that are wrong or cannot be read are
+    /// counted in `errors`.
     pub fn check_all(&mut self) -> Result<(), Error> {
         for log in &mut self.logs {
             self.errors += log.wrong_records();

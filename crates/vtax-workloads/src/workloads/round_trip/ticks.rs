@@ -26,6 +26,8 @@ pub struct Ticks {
 
 impl Ticks {
     /// Start the timer.
+    ///
+    /// Fails when the kernel refuses the timer.
     pub fn start() -> Result<Self, Error> {
         let flags = TimerFlags::TFD_NONBLOCK | TimerFlags::TFD_CLOEXEC;
         let timer = TimerFd::new(ClockId::CLOCK_MONOTONIC, flags).map_err(refused)?;
@@ -50,6 +52,8 @@ impl Ticks {
     /// The kernel works out their number from the time when it is asked (`timerfd_read`), so it is
     /// exact however late the timer's interrupt was. Before that interrupt there is nothing to
     /// read, which is not an error.
+    ///
+    /// Fails when the timer cannot be read.
     pub fn look(&mut self) -> Result<(), Error> {
         let before = Instant::now();
         let mut bytes = [0; 8];
