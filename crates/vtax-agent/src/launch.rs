@@ -107,14 +107,14 @@ fn find_program(program: &OsStr, path: Option<&OsStr>, cwd: &Path) -> Result<Pat
     })
 }
 
-/// Make a working folder, and what is missing above it, with mode 0700.
+/// Make a working folder, and what is missing above it, with permissions 0700.
 ///
 /// Fails with the error of the file or descriptor.
 pub fn make_folder(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
-/// Create a file for output in `folder`, empty, mode 0600.
+/// Create a file for output in `folder`, empty, with permissions 0600.
 ///
 /// A symbolic link, pipe or device of that name is refused: the folder may have been prepared by
 /// somebody else.
