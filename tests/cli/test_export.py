@@ -127,12 +127,12 @@ def test_trace_processor_answers_queries(recording: Recording, tmp_path: Path) -
     with TraceProcessor(trace=str(path), config=TraceProcessorConfig(bin_path=program)) as asked:
         tracks = {row.name for row in asked.query("select name from counter_track")}
         assert {"kvm.exits CPU 0", "kvm.exit.npf CPU 1"} <= tracks
-        modes = {row.name: row.d for row in asked.query(
+        layers = {row.name: row.d for row in asked.query(
             "select slice.name as name, sum(dur) as d from slice join track "
             "on slice.track_id = track.id where track.name like '%mode%' group by 1"
         )}  # fmt: skip
         wanted = recording.frame.group_by("mode").agg(pl.col("length_ns").sum())
-        assert modes == dict(wanted.iter_rows())
+        assert layers == dict(wanted.iter_rows())
         (errors,) = asked.query(
             "select coalesce(sum(value), 0) as n from stats where severity = 'error'"
         )

@@ -119,7 +119,7 @@ def test_a_resumed_command_tries_only_what_failed(folder: Path) -> None:
         ("Mine.limit =", "dav2m.x =", "axes.dav2m.x: 'dav2m' is not among the modes"),
     ],
 )
-def test_a_wrong_study_is_one_line_and_exit_code_2(
+def test_a_wrong_design_is_one_line_and_exit_code_2(
     folder: Path, old: str, new: str, message: str
 ) -> None:
     (folder / "sweep.toml").write_text(DESIGN.replace(old, new))

@@ -60,7 +60,7 @@ def workers_here() -> list[str]:
 # --- what a design may say ----------------------------------------------------------------------
 
 
-def test_a_study_is_the_full_product(read: Read) -> None:
+def test_a_design_is_the_full_product(read: Read) -> None:
     design = read("""
 [axes]
 costs.exit = { scale = [0.5, 1, 2] }
@@ -87,7 +87,7 @@ def test_identities_do_not_depend_on_the_process(read: Read) -> None:
     assert first.identity == again.identity
 
 
-def test_a_study_without_axes_has_a_point_per_workload_and_machine(read: Read) -> None:
+def test_a_design_without_axes_has_a_point_per_workload_and_machine(read: Read) -> None:
     assert read("").size == 2
 
 
@@ -141,7 +141,7 @@ def test_elements_of_lists_and_whole_tables_can_be_axes() -> None:
         ("x = ", "is not TOML"),
     ],
 )
-def test_a_wrong_study_is_refused_with_the_field(read: Read, text: str, message: str) -> None:
+def test_a_wrong_design_is_refused_with_the_field(read: Read, text: str, message: str) -> None:
     with pytest.raises(MisuseError) as error:
         read(text)
     assert message in str(error.value)
@@ -181,7 +181,7 @@ def test_an_axis_of_a_policy_that_does_not_run_is_refused(read: Read) -> None:
         read("[axes]\ndav2m.p_factor = [1.1]", base)
 
 
-def test_files_are_found_beside_the_study(read: Read, tmp_path: Path) -> None:
+def test_files_are_found_beside_the_design(read: Read, tmp_path: Path) -> None:
     (tmp_path / "mine.toml").write_text(json.dumps(standin.MACHINE | {"clock_hz": 3e9}))
     (tmp_path / "load.toml").write_text("a description")
     (tmp_path / "trace.champsim.xz").write_bytes(b"a trace")
@@ -209,7 +209,7 @@ def test_an_impossible_machine_is_refused_with_its_file(read: Read, tmp_path: Pa
         read("", base)
 
 
-def test_a_study_that_cannot_be_read_is_one_line(tmp_path: Path) -> None:
+def test_a_design_that_cannot_be_read_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(MisuseError, match=r"cannot read the design .*: No such file"):
         read_design(tmp_path / "none.toml", standin.CATALOG)
 
@@ -241,7 +241,7 @@ def test_a_sweep_gives_a_tidy_table(read: Read, tmp_path: Path) -> None:
     assert "5 more rows are in sweep.parquet" in tables.plain(*parts(outcome, 3))
 
 
-def test_the_same_study_gives_the_same_figures(read: Read, tmp_path: Path) -> None:
+def test_the_same_design_gives_the_same_figures(read: Read, tmp_path: Path) -> None:
     design = read("[axes]\nseed = [1, 2, 3, 4]")
     tables = [run(design, tmp_path / str(n), workers=n).table().drop("wall_s") for n in (1, 2)]
     assert tables[0].equals(tables[1])
@@ -330,7 +330,7 @@ def test_an_axis_may_grow(read: Read, tmp_path: Path) -> None:
     assert sorted(set(grown.table()["seed"])) == [1, 2, 3]
 
 
-def test_points_of_another_study_are_not_lost(read: Read, tmp_path: Path) -> None:
+def test_points_of_another_design_are_not_lost(read: Read, tmp_path: Path) -> None:
     run(read("[axes]\nseed = [1, 2]"), tmp_path / "out")
     with pytest.raises(MisuseError, match=r"4 finished points in .* are not in this design"):
         run(read("[axes]\nseed = [5]"), tmp_path / "out", resume=True)

@@ -113,8 +113,8 @@ def test_rows_say_which_guest_and_which_mode(machine: LabMachine, tmp_path: Path
     assert set(rows["vm"].drop_nulls().to_list()) == {pid}
     assert rows.filter(pl.col("vm") == pid).height > 20
     assert set(rows["vcpu"].drop_nulls().to_list()) <= {0, -1}
-    modes = set(rows["mode"].cast(pl.String).to_list())
-    assert any(mode.startswith("guest") for mode in modes), modes
+    layers = set(rows["mode"].cast(pl.String).to_list())
+    assert any(layer.startswith("guest") for layer in layers), layers
     assert json.loads((tmp_path / "out/record.json").read_text())["vms"] == [pid]
 
 

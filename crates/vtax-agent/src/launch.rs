@@ -107,14 +107,14 @@ fn find_program(program: &OsStr, path: Option<&OsStr>, cwd: &Path) -> Result<Pat
     })
 }
 
-/// Make a working folder, and what is missing above it, with mode 0700.
+/// Make a working folder, and what is missing above it, with permissions 0700.
 ///
 /// Fails with the error of the file or descriptor.
 pub fn make_folder(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
-/// Create a file for output in `folder`, empty, mode 0600.
+/// Create a file for output in `folder`, empty, with permissions 0600.
 ///
 /// Fails when the file cannot be made, and when a link, pipe or device has its name: somebody else
 /// may have prepared the folder.

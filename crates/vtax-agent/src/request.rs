@@ -167,7 +167,7 @@ impl SwitchRequest {
 pub struct RunAnswer {
     /// `CLOCK_MONOTONIC` from just before the fork to the wait's return.
     pub wall_s: f64,
-    /// CPU time in user mode.
+    /// CPU time in user space.
     pub user_s: f64,
     /// CPU time in the kernel.
     pub system_s: f64,

@@ -23,7 +23,7 @@ const MAX_LISTED_BYTES: usize = 128 << 10;
 /// What a file takes in it beside its name.
 const LISTED_BYTES: usize = 24;
 /// The permission bits of a pushed file when none are asked for.
-const DEFAULT_MODE: u32 = 0o600;
+const DEFAULT_PERMISSIONS: u32 = 0o600;
 
 /// The fields of `push`.
 #[derive(Debug, PartialEq, Deserialize)]
@@ -97,7 +97,7 @@ impl PushRequest {
     pub fn check(&self) -> Result<(), String> {
         check_path(&self.path)?;
         match self.mode {
-            Some(mode) if mode > 0o7777 => Err(format!("mode: {mode} has more than 12 bits")),
+            Some(bits) if bits > 0o7777 => Err(format!("mode: {bits} has more than 12 bits")),
             _ => Ok(()),
         }
     }
@@ -142,9 +142,9 @@ fn check_path(path: &Path) -> Result<(), String> {
 pub fn push(request: &PushRequest) -> Result<PushAnswer, String> {
     let path = &request.path;
     let refused = |call: &str, error: &io::Error| explain(call, path, error);
-    let (file, mode) = if request.offset == 0 {
+    let (file, permissions) = if request.offset == 0 {
         let file = create(path)?;
-        (file, Some(request.mode.unwrap_or(DEFAULT_MODE)))
+        (file, Some(request.mode.unwrap_or(DEFAULT_PERMISSIONS)))
     } else {
         let mut options = OpenOptions::new();
         (open(options.write(true), path)?, request.mode)
@@ -157,8 +157,8 @@ pub fn push(request: &PushRequest) -> Result<PushAnswer, String> {
             path.display()
         ));
     }
-    if let Some(mode) = mode {
-        fchmod(&file, Mode::from_bits_truncate(mode))
+    if let Some(permissions) = permissions {
+        fchmod(&file, Mode::from_bits_truncate(permissions))
             .map_err(|errno| refused("chmod", &errno.into()))?;
     }
     file.write_all_at(&request.data, request.offset)
@@ -203,7 +203,7 @@ fn create(path: &Path) -> Result<File, String> {
     OpenOptions::new()
         .write(true)
         .create_new(true)
-        .mode(DEFAULT_MODE)
+        .mode(DEFAULT_PERMISSIONS)
         .open(path)
         .map_err(|error| explain("create", path, &error))
 }
@@ -322,21 +322,21 @@ mod tests {
     }
 
     #[test]
-    fn offset_0_replaces_a_file_and_sets_its_mode() {
+    fn offset_0_replaces_a_file_and_sets_its_permissions() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("file");
         push(&piece(&path, b"long content", 0)).unwrap();
         let running = File::open(&path).unwrap();
-        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o7777;
-        assert_eq!(mode(&path), 0o600);
+        let permissions = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o7777;
+        assert_eq!(permissions(&path), 0o600);
         let mut short = piece(&path, b"short", 0);
         short.mode = Some(0o755);
         assert_eq!(push(&short).unwrap().size, 5);
-        assert_eq!(mode(&path), 0o755);
+        assert_eq!(permissions(&path), 0o755);
         assert_eq!(running.metadata().unwrap().len(), 12, "the old one is kept");
         push(&piece(&path, b"er", 5)).unwrap();
         assert_eq!(
-            (mode(&path), pulled(&path, 0, 99).0),
+            (permissions(&path), pulled(&path, 0, 99).0),
             (0o755, b"shorter".to_vec())
         );
     }

@@ -97,17 +97,17 @@ static __always_inline void count(__u16 slot)
 /* The programs of all sources; build.rs lists them. */
 #include "sources.h"
 
-static __always_inline __u32 mode_of(struct bpf_perf_event_data *ctx, struct cpu_state *s)
+static __always_inline __u32 layer_of(struct bpf_perf_event_data *ctx, struct cpu_state *s)
 {
 	if (s->entry_ns || s->interrupted)
-		return guest_mode(s);
+		return guest_layer(s);
 	if (ctx->regs.cs & 3)
-		return MODE_HOST_USER;
+		return LAYER_HOST_USER;
 	if (s->exit_ns)
-		return MODE_VMM_KERNEL;
+		return LAYER_VMM_KERNEL;
 	if (!(__u32)bpf_get_current_pid_tgid())
-		return MODE_IDLE;
-	return MODE_HOST_KERNEL;
+		return LAYER_IDLE;
+	return LAYER_HOST_KERNEL;
 }
 
 /* Copies the counters; what still runs is added in the row only, so that this program, which may
@@ -163,7 +163,7 @@ int on_overflow(struct bpf_perf_event_data *ctx)
 	row->tid = (__u32)task;
 	row->vm = s->vm;
 	row->vcpu = s->vm ? s->vcpu : -1;
-	row->mode = mode_of(ctx, s);
+	row->layer = layer_of(ctx, s);
 	bpf_get_current_comm(row->comm, sizeof(row->comm));
 	fill_values(row, s, now);
 	/* x86 keeps the order of stores; the barrier makes the compiler keep it too. */

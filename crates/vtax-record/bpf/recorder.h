@@ -8,14 +8,14 @@
 #define MAX_ABSOLUTE 24
 #define NO_SLOT 0xffff
 
-enum mode {
-	MODE_HOST_USER = 0,
-	MODE_HOST_KERNEL = 1,
-	MODE_IDLE = 2,
-	MODE_VMM_KERNEL = 3,
-	MODE_GUEST = 4,
-	MODE_GUEST_USER = 5,
-	MODE_GUEST_KERNEL = 6,
+enum layer {
+	LAYER_HOST_USER = 0,
+	LAYER_HOST_KERNEL = 1,
+	LAYER_IDLE = 2,
+	LAYER_VMM_KERNEL = 3,
+	LAYER_GUEST = 4,
+	LAYER_GUEST_USER = 5,
+	LAYER_GUEST_KERNEL = 6,
 };
 
 /* One row; row.rs has the same layout, and its test compares the sizes. Values are cumulative. */
@@ -31,7 +31,7 @@ struct row {
 	__u32 tid;
 	__u32 vm;
 	__s32 vcpu;
-	__u32 mode;
+	__u32 layer;
 	char comm[16];
 	__u64 values[];
 };

@@ -179,7 +179,7 @@ impl Machine {
         let now = (seq + 1) * EVERY_NS + jitter;
         let process = 1_000 + self.below(4);
         let low = |low: u64, high: u64| low | high << 32;
-        let mode = self.below(3);
+        let layer = self.below(3);
         self.count(cpu, jitter);
         let name = u64::from_le_bytes(*b"compiler");
         let number = process - 1_000 + u64::from(b'0');
@@ -192,7 +192,7 @@ impl Machine {
             now,
             low(cpu.into(), process),
             low(process, 0),
-            low(u32::MAX.into(), mode),
+            low(u32::MAX.into(), layer),
             name,
             number,
         ];

@@ -10,7 +10,7 @@ use crate::perf::Reading;
 use crate::plan::Columns;
 use crate::ring::Rings;
 use crate::rotation::{Groups, Schedule, Switch};
-use crate::row::{Mode, Row};
+use crate::row::{Layer, Row};
 use crate::stillness::Watched;
 use crate::stream::{self, Batch, Lengths, Stream};
 use crate::vcpu_clock::{self, VcpuClock};
@@ -120,8 +120,8 @@ impl Consumer {
         } else if self.machines.contains(&row.pid) {
             row.vm = row.pid;
         }
-        if row.vm != 0 && row.mode == Some(Mode::HostUser) {
-            row.mode = Some(Mode::VmmUser);
+        if row.vm != 0 && row.layer == Some(Layer::HostUser) {
+            row.layer = Some(Layer::VmmUser);
         }
     }
 

@@ -255,7 +255,7 @@ mod tests {
             tid: 1,
             vm: 0,
             vcpu: -1,
-            mode: None,
+            layer: None,
             comm: String::new(),
             values: values.to_vec(),
         }

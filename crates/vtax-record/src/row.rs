@@ -11,7 +11,7 @@ pub const MAX_ABSOLUTE: usize = 24;
 
 /// What the CPU ran when the overflow came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mode {
+pub enum Layer {
     /// A program of the host.
     HostUser,
     /// The kernel of the host.
@@ -30,9 +30,9 @@ pub enum Mode {
     GuestKernel,
 }
 
-impl Mode {
+impl Layer {
     fn from_code(code: u32) -> Option<Self> {
-        // `enum mode` in recorder.h. The monitor's program is only known in user space.
+        // `enum layer` in recorder.h. The monitor's program is only known in user space.
         Some(match code {
             0 => Self::HostUser,
             1 => Self::HostKernel,
@@ -86,7 +86,7 @@ pub struct Row {
     /// vCPU, or -1.
     pub vcpu: i32,
     /// What ran; `None`: a code that this program does not know.
-    pub mode: Option<Mode>,
+    pub layer: Option<Layer>,
     /// Name of the thread.
     pub comm: String,
     /// One for each slot.
@@ -114,7 +114,7 @@ impl Row {
         };
         let (cpu, pid) = halves(*ids);
         let (tid, vm) = halves(*task);
-        let (vcpu, mode) = halves(*vcpu);
+        let (vcpu, layer) = halves(*vcpu);
         Some(Self {
             seq: *seq,
             interval: *interval,
@@ -127,7 +127,7 @@ impl Row {
             tid,
             vm,
             vcpu: vcpu.cast_signed(),
-            mode: Mode::from_code(mode),
+            layer: Layer::from_code(layer),
             comm: text(comm),
             values: values.to_vec(),
         })
@@ -182,7 +182,7 @@ mod tests {
             (7, 8, 9, 10)
         );
         assert_eq!((row.cpu, row.pid, row.tid, row.vm), (3, 1000, 1001, 2000));
-        assert_eq!((row.vcpu, row.mode), (-1, Some(Mode::Guest)));
+        assert_eq!((row.vcpu, row.layer), (-1, Some(Layer::Guest)));
         assert_eq!((row.comm.as_str(), row.values), ("make", vec![41, 42]));
     }
 

@@ -8,12 +8,12 @@
 use std::collections::BTreeMap;
 
 use crate::difference::Interval;
-use crate::row::Mode;
+use crate::row::Layer;
 
 /// Events that move in every interval in which a CPU is busy: those of all levels together.
 const ALWAYS_MOVE: [&str; 2] = ["hw.instructions", "hw.cycles"];
 /// Busy time without a movement after which a counter is believed to stand still. One nanosecond
-/// would do, were the CPU's mode not looked at only at the end of each row.
+/// would do, were the layer that runs not looked at only at the end of each row.
 const LIMIT_NS: u64 = 10_000_000;
 
 /// Watches the counters that must move.
@@ -42,7 +42,7 @@ impl Watched {
         for (name, column) in &self.columns {
             let value = interval.columns.get(*column).copied().flatten();
             let counter = self.counters.entry((*name, row.cpu)).or_default();
-            counter.take(value, *length_ns, row.mode);
+            counter.take(value, *length_ns, row.layer);
         }
     }
 
@@ -77,11 +77,11 @@ struct Stillness {
 
 impl Stillness {
     /// The counter has this value in an interval that was so long and ended so.
-    fn take(&mut self, value: Option<u64>, length_ns: u64, mode: Option<Mode>) {
+    fn take(&mut self, value: Option<u64>, length_ns: u64, layer: Option<Layer>) {
         match value {
             // It was not on, which says nothing of it.
             None => {}
-            Some(0) if mode == Some(Mode::Idle) => {}
+            Some(0) if layer == Some(Layer::Idle) => {}
             Some(0) => {
                 self.now_ns = self.now_ns.saturating_add(length_ns);
                 self.longest_ns = self.longest_ns.max(self.now_ns);
@@ -103,13 +103,13 @@ mod tests {
     use proptest::prelude::*;
 
     fn found(rows: &[(Option<u64>, u64)]) -> Option<u64> {
-        ended(rows, Mode::HostUser)
+        ended(rows, Layer::HostUser)
     }
 
-    fn ended(rows: &[(Option<u64>, u64)], mode: Mode) -> Option<u64> {
+    fn ended(rows: &[(Option<u64>, u64)], layer: Layer) -> Option<u64> {
         let mut stillness = Stillness::default();
         for (value, length_ns) in rows {
-            stillness.take(*value, *length_ns, Some(mode));
+            stillness.take(*value, *length_ns, Some(layer));
         }
         stillness.found_ns()
     }
@@ -118,8 +118,8 @@ mod tests {
     fn a_counter_that_stands_still_while_the_cpu_works_is_found() {
         let row = LIMIT_NS / 2;
         assert_eq!(found(&[(Some(0), row), (Some(0), row)]), Some(2 * row));
-        assert_eq!(ended(&[(Some(0), 9 * row)], Mode::Idle), None);
-        assert_eq!(ended(&[(Some(0), 9 * row)], Mode::Guest), Some(9 * row));
+        assert_eq!(ended(&[(Some(0), 9 * row)], Layer::Idle), None);
+        assert_eq!(ended(&[(Some(0), 9 * row)], Layer::Guest), Some(9 * row));
         assert_eq!(found(&[(Some(0), row), (None, row)]), None, "not on");
         let moved = [(Some(0), row), (Some(1), row), (Some(0), row)];
         assert_eq!(found(&moved), None);

@@ -169,7 +169,7 @@ impl Batch {
         self.vm.append_option((row.vm != 0).then_some(row.vm));
         self.vcpu.append_option((row.vcpu >= 0).then_some(row.vcpu));
         self.mode
-            .append_option(row.mode.map(super::row::Mode::name));
+            .append_option(row.layer.map(super::row::Layer::name));
         for (builder, value) in self.events.iter_mut().zip(&interval.columns) {
             builder.append(*value);
         }

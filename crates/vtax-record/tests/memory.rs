@@ -20,7 +20,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use vtax_record::difference::Interval;
 use vtax_record::parquet::{self, Written};
-use vtax_record::row::{MAX_SLOTS, Mode, Row};
+use vtax_record::row::{Layer, MAX_SLOTS, Row};
 use vtax_record::stream::{self, Batch, Lengths, Stream};
 
 const LIMIT_KIB: u64 = 32 << 10;
@@ -53,7 +53,7 @@ fn interval(number: u64, counters: u64) -> Interval {
             tid: 1000,
             vm: 0,
             vcpu: -1,
-            mode: Some(Mode::HostUser),
+            layer: Some(Layer::HostUser),
             comm: "program".to_owned(),
             values: Vec::new(),
         },

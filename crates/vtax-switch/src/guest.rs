@@ -44,7 +44,7 @@ pub struct GuestPlan {
     pub groups: Vec<u32>,
     /// Resource limits: number, soft, hard.
     pub limits: Vec<(u32, u64, u64)>,
-    /// File mode mask.
+    /// The umask.
     pub mask: u32,
     /// Files that a process writes itself into to join the same control groups.
     pub cgroups: Vec<PathBuf>,

@@ -40,7 +40,7 @@ pub fn limits(text: Option<&str>) -> Vec<(u32, u64, u64)> {
         .collect()
 }
 
-/// The file mode mask of a process; the usual one where the kernel does not say.
+/// The umask of a process; the usual one where the kernel does not say.
 pub fn mask(tree: &Tree, pid: i32) -> u32 {
     let status = tree
         .text(&format!("/proc/{pid}/status"))

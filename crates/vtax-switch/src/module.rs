@@ -87,7 +87,7 @@ impl Module {
             name: name.into(),
             parameter: parameter.into(),
             file,
-            options: options(tree, name, parameter),
+            options: other_parameters(tree, name, parameter),
         })
     }
 
@@ -139,7 +139,7 @@ impl Module {
         let flag = u8::from(mode == Mode::Nested);
         parameters.push(format!("{}={flag}", self.parameter));
         let text = CString::new(parameters.join(" "))
-            .map_err(|_| Failure::Other("a module option has a zero byte".into()))?;
+            .map_err(|_| Failure::Other("a module parameter has a zero byte".into()))?;
         let compressed = self.file.extension().is_some_and(|end| end != "ko");
         let flags = if compressed { COMPRESSED } else { 0 };
         let file = File::open(&self.file).map_err(Failure::file(&self.file))?;
@@ -191,9 +191,9 @@ fn is_module(path: &str, name: &str) -> bool {
         .is_some_and(|(stem, end)| stem.replace('-', "_") == name && end.starts_with("ko"))
 }
 
-/// The options of modprobe.d(5) and of the kernel's command line, without `parameter`.
-fn options(tree: &Tree, name: &str, parameter: &str) -> Vec<String> {
-    let mut options = Vec::new();
+/// The parameters that modprobe.d(5) and the kernel's command line give it, without `parameter`.
+fn other_parameters(tree: &Tree, name: &str, parameter: &str) -> Vec<String> {
+    let mut found = Vec::new();
     // Files in /etc replace those of the same name in the others.
     let mut seen: Vec<String> = Vec::new();
     for folder in [
@@ -208,23 +208,23 @@ fn options(tree: &Tree, name: &str, parameter: &str) -> Vec<String> {
                 continue;
             }
             let text = tree.text(&format!("{folder}/{file}")).unwrap_or_default();
-            options.extend(text.lines().flat_map(|line| options_of(line, name)));
+            found.extend(text.lines().flat_map(|line| parameters_of(line, name)));
             seen.push(file);
         }
     }
     let line = tree.text("/proc/cmdline").unwrap_or_default();
     for word in line.split_ascii_whitespace() {
-        if let Some((module, option)) = word.split_once('.')
+        if let Some((module, given)) = word.split_once('.')
             && module.replace('-', "_") == name
         {
-            options.push(option.to_owned());
+            found.push(given.to_owned());
         }
     }
-    options.retain(|option| option.split('=').next() != Some(parameter));
-    options
+    found.retain(|given| given.split('=').next() != Some(parameter));
+    found
 }
 
-fn options_of(line: &str, name: &str) -> Vec<String> {
+fn parameters_of(line: &str, name: &str) -> Vec<String> {
     let mut words = line.split_ascii_whitespace();
     let found = words.next() == Some("options")
         && words
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn the_module_is_found_with_the_options_of_this_host() {
+    fn the_module_is_found_with_the_parameters_of_this_host() {
         let (_folder, tree) = tree(&[
             ("sys/module/kvm_amd/initstate", "live\n"),
             ("sys/module/kvm_amd/parameters/npt", "Y\n"),

@@ -389,7 +389,7 @@ impl Run<'_> {
         }
         let is = mode.map_or("unknown".to_owned(), |mode| mode.to_string());
         Err(Failure::Other(format!(
-            "{} was loaded in {is} mode: the machine or another option does not allow the other",
+            "{} was loaded in {is} mode: the machine or another parameter does not allow the other",
             self.transaction.module.name
         )))
     }

@@ -30,7 +30,7 @@ pub struct Child {
     pub groups: Vec<u32>,
     /// Resource limits: number, soft, hard.
     pub limits: Vec<(u32, u64, u64)>,
-    /// File mode mask.
+    /// The umask.
     pub mask: u32,
 }
 

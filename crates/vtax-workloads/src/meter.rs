@@ -10,7 +10,7 @@ use nix::sys::time::TimeVal;
 pub struct Usage {
     /// `CLOCK_MONOTONIC`.
     pub wall: Duration,
-    /// CPU time in user mode.
+    /// CPU time in user space.
     pub user: Duration,
     /// CPU time in the kernel.
     pub system: Duration,

@@ -19,7 +19,7 @@ pub struct Report {
     pub parameters: Map<String, Value>,
     /// Seconds that the operations took.
     pub wall_s: f64,
-    /// CPU seconds in user mode, children included.
+    /// CPU seconds in user space, children included.
     pub user_s: f64,
     /// CPU seconds in the kernel, children included.
     pub system_s: f64,

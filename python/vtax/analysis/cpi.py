@@ -77,14 +77,14 @@ def _counted(label: str, recordings: Sequence[Recording]) -> list[Layer]:
 def _sampled(label: str, recordings: Sequence[Recording]) -> list[Layer]:
     import polars as pl
 
-    modes: dict[str, None] = {}
+    names: dict[str, None] = {}
     for recording in recordings:
-        modes |= dict.fromkeys(recording.frame["mode"].drop_nulls().unique(maintain_order=True))
+        names |= dict.fromkeys(recording.frame["mode"].drop_nulls().unique(maintain_order=True))
     found = []
-    for mode in sorted(modes):
-        rows = [recording.frame.filter(pl.col("mode") == mode) for recording in recordings]
+    for name in sorted(names):
+        rows = [recording.frame.filter(pl.col("mode") == name) for recording in recordings]
         sums = [_sums(frame, "length_cycles", "length_instructions") for frame in rows]
-        found.append(_layer(label, mode, "sampled", sums))
+        found.append(_layer(label, name, "sampled", sums))
     return [layer for layer in found if layer.instructions > 0]
 
 

@@ -157,7 +157,7 @@ def _method(name: str) -> Method:
 
 
 def made_folder(folder: Path) -> Path:
-    """The folder, made if it is not there (mode 0700).
+    """The folder, made if it is not there (permissions 0700).
 
     Raises VtaxError when it cannot be made.
     """

@@ -117,11 +117,13 @@ class Agent:
         """Set the wall clock of a guest to this machine's; late by what the request takes."""
         self.request("clock", REQUEST_TIMEOUT_S, realtime_s=time.time())
 
-    def push(self, path: str, content: bytes, mode: int = 0o600) -> None:
+    def push(self, path: str, content: bytes, permissions: int = 0o600) -> None:
         """Write a file in the machine; an existing one is replaced."""
         for offset in range(0, max(1, len(content)), CHUNK_BYTES):
             data = base64.b64encode(content[offset : offset + CHUNK_BYTES]).decode()
-            self.request("push", REQUEST_TIMEOUT_S, path=path, data=data, mode=mode, offset=offset)
+            self.request(
+                "push", REQUEST_TIMEOUT_S, path=path, data=data, mode=permissions, offset=offset
+            )
 
     def pull(self, path: str, limit_bytes: int = 16 << 20, offset: int = 0) -> bytes:
         """The content of a regular file in the machine from `offset` on.

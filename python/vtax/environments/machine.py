@@ -108,9 +108,9 @@ class Machine:
         """The means to use a capability; None when the machine has it not."""
         return offered(self._environment.capabilities(self), wanted)
 
-    def push(self, path: str, content: bytes, mode: int = 0o600) -> None:
+    def push(self, path: str, content: bytes, permissions: int = 0o600) -> None:
         """Write a file in the machine; an existing one is replaced."""
-        self._agent.push(path, content, mode)
+        self._agent.push(path, content, permissions)
 
     def pull(self, path: str) -> bytes:
         """Read a regular file of at most 16 MiB in the machine."""

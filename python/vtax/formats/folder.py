@@ -64,7 +64,7 @@ class RunFolder:
 
     @classmethod
     def create(cls, parent: Path, name: str, now: datetime | None = None) -> RunFolder:
-        """Make ``parent/<UTC time>-<name>`` (mode 0700), a new one even in the same second.
+        """Make ``parent/<UTC time>-<name>`` (permissions 0700), a new one even in the same second.
 
         Raises VtaxError when the parent cannot be written.
         """

@@ -292,7 +292,7 @@ def _sample(run_id: str, workload: str, metric: Metric, done: Done) -> Sample:
 def _library(answer: Mapping[str, Any]) -> dict[str, str]:
     """`vtax-dgemm --identify` as name to text: path, version and the kernels chosen.
 
-    Of the version its first two words, e.g. ``OpenBLAS 0.3.21``: build options follow them. The
+    Of the version its first two words, e.g. ``OpenBLAS 0.3.21``: how it was built follows. The
     whole answer stays in the run's raw folder.
     """
     library = answer.get("library")

@@ -1,7 +1,7 @@
 """Environment variables: which of them change a result, and what a machine gets.
 
 A thread count or a CPU type forced on a BLAS, an allocator's tunables or a preloaded library
-changes results by more than the virtualization under study. A run without ``--keep-env`` is free
+changes results by more than the virtualization does. A run without ``--keep-env`` is free
 of them; what was taken away is recorded in run.json.
 """
 

@@ -159,11 +159,11 @@ mod tests {
 
     use super::*;
 
-    fn put(root: &Path, path: &str, text: &str, mode: u32) {
+    fn put(root: &Path, path: &str, text: &str, permissions: u32) {
         let path = root.join(path);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(&path, text).unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(permissions)).unwrap();
     }
 
     /// Two guests, one of which has two virtual machines.

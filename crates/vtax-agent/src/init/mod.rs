@@ -154,13 +154,13 @@ fn tell(message: &str) {
 fn power_off() -> ! {
     nix::unistd::sync();
     // QEMU with -no-reboot ends on a restart as well, if the kernel cannot power off.
-    for mode in [
+    for end in [
         RebootMode::RB_POWER_OFF,
         RebootMode::RB_AUTOBOOT,
         RebootMode::RB_HALT_SYSTEM,
     ] {
         // It returns only if it failed.
-        let Err(errno) = reboot(mode);
+        let Err(errno) = reboot(end);
         tell(&format!("init: power off: {}", errno.desc()));
     }
     // Ending is the last means: the kernel panics, and restarts if panic= says so.

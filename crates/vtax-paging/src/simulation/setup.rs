@@ -1,4 +1,4 @@
-//! The options of a simulation besides the workload.
+//! The settings of a simulation besides the workload.
 
 use crate::error::ModelError;
 use crate::model::address::{PageSize, TableFormat};

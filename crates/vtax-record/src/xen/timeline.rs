@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::events::{self, EVENTS, Event};
 use super::trace::Record;
 use crate::difference::Interval;
-use crate::row::{Mode, Row};
+use crate::row::{Layer, Row};
 
 /// Columns after those of the events: name, what they are; nanoseconds.
 pub(super) const TIMES: [(&str, &str); 2] = [
@@ -211,9 +211,9 @@ impl Ended {
             tid: 0,
             vm: guest.map_or(0, |(domain, _)| domain),
             vcpu: guest.map_or(-1, |(_, vcpu)| vcpu.cast_signed()),
-            mode: match (self.in_guest, idle) {
-                (true, _) => Some(Mode::Guest),
-                (false, true) => Some(Mode::Idle),
+            layer: match (self.in_guest, idle) {
+                (true, _) => Some(Layer::Guest),
+                (false, true) => Some(Layer::Idle),
                 (false, false) => None,
             },
             comm: self
@@ -359,7 +359,10 @@ mod tests {
         let (first, last) = (&rows[0], &rows[1]);
         assert_eq!((first.length_ns, last.length_ns), (2_000_000, 500_000));
         assert_eq!((first.row.vm, first.row.vcpu, first.row.cpu), (3, 1, 2));
-        assert_eq!((first.row.mode, last.row.mode), (Some(Mode::Guest), None));
+        assert_eq!(
+            (first.row.layer, last.row.layer),
+            (Some(Layer::Guest), None)
+        );
         assert_eq!(
             (value(first, "xen.vmexit"), value(last, "xen.vmexit")),
             (1, 1)
@@ -404,7 +407,7 @@ mod tests {
         let sum = |name| rows.iter().map(|row| value(row, name)).sum::<u64>();
         assert_eq!(sum("xen.guest_time"), 300_000);
         assert_eq!(sum("xen.run_time"), 400_000 + 100_000);
-        assert_eq!(rows.last().unwrap().row.mode, Some(Mode::Idle));
+        assert_eq!(rows.last().unwrap().row.layer, Some(Layer::Idle));
     }
 
     proptest! {

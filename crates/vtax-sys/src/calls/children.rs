@@ -17,7 +17,7 @@ use nix::unistd::{ForkResult, Pid, fork};
 /// What a command uses, of itself and of the descendants it waited for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Usage {
-    /// CPU time in user mode.
+    /// CPU time in user space.
     pub user: Duration,
     /// CPU time in the kernel.
     pub system: Duration,

@@ -43,7 +43,7 @@ pub fn perf_event_enable(event: BorrowedFd<'_>, enable: bool) -> Result<(), Errn
     Errno::result(result).map(drop)
 }
 
-/// Try to count this process's instructions with a hardware counter, in user mode.
+/// Try to count this process's instructions with a hardware counter, in user space.
 ///
 /// Fails with the errno of the system call.
 pub fn probe_instruction_counter() -> Result<(), Errno> {

@@ -36,7 +36,7 @@ class Pmu(Check):
         restricted = paranoid is not None and paranoid.isdecimal() and int(paranoid) >= 2
         if restricted and not host.capable(CAP_PERFMON):
             return self.degraded(
-                f"own user-mode events only: kernel.perf_event_paranoid is {paranoid}",
+                f"own user-space events only: kernel.perf_event_paranoid is {paranoid}",
                 "sysctl kernel.perf_event_paranoid=1 (as root)",
             )
         return self.ok("hardware counters count")

@@ -11,7 +11,7 @@ from vtax.errors import VtaxError
 
 
 class Installed(Check):
-    """Stock KVM on an emulated CPU, so that paging can be studied where there is no KVM."""
+    """Stock KVM on an emulated CPU, so that paging can be measured where there is no KVM."""
 
     name = "lab"
     purpose = "environment lab"

@@ -55,9 +55,9 @@ class EmulatedHost:
         """The same for a shell script."""
         return self.must(["busybox", "sh", "-c", script], what)
 
-    def push(self, path: str, content: bytes, mode: int = 0o600) -> None:
+    def push(self, path: str, content: bytes, permissions: int = 0o600) -> None:
         """Write a file there."""
-        self._agent.push(path, content, mode)
+        self._agent.push(path, content, permissions)
 
     def pull(self, path: str, limit_bytes: int = 16 << 20) -> bytes:
         """Read a file there; VtaxError when it is larger than the limit."""

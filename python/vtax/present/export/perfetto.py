@@ -1,4 +1,4 @@
-"""A recording as a Perfetto trace: counter tracks of events and slices of modes, per CPU.
+"""A recording as a Perfetto trace: tracks of counters, slices of `mode` and of tasks, per CPU.
 
 The clock is CLOCK_MONOTONIC, which the recorder's times are in; it is declared as the trace's own,
 since Perfetto's default (BOOTTIME) cannot be had with hardware events. The value of a counter is

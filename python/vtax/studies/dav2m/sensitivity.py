@@ -103,7 +103,7 @@ CONCLUSIONS = (
 
 def factors(data: Data) -> tuple[list[float], list[float]]:
     """The exit factors, dearest first, and the TLB factors, smallest first."""
-    frame = need(data.sensitivity, "the sensitivity study")
+    frame = need(data.sensitivity, "the sensitivity analysis")
     return (
         sorted(frame["exit_factor"].unique().to_list(), reverse=True),
         sorted(frame["tlb_factor"].unique().to_list()),
@@ -116,13 +116,13 @@ def points(data: Data, conclusion: Conclusion) -> dict[Cell, Point]:
     Raises Missing when the data lack what it needs.
     """
     cells: dict[Cell, dict[str, dict[str, float]]] = {}
-    for row in need(data.sensitivity, "the sensitivity study").iter_rows(named=True):
+    for row in need(data.sensitivity, "the sensitivity analysis").iter_rows(named=True):
         runs = cells.setdefault((row["exit_factor"], row["tlb_factor"]), {})
         runs.setdefault(row["benchmark"], {})[row["mode"]] = row["cycles"]
     try:
         return {cell: conclusion.at(runs) for cell, runs in cells.items()}
     except KeyError as absent:
-        raise Missing(f"not simulated: {absent} in the sensitivity study") from None
+        raise Missing(f"not simulated: {absent} in the sensitivity analysis") from None
 
 
 def conclusions_table(data: Data) -> StudyTable:

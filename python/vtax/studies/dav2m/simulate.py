@@ -127,8 +127,8 @@ def pages(benchmark: str, seed: int) -> Frames:
     """A native 64-bit run with small pages and one with large ones."""
     rows = []
     for page in ("4K", "2M"):
-        options: dict[str, Any] = {"guest_page": page, "guest_levels": 4}
-        result = simulated(benchmark, machine_description(MACHINE), ("native",), seed, **options)
+        settings: dict[str, Any] = {"guest_page": page, "guest_levels": 4}
+        result = simulated(benchmark, machine_description(MACHINE), ("native",), seed, **settings)
         totals = result.modes.select("instructions", "cycles", "l2_tlb_misses")
         rows.append(stamped(totals, benchmark=benchmark, page=page))
     return {"pages": pl.concat(rows)}
@@ -167,12 +167,12 @@ def region_counts(benchmark: str, page: str, seed: int, quick: bool) -> Frames:
 def walks(seed: int) -> Frames:
     """References per TLB miss, four by four levels, with nothing that skips any."""
     machine = without_walk_caches(machine_description(MACHINE))
-    options: dict[str, Any] = {
+    settings: dict[str, Any] = {
         "guest_levels": 4,
         "host_page": "4K",
         "window": 1_000_000,
     }
-    result = simulated(WALKS, machine, ("nested",), seed, **options)
+    result = simulated(WALKS, machine, ("nested",), seed, **settings)
     # The first windows also hold the walks that ended in faults while memory was mapped.
     steady = result.windows.sort("window").tail(1)
     per_walk = float(steady["walk_references"][0]) / float(steady["l2_tlb_misses"][0])

@@ -4,7 +4,7 @@
 //! written more than once in an interval goes to nested mode with everything below it; at the end
 //! of an interval, tables whose dirty bit the host finds clear return, from the top down.
 //!
-//! The paper's two hardware options are assumed: a cache of shadow roots, so that the load of a
+//! The paper's two hardware extensions are assumed: a cache of shadow roots, so that the load of a
 //! known root does not exit, and dirty bits that the hardware sets in both tables. As every table
 //! in shadow mode is protected, nothing is ever out of step and INVLPG does not exit.
 

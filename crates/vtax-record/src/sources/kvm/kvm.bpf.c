@@ -106,17 +106,17 @@ int BPF_PROG(on_kvm_exit, struct kvm_vcpu *vcpu, __u32 isa)
 }
 
 /* What the CPU ran when an interrupt found it in the guest. VMX keeps the level in the processor. */
-static __always_inline __u32 guest_mode(struct cpu_state *s)
+static __always_inline __u32 guest_layer(struct cpu_state *s)
 {
 	__u8 level = 0;
 	struct vmcb *vmcb = 0;
 	if (!bpf_core_type_exists(struct vcpu_svm))
-		return MODE_GUEST;
+		return LAYER_GUEST;
 	struct vcpu_svm *svm = (void *)s->running_vcpu;
 	if (bpf_core_read(&vmcb, sizeof(vmcb), &svm->vmcb) ||
 	    bpf_core_read(&level, sizeof(level), &vmcb->save.cpl))
-		return MODE_GUEST;
-	return level == 3 ? MODE_GUEST_USER : MODE_GUEST_KERNEL;
+		return LAYER_GUEST;
+	return level == 3 ? LAYER_GUEST_USER : LAYER_GUEST_KERNEL;
 }
 
 static __always_inline void fill_guest_time(struct row *row, struct cpu_state *s, __u64 now)
