@@ -220,7 +220,7 @@ def bpftrace_ready(_pid: int, out: Path) -> bool:
 
 
 OURS = (vtax("1ms", MS), vtax("100us", 100 * US), vtax("20ms", 20 * MS))
-"""The last is what `vtax study vrtprof` takes for the seed's setting on a machine without PMU."""
+"""The last is what `vtax study vrtprof` takes for the paper's setting on a machine without PMU."""
 FLOORS = (
     Contender("timer alone, 1ms", MS, timer(MS), perf_ready, role="floor"),
     Contender("timer alone, 100us", 100 * US, timer(100 * US), perf_ready, role="floor"),

@@ -86,7 +86,7 @@ def test_noise_confirms_nothing(data: Data, mean: float) -> None:
         assert found[name] is Verdict.UNKNOWN, name
 
 
-def test_the_seeds_pairs_are_in_a_matrix_of_rarer_events(data: Data) -> None:
+def test_the_papers_pairs_are_in_a_matrix_of_rarer_events(data: Data) -> None:
     one = data.recordings["4 guests"]["gups"][0]
     many = [f"sched.made{number}" for number in range(40)]
     frame = one.frame.with_columns(

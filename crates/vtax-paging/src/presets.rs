@@ -4,7 +4,8 @@ use crate::error::ModelError;
 use crate::model::machine::Machine;
 use crate::names;
 
-/// Name and description, the seed's two machines first. A new machine is one file and one line.
+/// Name and description, the DAV2M paper's two machines first. A new machine is one file and one
+/// line.
 const PRESETS: &[(&str, &str)] = &[
     ("opteron2350", include_str!("../machines/opteron2350.toml")),
     ("phenom2x550", include_str!("../machines/phenom2x550.toml")),

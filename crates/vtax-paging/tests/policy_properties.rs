@@ -221,7 +221,7 @@ proptest! {
                 arrow.from.name() == state
                     && arrow.to.name() == view.state
                     && arrow.on == event
-                    && (arrow.in_seed || !parameters.prepaging)
+                    && (arrow.in_paper || !parameters.prepaging)
             });
             prop_assert!(allowed, "{state} to {} at {event:?}", view.state);
             state = view.state;

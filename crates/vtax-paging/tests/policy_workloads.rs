@@ -109,7 +109,7 @@ struct Row {
 }
 
 fn table(counters: bool) -> Vec<Row> {
-    // The refill takes 30 % of a window; the seed's dearest took at most 100 ms (section 5).
+    // The refill takes 30 % of a window; the DAV2M paper's dearest took at most 100 ms (section 5).
     let changes = Changes::of(0.3);
     let mut rows = Vec::new();
     for (workload, windows) in workloads() {
@@ -163,8 +163,8 @@ fn policies_on_stylised_workloads() {
                 vtax.relative,
                 dav2m.relative
             );
-            // The seed: virtually identical to the best static mode, few switches (section 7). It
-            // says so of workloads with one best mode; square waves have none.
+            // The DAV2M paper: virtually identical to the best static mode, few switches
+            // (section 7). It says so of workloads with one best mode; square waves have none.
             let within = if workload.starts_with("square") {
                 1.02
             } else {
@@ -268,7 +268,7 @@ fn policies_on_random_workloads() {
     }
 }
 
-/// What each point that the seed leaves open changes; printed, for `docs/paging-policies.md`.
+/// What each point that the paper leaves open changes; printed, for `docs/paging-policies.md`.
 #[test]
 fn open_points_of_dav2m() {
     let changes = Changes::of(0.3);

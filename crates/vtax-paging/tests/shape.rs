@@ -1,5 +1,5 @@
-//! What seed 003 found must come out of the model: which mode is better for which benchmark, and
-//! what DAV2M makes of it, on both machines of figure 10.
+//! What the DAV2M paper found must come out of the model: which mode is better for which
+//! benchmark, and what DAV2M makes of it, on both machines of figure 10.
 
 #![allow(clippy::unwrap_used)]
 
@@ -15,7 +15,7 @@ use vtax_paging::workload::profiles;
 
 const MACHINES: [&str; 2] = ["opteron2350", "phenom2x550"];
 
-/// The seed's setup: a 32-bit guest with 4 KiB pages, large pages below nested paging, Palacios'
+/// The paper's setup: a 32-bit guest with 4 KiB pages, large pages below nested paging, Palacios'
 /// shadow tables, windows of 1e9 instructions (sections 4 and 6).
 fn outcome(machine: &str, benchmark: &str) -> Outcome {
     let machine = presets::by_name(machine).unwrap();
@@ -71,7 +71,7 @@ fn ratio(outcome: &Outcome) -> f64 {
 }
 
 #[test]
-fn the_modes_suit_the_benchmarks_they_suit_in_the_seed() {
+fn the_modes_suit_the_benchmarks_they_suit_in_the_dav2m_paper() {
     for machine in MACHINES {
         for benchmark in ["swim", "zeusmp"] {
             let ratio = ratio(&outcome(machine, benchmark));

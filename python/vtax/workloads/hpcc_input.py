@@ -18,8 +18,9 @@ PRESETS: Mapping[str, tuple[int, ...]] = MappingProxyType(
         # beyond any TLB and most caches; at 2000 they are no larger, while HPL and DGEMM take 2.4
         # times as long, which an emulated CPU feels.
         "small": (1500,),
-        # The axis of seed 002's figures 2 to 4: the text names 1000 as the smallest size and 4000
-        # as one between; 10000 as the end is our reading, for the scan has lost the figures.
+        # The axis of figures 2 to 4 of the paper on HPC Challenge in virtualized environments: the
+        # text names 1000 as the smallest size and 4000 as one between; 10000 as the end is our
+        # reading, for the scan has lost the figures.
         "paper": tuple(range(1000, 10001, 1000)),
     }
 )

@@ -172,7 +172,7 @@ impl TableFormat {
 /// Memory references of one walk without any cache: (g+1)(h+1)-1 for g guest and h host levels.
 ///
 /// With `host_levels` 0 it is the one-dimensional walk of a native or shadow table. Bhargava et
-/// al., ASPLOS 2008; the seed's section 2 gives 24 for 4 x 4.
+/// al., ASPLOS 2008; the DAV2M paper's section 2 gives 24 for 4 x 4.
 pub const fn walk_references(guest_levels: u8, host_levels: u8) -> u32 {
     (guest_levels as u32 + 1) * (host_levels as u32 + 1) - 1
 }

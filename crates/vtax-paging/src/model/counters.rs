@@ -62,7 +62,7 @@ impl Exit {
     }
 
     /// Whether DAV2M counts the exit in `count_vexit`: exits that paging causes under shadow
-    /// paging (seed 003, section 4).
+    /// paging (the DAV2M paper, section 4).
     pub const fn is_shadow_paging(self) -> bool {
         !matches!(self, Self::NestedFault | Self::Policy | Self::Other)
     }

@@ -39,7 +39,7 @@ pub struct Machine {
     pub sources: BTreeMap<String, String>,
 }
 
-/// Data TLBs. Instruction TLBs are not modelled: the seed's metrics are data TLB misses.
+/// Data TLBs. Instruction TLBs are not modelled: the DAV2M paper's metrics are data TLB misses.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Tlbs {

@@ -33,7 +33,8 @@ pub enum AtLowEnd {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum IpcOver {
-    /// Guest and VMM, as seed 003, section 4, takes its CPI: what the guest loses to exits counts.
+    /// Guest and VMM, as the DAV2M paper, section 4, takes its CPI: what the guest loses to exits
+    /// counts.
     All,
     /// All but the VMM's cycles for paging exits.
     Guest,

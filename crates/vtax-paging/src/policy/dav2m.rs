@@ -1,5 +1,4 @@
-//! DAV2M (Bae, Lange, Dinda, ICAC 2011; seed 003, section 6): five states, two events, thresholds
-//! that move.
+//! DAV2M (Bae, Lange, Dinda, ICAC 2011, section 6): five states, two events, thresholds that move.
 //!
 //! The pseudo-code of the paper, taken word for word, can wait for ever: it tests `count_pmu` for
 //! equality with a window after having left it at or beyond that window. Here a window is over when
@@ -17,7 +16,7 @@
 mod parameters;
 
 pub use parameters::{
-    Dav2mParameters, SEED_WINDOW, ShadowProbe, starting_tmisses, starting_vexits,
+    Dav2mParameters, PAPER_WINDOW, ShadowProbe, starting_tmisses, starting_vexits,
 };
 
 use super::measure::{Meter, MovingRate};
@@ -25,7 +24,7 @@ use super::{Policy, PolicyView, Reading};
 use crate::error::ModelError;
 use crate::model::mode::Paging;
 
-/// The states of the seed's figure 7.
+/// The states of the paper's figure 7.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum State {
     /// Shadow paging, counting exits.
@@ -49,7 +48,7 @@ impl State {
         }
     }
 
-    /// The name in the seed and in the output.
+    /// The name in the paper and in the output.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Shadow => "Shadow",
@@ -83,11 +82,11 @@ pub struct Transition {
     pub to: State,
     /// What else happens.
     pub action: &'static str,
-    /// In the seed's diagram; the other arrows exist for an ablation.
-    pub in_seed: bool,
+    /// In the paper's diagram; the other arrows exist for an ablation.
+    pub in_paper: bool,
 }
 
-/// The diagram (seed 003, figure 7, with section 6's pseudo-code).
+/// The diagram (the paper's figure 7, with section 6's pseudo-code).
 pub const TRANSITIONS: [Transition; 9] = [
     Transition {
         from: State::Shadow,
@@ -95,7 +94,7 @@ pub const TRANSITIONS: [Transition; 9] = [
         condition: "count_vexit > threshold_vexit",
         to: State::PreNested,
         action: "store cpi_shadow",
-        in_seed: true,
+        in_paper: true,
     },
     Transition {
         from: State::PreNested,
@@ -103,7 +102,7 @@ pub const TRANSITIONS: [Transition; 9] = [
         condition: "window_vexit over, cpi_nested > cpi_shadow x p_factor",
         to: State::Shadow,
         action: "raise threshold_vexit",
-        in_seed: true,
+        in_paper: true,
     },
     Transition {
         from: State::PreNested,
@@ -111,7 +110,7 @@ pub const TRANSITIONS: [Transition; 9] = [
         condition: "window_vexit over, otherwise",
         to: State::Prepaging,
         action: "lower threshold_vexit if cpi_nested < cpi_shadow",
-        in_seed: true,
+        in_paper: true,
     },
     Transition {
         from: State::PreNested,
@@ -119,7 +118,7 @@ pub const TRANSITIONS: [Transition; 9] = [
         condition: "the same with prepaging = false",
         to: State::Nested,
         action: "lower threshold_vexit if cpi_nested < cpi_shadow",
-        in_seed: false,
+        in_paper: false,
     },
     Transition {
         from: State::Prepaging,
@@ -127,7 +126,7 @@ pub const TRANSITIONS: [Transition; 9] = [
         condition: "window_prepaging over",
         to: State::Nested,
         action: "",
-        in_seed: true,
+        in_paper: true,
     },
     Transition {
         from: State::Nested,
@@ -135,7 +134,7 @@ pub const TRANSITIONS: [Transition; 9] = [
         condition: "window_tmiss over, count_tmiss > threshold_tmiss",
         to: State::PreShadow,
         action: "store cpi_nested",
-        in_seed: true,
+        in_paper: true,
     },
     Transition {
         from: State::PreShadow,
@@ -143,7 +142,7 @@ pub const TRANSITIONS: [Transition; 9] = [
         condition: "count_vexit > threshold_vexit",
         to: State::PreNested,
         action: "store cpi_shadow",
-        in_seed: true,
+        in_paper: true,
     },
     Transition {
         from: State::PreShadow,
@@ -151,7 +150,7 @@ pub const TRANSITIONS: [Transition; 9] = [
         condition: "shadow_probe over, cpi_shadow > cpi_nested x p_factor",
         to: State::Nested,
         action: "raise threshold_tmiss",
-        in_seed: true,
+        in_paper: true,
     },
     Transition {
         from: State::PreShadow,
@@ -159,7 +158,7 @@ pub const TRANSITIONS: [Transition; 9] = [
         condition: "shadow_probe over, otherwise",
         to: State::Shadow,
         action: "lower threshold_tmiss if cpi_shadow < cpi_nested",
-        in_seed: true,
+        in_paper: true,
     },
 ];
 
@@ -341,7 +340,7 @@ impl Dav2m {
         self.threshold_tmiss = within(self.threshold_tmiss, self.parameters.threshold_tmiss);
     }
 
-    /// The seed's `transState`.
+    /// The paper's `transState`.
     fn enter(&mut self, next: State, now: &Reading) {
         let switches = next.mode() != self.state.mode();
         self.state = next;

@@ -16,7 +16,8 @@ pub mod vtax;
 use crate::error::ModelError;
 use crate::model::mode::Paging;
 
-/// What a VMM can read at an event, cumulative since the start of the guest (seed 003, section 4).
+/// What a VMM can read at an event, cumulative since the start of the guest (the DAV2M paper,
+/// section 4).
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Reading {
     /// Retired guest instructions.

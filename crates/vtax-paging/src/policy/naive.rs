@@ -1,4 +1,4 @@
-//! Fixed thresholds without hysteresis: the "naive approach" of seed 003, section 6, which
+//! Fixed thresholds without hysteresis: the "naive approach" of the DAV2M paper, section 6, which
 //! oscillates wherever both metrics of a workload are above their thresholds.
 
 use serde::{Deserialize, Serialize};

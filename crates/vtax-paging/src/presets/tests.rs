@@ -155,9 +155,9 @@ fn costs_keep_the_order_that_publications_give() {
     for name in names() {
         let machine = by_name(name).unwrap();
         let costs = &machine.costs;
-        // Seed 003, section 2: an exit and entry take more than 1,000 cycles.
+        // The DAV2M paper, section 2: an exit and entry take more than 1,000 cycles.
         assert!(costs.exit > 1000, "{name}");
-        // Seed 003, figure 6: shadow to nested takes about half of the reverse.
+        // The DAV2M paper, figure 6: shadow to nested takes about half of the reverse.
         assert_eq!(costs.switch_to_nested * 2, costs.switch_to_shadow, "{name}");
         // Section 5: at most 100 ms with its transients, so less without.
         let switch_s = f64::from(costs.switch_to_shadow) / machine.clock_hz;
@@ -166,7 +166,7 @@ fn costs_keep_the_order_that_publications_give() {
 }
 
 #[test]
-fn only_the_seeds_machines_run_without_tlb_tags() {
+fn only_the_dav2m_papers_machines_run_without_tlb_tags() {
     let untagged: Vec<_> = names()
         .into_iter()
         .filter(|name| !by_name(name).unwrap().tlb.tagged)

@@ -55,7 +55,7 @@ pub struct WindowRow {
     pub phase: u32,
     /// Counters of this window alone; the length in instructions is the true one.
     pub counters: Counters,
-    /// Cycles per instruction, moving average over ten windows (seed 003, section 4).
+    /// Cycles per instruction, moving average over ten windows (the DAV2M paper, section 4).
     pub smoothed_cpi: f64,
     /// The paging mode at the window's end; `None` natively and under agile paging.
     pub paging: Option<Paging>,

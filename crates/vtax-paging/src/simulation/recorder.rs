@@ -7,7 +7,7 @@ use crate::model::counters::Counters;
 use crate::model::mode::Paging;
 use crate::policy::PolicyView;
 
-/// Steps of the moving average of CPI (seed 003, section 4).
+/// Steps of the moving average of CPI (the DAV2M paper, section 4).
 const SMOOTHING: usize = 10;
 
 /// Collects the windows of one mode from cumulative counters.

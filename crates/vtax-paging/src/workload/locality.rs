@@ -1,4 +1,4 @@
-//! How a workload's references spread over its page table (seed 003, figure 3).
+//! How a workload's references spread over its page table (the DAV2M paper, figure 3).
 
 use super::{Part, Synthetic, Workload};
 use crate::error::ModelError;

@@ -3,7 +3,7 @@
 use super::Workload;
 use crate::error::ModelError;
 
-/// Name and description, in the order of the seed's figure 4, then the others.
+/// Name and description, in the order of the DAV2M paper's figure 4, then the others.
 const PROFILES: [(&str, &str); 13] = [
     ("swim", include_str!("../../workloads/swim.toml")),
     ("apsi", include_str!("../../workloads/apsi.toml")),

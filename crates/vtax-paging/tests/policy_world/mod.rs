@@ -48,7 +48,7 @@ pub struct Changes {
 
 impl Changes {
     /// The refill takes `windows` windows of a million cycles; the change to nested paging costs
-    /// half of it, as the seed measured (section 5).
+    /// half of it, as the DAV2M paper measured (section 5).
     pub fn of(windows: f64) -> Self {
         Self {
             refill_exits: windows * 1e6 / EXIT,

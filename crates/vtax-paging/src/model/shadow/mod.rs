@@ -2,8 +2,8 @@
 //!
 //! The VMM mirrors the guest's tables in tables of its own, which map guest virtual straight to
 //! host physical addresses. What it does to keep the two in step is what shadow paging costs. The
-//! rules follow the Linux kernel's documentation `virt/kvm/x86/mmu`, seed 003 section 2 (Palacios)
-//! and Gandhi, Hill, Swift, "Agile Paging", ISCA 2016:
+//! rules follow the Linux kernel's documentation `virt/kvm/x86/mmu`, the DAV2M paper's section 2
+//! (Palacios) and Gandhi, Hill, Swift, "Agile Paging", ISCA 2016:
 //!
 //! - **Pages.** A shadow page belongs to a guest table and a level, and is shared by all tables
 //!   above it. It survives CR3 loads. At the page limit the oldest pages go, as in KVM, which

@@ -1,4 +1,4 @@
-//! The parameters of DAV2M: the seed's values, and a name for every point its text leaves open.
+//! The parameters of DAV2M: the paper's values, and a name for every point its text leaves open.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,19 +7,19 @@ use crate::model::mode::Paging;
 use crate::policy::measure::{check_window, check_within};
 
 /// The starting `threshold_vexit` for a window of `window` retired instructions, at the rate of the
-/// seed's 1e4 exits per `window_vexit` of 1e9 (section 6).
+/// paper's 1e4 exits per `window_vexit` of 1e9 (section 6).
 pub fn starting_vexits(window: u64) -> f64 {
     1e4 * window as f64 / 1e9
 }
 
 /// The starting `threshold_tmiss` for a window of `window` retired instructions, at the rate of the
-/// seed's 1e5 misses per `window_tmiss` of 1e10 (section 6).
+/// paper's 1e5 misses per `window_tmiss` of 1e10 (section 6).
 pub fn starting_tmisses(window: u64) -> f64 {
     1e5 * window as f64 / 1e10
 }
 
-/// The seed's `window_inst` in retired instructions.
-pub const SEED_WINDOW: u64 = 1_000_000_000;
+/// The paper's `window_inst` in retired instructions.
+pub const PAPER_WINDOW: u64 = 1_000_000_000;
 
 /// How long `PreShadow` probes shadow paging.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -42,7 +42,7 @@ impl ShadowProbe {
 
 /// Parameters of [`super::Dav2m`]. All windows are in retired instructions.
 ///
-/// The first group is the seed's (section 6, "Parameters and initial settings"); the second names
+/// The first group is the paper's (section 6, "Parameters and initial settings"); the second names
 /// what the text leaves open, with our choice as the default.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -71,7 +71,7 @@ pub struct Dav2mParameters {
     /// `window_vexit`" (section 6, Shadow). Section 4 speaks of 10 for the CPI it shows; then a probe
     /// right after a change of phase compares with the phase before.
     pub smoothing_cpi: u32,
-    /// Open: the state at the start. Shadow, where the seed's figure 8 begins.
+    /// Open: the state at the start. Shadow, where the paper's figure 8 begins.
     pub start: Paging,
     /// Open: by how much "raise" and "increment" multiply a threshold. 2, an assumption.
     pub threshold_rise: f64,
@@ -104,7 +104,7 @@ pub struct Dav2mParameters {
 
 impl Default for Dav2mParameters {
     fn default() -> Self {
-        Self::scaled(SEED_WINDOW)
+        Self::scaled(PAPER_WINDOW)
     }
 }
 
