@@ -5,14 +5,14 @@ use std::path::{Path, PathBuf};
 
 use pyo3::prelude::*;
 use vtax_paging::error::ModelError;
-use vtax_paging::traces::{self, Options, TraceError};
+use vtax_paging::traces::{self, TraceError};
 
 use crate::error::raise;
 
 fn open(path: &Path) -> Result<traces::Trace, TraceError> {
     let name = path.display().to_string();
     let file = File::open(path).map_err(|error| TraceError::cannot_open(&name, &error))?;
-    traces::open(Box::new(file), &name, &Options::default())
+    traces::open(Box::new(file), &name)
 }
 
 /// A file that begins as a trace does. Each simulation opens it again.

@@ -8,7 +8,7 @@ use crate::traces::error::{Fault, Position};
 /// Most references in one block.
 pub const BLOCK_REFERENCES: usize = 4096;
 
-/// References and the instructions around them, before options are applied.
+/// References and the instructions around them.
 pub(crate) struct Block {
     /// The references in order, at most [`BLOCK_REFERENCES`].
     pub references: Vec<Reference>,

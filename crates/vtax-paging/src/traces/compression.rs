@@ -1,6 +1,5 @@
 //! Compressed files, known by their first bytes and decompressed as a stream.
 
-use std::fmt;
 use std::io::{self, BufReader, Cursor, Read};
 
 use liblzma::stream::{CONCATENATED, Stream};
@@ -13,8 +12,7 @@ const ZSTD_WINDOW: u32 = 27;
 const MAGIC: usize = 6;
 
 /// How a file is compressed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Compression {
+enum Compression {
     /// Not at all.
     Plain,
     /// gzip, RFC 1952; several members in a row are one stream.
@@ -37,27 +35,14 @@ impl Compression {
     }
 }
 
-impl fmt::Display for Compression {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(match self {
-            Self::Plain => "plain",
-            Self::Gzip => "gzip",
-            Self::Xz => "xz",
-            Self::Zstd => "zstd",
-        })
-    }
-}
-
 /// The decompressed stream of `reader`. Nothing is read beyond what the caller asks for and one
 /// buffer; a decoder's memory is bounded whatever the file claims.
-pub(crate) fn decompress(
-    mut reader: Box<dyn Read + Send>,
-) -> io::Result<(Compression, Box<dyn Read + Send>)> {
+pub(crate) fn decompress(mut reader: Box<dyn Read + Send>) -> io::Result<Box<dyn Read + Send>> {
     let mut magic = Vec::with_capacity(MAGIC);
     reader.by_ref().take(MAGIC as u64).read_to_end(&mut magic)?;
     let compression = Compression::of(&magic);
     let whole = Cursor::new(magic).chain(reader);
-    let decoded: Box<dyn Read + Send> = match compression {
+    Ok(match compression {
         Compression::Plain => Box::new(whole),
         Compression::Gzip => Box::new(flate2::bufread::MultiGzDecoder::new(BufReader::new(whole))),
         Compression::Xz => {
@@ -70,6 +55,5 @@ pub(crate) fn decompress(
             decoder.window_log_max(ZSTD_WINDOW)?;
             Box::new(decoder)
         }
-    };
-    Ok((compression, decoded))
+    })
 }

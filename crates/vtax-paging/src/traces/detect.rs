@@ -4,8 +4,32 @@ use crate::traces::champsim::{self, CHAMPSIM_BYTES, CLOUDSUITE_BYTES};
 use crate::traces::error::Fault;
 use crate::traces::input::Input;
 use crate::traces::lackey;
-use crate::traces::options::Format;
 use crate::traces::vtrace;
+
+/// The formats that can be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// vtax's own format.
+    Vtrace,
+    /// `ChampSim`'s `input_instr`: records of 64 bytes.
+    ChampSim,
+    /// `ChampSim`'s `cloudsuite_instr`: records of 96 bytes.
+    CloudSuite,
+    /// The text of `valgrind --tool=lackey --trace-mem=yes`.
+    Lackey,
+}
+
+impl Format {
+    /// The format's name in the output.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Vtrace => "vtrace",
+            Self::ChampSim => "champsim",
+            Self::CloudSuite => "cloudsuite",
+            Self::Lackey => "lackey",
+        }
+    }
+}
 
 /// Bytes looked at: 64 `ChampSim` records.
 const START: usize = 4096;

@@ -66,14 +66,6 @@ pub enum Fault {
         /// The reason in its words.
         reason: String,
     },
-    /// An option's value is out of its range.
-    #[error("option {field}: {reason}")]
-    Option {
-        /// The option's name.
-        field: &'static str,
-        /// What is wrong and what would be right.
-        reason: String,
-    },
 }
 
 impl Fault {

@@ -9,8 +9,8 @@
 //! ```
 //!
 //! Addresses are hexadecimal, sizes decimal. An access that crosses a 4 KiB page is two references,
-//! one on each side. A text without any `I` line does not say how many instructions ran; reading
-//! it needs the option `instructions_per_reference`.
+//! one on each side. A text without any `I` line does not say how many instructions ran and is
+//! refused.
 
 use crate::model::address::PAGE_SHIFT;
 
@@ -49,17 +49,15 @@ pub(crate) struct LackeyReader {
     input: Input,
     lines: u64,
     instructions: u64,
-    uncounted: bool,
 }
 
 impl LackeyReader {
-    /// A reader of the text in `input`. `uncounted`: a text without instructions is fine.
-    pub fn new(input: Input, uncounted: bool) -> Self {
+    /// A reader of the text in `input`.
+    pub fn new(input: Input) -> Self {
         Self {
             input,
             lines: 0,
             instructions: 0,
-            uncounted,
         }
     }
 
@@ -95,8 +93,8 @@ impl LackeyReader {
     }
 
     fn check_counted(&self, block: &Block) -> Result<(), Fault> {
-        if self.instructions == 0 && !self.uncounted && !block.references.is_empty() {
-            let reason = "no I lines up to here, so instructions are not known: record with them or give instructions_per_reference";
+        if self.instructions == 0 && !block.references.is_empty() {
+            let reason = "no I lines up to here, so the number of instructions is not known; keep the I lines that lackey writes";
             return Err(Fault::corrupt(self.position(), reason));
         }
         Ok(())
@@ -222,7 +220,7 @@ mod tests {
 
     fn reader(text: &str) -> LackeyReader {
         let bytes = Cursor::new(text.as_bytes().to_vec());
-        LackeyReader::new(Input::new(Box::new(bytes)), false)
+        LackeyReader::new(Input::new(Box::new(bytes)))
     }
 
     #[test]
@@ -284,6 +282,9 @@ mod tests {
     fn instructions_are_not_invented() {
         let mut block = Block::new();
         let fault = reader(" L 1000,8\n").next(&mut block).unwrap_err();
-        assert!(fault.to_string().contains("instructions_per_reference"));
+        assert_eq!(
+            fault.to_string(),
+            "line 2: no I lines up to here, so the number of instructions is not known; keep the I lines that lackey writes"
+        );
     }
 }

@@ -9,21 +9,21 @@
 //! | Valgrind lackey | `L` loads, `S` stores, `M` both | one per `I` line | assumed |
 //!
 //! Data are streamed: a trace takes the same memory whatever its length or what it claims to be, so
-//! that a decompression bomb costs time, and [`Options::reference_limit`] bounds that. A stream is
-//! not trusted: whatever it holds, the result is steps, an end, or an error of one line.
+//! that a decompression bomb costs time only. A stream is not trusted: whatever it holds, the result
+//! is steps, an end, or an error of one line.
 //!
 //! ```
 //! use vtax_paging::step::Step;
-//! use vtax_paging::traces::{Options, open};
+//! use vtax_paging::traces::open;
 //!
 //! let text = "I  0401ab70,3\n S 1fff000758,8\n";
-//! let mut trace = open(Box::new(text.as_bytes()), "example", &Options::default())?;
+//! let mut trace = open(Box::new(text.as_bytes()), "example")?;
 //! while let Some(step) = trace.step()? {
-//!     if let Step::References { references, .. } = step {
+//!     if let Step::References { references, instructions, .. } = step {
 //!         assert!(references.iter().all(|reference| reference.write()));
+//!         assert_eq!((references.len(), instructions), (1, 1));
 //!     }
 //! }
-//! assert_eq!((trace.references(), trace.instructions()), (1, 1));
 //! # Ok::<(), vtax_paging::traces::TraceError>(())
 //! ```
 
@@ -34,12 +34,10 @@ mod detect;
 mod error;
 mod input;
 mod lackey;
-mod options;
 mod trace;
 pub mod vtrace;
 
 pub use block::BLOCK_REFERENCES;
-pub use compression::Compression;
+pub use detect::Format;
 pub use error::{Fault, Position, TraceError};
-pub use options::{ASSUMED_BASE_CPI, Format, Options};
 pub use trace::{Trace, open};

@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use vtax_paging::model::address::{Gva, PageSize, Reference};
 use vtax_paging::step::{Operation, Source};
 use vtax_paging::traces::vtrace::Header;
-use vtax_paging::traces::{Compression, Format, Options, TraceError, open};
+use vtax_paging::traces::{Format, TraceError, open};
 
 fn ok((steps, end): Outcome) -> Vec<Owned> {
     end.unwrap();
@@ -19,10 +19,6 @@ fn ok((steps, end): Outcome) -> Vec<Owned> {
 
 fn error((_, end): Outcome) -> String {
     end.unwrap_err()
-}
-
-fn default() -> Options {
-    Options::default()
 }
 
 /// All references, all instructions, and the operations and phases with their position between.
@@ -86,37 +82,30 @@ proptest! {
         packed: bool,
     ) {
         let codec = if packed { Codec::Zstd } else { Codec::Plain };
-        prop_assert_eq!(ok(read(&vtrace(&steps, codec, frames), &default())), steps);
+        prop_assert_eq!(ok(read(&vtrace(&steps, codec, frames))), steps);
     }
 
     #[test]
     fn large_blocks_are_split_and_nothing_is_lost(count in 0..40_000_u64, instructions in 0..1_u64 << 40) {
         let references = (0..count).map(|i| Reference::new(Gva(i * 72), i % 2 == 0)).collect();
         let steps = [Owned::References(references, instructions, 1.0)];
-        let back = ok(read(&vtrace(&steps, Codec::Zstd, 1), &default()));
+        let back = ok(read(&vtrace(&steps, Codec::Zstd, 1)));
         prop_assert_eq!(joined(&back), joined(&steps));
     }
 }
 
 #[test]
 fn a_cut_vtrace_gives_its_whole_frames_and_says_that_it_is_truncated() {
-    let (steps, accepting) = (
-        steps(),
-        Options {
-            accept_truncated: true,
-            ..default()
-        },
-    );
+    let steps = steps();
     let bytes = vtrace(&steps, Codec::Plain, 3);
     for length in 80..bytes.len() {
-        let (before, end) = read(&bytes[..length], &default());
+        let (before, end) = read(&bytes[..length]);
         let text = end.unwrap_err();
         assert!(text.contains(": truncated: "), "{length}: {text}");
         assert!(steps.starts_with(&before));
-        assert_eq!(ok(read(&bytes[..length], &accepting)), before);
     }
     let whole = [&bytes[..bytes.len() - 32], &[0; 4096]].concat();
-    let (before, end) = read(&whole, &default());
+    let (before, end) = read(&whole);
     assert!(
         end.unwrap_err()
             .ends_with("truncated: zeros instead of a frame")
@@ -131,7 +120,7 @@ fn no_changed_bit_of_a_vtrace_passes() {
     for bit in 0..bytes.len() * 8 {
         let mut damaged = bytes.clone();
         damaged[bit / 8] ^= 1 << (bit % 8);
-        let (before, end) = read(&damaged, &default());
+        let (before, end) = read(&damaged);
         assert!(end.is_err(), "bit {bit}");
         assert!(steps.starts_with(&before), "bit {bit}");
     }
@@ -139,7 +128,7 @@ fn no_changed_bit_of_a_vtrace_passes() {
 
 #[test]
 fn genuine_lackey_output() {
-    let (references, instructions, _) = joined(&ok(read(LACKEY.as_bytes(), &default())));
+    let (references, instructions, _) = joined(&ok(read(LACKEY.as_bytes())));
     // 63 I, 5 L, 21 S, 2 M in the fixture, counted with cut and uniq; none crosses a page.
     assert_eq!((references.len(), instructions), (5 + 21 + 2 * 2, 63));
     assert_eq!(references[0], Reference::new(Gva(0x1f_ff00_0758), true));
@@ -153,35 +142,26 @@ fn genuine_lackey_output() {
 #[test]
 fn lines_may_lie_across_buffers() {
     let text = LACKEY.repeat(1000);
-    let (references, instructions, _) = joined(&ok(read(text.as_bytes(), &default())));
+    let (references, instructions, _) = joined(&ok(read(text.as_bytes())));
     assert_eq!((references.len(), instructions), (30_000, 63_000));
 }
 
 #[test]
 fn compressed_files_are_known_by_their_content() {
     let plain = champsim(3000);
-    let expected = joined(&ok(read(&plain, &default())));
+    let expected = joined(&ok(read(&plain)));
     assert_eq!((expected.0.len(), expected.1), (1000 + 750, 3000));
-    for (bytes, compression) in [
-        (gzip(&plain), Compression::Gzip),
-        (xz(&plain), Compression::Xz),
-        (zstd(&plain), Compression::Zstd),
-        (
-            [xz(&plain[..6400]), xz(&plain[6400..])].concat(),
-            Compression::Xz,
-        ),
-        (
-            [gzip(&plain[..6400]), gzip(&plain[6400..])].concat(),
-            Compression::Gzip,
-        ),
+    for bytes in [
+        gzip(&plain),
+        xz(&plain),
+        zstd(&plain),
+        [xz(&plain[..6400]), xz(&plain[6400..])].concat(),
+        [gzip(&plain[..6400]), gzip(&plain[6400..])].concat(),
     ] {
-        let trace = open(Box::new(Cursor::new(bytes.clone())), "x", &default()).unwrap();
-        assert_eq!(
-            (trace.format(), trace.compression()),
-            (Format::ChampSim, compression)
-        );
-        assert_eq!(joined(&ok(read(&bytes, &default()))), expected);
-        let cut = error(read(&bytes[..bytes.len() - 5], &default()));
+        let trace = open(Box::new(Cursor::new(bytes.clone())), "x").unwrap();
+        assert_eq!(trace.format(), Format::ChampSim);
+        assert_eq!(joined(&ok(read(&bytes))), expected);
+        let cut = error(read(&bytes[..bytes.len() - 5]));
         assert!(
             cut.contains("truncated: the compressed data end early"),
             "{cut}"
@@ -199,10 +179,9 @@ fn formats_are_known_by_their_content() {
         (LACKEY.into(), Format::Lackey),
     ];
     for (bytes, format) in files {
-        let trace = open(Box::new(Cursor::new(bytes)), "x", &default()).unwrap();
+        let trace = open(Box::new(Cursor::new(bytes)), "x").unwrap();
         assert_eq!(trace.format(), format);
         assert_eq!(trace.map_on_touch(), format != Format::Vtrace);
-        assert_eq!(Format::from_name(format.name()), Some(format));
     }
 }
 
@@ -225,7 +204,7 @@ fn other_files_are_not_traces() {
         .into_iter()
         .flat_map(|file| [file.to_vec(), gzip(file)])
     {
-        let text = error(read(&bytes, &default()));
+        let text = error(read(&bytes));
         assert!(
             text.contains("not a trace: it") && text.contains("ChampSim's"),
             "{text}"
@@ -240,60 +219,6 @@ fn a_file_that_is_not_there_is_named() {
     let error = TraceError::cannot_open(name, &error);
     let expected = "/nonexistent/trace: cannot open: No such file or directory (os error 2)";
     assert_eq!(error.to_string(), expected);
-}
-
-#[test]
-fn options_replace_what_the_trace_says() {
-    let options = Options {
-        base_cpi: Some(2.0),
-        instructions_per_reference: Some(1.5),
-        reference_limit: Some(301),
-        ..default()
-    };
-    let back = ok(read(&vtrace(&steps(), Codec::Plain, 1), &options));
-    let (references, instructions, _) = joined(&back);
-    assert_eq!((references.len(), instructions), (301, 451));
-    assert!(
-        back.iter().all(
-            |s| !matches!(s, Owned::References(_, _, cpi) if cpi.to_bits() != 2_f32.to_bits())
-        )
-    );
-    let limited = Options {
-        reference_limit: Some(100),
-        ..default()
-    };
-    let (references, instructions, _) = joined(&ok(read(&champsim(300), &limited)));
-    assert_eq!((references.len(), instructions), (100, 300 * 100 / 175));
-}
-
-#[test]
-fn options_are_checked() {
-    for (options, field) in [
-        (
-            Options {
-                base_cpi: Some(0.0),
-                ..default()
-            },
-            "base_cpi",
-        ),
-        (
-            Options {
-                base_cpi: Some(f32::NAN),
-                ..default()
-            },
-            "base_cpi",
-        ),
-        (
-            Options {
-                instructions_per_reference: Some(-1.0),
-                ..default()
-            },
-            "instructions_per_reference",
-        ),
-    ] {
-        let text = error(read(&champsim(1), &options));
-        assert!(text.contains(&format!("option {field}: must be")), "{text}");
-    }
 }
 
 #[test]
@@ -312,19 +237,35 @@ fn the_header_comes_back_and_its_ratio_is_used() {
             .unwrap();
     }
     let bytes = writer.finish().unwrap();
-    let trace = open(Box::new(Cursor::new(bytes.clone())), "x", &default()).unwrap();
+    let trace = open(Box::new(Cursor::new(bytes.clone())), "x").unwrap();
     assert_eq!(trace.header(), Some(&header));
-    assert_eq!(joined(&ok(read(&bytes, &default()))).1, 7);
+    assert_eq!(joined(&ok(read(&bytes))).1, 7);
+}
+
+#[test]
+fn a_header_with_an_impossible_ratio_is_refused() {
+    for ratio in [-1.0, 1e7] {
+        let header = Header {
+            instructions_per_reference: Some(ratio),
+            ..Header::default()
+        };
+        let writer = Writer::new(Vec::new(), &header, Codec::Plain).unwrap();
+        let text = error(read(&writer.finish().unwrap()));
+        assert!(
+            text.contains("instructions_per_reference must be a number from 0 to 1000000"),
+            "{text}"
+        );
+    }
 }
 
 #[test]
 fn a_trace_is_converted_through_the_writer() {
     let plain = champsim(20_000);
-    let mut trace = open(Box::new(Cursor::new(plain.clone())), "x", &default()).unwrap();
+    let mut trace = open(Box::new(Cursor::new(plain.clone())), "x").unwrap();
     let mut writer = Writer::new(Vec::new(), &Header::default(), Codec::Zstd).unwrap();
     writer.record(&mut trace).unwrap();
     let bytes = writer.finish().unwrap();
-    assert_eq!(ok(read(&bytes, &default())), ok(read(&plain, &default())));
+    assert_eq!(ok(read(&bytes)), ok(read(&plain)));
 }
 
 #[test]
@@ -363,22 +304,21 @@ impl Read for Endless {
 }
 
 #[test]
-fn an_endless_trace_is_streamed_and_the_limit_ends_it() {
+fn an_endless_trace_is_streamed() {
     let taken = Arc::new(AtomicU64::new(0));
-    let options = Options {
-        reference_limit: Some(10_000),
-        ..default()
-    };
-    let mut trace = open(Box::new(Endless(taken.clone())), "x", &options).unwrap();
-    while trace.next_step().unwrap().is_some() {}
-    assert_eq!(trace.references(), 10_000);
+    let mut trace = open(Box::new(Endless(taken.clone())), "x").unwrap();
+    let mut given = 0;
+    while given < 10_000 {
+        let step = trace.next_step().unwrap().map(Owned::of).unwrap();
+        given += references(&step).len();
+    }
     assert!(taken.load(Ordering::Relaxed) < 2_000_000);
 }
 
 #[test]
 fn a_decoder_that_would_need_too_much_memory_is_refused() {
     // A zstd frame that asks for a window of 2^41 bytes.
-    let text = error(read(b"\x28\xb5\x2f\xfd\x00\xf8\x01\x00\x00", &default()));
+    let text = error(read(b"\x28\xb5\x2f\xfd\x00\xf8\x01\x00\x00"));
     assert!(text.contains("cannot read on"), "{text}");
     // An xz block whose header (after 12 bytes of stream header) asks for a dictionary of 4 GiB.
     let mut file = xz(&champsim(100));
@@ -386,6 +326,6 @@ fn a_decoder_that_would_need_too_much_memory_is_refused() {
     file[16] = 40;
     let crc = crc32fast::hash(&file[12..20]).to_le_bytes();
     file[20..24].copy_from_slice(&crc);
-    let text = error(read(&file, &default()));
+    let text = error(read(&file));
     assert!(text.contains("cannot read on"), "{text}");
 }

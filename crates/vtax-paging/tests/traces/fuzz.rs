@@ -4,29 +4,18 @@
 
 use std::io::{self, Cursor, Read};
 
-use crate::support::{Outcome, drain, read, samples};
+use crate::support::{Outcome, champsim, cloudsuite, drain, read, samples};
 use proptest::prelude::*;
-use vtax_paging::traces::{Format, Options};
 
-fn any_options() -> impl Strategy<Value = Options> {
-    (
-        prop::option::of(prop::sample::select(Format::ALL.to_vec())),
-        prop::option::of(0.1..4.0_f32),
-        prop::option::of(0.0..10.0_f64),
-        prop::option::of(0..2000_u64),
-        any::<bool>(),
-    )
-        .prop_map(
-            |(format, base_cpi, instructions_per_reference, reference_limit, accept_truncated)| {
-                Options {
-                    format,
-                    base_cpi,
-                    instructions_per_reference,
-                    reference_limit,
-                    accept_truncated,
-                }
-            },
-        )
+/// What makes the bytes that follow count as a format's, so that they reach its reader.
+fn any_beginning() -> impl Strategy<Value = Vec<u8>> {
+    prop::sample::select(vec![
+        Vec::new(),
+        sealed(&[]),
+        champsim(64),
+        cloudsuite(64),
+        b"I  0401ab70,3\n".to_vec(),
+    ])
 }
 
 fn any_sample() -> impl Strategy<Value = Vec<u8>> {
@@ -64,7 +53,7 @@ fn ragged(bytes: Vec<u8>, pieces: &[usize], fails: bool) -> Outcome {
         turn: 0,
         fails,
     };
-    drain(Box::new(reader), &Options::default())
+    drain(Box::new(reader))
 }
 
 /// A `.vtrace` whose checksums are right, whatever its frames hold.
@@ -109,33 +98,33 @@ fn any_frame() -> impl Strategy<Value = (u32, Vec<u8>, u32)> {
 
 proptest! {
     #[test]
-    fn any_bytes(bytes in prop::collection::vec(any::<u8>(), 0..3000), options in any_options()) {
-        let _ = read(&bytes, &options);
+    fn any_bytes(
+        beginning in any_beginning(),
+        bytes in prop::collection::vec(any::<u8>(), 0..3000),
+    ) {
+        let _ = read(&[beginning, bytes].concat());
     }
 
     #[test]
     fn mutated(
         mut bytes in any_sample(),
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8),
-        options in any_options(),
     ) {
         for (index, value) in changes {
             *index.get_mut(&mut bytes) = value;
         }
-        let _ = read(&bytes, &options);
-        let _ = read(&bytes, &Options::default());
+        let _ = read(&bytes);
     }
 
     #[test]
-    fn truncated(bytes in any_sample(), cut: prop::sample::Index, options in any_options()) {
-        let (whole, _) = read(&bytes, &Options::default());
+    fn truncated(bytes in any_sample(), cut: prop::sample::Index) {
+        let (whole, _) = read(&bytes);
         let cut = &bytes[..cut.index(bytes.len())];
-        let (before, _) = read(cut, &Options::default());
+        let (before, _) = read(cut);
         let count = |steps: &[crate::support::Owned]| {
             steps.iter().map(|step| crate::support::references(step).len()).sum::<usize>()
         };
         prop_assert!(count(&before) <= count(&whole));
-        let _ = read(cut, &options);
     }
 
     #[test]
@@ -152,7 +141,7 @@ proptest! {
             2 => crate::support::xz(&spliced),
             _ => crate::support::zstd(&spliced),
         };
-        let _ = read(&file, &Options::default());
+        let _ = read(&file);
     }
 
     #[test]
@@ -163,14 +152,14 @@ proptest! {
             1 => ".{0,20}",
         ], 0..60)
     ) {
-        let options = Options { format: Some(Format::Lackey), ..Options::default() };
-        let _ = read(lines.join("\n").as_bytes(), &options);
-        let _ = read(lines.join("\n").as_bytes(), &Options::default());
+        let text = lines.join("\n");
+        let _ = read(text.as_bytes());
+        let _ = read(format!("I  0401ab70,3\n{text}").as_bytes());
     }
 
     #[test]
     fn frames_with_right_checksums(frames in prop::collection::vec(any_frame(), 0..6)) {
-        let _ = read(&sealed(&frames), &Options::default());
+        let _ = read(&sealed(&frames));
     }
 
     #[test]
@@ -178,7 +167,7 @@ proptest! {
         bytes in any_sample(),
         pieces in prop::collection::vec(0..200_usize, 0..8),
     ) {
-        let whole = read(&bytes, &Options::default());
+        let whole = read(&bytes);
         prop_assert_eq!(ragged(bytes.clone(), &pieces, false), whole);
         let (_, end) = ragged(bytes, &pieces, true);
         let gone = end.unwrap_err().contains("cannot read on: the disk\u{fffd}is gone");
@@ -193,7 +182,7 @@ fn the_end_frame_must_fit_and_be_the_last() {
         let totals = [references.to_le_bytes(), instructions.to_le_bytes()];
         (2, totals.concat(), 0)
     };
-    let outcome = |frames: &[_]| read(&sealed(frames), &Options::default()).1;
+    let outcome = |frames: &[_]| read(&sealed(frames)).1;
     assert_eq!(outcome(&[block.clone(), end(0, 5)]), Ok(()));
     for wrong in [end(1, 5), end(0, 4)] {
         let text = outcome(&[block.clone(), wrong]).unwrap_err();
@@ -214,20 +203,20 @@ fn the_end_frame_must_fit_and_be_the_last() {
 fn claims_of_size_are_refused_before_memory_is_taken() {
     let mut file = sealed(&[]);
     file.extend([0xff; 16]);
-    let (_, end) = read(&file, &Options::default());
+    let (_, end) = read(&file);
     assert!(
         end.unwrap_err()
             .contains("frame 1 at byte 22: a frame of 4294967295 bytes; at most")
     );
     let mut header = b"\x89VTRC\r\n\x1a\x01\0\0\0".to_vec();
     header.extend([0xff; 8]);
-    let (_, end) = read(&header, &Options::default());
+    let (_, end) = read(&header);
     assert!(
         end.unwrap_err()
             .contains("byte 12: a header of 4294967295 bytes; at most")
     );
     // A frame may say that more comes out of it than may; the claim is checked, not trusted.
     let bomb = crate::support::zstd(&vec![0; 5_000_000]);
-    let (_, end) = read(&sealed(&[(1, bomb, 1 << 20)]), &Options::default());
+    let (_, end) = read(&sealed(&[(1, bomb, 1 << 20)]));
     assert!(end.unwrap_err().contains("zstd: "));
 }

@@ -48,8 +48,6 @@ mod varint;
 use crate::model::address::PageSize;
 use serde::{Deserialize, Serialize};
 
-use crate::traces::options::{RATIO, is_ratio};
-
 pub(crate) use reader::VtraceReader;
 
 /// The first bytes of a file.
@@ -98,7 +96,9 @@ pub struct Header {
 impl Header {
     fn check(&self) -> Result<(), String> {
         match self.instructions_per_reference {
-            Some(ratio) if !is_ratio(ratio) => Err(format!("instructions_per_reference {RATIO}")),
+            Some(ratio) if !(0.0..=1e6).contains(&ratio) => {
+                Err("instructions_per_reference must be a number from 0 to 1000000".into())
+            }
             _ => Ok(()),
         }
     }

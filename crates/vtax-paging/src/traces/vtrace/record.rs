@@ -5,7 +5,6 @@ use crate::step::Operation;
 
 use super::{INSTRUCTION_LIMIT, varint};
 use crate::traces::block::{BLOCK_REFERENCES, Block, Item};
-use crate::traces::options::is_cpi;
 
 /// First bytes of records.
 mod tag {
@@ -68,7 +67,7 @@ fn take_cpi(bytes: &mut &[u8]) -> Result<f32, String> {
     let (field, rest) = bytes.split_first_chunk().ok_or_else(cut)?;
     *bytes = rest;
     let cpi = f32::from_le_bytes(*field);
-    if is_cpi(cpi) {
+    if cpi.is_finite() && cpi > 0.0 {
         Ok(cpi)
     } else {
         Err(format!("base CPI {cpi} is not a positive number"))
