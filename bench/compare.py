@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vtax import binaries
-from vtax.analysis.statistics import median_estimate
+from vtax.analysis.rounds import log_ratio, one_each
 from vtax.environments import build, guest_kernel
 from vtax.environments.base import allowed_cpus
 from vtax.environments.initramfs import newc
@@ -63,13 +63,9 @@ class Figure:
         """Ratio to the plain command with its 95 % interval."""
         if not self.plain_s:
             return None
-        ours, theirs = (
-            median_estimate(values, [0] * len(values), SEED, log=True)
-            for values in (self.values_s, self.plain_s)
-        )
-        if ours is None or theirs is None:
+        ratio = log_ratio(one_each(self.values_s), one_each(self.plain_s))
+        if ratio is None:
             return None
-        ratio = ours - theirs
         half = ratio.half_width()
         return tuple(math.exp(ratio.value + offset) for offset in (0.0, -half, half))
 

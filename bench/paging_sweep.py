@@ -23,7 +23,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from vtax.analysis.statistics import median_estimate
+from vtax.analysis.rounds import log_ratio, one_each
 from vtax.environments.base import allowed_cpus
 from vtax.paging.sweep.design import Design, read_design
 from vtax.paging.sweep.run import Options, sweep
@@ -96,12 +96,9 @@ def rounds(design: Design, count: int) -> dict[int, list[Times]]:
 
 def speedup(one_s: list[float], two_s: list[float]) -> tuple[float, float, float] | None:
     """How many times faster two are, with the 95 % interval of that ratio."""
-    estimates = [
-        median_estimate(values, [0] * len(values), SEED, log=True) for values in (one_s, two_s)
-    ]
-    if estimates[0] is None or estimates[1] is None:
+    ratio = log_ratio(one_each(one_s), one_each(two_s))
+    if ratio is None:
         return None
-    ratio = estimates[0] - estimates[1]
     half = ratio.half_width()
     low, high = math.exp(ratio.value - half), math.exp(ratio.value + half)
     return math.exp(ratio.value), low, high

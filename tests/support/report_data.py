@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import dataclasses
 import random
-import statistics
 from collections.abc import Sequence
 from functools import cache
 from typing import Any, TypeVar
 
-from vtax.analysis.results import Comparison, Flag, Result, Verdict
+from vtax.analysis.compare import compare as analyse
+from vtax.analysis.results import Comparison, Control, Flag, Result
 from vtax.formats.model import Better, ComparisonRecord, EnvironmentRecord, Failure, Sample
 
 BASELINE = "native:cpus=1,mem=1G"
@@ -120,90 +120,7 @@ def _sample(
 @cache
 def results() -> tuple[Result, ...]:
     """The results of all environments, baseline first."""
-    return tuple(_result(label, row) for label in LABELS for row in METRICS)
-
-
-def _result(label: str, row: _Row) -> Result:
-    metric, unit, better = row[:3]
-    values = _values(label, metric)
-    if not values:
-        reason = "HPCC in this environment wrote no MPIFFT_Gflops line"
-        return _unmeasured(label, metric, unit, better, reason)
-    low, high = _bootstrap([values], lambda drawn: drawn[0])
-    percent, ci, verdict = None, None, Verdict.BASELINE
-    if label != BASELINE:
-        base = _values(BASELINE, metric)
-        percent = _ratio(statistics.median(values), statistics.median(base), better)
-        ci = _bootstrap([values, base], lambda drawn: _ratio(drawn[0], drawn[1], better))
-        verdict = _verdict(*ci)
-    return Result(
-        environment=label,
-        workload="hpcc",
-        metric=metric,
-        unit=unit,
-        better=better,
-        n=len(values),
-        best=max(values) if better == "higher" else min(values),
-        median=statistics.median(values),
-        stdev=statistics.stdev(values),
-        median_low=low,
-        median_high=high,
-        percent_of_baseline=percent,
-        percent_of_baseline_best=percent,
-        ci_low=ci[0] if ci else None,
-        ci_high=ci[1] if ci else None,
-        verdict=verdict,
-        repetitions_to_settle=34 if verdict is Verdict.INCONCLUSIVE else None,
-        reason=None,
-    )
-
-
-def _unmeasured(label: str, metric: str, unit: str, better: Better, reason: str) -> Result:
-    return Result(
-        environment=label,
-        workload="hpcc",
-        metric=metric,
-        unit=unit,
-        better=better,
-        n=0,
-        best=None,
-        median=None,
-        stdev=None,
-        median_low=None,
-        median_high=None,
-        percent_of_baseline=None,
-        percent_of_baseline_best=None,
-        ci_low=None,
-        ci_high=None,
-        verdict=Verdict.NOT_MEASURED,
-        repetitions_to_settle=None,
-        reason=reason,
-    )
-
-
-def _values(label: str, metric: str) -> list[float]:
-    return [s.value for s in samples() if (s.environment, s.metric) == (label, metric)]
-
-
-def _ratio(value: float, base: float, better: Better) -> float:
-    return 100 * (value / base if better == "higher" else base / value)
-
-
-def _bootstrap(groups: list[list[float]], combine: Any) -> tuple[float, float]:
-    generator = random.Random(11)
-    drawn = sorted(
-        combine([statistics.median(generator.choices(group, k=len(group))) for group in groups])
-        for _ in range(200)
-    )
-    return drawn[5], drawn[194]
-
-
-def _verdict(low: float, high: float) -> Verdict:
-    if low >= 100 - MARGIN and high <= 100 + MARGIN:
-        return Verdict.EQUIVALENT
-    if high < 100:
-        return Verdict.SLOWER
-    return Verdict.FASTER if low > 100 else Verdict.INCONCLUSIVE
+    return analyse(record(), samples(), "runs/x", [row[:3] for row in METRICS]).results
 
 
 def facts(**changes: Any) -> dict[str, Any]:
@@ -372,12 +289,10 @@ def _control_flags() -> list[Flag]:
             result.metric,
             "aa-control",
             f"the control is at {result.percent_of_baseline:.1f} % of the baseline, "
-            "which is outside the margin of 2 %.",
+            "which is a difference.",
         )
         for result in results()
-        if result.environment == CONTROL
-        and result.percent_of_baseline is not None
-        and abs(result.percent_of_baseline - 100) > MARGIN
+        if result.control is Control.DIFFERS
     ]
 
 

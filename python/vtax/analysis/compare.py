@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from vtax.analysis.flags import flags
+from vtax.analysis.repetitions import repetitions_needed
 from vtax.analysis.results import Comparison, Result, Verdict
+from vtax.analysis.rounds import Run, log_ratio
 from vtax.analysis.statistics import (
     Description,
     Estimate,
@@ -17,7 +19,7 @@ from vtax.analysis.statistics import (
     describe,
     median_estimate,
 )
-from vtax.analysis.verdicts import judge, repetitions_to_settle
+from vtax.analysis.verdicts import judge, judge_control, smallest_detectable
 from vtax.formats.model import Better, ComparisonRecord, EnvironmentRecord, Sample
 
 KVM_COUNTERS = "kvm."
@@ -31,8 +33,8 @@ class _Analysed:
     """One environment's values of one metric."""
 
     description: Description
-    log_median: Estimate | None
-    """None for fewer than two values, or when one is not above zero."""
+    runs: Sequence[Run]
+    """None of them when a value is not above zero."""
     interval: tuple[float, float] | None
     """Of the median, in the metric's unit."""
 
@@ -67,17 +69,19 @@ def to_json(comparison: Comparison) -> dict[str, Any]:
     return {
         "run": comparison.run,
         "baseline": comparison.baseline,
-        "environments": [_environment_json(each) for each in comparison.record.environments],
-        "results": [
-            dataclasses.asdict(each) | {"verdict": each.verdict.value}
-            for each in comparison.results
-        ],
+        "environments": [each.model_dump(mode="json") for each in comparison.record.environments],
+        "results": [_result_json(each) for each in comparison.results],
         "flags": [dataclasses.asdict(flag) for flag in comparison.flags],
     }
 
 
-def _environment_json(environment: EnvironmentRecord) -> dict[str, Any]:
-    return environment.model_dump(mode="json")
+def _result_json(result: Result) -> dict[str, Any]:
+    needed = result.repetitions_needed
+    found = dataclasses.asdict(result)
+    if found["control"] is None:
+        del found["control"]
+    # The one number of earlier versions: so many decide in nine of ten cases.
+    return found | {"repetitions_to_settle": needed.high if needed else None}
 
 
 def _first_baseline(record: ComparisonRecord) -> str:
@@ -109,9 +113,15 @@ def _analyse(samples: Sequence[Sample], seed: int) -> _Analysed:
     estimate = median_estimate(values, boots, own_seed, log=positive)
     return _Analysed(
         describe(values, first.better),
-        estimate if positive else None,
+        [_run(sample) for sample in samples] if positive else (),
         _median_interval(estimate, log=positive),
     )
+
+
+def _run(sample: Sample) -> Run:
+    # An older vtax ran every variant once in each round.
+    own = sample.repetition if sample.round is None else sample.round
+    return Run(own, sample.boot, sample.value)
 
 
 def _median_interval(estimate: Estimate | None, *, log: bool) -> tuple[float, float] | None:
@@ -149,7 +159,37 @@ def _result(
     if base is None:
         reason = f"the baseline {environment.baseline} has no value"
         return dataclasses.replace(result, verdict=Verdict.NOT_COMPARED, reason=reason)
-    return _compared(result, own, base, better, record.margin_percent)
+    percent = _percent(own.description.median, base.description.median, better)
+    if percent is None:
+        reason = "a value that is not above zero cannot be compared as a ratio"
+        return dataclasses.replace(result, reason=reason)
+    best = _percent(own.description.best, base.description.best, better)
+    result = dataclasses.replace(result, percent_of_baseline=percent, percent_of_baseline_best=best)
+    ratio = log_ratio(own.runs, _all_runs_of_baseline(record, environment, name, analysed))
+    if ratio is None:
+        return result
+    compared = _compared(result, ratio if better == "higher" else -ratio, record.margin_percent)
+    if environment.role != "control":
+        return compared
+    questions = sum(label == environment.label for label, _ in analysed)
+    control = judge_control(ratio, record.margin_percent, questions)
+    return dataclasses.replace(compared, control=control)
+
+
+def _all_runs_of_baseline(
+    record: ComparisonRecord,
+    environment: EnvironmentRecord,
+    metric: str,
+    analysed: Mapping[tuple[str, str], _Analysed],
+) -> Sequence[Run]:
+    """The baseline's own; for others than the A/A control also the control's: they are alike."""
+    alike = [
+        each.label
+        for each in record.environments
+        if each.label == environment.baseline
+        or (each.role == "control" != environment.role and each.baseline == environment.baseline)
+    ]
+    return [run for label in alike if (own := analysed.get((label, metric))) for run in own.runs]
 
 
 def _measured(
@@ -179,7 +219,6 @@ def _measured(
         ci_low=None,
         ci_high=None,
         verdict=Verdict.INCONCLUSIVE if own else Verdict.NOT_MEASURED,
-        repetitions_to_settle=None,
         reason=None if own else _why_not(record, environment.label, name),
     )
 
@@ -196,36 +235,21 @@ def _why_not(record: ComparisonRecord, label: str, metric: str) -> str:
     return "the workload gave no value here"
 
 
-def _compared(
-    result: Result, own: _Analysed, base: _Analysed, better: Better, margin: float
-) -> Result:
-    """The result with percentages, their interval and the verdict."""
-    median = _percent(own.description.median, base.description.median, better)
-    compared = dataclasses.replace(
-        result,
-        percent_of_baseline=median,
-        percent_of_baseline_best=_percent(own.description.best, base.description.best, better),
-    )
-    if median is None:
-        reason = "a value that is not above zero cannot be compared as a ratio"
-        return dataclasses.replace(compared, reason=reason)
-    if own.log_median is None or base.log_median is None:
-        return compared
-    ratio = own.log_median - base.log_median
-    if better == "lower":
-        ratio = -ratio
+def _compared(result: Result, ratio: Estimate, margin: float) -> Result:
+    """The result with what the log of the performance ratio says."""
     half = ratio.half_width()
     verdict = judge(ratio, margin)
     needed = None
     if verdict is Verdict.INCONCLUSIVE:
-        n = min(own.description.n, base.description.n)
-        needed = repetitions_to_settle(ratio, margin, n)
+        needed = repetitions_needed(ratio, margin, result.n)
     return dataclasses.replace(
-        compared,
+        result,
+        percent_of_baseline=100.0 * _exp(ratio.value),
         ci_low=100.0 * math.exp(ratio.value - half),
         ci_high=100.0 * _exp(ratio.value + half),
         verdict=verdict,
-        repetitions_to_settle=needed,
+        smallest_detectable_percent=smallest_detectable(ratio),
+        repetitions_needed=needed,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from vtax.analysis.results import Flag, Result, Verdict
+from vtax.analysis.results import Control, Flag, Result
 from vtax.analysis.statistics import trend
 from vtax.formats.model import ComparisonRecord, EnvironmentRecord, Sample
 from vtax.units import format_seconds
@@ -216,24 +216,28 @@ def _drift(
 def _control(
     record: ComparisonRecord, environment: EnvironmentRecord, own: Sequence[Result]
 ) -> Iterator[Flag]:
-    if environment.role != "control":
-        return
     for result in own:
-        if result.ci_low is None or result.ci_high is None:
-            continue
-        if result.verdict is Verdict.EQUIVALENT:
-            continue
-        floor = max(abs(result.ci_low - 100), abs(result.ci_high - 100))
-        differs = result.verdict in (Verdict.SLOWER, Verdict.FASTER)
+        if result.control is Control.DIFFERS:
+            yield Flag(
+                environment.label,
+                result.metric,
+                "aa-control",
+                f"The baseline measured against itself is at {result.percent_of_baseline:.1f} % "
+                f"(95 % interval {result.ci_low:.1f} to {result.ci_high:.1f} %): something besides "
+                f"the environment changes {result.metric}. Find out what differs between the runs "
+                "before you believe any ratio of it.",
+            )
+    noisy = [result for result in own if result.control is Control.TOO_NOISY]
+    if noisy:
+        worst = max(noisy, key=lambda result: result.smallest_detectable_percent or 0.0)
         yield Flag(
             environment.label,
-            result.metric,
-            "aa-control",
-            f"The baseline measured against itself is at {result.percent_of_baseline:.1f} % "
-            f"(95 % interval {result.ci_low:.1f} to {result.ci_high:.1f} %), "
-            + ("which is a difference" if differs else "which does not prove it equal")
-            + f" at a margin of {record.margin_percent:g} %: differences of less than about "
-            f"{floor:.1f} % in {result.metric} can be noise. Add repetitions or quieten the host.",
+            None,
+            "noise-floor",
+            f"{_times(len(noisy), 'metric')} cannot be told from equal at a margin of "
+            f"{record.margin_percent:g} %: the noise of the baseline hides differences of less "
+            f"than {worst.smallest_detectable_percent:.2g} % ({worst.metric}). Add repetitions or "
+            "quieten the host.",
         )
 
 

@@ -21,6 +21,28 @@ class Verdict(StrEnum):
     NOT_MEASURED = "not measured"
 
 
+class Control(StrEnum):
+    """What the baseline, measured against itself, says of a metric."""
+
+    EQUAL = "equal"
+    DIFFERS = "differs"
+    """Something is wrong: with the machine, or with the way it is measured."""
+    TOO_NOISY = "too noisy"
+    """Neither: the smallest detectable difference is above the margin."""
+
+
+@dataclass(frozen=True, slots=True)
+class RepetitionsNeeded:
+    """How many rounds, all in all, would decide an inconclusive verdict: four of five times a
+    number in this range."""
+
+    low: int
+    high: int | None
+    """None: more than vtax counts as reachable."""
+    reachable: bool
+    """False: the noise of this machine hides the difference, however long it runs."""
+
+
 @dataclass(frozen=True, slots=True)
 class Result:
     """One environment and metric, analysed."""
@@ -40,17 +62,23 @@ class Result:
     """Bootstrap 95 % interval of the median, in the metric's unit."""
     percent_of_baseline: float | None
     """Performance as % of the baseline's (seed 002, equation 3): for a time the ratio is inverted,
-    so that 100 is the baseline's speed and 50 half of it, whatever the metric. Ratio of medians."""
+    so that 100 is the baseline's speed and 50 half of it, whatever the metric. The mean of the
+    rounds' ratios on the log scale, from 10 rounds on trimmed; without two rounds in common, the
+    ratio of the medians."""
     percent_of_baseline_best: float | None
     """The same from the best values, as the seed combines."""
     ci_low: float | None
     ci_high: float | None
     """95 % interval of `percent_of_baseline`."""
     verdict: Verdict
-    repetitions_to_settle: int | None
-    """For an inconclusive verdict: about how many repetitions would decide it."""
     reason: str | None
     """Why there is no number, or none to compare with."""
+    smallest_detectable_percent: float | None = None
+    """The slowdown that an experiment such as this one would find in four of five cases."""
+    repetitions_needed: RepetitionsNeeded | None = None
+    """For an inconclusive verdict."""
+    control: Control | None = None
+    """Of an A/A control only."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """What an interval on a ratio means, given a margin.
 
-A difference is tested as a difference and equivalence as equivalence: both need the whole 95 %
-interval on one side of an edge. "No significant difference" never means "equal".
+A difference is tested as a difference and equivalence as equivalence. "No significant difference"
+never means "equal".
 
 With margin m, performance between (100 - m) % and 100 / (1 - m / 100) % counts as equal. The upper
 edge is the mirror image of the lower, so that exchanging the two sides exchanges the verdicts: if
@@ -12,12 +12,15 @@ from __future__ import annotations
 
 import math
 
-from vtax.analysis.results import Verdict
-from vtax.analysis.statistics import Estimate
+from vtax.analysis.results import Control, Verdict
+from vtax.analysis.statistics import CONFIDENCE, Estimate, student_t
 from vtax.errors import MisuseError
 
-MOST_REPETITIONS = 1000
-"""`repetitions_to_settle` ends here and then means: so many or more."""
+ERROR = 1.0 - CONFIDENCE
+EQUIVALENCE_CONFIDENCE = 1.0 - 2.0 * ERROR
+"""Two one-sided tests, each with an error of 5 %, ask that this interval lies within the margin
+(Schuirmann 1987)."""
+POWER = 0.8
 
 # An estimate that is exactly on an edge must not be pushed over it by rounding in exp and log.
 _ROUNDING = 1e-9
@@ -36,41 +39,38 @@ def edge(margin_percent: float) -> float:
 def judge(ratio: Estimate, margin_percent: float) -> Verdict:
     """The verdict on the log of a performance ratio (above 0: faster than the baseline).
 
-    An interval that touches an edge from inside is equivalent; one that reaches over an edge,
-    from whichever side, is inconclusive, also when it leaves out 100 %: there is a difference
-    then, but whether it is larger than the margin is open.
+    An interval that touches an edge from inside is equivalent. A 95 % interval that reaches over
+    an edge is inconclusive, also when it leaves out 100 %: there is a difference then, but whether
+    it is larger than the margin is open.
     """
     limit = edge(margin_percent)
-    half = ratio.half_width()
-    low, high = ratio.value - half, ratio.value + half
-    if -limit - _ROUNDING <= low and high <= limit + _ROUNDING:
+    if abs(ratio.value) + ratio.half_width(EQUIVALENCE_CONFIDENCE) <= limit + _ROUNDING:
         return Verdict.EQUIVALENT
-    if high < -limit - _ROUNDING:
+    half = ratio.half_width()
+    if ratio.value + half < -limit - _ROUNDING:
         return Verdict.SLOWER
-    if low > limit + _ROUNDING:
+    if ratio.value - half > limit + _ROUNDING:
         return Verdict.FASTER
     return Verdict.INCONCLUSIVE
 
 
-def repetitions_to_settle(ratio: Estimate, margin_percent: float, n: int) -> int:
-    """About how many repetitions of both sides would turn `inconclusive` into another verdict.
+def judge_control(ratio: Estimate, margin_percent: float, questions: int) -> Control:
+    """What the baseline against itself says of one of `questions` metrics.
 
-    Supposes that estimate and spread stay as seen with `n` repetitions: the smallest number for
-    which the half width is no more than the distance to the nearest edge, which is the one that
-    decides. An estimate on an edge stays inconclusive, and gets MOST_REPETITIONS.
+    It differs when no difference at all is this unlikely, with the error divided among the metrics
+    (Bonferroni), so that one run in twenty says so of a quiet machine, however many metrics it has.
     """
-    distance = abs(abs(ratio.value) - edge(margin_percent))
-    low, high = n + 1, MOST_REPETITIONS
-    while low < high:
-        middle = (low + high) // 2
-        if _half_width_with(ratio, n, middle) <= distance:
-            high = middle
-        else:
-            low = middle + 1
-    return low
+    if ratio.value and abs(ratio.value) > ratio.half_width(1.0 - ERROR / questions):
+        return Control.DIFFERS
+    same = judge(ratio, margin_percent) is Verdict.EQUIVALENT
+    return Control.EQUAL if same else Control.TOO_NOISY
 
 
-def _half_width_with(ratio: Estimate, n: int, more: int) -> float:
-    """The half width if n were `more`: the error falls with the root, t with its freedom."""
-    df = ratio.df * (more - 1) / (n - 1)
-    return Estimate(0.0, ratio.error * math.sqrt(n / more), df).half_width()
+def smallest_detectable(ratio: Estimate) -> float:
+    """The slowdown in percent that such an experiment would find in four of five cases.
+
+    It is the minimum detectable effect of a two-sided test at 5 % with a power of 80 % (Bloom
+    1995): so many standard errors as the two quantiles of Student's t add up to.
+    """
+    quantiles = student_t(CONFIDENCE, ratio.df) + student_t(2.0 * POWER - 1.0, ratio.df)
+    return -100.0 * math.expm1(-quantiles * ratio.error)

@@ -48,6 +48,16 @@ class Reboot(StrEnum):
     NEVER = "never"
 
 
+class Notes(StrEnum):
+    """Which notes stand below the table."""
+
+    FEW = "few"
+    ALL = "all"
+
+
+NotesOption = Annotated[Notes, typer.Option(help="Notes below the table: the first five, or all.")]
+
+
 def compare(
     workload: Annotated[
         list[str],
@@ -152,6 +162,7 @@ def compare(
     out: Annotated[Path, typer.Option(help="Folder for run folders.", metavar="DIR")] = Path(
         "runs"
     ),
+    notes: NotesOption = Notes.FEW,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
 ) -> None:
@@ -199,7 +210,7 @@ def compare(
     if campaign.failures and not campaign.samples and record.state != "interrupted":
         raise _nothing_measured(folder, campaign)
     comparison = _analyse(folder, record, campaign)
-    show(comparison, folder.path, as_json)
+    show(comparison, folder.path, as_json=as_json, all_notes=notes is Notes.ALL)
     raise typer.Exit(_exit_code(record, campaign))
 
 
@@ -290,7 +301,7 @@ def _analyse(folder: Any, record: ComparisonRecord, campaign: Campaign) -> Compa
     return comparison
 
 
-def show(comparison: Comparison, path: Path, as_json: bool) -> None:
+def show(comparison: Comparison, path: Path, *, as_json: bool, all_notes: bool) -> None:
     """Print the result on standard output: JSON, or the table and where the report is."""
     from vtax.formats.folder import REPORT
 
@@ -302,7 +313,7 @@ def show(comparison: Comparison, path: Path, as_json: bool) -> None:
     from vtax.present.terminal.comparison import render_table
     from vtax.present.terminal.tables import show as show_parts
 
-    show_parts(render_table(comparison))
+    show_parts(render_table(comparison, all_notes=all_notes))
     print(f"report: {path / REPORT}")
 
 

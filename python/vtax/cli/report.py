@@ -7,9 +7,12 @@ from typing import Annotated
 
 import typer
 
+from vtax.cli.compare import Notes, NotesOption
+
 
 def report(
     run: Annotated[Path, typer.Argument(help="A run folder, e.g. runs/20261120T120000Z-hpcc.")],
+    notes: NotesOption = Notes.FEW,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Analyse a run folder again, write its report.html, and print the table.
@@ -38,4 +41,4 @@ def report(
         write_report(comparison, samples, run / REPORT)
     except OSError as error:
         raise VtaxError(f"cannot write in {run}: {error.strerror}") from None
-    show(comparison, run, as_json)
+    show(comparison, run, as_json=as_json, all_notes=notes is Notes.ALL)

@@ -50,6 +50,9 @@ class Sample:
     major_faults: Count
     voluntary_switches: Count
     involuntary_switches: Count
+    round: Count | None = None
+    """The round of the campaign, from 0, in which it ran; None in runs that an older vtax made,
+    where it is the repetition."""
     run_id: str | None = None
     """The run's; None in runs that an older vtax made."""
 

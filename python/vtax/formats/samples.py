@@ -38,6 +38,7 @@ _COLUMNS = {
     "major_faults": ("page faults with I/O, wait4", _AGENT),
     "voluntary_switches": ("context switches by waiting, wait4", _AGENT),
     "involuntary_switches": ("context switches by preemption, wait4", _AGENT),
+    "round": ("round of the campaign, from 0; null: an older vtax made it", _VTAX),
     "run_id": ("run_id of run.json, the same in every row; null: an older vtax made it", _VTAX),
 }
 

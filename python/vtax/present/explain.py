@@ -42,9 +42,16 @@ EXPLANATIONS: Mapping[str, Explanation] = MappingProxyType(
         "aa-control": Explanation(
             "The control differs from the baseline",
             "The A/A control is the baseline measured a second time as if it were something else. "
-            "It should be equal and is not, so a difference of this size between environments may "
-            "be noise too.",
-            "Add repetitions, quieten the machine, or widen the margin to what the control shows.",
+            "It should be equal and is not, by more than chance gives in one run of twenty. So "
+            "something besides the environment changes the result.",
+            "Look for what the baseline's runs do not have in common: leftovers of earlier runs, "
+            "other programs, a clock that is wrong.",
+        ),
+        "noise-floor": Explanation(
+            "Small differences are hidden by noise",
+            "The baseline, measured a second time, is neither different from itself nor equal "
+            "within the margin: the runs vary too much to tell.",
+            "Add repetitions, quieten the machine, or accept a wider margin.",
         ),
         "drift": Explanation(
             "Results move with time",

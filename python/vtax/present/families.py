@@ -60,3 +60,17 @@ def grouped(metrics: Iterable[str]) -> list[tuple[Family, list[str]]]:
     return [
         (family, members[family.title]) for family in (*FAMILIES, OTHER) if family.title in members
     ]
+
+
+def counted_once(metrics: Sequence[str], processes: int | None) -> frozenset[str]:
+    """The metrics without those that say what another one says.
+
+    HPL's time and rate are one measurement. With one process, a kernel that HPCC runs in all
+    processes at once (`Star`) is the one that it runs in a single process.
+    """
+    known = frozenset(metrics)
+    twice = {"HPL_time"} if "HPL_Tflops" in known else set()
+    if processes == 1:
+        stars = [metric for metric in known if metric.startswith("Star")]
+        twice |= {star for star in stars if star.replace("Star", "Single", 1) in known}
+    return known - twice

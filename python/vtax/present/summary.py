@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from vtax.analysis.results import Comparison, Result, Verdict
+from vtax.analysis.results import Comparison, Control, Result, Verdict
 from vtax.formats.model import EnvironmentRecord
 from vtax.present import verdicts
-from vtax.present.families import family_of
-from vtax.present.format import one_line, percent, percent_interval, plural
+from vtax.present.families import counted_once, family_of
+from vtax.present.format import (
+    listing,
+    one_line,
+    percent,
+    percent_interval,
+    plural,
+    significant,
+)
 
-LEAD_FAMILIES = ("HPL", "Whole program", "DGEMM")
-"""Whose metric stands for the whole in the headline, the first present one."""
+WHOLE_PROGRAM = "wall_s"
+"""The metric that stands for the whole, where the user did not ask for one."""
 
 _HYPERVISORS = {
     "kvm": "KVM",
@@ -48,14 +56,15 @@ class EnvironmentSummary:
 
 @dataclass(frozen=True, slots=True)
 class NoiseFloor:
-    """What the A/A control shows: how far the baseline is from itself."""
+    """What the A/A control shows: whether the baseline is equal to itself."""
 
     environment: EnvironmentRecord
-    metrics: int
-    low: Result
-    high: Result
-    outside: tuple[str, ...]
-    """Metrics whose value is further from 100 % than the margin."""
+    judged: Mapping[Control, Sequence[Result]]
+    """Most precise first."""
+
+    @property
+    def metrics(self) -> int:
+        return sum(map(len, self.judged.values()))
 
 
 def results_of(comparison: Comparison, label: str) -> list[Result]:
@@ -76,10 +85,11 @@ def summarise(comparison: Comparison) -> list[EnvironmentSummary]:
 def _summary(comparison: Comparison, environment: EnvironmentRecord) -> EnvironmentSummary:
     results = results_of(comparison, environment.label)
     known = [result for result in results if result.percent_of_baseline is not None]
+    once = counted_once([result.metric for result in results], processes(comparison, environment))
     return EnvironmentSummary(
         environment=environment,
-        lead=_lead(known),
-        counts=Counter(result.verdict for result in results),
+        lead=_lead(comparison, known),
+        counts=Counter(result.verdict for result in results if result.metric in once),
         slowest=min(known, key=_percent, default=None),
         fastest=max(known, key=_percent, default=None),
     )
@@ -89,12 +99,20 @@ def _percent(result: Result) -> float:
     return result.percent_of_baseline if result.percent_of_baseline is not None else float("nan")
 
 
-def _lead(known: Sequence[Result]) -> Result | None:
-    for title in LEAD_FAMILIES:
+def processes(comparison: Comparison, environment: EnvironmentRecord) -> int | None:
+    """How many processes of the workload ran there; None: not known."""
+    asked = comparison.record.workload_parameters.get("np")
+    return asked if isinstance(asked, int) else environment.cpus
+
+
+def _lead(comparison: Comparison, known: Sequence[Result]) -> Result | None:
+    """What the user asked a command for, else the whole program's time."""
+    if comparison.record.workload == "command":
         for result in known:
-            if family_of(result.metric).title == title:
+            if family_of(result.metric).title != "Whole program" and result.unit != "count":
                 return result
-    return known[0] if known else None
+    whole = [result for result in known if result.metric == WHOLE_PROGRAM]
+    return next(iter(whole or known), None)
 
 
 def value_phrase(result: Result) -> str:
@@ -142,36 +160,38 @@ def noise_floors(comparison: Comparison) -> list[NoiseFloor]:
 
 
 def _noise_floor(comparison: Comparison, environment: EnvironmentRecord) -> NoiseFloor | None:
-    known = [
-        result
-        for result in results_of(comparison, environment.label)
-        if result.percent_of_baseline is not None
-    ]
-    if not known:
-        return None
-    margin = comparison.record.margin_percent
-    return NoiseFloor(
-        environment=environment,
-        metrics=len(known),
-        low=min(known, key=_percent),
-        high=max(known, key=_percent),
-        outside=tuple(r.metric for r in known if abs(_percent(r) - 100) > margin),
-    )
+    judged: dict[Control, list[Result]] = {}
+    for result in sorted(results_of(comparison, environment.label), key=_detectable):
+        if result.control is not None:
+            judged.setdefault(result.control, []).append(result)
+    return NoiseFloor(environment, judged) if judged else None
+
+
+def _detectable(result: Result) -> float:
+    found = result.smallest_detectable_percent
+    return math.inf if found is None else found
 
 
 def noise_sentence(floor: NoiseFloor, margin_percent: float) -> str:
     """The noise floor in words."""
     margin = verdicts.margin_text(margin_percent)
-    span = f"{percent(floor.low.percent_of_baseline)} % ({one_line(floor.low.metric)})"
-    span += f" and {percent(floor.high.percent_of_baseline)} % ({one_line(floor.high.metric)})"
-    sentence = (
-        f"The baseline measured a second time came out between {span} of itself over "
-        f"{plural(floor.metrics, 'metric')}. "
+    equal, noisy, different = (
+        floor.judged.get(each, ()) for each in (Control.EQUAL, Control.TOO_NOISY, Control.DIFFERS)
     )
-    if not floor.outside:
-        return f"{sentence}All of it lies within the margin of {margin}."
-    verb = "lies" if len(floor.outside) == 1 else "lie"
-    return (
-        f"{sentence}{len(floor.outside)} of them {verb} outside the margin of {margin}: for these "
-        "a difference of that size elsewhere may be noise."
-    )
+    said = [f"{len(equal)} of {plural(floor.metrics, 'metric')} equal within {margin}"]
+    if noisy:
+        said.append(f"{len(noisy)} too noisy to tell below {_detectables(noisy)}")
+    if different:
+        names = listing([one_line(result.metric) for result in different])
+        said.append(f"{len(different)} different ({names}): something is wrong")
+    return f"The baseline against itself: {', '.join(said)}."
+
+
+def _detectables(noisy: Sequence[Result]) -> str:
+    first, last = noisy[0], noisy[-1]
+    text = f"{_rounded(first)} % ({one_line(first.metric)})"
+    return text if first is last else f"{text} to {_rounded(last)} % ({one_line(last.metric)})"
+
+
+def _rounded(result: Result) -> str:
+    return significant(result.smallest_detectable_percent, 2)

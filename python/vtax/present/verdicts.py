@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from vtax.analysis.results import Result, Verdict
-from vtax.present.format import plural, significant
+from vtax.analysis.repetitions import MOST
+from vtax.analysis.results import RepetitionsNeeded, Result, Verdict
+from vtax.present.format import significant
 
 SYMBOLS: Mapping[Verdict, str] = MappingProxyType(
     {
@@ -47,7 +49,7 @@ def phrase(result: Result, margin_percent: float) -> str:
         case Verdict.EQUIVALENT:
             return f"equivalent within {margin_text(margin_percent)}"
         case Verdict.INCONCLUSIVE:
-            return f"inconclusive{_settle(result)}"
+            return f"inconclusive{_needed(result)}"
         case Verdict.NOT_COMPARED:
             return f"not compared: {result.reason or 'the baseline has no value'}"
         case Verdict.NOT_MEASURED:
@@ -56,7 +58,20 @@ def phrase(result: Result, margin_percent: float) -> str:
             return verdict.value
 
 
-def _settle(result: Result) -> str:
-    if result.repetitions_to_settle is None:
+def needed_text(needed: RepetitionsNeeded) -> str:
+    """How many rounds would decide, as it stands in a table."""
+    if not needed.reachable:
+        return "not reachable"
+    return f"{needed.low} or more" if needed.high is None else f"{needed.low} to {needed.high}"
+
+
+def _needed(result: Result) -> str:
+    needed = result.repetitions_needed
+    if needed is None:
         return ""
-    return f" (about {plural(result.repetitions_to_settle, 'repetition')} would decide it)"
+    if needed.reachable:
+        return f" ({needed_text(needed)} repetitions would probably decide it)"
+    # The noise falls with the root of the number; what is left then is all this machine can do.
+    floor = result.smallest_detectable_percent or 0.0
+    floor *= math.sqrt(result.n / MOST)
+    return f" (not to be decided here: even {MOST} repetitions resolve {significant(floor)} %)"

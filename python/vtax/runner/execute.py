@@ -276,6 +276,7 @@ def _sample(run_id: str, workload: str, metric: Metric, done: Done) -> Sample:
         repetition=done.step.repetition,
         boot=done.boot,
         position=done.position,
+        round=done.step.repetition,
         wall_s=outcome.wall_s,
         cpu_s=outcome.cpu_s,
         steal_s=outcome.steal_s,

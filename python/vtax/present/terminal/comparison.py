@@ -30,6 +30,9 @@ _STYLES = {
 _GAP = 2  # one of padding, one of the box
 _NAME_LEAST = 20
 _LABEL_LIMIT = 20
+MOST_NOTES = 5
+BACKGROUND = frozenset({"noise-floor", "one-boot", "steal-unknown"})
+"""Kinds of flags that hold for most runs, or that another line says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,16 +65,17 @@ def _pieces(label: str) -> list[str]:
     return label.replace(",", ",\0").split("\0")
 
 
-def render_table(comparison: Comparison) -> RenderableType:
-    """The table with its legend and warnings, for rich to print."""
-    return _View(comparison)
+def render_table(comparison: Comparison, *, all_notes: bool = False) -> RenderableType:
+    """The table with its legend, the answers and the most important notes, for rich to print."""
+    return _View(comparison, all_notes)
 
 
 class _View:
     """Knows its width only when rich prints it."""
 
-    def __init__(self, comparison: Comparison) -> None:
+    def __init__(self, comparison: Comparison, all_notes: bool) -> None:
         self._comparison = comparison
+        self._all_notes = all_notes
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         comparison = self._comparison
@@ -80,7 +84,7 @@ class _View:
             yield table
             yield Text()
         yield _legend(comparison)
-        yield from _closing(comparison)
+        yield from _closing(comparison, self._all_notes)
 
 
 def _title(comparison: Comparison) -> Text:
@@ -236,29 +240,45 @@ def _legend(comparison: Comparison) -> Text:
     return Text(f"[95 % interval of the ratio]  {'  '.join(entries)}", style="dim")
 
 
-def _closing(comparison: Comparison) -> Iterator[RenderableType]:
-    """What is inconclusive, missing, unlike or doubtful: one line each."""
+def _closing(comparison: Comparison, all_notes: bool) -> Iterator[RenderableType]:
+    """An answer for each environment, then what to know before believing it: a line each."""
     margin = comparison.record.margin_percent
-    lines = [
-        *(
-            ("~", one_line(floor.environment.label), summary.noise_sentence(floor, margin))
-            for floor in summary.noise_floors(comparison)
-        ),
-        *_inconclusive(comparison),
-        *_unmeasured(comparison),
-        *(
-            ("≠", one_line(env.label), one_line(sentence))
-            for env in comparison.record.environments
-            for sentence in env.differences
-        ),
-        *(
-            ("!", one_line(line.environment), f"{one_line(line.kind)}: {trust.line_text(line)}")
-            for line in trust.lines(comparison.flags)
-        ),
+    answers = [
+        ("=", one_line(each.environment.label), f"{summary.headline(each, margin)}.")
+        for each in summary.summarise(comparison)
     ]
-    if lines:
+    notes = list(_notes(comparison))
+    shown = notes if all_notes else notes[:MOST_NOTES]
+    if answers or shown:
         yield Text()
-        yield from (_hanging(sign, where, said) for sign, where, said in lines)
+        yield from (_hanging(sign, where, said) for sign, where, said in (*answers, *shown))
+    if len(shown) < len(notes):
+        more = plural(len(notes) - len(shown), "more note")
+        yield Text(f"{more} in the report, or here with --notes all", style="dim")
+
+
+def _notes(comparison: Comparison) -> Iterator[tuple[str, str, str]]:
+    """What is doubtful, unlike, inconclusive or missing; what changes a conclusion comes first."""
+    margin = comparison.record.margin_percent
+    lines = trust.lines(comparison.flags)
+    for line in lines:
+        if line.kind not in BACKGROUND:
+            yield _flag(line)
+    for floor in summary.noise_floors(comparison):
+        yield "~", one_line(floor.environment.label), summary.noise_sentence(floor, margin)
+    yield from _inconclusive(comparison)
+    yield from _unmeasured(comparison)
+    for env in comparison.record.environments:
+        for sentence in env.differences:
+            yield "≠", one_line(env.label), one_line(sentence)
+    for line in lines:
+        if line.kind in BACKGROUND:
+            yield _flag(line)
+
+
+def _flag(line: trust.FlagLine) -> tuple[str, str, str]:
+    said = f"{one_line(line.kind)}: {trust.line_text(line)}"
+    return "!", one_line(line.environment), said
 
 
 def _hanging(sign: str, where: str, said: str) -> RenderableType:
@@ -278,9 +298,15 @@ def _inconclusive(comparison: Comparison) -> Iterator[tuple[str, str, str]]:
         if not found:
             continue
         said = f"{plural(len(found), 'metric')} inconclusive"
-        needed = [r.repetitions_to_settle for r in found if r.repetitions_to_settle is not None]
-        if needed:
-            said += f"; about {plural(max(needed), 'repetition')} would decide it"
+        reachable = [
+            r.repetitions_needed.high or r.repetitions_needed.low
+            for r in found
+            if r.repetitions_needed and r.repetitions_needed.reachable
+        ]
+        if reachable:
+            said += f"; {max(reachable)} repetitions would probably decide {len(reachable)} of them"
+        if any(r.repetitions_needed and not r.repetitions_needed.reachable for r in found):
+            said += "; the others are too close to the margin for the noise of this machine"
         yield verdicts.SYMBOLS[Verdict.INCONCLUSIVE], one_line(env.label), said
 
 

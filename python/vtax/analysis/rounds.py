@@ -1,0 +1,164 @@
+"""The ratio of two variants from the rounds of a campaign, on the log scale.
+
+A campaign runs every variant in each round, close together in time and in random order. What
+changes slowly in the machine (neighbours, heat, drift) is in all runs of a round alike and falls
+out of their difference. So the rounds are the blocks of a linear model, log value = variant +
+round, and how much the differences disagree from round to round is its error: that holds for runs
+that depend on each other within a round too. A variant may have several runs in a round, and none
+in some rounds.
+
+Where machines were started again in between, the rounds of one boot are one block: a boot that is
+slow as a whole is then one observation and not many.
+
+The estimator is fixed in advance by the number of rounds, never chosen by looking at the values:
+
+- below `TRIMMED_FROM` rounds, least squares: the mean of the differences, each round weighted by
+  its runs (for complete pairs the paired t interval on logs);
+- from there on, the mean without the largest and smallest 20 % of the differences, with Yuen's
+  standard error, which single disturbed runs do not move.
+
+Sources: Box, Hunter & Hunter 2005, chapter 4 (blocks); Yuen 1974 and Wilcox 2012, sections 3.3.2
+and 4.3 (trimmed means).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from vtax.analysis.statistics import Estimate, Floats
+
+TRIMMED_FROM = 10
+"""Rounds. Below it 20 % are not two whole rounds at either end, and Student's t of what is left is
+wider than the mean's."""
+TRIM = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One value of a metric."""
+
+    round: int
+    boot: int
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """What both variants did in a round, or in the rounds of one boot."""
+
+    differences: Floats
+    """Log ratios of all pairs of runs."""
+    weight: float
+    """Inverse variance of their mean, were all runs equally noisy."""
+
+
+def one_each(values: Sequence[float]) -> list[Run]:
+    """One value for each round, all in one boot."""
+    return [Run(number, 0, value) for number, value in enumerate(values)]
+
+
+def log_ratio(own: Sequence[Run], base: Sequence[Run]) -> Estimate | None:
+    """The log of own / base, from the rounds in which both ran.
+
+    All values must be above zero. None for fewer than two such rounds.
+    """
+    blocks = _blocks(own, base)
+    if len(blocks) < 2:
+        return None
+    found = _mean(blocks) if len(blocks) < TRIMMED_FROM else _trimmed(blocks)
+    # What was rounded to a clock's tick is not known better than the tick allows.
+    rounding = math.sqrt(_rounding_variance(own) + _rounding_variance(base))
+    return Estimate(found.value, max(found.error, rounding), found.df)
+
+
+def resolution(values: Sequence[float]) -> float:
+    """The step in which the values come, in their unit; at least one value.
+
+    Where values repeat, the smallest difference between two of them; otherwise, or where all are
+    equal, the last decimal digit that any of them has.
+    """
+    distinct = np.unique(np.asarray(values, dtype=np.float64))
+    if 1 < distinct.size < len(values):
+        return float(np.diff(distinct).min())
+    return 10.0 ** min(_last_digit(value) for value in values)
+
+
+def _last_digit(value: float) -> int:
+    """The decimal exponent of the last digit of the shortest text of the value."""
+    mantissa, _, exponent = f"{value!r}".partition("e")
+    _, _, decimals = mantissa.partition(".")
+    return int(exponent or 0) - len(decimals.rstrip("0"))
+
+
+def _rounding_variance(runs: Sequence[Run]) -> float:
+    """Of the mean of the logs, from rounding alone: a uniform error of one step for each run."""
+    values = [run.value for run in runs]
+    step = resolution(values) / float(np.median(values))
+    return step**2 / 12.0 / len(values)
+
+
+def _blocks(own: Sequence[Run], base: Sequence[Run]) -> list[_Block]:
+    ours, theirs = _by_round(own), _by_round(base)
+    by_boot: dict[Hashable, list[_Block]] = {}
+    for each in sorted(ours.keys() & theirs.keys()):
+        boots = (ours[each][0].boot, theirs[each][0].boot)
+        by_boot.setdefault(boots, []).append(_block(ours[each], theirs[each]))
+    if len(by_boot) == 1:
+        return next(iter(by_boot.values()))
+    return [_merged(blocks) for blocks in by_boot.values()]
+
+
+def _by_round(runs: Sequence[Run]) -> Mapping[int, list[Run]]:
+    found: dict[int, list[Run]] = {}
+    for run in runs:
+        found.setdefault(run.round, []).append(run)
+    return found
+
+
+def _block(own: Sequence[Run], base: Sequence[Run]) -> _Block:
+    ours, theirs = (np.log([run.value for run in runs]) for runs in (own, base))
+    differences = np.subtract.outer(ours, theirs).ravel()
+    return _Block(differences, 1.0 / (1.0 / len(own) + 1.0 / len(base)))
+
+
+def _merged(blocks: Sequence[_Block]) -> _Block:
+    differences = np.concatenate([block.differences for block in blocks])
+    return _Block(differences, sum(block.weight for block in blocks))
+
+
+def _mean(blocks: Sequence[_Block]) -> Estimate:
+    means = np.array([block.differences.mean() for block in blocks])
+    weights = np.array([block.weight for block in blocks])
+    value = float((weights * means).sum() / weights.sum())
+    freedom = len(blocks) - 1
+    square = float((weights * (means - value) ** 2).sum() / freedom / weights.sum())
+    return Estimate(value, math.sqrt(square), freedom)
+
+
+def _trimmed(blocks: Sequence[_Block]) -> Estimate:
+    """Every pair of runs counts, each round as much as any other.
+
+    Pairs and not means of rounds: the difference of two runs with the same noise is symmetric,
+    that of a run and a mean of runs is not, and trimming it would shift the ratio.
+    """
+    count = len(blocks)
+    cut = int(TRIM * count)
+    pooled = np.concatenate([block.differences for block in blocks])
+    shares = np.concatenate(
+        [np.full(each.differences.size, 1 / count / each.differences.size) for each in blocks]
+    )
+    order = np.argsort(pooled, kind="stable")
+    ends = np.cumsum(shares[order])
+    low, high = cut / count, 1.0 - cut / count
+    kept = np.clip(ends, low, high) - np.clip(ends - shares[order], low, high)
+    value = float((kept * pooled[order]).sum() / kept.sum())
+    inside = pooled[order][kept > 1e-9]
+    winsorized = np.array(
+        [np.clip(block.differences, inside[0], inside[-1]).mean() for block in blocks]
+    )
+    error = float(winsorized.std(ddof=1)) / ((high - low) * math.sqrt(count))
+    return Estimate(value, error, count - 2 * cut - 1)
