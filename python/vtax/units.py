@@ -91,6 +91,19 @@ def parse_count(text: str) -> int:
     return int(exact)
 
 
+def parse_percent(text: str) -> float:
+    """Percent of ``2%``, ``0.5 %`` or a plain number.
+
+    Raises MisuseError, naming the text, when it is none, or not between 0 and 100.
+    """
+    number = text.strip().removesuffix("%").rstrip()
+    if not _PLAIN_NUMBER.fullmatch(number):
+        raise MisuseError(f"'{text}' is not a percentage", "write for example 2%")
+    if not 0 < float(number) < 100:
+        raise MisuseError(f"percentage '{text}' is not between 0 and 100")
+    return float(number)
+
+
 def format_bytes(count: int) -> str:
     """``1 GiB``, ``1.5 GiB``, ``640 KiB``, ``12 B``: at least three digits, binary multiples."""
     for power in (5, 4, 3, 2, 1):

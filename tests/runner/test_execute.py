@@ -48,6 +48,13 @@ class Counting:
         return [("count", "1", "higher")]
 
 
+class Timed(Counting):
+    """Every run takes a second, by the metric that decides."""
+
+    def metrics(self, outcome: Outcome, folder: ResultFolder) -> Sequence[Metric]:
+        return [Metric("wall_s", "s", "lower", 1.001)]
+
+
 def settings(specs: Sequence[str] = ("native", "uml:mem=1G"), **options: Any) -> Settings:
     values: dict[str, Any] = {
         "workload": Counting(),
@@ -103,6 +110,29 @@ def test_reboot_each_gives_every_repetition_a_machine_of_its_own(folder: RunFold
         boots = [each.boot for each in samples if each.environment == label]
         assert len(set(boots)) == len(boots) == 3
     assert world.alive == 0
+
+
+def test_until_adds_rounds_and_the_record_has_them(folder: RunFolder) -> None:
+    """The mock's time is the same in every run: the fifth round is the first that may end it."""
+    campaign = run(folder, World(), workload=Timed(), until_percent=2.0)
+    record, samples = load(folder.path)
+    assert record.until_percent == 2.0 and record.state == "complete"
+    assert tuple((each.environment, each.repetition) for each in samples) == record.order
+    assert {each.round for each in samples} == set(range(5))
+    assert len(campaign.samples) == len(record.order) >= 15
+
+
+def test_until_ends_with_the_budget_too(folder: RunFolder) -> None:
+    now = iter(range(1000))
+    campaign = Campaign(
+        settings(workload=Timed(), budget_s=11.0, until_percent=0.001),
+        folder,
+        Listener(),
+        World().start,
+        clock=lambda: float(next(now)),
+    )
+    assert campaign.run().state == "budget"
+    assert len(load(folder.path)[1]) == 10
 
 
 def test_the_budget_ends_the_run_between_repetitions(folder: RunFolder) -> None:

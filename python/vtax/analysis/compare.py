@@ -254,7 +254,7 @@ def _compared(result: Result, ratio: Estimate, margin: float) -> Result:
 
 
 def _percent(own: float, base: float, better: Better) -> float | None:
-    """Performance as % of the baseline's: rates directly, times inverted (seed 002, equation 3).
+    """Performance as % of the baseline's: rates directly, times inverted.
 
     None when a value is not above zero, or the ratio near the end of what a float holds.
     """

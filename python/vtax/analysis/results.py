@@ -61,12 +61,12 @@ class Result:
     median_high: float | None
     """Bootstrap 95 % interval of the median, in the metric's unit."""
     percent_of_baseline: float | None
-    """Performance as % of the baseline's (seed 002, equation 3): for a time the ratio is inverted,
-    so that 100 is the baseline's speed and 50 half of it, whatever the metric. The mean of the
-    rounds' ratios on the log scale, from 10 rounds on trimmed; without two rounds in common, the
-    ratio of the medians."""
+    """Performance as % of the baseline's (the paper on HPC Challenge in virtualized environments,
+    equation 3): for a time the ratio is inverted, so that 100 is the baseline's speed and 50 half
+    of it, whatever the metric. The mean of the rounds' ratios on the log scale, from 10 rounds on
+    trimmed; without two rounds in common, the ratio of the medians."""
     percent_of_baseline_best: float | None
-    """The same from the best values, as the seed combines."""
+    """The same from the best values, as that paper combines."""
     ci_low: float | None
     ci_high: float | None
     """95 % interval of `percent_of_baseline`."""
@@ -104,3 +104,13 @@ class Comparison:
     baseline: str
     results: tuple[Result, ...]
     flags: tuple[Flag, ...]
+
+
+WHOLE_PROGRAM = "wall_s"
+
+
+def leading_metric(record: ComparisonRecord) -> str:
+    """The metric that stands for the whole: what the user asked a command for, else its time."""
+    if record.workload == "command" and record.expected_metrics:
+        return record.expected_metrics[0][0]
+    return WHOLE_PROGRAM

@@ -38,7 +38,8 @@ class Description:
 
     n: int
     best: float
-    """Minimum of times, maximum of rates: as seed 002 combines (section 3.2)."""
+    """Minimum of times, maximum of rates: as the paper on HPC Challenge in virtualized environments
+    combines (section 3.2)."""
     median: float
     stdev: float | None
     """With n - 1; None for n < 2."""

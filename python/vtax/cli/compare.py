@@ -30,6 +30,7 @@ EXAMPLES = """\b
 Examples:
   vtax compare --in native --in uml:mem=1G --in qemu:accel=tcg -- hpcc --preset small
   vtax compare --in native --in qemu:smp=2,mem=2G --reps 10 --budget 15m -- dgemm --size 2000
+  vtax compare --in uml --until 2% --budget 5m -- dgemm
   vtax compare --in native --in uml --metric 'rate:MB/s=([0-9.]+) MB/s' -- ./my-program --fast
 """
 
@@ -78,16 +79,25 @@ def compare(
         ),
     ] = None,
     repetitions: Annotated[
-        int,
+        int | None,
         typer.Option(
             "--reps",
             "--repetitions",
             min=1,
             max=10_000,
             metavar="N",
-            help="Repetitions per environment.",
+            help="Repetitions per environment. Default: 5, with --until 3.",
         ),
-    ] = 5,
+    ] = None,
+    until: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PERCENT",
+            help="Then go on until the interval of the program's time (or of the first --metric) "
+            "is within ± this, e.g. 2%: what is noisy and cheap runs more often. Ends with "
+            "--budget, or after 100 rounds.",
+        ),
+    ] = None,
     reboot: Annotated[
         Reboot, typer.Option(help="Start machines again for each repetition, or never.")
     ] = Reboot.NEVER,
@@ -176,8 +186,9 @@ def compare(
     from vtax.errors import VtaxError
     from vtax.formats.folder import RunFolder
     from vtax.present.terminal.progress import listener
-    from vtax.runner.execute import Campaign
-    from vtax.units import parse_size
+    from vtax.runner.allocation import PILOT_ROUNDS
+    from vtax.runner.execute import USUAL_REPETITIONS, Campaign
+    from vtax.units import parse_percent, parse_size
 
     settings = _settings(
         tuple(workload),
@@ -188,7 +199,8 @@ def compare(
         keep_env=keep_env,
         control=control,
         baseline=baseline,
-        repetitions=repetitions,
+        repetitions=repetitions or (USUAL_REPETITIONS if until is None else PILOT_ROUNDS),
+        until_percent=None if until is None else parse_percent(until),
         warm_up=warm_up,
         reboot=reboot.value,
         budget_s=_duration(budget),
@@ -200,7 +212,7 @@ def compare(
     )
     _check(settings)
     folder = RunFolder.create(out, settings.workload.label())
-    total = repetitions * len(settings.compared_variants)
+    total = settings.repetitions * len(settings.compared_variants)
     campaign = Campaign(settings, folder, listener(total, quiet))
     try:
         record = campaign.run()

@@ -128,6 +128,9 @@ class ComparisonRecord(_Record):
     scrubbed_variables: dict[str, str] = Field(default_factory=dict)
     """Such variables that vtax took away (kept with --keep-env)."""
     repetitions: int
+    """Rounds with one run of each environment; with `until_percent` the first ones."""
+    until_percent: float | None = None
+    """The half width of intervals at which the run was to end."""
     reboot: Literal["each", "never"]
     budget_s: float | None
     margin_percent: float

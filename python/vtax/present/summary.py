@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from vtax.analysis.results import Comparison, Control, Result, Verdict
+from vtax.analysis.results import Comparison, Control, Result, Verdict, leading_metric
 from vtax.formats.model import EnvironmentRecord
 from vtax.present import verdicts
-from vtax.present.families import counted_once, family_of
+from vtax.present.families import counted_once
 from vtax.present.format import (
     listing,
     one_line,
@@ -19,9 +19,6 @@ from vtax.present.format import (
     plural,
     significant,
 )
-
-WHOLE_PROGRAM = "wall_s"
-"""The metric that stands for the whole, where the user did not ask for one."""
 
 _HYPERVISORS = {
     "kvm": "KVM",
@@ -106,13 +103,8 @@ def processes(comparison: Comparison, environment: EnvironmentRecord) -> int | N
 
 
 def _lead(comparison: Comparison, known: Sequence[Result]) -> Result | None:
-    """What the user asked a command for, else the whole program's time."""
-    if comparison.record.workload == "command":
-        for result in known:
-            if family_of(result.metric).title != "Whole program" and result.unit != "count":
-                return result
-    whole = [result for result in known if result.metric == WHOLE_PROGRAM]
-    return next(iter(whole or known), None)
+    lead = leading_metric(comparison.record)
+    return next((result for result in known if result.metric == lead), next(iter(known), None))
 
 
 def value_phrase(result: Result) -> str:

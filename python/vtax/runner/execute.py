@@ -20,9 +20,10 @@ from vtax.errors import VtaxError
 from vtax.formats.exchange import Exchange
 from vtax.formats.folder import RunFolder
 from vtax.formats.model import ComparisonRecord, EnvironmentRecord, Failure, Sample
+from vtax.runner.allocation import MOST_ROUNDS, next_runs
 from vtax.runner.instruments import usable
 from vtax.runner.matching import ComparedVariant, Observed, common_shape, differences
-from vtax.runner.plan import interleaved
+from vtax.runner.plan import Interleaving
 from vtax.runner.repetition import Instrument, Repetition
 from vtax.runner.runner import (
     Done,
@@ -40,6 +41,7 @@ from vtax.runner.runner import (
 from vtax.workloads.base import Metric, Workload
 
 IDENTIFY_TIMEOUT_S = 60.0
+USUAL_REPETITIONS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +55,10 @@ class Settings:
     recorded_variables: Mapping[str, str]
     scrubbed_variables: Mapping[str, str]
     command_line: tuple[str, ...]
-    repetitions: int = 5
+    repetitions: int = USUAL_REPETITIONS
+    """Rounds with one run each."""
+    until_percent: float | None = None
+    """Then go on until every interval of the metric that decides is within plus or minus this."""
     warm_up: bool = True
     reboot: Reboot = "never"
     budget_s: float | None = None
@@ -92,7 +97,9 @@ class Campaign(Keeper):
         self._folder = folder
         self._listener = listener
         self._seen = {each.label: _Seen(each) for each in settings.compared_variants}
-        self._order = interleaved(list(self._seen), settings.repetitions, settings.seed)
+        self._order = Interleaving(settings.seed)
+        for _ in range(settings.repetitions):
+            self._order.add(dict.fromkeys(self._seen, 1))
         self._shape = common_shape(settings.compared_variants)
         self._start, self._clock = start, clock
         self._started = datetime.now(UTC).isoformat(timespec="seconds")
@@ -138,15 +145,19 @@ class Campaign(Keeper):
             )
             for each in settings.compared_variants
         ]
-        steps = [
-            Step(label, repetition, command, name, self._folder.instruments(label) / name)
-            for label, repetition in self._order
-            for name in [f"r{repetition:03d}"]
-        ]
+
+        def steps(order: Sequence[tuple[str, int]]) -> Sequence[Step]:
+            return [
+                Step(label, repetition, command, name, self._folder.instruments(label) / name)
+                for label, repetition in order
+                for name in [f"r{repetition:03d}"]
+            ]
+
         return Plan(
             variants,
-            steps,
+            steps(self._order.order),
             settings.environment,
+            more=lambda: steps(self._next_round()),
             warm_up=settings.warm_up,
             reboot=settings.reboot,
             budget_s=settings.budget_s,
@@ -172,16 +183,28 @@ class Campaign(Keeper):
             environment_variables=dict(settings.recorded_variables),
             scrubbed_variables=dict(settings.scrubbed_variables),
             repetitions=settings.repetitions,
+            until_percent=settings.until_percent,
             reboot=settings.reboot,
             budget_s=settings.budget_s,
             margin_percent=settings.margin_percent,
             seed=settings.seed,
             workdir=None if settings.workdir is None else str(settings.workdir),
             expected_metrics=tuple(settings.workload.expected_metrics(self._shape)),
-            order=self._order,
+            order=tuple(self._order.order),
             environments=tuple(self._environment_record(seen) for seen in self._seen.values()),
             failures=tuple(self.failures),
         )
+
+    def _next_round(self) -> Sequence[tuple[str, int]]:
+        """The runs of one more round where `until_percent` asks for one."""
+        until = self._settings.until_percent
+        if until is None or max(self._order.rounds.values()) + 1 >= MOST_ROUNDS:
+            return ()
+        added = self._order.add(next_runs(self.record(), self.samples, until))
+        if added:
+            self._listener.extended(len(added))
+            self._folder.write_record(self.record())
+        return added
 
     def _finish(self) -> ComparisonRecord:
         self._folder.finish(self.samples)
@@ -217,8 +240,9 @@ class Campaign(Keeper):
 
     def done(self, done: Done) -> None:
         name = self._settings.workload.name
+        own = self._order.rounds[done.step.variant, done.step.repetition]
         metrics = done.repetition.metrics
-        samples = [_sample(self._run_id, name, metric, done) for metric in metrics]
+        samples = [_sample(self._run_id, name, metric, done, own) for metric in metrics]
         self._folder.append(samples)
         self.samples += samples
 
@@ -263,7 +287,7 @@ class Campaign(Keeper):
         )
 
 
-def _sample(run_id: str, workload: str, metric: Metric, done: Done) -> Sample:
+def _sample(run_id: str, workload: str, metric: Metric, done: Done, own_round: int) -> Sample:
     finished = done.repetition.finished[0]
     outcome = finished.outcome
     return Sample(
@@ -276,7 +300,7 @@ def _sample(run_id: str, workload: str, metric: Metric, done: Done) -> Sample:
         repetition=done.step.repetition,
         boot=done.boot,
         position=done.position,
-        round=done.step.repetition,
+        round=own_round,
         wall_s=outcome.wall_s,
         cpu_s=outcome.cpu_s,
         steal_s=outcome.steal_s,

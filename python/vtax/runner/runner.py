@@ -48,6 +48,9 @@ class Listener:
 
     def failed(self, label: str, repetition: int, message: str) -> None: ...
 
+    def extended(self, steps: int) -> None:
+        """So many steps more than planned."""
+
     def stopped(self, state: State) -> None: ...
 
 
@@ -121,6 +124,8 @@ class Plan:
     steps: Sequence[Step]
     variables: Mapping[str, str]
     """The environment of the commands, before a command's own."""
+    more: Callable[[], Sequence[Step]] = tuple
+    """Asked for further steps when all have run; none end the run."""
     warm_up: bool = False
     """Run a step's command once, unmeasured, whenever its machine or its state is new."""
     reboot: Reboot = "never"
@@ -240,7 +245,7 @@ class Runner:
     def _all_steps(self, lost: Sequence[Step]) -> State:
         begin = self.clock()
         budget_s = self.plan.budget_s
-        for position, step in enumerate(self.plan.steps):
+        for position, step in enumerate(self._steps()):
             if budget_s is not None and self.clock() - begin >= budget_s:
                 return "budget"
             if step in lost:
@@ -249,6 +254,12 @@ class Runner:
             if self.plan.reboot == "each":
                 _close(self._slot(step))
         return "complete"
+
+    def _steps(self) -> Iterator[Step]:
+        steps = self.plan.steps
+        while steps:
+            yield from steps
+            steps = self.plan.more()
 
     def _step(self, step: Step, position: int) -> None:
         slot = self._slot(step)

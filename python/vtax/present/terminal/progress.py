@@ -171,6 +171,7 @@ class CampaignProgress(Listener):
 
     def __init__(self, shown: Progress, total: int) -> None:
         self._shown = shown
+        self._total = total
         shown.begin(total)
 
     def booting(self, label: str) -> None:
@@ -187,6 +188,10 @@ class CampaignProgress(Listener):
 
     def failed(self, label: str, repetition: int, message: str) -> None:
         self._shown.failed(f"{label} repetition {repetition + 1} failed: {message}")
+
+    def extended(self, steps: int) -> None:
+        self._total += steps
+        self._shown.begin(self._total, self._total - steps)
 
     def stopped(self, state: State) -> None:
         self._shown.stop()
