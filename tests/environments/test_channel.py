@@ -1,5 +1,6 @@
 """The agent's channel: every wait ends, and nothing that comes back is trusted."""
 
+import itertools
 import json
 import socket
 import threading
@@ -9,22 +10,55 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vtax.environments.channel import AgentError, Channel, ChannelClosedError, ChannelTimeoutError
+from vtax.environments.channel import (
+    AgentError,
+    Channel,
+    ChannelClosedError,
+    ChannelTimeoutError,
+    ForgedAnswerError,
+)
 from vtax.errors import VtaxError
 
 
 @pytest.fixture
-def pair() -> Iterator[tuple[Channel, socket.socket]]:
+def pair(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Channel, socket.socket]]:
+    """A channel whose requests have the numbers 1, 2, 3 ..., so that answers can lie ready."""
+    numbers = itertools.count(1)
+    monkeypatch.setattr("vtax.environments.channel.secrets.randbits", lambda _: next(numbers))
     ours, theirs = socket.socketpair()
     with Channel(ours) as channel, theirs:
         yield channel, theirs
 
 
-def test_an_answer_is_matched_by_its_id(pair: tuple[Channel, socket.socket]) -> None:
+def test_the_late_answer_to_a_request_that_was_given_up_is_dropped(
+    pair: tuple[Channel, socket.socket],
+) -> None:
     channel, theirs = pair
-    theirs.sendall(b'{"id": 99, "ok": {"late": 1}}\n{"id": 1, "ok": {"x": 2}}\n')
+    with pytest.raises(ChannelTimeoutError):
+        channel.request("ping", 0.05)
+    theirs.sendall(b'{"id": 1, "ok": {"late": 1}}\n{"id": 2, "ok": {"x": 2}}\n')
     assert channel.request("ping", 1) == {"x": 2}
-    assert json.loads(theirs.recv(1000)) == {"id": 1, "op": "ping"}
+    assert json.loads(theirs.recv(1000).splitlines()[1]) == {"id": 2, "op": "ping"}
+
+
+@pytest.mark.parametrize("number", ["99", "2", '"1"', "[1]", "1.5"])
+def test_an_answer_to_no_request_is_forged(
+    pair: tuple[Channel, socket.socket], number: str
+) -> None:
+    channel, theirs = pair
+    theirs.sendall(b'{"id": %s, "ok": {}}\n' % number.encode())
+    with pytest.raises(ForgedAnswerError, match="writes answers"):
+        channel.request("ping", 1)
+
+
+def test_numbers_cannot_be_guessed() -> None:
+    ours, theirs = socket.socketpair()
+    with Channel(ours) as channel, theirs:
+        for _ in range(2):
+            with pytest.raises(ChannelTimeoutError):
+                channel.request("ping", 0.01)
+        numbers = [json.loads(line)["id"] for line in theirs.recv(1000).splitlines()]
+    assert len(set(numbers)) == 2 and max(numbers) > 1 << 40
 
 
 def test_the_agents_error_is_passed_on(pair: tuple[Channel, socket.socket]) -> None:

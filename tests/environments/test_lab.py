@@ -521,7 +521,7 @@ def test_a_file_that_is_too_large_is_refused(agent: tuple[Agent, socket.socket])
 def test_a_channel_that_closes_in_mid_answer_is_a_lost_machine(
     agent: tuple[Agent, socket.socket],
 ) -> None:
-    agent[1].sendall(b'{"id": 1, "ok": {"da')
+    agent[1].sendall(b'{"ok": {"da')
     agent[1].shutdown(socket.SHUT_WR)
     with pytest.raises(MachineLostError, match="it died"):
         agent[0].pull("/x")

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import pytest
 
 from mock_machines import World
+from vtax.analysis.compare import compare
 from vtax.environments.base import Environment, MachineLike
 from vtax.environments.machine import MachineLostError
 from vtax.errors import VtaxError
@@ -110,6 +111,18 @@ def test_reboot_each_gives_every_repetition_a_machine_of_its_own(folder: RunFold
         boots = [each.boot for each in samples if each.environment == label]
         assert len(set(boots)) == len(boots) == 3
     assert world.alive == 0
+
+
+def test_a_machine_that_contradicts_its_host_has_no_samples(folder: RunFolder) -> None:
+    world = World()
+    world.host_wall_s = 9.0
+    run(folder, world, specs=("native",))
+    record, samples = load(folder.path)
+    assert not samples
+    assert not any(each.believed for each in record.failures)
+    found = compare(record, samples, "runs/x")
+    (flag,) = [flag for flag in found.flags if flag.kind == "not-believed"]
+    assert "only 1 s of the 9 s" in flag.message
 
 
 def test_until_adds_rounds_and_the_record_has_them(folder: RunFolder) -> None:

@@ -21,6 +21,7 @@ class World:
         self.behaviour = behaviour
         self.story: list[str] = []
         self.alive = 0
+        self.host_wall_s = 1.01
 
     def start(self, environment: Environment, work: Path, cpus: Sequence[int]) -> MachineLike:
         self.story.append(f"start {work.name}")
@@ -48,7 +49,7 @@ class Mock:
         self.world.story.append(f"{self.label} {folder}")
         self.runs += 1
         self.world.behaviour(self.label, self.runs - 1)
-        return Finished(OUTCOME, 1.01)
+        return Finished(OUTCOME, self.world.host_wall_s)
 
     def offer(self, wanted: type[C]) -> C | None:
         return None

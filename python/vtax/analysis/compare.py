@@ -220,6 +220,9 @@ def _measured(
         ci_high=None,
         verdict=Verdict.INCONCLUSIVE if own else Verdict.NOT_MEASURED,
         reason=None if own else _why_not(record, environment.label, name),
+        believed=all(
+            each.believed for each in record.failures if each.environment == environment.label
+        ),
     )
 
 

@@ -77,7 +77,18 @@ def cpu_count(facts: Mapping[str, Any]) -> int | None:
 
 
 def _failures(record: ComparisonRecord, environment: EnvironmentRecord) -> Iterator[Flag]:
-    failed = [each for each in record.failures if each.environment == environment.label]
+    own = [each for each in record.failures if each.environment == environment.label]
+    doubted = [each for each in own if not each.believed]
+    if doubted:
+        yield Flag(
+            environment.label,
+            None,
+            "not-believed",
+            f"In {len(doubted)} of {_times(record.repetitions, 'repetition')} this machine "
+            f"contradicts what the host saw (the first: {doubted[0].message}). Believe none of its "
+            "numbers until you know why.",
+        )
+    failed = [each for each in own if each.believed]
     if failed:
         yield Flag(
             environment.label,

@@ -79,6 +79,8 @@ class Result:
     """For an inconclusive verdict."""
     control: Control | None = None
     """Of an A/A control only."""
+    believed: bool = True
+    """False: in some repetition the environment contradicted what the host saw of it."""
 
 
 @dataclass(frozen=True, slots=True)

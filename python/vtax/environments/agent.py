@@ -10,7 +10,13 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any, NoReturn
 
-from vtax.environments.channel import AgentError, Channel, ChannelClosedError, ChannelTimeoutError
+from vtax.environments.channel import (
+    AgentError,
+    Channel,
+    ChannelClosedError,
+    ChannelTimeoutError,
+    ForgedAnswerError,
+)
 from vtax.environments.output_limit import OutputLimit, OutputLimitError
 from vtax.errors import VtaxError
 from vtax.workloads.base import Outcome
@@ -21,6 +27,14 @@ OUTPUT_LIMIT_BYTES = 1 << 30
 """What a workload may write, unless another limit is given."""
 RESULTS_VARIABLE = "VTAX_RESULTS"
 """Names the folder of results to the command, which may run in a folder that it cannot write."""
+RATE_ERROR = 0.005
+"""Between two clocks that are right: NTP slews a clock by at most 500 ppm, and a crystal is within
+100. Ten times that is a wrong clock."""
+STAMP_ERROR_S = 0.001
+"""The clocks are read one after the other, and the host's around the machine's."""
+LOST_SHARE = 0.05
+CHANNEL_ERROR_S = 0.5
+"""The way to the machine and back on a busy host: measured at 0.1 to 30 ms on an idle one."""
 CHUNK_BYTES = 512 << 10
 """Of a file in one frame: the agent's limit (docs/agent-protocol.md)."""
 
@@ -29,12 +43,31 @@ class MachineLostError(VtaxError):
     """The machine hung or died; it has been killed and a new one must be started."""
 
 
+class NotBelievedError(MachineLostError):
+    """What came was not the agent's answer."""
+
+
 @dataclass(frozen=True, slots=True)
 class Finished:
     """A finished command: what the machine says, and its duration by the host's clock."""
 
     outcome: Outcome
     host_wall_s: float
+    """Including the way to the machine and back."""
+
+    def doubt(self) -> str | None:
+        """Why the machine's own time is not to be believed; None when it may be.
+
+        Both clocks ran around the same command, so they agree but for their rates, and for the
+        way to the machine and back, which makes the host's longer. A busy host can make it much
+        longer; nothing makes it shorter.
+        """
+        own, host = self.outcome.wall_s, self.host_wall_s
+        if own > host * (1 + RATE_ERROR) + STAMP_ERROR_S:
+            return f"its clock gives {own:.4g} s to a command that took {host:.4g} s by the host's"
+        if own < host * (1 - LOST_SHARE) - CHANNEL_ERROR_S:
+            return f"its clock gives only {own:.4g} s of the {host:.4g} s that passed on the host"
+        return None
 
 
 class Agent:
@@ -169,6 +202,9 @@ class Agent:
             self._raise_lost(f"hung: no answer for {patience_s:.0f} s")
         except ChannelClosedError:
             self._raise_lost("died")
+        except ForgedAnswerError as error:
+            lost = self._lost(f"is not believed: {error.message}")
+            raise NotBelievedError(lost.message, lost.remedy) from None
         self.busy = False
         return answer
 

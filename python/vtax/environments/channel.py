@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import secrets
 import select
 import socket
 import threading
@@ -29,6 +30,13 @@ class ChannelTimeoutError(VtaxError):
     """No answer within the time allowed."""
 
 
+class ForgedAnswerError(VtaxError):
+    """An answer to a request that nobody made: not the agent wrote it."""
+
+    def __init__(self) -> None:
+        super().__init__("a program in the machine writes answers for vtax's agent")
+
+
 class AgentError(VtaxError):
     """The agent answered with an error; `kind` as in docs/agent-protocol.md."""
 
@@ -47,7 +55,7 @@ class Channel:
         self._socket = sock
         self._parts = parts
         self._buffer = bytearray()
-        self._next_id = 1
+        self._given_up: set[int] = set()
         self._sending = threading.Lock()
 
     def send_raw(self, data: bytes, timeout_s: float) -> None:
@@ -104,17 +112,23 @@ class Channel:
         """Send one request and wait at most `patience_s` for its answer.
 
         `watch` is called meanwhile, and says in how many seconds again.
-        Raises AgentError with the agent's own message, ChannelClosedError, ChannelTimeoutError.
+        Raises AgentError with the agent's own message, ChannelClosedError, ChannelTimeoutError,
+        ForgedAnswerError.
         """
         deadline = time.monotonic() + patience_s
-        number = self._next_id
-        self._next_id += 1
+        # What runs in the machine cannot know it, so it cannot answer for the agent.
+        number = secrets.randbits(63)
+        self._given_up.add(number)
         self._send_whole(json.dumps({"id": number, "op": op, **fields}), deadline)
         while True:
             frame = self._receive(deadline, f"the answer to '{op}'", watch)
-            # An answer to an earlier request that was given up is dropped.
-            if frame.get("id") == number:
+            answered = frame.get("id")
+            if answered == number:
+                self._given_up.remove(number)
                 return _unwrap(frame)
+            # A late answer to an earlier request is dropped, and so is what answers none.
+            if answered is not None and answered not in list(self._given_up):
+                raise ForgedAnswerError
 
     def close(self) -> None:
         self._socket.close()

@@ -67,6 +67,8 @@ class Failure(Strict):
     environment: str
     repetition: int
     message: str
+    believed: bool = True
+    """False: what the machine said of itself contradicts what the host saw."""
 
 
 class MachineRecord(Strict):

@@ -47,6 +47,12 @@ EXPLANATIONS: Mapping[str, Explanation] = MappingProxyType(
             "Look for what the baseline's runs do not have in common: leftovers of earlier runs, "
             "other programs, a clock that is wrong.",
         ),
+        "not-believed": Explanation(
+            "The machine contradicts its host",
+            "What the machine said of a run cannot be, by what the host saw of the same run: its "
+            "clock runs wrong, or a program in it answered in the agent's place.",
+            "Check the guest's clock source; if the program is not yours, see docs/security.md.",
+        ),
         "noise-floor": Explanation(
             "Small differences are hidden by noise",
             "The baseline, measured a second time, is neither different from itself nor equal "

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from vtax import __version__, binaries
-from vtax.environments.agent import OUTPUT_LIMIT_BYTES
+from vtax.environments.agent import OUTPUT_LIMIT_BYTES, NotBelievedError
 from vtax.environments.base import MachineLike
 from vtax.errors import VtaxError
 from vtax.formats.exchange import Exchange
@@ -236,6 +236,8 @@ class Campaign(Keeper):
 
     def read(self, this: Repetition) -> None:
         outcome = this.finished[0].outcome
+        if doubt := this.finished[0].doubt():
+            raise NotBelievedError(f"not believed: {doubt}")
         this.metrics[:0] = self._settings.workload.metrics(outcome, this.exchange)
 
     def done(self, done: Done) -> None:
@@ -247,7 +249,12 @@ class Campaign(Keeper):
         self.samples += samples
 
     def failed(self, step: Step, error: VtaxError) -> None:
-        failure = Failure(environment=step.variant, repetition=step.repetition, message=str(error))
+        failure = Failure(
+            environment=step.variant,
+            repetition=step.repetition,
+            message=str(error),
+            believed=not isinstance(error, NotBelievedError),
+        )
         self.failures.append(failure)
         with contextlib.suppress(VtaxError):
             self._folder.write_record(self.record())

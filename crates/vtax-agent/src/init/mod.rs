@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::kmod::{ModuleInitFlags, finit_module};
+use nix::sys::prctl::set_dumpable;
 use nix::sys::reboot::{RebootMode, reboot};
 use vtax_sys::guest_page::applications;
 
@@ -23,6 +24,7 @@ use crate::root::parameters::{ChannelLocation, Lower, Module, Parameters, Source
 use crate::serve::serve_guest;
 use vtax_cli::{Error, reason};
 use vtax_sys::calls::network;
+use vtax_sys::calls::privileges::{Capability, withhold};
 use vtax_sys::tree::Tree;
 
 const HOST_NAME: &str = "vtax-guest";
@@ -82,7 +84,18 @@ fn prepare() -> Result<Option<(Channel, Option<Deferred>)>, InitError> {
         Some(channel) => channel,
         None => open_channel(&parameters.channel)?,
     };
+    // The host of other guests switches their paging, which needs all that root can do.
+    if deferred.is_none() {
+        keep_apart().map_err(|errno| InitError::errno("privileges of workloads", errno))?;
+    }
     Ok(Some((channel, deferred)))
+}
+
+/// Keep workloads, which are root too, out of this process and away from its channel.
+fn keep_apart() -> Result<(), Errno> {
+    set_dumpable(false)?;
+    withhold(Capability::SysPtrace)?;
+    withhold(Capability::Mknod)
 }
 
 /// Returns what the request `enter` is to mount, where there is such a request.
@@ -116,8 +129,11 @@ fn load_module(module: &Module) -> Result<(), InitError> {
 
 fn open_channel(location: &ChannelLocation) -> Result<Channel, InitError> {
     let path = wait_for_channel(location)?;
-    Channel::open(&ChannelSpec::Path(path))
-        .map_err(|error| InitError::new(format!("channel {location}"), reason(&error)))
+    let failed = |error: io::Error| InitError::new(format!("channel {location}"), reason(&error));
+    let channel = Channel::open(&ChannelSpec::Path(path.clone())).map_err(failed)?;
+    // Open it stays; no workload may write answers of its own into it.
+    fs::remove_file(path).map_err(failed)?;
+    Ok(channel)
 }
 
 /// Devices appear a moment after their driver.

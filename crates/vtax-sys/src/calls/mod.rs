@@ -7,5 +7,6 @@ pub mod descriptors;
 pub mod memory;
 pub mod network;
 pub mod perf;
+pub mod privileges;
 pub mod processor;
 pub mod signals;
