@@ -32,9 +32,7 @@ sleep 0.3
 
 @pytest.mark.slow
 @pytest.mark.parametrize("spec", ["uml", "qemu:accel=tcg"])
-def test_a_guests_root_cannot_answer_for_the_agent(
-    spec: str, start: Start, tmp_path: Path
-) -> None:
+def test_a_guests_root_cannot_answer_for_the_agent(spec: str, start: Start, tmp_path: Path) -> None:
     machine = start(spec)
     folder = Exchange(tmp_path / "work0", "forged")
     folder.create({"forge.sh": FORGER.encode()})

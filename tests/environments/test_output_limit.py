@@ -28,14 +28,31 @@ def test_what_is_allocated_is_counted_and_links_are_not_followed(tmp_path: Path)
     assert allocated(tmp_path / "absent") == 0
 
 
-def test_only_what_is_new_counts(tmp_path: Path) -> None:
-    (tmp_path / "before").write_bytes(os.urandom(2 * MIB))
-    limit = OutputLimit(tmp_path, MIB)
-    assert limit.check() > 0
-    (tmp_path / "after").write_bytes(os.urandom(MIB))
-    message = "stopped: wrote more than 1 MiB into its result folder; --max-output to raise"
-    with pytest.raises(OutputLimitError, match=message):
+MESSAGE = "stopped: wrote more than 1 MiB into its result folder; --max-output to raise"
+
+
+@pytest.mark.parametrize("where", ["r1", "elsewhere"])
+def test_only_what_is_new_counts(
+    tmp_path: Path, where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vtax.environments.output_limit.EVERY_S", 0.0)
+    for name in ("r0", "r1", "elsewhere"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "r0/before").write_bytes(os.urandom(2 * MIB))
+    limit = OutputLimit(tmp_path, "r1", MIB)
+    assert limit.check() >= 0
+    (tmp_path / where / "after").write_bytes(os.urandom(MIB))
+    with pytest.raises(OutputLimitError, match=MESSAGE):
         limit.check()
+
+
+def test_a_short_command_is_judged_by_its_results(tmp_path: Path) -> None:
+    (tmp_path / "r1").mkdir()
+    limit = OutputLimit(tmp_path, "r1", MIB)
+    (tmp_path / "r1/much").write_bytes(os.urandom(MIB))
+    assert limit.check() > 0
+    with pytest.raises(OutputLimitError, match=MESSAGE):
+        limit.end()
 
 
 @pytest.mark.slow

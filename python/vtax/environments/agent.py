@@ -137,7 +137,7 @@ class Agent:
         )
         host_wall_s = time.monotonic() - begin
         if limit:
-            limit.check()
+            limit.end()
         try:
             return Finished(Outcome(**answer), host_wall_s)
         except TypeError:

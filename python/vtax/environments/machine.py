@@ -101,7 +101,7 @@ class Machine:
         `leave`: what it leaves running goes on until the machine ends.
         Raises VtaxError when it cannot be started, MachineLostError when the machine went away.
         """
-        limit = OutputLimit(self._work, self.output_limit_bytes)
+        limit = OutputLimit(self._work, folder, self.output_limit_bytes)
         return self._agent.run(argv, environment, folder, timeout_s, workdir, limit, leave=leave)
 
     def offer(self, wanted: type[C]) -> C | None:

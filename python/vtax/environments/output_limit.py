@@ -23,26 +23,44 @@ class OutputLimitError(VtaxError):
 
 
 class OutputLimit:
-    """What `folder` may grow by from now on."""
+    """What `folder` may grow by while a command runs that puts its results below it.
 
-    def __init__(self, folder: Path, limit_bytes: int) -> None:
+    Looking costs time that grows with the number of earlier results, so a command that ends within
+    `EVERY_S` is judged by its own folder of results alone.
+    """
+
+    def __init__(self, folder: Path, results: str, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
         self._folder = folder
-        self._before = allocated(folder)
+        self._results = folder / results
+        self._before: int | None = None
+        self._began = time.monotonic()
 
     def check(self) -> float:
-        """Look at the folder; returns in how many seconds to look again.
+        """Look at the folder where it is time to; returns in how many seconds to look again.
 
         Raises OutputLimitError when it has grown by the limit.
         """
         begin = time.monotonic()
-        grown = allocated(self._folder) - self._before
+        if begin - self._began < EVERY_S:
+            return EVERY_S
+        whole = allocated(self._folder)
+        if self._before is None:
+            # Of what is not among the results nothing earlier is known.
+            self._before = whole - allocated(self._results)
+        self._judge(whole - self._before)
+        return max(EVERY_S, (time.monotonic() - begin) / MOST_SHARE)
+
+    def end(self) -> None:
+        """Look at the results of a command that has ended; raises OutputLimitError as `check`."""
+        self._judge(allocated(self._results))
+
+    def _judge(self, grown: int) -> None:
         if grown >= self.limit_bytes:
             raise OutputLimitError(
                 f"stopped: wrote more than {format_bytes(self.limit_bytes)} into its result folder",
                 "--max-output to raise",
             )
-        return max(EVERY_S, (time.monotonic() - begin) / MOST_SHARE)
 
 
 def allocated(folder: Path) -> int:

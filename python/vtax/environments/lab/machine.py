@@ -105,7 +105,7 @@ class LabMachine:
             self._push_inputs(agent, folder)
         variables = self._variables(environment)
         finished = agent.run(
-            argv, variables, folder, timeout_s, workdir, self._output_limit(), leave=leave
+            argv, variables, folder, timeout_s, workdir, self._output_limit(folder), leave=leave
         )
         if not self._shares:
             self._pull_outputs(agent, folder, folder)
@@ -120,7 +120,7 @@ class LabMachine:
         workdir: Path | None = None,
     ) -> Sequence[Finished]:
         """Run a command in all guests at once; output of guest N goes to the folder FOLDER-N."""
-        variables, limit = self._variables(environment), self._output_limit()
+        variables, limit = self._variables(environment), self._output_limit(folder)
         asked = (argv, variables, folder, timeout_s, workdir, limit)
         # Each guest has its own channel, so a thread each.
         pool = ThreadPoolExecutor(len(self.guests))
@@ -157,8 +157,8 @@ class LabMachine:
         self._mode = to
         return report
 
-    def _output_limit(self) -> OutputLimit:
-        return OutputLimit(self._work, self.output_limit_bytes)
+    def _output_limit(self, folder: str) -> OutputLimit:
+        return OutputLimit(self._work, folder, self.output_limit_bytes)
 
     def counters(self, guest: int = 0) -> Counters:
         """What KVM has counted for a guest so far."""
