@@ -56,7 +56,9 @@ pub fn cpu_clock() -> Option<u64> {
     const NS_PER_CLOCK: u64 = 1_000;
     // SAFETY: the call takes no argument.
     let clocks = unsafe { clock() };
-    u64::try_from(clocks).ok().map(|clocks| clocks * NS_PER_CLOCK)
+    u64::try_from(clocks)
+        .ok()
+        .map(|clocks| clocks * NS_PER_CLOCK)
 }
 
 /// CPU time of this process by `times`, in clock ticks.

@@ -28,8 +28,13 @@ pub fn refuse(calls: &[libc::c_long], errno: Errno) -> Result<(), Errno> {
         filter: program.as_mut_ptr(),
     };
     // SAFETY: the kernel copies the program, which lives until the call returns.
-    let result =
-        unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program) };
+    let result = unsafe {
+        libc::prctl(
+            libc::PR_SET_SECCOMP,
+            libc::SECCOMP_MODE_FILTER,
+            &raw const program,
+        )
+    };
     Errno::result(result).map(drop)
 }
 
@@ -54,7 +59,9 @@ mod tests {
             // SAFETY: neither call takes an argument.
             let refused = unsafe { libc::syscall(libc::SYS_getppid) };
             // SAFETY: as above.
-            (refused, Errno::last(), unsafe { libc::syscall(libc::SYS_getpid) })
+            (refused, Errno::last(), unsafe {
+                libc::syscall(libc::SYS_getpid)
+            })
         });
         let (refused, errno, pid) = inside.join().unwrap();
         assert_eq!((refused, errno), (-1, Errno::EDOM));
