@@ -297,7 +297,9 @@ mod tests {
         fn no_more_is_lost_than_passed(steps in prop::collection::vec(0_u64..1_000_000, 0..200)) {
             let mut detours = Detours::new(25);
             let all: u64 = steps.iter().sum();
-            steps.iter().for_each(|step| detours.add(*step));
+            for step in &steps {
+                detours.add(*step);
+            }
             prop_assert!(detours.lost_ns <= all);
             let counted: u64 = detours.histogram.bins().iter().map(|bin| bin.count).sum();
             prop_assert_eq!(counted, detours.count);

@@ -136,7 +136,9 @@ mod tests {
         #[test]
         fn as_counted_over_all_pairs(readings in prop::collection::vec(0_u64..50, 2..100)) {
             let mut steps = Steps::default();
-            readings.iter().for_each(|reading| steps.add(*reading));
+            for reading in &readings {
+                steps.add(*reading);
+            }
             let pairs: Vec<(u64, u64)> = readings.windows(2).map(|two| (two[0], two[1])).collect();
             let up = pairs.iter().filter(|(a, b)| b > a).map(|(a, b)| b - a);
             prop_assert_eq!(steps.smallest, up.clone().min());
