@@ -75,8 +75,12 @@ def measured(**options: Any) -> dict[str, Any]:
 def test_of_this_machine() -> None:
     found = measured()
     judge(found)
-    two = len(os.sched_getaffinity(0)) > 1
-    assert (found["clocks"]["CLOCK_MONOTONIC"]["backward_across_cpus"] is not None) == two
+    if len(os.sched_getaffinity(0)) == 1:
+        pytest.skip("one CPU: no clock is read in turn")
+    across = [clock["backward_across_cpus"] for clock in found["clocks"].values()]
+    seen = [turns for turns in across if turns is not None]
+    # A very busy machine lets a turn or two out, not all fourteen.
+    assert seen and all(turns["readings"] > 0 for turns in seen)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become nobody")

@@ -7,6 +7,7 @@
 mod cost;
 mod distribution;
 mod histogram;
+mod limits;
 mod noise;
 mod path;
 mod place;
@@ -25,11 +26,12 @@ use vtax_sys::tree::Tree;
 
 use crate::VERSION;
 use crate::clocks::distribution::Distribution;
+use crate::clocks::limits::Limits;
 use crate::clocks::noise::Noise;
 use crate::clocks::path::Path;
 use crate::clocks::reasons::{Reasons, keep};
 use crate::clocks::source::{Source, TIMER};
-use crate::clocks::steps::{Backward, Limits, Steps};
+use crate::clocks::steps::{Backward, Steps};
 use crate::clocks::tsc::{Moment, Tsc};
 use crate::facts::{Facts, RealProbe, gather};
 
@@ -38,8 +40,11 @@ const STEP_LIMITS: Limits = Limits {
     usual: Duration::from_millis(10),
     longest: Duration::from_millis(150),
 };
-const COST_LIMIT: Duration = Duration::from_millis(40);
-const TURNS_LIMIT: Duration = Duration::from_millis(40);
+/// For each cost, and for the turns of two CPUs.
+const LIMITS: Limits = Limits {
+    usual: Duration::from_millis(40),
+    longest: Duration::from_millis(120),
+};
 
 /// Everything that `vtax-agent clocks` prints.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -176,7 +181,7 @@ fn one(
     let readable = steps.map(drop).map_err(str::to_owned);
     let cost = |read: &dyn Fn() -> Option<u64>| {
         let step = timer_step_ns.ok_or("CLOCK_MONOTONIC stood still")?;
-        cost::measure(read, step, COST_LIMIT)
+        cost::measure(read, step, LIMITS)
     };
     let cost_ns = readable.clone().and_then(|()| cost(&|| source.read()));
     let call = readable.clone().and_then(|()| {
@@ -248,7 +253,7 @@ fn across(source: Source, place: &Place) -> Result<Backward, String> {
     if source.is_of_one_thread() {
         return Err("each thread has its own".into());
     }
-    turns::pass(|| source.read(), place.two.clone()?, TURNS_LIMIT)
+    turns::pass(|| source.read(), place.two.clone()?, LIMITS)
 }
 
 fn clock_source(facts: &Facts) -> ClockSource {

@@ -1,9 +1,9 @@
 //! How a clock moves from one reading to the next.
 
-use std::time::Duration;
-
 use serde::Serialize;
 use vtax_sys::clock::monotonic_ns;
+
+use crate::clocks::limits::Limits;
 
 /// Readings between two looks at the time: the look is not to be most of the work.
 const READINGS_PER_LOOK: u32 = 64;
@@ -67,15 +67,6 @@ impl Steps {
     }
 }
 
-/// How long a clock is read.
-#[derive(Debug, Clone, Copy)]
-pub struct Limits {
-    /// In any case.
-    pub usual: Duration,
-    /// While it hardly changes.
-    pub longest: Duration,
-}
-
 /// Read a clock back to back; `None` when it cannot be read.
 pub fn find(read: impl Fn() -> Option<u64>, limits: Limits) -> Option<Steps> {
     let mut steps = Steps::default();
@@ -101,6 +92,7 @@ pub fn find(read: impl Fn() -> Option<u64>, limits: Limits) -> Option<Steps> {
 #[cfg(test)]
 mod tests {
     use std::cell::Cell;
+    use std::time::Duration;
 
     use proptest::prelude::*;
 
