@@ -8,7 +8,7 @@ use clap::{Args, CommandFactory, Parser, Subcommand};
 use vtax_agent::channel::ChannelSpec;
 use vtax_agent::facts;
 use vtax_agent::workload::{self, WorkloadArguments};
-use vtax_agent::{check_fp, counters, guest, init, run, serve, switch};
+use vtax_agent::{check_fp, clocks, counters, guest, init, run, serve, switch};
 use vtax_cli::{Error, output, units};
 use vtax_sys::cgroup::sweep::sweep;
 use vtax_sys::confine::Limits;
@@ -37,6 +37,7 @@ Exit code: 0 done, 1 the machine failed, 2 misuse, 128+N ended by signal N.";
 #[derive(Debug, Subcommand)]
 enum Subcommands {
     Facts(FactsArguments),
+    Clocks(ClocksArguments),
     Run(RunArguments),
     Stream(StreamArguments),
     Serve(ServeArguments),
@@ -61,6 +62,22 @@ struct FactsArguments {
     /// Indent the JSON
     #[arg(long)]
     pretty: bool,
+}
+
+/// Print what this machine's clocks are, do and cost, as JSON (docs/clocks.md)
+///
+/// Each clock's claimed resolution, smallest step, cost, path and steps back, and the time that a
+/// loop on one CPU loses to everything else. What is null has its reason in `reasons`. Takes about
+/// 3 s.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  vtax-agent clocks\n  vtax-agent clocks --seconds 10")]
+struct ClocksArguments {
+    /// How long the loop runs (0.001 to 600)
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = spinning)]
+    seconds: Duration,
+    /// Accepted for clarity: the output is always JSON
+    #[arg(long)]
+    json: bool,
 }
 
 /// Run a command and print what it used, as JSON
@@ -277,6 +294,7 @@ impl Arguments {
                     output::json(&facts)
                 }
             }
+            Subcommands::Clocks(arguments) => output::json(&clocks::measure(arguments.seconds)),
             Subcommands::Run(arguments) => output::json(&run::run(arguments.into())?),
             Subcommands::Stream(arguments) => output::json(&stream::measure(
                 facts::memory(&Tree::host()),
@@ -355,10 +373,18 @@ impl From<ServeArguments> for serve::Options {
 }
 
 fn rate(text: &str) -> Result<Duration, String> {
+    from_a_millisecond(text, 10)
+}
+
+fn spinning(text: &str) -> Result<Duration, String> {
+    from_a_millisecond(text, 600)
+}
+
+fn from_a_millisecond(text: &str, longest_s: u64) -> Result<Duration, String> {
     let time = units::duration(text)?;
-    let allowed = Duration::from_millis(1)..=Duration::from_secs(10);
+    let allowed = Duration::from_millis(1)..=Duration::from_secs(longest_s);
     let fits = allowed.contains(&time).then_some(time);
-    fits.ok_or_else(|| "not from 1ms to 10s".into())
+    fits.ok_or_else(|| format!("not from 1ms to {longest_s}s"))
 }
 
 fn applications(text: &str) -> Result<Applications, String> {

@@ -1,13 +1,14 @@
 //! What runs inside a machine under measurement.
 //!
 //! The program `vtax-agent` is a thin shell around this library: it describes the machine
-//! ([`facts`]), runs commands and measures them ([`run`]), measures memory bandwidth ([`stream`]),
+//! ([`facts`]), its clocks ([`clocks`]), runs commands and measures them ([`run`]), measures memory bandwidth ([`stream`]),
 //! runs workloads of its own ([`workload`]), answers requests on a channel ([`serve`]) and is the
 //! first process of a guest ([`init`]). `docs/agent-protocol.md` is the contract of the last two.
 
 pub mod channel;
 pub mod check_fp;
 pub mod clock;
+pub mod clocks;
 pub mod counters;
 pub mod descendants;
 pub mod facts;

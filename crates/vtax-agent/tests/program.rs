@@ -133,6 +133,8 @@ fn errors_are_one_line_that_names_the_thing() {
         (&["run", "--", "no-such-program"][..], 1, "no-such-program"),
         (&["stream", "--bytes", "99999999999999"][..], 2, "--bytes"),
         (&["stream", "--times", "1"][..], 2, "--times"),
+        (&["clocks", "--seconds", "0"][..], 2, "--seconds"),
+        (&["clocks", "--seconds", "601"][..], 2, "--seconds"),
         (&["serve", "--channel", "fd:99"][..], 2, "channel"),
         (&["serve", "--channel", "/no/such"][..], 2, "channel"),
         (&["init"][..], 2, "init"),

@@ -3,10 +3,12 @@
 #![allow(unsafe_code)]
 
 pub mod children;
+pub mod clocks;
 pub mod descriptors;
 pub mod memory;
 pub mod network;
 pub mod perf;
 pub mod privileges;
 pub mod processor;
+pub mod seccomp;
 pub mod signals;

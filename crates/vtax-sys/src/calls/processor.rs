@@ -1,11 +1,40 @@
 //! Instructions that Rust has no safe name for.
 
-use core::arch::x86_64::{__cpuid, _rdtsc};
+use std::sync::LazyLock;
+
+use core::arch::x86_64::{__cpuid, __rdtscp, _mm_lfence, _rdtsc};
 
 /// The time stamp counter.
 pub fn time_stamp_counter() -> u64 {
     // SAFETY: the instruction is in every processor that this program is compiled for.
     unsafe { _rdtsc() }
+}
+
+/// The time stamp counter by RDTSCP; `None` where the processor has no such instruction.
+#[inline]
+pub fn time_stamp_counter_in_order() -> Option<u64> {
+    // Asked once: CPUID leaves a virtual machine, which takes longer than the reading.
+    static PRESENT: LazyLock<bool> = LazyLock::new(has_rdtscp);
+    let mut processor = 0;
+    // SAFETY: the instruction is there; it writes one number, which lives here.
+    PRESENT.then(|| unsafe { __rdtscp(&raw mut processor) })
+}
+
+/// Does this processor have RDTSCP? Where CPUID answers for the host, so does the instruction.
+fn has_rdtscp() -> bool {
+    const EXTENDED: u32 = 0x8000_0000;
+    const RDTSCP: u32 = 1 << 27;
+    cpuid(EXTENDED)[0] > EXTENDED && cpuid(EXTENDED + 1)[3] & RDTSCP != 0
+}
+
+/// Wait until all earlier loads are done: RDTSC by itself may be carried out before them.
+#[inline]
+pub fn finish_loads() {
+    // SAFETY: SSE2 is in every x86-64 processor.
+    #[allow(unused_unsafe, reason = "safe in newer Rust")]
+    unsafe {
+        _mm_lfence();
+    }
 }
 
 /// The four registers that CPUID answers for a leaf: EAX, EBX, ECX, EDX.
