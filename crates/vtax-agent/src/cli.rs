@@ -67,7 +67,7 @@ struct FactsArguments {
 /// Print what this machine's clocks are, do and cost, as JSON (docs/clocks.md)
 ///
 /// Each clock's claimed resolution, smallest step, cost, path and steps back, and the time that a
-/// loop on one CPU loses to everything else. What is null has its reason in `reasons`. Takes about
+/// loop on one CPU loses to everything else. What is null has its reason in `reasons`. Takes 2 to
 /// 3 s.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  vtax-agent clocks\n  vtax-agent clocks --seconds 10")]

@@ -20,10 +20,14 @@ pub fn process_time_ns() -> u64 {
 
 /// Linux has these clocks, so there is no error.
 fn nanoseconds(clock: ClockId) -> u64 {
-    clock_gettime(clock).map_or(0, |time| {
-        let seconds = u64::try_from(time.tv_sec()).unwrap_or(0);
-        seconds * 1_000_000_000 + u64::try_from(time.tv_nsec()).unwrap_or(0)
-    })
+    now_ns(clock).unwrap_or(0)
+}
+
+/// Any clock now, in nanoseconds; `None` when it cannot be read.
+pub fn now_ns(clock: ClockId) -> Option<u64> {
+    let time = clock_gettime(clock).ok()?;
+    let seconds = u64::try_from(time.tv_sec()).unwrap_or(0);
+    Some(seconds * 1_000_000_000 + u64::try_from(time.tv_nsec()).unwrap_or(0))
 }
 
 /// Clock ticks per second of the times in `/proc` (`CLK_TCK`).

@@ -35,7 +35,7 @@ use crate::clocks::steps::{Backward, Steps};
 use crate::clocks::tsc::{Moment, Tsc};
 use crate::facts::{Facts, RealProbe, gather};
 
-/// For steps: at 10 ms a tick, three ticks and the readings before the first.
+/// For steps: at 10 ms a tick, eight ticks and some for which the thread had to wait.
 const STEP_LIMITS: Limits = Limits {
     usual: Duration::from_millis(10),
     longest: Duration::from_millis(150),

@@ -2,12 +2,12 @@
 
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
-use nix::time::{ClockId, clock_getres, clock_gettime};
+use nix::time::{ClockId, clock_getres};
 use vtax_sys::calls::clocks::{
     clock_gettime_by_call, cpu_clock, gettimeofday, gettimeofday_by_call, times,
 };
 use vtax_sys::calls::processor::time_stamp_counter_in_order;
-use vtax_sys::clock::{tick_ns, time_stamp_counter};
+use vtax_sys::clock::{now_ns, tick_ns, time_stamp_counter};
 
 /// One clock, under the name that programs use.
 #[derive(Debug, Clone, Copy)]
@@ -75,10 +75,7 @@ impl Source {
     #[inline]
     pub fn read(self) -> Option<u64> {
         match self.reader {
-            Reader::Clock(clock) => clock_gettime(clock).ok().map(|time| {
-                let seconds = u64::try_from(time.tv_sec()).unwrap_or(0);
-                seconds * 1_000_000_000 + u64::try_from(time.tv_nsec()).unwrap_or(0)
-            }),
+            Reader::Clock(clock) => now_ns(clock),
             Reader::TimeOfDay => gettimeofday(),
             Reader::CpuClock => cpu_clock(),
             Reader::Usage => {

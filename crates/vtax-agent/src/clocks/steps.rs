@@ -7,8 +7,9 @@ use crate::clocks::limits::Limits;
 
 /// Readings between two looks at the time: the look is not to be most of the work.
 const READINGS_PER_LOOK: u32 = 64;
-/// A clock that ticks need not be watched longer: back to back, each change is one tick.
-const ENOUGH_CHANGES: u64 = 3;
+/// A clock that ticks need not be watched longer: back to back, a change is one tick, unless the
+/// thread had to wait meanwhile.
+const ENOUGH_CHANGES: u64 = 8;
 
 /// Steps against time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
