@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from tested_machines import OUTCOME
+from vtax.clocks import Skew
 from vtax.environments.base import Environment, Launch, MachineLike
 from vtax.environments.capabilities import C
 from vtax.environments.machine import Finished
@@ -56,6 +57,9 @@ class Mock:
 
     def refresh_facts(self) -> None:
         self.facts = {"uptime_s": 1 + self.runs}
+
+    def clock_skew(self) -> Skew:
+        return Skew(0, 1000)
 
     def close(self) -> None:
         self.world.alive -= self.open

@@ -7,7 +7,18 @@ from typing import Annotated
 import typer
 
 from vtax import __version__
-from vtax.cli import compare, correlate, doctor, export, paging, record, report, study, timeline
+from vtax.cli import (
+    audit,
+    compare,
+    correlate,
+    doctor,
+    export,
+    paging,
+    record,
+    report,
+    study,
+    timeline,
+)
 
 app = typer.Typer(
     name="vtax",
@@ -20,6 +31,7 @@ app = typer.Typer(
 app.command(**compare.SETTINGS)(compare.compare)
 app.command(short_help="Write the report of a run again.")(report.report)
 app.command()(doctor.doctor)
+app.command(**audit.SETTINGS)(audit.audit)
 app.add_typer(paging.app, name="paging")
 app.command(short_help="Draw a paper's figures again; judge its claims.", epilog=study.EXAMPLES)(
     study.study

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any, NoReturn
 
+from vtax.clocks import Skew, measure, time_in
 from vtax.environments.channel import (
     AgentError,
     Channel,
@@ -149,6 +150,10 @@ class Agent:
     def set_clock(self) -> None:
         """Set the wall clock of a guest to this machine's; late by what the request takes."""
         self.request("clock", REQUEST_TIMEOUT_S, realtime_s=time.time())
+
+    def clock_skew(self) -> Skew:
+        """How far the machine's clock is from this one's (50 round trips)."""
+        return measure(lambda: time_in(self.request("time", REQUEST_TIMEOUT_S)))
 
     def push(self, path: str, content: bytes, permissions: int = 0o600) -> None:
         """Write a file in the machine; an existing one is replaced."""

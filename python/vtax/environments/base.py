@@ -26,6 +26,7 @@ from vtax.units import format_bytes, parse_size
 from vtax.workloads.base import MachineShape
 
 if TYPE_CHECKING:
+    from vtax.clocks import Skew
     from vtax.doctor.model import Check
     from vtax.environments.agent import Finished
     from vtax.environments.machine import Machine
@@ -108,6 +109,10 @@ class MachineLike(Protocol):
         ...
 
     def refresh_facts(self) -> None: ...
+
+    def clock_skew(self) -> Skew:
+        """How far the machine's clock is from this one's."""
+        ...
 
     def close(self) -> None: ...
 

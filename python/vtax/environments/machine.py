@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Any, Self
 
 from vtax import binaries
-from vtax.clocks import Skew, measure, time_in
+from vtax.clocks import Skew
 from vtax.environments.agent import OUTPUT_LIMIT_BYTES, Agent, Finished, MachineLostError
 from vtax.environments.base import Allocation, Launch, ProcessEnvironment
 from vtax.environments.capabilities import (
@@ -31,7 +31,6 @@ from vtax.environments.output_limit import OutputLimit
 from vtax.errors import VtaxError
 
 HALT_TIMEOUT_S = 3.0
-CLOCK_TIMEOUT_S = 30.0
 CLEAN_UP_S = 6.0
 """What an agent may take to end a command, which it first asks to (2 s)."""
 NOISE_BYTES = 64 << 10
@@ -118,7 +117,7 @@ class Machine:
 
     def clock_skew(self) -> Skew:
         """How far the machine's clock is from this one's (50 round trips)."""
-        return measure(lambda: time_in(self._agent.request("time", CLOCK_TIMEOUT_S)))
+        return self._agent.clock_skew()
 
     def refresh_facts(self) -> None:
         """Read the facts again: a kernel changes some, like its clock source, just after boot."""

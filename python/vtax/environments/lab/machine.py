@@ -38,6 +38,7 @@ from vtax.environments.qemu_program import program_version
 from vtax.errors import VtaxError
 
 if TYPE_CHECKING:
+    from vtax.clocks import Skew
     from vtax.environments.lab.environment import Lab
 
 HALT_TIMEOUT_S = 3.0
@@ -163,6 +164,10 @@ class LabMachine:
     def counters(self, guest: int = 0) -> Counters:
         """What KVM has counted for a guest so far."""
         return of_guest(self.host.counters(), self._qemu_pid(guest))
+
+    def clock_skew(self) -> Skew:
+        """How far the nested guest's clock is from this machine's."""
+        return self.guests[0].clock_skew()
 
     def refresh_facts(self) -> None:
         """Read the nested guest's facts again."""

@@ -1,0 +1,70 @@
+"""`vtax audit`: whether the clocks of an environment can be believed."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Annotated, Any
+
+import typer
+
+from vtax.cli.declared import complete_spec
+
+EXAMPLES = """\b
+Examples:
+  vtax audit
+  vtax audit --in native --in uml --in qemu:accel=tcg
+  vtax audit --quick --json
+"""
+
+SETTINGS: dict[str, Any] = {
+    "short_help": "Say whether the clocks of environments can be believed.",
+    "epilog": EXAMPLES,
+}
+FAILED = 1
+
+
+def audit(
+    environments: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--in",
+            help="An environment; repeat it. Default: native.",
+            metavar="SPEC",
+            autocompletion=complete_spec,
+        ),
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Fewer and shorter runs: 10 s instead of 60.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
+) -> None:
+    """Measure the clocks of environments and give each a report card.
+
+    Each check passes, warns or fails against a threshold that is printed with its reason
+    (docs/audit.md). The exit code is 1 when a check fails.
+    """
+    from vtax.analysis.audit import Verdict, card
+    from vtax.environments import BASELINE, build
+    from vtax.present.terminal import audit as table
+    from vtax.present.terminal.progress import listener
+    from vtax.present.terminal.tables import show
+    from vtax.runner.audit import FULL, QUICK
+    from vtax.runner.audit import audit as measure
+    from vtax.workloads.variables import base_environment
+
+    specs = list(dict.fromkeys(environments or [BASELINE]))
+    built = {spec: build(spec) for spec in specs}
+    for each in built.values():
+        each.check()
+    depth = QUICK if quick else FULL
+    shown = listener(depth.steps * len(built), quiet)
+    observed = measure(built, dict(base_environment(os.environ, keep_env=False)), depth, shown)
+    cards = [card(spec, found) for spec, found in observed.items()]
+    if as_json:
+        print(json.dumps(table.to_json(cards), indent=1))
+    else:
+        show(*table.parts(cards))
+    if any(each.verdict is Verdict.FAIL for each in cards):
+        raise typer.Exit(FAILED)

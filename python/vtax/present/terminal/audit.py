@@ -1,0 +1,65 @@
+"""The report cards of an audit on the terminal, and as JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from vtax.analysis.audit import Card, Check, Verdict
+from vtax.present.format import one_line, significant
+from vtax.present.terminal.tables import note, table, title
+from vtax.units import format_seconds
+
+_STYLES = {Verdict.PASS: "green", Verdict.WARN: "yellow", Verdict.FAIL: "red"}
+
+
+def to_json(cards: Sequence[Card]) -> dict[str, Any]:
+    """What `vtax audit --json` prints."""
+    return {"environments": [dataclasses.asdict(card) for card in cards]}
+
+
+def parts(cards: Sequence[Card]) -> list[RenderableType]:
+    """A table for each environment, and what to do where a check does not pass."""
+    found: list[RenderableType] = []
+    for card in cards:
+        found.append(title(_headline(card)))
+        found.append(
+            table(
+                ("check", "verdict", "value", "range", "fails beyond", "makes doubtful"),
+                [_row(check) for check in card.checks],
+            )
+        )
+        found += [
+            note(f"! {check.name}: {check.reason}; {check.remedy}", "yellow")
+            for check in card.checks
+            if check.verdict in (Verdict.WARN, Verdict.FAIL)
+        ]
+        found.append(Text())
+    return found
+
+
+def _headline(card: Card) -> str:
+    shortest = card.shortest_duration_s
+    what = (
+        "how short a run may be is not known"
+        if shortest is None
+        else f"its clock times {format_seconds(shortest)} and more to 1 %"
+    )
+    return f"{one_line(card.spec)}: {card.verdict.value}; {what}"
+
+
+def _row(check: Check) -> Sequence[str | Text]:
+    return (
+        check.name,
+        Text(check.verdict.value, style=_STYLES.get(check.verdict, "")),
+        "not known" if check.value is None else f"{significant(check.value, 3)} {check.unit}",
+        ""
+        if check.low is None or check.high is None
+        else f"{significant(check.low, 3)} to {significant(check.high, 3)}",
+        f"{significant(check.threshold, 3)} {check.unit}",
+        ", ".join(check.metrics),
+    )
