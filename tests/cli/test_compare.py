@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import polars
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from command_line import vtax
+from command_line import one_line, vtax
 from recording import obstacle, sums_agree
 from tested_machines import checked
 from vtax.formats.folder import load
@@ -182,9 +183,9 @@ def test_results_that_became_a_link_fail_their_repetition_and_no_link_is_kept(
 @pytest.mark.parametrize("spec", ["native", *GUESTS])
 def test_a_command_runs_in_the_users_folder(tmp_path: Path, spec: str) -> None:
     checked(spec)
-    (tmp_path / "prog.py").write_text("print('rate', len(open('data').read()))\n")
+    (tmp_path / "prog").write_text("echo rate $(wc -c <data)\n")
     (tmp_path / "data").write_text("12345")
-    argv = ("--in", spec, *QUICK, "--metric", "rate=rate (.*)", "--", "python3", "prog.py")
+    argv = ("--in", spec, *QUICK, "--metric", "rate=rate (.*)", "--", "sh", "prog")
     done = vtax("compare", *argv, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     rows = [r for r in json.loads(done.stdout)["results"] if r["metric"] == "rate"]
@@ -201,6 +202,32 @@ def test_a_command_runs_in_the_users_folder(tmp_path: Path, spec: str) -> None:
     assert [path.name for path in (tmp_path / "inner").iterdir()] == ["run"]
     found = [path.read_text() for path in tmp_path.glob("other/*/raw/*/r000/where")]
     assert found and set(found) == {f"{tmp_path}/inner\n"}
+
+
+def test_a_program_in_a_home_runs_where_it_is_shared(tmp_path: Path) -> None:
+    checked("uml")
+    home, project = tmp_path / "people/me", tmp_path / "people/me/project"
+    project.mkdir(parents=True)
+    (home / "bin").mkdir()
+    (home / "bin/tool").write_text("#!/bin/sh\necho rate 7\n")
+    (home / "bin/tool").chmod(0o755)
+    words = ("--in", "uml", *QUICK, "--metric", "rate=rate (.*)")
+
+    def compare(*more: str) -> subprocess.CompletedProcess[str]:
+        tool = str(home / "bin/tool")
+        return vtax(
+            "compare", *words, *more, "--", tool, cwd=project, environment={"HOME": str(home)}
+        )
+
+    refused = compare()
+    assert f"hidden from uml; --share {home}/bin" in one_line(refused, 2)
+    assert list(project.iterdir()) == []
+    done = compare("--share", f"{home}/bin")
+    assert done.returncode == 0, done.stderr
+    rows = [r for r in json.loads(done.stdout)["results"] if r["metric"] == "rate"]
+    assert {row["best"] for row in rows} == {7.0}
+    gone = compare("--share", "gone")
+    assert "--share gone: it does not exist" in one_line(gone, 2)
 
 
 @pytest.mark.parametrize(

@@ -219,6 +219,8 @@ def test_a_program_that_cannot_be_started_is_named(
 def test_a_working_folder_is_for_machines(tmp_path: Path) -> None:
     done = vtax("record", "--workdir", ".", "--", "true", folder=tmp_path)
     assert done.returncode == 2 and "--workdir needs --in" in done.stderr
+    done = vtax("record", "--share", ".", "--", "true", folder=tmp_path)
+    assert done.returncode == 2 and "--share needs --in" in done.stderr
     (tmp_path / "inner").mkdir()
     words = ("--in", "native", "--workdir", "inner", "--out", "run", "--", "pwd")
     done = vtax("record", *words, folder=tmp_path)

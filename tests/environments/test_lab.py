@@ -24,6 +24,7 @@ from vtax.environments import build, sandbox
 from vtax.environments import kvm_counters as counters
 from vtax.environments.agent import Agent, MachineLostError
 from vtax.environments.channel import Channel
+from vtax.environments.hiding import View
 from vtax.environments.initramfs import newc
 from vtax.environments.kernel_image import ModuleTree
 from vtax.environments.lab import (
@@ -99,6 +100,7 @@ MACHINE = Emulated(
     icount=None,
     kernel=Path("/cache/kernel"),
     modules=("/modules/kvm.ko", "/modules/kvm_amd.ko?npt=0"),
+    view=View({Path("/usr"): True, Path("/usr/share"): False}),
 )
 FDS = Descriptors(host=10, monitor=11, guests=(12, 13), initramfs=14)
 

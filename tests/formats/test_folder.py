@@ -3,7 +3,11 @@
 import dataclasses
 import json
 import math
+import os
 import re
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -52,6 +56,9 @@ SAMPLE = Sample(
 )
 
 
+NOBODY = 65534
+
+
 def some(count: int) -> list[Sample]:
     return [dataclasses.replace(SAMPLE, repetition=n, position=n) for n in range(count)]
 
@@ -93,6 +100,53 @@ def test_only_one_process_writes(folder: RunFolder) -> None:
     assert not other.claim()
     folder.release()
     assert other.claim()
+
+
+@pytest.fixture
+def raw_of_a_user() -> Iterator[Path]:
+    """A folder of somebody who is not root, whom permissions hold."""
+    run = Path(tempfile.mkdtemp(prefix="vtax-test-"))
+    (run / "raw").mkdir()
+    if os.geteuid() == 0:
+        os.chown(run, NOBODY, NOBODY)
+        os.chown(run / "raw", NOBODY, NOBODY)
+    yield run / "raw"
+    (run / "raw/closed").chmod(0o700)
+    shutil.rmtree(run)
+
+
+def as_user(what: Callable[[], object]) -> None:
+    if os.geteuid() != 0:
+        what()
+        return
+    child = os.fork()
+    if child == 0:
+        os.setuid(NOBODY)
+        what()
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def test_links_go_from_closed_folders_too_and_no_program_keeps_its_rights(
+    raw_of_a_user: Path,
+) -> None:
+    def guest() -> None:
+        closed = raw_of_a_user / "closed"
+        (closed / "in").mkdir(parents=True)
+        (closed / "in/link").symlink_to("/etc/passwd")
+        os.mkfifo(closed / "in/pipe")
+        (closed / "in/kept").write_text("kept")
+        (closed / "in/program").write_text("x")
+        (closed / "in/program").chmod(0o6755)
+        (closed / "in").chmod(0)
+        closed.chmod(0)
+
+    as_user(guest)
+    as_user(lambda: RunFolder(raw_of_a_user.parent).clean_raw())
+    inside = raw_of_a_user / "closed/in"
+    assert sorted(each.name for each in inside.iterdir()) == ["kept", "program"]
+    assert (inside / "program").stat().st_mode & 0o7777 == 0o755
+    assert (inside / "kept").read_text() == "kept"
 
 
 def test_a_read_only_place_is_named(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import typer
 
 from vtax.cli.declared import (
     DeclaredWithWorkloads,
+    ShareOption,
     complete_instrument,
     complete_spec,
     complete_workload,
@@ -169,6 +170,7 @@ def compare(
             exists=True,
         ),
     ] = None,
+    share: ShareOption = None,
     out: Annotated[Path, typer.Option(help="Folder for run folders.", metavar="DIR")] = Path(
         "runs"
     ),
@@ -196,6 +198,7 @@ def compare(
         tuple(metric or ()),
         instruments=tuple(instruments or ()),
         push=tuple(push or ()),
+        share=tuple(share or ()),
         keep_env=keep_env,
         control=control,
         baseline=baseline,
@@ -230,10 +233,12 @@ def _settings(
     argv: tuple[str, ...], specs: list[str], patterns: tuple[str, ...], **options: Any
 ) -> Settings:
     from vtax import binaries, workloads
+    from vtax.environments import sharing
     from vtax.environments.base import working_folder
+    from vtax.environments.hiding import Shown
     from vtax.runner.execute import Settings
     from vtax.runner.instruments import chosen
-    from vtax.runner.matching import compared_variants, pushed
+    from vtax.runner.matching import compared_variants, pushed, showing
     from vtax.workloads.variables import base_environment, readable, require_utf8, split
 
     keep_env, control = options.pop("keep_env"), options.pop("control")
@@ -241,9 +246,9 @@ def _settings(
     workload = workloads.parse(argv, patterns)
     variants = pushed(compared_variants(specs, control, baseline), options.pop("push"))
     instruments = chosen(options.pop("instruments"), [each.environment for each in variants])
-    workdir = working_folder(
-        options.pop("workdir"), {each.label: each.environment for each in variants}
-    )
+    machines = {each.label: each.environment for each in variants}
+    workdir = working_folder(options.pop("workdir"), machines)
+    shown = Shown(workdir, sharing.shown(machines, options.pop("share")))
     environment = dict(base_environment(os.environ, keep_env))
     require_utf8(environment)
     path = environment.get("PATH", os.defpath)
@@ -252,7 +257,7 @@ def _settings(
     scrubbed = {readable(name): readable(value) for name, value in changing.items()}
     return Settings(
         workload=workload,
-        compared_variants=variants,
+        compared_variants=showing(variants, shown),
         instruments=instruments,
         workdir=workdir,
         environment=environment,
@@ -271,6 +276,7 @@ def _duration(text: str | None) -> float | None:
 
 def _check(settings: Settings) -> None:
     """Everything that can be known to be missing before a folder is made or a guest booted."""
+    from vtax.environments import sharing
     from vtax.runner.matching import common_shape
     from vtax.workloads import programs
 
@@ -279,9 +285,11 @@ def _check(settings: Settings) -> None:
         compared.environment.check()
     own = settings.workload.name == "command"
     remedy = "check its name" if own else "run 'vtax doctor' for what is missing"
-    here = any(each.environment.sees_host_files() for each in settings.compared_variants)
+    machines = {each.label: each.environment for each in settings.compared_variants}
+    here = any(each.sees_host_files() for each in machines.values())
+    where = (settings.environment["PATH"], settings.workdir or Path())
     for program in settings.workload.needs() if here else ():
-        programs.require(program, settings.environment["PATH"], settings.workdir or Path(), remedy)
+        sharing.require_seen(machines, programs.require(program, *where, remedy))
 
 
 def _discard_if_empty(folder: Any, campaign: Campaign) -> None:

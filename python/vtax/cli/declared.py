@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
 
+import typer
 from typer.core import TyperCommand
 
 PAGES = ("environments.md", "record.md")
 """Pages of docs/ with tables that are made."""
+
+
+ShareOption = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--share",
+        help="Let guests see this file or folder of a home or another hidden place; repeat it.",
+        metavar="PATH",
+    ),
+]
 
 
 class Declared(TyperCommand):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vtax.cli.declared import DeclaredWithSources, complete_events, complete_spec
+from vtax.cli.declared import DeclaredWithSources, ShareOption, complete_events, complete_spec
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -113,6 +113,7 @@ def record(
         Path | None,
         typer.Option(help="With --in: run COMMAND there. Default: here.", metavar="DIR"),
     ] = None,
+    share: ShareOption = None,
     list_events: Annotated[
         bool, typer.Option("--list", help="Print all events, and why some are absent.")
     ] = False,
@@ -135,6 +136,8 @@ def record(
     if environment is None:
         if workdir is not None:
             raise MisuseError("--workdir needs --in", "without it COMMAND runs where vtax does")
+        if share:
+            raise MisuseError("--share needs --in", "without it COMMAND sees all that you do")
         if recorder is From.GUEST:
             raise MisuseError("--from guest needs a guest", "name one with --in")
         raise typer.Exit(_natively(Target(pid, vm, argv), options, out, as_json))
@@ -143,7 +146,7 @@ def record(
     from vtax.units import parse_size
 
     limit_bytes = parse_size(max_output)
-    _inside(environment, argv, options, out, as_json, recorder, workdir, limit_bytes)
+    _inside(environment, argv, options, out, as_json, recorder, workdir, limit_bytes, share or ())
 
 
 def _require_one(*choices: tuple[str, bool]) -> None:
@@ -174,6 +177,7 @@ def _inside(
     recorder: From,
     workdir: Path | None,
     max_output_bytes: int,
+    share: Sequence[Path],
 ) -> None:
     from vtax import environments
     from vtax.record.recorder import summary
@@ -188,6 +192,7 @@ def _inside(
         by_guest=recorder is From.GUEST,
         workdir=workdir,
         max_output_bytes=max_output_bytes,
+        share=share,
     )
     if not as_json:
         _echo(done)

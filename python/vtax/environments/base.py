@@ -13,13 +13,15 @@ import functools
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeVar
 
 from vtax import binaries, plugins
+from vtax.environments import hiding
 from vtax.environments.capabilities import C, Capability, PagingMode
+from vtax.environments.hiding import Shown, View
 from vtax.errors import MisuseError, VtaxError
 from vtax.specs import Spec, parse_spec, unknown
 from vtax.units import format_bytes, parse_size
@@ -165,6 +167,14 @@ class Environment(ABC):
         """Whether programs find this machine's folder there, under the same absolute path."""
         return self.sees_host_files() and not any(folder.is_relative_to(own) for own in GUESTS_OWN)
 
+    def with_shown(self, shown: Shown) -> Self:
+        """The same with these files seen by its guest, where it has the host's tree."""
+        return self
+
+    def view(self) -> View:
+        """Which of the host's files its guest does not see, where it has the host's tree."""
+        return View({})
+
     def offered(self) -> frozenset[type[Capability]]:
         """What a machine with these options can do."""
         return frozenset(self.offers)
@@ -220,6 +230,23 @@ class ProcessEnvironment(Environment):
         from vtax.environments.machine import Machine
 
         return Machine(self, work, cpus)
+
+
+@dataclass(frozen=True)
+class HostTree(Environment):
+    """An environment whose guest sees the host's tree, but for its secrets.
+
+    Without slots, so that it can be one of several base classes.
+    """
+
+    shown: Shown = field(default=Shown(), kw_only=True)
+    """What the guest sees of what is hidden otherwise."""
+
+    def with_shown(self, shown: Shown) -> Self:
+        return replace(self, shown=shown)
+
+    def view(self) -> View:
+        return hiding.view(self.shown) if self.sees_host_files() else View({})
 
 
 class PagingEnvironment(Environment):

@@ -21,6 +21,7 @@ from vtax.doctor.model import Check, Finding
 from vtax.environments import sandbox
 from vtax.environments.base import (
     Allocation,
+    HostTree,
     Launch,
     ProcessEnvironment,
     allowed_cpus,
@@ -31,6 +32,7 @@ from vtax.environments.base import (
     register,
 )
 from vtax.environments.capabilities import Capability, Files, RecordInside, RecordOutside
+from vtax.environments.hiding import View
 from vtax.environments.machine import Machine
 from vtax.errors import MisuseError, VtaxError
 from vtax.units import format_bytes
@@ -87,7 +89,7 @@ class ContainerEngine(Check):
 
 @register
 @dataclass(frozen=True, slots=True)
-class Container(ProcessEnvironment):
+class Container(HostTree, ProcessEnvironment):
     """A container on this machine's kernel, started by podman or docker."""
 
     name: ClassVar[str] = "container"
@@ -254,13 +256,12 @@ class Container(ProcessEnvironment):
             pushed = [part for path in self.pushed for part in ("-v", _read_only(path.resolve()))]
             return [*pushed, "--user", "0", "--pull", "never", "--entrypoint", agent, self.image]
         if self._is_root():
-            others = [part for path in _file_systems() for part in ("-v", _read_only(path))]
             # Not --read-only: podman 4.3 then copies all of the host's /run.
-            return [*others, "--rootfs", "/:O", agent]
+            return [*_volumes(_file_systems(), self.view(), "O"), "--rootfs", "/:O", agent]
         # A user may not overlay files of root's: the folders of / one by one, on an empty root.
         folders = [path for path in sorted(Path("/").iterdir()) if str(path) not in _NOT_SHARED]
         shared = [path for path in folders if path.is_dir() and not path.is_symlink()]
-        binds = [part for path in shared for part in ("-v", _read_only(path))]
+        binds = _volumes(shared, self.view(), "ro")
         links = [path for path in folders if path.is_symlink()]
         return [*binds, "--read-only", "--rootfs", str(_skeleton(links)), agent]
 
@@ -307,6 +308,26 @@ def _process_limits() -> list[str]:
 
 def _read_only(path: Path) -> str:
     return f"{path}:{path}:ro"
+
+
+def _volumes(shared: Sequence[Path], view: View, uncovered: str) -> list[str]:
+    """The host's folders `shared`, and over the tree what hides its secrets.
+
+    `uncovered`: how folders are mounted that are seen in a hidden one.
+    Raises VtaxError for a path that cannot be told to podman.
+    """
+    line = [part for path in shared if not view.hides(path) for part in ("-v", _read_only(path))]
+    for path, covered in view.covered.items():
+        if set(str(path)) & set(":,\\"):
+            raise VtaxError(f"container: podman takes no path with a colon or comma: {path}")
+        if not covered and path not in shared:
+            line += ["-v", f"{path}:{path}:{uncovered if path.is_dir() else 'ro'}"]
+        elif covered and path.is_dir():
+            # Else podman fills it with what it is to hide.
+            line += ["--mount", f"type=tmpfs,destination={path},notmpcopyup"]
+        elif covered:
+            line += ["-v", f"{os.devnull}:{path}:ro"]
+    return line
 
 
 def _file_systems() -> list[Path]:

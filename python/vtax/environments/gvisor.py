@@ -21,6 +21,7 @@ from vtax.doctor.model import Check, Finding
 from vtax.environments import sandbox
 from vtax.environments.base import (
     Allocation,
+    HostTree,
     Launch,
     ProcessEnvironment,
     allowed_cpus,
@@ -82,7 +83,7 @@ class Runsc(Check):
 
 @register
 @dataclass(frozen=True, slots=True)
-class Gvisor(ProcessEnvironment):
+class Gvisor(HostTree, ProcessEnvironment):
     """gVisor's `runsc`: a kernel in user space between a container and the host's."""
 
     name: ClassVar[str] = "gvisor"
@@ -144,7 +145,8 @@ class Gvisor(ProcessEnvironment):
         runsc = [program, "--root", str(STATE), f"--platform={self._platform()}"]
         runsc += ["--network=none", OVERLAY, "run", "-bundle", str(BUNDLE), name]
         # The box ends with vtax, also after kill -9, and its /run hides the host's sockets.
-        box = [str(sandbox.bubblewrap()), "--dev-bind", "/", "/", "--proc", "/proc"]
+        box = [str(sandbox.bubblewrap()), "--dev-bind", "/", "/"]
+        box += [*sandbox.covering(self.view(), program), "--proc", "/proc"]
         box += ["--tmpfs", "/run", "--dir", str(BUNDLE), "--dir", str(STATE)]
         box += ["--ro-bind", str(binaries.find("vtax-agent")), str(AGENT_INSIDE)]
         box += ["--bind", str(allocation.work), str(sandbox.WORK)]

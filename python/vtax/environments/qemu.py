@@ -12,6 +12,7 @@ from vtax.doctor.model import Check
 from vtax.environments import guest_kernel, sandbox
 from vtax.environments.base import (
     Allocation,
+    HostTree,
     Launch,
     ProcessEnvironment,
     allowed_cpus,
@@ -39,7 +40,7 @@ BOOT_TIMEOUT_S = {"kvm": 30.0, "tcg": 120.0}
 
 @register
 @dataclass(frozen=True, slots=True)
-class Qemu(ProcessEnvironment):
+class Qemu(HostTree, ProcessEnvironment):
     """A full-system QEMU guest with a distribution kernel.
 
     It runs on the host's own userland, shared read-only by 9p.
@@ -108,6 +109,7 @@ class Qemu(ProcessEnvironment):
         guest = guest_kernel.prepare(self.kernel)
         box = sandbox.Box(
             work=allocation.work,
+            view=self.view(),
             read_only={guest.kernel: _inside("kernel"), guest.initramfs: _inside("initramfs")},
             devices=(KVM_DEVICE,) if accel == "kvm" else (),
         )

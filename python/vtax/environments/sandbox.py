@@ -2,12 +2,13 @@
 
 A guest's root can load code into a user-mode Linux kernel, so the process itself, not the guest,
 is what must be held. bubblewrap gives it a mount namespace in which everything but the work
-folder is mounted read-only, no capability to change that, no network, and a PID namespace that
-ends with vtax, also after kill -9.
+folder is mounted read-only and the host's secrets are covered, no capability to change that, no
+network, and a PID namespace that ends with vtax, also after kill -9.
 """
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from pathlib import Path
 
 from vtax.doctor.host import Host
 from vtax.doctor.model import Check, Finding
+from vtax.environments.hiding import View
 from vtax.errors import VtaxError
 
 WORK = Path("/run/vtax/work")
@@ -27,6 +29,8 @@ class Box:
 
     work: Path
     """Host folder that becomes WORK, writable."""
+    view: View
+    """Which of the host's files are covered."""
     read_only: Mapping[Path, Path] = field(default_factory=dict)
     """Host file to its path inside."""
     writable: Mapping[Path, Path] = field(default_factory=dict)
@@ -51,7 +55,8 @@ def command(box: Box, argv: Sequence[str]) -> list[str]:
     The order matters: later mounts lie over earlier ones. /run and /dev/shm are fresh because
     the host's sockets live there and because user-mode Linux keeps its memory in a file.
     """
-    line = [str(bubblewrap()), "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]
+    line = [str(bubblewrap()), "--ro-bind", "/", "/", *covering(box.view, argv[0])]
+    line += ["--dev", "/dev", "--proc", "/proc"]
     line += ["--tmpfs", "/dev/shm", "--tmpfs", "/run"]
     line += ["--dir", str(WORK), "--bind", str(box.work), str(WORK)]
     for source, target in box.read_only.items():
@@ -66,6 +71,27 @@ def command(box: Box, argv: Sequence[str]) -> list[str]:
     for name, value in box.environment.items():
         line += ["--setenv", name, value]
     return [*line, "--", *argv]
+
+
+def covering(view: View, program: str) -> list[str]:
+    """bubblewrap's options that cover what `view` hides, after those that mount the tree.
+
+    `program`, which is started in the box, is there also when it lies in a hidden folder.
+    """
+    line: list[str] = []
+    folders = []
+    for path, covered in view.covered.items():
+        if not covered:
+            line += ["--ro-bind", str(path), str(path)]
+        elif path.is_dir():
+            line += ["--tmpfs", str(path)]
+            folders.append(str(path))
+        else:
+            line += ["--ro-bind", os.devnull, str(path)]
+    if view.hides(Path(program)):
+        line += ["--ro-bind", program, program]
+    # Last, because mount points are made in them.
+    return line + [part for path in folders for part in ("--remount-ro", path)]
 
 
 def pinned(cpus: Sequence[int], argv: Sequence[str]) -> list[str]:

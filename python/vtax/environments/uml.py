@@ -12,7 +12,14 @@ from vtax import binaries
 from vtax.doctor.host import Host
 from vtax.doctor.model import Check, Finding
 from vtax.environments import sandbox
-from vtax.environments.base import Allocation, Launch, ProcessEnvironment, guest_memory, register
+from vtax.environments.base import (
+    Allocation,
+    HostTree,
+    Launch,
+    ProcessEnvironment,
+    guest_memory,
+    register,
+)
 from vtax.environments.capabilities import Capability, Files, RecordInside, RecordOutside
 from vtax.environments.machine import Machine, shared_tree
 from vtax.errors import VtaxError
@@ -58,7 +65,7 @@ class Installed(Check):
 
 @register
 @dataclass(frozen=True, slots=True)
-class UserModeLinux(ProcessEnvironment):
+class UserModeLinux(HostTree, ProcessEnvironment):
     """User-mode Linux, a paravirtualized kernel as a host process, with one CPU."""
 
     name: ClassVar[str] = "uml"
@@ -92,6 +99,7 @@ class UserModeLinux(ProcessEnvironment):
     def launch(self, allocation: Allocation) -> Launch:
         box = sandbox.Box(
             work=allocation.work,
+            view=self.view(),
             read_only={
                 binaries.find("vtax-agent"): AGENT_INSIDE,
                 binaries.find("libvtax_umlfix.so"): FIX_INSIDE,

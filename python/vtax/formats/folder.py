@@ -116,11 +116,17 @@ class RunFolder:
     def clean_raw(self) -> None:
         """Remove what is neither a file nor a folder: guests make links, pipes and devices.
 
-        Only when no machine runs. `find` follows nothing and copes with folders of any depth.
+        Only when no machine runs. `find` follows nothing and copes with folders of any depth; it
+        first opens folders that were closed to their owner. No program keeps the rights of a
+        guest's root, whose files are root's here in a container.
         """
+        raw = str((self.path / RAW).absolute())
+        opened = ["-type", "d", "!", "-perm", "-u=rwx", "-exec", "chmod", "u+rwx", "{}", ";"]
+        rights = ["-type", "f", "-perm", "/ug=s", "-exec", "chmod", "ug-s", "{}", "+"]
         kept = ["!", "-type", "f", "!", "-type", "d"]
-        line = ["find", "-P", str((self.path / RAW).absolute()), *kept, "-delete"]
-        subprocess.run(line, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
+        for what in (opened, rights, [*kept, "-delete"]):
+            line = ["find", "-P", raw, *what]
+            subprocess.run(line, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
 
     def write_record(self, record: ComparisonRecord | RecordingRecord) -> None:
         """Replace `run.json` at once."""

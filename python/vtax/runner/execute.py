@@ -123,6 +123,7 @@ class Campaign(Keeper):
             self.state = "interrupted"
         except BaseException:
             self.state = "failed"
+            self._folder.clean_raw()
             raise
         return self._finish()
 

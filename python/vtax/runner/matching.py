@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from vtax.environments import BASELINE, Environment, build
+from vtax.environments.hiding import Shown
 from vtax.errors import MisuseError
 from vtax.units import format_bytes
 from vtax.workloads.base import MachineShape
@@ -89,6 +90,13 @@ def pushed(found: Sequence[ComparedVariant], paths: Sequence[Path]) -> tuple[Com
         raise MisuseError("--push: every environment sees this machine's files", "leave it out")
     return tuple(
         dataclasses.replace(each, environment=each.environment.with_pushed(paths)) for each in found
+    )
+
+
+def showing(found: Sequence[ComparedVariant], shown: Shown) -> tuple[ComparedVariant, ...]:
+    """The same where guests see these of this machine's files that are hidden otherwise."""
+    return tuple(
+        dataclasses.replace(each, environment=each.environment.with_shown(shown)) for each in found
     )
 
 

@@ -19,6 +19,7 @@ from typing import Any
 from vtax.analysis.paging_modes import MODES, Mode, PagingModes, Run
 from vtax.environments.base import MachineLike, PagingEnvironment, require
 from vtax.environments.capabilities import Switch
+from vtax.environments.hiding import Shown
 from vtax.environments.kvm_counters import REPORTED
 from vtax.errors import VtaxError
 from vtax.runner.instruments.kvm_counters import Counting
@@ -52,7 +53,7 @@ def measure(
             variants = _switched(own, Path(folder), keeper.switches)
         else:
             line = tuple(argv)
-            variants = _apart(environment, Path(folder))
+            variants = _apart(environment.with_shown(Shown(Path.cwd())), Path(folder))
         command = Command(line, timeout_s=timeout_s)
         steps = [
             Step(mode, number // 2, command, f"run-{number}", Path(folder) / f"out-{number}")

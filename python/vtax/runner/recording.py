@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from vtax.environments import sharing
 from vtax.environments.agent import OUTPUT_LIMIT_BYTES
 from vtax.environments.base import Environment, MachineLike, require, working_folder
 from vtax.environments.capabilities import GuestPage
+from vtax.environments.hiding import Shown
 from vtax.errors import MisuseError, VtaxError
 from vtax.formats.folder import RunFolder
 from vtax.record import folder
@@ -49,10 +51,12 @@ def record_in(
     by_guest: bool = False,
     workdir: Path | None = None,
     max_output_bytes: int = OUTPUT_LIMIT_BYTES,
+    share: Sequence[Path] = (),
 ) -> Recorded:
     """Record a workload in an environment, in a new run folder; `by_guest`: from within.
 
     It runs in `workdir`; None: in the current folder where the environment has it.
+    A guest sees `share` of what is hidden otherwise.
     It is stopped when it writes more than `max_output_bytes`.
 
     Raises MisuseError for what cannot be had there, VtaxError when the machine does not come up,
@@ -64,9 +68,11 @@ def record_in(
     instrument = Recording(options, by_guest)
     environment = _fitting(environment, argv, instrument)
     environment.check()
+    machine = {spec: environment}
+    workdir = working_folder(workdir, machine)
+    environment = environment.with_shown(Shown(workdir, sharing.shown(machine, share)))
     if environment.has_folder(Path("/usr")) and not builtin.is_builtin(argv):
-        builtin.require_here(argv)
-    workdir = working_folder(workdir, {spec: environment})
+        sharing.require_seen({spec: environment}, builtin.require_here(argv))
     recorded = RecordedMachine(
         spec, cpus=environment.shape().cpus, memory_bytes=environment.memory_limit()
     )

@@ -57,9 +57,9 @@ def line(argv: Sequence[str], agent: str | None = None) -> list[str]:
     return [agent or str(binaries.find("vtax-agent")), "workload", *argv]
 
 
-def require_here(argv: Sequence[str]) -> None:
-    """Raise VtaxError when this machine's program of that name cannot be started."""
-    programs.require(argv[0], os.environ.get("PATH", ""), Path.cwd(), "check its name")
+def require_here(argv: Sequence[str]) -> Path:
+    """Where this machine's program of that name is; VtaxError when it cannot be started."""
+    return programs.require(argv[0], os.environ.get("PATH", ""), Path.cwd(), "check its name")
 
 
 def several(argv: Sequence[str], copies: int) -> list[str]:

@@ -9,13 +9,14 @@ from pathlib import Path
 from vtax.errors import VtaxError
 
 
-def require(program: str, path: str, folder: Path, remedy: str) -> None:
-    """Raise VtaxError when `program`, as named from `folder`, cannot be started.
+def require(program: str, path: str, folder: Path, remedy: str) -> Path:
+    """Where `program`, as named from `folder`, is; VtaxError when it cannot be started.
 
     A name without a slash is looked up in `path`, the value of the variable PATH.
     """
     if reason := _obstacle(program, path, folder):
         raise VtaxError(f"program '{program}': {reason}", remedy)
+    return folder / (program if "/" in program else shutil.which(program, path=path) or program)
 
 
 def _obstacle(program: str, path: str, folder: Path) -> str | None:

@@ -15,6 +15,7 @@ from typing import Self
 from vtax.environments import qemu_program, sandbox
 from vtax.environments.channel import Channel
 from vtax.environments.console import ConsoleTail
+from vtax.environments.hiding import View
 from vtax.environments.lab import nested
 from vtax.environments.lab.qmp import Qmp
 from vtax.environments.machine import spawn
@@ -39,6 +40,8 @@ class Emulated:
     icount: int | None
     kernel: Path
     modules: tuple[str, ...]
+    view: View
+    """Which of the host's files its guests do not see."""
     image: Path | None = None
     """Disk image that it sees read-only."""
     image_format: str = "raw"
@@ -68,7 +71,7 @@ def command(machine: Emulated, work: Path, cpus: Sequence[int], fds: Descriptors
         read_only[machine.image] = _inside("image")
     # QEMU opens the file for writing although a private mapping never does.
     writable = {machine.ram: _inside("ram")} if machine.ram else {}
-    box = sandbox.Box(work=work, read_only=read_only, writable=writable)
+    box = sandbox.Box(work, machine.view, read_only, writable)
     return sandbox.pinned(cpus, sandbox.command(box, _qemu(machine, fds)))
 
 

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Self
 from vtax.doctor.model import Check
 from vtax.environments import qemu_program, sandbox
 from vtax.environments.base import (
+    HostTree,
     MachineLike,
     PagingEnvironment,
     allowed_cpus,
@@ -51,7 +52,7 @@ QCOW2_MAGIC = b"QFI\xfb"
 
 @register
 @dataclass(frozen=True, slots=True)
-class Lab(PagingEnvironment):
+class Lab(HostTree, PagingEnvironment):
     """A nested guest under stock KVM on an emulated AMD host; any machine can run it."""
 
     name: ClassVar[str] = "lab"
@@ -198,6 +199,7 @@ class Lab(PagingEnvironment):
             icount=self.icount,
             kernel=parts.kernel.kernel,
             modules=modules,
+            view=self.view(),
             image=image,
             image_format=_image_format(image) if image else "raw",
             ram=ram,

@@ -1,0 +1,131 @@
+"""Which of the host's files a guest on the host's tree does not get to see.
+
+A guest's root reads what vtax's user can read, so what keeps it from a secret must not be in the
+guest: whoever serves the files to it (QEMU's 9p, hostfs, a runtime) has them covered in its own
+mount namespace. This module only says what is covered; `sandbox.py` and the environments do it.
+
+Hidden are places that are known to hold secrets. A secret in another place is seen: a guest runs
+this machine's programs, which may lie anywhere.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from vtax import binaries
+
+SECRETS = (
+    # Hashes of passwords, with the editors' and package tools' copies; Debian's daily ones.
+    "etc/shadow*", "etc/gshadow*", "etc/security/opasswd", "var/backups",
+    # Who may become root.
+    "etc/sudoers*",
+    # Keys by which this machine proves who it is, or gets into networks.
+    "etc/ssh/ssh_host_*_key", "etc/ssl/private", "etc/pki/tls/private", "etc/letsencrypt",
+    "etc/krb5.keytab", "etc/munge", "etc/wireguard", "etc/ipsec.secrets", "etc/ppp/*-secrets",
+    "etc/NetworkManager/system-connections", "etc/cryptsetup-keys.d",
+    # Credentials for package registries, clusters, storage.
+    "etc/apt/auth.conf*", "etc/kubernetes", "var/lib/kubelet", "etc/ceph/*.keyring",
+    # Cached log-ins and machine secrets; a cloud's user data often has passwords.
+    "var/lib/sss", "var/lib/samba/private", "var/lib/private", "var/lib/cloud",
+    "var/lib/systemd/credential.secret",
+    # What users have sent, received and planned.
+    "var/mail", "var/spool/mail", "var/spool/cron",
+    # Files of other containers, with secrets of their own.
+    "var/lib/containers", "var/lib/docker",
+    "root", "home",
+)  # fmt: skip
+"""Patterns below the root."""
+IN_A_HOME = (
+    ".ssh", ".gnupg", ".aws", ".azure", ".config/gcloud", ".config/gh", ".config/containers",
+    ".kube", ".docker", ".netrc", ".git-credentials", ".password-store", ".local/share/keyrings",
+    ".mozilla", ".config/chromium", ".config/google-chrome", ".npmrc", ".pypirc",
+    ".cargo/credentials*", ".vault-token", ".pgpass", ".my.cnf", ".Xauthority", ".bash_history",
+    ".zsh_history", ".python_history",
+)  # fmt: skip
+"""Hidden also in a home that is seen because the command runs in it."""
+FIRST_USER, LAST_USER = 1000, 60000
+"""Accounts of people: the homes of others are folders such as /usr/sbin."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What a run needs of what is hidden."""
+
+    working: Path | None = None
+    """The folder in which the command runs; secrets known by name in it stay hidden."""
+    shared: tuple[Path, ...] = ()
+    """What the user shares, with all that is in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """Paths that are covered or uncovered, parents first; what lies below follows the nearest."""
+
+    covered: Mapping[Path, bool]
+
+    def hides(self, path: Path) -> bool:
+        """Whether a guest finds nothing of the host's there; links in `path` are not followed."""
+        own = (self.covered[each] for each in (path, *path.parents) if each in self.covered)
+        return next(own, False)
+
+
+def view(shown: Shown, root: Path = Path("/"), home: Path | None = None) -> View:
+    """What a guest sees that needs `shown`; `home` is the folder of who runs vtax.
+
+    Paths are as below `root`. vtax's own programs are always seen.
+    """
+    secrets = set(_secrets(root, home or Path.home()))
+    secrets -= {each for each in secrets for shared in shown.shared if each.is_relative_to(shared)}
+    # A folder that the user is in may be a home. What is shared by name wins over what is hidden.
+    needed = [binaries.FOLDER.resolve(), *shown.shared, *([shown.working] if shown.working else [])]
+    asked = dict.fromkeys(secrets, True) | dict.fromkeys(needed, False)
+    covered: dict[Path, bool] = {}
+    for path in sorted(asked, key=lambda each: len(each.parts)):
+        if View(covered).hides(path) != asked[path]:
+            covered[path] = asked[path]
+    return View(covered)
+
+
+def _secrets(root: Path, home: Path) -> Iterator[Path]:
+    homes = {*_below(root, "home/*"), *_below(root, "root"), *_homes(root)}
+    homes |= {home} if _is_a_home(home) else set()
+    patterns = [*SECRETS, *(str(each.relative_to("/")) for each in homes)]
+    for pattern in patterns:
+        yield from _below(root, pattern)
+    for each in homes:
+        for name in IN_A_HOME:
+            yield from _below(root, f"{each.relative_to('/')}/{name}")
+
+
+def _below(root: Path, pattern: str) -> Iterator[Path]:
+    """What is there, without links: a link is covered where it leads."""
+    try:
+        for found in root.glob(pattern):
+            real = found.resolve()
+            if root in real.parents and os.path.lexists(real):
+                yield Path("/", real.relative_to(root))
+    except OSError:
+        return  # not readable for vtax's user, and so for no guest
+
+
+def _homes(root: Path) -> Iterator[Path]:
+    """Homes of people's accounts, wherever they are."""
+    try:
+        lines = (root / "etc/passwd").read_text(errors="replace").splitlines()
+    except OSError:
+        return
+    for fields in (line.split(":") for line in lines):
+        if len(fields) < 6 or not fields[2].isdecimal():
+            continue
+        home = Path(fields[5])
+        if FIRST_USER <= int(fields[2]) <= LAST_USER and _is_a_home(home):
+            yield home
+
+
+def _is_a_home(path: Path) -> bool:
+    """Not a folder of the system's that an account without one is given, such as / or /tmp."""
+    apart = path.is_absolute() and ".." not in path.parts and len(path.parts) > 2
+    return apart and not path.is_relative_to("/usr") and not set(str(path)) & set("*?[")

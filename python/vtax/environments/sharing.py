@@ -1,0 +1,53 @@
+"""What a run shows its guests of the host's hidden files: its working folder, and `--share`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from vtax.environments.base import Environment
+from vtax.environments.hiding import View
+from vtax.errors import MisuseError
+
+PROGRAM_FOLDERS = ("bin", "sbin", "shims")
+"""Beside such a folder lies what its programs need."""
+
+
+def shown(environments: Mapping[str, Environment], shared: Sequence[Path]) -> tuple[Path, ...]:
+    """The real paths that `--share` names.
+
+    Raises MisuseError when one does not exist, or an environment that hides files has it not, and
+    when none hides files.
+    """
+    hiding = {label: each for label, each in environments.items() if each.view().covered}
+    if shared and not hiding:
+        raise MisuseError("--share: no environment here hides this machine's files", "leave it out")
+    for path in shared:
+        if not path.exists():
+            raise MisuseError(f"--share {path}: it does not exist")
+        lacking = [label for label, each in hiding.items() if not each.has_folder(path.resolve())]
+        if lacking:
+            raise MisuseError(f"--share {path}: {', '.join(lacking)} has its own {path.resolve()}")
+    return tuple(path.resolve() for path in shared)
+
+
+def require_seen(environments: Mapping[str, Environment], program: Path) -> None:
+    """Raise MisuseError with the folder to share when a guest does not see a program of the host's.
+
+    `program` is where it was found, maybe a link.
+    """
+    for label, each in environments.items():
+        view = each.view()
+        for path in (program.parent.resolve() / program.name, program.resolve()):
+            if view.hides(path):
+                raise MisuseError(
+                    f"program '{path}': it lies in a folder that is hidden from {label}",
+                    f"--share {_folder(path, view)}",
+                )
+
+
+def _folder(program: Path, view: View) -> Path:
+    """What to share for a program to run; not a whole home for its bin folder."""
+    folder = program.parent
+    above = folder.parent
+    return above if folder.name in PROGRAM_FOLDERS and above not in view.covered else folder
