@@ -18,7 +18,7 @@ setup-test:
 	@bash packaging/setup.sh test
 
 demo: setup-demo ## compare HPC Challenge natively, in user-mode Linux and in QEMU
-	.venv/bin/vtax compare --in native --in uml:mem=1G --in qemu:accel=tcg -- hpcc --preset small
+	.venv/bin/vtax compare --in native --in uml:mem=1G --in qemu:accel=tcg --until 2% --budget 130s -- hpcc --sizes 1000
 
 lint: setup-test ## ruff, mypy --strict, layers of imports, rustfmt, clippy, cargo deny
 	.venv/bin/ruff check $(PYTHON_FILES)

@@ -1,0 +1,58 @@
+"""`vtax audit` on real machines: its contract, and a stolen CPU."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from syrupy.assertion import SnapshotAssertion
+
+from command_line import one_line, vtax
+from process_watch import ended
+from tested_machines import checked
+
+FIELDS = {
+    "name", "verdict", "value", "unit", "low", "high", "threshold", "reason", "metrics", "remedy",
+}  # fmt: skip
+
+
+def test_help(snapshot: SnapshotAssertion) -> None:
+    assert vtax("audit", "--help").stdout == snapshot
+
+
+def test_an_unknown_environment_is_one_line() -> None:
+    done = vtax("audit", "--in", "nativ")
+    one_line(done, 2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("spec", ["native", "uml", "qemu:accel=tcg"])
+def test_the_contract(spec: str) -> None:
+    checked(spec)
+    done = vtax("audit", "--quick", "--json", "--quiet", "--in", spec)
+    (environment,) = json.loads(done.stdout)["environments"]
+    assert environment["spec"] == spec
+    assert done.returncode == (environment["verdict"] == "fail")
+    assert 1e-6 < environment["shortest_duration_s"] < 10
+    checks = {check["name"]: check for check in environment["checks"]}
+    assert len(checks) == 9
+    assert all(check.keys() == FIELDS for check in checks.values())
+    # The clocks of one machine agree, also on a busy one.
+    assert checks["host-rate"]["verdict"] in ("pass", "unknown")
+    assert checks["clock-backward"]["value"] == 0
+
+
+@pytest.mark.slow
+def test_a_stolen_cpu_is_seen() -> None:
+    """A loop on the CPU that the audited machine has: half of the time is lost."""
+    cpu = max(os.sched_getaffinity(0))
+    spin = [sys.executable, "-c", f"import os\nos.sched_setaffinity(0, [{cpu}])\nwhile 1: pass"]
+    with ended(subprocess.Popen(spin)):
+        done = vtax("audit", "--quick", "--json", "--quiet", "--in", "native:cpus=1")
+    (environment,) = json.loads(done.stdout)["environments"]
+    noise = next(each for each in environment["checks"] if each["name"] == "noise")
+    assert noise["value"] > 20
+    assert environment["verdict"] == "fail" and done.returncode == 1
