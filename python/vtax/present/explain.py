@@ -116,13 +116,13 @@ GLOSSARY: Sequence[tuple[str, str]] = (
     ("Baseline", "The environment that counts as 100 %: the outermost one vtax can reach."),
     (
         "% of the baseline",
-        "Speed relative to the baseline, from the medians. 100 is as fast, 50 half as fast; for a "
+        "Speed relative to the baseline. 100 is as fast, 50 half as fast; for a "
         "time or a latency the ratio is inverted, so more is always better.",
     ),
     (
         "95 % interval",
-        "Where the true value lies as far as these repetitions can tell. It comes from redrawing "
-        "the repetitions at random many times (bootstrap) and keeping the middle 95 %.",
+        "Where the true value lies as far as these repetitions can tell: of a ratio, by how much "
+        "the rounds of the run disagree about it.",
     ),
     (
         "Standard deviation",

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from vtax.analysis.results import Flag
+from vtax.formats.model import ComparisonRecord
 from vtax.present.explain import Explanation, explain
 from vtax.present.format import listing, one_line, plural
 
@@ -80,6 +81,19 @@ def line_text(line: FlagLine) -> str:
     return text
 
 
-def state_sentence(state: str) -> str | None:
+def state_sentence(record: ComparisonRecord) -> str | None:
     """What the run's state means for its numbers; None for a complete run."""
-    return _STATES.get(state)
+    if record.state == "budget" and record.until_percent is not None:
+        until = f"{record.until_percent:g} %"
+        return f"The time budget was used up before every interval was within ± {until}."
+    return _STATES.get(record.state)
+
+
+def planned(record: ComparisonRecord) -> str:
+    """How many repetitions were to run."""
+    if record.until_percent is None:
+        return f"{plural(record.repetitions, 'repetition')} per environment"
+    return (
+        f"{plural(record.repetitions, 'round')} of all environments, then more until intervals are "
+        f"within ± {record.until_percent:g} %"
+    )

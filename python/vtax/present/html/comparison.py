@@ -41,7 +41,7 @@ def _words(comparison: Comparison) -> dict[str, Any]:
     return {
         "run": comparison.run,
         "record": record,
-        "state": trust.state_sentence(record.state),
+        "state": trust.state_sentence(record),
         "styles": styles(record.environments),
         "baselines": [(env, summary.baseline_nature(env)) for env in baselines],
         "summaries": summary.summarise(comparison),
@@ -52,6 +52,7 @@ def _words(comparison: Comparison) -> dict[str, Any]:
         "command": shlex.join(record.command_line),
         "glossary": explain.GLOSSARY,
         "summary": summary,
+        "trust": trust,
         "verdicts": verdicts,
     }
 

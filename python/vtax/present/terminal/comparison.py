@@ -94,7 +94,7 @@ def _title(comparison: Comparison) -> Text:
     for env in summary.environments(comparison, "baseline"):
         text.append(f"\n100 % is {one_line(env.label)}: ", style="not bold")
         text.append(one_line(env.description or "not described"), style="not bold")
-    if (state := trust.state_sentence(record.state)) is not None:
+    if (state := trust.state_sentence(record)) is not None:
         text.append(f"\n{state}", style="not bold yellow")
     return text
 
