@@ -467,6 +467,15 @@ def test_the_contract_of_json() -> None:
     assert found[2]["smallest_detectable_percent"] > 5
 
 
+@pytest.mark.parametrize(("size", "flagged"), [(18 << 20, True), (64 << 20, False), (None, False)])
+def test_a_problem_that_fits_the_cache_is_labelled(size: int | None, flagged: bool) -> None:
+    caches = [{"level": 2, "size_bytes": 1 << 20}, {"level": 3, "size_bytes": 32 << 20}]
+    native = environment("native", "baseline", facts={"cpu": {"online": 1, "caches": caches}})
+    parameters = {} if size is None else {"working_set_bytes": size}
+    found = compare(record(native, workload_parameters=parameters), values("native", STEADY), "x")
+    assert ("fits-cache" in kinds(found)) is flagged
+
+
 def test_a_steady_rise_is_drift() -> None:
     found = compare(record(UML), values("uml", [1.0, 1.03, 1.05, 1.08, 1.1]), "runs/x")
     flag = only(found, "drift")

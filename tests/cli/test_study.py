@@ -45,7 +45,7 @@ def test_misuse_is_one_line(arguments: tuple[str, ...], message: str) -> None:
 
 
 def test_every_registered_study_is_found() -> None:
-    for name in registry.MODULES:
+    for name in registry.STUDIES:
         assert registry.find(name).name == name
 
 

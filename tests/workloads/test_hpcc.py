@@ -286,7 +286,13 @@ def test_presets_and_options() -> None:
     assert parse(["hpcc"]).parameters()["preset"] == "small"
     tiny = parse(["hpcc", "--preset", "tiny", "-np", "2", "--nb", "32"])
     assert tiny.label() == "hpcc tiny"
-    assert tiny.parameters() == {"preset": "tiny", "sizes": [400], "np": 2, "nb": 32}
+    assert tiny.parameters() == {
+        "preset": "tiny",
+        "sizes": [400],
+        "np": 2,
+        "nb": 32,
+        "working_set_bytes": 8 * 400**2,
+    }
     given_sizes = parse(["hpcc", "--sizes", "1000,4000"])
     assert given_sizes.label() == "hpcc N=1000,4000"
     assert PRESETS["paper"][0] == 1000 and 4000 in PRESETS["paper"]

@@ -7,8 +7,8 @@ from typing import Any
 
 from vtax.analysis.results import Control, Flag, Result
 from vtax.analysis.statistics import trend
-from vtax.formats.model import ComparisonRecord, EnvironmentRecord, Sample
-from vtax.units import format_seconds
+from vtax.formats.model import WORKING_SET, ComparisonRecord, EnvironmentRecord, Sample
+from vtax.units import format_bytes, format_seconds
 
 CLOCK_RESOLUTION_S = 0.02
 """Two ticks of a kernel that accounts CPU time by a 100 Hz tick: no inversion below that."""
@@ -48,6 +48,7 @@ def flags(
         found += _drift(record, environment, grouped)
         found += _control(record, environment, own)
     found += _one_boot(record, grouped)
+    found += _fits_cache(record)
     return tuple(found)
 
 
@@ -267,6 +268,36 @@ def _one_boot(record: ComparisonRecord, grouped: Grouped) -> Iterator[Flag]:
             f"All repetitions ran in one boot ({', '.join(once)}), so the intervals do not "
             "include how much results change from boot to boot; use --reboot each to include it.",
         )
+
+
+def _fits_cache(record: ComparisonRecord) -> Iterator[Flag]:
+    """Once for the run: kernels that stay in the cache say nothing of memory."""
+    size = record.workload_parameters.get(WORKING_SET)
+    if not isinstance(size, int):
+        return
+    for environment in record.environments:
+        cache = last_level_cache_bytes(environment.facts)
+        if environment.role == "baseline" and cache is not None and size <= cache:
+            yield Flag(
+                environment.label,
+                None,
+                "fits-cache",
+                f"The workload goes over {format_bytes(size)} and the last-level cache has "
+                f"{format_bytes(cache)}: its bandwidths and latencies are those of the cache. "
+                "Choose a larger problem to measure memory.",
+            )
+
+
+def last_level_cache_bytes(facts: Mapping[str, Any]) -> int | None:
+    """Of the largest cache in the facts of a machine; None: not known."""
+    cpu = facts.get("cpu")
+    caches = cpu.get("caches") if isinstance(cpu, Mapping) else None
+    sizes = [
+        size
+        for each in (caches if isinstance(caches, list) else [])
+        if isinstance(each, Mapping) and isinstance(size := each.get("size_bytes"), int)
+    ]
+    return max(sizes, default=None)
 
 
 def _percent(share: float) -> str:

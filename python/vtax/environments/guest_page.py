@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 FILE = "guest-page"
 """In the machine's writable folder."""
 FOLDER = "guest-page.run"
-AGENT = "/proc/1/exe"
-"""In a guest the agent is the first process."""
+AGENT = "/run/vtax/vtax-agent"
+"""In a guest."""
 BEGIN_TIMEOUT_S = 20.0
 END_TIMEOUT_S = 20.0
 

@@ -57,6 +57,10 @@ class Sample:
     """The run's; None in runs that an older vtax made."""
 
 
+WORKING_SET = "working_set_bytes"
+"""The parameter of a workload that says how much memory its kernels go over."""
+
+
 class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 

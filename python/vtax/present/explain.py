@@ -53,6 +53,12 @@ EXPLANATIONS: Mapping[str, Explanation] = MappingProxyType(
             "clock runs wrong, or a program in it answered in the agent's place.",
             "Check the guest's clock source; if the program is not yours, see docs/security.md.",
         ),
+        "fits-cache": Explanation(
+            "The problem fits the cache",
+            "All that the kernels go over stays in the last-level cache of this machine, so rates "
+            "of STREAM, RandomAccess and the like are the cache's and not the memory's.",
+            "Choose a larger problem where memory is the question.",
+        ),
         "noise-floor": Explanation(
             "Small differences are hidden by noise",
             "The baseline, measured a second time, is neither different from itself nor equal "

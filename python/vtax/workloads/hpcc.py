@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self
 
 from vtax.doctor.host import Host
 from vtax.doctor.model import Check, Finding
-from vtax.formats.model import Better
+from vtax.formats.model import WORKING_SET, Better
 from vtax.workloads.arguments import Parser, refuse_patterns, whole_number
 from vtax.workloads.base import Command, MachineShape, Metric, Outcome, ResultFolder
 from vtax.workloads.blas import Blas
@@ -125,6 +125,8 @@ class Hpcc:
             "sizes": list(self.sizes),
             "np": self.processes,
             "nb": self.block,
+            # HPCC sizes its other arrays by HPL's largest matrix.
+            WORKING_SET: 8 * max(self.sizes) ** 2,
         }
 
     def label(self) -> str:

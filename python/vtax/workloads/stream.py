@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 
 from vtax.doctor.model import Check
 from vtax.errors import MisuseError
-from vtax.formats.model import Better
+from vtax.formats.model import WORKING_SET, Better
 from vtax.units import format_bytes, parse_size
 from vtax.workloads.arguments import Parser, refuse_patterns, whole_number
 from vtax.workloads.base import Command, MachineShape, Metric, Outcome, ResultFolder
@@ -53,7 +53,11 @@ class Stream:
         return cls(array_bytes=options.bytes, times=options.times)
 
     def parameters(self) -> dict[str, Any]:
-        return {"array_bytes": self.array_bytes, "times": self.times}
+        return {
+            "array_bytes": self.array_bytes,
+            "times": self.times,
+            WORKING_SET: 3 * self.array_bytes,
+        }
 
     def label(self) -> str:
         return f"stream 3 x {format_bytes(self.array_bytes)}"

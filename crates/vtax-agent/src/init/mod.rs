@@ -28,6 +28,8 @@ use vtax_sys::calls::privileges::{Capability, withhold};
 use vtax_sys::tree::Tree;
 
 const HOST_NAME: &str = "vtax-guest";
+/// Where workloads find the agent: the running one's file is out of their reach.
+const AGENT: &str = "/run/vtax/vtax-agent";
 const CHANNEL_PATIENCE: Duration = Duration::from_secs(10);
 const CHANNEL_ROUND: Duration = Duration::from_millis(5);
 
@@ -78,6 +80,7 @@ fn prepare() -> Result<Option<(Channel, Option<Deferred>)>, InitError> {
     // Applications register counters only where this folder is.
     applications::open_folder(Path::new(applications::FOLDER))
         .map_err(|error| InitError::new(applications::FOLDER, reason(&error)))?;
+    fs::copy("/proc/self/exe", AGENT).map_err(|error| InitError::new(AGENT, reason(&error)))?;
     network::interface_up("lo").map_err(|errno| InitError::errno("loopback interface", errno))?;
     nix::unistd::sethostname(HOST_NAME).map_err(|errno| InitError::errno("host name", errno))?;
     let channel = match waited {
