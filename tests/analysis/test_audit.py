@@ -63,8 +63,8 @@ def test_good_clocks_pass() -> None:
         ("clocks.CLOCK_MONOTONIC.backward_across_cpus.steps", 1, "clock-backward", Verdict.FAIL),
         ("clocks.getrusage.smallest_step", 10_000_000, "cpu-clock-step", Verdict.WARN),
         ("clocks.getrusage", None, "cpu-clock-step", Verdict.UNKNOWN),
-        ("steal.present", False, "steal-clock", Verdict.WARN),
-        ("steal.present", None, "steal-clock", Verdict.UNKNOWN),
+        ("steal.present", False, "steal-unknown", Verdict.WARN),
+        ("steal.present", None, "steal-unknown", Verdict.UNKNOWN),
         ("noise.lost_share", 0.5, "noise", Verdict.FAIL),
     ],
 )

@@ -1,124 +1,36 @@
-"""From samples to results, verdicts and flags."""
+"""From samples to results and verdicts."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from comparison_data import (
+    CONTROL,
+    FACTS,
+    NATIVE,
+    STEADY,
+    UML,
+    environment,
+    kinds,
+    record,
+    run,
+    sample,
+    values,
+)
 from vtax.analysis.compare import compare, to_json
-from vtax.analysis.flags import cpu_count
-from vtax.analysis.results import Comparison, Control, Flag, Result, Verdict
-from vtax.formats.model import Better, ComparisonRecord, EnvironmentRecord, Failure, Sample
+from vtax.analysis.results import Verdict
+from vtax.formats.model import Better, Failure
 from vtax.present.format import significant
 from vtax.present.html.comparison import render
 from vtax.present.terminal.comparison import render_table
 from vtax.present.terminal.tables import plain
-
-FACTS: dict[str, Any] = {"cpu": {"online": 1}}
-
-Role = Literal["baseline", "control", "measured"]
-
-
-def environment(
-    label: str, role: Role = "measured", baseline: str | None = "native", facts: Any = None
-) -> EnvironmentRecord:
-    return EnvironmentRecord(
-        label=label,
-        spec=label.partition("#")[0],
-        role=role,
-        baseline=None if role == "baseline" else baseline,
-        description=f"a {label}",
-        facts=FACTS if facts is None else facts,
-    )
-
-
-NATIVE = environment("native", "baseline")
-CONTROL = environment("native#aa", "control")
-UML = environment("uml")
-
-
-def record(*environments: EnvironmentRecord, **changes: Any) -> ComparisonRecord:
-    fields: dict[str, Any] = {
-        "vtax_version": "0",
-        "command_line": ("vtax",),
-        "name": "x",
-        "started_utc": "2026-01-01T00:00:00+00:00",
-        "state": "complete",
-        "workload": "command",
-        "workload_parameters": {},
-        "repetitions": 5,
-        "reboot": "each",
-        "budget_s": None,
-        "margin_percent": 2.0,
-        "seed": 1,
-        "order": (),
-        "environments": environments or (NATIVE, UML),
-    }
-    return ComparisonRecord(**(fields | changes))
-
-
-def sample(label: str, repetition: int, value: float, **changes: Any) -> Sample:
-    found = Sample(
-        environment=label,
-        workload="command",
-        metric="wall_s",
-        unit="s",
-        better="lower",
-        value=value,
-        repetition=repetition,
-        boot=repetition,
-        position=repetition,
-        wall_s=1.0,
-        cpu_s=0.9,
-        steal_s=0.0,
-        host_wall_s=1.001,
-        max_rss_bytes=1,
-        minor_faults=0,
-        major_faults=0,
-        voluntary_switches=0,
-        involuntary_switches=0,
-    )
-    return replace(found, **changes)
-
-
-def values(label: str, found: Sequence[float], **changes: Any) -> list[Sample]:
-    return [sample(label, index, value, **changes) for index, value in enumerate(found)]
-
-
-def run(
-    by_label: Mapping[str, Sequence[float]], better: Better = "lower", **changes: Any
-) -> dict[str, Result]:
-    """Results by environment of one metric; the first environment is the baseline."""
-    first, *others = by_label
-    environments = (
-        environment(first, "baseline"),
-        *(environment(label, baseline=first) for label in others),
-    )
-    samples = [s for label, v in by_label.items() for s in values(label, v, better=better)]
-    found = compare(record(*environments, **changes), samples, "runs/x").results
-    return {result.environment: result for result in found}
-
-
-def kinds(found: Comparison, label: str | None = None) -> list[str]:
-    return [flag.kind for flag in found.flags if label is None or flag.environment == label]
-
-
-def only(found: Comparison, kind: str) -> Flag:
-    (flag,) = [flag for flag in found.flags if flag.kind == kind]
-    # One sentence or two for the terminal, never a paragraph.
-    assert "\n" not in flag.message and flag.message.endswith(".") and len(flag.message) < 400
-    return flag
-
-
-STEADY = [1.00, 1.01, 0.99, 1.005, 0.995]
 
 
 def test_twice_the_time_is_half_the_performance() -> None:
@@ -369,79 +281,6 @@ def test_json_has_the_keys_that_are_promised() -> None:
     assert all({"environment", "metric", "kind", "message"} == set(f) for f in found["flags"])
 
 
-def test_a_quiet_run_has_no_flags() -> None:
-    tight = [1 + (v - 1) / 10 for v in STEADY]
-    samples = [s for label in ("native", "native#aa", "uml") for s in values(label, tight)]
-    assert compare(record(NATIVE, CONTROL, UML), samples, "runs/x").flags == ()
-
-
-def test_more_cpu_time_than_there_is_is_flagged_once_with_the_worst() -> None:
-    samples = values("uml", STEADY)
-    samples[1] = replace(samples[1], cpu_s=1.015)
-    samples[2] = replace(samples[2], cpu_s=1.1)
-    samples[3] = replace(samples[3], cpu_s=1.5)
-    samples += [replace(each, metric="other") for each in samples]
-    flag = only(compare(record(UML), samples, "runs/x"), "timer-inversion")
-    assert (flag.environment, flag.metric) == ("uml", None)
-    assert "2 of 5 repetitions" in flag.message and "1.5 s within 1 s" in flag.message
-
-
-def test_two_cpus_have_twice_the_time() -> None:
-    samples = values("uml", STEADY, cpu_s=1.9)
-    two = environment("uml", facts={"cpu": {"online": 2}})
-    assert "timer-inversion" not in kinds(compare(record(two), samples, "runs/x"))
-    more = values("uml", STEADY, cpu_s=2.1)
-    assert "on 2 CPUs" in only(compare(record(two), more, "runs/x"), "timer-inversion").message
-    unknown = environment("uml", facts={})
-    assert "timer-inversion" not in kinds(compare(record(unknown), more, "runs/x"))
-
-
-@pytest.mark.parametrize(
-    ("facts", "count"),
-    [
-        ({"cpu": {"online": 2}}, 2),
-        ({"cpu": {"allowed": [0, 3, 4], "online": 8}}, 3),
-        ({"cpu": {"online": "2"}}, None),
-        ({"cpu": 7}, None),
-        ({}, None),
-    ],
-)
-def test_the_number_of_cpus_is_read_from_the_facts(facts: Any, count: int | None) -> None:
-    assert cpu_count(facts) == count
-
-
-def test_steal_is_flagged_above_one_per_cent() -> None:
-    samples = values("uml", STEADY, steal_s=0.009)
-    assert "steal" not in kinds(compare(record(UML), samples, "runs/x"))
-    samples[4] = replace(samples[4], steal_s=0.05)
-    flag = only(compare(record(UML), samples, "runs/x"), "steal")
-    assert "1 of 5" in flag.message and "5.0 %" in flag.message
-
-
-def test_unknown_steal_is_not_zero() -> None:
-    found = compare(record(UML), values("uml", STEADY, steal_s=None), "runs/x")
-    assert "is unknown whether" in only(found, "steal-unknown").message
-    assert "steal" not in kinds(found)
-
-
-def test_a_control_that_is_too_noisy_states_the_noise() -> None:
-    samples = [*values("native", STEADY), *values("native#aa", [1.0, 1.2, 0.9, 1.1, 1.3])]
-    found = compare(record(NATIVE, CONTROL), samples, "runs/x")
-    (control,) = [r for r in found.results if r.environment == "native#aa"]
-    assert control.control is Control.TOO_NOISY
-    assert control.smallest_detectable_percent is not None
-    flag = only(found, "noise-floor")
-    assert f"less than {control.smallest_detectable_percent:.2g} % (wall_s)" in flag.message
-    assert "aa-control" not in kinds(found)
-
-
-def test_a_control_that_differs_is_a_fault() -> None:
-    samples = [*values("native", STEADY), *values("native#aa", [2.01 * v for v in STEADY])]
-    found = compare(record(NATIVE, CONTROL), samples, "runs/x")
-    assert "something besides the environment" in only(found, "aa-control").message
-    assert "noise-floor" not in kinds(found)
-
-
 def test_the_controls_runs_count_for_the_baseline() -> None:
     native, uml = values("native", STEADY), values("uml", [1.3 * v for v in STEADY[::-1]])
     control = values("native#aa", [v * 1.002 for v in STEADY[::-1]])
@@ -465,109 +304,6 @@ def test_the_contract_of_json() -> None:
     assert needed.keys() == {"low", "high", "reachable"}
     assert found[2]["repetitions_to_settle"] == needed["high"]
     assert found[2]["smallest_detectable_percent"] > 5
-
-
-@pytest.mark.parametrize(("size", "flagged"), [(18 << 20, True), (64 << 20, False), (None, False)])
-def test_a_problem_that_fits_the_cache_is_labelled(size: int | None, flagged: bool) -> None:
-    caches = [{"level": 2, "size_bytes": 1 << 20}, {"level": 3, "size_bytes": 32 << 20}]
-    native = environment("native", "baseline", facts={"cpu": {"online": 1, "caches": caches}})
-    parameters = {} if size is None else {"working_set_bytes": size}
-    found = compare(record(native, workload_parameters=parameters), values("native", STEADY), "x")
-    assert ("fits-cache" in kinds(found)) is flagged
-
-
-def test_a_steady_rise_is_drift() -> None:
-    found = compare(record(UML), values("uml", [1.0, 1.03, 1.05, 1.08, 1.1]), "runs/x")
-    flag = only(found, "drift")
-    assert flag.metric == "wall_s" and "rises" in flag.message and "1.7 %" in flag.message
-
-
-def test_a_rise_within_the_margin_is_no_drift() -> None:
-    rise = [1.0, 1.001, 1.002, 1.003, 1.004]
-    assert "drift" not in kinds(compare(record(UML), values("uml", rise), "runs/x"))
-
-
-def test_drift_goes_by_position_and_not_by_repetition() -> None:
-    rise = values("uml", [1.0, 1.03, 1.05, 1.08, 1.1])
-    mixed = [
-        replace(each, position=place) for each, place in zip(rise, (4, 0, 2, 1, 3), strict=True)
-    ]
-    assert "drift" not in kinds(compare(record(UML), mixed, "runs/x"))
-
-
-@pytest.mark.parametrize("n", [5, 8, 20])
-def test_a_random_order_is_rarely_called_drift(n: int) -> None:
-    random = np.random.default_rng(4)
-    trials = 400
-    called = sum(
-        "drift"
-        in kinds(
-            compare(
-                record(UML, repetitions=n),
-                values("uml", np.exp(0.2 * random.standard_normal(n)).tolist()),
-                "runs/x",
-            )
-        )
-        for _ in range(trials)
-    )
-    # 5 % is asked for; 5 % plus three standard errors of 400 trials is 8.3 %.
-    assert called / trials < 0.083
-
-
-def test_clocks_that_disagree_are_flagged_beyond_one_per_cent_and_20_ms() -> None:
-    for wall, host, flagged in (
-        (1.0, 1.019, False),
-        (1.0, 1.05, True),
-        (10.0, 10.05, False),
-        (10.0, 9.5, True),
-    ):
-        samples = values("uml", STEADY, wall_s=wall, host_wall_s=host)
-        found = compare(record(UML), samples, "runs/x")
-        assert ("clock-disagreement" in kinds(found)) is flagged
-    assert "5 of 5" in only(found, "clock-disagreement").message
-
-
-def test_failures_are_counted_with_the_first_message() -> None:
-    failures = tuple(
-        Failure(environment="uml", repetition=n, message=f"reason {n}") for n in (3, 4)
-    )
-    found = compare(record(UML, failures=failures), values("uml", STEADY[:3]), "runs/x")
-    flag = only(found, "failures")
-    assert "2 repetitions of 5" in flag.message and "reason 3" in flag.message
-
-
-def test_few_repetitions_are_flagged_once_per_environment() -> None:
-    samples = [*values("uml", [1.0, 1.1]), *values("uml", [1.0, 1.1], metric="other")]
-    flag = only(compare(record(UML), samples, "runs/x"), "few-repetitions")
-    assert flag.metric is None and flag.message.startswith("2 values")
-    samples = [*values("uml", STEADY), *values("uml", [1.0], metric="rare")]
-    flag = only(compare(record(UML), samples, "runs/x"), "few-repetitions")
-    assert flag.metric == "rare" and flag.message.startswith("One value")
-
-
-@pytest.mark.parametrize(
-    ("state", "said"),
-    [("running", "was ended"), ("interrupted", "interrupted"), ("budget", "budget")],
-)
-def test_a_run_that_is_cut_short_says_where_and_why(state: str, said: str) -> None:
-    samples = [*values("native", STEADY), *values("uml", STEADY[:3])]
-    found = compare(record(state=state), samples, "runs/x")
-    flag = only(found, "cut-short")
-    assert flag.environment == "uml"
-    assert "3 of 5" in flag.message and said in flag.message
-
-
-def test_one_boot_is_said_once_and_only_of_guests_that_ran_again() -> None:
-    other = environment("qemu")
-    samples = [
-        *values("native", STEADY, boot=0),
-        *values("uml", STEADY, boot=0),
-        *values("qemu", STEADY, boot=0),
-    ]
-    flag = only(compare(record(NATIVE, UML, other), samples, "runs/x"), "one-boot")
-    assert "uml, qemu" in flag.message
-    rebooted = [*values("native", STEADY, boot=0), *values("uml", STEADY)]
-    assert "one-boot" not in kinds(compare(record(), rebooted, "runs/x"))
 
 
 def test_a_ratio_beyond_all_floats_is_left_out() -> None:

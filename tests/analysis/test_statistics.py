@@ -50,6 +50,26 @@ def lognormal(random: np.random.Generator, n: int) -> NDArray[np.float64]:
     return np.asarray(np.exp(0.05 * random.standard_normal(n)))
 
 
+def skewed(random: np.random.Generator, n: int) -> NDArray[np.float64]:
+    """A hard lower bound with an exponential tail above it, as run times have."""
+    return np.asarray(1.0 + random.exponential(0.05, n))
+
+
+def heavy_tailed(random: np.random.Generator, n: int) -> NDArray[np.float64]:
+    return np.asarray(np.exp(0.05 * random.laplace(size=n)))
+
+
+@pytest.mark.parametrize("draw", [lognormal, skewed, heavy_tailed])
+@pytest.mark.parametrize("n", [3, 5, 10])
+def test_the_interval_of_a_median_covers_what_it_promises(draw: Draw, n: int) -> None:
+    random = np.random.default_rng(7)
+    true = math.log(float(np.median(draw(random, 200_000))))
+    found = [estimate(draw(random, n).tolist(), seed=trial) for trial in range(400)]
+    hits = sum(abs(each.value - true) <= each.half_width() for each in found)
+    # 0.93: three standard errors of 400 trials below 0.95 would be 0.917.
+    assert hits / 400 >= 0.93
+
+
 def test_boots_of_unequal_size_are_handled() -> None:
     alike = estimate([1.0, 1.0, 1.0, 2.0, 2.0], [0, 0, 0, 1, 1])
     mixed = estimate([1.0, 2.0, 1.0, 2.0, 1.0], [0, 0, 0, 1, 1])

@@ -18,6 +18,8 @@ from vtax.clocks import Skew
 WALL, CPU = "wall_s", "cpu_s"
 ACCURACY = 0.01
 """Of the shortest duration."""
+YES_NO = "yes/no"
+"""Unit of a value that is 1 or 0."""
 PAIRS = 2
 """A duration is the difference of two readings, each off by up to a step."""
 
@@ -259,7 +261,7 @@ def _rate(observed: Observed) -> Check:
 def _steal(observed: Observed) -> Check:
     present = _mapping(observed.clocks.get("steal")).get("present")
     missing = None if not isinstance(present, bool) else float(not present)
-    return _check("steal-clock", STEAL, missing, "missing")
+    return _check("steal-unknown", STEAL, missing, YES_NO)
 
 
 def _shortest_s(observed: Observed) -> float | None:

@@ -55,7 +55,7 @@ class Channel:
         self._socket = sock
         self._parts = parts
         self._buffer = bytearray()
-        self._given_up: set[int] = set()
+        self._unanswered: set[int] = set()
         self._sending = threading.Lock()
 
     def send_raw(self, data: bytes, timeout_s: float) -> None:
@@ -118,16 +118,16 @@ class Channel:
         deadline = time.monotonic() + patience_s
         # What runs in the machine cannot know it, so it cannot answer for the agent.
         number = secrets.randbits(63)
-        self._given_up.add(number)
+        self._unanswered.add(number)
         self._send_whole(json.dumps({"id": number, "op": op, **fields}), deadline)
         while True:
             frame = self._receive(deadline, f"the answer to '{op}'", watch)
             answered = frame.get("id")
             if answered == number:
-                self._given_up.remove(number)
+                self._unanswered.remove(number)
                 return _unwrap(frame)
             # A late answer to an earlier request is dropped, and so is what answers none.
-            if answered is not None and answered not in list(self._given_up):
+            if answered is not None and answered not in list(self._unanswered):
                 raise ForgedAnswerError
 
     def close(self) -> None:

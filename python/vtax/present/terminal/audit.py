@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import RenderableType
 from rich.text import Text
 
-from vtax.analysis.audit import Card, Check, Verdict
+from vtax.analysis.audit import YES_NO, Card, Check, Verdict
 from vtax.present.format import one_line, significant
 from vtax.present.terminal.tables import note, table, title
 from vtax.units import format_seconds
@@ -56,10 +56,16 @@ def _row(check: Check) -> Sequence[str | Text]:
     return (
         check.name,
         Text(check.verdict.value, style=_STYLES.get(check.verdict, "")),
-        "not known" if check.value is None else f"{significant(check.value, 3)} {check.unit}",
+        "not known" if check.value is None else _value(check.value, check.unit),
         ""
         if check.low is None or check.high is None
         else f"{significant(check.low, 3)} to {significant(check.high, 3)}",
-        f"{significant(check.threshold, 3)} {check.unit}",
+        "" if check.unit == YES_NO else _value(check.threshold, check.unit),
         ", ".join(check.metrics),
     )
+
+
+def _value(value: float, unit: str) -> str:
+    if unit == YES_NO:
+        return "yes" if value else "no"
+    return f"{significant(value, 3)} {unit}"
