@@ -136,6 +136,18 @@ def test_until_adds_rounds_and_the_record_has_them(folder: RunFolder) -> None:
     assert len(campaign.samples) == len(record.order) >= 15
 
 
+def test_an_environment_that_keeps_failing_does_not_keep_the_others_running(
+    folder: RunFolder,
+) -> None:
+    def after_one(label: str, run: int) -> None:
+        if label.startswith("uml") and run > 1:
+            raise VtaxError("no more")
+
+    run(folder, World(after_one), workload=Timed(), until_percent=2.0)
+    rounds = max(each.round or 0 for each in load(folder.path)[1]) + 1
+    assert rounds <= 5
+
+
 def test_until_ends_with_the_budget_too(folder: RunFolder) -> None:
     now = iter(range(1000))
     campaign = Campaign(

@@ -26,6 +26,8 @@ PILOT_ROUNDS = 3
 LEAST_ROUNDS = 5
 """Before an interval may end the run: with fewer, one that is narrow by luck would end it."""
 MOST_ROUNDS = 100
+SILENT_ROUNDS = 2
+"""Without a value: then an environment has failed, or needs no more runs."""
 
 _LEAST_DEVIATION = 1e-4
 """Of logs. Below it a variant counts as equally steady, so that no share is divided by zero."""
@@ -58,10 +60,13 @@ def next_runs(
         for result in compare(record, judged, "").results
         if result.ci_low and result.ci_high
     }
+    latest = max((sample.round or 0 for sample in judged), default=0)
     variants = []
     for environment in record.environments:
         own = [sample for sample in judged if sample.environment == environment.label]
-        if own:
+        silent = latest - max((sample.round or 0 for sample in own), default=0)
+        # What has failed in two rounds would only keep the others running.
+        if own and silent < SILENT_ROUNDS:
             early = len({sample.round for sample in own}) < LEAST_ROUNDS
             variants.append(
                 Variant(
