@@ -117,7 +117,7 @@ impl Source {
         self.reader == Reader::Clock(ClockId::CLOCK_THREAD_CPUTIME_ID)
     }
 
-    /// What the kernel claims, or why it claims nothing.
+    /// What the kernel claims. Fails, with the reason in words, where it claims nothing.
     pub fn resolution_ns(self) -> Result<u64, String> {
         let values = match self.reader {
             Reader::Clock(clock) => return resolution_ns(clock),

@@ -11,7 +11,8 @@ const RETURN: u32 = libc::BPF_RET | libc::BPF_K;
 
 /// Make these system calls of this thread fail with `errno`, until it ends.
 ///
-/// This is no confinement: a call of another architecture's numbers passes.
+/// This is no confinement: a call of another architecture's numbers passes. Fails where the kernel
+/// has no seccomp, or an outer filter refuses more.
 pub fn refuse(calls: &[libc::c_long], errno: Errno) -> Result<(), Errno> {
     // Without that, the kernel takes filters from privileged processes only.
     prctl::set_no_new_privs()?;
