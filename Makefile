@@ -1,12 +1,12 @@
 # Everything runs from .venv; `setup` makes it and is cheap when nothing changed.
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup setup-demo setup-test demo test lint soak bench docs clean
+.PHONY: help setup setup-demo setup-test arm64 wheels demo test lint soak bench docs clean
 
 PYTHON_FILES := python packaging $(wildcard tests bench)
 
 help: ## this list
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1	\2/p' Makefile | expand -t 14
+	@sed -n 's/^\([a-z0-9]*\):.*## \(.*\)/  make \1	\2/p' Makefile | expand -t 14
 
 setup: ## install what is missing (apt packages, .venv), build the Rust parts
 	@bash packaging/setup.sh use
@@ -16,6 +16,14 @@ setup-demo:
 
 setup-test:
 	@bash packaging/setup.sh test
+
+arm64: setup ## build agent and recorder for arm64 too: environment qemu-arm64 (fetches a toolchain)
+	.venv/bin/python packaging/arm64.py
+
+wheels: setup-test ## wheels for x86-64 and arm64 into dist/ (fetches a toolchain)
+	@mkdir -p dist
+	.venv/bin/pip wheel --disable-pip-version-check --quiet --no-deps --wheel-dir dist .
+	.venv/bin/python packaging/arm64.py wheel dist
 
 demo: setup-demo ## compare HPC Challenge natively, in user-mode Linux and in QEMU
 	.venv/bin/vtax compare --in native --in uml:mem=1G --in qemu:accel=tcg --until 2% --budget 130s -- hpcc --sizes 1000
@@ -39,8 +47,9 @@ lint: setup-test ## ruff, mypy --strict, layers of imports, rustfmt, clippy, car
 	fi
 
 test: lint ## lint, then every test; what is skipped says why
+	@.venv/bin/python packaging/arm64.py tests || echo 'test: the tests of arm64 are skipped'
 	cargo test --quiet --locked --workspace
-	.venv/bin/python -m pytest --numprocesses=2 --dist=loadfile --durations=10
+	.venv/bin/python -m pytest --numprocesses=3 --dist=loadfile --durations=25
 
 soak: setup-test ## repeated trials in full, hours; says what each proved
 	VTAX_SOAK=1 .venv/bin/python -m pytest -m soak -v -rP
@@ -48,6 +57,8 @@ soak: setup-test ## repeated trials in full, hours; says what each proved
 
 bench: setup-test ## vtax's own cost beside plain commands and other recorders; the paging model; the lab's start and switch
 	.venv/bin/python bench/compare.py
+	.venv/bin/python bench/audit.py
+	.venv/bin/python bench/short_commands.py
 	.venv/bin/python bench/record.py
 	cargo bench --locked -p vtax-paging --bench translate
 	.venv/bin/python bench/paging_sweep.py

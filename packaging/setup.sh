@@ -31,6 +31,7 @@ qemu-system-x86 | run the full-system guest, emulate the host of the lab | envir
 busybox-static | be the shell of the machines in the lab | environment lab | use
 openssh-client | reach other machines | environment ssh | use
 openssh-server | test machines over ssh, on loopback; vtax does not start it otherwise | tests of environment ssh (skipped) | test
+qemu-system-arm | emulate an arm64 machine with a PMU | environment qemu-arm64 | test
 podman | start containers | environment container | use
 runc | run containers where crun refuses the control groups | environment container on such hosts | use
 runsc | run programs under gVisor | environment gvisor | use

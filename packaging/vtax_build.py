@@ -1,10 +1,11 @@
 """The build backend: maturin, plus the compiled programs that the package carries.
 
-vtax ships four programs in `vtax/_bin/`: the agent and the recorder (static, they are pushed into
-guests and hosts of guests), the DGEMM driver (dynamic, it loads the BLAS the system resolves) and
-the preload shim of user-mode Linux. maturin packs one crate per wheel, and that is the extension
-module `vtax._native`; so cargo builds the four here first and maturin includes them as package
-data. That way they are found beside the Python code in every kind of install, editable ones too.
+vtax ships five programs in `vtax/_bin/`: the agent and the recorder (static, they are pushed into
+guests and hosts of guests), the DGEMM driver and the reader of MPI's clock (dynamic, they load the
+BLAS and the MPI that the system resolves) and the preload shim of user-mode Linux. maturin packs
+one crate per wheel, and that is the extension module `vtax._native`; so cargo builds the five here
+first and maturin includes them as package data. That way they are found beside the Python code in
+every kind of install, editable ones too.
 
 An editable install is a wheel with nothing but the path of the Python code; its extension is
 compiled as the programs are, beside that code.
@@ -17,13 +18,15 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import shutil
 import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -42,6 +45,8 @@ class Artifact(NamedTuple):
     """The first level of packaging/setup.sh that needs it."""
     own_target: str | None = None
     """A folder in cargo's target folder for itself, where sharing it would cost rebuilds."""
+    machines: tuple[str, ...] = ("x86_64", "aarch64")
+    """Architectures that it is for."""
 
 
 ARTIFACTS = (
@@ -61,7 +66,9 @@ ARTIFACTS = (
         ("-C", "target-feature=+crt-static"),
     ),
     Artifact("vtax-dgemm", "vtax-workloads", ("--bin", "vtax-dgemm"), level="demo"),
-    Artifact("libvtax_umlfix.so", "vtax-umlfix", ("--lib",), level="demo"),
+    Artifact("vtax-mpi-clock", "vtax-workloads", ("--bin", "vtax-mpi-clock"), level="demo"),
+    # User-mode Linux is for x86 only.
+    Artifact("libvtax_umlfix.so", "vtax-umlfix", ("--lib",), level="demo", machines=("x86_64",)),
 )
 
 # The stable ABI needs no interpreter to build against, and an extension module is not linked to
@@ -84,16 +91,29 @@ def require_cargo() -> None:
         sys.exit("vtax: cargo is missing: the Rust parts cannot be built; install Rust with rustup")
 
 
-def compile_artifact(artifact: Artifact) -> Path:
-    """Build one artifact with cargo and return where cargo put it."""
+def target_folder() -> Path:
+    """Where cargo puts what it makes."""
+    return Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
+
+
+def compile_artifact(
+    artifact: Artifact,
+    target: str | None = None,
+    variables: Mapping[str, str] = MappingProxyType({}),
+) -> Path:
+    """Build one artifact with cargo and return where cargo put it.
+
+    `target` is Rust's name of another architecture, whose toolchain `variables` name.
+    """
     command = ["cargo", "rustc", "--profile", artifact.profile, "--locked", "--quiet"]
     command += ["--manifest-path", str(ROOT / "crates" / artifact.crate / "Cargo.toml")]
     command += ["--message-format", "json-render-diagnostics", *artifact.selection]
+    if target is not None:
+        command += ["--target", target]
     if artifact.own_target is not None:
-        target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
-        command += ["--target-dir", str(target / artifact.own_target)]
+        command += ["--target-dir", str(target_folder() / artifact.own_target)]
     command += ["--", *artifact.rustc_args]
-    environment = {**os.environ, **dict(artifact.environment)}
+    environment = {**os.environ, **dict(artifact.environment), **variables}
     done = subprocess.run(
         command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, check=False
     )
@@ -121,7 +141,7 @@ def build_programs(levels: Collection[str] = ("demo", "use")) -> None:
     require_cargo()
     BIN.mkdir(exist_ok=True)
     for artifact in ARTIFACTS:
-        if artifact.level in levels:
+        if artifact.level in levels and platform.machine() in artifact.machines:
             place(compile_artifact(artifact), BIN / artifact.file)
 
 

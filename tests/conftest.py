@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,7 +15,7 @@ from vtax.environments import Environment
 from vtax.environments.base import allowed_cpus
 from vtax.environments.machine import Machine
 
-pytest_plugins = ("browser_page", "recording_data")
+pytest_plugins = ("arm64_machine", "browser_page", "recording_data")
 """Their fixtures are for every test."""
 
 
@@ -28,6 +29,16 @@ def own_cache(
     session = folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
     monkeypatch.setenv("XDG_CACHE_HOME", str(session / "cache"))
     yield
+
+
+@pytest.fixture
+def swap_alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """No other test turns swap on here meanwhile: what is swapped out is the whole machine's."""
+    folder = tmp_path_factory.getbasetemp()
+    session = folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
+    with (session / "swap.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -174,7 +174,7 @@ def test_a_capability_and_an_instrument_of_it(copy: Copy) -> None:
         native, "import annotations\n", "from vtax.environments.capabilities import Shout\n"
     )
     copy.insert(native, "offers: ClassVar[Mapping[type[Capability], str]] = {", 'Shout: "native",')
-    copy.insert(native, "return shared_tree(machine)", " + (Shout(lambda: 42.0),)")
+    copy.insert(native, "counting(machine)", ", Shout(lambda: 42.0)")
     copy.add("runner/instruments/shouting.py", INSTRUMENT)
     registry = "runner/instruments/__init__.py"
     copy.insert(

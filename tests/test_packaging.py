@@ -18,7 +18,7 @@ import pytest
 
 from command_line import ROOT
 
-PROGRAMS = ("vtax-agent", "vtax-recorder", "vtax-dgemm", "libvtax_umlfix.so")
+PROGRAMS = ("vtax-agent", "vtax-recorder", "vtax-dgemm", "vtax-mpi-clock", "libvtax_umlfix.so")
 SETUP = ROOT / "packaging/setup.sh"
 
 

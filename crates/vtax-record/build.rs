@@ -45,16 +45,16 @@ fn compile(target: &Path, generated: &Path) -> Result<(), Box<dyn Error>> {
     let clang = env::var("CLANG").unwrap_or_else(|_| "clang".into());
     // libbpf-sys passes on where libbpf's headers are.
     let include = env::var("DEP_BPF_INCLUDE")?;
+    let architecture = match env::var("CARGO_CFG_TARGET_ARCH")?.as_str() {
+        "x86_64" => "-D__TARGET_ARCH_x86",
+        "aarch64" => "-D__TARGET_ARCH_arm64",
+        other => return Err(format!("the eBPF programs are not written for {other}").into()),
+    };
     let status = Command::new(&clang)
         .args([
             "-target", "bpf", "-mcpu=v3", "-O2", "-g", "-Wall", "-Werror",
         ])
-        .args([
-            "-Wno-unused-function",
-            "-D__TARGET_ARCH_x86",
-            "-I",
-            &include,
-        ])
+        .args(["-Wno-unused-function", architecture, "-I", &include])
         .arg("-I")
         .arg(generated)
         .args(["-c", "bpf/recorder.bpf.c", "-o"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import sys
 from pathlib import Path
 from typing import NoReturn
@@ -10,16 +11,24 @@ from typing import NoReturn
 from vtax.errors import VtaxError
 
 FOLDER = Path(__file__).parent / "_bin"
+ARM64 = "aarch64"
+"""arm64, as `uname` calls it. On another machine its programs are in a folder of this name."""
 
 
-def find(name: str) -> Path:
-    """The path of `vtax-agent`, `vtax-dgemm` or `libvtax_umlfix.so`.
+def find(name: str, machine: str | None = None) -> Path:
+    """The path of a program or library that vtax ships, such as `vtax-agent`.
 
-    Raises VtaxError when the package was installed without it.
+    `machine` is the architecture that it is for; None: this one's. Raises VtaxError when the
+    package was installed without it.
     """
-    candidate = FOLDER / name
+    foreign = machine not in (None, platform.machine())
+    candidate = FOLDER / (machine or "") / name if foreign else FOLDER / name
     if candidate.is_file() and os.access(candidate, os.R_OK):
         return candidate
+    if foreign:
+        raise VtaxError(
+            f"{name} for {machine} is not part of this installation", "run 'make arm64'"
+        )
     raise VtaxError(
         f"{name} is not part of this installation", "run 'make setup' or 'pip install .'"
     )

@@ -10,8 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vtax.analysis.audit import Card, Check, Observed, Timed, Verdict, card
+import order_data
+from vtax.analysis.audit import Beside, Interruption, Observed, Timed, card
+from vtax.analysis.order_drift import order_drift
 from vtax.clocks import Skew
+from vtax.formats.model import AuditCard, AuditCheck
+from vtax.formats.model import AuditVerdict as Verdict
 
 GOOD: dict[str, Any] = {
     "clocks": {
@@ -41,7 +45,7 @@ def changed(path: str, value: object) -> Observed:
     return replace(SEEN, clocks=put(GOOD, path.split(".")))
 
 
-def check(found: Card, name: str) -> Check:
+def check(found: AuditCard, name: str) -> AuditCheck:
     (own,) = [each for each in found.checks if each.name == name]
     return own
 
@@ -52,6 +56,12 @@ def test_good_clocks_pass() -> None:
     assert found.shortest_duration_s == pytest.approx((2 * 20 + 25) * 1e-9 * 100)
     assert check(found, "host-rate").value == pytest.approx(0.01)
     assert all(each.remedy is None for each in found.checks)
+
+
+def test_an_emulated_clock_is_not_held_against_the_hosts() -> None:
+    found = card("qemu-arm64", replace(SEEN, skews=None))
+    assert found.verdict is Verdict.PASS
+    assert "host-rate" not in {each.name for each in found.checks}
 
 
 @pytest.mark.parametrize(
@@ -118,6 +128,51 @@ def test_nothing_known_is_unknown_and_not_a_pass() -> None:
     assert found.shortest_duration_s is None
 
 
+def beside(lost: float, cpu_s: float) -> Observed:
+    own = Beside({"noise": {"lost_share": lost}}, [Timed(1.0, 2.0, cpu_s)] * 3)
+    return replace(SEEN, beside=own)
+
+
+@pytest.mark.parametrize(
+    ("lost", "cpu_s", "verdicts", "unseen"),
+    [
+        (0.5, 1.0, (Verdict.PASS, Verdict.PASS), 0),  # half of the time, and CPU time says so
+        (0.5, 2.0, (Verdict.PASS, Verdict.FAIL), 100),  # CPU time knows nothing of it
+        (0.6, 1.0, (Verdict.WARN, Verdict.WARN), 100 / 6),
+        (0.8, 0.4, (Verdict.FAIL, Verdict.PASS), 0),
+    ],
+)
+def test_time_taken_by_a_competitor_is_to_be_seen(
+    lost: float, cpu_s: float, verdicts: tuple[Verdict, Verdict], unseen: float
+) -> None:
+    found = card("x", beside(lost, cpu_s))
+    noise, stolen = (check(found, name) for name in ("noise-beside-guest", "stolen-unseen"))
+    assert (noise.verdict, stolen.verdict) == verdicts
+    assert noise.value == pytest.approx(100 * lost)
+    assert stolen.value == pytest.approx(unseen)
+
+
+def test_nothing_lost_to_a_competitor_shows_nothing() -> None:
+    assert check(card("x", beside(0.0, 2.0)), "stolen-unseen").verdict is Verdict.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("lost_ns", "within_ns", "verdict"),
+    [
+        (0, 1_000_000, Verdict.PASS),
+        (-1_000_000_000, 1_000_000, Verdict.WARN),  # it stood still in a pause of a second
+        (-5_000_000_000, 1_000_000, Verdict.FAIL),
+        (50_000_000, 30_000_000, Verdict.PASS),  # both bounds together are wider
+    ],
+)
+def test_time_lost_over_a_pause(lost_ns: int, within_ns: int, verdict: Verdict) -> None:
+    pause = Interruption("pause", Skew(7, within_ns), Skew(7 + lost_ns, within_ns))
+    found = check(card("x", replace(SEEN, interruptions=(pause,))), "time-over-pause")
+    assert found.verdict is verdict
+    assert found.value == pytest.approx(lost_ns / 1e6)
+    assert found.low == pytest.approx((lost_ns - 2 * within_ns) / 1e6)
+
+
 json_values = st.recursive(
     st.none() | st.booleans() | st.floats() | st.integers() | st.text(max_size=3),
     lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner),
@@ -133,3 +188,29 @@ json_values = st.recursive(
 )
 def test_what_a_guest_says_of_itself_cannot_break_the_card(path: str, value: object) -> None:
     assert card("x", changed(path, value)).checks
+
+
+@pytest.mark.parametrize(
+    ("guest", "machine", "noise", "verdict", "remedy"),
+    [
+        (0.0, 0.0, 0.003, Verdict.PASS, None),
+        (0.1, 0.0, 0.003, Verdict.WARN, "--reboot each"),
+        (0.3, 0.0, 0.003, Verdict.FAIL, "--reboot each"),
+        (0.0, 0.4, 0.003, Verdict.FAIL, "a reboot does not help"),
+        (0.0, 0.0, 0.3, Verdict.UNKNOWN, "a reboot does not help"),
+    ],
+)
+def test_order_drift_names_whose_it_is(
+    guest: float, machine: float, noise: float, verdict: Verdict, remedy: str | None
+) -> None:
+    data = order_data.observations(guest=guest, machine=machine, noise=noise)
+    found = check(card("x", SEEN, order_drift(data, "wall_s", reboots=True)), "order-drift")
+    assert found.verdict is verdict
+    assert found.remedy is None if remedy is None else remedy in (found.remedy or "")
+    assert found.high is not None and (verdict is Verdict.UNKNOWN) == (found.value is None)
+
+
+def test_order_drift_that_was_not_measured_enough_is_unknown() -> None:
+    drift = order_drift(order_data.observations(rounds=1), "wall_s", reboots=True)
+    found = check(card("x", SEEN, drift), "order-drift")
+    assert (found.verdict, found.value, found.high) == (Verdict.UNKNOWN, None, None)

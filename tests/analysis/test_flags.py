@@ -21,8 +21,8 @@ from comparison_data import (
 )
 from vtax.analysis.compare import compare
 from vtax.analysis.flags import cpu_count
-from vtax.analysis.results import Control
-from vtax.formats.model import Failure
+from vtax.analysis.results import Comparison, Control
+from vtax.formats.model import AuditCard, AuditCheck, AuditVerdict, Failure
 
 
 def test_a_quiet_run_has_no_flags() -> None:
@@ -199,3 +199,34 @@ def test_one_boot_is_said_once_and_only_of_guests_that_ran_again() -> None:
     assert "uml, qemu" in flag.message
     rebooted = [*values("native", STEADY, boot=0), *values("uml", STEADY)]
     assert "one-boot" not in kinds(compare(record(), rebooted, "runs/x"))
+
+
+def test_what_either_audit_doubts() -> None:
+    def card(verdict: AuditVerdict) -> AuditCard:
+        check = AuditCheck(
+            name="noise", verdict=verdict, value=7.0, unit="%", low=None, high=None, threshold=5.0,
+            reason="it is in every result", metrics=("wall_s",), remedy="be quiet",
+        )  # fmt: skip
+        return AuditCard(spec="uml", verdict=verdict, shortest_duration_s=None, checks=(check,))
+
+    def flagged(before: AuditVerdict, after: AuditVerdict) -> Comparison:
+        audits = {"audit_before": (card(before),), "audit_after": (card(after),)}
+        return compare(record(NATIVE, UML, **audits), values("uml", STEADY), "runs/x")
+
+    found = only(flagged(AuditVerdict.PASS, AuditVerdict.FAIL), "audit")
+    assert found.environment == "uml" and "doubts wall_s" in found.message
+    assert "noise (fail)" in found.message
+    assert "noise (fail)" in only(flagged(AuditVerdict.FAIL, AuditVerdict.WARN), "audit").message
+    assert "audit" not in kinds(flagged(AuditVerdict.PASS, AuditVerdict.UNKNOWN))
+
+
+def test_kernels_that_ran_for_less_than_a_second_are_named_once() -> None:
+    short = values("native", STEADY, metric="HPL_Tflops", ran_s=0.011)
+    shorter = values("native", STEADY, metric="StarSTREAM_Copy", ran_s=45e-6)
+    long = values("native", STEADY, metric="MPIFFT_Gflops", ran_s=1.5)
+    unknown = values("native", STEADY)
+    found = compare(record(), [*short, *shorter, *long, *unknown], "runs/x")
+    flag = only(found, "short-kernel")
+    assert flag.environment == "native" and "2 of 3 kernels" in flag.message
+    assert "from 45 µs (StarSTREAM_Copy) to 11 ms (HPL_Tflops)" in flag.message
+    assert "short-kernel" not in kinds(compare(record(), [*long, *unknown], "runs/x"))

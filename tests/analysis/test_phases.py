@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from recording_data import Floats, ar1
 from vtax.analysis.intervals import Event, Per
-from vtax.analysis.phases import FALSE_RATE, MIN_BINS, changes, penalty, phases
+from vtax.analysis.phases import FALSE_RATE, MIN_BINS, candidates, changes, penalty, phases
 from vtax.analysis.timeline import Axis, Line, Timeline
 
 Noise = Callable[[np.random.Generator, int, int], Floats]
@@ -21,8 +21,22 @@ NOISES: dict[str, Noise] = {
     "outliers": lambda random, n, d: random.standard_t(2, size=(n, d)),
     "counts": lambda random, n, d: random.poisson(0.7, (n, d)).astype(float),
     "rare": lambda random, n, d: random.poisson(0.02, (n, d)).astype(float),
-    "remembering": lambda random, n, d: ar1(random, n, np.full(d, 0.5)),
+    **{
+        f"AR(1) {rho}": lambda random, n, d, rho=rho: ar1(random, n, np.full(d, rho))
+        for rho in (0.5, 0.8, 0.9, 0.95)
+    },
+    **{
+        f"AR(1) {rho} and noise": lambda random, n, d, rho=rho: (
+            ar1(random, n, np.full(d, rho)) + random.normal(size=(n, d))
+        )
+        for rho in (0.8, 0.95)
+    },
+    "random walk": lambda random, n, d: np.cumsum(random.normal(size=(n, d)), axis=0),
+    "trend": lambda random, n, d: random.normal(size=(n, d)) + np.linspace(0, 3, n)[:, None],
 }
+
+
+CLEAR = [(1000, 0.5, 3.0, 0.9), (200, 0.0, 3.0, 0.9), (100, 0.0, 5.0, 0.9), (50, 0.0, 10.0, 0.7)]
 
 
 def allowed(trials: int) -> int:
@@ -33,7 +47,7 @@ def allowed(trials: int) -> int:
 
 
 @pytest.mark.parametrize("noise", NOISES)
-@pytest.mark.parametrize(("n", "d"), [(100, 1), (500, 1), (500, 4)])
+@pytest.mark.parametrize(("n", "d"), [(50, 1), (200, 1), (1000, 1), (500, 4)])
 def test_noise_has_no_changes(noise: str, n: int, d: int) -> None:
     random = np.random.default_rng(30)
     trials = 100
@@ -61,13 +75,28 @@ def _recovered(random: np.random.Generator, noise: Noise) -> bool:
     return len(found) == planted.size and bool(np.abs(np.array(found) - planted).max() <= 3)
 
 
+@pytest.mark.parametrize(("n", "rho", "step", "share"), CLEAR)
+def test_clear_changes_are_found(n: int, rho: float, step: float, share: float) -> None:
+    """Steps in units of the noise's standard deviation, anywhere in the middle half."""
+    random = np.random.default_rng(33)
+    trials, found = 100, 0
+    for _ in range(trials):
+        place = int(random.integers(n // 4, 3 * n // 4))
+        values = ar1(random, n, np.array([rho]))
+        values[place:] += step
+        cuts = changes(values)
+        found += len(cuts) == 1 and abs(cuts[0] - place) <= max(3, n // 50)
+    assert found >= share * trials
+
+
 @given(seed=st.integers(0, 2**32 - 1))
 @settings(max_examples=40, deadline=None)
 def test_changes_do_not_depend_on_the_unit(seed: int) -> None:
     random = np.random.default_rng(seed)
     values = np.round(random.normal(size=(120, 1)), 3) + np.repeat([0.0, 5.0, 0.0], 40)[:, None]
     assert changes(values) == changes(values * 3.0)
-    assert changes(values) == changes(np.exp(values))
+    assert changes(values) == changes(values + 1000.0)
+    assert candidates(values) == candidates(np.exp(values))
 
 
 def test_steps_without_noise_and_constants() -> None:

@@ -6,7 +6,9 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
+import polars
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
@@ -17,6 +19,11 @@ from tested_machines import checked
 FIELDS = {
     "name", "verdict", "value", "unit", "low", "high", "threshold", "reason", "metrics", "remedy",
 }  # fmt: skip
+
+
+def audited(folder: Path, spec: str) -> subprocess.CompletedProcess[str]:
+    """Keeps its run below `folder`, as it does below the folder that a user is in."""
+    return vtax("audit", "--quick", "--json", "--quiet", "--in", spec, cwd=folder)
 
 
 def test_help(snapshot: SnapshotAssertion) -> None:
@@ -30,9 +37,11 @@ def test_an_unknown_environment_is_one_line() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("spec", ["native", "uml", "qemu:accel=tcg"])
-def test_the_contract(spec: str) -> None:
+def test_the_contract(spec: str, tmp_path: Path) -> None:
     checked(spec)
-    done = vtax("audit", "--quick", "--json", "--quiet", "--in", spec)
+    done = audited(tmp_path, spec)
+    (kept,) = tmp_path.glob("runs/*-audit/run.json")
+    assert json.loads(kept.read_text())["environments"] == json.loads(done.stdout)["environments"]
     (environment,) = json.loads(done.stdout)["environments"]
     assert environment["spec"] == spec
     assert done.returncode == (environment["verdict"] == "fail")
@@ -46,13 +55,33 @@ def test_the_contract(spec: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_stolen_cpu_is_seen() -> None:
+def test_a_stolen_cpu_is_seen(tmp_path: Path) -> None:
     """A loop on the CPU that the audited machine has: half of the time is lost."""
     cpu = max(os.sched_getaffinity(0))
     spin = [sys.executable, "-c", f"import os\nos.sched_setaffinity(0, [{cpu}])\nwhile 1: pass"]
     with ended(subprocess.Popen(spin)):
-        done = vtax("audit", "--quick", "--json", "--quiet", "--in", "native:cpus=1")
+        done = vtax(
+            "audit", "--quick", "--json", "--quiet", "--out", str(tmp_path), "--in", "native:cpus=1"
+        )
     (environment,) = json.loads(done.stdout)["environments"]
     noise = next(each for each in environment["checks"] if each["name"] == "noise")
     assert noise["value"] > 20
     assert environment["verdict"] == "fail" and done.returncode == 1
+
+
+@pytest.mark.slow
+def test_a_campaign_between_two_audits(tmp_path: Path) -> None:
+    checked("uml")
+    done = vtax(
+        "compare", "--audit", "--in", "uml:mem=128M", "--baseline", "none", "--reps", "2",
+        "--no-warm-up", "--quiet", "--out", str(tmp_path), "--", "sleep", "0.1",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    (run,) = tmp_path.iterdir()
+    record = json.loads((run / "run.json").read_text())
+    (before,), (after,) = record["audit_before"], record["audit_after"]
+    assert before["spec"] == after["spec"] == "uml:mem=128M"
+    # Its clock costs a system call: user-mode Linux never passes.
+    stamps = set(polars.read_parquet(run / "samples.parquet")["audit"])
+    assert stamps == {"fail"} and "fail" in {before["verdict"], after["verdict"]}
+    assert "audit: The audit doubts" in done.stdout

@@ -98,6 +98,22 @@ def test_hpcc_in_three_environments(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("clock", "metric"), [("tsc", "tsc_s"), ("host", "host_wall_s")])
+def test_another_clock_leads(tmp_path: Path, clock: str, metric: str) -> None:
+    """Both count the same time as the machine's own clock, also that of a guest."""
+    checked("uml:mem=128M")
+    argv = ("--in", "uml:mem=128M", "--reps", "2", "--no-control", "--clock", clock, "--quiet")
+    done = vtax("compare", *argv, "--", "sleep", "0.5", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert f"= uml:mem=128M: {metric} runs at" in done.stdout
+    _, samples = load(next(tmp_path.glob("runs/*")))
+    times = [sample for sample in samples if sample.metric == metric]
+    assert len(times) == 4
+    # The host's time has the way to the machine and back.
+    assert all(each.wall_s * 0.99 < each.value < each.wall_s * 1.01 + 0.2 for each in times)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("workload", "metric"),
     [

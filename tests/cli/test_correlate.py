@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -16,8 +17,15 @@ from syrupy.assertion import SnapshotAssertion
 
 import recording_data
 from command_line import vtax
-from vtax.analysis.autocorrelation import autocorrelations, effective_sizes
-from vtax.analysis.correlation import Matrix, Method, correlate, difference, never_together
+from vtax.analysis.autocorrelation import effective_sizes, weighed
+from vtax.analysis.conditioning import Detrend, Method, conditioned
+from vtax.analysis.correlation import (
+    Matrix,
+    correlate,
+    correlations,
+    difference,
+    never_together,
+)
 from vtax.analysis.discoveries import adjusted
 from vtax.analysis.intervals import By, Event, Per, Recording
 from vtax.cli.variadic import _repeated
@@ -43,7 +51,7 @@ def made(values: recording_data.Floats, cpus: int = 1) -> Recording:
     return Recording(Path("made"), "made", frame, tuple(Event(name=n) for n in names), ())
 
 
-def matrix(runs: Sequence[Recording], method: Method = Method.PEARSON) -> Matrix:
+def matrix(runs: Sequence[Recording], method: Method = Method.SPEARMAN) -> Matrix:
     return correlate(runs, runs[0].events, method=method, per=Per.SECOND, alpha=ALPHA)
 
 
@@ -139,11 +147,11 @@ def test_a_matrix_does_not_depend_on_units_and_is_symmetric(
 def test_one_run_gives_the_plain_correlation() -> None:
     values = np.random.default_rng(1).normal(size=(50, 3))
     found = matrix([made(values)])
-    assert found.r == pytest.approx(np.corrcoef(values, rowvar=False))
-    ranked = matrix([made(values)], Method.SPEARMAN)
     from scipy.stats import spearmanr
 
-    assert ranked.r == pytest.approx(spearmanr(values).statistic)
+    assert found.r == pytest.approx(spearmanr(values).statistic)
+    linear = matrix([made(values)], Method.PEARSON)
+    assert linear.r == pytest.approx(np.corrcoef(values, rowvar=False))
 
 
 def test_runs_are_averaged_by_fishers_z() -> None:
@@ -164,6 +172,147 @@ def test_runs_are_averaged_by_fishers_z() -> None:
     assert together.z[0, 1] == pytest.approx((z * weights).sum() / weights.sum())
     assert together.variance[0, 1] == pytest.approx(1.0 / weights.sum())
     assert together.between[0, 1] == pytest.approx(1.0 / weights.sum() - 1.0 / w.sum())
+
+
+def test_the_length_is_given() -> None:
+    """Of three normal variables the partial correlation is (rxy - rxz ryz) / sqrt(...)."""
+    random = np.random.default_rng(7)
+    lengths, first, second = random.normal(size=(3, 20_000))
+    values = np.column_stack([lengths + first, lengths + first + 2.0 * second])
+    for method in Method:
+        left, removed = conditioned(values, 100.0 + lengths, method, Detrend.NONE)
+        xy, xz, yz = 2.0 / math.sqrt(12.0), 1.0 / math.sqrt(2.0), 1.0 / math.sqrt(6.0)
+        expected = (xy - xz * yz) / math.sqrt((1.0 - xz**2) * (1.0 - yz**2))
+        assert np.corrcoef(left, rowvar=False)[0, 1] == pytest.approx(expected, abs=0.03)
+        assert removed == (3 if method is Method.SPEARMAN else 2)
+
+
+@pytest.mark.parametrize("method", list(Method))
+@pytest.mark.parametrize("rates", [True, False])
+@pytest.mark.parametrize("varying", [0.05, 0.3])
+def test_a_common_length_relates_nothing(method: Method, rates: bool, varying: float) -> None:
+    """Pearson 1897: independent counts over a common length; or that grow with it."""
+    random = np.random.default_rng(23)
+    wrong, spurious = 0, []
+    for _ in range(100):
+        lengths = np.clip(random.normal(1.0, varying, 200), 0.2, None)
+        if rates:
+            values = random.poisson(1000, (200, 10)) / lengths[:, None]
+        else:
+            values = random.poisson(1000 * lengths[:, None], (200, 10)).astype(float)
+        wrong += discovered(values, lengths, method)
+        spurious.append(np.corrcoef(values[:, :2], rowvar=False)[0, 1])
+    assert wrong <= allowed(100)
+    assert min(spurious) > 0.5
+
+
+def discovered(values: recording_data.Floats, lengths: recording_data.Floats, way: Method) -> bool:
+    """Whether any pair of columns is called correlated."""
+    found = correlations(values, lengths, way)
+    upper = np.triu_indices(values.shape[1], k=1)
+    p = [
+        math.erfc(abs(z) / math.sqrt(2.0 * v))
+        for z, v in zip(found.z[upper], found.variance[upper], strict=True)
+    ]
+    return bool((adjusted(np.array(p)) <= ALPHA).any())
+
+
+def _bursts(random: np.random.Generator, n: int, count: int, length: int) -> recording_data.Floats:
+    """Counts that are ten times as frequent in a few stretches, at places of each column's own."""
+    values = random.poisson(20.0, (n, 10)).astype(float)
+    for column, start in zip(
+        np.repeat(range(10), count), random.integers(0, n, 10 * count), strict=True
+    ):
+        values[start : start + length, column] *= 10.0
+    return values
+
+
+def _trend(random: np.random.Generator, n: int) -> recording_data.Floats:
+    slopes = random.choice([-20.0, -2.0, 0.5, 2.0], 10)
+    return random.normal(size=(n, 10)) + np.linspace(-1.0, 1.0, n)[:, None] * slopes
+
+
+def _walk(random: np.random.Generator, n: int) -> recording_data.Floats:
+    return np.cumsum(random.normal(size=(n, 10)), axis=0)
+
+
+UNRELATED: dict[str, Callable[[np.random.Generator, int], recording_data.Floats]] = {
+    "AR(1) 0.95": lambda random, n: recording_data.ar1(random, n, np.full(10, 0.95)),
+    "AR(1) 0.95 and noise": lambda random, n: (
+        recording_data.ar1(random, n, np.full(10, 0.95)) + random.normal(size=(n, 10))
+    ),
+    "trends": _trend,
+    "random walks": _walk,
+    "random walks and noise": lambda random, n: (
+        _walk(random, n) * 3.0 / math.sqrt(n) + random.normal(size=(n, 10))
+    ),
+    "single bursts": lambda random, n: _bursts(random, n, n // 50, 1),
+    "long bursts": lambda random, n: _bursts(random, n, 3, n // 40),
+    "one burst": lambda random, n: _bursts(random, n, 1, n // 10),
+    "outliers": lambda random, n: random.standard_t(2, size=(n, 10)),
+    "rare counts": lambda random, n: random.poisson(0.1, (n, 10)).astype(float),
+}
+
+
+@pytest.mark.parametrize("method", list(Method))
+@pytest.mark.parametrize("kind", UNRELATED)
+def test_unrelated_series_are_not_correlated(method: Method, kind: str) -> None:
+    random = np.random.default_rng(24)
+    sizes = (100, 300, 1000) * 50
+    wrong = sum(discovered(UNRELATED[kind](random, n), np.ones(n), method) for n in sizes)
+    assert wrong <= allowed(len(sizes))
+
+
+@pytest.mark.parametrize("n", [100, 1000])
+def test_relations_are_found_in_spite_of_a_common_step(n: int) -> None:
+    """Exits come three times as often in the second half, and each costs misses."""
+    random = np.random.default_rng(25)
+    found = 0
+    for _ in range(50):
+        exits = random.poisson(np.where(np.arange(n) < n // 2, 20.0, 60.0))
+        misses = 40.0 * exits + random.normal(0.0, 200.0, n)
+        values = np.column_stack([exits, misses, random.normal(size=(n, 8))])
+        found += discovered(values, np.ones(n), Method.SPEARMAN)
+    assert found >= 48
+
+
+def test_trends_are_removed_if_wished() -> None:
+    random = np.random.default_rng(26)
+    line = np.arange(400)[:, None] / 100.0
+    left = [
+        conditioned(random.normal(size=(400, 2)) + line, np.ones(400), way, Detrend.LINEAR)
+        for way in Method
+    ]
+    for values, removed in left:
+        assert removed == 1
+        assert abs(np.corrcoef(values, rowvar=False)[0, 1]) < 0.15
+        assert np.abs(line[:, 0] @ values) == pytest.approx(0.0, abs=1e-6)
+    walk = np.cumsum(random.normal(size=(400, 2)), axis=0)
+    steps, _ = conditioned(walk, np.ones(400), Method.PEARSON, Detrend.DIFFERENCE)
+    assert steps == pytest.approx(np.diff(walk, axis=0))
+    assert (
+        correlations(walk, np.ones(400), Method.PEARSON, Detrend.DIFFERENCE).intervals[0, 1] == 399
+    )
+
+
+def test_effective_sizes() -> None:
+    random = np.random.default_rng(6)
+    white = weighed(random.normal(size=(2000, 20)))
+    upper = np.triu_indices(20, k=1)
+    assert effective_sizes(white)[upper].mean() == pytest.approx(2000, rel=0.1)
+    # One movement, or one value that outweighs all, is worth one.
+    cosine = np.cos(np.pi * 3 * (np.arange(500) + 0.5) / 500)
+    single = np.eye(500)[:, 100]
+    lone = np.column_stack([cosine, single]) / np.sqrt([250.0, 1.0])
+    assert np.diag(effective_sizes(lone)) == pytest.approx([1.0, 1.0])
+
+
+def test_a_large_matrix_is_fast() -> None:
+    random = np.random.default_rng(8)
+    values, lengths = random.normal(size=(10_000, 20)), random.normal(1.0, 0.1, 10_000)
+    start = time.process_time()
+    correlations(values, lengths, Method.SPEARMAN)
+    assert time.process_time() - start < 2.0
 
 
 def test_more_cpus_of_one_run_are_no_more_certainty() -> None:
@@ -192,6 +341,18 @@ def test_constant_absent_and_equal_events_are_left_out_with_the_reason() -> None
     }
 
 
+def test_what_the_length_determines_is_left_out() -> None:
+    random = np.random.default_rng(4)
+    run = made(random.normal(size=(100, 4)))
+    lengths = random.integers(900_000_000, 1_100_000_000, 100)
+    columns = {"length_ns": lengths, "test.e0": np.full(100, 7), "test.e1": 3 * lengths**2}
+    frame = run.frame.with_columns(**{name: pl.Series(v) for name, v in columns.items()})
+    for method in Method:
+        found = matrix([Recording(run.path, "", frame, run.events, ())], method)
+        why = "determined by the intervals' length; another --per may show it"
+        assert found.left_out == (("test.e0", why), ("test.e1", why))
+
+
 def test_events_that_took_turns_are_not_guessed() -> None:
     values = np.random.default_rng(5).normal(size=(300, 3))
     values[:, 1] += values[:, 0]
@@ -216,21 +377,6 @@ def test_adjusted_p_agrees_with_scipy(values: list[float]) -> None:
     assert adjusted(p) == pytest.approx(false_discovery_control(p, method="by"))
     with_gap = np.append(p, np.nan)
     assert adjusted(with_gap)[:-1] == pytest.approx(adjusted(p))
-
-
-def test_effective_size_of_known_processes() -> None:
-    random = np.random.default_rng(6)
-    rhos = np.array([0.0, 0.5, 0.9])
-    sizes = np.mean(
-        [effective_sizes(recording_data.ar1(random, 2000, rhos)) for _ in range(40)], axis=0
-    )
-    product = np.outer(rhos, rhos)
-    theory = 2000 * (1 - product) / (1 + product)
-    off = np.triu_indices(3, k=1)
-    assert sizes[off] == pytest.approx(theory[off], rel=0.12)
-    rho = autocorrelations(recording_data.ar1(random, 100_000, rhos), 2)
-    assert rho[0] == pytest.approx(rhos, abs=0.02)
-    assert rho[1] == pytest.approx(rhos**2, abs=0.02)
 
 
 @pytest.mark.parametrize(
@@ -268,6 +414,18 @@ def test_json_has_all_pairs_and_the_difference(runs: Path) -> None:
     assert first["significant"]
     assert first["r"] - first["r_against"] == pytest.approx(first["change"])
     assert any("one run" in note for note in content["notes"])
+
+
+def test_removed_trends_are_said(runs: Path) -> None:
+    """Exits treble in the second half: without the step their parts are less of the whole."""
+    found = {}
+    for trend in Detrend:
+        words = ("correlate", "lab-1", "--events", "kvm.*", "--detrend", trend.value, "--json")
+        matrix_ = json.loads(vtax(*words, cwd=runs).stdout)["matrix"]
+        assert matrix_["detrend"] == trend.value
+        found[trend] = matrix_["pairs"][0]["r"]
+    assert found[Detrend.NONE] > found[Detrend.LINEAR] + 0.01
+    assert found[Detrend.LINEAR] > found[Detrend.DIFFERENCE] + 0.01
 
 
 def test_help(snapshot: SnapshotAssertion, tmp_path: Path) -> None:

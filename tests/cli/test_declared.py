@@ -44,6 +44,7 @@ ALLOWED = {
     "present/html/timelines.py": "`container` is a frame of reference in plotly",
     "present/summary.py": "names of hypervisors in vtax-agent's facts",
     "studies/vrtprof/setup.py": "a study names environments as a user does",
+    "studies/hpcc/setup.py": "a study names environments as a user does",
     "cli/paging_sweep.py": "`native` is a paging mode of the model",
     "present/terminal/sweep.py": "`native` is a paging mode of the model",
 }
@@ -130,7 +131,7 @@ def test_each_exception_is_one() -> None:
 
 @pytest.mark.parametrize("name", BUILT_IN)
 def test_examples_and_offers_are_specs(name: str) -> None:
-    cls = registry()[name]
+    cls = registry()[name.replace("_", "-")]
     assert cls.examples
     for spec in (*cls.examples, *cls.offers.values()):
         assert type(build(spec)) is cls
@@ -152,9 +153,9 @@ def test_a_machine_offers_what_its_environment_declares(spec: str, tmp_path: Pat
         assert files
         files.push("/tmp/pushed-by-a-test", b"some\0bytes")
         assert files.pull("/tmp/pushed-by-a-test") == b"some\0bytes"
-        if pause := machine.offer(Pause):
-            counters = machine.offer(KvmCounters)
-            assert counters
+        pause, counters = machine.offer(Pause), machine.offer(KvmCounters)
+        # Where there are none, tests/runner/test_audit.py sees that it stands still.
+        if pause and counters:
             pause.pause()
             before = counters.read().values["exits"]
             assert counters.read().values["exits"] == before

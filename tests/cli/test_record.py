@@ -17,6 +17,7 @@ from process_watch import descendants, ended, eventually, processes_naming
 from recording import await_bytes, described, environment, line, obstacle, started, sums_agree
 from vtax import binaries
 from vtax.analysis.intervals import load
+from vtax.cli.record import _show
 from vtax.environments.base import allowed_cpus, usual_processes
 from vtax.errors import MisuseError
 from vtax.formats.folder import read_record
@@ -46,6 +47,14 @@ def vtax(verb: str, *arguments: str, folder: Path) -> subprocess.CompletedProces
         timeout=TIMEOUT_S,
         check=False,
     )
+
+
+def test_a_reference_whose_counter_others_took_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    found = {"rows": 7, "lost": 0, "reference": "instructions", "warnings": []}
+    _show(Path("run"), {**found, "reference_running": 0.375}, "", as_json=False)
+    assert "reference: instructions in 37.5 % of the time\n" in capsys.readouterr().out
+    _show(Path("run"), {**found, "reference_running": 1.0}, "", as_json=False)
+    assert "reference: instructions\n" in capsys.readouterr().out
 
 
 @pytest.mark.usefixtures("can_record")

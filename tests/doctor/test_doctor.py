@@ -59,12 +59,14 @@ BARE_METAL: Mapping[str, str] = {
     "lib/modules/6.1.0-1-amd64/kernel/arch/x86/kvm/kvm-amd.ko": "",
     "lib/modules/6.1.0-1-amd64/modules.dep": "kernel/fs/9p/9p.ko: kernel/net/9p/9pnet.ko\n",
     "usr/lib/x86_64-linux-gnu/openblas-pthread/libblas.so.3": "",
+    "etc/os-release": "ID=debian\nVERSION_CODENAME=bookworm\n",
 }
 
 PROGRAMS: Mapping[str, Output] = {
     "linux.uml": Output(0, "6.1.176\n", ""),
     "bwrap": Output(0, "", ""),
     "qemu-system-x86_64": Output(0, QEMU + QEMU_HELP, ""),
+    "qemu-system-aarch64": Output(0, QEMU, ""),
     "hpcc": Output(0, "", ""),
     "mpirun": Output(0, "mpirun (Open MPI) 4.1.4\n", ""),
     "podman": Output(0, "podman version 4.3.1\n", ""),
@@ -100,12 +102,14 @@ def machine(
         return programs[Path(argv[0]).name]
 
     settings: dict[str, Any] = {
+        "machine": "x86_64",
         "cache": root / "cache",
         "work": root,
         "which": lambda program: f"/usr/bin/{program}" if program in programs else None,
         "run": run,
         "euid": 1000,
         "agent": lambda: "/usr/bin/vtax-agent" if "vtax-agent" in programs else None,
+        "arm64_agent": lambda: "/bin/aarch64/vtax-agent",
         "count_cycles": lambda: Count(0, 100_000, 50_000),
         "try_bpf": lambda: 0,
         "kvm_version": lambda path: 12,
@@ -139,6 +143,7 @@ GUEST = changed(
     sys__class__dmi__id__sys_vendor="QEMU",
     sys__class__dmi__id__product_name="Standard PC",
 )
+ARM64 = {"machine": "aarch64"}
 NO_PMU = {"count_cycles": lambda: Count(errno.ENOENT)}
 
 
@@ -182,8 +187,18 @@ def test_an_empty_machine_answers_every_check(tmp_path: Path) -> None:
     ("name", "files", "programs", "settings", "state", "words"),
     [
         ("bare-metal", GUEST, PROGRAMS, {}, "degraded", "itself a guest (QEMU"),
+        ("bare-metal", BARE_METAL, {}, ARM64, "degraded", "not known: the firmware does not say"),
+        ("steal-clock", BARE_METAL, {}, ARM64, "missing", "vtax-agent gave no facts"),
+        ("uml", BARE_METAL, PROGRAMS, ARM64, "impossible", "for x86, this machine is aarch64"),
+        ("lab", BARE_METAL, PROGRAMS, ARM64, "impossible", "the agent is for aarch64"),
+        ("qemu", BARE_METAL, PROGRAMS, ARM64, "impossible", "the agent is for aarch64"),
+        ("rapl", GUEST, PROGRAMS, ARM64, "impossible", "aarch64 has no such counters"),
+        ("cpufreq", GUEST, PROGRAMS, ARM64, "missing", "no frequency driver"),
         ("uml", BARE_METAL, {}, {}, "missing", "not installed"),
         ("lab", BARE_METAL, {}, {}, "missing", "QEMU is not installed"),
+        ("qemu-arm64", BARE_METAL, {}, {}, "missing", "qemu-system-aarch64 is not installed"),
+        ("qemu-arm64", BARE_METAL, PROGRAMS, {"arm64_agent": lambda: None}, "missing", "not built"),
+        ("qemu-arm64", changed("etc/os-release"), PROGRAMS, {}, "impossible", "only Debian has"),
         (
             "lab",
             BARE_METAL,

@@ -27,6 +27,11 @@ from vtax.formats.model import (
     EnvironmentRecord,
     Failure,
     MachineRecord,
+    MemoryCliff,
+    MemoryDifference,
+    MemoryEnvironment,
+    MemoryPoint,
+    MemoryRecord,
     RecordingRecord,
     Sample,
     StudyRecord,
@@ -283,6 +288,11 @@ def rows_of(title: str) -> list[str]:
 def test_the_document_names_every_field_of_a_record() -> None:
     for title, model in (
         ("run.json of vtax compare", ComparisonRecord),
+        ("run.json of vtax memory", MemoryRecord),
+        ("An environment in run.json of vtax memory", MemoryEnvironment),
+        ("A point in run.json of vtax memory", MemoryPoint),
+        ("A cliff in run.json of vtax memory", MemoryCliff),
+        ("A difference in run.json of vtax memory", MemoryDifference),
         ("run.json of vtax record", RecordingRecord),
         ("A machine in run.json", EnvironmentRecord),
         ("A failure in run.json", Failure),

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+import memory_data
 import study_data
 from record_data import RECORD_OF_ONE, RECORDING
 from vtax.errors import MisuseError, VtaxError
@@ -44,7 +45,12 @@ SWEPT = SweepRecord(
     versions={},
     columns={},
 )
-FILES = {RUN: RECORD_OF_ONE, "recording.json": RECORDING, SWEEP: SWEPT}
+FILES = {
+    RUN: RECORD_OF_ONE,
+    "memory.json": memory_data.record(),
+    "recording.json": RECORDING,
+    SWEEP: SWEPT,
+}
 
 
 def study(path: Path) -> dict[str, Any]:

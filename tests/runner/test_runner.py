@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -138,3 +138,19 @@ def test_a_misuse_found_at_boot_stays_one(tmp_path: Path) -> None:
     plan = Plan([Variant("a", build("native"), tmp_path)], [step("a", 0, tmp_path)], {})
     with pytest.raises(MisuseError, match="environment 'a': no such image"):
         Runner(plan, Kept(), Listener(), start).run()
+
+
+def test_a_fresh_step_boots_unless_the_machine_is_unused(tmp_path: Path) -> None:
+    world, kept = World(), Kept()
+    steps = [
+        replace(step("a", number, tmp_path), fresh=fresh)
+        for number, fresh in enumerate((True, False, True, True))
+    ]
+    plan = Plan([Variant("a", build("native"), tmp_path)], steps, {}, warm_up=True)
+    Runner(plan, kept, Listener(), world.start).run()
+    assert [done.boot for done in kept.done_] == [0, 0, 1, 2]
+    name = tmp_path.name
+    assert world.story[:5] == [
+        *(f"start {name}", f"{name} warm-up-0", f"{name} a-0", f"{name} a-1", f"close {name}")
+    ]
+    assert world.alive == 0

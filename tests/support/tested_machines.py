@@ -18,6 +18,10 @@ LOCAL = REAL + CONTAINED
 
 OUTCOME = Outcome(
     wall_s=1.0,
+    instructions=None,
+    instructions_user=None,
+    cycles=None,
+    tsc_ticks=3_000_000_000,
     user_s=0.9,
     system_s=0.05,
     steal_s=None,

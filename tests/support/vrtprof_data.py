@@ -1,4 +1,8 @@
-"""Made-up recordings in the shape of those of VrtProf's study; nothing was measured."""
+"""Made-up recordings as VrtProf's study makes them, and real ones of an emulated machine.
+
+`vrtprof-arm64` was recorded by the study in QEMU's emulated arm64 machine: the finest rows of two
+workloads, and what recording cost all six in three repetitions. Nothing else here was measured.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +17,9 @@ from vtax.analysis.intervals import load
 from vtax.studies.model import Options, Outcome
 from vtax.studies.vrtprof.data import Data
 from vtax.studies.vrtprof.outcome import made
-from vtax.studies.vrtprof.setup import GUESTS, NATIVE, SETTINGS, UML, WORKLOADS
+from vtax.studies.vrtprof.setup import EMULATED, GUESTS, NATIVE, SETTINGS, UML, WORKLOADS
+
+RECORDED = Path(__file__).resolve().parents[1] / "data" / "vrtprof-arm64"
 
 NO_PMU = "this machine has no such counter (no PMU?)"
 OVERHEADS = {"20ms": 0.4, "1ms": 1.0, "100us": 4.0}
@@ -50,7 +56,7 @@ def overheads() -> pl.DataFrame:
 
 
 def data(parent: Path) -> Data:
-    """Two runs of two workloads in every environment, none with hardware counters."""
+    """Two runs of two workloads in every environment; only the emulated one has a PMU."""
     places: list[tuple[str, int | None]] = [(NATIVE, None), (UML, None)]
     places += [(name, number) for number, name in GUESTS.items()]
     recordings = {}
@@ -67,9 +73,18 @@ def data(parent: Path) -> Data:
             ]
             for place, work in enumerate(("compiler-like", "gups"))
         }
+    recordings[EMULATED] = {
+        work: [load(RECORDED / work, EMULATED)] for work in ("compiler-like", "gups")
+    }
     names = ("hw.cycles", "hw.dtlb_load_misses", "hw.cache_misses", "hw.branches")
     absent = dict.fromkeys(names, NO_PMU)
-    return Data(recordings, absent, {}, overheads())
+    return Data(recordings, absent, {}, overheads(), emulated_overheads())
+
+
+def emulated_overheads() -> pl.DataFrame:
+    """As they were measured."""
+    table = pl.read_csv(RECORDED / "overheads.csv")
+    return table.with_columns(pl.col("setting").fill_null(""))
 
 
 def outcome(parent: Path) -> Outcome:

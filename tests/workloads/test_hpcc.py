@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 import tested_machines
 from vtax.errors import MisuseError, VtaxError
-from vtax.workloads import parse
+from vtax.workloads import hpcc_metrics, parse
 from vtax.workloads.base import MachineShape, Metric
 from vtax.workloads.hpcc import Hpcc
 from vtax.workloads.hpcc_input import PRESETS, grid, input_file, memory_needed, require_memory
-from vtax.workloads.hpcc_output import parse_summary, read_output
+from vtax.workloads.hpcc_output import parse_summary, random_access_times, read_output
 
 DATA = Path(__file__).parent / "data" / "hpcc"
 NP1 = (DATA / "np1.txt").read_text()
@@ -362,3 +362,30 @@ def test_every_preset_fits_a_sensible_machine() -> None:
     for name in ("tiny", "small"):
         require_memory(PRESETS[name], 1, MachineShape(1, 256 << 20))
     require_memory(PRESETS["paper"], 2, MachineShape(2, 2 * GIB))
+
+
+def test_both_clocks_of_random_access_are_read() -> None:
+    found = random_access_times(NP1)
+    assert found.table_words == 1 << 17
+    assert found.wall_s == pytest.approx(summary_value(NP1, "MPIRandomAccess_time"), abs=1e-6)
+    assert found.cpu_s == pytest.approx(found.wall_s, rel=0.5)
+    for text in ("", NP1.replace("CPU time used = ", "CPU time used = x")):
+        with pytest.raises(VtaxError, match="does not say how long"):
+            random_access_times(text)
+
+
+def test_how_long_each_kernel_ran() -> None:
+    """HPL's and RandomAccess's own times; for the others their work over their rate."""
+    found = {
+        metric.name: metric for metric in hpcc_metrics.metrics(read_output(NP1, "", (400,)), (400,))
+    }
+    assert all(metric.ran_s and 0 < metric.ran_s < 60 for name, metric in found.items()
+               if name != "PTRANS_GBs")  # fmt: skip
+    assert found["PTRANS_GBs"].ran_s is None
+    assert found["HPL_Tflops"].ran_s == summary_value(NP1, "HPL_time")
+    updates = summary_value(NP1, "MPIRandomAccess_ExeUpdates")
+    rate = summary_value(NP1, "MPIRandomAccess_GUPs") * 1e9
+    assert found["MPIRandomAccess_GUPs"].ran_s == pytest.approx(updates / rate, rel=0.01)
+    single = found["SingleRandomAccess_GUPs"]
+    assert single.ran_s == pytest.approx(4 * summary_value(NP1, "RandomAccess_N") / 1e9
+                                         / single.value)  # fmt: skip

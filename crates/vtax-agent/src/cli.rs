@@ -8,12 +8,13 @@ use clap::{Args, CommandFactory, Parser, Subcommand};
 use vtax_agent::channel::ChannelSpec;
 use vtax_agent::facts;
 use vtax_agent::workload::{self, WorkloadArguments};
-use vtax_agent::{check_fp, clocks, counters, guest, init, run, serve, switch};
+use vtax_agent::{check_fp, clocks, counters, guest, init, memory, probe, run, serve, switch};
 use vtax_cli::{Error, output, units};
 use vtax_sys::cgroup::sweep::sweep;
 use vtax_sys::confine::Limits;
 use vtax_sys::cpu_list;
 use vtax_sys::guest_page::applications::whole_names;
+use vtax_sys::swap_file;
 use vtax_sys::tree::Tree;
 use vtax_workloads::stream;
 
@@ -29,6 +30,7 @@ const EXAMPLES: &str = "\
 Examples:
   vtax-agent facts --pretty
   vtax-agent run --timeout 60 --cpus 0 --stdout out.txt -- make test
+  vtax-agent probe l1 fma
   vtax-agent stream --bytes 268435456
   vtax-agent serve --channel fd:3 --cpus 0,1 --memory 1073741824
 
@@ -38,6 +40,7 @@ Exit code: 0 done, 1 the machine failed, 2 misuse, 128+N ended by signal N.";
 enum Subcommands {
     Facts(FactsArguments),
     Clocks(ClocksArguments),
+    Probe(probe::cli::ProbeArguments),
     Run(RunArguments),
     Stream(StreamArguments),
     Serve(ServeArguments),
@@ -45,6 +48,7 @@ enum Subcommands {
     Counters(CountersArguments),
     Guest(GuestArguments),
     Sweep(SweepArguments),
+    Memory(MemoryArguments),
     CheckFp(CheckFpArguments),
     Workload(WorkloadArguments),
     Switch(SwitchArguments),
@@ -109,6 +113,9 @@ struct RunArguments {
     /// Limit of processes and threads
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pids: Option<u64>,
+    /// Count instructions and cycles, where the machine has counters for them
+    #[arg(long)]
+    count: bool,
     /// The command
     #[arg(last = true, required = true, value_name = "COMMAND")]
     argv: Vec<OsString>,
@@ -153,6 +160,13 @@ struct ServeArguments {
     /// Limit of processes and threads for commands
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pids: Option<u64>,
+    /// What commands may swap out beside --memory, to a file that goes with the agent
+    #[arg(long, value_name = "SIZE", value_parser = units::size,
+          requires = "memory", requires = "swap_folder")]
+    swap: Option<u64>,
+    /// Folder for that file, on a file system that can hold one
+    #[arg(long, value_name = "FOLDER")]
+    swap_folder: Option<PathBuf>,
     /// End, and end what runs, when nothing came on the channel for so long
     #[arg(long, value_name = "TIME", value_parser = units::duration)]
     lease: Option<Duration>,
@@ -213,7 +227,29 @@ struct Applications(Option<Vec<String>>);
 /// End and remove the control groups of agents that were killed, and print how many
 #[derive(Debug, Args)]
 #[command(hide = true)]
-struct SweepArguments {}
+struct SweepArguments {
+    /// Turn off and remove the swap files that they left in this folder, too
+    #[arg(long, value_name = "FOLDER")]
+    swap_folder: Option<PathBuf>,
+}
+
+/// Run a command and write what memory it and the machine used, as JSON
+///
+/// Ends as the command does, with its exit code or by its signal. What this machine does not say is
+/// null.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  vtax-agent memory --out memory.json -- vtax-dgemm --size 1000")]
+struct MemoryArguments {
+    /// File for the JSON; it is replaced
+    #[arg(long, value_name = "FILE")]
+    out: PathBuf,
+    /// Time from one look at the memory to the next (1ms to 10s)
+    #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = rate)]
+    every: Duration,
+    /// The command
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    argv: Vec<OsString>,
+}
 
 /// Check that vector registers keep their values across context switches
 ///
@@ -295,6 +331,7 @@ impl Arguments {
                 }
             }
             Subcommands::Clocks(arguments) => output::json(&clocks::measure(arguments.seconds)),
+            Subcommands::Probe(arguments) => arguments.carry_out(),
             Subcommands::Run(arguments) => output::json(&run::run(arguments.into())?),
             Subcommands::Stream(arguments) => output::json(&stream::measure(
                 facts::memory(&Tree::host()),
@@ -305,7 +342,12 @@ impl Arguments {
             Subcommands::Init(_) => Err(init::refused()),
             Subcommands::Counters(arguments) => arguments.carry_out(),
             Subcommands::Guest(arguments) => output::json(&guest::guest(&arguments.into())?),
-            Subcommands::Sweep(_) => output::json(&sweep(&Tree::host())),
+            Subcommands::Sweep(arguments) => output::json(&arguments.carry_out()),
+            Subcommands::Memory(arguments) => memory::run(&memory::Options {
+                argv: arguments.argv,
+                out: arguments.out,
+                every: arguments.every,
+            }),
             Subcommands::CheckFp(arguments) => output::json(&check_fp::check(arguments.rounds)?),
             Subcommands::Workload(arguments) => workload::carry_out(&arguments),
             Subcommands::Switch(arguments) => arguments.carry_out(),
@@ -313,6 +355,17 @@ impl Arguments {
                 print(&switch::recover(arguments.state_dir)?, arguments.json)
             }
         }
+    }
+}
+
+impl SweepArguments {
+    /// How many groups and swap files were removed.
+    fn carry_out(&self) -> usize {
+        let tree = Tree::host();
+        // What is in the groups may be swapped out: it ends first.
+        let groups = sweep(&tree);
+        let folder = self.swap_folder.as_deref();
+        groups + folder.map_or(0, |folder| swap_file::sweep(&tree, folder))
     }
 }
 
@@ -339,8 +392,10 @@ impl From<RunArguments> for run::Options {
             stdout: arguments.stdout,
             stderr: arguments.stderr,
             cpus: arguments.cpus.map(|list| list.0),
+            count: arguments.count,
             limits: Limits {
                 memory_bytes: arguments.memory,
+                swap_bytes: 0,
                 processes: arguments.pids,
             },
         }
@@ -365,8 +420,10 @@ impl From<ServeArguments> for serve::Options {
             cpus: arguments.cpus.map(|list| list.0),
             limits: Limits {
                 memory_bytes: arguments.memory,
+                swap_bytes: arguments.swap.unwrap_or(0),
                 processes: arguments.pids,
             },
+            swap_folder: arguments.swap_folder,
             lease: arguments.lease,
         }
     }

@@ -3,20 +3,20 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 
+use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::resource::{Resource, getrlimit};
-use nix::unistd::{AccessFlags, Pid, access};
+use nix::unistd::{AccessFlags, access};
 
 use vtax_cli::reason;
-use vtax_sys::calls::children::{self, ChildSetup};
+use vtax_sys::calls::children::{Apart, ChildSetup, Image};
 use vtax_sys::confine::Confinement;
+use vtax_sys::gated::{Gated, c_string};
 
 /// A command that is ready to be started.
 #[derive(Debug)]
@@ -28,44 +28,45 @@ pub struct Launch {
     /// Working folder; exists.
     pub cwd: PathBuf,
     /// Where the standard output goes.
-    pub stdout: Stdio,
+    pub stdout: OwnedFd,
     /// Where the standard error goes.
-    pub stderr: Stdio,
+    pub stderr: OwnedFd,
     /// Largest file that the command may write, in bytes.
     pub file_limit_bytes: Option<u64>,
 }
 
 impl Launch {
-    /// Start it, held as asked, in a process group of its own, with no input; the error is the
-    /// reason.
-    pub fn start(self, confinement: &Confinement) -> Result<Pid, String> {
-        let [program, arguments @ ..] = self.argv.as_slice() else {
+    /// Make its process, held as asked, in a process group of its own, with no input; it waits to
+    /// begin. The error is the reason.
+    pub fn hold(self, confinement: &Confinement) -> Result<Gated, String> {
+        let Some(program) = self.argv.first() else {
             return Err("the command is empty".into());
         };
         let found = find_program(program, search_path(&self.env), &self.cwd)?;
-        let mut command = Command::new(found);
-        command
-            .arg0(program)
-            .args(arguments)
-            .env_clear()
-            .envs(self.env)
-            .current_dir(self.cwd);
-        command
-            .stdin(Stdio::null())
-            .stdout(self.stdout)
-            .stderr(self.stderr)
-            .process_group(0);
         let file_limit_bytes = self.file_limit_bytes.map(within_hard_limit).transpose()?;
-        children::prepare(
-            &mut command,
-            ChildSetup {
+        let input = File::open("/dev/null").map_err(|error| reason(&error))?;
+        let held = || {
+            let environment = self.env.iter().map(|(name, value)| {
+                let sign = OsStr::new("=");
+                c_string([name, sign, value].into_iter().collect::<OsString>())
+            });
+            let image = Image::new(
+                c_string(found)?,
+                self.argv.iter().map(c_string).collect::<Result<_, _>>()?,
+                environment.collect::<Result<_, _>>()?,
+            );
+            let setup = ChildSetup {
                 file_limit_bytes,
                 user_processes: confinement.user_processes(),
                 cgroup_procs: confinement.procs(),
-            },
-        );
-        let child = command.spawn().map_err(|error| reason(&error))?;
-        Ok(Pid::from_raw(child.id().cast_signed()))
+                apart: Some(Apart {
+                    folder: c_string(&self.cwd)?,
+                    files: [input.into(), self.stdout, self.stderr],
+                }),
+            };
+            Gated::hold(&image, &setup)
+        };
+        held().map_err(|errno: Errno| errno.desc().to_owned())
     }
 }
 

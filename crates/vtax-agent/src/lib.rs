@@ -1,9 +1,10 @@
 //! What runs inside a machine under measurement.
 //!
 //! The program `vtax-agent` is a thin shell around this library: it describes the machine
-//! ([`facts`]), its clocks ([`clocks`]), runs commands and measures them ([`run`]), measures memory bandwidth ([`stream`]),
-//! runs workloads of its own ([`workload`]), answers requests on a channel ([`serve`]) and is the
-//! first process of a guest ([`init`]). `docs/agent-protocol.md` is the contract of the last two.
+//! ([`facts`]), its clocks ([`clocks`]), its processor and memory ([`probe`]), runs commands and
+//! measures them ([`run`]), runs workloads of its own ([`workload`]), answers requests on a channel
+//! ([`serve`]) and is the first process of a guest ([`init`]). `docs/agent-protocol.md` is the
+//! contract of the last two.
 
 pub mod channel;
 pub mod check_fp;
@@ -16,10 +17,13 @@ pub mod frame;
 pub mod guest;
 pub mod init;
 pub mod launch;
+pub mod memory;
 pub mod parts;
+pub mod probe;
 pub mod request;
 pub mod root;
 pub mod run;
+pub mod run_answer;
 pub mod serve;
 pub mod signals;
 pub mod steal;

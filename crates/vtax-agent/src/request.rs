@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use thiserror::Error;
 
@@ -119,6 +119,9 @@ pub struct RunRequest {
     /// What the command leaves running is not killed before the end of the session.
     #[serde(default)]
     pub leave: bool,
+    /// Count its instructions and cycles.
+    #[serde(default)]
+    pub count: bool,
 }
 
 impl RunRequest {
@@ -160,35 +163,6 @@ impl SwitchRequest {
         }
         Ok(())
     }
-}
-
-/// What `run` answers. Times are in seconds.
-#[derive(Debug, PartialEq, Serialize)]
-pub struct RunAnswer {
-    /// `CLOCK_MONOTONIC` from just before the fork to the wait's return.
-    pub wall_s: f64,
-    /// CPU time in user space.
-    pub user_s: f64,
-    /// CPU time in the kernel.
-    pub system_s: f64,
-    /// Time that the hypervisor took from the CPUs used; `None`: unknown.
-    pub steal_s: Option<f64>,
-    /// Largest resident set of a single process.
-    pub max_rss_bytes: u64,
-    /// Page faults without I/O.
-    pub minor_faults: u64,
-    /// Page faults with I/O.
-    pub major_faults: u64,
-    /// Context switches by waiting.
-    pub voluntary_switches: u64,
-    /// Context switches by preemption.
-    pub involuntary_switches: u64,
-    /// `None` when a signal ended it.
-    pub exit_code: Option<i32>,
-    /// `None` when it exited.
-    pub signal: Option<i32>,
-    /// It was killed because its time was up.
-    pub timed_out: bool,
 }
 
 /// The `id` of a request.

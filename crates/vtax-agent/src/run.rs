@@ -3,14 +3,13 @@
 use std::ffi::OsString;
 use std::fs::File;
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 use std::time::Duration;
 
 use crate::facts;
 use crate::launch::Launch;
-use crate::request::RunAnswer;
+use crate::run_answer::RunAnswer;
 use crate::serve::{pin, steal_cpus};
 use crate::supervise::{Nothing, RunError, Supervisor, Terms};
 use vtax_cli::{Error, reason};
@@ -34,6 +33,8 @@ pub struct Options {
     pub cpus: Option<Vec<usize>>,
     /// Limits of memory and processes.
     pub limits: Limits,
+    /// Count instructions and cycles.
+    pub count: bool,
 }
 
 /// Run a command and say what it used.
@@ -68,6 +69,7 @@ pub fn run(options: Options) -> Result<RunAnswer, Error> {
             Terms {
                 timeout: options.timeout,
                 leave: false,
+                count: options.count,
             },
             &mut Nothing,
         )
@@ -95,12 +97,12 @@ fn launch(options: &Options) -> Result<Launch, Error> {
     })
 }
 
-fn output(option: &str, path: Option<&Path>) -> Result<Stdio, Error> {
+fn output(option: &str, path: Option<&Path>) -> Result<OwnedFd, Error> {
     let opened = match path {
-        Some(path) => File::create(path),
-        None => io::stderr().as_fd().try_clone_to_owned().map(File::from),
+        Some(path) => File::create(path).map(OwnedFd::from),
+        None => io::stderr().as_fd().try_clone_to_owned(),
     };
-    opened.map(Stdio::from).map_err(|error| {
+    opened.map_err(|error| {
         Error::failure(option, reason(&error), "choose a file that can be written")
     })
 }

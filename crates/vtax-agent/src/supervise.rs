@@ -13,13 +13,14 @@ use thiserror::Error;
 
 use crate::descendants::{self, Process};
 use crate::launch::Launch;
-use crate::request::RunAnswer;
+use crate::run_answer::RunAnswer;
 use crate::signals::Signals;
 use crate::steal;
 use vtax_sys::calls::children::{self, End, Usage};
 use vtax_sys::calls::signals;
-use vtax_sys::clock;
+use vtax_sys::clock::{self, Stamp};
 use vtax_sys::confine::Confinement;
+use vtax_sys::program_counts::{Counted, ProgramCounts};
 use vtax_sys::tree::Tree;
 
 /// How long a command may take to tidy up when it is asked to end; `mpirun` takes 1.0 s.
@@ -94,6 +95,8 @@ pub struct Terms {
     pub timeout: Option<Duration>,
     /// What it leaves running when it ends by itself is left until [`Supervisor::kill_all`].
     pub leave: bool,
+    /// Count its instructions and cycles.
+    pub count: bool,
 }
 
 impl Supervisor {
@@ -151,10 +154,16 @@ impl Supervisor {
         };
         self.confinement.open();
         let stolen = self.stolen_ticks();
-        let begin = Instant::now();
-        let child = launch.start(&self.confinement).map_err(RunError::Spawn)?;
+        let held = launch.hold(&self.confinement).map_err(RunError::Spawn)?;
+        let counts = terms.count.then(|| ProgramCounts::of(held.process));
+        let set_up = held.used();
+        let begin = Stamp::now();
+        let released = held.release().map_err(|errno| system("write", errno))?;
+        let child = released.process;
         // A time-out beyond the clock's range is none.
-        let deadline = terms.timeout.and_then(|timeout| begin.checked_add(timeout));
+        let deadline = terms
+            .timeout
+            .and_then(|timeout| begin.time.checked_add(timeout));
         let timed_out = match self.until_ended(child, deadline, watch) {
             Ok(ended) => !ended,
             Err(error) => {
@@ -165,14 +174,19 @@ impl Supervisor {
         if timed_out {
             self.kill_until_ended(child)?;
         }
-        let (end, usage) =
+        let (end, mut usage) =
             children::wait_with_usage(child).map_err(|errno| system("wait4", errno))?;
-        let wall = begin.elapsed();
+        usage.subtract(set_up);
+        let spent = Stamp::now().since(&begin);
         let stolen = self.stolen_since(stolen);
         if timed_out || !terms.leave {
             self.kill_others(None)?;
         }
-        Ok(answer(wall, end, &usage, stolen, timed_out))
+        if let Some(errno) = released.refusal() {
+            return Err(RunError::Spawn(errno.desc().into()));
+        }
+        let counted = counts.map(ProgramCounts::read).unwrap_or_default();
+        Ok(answer(spent, end, &usage, counted, stolen, timed_out))
     }
 
     /// Kill every descendant and reap it, also what was left by request.
@@ -385,9 +399,10 @@ fn system(call: &str, errno: Errno) -> RunError {
 }
 
 fn answer(
-    wall: Duration,
+    (wall, tsc_ticks): (Duration, Option<u64>),
     end: End,
     usage: &Usage,
+    counted: Counted,
     steal_s: Option<f64>,
     timed_out: bool,
 ) -> RunAnswer {
@@ -397,6 +412,10 @@ fn answer(
     };
     RunAnswer {
         wall_s: wall.as_secs_f64(),
+        tsc_ticks,
+        instructions: counted.instructions,
+        instructions_user: counted.instructions_user,
+        cycles: counted.cycles,
         user_s: usage.user.as_secs_f64(),
         system_s: usage.system.as_secs_f64(),
         steal_s,

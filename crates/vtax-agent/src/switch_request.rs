@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use crate::request::{RequestError, RunAnswer, RunRequest, SwitchRequest};
+use crate::request::{RequestError, RunRequest, SwitchRequest};
+use crate::run_answer::RunAnswer;
 
 const FOLDER: &str = "/run/vtax/switch-request";
 const STDOUT: &str = "stdout";
@@ -43,6 +44,7 @@ pub fn run(request: &SwitchRequest) -> RunRequest {
         timeout_s: None,
         output_limit_bytes: OUTPUT_LIMIT_BYTES,
         leave: true,
+        count: false,
     }
 }
 

@@ -10,6 +10,7 @@ use std::path::PathBuf;
 
 use nix::errno::Errno;
 use serde_json::{Value, json};
+use vtax_agent::clocks::timing::Timing;
 use vtax_agent::facts::{Probe, gather_with};
 use vtax_sys::tree::Tree;
 
@@ -54,12 +55,16 @@ impl Fake {
 }
 
 impl Probe for Fake {
-    fn cpuid(&self, leaf: u32) -> [u32; 4] {
+    fn cpuid(&self, leaf: u32) -> Option<[u32; 4]> {
         if leaf == 1 {
-            return [0, 0, u32::from(self.hypervisor) << 31, 0];
+            return Some([0, 0, u32::from(self.hypervisor) << 31, 0]);
         }
         let found = self.leaves.iter().find(|(known, _)| *known == leaf);
-        found.map_or([0; 4], |(_, registers)| *registers)
+        Some(found.map_or([0; 4], |(_, registers)| *registers))
+    }
+
+    fn counter_register_hz(&self) -> Option<u64> {
+        None
     }
 
     fn instruction_counter(&self) -> Result<(), Errno> {
@@ -69,14 +74,26 @@ impl Probe for Fake {
     fn machine(&self) -> Option<String> {
         Some("x86_64".into())
     }
+
+    fn timing(&self) -> Timing {
+        Timing {
+            step_ns: Some(10),
+            reading_ns: Some(25.5),
+            counter_hz: Some(3.4e9),
+        }
+    }
 }
 
 /// For trees in which CPUID must not be asked.
 struct NoCpuid;
 
 impl Probe for NoCpuid {
-    fn cpuid(&self, leaf: u32) -> [u32; 4] {
+    fn cpuid(&self, leaf: u32) -> Option<[u32; 4]> {
         panic!("CPUID leaf {leaf:#x} was asked; it would describe the host")
+    }
+
+    fn counter_register_hz(&self) -> Option<u64> {
+        None
     }
 
     fn instruction_counter(&self) -> Result<(), Errno> {
@@ -85,6 +102,10 @@ impl Probe for NoCpuid {
 
     fn machine(&self) -> Option<String> {
         None
+    }
+
+    fn timing(&self) -> Timing {
+        Timing::default()
     }
 }
 
@@ -140,7 +161,9 @@ fn bare_metal() {
                    "hugepages_total": 16, "numa_nodes": 2},
         "clock": {"clocksource": "tsc", "available": ["tsc", "hpet", "acpi_pm"],
                   "steal_clock": null,
-                  "steal_reason": "bare metal: there is no hypervisor to steal time"},
+                  "steal_reason": "bare metal: there is no hypervisor to steal time",
+                  // Without constant_tsc among the flags the counter's rate says nothing.
+                  "step_ns": 10, "reading_ns": 25.5, "tsc_hz": null},
         "governor": "performance",
         "mitigations": {"meltdown": "Not affected", "retbleed": "Mitigation: IBPB"},
         "cgroup": {"version": 2, "memory_limit_bytes": 8_589_934_592_u64, "cpu_quota": 1.5},
@@ -163,6 +186,71 @@ fn user_mode_linux_is_recognised_without_cpuid() {
     assert_eq!(facts["cpu"]["family"], Value::Null);
     assert_eq!(facts["pmu"]["present"], false);
     assert_eq!(facts["cgroup"]["version"], Value::Null);
+}
+
+/// An arm64 processor: no CPUID, and a register for the counter's rate.
+struct Arm;
+
+impl Probe for Arm {
+    fn cpuid(&self, _leaf: u32) -> Option<[u32; 4]> {
+        None
+    }
+
+    fn counter_register_hz(&self) -> Option<u64> {
+        Some(62_500_000)
+    }
+
+    fn instruction_counter(&self) -> Result<(), Errno> {
+        Err(Errno::EACCES)
+    }
+
+    fn machine(&self) -> Option<String> {
+        Some("aarch64".into())
+    }
+
+    fn timing(&self) -> Timing {
+        Timing {
+            counter_hz: Some(62.5e6),
+            ..Timing::default()
+        }
+    }
+}
+
+#[test]
+fn arm64_is_described_by_its_own_names() {
+    let cpuinfo = "processor\t: 0\nFeatures\t: fp asimd\nCPU implementer\t: 0x41\n\
+                   CPU architecture: 8\nCPU part\t: 0xd0b\nCPU revision\t: 1\n";
+    let folder = tempfile::tempdir().unwrap();
+    let put = |path: &str, text: &str| {
+        let path = folder.path().join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    };
+    put("proc/cpuinfo", cpuinfo);
+    put("sys/bus/event_source/devices/armv8_pmuv3/type", "10\n");
+    let facts = || gather_with(&Tree::at(folder.path()), &Arm);
+    let cpu = facts().cpu;
+    assert_eq!(cpu.vendor.as_deref(), Some("ARM"));
+    assert_eq!(
+        (cpu.family, cpu.model_number, cpu.stepping),
+        (Some(8), Some(0xd0b), Some(1))
+    );
+    assert_eq!(cpu.flags, ["asimd", "fp"]);
+    assert_eq!(facts().clock.tsc_hz, Some(62.5e6));
+    assert!(facts().pmu.present);
+    // Nothing names a hypervisor, which does not mean that there is none.
+    assert_eq!(facts().virtualization.kind, "unknown");
+    put("proc/device-tree/compatible", "linux,dummy-virt\0");
+    let below = facts().virtualization;
+    assert_eq!(below.kind, "unknown");
+    assert_eq!(below.hypervisor_vendor.as_deref(), Some("linux,dummy-virt"));
+    put("sys/class/dmi/id/sys_vendor", "Amazon EC2\n");
+    assert_eq!(facts().virtualization.kind, "kvm");
+    put("sys/class/dmi/id/product_name", "c7g.metal\n");
+    assert_eq!(facts().virtualization.kind, "none");
+    put("proc/device-tree/hypervisor/compatible", "linux,kvm\0");
+    put("sys/class/dmi/id/product_name", "x\n");
+    assert_eq!(facts().virtualization.kind, "kvm");
 }
 
 #[test]

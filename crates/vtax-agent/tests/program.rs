@@ -6,6 +6,7 @@
     reason = "a test fails by panicking"
 )]
 
+use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
@@ -42,6 +43,40 @@ fn run_reports_and_passes_output_on() {
     assert!(output.status.success());
     assert_eq!(json(&output)["exit_code"], 4);
     assert_eq!(output.stderr, b"seen\n");
+}
+
+#[test]
+fn memory_ends_as_its_command_and_says_what_it_used() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("memory.json");
+    let touch = "dd if=/dev/zero of=/dev/null bs=40M count=1 2>/dev/null; sleep 0.3; ";
+    for (end, code, signal) in [("exit 7", Some(7), None), ("kill -9 $$", None, Some(9))] {
+        let out = file.to_str().unwrap();
+        let script = format!("{touch}{end}");
+        let output = agent(&[
+            "memory", "--every", "10ms", "--out", out, "--", "sh", "-c", &script,
+        ]);
+        assert_eq!(output.status.code(), code);
+        assert_eq!(output.status.signal(), signal);
+        let said: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+        assert!(said["wall_s"].as_f64().unwrap() >= 0.3);
+        // The shell's children count, as for wait4; what is seen is of the shell alone.
+        assert!(said["max_rss_bytes"].as_u64().unwrap() >= 40 << 20);
+        assert!(said["seen"]["looks"].as_u64().unwrap() >= 3, "{said}");
+        assert!(said["seen"]["program_rss_bytes"].as_u64().unwrap() < 40 << 20);
+        assert!(said["before"]["memory_bytes"]["MemTotal"].as_u64().unwrap() > 0);
+        std::fs::remove_file(&file).unwrap();
+    }
+}
+
+#[test]
+fn memory_that_cannot_start_its_command_or_write_says_so() {
+    let none = agent(&["memory", "--out", "/dev/null", "--", "/nonexistent"]);
+    assert_eq!(none.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&none.stderr).contains("run /nonexistent: No such file"));
+    let nowhere = agent(&["memory", "--out", "/nonexistent/file", "--", "true"]);
+    assert_eq!(nowhere.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&nowhere.stderr).contains("--out /nonexistent/file"));
 }
 
 #[test]

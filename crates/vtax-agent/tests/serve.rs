@@ -68,10 +68,11 @@ fn a_command_is_run_as_asked_and_measured() {
     assert_eq!(ok["signal"], Value::Null);
     assert_eq!(ok["timed_out"], false);
     assert!(ok["wall_s"].as_f64().unwrap() > 0.0);
+    assert!(ok["tsc_ticks"].as_u64().unwrap() > 0);
     assert!(ok["max_rss_bytes"].as_u64().unwrap() > 100_000);
     assert_eq!(
         ok.as_object().unwrap().len(),
-        12,
+        16,
         "the fields of the protocol, no others"
     );
     let folder = agent.folder.path().join("run");
@@ -90,24 +91,6 @@ fn a_command_is_run_as_asked_and_measured() {
     let mode = |path: &std::path::Path| path.metadata().unwrap().permissions().mode() & 0o777;
     assert_eq!(mode(&folder), 0o700);
     assert_eq!(mode(&folder.join("stdout")), 0o600);
-}
-
-#[test]
-fn cpu_time_is_the_commands_and_its_childrens() {
-    let mut agent = Agent::start(&[]);
-    let burn = "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done";
-    let answer = agent.run(&format!("sh -c '{burn}'; {burn}"), &json!({}));
-    let (user, wall) = (&answer["ok"]["user_s"], &answer["ok"]["wall_s"]);
-    assert!(user.as_f64().unwrap() > 0.02, "{answer}");
-    assert!(
-        user.as_f64().unwrap() <= wall.as_f64().unwrap() + 0.02,
-        "{answer}"
-    );
-    let idle = agent.run("true", &json!({}));
-    assert!(
-        idle["ok"]["user_s"].as_f64().unwrap() < 0.02,
-        "not cumulative: {idle}"
-    );
 }
 
 #[test]

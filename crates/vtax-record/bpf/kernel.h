@@ -30,11 +30,23 @@ struct bpf_perf_event_value {
 	__u64 running;
 };
 
-/* arch/x86/include/uapi/asm/ptrace.h: the context of a perf_event program starts with it. */
+/* arch/ARCH/include/uapi/asm/ptrace.h: the context of a perf_event program starts with it. */
+#if defined(__TARGET_ARCH_x86)
 struct pt_regs_user {
 	__u64 r15, r14, r13, r12, rbp, rbx, r11, r10, r9, r8;
 	__u64 rax, rcx, rdx, rsi, rdi, orig_rax, rip, cs, eflags, rsp, ss;
 };
+/* The privilege level of the code segment; the kernel's is 0. */
+#define IN_USER_MODE(regs) ((regs).cs & 3)
+#elif defined(__TARGET_ARCH_arm64)
+struct pt_regs_user {
+	__u64 regs[31], sp, pc, pstate;
+};
+/* The exception level and the stack, PSR_MODE_MASK; EL0t is 0. */
+#define IN_USER_MODE(regs) (!((regs).pstate & 0xf))
+#else
+#error "the registers of this architecture are not known"
+#endif
 struct bpf_perf_event_data {
 	struct pt_regs_user regs;
 	__u64 sample_period;

@@ -101,7 +101,7 @@ static __always_inline __u32 layer_of(struct bpf_perf_event_data *ctx, struct cp
 {
 	if (s->entry_ns || s->interrupted)
 		return guest_layer(s);
-	if (ctx->regs.cs & 3)
+	if (IN_USER_MODE(ctx->regs))
 		return LAYER_HOST_USER;
 	if (s->exit_ns)
 		return LAYER_VMM_KERNEL;
@@ -166,8 +166,8 @@ int on_overflow(struct bpf_perf_event_data *ctx)
 	row->layer = layer_of(ctx, s);
 	bpf_get_current_comm(row->comm, sizeof(row->comm));
 	fill_values(row, s, now);
-	/* x86 keeps the order of stores; the barrier makes the compiler keep it too. */
-	barrier();
-	*(volatile __u64 *)&s->head = head + 1;
+	/* The row must be seen before the head. A store that releases needs Linux 6.15; an exchange
+	 * is a full barrier on every processor. */
+	__atomic_exchange_n(&s->head, head + 1, __ATOMIC_SEQ_CST);
 	return 0;
 }

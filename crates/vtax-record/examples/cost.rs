@@ -22,6 +22,7 @@ use vtax_record::difference::{Location, Start};
 use vtax_record::files::Folder;
 use vtax_record::parquet;
 use vtax_record::plan::Columns;
+use vtax_record::reference::throttling::Throttling;
 use vtax_record::ring::{Rings, STATE_BYTES, Shape};
 use vtax_record::rotation::Groups;
 use vtax_record::row::HEADER_WORDS;
@@ -44,11 +45,12 @@ fn main() {
     let out = Folder::create(folder.path()).unwrap();
     let mut machine = Machine::new(counted);
     let mut consumer = machine.consumer(&out);
+    let mut throttling = Throttling::default();
     let (mut drain, mut write) = (0, 0);
     while machine.seq * u64::from(CPUS) < rows {
         // The recorder wakes when a third of a ring is full.
         machine.run(u64::from(machine.shape.rows / 3));
-        drain += cpu_ns(|| consumer.drain());
+        drain += cpu_ns(|| consumer.drain(&mut throttling));
         if consumer.full() {
             write += cpu_ns(|| consumer.flush().unwrap());
         }
@@ -139,7 +141,10 @@ impl Machine {
 
     fn consumer(&self, out: &Folder) -> Consumer {
         let rings = Rings::map(self.states.as_fd(), self.rows.as_fd(), self.shape).unwrap();
-        let groups = Groups::new(&[], 1, (self.counted..self.counted + PERF).collect());
+        let groups = Groups {
+            turns: Vec::new(),
+            always: (self.counted..self.counted + PERF).collect(),
+        };
         let start = Start {
             run_ns: 0,
             read_ns: Some(0),

@@ -5,21 +5,19 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use nix::errno::Errno;
 use nix::unistd::Pid;
-use perf_event_open_sys::bindings::PERF_TYPE_SOFTWARE;
 use vtax_sys::clock::monotonic_ns;
 
 use crate::clock::Pair;
-use crate::interval::Interval;
 use crate::online::Cpus;
 use crate::options::Options;
 use crate::perf::{self, Reading, Request};
 use crate::plan::Columns;
 use crate::program::{Overflow, Programs};
-use crate::reference::Reference;
+use crate::reference::running::Running;
+use crate::reference::throttling::Throttling;
 use crate::rotation::{Groups, Switch};
-use crate::sources::counters::scarcity;
 use crate::statistics_unsafe::enable_program_statistics;
-use crate::target::{self, Gated, Target};
+use crate::target::{self, Target};
 use crate::watch::Watch;
 use vtax_cli::Error;
 use vtax_sys::calls::descriptors::pidfd_open;
@@ -33,17 +31,9 @@ fn open_counter(
     index: usize,
     cpu: u32,
     leader: Option<BorrowedFd<'_>>,
-    pinned: bool,
 ) -> Result<OwnedFd, Errno> {
-    let column = columns.perf.get(index).ok_or(Errno::EINVAL)?;
-    let request = Request {
-        kind: column.kind,
-        config: column.config,
-        period: None,
-        exclude: column.exclude,
-        pinned,
-    };
-    perf::open(request, cpu, leader)
+    let request = columns.perf.get(index).ok_or(Errno::EINVAL)?;
+    perf::open(*request, cpu, leader)
 }
 
 /// The error of a system call.
@@ -55,10 +45,12 @@ pub fn system(call: &str, errno: Errno) -> Error {
 pub struct Attached {
     /// The programs.
     pub programs: Programs,
-    /// Hardware counters that were free for the columns.
-    pub free_counters: Option<usize>,
     request: Request,
     references: Vec<(u32, Overflow)>,
+    /// When perf stopped them.
+    pub throttling: Throttling,
+    /// For how long those that are not open any more, or have stopped, did count.
+    pub running: Running,
     counters: Vec<Counter>,
     /// Which counters are on together.
     pub groups: Groups,
@@ -98,17 +90,18 @@ pub struct Begin {
 
 impl Attached {
     /// Nothing is attached yet.
-    pub fn new(programs: Programs, reference: Reference, interval: Interval) -> Self {
+    pub fn new(programs: Programs, reference: Request, groups: Groups) -> Self {
         Self {
             programs,
-            request: reference.request(interval),
+            request: reference,
             references: Vec::new(),
+            throttling: Throttling::default(),
+            running: Running::default(),
             counters: Vec::new(),
-            groups: Groups::default(),
+            groups,
             current: 0,
             known: BTreeSet::new(),
             measuring: None,
-            free_counters: None,
         }
     }
 
@@ -128,7 +121,10 @@ impl Attached {
             let statistics = enable_program_statistics();
             self.measuring = Some(statistics.map_err(|errno| system("bpf statistics", errno))?);
         }
-        let switches = self.open_counters(options, cpus, columns)?;
+        let mut switches = Vec::new();
+        for cpu in &cpus.online {
+            switches.extend(self.open_groups(columns, *cpu).or_else(unless_gone(*cpu))?);
+        }
         let clock = Pair::now();
         self.programs.attach_counters()?;
         self.open_references(cpus)?;
@@ -138,64 +134,6 @@ impl Attached {
             child,
             switches,
         })
-    }
-
-    /// Hardware events in groups that fit the free counters; software events need none, unless the
-    /// number of counters is limited.
-    fn open_counters(
-        &mut self,
-        options: &Options,
-        cpus: &Cpus,
-        columns: &Columns,
-    ) -> Result<Vec<Switch>, Error> {
-        let first = cpus.online.first().copied().unwrap_or(0);
-        let mut scarce: Vec<usize> = columns.hardware().collect();
-        self.free_counters = self
-            .probe(columns, &scarce, first)
-            .map_err(|errno| system("perf event", errno))?;
-        let limit = options.counters.map(std::num::NonZeroUsize::get);
-        let size = [self.free_counters, limit].into_iter().flatten().min();
-        let mut always: Vec<usize> = columns.software().collect();
-        if limit.is_some() {
-            scarce.append(&mut always);
-        }
-        self.groups = Groups::new(&scarce, size.unwrap_or(scarce.len()), always);
-        let mut switches = Vec::new();
-        for cpu in &cpus.online {
-            switches.extend(self.open_groups(columns, *cpu).or_else(unless_gone(*cpu))?);
-        }
-        Ok(switches)
-    }
-
-    /// How many of these events have a counter at the same time; `None` without any.
-    fn probe(
-        &self,
-        columns: &Columns,
-        hardware: &[usize],
-        cpu: u32,
-    ) -> Result<Option<usize>, Errno> {
-        if hardware.is_empty() {
-            return Ok(None);
-        }
-        // A reference that needs a counter has it before all others.
-        let reference = (self.request.kind != PERF_TYPE_SOFTWARE).then_some(Request {
-            period: None,
-            pinned: true,
-            ..self.request
-        });
-        let before = usize::from(reference.is_some());
-        let found = scarcity::free(before + hardware.len(), |number| {
-            let event = match (reference, number.checked_sub(before)) {
-                (Some(reference), None) => perf::open(reference, cpu, None)?,
-                (_, number) => {
-                    let column = number.and_then(|number| hardware.get(number));
-                    open_counter(columns, *column.ok_or(Errno::EINVAL)?, cpu, None, true)?
-                }
-            };
-            perf_event_enable(event.as_fd(), true)?;
-            Ok(event)
-        })?;
-        Ok(Some(found.saturating_sub(before)))
     }
 
     /// Open all groups on a CPU, and enable those whose turn it is.
@@ -274,6 +212,8 @@ impl Attached {
             }
             stays
         });
+        self.running.add(cpu, reference);
+        self.throttling.leave(cpu, monotonic_ns());
         let (gone, stay) = std::mem::take(&mut self.counters)
             .into_iter()
             .partition::<Vec<_>, _>(|counter| counter.cpu == cpu);
@@ -311,7 +251,7 @@ impl Attached {
         let mut opened: Vec<OwnedFd> = Vec::with_capacity(group.len());
         for column in group {
             let leader = opened.first().map(OwnedFd::as_fd);
-            let event = open_counter(columns, *column, cpu, leader, false).map_err(failed)?;
+            let event = open_counter(columns, *column, cpu, leader).map_err(failed)?;
             self.programs.put_perf_event(cpu, *column, event.as_fd())?;
             opened.push(event);
         }
@@ -353,10 +293,10 @@ impl Attached {
                 }
             }
             Target::Command(argv) => {
-                let gated = Gated::start(argv, confinement)?;
-                self.follow(gated.process.as_raw())?;
-                self.watch_process(watch, gated.process)?;
-                return gated.go().map(Some);
+                let held = target::hold(argv, confinement)?;
+                self.follow(held.process.as_raw())?;
+                self.watch_process(watch, held.process)?;
+                return target::go(held, argv).map(Some);
             }
         }
         Ok(None)
@@ -433,7 +373,9 @@ impl Attached {
         let event = perf::open(self.request, cpu, None)
             .map_err(|errno| system("reference event", errno))?;
         let overflow = self.programs.attach_overflow(event)?;
-        perf_event_enable(overflow.as_fd(), true)
+        self.throttling
+            .watch(cpu, &overflow)
+            .and_then(|()| perf_event_enable(overflow.as_fd(), true))
             .map_err(|errno| system("reference event", errno))?;
         self.references.push((cpu, overflow));
         Ok(())
@@ -441,9 +383,12 @@ impl Attached {
 
     /// No row is made from now on; the counters stay as they are.
     pub fn stop(&mut self) {
-        for (_, event) in &self.references {
+        for (cpu, event) in &self.references {
             // An event of a CPU that is gone cannot be stopped, and does not count.
             let _ = perf_event_enable(event.as_fd(), false);
+            if let Ok(Some(reading)) = perf::read(event) {
+                self.running.add(*cpu, reading);
+            }
         }
     }
 }

@@ -4,9 +4,16 @@ use nix::errno::Errno;
 
 use crate::btf::Tracepoints;
 use crate::perf::{self, Request};
-use crate::sources::{Event, Exclude, Origin};
+use crate::sources::{Event, Origin};
 use vtax_sys::calls::processor::kvm_features;
 use vtax_sys::tree::Tree;
+
+/// Tracepoints that every kernel has and that only x86's code passes: elsewhere they count nothing.
+const SILENT: &[&str] = if cfg!(target_arch = "x86_64") {
+    &[]
+} else {
+    &["tlb_flush"]
+};
 
 /// Looks events up on this machine.
 #[derive(Debug)]
@@ -22,6 +29,11 @@ impl Machine {
             tracepoints: Tracepoints::find(tree),
             cpu,
         }
+    }
+
+    /// The CPU on which perf events are tried.
+    pub fn cpu(&self) -> u32 {
+        self.cpu
     }
 
     /// Why no program at all can be attached.
@@ -42,14 +54,12 @@ impl Machine {
                 if let Some(reason) = self.without_types() {
                     return Some(reason.to_owned());
                 }
-                let absent = tracepoints.iter().find(|name| !self.has(name))?;
+                let absent = tracepoints
+                    .iter()
+                    .find(|name| !self.has(name) || SILENT.contains(name))?;
                 Some(absent_tracepoint(absent))
             }
-            Origin::Perf {
-                kind,
-                config,
-                exclude,
-            } => self.cannot_open(*kind, *config, *exclude),
+            Origin::Perf(request) => self.cannot_open(*request),
             Origin::Steal => self
                 .without_types()
                 .map_or_else(no_steal_clock, |reason| Some(reason.to_owned())),
@@ -57,21 +67,16 @@ impl Machine {
     }
 
     /// The reason why a perf event cannot be opened on a CPU.
-    pub fn cannot_open(&self, kind: u32, config: u64, exclude: Exclude) -> Option<String> {
-        let request = Request {
-            kind,
-            config,
-            period: None,
-            exclude,
-            pinned: false,
-        };
+    pub fn cannot_open(&self, request: Request) -> Option<String> {
         let errno = perf::open(request, self.cpu, None).err()?;
         Some(explain(errno))
     }
 }
 
 fn absent_tracepoint(name: &str) -> String {
-    if name.starts_with("kvm_") {
+    if SILENT.contains(&name) {
+        format!("on this architecture the kernel never passes the tracepoint {name}")
+    } else if name.starts_with("kvm_") {
         format!("this kernel has no tracepoint {name}: is the module kvm loaded?")
     } else {
         format!("this kernel has no tracepoint {name}")

@@ -11,6 +11,7 @@ use vtax_cli::{Error, output, units};
 use vtax_record::availability::Machine;
 use vtax_record::interval::Interval;
 use vtax_record::options::{Applications, Options};
+use vtax_record::reference::running::WHOLE;
 use vtax_record::session;
 use vtax_record::skew::Skew;
 use vtax_record::sources::{self, Need, SOURCES, Unit};
@@ -268,8 +269,12 @@ fn in_words(summary: &Summary, out: &str) -> String {
         Ok(serde_json::Value::String(name)) => name.replace('_', " "),
         _ => String::new(),
     };
+    let running = summary.reference_running.filter(|share| *share < WHOLE);
+    let running = running.map_or_else(String::new, |share| {
+        format!(" in {:.1} % of the time", 100.0 * share)
+    });
     format!(
-        "{} rows, {} lost; reference: {reference}; in {out}",
+        "{} rows, {} lost; reference: {reference}{running}; in {out}",
         summary.rows, summary.lost
     )
 }

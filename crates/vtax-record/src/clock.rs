@@ -87,7 +87,8 @@ mod tests {
         let first = Pair::now();
         std::thread::sleep(std::time::Duration::from_millis(20));
         let later = Pair::now();
-        assert!(first.hertz(&later).unwrap() > 100_000_000);
+        // Counters of arm64 may be as slow as 1 MHz: 20,000 ticks.
+        assert!(first.hertz(&later).unwrap() >= 1_000_000 - 1_000);
         let middle = first.tsc_at(&later, first.monotonic_ns + 10_000_000);
         assert!(first.tsc < middle && middle < later.tsc);
     }

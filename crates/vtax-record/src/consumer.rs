@@ -8,6 +8,7 @@ use crate::files::{self, Folder};
 use crate::page_samples::PageSamples;
 use crate::perf::Reading;
 use crate::plan::Columns;
+use crate::reference::throttling::Throttling;
 use crate::ring::Rings;
 use crate::rotation::{Groups, Schedule, Switch};
 use crate::row::{Layer, Row};
@@ -81,13 +82,14 @@ impl Consumer {
     }
 
     /// Take all rows that are there; those of all CPUs come in the order of time.
-    pub fn drain(&mut self) {
+    pub fn drain(&mut self, throttling: &mut Throttling) {
         for samples in &mut self.samples {
             samples.sample();
         }
         for cpu in 0..self.cpus {
             self.rings.take(cpu, |row| self.rows.push(row));
         }
+        throttling.take();
         if self.rows.is_empty() {
             return;
         }
@@ -101,7 +103,9 @@ impl Consumer {
             self.identify(&mut row);
             let tsc = self.clock.tsc_at(&now, row.time_ns);
             self.schedule.row(row.cpu);
+            let throttled_ns = throttling.before(row.cpu, row.time_ns);
             let mut interval = self.differences.take(row);
+            interval.throttled_ns = throttled_ns;
             self.watched.take(&interval);
             for samples in &mut self.samples {
                 let counted = samples.up_to(interval.row.time_ns);
@@ -191,8 +195,8 @@ impl Consumer {
     }
 
     /// Take the last rows, and count what is lost and what came after them.
-    pub fn take_last(&mut self) {
-        self.drain();
+    pub fn take_last(&mut self, throttling: &mut Throttling) {
+        self.drain(throttling);
         for cpu in 0..self.cpus {
             let (overflows, dropped) = self.rings.overflows(cpu);
             self.differences.end(cpu, overflows);

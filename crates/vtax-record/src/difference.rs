@@ -25,6 +25,8 @@ pub struct Interval {
     pub lost: u64,
     /// Time counted on this CPU since its row before.
     pub length_ns: u64,
+    /// How long the reference event stood still in it, by perf's throttling.
+    pub throttled_ns: u64,
     /// One for each column; `None`: the counter did not count all the time.
     pub columns: Vec<Option<u64>>,
 }
@@ -213,6 +215,7 @@ impl Differences {
             row,
             lost,
             length_ns,
+            throttled_ns: 0,
             columns,
         }
     }

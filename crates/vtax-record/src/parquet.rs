@@ -20,7 +20,9 @@ use crate::stream::Batches;
 const GROUP_ROWS: usize = 1 << 20;
 /// Rows of one page at most, and values of all columns' pages together: they wait in memory.
 const PAGE_ROWS: usize = 8192;
-const PAGE_VALUES: usize = 24 * PAGE_ROWS;
+const PAGE_VALUES: usize = 20 * PAGE_ROWS;
+/// The same with more than [`MANY_COLUMNS`], whose writers take as much memory as the values.
+const PAGE_VALUES_OF_MANY: usize = 12 * PAGE_ROWS;
 /// Level 3 makes files as large, and needs 3 MB more for 40 columns.
 const LEVEL: i32 = 1;
 /// With more columns each has a compressor that takes less memory, and compresses less.
@@ -70,12 +72,13 @@ pub fn finish(stream: &Path, target: &Path) -> Result<Written, ParquetError> {
 }
 
 fn properties(schema: &SchemaRef) -> Result<WriterProperties, ParquetError> {
-    let page_rows = (PAGE_VALUES / schema.fields().len().max(1)).clamp(1, PAGE_ROWS);
-    let compression = if schema.fields().len() > MANY_COLUMNS {
-        Compression::LZ4_RAW
+    let columns = schema.fields().len().max(1);
+    let (page_values, compression) = if columns > MANY_COLUMNS {
+        (PAGE_VALUES_OF_MANY, Compression::LZ4_RAW)
     } else {
-        Compression::ZSTD(ZstdLevel::try_new(LEVEL)?)
+        (PAGE_VALUES, Compression::ZSTD(ZstdLevel::try_new(LEVEL)?))
     };
+    let page_rows = (page_values / columns).clamp(1, PAGE_ROWS);
     let mut properties = WriterProperties::builder()
         .set_compression(compression)
         // Both are kept of each page until the end: memory that grows with the recording.

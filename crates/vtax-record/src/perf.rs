@@ -1,15 +1,36 @@
 //! perf events: the reference, whose overflow makes a row, and counters that a row reads.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
+use nix::time::ClockId;
 use perf_event_open_sys::bindings as perf;
 
-use crate::sources::Exclude;
-use vtax_sys::calls::perf::perf_event_open;
+use vtax_sys::calls::perf::{perf_event_enable, perf_event_open};
+
+/// How long an enabled event may take to begin to count; with a counter it counts at once.
+const SETTLES: Duration = Duration::from_millis(2);
+
+/// Levels at which a perf event does not count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "one for each bit of perf_event_attr"
+)]
+pub struct Exclude {
+    /// Programs.
+    pub user: bool,
+    /// The kernel.
+    pub kernel: bool,
+    /// The host.
+    pub host: bool,
+    /// Guests.
+    pub guest: bool,
+}
 
 /// Which event, and how.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Request {
     /// `perf_event_attr.type`.
     pub kind: u32,
@@ -36,6 +57,9 @@ pub fn open(request: Request, cpu: u32, leader: Option<BorrowedFd<'_>>) -> Resul
     attributes.read_format = 3;
     if let Some(period) = request.period {
         attributes.__bindgen_anon_1.sample_period = period;
+        // What the kernel says of the event has the clock of the rows.
+        attributes.set_use_clockid(1);
+        attributes.clockid = ClockId::CLOCK_MONOTONIC.as_raw();
     }
     attributes.set_disabled(u64::from(leader.is_none()));
     attributes.set_pinned(u64::from(request.pinned && leader.is_none()));
@@ -45,6 +69,48 @@ pub fn open(request: Request, cpu: u32, leader: Option<BorrowedFd<'_>>) -> Resul
     attributes.set_exclude_guest(u64::from(request.exclude.guest));
     let cpu = i32::try_from(cpu).map_err(|_| Errno::EINVAL)?;
     perf_event_open(&mut attributes, cpu, leader)
+}
+
+/// Let events count together, pinned as one group; `None` when they have no counters at the same
+/// time.
+///
+/// The kernel refuses a group that does not fit an empty PMU. One that fits opens without an error,
+/// but cannot be read when it is enabled and others hold the counters.
+///
+/// Fails with the errno of the system call when an event cannot be had for another reason.
+pub fn hold(group: &[Request], cpu: u32) -> Result<Option<Vec<OwnedFd>>, Errno> {
+    let mut held: Vec<OwnedFd> = Vec::with_capacity(group.len());
+    for request in group {
+        let request = Request {
+            period: None,
+            pinned: true,
+            ..*request
+        };
+        match open(request, cpu, held.first().map(OwnedFd::as_fd)) {
+            Ok(event) => held.push(event),
+            // x86 and arm64; kernels before 3.16 say that no counter is left.
+            Err(Errno::EINVAL | Errno::ENOSPC) => return Ok(None),
+            Err(errno) => return Err(errno),
+        }
+    }
+    let Some(leader) = held.first() else {
+        return Ok(Some(held));
+    };
+    perf_event_enable(leader.as_fd(), true)?;
+    Ok(counts(leader)?.then_some(held))
+}
+
+/// Has an event that was enabled a counter?
+fn counts(event: impl AsFd) -> Result<bool, Errno> {
+    let begin = Instant::now();
+    while begin.elapsed() < SETTLES {
+        match read(&event)? {
+            None => return Ok(false),
+            Some(reading) if reading.running_ns > 0 => return Ok(true),
+            Some(_) => std::hint::spin_loop(),
+        }
+    }
+    Ok(false)
 }
 
 /// What a counter says: the count, and for how long it was enabled and did count.
@@ -74,4 +140,34 @@ pub fn read(event: impl AsFd) -> Result<Option<Reading>, Errno> {
         enabled_ns: word(1),
         running_ns: word(2),
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use perf::{PERF_COUNT_SW_CPU_CLOCK, PERF_TYPE_SOFTWARE};
+
+    /// Stands for a pinned event that found no counter: nothing can be read from it.
+    fn empty() -> OwnedFd {
+        std::fs::File::open("/dev/null").unwrap().into()
+    }
+
+    #[test]
+    fn an_event_counts_when_it_is_enabled_and_has_a_counter() {
+        assert_eq!(counts(empty()), Ok(false));
+        let request = Request {
+            kind: PERF_TYPE_SOFTWARE,
+            config: u64::from(PERF_COUNT_SW_CPU_CLOCK),
+            ..Request::default()
+        };
+        match hold(&[request], 0) {
+            Err(Errno::EACCES | Errno::EPERM) => {
+                eprintln!("skipped: kernel.perf_event_paranoid forbids perf events");
+                return;
+            }
+            held => assert!(held.unwrap().is_some()),
+        }
+        let disabled = open(request, 0, None).unwrap();
+        assert_eq!(counts(&disabled), Ok(false));
+    }
 }

@@ -2,18 +2,21 @@
 
 use std::time::Duration;
 
+use nix::errno::Errno;
 use perf_event_open_sys::bindings::PERF_TYPE_SOFTWARE;
 use serde::Serialize;
 
 use crate::availability::Machine;
 use crate::difference::Location;
 use crate::interval::Interval;
+use crate::perf::Request;
 use crate::program::{Settings, Whose};
 use crate::ring::Shape;
 use crate::rotation::Groups;
 use crate::row::{HEADER_WORDS, MAX_ABSOLUTE, MAX_SLOTS};
+use crate::sources::counters::grouping::{self, Pmu};
 use crate::sources::select::Choice;
-use crate::sources::{Event, Exclude, Origin};
+use crate::sources::{Event, Origin};
 use crate::target::Target;
 use vtax_cli::Error;
 
@@ -31,17 +34,6 @@ pub struct Unavailable {
     pub reason: String,
 }
 
-/// A perf event that rows read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct PerfColumn {
-    /// `perf_event_attr.type`.
-    pub kind: u32,
-    /// `perf_event_attr.config`.
-    pub config: u64,
-    /// What of it is left out.
-    pub exclude: Exclude,
-}
-
 /// The columns of a recording.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Columns {
@@ -50,7 +42,7 @@ pub struct Columns {
     /// Where each one is in a row.
     pub locations: Vec<Location>,
     /// The perf events, in the order in which rows read them.
-    pub perf: Vec<PerfColumn>,
+    pub perf: Vec<Request>,
     /// The steal clock is read.
     pub steal: bool,
     /// Counters in a row.
@@ -62,12 +54,15 @@ pub struct Columns {
 impl Columns {
     /// Give every event that is available its slots, and list the others.
     ///
-    /// Fails when an event asked for by name is not available, or when the events are too many for
-    /// a row.
-    pub fn arrange(machine: &Machine, choices: Vec<Choice>) -> Result<Self, Error> {
+    /// `lacks` says why an event is not available. Fails when an event asked for by name is not, or
+    /// when the events are too many for a row.
+    pub fn arrange(
+        choices: Vec<Choice>,
+        mut lacks: impl FnMut(&Event) -> Option<String>,
+    ) -> Result<Self, Error> {
         let mut columns = Self::default();
         for choice in choices {
-            match machine.lacks(&choice.event) {
+            match lacks(&choice.event) {
                 None => columns.events.push(choice.event),
                 Some(reason) if choice.by_name => {
                     return Err(Error::failure(
@@ -103,16 +98,8 @@ impl Columns {
                     next += 1;
                     Location::Counted(next - 1)
                 }
-                Origin::Perf {
-                    kind,
-                    config,
-                    exclude,
-                } => {
-                    self.perf.push(PerfColumn {
-                        kind,
-                        config,
-                        exclude,
-                    });
+                Origin::Perf(request) => {
+                    self.perf.push(request);
                     read += 3;
                     Location::Perf(read - 3)
                 }
@@ -140,21 +127,27 @@ impl Columns {
         Ok(())
     }
 
-    /// Which of the perf events need a counter of the hardware.
-    pub fn hardware(&self) -> impl Iterator<Item = usize> {
-        self.perf_events(false)
-    }
-
-    /// Which of the perf events need none.
-    pub fn software(&self) -> impl Iterator<Item = usize> {
-        self.perf_events(true)
-    }
-
-    fn perf_events(&self, software: bool) -> impl Iterator<Item = usize> {
-        let numbered = self.perf.iter().enumerate();
-        numbered
-            .filter(move |(_, column)| (column.kind == PERF_TYPE_SOFTWARE) == software)
-            .map(|(number, _)| number)
+    /// Which perf events are on together. Those of software need no counter and are always on,
+    /// unless the number of counters is limited.
+    ///
+    /// Fails with the errno of a system call when an event cannot be had any more.
+    pub fn divide(&self, pmu: &mut impl Pmu, limit: Option<usize>) -> Result<Groups, Errno> {
+        let all = 0..self.perf.len();
+        let (always, scarce): (Vec<usize>, Vec<usize>) = all.partition(|number| {
+            let event = self.perf.get(*number);
+            limit.is_none() && event.is_some_and(|event| event.kind == PERF_TYPE_SOFTWARE)
+        });
+        let events = scarce.iter().filter_map(|number| self.perf.get(*number));
+        let events: Vec<Request> = events.copied().collect();
+        let found = grouping::divide(pmu, &events, limit.unwrap_or(usize::MAX))?;
+        let numbered = |group: Vec<usize>| {
+            let numbers = group.into_iter().filter_map(|at| scarce.get(at));
+            numbers.copied().collect()
+        };
+        Ok(Groups {
+            turns: found.into_iter().map(numbered).collect(),
+            always,
+        })
     }
 
     /// For each column the group of perf events that it takes turns with; the others' means nothing.
@@ -273,12 +266,10 @@ pub fn drain_period(shape: Shape, shortest: Duration, flush: Duration) -> Durati
 mod tests {
     use super::*;
     use crate::sources::{self, select};
-    use vtax_sys::tree::Tree;
 
     fn columns(list: &str) -> Result<Columns, Error> {
-        let machine = Machine::look(&Tree::host(), 0);
         let choices = select::select(&sources::all(), list)?;
-        Columns::arrange(&machine, choices)
+        Columns::arrange(choices, |_| None)
     }
 
     #[test]

@@ -317,3 +317,30 @@ fn fill(data: &mut [u8], settings: &Settings) -> Option<()> {
     }
     Some(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use libbpf_rs::libbpf_sys::bpf_insn;
+
+    /// linux/bpf.h: `BPF_STX | BPF_DW | BPF_ATOMIC`, and `BPF_XCHG`.
+    const ATOMIC: u8 = 0xdb;
+    const EXCHANGE: i32 = 0xe1;
+
+    /// A plain store, even one that the compiler keeps in its place, may be seen before the row on
+    /// processors that do not keep the order of stores.
+    #[test]
+    fn the_head_of_a_ring_is_published_by_an_instruction_that_keeps_the_order() {
+        let mut builder = ObjectBuilder::default();
+        let mut open = builder.open_memory(OBJECT).unwrap();
+        let overflow = open.progs_mut().find(|program| program.name() == OVERFLOW);
+        let overflow = overflow.unwrap();
+        let exchanges: Vec<&bpf_insn> = overflow
+            .insns()
+            .iter()
+            .filter(|one| one.code == ATOMIC && one.imm == EXCHANGE)
+            .collect();
+        assert_eq!(exchanges.len(), 1);
+        assert_eq!(exchanges[0].off, 0, "the head is the first word");
+    }
+}

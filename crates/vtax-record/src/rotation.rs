@@ -32,14 +32,6 @@ pub struct Groups {
 }
 
 impl Groups {
-    /// Groups of at most `size` of the scarce counters.
-    pub fn new(scarce: &[usize], size: usize, always: Vec<usize>) -> Self {
-        Self {
-            turns: scarce.chunks(size.max(1)).map(<[usize]>::to_vec).collect(),
-            always,
-        }
-    }
-
     /// The number of the group that a counter is in; those that take no turns are one more.
     pub fn of(&self, counter: usize) -> usize {
         let turns = &self.turns;
@@ -186,6 +178,18 @@ mod tests {
     }
 
     #[test]
+    fn every_group_has_its_turn() {
+        let groups = Groups {
+            turns: vec![vec![0, 3], vec![1], vec![2]],
+            always: vec![4],
+        };
+        assert!(groups.rotate());
+        assert_eq!([0, 1, 2].map(|group| groups.after(group)), [1, 2, 0]);
+        assert_eq!([0, 1, 2, 3, 4].map(|one| groups.of(one)), [0, 1, 2, 0, 3]);
+        assert_eq!(Groups::default().after(0), 0);
+    }
+
+    #[test]
     fn a_turn_is_long_enough_for_the_average_cpu() {
         let shortest = u64::try_from(SHORTEST.as_nanos()).unwrap();
         let mut schedule = Schedule::default();
@@ -204,22 +208,6 @@ mod tests {
     }
 
     proptest! {
-        #[test]
-        fn every_counter_is_in_one_group_that_fits(scarce in 0_usize..40, size in 0_usize..12) {
-            let counters: Vec<usize> = (0..scarce).collect();
-            let groups = Groups::new(&counters, size, vec![scarce]);
-            prop_assert_eq!(groups.turns.concat(), counters);
-            prop_assert!(groups.turns.iter().all(|group| group.len() <= size.max(1)));
-            prop_assert_eq!(groups.of(scarce), groups.turns.len());
-            let mut group = 0;
-            for number in 0..groups.turns.len() {
-                prop_assert_eq!(group, number);
-                prop_assert!(groups.turns[group].iter().all(|one| groups.of(*one) == group));
-                group = groups.after(group);
-            }
-            prop_assert_eq!(group, 0);
-        }
-
         /// Whatever the turns and rows are, a row has a value only for a group that was on in
         /// every nanosecond of it, and rows within a turn do have it.
         #[test]

@@ -1,6 +1,7 @@
 //! One recording, from the first look at the machine to the finished files.
 
 use std::fs;
+use std::num::NonZeroUsize;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -19,13 +20,16 @@ use crate::hotplug::{Change, Gap, Hotplug};
 use crate::online::Cpus;
 use crate::options::{Applications, Options};
 use crate::page_samples::{self, PageSamples};
+use crate::perf::Request;
 use crate::permission;
 use crate::plan::{Columns, drain_period};
 use crate::program::Programs;
-use crate::reference;
+use crate::reference::{self, throttling};
 use crate::ring::{Rings, Shape};
-use crate::rotation;
-use crate::sources::{self, select};
+use crate::rotation::{self, Groups};
+use crate::sources::counters::grouping::{self, Kernel};
+use crate::sources::select::{self, Choice};
+use crate::sources::{self, Origin};
 use crate::summary::{self, Summary};
 use crate::target::{self, End, Target};
 use crate::watch::Watch;
@@ -55,9 +59,14 @@ pub fn record(options: &Options) -> Result<Summary, Error> {
         ));
     }
     let choices = select::select(&sources::all(), &options.events)?;
-    let columns = Columns::arrange(&machine, choices)?;
     let filter = options.target != Target::System;
-    let (reference, interval) = reference::choose(&machine, options.every, filter)?;
+    let reference::Choice {
+        reference,
+        interval,
+        warning,
+    } = reference::choose(&machine, &cpus.online, options.every, filter)?;
+    let request = reference.request(interval);
+    let (columns, groups) = columns(options, &machine, request, choices)?;
     let mut samples = Vec::new();
     if let Some(page) = &options.guest {
         samples.push(open_page(page)?);
@@ -74,10 +83,12 @@ pub fn record(options: &Options) -> Result<Summary, Error> {
     // Dropped last: what the command left is ended on every path out.
     let limits = Limits {
         memory_bytes: None,
+        swap_bytes: 0,
         processes: options.processes,
     };
     let (confinement, refused) = Confinement::new(&tree, limits);
-    let mut attached = Attached::new(programs, reference, interval);
+    let limit = throttling::limit(&tree);
+    let mut attached = Attached::new(programs, request, groups);
     let hotplug = Hotplug::begin(&tree, &cpus.online);
     let begin = attached.begin(options, &cpus, &columns, &confinement, &mut watch)?;
     let recording = Recording {
@@ -102,9 +113,12 @@ pub fn record(options: &Options) -> Result<Summary, Error> {
         begin: begin.clock,
         end,
         programs,
-        free_counters: attached.free_counters,
         counters: options.counters,
         groups: &attached.groups,
+        running: &attached.running,
+        throttling: &attached.throttling,
+        max_sample_rate: [limit, throttling::limit(&tree)],
+        no_instructions: warning,
         filter,
         exchange: options.guest_clock,
         gaps,
@@ -118,6 +132,28 @@ pub fn record(options: &Options) -> Result<Summary, Error> {
         target::ask_to_end(child);
     }
     summary
+}
+
+/// The columns, and which of their counters are on together; both with the counters that are left
+/// beside the reference event.
+fn columns(
+    options: &Options,
+    machine: &Machine,
+    reference: Request,
+    choices: Vec<Choice>,
+) -> Result<(Columns, Groups), Error> {
+    let failed = |errno| system("perf event", errno);
+    let mut pmu = Kernel::beside(reference, machine.cpu()).map_err(failed)?;
+    let columns = Columns::arrange(choices, |event| {
+        let lacks = machine.lacks(event);
+        lacks.or_else(|| match event.origin {
+            Origin::Perf(event) => grouping::crowded_out(&mut pmu, event),
+            Origin::Counted { .. } | Origin::Steal => None,
+        })
+    })?;
+    let limit = options.counters.map(NonZeroUsize::get);
+    let groups = columns.divide(&mut pmu, limit).map_err(failed)?;
+    Ok((columns, groups))
 }
 
 /// End the recording, with its files complete, when the process that started this one ends.
@@ -231,7 +267,7 @@ impl Recording<'_> {
             let found = watch
                 .wait(limit, hotplug.descriptor())
                 .map_err(|errno| system("poll", errno))?;
-            consumer.drain();
+            consumer.drain(&mut attached.throttling);
             if attached.groups.rotate() && consumer.schedule().due(monotonic_ns()) {
                 consumer.switched(&attached.turn());
                 consumer.schedule().turned(monotonic_ns());
@@ -266,7 +302,8 @@ impl Recording<'_> {
         let command = begin
             .child
             .map(|child| target::ended(child).unwrap_or(End::Running));
-        consumer.take_last();
+        consumer.take_last(&mut attached.throttling);
+        attached.throttling.end(ended_ns);
         // Before the stream is written, which would be counted in the programs' runs alone.
         let programs = summary::programs(&attached.programs, self.options.statistics);
         consumer.finish()?;

@@ -144,6 +144,7 @@ mod tests {
                 row: Row::from_words(&words).unwrap(),
                 lost: 0,
                 length_ns: 30_000_000,
+                throttled_ns: 0,
                 columns: vec![Some(0), cycles],
             });
         };

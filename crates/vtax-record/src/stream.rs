@@ -16,7 +16,7 @@ use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef};
 use crate::difference::Interval;
 
 /// Columns before those of the events: name and type, and whether a row may lack it.
-const FIXED: [(&str, DataType, bool); 17] = [
+const FIXED: [(&str, DataType, bool); 18] = [
     ("seq", DataType::UInt64, false),
     ("interval", DataType::UInt64, false),
     ("lost", DataType::UInt64, false),
@@ -34,6 +34,7 @@ const FIXED: [(&str, DataType, bool); 17] = [
     ("length_cycles", DataType::UInt64, true),
     ("time_enabled", DataType::UInt64, false),
     ("time_running", DataType::UInt64, false),
+    ("throttled_ns", DataType::UInt64, false),
 ];
 
 /// Values that wait at most before they go to the file, 1 MiB: bounds the recorder's memory.
@@ -99,7 +100,7 @@ impl Numbers {
 pub struct Batch {
     schema: SchemaRef,
     lengths: Lengths,
-    numbers: [Numbers; 10],
+    numbers: [Numbers; 11],
     cpu: UInt32Builder,
     pid: UInt32Builder,
     tid: UInt32Builder,
@@ -158,6 +159,7 @@ impl Batch {
             length(self.lengths.cycles),
             Some(row.enabled_ns),
             Some(row.running_ns),
+            Some(interval.throttled_ns),
         ];
         for (builder, number) in self.numbers.iter_mut().zip(numbers) {
             builder.append(number);
@@ -190,6 +192,7 @@ impl Batch {
             cycles,
             enabled,
             running,
+            throttled,
         ] = self.numbers.each_mut().map(Numbers::finish);
         let mut columns: Vec<ArrayRef> = vec![
             seq,
@@ -209,6 +212,7 @@ impl Batch {
             cycles,
             enabled,
             running,
+            throttled,
         ];
         columns.extend(self.events.iter_mut().map(Numbers::finish));
         RecordBatch::try_new(self.schema.clone(), columns)

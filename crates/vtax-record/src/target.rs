@@ -1,22 +1,18 @@
 //! Whose events are counted: everything, processes, virtual machines, or a command.
 
 use std::ffi::{CString, OsString};
-use std::fs;
-use std::io::Read;
-use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::ffi::OsStringExt;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
-use nix::fcntl::OFlag;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
-use nix::unistd::{Pid, pipe2, write};
+use nix::unistd::Pid;
 
 use vtax_cli::Error;
-use vtax_sys::calls::children::{ChildSetup, fork_gated};
+use vtax_sys::calls::children::{ChildSetup, Image};
 use vtax_sys::confine::Confinement;
+use vtax_sys::gated::{Gated, c_string};
 use vtax_sys::tree::Tree;
 
 /// How long a command may take to tidy up, as long as in the agent.
@@ -64,70 +60,51 @@ pub fn family(tree: &Tree, process: i32) -> Vec<i32> {
     found
 }
 
-/// A command that has been started and waits to begin.
-#[derive(Debug)]
-pub struct Gated {
-    /// Its process.
-    pub process: Pid,
-    gate: OwnedFd,
-    report: OwnedFd,
-    name: String,
-}
-
-impl Gated {
-    /// Fork the command under its limits and hold it just before exec.
-    ///
-    /// Fails when an argument holds a zero byte, or when the kernel refuses a pipe or a process.
-    pub fn start(argv: &[OsString], confinement: &Confinement) -> Result<Self, Error> {
-        let name = argv
-            .first()
-            .map(|name| name.to_string_lossy().into_owned())
-            .unwrap_or_default();
-        let system = |errno: Errno| Error::failure(&name, errno.desc(), "try again");
-        let arguments: Vec<CString> = argv
-            .iter()
-            .map(|word| CString::new(word.clone().into_vec()))
-            .collect::<Result<_, _>>()
-            .map_err(|error| Error::misuse(&name, error, "remove the zero byte"))?;
-        let (gate_read, gate) = pipe2(OFlag::O_CLOEXEC).map_err(system)?;
-        let (report, report_write) = pipe2(OFlag::O_CLOEXEC).map_err(system)?;
+/// Fork a command under its limits and hold it just before exec.
+///
+/// Fails when an argument holds a zero byte, or when the kernel refuses a pipe or a process.
+pub fn hold(argv: &[OsString], confinement: &Confinement) -> Result<Gated, Error> {
+    let held = || {
+        let arguments: Vec<CString> = argv.iter().map(c_string).collect::<Result<_, _>>()?;
+        let environment = std::env::vars_os().map(|(name, value)| {
+            let sign = OsString::from("=");
+            c_string([name, sign, value].into_iter().collect::<OsString>())
+        });
+        let program = arguments.first().cloned().ok_or(Errno::ENOENT)?;
+        let image = Image::new(program, arguments, environment.collect::<Result<_, _>>()?);
         let setup = ChildSetup {
-            file_limit_bytes: None,
             user_processes: confinement.user_processes(),
             cgroup_procs: confinement.procs(),
+            ..ChildSetup::default()
         };
-        let process = fork_gated(&arguments, gate_read.as_fd(), report_write.as_fd(), &setup)
-            .map_err(system)?;
-        Ok(Self {
-            process,
-            gate,
-            report,
-            name,
-        })
-    }
+        Gated::hold(&image, &setup)
+    };
+    held().map_err(|errno| Error::failure(name(argv), errno.desc(), "try again"))
+}
 
-    /// Let it begin; an error when there is no such program.
-    pub fn go(self) -> Result<Pid, Error> {
-        let failed = |reason: &str| {
-            Error::failure(
-                format!("command {}", self.name),
-                reason,
-                "check its name and whether it may be executed",
-            )
-        };
-        write(&self.gate, &[1]).map_err(|errno| failed(errno.desc()))?;
-        let mut bytes = Vec::new();
-        fs::File::from(self.report)
-            .read_to_end(&mut bytes)
-            .map_err(|error| failed(&error.to_string()))?;
-        match bytes.as_chunks::<4>().0.first() {
-            None => Ok(self.process),
-            Some(number) => {
-                let _ = waitpid(self.process, None);
-                Err(failed(Errno::from_raw(i32::from_ne_bytes(*number)).desc()))
-            }
+/// Let a command begin; an error when there is no such program.
+pub fn go(held: Gated, argv: &[OsString]) -> Result<Pid, Error> {
+    let failed = |errno: Errno| {
+        Error::failure(
+            format!("command {}", name(argv)),
+            errno.desc(),
+            "check its name and whether it may be executed",
+        )
+    };
+    let released = held.release().map_err(failed)?;
+    let process = released.process;
+    match released.refusal() {
+        None => Ok(process),
+        Some(errno) => {
+            let _ = waitpid(process, None);
+            Err(failed(errno))
         }
     }
+}
+
+fn name(argv: &[OsString]) -> String {
+    let name = argv.first().map(|name| name.to_string_lossy().into_owned());
+    name.unwrap_or_default()
 }
 
 /// How a command ended.
@@ -162,6 +139,8 @@ pub fn ask_to_end(child: Pid) {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]

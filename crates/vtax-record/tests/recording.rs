@@ -71,6 +71,7 @@ fn each_cpu_counts_its_rows_and_its_time() {
         (record["lost"].as_u64(), record["reference"].as_str()),
         (Some(0), Some("wall_clock"))
     );
+    assert_eq!(record["reference_running"], 1.0);
     let rows = Rows::read(out.path());
     let (cpus, sequence) = (rows.small("cpu"), rows.numbers("seq"));
     let (times, lengths) = (rows.numbers("time_ns"), rows.numbers("length_ns"));

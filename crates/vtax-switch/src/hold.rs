@@ -4,6 +4,10 @@
 //! Only its main thread is traced: until `/dev/kvm` is open no other thread opens anything, and
 //! the first hold also ends at a second thread.
 
+#[cfg_attr(target_arch = "x86_64", path = "hold/x86_64.rs")]
+#[cfg_attr(target_arch = "aarch64", path = "hold/aarch64.rs")]
+mod calls;
+
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
@@ -308,19 +312,14 @@ impl Tracee {
     }
 
     fn call(&self) -> Result<Call, String> {
-        let registers =
-            ptrace::getregs(self.pid).map_err(|errno| format!("ptrace: {}", errno.desc()))?;
-        Ok(Call {
-            number: registers.orig_rax.cast_signed(),
-            arguments: [registers.rdi, registers.rsi, registers.rdx],
-        })
+        calls::about_to_be_made(self.pid).map_err(|errno| format!("ptrace: {}", errno.desc()))
     }
 
     fn opens_kvm(&self, call: &Call) -> bool {
         let [first, second, _] = call.arguments;
         let path = match call.number {
-            libc::SYS_open => first,
             libc::SYS_openat => second,
+            number if Some(number) == calls::OPEN => first,
             _ => return false,
         };
         self.path(path).as_deref() == Some(b"/dev/kvm")
@@ -330,7 +329,7 @@ impl Tracee {
     fn touches(&mut self, call: &Call) -> Option<&'static str> {
         let [first, second, third] = call.arguments;
         match call.number {
-            libc::SYS_open => self.opens_for_writing(first, second),
+            number if Some(number) == calls::OPEN => self.opens_for_writing(first, second),
             libc::SYS_openat => self.opens_for_writing(second, third),
             libc::SYS_clone | libc::SYS_clone3 => {
                 self.threads += 1;
@@ -357,8 +356,9 @@ impl Tracee {
                 (changes && self.is_shared(first)).then_some("fcntl")
             }
             _ => REACHING
-                .into_iter()
-                .find_map(|(number, name)| (number == call.number).then_some(name)),
+                .iter()
+                .chain(calls::REACHING)
+                .find_map(|(number, name)| (*number == call.number).then_some(*name)),
         }
     }
 
@@ -406,24 +406,16 @@ impl Tracee {
     }
 }
 
-/// Calls that reach beyond the process with whatever arguments.
-const REACHING: [(libc::c_long, &str); 18] = [
+/// Calls that reach beyond the process with whatever arguments, on every architecture.
+const REACHING: [(libc::c_long, &str); 10] = [
     (libc::SYS_bind, "bind"),
     (libc::SYS_listen, "listen"),
     (libc::SYS_connect, "connect"),
     (libc::SYS_accept4, "accept"),
-    (libc::SYS_creat, "open"),
-    (libc::SYS_unlink, "unlink"),
     (libc::SYS_unlinkat, "unlink"),
-    (libc::SYS_rename, "rename"),
     (libc::SYS_renameat2, "rename"),
-    (libc::SYS_mkdir, "mkdir"),
     (libc::SYS_mkdirat, "mkdir"),
-    (libc::SYS_mknod, "mknod"),
     (libc::SYS_mknodat, "mknod"),
-    (libc::SYS_symlink, "symlink"),
     (libc::SYS_ftruncate, "ftruncate"),
-    (libc::SYS_fork, "fork"),
-    (libc::SYS_vfork, "fork"),
     (libc::SYS_kill, "kill"),
 ];

@@ -45,6 +45,13 @@ impl Module {
             .into_iter()
             .find(|(name, _)| tree.exists(&format!("/sys/module/{name}")))
         else {
+            if cfg!(target_arch = "aarch64") {
+                return Err(SwitchError::refused(
+                    "KVM",
+                    "on arm64 it has no shadow paging",
+                    "switch on an x86-64 host",
+                ));
+            }
             return Err(SwitchError::refused(
                 "KVM",
                 "neither kvm_amd nor kvm_intel is loaded",

@@ -1,9 +1,11 @@
 //! Clocks, and the ticks in which `/proc` counts time.
 
+use std::time::{Duration, Instant};
+
 use nix::time::{ClockId, clock_gettime};
 use nix::unistd::{SysconfVar, sysconf};
 
-pub use crate::calls::processor::time_stamp_counter;
+pub use crate::calls::processor::{time_stamp, time_stamp_counter};
 
 /// What Linux has on every machine that it runs on today.
 const USUAL_TICKS: u32 = 100;
@@ -30,6 +32,32 @@ pub fn now_ns(clock: ClockId) -> Option<u64> {
     Some(seconds * 1_000_000_000 + u64::try_from(time.tv_nsec()).unwrap_or(0))
 }
 
+/// One moment by two clocks.
+#[derive(Debug, Clone, Copy)]
+pub struct Stamp {
+    /// By `CLOCK_MONOTONIC`.
+    pub time: Instant,
+    /// By the time stamp counter.
+    ticks: u64,
+}
+
+impl Stamp {
+    /// This moment.
+    #[inline]
+    pub fn now() -> Self {
+        Self {
+            time: Instant::now(),
+            ticks: time_stamp(),
+        }
+    }
+
+    /// The time since `earlier`, and the ticks of the time stamp counter; `None` when it went back.
+    pub fn since(&self, earlier: &Self) -> (Duration, Option<u64>) {
+        let ticks = self.ticks.checked_sub(earlier.ticks);
+        (self.time.duration_since(earlier.time), ticks)
+    }
+}
+
 /// Clock ticks per second of the times in `/proc` (`CLK_TCK`).
 pub fn ticks_per_second() -> u32 {
     let ticks = sysconf(SysconfVar::CLK_TCK).ok().flatten();
@@ -40,4 +68,36 @@ pub fn ticks_per_second() -> u32 {
 /// Nanoseconds of such a tick.
 pub fn tick_ns() -> u64 {
     1_000_000_000 / u64::from(ticks_per_second())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_clocks_of_a_stamp_see_the_same_span() {
+        let (first, begin) = (Stamp::now(), Instant::now());
+        while begin.elapsed() < Duration::from_millis(20) {}
+        let middle = Stamp::now();
+        while begin.elapsed() < Duration::from_millis(60) {}
+        let last = Stamp::now();
+        let (short, short_ticks) = middle.since(&first);
+        let (long, long_ticks) = last.since(&first);
+        // The counter's rate is not known here: both spans give the same one.
+        let rate = |span: Duration, ticks: Option<u64>| {
+            u128::from(ticks.unwrap()) * 1000 / span.as_nanos()
+        };
+        let (long, short) = (rate(long, long_ticks), rate(short, short_ticks));
+        assert!(long < 2 * short && short < 2 * long, "{long} {short}");
+    }
+
+    #[test]
+    fn a_counter_that_went_back_counts_nothing() {
+        let now = Stamp::now();
+        let ahead = Stamp {
+            ticks: u64::MAX,
+            ..now
+        };
+        assert_eq!(now.since(&ahead).1, None);
+    }
 }

@@ -2,6 +2,7 @@
 //!
 //! The agent's and the recorder's.
 
+use std::cell::Cell;
 use std::os::fd::RawFd;
 
 use nix::sys::resource::{Resource, getrlimit};
@@ -14,8 +15,10 @@ use crate::tree::{Tree, field};
 /// Limits for all commands together.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Limits {
-    /// Bytes of memory, swap included.
+    /// Bytes of memory, swap included but for the next.
     pub memory_bytes: Option<u64>,
+    /// Bytes that may be swapped out beside it.
+    pub swap_bytes: u64,
     /// Processes and threads.
     pub processes: Option<u64>,
 }
@@ -24,6 +27,8 @@ pub struct Limits {
 #[derive(Debug, Default)]
 pub struct Confinement {
     group: Option<CommandGroup>,
+    /// [`Self::kill`] has closed the group.
+    closed: Cell<bool>,
     /// `RLIMIT_NPROC`, where there is no control group for it.
     user_processes: Option<u64>,
 }
@@ -48,7 +53,7 @@ impl Confinement {
         sweep(tree);
         let mut group = CommandGroup::default();
         if let Some(bytes) = limits.memory_bytes {
-            refused.memory = group.limit_memory(tree, bytes).err();
+            refused.memory = group.limit_memory(tree, bytes, limits.swap_bytes).err();
         }
         if let Some(count) = limits.processes
             && let Err(reason) = group.limit_processes(tree, count)
@@ -81,12 +86,15 @@ impl Confinement {
     pub fn kill(&self) {
         if let Some(group) = &self.group {
             group.kill();
+            self.closed.set(true);
         }
     }
 
-    /// Let commands run again.
+    /// Let commands run again after [`Self::kill`].
     pub fn open(&self) {
-        if let Some(group) = &self.group {
+        if let Some(group) = &self.group
+            && self.closed.take()
+        {
             group.open();
         }
     }
@@ -121,6 +129,7 @@ mod tests {
     fn without_control_groups_the_reason_and_what_is_instead_are_named() {
         let limits = Limits {
             memory_bytes: Some(1 << 20),
+            swap_bytes: 0,
             processes: Some(100),
         };
         let (confinement, refused) = Confinement::new(&Tree::at("/nonexistent"), limits);

@@ -10,8 +10,12 @@ pub mod cgroup;
 pub mod clock;
 pub mod confine;
 pub mod cpu_list;
+pub mod gated;
 pub mod guest_page;
+pub mod owner;
 pub mod process;
+pub mod program_counts;
+pub mod swap_file;
 pub mod tree;
 
 use nix::errno::Errno;

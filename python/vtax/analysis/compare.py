@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from vtax.analysis.flags import flags
+from vtax.analysis.clocks import clock_flags, program_times
+from vtax.analysis.flags import Grouped, flags
 from vtax.analysis.repetitions import repetitions_needed
 from vtax.analysis.results import Comparison, Result, Verdict
 from vtax.analysis.rounds import Run, log_ratio
@@ -47,20 +48,32 @@ def compare(
     `run` is its folder as shown to the user. `expected` are metrics that should be there: those
     come first and are listed as not measured where no environment gave them.
     """
-    grouped = _group(samples)
     metrics = _metrics(samples, record.expected_metrics if expected is None else expected)
-    analysed = {key: _analyse(values, record.seed) for key, values in grouped.items()}
-    results = tuple(
-        _result(record, environment, metric, analysed)
-        for environment in record.environments
-        for metric in metrics
-    )
+    grouped, found = _results(record, samples, metrics)
+    by_clock = results(record, program_times(record, samples))
     return Comparison(
         run=run,
         record=record,
         baseline=_first_baseline(record),
-        results=results,
-        flags=flags(record, grouped, results),
+        results=found,
+        flags=(*flags(record, grouped, found), *clock_flags(record, by_clock)),
+    )
+
+
+def results(record: ComparisonRecord, samples: Sequence[Sample]) -> tuple[Result, ...]:
+    """The results of these samples' metrics alone, without flags."""
+    return _results(record, samples, _metrics(samples, ()))[1]
+
+
+def _results(
+    record: ComparisonRecord, samples: Sequence[Sample], metrics: Expected
+) -> tuple[Grouped, tuple[Result, ...]]:
+    grouped = _group(samples)
+    analysed = {key: _analyse(values, record.seed) for key, values in grouped.items()}
+    return grouped, tuple(
+        _result(record, environment, metric, analysed)
+        for environment in record.environments
+        for metric in metrics
     )
 
 

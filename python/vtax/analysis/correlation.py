@@ -1,22 +1,24 @@
 """Which events rise and fall together, on average over runs, and what virtualization changes of it.
 
 Rates of the intervals of one CPU (or task, or vCPU) give a correlation per pair of events and
-series; Fisher's transformation z = atanh(r) makes it about normal with a variance of 1/(n - 3)
-(Pearson; Fisher 1921) or 1.06/(n - 3) (Spearman; Fieller, Hartley & Pearson 1957), n being the
-effective number of intervals. Averages and tests are of z; docs/correlation.md has the formulas.
+series, given the length of the intervals (conditioning.py). It is shown as it is, and tested with
+its movements evened out (autocorrelation.py): Fisher's transformation z = atanh(r) makes that about
+normal with a variance of 1/(n - 3 - c) (Pearson; Fisher 1924) or 1.06/(n - 3 - c) (Spearman;
+Fieller, Hartley & Pearson 1957), n being the effective number of intervals and c the number of
+variables removed. docs/correlation.md has the formulas.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from vtax.analysis.autocorrelation import Floats, effective_sizes
+from vtax.analysis.autocorrelation import Floats, effective_sizes, weighed
+from vtax.analysis.conditioning import Detrend, Method, conditioned, constant
 from vtax.analysis.discoveries import adjusted
 from vtax.analysis.intervals import By, Event, Per, Recording, merged, rates, series
 
@@ -25,24 +27,10 @@ if TYPE_CHECKING:
 
 MIN_ROWS = 20
 """Fewer intervals in which both events were measured give no correlation."""
-MIN_EFFECTIVE = 6.0
+MIN_EFFECTIVE = 8.0
 """A correlation from fewer effective intervals is shown but not judged: its z is not normal."""
 _LARGEST_R = 1.0 - 1e-9
 """Fisher's z of 1 is infinite."""
-_CONSTANT = 1e-9
-"""A series whose standard deviation is a smaller share of its mean varies by rounding only."""
-
-
-class Method(StrEnum):
-    """Of linear relations, or of any that rise or fall throughout."""
-
-    PEARSON = "pearson"
-    SPEARMAN = "spearman"
-
-    @property
-    def variance(self) -> float:
-        """Of z, times n - 3."""
-        return {"pearson": 1.0, "spearman": 1.06}[self]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +39,12 @@ class Matrix:
 
     events: tuple[str, ...]
     method: Method
+    detrend: Detrend
     per: Per
+    r: Floats
+    """Averaged over runs by way of atanh."""
     z: Floats
-    """Averaged over runs."""
+    """What is tested: atanh of the correlation of evened-out movements, averaged over runs."""
     variance: Floats
     """Of z, with what runs differ by; NaN where it is not judged."""
     between: Floats
@@ -70,13 +61,6 @@ class Matrix:
     alpha: float
     left_out: tuple[tuple[str, str], ...]
     """Events without any correlation, and why."""
-    varying_length: float
-    """The largest coefficient of variation of the rows' length in any series."""
-
-    @property
-    def r(self) -> Floats:
-        """Averaged correlations: tanh of the average z."""
-        return np.asarray(np.tanh(self.z), dtype=np.float64)
 
     @property
     def significant(self) -> NDArray[np.bool_]:
@@ -124,7 +108,10 @@ class Difference:
 class _Estimates:
     """Of one series or one run: z, its variance and what it is made from (all k x k)."""
 
+    shown: Floats
+    """atanh of the correlation as it is."""
     z: Floats
+    """atanh of that of evened-out movements."""
     variance: Floats
     intervals: Floats
     effective: Floats
@@ -134,7 +121,8 @@ def correlate(
     recordings: Sequence[Recording],
     events: Sequence[Event],
     *,
-    method: Method = Method.PEARSON,
+    method: Method = Method.SPEARMAN,
+    detrend: Detrend = Detrend.NONE,
     by: By = By.CPU,
     per: Per = Per.GIGA_INSTRUCTION,
     merge: int = 1,
@@ -143,31 +131,32 @@ def correlate(
     """The matrix of `events` over all recordings, each of which is one run.
 
     An event that a recording does not have counts as not measured there. Events that are nowhere
-    measured often enough or never vary are left out of the matrix and named in `left_out`.
+    measured often enough, never vary or follow from the rows' length are left out of the matrix and
+    named in `left_out`.
     """
     reasons: dict[str, str] = {}
-    found, spread = [], 0.0
+    found = []
     for recording in recordings:
         ones = []
         for _, rows in series(recording, by):
             made = merged(rows, _present(rows, events), merge)
-            spread = max(spread, _spread(made, per))
-            values = _values(made, events, per)
-            reasons |= _reasons(values, events, reasons)
-            ones.append(correlations(values, method))
+            lengths = _lengths(made, per)
+            values = _values(made, lengths, events, per)
+            reasons |= _reasons(values, lengths, events, method, reasons)
+            ones.append(correlations(values, lengths, method, detrend))
         if ones:
             found.append(_within_run(ones))
     if not found:
         found = [_nothing(len(events))]
     whole = _over_runs(found)
-    kept = [i for i in range(len(events)) if np.isfinite(np.delete(whole.z[i], i)).any()]
-    for i, first in _twins(whole.z, kept):
+    kept = [i for i in range(len(events)) if np.isfinite(np.delete(whole.shown[i], i)).any()]
+    for i, first in _twins(whole.shown, kept):
         reasons[events[i].name] = f"the same as {events[first].name}"
         kept.remove(i)
     names = tuple(events[i].name for i in kept)
     gone = [event.name for event in events if event.name not in names]
     left_out = tuple((name, reasons.get(name) or "no event to compare it with") for name in gone)
-    return _matrix(whole, kept, names, method, per, alpha, left_out, spread)
+    return _matrix(whole, kept, names, method, detrend, per, alpha, left_out)
 
 
 def difference(ours: Matrix, theirs: Matrix) -> Difference:
@@ -207,7 +196,9 @@ def difference(ours: Matrix, theirs: Matrix) -> Difference:
     )
 
 
-def correlations(values: Floats, method: Method) -> _Estimates:
+def correlations(
+    values: Floats, lengths: Floats, method: Method, detrend: Detrend = Detrend.NONE
+) -> _Estimates:
     """Of one series: `values` is n x k in the order of time, NaN where not measured.
 
     Each pair uses the rows that have both. Columns measured in the same rows are taken together.
@@ -223,7 +214,9 @@ def correlations(values: Floats, method: Method) -> _Estimates:
         for second in blocks[at:]:
             rows = present[:, first[0]] & present[:, second[0]]
             columns = first if second is first else first + second
-            _fill(result, values[rows][:, columns], columns, method)
+            if rows.sum() >= MIN_ROWS:
+                made = conditioned(values[rows][:, columns], lengths[rows], method, detrend)
+                _fill(result, *made, columns, method)
     return result
 
 
@@ -245,8 +238,8 @@ def _present(rows: pl.DataFrame, events: Sequence[Event]) -> list[Event]:
     return [event for event in events if event.name in rows.columns]
 
 
-def _values(rows: pl.DataFrame, events: Sequence[Event], per: Per) -> Floats:
-    """n x k; a column that these rows lack is NaN throughout."""
+def _values(rows: pl.DataFrame, lengths: Floats, events: Sequence[Event], per: Per) -> Floats:
+    """n x k; NaN where not measured: so are columns that these rows lack, and rows of no length."""
     table = rates(rows, _present(rows, events), per)
     columns = [
         table[event.name].fill_null(float("nan")).to_numpy()
@@ -255,67 +248,65 @@ def _values(rows: pl.DataFrame, events: Sequence[Event], per: Per) -> Floats:
         for event in events
     ]
     values = np.column_stack(columns) if columns else np.empty((rows.height, 0))
-    return np.where(np.isfinite(values), values, np.nan)
+    return np.where(np.isfinite(values) & np.isfinite(lengths)[:, None], values, np.nan)
 
 
-def _spread(rows: pl.DataFrame, per: Per) -> float:
-    """The coefficient of variation of the rows' lengths."""
-    lengths = rows[per.column].drop_nulls().cast(float).to_numpy()
-    return float(lengths.std() / lengths.mean()) if lengths.size and lengths.mean() > 0 else 0.0
+def _lengths(rows: pl.DataFrame, per: Per) -> Floats:
+    """NaN where a row has none."""
+    lengths = rows[per.column].cast(float).fill_null(float("nan")).to_numpy()
+    return np.where(lengths > 0, lengths, np.nan)
 
 
-def _reasons(values: Floats, events: Sequence[Event], known: dict[str, str]) -> dict[str, str]:
+def _reasons(
+    values: Floats,
+    lengths: Floats,
+    events: Sequence[Event],
+    method: Method,
+    known: dict[str, str],
+) -> dict[str, str]:
     """Why an event can have no correlation in this series."""
     found = {}
     for column, event in enumerate(events):
-        present = values[~np.isnan(values[:, column]), column]
+        rows = ~np.isnan(values[:, column])
+        present = values[rows, column][:, None]
         if not present.size:
             found[event.name] = known.get(event.name, "not measured")
         elif present.size < MIN_ROWS:
             found[event.name] = f"measured in fewer than {MIN_ROWS} intervals"
-        elif _constant(present[:, None])[0]:
+        elif constant(present)[0]:
             found[event.name] = "constant"
+        elif not conditioned(present, lengths[rows], method, Detrend.NONE)[0].any():
+            found[event.name] = "determined by the intervals' length; another --per may show it"
     return found
-
-
-def _constant(values: Floats) -> NDArray[np.bool_]:
-    scale = np.abs(values).max(axis=0)
-    return np.asarray(values.std(axis=0) <= _CONSTANT * scale, dtype=np.bool_)
 
 
 def _nothing(k: int) -> _Estimates:
     nan = np.full((k, k), np.nan)
-    return _Estimates(nan, nan.copy(), np.zeros((k, k)), np.zeros((k, k)))
+    return _Estimates(nan, nan.copy(), nan.copy(), np.zeros((k, k)), np.zeros((k, k)))
 
 
-def _fill(result: _Estimates, values: Floats, columns: Sequence[int], method: Method) -> None:
+def _fill(
+    result: _Estimates, values: Floats, removed: int, columns: Sequence[int], method: Method
+) -> None:
     """Writes the estimates of these columns, which have no gap in these rows, into the matrix."""
-    n = values.shape[0]
-    if n < MIN_ROWS:
-        return
-    varying = np.flatnonzero(~_constant(values))
+    varying = np.flatnonzero(~constant(values))
     if varying.size < 2:
         return
-    scored = values[:, varying]
-    if method is Method.SPEARMAN:
-        scored = _ranks(scored)
-    r = np.clip(np.corrcoef(scored, rowvar=False), -_LARGEST_R, _LARGEST_R)
-    effective = effective_sizes(scored)
-    judged = np.where(effective >= MIN_EFFECTIVE, effective, np.nan)
+    values = values[:, varying]
+    even = weighed(values)
+    effective = effective_sizes(even)
+    free = np.where(effective - removed >= MIN_EFFECTIVE, effective - removed, np.nan)
     own = np.asarray(columns)[varying]
     indices = np.ix_(own, own)
-    result.z[indices] = np.arctanh(r)
-    result.variance[indices] = method.variance / (judged - 3.0)
-    result.intervals[indices] = n
+    result.shown[indices] = _fisher(np.atleast_2d(np.corrcoef(values, rowvar=False)))
+    result.z[indices] = _fisher(even.T @ even)
+    result.variance[indices] = method.variance / (free - 3.0)
+    result.intervals[indices] = len(values)
     result.effective[indices] = effective
 
 
-def _ranks(values: Floats) -> Floats:
-    """Of each column, ties sharing the mean of their ranks."""
-    import polars as pl
-
-    columns = [pl.Series(values[:, i]).rank("average").to_numpy() for i in range(values.shape[1])]
-    return np.column_stack(columns).astype(np.float64)
+def _fisher(r: Floats) -> Floats:
+    return np.asarray(np.arctanh(np.clip(r, -_LARGEST_R, _LARGEST_R)), dtype=np.float64)
 
 
 def _within_run(ones: Sequence[_Estimates]) -> _Estimates:
@@ -324,7 +315,7 @@ def _within_run(ones: Sequence[_Estimates]) -> _Estimates:
     CPUs of one machine see the same phases, so several are not taken as independent: the variance
     of a weighted mean is at most the weighted mean of the variances, whatever their dependence.
     """
-    z = np.stack([one.z for one in ones])
+    shown, z = np.stack([one.shown for one in ones]), np.stack([one.z for one in ones])
     variance = np.stack([one.variance for one in ones])
     weight = np.where(np.isnan(variance) | np.isnan(z), 0.0, 1.0 / variance)
     judged = weight.sum(axis=0) > 0
@@ -333,6 +324,7 @@ def _within_run(ones: Sequence[_Estimates]) -> _Estimates:
     total = weight.sum(axis=0)
     share = np.divide(weight, total, out=np.zeros_like(weight), where=total > 0)
     return _Estimates(
+        np.where(total > 0, (share * np.nan_to_num(shown)).sum(axis=0), np.nan),
         np.where(total > 0, (share * np.nan_to_num(z)).sum(axis=0), np.nan),
         np.where(judged, (share * np.nan_to_num(variance)).sum(axis=0), np.nan),
         np.stack([one.intervals for one in ones]).sum(axis=0),
@@ -342,6 +334,7 @@ def _within_run(ones: Sequence[_Estimates]) -> _Estimates:
 
 @dataclass(frozen=True, slots=True)
 class _Average:
+    shown: Floats
     z: Floats
     variance: Floats
     between: Floats
@@ -370,15 +363,16 @@ def _over_runs(found: Sequence[_Estimates]) -> _Average:
     spread = weight.sum(axis=0)
     judged = count > 0
     spread = np.where(judged, spread, 1.0)
-    mean = (weight * values).sum(axis=0) / spread
     # A pair that no run can judge is shown as the plain mean.
-    shown = (~np.isnan(z)).sum(axis=0)
-    plain = np.where(shown > 0, values.sum(axis=0) / np.maximum(shown, 1), np.nan)
+    some = (~np.isnan(z)).sum(axis=0)
+    share = np.where(judged, weight / spread, 1.0 / np.maximum(some, 1))
+    shown = (share * np.nan_to_num(np.stack([one.shown for one in found]))).sum(axis=0)
     return _Average(
-        np.where(judged, mean, plain),
+        np.where(some > 0, shown, np.nan),
+        np.where(some > 0, (share * values).sum(axis=0), np.nan),
         np.where(judged, 1.0 / spread, np.nan),
         np.where(judged, np.maximum(1.0 / spread - 1.0 / safe, 0.0), 0.0),
-        np.where(judged, count, shown).astype(np.int64),
+        np.where(judged, count, some).astype(np.int64),
         np.stack([one.intervals for one in found]).sum(axis=0),
         np.stack([one.effective for one in found]).sum(axis=0),
     )
@@ -388,8 +382,8 @@ def _typical(tau: Floats, known: NDArray[np.bool_]) -> float:
     """The mean over all pairs of how much runs differ.
 
     From a few runs the estimate of a single pair is often zero by chance. No pair is taken to
-    differ less than pairs do on average: without that, 3 runs a side made the test of a difference
-    wrong in 16 % of all matrices, with it in about 5 % (tests/cli/test_correlate.py).
+    differ less than pairs do on average: without that, 2 runs a side made the test of a difference
+    wrong in 16 of 100 matrices and 3 runs in 9, with it in 1 and 3 (tests/cli/test_correlate.py).
     """
     above = known & ~np.eye(known.shape[0], dtype=np.bool_)
     return float(tau[above].mean()) if above.any() else 0.0
@@ -400,13 +394,15 @@ def _matrix(
     kept: Sequence[int],
     names: tuple[str, ...],
     method: Method,
+    detrend: Detrend,
     per: Per,
     alpha: float,
     left_out: tuple[tuple[str, str], ...],
-    spread: float,
 ) -> Matrix:
     indices = np.ix_(list(kept), list(kept))
     z, variance = whole.z[indices].copy(), whole.variance[indices].copy()
+    r = np.tanh(whole.shown[indices])
+    np.fill_diagonal(r, 1.0)
     np.fill_diagonal(z, np.inf)
     np.fill_diagonal(variance, np.nan)
     between, runs = whole.between[indices], whole.runs[indices]
@@ -414,7 +410,9 @@ def _matrix(
     return Matrix(
         names,
         method,
+        detrend,
         per,
+        r,
         z,
         variance,
         between,
@@ -425,7 +423,6 @@ def _matrix(
         _corrected(p),
         alpha,
         left_out,
-        spread,
     )
 
 
@@ -469,5 +466,5 @@ def _twins(z: Floats, kept: Sequence[int]) -> list[tuple[int, int]]:
 def pairs(matrix: Matrix) -> Iterable[tuple[int, int]]:
     """Pairs above the diagonal that have a correlation, the strongest first."""
     upper = zip(*np.triu_indices(len(matrix.events), k=1), strict=True)
-    found = [(int(i), int(j)) for i, j in upper if np.isfinite(matrix.z[i, j])]
-    return sorted(found, key=lambda pair: -abs(matrix.z[pair]))
+    found = [(int(i), int(j)) for i, j in upper if np.isfinite(matrix.r[i, j])]
+    return sorted(found, key=lambda pair: -abs(matrix.r[pair]))

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from vtax.analysis.clocks import fact, shortest_duration_s
 from vtax.analysis.results import Control, Flag, Result
 from vtax.analysis.statistics import trend
-from vtax.formats.model import WORKING_SET, ComparisonRecord, EnvironmentRecord, Sample
+from vtax.formats.model import (
+    WORKING_SET,
+    AuditCheck,
+    AuditVerdict,
+    ComparisonRecord,
+    EnvironmentRecord,
+    Sample,
+)
 from vtax.units import format_bytes, format_seconds
 
 CLOCK_RESOLUTION_S = 0.02
@@ -19,6 +28,7 @@ CLOCK_LEAST_S = 0.02
 TREND_P = 0.05
 """With five repetitions only a strictly rising or falling order is below it (p = 1/60)."""
 FEW = 3
+SHORT_KERNEL_S = 1.0
 
 Grouped = Mapping[tuple[str, str], Sequence[Sample]]
 """(environment label, metric) to samples in the order they were taken."""
@@ -43,12 +53,15 @@ def flags(
         found += _cut_short(record, environment, len(runs))
         found += _few(own, environment, len(runs))
         found += _timer_inversion(environment, runs)
+        found += _too_short(environment, runs)
         found += _steal(environment, runs)
         found += _clock_disagreement(environment, runs)
         found += _drift(record, environment, grouped)
         found += _control(record, environment, own)
+        found += _audited(record, environment)
     found += _one_boot(record, grouped)
     found += _fits_cache(record)
+    found += _short_kernels(record, grouped)
     return tuple(found)
 
 
@@ -156,6 +169,23 @@ def _timer_inversion(environment: EnvironmentRecord, runs: Sequence[Sample]) -> 
         )
 
 
+def _too_short(environment: EnvironmentRecord, runs: Sequence[Sample]) -> Iterator[Flag]:
+    step, reading = (fact(environment.facts, name) for name in ("step_ns", "reading_ns"))
+    shortest_s = shortest_duration_s(step, reading)
+    if shortest_s is None:
+        return
+    short = [run.wall_s for run in runs if run.wall_s < shortest_s]
+    if short:
+        yield Flag(
+            environment.label,
+            None,
+            "too-short",
+            f"{len(short)} of {_times(len(runs), 'repetition')} took as little as "
+            f"{format_seconds(min(short))}, and this machine's clock times "
+            f"{format_seconds(shortest_s)} and more to 1 %. Give the program more to do.",
+        )
+
+
 def _steal(environment: EnvironmentRecord, runs: Sequence[Sample]) -> Iterator[Flag]:
     unknown = sum(run.steal_s is None for run in runs)
     if unknown:
@@ -185,6 +215,8 @@ def _steal(environment: EnvironmentRecord, runs: Sequence[Sample]) -> Iterator[F
 
 
 def _clock_disagreement(environment: EnvironmentRecord, runs: Sequence[Sample]) -> Iterator[Flag]:
+    if environment.emulated_clock:
+        return
     gaps = {run: abs(run.wall_s - run.host_wall_s) for run in runs}
     bad = [
         run for run in runs if gaps[run] > max(CLOCK_LEAST_S, CLOCK_SHARE * abs(run.host_wall_s))
@@ -253,6 +285,27 @@ def _control(
         )
 
 
+def _audited(record: ComparisonRecord, environment: EnvironmentRecord) -> Iterator[Flag]:
+    """What the audits before and after say of the metrics, the worse of both for each check."""
+    doubtful: dict[str, AuditCheck] = {}
+    for card in (*record.audit_before, *record.audit_after):
+        for check in card.checks if card.spec == environment.label else ():
+            if check.verdict in (AuditVerdict.WARN, AuditVerdict.FAIL) and check.metrics:
+                known = doubtful.get(check.name)
+                if known is None or known.verdict is AuditVerdict.WARN:
+                    doubtful[check.name] = check
+    if doubtful:
+        named = ", ".join(f"{name} ({each.verdict.value})" for name, each in doubtful.items())
+        metrics = sorted({metric for each in doubtful.values() for metric in each.metrics})
+        yield Flag(
+            environment.label,
+            None,
+            "audit",
+            f"The audit doubts {' and '.join(metrics)} of this machine: {named}. The reasons and "
+            "what to do are in run.json, and vtax audit prints them.",
+        )
+
+
 def _one_boot(record: ComparisonRecord, grouped: Grouped) -> Iterator[Flag]:
     """Once for the run: where a machine was started once, its interval lacks a source of spread."""
     once = []
@@ -285,6 +338,29 @@ def _fits_cache(record: ComparisonRecord) -> Iterator[Flag]:
                 f"The workload goes over {format_bytes(size)} and the last-level cache has "
                 f"{format_bytes(cache)}: its bandwidths and latencies are those of the cache. "
                 "Choose a larger problem to measure memory.",
+            )
+
+
+def _short_kernels(record: ComparisonRecord, grouped: Grouped) -> Iterator[Flag]:
+    """Once for the run, by the baseline: what starting and page faults cost is in short kernels."""
+    for environment in record.environments:
+        ran = {
+            metric: statistics.median(times)
+            for (label, metric), samples in grouped.items()
+            if label == environment.label
+            and (times := [each.ran_s for each in samples if each.ran_s is not None])
+        }
+        short = [metric for metric, seconds in ran.items() if seconds < SHORT_KERNEL_S]
+        if environment.role == "baseline" and short:
+            least, most = min(short, key=ran.__getitem__), max(short, key=ran.__getitem__)
+            yield Flag(
+                environment.label,
+                None,
+                "short-kernel",
+                f"{len(short)} of {_times(len(ran), 'kernel')} ran for less than a second, from "
+                f"{format_seconds(ran[least])} ({least}) to {format_seconds(ran[most])} ({most}): "
+                "page faults and the first touch of memory are part of their rates. Choose a "
+                "larger problem.",
             )
 
 

@@ -39,6 +39,7 @@ FIXED = (
     *NEEDED,
     *("interval", "lost", "tsc", "pid", "tid", "comm", "vm", "vcpu", "mode"),
     *("length_instructions", "length_cycles", "time_enabled", "time_running"),
+    "throttled_ns",
 )
 FORMAT = 1
 """Of the files; `record.json` names theirs."""

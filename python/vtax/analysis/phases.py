@@ -5,6 +5,9 @@ package `ruptures`, after two steps that make it safe for counts: values are rep
 scores of their ranks, so that an outlier weighs no more than the largest value of a normal sample;
 and the penalty grows with the long-run variance, because a series that remembers its past wanders
 without changing (Chakar, Lebarbier, Lévy-Leduc & Robin 2017).
+
+That estimate of the variance knows one shape of memory, so each change must also stand out of how
+the series wanders elsewhere (jumps.py).
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vtax.analysis.intervals import By, Recording, series
+from vtax.analysis.jumps import standing_out
 from vtax.analysis.timeline import Line, Timeline
 
 Floats = NDArray[np.float64]
@@ -26,7 +30,7 @@ MIN_BINS = 5
 """A phase has at least so many bins; fewer do not distinguish a phase from noise."""
 MOST_BINS = 1000
 FALSE_RATE = 0.05
-"""Enters the penalty: the probability of finding any change in noise stays below it."""
+"""The probability of finding any change in noise stays below it."""
 _MAX_RHO = 0.99
 _KEPT = 0.9
 """Share of squared differences that count, the smallest ones: changes are among the others."""
@@ -82,16 +86,22 @@ def phase_bins(recordings: Sequence[Recording], by: By) -> int:
 
 def changes(values: Floats) -> list[int]:
     """Positions at which a new phase begins in `values` (n x d, no gaps), in order."""
-    from ruptures import KernelCPD
-
     varying = values[:, (values != values[0]).any(axis=0)]
     n, d = varying.shape
     if d == 0 or n < 2 * MIN_BINS:
         return []
-    scores = _normal_scores(varying)
+    return standing_out(varying, candidates(varying), MIN_BINS, FALSE_RATE)
+
+
+def candidates(values: Floats) -> list[int]:
+    """Where the ranks of `values` (n x d, none constant) change; the same for any rising function
+    of them."""
+    from ruptures import KernelCPD
+
+    scores = _normal_scores(values)
     scores /= np.sqrt([_long_run_variance(column) for column in scores.T])
     detector = KernelCPD(kernel="linear", min_size=MIN_BINS).fit(scores)
-    return [int(position) for position in detector.predict(pen=penalty(n, d))[:-1]]
+    return [int(position) for position in detector.predict(pen=penalty(*values.shape))[:-1]]
 
 
 def penalty(n: int, d: int) -> float:

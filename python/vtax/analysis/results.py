@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from vtax.formats.model import Better, ComparisonRecord
+from vtax.formats.model import Better, Clock, ComparisonRecord
 
 
 class Verdict(StrEnum):
@@ -108,11 +109,18 @@ class Comparison:
     flags: tuple[Flag, ...]
 
 
-WHOLE_PROGRAM = "wall_s"
+PROGRAM_TIMES: Mapping[Clock, str] = {
+    "wall": "wall_s",
+    "cpu": "cpu_s",
+    "tsc": "tsc_s",
+    "host": "host_wall_s",
+}
+"""The metric that has the whole program's time by each clock."""
 
 
 def leading_metric(record: ComparisonRecord) -> str:
     """The metric that stands for the whole: what the user asked a command for, else its time."""
-    if record.workload == "command" and record.expected_metrics:
-        return record.expected_metrics[0][0]
-    return WHOLE_PROGRAM
+    asked = record.expected_metrics[0][0] if record.expected_metrics else None
+    if record.workload == "command" and asked and asked not in PROGRAM_TIMES.values():
+        return asked
+    return PROGRAM_TIMES[record.clock]

@@ -69,10 +69,17 @@ def log_ratio(own: Sequence[Run], base: Sequence[Run]) -> Estimate | None:
     blocks = _blocks(own, base)
     if len(blocks) < 2:
         return None
-    found = _mean(blocks) if len(blocks) < TRIMMED_FROM else _trimmed(blocks)
+    found = _estimated(blocks)
     # What was rounded to a clock's tick is not known better than the tick allows.
     rounding = math.sqrt(_rounding_variance(own) + _rounding_variance(base))
     return Estimate(found.value, max(found.error, rounding), found.df)
+
+
+def of_rounds(differences: Sequence[float]) -> Estimate | None:
+    """The mean of a difference of logs that each round gave once; None for fewer than two."""
+    if len(differences) < 2:
+        return None
+    return _estimated([_Block(np.array([each]), 1.0) for each in differences])
 
 
 def resolution(values: Sequence[float]) -> float:
@@ -128,6 +135,10 @@ def _block(own: Sequence[Run], base: Sequence[Run]) -> _Block:
 def _merged(blocks: Sequence[_Block]) -> _Block:
     differences = np.concatenate([block.differences for block in blocks])
     return _Block(differences, sum(block.weight for block in blocks))
+
+
+def _estimated(blocks: Sequence[_Block]) -> Estimate:
+    return _mean(blocks) if len(blocks) < TRIMMED_FROM else _trimmed(blocks)
 
 
 def _mean(blocks: Sequence[_Block]) -> Estimate:

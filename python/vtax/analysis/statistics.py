@@ -112,6 +112,17 @@ def student_t(confidence: float, df: float) -> float:
     return float(stdtrit(df, 0.5 + confidence / 2.0))
 
 
+def share_interval(count: int, total: int) -> tuple[float | None, float | None]:
+    """Clopper and Pearson's exact 95 % interval of a share, in percent."""
+    if total == 0:
+        return None, None
+    from scipy.special import betaincinv
+
+    low = 0.0 if count == 0 else float(betaincinv(count, total - count + 1, 0.025))
+    high = 1.0 if count == total else float(betaincinv(count + 1, total - count, 0.975))
+    return 100 * low, 100 * high
+
+
 def derived_seed(seed: int, *names: str) -> int:
     """A seed of its own for each name, so that adding one metric changes no other's interval."""
     text = "\0".join((str(seed), *names)).encode()

@@ -13,6 +13,7 @@ from vtax.cli import (
     correlate,
     doctor,
     export,
+    memory,
     paging,
     record,
     report,
@@ -32,6 +33,7 @@ app.command(**compare.SETTINGS)(compare.compare)
 app.command(short_help="Write the report of a run again.")(report.report)
 app.command()(doctor.doctor)
 app.command(**audit.SETTINGS)(audit.audit)
+app.command(**memory.SETTINGS)(memory.memory)
 app.add_typer(paging.app, name="paging")
 app.command(short_help="Draw a paper's figures again; judge its claims.", epilog=study.EXAMPLES)(
     study.study

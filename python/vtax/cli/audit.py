@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from vtax import __version__
 from vtax.cli.declared import complete_spec
 
 EXAMPLES = """\b
@@ -37,6 +42,9 @@ def audit(
     quick: Annotated[
         bool, typer.Option("--quick", help="Fewer and shorter runs: 10 s instead of 60.")
     ] = False,
+    out: Annotated[Path, typer.Option(help="Folder for run folders.", metavar="DIR")] = Path(
+        "runs"
+    ),
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
 ) -> None:
@@ -45,8 +53,9 @@ def audit(
     Each check passes, warns or fails against a threshold that is printed with its reason
     (docs/audit.md). The exit code is 1 when a check fails.
     """
-    from vtax.analysis.audit import Verdict, card
     from vtax.environments import BASELINE, build
+    from vtax.formats.folder import RAW, RunFolder
+    from vtax.formats.model import AuditRecord, AuditVerdict
     from vtax.present.terminal import audit as table
     from vtax.present.terminal.progress import listener
     from vtax.present.terminal.tables import show
@@ -54,17 +63,44 @@ def audit(
     from vtax.runner.audit import audit as measure
     from vtax.workloads.variables import base_environment
 
-    specs = list(dict.fromkeys(environments or [BASELINE]))
-    built = {spec: build(spec) for spec in specs}
+    built = {spec: build(spec) for spec in environments or [BASELINE]}
     for each in built.values():
         each.check()
     depth = QUICK if quick else FULL
-    shown = listener(depth.steps * len(built), quiet)
-    observed = measure(built, dict(base_environment(os.environ, keep_env=False)), depth, shown)
-    cards = [card(spec, found) for spec, found in observed.items()]
+    folder = RunFolder.create(out, "audit")
+    started = _now()
+    try:
+        cards = measure(
+            built,
+            dict(base_environment(os.environ, keep_env=False)),
+            depth,
+            listener(depth.steps * len(built), quiet),
+            (folder.path / RAW).absolute(),
+        )
+    except BaseException:
+        # No card is finished before the last one: what is there says nothing.
+        shutil.rmtree(folder.path, ignore_errors=True)
+        raise
+    folder.clean_raw()
+    folder.write_record(
+        AuditRecord(
+            vtax_version=__version__,
+            command_line=("vtax", *sys.argv[1:]),
+            name="audit",
+            started_utc=started,
+            finished_utc=_now(),
+            quick=quick,
+            environments=tuple(cards),
+        )
+    )
     if as_json:
         print(json.dumps(table.to_json(cards), indent=1))
     else:
         show(*table.parts(cards))
-    if any(each.verdict is Verdict.FAIL for each in cards):
+        print(f"kept in {folder.path}")
+    if any(each.verdict is AuditVerdict.FAIL for each in cards):
         raise typer.Exit(FAILED)
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

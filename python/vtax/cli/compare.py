@@ -50,6 +50,15 @@ class Reboot(StrEnum):
     NEVER = "never"
 
 
+class ProgramClock(StrEnum):
+    """The clocks of `vtax.formats.model.Clock`, as an option."""
+
+    WALL = "wall"
+    CPU = "cpu"
+    TSC = "tsc"
+    HOST = "host"
+
+
 class Notes(StrEnum):
     """Which notes stand below the table."""
 
@@ -122,6 +131,17 @@ def compare(
             min=0.01, max=50, metavar="PERCENT", help="Margin within which two are equivalent."
         ),
     ] = 2.0,
+    clock: Annotated[
+        ProgramClock,
+        typer.Option(
+            help="Whose time of the whole program leads: the machine's wall clock, its CPU time, "
+            "the time stamp counter, the host's wall clock."
+        ),
+    ] = ProgramClock.WALL,
+    audit: Annotated[
+        bool,
+        typer.Option("--audit", help="Look at the clocks before and after (vtax audit --quick)."),
+    ] = False,
     seed: Annotated[
         int | None,
         typer.Option(min=0, metavar="N", help="Of the random order. Default: a new one, recorded."),
@@ -210,6 +230,8 @@ def compare(
         timeout_s=_duration(timeout),
         max_output_bytes=parse_size(max_output),
         margin_percent=margin,
+        clock=clock.value,
+        audit=audit,
         seed=secrets.randbits(32) if seed is None else seed,
         workdir=workdir,
     )

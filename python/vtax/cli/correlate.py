@@ -8,20 +8,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from vtax.analysis.conditioning import Detrend, Method
 from vtax.analysis.intervals import By, Per
 from vtax.cli.variadic import VariadicAgainst
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from vtax.analysis.correlation import Difference, Matrix, Method
+    from vtax.analysis.correlation import Difference, Matrix
     from vtax.analysis.intervals import Recording
 
 EXAMPLES = """\b
 Examples:
   vtax correlate runs/lab
   vtax correlate runs/lab-1 runs/lab-2 --against runs/native-1 runs/native-2
-  vtax correlate runs/lab --events 'hw.*,kvm.exits' --method spearman --json
+  vtax correlate runs/lab --events 'hw.*,kvm.exits' --method pearson --json
 
 \b
 docs/correlation.md says how it is computed.
@@ -45,8 +46,14 @@ def correlate(
         typer.Option(help="Folders to compare with, e.g. native runs.", metavar="OTHER..."),
     ] = None,
     method: Annotated[
-        str, typer.Option(help="pearson (linear) or spearman (ranks).", metavar="METHOD")
-    ] = "pearson",
+        str, typer.Option(help="spearman (ranks) or pearson (linear).", metavar="METHOD")
+    ] = Method.SPEARMAN.value,
+    detrend: Annotated[
+        Detrend,
+        typer.Option(
+            help="none, linear (a line) or difference (steps from row to row).", metavar="TREND"
+        ),
+    ] = Detrend.NONE,
     events: Annotated[
         str | None, typer.Option(help="Names or globs with commas. Default: all.", metavar="GLOB")
     ] = None,
@@ -69,8 +76,9 @@ def correlate(
 ) -> None:
     """Correlate the rates of all events over the intervals of recordings, averaged over runs.
 
-    A pair counts only after correction for the number of pairs and for intervals that resemble
-    their neighbours. With --against, the relationships that differ are tested and ranked.
+    Correlations are those that remain given the intervals' length. A pair counts only after
+    correction for the number of pairs and for intervals that resemble their neighbours. With
+    --against, the relationships that differ are tested and ranked.
     """
     from vtax.analysis import correlation as analysis
     from vtax.analysis.intervals import axis_of, load_all
@@ -79,7 +87,7 @@ def correlate(
 
     recordings, others = load_all(runs), load_all(against or ())
     unit = axis_of([*recordings, *others], per)
-    options = _Options(_method(method), by, unit, merge, alpha)
+    options = _Options(_method(method), detrend, by, unit, merge, alpha)
     matrix = options.matrix(recordings, events)
     said = [*words.notes(matrix, recordings), *options.rotation(recordings, matrix)]
     compared = None
@@ -102,8 +110,11 @@ def correlate(
 class _Options:
     """The choices that both matrices are made with."""
 
-    def __init__(self, method: Method, by: By, per: Per, merge: int, alpha: float) -> None:
-        self.method, self.by, self.per, self.merge, self.alpha = method, by, per, merge, alpha
+    def __init__(
+        self, method: Method, detrend: Detrend, by: By, per: Per, merge: int, alpha: float
+    ) -> None:
+        self.method, self.detrend = method, detrend
+        self.by, self.per, self.merge, self.alpha = by, per, merge, alpha
 
     def matrix(self, recordings: Sequence[Recording], globs: str | None) -> Matrix:
         from vtax.analysis.correlation import correlate
@@ -112,6 +123,7 @@ class _Options:
             recordings,
             self._events(recordings, globs),
             method=self.method,
+            detrend=self.detrend,
             by=self.by,
             per=self.per,
             merge=self.merge,
@@ -147,7 +159,6 @@ class _Options:
 
 
 def _method(name: str) -> Method:
-    from vtax.analysis.correlation import Method
     from vtax.specs import unknown
 
     known = [method.value for method in Method]
@@ -188,6 +199,7 @@ def _facts(
     found = [
         ("Runs", ", ".join(one.path.name for one in recordings)),
         ("Method", options.method.value),
+        ("Trend removed", options.detrend.value),
         ("Rates", options.per.words),
         ("Series by", options.by.value),
         ("Rows taken as one", str(options.merge)),

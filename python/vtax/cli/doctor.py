@@ -17,16 +17,26 @@ def doctor(
             help="Exit with 1 unless this is ok; may be given more than once.",
         ),
     ] = None,
+    clean: Annotated[
+        bool,
+        typer.Option(
+            "--clean",
+            help="Instead remove what killed runs left: control groups with what runs in them, "
+            "swap files.",
+        ),
+    ] = False,
 ) -> None:
     """Say what can be measured here, with the remedy for what cannot.
 
-    It changes nothing, takes under two seconds and needs no root; run as root it sees more.
+    Without --clean it changes nothing. It takes under two seconds and needs no root; run as root
+    it sees more.
 
     \b
     Examples:
       vtax doctor
       vtax doctor --json
       vtax doctor --require uml --require blas && vtax compare ...
+      vtax doctor --clean
     """
     import shutil
     import sys
@@ -39,6 +49,12 @@ def doctor(
     from vtax.present.terminal import tables
     from vtax.specs import unknown
 
+    if clean:
+        from vtax.environments import swap
+        from vtax.units import plural
+
+        print(f"removed {plural(swap.sweep(), 'leftover')} of killed runs")
+        return
     known = [check.name for check in registered()]
     for name in require or ():
         if name not in known:

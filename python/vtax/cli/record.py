@@ -39,6 +39,8 @@ class From(StrEnum):
     """From within: the guest's kernel, and the counters that the host may not read."""
 
 
+COUNTED_WHOLE = 0.999
+"""Part of the time below which it is said for how much of it the reference event had a counter."""
 INTERRUPTED = 130
 """Exit code when Ctrl-C ended the workload of `--in` too."""
 
@@ -224,6 +226,9 @@ def _show(path: Path, found: Mapping[str, Any] | None, end: str, as_json: bool) 
         for warning in found.get("warnings", ()):
             print(f"vtax: {warning}", file=sys.stderr)
         reference = str(found.get("reference", "?")).replace("_", " ")
+        running = found.get("reference_running")
+        if isinstance(running, float) and running < COUNTED_WHOLE:
+            reference += f" in {100 * running:.1f} % of the time"
         print(f"{found.get('rows')} rows, {found.get('lost')} lost; reference: {reference}")
     if end:
         print(end)

@@ -25,11 +25,15 @@ def report(
       vtax report runs/20261120T120000Z-hpcc-small
     """
     from vtax.analysis.compare import compare
+    from vtax.cli import memory
     from vtax.cli.compare import show
     from vtax.errors import VtaxError
-    from vtax.formats.folder import JOURNAL, REPORT, RunFolder, load
+    from vtax.formats.folder import JOURNAL, REPORT, RunFolder, load, memory_record
     from vtax.present.html.comparison import write_report
 
+    if (sized := memory_record(run)) is not None:
+        memory.show(sized, run, as_json=as_json)
+        return
     record, samples = load(run)
     comparison = compare(record, samples, str(run))
     try:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import shutil
 import subprocess
 from collections.abc import Callable, Sequence
@@ -69,9 +70,9 @@ def _which(program: str) -> str | None:
     return shutil.which(program, path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin")
 
 
-def _agent() -> str | None:
+def _agent(machine: str | None = None) -> str | None:
     try:
-        return str(binaries.find("vtax-agent"))
+        return str(binaries.find("vtax-agent", machine))
     except VtaxError:
         return None
 
@@ -85,6 +86,8 @@ class Host:
     """Where a check looks."""
 
     root: Path = Path("/")
+    machine: str = field(default_factory=platform.machine)
+    """The architecture, as `uname` calls it."""
     cache: Path = field(default_factory=_cache)
     """The folder that has, or would have, vtax's cache."""
     work: Path = field(default_factory=Path.cwd)
@@ -94,6 +97,7 @@ class Host:
     euid: int = field(default_factory=os.geteuid)
     writable: Callable[[Path], bool] = lambda path: os.access(path, os.R_OK | os.W_OK)
     agent: Callable[[], str | None] = _agent
+    arm64_agent: Callable[[], str | None] = lambda: _agent(binaries.ARM64)
     count_cycles: Callable[[], syscalls.Count] = syscalls.count_cycles
     try_bpf: Callable[[], int] = syscalls.try_bpf
     kvm_version: Callable[[Path], int] = syscalls.kvm_version
@@ -146,9 +150,20 @@ class Host:
         return frozenset()
 
     @property
-    def is_guest(self) -> bool:
-        """Whether this machine is virtual, as the CPU itself says."""
-        return "hypervisor" in self.cpu_flags
+    def is_x86(self) -> bool:
+        return self.machine == "x86_64"
+
+    @cached_property
+    def is_guest(self) -> bool | None:
+        """Whether this machine is virtual; None: not known.
+
+        An x86 CPU says so itself. Of another one the agent finds out what its firmware says.
+        """
+        if self.is_x86:
+            return "hypervisor" in self.cpu_flags if self.cpu_flags else None
+        virtualization = (self.facts or {}).get("virtualization")
+        kind = virtualization.get("kind") if isinstance(virtualization, dict) else None
+        return None if kind in (None, "unknown") else kind != "none"
 
     @property
     def uses_apt(self) -> bool:

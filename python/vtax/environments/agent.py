@@ -6,11 +6,11 @@ import base64
 import binascii
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import Any, NoReturn
 
-from vtax.clocks import Skew, measure, time_in
+from vtax.clocks import ROUNDS, Skew, measure, time_in
 from vtax.environments.channel import (
     AgentError,
     Channel,
@@ -36,6 +36,9 @@ STAMP_ERROR_S = 0.001
 LOST_SHARE = 0.05
 CHANNEL_ERROR_S = 0.5
 """The way to the machine and back on a busy host: measured at 0.1 to 30 ms on an idle one."""
+LOOK_ERROR_S = 0.1
+"""Of two looks at the machine's clock on a busy host."""
+FIRST_ROUNDS = 5
 CHUNK_BYTES = 512 << 10
 """Of a file in one frame: the agent's limit (docs/agent-protocol.md)."""
 
@@ -55,6 +58,16 @@ class Finished:
     outcome: Outcome
     host_wall_s: float
     """Including the way to the machine and back."""
+    emulated_clock: bool = False
+    """The machine's clock counts instructions, and does not follow the host's."""
+    clock_kept: bool = False
+    """It was asked again after the command, and had not lost what its own time lacks: the host was
+    busy, or what the machine does around a command took so long."""
+
+    @property
+    def is_short(self) -> bool:
+        """Whether the machine's time lacks so much of the host's that its clock has to be asked."""
+        return self.outcome.wall_s < self.host_wall_s * (1 - LOST_SHARE) - CHANNEL_ERROR_S
 
     def doubt(self) -> str | None:
         """Why the machine's own time is not to be believed; None when it may be.
@@ -63,10 +76,12 @@ class Finished:
         way to the machine and back, which makes the host's longer. A busy host can make it much
         longer; nothing makes it shorter.
         """
+        if self.emulated_clock:
+            return None
         own, host = self.outcome.wall_s, self.host_wall_s
         if own > host * (1 + RATE_ERROR) + STAMP_ERROR_S:
             return f"its clock gives {own:.4g} s to a command that took {host:.4g} s by the host's"
-        if own < host * (1 - LOST_SHARE) - CHANNEL_ERROR_S:
+        if self.is_short and not self.clock_kept:
             return f"its clock gives only {own:.4g} s of the {host:.4g} s that passed on the host"
         return None
 
@@ -85,6 +100,10 @@ class Agent:
         self._lost = lost
         self.busy = False
         """A request was sent and not answered: the next one would be answered only after it."""
+        self.counting = False
+        """Count the instructions and cycles of commands."""
+        self._clock: Skew | None = None
+        """The machine's clock when it was last looked at."""
 
     def hello(
         self, timeout_s: float, preamble: bytes = b"", noise_bytes: int = 0
@@ -134,15 +153,31 @@ class Agent:
             timeout_s=timeout_s,
             # Of a single file (RLIMIT_FSIZE).
             output_limit_bytes=limit.limit_bytes if limit else OUTPUT_LIMIT_BYTES,
+            count=self.counting,
             **fields,
         )
         host_wall_s = time.monotonic() - begin
         if limit:
             limit.end()
         try:
-            return Finished(Outcome(**answer), host_wall_s)
+            finished = Finished(Outcome(**answer), host_wall_s)
         except TypeError:
             raise VtaxError(f"the machine's answer is not of this version: {answer}") from None
+        return self._looked_again(finished) if finished.is_short else finished
+
+    def look_at_clock(self) -> None:
+        """Remember how far the machine's clock is from this one's, by a few round trips."""
+        self._clock = self.clock_skew(FIRST_ROUNDS)
+
+    def _looked_again(self, finished: Finished) -> Finished:
+        """Whether the machine's clock went on while its own time lacks some of the host's."""
+        before = self._clock
+        self._clock = after = self.clock_skew()
+        if before is None:
+            return finished
+        lost_ns = abs(after.offset_ns - before.offset_ns) + after.within_ns + before.within_ns
+        kept = lost_ns / 1e9 < finished.host_wall_s * LOST_SHARE + LOOK_ERROR_S
+        return replace(finished, clock_kept=kept)
 
     def facts(self) -> dict[str, Any]:
         return self.request("facts", REQUEST_TIMEOUT_S)
@@ -151,9 +186,9 @@ class Agent:
         """Set the wall clock of a guest to this machine's; late by what the request takes."""
         self.request("clock", REQUEST_TIMEOUT_S, realtime_s=time.time())
 
-    def clock_skew(self) -> Skew:
-        """How far the machine's clock is from this one's (50 round trips)."""
-        return measure(lambda: time_in(self.request("time", REQUEST_TIMEOUT_S)))
+    def clock_skew(self, rounds: int = ROUNDS) -> Skew:
+        """How far the machine's clock is from this one's, by the shortest of some round trips."""
+        return measure(lambda: time_in(self.request("time", REQUEST_TIMEOUT_S)), rounds)
 
     def push(self, path: str, content: bytes, permissions: int = 0o600) -> None:
         """Write a file in the machine; an existing one is replaced."""

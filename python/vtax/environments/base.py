@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from vtax.environments.agent import Finished
     from vtax.environments.machine import Machine
 
-BUILT_IN = ("native", "container", "gvisor", "uml", "qemu", "ssh", "lab")
+BUILT_IN = ("native", "container", "gvisor", "uml", "qemu", "qemu_arm64", "ssh", "lab")
 """The modules of vtax's own environments, in the order in which they are shown."""
 BASELINE = "native"
 """The spec of the machine that others are compared with."""
@@ -139,6 +139,8 @@ class Environment(ABC):
     is_guest: ClassVar[bool] = True
     is_remote: ClassVar[bool] = False
     """Runs on another machine: neither the CPUs nor the files of this one are used."""
+    own_counter: ClassVar[bool] = False
+    """Its processor's counter is not this machine's: its own facts have the rate."""
     cleans_up: ClassVar[bool] = False
     """Ends what runs in it, and itself, when its channel closes; killed when it does not."""
 
@@ -158,6 +160,10 @@ class Environment(ABC):
     def sees_host_files(self) -> bool:
         """Whether programs of this machine are there under the same path."""
         return not self.is_remote
+
+    def emulates_clock(self) -> bool:
+        """Whether the machine's clock counts instructions, and does not follow the host's."""
+        return False
 
     def with_pushed(self, paths: Sequence[Path]) -> Self:
         """The same with these files and folders brought into it, where they are not there."""
@@ -298,7 +304,7 @@ def registry() -> Mapping[str, type[Environment]]:
     """All environments by name: vtax's own, then those of other packages (`vtax.plugins`)."""
     for module in BUILT_IN:
         import_module(f"vtax.environments.{module}")
-    own = {module: _REGISTERED[module] for module in BUILT_IN}
+    own = {name: _REGISTERED[name] for name in (each.replace("_", "-") for each in BUILT_IN)}
     return own | plugins.load(plugins.ENVIRONMENTS, own, _fault)
 
 

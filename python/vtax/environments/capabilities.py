@@ -105,6 +105,17 @@ class RecordInside(Capability):
 
 
 @dataclass(frozen=True, slots=True)
+class CountPrograms(Capability):
+    """Its agent counts a command's instructions and cycles, where the machine has a PMU."""
+
+    name: ClassVar[str] = "count-programs"
+    about: ClassVar[str] = "instructions and cycles of a whole program can be counted, with a PMU"
+
+    switch: Callable[[bool], None]
+    """From the next command on."""
+
+
+@dataclass(frozen=True, slots=True)
 class KvmCounters(Capability):
     """KVM's counters of the (first) guest."""
 
@@ -154,6 +165,7 @@ ALL: tuple[type[Capability], ...] = (
     Guests,
     RecordOutside,
     RecordInside,
+    CountPrograms,
     KvmCounters,
     Switch,
     Pause,

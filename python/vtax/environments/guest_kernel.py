@@ -24,6 +24,9 @@ from vtax.formats.files import write_atomic
 MODULES = ("virtio_pci", "virtio_console", "9p", "9pnet_virtio", "overlay")
 """What the guest needs before it can see the host's tree and talk to vtax."""
 
+DISK_MODULE = "virtio_blk"
+"""For a guest that has a disk."""
+
 META_PACKAGES = ("linux-image-amd64", "linux-image-generic")
 """Debian's and Ubuntu's names for `the current kernel`."""
 
@@ -200,7 +203,8 @@ def _prepared(source: _Source) -> GuestKernel:
     agent = binaries.find("vtax-agent").read_bytes()
     image = _bounded(source.image)
     folder = cache.folder("guests") / f"{source.release}-{_digest(image, bytes(source.modules))}"
-    initramfs = folder / f"initramfs-{_digest(agent)}"
+    wanted = " ".join((*MODULES, DISK_MODULE)).encode()
+    initramfs = folder / f"initramfs-{_digest(agent, wanted)}"
     listing = folder / "modules"
     with cache.locked(folder):
         if not (initramfs.is_file() and listing.is_file()):
@@ -221,12 +225,12 @@ def _bounded(image: Path) -> bytes:
 
 def _fill(folder: Path, initramfs: Path, source: _Source, agent: bytes, image: bytes) -> None:
     folder.mkdir(mode=0o700, exist_ok=True)
-    modules = ModuleTree(source.modules).closure(MODULES)
+    modules = ModuleTree(source.modules).closure((*MODULES, DISK_MODULE))
     programs = {"init": agent} | {f"modules/{name}.ko": content for name, content in modules}
     if not (folder / "kernel").is_file():
         write_atomic(folder / "kernel", pvh_kernel(image) or image)
     for old in folder.glob("initramfs-*"):
-        # Of another version of the agent. A guest that still boots from it has it open.
+        # Of another agent, or with other modules. A guest that still boots from it has it open.
         old.unlink(missing_ok=True)
     write_atomic(initramfs, newc(programs, ("modules", "proc", "sys", "dev")))
     # Last, because together with the initramfs it marks the folder as complete.

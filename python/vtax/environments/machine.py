@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import socket
 import subprocess
 import time
@@ -15,12 +16,15 @@ from typing import Any, Self
 
 from vtax import binaries
 from vtax.clocks import Skew
+from vtax.environments import sandbox
 from vtax.environments.agent import OUTPUT_LIMIT_BYTES, Agent, Finished, MachineLostError
 from vtax.environments.base import Allocation, Launch, ProcessEnvironment
 from vtax.environments.capabilities import (
     C,
     Capability,
+    CountPrograms,
     Files,
+    Pause,
     RecordInside,
     RecordOutside,
     offered,
@@ -74,6 +78,7 @@ class Machine:
                 note = f"The number of processes is not limited by a control group: {reason}."
                 self.launch = replace(self.launch, notes=(*self.launch.notes, note))
             self.boot_s = time.monotonic() - begin
+            self._agent.look_at_clock()
             self.facts: dict[str, Any] = {}
             self.refresh_facts()
         except BaseException:
@@ -122,6 +127,25 @@ class Machine:
     def refresh_facts(self) -> None:
         """Read the facts again: a kernel changes some, like its clock source, just after boot."""
         self.facts = self._agent.facts()
+
+    def pause(self) -> None:
+        """Stop the process that runs the guest; its clock may go on."""
+        os.kill(self._guest_process(), signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let it go on."""
+        os.kill(self._guest_process(), signal.SIGCONT)
+
+    def _guest_process(self) -> int:
+        """The process of the guest: what the sandbox around it runs."""
+        pid = self.pid
+        while Path(f"/proc/{pid}/comm").read_text().strip() == sandbox.PROGRAM:
+            pid = int(Path(f"/proc/{pid}/task/{pid}/children").read_text().split()[0])
+        return pid
+
+    def count_programs(self, wanted: bool) -> None:
+        """Count the instructions and cycles of commands from the next one on, or no more."""
+        self._agent.counting = wanted
 
     def console(self) -> str:
         """What the machine printed last, for a log."""
@@ -175,6 +199,16 @@ def shared_tree(machine: Machine) -> Sequence[Capability]:
         RecordOutside({"pid": machine.pid}),
         RecordInside(lambda: str(binaries.find("vtax-recorder"))),
     )
+
+
+def counting(machine: Machine) -> CountPrograms:
+    """What any machine can do whose CPU has a PMU that it may use."""
+    return CountPrograms(machine.count_programs)
+
+
+def pausing(machine: Machine) -> Pause:
+    """What a guest in one process can do."""
+    return Pause(machine.pause, machine.resume)
 
 
 def _start(launch: Launch, channel: socket.socket, work: Path) -> subprocess.Popen[bytes]:

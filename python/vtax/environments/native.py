@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Self
 from vtax import binaries
 from vtax.doctor.host import Host
 from vtax.doctor.model import Check, Finding
+from vtax.environments import swap
 from vtax.environments.base import (
     Allocation,
     Launch,
@@ -21,13 +22,23 @@ from vtax.environments.base import (
     register,
     usual_processes,
 )
-from vtax.environments.capabilities import Capability, Files, RecordInside, RecordOutside
-from vtax.environments.machine import Machine, shared_tree
+from vtax.environments.capabilities import (
+    Capability,
+    CountPrograms,
+    Files,
+    RecordInside,
+    RecordOutside,
+)
+from vtax.environments.machine import Machine, counting, shared_tree
 from vtax.errors import MisuseError
 from vtax.units import format_bytes, parse_size
 from vtax.workloads.base import MachineShape
 
 SMALLEST_CAP_BYTES = 16 << 20
+REFUSED = "vtax-agent: --swap: "
+"""What the agent says when it cannot make the swap file begins so."""
+AGENTS_REMEDY = "; or serve without --swap"
+"""It ends so."""
 
 
 class BareMetal(Check):
@@ -41,8 +52,9 @@ class BareMetal(Check):
         product = host.read("/sys/class/dmi/id/product_name")
         model = " ".join(part for part in (vendor, product) if part)
         hypervisor = host.read("/sys/hypervisor/type")
-        if not host.cpu_flags:
-            return self.degraded("not known: /proc/cpuinfo lists no CPU flags")
+        if host.is_guest is None:
+            why = "/proc/cpuinfo lists no CPU flags" if host.is_x86 else "the firmware does not say"
+            return self.degraded(f"not known: {why}")
         if not host.is_guest and hypervisor is None:
             return self.ok(f"this is the hardware itself{f' ({model})' if model else ''}")
         what = ", ".join(part for part in (hypervisor, model) if part)
@@ -65,13 +77,19 @@ class Native(ProcessEnvironment):
     keys: ClassVar[Mapping[str, str]] = {
         "cpus": "number of CPUs to run on (default: all)",
         "mem": "memory limit, swap included (default: none; needs root or a delegated cgroup)",
+        "swap": "what may be swapped out beside mem=, to a file made for it (default: none; root)",
         "pids": "most processes and threads of a command (default: 4096, or 64 for each CPU)",
     }
-    examples: ClassVar[Sequence[str]] = ("native", "native:cpus=2,mem=1G")
+    examples: ClassVar[Sequence[str]] = (
+        "native",
+        "native:cpus=2,mem=1G",
+        "native:mem=256M,swap=1G",
+    )
     offers: ClassVar[Mapping[type[Capability], str]] = {
         Files: "native",
         RecordOutside: "native",
         RecordInside: "native",
+        CountPrograms: "native",
     }
     checks: ClassVar[Sequence[type[Check]]] = (BareMetal,)
     is_guest: ClassVar[bool] = False
@@ -80,6 +98,7 @@ class Native(ProcessEnvironment):
     cpus: int | None = None
     memory_bytes: int | None = None
     processes: int | None = None
+    swap_bytes: int = 0
 
     @classmethod
     def from_options(cls, options: Mapping[str, str]) -> Self:
@@ -88,7 +107,10 @@ class Native(ProcessEnvironment):
         if memory is not None and memory < SMALLEST_CAP_BYTES:
             raise MisuseError(f"native: mem={options['mem']} is too small to start a program in")
         processes = process_limit("native", options["pids"]) if "pids" in options else None
-        return cls(cpus, memory, processes)
+        space = swap.size("native", options)
+        if space and memory is None:
+            raise MisuseError("native: swap= without mem=: nothing would be swapped", "give mem=")
+        return cls(cpus, memory, processes, space)
 
     def shape(self) -> MachineShape:
         available = len(allowed_cpus())
@@ -105,9 +127,11 @@ class Native(ProcessEnvironment):
 
     def check(self) -> None:
         binaries.find("vtax-agent")
+        if self.swap_bytes:
+            swap.check_here("native", self.swap_bytes)
 
     def capabilities(self, machine: Machine) -> Sequence[Capability]:
-        return shared_tree(machine)
+        return (*shared_tree(machine), counting(machine))
 
     def launch(self, allocation: Allocation) -> Launch:
         argv = [
@@ -119,15 +143,27 @@ class Native(ProcessEnvironment):
         argv += ["--cpus", ",".join(map(str, allocation.cpus))]
         if self.memory_bytes is not None:
             argv += ["--memory", str(self.memory_bytes)]
+        if self.swap_bytes:
+            argv += ["--swap", str(self.swap_bytes), "--swap-folder", str(swap.folder())]
         argv += ["--pids", str(self.processes or usual_processes(len(allowed_cpus())))]
         # What a killed agent could not end is ended by the next one, asked for at once.
         sweep = [str(binaries.find("vtax-agent")), "sweep"]
+        if self.swap_bytes:
+            sweep += ["--swap-folder", str(swap.folder())]
         return Launch(argv, work_inside=allocation.work, boot_timeout_s=10.0, clean_up=sweep)
+
+    def explain_end(self, code: int, console: Sequence[str]) -> tuple[str, str | None] | None:
+        said = next((line for line in console if line.startswith(REFUSED)), None)
+        if said is None:
+            return None
+        reason = said.removeprefix(REFUSED).removesuffix(AGENTS_REMEDY)
+        return reason, "XDG_CACHE_HOME says which folder it is made in"
 
     def description(self, facts: Mapping[str, Any]) -> str:
         shape = self.shape()
         limit = format_bytes(self.memory_bytes) if self.memory_bytes else None
         memory = f"memory limited to {limit}" if limit else "no memory limit"
+        memory += swap.said(self.swap_bytes)
         kind = facts.get("virtualization", {}).get("kind", "unknown")
         what = {
             "none": "bare metal",

@@ -9,20 +9,28 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
 from vtax.doctor.model import Check
-from vtax.environments import guest_kernel, sandbox
+from vtax.environments import guest_kernel, sandbox, swap
 from vtax.environments.base import (
     Allocation,
     HostTree,
     Launch,
+    MachineLike,
     ProcessEnvironment,
     allowed_cpus,
     cpu_count,
     guest_memory,
     register,
 )
-from vtax.environments.capabilities import Capability, Files, RecordInside, RecordOutside
+from vtax.environments.capabilities import (
+    Capability,
+    CountPrograms,
+    Files,
+    Pause,
+    RecordInside,
+    RecordOutside,
+)
 from vtax.environments.guest_page import FILE as PAGE_FILE
-from vtax.environments.machine import Machine, shared_tree
+from vtax.environments.machine import Machine, counting, pausing, shared_tree
 from vtax.environments.qemu_program import CHANNEL, Installed, Kvm, QemuKernel, export, program
 from vtax.errors import MisuseError, VtaxError
 from vtax.units import format_bytes
@@ -30,6 +38,7 @@ from vtax.workloads.base import MachineShape
 
 Accelerator = Literal["auto", "kvm", "tcg"]
 
+SWAP_DEVICE = "/dev/vda"
 KVM_DEVICE = Path("/dev/kvm")
 SMALLEST_BYTES = 192 << 20
 """The uncompressed Debian kernel alone takes 63 MiB while it is loaded; 192 MiB boots."""
@@ -51,6 +60,7 @@ class Qemu(HostTree, ProcessEnvironment):
         "accel": "kvm, tcg, or auto: KVM if it boots, else TCG (default: auto)",
         "smp": "number of CPUs (default: 1)",
         "mem": "memory (default: 1G)",
+        "swap": "a swap disk of this size (default: none)",
         "cpu": "QEMU CPU model (default: host with KVM, max with TCG)",
         "kernel": "path of a vmlinuz-RELEASE (default: found in /boot or fetched)",
         "page": "on: memory shared with the host, for the guest's counters (default: off)",
@@ -59,6 +69,8 @@ class Qemu(HostTree, ProcessEnvironment):
     offers: ClassVar[Mapping[type[Capability], str]] = {
         Files: "qemu",
         RecordOutside: "qemu",
+        CountPrograms: "qemu",
+        Pause: "qemu",
         RecordInside: "qemu",
     }
     checks: ClassVar[Sequence[type[Check]]] = (Installed, QemuKernel, Kvm, sandbox.Bubblewrap)
@@ -69,6 +81,7 @@ class Qemu(HostTree, ProcessEnvironment):
     cpu: str | None = None
     kernel: Path | None = None
     page: bool = False
+    swap_bytes: int = 0
 
     @classmethod
     def from_options(cls, options: Mapping[str, str]) -> Self:
@@ -82,6 +95,7 @@ class Qemu(HostTree, ProcessEnvironment):
             cpu=_cpu_model(options.get("cpu")),
             kernel=kernel,
             page=_switch("page", options.get("page", "off")),
+            swap_bytes=swap.size("qemu", options),
         )
 
     def shape(self) -> MachineShape:
@@ -99,10 +113,17 @@ class Qemu(HostTree, ProcessEnvironment):
         sandbox.bubblewrap()
         if self.accel == "kvm" and (reason := kvm_obstacle()):
             raise VtaxError(f"qemu:accel=kvm is not possible here: {reason}", "use accel=tcg")
+        if self.swap_bytes:
+            swap.check_guest()
         guest_kernel.prepare(self.kernel)
 
+    def start(self, work: Path, cpus: Sequence[int]) -> MachineLike:
+        if self.swap_bytes:
+            return swap.started(self, work, cpus, self.swap_bytes, SWAP_DEVICE)
+        return Machine(self, work, cpus)
+
     def capabilities(self, machine: Machine) -> Sequence[Capability]:
-        return shared_tree(machine)
+        return (*shared_tree(machine), counting(machine), pausing(machine))
 
     def launch(self, allocation: Allocation) -> Launch:
         accel, notes = self._choose()
@@ -124,7 +145,7 @@ class Qemu(HostTree, ProcessEnvironment):
         how = {"kvm": "QEMU with KVM", "qemu-tcg": "QEMU full-system emulation (TCG)"}
         return (
             f"{how.get(kind, 'QEMU')}, Linux {release}, "
-            f"{self.smp} CPU, {format_bytes(self.memory_bytes)}"
+            f"{self.smp} CPU, {format_bytes(self.memory_bytes)}{swap.said(self.swap_bytes)}"
         )
 
     def _choose(self) -> tuple[Literal["kvm", "tcg"], Sequence[str]]:
@@ -135,7 +156,9 @@ class Qemu(HostTree, ProcessEnvironment):
             from vtax.environments.kvm_probe import probe
 
             key = f"{self.cpu}{self.kernel}"
-            reason = probe(replace(self, accel="kvm"), allowed_cpus()[-self.smp :], key)
+            # Whether KVM works does not depend on a disk, which is not made for the probe.
+            probed = replace(self, accel="kvm", swap_bytes=0)
+            reason = probe(probed, allowed_cpus()[-self.smp :], key)
         if reason is None:
             return "kvm", ("KVM passed its boot probe",)
         return "tcg", (f"KVM is not used: {reason}",)
@@ -148,9 +171,12 @@ class Qemu(HostTree, ProcessEnvironment):
         line += ["-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny"]
         line += ["-chardev", "stdio,id=console,signal=off", "-serial", "chardev:console"]
         line += ["-kernel", str(_inside("kernel")), "-initrd", str(_inside("initramfs"))]
-        line += ["-append", " ".join(_parameters(guest))]
+        line += ["-append", " ".join(self._parameters(guest))]
         line += export("host", Path("/"), "readonly=on,multidevs=remap")
         line += export("work", sandbox.WORK, "multidevs=remap")
+        if self.swap_bytes:
+            line += ["-drive", f"file={sandbox.WORK / swap.DISK},format=raw,if=none,id=swap"]
+            line += ["-device", "virtio-blk-pci,drive=swap"]
         if self.page:
             # The smallest memory that a PCI device can have is a page as well.
             memory = f"memory-backend-file,id=page,mem-path={sandbox.WORK / PAGE_FILE}"
@@ -161,6 +187,20 @@ class Qemu(HostTree, ProcessEnvironment):
         line += ["-device", f"virtserialport,chardev=agent,name={CHANNEL}"]
         return line
 
+    def _parameters(self, guest: guest_kernel.GuestKernel) -> list[str]:
+        unused = () if self.swap_bytes else (guest_kernel.DISK_MODULE,)
+        modules = [each for each in guest.modules if Path(each).stem not in unused]
+        return [
+            "console=ttyS0",
+            "quiet",
+            # Reboot at once on panic, which -no-reboot turns into QEMU's end.
+            "panic=-1",
+            "vtax.lower=9p:host",
+            "vtax.work=9p:work",
+            f"vtax.channel=virtio:{CHANNEL}",
+            f"vtax.modules={':'.join(modules)}",
+        ]
+
 
 def kvm_obstacle(device: Path = KVM_DEVICE) -> str | None:
     """Why KVM cannot even be tried; None when it can. Only a boot proves that it works."""
@@ -169,19 +209,6 @@ def kvm_obstacle(device: Path = KVM_DEVICE) -> str | None:
     if not os.access(device, os.R_OK | os.W_OK):
         return f"no permission for {device} (join the group kvm)"
     return None
-
-
-def _parameters(guest: guest_kernel.GuestKernel) -> list[str]:
-    return [
-        "console=ttyS0",
-        "quiet",
-        # Reboot at once on panic, which -no-reboot turns into QEMU's end.
-        "panic=-1",
-        "vtax.lower=9p:host",
-        "vtax.work=9p:work",
-        f"vtax.channel=virtio:{CHANNEL}",
-        f"vtax.modules={':'.join(guest.modules)}",
-    ]
 
 
 def _inside(name: str) -> Path:

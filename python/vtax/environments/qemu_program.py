@@ -23,9 +23,14 @@ KVM_API = 12
 
 def program() -> Path:
     """QEMU; VtaxError with the remedy when it is missing."""
-    if found := shutil.which(PROGRAM):
+    return named(PROGRAM, "qemu-system-x86")
+
+
+def named(name: str, package: str) -> Path:
+    """A program of QEMU; VtaxError with its package when it is missing."""
+    if found := shutil.which(name):
         return Path(found)
-    raise VtaxError(f"QEMU ({PROGRAM}) is missing", "apt-get install qemu-system-x86")
+    raise VtaxError(f"QEMU ({name}) is missing", f"apt-get install {package}")
 
 
 def program_version() -> str:
@@ -55,6 +60,8 @@ class Installed(Check):
 
     def find(self, host: Host) -> Finding:
         program = host.which(PROGRAM)
+        if not host.is_x86:
+            return self.impossible(f"its guests are x86, and the agent is for {host.machine}")
         if program is None:
             return self.missing(
                 f"{PROGRAM} is not installed", host.install("qemu-system-x86", "QEMU")

@@ -19,6 +19,8 @@ from vtax.doctor.model import Check, Finding
 from vtax.environments.hiding import View
 from vtax.errors import VtaxError
 
+PROGRAM = "bwrap"
+
 WORK = Path("/run/vtax/work")
 """Where the writable folder is inside the box, and so in every guest."""
 
@@ -41,7 +43,7 @@ class Box:
 
 def bubblewrap() -> Path:
     """The program; raises VtaxError with the remedy when it is missing."""
-    if found := shutil.which("bwrap"):
+    if found := shutil.which(PROGRAM):
         return Path(found)
     raise VtaxError(
         "bubblewrap (bwrap) is missing: guests would not be kept from the host's files",
@@ -106,7 +108,7 @@ class Bubblewrap(Check):
     purpose = "the read-only box of every guest"
 
     def find(self, host: Host) -> Finding:
-        program = host.which("bwrap")
+        program = host.which(PROGRAM)
         if program is None:
             return self.missing("bwrap is not installed", host.install("bubblewrap", "bubblewrap"))
         # The namespaces that vtax asks for; a version number would not tell whether they are let.

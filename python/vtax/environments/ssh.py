@@ -22,8 +22,6 @@ from typing import Any, ClassVar, Self
 from vtax import binaries
 from vtax.doctor.host import Host
 from vtax.doctor.model import Check, Finding
-from vtax.environments import copied_files
-from vtax.environments.agent import Finished
 from vtax.environments.base import (
     Allocation,
     Launch,
@@ -34,11 +32,11 @@ from vtax.environments.base import (
     usual_processes,
 )
 from vtax.environments.capabilities import Capability, Files, RecordInside
+from vtax.environments.copying_machine import CopyingMachine
 from vtax.environments.machine import Machine
 from vtax.errors import MisuseError, VtaxError
 from vtax.units import format_bytes, parse_size
 from vtax.workloads.base import MachineShape
-from vtax.workloads.variables import DEFAULT_PATH
 
 LEASE_S = 30
 """Without a frame for so long the agent ends itself and what it runs."""
@@ -116,6 +114,7 @@ class Ssh(ProcessEnvironment):
     checks: ClassVar[Sequence[type[Check]]] = (SshClient,)
     is_guest: ClassVar[bool] = False
     is_remote: ClassVar[bool] = True
+    own_counter: ClassVar[bool] = True
     cleans_up: ClassVar[bool] = True
 
     host: str
@@ -188,7 +187,7 @@ class Ssh(ProcessEnvironment):
         )
 
     def start(self, work: Path, cpus: Sequence[int]) -> MachineLike:
-        return RemoteMachine(self, work, cpus)
+        return RemoteMachine(self, work, cpus, self.pushed)
 
     def capabilities(self, machine: Machine) -> Sequence[Capability]:
         return (
@@ -235,50 +234,14 @@ class Ssh(ProcessEnvironment):
         return [*line, "--", self.host]
 
 
-class RemoteMachine(Machine):
-    """A machine that shares no folder with this one: files go over the agent's channel."""
+class RemoteMachine(CopyingMachine):
+    """A machine over ssh, whose agent has a lease that is renewed."""
 
     _ended: threading.Event | None = None
 
-    def __init__(self, environment: Ssh, work: Path, cpus: Sequence[int]) -> None:
-        super().__init__(environment, work, cpus)
-        self._folder = PurePosixPath(self.launch.work_inside)
-        self._links: list[str] = []
+    def furnish(self) -> None:
         self._ended = threading.Event()
         threading.Thread(target=self._renew, args=(self._ended,), daemon=True).start()
-        try:
-            for path in environment.pushed:
-                target = self._folder.parent / "pushed" / path.resolve().name
-                copied_files.push(self._agent, path.resolve(), target)
-                self._links.append(str(target))
-        except BaseException:
-            self.kill()
-            raise
-
-    def run(
-        self,
-        argv: Sequence[str],
-        environment: Mapping[str, str],
-        folder: str,
-        timeout_s: float | None = None,
-        *,
-        workdir: Path | None = None,
-        leave: bool = False,
-    ) -> Finished:
-        """As `Machine.run`; the folder's files are sent before, and what is in it brought after.
-
-        Programs are looked for beside the agent, among what was pushed, on this machine's PATH and
-        on the usual one. In the folder there are links to what was pushed.
-        """
-        own = self._folder.parent
-        path = [str(own), str(own / "pushed"), environment.get("PATH", ""), DEFAULT_PATH]
-        variables = {**environment, "PATH": ":".join(filter(None, path))}
-        copied_files.push(self._agent, self._work / folder, self._folder / folder)
-        if self._links:
-            super().run(["ln", "-sf", "--", *self._links, "."], variables, folder, CONNECT_S)
-        finished = super().run(argv, variables, folder, timeout_s, workdir=workdir, leave=leave)
-        copied_files.pull(self._agent, self._folder / folder, self._work / folder)
-        return finished
 
     def kill(self) -> None:
         if self._ended is not None:

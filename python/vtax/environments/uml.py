@@ -11,17 +11,18 @@ from typing import Any, ClassVar, Self
 from vtax import binaries
 from vtax.doctor.host import Host
 from vtax.doctor.model import Check, Finding
-from vtax.environments import sandbox
+from vtax.environments import sandbox, swap
 from vtax.environments.base import (
     Allocation,
     HostTree,
     Launch,
+    MachineLike,
     ProcessEnvironment,
     guest_memory,
     register,
 )
-from vtax.environments.capabilities import Capability, Files, RecordInside, RecordOutside
-from vtax.environments.machine import Machine, shared_tree
+from vtax.environments.capabilities import Capability, Files, Pause, RecordInside, RecordOutside
+from vtax.environments.machine import Machine, pausing, shared_tree
 from vtax.errors import VtaxError
 from vtax.units import format_bytes
 from vtax.workloads.base import MachineShape
@@ -29,6 +30,7 @@ from vtax.workloads.base import MachineShape
 AGENT_INSIDE = Path("/run/vtax/agent")
 FIX_INSIDE = Path("/run/vtax/umlfix.so")
 MODULES = Path("/usr/lib/uml/modules")
+SWAP_DEVICE = "/dev/ubda"
 SMALLEST_BYTES = 48 << 20
 """A kernel without room for its own tables panics; 48 MiB boots with some to spare."""
 
@@ -41,6 +43,8 @@ class Installed(Check):
 
     def find(self, host: Host) -> Finding:
         program = host.which("linux.uml")
+        if not host.is_x86:
+            return self.impossible(f"user-mode Linux is for x86, this machine is {host.machine}")
         if program is None:
             return self.missing(
                 "linux.uml is not installed", host.install("user-mode-linux", "user-mode Linux")
@@ -69,20 +73,26 @@ class UserModeLinux(HostTree, ProcessEnvironment):
     """User-mode Linux, a paravirtualized kernel as a host process, with one CPU."""
 
     name: ClassVar[str] = "uml"
-    keys: ClassVar[Mapping[str, str]] = {"mem": "memory (default: 1G)"}
-    examples: ClassVar[Sequence[str]] = ("uml", "uml:mem=512M")
+    keys: ClassVar[Mapping[str, str]] = {
+        "mem": "memory (default: 1G)",
+        "swap": "a swap disk of this size (default: none)",
+    }
+    examples: ClassVar[Sequence[str]] = ("uml", "uml:mem=512M", "uml:mem=256M,swap=1G")
     offers: ClassVar[Mapping[type[Capability], str]] = {
         Files: "uml",
         RecordOutside: "uml",
         RecordInside: "uml",
+        Pause: "uml",
     }
     checks: ClassVar[Sequence[type[Check]]] = (Installed, sandbox.Bubblewrap)
 
     memory_bytes: int = 1 << 30
+    swap_bytes: int = 0
 
     @classmethod
     def from_options(cls, options: Mapping[str, str]) -> Self:
-        return cls(guest_memory("uml", options.get("mem", "1G"), SMALLEST_BYTES))
+        memory = guest_memory("uml", options.get("mem", "1G"), SMALLEST_BYTES)
+        return cls(memory, swap.size("uml", options))
 
     def shape(self) -> MachineShape:
         return MachineShape(1, self.memory_bytes)
@@ -92,9 +102,16 @@ class UserModeLinux(HostTree, ProcessEnvironment):
         overlay_module()
         sandbox.bubblewrap()
         binaries.find("vtax-agent")
+        if self.swap_bytes:
+            swap.check_guest()
+
+    def start(self, work: Path, cpus: Sequence[int]) -> MachineLike:
+        if self.swap_bytes:
+            return swap.started(self, work, cpus, self.swap_bytes, SWAP_DEVICE)
+        return Machine(self, work, cpus)
 
     def capabilities(self, machine: Machine) -> Sequence[Capability]:
-        return shared_tree(machine)
+        return (*shared_tree(machine), pausing(machine))
 
     def launch(self, allocation: Allocation) -> Launch:
         box = sandbox.Box(
@@ -126,6 +143,8 @@ class UserModeLinux(HostTree, ProcessEnvironment):
             "vtax.channel=/dev/ttyS0",
             f"vtax.modules={overlay_module()}",
         ]
+        if self.swap_bytes:
+            parameters.append(f"ubd0={sandbox.WORK / swap.DISK}")
         argv = sandbox.command(box, [str(kernel()), *parameters])
         return Launch(
             sandbox.pinned(allocation.cpus, argv), work_inside=sandbox.WORK, boot_timeout_s=60.0
@@ -135,7 +154,7 @@ class UserModeLinux(HostTree, ProcessEnvironment):
         release = facts.get("kernel", {}).get("release", "?")
         return (
             f"user-mode Linux {release} (paravirtualized kernel as a host process), "
-            f"1 CPU, {format_bytes(self.memory_bytes)}"
+            f"1 CPU, {format_bytes(self.memory_bytes)}{swap.said(self.swap_bytes)}"
         )
 
 

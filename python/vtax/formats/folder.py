@@ -6,7 +6,6 @@ run ends it becomes `samples.parquet` and goes away. A reader takes whichever is
 
 from __future__ import annotations
 
-import dataclasses
 import fcntl
 import json
 import os
@@ -20,7 +19,13 @@ from vtax.errors import MisuseError, VtaxError
 from vtax.formats import records
 from vtax.formats.files import write_atomic, write_table
 from vtax.formats.journal import Journal
-from vtax.formats.model import ComparisonRecord, RecordingRecord, Sample
+from vtax.formats.model import (
+    AuditRecord,
+    ComparisonRecord,
+    MemoryRecord,
+    RecordingRecord,
+    Sample,
+)
 
 RECORD = "run.json"
 JOURNAL = "samples.jsonl"
@@ -128,13 +133,15 @@ class RunFolder:
             line = ["find", "-P", raw, *what]
             subprocess.run(line, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
 
-    def write_record(self, record: ComparisonRecord | RecordingRecord) -> None:
+    def write_record(
+        self, record: ComparisonRecord | AuditRecord | MemoryRecord | RecordingRecord
+    ) -> None:
         """Replace `run.json` at once."""
         records.write(self.path / RECORD, record)
 
     def append(self, samples: Iterable[Sample]) -> None:
         """Save the samples of a finished repetition; see `Journal.append`."""
-        self._journal.append(map(dataclasses.asdict, samples))
+        self._journal.append(sample.row() for sample in samples)
 
     def finish(self, samples: Sequence[Sample]) -> None:
         """Turn the journal into `samples.parquet`, and describe its columns in `events.json`.
@@ -169,6 +176,16 @@ def read_record(path: Path) -> ComparisonRecord | RecordingRecord:
             "name a folder that vtax compare or vtax record has made",
         )
     return record
+
+
+def memory_record(path: Path) -> MemoryRecord | None:
+    """The `run.json` of a run of `vtax memory`; None when the folder is of another verb, or has
+    none that can be read: `read_record` says why."""
+    try:
+        record = records.read(path / RECORD)
+    except (OSError, VtaxError):
+        return None
+    return record if isinstance(record, MemoryRecord) else None
 
 
 def read_samples(path: Path, record: ComparisonRecord) -> list[Sample]:

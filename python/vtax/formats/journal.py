@@ -82,13 +82,13 @@ class Journal:
 
 def _remove_torn_line(file: BinaryIO) -> None:
     """Cut the file after its last newline, and stand at its end."""
-    end = file.seek(0, os.SEEK_END)
-    kept = end
+    kept = end = file.seek(0, os.SEEK_END)
+    block = 1  # As a rule the last byte is a newline.
     while kept > 0:
-        start = max(0, kept - _BLOCK)
+        start = max(0, kept - block)
         file.seek(start)
         newline = file.read(kept - start).rfind(b"\n")
-        kept = start + newline + 1
+        kept, block = start + newline + 1, _BLOCK
         if newline >= 0:
             break
     if kept < end:

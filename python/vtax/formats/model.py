@@ -7,6 +7,7 @@ describes the same for readers of the files; a test compares the two.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -14,6 +15,9 @@ from pydantic import BaseModel, ConfigDict, Field
 Better = Literal["higher", "lower"]
 Finite = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 Scalar = bool | int | float | str
+Clock = Literal["wall", "cpu", "tsc", "host"]
+"""By which a program is timed: the machine's own wall clock, the CPU time that it accounts, the
+time stamp counter, the host's wall clock."""
 Count = Annotated[int, Field(strict=True, ge=0)]
 
 
@@ -50,11 +54,22 @@ class Sample:
     major_faults: Count
     voluntary_switches: Count
     involuntary_switches: Count
+    tsc_ticks: Count | None = None
+    """Ticks of the time stamp counter around the command; None: there is none, or an older vtax
+    made the run."""
     round: Count | None = None
     """The round of the campaign, from 0, in which it ran; None in runs that an older vtax made,
     where it is the repetition."""
+    ran_s: Finite | None = None
+    """How long the kernel ran that gave the value; None: not known."""
+    audit: str | None = None
+    """The worse verdict of the environment's audits before and after the run; None: not audited."""
     run_id: str | None = None
     """The run's; None in runs that an older vtax made."""
+
+    def row(self) -> dict[str, Any]:
+        """Column to value. `dataclasses.asdict` would copy each value, ten times as slowly."""
+        return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
 
 WORKING_SET = "working_set_bytes"
@@ -73,6 +88,43 @@ class Failure(Strict):
     message: str
     believed: bool = True
     """False: what the machine said of itself contradicts what the host saw."""
+
+
+class AuditVerdict(StrEnum):
+    """Of a check, and of an environment: its worst check's."""
+
+    PASS = "pass"
+    WARN = "warn"
+    FAIL = "fail"
+    UNKNOWN = "unknown"
+
+
+class AuditCheck(Strict):
+    """One line of an audit's report card."""
+
+    name: str
+    verdict: AuditVerdict
+    value: float | None
+    unit: str
+    low: float | None
+    high: float | None
+    """95 % interval, or a bound where the value has one."""
+    threshold: float
+    """Beyond it the check fails."""
+    reason: str
+    metrics: tuple[str, ...]
+    """What is not to be trusted unless it passes."""
+    remedy: str | None
+
+
+class AuditCard(Strict):
+    """The report card of an environment."""
+
+    spec: str
+    verdict: AuditVerdict
+    shortest_duration_s: float | None
+    """The shortest duration that its clock times to 1 %."""
+    checks: tuple[AuditCheck, ...]
 
 
 class MachineRecord(Strict):
@@ -102,6 +154,11 @@ class EnvironmentRecord(MachineRecord):
     role: Literal["baseline", "control", "measured"]
     baseline: str | None
     """The label of the environment this one is compared with; None for a baseline."""
+    tsc_hz: float | None = None
+    """What makes seconds of its samples' `tsc_ticks`: the rate of this host's counter by this
+    host's clock, over ssh that of the other machine. None: not known, or not constant."""
+    emulated_clock: bool = False
+    """Its clock counts instructions, and need not agree with the host's."""
     libraries: dict[str, str] = Field(default_factory=dict)
     """Library as resolved inside the environment: ``{"libblas.so.3": "/usr/lib/... (0.3.21)"}``."""
     differences: tuple[str, ...] = ()
@@ -140,6 +197,8 @@ class ComparisonRecord(_Record):
     reboot: Literal["each", "never"]
     budget_s: float | None
     margin_percent: float
+    clock: Clock = "wall"
+    """Whose time of the whole program leads."""
     seed: int
     """Of the random order and of the bootstrap."""
     workdir: str | None = None
@@ -149,7 +208,111 @@ class ComparisonRecord(_Record):
     order: tuple[tuple[str, int], ...]
     """(environment label, repetition) in the planned order."""
     environments: tuple[EnvironmentRecord, ...]
+    audit_before: tuple[AuditCard, ...] = ()
+    audit_after: tuple[AuditCard, ...] = ()
+    """Of `--audit`: one card for each environment but the A/A control, by its label."""
     failures: tuple[Failure, ...] = ()
+
+
+class AuditRecord(_Record):
+    """The content of `run.json` of `vtax audit`."""
+
+    verb: Literal["audit"] = "audit"
+    quick: bool
+    environments: tuple[AuditCard, ...]
+
+
+class MemoryPoint(Strict):
+    """The runs of one size in one environment of `vtax memory`."""
+
+    size: Count
+    n: Count
+    """Runs that gave a value."""
+    median: float | None
+    low: float | None
+    """The smallest value, as `high` is the largest."""
+    high: float | None
+    unit: str
+    end: Literal["ok", "oom", "failed"]
+    """How most runs ended: with a value, by the kernel's OOM killer, otherwise."""
+    killed: Count
+    """Runs that the OOM killer ended."""
+    failed: Count
+    """Runs that ended otherwise without a value."""
+    message: str | None = None
+    """Why the last of the failed ones did."""
+    swap_bytes: float | None
+    """The most that was swapped out at a time, as all that follow: the median run; None: not
+    known."""
+    swapped_in_bytes: float | None
+    swapped_out_bytes: float | None
+    max_rss_bytes: float | None
+    major_faults: float | None
+    minor_faults: float | None
+    stalled_s: float | None
+    """Time in which some task waited for memory (PSI)."""
+
+
+class MemoryCliff(Strict):
+    """The edge past which performance is lost."""
+
+    size: Count | None
+    """The largest size before it; None: the smallest has fallen."""
+    low: Count | None
+    """The edge lies above this size and not above `high`, with 95 % confidence."""
+    high: Count
+
+
+class MemoryEnvironment(Strict):
+    """What `vtax memory` found in one environment."""
+
+    spec: str
+    description: str
+    memory_bytes: Count | None
+    """What programs and, in a guest, its kernel may use."""
+    kernel_bytes: dict[str, int | None]
+    """Of the kernel while programs ran, by part; None: the machine does not say."""
+    absent: dict[str, str] = Field(default_factory=dict)
+    """What could not be measured, with the reason."""
+    points: tuple[MemoryPoint, ...]
+    cliff: MemoryCliff | None
+    """None: performance does not fall."""
+    user_bytes: Count | None
+    """The largest resident set of the program at the last size before the cliff; None: no cliff,
+    or no size before it."""
+    notes: tuple[str, ...] = ()
+
+
+class MemoryDifference(Strict):
+    """Whether the cliffs of two environments differ."""
+
+    a: str
+    b: str
+    size_a: float | None
+    """The mean of the middles of the rounds' own edges; None: not every round has one."""
+    size_b: float | None
+    p: float | None
+    """Of the permutation test; None: too few rounds."""
+    verdict: Literal["differ", "no difference shown", "not known"]
+
+
+class MemoryRecord(_Record):
+    """The content of `run.json` of `vtax memory`."""
+
+    verb: Literal["memory"] = "memory"
+    state: Literal["running", "complete", "interrupted", "budget", "failed"] = "running"
+    argv: tuple[str, ...]
+    """The program; `{size}` stands for a size."""
+    metric: str
+    unit: str
+    better: Better
+    sizes: tuple[Count, ...]
+    runs: Count
+    """Of each size in each environment."""
+    seed: int
+    """Of the order and of the bootstrap."""
+    environments: tuple[MemoryEnvironment, ...] = ()
+    differences: tuple[MemoryDifference, ...] = ()
 
 
 class RecordingRecord(_Record):
@@ -259,6 +422,7 @@ class StudyRecord(Strict):
 
 
 RunRecord = Annotated[
-    ComparisonRecord | RecordingRecord | SweepRecord | StudyRecord, Field(discriminator="verb")
+    ComparisonRecord | AuditRecord | MemoryRecord | RecordingRecord | SweepRecord | StudyRecord,
+    Field(discriminator="verb"),
 ]
 """What every verb writes of its run."""

@@ -10,7 +10,9 @@ from pydantic import AliasChoices, BaseModel, Field, TypeAdapter, ValidationErro
 from vtax.errors import MisuseError, VtaxError
 from vtax.formats.files import read_bounded, write_atomic
 from vtax.formats.model import (
+    AuditRecord,
     ComparisonRecord,
+    MemoryRecord,
     RecordingRecord,
     RunRecord,
     StudyRecord,
@@ -18,7 +20,9 @@ from vtax.formats.model import (
 )
 
 MAX_BYTES = 64 << 20
-AnyRecord = ComparisonRecord | RecordingRecord | SweepRecord | StudyRecord
+AnyRecord = (
+    ComparisonRecord | AuditRecord | MemoryRecord | RecordingRecord | SweepRecord | StudyRecord
+)
 VERSIONS: dict[str, int] = {
     model.model_fields["verb"].default: model.model_fields["schema_version"].default
     for model in get_args(AnyRecord)

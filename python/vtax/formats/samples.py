@@ -38,7 +38,10 @@ _COLUMNS = {
     "major_faults": ("page faults with I/O, wait4", _AGENT),
     "voluntary_switches": ("context switches by waiting, wait4", _AGENT),
     "involuntary_switches": ("context switches by preemption, wait4", _AGENT),
+    "tsc_ticks": ("ticks of the time stamp counter around the command; null: none", _AGENT),
     "round": ("round of the campaign, from 0; null: an older vtax made it", _VTAX),
+    "ran_s": ("seconds that the kernel behind the metric ran; null: not known", "the workload"),
+    "audit": ("worse verdict of the audits before and after; null: not audited", _VTAX),
     "run_id": ("run_id of run.json, the same in every row; null: an older vtax made it", _VTAX),
 }
 
@@ -54,7 +57,7 @@ def frame(samples: Sequence[Sample]) -> polars.DataFrame:
         field.name: _TYPES.get(str(field.type).split(" ")[0], polars.String)
         for field in dataclasses.fields(Sample)
     }
-    return polars.DataFrame([dataclasses.asdict(sample) for sample in samples], schema=schema)
+    return polars.DataFrame([sample.row() for sample in samples], schema=schema)
 
 
 def read_table(path: Path, record: ComparisonRecord) -> list[Sample]:

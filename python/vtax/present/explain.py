@@ -53,6 +53,32 @@ EXPLANATIONS: Mapping[str, Explanation] = MappingProxyType(
             "clock runs wrong, or a program in it answered in the agent's place.",
             "Check the guest's clock source; if the program is not yours, see docs/security.md.",
         ),
+        "short-kernel": Explanation(
+            "Kernels of less than a second",
+            "What a kernel does only once, such as the first touch of its memory, weighs much in a "
+            "rate taken over milliseconds, and weighs more in a guest, where page faults are dear.",
+            "Choose a larger problem: every kernel of HPCC grows with HPL's N.",
+        ),
+        "audit": Explanation(
+            "An audit doubts this machine's clocks",
+            "Before or after the run vtax looked at the machine's clocks, and some checks did not "
+            "pass. Each sample has the worse verdict in its column audit.",
+            "vtax audit prints each check with its reason and what to do.",
+        ),
+        "clock-verdict": Explanation(
+            "The verdict hangs on the clock",
+            "By one clock this environment is as fast as the baseline or faster, by another it is "
+            "slower. Either the program waits, which CPU time leaves out, or one of the clocks is "
+            "wrong.",
+            "Say whose time you mean (--clock wall, cpu, tsc or host), and look at the machine's "
+            "clocks with vtax audit.",
+        ),
+        "too-short": Explanation(
+            "Too short for this clock",
+            "A clock is off by up to a step at both ends of a run, and reading it takes time. In "
+            "runs as short as these that is more than 1 %.",
+            "Give the program more to do, or take a machine with a finer clock.",
+        ),
         "fits-cache": Explanation(
             "The problem fits the cache",
             "All that the kernels go over stays in the last-level cache of this machine, so rates "

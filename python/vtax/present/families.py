@@ -41,7 +41,7 @@ FAMILIES: Sequence[Family] = (
     _family(
         "Whole program",
         "the command from start to end, by its own clock and CPU accounting",
-        r"wall|cpu|elapsed|user|system|(^|_)time|run_s",
+        r"wall|cpu|tsc_s|elapsed|user|system|(^|_)time|run_s",
     ),
 )
 OTHER = _family("Other metrics", "as the workload reports them", "")

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import subprocess
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from vtax import binaries
 from vtax.environments.base import BASELINE, allowed_cpus, build, usual_processes
-from vtax.errors import VtaxError
+from vtax.environments.host_facts import facts_here
 from vtax.record import folder
 from vtax.record.folder import WHOLE_MACHINE, RecordedMachine
 from vtax.record.options import Options, Target
 from vtax.record.recorder import in_foreground
 from vtax.workloads import builtin
 
-FACTS_TIMEOUT_S = 20.0
 SWEEP_TIMEOUT_S = 20.0
 
 
@@ -32,7 +28,7 @@ def record(
         name: value for name, value in (("pid", target.pid), ("vm", target.vm)) if value is not None
     }
     here = build(BASELINE)
-    facts = _facts()
+    facts = facts_here()
     recorded = RecordedMachine(BASELINE, here.description(facts), facts, cpus=here.shape().cpus)
     name = Path(target.command[0]).name if line else WHOLE_MACHINE
     arguments = [
@@ -65,18 +61,3 @@ def _sweep() -> None:
     sweep = [str(binaries.find("vtax-agent")), "sweep"]
     with contextlib.suppress(subprocess.TimeoutExpired):
         subprocess.run(sweep, stdout=subprocess.DEVNULL, timeout=SWEEP_TIMEOUT_S, check=False)
-
-
-def _facts() -> Mapping[str, Any]:
-    done = subprocess.run(
-        [str(binaries.find("vtax-agent")), "facts"],
-        capture_output=True,
-        text=True,
-        timeout=FACTS_TIMEOUT_S,
-        check=False,
-    )
-    try:
-        found = json.loads(done.stdout)
-    except ValueError:
-        raise VtaxError("vtax-agent does not tell the facts", "run 'vtax doctor'") from None
-    return found if isinstance(found, dict) else {}

@@ -15,7 +15,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from vtax.analysis.compare import compare
+from vtax.analysis.compare import results
 from vtax.analysis.results import leading_metric
 from vtax.formats.model import ComparisonRecord, Sample
 
@@ -57,7 +57,7 @@ def next_runs(
     judged = [sample for sample in samples if sample.metric == lead]
     widths = {
         result.environment: (math.log(result.ci_high) - math.log(result.ci_low)) / 2
-        for result in compare(record, judged, "").results
+        for result in results(record, judged)
         if result.ci_low and result.ci_high
     }
     latest = max((sample.round or 0 for sample in judged), default=0)

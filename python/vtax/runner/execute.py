@@ -10,17 +10,31 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from vtax import __version__, binaries
+from vtax.analysis.audit import worst
+from vtax.analysis.clocks import fact, seconds
+from vtax.analysis.results import PROGRAM_TIMES
 from vtax.environments.agent import OUTPUT_LIMIT_BYTES, NotBelievedError
 from vtax.environments.base import MachineLike
+from vtax.environments.host_facts import facts_here
 from vtax.errors import VtaxError
 from vtax.formats.exchange import Exchange
 from vtax.formats.folder import RunFolder
-from vtax.formats.model import ComparisonRecord, EnvironmentRecord, Failure, Sample
+from vtax.formats.model import (
+    AuditCard,
+    Better,
+    Clock,
+    ComparisonRecord,
+    EnvironmentRecord,
+    Failure,
+    Sample,
+)
 from vtax.runner.allocation import MOST_ROUNDS, next_runs
+from vtax.runner.audit import QUICK, audit
 from vtax.runner.instruments import usable
 from vtax.runner.matching import ComparedVariant, Observed, common_shape, differences
 from vtax.runner.plan import Interleaving
@@ -38,7 +52,9 @@ from vtax.runner.runner import (
     Variant,
     boot,
 )
-from vtax.workloads.base import Metric, Workload
+from vtax.runner.samples import sample
+from vtax.workloads.base import Workload
+from vtax.workloads.outcomes import PROGRAM_METRICS
 
 IDENTIFY_TIMEOUT_S = 60.0
 USUAL_REPETITIONS = 5
@@ -65,7 +81,10 @@ class Settings:
     timeout_s: float | None = None
     max_output_bytes: int = OUTPUT_LIMIT_BYTES
     margin_percent: float = 2.0
+    clock: Clock = "wall"
     seed: int = 0
+    audit: bool = False
+    """Look at the environments' clocks before and after."""
     workdir: Path | None = None
     """Where command lines run; None: in the folder of their results."""
     instruments: Sequence[Instrument] = ()
@@ -107,6 +126,8 @@ class Campaign(Keeper):
         self.samples: list[Sample] = []
         self.failures: list[Failure] = []
         self.state: State = "running"
+        self._before: Sequence[AuditCard] = ()
+        self._after: Sequence[AuditCard] = ()
 
     def run(self) -> ComparisonRecord:
         """Run to the end, the budget's end, or an interrupt; what was finished is saved.
@@ -117,8 +138,14 @@ class Campaign(Keeper):
         samples cannot be saved; everything that was started has ended by then.
         """
         try:
+            if self._settings.audit:
+                self._before = self._audit("before")
             plan = self._plan()
             self.state = Runner(plan, self, self._listener, self._start, self._clock).run()
+            if self._settings.audit and self.samples:
+                # What was measured is worth more than this look.
+                with contextlib.suppress(VtaxError):
+                    self._after = self._audit("after")
         except KeyboardInterrupt:
             self.state = "interrupted"
         except BaseException:
@@ -126,6 +153,30 @@ class Campaign(Keeper):
             self._folder.clean_raw()
             raise
         return self._finish()
+
+    def _audit(self, when: str) -> Sequence[AuditCard]:
+        """The report cards of all environments; the A/A control is its baseline again."""
+        looked_at = {
+            each.label: each.environment
+            for each in self._settings.compared_variants
+            if each.role != "control"
+        }
+        self._listener.extended(QUICK.steps * len(looked_at))
+        return audit(
+            looked_at,
+            self._settings.environment,
+            QUICK,
+            self._listener,
+            self._folder.raw(f"audit-{when}"),
+            self._start,
+        )
+
+    def _stamped(self, sample: Sample) -> Sample:
+        """With the worse verdict of its environment's audits so far."""
+        own = self._seen[sample.environment].variant
+        label = own.baseline if own.role == "control" else own.label
+        found = [card.verdict for card in (*self._before, *self._after) if card.spec == label]
+        return replace(sample, audit=worst(found).value) if found else sample
 
     def _plan(self) -> Plan:
         """What to run. Raises MisuseError for a problem that does not fit."""
@@ -188,13 +239,21 @@ class Campaign(Keeper):
             reboot=settings.reboot,
             budget_s=settings.budget_s,
             margin_percent=settings.margin_percent,
+            clock=settings.clock,
             seed=settings.seed,
             workdir=None if settings.workdir is None else str(settings.workdir),
-            expected_metrics=tuple(settings.workload.expected_metrics(self._shape)),
+            expected_metrics=self._expected(),
             order=tuple(self._order.order),
             environments=tuple(self._environment_record(seen) for seen in self._seen.values()),
+            audit_before=tuple(self._before),
+            audit_after=tuple(self._after),
             failures=tuple(self.failures),
         )
+
+    def _expected(self) -> tuple[tuple[str, str, Better], ...]:
+        found = tuple(self._settings.workload.expected_metrics(self._shape))
+        lead = PROGRAM_TIMES[self._settings.clock]
+        return found if any(name == lead for name, _, _ in found) else (*found, _time(lead))
 
     def _next_round(self) -> Sequence[tuple[str, int]]:
         """The runs of one more round where `until_percent` asks for one."""
@@ -208,6 +267,7 @@ class Campaign(Keeper):
         return added
 
     def _finish(self) -> ComparisonRecord:
+        self.samples = list(map(self._stamped, self.samples))
         self._folder.finish(self.samples)
         record = self.record()
         self._folder.write_record(record)
@@ -245,9 +305,31 @@ class Campaign(Keeper):
         name = self._settings.workload.name
         own = self._order.rounds[done.step.variant, done.step.repetition]
         metrics = done.repetition.metrics
-        samples = [_sample(self._run_id, name, metric, done, own) for metric in metrics]
+        samples = [sample(self._run_id, name, metric, done, own) for metric in metrics]
+        samples += self._by_clock(samples[0])
+        samples = list(map(self._stamped, samples))
         self._folder.append(samples)
         self.samples += samples
+
+    def _by_clock(self, sample: Sample) -> Sequence[Sample]:
+        """The time by the chosen clock, where the workload has no such metric."""
+        clock = self._settings.clock
+        lead = PROGRAM_TIMES[clock]
+        hz = self._tsc_hz(self._seen[sample.environment])
+        value = seconds(sample, clock, hz)
+        if value is None or lead in {name for name, _, _ in PROGRAM_METRICS}:
+            return ()
+        name, unit, better = _time(lead)
+        return [replace(sample, metric=name, unit=unit, better=better, value=value, ran_s=None)]
+
+    @cached_property
+    def _host_facts(self) -> Mapping[str, Any]:
+        return facts_here()
+
+    def _tsc_hz(self, seen: _Seen) -> float | None:
+        if seen.variant.environment.own_counter:
+            return fact(seen.observed.facts, "tsc_hz") if seen.observed else None
+        return fact(self._host_facts, "tsc_hz")
 
     def failed(self, step: Step, error: VtaxError) -> None:
         failure = Failure(
@@ -290,36 +372,15 @@ class Campaign(Keeper):
             facts=facts,
             libraries=dict(observed.libraries) if observed else {},
             boot_s=tuple(seen.boots),
+            tsc_hz=self._tsc_hz(seen),
+            emulated_clock=variant.environment.emulates_clock(),
             differences=differ,
             notes=((variant.note,) if variant.note else ()) + seen.notes,
         )
 
 
-def _sample(run_id: str, workload: str, metric: Metric, done: Done, own_round: int) -> Sample:
-    finished = done.repetition.finished[0]
-    outcome = finished.outcome
-    return Sample(
-        environment=done.step.variant,
-        workload=workload,
-        metric=metric.name,
-        unit=metric.unit,
-        better=metric.better,
-        value=metric.value,
-        repetition=done.step.repetition,
-        boot=done.boot,
-        position=done.position,
-        round=own_round,
-        wall_s=outcome.wall_s,
-        cpu_s=outcome.cpu_s,
-        steal_s=outcome.steal_s,
-        host_wall_s=finished.host_wall_s,
-        max_rss_bytes=outcome.max_rss_bytes,
-        minor_faults=outcome.minor_faults,
-        major_faults=outcome.major_faults,
-        voluntary_switches=outcome.voluntary_switches,
-        involuntary_switches=outcome.involuntary_switches,
-        run_id=run_id,
-    )
+def _time(metric: str) -> tuple[str, str, Better]:
+    return metric, "s", "lower"
 
 
 def _library(answer: Mapping[str, Any]) -> dict[str, str]:

@@ -79,6 +79,8 @@ class Step:
     """The working folder's name below the variant's `work`."""
     out: Path
     """Host folder for files of instruments."""
+    fresh: bool = False
+    """In a machine that has run no step yet: one that has is started again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +153,8 @@ class _Slot:
     boots: int = 0
     warm_ups: int = 0
     fresh: bool = True
+    used: bool = False
+    """Its machine has begun a step."""
     lost_in_a_row: int = 0
 
 
@@ -172,7 +176,8 @@ class Runner:
         self._variants = {each.label: each for each in self.plan.variants}
         self._slots = {}
         for each in self.plan.variants:
-            self._slots.setdefault(each.work, _Slot(each, self._cpus(each.environment)))
+            cpus = kept_cpus(each.environment, matched=self.plan.matched)
+            self._slots.setdefault(each.work, _Slot(each, cpus))
 
     def run(self) -> State:
         """Run to the end or the budget's end; "failed" when no machine finished its warm-up.
@@ -196,13 +201,6 @@ class Runner:
                     self._drop(slot)
                 self.listener.stopped(state)
         return state
-
-    def _cpus(self, environment: Environment) -> Sequence[int]:
-        matched = self.plan.matched
-        if environment.is_remote:
-            return self._allowed[-1:]
-        count = environment.shape().cpus if matched else environment.host_cpus()
-        return self._allowed[-count:]
 
     @contextlib.contextmanager
     def _apart(self) -> Iterator[None]:
@@ -266,8 +264,11 @@ class Runner:
         try:
             if slot.lost_in_a_row >= BOOT_ATTEMPTS:
                 raise VtaxError("not run: its machine failed twice in a row")
+            if step.fresh and slot.used:
+                _close(slot)
             machine = self._booted(step)
             self._warm(step, machine)
+            slot.used = True
             self.listener.running(step.variant, step.repetition)
             this = self._run(step, machine, step.folder, self._variants[step.variant].instruments)
         except VtaxError as error:
@@ -311,7 +312,7 @@ class Runner:
             self.listener.booting(variant.label)
             slot.machine = self.start(variant.environment, variant.work, slot.cpus)
             slot.machine.output_limit_bytes = self.plan.max_output_bytes
-            slot.fresh = True
+            slot.fresh, slot.used = True, False
             slot.boots += 1
             self.keeper.booted(variant, slot.machine)
         if variant.enter and variant.enter(slot.machine):
@@ -335,6 +336,15 @@ class Runner:
         """Forget a machine that is gone; closing it again is harmless."""
         with contextlib.suppress(VtaxError):
             _close(slot)
+
+
+def kept_cpus(environment: Environment, *, matched: bool) -> Sequence[int]:
+    """The host CPUs that a machine and its VMM are kept on: the last that this process may use."""
+    allowed = allowed_cpus()
+    if environment.is_remote:
+        return allowed[-1:]
+    count = environment.shape().cpus if matched else environment.host_cpus()
+    return allowed[-count:]
 
 
 def _close(slot: _Slot) -> None:

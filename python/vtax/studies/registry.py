@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 STUDIES = {
     "dav2m": "shadow and nested paging, and switching between them; modelled",
+    "hpcc": "clocks, order drift and percent of native by HPC Challenge; measured here",
     "vrtprof": "one row of all layers per interval; measured here, needs root",
 }
 """Name of the module below `vtax.studies`, and what `vtax study --help` says of it."""

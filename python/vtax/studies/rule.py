@@ -99,6 +99,17 @@ def _side(value: float, stated: float) -> str:
     return f"; it is {significant(100 * value / stated, 2)} % of the paper's"
 
 
+def below(value: float, noise: float, limit: float) -> bool | None:
+    """Whether a cost is below a limit; None where noise alone may decide, on either side.
+
+    Noise that could hide a cost must not confirm that there is none.
+    """
+    if value + noise <= limit:
+        # Measuring makes nothing faster: a gain beyond the noise is a machine that changed.
+        return True if value + noise >= 0 else None
+    return False if value - noise > limit else None
+
+
 def each(values: Iterable[tuple[str, float]], unit: str = "%", digits: int = 2) -> str:
     """`swim 1.2, gcc 3.4 %`."""
     shown = (f"{name} {signed(value, digits)}" for name, value in values)

@@ -17,6 +17,8 @@ class Metric:
     unit: str
     better: Better
     value: float
+    ran_s: float | None = None
+    """How long the kernel ran that gave it; None: the program does not say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +48,10 @@ class Outcome:
     """What the agent said of a finished command; the fields of `run` in docs/agent-protocol.md."""
 
     wall_s: float
+    tsc_ticks: int | None
+    instructions: int | None
+    instructions_user: int | None
+    cycles: int | None
     user_s: float
     system_s: float
     steal_s: float | None

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Self
 
 import regex
 
+from vtax.analysis.results import PROGRAM_TIMES
 from vtax.doctor.model import Check
 from vtax.errors import MisuseError, VtaxError
 from vtax.formats.model import Better
@@ -94,7 +95,7 @@ def parse_pattern(text: str) -> Pattern:
         raise MisuseError(f"--metric '{text}' is not NAME=REGEX", _EXAMPLE)
     if colon and direction not in ("higher", "lower"):
         raise MisuseError(f"--metric '{text}': '{direction}' is neither higher nor lower", _EXAMPLE)
-    if name in {known for known, _, _ in PROGRAM_METRICS}:
+    if name in PROGRAM_TIMES.values():
         raise MisuseError(f"--metric '{name}' is measured anyway", "choose another name")
     _require_group(text, expression)
     if not unit:

@@ -70,15 +70,18 @@ class Dgemm:
     def command(self, shape: MachineShape) -> Command:
         threads = self.threads or shape.cpus
         self._require_memory(threads, shape)
-        count = str(threads)
-        variables = ("OPENBLAS", "OMP", "MKL", "BLIS")
         return Command(
             argv=(DGEMM_PROGRAM, "--size", str(self.size), "--times", str(self.times)),
-            environment={f"{name}_NUM_THREADS": count for name in variables},
+            environment=self.environment(threads),
             # Only a hanging program gets there: QEMU's TCG was seen at 0.2 Gflop/s. The program
             # may warm up and verify, hence the two more.
             timeout_s=120.0 + 2.0 * self.size**3 * (self.times + 2) / 5e7,
         )
+
+    def environment(self, threads: int) -> dict[str, str]:
+        """What tells any BLAS how many threads to have."""
+        variables = ("OPENBLAS", "OMP", "MKL", "BLIS")
+        return {f"{name}_NUM_THREADS": str(threads) for name in variables}
 
     def metrics(self, outcome: Outcome, folder: ResultFolder) -> Sequence[Metric]:
         require_success(DGEMM_PROGRAM, outcome, folder)

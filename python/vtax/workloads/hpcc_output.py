@@ -45,6 +45,10 @@ _HPL_RUN = re.compile(
     r"^W[RC]\w+ +([0-9]{1,9}) +[0-9]+ +[0-9]+ +[0-9]+ +\S+ +([0-9][0-9.]*(?:[eE][-+]?[0-9]+)?)$"
 )
 
+_RANDOM_ACCESS = "MPIRandomAccess"
+_TABLE = re.compile(r"^Total Main table size = .*?([0-9]{1,18}) words$", re.MULTILINE)
+_TIME = re.compile(r"^(CPU|Real) time used = ([0-9]{1,9}\.[0-9]{1,9}) seconds$", re.MULTILINE)
+
 _MOST_ERRORS = 0.01
 """Share of wrong words that HPCC allows in RandomAccess."""
 
@@ -57,6 +61,26 @@ class Output:
     """Every value of the summary section, in its order. -1 is HPCC's word for "not measured"."""
     hpl_gflops: Mapping[int, float]
     """Gflop/s by N from HPL's own table; the summary has only the best of all N."""
+
+
+@dataclass(frozen=True, slots=True)
+class RandomAccessTimes:
+    """Both clocks of MPIRandomAccess, of the updates without their verification."""
+
+    table_words: int
+    cpu_s: float
+    """0 is a time below a tick of a coarse clock."""
+    wall_s: float
+
+
+def random_access_times(text: str) -> RandomAccessTimes:
+    """What MPIRandomAccess printed of its run. Raises VtaxError when it is not there."""
+    _, _, rest = text.partition(f"Begin of {_RANDOM_ACCESS} section.")
+    section, _, _ = rest.partition(f"End of {_RANDOM_ACCESS} section.")
+    table, times = _TABLE.search(section), dict(_TIME.findall(section))
+    if table is None or times.keys() != {"CPU", "Real"}:
+        raise VtaxError(f"hpcc: {_RANDOM_ACCESS} does not say how long it took")
+    return RandomAccessTimes(int(table[1]), float(times["CPU"]), float(times["Real"]))
 
 
 def read_output(text: str, messages: str, sizes: Sequence[int]) -> Output:

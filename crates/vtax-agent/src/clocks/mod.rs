@@ -10,11 +10,12 @@ mod histogram;
 mod limits;
 mod noise;
 mod path;
-mod place;
+pub(crate) mod place;
 mod reasons;
-mod source;
+pub(crate) mod source;
 mod steps;
-mod tsc;
+pub mod timing;
+pub(crate) mod tsc;
 mod turns;
 
 use std::collections::BTreeMap;

@@ -6,7 +6,7 @@ use nix::time::{ClockId, clock_getres};
 use vtax_sys::calls::clocks::{
     clock_gettime_by_call, cpu_clock, gettimeofday, gettimeofday_by_call, times,
 };
-use vtax_sys::calls::processor::time_stamp_counter_in_order;
+use vtax_sys::calls::processor::{COUNTER, COUNTER_IN_ORDER, time_stamp_counter_in_order};
 use vtax_sys::clock::{now_ns, tick_ns, time_stamp_counter};
 
 /// One clock, under the name that programs use.
@@ -64,9 +64,10 @@ impl Source {
             ("clock", Reader::CpuClock),
             ("getrusage", Reader::Usage),
             ("times", Reader::Times { tick_ns }),
-            ("rdtsc", Reader::Counter),
-            ("rdtscp", Reader::CounterInOrder),
+            (COUNTER, Reader::Counter),
         ];
+        let in_order = COUNTER_IN_ORDER.map(|name| (name, Reader::CounterInOrder));
+        let others = others.into_iter().chain(in_order);
         sources.extend(others.map(|(name, reader)| Self { name, reader }));
         sources
     }

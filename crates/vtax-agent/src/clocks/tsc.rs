@@ -34,35 +34,41 @@ pub struct Tsc {
     pub base_leaf_hz: Option<u64>,
     /// Its rate by CPUID leaf 0x40000010.
     pub hypervisor_leaf_hz: Option<u64>,
+    /// Its rate by a register of its own (`CNTFRQ_EL0`), which only arm64 has.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub register_hz: Option<u64>,
     /// Ticks per second of `CLOCK_MONOTONIC_RAW`, over all of this measurement.
     pub measured_hz: Option<f64>,
     /// Why what is `None` is.
     pub reasons: Reasons,
 }
 
-/// Both clocks at one moment.
+/// The counter and a clock at one moment.
 #[derive(Debug, Clone, Copy)]
 pub struct Moment {
     ticks: u64,
-    raw_ns: Option<u64>,
+    clock_ns: Option<u64>,
 }
 
 impl Moment {
     /// Now.
-    pub fn now(raw: Source) -> Self {
+    pub fn now(clock: Source) -> Self {
         Self {
             ticks: time_stamp_counter(),
-            raw_ns: raw.read(),
+            clock_ns: clock.read(),
         }
     }
 
+    /// Ticks per second between two moments.
+    ///
+    /// Fails when a clock cannot be read, stood still or stepped back.
     #[allow(
         clippy::cast_precision_loss,
         reason = "the error is far below that of the readings"
     )]
-    fn rate_hz(self, later: Self) -> Result<f64, &'static str> {
-        let (Some(begin), Some(end)) = (self.raw_ns, later.raw_ns) else {
-            return Err("CLOCK_MONOTONIC_RAW cannot be read");
+    pub fn rate_hz(self, later: Self) -> Result<f64, &'static str> {
+        let (Some(begin), Some(end)) = (self.clock_ns, later.clock_ns) else {
+            return Err("the clock beside it cannot be read");
         };
         match (later.ticks.checked_sub(self.ticks), end.checked_sub(begin)) {
             (Some(ticks), Some(passed)) if passed > 0 => Ok(ticks as f64 * 1e9 / passed as f64),
@@ -74,7 +80,14 @@ impl Moment {
 /// Of this machine; `begin` and `end` are moments as far apart as can be had.
 pub fn read(facts: &Facts, probe: &dyn Probe, begin: Moment, end: Moment) -> Tsc {
     let mut reasons = Reasons::new();
-    let mut flag = |field, name| keep(&mut reasons, field, has_flag(&facts.cpu.flags, name));
+    let register_hz = probe.counter_register_hz();
+    let mut flag = |field, name| {
+        let known = match register_hz {
+            Some(_) => by_architecture(name),
+            None => has_flag(&facts.cpu.flags, name),
+        };
+        keep(&mut reasons, field, known)
+    };
     let (constant, nonstop) = (
         flag("constant", "constant_tsc"),
         flag("nonstop", "nonstop_tsc"),
@@ -92,6 +105,7 @@ pub fn read(facts: &Facts, probe: &dyn Probe, begin: Moment, end: Moment) -> Tsc
         crystal_leaf_hz: keep(&mut reasons, "crystal_leaf_hz", leaves.crystal_hz()),
         base_leaf_hz: keep(&mut reasons, "base_leaf_hz", leaves.base_hz()),
         hypervisor_leaf_hz: keep(&mut reasons, "hypervisor_leaf_hz", leaves.hypervisor_hz()),
+        register_hz,
         measured_hz: keep(&mut reasons, "measured_hz", begin.rate_hz(end)),
         reasons,
     }
@@ -102,6 +116,16 @@ fn has_flag(flags: &[String], name: &str) -> Result<bool, &'static str> {
         return Err("/proc/cpuinfo shows no flags");
     }
     Ok(flags.iter().any(|flag| flag == name))
+}
+
+/// What a counter with a register for its rate has instead of flags: Arm's generic timer has one
+/// rate, is always on, and tells its rate.
+fn by_architecture(name: &str) -> Result<bool, &'static str> {
+    match name {
+        "constant_tsc" | "nonstop_tsc" | "tsc_known_freq" => Ok(true),
+        "rdtscp" => Ok(false),
+        _ => Err("the kernel has no such flag on this architecture"),
+    }
 }
 
 /// The leaves of CPUID that may be asked.
@@ -130,11 +154,12 @@ impl<'a> Leaves<'a> {
     /// A leaf's registers, where leaves go so far from `first`.
     fn get(&self, first: u32, leaf: u32) -> Result<[u32; 4], String> {
         self.is_own.clone()?;
-        let last = self.probe.cpuid(first)[0];
+        let none = "this architecture has no CPUID";
+        let [last, ..] = self.probe.cpuid(first).ok_or(none)?;
         if last < leaf {
             return Err(format!("CPUID leaves end at {last:#x}"));
         }
-        Ok(self.probe.cpuid(leaf))
+        Ok(self.probe.cpuid(leaf).ok_or(none)?)
     }
 
     /// Intel SDM, volume 2, CPUID: crystal times EBX over EAX.
@@ -173,15 +198,20 @@ mod tests {
     use vtax_sys::tree::Tree;
 
     use super::*;
+    use crate::clocks::timing::Timing;
     use crate::facts::gather_with;
 
     /// CPUID leaves and their registers; all others are zero.
     struct Fake(Vec<(u32, [u32; 4])>);
 
     impl Probe for Fake {
-        fn cpuid(&self, leaf: u32) -> [u32; 4] {
+        fn cpuid(&self, leaf: u32) -> Option<[u32; 4]> {
             let found = self.0.iter().find(|(known, _)| *known == leaf);
-            found.map_or([0; 4], |(_, registers)| *registers)
+            Some(found.map_or([0; 4], |(_, registers)| *registers))
+        }
+
+        fn counter_register_hz(&self) -> Option<u64> {
+            None
         }
 
         fn instruction_counter(&self) -> Result<(), Errno> {
@@ -191,6 +221,10 @@ mod tests {
         fn machine(&self) -> Option<String> {
             None
         }
+
+        fn timing(&self) -> Timing {
+            Timing::default()
+        }
     }
 
     fn tsc(leaves: Vec<(u32, [u32; 4])>, cpuinfo: &str) -> Tsc {
@@ -199,9 +233,9 @@ mod tests {
         std::fs::write(root.path().join("proc/cpuinfo"), cpuinfo).unwrap();
         let probe = Fake(leaves);
         let facts = gather_with(&Tree::at(root.path()), &probe);
-        let at = |ticks, raw_ns| Moment {
+        let at = |ticks, clock_ns| Moment {
             ticks,
-            raw_ns: Some(raw_ns),
+            clock_ns: Some(clock_ns),
         };
         read(&facts, &probe, at(1_000, 0), at(7_001_000, 2_000_000))
     }

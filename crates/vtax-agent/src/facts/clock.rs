@@ -10,7 +10,7 @@ const FOLDER: &str = "/sys/devices/system/clocksource/clocksource0";
 const KVM_STEAL_TIME: u32 = 1 << 5;
 
 /// Clocks.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Clock {
     /// The clock source in use.
     pub clocksource: Option<String>,
@@ -21,18 +21,36 @@ pub struct Clock {
     pub steal_clock: Option<bool>,
     /// Why.
     pub steal_reason: String,
+    /// The smallest step of `CLOCK_MONOTONIC`; `None`: it stood still.
+    pub step_ns: Option<u64>,
+    /// What one reading of it takes; `None`: it is too coarse to say.
+    pub reading_ns: Option<f64>,
+    /// Ticks of the time stamp counter per second; `None` where it has no constant rate. On arm64
+    /// the counter is the virtual one, whose rate is always constant.
+    pub tsc_hz: Option<f64>,
 }
 
-pub(super) fn read(tree: &Tree, below: &Virtualization, probe: &dyn Probe) -> Clock {
+pub(super) fn read(
+    tree: &Tree,
+    flags: &[String],
+    below: &Virtualization,
+    probe: &dyn Probe,
+) -> Clock {
     let (steal_clock, steal_reason) = steal(tree, below, probe);
     let available = tree
         .text(&format!("{FOLDER}/available_clocksource"))
         .unwrap_or_default();
+    let timing = probe.timing();
+    let constant =
+        probe.counter_register_hz().is_some() || flags.iter().any(|flag| flag == "constant_tsc");
     Clock {
         clocksource: tree.text(&format!("{FOLDER}/current_clocksource")),
         available: available.split_whitespace().map(str::to_owned).collect(),
         steal_clock,
         steal_reason,
+        step_ns: timing.step_ns,
+        reading_ns: timing.reading_ns,
+        tsc_hz: timing.counter_hz.filter(|_| constant),
     }
 }
 
@@ -61,7 +79,9 @@ fn kvm_steal(below: &Virtualization, probe: &dyn Probe) -> (Option<bool>, String
     let Some(leaf) = below.leaf.map(|leaf| leaf + 1) else {
         return (None, "KVM's feature leaf is not known".into());
     };
-    let offered = probe.cpuid(leaf)[0] & KVM_STEAL_TIME != 0;
+    let offered = probe
+        .cpuid(leaf)
+        .is_some_and(|[features, ..]| features & KVM_STEAL_TIME != 0);
     let verb = if offered { "offers" } else { "does not offer" };
     (
         Some(offered),

@@ -14,11 +14,11 @@ pub struct Cpu {
     pub vendor: Option<String>,
     /// The model's name.
     pub model: Option<String>,
-    /// CPUID family.
+    /// CPUID family; on arm64 the architecture's version.
     pub family: Option<u32>,
-    /// CPUID model.
+    /// CPUID model; on arm64 the part.
     pub model_number: Option<u32>,
-    /// CPUID stepping.
+    /// CPUID stepping; on arm64 the revision.
     pub stepping: Option<u32>,
     /// Microcode revision.
     pub microcode: Option<String>,
@@ -56,13 +56,14 @@ pub(super) fn read(tree: &Tree, cpuinfo: &str) -> Cpu {
             .filter(|value| !value.is_empty())
             .map(str::to_owned)
     };
-    let number = |name| field(cpuinfo, name).and_then(|value| value.parse().ok());
+    let number = |name| field(cpuinfo, name).and_then(number);
+    // The second names are those of arm64, which has no name of the model.
     Cpu {
-        vendor: text("vendor_id"),
+        vendor: text("vendor_id").or_else(|| field(cpuinfo, "CPU implementer").map(implementer)),
         model: text("model name"),
-        family: number("cpu family"),
-        model_number: number("model"),
-        stepping: number("stepping"),
+        family: number("cpu family").or_else(|| number("CPU architecture")),
+        model_number: number("model").or_else(|| number("CPU part")),
+        stepping: number("stepping").or_else(|| number("CPU revision")),
         microcode: text("microcode"),
         online: count(tree, "online").or_else(|| processors(cpuinfo)),
         possible: count(tree, "possible"),
@@ -71,6 +72,31 @@ pub(super) fn read(tree: &Tree, cpuinfo: &str) -> Cpu {
         flags: flags(cpuinfo),
         caches: caches(tree),
     }
+}
+
+/// Decimal, or hexadecimal after `0x`.
+fn number(text: &str) -> Option<u32> {
+    match text.strip_prefix("0x") {
+        Some(digits) => u32::from_str_radix(digits, 16).ok(),
+        None => text.parse().ok(),
+    }
+}
+
+/// The vendor of an arm64 processor (Arm Architecture Reference Manual, `MIDR_EL1`); the code itself
+/// where it is another.
+fn implementer(code: &str) -> String {
+    const KNOWN: [(&str, &str); 8] = [
+        ("0x41", "ARM"),
+        ("0x43", "Cavium"),
+        ("0x46", "Fujitsu"),
+        ("0x48", "HiSilicon"),
+        ("0x4e", "NVIDIA"),
+        ("0x51", "Qualcomm"),
+        ("0x61", "Apple"),
+        ("0xc0", "Ampere"),
+    ];
+    let known = KNOWN.iter().find(|(known, _)| *known == code);
+    known.map_or(code, |(_, name)| name).to_owned()
 }
 
 fn count(tree: &Tree, file: &str) -> Option<usize> {
@@ -87,7 +113,8 @@ fn processors(cpuinfo: &str) -> Option<usize> {
 }
 
 fn flags(cpuinfo: &str) -> Vec<String> {
-    let text = field(cpuinfo, "flags").unwrap_or_default();
+    let text = field(cpuinfo, "flags").or_else(|| field(cpuinfo, "Features"));
+    let text = text.unwrap_or_default();
     let mut flags: Vec<String> = text.split_whitespace().map(str::to_owned).collect();
     flags.sort();
     flags.dedup();

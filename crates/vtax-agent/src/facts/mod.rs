@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use crate::clocks::timing::{self, Timing};
 use crate::{VERSION, facts};
 use vtax_sys::calls::{perf, processor};
 use vtax_sys::cgroup::locate::root_is_read_only;
@@ -70,12 +71,16 @@ pub struct Kernel {
 
 /// What cannot be read from a file tree: answers of the CPU and of system calls.
 pub trait Probe {
-    /// The registers EAX, EBX, ECX, EDX of a CPUID leaf.
-    fn cpuid(&self, leaf: u32) -> [u32; 4];
+    /// The registers EAX, EBX, ECX, EDX of a CPUID leaf; `None`: the processor has no CPUID.
+    fn cpuid(&self, leaf: u32) -> Option<[u32; 4]>;
+    /// The rate of the processor's counter as a register has it; `None`: there is none.
+    fn counter_register_hz(&self) -> Option<u64>;
     /// Can instructions be counted by hardware? The error is the errno.
     fn instruction_counter(&self) -> Result<(), nix::errno::Errno>;
     /// The hardware's name as `uname` gives it.
     fn machine(&self) -> Option<String>;
+    /// How finely it times.
+    fn timing(&self) -> Timing;
 }
 
 /// The real machine.
@@ -83,8 +88,12 @@ pub trait Probe {
 pub struct RealProbe;
 
 impl Probe for RealProbe {
-    fn cpuid(&self, leaf: u32) -> [u32; 4] {
+    fn cpuid(&self, leaf: u32) -> Option<[u32; 4]> {
         processor::cpuid(leaf)
+    }
+
+    fn counter_register_hz(&self) -> Option<u64> {
+        processor::counter_register_hz()
     }
 
     fn instruction_counter(&self) -> Result<(), nix::errno::Errno> {
@@ -94,6 +103,10 @@ impl Probe for RealProbe {
     fn machine(&self) -> Option<String> {
         let name = nix::sys::utsname::uname().ok()?;
         name.machine().to_str().map(str::to_owned)
+    }
+
+    fn timing(&self) -> Timing {
+        timing::look()
     }
 }
 
@@ -106,12 +119,13 @@ pub fn gather(tree: &Tree) -> Facts {
 pub fn gather_with(tree: &Tree, probe: &dyn Probe) -> Facts {
     let cpuinfo = tree.text("/proc/cpuinfo").unwrap_or_default();
     let virtualization = virtualization::read(tree, &cpuinfo, probe);
+    let cpu = cpu::read(tree, &cpuinfo);
     Facts {
         agent: VERSION,
         kernel: kernel(tree, probe),
-        cpu: cpu::read(tree, &cpuinfo),
         memory: memory::read(tree),
-        clock: clock::read(tree, &virtualization, probe),
+        clock: clock::read(tree, &cpu.flags, &virtualization, probe),
+        cpu,
         governor: tree.text("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
         mitigations: mitigations(tree),
         cgroup: control::read(tree),

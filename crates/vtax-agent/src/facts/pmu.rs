@@ -8,6 +8,8 @@ use vtax_sys::tree::Tree;
 
 /// Event sources that the kernel registers for a core's counters (hybrid CPUs have two).
 const CORE_SOURCES: [&str; 3] = ["cpu", "cpu_core", "cpu_atom"];
+/// What the names of those of arm64 begin with, such as `armv8_cortex_a76`.
+const ARM_SOURCES: &str = "armv8_";
 
 /// Hardware performance counters.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -34,9 +36,10 @@ pub(super) fn read(tree: &Tree, probe: &dyn Probe) -> Pmu {
 /// Without permission the kernel still lists its event sources.
 fn not_permitted(tree: &Tree, errno: Errno) -> (bool, String) {
     let folder = "/sys/bus/event_source/devices";
-    let present = CORE_SOURCES
+    let present = tree
+        .names(folder)
         .iter()
-        .any(|name| tree.exists(&format!("{folder}/{name}")));
+        .any(|name| CORE_SOURCES.contains(&name.as_str()) || name.starts_with(ARM_SOURCES));
     let level = tree.text("/proc/sys/kernel/perf_event_paranoid");
     let level = level.unwrap_or_else(|| "unknown".into());
     let listed = if present {

@@ -21,6 +21,37 @@ const SIGNATURES: [(&str, &str); 6] = [
     ("TCGTCGTCGTCG", "qemu-tcg"),
 ];
 
+/// Files of the firmware's tables, the beginnings of what they say, and the kind. "unknown" is for
+/// QEMU's machine, which KVM and TCG show alike.
+const FIRMWARE: [(&str, &[(&str, &str)]); 4] = [
+    (
+        "/proc/device-tree/hypervisor/compatible",
+        &[
+            ("linux,kvm", "kvm"),
+            ("xen,xen", "xen"),
+            ("vmware", "vmware"),
+        ],
+    ),
+    (
+        "/sys/class/dmi/id/product_name",
+        &[
+            ("KVM", "kvm"),
+            ("Google Compute Engine", "kvm"),
+            ("VMware", "vmware"),
+            ("Virtual Machine", "hyperv"),
+            ("VirtualBox", "virtualbox"),
+        ],
+    ),
+    (
+        "/sys/class/dmi/id/sys_vendor",
+        &[("QEMU", "unknown"), ("Xen", "xen"), ("Amazon EC2", "kvm")],
+    ),
+    (
+        "/proc/device-tree/compatible",
+        &[("linux,dummy-virt", "unknown")],
+    ),
+];
+
 /// What gVisor's kernel calls itself (the constant `LinuxVersion` of its source).
 const GVISOR_VERSION: &str = "#1 SMP Sun Jan 10 15:06:54 PST 2016";
 
@@ -29,7 +60,7 @@ const GVISOR_VERSION: &str = "#1 SMP Sun Jan 10 15:06:54 PST 2016";
 pub struct Virtualization {
     /// none, kvm, xen, vmware, hyperv, virtualbox, qemu-tcg, uml, gvisor or unknown.
     pub kind: &'static str,
-    /// The signature in CPUID leaf 0x40000000.
+    /// The signature in CPUID leaf 0x40000000; without CPUID what the firmware says.
     pub hypervisor_vendor: Option<String>,
     /// Where the answer comes from.
     pub source: String,
@@ -50,7 +81,10 @@ pub(super) fn read(tree: &Tree, cpuinfo: &str, probe: &dyn Probe) -> Virtualizat
         // Neither is it here.
         return without_leaf("gvisor", "/proc/version");
     }
-    if probe.cpuid(1)[2] & HYPERVISOR_BIT != 0 {
+    let Some([_, _, features, _]) = probe.cpuid(1) else {
+        return by_firmware(tree);
+    };
+    if features & HYPERVISOR_BIT != 0 {
         return by_signature(probe);
     }
     if tree.text("/sys/hypervisor/type").as_deref() == Some("xen") {
@@ -66,6 +100,34 @@ fn without_leaf(kind: &'static str, source: &str) -> Virtualization {
         source: source.into(),
         leaf: None,
     }
+}
+
+/// Where there is no CPUID, the firmware's tables tell whose machine this is, as far as they do: KVM
+/// and emulation show the same ones.
+fn by_firmware(tree: &Tree) -> Virtualization {
+    let product = "/sys/class/dmi/id/product_name";
+    if tree
+        .text(product)
+        .is_some_and(|name| name.contains(".metal"))
+    {
+        // Amazon's instances without a hypervisor.
+        return without_leaf("none", product);
+    }
+    for (file, names) in FIRMWARE {
+        let Some(text) = tree.text(file) else {
+            continue;
+        };
+        // Strings of a device tree end with NUL.
+        let text = text.trim_end_matches('\0');
+        if let Some((_, kind)) = names.iter().find(|(known, _)| text.starts_with(known)) {
+            return Virtualization {
+                hypervisor_vendor: Some(text.to_owned()),
+                ..without_leaf(kind, file)
+            };
+        }
+    }
+    // A machine that says nothing may be virtual all the same.
+    without_leaf("unknown", "no CPUID, and the firmware names no hypervisor")
 }
 
 fn by_signature(probe: &dyn Probe) -> Virtualization {
@@ -89,7 +151,9 @@ fn by_signature(probe: &dyn Probe) -> Virtualization {
 }
 
 fn signature(probe: &dyn Probe, leaf: u32) -> String {
-    let [_, ebx, ecx, edx] = probe.cpuid(leaf);
+    let Some([_, ebx, ecx, edx]) = probe.cpuid(leaf) else {
+        return String::new();
+    };
     let bytes: Vec<u8> = [ebx, ecx, edx]
         .iter()
         .flat_map(|part| part.to_le_bytes())

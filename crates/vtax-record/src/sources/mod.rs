@@ -11,6 +11,8 @@ pub mod tlb;
 
 use serde::Serialize;
 
+use crate::perf::Request;
+
 /// Every source; a new one is registered here.
 pub const SOURCES: &[Source] = &[
     counters::HARDWARE,
@@ -88,14 +90,7 @@ pub enum Origin {
         slots: Vec<Slot>,
     },
     /// A perf event that the overflow program reads.
-    Perf {
-        /// `perf_event_attr.type`.
-        kind: u32,
-        /// `perf_event_attr.config`.
-        config: u64,
-        /// What of it is left out.
-        exclude: Exclude,
-    },
+    Perf(Request),
     /// The kernel's account of stolen time.
     Steal,
 }
@@ -107,23 +102,6 @@ pub struct Slot {
     pub variable: &'static str,
     /// Element of 16 bits.
     pub index: usize,
-}
-
-/// Levels at which a perf event does not count.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[allow(
-    clippy::struct_excessive_bools,
-    reason = "one for each bit of perf_event_attr"
-)]
-pub struct Exclude {
-    /// Programs.
-    pub user: bool,
-    /// The kernel.
-    pub kernel: bool,
-    /// The host.
-    pub host: bool,
-    /// Guests.
-    pub guest: bool,
 }
 
 impl Event {
@@ -191,8 +169,8 @@ mod tests {
             for event in (source.events)() {
                 assert_eq!(event.layer(), source.name, "{}", event.name);
                 let need = match event.origin {
-                    Origin::Perf { .. } if source.name == "hw" => Need::Pmu,
-                    Origin::Counted { .. } | Origin::Perf { .. } => Need::Ebpf,
+                    Origin::Perf(_) if source.name == "hw" => Need::Pmu,
+                    Origin::Counted { .. } | Origin::Perf(_) => Need::Ebpf,
                     Origin::Steal => Need::StealClock,
                 };
                 assert!(source.needs.contains(&need), "{}: {need:?}", event.name);

@@ -176,6 +176,7 @@ impl Timeline {
             row: ended.describe(self.begin, self.ticks, ns),
             lost: 0,
             length_ns: ns(ended.length),
+            throttled_ns: 0,
             columns: ended.counts.into_iter().map(Some).collect(),
         };
         (interval, ended.tsc)

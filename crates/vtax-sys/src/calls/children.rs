@@ -1,11 +1,8 @@
 //! Children: made, set up, reaped.
 
 use std::ffi::{CStr, CString, c_int};
-use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{BorrowedFd, RawFd};
-use std::os::unix::process::CommandExt;
-use std::process::Command;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::ptr;
 use std::time::Duration;
 
@@ -15,7 +12,7 @@ use nix::sys::signal::{SigSet, SigmaskHow, Signal, sigprocmask};
 use nix::unistd::{ForkResult, Pid, fork};
 
 /// What a command uses, of itself and of the descendants it waited for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Usage {
     /// CPU time in user space.
     pub user: Duration,
@@ -31,6 +28,16 @@ pub struct Usage {
     pub voluntary_switches: u64,
     /// Context switches by preemption.
     pub involuntary_switches: u64,
+}
+
+impl Usage {
+    /// Without CPU time that is not the command's: of the kernel's, and what that lacks of the
+    /// user's.
+    pub fn subtract(&mut self, time: Duration) {
+        let rest = time.saturating_sub(self.system);
+        self.system = self.system.saturating_sub(time);
+        self.user = self.user.saturating_sub(rest);
+    }
 }
 
 /// How a process ended.
@@ -87,8 +94,27 @@ fn duration(time: libc::timeval) -> Duration {
     Duration::from_secs(seconds) + Duration::from_micros(micros)
 }
 
+/// A program with its arguments and its whole environment, ready for exec.
+#[derive(Debug)]
+pub struct Image {
+    program: CString,
+    arguments: Vec<CString>,
+    environment: Vec<CString>,
+}
+
+impl Image {
+    /// A program, which is looked for in this process's `PATH` if there is no slash in its name.
+    pub fn new(program: CString, arguments: Vec<CString>, environment: Vec<CString>) -> Self {
+        Self {
+            program,
+            arguments,
+            environment,
+        }
+    }
+}
+
 /// What is set in a child between fork and exec.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Default)]
 pub struct ChildSetup {
     /// Largest file that it may write, in bytes; `None`: as the agent.
     pub file_limit_bytes: Option<u64>,
@@ -96,19 +122,17 @@ pub struct ChildSetup {
     pub user_processes: Option<u64>,
     /// Each `cgroup.procs` that it joins.
     pub cgroup_procs: Vec<RawFd>,
+    /// `None`: as its parent.
+    pub apart: Option<Apart>,
 }
 
-/// Make `command`'s child set itself up before exec.
-///
-/// The child dies with the agent, has no signal blocked, and keeps `setup`. The descriptors in
-/// `setup` must stay open until the command is spawned.
-pub fn prepare(command: &mut Command, setup: ChildSetup) {
-    let parent = nix::unistd::getpid();
-    // SAFETY: the closure makes only async-signal-safe calls and does not allocate (the error
-    // values are plain numbers); it runs in a fork of a process that has one thread.
-    unsafe {
-        command.pre_exec(move || set_up_child(parent, &setup).map_err(io::Error::from));
-    }
+/// A process group of its own, with other surroundings.
+#[derive(Debug)]
+pub struct Apart {
+    /// The working folder.
+    pub folder: CString,
+    /// Standard input, output and error. None of them is a standard descriptor of the parent.
+    pub files: [OwnedFd; 3],
 }
 
 fn set_up_child(parent: Pid, setup: &ChildSetup) -> Result<(), Errno> {
@@ -128,6 +152,17 @@ fn set_up_child(parent: Pid, setup: &ChildSetup) -> Result<(), Errno> {
             setrlimit(resource, limit, limit)?;
         }
     }
+    if let Some(apart) = &setup.apart {
+        let own = Pid::from_raw(0);
+        nix::unistd::setpgid(own, own)?;
+        nix::unistd::chdir(apart.folder.as_c_str())?;
+        let [input, output, error] = &apart.files;
+        nix::unistd::dup2_stdin(input)?;
+        nix::unistd::dup2_stdout(output)?;
+        nix::unistd::dup2_stderr(error)?;
+    }
+    // SAFETY: SIG_DFL installs no code; the Rust runtime ignores SIGPIPE, commands do not.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
     sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None)
 }
 
@@ -138,47 +173,70 @@ fn join_cgroup(procs: RawFd) -> Result<(), Errno> {
     Errno::result(written).map(drop)
 }
 
-/// Start a child that sets itself up, waits for a byte on `gate` and then becomes `argv`.
+/// Start a child that sets itself up, writes 0 to `report`, waits for a byte on `gate` (a pipe's
+/// two ends) and then becomes `image`.
 ///
-/// When that fails it writes the error's number, as 4 bytes, to `report`, which closes otherwise.
-/// Both descriptors must be closed on exec. The child dies with this process.
+/// When one of these fails it writes the error's number instead; numbers have 4 bytes. Exec closes
+/// the descriptors, which must be marked so. The child has no signal blocked, and dies with this
+/// process, which must have one thread or be a test.
+///
+/// Fails with the errno of fork.
 pub fn fork_gated(
-    argv: &[CString],
-    gate: BorrowedFd<'_>,
+    image: &Image,
+    gate: (BorrowedFd<'_>, BorrowedFd<'_>),
     report: BorrowedFd<'_>,
     setup: &ChildSetup,
 ) -> Result<Pid, Errno> {
     let parent = nix::unistd::getpid();
-    // SAFETY: this process has one thread, and the child makes only system calls before exec.
+    // Before the fork: the child allocates nothing.
+    let (arguments, environment) = (pointers(&image.arguments), pointers(&image.environment));
+    // SAFETY: the child makes only async-signal-safe calls (the error values are plain numbers).
     match unsafe { fork()? } {
         ForkResult::Parent { child } => Ok(child),
         ForkResult::Child => {
-            let error = match exec_after(argv, gate, parent, setup) {
-                Ok(never) => match never {},
-                Err(errno) => errno,
+            let failed = if let Err(errno) = set_up_and_wait(parent, setup, gate, report) {
+                errno
+            } else {
+                // SAFETY: the program and the lists' strings live in `image`; each list ends with
+                // a null pointer.
+                unsafe {
+                    libc::execvpe(
+                        image.program.as_ptr(),
+                        arguments.as_ptr(),
+                        environment.as_ptr(),
+                    )
+                };
+                Errno::last()
             };
-            let _ = nix::unistd::write(report, &(error as i32).to_ne_bytes());
+            let _ = nix::unistd::write(report, &(failed as i32).to_ne_bytes());
             // SAFETY: ends the child without running what belongs to the parent.
             unsafe { libc::_exit(127) }
         }
     }
 }
 
-fn exec_after(
-    argv: &[CString],
-    gate: BorrowedFd<'_>,
+fn set_up_and_wait(
     parent: Pid,
     setup: &ChildSetup,
-) -> Result<std::convert::Infallible, Errno> {
+    (gate, other_end): (BorrowedFd<'_>, BorrowedFd<'_>),
+    report: BorrowedFd<'_>,
+) -> Result<(), Errno> {
+    // The child's own copy: with it open, the parent's end would never be seen to close.
+    // SAFETY: the child does not use the descriptor again, and its owner is in the parent.
+    unsafe { libc::close(other_end.as_raw_fd()) };
     set_up_child(parent, setup)?;
-    // SAFETY: SIG_DFL installs no code; the Rust runtime ignores SIGPIPE, commands do not.
-    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+    nix::unistd::write(report, &0_i32.to_ne_bytes())?;
     let mut byte = [0];
-    if nix::unistd::read(gate, &mut byte)? == 0 {
-        return Err(Errno::ECANCELED);
+    match nix::unistd::read(gate, &mut byte)? {
+        0 => Err(Errno::ECANCELED),
+        _ => Ok(()),
     }
-    let program = argv.first().ok_or(Errno::ENOENT)?;
-    nix::unistd::execvp(program, argv)
+}
+
+/// A list as exec takes it.
+fn pointers(strings: &[CString]) -> Vec<*const libc::c_char> {
+    let strings = strings.iter().map(|string| string.as_ptr());
+    strings.chain([ptr::null()]).collect()
 }
 
 /// A program that gets one more argument each time that it is started.
@@ -196,8 +254,8 @@ pub struct Program {
 ///
 /// Fails with the errno of the system call.
 pub fn fork_and_exec(program: &Program, last: &CStr) -> Result<Pid, Errno> {
-    let arguments = program.arguments.iter().map(|argument| argument.as_ptr());
-    let arguments: Vec<_> = arguments.chain([last.as_ptr(), ptr::null()]).collect();
+    let mut arguments = pointers(&program.arguments);
+    arguments.insert(program.arguments.len(), last.as_ptr());
     // SAFETY: the child makes two async-signal-safe calls only and allocates nothing.
     match unsafe { fork() }? {
         ForkResult::Parent { child } => Ok(child),

@@ -10,9 +10,18 @@ use nix::errno::Errno;
 use nix::sys::mman::{
     MapFlags, MmapAdvise, ProtFlags, madvise, mmap, mmap_anonymous, mprotect, munmap,
 };
+use nix::unistd::{SysconfVar, sysconf};
 
 /// Bytes of a page: the only size of x86-64 that is not a huge page.
 pub const PAGE_BYTES: usize = 4096;
+
+/// Bytes of a page of this kernel: on arm64 there are kernels with larger ones.
+pub fn page_bytes() -> u64 {
+    let found = sysconf(SysconfVar::PAGE_SIZE).ok().flatten();
+    found
+        .and_then(|bytes| u64::try_from(bytes).ok())
+        .unwrap_or(PAGE_BYTES as u64)
+}
 
 /// Memory shared with the kernel or with another process.
 #[derive(Debug)]

@@ -12,3 +12,4 @@ pub mod privileges;
 pub mod processor;
 pub mod seccomp;
 pub mod signals;
+pub mod swap;

@@ -21,7 +21,7 @@ pub fn interface_up(name: &str) -> Result<(), Errno> {
         return Err(Errno::ENAMETOOLONG);
     }
     for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
-        *to = from.cast_signed();
+        *to = libc::c_char::from_ne_bytes([from]);
     }
     // SAFETY: socket takes no pointer.
     let number = unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
@@ -48,7 +48,7 @@ pub fn tap(descriptor: BorrowedFd<'_>) -> Result<(String, bool), Errno> {
     let name: Vec<u8> = request
         .ifr_name
         .iter()
-        .map(|letter| letter.cast_unsigned())
+        .flat_map(|letter| letter.to_ne_bytes())
         .take_while(|letter| *letter != 0)
         .collect();
     // SAFETY: TUNGETIFF has filled this member of the union.

@@ -3,11 +3,16 @@
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 use nix::errno::Errno;
+use nix::unistd::Pid;
 use perf_event_open_sys::bindings::{
-    PERF_COUNT_HW_INSTRUCTIONS, PERF_TYPE_HARDWARE, perf_event_attr,
+    PERF_COUNT_HW_INSTRUCTIONS, PERF_FORMAT_TOTAL_TIME_ENABLED, PERF_FORMAT_TOTAL_TIME_RUNNING,
+    PERF_TYPE_HARDWARE, perf_event_attr,
 };
 
 use super::descriptors::made;
+
+/// `PERF_FLAG_FD_CLOEXEC`.
+const CLOEXEC: u64 = 1 << 3;
 
 /// Open a perf event for all that runs on a CPU.
 ///
@@ -17,14 +22,35 @@ pub fn perf_event_open(
     cpu: i32,
     group: Option<BorrowedFd<'_>>,
 ) -> Result<OwnedFd, Errno> {
-    // perf_event_open(2): no process, and PERF_FLAG_FD_CLOEXEC.
+    // perf_event_open(2): no process.
     const EVERYBODY: libc::pid_t = -1;
-    const CLOEXEC: u64 = 1 << 3;
     let group = group.map_or(-1, |group| group.as_raw_fd());
     // SAFETY: the attributes are a live structure whose size field tells its size.
     let fd =
         unsafe { perf_event_open_sys::perf_event_open(attributes, EVERYBODY, cpu, group, CLOEXEC) };
     made(fd.into())
+}
+
+/// Open a hardware event for a process that has not yet begun its program: from exec on, for all
+/// that it starts too, in user space and, unless `user_only`, in the kernel.
+///
+/// Fails with the errno of the system call.
+pub fn count_program(process: Pid, event: u32, user_only: bool) -> Result<OwnedFd, Errno> {
+    let mut attributes = perf_event_attr::default();
+    attributes.type_ = PERF_TYPE_HARDWARE;
+    attributes.size = u32::try_from(size_of::<perf_event_attr>()).unwrap_or(0);
+    attributes.config = u64::from(event);
+    attributes.read_format =
+        u64::from(PERF_FORMAT_TOTAL_TIME_ENABLED | PERF_FORMAT_TOTAL_TIME_RUNNING);
+    attributes.set_disabled(1);
+    attributes.set_enable_on_exec(1);
+    attributes.set_inherit(1);
+    attributes.set_exclude_kernel(user_only.into());
+    let pid = process.as_raw();
+    // SAFETY: the attributes are live and carry their own size.
+    let number =
+        unsafe { perf_event_open_sys::perf_event_open(&raw mut attributes, pid, -1, -1, CLOEXEC) };
+    made(number.into())
 }
 
 /// Let a perf event and its group count, or stop it.

@@ -12,13 +12,15 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::path::{Path, PathBuf};
 
 use crate::cgroup::locate::{Location, Version, locate};
+use crate::owner::name;
 use crate::reason;
 use crate::tree::Tree;
 
-/// What the names of vtax's groups begin with.
-pub const NAME_PREFIX: &str = "vtax-";
 /// The group into which the processes of a delegated group move (see [`enable`]).
 const CALLERS: &str = "vtax-callers";
+/// Of a group that may swap, where groups have their own: the kernel's default. The machine's may be
+/// 0, and then nothing is swapped out as long as there are files to forget.
+const SWAPPINESS: &str = "60";
 const NOT_DELEGATED: &str = "run as root or under systemd-run --user --scope -p Delegate=yes";
 
 /// The folders of one control group: one for each hierarchy of version 1, one in version 2.
@@ -38,13 +40,26 @@ struct Folder {
 }
 
 impl CommandGroup {
-    /// Limit memory to `bytes`, swap included.
+    /// Limit memory to `bytes`, and what may be swapped out beside it to `swap_bytes`.
     ///
     /// Fails when no control group for memory is mounted, or when the group cannot be made or
     /// limited. The error is one line with the reason and, where there is one, the remedy.
-    pub fn limit_memory(&mut self, tree: &Tree, bytes: u64) -> Result<(), String> {
+    pub fn limit_memory(&mut self, tree: &Tree, bytes: u64, swap_bytes: u64) -> Result<(), String> {
         let (folder, version) = self.folder(tree, "memory")?;
-        set_memory_limit(&folder, version, bytes)
+        set_memory_limit(&folder, version, bytes, swap_bytes)?;
+        if swap_bytes == 0 {
+            return Ok(());
+        }
+        let here = folder.join("memory.swappiness");
+        if here.exists() {
+            return write(&here, SWAPPINESS);
+        }
+        if tree.number::<u32>("/proc/sys/vm/swappiness") == Some(0) {
+            return Err(
+                "vm.swappiness is 0: nothing would be swapped; sysctl vm.swappiness=60".into(),
+            );
+        }
+        Ok(())
     }
 
     /// Limit the number of processes and threads.
@@ -124,44 +139,33 @@ impl Drop for CommandGroup {
     }
 }
 
-/// `vtax-PID-START-NAMESPACE`: a process number alone is used again, and another PID namespace
-/// has the same numbers.
-fn name(tree: &Tree) -> String {
-    let number = std::process::id();
-    let process = tree.stat(number.cast_signed());
-    let start = process.and_then(|found| found.start_ticks).unwrap_or(0);
-    let namespace = pid_namespace(tree).unwrap_or(0);
-    format!("{NAME_PREFIX}{number}-{start}-{namespace}")
-}
-
-/// The inode number of this process's PID namespace.
-pub fn pid_namespace(tree: &Tree) -> Option<u64> {
-    let found = fs::metadata(tree.path("/proc/self/ns/pid")).ok()?;
-    Some(std::os::unix::fs::MetadataExt::ino(&found))
-}
-
-fn set_memory_limit(folder: &Path, version: Version, bytes: u64) -> Result<(), String> {
-    match version {
+fn set_memory_limit(
+    folder: &Path,
+    version: Version,
+    bytes: u64,
+    swap_bytes: u64,
+) -> Result<(), String> {
+    let (file, swap_file, swap) = match version {
         Version::V1 => {
-            write(&folder.join("memory.limit_in_bytes"), &bytes.to_string())?;
-            // Memory and swap together; the file is missing where swap is not accounted. It may
-            // not be below the limit of memory alone, hence second.
-            let both = folder.join("memory.memsw.limit_in_bytes");
-            if both.exists() {
-                write(&both, &bytes.to_string())
-            } else {
-                Ok(())
-            }
+            // Memory and swap together. It may not be below the limit of memory alone, hence
+            // second.
+            let both = bytes.saturating_add(swap_bytes);
+            ("memory.limit_in_bytes", "memory.memsw.limit_in_bytes", both)
         }
-        Version::V2 => {
-            write(&folder.join("memory.max"), &bytes.to_string())?;
-            let swap = folder.join("memory.swap.max");
-            if swap.exists() {
-                write(&swap, "0")
-            } else {
-                Ok(())
-            }
-        }
+        Version::V2 => ("memory.max", "memory.swap.max", swap_bytes),
+    };
+    write(&folder.join(file), &bytes.to_string())?;
+    let swap_file = folder.join(swap_file);
+    // It is missing where swap is not accounted.
+    if swap_file.exists() {
+        write(&swap_file, &swap.to_string())
+    } else if swap_bytes == 0 {
+        Ok(())
+    } else {
+        Err(format!(
+            "{} is missing: this kernel does not limit swap; boot it with swapaccount=1",
+            swap_file.display()
+        ))
     }
 }
 
@@ -286,6 +290,34 @@ mod tests {
         delegated_parent(tree, &locate(tree, "memory").unwrap(), "memory", true)
     }
 
+    fn written(version: Version, swap_bytes: u64, files: [&str; 2]) -> Result<Vec<String>, String> {
+        let folder = tempfile::tempdir().unwrap();
+        for name in files {
+            fs::write(folder.path().join(name), "").unwrap();
+        }
+        set_memory_limit(folder.path(), version, 100, swap_bytes)?;
+        let texts = files.map(|name| fs::read_to_string(folder.path().join(name)).unwrap());
+        Ok(texts.into())
+    }
+
+    #[test]
+    fn swap_is_beside_memory() {
+        let v1 = ["memory.limit_in_bytes", "memory.memsw.limit_in_bytes"];
+        let v2 = ["memory.max", "memory.swap.max"];
+        let limits = |memory: &str, swap: &str| Ok(vec![memory.to_owned(), swap.to_owned()]);
+        assert_eq!(written(Version::V1, 30, v1), limits("100", "130"));
+        assert_eq!(written(Version::V1, 0, v1), limits("100", "100"));
+        assert_eq!(written(Version::V2, 30, v2), limits("100", "30"));
+        assert_eq!(written(Version::V2, 0, v2), limits("100", "0"));
+        let none = [v2[0], "other"];
+        assert_eq!(written(Version::V2, 0, none), limits("100", ""));
+        assert!(
+            written(Version::V2, 30, none)
+                .unwrap_err()
+                .contains("swapaccount=1")
+        );
+    }
+
     #[test]
     fn version_2_takes_the_group_that_passes_memory_on() {
         let (_root, own) = version_2(&[("cgroup.subtree_control", "cpu memory\n")]);
@@ -315,14 +347,14 @@ mod tests {
     fn without_delegation_the_remedy_is_named() {
         let (_root, tree) = version_2(&[("cgroup.controllers", "cpu\n")]);
         let message = CommandGroup::default()
-            .limit_memory(&tree, 1 << 20)
+            .limit_memory(&tree, 1 << 20, 0)
             .unwrap_err();
         assert!(
             message.contains("not delegated") && message.contains("systemd-run"),
             "{message}"
         );
         let message = CommandGroup::default()
-            .limit_memory(&Tree::at("/nonexistent"), 1 << 20)
+            .limit_memory(&Tree::at("/nonexistent"), 1 << 20, 0)
             .unwrap_err();
         assert!(message.contains("no memory control group"), "{message}");
     }

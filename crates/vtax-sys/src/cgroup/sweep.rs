@@ -2,8 +2,9 @@
 
 use std::path::PathBuf;
 
+use crate::cgroup::ending;
 use crate::cgroup::locate::locate;
-use crate::cgroup::{NAME_PREFIX, ending, pid_namespace};
+use crate::owner;
 use crate::tree::Tree;
 
 /// End every group of a dead agent that is beside or below the caller's own or above it.
@@ -29,20 +30,9 @@ pub fn sweep(tree: &Tree) -> usize {
 fn leftovers(tree: &Tree, folder: &str) -> Vec<PathBuf> {
     tree.names(folder)
         .iter()
-        .filter(|name| is_of_the_dead(tree, name).unwrap_or(false))
+        .filter(|name| owner::is_dead(tree, name).unwrap_or(false))
         .map(|name| tree.path(&format!("{folder}/{name}")))
         .collect()
-}
-
-/// `None` for what no agent made.
-fn is_of_the_dead(tree: &Tree, name: &str) -> Option<bool> {
-    let mut parts = name.strip_prefix(NAME_PREFIX)?.split('-');
-    let number: i32 = parts.next()?.parse().ok()?;
-    let start: u64 = parts.next()?.parse().ok()?;
-    let namespace: u64 = parts.next()?.parse().ok()?;
-    let found = tree.stat(number).and_then(|process| process.start_ticks);
-    let alive = found == Some(start);
-    Some(parts.next().is_none() && pid_namespace(tree)? == namespace && !alive)
 }
 
 #[cfg(test)]
@@ -61,7 +51,7 @@ mod tests {
         let tree = Tree::at(root.path());
         let stat = "7 (vtax-agent) S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 500 0";
         fs::write(root.path().join("proc/7/stat"), stat).unwrap();
-        let own = pid_namespace(&tree).unwrap();
+        let own = owner::pid_namespace(&tree).unwrap();
         let other = own + 1;
         let dead = [
             format!("vtax-7-499-{own}"),

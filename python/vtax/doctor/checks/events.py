@@ -97,6 +97,8 @@ class Rapl(Check):
         if not counters:
             if host.is_guest:
                 return self.impossible("hypervisors do not pass the energy counters on")
+            if not host.is_x86:
+                return self.impossible(f"{host.machine} has no such counters")
             return self.missing("no /sys/class/powercap/*-rapl", "modprobe intel_rapl_msr")
         if not any(os.access(counter, os.R_OK) for counter in counters):
             # Root alone since 2020, when the counters turned out to leak keys.

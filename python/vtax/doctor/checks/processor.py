@@ -20,7 +20,8 @@ class CpuFreq(Check):
         if not governors:
             if host.is_guest:
                 return self.impossible("the hypervisor does not show the CPU's frequency")
-            return self.missing("no frequency driver is loaded", "modprobe acpi_cpufreq")
+            driver = "acpi_cpufreq" if host.is_x86 else "cppc_cpufreq"
+            return self.missing("no frequency driver is loaded", f"modprobe {driver}")
         if governors == {"performance"}:
             return self.ok("performance on every CPU")
         return self.degraded(

@@ -18,6 +18,8 @@ class Installed(Check):
 
     def find(self, host: Host) -> Finding:
         program = host.which(PROGRAM)
+        if not host.is_x86:
+            return self.impossible(f"its machines are x86, and the agent is for {host.machine}")
         if program is None:
             return self.missing("QEMU is not installed", host.install("qemu-system-x86", "QEMU"))
         models, accelerators = (

@@ -19,12 +19,10 @@ MOST_COLUMNS = 16
 """A matrix of more events is not printed on the terminal."""
 SMALLEST_CHANGE = 0.05
 """Of r: with many intervals 0.998 and 0.999 differ significantly, and it does not matter."""
-VARYING = 0.1
-"""Rates of intervals whose length varies by more are correlated through their common divisor."""
 
 
 def title(matrix: Matrix, by: By) -> str:
-    """`Pearson correlation of 12 events, rates per second of a CPU, series by cpu`"""
+    """`Spearman correlation of 12 events, rates per second of a CPU, series by cpu`"""
     return (
         f"{matrix.method.value.title()} correlation of {plural(len(matrix.events), 'event')}, "
         f"rates {matrix.per.words}, series by {by.value}"
@@ -32,7 +30,7 @@ def title(matrix: Matrix, by: By) -> str:
 
 
 def notes(matrix: Matrix, recordings: Sequence[Recording], side: str = "") -> list[str]:
-    """What limits the matrix: left out events, losses, few runs, uneven intervals.
+    """What limits the matrix: left out events, losses, few runs.
 
     `side` says of which matrix, when there are two.
     """
@@ -42,11 +40,6 @@ def notes(matrix: Matrix, recordings: Sequence[Recording], side: str = "") -> li
         by_reason.setdefault(reason, []).append(name)
     for reason, names in by_reason.items():
         found.append(f"left out{side}, {reason}: {listing(names, 8)}")
-    if matrix.varying_length > VARYING:
-        found.append(
-            f"the intervals' lengths{side} vary by {100 * matrix.varying_length:.0f} %: "
-            "rates that share a varying divisor are correlated by it (Pearson 1897)"
-        )
     if len(recordings) == 1:
         found.append(f"one run{side}: how far runs differ among themselves is not known")
     return found
@@ -92,8 +85,8 @@ def pair_table(matrix: Matrix, limit: int | None = None) -> Rows:
 
 
 _CORRECTED = (
-    "p after Benjamini and Yekutieli's correction for all pairs, from the effective number of "
-    "intervals, which is smaller than their number because neighbours resemble each other."
+    "r is given the intervals' length. p after Benjamini and Yekutieli's correction for all pairs, "
+    "from the effective number of intervals, with fast and slow movements evened out."
 )
 
 
@@ -182,7 +175,7 @@ def change_figure(difference: Difference) -> Figure | None:
 
 
 def _cell(matrix: Matrix, i: int, j: int) -> str:
-    if not math.isfinite(matrix.z[i, j]):
+    if not math.isfinite(matrix.r[i, j]):
         return "?"
     return _number(float(matrix.r[i, j])) if matrix.significant[i, j] else "·"
 
@@ -204,6 +197,7 @@ def matrix_json(matrix: Matrix) -> dict[str, Any]:
     return {
         "events": list(matrix.events),
         "method": matrix.method.value,
+        "detrend": matrix.detrend.value,
         "per": matrix.per.value,
         "alpha": matrix.alpha,
         "left_out": [{"event": name, "reason": why} for name, why in matrix.left_out],

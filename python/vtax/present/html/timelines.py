@@ -84,8 +84,8 @@ def phase_table(timeline: Timeline, phases: Phases) -> Rows:
             rows.append((name, str(number), *ends, str(phase.bins), *means))
     headings = ("Run", "Phase", f"From ({unit})", f"To ({unit})", "Bins", *names)
     caption = (
-        "Phases between change points of the mean (PELT on normal scores, with a penalty that "
-        "allows for autocorrelation); events side by side change together."
+        "Phases between change points of the mean (PELT on normal scores) that stand out of how "
+        "the rates wander elsewhere; events side by side change together."
     )
     empty = "The axis is too short, or an event is nowhere measured."
     return Rows("phases", "Phases", caption if rows else empty, headings, tuple(rows))

@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
 from rich.console import RenderableType
 from rich.text import Text
 
-from vtax.analysis.audit import YES_NO, Card, Check, Verdict
+from vtax.analysis.audit import YES_NO
+from vtax.formats.model import AuditCard, AuditCheck, AuditVerdict
 from vtax.present.format import one_line, significant
 from vtax.present.terminal.tables import note, table, title
 from vtax.units import format_seconds
 
-_STYLES = {Verdict.PASS: "green", Verdict.WARN: "yellow", Verdict.FAIL: "red"}
+_STYLES = {
+    AuditVerdict.PASS: "green",
+    AuditVerdict.WARN: "yellow",
+    AuditVerdict.FAIL: "red",
+}
 
 
-def to_json(cards: Sequence[Card]) -> dict[str, Any]:
+def to_json(cards: Sequence[AuditCard]) -> dict[str, Any]:
     """What `vtax audit --json` prints."""
-    return {"environments": [dataclasses.asdict(card) for card in cards]}
+    return {"environments": [card.model_dump(mode="json") for card in cards]}
 
 
-def parts(cards: Sequence[Card]) -> list[RenderableType]:
+def parts(cards: Sequence[AuditCard]) -> list[RenderableType]:
     """A table for each environment, and what to do where a check does not pass."""
     found: list[RenderableType] = []
     for card in cards:
@@ -36,13 +40,13 @@ def parts(cards: Sequence[Card]) -> list[RenderableType]:
         found += [
             note(f"! {check.name}: {check.reason}; {check.remedy}", "yellow")
             for check in card.checks
-            if check.verdict in (Verdict.WARN, Verdict.FAIL)
+            if check.verdict in (AuditVerdict.WARN, AuditVerdict.FAIL)
         ]
         found.append(Text())
     return found
 
 
-def _headline(card: Card) -> str:
+def _headline(card: AuditCard) -> str:
     shortest = card.shortest_duration_s
     what = (
         "how short a run may be is not known"
@@ -52,7 +56,7 @@ def _headline(card: Card) -> str:
     return f"{one_line(card.spec)}: {card.verdict.value}; {what}"
 
 
-def _row(check: Check) -> Sequence[str | Text]:
+def _row(check: AuditCheck) -> Sequence[str | Text]:
     return (
         check.name,
         Text(check.verdict.value, style=_STYLES.get(check.verdict, "")),

@@ -31,7 +31,7 @@ _GAP = 2  # one of padding, one of the box
 _NAME_LEAST = 20
 _LABEL_LIMIT = 20
 MOST_NOTES = 5
-BACKGROUND = frozenset({"drift", "noise-floor", "one-boot", "steal-unknown"})
+BACKGROUND = frozenset({"drift", "noise-floor", "one-boot", "short-kernel", "steal-unknown"})
 """Kinds of flags that hold for most runs, or that another line says."""
 
 

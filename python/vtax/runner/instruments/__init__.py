@@ -6,12 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 
 from vtax.environments.base import Environment, offering
 from vtax.errors import MisuseError
+from vtax.runner.instruments.counts import Counts
 from vtax.runner.instruments.kvm_counters import Counting
 from vtax.runner.instruments.record import Recording
 from vtax.runner.repetition import Instrument
 from vtax.specs import unknown
 
 INSTRUMENTS: Mapping[str, Callable[[], Instrument]] = {
+    "counts": Counts,
     "kvm-counters": Counting,
     "record": Recording,
 }

@@ -4,67 +4,45 @@ from __future__ import annotations
 
 from functools import partial
 
-from vtax.analysis.intervals import By, Per, Recording
-from vtax.analysis.phases import phase_bins, phases
-from vtax.analysis.timeline import Axis, timeline
-from vtax.present.format import plural, signed, significant
-from vtax.studies.rule import FACTOR, Judgement, Missing, Rule
+from vtax.analysis.intervals import Per, Recording
+from vtax.analysis.timeline import Axis
+from vtax.present.format import signed, significant
+from vtax.studies.rule import FACTOR, Judgement, Missing, Rule, below
+from vtax.studies.vrtprof import claims_emulated as emulated
 from vtax.studies.vrtprof import data as m
 from vtax.studies.vrtprof.data import Data
+from vtax.studies.vrtprof.judgements import each_below, judge_phases
 from vtax.studies.vrtprof.setup import (
     FLAT,
     GUESTS,
     NATIVE,
     PAIR_COLUMNS,
     PAPER_OVERHEADS,
+    PHASE_EVENTS,
     PHASED,
     SETTINGS,
 )
 
-PHASE_EVENTS = ("hw.cache_misses", "hw.dtlb_load_misses", "faults.user", "sched.switches")
-"""Those of figures 5 to 7, of which this machine has some."""
 SHORT_NS = 5_000
 """“A few thousand cycles”, at one or two cycles per nanosecond."""
 
 
 def mean_overhead(setting: str, limit: float, data: Data) -> Judgement:
     """The mean over the workloads at one interval."""
-    value = m.mean_overhead(data, setting)
-    each = m.overheads(data, setting)
-    noise = sum(around for _, around in each.values()) / len(each)
+    found = m.overheads(data, setting)
+    value, noise = m.mean(found), m.noise(found)
     reason = (
         f"By CPU time. Holds below {limit:g} %, fails above, and cannot be judged within the noise "
         f"of it: ±{significant(noise, 2)} points, the mean of half the workloads' quartile ranges."
     )
-    return Judgement(f"{signed(value, 3)} %", _outside_noise(value, noise, limit), reason)
-
-
-def _outside_noise(value: float, noise: float, limit: float) -> bool | None:
-    """Whether a value is below a limit; None where noise alone may decide, on either side.
-
-    Noise that could hide an overhead must not confirm that there is none.
-    """
-    if value + noise <= limit:
-        # Recording makes nothing faster: a gain beyond the noise is a machine that changed.
-        return True if value + noise >= 0 else None
-    return False if value - noise > limit else None
+    return Judgement(f"{signed(value, 3)} %", below(value, noise, limit), reason)
 
 
 def every_overhead(data: Data) -> Judgement:
     """Each workload by itself at the paper's interval."""
-    found = m.overheads(data, SETTINGS[0].every)
     limit = max(PAPER_OVERHEADS.values())
-    verdicts = {name: _outside_noise(*each, limit) for name, each in found.items()}
-    above = [name for name, verdict in verdicts.items() if verdict is False]
-    unsure = [name for name, verdict in verdicts.items() if verdict is None]
-    shown = ", ".join(
-        f"{name} {signed(value, 2)} ± {significant(around, 2)}"
-        for name, (value, around) in found.items()
-    )
-    reason = f"Each has to be below {limit:g} % by more than half its quartile range."
-    reason += f" Not so: {', '.join(above)}." if above else ""
-    reason += f" Within the noise: {', '.join(unsure)}." if unsure else ""
-    return Judgement(f"{shown} %", False if above else None if unsure else True, reason)
+    words = f"Each has to be below {limit:g} % by more than half its quartile range."
+    return each_below(m.overheads(data, SETTINGS[0].every), limit, words)
 
 
 def short_intervals(data: Data) -> Judgement:
@@ -89,7 +67,9 @@ def correlated(first: str, second: str, where: str, stated: float, data: Data) -
     ours, theirs = PAIR_COLUMNS[first], PAIR_COLUMNS[second]
     for name, paper in ((ours, first), (theirs, second)):
         if name.startswith("hw.") and name in data.absent:
-            raise Missing(f"{name} for {paper}: {data.absent[name]}")
+            raise Missing(
+                f"{name} for {paper}: {data.absent[name]}{emulated.nor_there(data, name)}"
+            )
     recordings = data.native() if where == NATIVE else _most_guests(data)
     value, significant_ = m.pair(m.matrix(recordings), ours, theirs)
     holds = significant_ and stated / FACTOR <= value <= min(1.0, stated * FACTOR)
@@ -112,6 +92,8 @@ def kernel_cpi(data: Data) -> Judgement:
     """Cycles per instruction of the kernel need a counter of cycles."""
     reason = data.absent.get("hw.cycles")
     if reason:
+        if (there := emulated.cpi(data)) is not None:
+            return there
         raise Missing(f"cycles per instruction: {reason}")
     ours = m.matrix(_most_guests(data))
     theirs = m.matrix(data.native())
@@ -153,18 +135,8 @@ def phased(workload: str, several: bool, data: Data) -> Judgement:
     """How many phases a workload has natively, by the events that were counted."""
     recordings = data.labelled(workload, [NATIVE])
     names = data.measured(recordings, PHASE_EVENTS)
-    events = [recordings[0].event(name) for name in names]
-    counts = []
-    for one in recordings:
-        made = timeline(
-            [one], events, per=Per.SECOND, axis=Axis.TIME, bins=phase_bins([one], By.CPU)
-        )
-        counts.append(len(phases(made, made.lines)))
-    shown = f"{', '.join(map(str, counts))} phases in {plural(len(counts), 'run')}"
-    wanted = "two or more" if several else "one"
-    holds = all(count > 1 for count in counts) if several else all(count == 1 for count in counts)
-    reason = f"Each native run of {workload} has to have {wanted}, by {', '.join(names)}."
-    return Judgement(shown, holds, reason)
+    counts = m.phase_counts(recordings, names, Per.SECOND, Axis.TIME)
+    return judge_phases(counts, several, f"Each native run of {workload}", names)
 
 
 def _pair(name: str, first: str, second: str, where: str, stated: float, words: str) -> Rule[Data]:
@@ -203,6 +175,7 @@ RULES = (
         "2.59 % (Pseudo JBB)",
         every_overhead,
     ),
+    *emulated.OVERHEADS,
     Rule(
         "granularity",
         "abstract",
@@ -278,4 +251,5 @@ RULES = (
         "a single phase",
         partial(phased, FLAT, False),
     ),
+    *emulated.PHASES,
 )

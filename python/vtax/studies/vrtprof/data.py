@@ -9,10 +9,13 @@ from statistics import median
 
 import polars as pl
 
+from vtax.analysis.conditioning import Method
 from vtax.analysis.correlation import Matrix, correlate
-from vtax.analysis.intervals import Event, Per, Recording, axis_of
+from vtax.analysis.intervals import By, Event, Per, Recording, axis_of
+from vtax.analysis.phases import phase_bins, phases
+from vtax.analysis.timeline import Axis, timeline
 from vtax.studies.rule import Missing
-from vtax.studies.vrtprof.setup import NATIVE, PAIR_COLUMNS
+from vtax.studies.vrtprof.setup import EMULATED, NATIVE, PAIR_COLUMNS
 
 
 def _none() -> pl.DataFrame:
@@ -30,6 +33,7 @@ class Data:
     """Recordings by environment and workload, and the runs of table IV.
 
     `overheads`: workload, setting (empty: not recorded), repetition, cpu_s, wall_s, rows, lost.
+    `emulated`: the same in the emulated machine, with `instructions` in the place of times.
     """
 
     recordings: Mapping[str, Mapping[str, Sequence[Recording]]] = field(default_factory=dict)
@@ -38,6 +42,7 @@ class Data:
     left_out: Mapping[str, str] = field(default_factory=dict)
     """Environments that did not come up, and why."""
     overheads: pl.DataFrame = field(default_factory=_none)
+    emulated: pl.DataFrame = field(default_factory=_none)
 
     def of(self, environment: str) -> list[Recording]:
         """All recordings of an environment; raises Missing when there is none."""
@@ -111,9 +116,9 @@ def varying_events(recordings: Sequence[Recording]) -> list[Event]:
 
 
 def matrix(recordings: Sequence[Recording]) -> Matrix:
-    """The averaged correlations, as `vtax correlate` computes them."""
+    """The averaged correlations, Pearson's as in the paper, given the intervals' length."""
     per = axis_of(recordings, None)
-    return correlate(recordings, varying_events(recordings), per=per)
+    return correlate(recordings, varying_events(recordings), method=Method.PEARSON, per=per)
 
 
 def pair(found: Matrix, first: str, second: str) -> tuple[float, bool]:
@@ -128,13 +133,34 @@ def pair(found: Matrix, first: str, second: str) -> tuple[float, bool]:
     return value, bool(found.significant[i, j])
 
 
-def overheads(data: Data, setting: str, column: str = "cpu_s") -> dict[str, tuple[float, float]]:
-    """Per workload: the median overhead in percent over pairs of neighbouring runs with and
-    without the recorder, and half the range between the pairs' quartiles.
+Overheads = dict[str, tuple[float, float]]
+"""Per workload: the median overhead in percent over pairs of neighbouring runs with and without the
+recorder, and how far the pairs are from it."""
+
+
+def overheads(data: Data, setting: str, column: str = "cpu_s") -> Overheads:
+    """Natively; ± half the range between the pairs' quartiles.
 
     Raises Missing when the data lack what it needs.
     """
-    frame = data.overheads
+    found = _slowdowns(data.overheads, setting, column)
+    return {name: (median(pairs), spread(pairs)) for name, pairs in found.items()}
+
+
+def emulated_overheads(data: Data, setting: str) -> Overheads:
+    """In the emulated machine, in instructions; ± half the range of the pairs.
+
+    Raises Missing when it was not measured.
+    """
+    if data.emulated.is_empty():
+        reason = data.left_out.get(EMULATED, "not measured")
+        raise Missing(f"{EMULATED}: {reason}")
+    found = _slowdowns(data.emulated, setting, "instructions")
+    return {name: (median(all_), (max(all_) - min(all_)) / 2) for name, all_ in found.items()}
+
+
+def _slowdowns(frame: pl.DataFrame, setting: str, column: str) -> dict[str, list[float]]:
+    """In percent, of each repetition of each workload."""
     if frame.is_empty():
         raise Missing("overheads were not measured")
     found = {}
@@ -144,7 +170,7 @@ def overheads(data: Data, setting: str, column: str = "cpu_s") -> dict[str, tupl
         with_it = own.filter(pl.col("setting") == setting).select("repetition", column)
         ratios = [100 * (value / bare[at] - 1) for at, value in with_it.iter_rows() if bare.get(at)]
         if ratios:
-            found[name] = (median(ratios), spread(ratios))
+            found[name] = ratios
     if not found:
         raise Missing(f"no run at {setting}")
     return found
@@ -157,16 +183,32 @@ def spread(values: Sequence[float]) -> float:
     return 0.0 if low is None or high is None else (high - low) / 2
 
 
-def mean_overhead(data: Data, setting: str, column: str = "cpu_s") -> float:
+def mean(found: Overheads) -> float:
     """The geometric mean of the slow-downs, in percent.
 
     The paper takes the mean of magnitudes, which noise alone makes positive.
     """
-    values = [value for value, _ in overheads(data, setting, column).values()]
-    logs = [math.log1p(value / 100) for value in values]
+    logs = [math.log1p(value / 100) for value, _ in found.values()]
     return 100 * math.expm1(sum(logs) / len(logs))
+
+
+def noise(found: Overheads) -> float:
+    """The mean of how far the workloads' pairs are from their medians, in points."""
+    return sum(around for _, around in found.values()) / len(found)
 
 
 def per_unit(recordings: Sequence[Recording]) -> Per:
     """Instructions where they were counted, else seconds."""
     return axis_of(recordings, None)
+
+
+def phase_counts(
+    recordings: Sequence[Recording], names: Sequence[str], per: Per, axis: Axis
+) -> list[int]:
+    """How many phases each recording has, by the rates of those events."""
+    events = [recordings[0].event(name) for name in names]
+    counts = []
+    for one in recordings:
+        made = timeline([one], events, per=per, axis=axis, bins=phase_bins([one], By.CPU))
+        counts.append(len(phases(made, made.lines)))
+    return counts

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import polars as pl
 
 from vtax.analysis.correlation import Matrix, difference
 from vtax.analysis.intervals import By, Per, Recording
@@ -16,6 +19,8 @@ from vtax.studies.rule import Missing, possible
 from vtax.studies.vrtprof import data as m
 from vtax.studies.vrtprof.data import Data
 from vtax.studies.vrtprof.setup import (
+    EMULATED,
+    EMULATED_SETTINGS,
     FLAT,
     NATIVE,
     PAIR_COLUMNS,
@@ -108,13 +113,24 @@ class _Maker:
         if shown != self.wanted:
             why = data.why_absent(self.wanted)
             words = f"{self.what} are absent here ({self.wanted}: {why}). Shown is {words}"
+        panels = [_lines(recordings, shown)]
+        if emulated := self._emulated(data, shown):
+            panels.append(emulated)
+            words += " Second panel: an emulated arm64 machine, along its instructions."
         return StudyFigure(
             self.number,
             f"{shown}, {self.workload}",
             words,
             f"{self.what} in {_BENCHMARKS[self.number]}, natively and virtualized. {_PICTURE}",
-            [_lines(recordings, shown)],
+            panels,
         )
+
+    def _emulated(self, data: Data, shown: str) -> Figure | None:
+        """The same event along the paper's own axis, in the machine that counts instructions."""
+        recordings = data.recordings.get(EMULATED, {}).get(self.workload, [])
+        if not data.measured(recordings, [shown]):
+            return None
+        return replace(_lines(recordings, shown), title=f"{shown}, emulated")
 
 
 _BENCHMARKS = {"5": "433.milc", "6": "Pseudo JBB, which is flat", "7": "433.milc"}
@@ -155,7 +171,7 @@ ABSENT = "absent"
 
 def tables(data: Data) -> list[StudyTable]:
     """Those that the data allows."""
-    return possible((events, runtimes, pairs), data)
+    return possible((events, runtimes, emulated_runtimes, pairs), data)
 
 
 def events(data: Data) -> StudyTable:
@@ -176,7 +192,8 @@ def events(data: Data) -> StudyTable:
         "II",
         "Table II. The paper's events and those counted here",
         "Counts per second of the time counted, over all workloads. Absent is absent: nothing "
-        "takes the place of an event under its name.",
+        "takes the place of an event under its name. An emulated machine's seconds are by its own "
+        "clock.",
         ("The paper's event", "What it counts", "Column here", *names, "Note"),
         rows,
     )
@@ -196,7 +213,7 @@ def runtimes(data: Data) -> StudyTable:
         cells = [_percent(*each[name]) for each in found if name in each]
         cells += [_percent(*each[name]) for each in walls if name in each]
         rows.append((name, _bare(data, name), *cells))
-    means = [m.mean_overhead(data, each.every, c) for c in ("cpu_s", "wall_s") for each in SETTINGS]
+    means = [m.mean(each) for each in (*found, *walls)]
     rows.append(("Geometric mean", "", *(f"{signed(value, 3)} %" for value in means)))
     rows += [
         (f"{name} (the paper's)", "", _plain(value), *[""] * (2 * len(SETTINGS) - 1))
@@ -212,6 +229,32 @@ def runtimes(data: Data) -> StudyTable:
         "the recorder's own thread and everything else on the machine share. The paper gives "
         "run times at its interval only; its mean is of the magnitudes.",
         ("Workload", "CPU time without", *cpu, *wall),
+        rows,
+    )
+
+
+def emulated_runtimes(data: Data) -> StudyTable:
+    """Table IV in instructions."""
+    found = [m.emulated_overheads(data, each.every) for each in EMULATED_SETTINGS]
+    bare = data.emulated.filter(setting="").group_by("workload").agg(pl.median("instructions"))
+    without = dict(bare.iter_rows())
+    rows = [
+        (
+            name,
+            f"{significant(without[name] / 1e6, 3)} million",
+            *(_percent(*each[name]) for each in found if name in each),
+        )
+        for name in found[0]
+    ]
+    rows.append(("Geometric mean", "", *(f"{signed(m.mean(each), 3)} %" for each in found)))
+    return StudyTable(
+        "IV-emulated",
+        "Table IV, emulated. What recording costs in instructions",
+        "Instructions that the emulated arm64 machine executed during the workload's operations, "
+        "the recorder's and the kernel's included, against the run without a recorder beside it: "
+        "the median over repetitions, ± half their range. Exact, but no time: every instruction "
+        "counts the same.",
+        ("Workload", "Instructions without", *(f"rows of {s.label}" for s in EMULATED_SETTINGS)),
         rows,
     )
 
@@ -250,8 +293,9 @@ def pairs(data: Data) -> StudyTable:
     return StudyTable(
         "pairs",
         "Pairs of figures 2 and 3",
-        "Correlations that the paper prints, and those of the nearest columns here. A pair that "
-        "was not counted is absent; brackets: not significant after correction for all pairs.",
+        "Correlations that the paper prints, and those of the nearest columns here, given the "
+        "intervals' length. A pair that was not counted is absent; brackets: not significant after "
+        "correction for all pairs.",
         (
             "The paper's pair",
             "Paper, native",

@@ -6,26 +6,34 @@ import json
 import random
 import subprocess
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
-from vtax import binaries, environments
+from vtax import binaries
 from vtax.analysis.intervals import Recording, load
-from vtax.environments import Environment
 from vtax.errors import VtaxError
 from vtax.record.options import Options as RecordOptions
-from vtax.record.recorder import PROGRAM, Recorder, summary
+from vtax.record.recorder import PROGRAM, Recorder
 from vtax.runner.instruments.record import Recording as Recorded
-from vtax.runner.recording import variables
-from vtax.runner.repetition import Repetition
-from vtax.runner.runner import Done, Keeper, Listener, Runner, Step, Variant
-from vtax.runner.runner import Plan as Steps
+from vtax.runner.runner import Done, Step, Variant
 from vtax.studies.model import Options, Progress
+from vtax.studies.vrtprof import emulated
 from vtax.studies.vrtprof.data import Data
+from vtax.studies.vrtprof.runs import (
+    BARE,
+    Found,
+    Shown,
+    by_work,
+    command,
+    interleaved,
+    prepared,
+    rows_of,
+    run,
+)
 from vtax.studies.vrtprof.setup import (
     COPIES,
     EVENTS,
@@ -40,36 +48,9 @@ from vtax.studies.vrtprof.setup import (
     TABLE_II,
     UML,
     Plan,
-    Work,
 )
-from vtax.workloads import builtin
-from vtax.workloads.base import Command
 
-TIMEOUT_S = 300.0
 LIST_TIMEOUT_S = 60.0
-BARE = "without"
-"""The setting without a recorder."""
-
-
-@dataclass(slots=True)
-class _Shown(Listener):
-    """Counts what is done."""
-
-    total: int
-    progress: Progress
-    count: int = 0
-
-    def running(self, label: str, repetition: int) -> None:
-        self.count += 1
-        self.progress(self.count, self.total, label)
-
-
-@dataclass(slots=True)
-class _Found:
-    recordings: dict[str, dict[str, list[Recording]]] = field(default_factory=dict)
-    absent: dict[str, str] = field(default_factory=dict)
-    left_out: dict[str, str] = field(default_factory=dict)
-    overheads: list[dict[str, Any]] = field(default_factory=list)
 
 
 def measure(options: Options, progress: Progress) -> Data:
@@ -80,20 +61,30 @@ def measure(options: Options, progress: Progress) -> Data:
     """
     plan = QUICK if options.quick else FULL
     wanted = options.figure
-    found = _Found()
+    found = Found()
     with tempfile.TemporaryDirectory(prefix="vtax-vrtprof-") as folder:
         _require_recording(Path(folder))
         found.absent, counted = _availability()
         targets = [] if wanted == "overhead" else _targets(plan, counted)
-        runs = plan.overhead_repetitions if wanted in (None, "overhead") else 0
+        repetitions = plan.overhead_repetitions if wanted in (None, "overhead") else 0
+        inside = wanted in (None, *emulated.FIGURES)
         per_target = len(plan.workloads) * plan.repetitions
-        total = len(targets) * per_target + runs * len(plan.workloads) * (len(SETTINGS) + 1)
-        shown = _Shown(total, progress)
+        total = len(targets) * per_target
+        total += repetitions * len(plan.workloads) * (len(SETTINGS) + 1)
+        shown = Shown(total + (emulated.steps(plan) if inside else 0), progress)
         for target in targets:
             _record_all(target, plan, options.seed, Path(folder), found, shown)
-        if runs:
-            _measure_overheads(plan, runs, options.seed, Path(folder), found, shown)
-    return Data(found.recordings, found.absent, found.left_out, pl.DataFrame(found.overheads))
+        if repetitions:
+            _measure_overheads(plan, repetitions, options.seed, Path(folder), found, shown)
+        if inside:
+            emulated.measure(plan, options.seed, Path(folder), found, shown)
+    return Data(
+        found.recordings,
+        found.absent,
+        found.left_out,
+        pl.DataFrame(found.overheads),
+        pl.DataFrame(found.emulated),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +119,7 @@ def _require_recording(folder: Path) -> None:
 
 
 def _record_all(
-    target: _Target, plan: Plan, seed: int, folder: Path, found: _Found, shown: _Shown
+    target: _Target, plan: Plan, seed: int, folder: Path, found: Found, shown: Shown
 ) -> None:
     order = [work for work in plan.workloads for _ in range(plan.repetitions)]
     random.Random(f"{seed} {target.name}").shuffle(order)
@@ -139,62 +130,24 @@ def _record_all(
         own.setdefault(order[done.step.repetition].name, []).append(recording)
 
     try:
-        environment, work_folder = _prepared(target.spec, folder, target.name)
+        environment, work_folder = prepared(target.spec, folder, target.name)
         variant = Variant(target.name, environment, work_folder, (Recorded(target.options),))
         extent = ("--seconds", str(plan.seconds))
         steps = [
             Step(
                 target.name,
                 number,
-                _command(environment, work, extent, target.copies),
+                command(environment, work, extent, target.copies),
                 f"{work.name}-{number}",
                 folder / f"{target.name}-{number}",
             )
             for number, work in enumerate(order)
         ]
-        _run([variant], steps, keep, shown)
+        run([variant], steps, keep, shown)
     except VtaxError as error:
         found.left_out[target.name] = str(error)
     if own:
-        found.recordings[target.name] = {
-            work.name: own[work.name] for work in plan.workloads if work.name in own
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class _Keeper(Keeper):
-    """Hands finished steps on; every copy of a workload must end well."""
-
-    keep: Callable[[Done], None]
-
-    def read(self, this: Repetition) -> None:
-        codes = [each.outcome.exit_code for each in this.finished]
-        if bad := [code for code in codes if code != 0]:
-            raise VtaxError(f"{this.folder} ended with code {bad[0]} ({this.label})")
-
-    def done(self, done: Done) -> None:
-        self.keep(done)
-
-
-def _run(
-    variants: Sequence[Variant], steps: Sequence[Step], keep: Callable[[Done], None], shown: _Shown
-) -> None:
-    Runner(Steps(variants, steps, variables(), everywhere=True), _Keeper(keep), shown).run()
-
-
-def _prepared(spec: str, folder: Path, name: str) -> tuple[Environment, Path]:
-    """The environment, and a new folder for its machine."""
-    environment = environments.build(spec)
-    environment.check()
-    work = folder / "work" / name.replace(" ", "-")
-    work.mkdir(mode=0o700, parents=True)
-    return environment, work
-
-
-def _command(environment: Environment, work: Work, extent: Sequence[str], copies: int) -> Command:
-    argv = [work.name, *work.options, *extent, "--json"]
-    line = builtin.line(argv, environment.agent_inside())
-    return Command(tuple(builtin.several(line, copies)), timeout_s=TIMEOUT_S)
+        found.recordings[target.name] = by_work(plan.workloads, own)
 
 
 def _availability() -> tuple[dict[str, str], list[str]]:
@@ -212,42 +165,29 @@ def _availability() -> tuple[dict[str, str], list[str]]:
 
 
 def _measure_overheads(
-    plan: Plan, runs: int, seed: int, folder: Path, found: _Found, shown: _Shown
+    plan: Plan, repetitions: int, seed: int, folder: Path, found: Found, shown: Shown
 ) -> None:
     """Each repetition has every setting once, in a random order of its own."""
-    shuffled = random.Random(f"{seed} overheads")
-    environment, work_folder = _prepared(OVERHEAD_IN, folder, "overhead")
-    instruments = {BARE: ()} | {
-        each.every: (Recorded(RecordOptions(each.every, EVENTS)),) for each in SETTINGS
-    }
-    variants = [
-        Variant(every, environment, work_folder, used) for every, used in instruments.items()
+    environment, work_folder = prepared(OVERHEAD_IN, folder, "overhead")
+    variants = [Variant(BARE, environment, work_folder)]
+    variants += [
+        Variant(
+            each.every, environment, work_folder, (Recorded(RecordOptions(each.every, EVENTS)),)
+        )
+        for each in SETTINGS
     ]
-    steps, works = [], {}
-    for number in range(runs):
-        for work in plan.workloads:
-            count = max(1, round(work.count * plan.share))
-            command = _command(environment, work, ("--count", str(count)), 1)
-            settings = list(instruments)
-            shuffled.shuffle(settings)
-            for every in settings:
-                name = f"{work.name}-{every}-{number}"
-                steps.append(Step(every, number, command, name, folder / f"out-{name}"))
-                works[name] = work.name
-    _run(variants, steps, lambda done: found.overheads.append(_row(done, works)), shown)
+    commands = {
+        work.name: command(
+            environment, work, ("--count", str(max(1, round(work.count * plan.share)))), 1
+        )
+        for work in plan.workloads
+    }
+    settings = [each.label for each in variants]
+    steps, works = interleaved(settings, commands, repetitions, f"{seed} overheads", folder)
+    run(variants, steps, lambda done: found.overheads.append(_row(done, works)), shown)
 
 
 def _row(done: Done, works: Mapping[str, str]) -> dict[str, Any]:
     """The times of a repetition with or without a recorder."""
-    step, outcome = done.step, done.repetition.finished[0].outcome
-    bare = step.variant == BARE
-    record = {"rows": 0, "lost": 0} if bare else summary(step.out) or {}
-    return {
-        "workload": works[step.folder],
-        "setting": "" if bare else step.variant,
-        "repetition": step.repetition,
-        "rows": record.get("rows"),
-        "lost": record.get("lost"),
-        "cpu_s": outcome.cpu_s,
-        "wall_s": outcome.wall_s,
-    }
+    outcome = done.repetition.finished[0].outcome
+    return {**rows_of(done, works), "cpu_s": outcome.cpu_s, "wall_s": outcome.wall_s}

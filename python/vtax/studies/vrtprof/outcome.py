@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import os
-import platform
-from pathlib import Path
 
 import polars as pl
 
-from vtax.environments.base import allowed_cpus, host_memory_bytes
+from vtax.present.format import plural
+from vtax.studies.machine import machine
 from vtax.studies.model import Options, Outcome, Progress
 from vtax.studies.rule import judge
 from vtax.studies.vrtprof import data as m
 from vtax.studies.vrtprof.claims import RULES
 from vtax.studies.vrtprof.data import Data
+from vtax.studies.vrtprof.emulated import SPEC
 from vtax.studies.vrtprof.figures import drawn, tables
 from vtax.studies.vrtprof.measure import measure
-from vtax.studies.vrtprof.setup import COPIES, EVENTS, EVERY, FULL, QUICK
-from vtax.units import format_bytes
+from vtax.studies.vrtprof.setup import (
+    COPIES,
+    EMULATED,
+    EMULATED_SETTINGS,
+    EVENTS,
+    EVERY,
+    FULL,
+    KERNEL_PART,
+    QUICK,
+)
 
 
 def run(options: Options, progress: Progress) -> Outcome:
@@ -40,21 +48,6 @@ def made(data: Data, options: Options, setup: list[tuple[str, str]]) -> Outcome:
     )
 
 
-def machine(load_before: float) -> list[tuple[str, str]]:
-    """What it was measured on."""
-    model = "unknown processor"
-    for line in Path("/proc/cpuinfo").read_text("utf-8", errors="replace").splitlines():
-        if line.startswith("model name"):
-            model = line.partition(":")[2].strip()
-            break
-    cpus = len(allowed_cpus())
-    return [
-        ("Machine", f"{model}, {cpus} CPUs, {format_bytes(host_memory_bytes())}"),
-        ("Kernel", f"Linux {platform.release()}"),
-        ("Load", f"{load_before:.1f} before it began (1 minute)"),
-    ]
-
-
 def _setup(options: Options) -> list[tuple[str, str]]:
     plan = QUICK if options.quick else FULL
     return [
@@ -64,6 +57,12 @@ def _setup(options: Options) -> list[tuple[str, str]]:
         ("Events", EVENTS),
         ("Interval", EVERY),
         ("Overheads", f"{plan.overhead_repetitions} repetitions, natively on one CPU"),
+        (
+            "Emulated",
+            f"{SPEC}, {plural(plan.repetitions, 'repetition')} of one copy, rows of "
+            f"{' and '.join(each.label for each in EMULATED_SETTINGS)}; the events and "
+            f"{', '.join(KERNEL_PART)}",
+        ),
         ("Random seed", str(options.seed)),
     ]
 
@@ -86,6 +85,12 @@ def _cautions(data: Data, options: Options) -> list[str]:
         found.append(
             "Guests run under real KVM on an emulated processor: their exits are true counts, "
             "their rates per second are those of a machine that is far slower than this one."
+        )
+    if EMULATED in data.recordings:
+        found.append(
+            f"What is called emulated is of an emulated arm64 machine ({SPEC}). Its counters of "
+            "instructions and cycles are real to the recorder, its processor is none: it has no "
+            "caches and no pipeline, and what it counts is not time."
         )
     return found
 
@@ -112,6 +117,7 @@ def _frames(data: Data) -> dict[str, pl.DataFrame]:
     found = {
         "counts": pl.DataFrame(rows, infer_schema_length=None),
         "overheads": data.overheads,
+        "emulated": data.emulated,
         "absent": pl.DataFrame(absent),
     }
     return {name: frame for name, frame in found.items() if not frame.is_empty()}

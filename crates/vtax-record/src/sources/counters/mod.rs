@@ -1,10 +1,12 @@
 //! Counters that the overflow program reads: hardware, software, stolen time.
 
-pub mod scarcity;
+pub mod grouping;
 
 use perf_event_open_sys::bindings as perf;
 
-use super::{Event, Exclude, Need, Origin, Source, Unit};
+use crate::perf::{Exclude, Request};
+
+use super::{Event, Need, Origin, Source, Unit};
 
 /// Generic hardware events, whole and by level.
 pub const HARDWARE: Source = Source {
@@ -257,11 +259,12 @@ fn hardware() -> Vec<Event> {
                 },
                 unit: Unit::Count,
                 default: default && part.is_empty(),
-                origin: Origin::Perf {
+                origin: Origin::Perf(Request {
                     kind,
                     config,
                     exclude: *exclude,
-                },
+                    ..Request::default()
+                }),
             })
         })
         .collect()
@@ -275,11 +278,11 @@ fn software() -> Vec<Event> {
             about: (*about).into(),
             unit: *unit,
             default: false,
-            origin: Origin::Perf {
+            origin: Origin::Perf(Request {
                 kind: perf::PERF_TYPE_SOFTWARE,
                 config: u64::from(*config),
-                exclude: Exclude::default(),
-            },
+                ..Request::default()
+            }),
         })
         .collect()
 }

@@ -65,7 +65,7 @@ impl Blas {
         {
             return false;
         }
-        let transpose: c_char = b'N'.cast_signed();
+        let transpose = c_char::from_ne_bytes([b'N']);
         // As 64 bits: in little-endian memory both kinds of integers read it right.
         let n = i64::from(n);
         let n: *const c_int = (&raw const n).cast();

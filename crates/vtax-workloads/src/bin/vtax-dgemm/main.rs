@@ -17,6 +17,7 @@ use serde_json::json;
 
 use crate::blas_sys::Blas;
 use crate::identity::Identity;
+use crate::measure::Wanted;
 use crate::needed::Need;
 
 /// Time matrix multiplication (DGEMM) through the BLAS that the system resolves
@@ -29,10 +30,13 @@ struct Arguments {
     #[arg(long, value_name = "N", default_value_t = 1000,
           value_parser = clap::value_parser!(u32).range(1..=46_340))]
     size: u32,
-    /// Multiplications that are timed, after one that is not
+    /// Multiplications that are timed, after one that is not (but see --cold)
     #[arg(long, value_name = "K", default_value_t = 5,
           value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     times: u32,
+    /// Time the first multiplication too: none before those that are timed
+    #[arg(long)]
+    cold: bool,
     /// The library: a name that the loader resolves, or a path
     #[arg(long, value_name = "LIBRARY", default_value = "libblas.so.3")]
     library: String,
@@ -76,7 +80,12 @@ fn carry_out(arguments: &Arguments) -> Result<()> {
     if arguments.identify {
         return print(&json!({ "library": library }));
     }
-    let result = measure::measure(&blas, arguments.size, arguments.times, library)?;
+    let wanted = Wanted {
+        n: arguments.size,
+        times: arguments.times,
+        cold: arguments.cold,
+    };
+    let result = measure::measure(&blas, &wanted, library)?;
     print(&result)
 }
 

@@ -32,17 +32,31 @@ pub struct Rates {
     pub library: Identity,
 }
 
-/// Multiply `times` times after a warm-up, and check the last product.
+/// What to measure.
+#[derive(Debug, Clone, Copy)]
+pub struct Wanted {
+    /// Rows of the matrices.
+    pub n: u32,
+    /// Multiplications to time.
+    pub times: u32,
+    /// None before them.
+    pub cold: bool,
+}
+
+/// Multiply, after a warm-up unless it is to be cold, and check the last product.
 ///
 /// Fails when there is no memory for the matrices, when `n` is too large for the library's
 /// integers, or when the product is wrong.
-pub fn measure(blas: &Blas, n: u32, times: u32, library: Identity) -> Result<Rates> {
+pub fn measure(blas: &Blas, wanted: &Wanted, library: Identity) -> Result<Rates> {
+    let Wanted { n, times, cold } = *wanted;
     let mut random = fastrand::Rng::with_seed(SEED);
     let rows = usize::try_from(n)?;
     let a = Matrix::random(rows, &mut random)?;
     let b = Matrix::random(rows, &mut random)?;
     let mut c = Matrix::zero(rows)?;
-    time(blas, &a, &b, &mut c)?;
+    if !cold {
+        time(blas, &a, &b, &mut c)?;
+    }
     let mut seconds = Vec::new();
     for _ in 0..times {
         // A call that does nothing must not pass with the product of an earlier one.

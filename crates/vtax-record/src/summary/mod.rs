@@ -1,5 +1,7 @@
 //! `events.json` and `record.json`: what the columns are, and what the recording was.
 
+mod warnings;
+
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 
@@ -18,6 +20,8 @@ use crate::parquet;
 use crate::plan::{Columns, Unavailable};
 use crate::program::Programs;
 use crate::reference::Reference;
+use crate::reference::running::Running;
+use crate::reference::throttling::Throttling;
 use crate::ring::Shape;
 use crate::rotation::Groups;
 use crate::skew::Skew;
@@ -69,12 +73,18 @@ pub struct Facts<'a> {
     pub end: End,
     /// The programs.
     pub programs: Vec<Program>,
-    /// Hardware counters that were free for the columns.
-    pub free_counters: Option<usize>,
     /// The limit of counters that was asked for.
     pub counters: Option<NonZeroUsize>,
     /// Which counters counted together.
     pub groups: &'a Groups,
+    /// For how long the reference events had counters.
+    pub running: &'a Running,
+    /// When perf stopped them.
+    pub throttling: &'a Throttling,
+    /// Overflows in a second that the kernel allowed, at the begin and at the end.
+    pub max_sample_rate: [Option<u64>; 2],
+    /// Why the reference is not instructions, where it could be.
+    pub no_instructions: Option<String>,
     /// Only targets were counted.
     pub filter: bool,
     /// The guest's clock by an exchange of messages.
@@ -158,6 +168,14 @@ pub struct Summary {
     pub format: u32,
     /// The reference event.
     pub reference: Reference,
+    /// Part of the time in which it had its counter, of all CPUs; null when it was not enabled.
+    pub reference_running: Option<f64>,
+    /// How often perf's throttling stopped it.
+    pub throttled: u64,
+    /// For how many nanoseconds together; what is before a row is in `throttled_ns` of it.
+    pub throttled_ns: u64,
+    /// `kernel.perf_event_max_sample_rate` at the begin and at the end; null where it is not told.
+    pub max_sample_rate: [Option<u64>; 2],
     /// The interval that was asked for: instructions or nanoseconds.
     pub interval: u64,
     /// Only the targets were counted.
@@ -182,8 +200,6 @@ pub struct Summary {
     pub lost: u64,
     /// Those of the lost rows that found the ring full.
     pub lost_ring_full: u64,
-    /// Hardware counters that were free, of those that the columns need; null when they need none.
-    pub free_counters: Option<usize>,
     /// The limit of counters that was asked for.
     pub counters: Option<NonZeroUsize>,
     /// When there were too few counters for all events.
@@ -307,9 +323,14 @@ fn summary(
 ) -> Summary {
     let (rows, lost, lost_ring_full) = consumer.rows();
     let (end_clock, tsc_within) = consumer.clock();
+    let (throttled, throttled_ns) = facts.throttling.total();
     Summary {
         format: 1,
         reference: facts.reference,
+        reference_running: facts.running.share(),
+        throttled,
+        throttled_ns,
+        max_sample_rate: facts.max_sample_rate,
         interval: facts.interval.period(),
         targets_only: facts.filter,
         cpus: facts.cpus.online.clone(),
@@ -322,7 +343,6 @@ fn summary(
         rows,
         lost,
         lost_ring_full,
-        free_counters: facts.free_counters,
         counters: facts.counters,
         rotation: rotation(facts, consumer),
         ring_rows: facts.shape.rows,
@@ -338,7 +358,7 @@ fn summary(
         vms: consumer.machines().iter().copied().collect(),
         programs: facts.programs.clone(),
         max_rss_bytes: max_rss_bytes(),
-        warnings: warnings(facts, consumer, events),
+        warnings: warnings::all(facts, consumer, events),
     }
 }
 
@@ -381,122 +401,10 @@ fn rotation(facts: &Facts<'_>, consumer: &Consumer) -> Option<Rotation> {
     })
 }
 
-fn warnings(facts: &Facts<'_>, consumer: &Consumer, events: &Events<'_>) -> Vec<String> {
-    let mut warnings: Vec<String> = Vec::new();
-    let warned = consumer.samples().iter().filter_map(PageSamples::warning);
-    warnings.extend(warned.map(str::to_owned));
-    warnings.extend(facts.unlimited.as_ref().map(|reason| {
-        format!("the command's processes are not limited by a control group: {reason}")
-    }));
-    let away: std::collections::BTreeSet<u32> = facts.gaps.iter().map(|gap| gap.cpu).collect();
-    for cpu in away {
-        warnings.push(format!(
-            "CPU {cpu} was away for a part of the recording and made no rows then"
-        ));
-    }
-    let (_, lost, _) = consumer.rows();
-    if lost > 0 {
-        warnings.push(format!(
-            "{lost} rows were lost; their counts are in the rows after them"
-        ));
-    }
-    warnings.extend(turns_taken(rotation(facts, consumer).as_ref(), events));
-    warnings.extend(events.columns.iter().filter_map(taken_by_others));
-    warnings.extend(consumer.watched().warnings());
-    warnings
-}
-
-/// What the coverage of columns that took turns is.
-fn turns_taken(rotation: Option<&Rotation>, events: &Events<'_>) -> Option<String> {
-    let rotation = rotation?;
-    let names: Vec<&String> = rotation.groups.iter().flatten().collect();
-    let columns = events.columns.iter();
-    let coverage = columns
-        .filter(|column| names.iter().any(|name| *name == column.name))
-        .filter_map(|column| Some(100.0 * column.coverage?));
-    let (least, most) = coverage.fold((100.0, 0.0), |(least, most), one| {
-        (one.min(least), one.max(most))
-    });
-    Some(format!(
-        "{} events were more than the counters: {} groups took turns, each column has values in \
-         {least:.1} to {most:.1} % of the time, and no sum of one is a total of the run",
-        names.len(),
-        rotation.groups.len()
-    ))
-}
-
-/// A counter that was not had although it was its turn: its column has less than its group.
-fn taken_by_others(column: &Column<'_>) -> Option<String> {
-    let share = column.running.filter(|running| *running < 1.0)?;
-    Some(format!(
-        "{} had its counter in {:.1} % of the time that it needed it (others use the PMU too): no \
-         sum of it is a total of the run",
-        column.name,
-        100.0 * share
-    ))
-}
-
 /// The most memory of this program; that of `getrusage` has its parent's, from before the exec.
 fn max_rss_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
     let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<u64>().ok());
     kib.unwrap_or(0) * 1024
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn column(name: &str, coverage: Option<f64>, running: Option<f64>) -> Column<'_> {
-        Column {
-            name,
-            about: "",
-            source: "hw",
-            unit: Unit::Count,
-            kind: Kind::Delta,
-            sum: 1,
-            after_last_row: None,
-            rows: 1,
-            coverage,
-            running,
-        }
-    }
-
-    #[test]
-    fn the_coverage_of_columns_that_took_turns_is_said() {
-        let names = ["hw.a", "hw.b", "hw.c"].map(str::to_owned);
-        let rotation = Rotation {
-            groups: names.chunks(2).map(<[String]>::to_vec).collect(),
-            turns: 7,
-        };
-        let events = Events {
-            columns: vec![
-                column("hw.a", Some(0.41), None),
-                column("hw.b", Some(0.4), None),
-                column("hw.c", Some(0.0), None),
-                column("sched.switches", Some(1.0), None),
-            ],
-            unavailable: &[],
-        };
-        let said = turns_taken(Some(&rotation), &events).unwrap();
-        assert!(said.starts_with("3 events were more"), "{said}");
-        assert!(
-            said.contains("2 groups") && said.contains("0.0 to 41.0 %"),
-            "{said}"
-        );
-        assert_eq!(turns_taken(None, &events), None);
-    }
-
-    #[test]
-    fn a_counter_that_others_take_is_named() {
-        let taken = taken_by_others(&column("hw.a", Some(0.4), Some(0.5))).unwrap();
-        assert!(
-            taken.starts_with("hw.a had its counter in 50.0 %"),
-            "{taken}"
-        );
-        for running in [None, Some(1.0)] {
-            assert_eq!(taken_by_others(&column("hw.a", Some(0.4), running)), None);
-        }
-    }
 }

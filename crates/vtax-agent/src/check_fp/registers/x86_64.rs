@@ -1,9 +1,8 @@
-//! Filling vector registers, entering the kernel, and storing them again: in assembly, because
-//! only there nothing else touches the registers in between.
-
-#![allow(unsafe_code)]
+//! SSE2, AVX and AVX-512.
 
 use std::arch::asm;
+
+use super::Image;
 
 /// How wide the registers are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,6 +27,10 @@ impl Width {
         }
     }
 
+    /// Those of every x86-64 CPU.
+    #[cfg(test)]
+    pub const NARROWEST: Self = Self::Xmm;
+
     /// As assembly names them.
     pub fn name(self) -> &'static str {
         match self {
@@ -38,47 +41,26 @@ impl Width {
     }
 
     /// All registers together, in words of 8 bytes.
-    fn words(self) -> usize {
+    pub fn words(self) -> usize {
         match self {
             Self::Xmm => 16 * 2,
             Self::Ymm => 16 * 4,
             Self::Zmm => LARGEST_WORDS,
         }
     }
-}
 
-const LARGEST_WORDS: usize = 32 * 8;
-
-/// Room for all registers.
-#[repr(C, align(64))]
-struct Image([u64; LARGEST_WORDS]);
-
-impl Image {
-    /// Values that depend on the seed, no two alike (Knuth's multiplier).
-    fn of(seed: u64) -> Self {
-        let mut value = seed;
-        Self(std::array::from_fn(|_| {
-            value = value
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1);
-            value
-        }))
+    /// Fill the registers from `before`, let other processes run, store them to `after`.
+    pub(super) fn through(self, before: &Image, after: &mut Image) {
+        match self {
+            Self::Xmm => through_xmm(before, after),
+            Self::Ymm => through_ymm(before, after),
+            Self::Zmm => through_zmm(before, after),
+        }
     }
 }
 
-/// Fill all registers, let other processes run, and say whether the values are still there.
-///
-/// The caller has checked that the CPU has registers of this width ([`Width::widest`]).
-pub fn survive(width: Width, seed: u64) -> bool {
-    let before = Image::of(seed);
-    let mut after = Image([0; LARGEST_WORDS]);
-    match width {
-        Width::Xmm => through_xmm(&before, &mut after),
-        Width::Ymm => through_ymm(&before, &mut after),
-        Width::Zmm => through_zmm(&before, &mut after),
-    }
-    before.0[..width.words()] == after.0[..width.words()]
-}
+/// Of the widest.
+pub const LARGEST_WORDS: usize = 32 * 8;
 
 /// Load from `[r12]`, call `sched_yield` (24) and `getppid` (110), store to `[r13]`.
 ///

@@ -1,8 +1,13 @@
-//! Instructions that Rust has no safe name for.
+//! x86-64: the time stamp counter and CPUID.
 
 use std::sync::LazyLock;
 
 use core::arch::x86_64::{__cpuid, __rdtscp, _mm_lfence, _rdtsc};
+
+/// How the counter and its reading in order are called.
+pub const COUNTER: &str = "rdtsc";
+/// See [`COUNTER`].
+pub const COUNTER_IN_ORDER: Option<&str> = Some("rdtscp");
 
 /// The time stamp counter.
 pub fn time_stamp_counter() -> u64 {
@@ -24,7 +29,7 @@ pub fn time_stamp_counter_in_order() -> Option<u64> {
 fn has_rdtscp() -> bool {
     const EXTENDED: u32 = 0x8000_0000;
     const RDTSCP: u32 = 1 << 27;
-    cpuid(EXTENDED)[0] > EXTENDED && cpuid(EXTENDED + 1)[3] & RDTSCP != 0
+    registers(EXTENDED)[0] > EXTENDED && registers(EXTENDED + 1)[3] & RDTSCP != 0
 }
 
 /// Wait until all earlier loads are done: RDTSC by itself may be carried out before them.
@@ -37,10 +42,19 @@ pub fn finish_loads() {
     }
 }
 
+/// The counter's rate as a register has it: there is none, CPUID has it on some processors.
+pub fn counter_register_hz() -> Option<u64> {
+    None
+}
+
 /// The four registers that CPUID answers for a leaf: EAX, EBX, ECX, EDX.
 ///
 /// Not to be called in user-mode Linux, where the instruction answers for the host.
-pub fn cpuid(leaf: u32) -> [u32; 4] {
+pub fn cpuid(leaf: u32) -> Option<[u32; 4]> {
+    Some(registers(leaf))
+}
+
+fn registers(leaf: u32) -> [u32; 4] {
     #[allow(unused_unsafe, reason = "safe from Rust 1.94 on")]
     // SAFETY: every x86-64 CPU has CPUID.
     let answer = unsafe { __cpuid(leaf) };
@@ -52,14 +66,14 @@ pub fn kvm_features() -> Option<u32> {
     // Kernel documentation, virt/kvm/x86/cpuid: signature at 0x40000000, features at the next leaf.
     const SIGNATURE: [&[u8; 4]; 3] = [b"KVMK", b"VMKV", b"M\0\0\0"];
     const HYPERVISOR: u32 = 1 << 31;
-    let [_, _, ecx, _] = cpuid(1);
+    let [_, _, ecx, _] = registers(1);
     if ecx & HYPERVISOR == 0 {
         return None;
     }
-    let [_, signature @ ..] = cpuid(0x4000_0000);
+    let [_, signature @ ..] = registers(0x4000_0000);
     let same = signature
         .iter()
         .zip(SIGNATURE)
         .all(|(found, known)| found.to_le_bytes() == *known);
-    same.then(|| cpuid(0x4000_0001)[0])
+    same.then(|| registers(0x4000_0001)[0])
 }

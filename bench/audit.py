@@ -1,0 +1,84 @@
+"""What an audit costs a program on the CPU beside the one that is audited.
+
+    make bench                      # about a minute and a half
+    .venv/bin/python bench/audit.py --rounds 10
+
+A spinning loop does the same work, alone and while `vtax audit` looks at a machine on the last CPU.
+Its wall time has what took the CPU from it, which others do too; its CPU time has only what slowed
+it, and far less noise. Needs two CPUs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from compare import VTAX, rounds, seconds, versions
+from short_commands import ratio
+
+from vtax import binaries
+
+WORK = ["workload", "gups", "--count", "400000000", "--mem", "1M"]
+"""About two seconds, in the cache."""
+STARTED_S = 2.0
+"""Until the audit's machine runs."""
+
+
+def work() -> tuple[float, float]:
+    """Wall and CPU time."""
+    cpu = min(os.sched_getaffinity(0))
+    argv = ["taskset", "-c", str(cpu), str(binaries.find("vtax-agent")), *WORK]
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    wall_s = seconds(lambda: subprocess.run(argv, stdout=subprocess.DEVNULL, check=True))
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return wall_s, after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
+
+
+def beside() -> tuple[float, float]:
+    with tempfile.TemporaryDirectory() as folder:
+        argv = [*VTAX, "audit", "--quick", "--quiet", "--in", "native:cpus=1", "--out", folder]
+        audit = subprocess.Popen(argv, stdout=subprocess.DEVNULL)
+        time.sleep(STARTED_S)
+        took = work()
+        if audit.poll() is not None:
+            print("the audit was over before the work was", file=sys.stderr)
+        audit.wait()
+        if not any(Path(folder).glob("*-audit/run.json")):
+            raise SystemExit("the audit left no result")
+    return took
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=7)
+    options = parser.parse_args()
+    if len(os.sched_getaffinity(0)) < 2:
+        print("not measured: it takes two CPUs", file=sys.stderr)
+        return
+    found: dict[str, list[tuple[float, float]]] = {"alone": [], "audited": []}
+
+    def measure(name: str, one: Callable[[], tuple[float, float]]) -> Callable[[], float]:
+        def wall_s() -> float:
+            found[name].append(one())
+            return found[name][-1][0]
+
+        return wall_s
+
+    rounds(options.rounds, [measure("alone", work), measure("audited", beside)])
+    for name, version in versions().items():
+        print(f"{name}: {version}")
+    for what, index in (("wall", 0), ("CPU", 1)):
+        alone, audited = ([each[index] for each in found[name][1:]] for name in found)
+        print(f"spinning loop beside an audit, {what} time: {ratio(audited, alone)} of that alone, "
+              f"target 1.005x (n={options.rounds})")  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,257 @@
+//! `vtax-agent memory`: a command, and what memory it and the machine used meanwhile.
+//!
+//! It runs in the machine, because a look from outside would cost a request each time. One look
+//! reads two files of `/proc`.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, raise};
+use nix::unistd::Pid;
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+use vtax_cli::Error;
+use vtax_sys::calls::children::{End, wait_with_usage};
+use vtax_sys::tree::{Tree, field};
+
+/// Of `/proc/meminfo`.
+const MEMORY: [&str; 9] = [
+    "MemTotal",
+    "MemFree",
+    "MemAvailable",
+    "SwapTotal",
+    "SwapFree",
+    "Slab",
+    "PageTables",
+    "KernelStack",
+    "VmallocUsed",
+];
+/// Of `/proc/vmstat`: running totals since the machine started.
+const EVENTS: [&str; 5] = ["pswpin", "pswpout", "pgfault", "pgmajfault", "oom_kill"];
+/// Of `/proc/iomem`: the kernel's own image. Only root reads addresses there.
+const IMAGE: [&str; 4] = ["Kernel code", "Kernel rodata", "Kernel data", "Kernel bss"];
+
+/// The options of `memory`.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Program and arguments; not empty.
+    pub argv: Vec<OsString>,
+    /// File for the result.
+    pub out: PathBuf,
+    /// Time from one look to the next.
+    pub every: Duration,
+}
+
+/// What was seen while the command ran: the largest, in bytes, and the last look.
+#[derive(Debug, Default, Serialize)]
+struct Seen {
+    looks: u64,
+    /// Of the machine's swap devices, less what was in use before.
+    swap_bytes: Option<u64>,
+    /// Of the command's first process.
+    program_swap_bytes: Option<u64>,
+    /// Its resident set.
+    program_rss_bytes: Option<u64>,
+    last: Option<Value>,
+}
+
+/// Run the command, write the result, and end as the command ended.
+///
+/// Fails when the command cannot be started, and when the result cannot be written.
+pub fn run(options: &Options) -> Result<(), Error> {
+    let tree = Tree::host();
+    let before = look(&tree);
+    let begin = Instant::now();
+    let child = start(&options.argv)?;
+    let (over, ended) = mpsc::channel::<()>();
+    let watcher = {
+        let (tree, every, base) = (tree.clone(), options.every, swap_used(&before));
+        thread::spawn(move || watch(&tree, child, every, base, &ended))
+    };
+    // This thread waits for nothing else: the time that is taken is the command's.
+    let (end, usage) = wait_with_usage(child)
+        .map_err(|errno| Error::system("wait4", errno, "this is a fault of the machine"))?;
+    let wall_s = begin.elapsed().as_secs_f64();
+    drop(over);
+    let seen = watcher.join().unwrap_or_default();
+    let result = json!({
+        "wall_s": wall_s,
+        "max_rss_bytes": usage.max_rss_bytes,
+        "minor_faults": usage.minor_faults,
+        "major_faults": usage.major_faults,
+        "seen": seen,
+        "before": before,
+        "after": look(&tree),
+        "image_bytes": image(&tree),
+    });
+    let text = result.to_string();
+    fs::write(&options.out, text).map_err(|error| {
+        let thing = format!("--out {}", options.out.display());
+        Error::input_output(&thing, &error, "choose a file that can be written")
+    })?;
+    leave(end)
+}
+
+/// Start the command with this process's surroundings.
+fn start(argv: &[OsString]) -> Result<Pid, Error> {
+    let mut command = Command::new(&argv[0]);
+    command.args(&argv[1..]);
+    let child = command.spawn().map_err(|error| {
+        let thing = format!("run {}", argv[0].display());
+        Error::input_output(&thing, &error, "check the command line")
+    })?;
+    Ok(Pid::from_raw(child.id().cast_signed()))
+}
+
+/// Look until `ended` says so, or the other side of it is gone.
+fn watch(
+    tree: &Tree,
+    child: Pid,
+    every: Duration,
+    base: Option<u64>,
+    ended: &mpsc::Receiver<()>,
+) -> Seen {
+    let mut seen = Seen::default();
+    // The first look comes early: a command may be short.
+    let mut wait = every / 10;
+    while ended.recv_timeout(wait) == Err(RecvTimeoutError::Timeout) {
+        wait = every;
+        let status = tree
+            .text(&format!("/proc/{child}/status"))
+            .unwrap_or_default();
+        // What has ended has no resident set: what is seen now is not of the command.
+        let Some(rss) = bytes(&status, "VmRSS") else {
+            continue;
+        };
+        let now = look(tree);
+        let used = swap_used(&now).zip(base);
+        let used = used.map(|(now, then)| now.saturating_sub(then));
+        seen.swap_bytes = seen.swap_bytes.max(used);
+        seen.program_swap_bytes = seen.program_swap_bytes.max(bytes(&status, "VmSwap"));
+        seen.program_rss_bytes = seen.program_rss_bytes.max(Some(rss));
+        seen.last = Some(now);
+        seen.looks += 1;
+    }
+    seen
+}
+
+/// What the machine says of its memory now.
+fn look(tree: &Tree) -> Value {
+    let meminfo = tree.text("/proc/meminfo").unwrap_or_default();
+    let vmstat = tree.text("/proc/vmstat").unwrap_or_default();
+    let memory = MEMORY.map(|name| (name.to_owned(), json!(bytes(&meminfo, name))));
+    let count = |name| field(&vmstat, name).and_then(|text| text.parse::<u64>().ok());
+    let events = EVENTS.map(|name| (name.to_owned(), json!(count(name))));
+    json!({
+        "memory_bytes": Map::from_iter(memory),
+        "events": Map::from_iter(events),
+        "stalled_us": stalled(tree),
+    })
+}
+
+/// Time in which some task of the machine waited for memory so far (`/proc/pressure/memory`).
+fn stalled(tree: &Tree) -> Option<u64> {
+    let text = tree.text("/proc/pressure/memory")?;
+    let line = text.lines().find(|line| line.starts_with("some "))?;
+    line.rsplit_once("total=")?.1.trim().parse().ok()
+}
+
+/// `NAME:   123 kB`, where kB means 1024 bytes (proc(5)).
+fn bytes(text: &str, name: &str) -> Option<u64> {
+    let number = field(text, name)?.strip_suffix("kB")?.trim();
+    number.parse::<u64>().ok()?.checked_mul(1024)
+}
+
+fn swap_used(look: &Value) -> Option<u64> {
+    let memory = &look["memory_bytes"];
+    let total = memory["SwapTotal"].as_u64()?;
+    total.checked_sub(memory["SwapFree"].as_u64()?)
+}
+
+/// The parts of the kernel's image; null where the machine does not show addresses.
+fn image(tree: &Tree) -> Value {
+    let text = tree.text("/proc/iomem").unwrap_or_default();
+    let parts = IMAGE.map(|name| (name.to_owned(), json!(region(&text, name))));
+    Value::Object(Map::from_iter(parts))
+}
+
+/// `  01000000-01e02fff : Kernel code`: the last address is in it.
+fn region(iomem: &str, name: &str) -> Option<u64> {
+    let line = iomem.lines().find_map(|line| {
+        let (range, what) = line.split_once(" : ")?;
+        (what.trim() == name).then_some(range)
+    })?;
+    let (first, last) = line.trim().split_once('-')?;
+    let parse = |text| u64::from_str_radix(text, 16).ok();
+    let size = parse(last)?.checked_sub(parse(first)?)?;
+    // To all but root every address is 0.
+    (size > 0).then_some(size + 1)
+}
+
+/// End as the command did.
+fn leave(end: End) -> Result<(), Error> {
+    match end {
+        End::Exited(code) => std::process::exit(code),
+        End::Signaled(number) => {
+            if let Ok(signal) = Signal::try_from(number) {
+                // A core dump would be of this program.
+                let _ = nix::sys::prctl::set_dumpable(false);
+                let _ = raise(signal);
+            }
+            Err(Error::Interrupted(number))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MEMINFO: &str = "MemTotal: 1000 kB\nMemFree: 400 kB\nSwapTotal: 64 kB\nSwapFree: 4 kB\n";
+
+    fn machine(files: &[(&str, &str)]) -> (tempfile::TempDir, Tree) {
+        let root = tempfile::tempdir().unwrap();
+        fs::create_dir_all(root.path().join("proc/pressure")).unwrap();
+        for (name, text) in files {
+            fs::write(root.path().join("proc").join(name), text).unwrap();
+        }
+        let tree = Tree::at(root.path());
+        (root, tree)
+    }
+
+    #[test]
+    fn what_a_machine_says_is_read_and_what_it_does_not_is_null() {
+        let pressure = "some avg10=0.00 total=17\nfull avg10=0.00 total=5\n";
+        let (_root, tree) = machine(&[
+            ("meminfo", MEMINFO),
+            ("vmstat", "pswpin 3\npswpout 5\noom_kill 1\n"),
+            ("pressure/memory", pressure),
+        ]);
+        let seen = look(&tree);
+        assert_eq!(seen["memory_bytes"]["MemTotal"], 1_024_000);
+        assert_eq!(seen["memory_bytes"]["Slab"], Value::Null);
+        assert_eq!(seen["events"]["pswpout"], 5);
+        assert_eq!(seen["events"]["pgfault"], Value::Null);
+        assert_eq!(seen["stalled_us"], 17);
+        assert_eq!(swap_used(&seen), Some(60 << 10));
+        let (_root, empty) = machine(&[]);
+        assert_eq!(look(&empty)["stalled_us"], Value::Null);
+        assert_eq!(swap_used(&look(&empty)), None);
+    }
+
+    #[test]
+    fn the_image_is_known_only_where_addresses_are_shown() {
+        let shown = "00001000-0009ffff : System RAM\n  01000000-01e02fff : Kernel code\n";
+        assert_eq!(region(shown, "Kernel code"), Some(0x00e0_3000));
+        assert_eq!(region(shown, "Kernel data"), None);
+        assert_eq!(
+            region("  00000000-00000000 : Kernel code\n", "Kernel code"),
+            None
+        );
+    }
+}

@@ -1,0 +1,188 @@
+//! What the processor and its memory are: `vtax-agent probe`.
+//!
+//! Each quantity is measured in many runs and stands beside what CPUID and the kernel claim of it;
+//! what could not be measured is null with a reason. docs/probes.md describes the quantities. Each
+//! stage has a part of the time, and ends when that is over.
+
+mod arena;
+mod bandwidth;
+mod caches;
+mod claims;
+pub mod cli;
+mod curve;
+mod edges;
+mod floating;
+mod layout;
+mod meter;
+mod quantity;
+mod registers;
+mod shuffle;
+mod stages;
+mod statistics;
+mod table;
+mod tlb;
+mod unsafe_cycle;
+
+use std::time::{Duration, Instant};
+
+use clap::ValueEnum;
+use serde::Serialize;
+use vtax_cli::Error;
+use vtax_sys::calls::processor::COUNTER;
+use vtax_sys::tree::Tree;
+
+use crate::VERSION;
+use crate::clocks::place;
+use crate::probe::claims::Claims;
+use crate::probe::curve::Point;
+use crate::probe::meter::{Budget, Meter};
+use crate::probe::quantity::Quantity;
+use crate::probe::stages::{Bench, Stage};
+
+pub use table::describe;
+
+/// What can be asked for by name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Probe {
+    /// The clock of the core.
+    Clock,
+    /// Latency and throughput of additions.
+    Add,
+    /// Latency and throughput of multiplications.
+    Multiply,
+    /// Latency and throughput of multiplications fused with an addition.
+    Fma,
+    /// The length of the floating-point pipeline.
+    Pipeline,
+    /// Usable vector registers.
+    Registers,
+    /// Register-to-register performance of each width.
+    Peak,
+    /// Size and latency of the first data cache.
+    L1,
+    /// Size and latency of the second cache.
+    L2,
+    /// Size and latency of the third cache.
+    L3,
+    /// Latency of memory.
+    Memory,
+    /// Length of a cache line.
+    Line,
+    /// Lines in a set of the first data cache.
+    Associativity,
+    /// Reach of the TLBs with pages of 4 KiB.
+    Tlb,
+    /// Reach of the TLBs with pages of 2 MiB.
+    TlbHuge,
+    /// Bandwidth of memory, one thread.
+    Bandwidth,
+}
+
+/// What to measure, how often and for how long.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// None: all of them.
+    pub probes: Vec<Probe>,
+    /// Of each quantity.
+    pub runs: usize,
+    /// For all of them.
+    pub time: Duration,
+}
+
+/// The answer of `vtax-agent probe`.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Probed {
+    /// The agent's version.
+    pub agent: &'static str,
+    /// The CPU that it ran on; `None`: it could not be pinned.
+    pub cpu: Option<usize>,
+    /// Runs of each quantity, where there was time.
+    pub runs: usize,
+    /// The time given.
+    pub budget_s: f64,
+    /// The time taken.
+    pub seconds: f64,
+    /// The counter that timed, and its rate.
+    pub counter: &'static str,
+    /// Ticks per second of `CLOCK_MONOTONIC`.
+    pub counter_hz: f64,
+    /// The quantities.
+    pub probes: Vec<Quantity>,
+    /// Latency over working sets.
+    pub curves: Vec<Drawn>,
+    /// What a reader has to know of this run.
+    pub notes: Vec<String>,
+}
+
+/// A curve to be drawn.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Drawn {
+    /// `latency`, `tlb_4k` or `tlb_2m`.
+    pub name: &'static str,
+    /// The share of the memory that was in huge pages; `None`: unknown.
+    pub huge_pages: Option<f64>,
+    /// The points; of the TLBs without the caches' part, bytes of the pages that are touched.
+    pub points: Vec<Point>,
+    /// Largest working sets before each step.
+    pub edges: Vec<DrawnEdge>,
+    /// Why it ends early.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ended: Option<String>,
+}
+
+/// A step of a curve, with its 95 % interval over the runs.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct DrawnEdge {
+    /// The largest working set before it.
+    pub bytes: f64,
+    /// Of the interval.
+    pub low: f64,
+    /// Of the interval: the next size that was measured no longer fits.
+    pub high: f64,
+}
+
+/// Measure what is asked for.
+///
+/// The calling thread stays pinned to one CPU. Fails when the processor's counter cannot time.
+pub fn measure(options: &Options) -> Result<Probed, Error> {
+    let begin = Instant::now();
+    let pinned = pin();
+    let remedy = "try vtax-agent clocks";
+    let meter = Meter::calibrate().map_err(|reason| Error::failure("probe", reason, remedy))?;
+    let tree = Tree::host();
+    let claims = Claims::host(&tree);
+    let mut bench = Bench::new(&options.probes, meter, &claims, &tree);
+    let stages = Stage::needed(&options.probes);
+    for (at, stage) in stages.iter().enumerate() {
+        let left = options.time.saturating_sub(begin.elapsed());
+        let weights: u32 = stages[at..].iter().map(|stage| stage.weight()).sum();
+        let share = left * stage.weight() / weights;
+        bench.carry_out(*stage, &Budget::new(options.runs, share));
+    }
+    let mut notes = bench.notes;
+    notes.extend(
+        pinned
+            .as_ref()
+            .err()
+            .map(|reason| format!("not pinned to a CPU: {reason}")),
+    );
+    Ok(Probed {
+        agent: VERSION,
+        cpu: pinned.ok(),
+        runs: options.runs,
+        budget_s: options.time.as_secs_f64(),
+        seconds: begin.elapsed().as_secs_f64(),
+        counter: COUNTER,
+        counter_hz: meter.hz(),
+        probes: bench.quantities,
+        curves: bench.curves,
+        notes,
+    })
+}
+
+/// Stay on the last CPU that may be used: the first one often serves the interrupts.
+fn pin() -> Result<usize, String> {
+    let cpus = place::cpus()?;
+    let last = *cpus.last().ok_or("no CPU may be used")?;
+    place::stay_on(last).map(|()| last)
+}

@@ -1,0 +1,19 @@
+//! Instructions that Rust has no safe name for.
+
+#[cfg_attr(target_arch = "x86_64", path = "x86_64.rs")]
+#[cfg_attr(target_arch = "aarch64", path = "aarch64.rs")]
+mod arch;
+
+pub use arch::{
+    COUNTER, COUNTER_IN_ORDER, counter_register_hz, cpuid, finish_loads, kvm_features,
+    time_stamp_counter, time_stamp_counter_in_order,
+};
+
+/// The time stamp counter between what comes before and what comes after, for stamps of a duration.
+#[inline]
+pub fn time_stamp() -> u64 {
+    finish_loads();
+    let ticks = time_stamp_counter();
+    finish_loads();
+    ticks
+}

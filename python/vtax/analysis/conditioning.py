@@ -1,0 +1,93 @@
+"""What is left of events once the length of their rows, and if wished their trend, is known.
+
+Rates that share a divisor are correlated by it (Pearson 1897), and counts by the length in which
+they were counted. So each pair is correlated given the length: the parts that the length predicts
+are removed from both, by least squares. Ranks are predicted by a cubic of the length's rank, values
+by the length and its reciprocal, which is what a count with a fixed part and a share has as a rate.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+_CONSTANT = 1e-9
+"""A series whose standard deviation is a smaller share of its size varies by rounding only."""
+_DETERMINED = 1e-6
+"""A series of whose standard deviation a smaller share is left follows from the rest."""
+
+
+class Method(StrEnum):
+    """Of linear relations, or of any that rise or fall throughout."""
+
+    PEARSON = "pearson"
+    SPEARMAN = "spearman"
+
+    @property
+    def variance(self) -> float:
+        """Of Fisher's z, times its degrees of freedom."""
+        return {"pearson": 1.0, "spearman": 1.06}[self]
+
+
+class Detrend(StrEnum):
+    """What is removed of each series besides the length: nothing, a line, or all slow movement."""
+
+    NONE = "none"
+    LINEAR = "linear"
+    DIFFERENCE = "difference"
+
+
+def constant(values: Floats) -> NDArray[np.bool_]:
+    """Of each column, whether it does not vary."""
+    scale = np.abs(values).max(axis=0)
+    return np.asarray(values.std(axis=0) <= _CONSTANT * scale, dtype=np.bool_)
+
+
+def conditioned(
+    values: Floats, lengths: Floats, method: Method, detrend: Detrend
+) -> tuple[Floats, int]:
+    """`values` (n x k, no gaps) as they deviate from what is expected, and the variables removed.
+
+    A column that the length determines is 0 throughout. `DIFFERENCE` gives n - 1 rows.
+    """
+    ranked = method is Method.SPEARMAN
+    scores = ranks(values) if ranked else values - values.mean(axis=0)
+    known = _terms(lengths, ranked)
+    if detrend is Detrend.LINEAR:
+        known = np.column_stack([known, np.arange(len(values), dtype=np.float64)])
+    left, removed = _without(scores - scores.mean(axis=0), known)
+    left[:, left.std(axis=0) <= _DETERMINED * scores.std(axis=0)] = 0.0
+    return (np.diff(left, axis=0) if detrend is Detrend.DIFFERENCE else left), removed
+
+
+def ranks(values: Floats) -> Floats:
+    """Of each column, ties sharing the mean of their ranks."""
+    import polars as pl
+
+    columns = [pl.Series(column).rank("average").to_numpy() for column in values.T]
+    return np.column_stack(columns).astype(np.float64)
+
+
+def _terms(lengths: Floats, ranked: bool) -> Floats:
+    """What predicts an event from the length; no column where that does not vary."""
+    if constant(lengths[:, None])[0]:
+        return np.empty((lengths.size, 0))
+    if not ranked:
+        return np.column_stack([lengths, 1.0 / lengths])
+    rank = ranks(lengths[:, None])[:, 0]
+    powers = np.polynomial.legendre.legvander(2.0 * rank / lengths.size - 1.0, 3)
+    return np.asarray(powers[:, 1:], dtype=np.float64)
+
+
+def _without(values: Floats, known: Floats) -> tuple[Floats, int]:
+    """`values` less their least-squares fit by `known`, and how many independent columns it has."""
+    if not known.shape[1]:
+        return values, 0
+    known = known - known.mean(axis=0)
+    known = known / known.std(axis=0)
+    fit, _, rank, _ = np.linalg.lstsq(known, values, rcond=_CONSTANT)
+    return np.asarray(values - known @ fit, dtype=np.float64), int(rank)

@@ -1,0 +1,98 @@
+"""Whether a change stands out of the changes that a series makes everywhere.
+
+A series that remembers its past wanders, and each bend looks like a change when compared with noise
+that remembers nothing or less. So the jump at a change, the mean of the h values after it less that
+of the h before (the moving sums of Eichinger & Kirch 2018), is compared with the same jumps at all
+other places, by their median: it must exceed them by more than the largest jump of a series without
+changes does with a probability of 95 %. That limit is simulated, for series that remember nothing,
+much, and all their past; the largest counts. A trend is the same jump everywhere: none stands out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+_SIMULATED = 1000
+_MEMORIES = (0.0, 0.9, 1.0)
+"""First-order processes; 1 is a random walk."""
+_MOST_DEVIATIONS = 5.0
+"""By robust standard deviations: values are limited to it, so that no outlier makes a jump."""
+_NORMAL = 1.4826
+"""The standard deviation of normal values over their median deviation."""
+
+
+def standing_out(values: Floats, cuts: Sequence[int], least: int, rate: float) -> list[int]:
+    """Those of `cuts` whose jump stands out in a column of `values` (n x d, none constant).
+
+    `least` is the smallest number of values on either side that a jump is taken from; `rate` the
+    probability that any place of a series without changes stands out.
+    """
+    if not cuts:
+        return []
+    n, d = values.shape
+    own = _limited(values)
+    found: set[int] = set()
+    for width, limit in _limits(_rounded(n), least, rate / d):
+        sizes = _sizes(own, width)
+        typical = limit * np.median(sizes, axis=0)
+        inside = [cut for cut in cuts if width <= cut <= n - width]
+        found |= {cut for cut in inside if (sizes[cut - width] > typical).any()}
+    return sorted(found)
+
+
+def _rounded(n: int) -> int:
+    """Down to three binary digits, of which the limits hardly depend: to simulate them once."""
+    shift = max(n.bit_length() - 3, 0) if n >= 16 else 0
+    return n >> shift << shift
+
+
+def _limited(values: Floats) -> Floats:
+    """Values of which most are equal stay as they are."""
+    centre = np.median(values, axis=0)
+    deviation = _NORMAL * np.median(np.abs(values - centre), axis=0)
+    most = np.where(deviation > 0, _MOST_DEVIATIONS * deviation, np.inf)
+    return np.asarray(np.clip(values, centre - most, centre + most), dtype=np.float64)
+
+
+def _widths(n: int, least: int) -> list[int]:
+    """From the smallest, each twice the one before, up to an eighth of the series."""
+    return [
+        least << power for power in range(n.bit_length()) if power == 0 or least << power <= n // 8
+    ]
+
+
+def _sizes(values: Floats, width: int) -> Floats:
+    """Of the jump at each place but the first and last `width`, less the median jump."""
+    sums = np.cumsum(np.vstack([np.zeros_like(values[:1]), values]), axis=0)
+    jumps = sums[2 * width :] - 2.0 * sums[width:-width] + sums[: -2 * width]
+    return np.asarray(np.abs(jumps - np.median(jumps, axis=0)), dtype=np.float64)
+
+
+@cache
+def _limits(n: int, least: int, rate: float) -> tuple[tuple[int, float], ...]:
+    """Each width, and how often the median jump the largest may be.
+
+    Equally probable for each width, and together exceeded with the probability `rate`.
+    """
+    widths = _widths(n, least)
+    random = np.random.default_rng(0)
+    limits = []
+    for memory in _MEMORIES:
+        simulated = random.normal(size=(n, _SIMULATED))
+        if memory < 1.0:
+            simulated[0] /= math.sqrt(1.0 - memory**2)
+        for at in range(1, n):
+            simulated[at] += memory * simulated[at - 1]
+        sizes = [_sizes(simulated, width) for width in widths]
+        largest = np.array([one.max(axis=0) / np.median(one, axis=0) for one in sizes])
+        ranks = largest.argsort(axis=1).argsort(axis=1).max(axis=0)
+        depth = int(np.quantile(ranks, 1.0 - rate, method="higher"))
+        limits.append(np.sort(largest, axis=1)[:, depth])
+    return tuple(zip(widths, np.max(limits, axis=0).tolist(), strict=True))

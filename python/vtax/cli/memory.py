@@ -1,0 +1,236 @@
+"""`vtax memory`: where a program falls off the edge of memory."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from vtax.cli.declared import Declared, ShareOption, complete_spec
+
+if TYPE_CHECKING:
+    from vtax.environments.base import Environment
+    from vtax.formats.model import MemoryRecord
+    from vtax.runner.memory import Settings
+
+EXAMPLES = """\b
+Examples:
+  vtax memory --in native:mem=256M,swap=1G --in uml:mem=256M,swap=1G
+  vtax memory --in native:mem=64M --sizes 1000-2000:200 --runs 3 --json
+  vtax memory --in uml:mem=128M --sizes 10,20,40,80 -- ./my-program {size}
+"""
+
+SETTINGS: dict[str, Any] = {
+    "cls": Declared,
+    "short_help": "Find the size past which a program runs out of memory.",
+    "epilog": EXAMPLES,
+    "context_settings": {"allow_interspersed_args": False, "ignore_unknown_options": False},
+}
+INTERRUPTED = 130
+ROOM_BYTES = 256 << 20
+"""What the machine keeps of its available memory beside the largest limit."""
+
+
+def memory(
+    program: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="A command, after --, with {size} in a word. Default: vtax-dgemm, one product of "
+            "square matrices.",
+            metavar="COMMAND",
+        ),
+    ] = None,
+    environments: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--in",
+            help="An environment with a memory limit, such as native:mem=256M; repeat it. With "
+            "swap=SIZE it can swap, without the program is killed at the limit.",
+            metavar="SPEC",
+            autocompletion=complete_spec,
+        ),
+    ] = None,
+    sizes: Annotated[
+        str, typer.Option(metavar="SIZES", help="FIRST-LAST:STEP, or sizes with commas between.")
+    ] = "100-4000:100",
+    runs: Annotated[
+        int, typer.Option(min=1, max=1000, metavar="N", help="Of each size in each environment.")
+    ] = 5,
+    metric: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Of a command, instead of its wall time: NAME[:UNIT[:higher]]=REGEX.",
+            metavar="METRIC",
+        ),
+    ] = None,
+    timeout: Annotated[
+        str, typer.Option(help="Limit for one run, e.g. 10m.", metavar="TIME")
+    ] = "10m",
+    budget: Annotated[
+        str | None, typer.Option(help="Begin no run after this time, e.g. 30m.", metavar="TIME")
+    ] = None,
+    workdir: Annotated[
+        Path | None,
+        typer.Option(help="Run a command there. Default: the current folder.", metavar="DIR"),
+    ] = None,
+    share: ShareOption = None,
+    seed: Annotated[
+        int | None,
+        typer.Option(min=0, metavar="N", help="Of the random order. Default: a new one, recorded."),
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Folder for run folders.", metavar="DIR")] = Path(
+        "runs"
+    ),
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
+) -> None:
+    """Run a program at growing sizes under a memory limit and find the size past which it falls.
+
+    Each run is a fresh process; sizes and environments take turns in a random order. Says where
+    the cliff is, how sure that is, what memory was left to the program, and whether environments
+    differ (docs/memory.md).
+    """
+    from vtax.formats.folder import RunFolder
+    from vtax.present.terminal.progress import listener
+    from vtax.runner.memory import Campaign
+    from vtax.units import parse_duration
+
+    settings = _settings(
+        program or [],
+        environments or [],
+        sizes,
+        metric or [],
+        workdir,
+        share or [],
+        runs=runs,
+        seed=secrets.randbits(32) if seed is None else seed,
+        timeout_s=parse_duration(timeout),
+        budget_s=None if budget is None else parse_duration(budget),
+    )
+    folder = RunFolder.create(out, "memory")
+    total = runs * len(settings.sizes) * len(settings.environments)
+    campaign = Campaign(settings, folder, listener(total, quiet))
+    try:
+        record = campaign.run()
+    except BaseException:
+        if not campaign.runs:
+            shutil.rmtree(folder.path, ignore_errors=True)
+        raise
+    if not campaign.runs and record.state != "interrupted":
+        _require_something(campaign.first_failure, folder.path)
+    show(record, folder.path, as_json=as_json)
+    if record.state == "interrupted":
+        raise typer.Exit(INTERRUPTED)
+    if any(point.failed for each in record.environments for point in each.points):
+        raise typer.Exit(1)
+
+
+def show(record: MemoryRecord, path: Path, *, as_json: bool) -> None:
+    """Write the report of a run, and print its result: JSON, or tables and where the report is."""
+    from vtax.formats.folder import REPORT
+    from vtax.present.html.memory import write_report
+    from vtax.present.terminal import memory as shown
+    from vtax.present.terminal import tables
+
+    write_report(record, path / REPORT)
+    if as_json:
+        print(json.dumps(shown.to_json(record), indent=1))
+    else:
+        tables.show(*shown.parts(record))
+        print(f"report: {path / REPORT}")
+
+
+def _settings(
+    argv: list[str],
+    specs: list[str],
+    sizes: str,
+    patterns: list[str],
+    workdir: Path | None,
+    share: list[Path],
+    **options: Any,
+) -> Settings:
+    from vtax import binaries
+    from vtax.environments import build, sharing
+    from vtax.environments.base import working_folder
+    from vtax.environments.hiding import Shown
+    from vtax.errors import MisuseError
+    from vtax.runner.memory import Settings
+    from vtax.workloads import sized
+    from vtax.workloads.variables import base_environment, require_utf8
+
+    program = sized.parse(argv, patterns)
+    chosen = sized.parse_sizes(sizes)
+    if not argv and chosen[-1] > sized.LARGEST:
+        raise MisuseError(f"--sizes {sizes}: vtax-dgemm multiplies up to {sized.LARGEST} rows")
+    if not specs:
+        raise MisuseError("no environment is named", "write for example --in native:mem=256M")
+    built = {spec: build(spec) for spec in specs}
+    _check(built)
+    folder = working_folder(workdir, built)
+    shown = Shown(folder, sharing.shown(built, share))
+    built = {spec: each.with_shown(shown) for spec, each in built.items()}
+    variables = dict(base_environment(os.environ, keep_env=False))
+    require_utf8(variables)
+    variables["PATH"] = f"{binaries.FOLDER}{os.pathsep}{variables.get('PATH', os.defpath)}"
+    _require_programs(program.needs(), built, variables["PATH"], folder)
+    return Settings(
+        environments=built,
+        program=program,
+        sizes=chosen,
+        variables=variables,
+        command_line=("vtax", *sys.argv[1:]),
+        workdir=folder,
+        **options,
+    )
+
+
+def _check(built: dict[str, Environment]) -> None:
+    """Everything that can be known to be missing before a machine starts."""
+    from vtax.environments.host_facts import available_bytes
+    from vtax.errors import MisuseError, VtaxError
+    from vtax.units import format_bytes
+
+    for spec, each in built.items():
+        limit = each.memory_limit()
+        if limit is None:
+            raise MisuseError(
+                f"{spec} has no memory limit: the program would take all of the machine's",
+                f"write for example --in {each.name}:mem=256M",
+            )
+        each.check()
+        free = available_bytes()
+        if not each.is_remote and free is not None and limit + ROOM_BYTES > free:
+            raise VtaxError(
+                f"{spec}: {format_bytes(limit)} is more than this machine can spare of the "
+                f"{format_bytes(free)} that are free",
+                "give a smaller mem=, or end what uses its memory",
+            )
+
+
+def _require_programs(
+    names: Sequence[str], built: dict[str, Environment], path: str, folder: Path | None
+) -> None:
+    from vtax.environments import sharing
+    from vtax.workloads import programs
+
+    if not any(each.sees_host_files() for each in built.values()):
+        return
+    for name in names:
+        found = programs.require(name, path, folder or Path(), "check its name")
+        sharing.require_seen(built, found)
+
+
+def _require_something(message: str | None, folder: Path) -> None:
+    from vtax.errors import VtaxError
+
+    raise VtaxError(
+        f"nothing was measured: {message or 'no run was made'}",
+        f"what it printed is in {folder}",
+    )

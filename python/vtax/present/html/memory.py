@@ -1,0 +1,306 @@
+"""The page of `vtax memory`: performance, memory of kernel and program, swapping and faults."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from vtax.formats.model import MemoryEnvironment, MemoryPoint, MemoryRecord
+from vtax.present.format import NOT_MEASURED, significant
+from vtax.present.html.analysis_page import Page, Rows, write_analysis
+from vtax.present.html.palette import COLOURS
+from vtax.present.html.plotting import Figure, Plot, base_layout, label
+from vtax.present.terminal.memory import end_text, remarks
+from vtax.units import format_bytes
+
+_HEIGHT = 320
+_LEAST_WIDTH = 560
+_SYMBOLS = ("circle", "square", "diamond", "triangle-up", "star", "hexagon")
+_MIB = float(1 << 20)
+_PART_PATTERNS = ("", "/", ".", "\\", "x", "-")
+
+
+@dataclass(frozen=True, slots=True)
+class _Curve:
+    """A quantity of points that is drawn against the size."""
+
+    title: str
+    meaning: str
+    unit: str
+    value: Callable[[MemoryPoint], float | None]
+
+
+_CURVES = (
+    _Curve(
+        "Resident set", "The program's largest resident set (the paper's figure 10).", "MiB",
+        lambda point: _mib(point.max_rss_bytes),
+    ),
+    _Curve(
+        "Swap in use", "The most that was swapped out at a time (figure 11).", "MiB",
+        lambda point: _mib(point.swap_bytes),
+    ),
+    _Curve(
+        "Swap traffic", "Written to swap and read back while the program ran.", "MiB",
+        lambda point: _mib(_both(point.swapped_in_bytes, point.swapped_out_bytes)),
+    ),
+    _Curve(
+        "Major faults", "Page faults of the program that waited for a disk (figure 12).", "faults",
+        lambda point: point.major_faults,
+    ),
+    _Curve(
+        "Minor faults", "Page faults of the program that did not (figure 13).", "faults",
+        lambda point: point.minor_faults,
+    ),
+    _Curve(
+        "Waiting for memory", "Time in which some task of the machine waited for memory (PSI).",
+        "s", lambda point: point.stalled_s,
+    ),
+)  # fmt: skip
+
+
+def write_report(record: MemoryRecord, path: Path) -> None:
+    """Write the page; one that is there is replaced at once."""
+    write_analysis(page(record), path)
+
+
+def page(record: MemoryRecord) -> Page:
+    """What the page shows."""
+    figures = [_performance(record), _kernel(record)]
+    figures += [
+        _figure(record, curve)
+        for curve in _CURVES
+        if any(curve.value(point) is not None for each in record.environments
+               for point in each.points)
+    ]  # fmt: skip
+    return Page(
+        "memory",
+        f"Where {record.metric} falls off the edge of memory",
+        (
+            ("command", " ".join(record.argv)),
+            ("sizes", f"{record.sizes[0]} to {record.sizes[-1]}, {len(record.sizes)} of them"),
+            ("runs of each size", str(record.runs)),
+            ("seed", str(record.seed)),
+            ("state", record.state),
+            *((each.spec, each.description) for each in record.environments),
+        ),
+        tuple(remarks(record)),
+        tuple(figures),
+        (_cliffs(record), _differences(record), _points(record)),
+    )
+
+
+def _performance(record: MemoryRecord) -> Figure:
+    """Median with smallest and largest of each size, and the edges."""
+    data: list[Plot] = []
+    for index, each in enumerate(record.environments):
+        points = [point for point in each.points if point.median is not None]
+        middle = [point.median or 0.0 for point in points]
+        data.append(
+            {
+                **_line(index, each, [point.size for point in points], middle),
+                "error_y": {
+                    "type": "data",
+                    "symmetric": False,
+                    "array": [(p.high or 0.0) - m for p, m in zip(points, middle, strict=True)],
+                    "arrayminus": [m - (p.low or 0.0) for p, m in zip(points, middle, strict=True)],
+                    "thickness": 1,
+                    "width": 3,
+                },
+            }
+        )
+    layout = _layout(f"{record.metric} ({label(record.unit)})")
+    layout["shapes"] = [_edge(index, each) for index, each in enumerate(record.environments)
+                        if each.cliff]  # fmt: skip
+    layout["annotations"] = [
+        note for index, each in enumerate(record.environments) for note in _kills(index, each)
+    ]
+    return Figure(
+        "Performance",
+        "Median of the runs of each size, with the smallest and the largest (the paper's figure "
+        "8). A band is the edge with its interval; a cross a size at which the program was killed.",
+        "; ".join(_spoken(each) for each in record.environments) or "nothing was measured",
+        {"data": data, "layout": layout, "meta": {"least_width": _LEAST_WIDTH}},
+    )
+
+
+def _kernel(record: MemoryRecord) -> Figure:
+    """The parts of each kernel, stacked."""
+    parts = list(dict.fromkeys(part for each in record.environments for part in each.kernel_bytes))
+    names = [label(each.spec) for each in record.environments]
+    data = [
+        {
+            "type": "bar",
+            "name": part,
+            "x": names,
+            "y": [_mib(each.kernel_bytes.get(part)) for each in record.environments],
+            "marker": {
+                "color": f"var(--env-{index % COLOURS + 1})",
+                "pattern": {"shape": _PART_PATTERNS[index % len(_PART_PATTERNS)]},
+            },
+            "hovertemplate": "%{y:.2f} MiB<extra>" + part + "</extra>",
+        }
+        for index, part in enumerate(parts)
+    ]
+    layout = _layout("MiB", x="")
+    layout |= {"barmode": "stack", "xaxis": {"type": "category", "fixedrange": True}}
+    spoken = "; ".join(
+        f"{each.spec}: " + ", ".join(f"{part} {_size(size)}"
+                                     for part, size in each.kernel_bytes.items())
+        for each in record.environments
+    )  # fmt: skip
+    return Figure(
+        "Kernel memory",
+        "Code and data of the kernel's image, and what it had besides while programs ran (the "
+        "paper's figure 9). A part that the machine does not show is missing, not zero.",
+        spoken,
+        {"data": data, "layout": layout, "meta": {"least_width": _LEAST_WIDTH}},
+    )
+
+
+def _figure(record: MemoryRecord, curve: _Curve) -> Figure:
+    data, spoken = [], []
+    for index, each in enumerate(record.environments):
+        known = [(p.size, y) for p in each.points if (y := curve.value(p)) is not None]
+        data.append(_line(index, each, [size for size, _ in known], [y for _, y in known]))
+        most = max((y for _, y in known), default=None)
+        spoken.append(f"{each.spec}: up to {significant(most, 3)} {curve.unit}")
+    plot = {"data": data, "layout": _layout(curve.unit), "meta": {"least_width": _LEAST_WIDTH}}
+    return Figure(curve.title, f"{curve.meaning} Median of the runs.", "; ".join(spoken), plot)
+
+
+def _line(index: int, each: MemoryEnvironment, x: Sequence[int], y: Sequence[float]) -> Plot:
+    return {
+        "type": "scatter",
+        "mode": "lines+markers",
+        "name": label(each.spec),
+        "x": list(x),
+        "y": list(y),
+        "line": {"color": _colour(index), "width": 1.5},
+        "marker": {"color": _colour(index), "symbol": _SYMBOLS[index % len(_SYMBOLS)], "size": 7},
+        "hovertemplate": "%{y:.4g} at %{x}<extra>" + label(each.spec) + "</extra>",
+    }
+
+
+def _edge(index: int, each: MemoryEnvironment) -> Plot:
+    assert each.cliff is not None
+    return {
+        "type": "rect",
+        "xref": "x",
+        "yref": "paper",
+        "x0": each.cliff.low or 0,
+        "x1": each.cliff.high,
+        "y0": 0,
+        "y1": 1,
+        "fillcolor": _colour(index),
+        "opacity": 0.15,
+        "line": {"width": 0},
+    }
+
+
+def _kills(index: int, each: MemoryEnvironment) -> Sequence[Plot]:
+    return [
+        {
+            "text": "✕",
+            "hovertext": f"{label(each.spec)}: killed at {point.size} ({point.killed} runs)",
+            "x": point.size,
+            "xref": "x",
+            "yref": "paper",
+            "y": 0.02 + 0.05 * index,
+            "showarrow": False,
+            "font": {"color": _colour(index), "size": 13},
+        }
+        for point in each.points
+        if point.killed
+    ]
+
+
+def _layout(y: str, x: str = "size") -> Plot:
+    axis = {"gridcolor": "var(--grid)", "zeroline": False, "fixedrange": True}
+    return {
+        **base_layout(_HEIGHT),
+        "showlegend": True,
+        "legend": {"orientation": "h", "y": 1.12, "yanchor": "bottom"},
+        "margin": {"l": 64, "r": 12, "t": 40, "b": 44},
+        "xaxis": {**axis, "title": {"text": x, "standoff": 8}},
+        "yaxis": {**axis, "title": {"text": y}, "rangemode": "tozero"},
+    }
+
+
+def _cliffs(record: MemoryRecord) -> Rows:
+    rows = []
+    for each in record.environments:
+        cliff = each.cliff
+        size = "none" if cliff is None else str(cliff.size or "before the smallest")
+        between = "" if cliff is None else f"{cliff.low or 0} and {cliff.high}"
+        limit = NOT_MEASURED if each.memory_bytes is None else format_bytes(each.memory_bytes)
+        rows.append((each.spec, limit, size, between, _size(each.user_bytes)))
+    return Rows(
+        "cliffs",
+        "Cliffs",
+        "The largest size before performance falls, and between which sizes the edge lies with "
+        "95 % confidence. Program's memory: its resident set at that size.",
+        ("Environment", "Memory", "Falls past", "Edge between", "Program's memory"),
+        tuple(rows),
+    )
+
+
+def _differences(record: MemoryRecord) -> Rows:
+    rows = tuple(
+        (each.a, each.b, significant(each.size_a, 4), significant(each.size_b, 4),
+         "" if each.p is None else f"{each.p:.3g}", each.verdict)
+        for each in record.differences
+    )  # fmt: skip
+    return Rows(
+        "differences",
+        "Differences of cliffs",
+        "Each round of runs has a cliff of its own. Exact permutation test of their means."
+        if rows
+        else "One environment: nothing to compare.",
+        ("Environment", "Other", "Its cliff", "The other's", "p", "Verdict"),
+        rows,
+    )
+
+
+def _points(record: MemoryRecord) -> Rows:
+    rows = tuple(
+        (
+            each.spec, str(point.size), str(point.n), end_text(point),
+            *(significant(value) for value in (point.median, point.low, point.high)),
+            *(_size(value) for value in (point.max_rss_bytes, point.swap_bytes)),
+            *(significant(value) for value in (point.major_faults, point.minor_faults)),
+        )
+        for each in record.environments
+        for point in each.points
+    )  # fmt: skip
+    return Rows(
+        "points",
+        "Sizes",
+        f"Median, smallest and largest of {record.metric} in {record.unit}; of the rest the median "
+        "run.",
+        ("Environment", "Size", "Runs", "End", "Median", "Smallest", "Largest", "Resident set",
+         "Swap in use", "Major faults", "Minor faults"),
+        rows,
+    )  # fmt: skip
+
+
+def _spoken(each: MemoryEnvironment) -> str:
+    if each.cliff is None:
+        return f"{each.spec}: no cliff"
+    return f"{each.spec}: falls past {each.cliff.size or 'nothing'}"
+
+
+def _colour(index: int) -> str:
+    return f"var(--env-{index % COLOURS + 1})"
+
+
+def _both(a: float | None, b: float | None) -> float | None:
+    return None if a is None or b is None else a + b
+
+
+def _mib(size: float | None) -> float | None:
+    return None if size is None else size / _MIB
+
+
+def _size(size: float | None) -> str:
+    return NOT_MEASURED if size is None else format_bytes(round(size))

@@ -1,0 +1,63 @@
+"""Another machine of the same kind that computes on the same CPUs."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from vtax.environments.base import Environment, MachineLike
+from vtax.errors import VtaxError
+from vtax.formats.exchange import Exchange
+from vtax.runner.runner import Starter
+
+FOLDER = "compete"
+
+
+@dataclass(slots=True)
+class Competitor:
+    """One machine for each CPU, so that none is free for the other one to go to."""
+
+    environment: Environment
+    work: Path
+    """Folder for its machines; made when they start."""
+    cpus: Sequence[int]
+    argv: Sequence[str]
+    """Computes on one CPU until its own end."""
+    variables: Mapping[str, str]
+    start: Starter
+    _machines: list[MachineLike] = field(default_factory=list)
+    _threads: list[threading.Thread] = field(default_factory=list)
+
+    def enter(self, _beside: MachineLike) -> bool:
+        """Start computing, unless it does already; true when it did not.
+
+        Raises VtaxError when its machines do not come up.
+        """
+        if self._machines:
+            return False
+        for cpu in self.cpus:
+            work = self.work / str(cpu)
+            work.mkdir(mode=0o700, parents=True)
+            Exchange(work, FOLDER).create({})
+            self._machines.append(self.start(self.environment, work, [cpu]))
+        for machine in self._machines:
+            thread = threading.Thread(target=self._compute, args=(machine,), daemon=True)
+            self._threads.append(thread)
+            thread.start()
+        return True
+
+    def close(self) -> None:
+        """End its machines; what they compute ends with them."""
+        for machine in self._machines:
+            machine.close()
+        for thread in self._threads:
+            thread.join()
+        self._machines, self._threads = [], []
+
+    def _compute(self, machine: MachineLike) -> None:
+        # Its machine is closed when it has done its part.
+        with contextlib.suppress(VtaxError, OSError):
+            machine.run(self.argv, self.variables, FOLDER)

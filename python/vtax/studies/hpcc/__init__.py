@@ -1,0 +1,25 @@
+"""The study of HPC Challenge in virtualized environments (Luszczek and others).
+
+Everything here is measured on this machine; this package judges and draws.
+"""
+
+from __future__ import annotations
+
+from vtax.studies.hpcc.setup import FIGURES
+from vtax.studies.model import Options, Outcome, Progress, Study
+
+
+def _run(options: Options, progress: Progress) -> Outcome:
+    from vtax.studies.hpcc.outcome import run
+
+    return run(options, progress)
+
+
+STUDY = Study(
+    name="hpcc",
+    title="HPC Challenge in guests: both clocks, the order of sizes, and what is left of the speed",
+    paper="Evaluation of the HPC Challenge Benchmarks in Virtualized Environments",
+    run=_run,
+    figures=FIGURES,
+    modelled=False,
+)

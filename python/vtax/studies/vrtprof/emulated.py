@@ -1,0 +1,110 @@
+"""Recording in an emulated arm64 machine, which has the hardware counters that this one may lack.
+
+Its clock counts instructions, so what recording costs there is exact, and no time. One run of each
+workload and setting serves both as a recording and for the overhead: to start the recorder costs an
+emulated CPU as much as the workload.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from vtax.analysis.intervals import Recording, load
+from vtax.environments import Environment
+from vtax.errors import VtaxError
+from vtax.record.options import Options as RecordOptions
+from vtax.runner.instruments.record import Recording as Recorded
+from vtax.runner.runner import Done, Variant
+from vtax.studies.vrtprof.runs import (
+    BARE,
+    Found,
+    Shown,
+    by_work,
+    command,
+    interleaved,
+    prepared,
+    rows_of,
+    run,
+)
+from vtax.studies.vrtprof.setup import (
+    EMULATED,
+    EMULATED_EVENTS,
+    EMULATED_SETTINGS,
+    ICOUNT,
+    Plan,
+)
+from vtax.workloads.base import Command
+
+FIGURES = ("5", "6", "7", "overhead")
+"""Of the study: those that it has a part in."""
+SPEC = f"qemu-arm64:icount={ICOUNT}"
+
+
+def steps(plan: Plan) -> int:
+    """How many runs it takes."""
+    return len(plan.workloads) * plan.repetitions * (len(EMULATED_SETTINGS) + 1)
+
+
+def measure(plan: Plan, seed: int, folder: Path, found: Found, shown: Shown) -> None:
+    """Left out, with the reason, where the machine cannot be had."""
+    own: dict[str, list[Recording]] = {}
+    works: dict[str, str] = {}
+
+    def keep(done: Done) -> None:
+        row = rows_of(done, works)
+        found.emulated.append({**row, "instructions": instructions(done)})
+        if done.step.variant == EMULATED_SETTINGS[-1].every:
+            own.setdefault(row["workload"], []).append(load(done.step.out, EMULATED))
+
+    try:
+        environment, work_folder = prepared(SPEC, folder, "emulated")
+        made, names = interleaved(
+            [BARE, *(each.every for each in EMULATED_SETTINGS)],
+            _commands(environment, plan),
+            plan.repetitions,
+            f"{seed} {EMULATED}",
+            folder / "emulated",
+        )
+        works |= names
+        run(_variants(environment, work_folder), made, keep, shown, warm_up=True)
+    except VtaxError as error:
+        found.left_out[EMULATED] = str(error)
+    if own:
+        found.recordings[EMULATED] = by_work(plan.workloads, own)
+
+
+def _commands(environment: Environment, plan: Plan) -> Mapping[str, Command]:
+    """One copy of each workload: a count, since its clock does not follow this machine's."""
+    return {
+        work.name: command(
+            environment, work, ("--count", str(max(1, round(work.emulated * plan.share)))), 1
+        )
+        for work in plan.workloads
+    }
+
+
+def _variants(environment: Environment, work: Path) -> list[Variant]:
+    """The recorder is in the machine, on the CPU that it records."""
+    recorded = {
+        each.every: Recorded(RecordOptions(each.every, EMULATED_EVENTS), by_guest=True)
+        for each in EMULATED_SETTINGS
+    }
+    variants = [Variant(BARE, environment, work)]
+    return variants + [Variant(name, environment, work, (one,)) for name, one in recorded.items()]
+
+
+def instructions(done: Done) -> float:
+    """Executed by the machine during the workload's operations, the recorder's own included.
+
+    The workload's time by the machine's clock: what the recorder does before it starts the workload
+    (some 300 million instructions) is not in it, nor what the workload prepares and checks.
+    Raises VtaxError when the workload did not say it.
+    """
+    printed = done.repetition.exchange.read_text("stdout")
+    try:
+        wall_s = float(json.loads(printed)["wall_s"])
+    except (ValueError, KeyError, TypeError):
+        raise VtaxError(f"{done.step.folder} did not print its result") from None
+    return wall_s * 1e9 / (1 << ICOUNT)

@@ -1,0 +1,167 @@
+"""`vtax memory` as a user calls it: its contract, its errors, and cliffs of real machines."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from syrupy.assertion import SnapshotAssertion
+
+from command_line import one_line, vtax
+from tested_machines import checked
+from vtax.formats.model import MemoryRecord
+from vtax.formats.records import read
+
+MIB = 1 << 20
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may limit memory here")
+
+
+def test_help(snapshot: SnapshotAssertion) -> None:
+    assert vtax("memory", "--help").stdout == snapshot
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        ((), "no environment is named"),
+        (("--in", "native"), "has no memory limit"),
+        (("--in", "nativ:mem=64M"), "did you mean 'native'"),
+        (("--in", "native:mem=64M", "--sizes", "0-100:10"), "at least 1"),
+        (("--in", "native:mem=64M", "--sizes", "-5,10"), "neither a size"),
+        (("--in", "native:mem=64M", "--sizes", "300,200"), "must ascend"),
+        (("--in", "native:mem=64M", "--sizes", "100,99999"), "up to 46340 rows"),
+        (("--in", "native:mem=64M", "--", "sleep", "1"), "no word of the command has {size}"),
+        (("--in", "native:mem=64M", "--metric", "a=(b)"), "--metric is for a command"),
+        (("--in", "native:swap=64M"), "swap= without mem="),
+        (("--in", "native:mem=64M", "--timeout", "soon"), "is not a duration"),
+    ],
+)
+def test_misuse_is_one_line(argv: tuple[str, ...], said: str, tmp_path: Path) -> None:
+    assert said in one_line(vtax("memory", *argv, cwd=tmp_path), 2)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (("--in", "native:mem=900T"), "more than this machine can spare"),
+        (("--in", "native:mem=64M", "--", "no-such-program", "{size}"), "not on the PATH"),
+    ],
+)
+def test_what_this_machine_cannot_is_one_line(
+    argv: tuple[str, ...], said: str, tmp_path: Path
+) -> None:
+    assert said in one_line(vtax("memory", *argv, cwd=tmp_path), 1)
+    assert list(tmp_path.iterdir()) == []
+
+
+def found(folder: Path, *options: str) -> dict[str, dict[str, Any]]:
+    """The environments of a campaign with the driver, by spec."""
+    return commanded(folder, options, ())
+
+
+def commanded(
+    folder: Path, options: Sequence[str], words: Sequence[str], code: int = 0
+) -> dict[str, dict[str, Any]]:
+    """The same with a command."""
+    fixed = ("--json", "--quiet", "--seed", "1", "--out", str(folder))
+    done = vtax("memory", *options, *fixed, *(("--", *words) if words else ()))
+    assert done.returncode == code, done.stderr
+    answer = json.loads(done.stdout)
+    (run,) = folder.iterdir()
+    record = read(run / "run.json")
+    assert isinstance(record, MemoryRecord) and record.state == "complete"
+    assert [each.model_dump(mode="json") for each in record.environments] == answer["environments"]
+    (run / "report.html").unlink()
+    again = vtax("report", str(run), "--json")
+    assert again.returncode == 0 and json.loads(again.stdout) == answer
+    assert (run / "report.html").stat().st_size > 10_000
+    return {each["spec"]: each for each in answer["environments"]}
+
+
+def ends(environment: dict[str, Any]) -> list[str]:
+    return [point["end"] for point in environment["points"]]
+
+
+@pytest.mark.slow
+@needs_root
+@pytest.mark.usefixtures("swap_alone")
+def test_native_with_and_without_swap(tmp_path: Path) -> None:
+    """Three matrices of 1200² doubles are 33 MiB, of 1800² 74: the limit of 64 is between.
+
+    At 1200 the program and its libraries fit, so that nothing is swapped and no noise is a cliff.
+    """
+    killed, swapping = "native:cpus=1,mem=64M", "native:cpus=1,mem=64M,swap=128M"
+    seen = found(
+        tmp_path, "--in", killed, "--in", swapping, "--sizes", "800,1200,1800", "--runs", "2"
+    )
+    assert ends(seen[killed]) == ["ok", "ok", "oom"]
+    assert ends(seen[swapping]) == ["ok"] * 3
+    for spec in (killed, swapping):
+        cliff = seen[spec]["cliff"]
+        assert (cliff["size"], cliff["low"], cliff["high"]) == (1200, 1200, 1800)
+        assert 24 * 1200**2 < seen[spec]["user_bytes"] < 24 * 1200**2 + 24 * MIB
+        assert seen[spec]["points"][0]["swap_bytes"] == 0
+        assert seen[spec]["kernel_bytes"]["slab"] > MIB
+    before, past = seen[swapping]["points"][1:]
+    assert past["median"] < before["median"] * 0.8
+    assert past["swap_bytes"] > 5 * MIB and past["major_faults"] > 100
+    # What is resident does not grow past the limit; files' pages may be charged to others.
+    assert past["max_rss_bytes"] < 64 * MIB + 16 * MIB
+    (run,) = tmp_path.iterdir()
+    samples = pl.read_parquet(run / "samples.parquet")
+    values = samples.filter(pl.col("metric") == "dgemm")
+    assert values.group_by("environment").len().sort("len")["len"].to_list() == [4, 6]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("spec", "past", "end"), [("uml:mem=192M", 3200, "oom"), ("uml:mem=192M,swap=64M", 2600, "ok")]
+)
+def test_user_mode_linux_kills_and_swaps(spec: str, past: int, end: str, tmp_path: Path) -> None:
+    """Memory for what OpenBLAS maps for packing, 128 MiB on some CPUs: it tries for ever else.
+
+    Far past the edge without swap: close to it the guest reads its own code over and over.
+    """
+    checked(spec)
+    seen = found(tmp_path, "--in", spec, "--sizes", f"600,1500,{past}", "--runs", "1")[spec]
+    assert ends(seen) == ["ok", "ok", end]
+    assert seen["cliff"] == {"size": 1500, "low": 1500, "high": past}
+    assert 5 * MIB < seen["kernel_bytes"]["reserved at boot"] < 48 * MIB
+    assert seen["points"][1]["swap_bytes"] == 0
+    if end == "ok":
+        assert seen["points"][2]["swap_bytes"] > MIB
+
+
+@pytest.mark.slow
+@needs_root
+def test_a_command_takes_the_drivers_place(tmp_path: Path) -> None:
+    """It is killed at its smallest size already: the campaign goes on and says so."""
+    program = "import sys; x = bytearray(b'x') * (int(sys.argv[1]) << 20); print(len(x))"
+    spec = "native:cpus=1,mem=64M"
+    words = ("python3", "-c", program, "{size}")
+    sizes = ("--sizes", "10,20,100", "--runs", "2")
+    seen = commanded(tmp_path / "a", ("--in", spec, *sizes), words)[spec]
+    assert ends(seen) == ["ok", "ok", "oom"]
+    assert seen["cliff"]["size"] == 20 and seen["points"][0]["unit"] == "s"
+    assert 20 * MIB < seen["user_bytes"] < 64 * MIB
+    small = ("--in", spec, "--sizes", "100,200", "--runs", "1", "--out", str(tmp_path / "b"))
+    done = vtax("memory", *small, "--quiet", "--", "python3", "-c", program, "{size}")
+    assert done.returncode == 0, done.stderr
+    assert "below the program's need at the smallest size" in done.stdout
+
+
+@pytest.mark.slow
+@needs_root
+def test_what_fails_for_its_own_reasons_is_no_cliff(tmp_path: Path) -> None:
+    program = "import sys; sys.exit(int(sys.argv[1]) > 1)"
+    spec = "native:cpus=1,mem=64M"
+    words = ("python3", "-c", program, "{size}")
+    seen = commanded(tmp_path, ("--in", spec, "--sizes", "1,2", "--runs", "1"), words, 1)[spec]
+    assert ends(seen) == ["ok", "failed"] and seen["cliff"] is None
+    assert "exit code 1" in seen["points"][1]["message"]
