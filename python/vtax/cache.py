@@ -11,13 +11,29 @@ from pathlib import Path
 from vtax.errors import VtaxError
 
 
+def home() -> Path | None:
+    """Of who runs vtax; None: HOME is not set, and the user has no entry in /etc/passwd."""
+    try:
+        return Path.home()
+    except RuntimeError:
+        return None
+
+
+def base() -> Path:
+    """``$XDG_CACHE_HOME``, by default ``~/.cache``. VtaxError when there is neither."""
+    if named := os.environ.get("XDG_CACHE_HOME"):
+        return Path(named)
+    if (own := home()) is None:
+        raise VtaxError("there is no home folder to keep a cache in", "set HOME or XDG_CACHE_HOME")
+    return own / ".cache"
+
+
 def folder(name: str) -> Path:
-    """``$XDG_CACHE_HOME/vtax/NAME`` (default ``~/.cache``), made if it does not exist.
+    """The folder vtax/NAME of `base`, made if it does not exist.
 
     Raises VtaxError when the folder cannot be made.
     """
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    path = Path(base) / "vtax" / name
+    path = base() / "vtax" / name
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:

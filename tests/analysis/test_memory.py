@@ -31,6 +31,7 @@ def said(**changes: Any) -> dict[str, Any]:
         "seen": {"looks": 3, "swap_bytes": 30 * 4096, "last": look(30)},
         "before": look(10),
         "after": look(50, stalled_us=2_000_005),
+        "page_bytes": 4096,
         "image_bytes": {"Kernel code": 9 * MIB, "Kernel data": MIB, "Kernel bss": None},
         **changes,
     }

@@ -17,6 +17,8 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 use vtax_cli::Error;
 use vtax_sys::calls::children::{End, wait_with_usage};
+use vtax_sys::calls::memory::page_bytes;
+use vtax_sys::cgroup::locate::{Version, locate};
 use vtax_sys::tree::{Tree, field};
 
 /// Of `/proc/meminfo`.
@@ -51,10 +53,9 @@ pub struct Options {
 #[derive(Debug, Default, Serialize)]
 struct Seen {
     looks: u64,
-    /// Of the machine's swap devices, less what was in use before.
+    /// Of the command's control group, or of all swap devices where it has none; less what was in
+    /// use before.
     swap_bytes: Option<u64>,
-    /// Of the command's first process.
-    program_swap_bytes: Option<u64>,
     /// Its resident set.
     program_rss_bytes: Option<u64>,
     last: Option<Value>,
@@ -70,7 +71,7 @@ pub fn run(options: &Options) -> Result<(), Error> {
     let child = start(&options.argv)?;
     let (over, ended) = mpsc::channel::<()>();
     let watcher = {
-        let (tree, every, base) = (tree.clone(), options.every, swap_used(&before));
+        let (tree, every, base) = (tree.clone(), options.every, swap_used(&tree));
         thread::spawn(move || watch(&tree, child, every, base, &ended))
     };
     // This thread waits for nothing else: the time that is taken is the command's.
@@ -88,6 +89,7 @@ pub fn run(options: &Options) -> Result<(), Error> {
         "before": before,
         "after": look(&tree),
         "image_bytes": image(&tree),
+        "page_bytes": page_bytes(),
     });
     let text = result.to_string();
     fs::write(&options.out, text).map_err(|error| {
@@ -128,13 +130,11 @@ fn watch(
         let Some(rss) = bytes(&status, "VmRSS") else {
             continue;
         };
-        let now = look(tree);
-        let used = swap_used(&now).zip(base);
+        let used = swap_used(tree).zip(base);
         let used = used.map(|(now, then)| now.saturating_sub(then));
         seen.swap_bytes = seen.swap_bytes.max(used);
-        seen.program_swap_bytes = seen.program_swap_bytes.max(bytes(&status, "VmSwap"));
         seen.program_rss_bytes = seen.program_rss_bytes.max(Some(rss));
-        seen.last = Some(now);
+        seen.last = Some(look(tree));
         seen.looks += 1;
     }
     seen
@@ -167,10 +167,17 @@ fn bytes(text: &str, name: &str) -> Option<u64> {
     number.parse::<u64>().ok()?.checked_mul(1024)
 }
 
-fn swap_used(look: &Value) -> Option<u64> {
-    let memory = &look["memory_bytes"];
-    let total = memory["SwapTotal"].as_u64()?;
-    total.checked_sub(memory["SwapFree"].as_u64()?)
+/// What is swapped out of this process's control group; in the top one, of the whole machine.
+fn swap_used(tree: &Tree) -> Option<u64> {
+    if let Some(group) = locate(tree, "memory").filter(|group| group.parent().is_some()) {
+        let file = |name| tree.text(&format!("{}/{name}", group.own));
+        return match group.version {
+            Version::V1 => field(&file("memory.stat")?, "swap")?.parse().ok(),
+            Version::V2 => file("memory.swap.current")?.trim().parse().ok(),
+        };
+    }
+    let text = tree.text("/proc/meminfo")?;
+    bytes(&text, "SwapTotal")?.checked_sub(bytes(&text, "SwapFree")?)
 }
 
 /// The parts of the kernel's image; null where the machine does not show addresses.
@@ -216,9 +223,10 @@ mod tests {
 
     fn machine(files: &[(&str, &str)]) -> (tempfile::TempDir, Tree) {
         let root = tempfile::tempdir().unwrap();
-        fs::create_dir_all(root.path().join("proc/pressure")).unwrap();
         for (name, text) in files {
-            fs::write(root.path().join("proc").join(name), text).unwrap();
+            let file = root.path().join("proc").join(name);
+            fs::create_dir_all(file.parent().unwrap()).unwrap();
+            fs::write(file, text).unwrap();
         }
         let tree = Tree::at(root.path());
         (root, tree)
@@ -238,10 +246,35 @@ mod tests {
         assert_eq!(seen["events"]["pswpout"], 5);
         assert_eq!(seen["events"]["pgfault"], Value::Null);
         assert_eq!(seen["stalled_us"], 17);
-        assert_eq!(swap_used(&seen), Some(60 << 10));
+        assert_eq!(swap_used(&tree), Some(60 << 10));
         let (_root, empty) = machine(&[]);
         assert_eq!(look(&empty)["stalled_us"], Value::Null);
-        assert_eq!(swap_used(&look(&empty)), None);
+        assert_eq!(swap_used(&empty), None);
+    }
+
+    #[test]
+    fn swap_is_that_of_the_control_group() {
+        let mounted = "31 24 0:27 / /group rw - cgroup cgroup rw,memory\n";
+        let (root, tree) = machine(&[
+            ("meminfo", MEMINFO),
+            ("self/cgroup", "4:memory:/own\n0::/\n"),
+            ("self/mountinfo", mounted),
+        ]);
+        let group = root.path().join("group/own");
+        fs::create_dir_all(&group).unwrap();
+        fs::write(
+            group.join("memory.stat"),
+            "cache 8192\nswap 4096\nswapcached 1\n",
+        )
+        .unwrap();
+        assert_eq!(swap_used(&tree), Some(4096));
+        let mounted = "31 24 0:27 / /group rw - cgroup2 cgroup2 rw\n";
+        fs::write(root.path().join("proc/self/mountinfo"), mounted).unwrap();
+        fs::write(root.path().join("proc/self/cgroup"), "0::/own\n").unwrap();
+        fs::write(group.join("memory.swap.current"), "12288\n").unwrap();
+        assert_eq!(swap_used(&tree), Some(12_288));
+        fs::remove_file(group.join("memory.swap.current")).unwrap();
+        assert_eq!(swap_used(&tree), None, "the machine's would be of others");
     }
 
     #[test]

@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 use nix::fcntl::posix_fallocate;
-use nix::unistd::{SysconfVar, sysconf};
 
+use crate::calls::memory::page_bytes;
 use crate::calls::swap;
 use crate::tree::Tree;
 use crate::{owner, reason};
@@ -60,7 +60,7 @@ impl SwapFile {
             .create_new(true)
             .mode(0o600)
             .open(&self.path)?;
-        let page = page_bytes()?;
+        let page = page_bytes();
         let header = header(bytes / page, page)?;
         allocate(&file, bytes / page * page)?;
         file.write_all(&header)?;
@@ -130,11 +130,6 @@ fn header(pages: u64, page_bytes: u64) -> io::Result<Vec<u8>> {
 fn allocate(file: &File, bytes: u64) -> io::Result<()> {
     let bytes = i64::try_from(bytes).map_err(|_| io::Error::from(Errno::EFBIG))?;
     posix_fallocate(file, 0, bytes).map_err(io::Error::from)
-}
-
-fn page_bytes() -> io::Result<u64> {
-    let size = sysconf(SysconfVar::PAGE_SIZE)?.and_then(|size| u64::try_from(size).ok());
-    size.ok_or_else(|| io::Error::from(Errno::EINVAL))
 }
 
 #[cfg(test)]

@@ -34,7 +34,6 @@ RESERVED = "reserved at boot"
 """What a guest's kernel keeps of its memory from the start besides code and data, such as the
 structures of pages; with these where the machine does not show them."""
 PARTS = (*IMAGE, RESERVED, *LIVING)
-PAGE_BYTES = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +89,7 @@ class Measured:
     notes: tuple[str, ...] = ()
 
 
-def used(found: Mapping[str, Any], page_bytes: int = PAGE_BYTES) -> Used:
+def used(found: Mapping[str, Any]) -> Used:
     """What the JSON of a machine says; what it should not say is not known."""
     before, after = (
         _mapping(_mapping(found.get(key)).get("events")) for key in ("before", "after")
@@ -100,7 +99,8 @@ def used(found: Mapping[str, Any], page_bytes: int = PAGE_BYTES) -> Used:
     memory, image = _mapping(last.get("memory_bytes")), _mapping(found.get("image_bytes"))
     kernel = {part: _sum(image, names) for part, names in IMAGE.items()}
     kernel |= {part: _count(memory.get(name)) for part, name in LIVING.items()}
-    out = _pages(before, after, "pswpout", page_bytes)
+    page = _count(found.get("page_bytes"))
+    out = _grown(before, after, "pswpout", page)
     swapped = _count(seen.get("swap_bytes"))
     if out == 0:
         # Nothing was written: no look could have missed it.
@@ -112,13 +112,13 @@ def used(found: Mapping[str, Any], page_bytes: int = PAGE_BYTES) -> Used:
     return Used(
         wall_s=float(wall) if isinstance(wall, int | float) and 0 < wall < 1e9 else None,
         swap_bytes=swapped,
-        swapped_in_bytes=_pages(before, after, "pswpin", page_bytes),
+        swapped_in_bytes=_grown(before, after, "pswpin", page),
         swapped_out_bytes=out,
         max_rss_bytes=_count(found.get("max_rss_bytes")),
         major_faults=_count(found.get("major_faults")),
         minor_faults=_count(found.get("minor_faults")),
         stalled_s=None if None in stalls else (stalls[1] - stalls[0]) / 1e6,  # type: ignore[operator]
-        killed=_pages(before, after, "oom_kill", 1),
+        killed=_grown(before, after, "oom_kill", 1),
         total_bytes=_count(memory.get("MemTotal")),
         kernel=kernel,
     )
@@ -220,11 +220,13 @@ def _median(values: Iterable[float | None]) -> float | None:
     return statistics.median(known) if known else None
 
 
-def _pages(
-    before: Mapping[str, Any], after: Mapping[str, Any], name: str, page_bytes: int
+def _grown(
+    before: Mapping[str, Any], after: Mapping[str, Any], name: str, unit: int | None
 ) -> int | None:
     first, last = _count(before.get(name)), _count(after.get(name))
-    return None if first is None or last is None or last < first else (last - first) * page_bytes
+    if first is None or last is None or unit is None or last < first:
+        return None
+    return (last - first) * unit
 
 
 def _sum(found: Mapping[str, Any], names: Sequence[str]) -> int | None:

@@ -17,7 +17,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from vtax import binaries
+from vtax import binaries, cache
 from vtax.doctor import syscalls
 from vtax.errors import VtaxError
 
@@ -77,10 +77,6 @@ def _agent(machine: str | None = None) -> str | None:
         return None
 
 
-def _cache() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-
-
 @dataclass(frozen=True)
 class Host:
     """Where a check looks."""
@@ -88,7 +84,7 @@ class Host:
     root: Path = Path("/")
     machine: str = field(default_factory=platform.machine)
     """The architecture, as `uname` calls it."""
-    cache: Path = field(default_factory=_cache)
+    cache: Path = field(default_factory=cache.base)
     """The folder that has, or would have, vtax's cache."""
     work: Path = field(default_factory=Path.cwd)
     """Where runs would be written."""

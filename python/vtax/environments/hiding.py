@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from vtax import binaries
+from vtax import binaries, cache
 
 SECRETS = (
     # Hashes of passwords, with the editors' and package tools' copies; Debian's daily ones.
@@ -73,11 +73,11 @@ class View:
 
 
 def view(shown: Shown, root: Path = Path("/"), home: Path | None = None) -> View:
-    """What a guest sees that needs `shown`; `home` is the folder of who runs vtax.
+    """What a guest sees that needs `shown`; `home` is the folder of who runs vtax, by default HOME.
 
     Paths are as below `root`. vtax's own programs are always seen.
     """
-    secrets = set(_secrets(root, home or Path.home()))
+    secrets = set(_secrets(root, home or cache.home()))
     secrets -= {each for each in secrets for shared in shown.shared if each.is_relative_to(shared)}
     # A folder that the user is in may be a home. What is shared by name wins over what is hidden.
     needed = [binaries.FOLDER.resolve(), *shown.shared, *([shown.working] if shown.working else [])]
@@ -89,9 +89,9 @@ def view(shown: Shown, root: Path = Path("/"), home: Path | None = None) -> View
     return View(covered)
 
 
-def _secrets(root: Path, home: Path) -> Iterator[Path]:
+def _secrets(root: Path, home: Path | None) -> Iterator[Path]:
     homes = {*_below(root, "home/*"), *_below(root, "root"), *_homes(root)}
-    homes |= {home} if _is_a_home(home) else set()
+    homes |= {home} if home is not None and _is_a_home(home) else set()
     patterns = [*SECRETS, *(str(each.relative_to("/")) for each in homes)]
     for pattern in patterns:
         yield from _below(root, pattern)

@@ -118,7 +118,7 @@ def _performance(record: MemoryRecord) -> Figure:
     return Figure(
         "Performance",
         "Median of the runs of each size, with the smallest and the largest (the paper's figure "
-        "8). A band is the edge with its interval; a cross a size at which the program was killed.",
+        "8). A band is the edge with its interval; a cross a size at which a run was killed.",
         "; ".join(_spoken(each) for each in record.environments) or "nothing was measured",
         {"data": data, "layout": layout, "meta": {"least_width": _LEAST_WIDTH}},
     )
@@ -254,7 +254,7 @@ def _differences(record: MemoryRecord) -> Rows:
     return Rows(
         "differences",
         "Differences of cliffs",
-        "Each round of runs has a cliff of its own. Exact permutation test of their means."
+        "Each round of runs has a cliff of its own. Permutation test of their means."
         if rows
         else "One environment: nothing to compare.",
         ("Environment", "Other", "Its cliff", "The other's", "p", "Verdict"),

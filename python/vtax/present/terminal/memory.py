@@ -21,9 +21,7 @@ _STATES = {
 
 def to_json(record: MemoryRecord) -> dict[str, Any]:
     """What `vtax memory --json` prints."""
-    found = record.model_dump(mode="json", include={"environments", "differences", "state"})
-    return {"environments": found["environments"], "differences": found["differences"],
-            "state": found["state"]}  # fmt: skip
+    return record.model_dump(mode="json", include={"environments", "differences", "state"})
 
 
 def parts(record: MemoryRecord) -> list[RenderableType]:
@@ -66,7 +64,7 @@ def remarks(record: MemoryRecord) -> Sequence[str]:
             )
         if failures := sum(point.failed for point in each.points):
             messages = (point.message for point in each.points if point.message)
-            found.append(f"{each.spec}: {failures} runs failed: {next(messages, '')}")
+            found.append(f"{each.spec}: {plural(failures, 'run')} failed: {next(messages, '')}")
     if any(each.verdict == "not known" for each in record.differences):
         found.append("with fewer than 4 runs no difference of cliffs can be significant: --runs 5")
     return found
