@@ -19,6 +19,12 @@ pytest_plugins = ("arm64_machine", "browser_page", "recording_data")
 """Their fixtures are for every test."""
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files that take minutes begin first, so that no worker is left alone with one at the end."""
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: (item.path.name != "test_packaging.py", item.path not in slow))
+
+
 @pytest.fixture(autouse=True)
 def own_cache(
     tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
