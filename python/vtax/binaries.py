@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NoReturn
 
@@ -32,6 +33,11 @@ def find(name: str, machine: str | None = None) -> Path:
     raise VtaxError(
         f"{name} is not part of this installation", "run 'make setup' or 'pip install .'"
     )
+
+
+def on_path(variables: Mapping[str, str]) -> str:
+    """The PATH of `variables` with vtax's own programs before all others."""
+    return f"{FOLDER}{os.pathsep}{variables.get('PATH', os.defpath)}"
 
 
 def run_agent() -> NoReturn:

@@ -273,8 +273,7 @@ def _settings(
     shown = Shown(workdir, sharing.shown(machines, options.pop("share")))
     environment = dict(base_environment(os.environ, keep_env))
     require_utf8(environment)
-    path = environment.get("PATH", os.defpath)
-    environment["PATH"] = f"{binaries.FOLDER}{os.pathsep}{path}"
+    environment["PATH"] = binaries.on_path(environment)
     changing = split(os.environ)[1]
     scrubbed = {readable(name): readable(value) for name, value in changing.items()}
     return Settings(

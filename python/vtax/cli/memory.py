@@ -178,7 +178,7 @@ def _settings(
     built = {spec: each.with_shown(shown) for spec, each in built.items()}
     variables = dict(base_environment(os.environ, keep_env=False))
     require_utf8(variables)
-    variables["PATH"] = f"{binaries.FOLDER}{os.pathsep}{variables.get('PATH', os.defpath)}"
+    variables["PATH"] = binaries.on_path(variables)
     _require_programs(program.needs(), built, variables["PATH"], folder)
     return Settings(
         environments=built,

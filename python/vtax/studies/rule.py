@@ -75,6 +75,12 @@ def possible(makers: Iterable[Callable[[D], T]], data: D) -> list[T]:
     return found
 
 
+def all_hold(verdicts: Iterable[bool | None]) -> bool | None:
+    """Whether all do; None where none fails and one cannot be judged."""
+    every = list(verdicts)
+    return False if False in every else None if None in every else True
+
+
 FACTOR = 1.5
 """A size agrees with the paper's within this factor. The studies' choice."""
 

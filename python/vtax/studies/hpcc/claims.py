@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from functools import partial
 
 from vtax.analysis.cpu_wall import CpuWall, Share
@@ -25,7 +24,7 @@ from vtax.studies.hpcc.setup import (
     SMALL_APART,
     SMALLEST_CHANGE,
 )
-from vtax.studies.rule import FACTOR, Judgement, Missing, Rule
+from vtax.studies.rule import FACTOR, Judgement, Missing, Rule, all_hold
 
 
 def native_small(data: Data) -> Judgement:
@@ -44,11 +43,6 @@ def _between(found: CpuWall, low: float, high: float) -> bool | None:
     if low <= least and most <= high:
         return True
     return False if most < low or least > high else None
-
-
-def _all(verdicts: Iterable[bool | None]) -> bool | None:
-    every = list(verdicts)
-    return False if False in every else None if None in every else True
 
 
 def native_large(data: Data) -> Judgement:
@@ -74,7 +68,7 @@ def guests_small(data: Data) -> Judgement:
         f"Each guest's interval has to be between {significant(low, 2)} and "
         f"{significant(high, 2)} %."
     )
-    return Judgement(shown, _all(_between(each, low, high) for each in found.values()), reason)
+    return Judgement(shown, all_hold(_between(each, low, high) for each in found.values()), reason)
 
 
 def guests_closer(data: Data) -> Judgement:
@@ -84,7 +78,7 @@ def guests_closer(data: Data) -> Judgement:
     shown = ", ".join(f"{name} {apart(each)}" for name, each in found.items())
     if native.interval is None:
         raise Missing("one native run")
-    holds = _all(_below(each, native.interval) for each in found.values())
+    holds = all_hold(_below(each, native.interval) for each in found.values())
     reason = "Each guest's interval has to be below native's."
     return Judgement(f"native {apart(native)}; {shown}", holds, reason)
 

@@ -19,6 +19,7 @@ from vtax.runner.order_drift import Subject
 from vtax.runner.repetition import Repetition
 from vtax.runner.runner import Done, Keeper, Listener, Runner, Step, Variant
 from vtax.runner.runner import Plan as Steps
+from vtax.studies.counting import Counting
 from vtax.studies.hpcc.data import Data, Place
 from vtax.studies.hpcc.setup import CPU, FULL, NATIVE, QUICK, SPECS, TABLE, WALL, Plan
 from vtax.studies.model import Options, Progress
@@ -32,19 +33,6 @@ PROBE_TIMEOUT_S = 60.0
 OUTPUT_BYTES = 1 << 20
 STEPPING = ("gettimeofday", "getrusage")
 """The clocks of `vtax-agent clocks` that HPCC reads: MPI_Wtime's and that of its CPU times."""
-
-
-@dataclass(slots=True)
-class _Shown(Listener):
-    """Counts what is done."""
-
-    total: int
-    progress: Progress
-    count: int = 0
-
-    def running(self, label: str, repetition: int) -> None:
-        self.count += 1
-        self.progress(self.count, self.total, label)
 
 
 @dataclass(slots=True)
@@ -89,7 +77,7 @@ def measure(options: Options, progress: Progress) -> Data:
             if name == NATIVE:
                 raise
             left_out[name] = str(error)
-    shown = _Shown(plan.rounds * sum(each.runs for each in subjects.values()), progress)
+    shown = Counting(plan.rounds * sum(each.runs for each in subjects.values()), progress)
     found = order_drift.measure(
         subjects, variables, plan.rounds, options.seed, shown, budget_s=plan.budget_s
     )

@@ -17,10 +17,10 @@ from vtax.errors import VtaxError
 from vtax.record.options import Options as RecordOptions
 from vtax.runner.instruments.record import Recording as Recorded
 from vtax.runner.runner import Done, Variant
+from vtax.studies.counting import Counting
 from vtax.studies.vrtprof.runs import (
     BARE,
     Found,
-    Shown,
     by_work,
     command,
     interleaved,
@@ -47,7 +47,7 @@ def steps(plan: Plan) -> int:
     return len(plan.workloads) * plan.repetitions * (len(EMULATED_SETTINGS) + 1)
 
 
-def measure(plan: Plan, seed: int, folder: Path, found: Found, shown: Shown) -> None:
+def measure(plan: Plan, seed: int, folder: Path, found: Found, shown: Counting) -> None:
     """Left out, with the reason, where the machine cannot be had."""
     own: dict[str, list[Recording]] = {}
     works: dict[str, str] = {}

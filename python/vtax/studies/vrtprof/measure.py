@@ -20,13 +20,13 @@ from vtax.record.options import Options as RecordOptions
 from vtax.record.recorder import PROGRAM, Recorder
 from vtax.runner.instruments.record import Recording as Recorded
 from vtax.runner.runner import Done, Step, Variant
+from vtax.studies.counting import Counting
 from vtax.studies.model import Options, Progress
 from vtax.studies.vrtprof import emulated
 from vtax.studies.vrtprof.data import Data
 from vtax.studies.vrtprof.runs import (
     BARE,
     Found,
-    Shown,
     by_work,
     command,
     interleaved,
@@ -71,7 +71,7 @@ def measure(options: Options, progress: Progress) -> Data:
         per_target = len(plan.workloads) * plan.repetitions
         total = len(targets) * per_target
         total += repetitions * len(plan.workloads) * (len(SETTINGS) + 1)
-        shown = Shown(total + (emulated.steps(plan) if inside else 0), progress)
+        shown = Counting(total + (emulated.steps(plan) if inside else 0), progress)
         for target in targets:
             _record_all(target, plan, options.seed, Path(folder), found, shown)
         if repetitions:
@@ -119,7 +119,7 @@ def _require_recording(folder: Path) -> None:
 
 
 def _record_all(
-    target: _Target, plan: Plan, seed: int, folder: Path, found: Found, shown: Shown
+    target: _Target, plan: Plan, seed: int, folder: Path, found: Found, shown: Counting
 ) -> None:
     order = [work for work in plan.workloads for _ in range(plan.repetitions)]
     random.Random(f"{seed} {target.name}").shuffle(order)
@@ -165,7 +165,7 @@ def _availability() -> tuple[dict[str, str], list[str]]:
 
 
 def _measure_overheads(
-    plan: Plan, repetitions: int, seed: int, folder: Path, found: Found, shown: Shown
+    plan: Plan, repetitions: int, seed: int, folder: Path, found: Found, shown: Counting
 ) -> None:
     """Each repetition has every setting once, in a random order of its own."""
     environment, work_folder = prepared(OVERHEAD_IN, folder, "overhead")

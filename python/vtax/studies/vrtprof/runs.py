@@ -15,9 +15,9 @@ from vtax.errors import VtaxError
 from vtax.record.recorder import summary
 from vtax.runner.recording import variables
 from vtax.runner.repetition import Repetition
-from vtax.runner.runner import Done, Keeper, Listener, Runner, Step, Variant
+from vtax.runner.runner import Done, Keeper, Runner, Step, Variant
 from vtax.runner.runner import Plan as Steps
-from vtax.studies.model import Progress
+from vtax.studies.counting import Counting
 from vtax.studies.vrtprof.setup import Work
 from vtax.workloads import builtin
 from vtax.workloads.base import Command
@@ -25,19 +25,6 @@ from vtax.workloads.base import Command
 TIMEOUT_S = 300.0
 BARE = "without"
 """The variant without a recorder."""
-
-
-@dataclass(slots=True)
-class Shown(Listener):
-    """Counts what is done."""
-
-    total: int
-    progress: Progress
-    count: int = 0
-
-    def running(self, label: str, repetition: int) -> None:
-        self.count += 1
-        self.progress(self.count, self.total, label)
 
 
 @dataclass(slots=True)
@@ -71,7 +58,7 @@ def run(
     variants: Sequence[Variant],
     steps: Sequence[Step],
     keep: Callable[[Done], None],
-    shown: Shown,
+    shown: Counting,
     *,
     warm_up: bool = False,
 ) -> None:

@@ -1,0 +1,26 @@
+"""The study of a paravirtualized memory hierarchy (Youseff and others, HPDC 2008).
+
+Everything here is measured on this machine; this package judges and draws.
+"""
+
+from __future__ import annotations
+
+from vtax.studies.atlas.setup import FIGURES
+from vtax.studies.model import Options, Outcome, Progress, Study
+
+
+def _run(options: Options, progress: Progress) -> Outcome:
+    from vtax.studies.atlas.outcome import run
+
+    return run(options, progress)
+
+
+STUDY = Study(
+    name="atlas",
+    title="DGEMM where memory is scarce: natively, in user-mode Linux and in emulated guests",
+    paper="The Impact of Paravirtualized Memory Hierarchy on Linear Algebra Computational Kernels "
+    "and Software",
+    run=_run,
+    figures=FIGURES,
+    modelled=False,
+)

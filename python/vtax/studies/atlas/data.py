@@ -1,0 +1,93 @@
+"""What the study measured, and the numbers that claims, tables and figures share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import polars as pl
+
+from vtax.formats.model import MemoryCliff, MemoryDifference, MemoryEnvironment, MemoryPoint
+from vtax.studies.atlas.setup import PLACES, Place
+from vtax.studies.rule import Missing
+
+BYTES_OF_A_ROW = 24
+"""Three matrices of doubles: so often the square of a size is what the driver needs."""
+
+
+@dataclass(frozen=True, eq=False)
+class Data:
+    """What `vtax memory` found, by place."""
+
+    found: Mapping[Place, MemoryEnvironment]
+    differences: Sequence[MemoryDifference] = ()
+    """Of places that were measured in turn; by their specifications."""
+    left_out: Mapping[Place, str] = field(default_factory=dict)
+    """Places without results, and why."""
+
+    def of(self, megabytes: int) -> Mapping[Place, MemoryEnvironment]:
+        """Those of a size of memory that could run the driver. Raises Missing without one."""
+        own = {
+            place: each
+            for place, each in self.found.items()
+            if place.megabytes == megabytes and any(point.n for point in each.points)
+        }
+        if not own:
+            reasons = "; ".join(self.left_out.values())
+            raise Missing(f"nothing was measured with {megabytes} MB: {reasons or 'nothing asked'}")
+        return own
+
+
+def place(spec: str) -> Place:
+    """The place of a specification."""
+    return next(each for each in PLACES if each.spec == spec)
+
+
+def need(size: int) -> int:
+    """Bytes of the driver's matrices."""
+    return BYTES_OF_A_ROW * size * size
+
+
+def reaches(found: MemoryEnvironment, megabytes: int) -> bool:
+    """Whether a size was run whose matrices alone do not fit."""
+    return any(need(point.size) > megabytes << 20 for point in found.points)
+
+
+def cliff(where: Place, found: MemoryEnvironment) -> MemoryCliff:
+    """Raises Missing where there is none."""
+    if found.cliff is None or found.cliff.size is None:
+        raise Missing(f"{where.name} has no cliff between sizes that were run")
+    return found.cliff
+
+
+def split(
+    where: Place, found: MemoryEnvironment
+) -> tuple[Sequence[MemoryPoint], Sequence[MemoryPoint]]:
+    """The points before the cliff and past it, without those whose runs gave nothing."""
+    edge = cliff(where, found).size or 0
+    known = [point for point in found.points if point.n]
+    before = [point for point in known if point.size <= edge]
+    past = [point for point in known if point.size > edge]
+    if not before or not past:
+        raise Missing(f"{where.name}: no runs on both sides of its cliff")
+    return before, past
+
+
+def value(where: Place, point: MemoryPoint, quantity: str) -> float:
+    """A quantity of a point; Missing where the machine did not say."""
+    found = getattr(point, quantity)
+    if found is None:
+        raise Missing(f"{where.name} does not say it")
+    return float(found)
+
+
+def frame(data: Data) -> pl.DataFrame:
+    """A row for each size of each place."""
+    return pl.DataFrame(
+        [
+            {"kernel": place.kernel, "memory_mb": place.megabytes, **point.model_dump()}
+            for place, found in data.found.items()
+            for point in found.points
+        ],
+        infer_schema_length=None,
+    )

@@ -1,0 +1,21 @@
+"""The progress of a study that runs steps of the common runner."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from vtax.runner.runner import Listener
+from vtax.studies.model import Progress
+
+
+@dataclass(slots=True)
+class Counting(Listener):
+    """Counts the steps that were begun."""
+
+    total: int
+    progress: Progress
+    count: int = 0
+
+    def running(self, label: str, repetition: int) -> None:
+        self.count += 1
+        self.progress(self.count, self.total, label)

@@ -1,0 +1,134 @@
+"""The study of ATLAS: claims, tables and figures on made-up campaigns; the real thing."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import polars as pl
+import pytest
+from playwright.sync_api import Browser
+from syrupy.assertion import SnapshotAssertion
+
+import atlas_data
+from browser_page import OVERLAPS, Visit
+from command_line import vtax
+from vtax.present.terminal.tables import plain
+from vtax.studies.atlas import STUDY
+from vtax.studies.atlas.claims import RULES
+from vtax.studies.atlas.data import Data
+from vtax.studies.atlas.outcome import made
+from vtax.studies.atlas.setup import FIGURES, NATIVE, QUICK, STATED, UML
+from vtax.studies.files import write
+from vtax.studies.html import write_report
+from vtax.studies.model import Options, Outcome, Verdict
+from vtax.studies.rule import judge
+from vtax.studies.table import parts
+
+
+@pytest.fixture(scope="module")
+def data() -> Data:
+    return atlas_data.data()
+
+
+@pytest.fixture(scope="module")
+def outcome(data: Data) -> Outcome:
+    return made(data, Options(), atlas_data.MACHINE)
+
+
+def verdicts(data: Data) -> dict[str, Verdict]:
+    return {claim.name: claim.verdict for claim in judge(RULES, data)}
+
+
+def test_claims_as_printed(outcome: Outcome, snapshot: SnapshotAssertion) -> None:
+    assert plain(*parts(STUDY, outcome), width=110) == snapshot
+
+
+def test_tables(outcome: Outcome, snapshot: SnapshotAssertion) -> None:
+    assert {table.name: table.rows for table in outcome.tables} == snapshot
+
+
+def test_verdicts_follow_the_data(data: Data) -> None:
+    found = verdicts(data)
+    for name in (
+        "dgemm-rises", "dgemm-stable", "edge-size", "no-edge", "resident-stops", "resident-grows",
+        "swap", "no-swap", "major-faults", "minor-faults-same-large",
+    ):  # fmt: skip
+        assert found[name] is Verdict.HOLDS, name
+    # Made so: the guest's edge lies one size earlier in every round.
+    assert found["edge-same"] is Verdict.FAILS
+    # User-mode Linux shows no image, and there is no other guest.
+    for name in ("kernel-code", "dtlb", "itlb"):
+        assert found[name] is Verdict.UNKNOWN, name
+
+
+def test_other_data_turn_the_verdicts() -> None:
+    early = verdicts(atlas_data.data({NATIVE: 2500, UML: 2500}))
+    assert early["edge-size"] is Verdict.FAILS and early["edge-same"] is Verdict.HOLDS
+    never = verdicts(atlas_data.data({NATIVE: 9000, UML: 9000}))
+    for name in ("edge-size", "swap", "resident-stops", "major-faults", "minor-faults"):
+        assert never[name] is Verdict.UNKNOWN, name
+
+
+def test_one_run_of_each_cannot_tell_edges_apart() -> None:
+    assert verdicts(atlas_data.data(runs=1))["edge-same"] is Verdict.UNKNOWN
+
+
+def test_nothing_is_said_of_what_was_not_run(data: Data) -> None:
+    found = made(replace(data, found={}, differences=()), Options(), atlas_data.MACHINE)
+    assert {claim.verdict for claim in found.claims} == {Verdict.UNKNOWN}
+    assert found.figures == []
+
+
+def test_figures_stand_beside_what_the_paper_says(outcome: Outcome) -> None:
+    assert [figure.number for figure in outcome.figures] == list(FIGURES)
+    assert [figure.paper for figure in outcome.figures] == list(STATED.values())
+    assert f"QEMU, emulated, 256 MB is left out: {atlas_data.LEFT_OUT}" in outcome.cautions
+
+
+@pytest.mark.parametrize("figure", FIGURES)
+def test_one_figure(data: Data, figure: str) -> None:
+    found = made(data, Options(figure=figure), atlas_data.MACHINE)
+    assert [drawn.number for drawn in found.figures] == [figure]
+
+
+def test_files(outcome: Outcome, data: Data, tmp_path: Path) -> None:
+    write(STUDY, outcome, tmp_path)
+    points = pl.read_parquet(tmp_path / "points.parquet")
+    assert points.height == sum(len(each.points) for each in data.found.values())
+    assert {"kernel", "memory_mb", "size", "median", "swap_bytes"} <= set(points.columns)
+    assert "Found (measured)" in (tmp_path / "claims.md").read_text("utf-8")
+
+
+@pytest.mark.parametrize("width", [1280, 420])
+def test_the_page(
+    browser: Browser, outcome: Outcome, tmp_path: Path, screenshots: Path, width: int
+) -> None:
+    write_report(STUDY, outcome, tmp_path / "report.html")
+    with Visit(browser, tmp_path / "report.html", "light", width) as page:
+        assert page.locator(".study-figure").count() == len(FIGURES)
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        if width > 1000:
+            assert page.evaluate(OVERLAPS) == []
+        page.screenshot(path=screenshots / f"atlas-{width}.png", full_page=True)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may limit memory here")
+@pytest.mark.usefixtures("swap_alone")
+def test_the_whole_study_quickly(tmp_path: Path) -> None:
+    done = vtax("study", "atlas", "--quick", "--json", "--out", str(tmp_path / "out"))
+    assert done.returncode == 0, done.stderr
+    content = json.loads(done.stdout)
+    assert {claim["name"] for claim in content["claims"]} == {rule.name for rule in RULES}
+    points = pl.read_parquet(tmp_path / "out" / "points.parquet")
+    native = points.filter(pl.col("kernel") == NATIVE)
+    assert native["size"].unique().sort().to_list() == list(QUICK.sizes)
+    # 3600 rows take 297 MiB: with 256 MB most of the rest is swapped out at some time.
+    past = native.filter(pl.col("size") == QUICK.sizes[-1]).sort("memory_mb")
+    assert past["end"].to_list() == ["ok", "ok"]
+    swapped = past["swap_bytes"].to_list()
+    assert swapped[0] > 20 << 20 and swapped[1] == 0
+    assert "Traceback" not in done.stderr
