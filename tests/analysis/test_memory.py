@@ -27,6 +27,8 @@ def said(**changes: Any) -> dict[str, Any]:
         "wall_s": 1.5,
         "max_rss_bytes": 60 * MIB,
         "minor_faults": 700,
+        "dtlb_misses": 9000,
+        "itlb_misses": None,
         "major_faults": 20,
         "seen": {"looks": 3, "swap_bytes": 30 * 4096, "last": look(30)},
         "before": look(10),
@@ -43,6 +45,7 @@ def test_what_a_run_used() -> None:
         30 * 4096, 40 * 4096, 20 * 4096,
     )  # fmt: skip
     assert (found.max_rss_bytes, found.major_faults, found.stalled_s) == (60 * MIB, 20, 2.0)
+    assert (found.dtlb_misses, found.itlb_misses) == (9000, None)
     assert found.kernel["code"] == 9 * MIB and found.kernel["data"] == MIB
     assert found.kernel["stacks"] is None
     assert found.pressed is True and found.killed == 0

@@ -27,6 +27,8 @@ def run(place: Place, size: int, number: int, edge: int, chance: random.Random) 
         max_rss_bytes=24 * size**2 + MIB - over,
         major_faults=over // 4096,
         minor_faults=6 * size**2 // 1000 + over // 1000,
+        dtlb_misses=3 * size**2 // 500 if place.kernel == NATIVE else None,
+        itlb_misses=size // 100 if place.kernel == NATIVE else None,
         killed=0,
         total_bytes=(place.megabytes - 20) * MIB,
         kernel={"code": CODE[place.kernel], "data": MIB, "slab": 9 * MIB},

@@ -28,6 +28,8 @@ def _runs(edge: int, swaps: bool, level: float, seed: int) -> Sequence[SizedRun]
                 max_rss_bytes=24 * min(size, edge) ** 2,
                 major_faults=5 + swapped // 4096,
                 minor_faults=6 * size + swapped // 1000,
+                dtlb_misses=size**2 // 100 if swaps else None,
+                itlb_misses=size // 100 if swaps else None,
                 killed=int(past and not swaps),
                 total_bytes=40 * MIB,
                 kernel={"slab": 9 * MIB, "page tables": MIB // 3, "stacks": MIB // 2}

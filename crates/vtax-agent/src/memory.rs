@@ -19,6 +19,7 @@ use vtax_cli::Error;
 use vtax_sys::calls::children::{End, wait_with_usage};
 use vtax_sys::calls::memory::page_bytes;
 use vtax_sys::cgroup::locate::{Version, locate};
+use vtax_sys::program_counts::TlbCounts;
 use vtax_sys::tree::{Tree, field};
 
 /// Of `/proc/meminfo`.
@@ -68,6 +69,7 @@ pub fn run(options: &Options) -> Result<(), Error> {
     let tree = Tree::host();
     let before = look(&tree);
     let begin = Instant::now();
+    let misses = TlbCounts::of_children();
     let child = start(&options.argv)?;
     let (over, ended) = mpsc::channel::<()>();
     let watcher = {
@@ -80,11 +82,14 @@ pub fn run(options: &Options) -> Result<(), Error> {
     let wall_s = begin.elapsed().as_secs_f64();
     drop(over);
     let seen = watcher.join().unwrap_or_default();
+    let (dtlb_misses, itlb_misses) = misses.read();
     let result = json!({
         "wall_s": wall_s,
         "max_rss_bytes": usage.max_rss_bytes,
         "minor_faults": usage.minor_faults,
         "major_faults": usage.major_faults,
+        "dtlb_misses": dtlb_misses,
+        "itlb_misses": itlb_misses,
         "seen": seen,
         "before": before,
         "after": look(&tree),

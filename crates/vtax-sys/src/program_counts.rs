@@ -1,12 +1,19 @@
-//! Instructions and cycles of a whole program.
+//! Instructions, cycles and TLB misses of a whole program.
 
 use std::fs::File;
 use std::io::Read;
 
 use nix::unistd::Pid;
-use perf_event_open_sys::bindings::{PERF_COUNT_HW_CPU_CYCLES, PERF_COUNT_HW_INSTRUCTIONS};
+use perf_event_open_sys::bindings::{
+    PERF_COUNT_HW_CACHE_DTLB, PERF_COUNT_HW_CACHE_ITLB, PERF_COUNT_HW_CACHE_OP_READ,
+    PERF_COUNT_HW_CACHE_RESULT_MISS, PERF_COUNT_HW_CPU_CYCLES, PERF_COUNT_HW_INSTRUCTIONS,
+    PERF_TYPE_HARDWARE, PERF_TYPE_HW_CACHE,
+};
 
 use crate::calls::perf::count_program;
+
+/// As perf_event_open(2) names the caller.
+const THIS_THREAD: Pid = Pid::from_raw(0);
 
 /// Counters of a program that has not begun; those that the machine has.
 #[derive(Debug)]
@@ -30,10 +37,7 @@ pub struct Counted {
 impl ProgramCounts {
     /// Of the process, from its exec on, and of all that it starts.
     pub fn of(process: Pid) -> Self {
-        let open = |event, user_only| {
-            let opened = count_program(process, event, user_only);
-            opened.ok().map(File::from)
-        };
+        let open = |event, user_only| open(process, (PERF_TYPE_HARDWARE, event), user_only);
         Self {
             instructions: open(PERF_COUNT_HW_INSTRUCTIONS, false),
             instructions_user: open(PERF_COUNT_HW_INSTRUCTIONS, true),
@@ -49,6 +53,38 @@ impl ProgramCounts {
             cycles: self.cycles.and_then(read),
         }
     }
+}
+
+/// Counters of the TLBs of what this thread starts; those that the machine has.
+#[derive(Debug)]
+pub struct TlbCounts {
+    data: Option<File>,
+    instructions: Option<File>,
+}
+
+impl TlbCounts {
+    /// Of programs that this thread starts from now on, each from its exec on.
+    pub fn of_children() -> Self {
+        // perf_event_open(2): the number of an event of a cache has the operation in its second
+        // byte and the result in its third.
+        let misses = (PERF_COUNT_HW_CACHE_OP_READ << 8) | (PERF_COUNT_HW_CACHE_RESULT_MISS << 16);
+        let open = |cache| open(THIS_THREAD, (PERF_TYPE_HW_CACHE, cache | misses), false);
+        Self {
+            data: open(PERF_COUNT_HW_CACHE_DTLB),
+            instructions: open(PERF_COUNT_HW_CACHE_ITLB),
+        }
+    }
+
+    /// Misses of loads in the data TLB and of fetches in the instruction TLB until now; `None`:
+    /// there is no such counter, or it was not counting all the time.
+    pub fn read(self) -> (Option<u64>, Option<u64>) {
+        (self.data.and_then(read), self.instructions.and_then(read))
+    }
+}
+
+fn open(process: Pid, event: (u32, u32), user_only: bool) -> Option<File> {
+    let opened = count_program(process, event, user_only);
+    opened.ok().map(File::from)
 }
 
 /// The count, if it is one of the whole time: a scaled one is an estimate.
@@ -70,6 +106,23 @@ fn whole(words: [u8; 24]) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_thread_starts_is_counted_and_it_itself_is_not() {
+        use perf_event_open_sys::bindings::{PERF_COUNT_SW_PAGE_FAULTS, PERF_TYPE_SOFTWARE};
+        use std::process::Command;
+
+        let faults = (PERF_TYPE_SOFTWARE, PERF_COUNT_SW_PAGE_FAULTS);
+        let Some(counter) = open(THIS_THREAD, faults, true) else {
+            println!("skipped: this kernel lets nobody count events");
+            return;
+        };
+        // Pages of this process that are new: they must not be in the count.
+        std::hint::black_box(vec![1_u8; 64 << 20]);
+        assert!(Command::new("/bin/true").status().unwrap().success());
+        let count = read(counter).unwrap();
+        assert!((1..8000).contains(&count), "{count}");
+    }
 
     #[test]
     fn a_count_of_a_part_of_the_time_is_none() {

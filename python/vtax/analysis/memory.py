@@ -25,11 +25,10 @@ IMAGE = {
 """Part of a kernel's image to its names in /proc/iomem."""
 LIVING = {"slab": "Slab", "page tables": "PageTables", "stacks": "KernelStack"}
 """What a kernel has besides, and its name in /proc/meminfo."""
-ABSENT = {
-    "DTLB and ITLB misses": "not counted here: vtax record --events hw has them where a PMU is",
-    "working set": "not estimated: it takes a kernel with DAMON or idle page tracking",
-}
-"""What the paper or a user may look for and this does not measure."""
+TLB = ("dtlb_misses", "itlb_misses")
+NO_TLB = "the machine has no PMU that counts them all the time"
+ABSENT = {"working set": "not estimated: it takes a kernel with DAMON or idle page tracking"}
+"""What a user may look for and this does not measure."""
 RESERVED = "reserved at boot"
 """What a guest's kernel keeps of its memory from the start besides code and data, such as the
 structures of pages; with these where the machine does not show them."""
@@ -47,6 +46,8 @@ class Used:
     max_rss_bytes: int | None = None
     major_faults: int | None = None
     minor_faults: int | None = None
+    dtlb_misses: int | None = None
+    itlb_misses: int | None = None
     stalled_s: float | None = None
     killed: int | None = None
     """Processes that the OOM killer ended meanwhile."""
@@ -117,6 +118,8 @@ def used(found: Mapping[str, Any]) -> Used:
         max_rss_bytes=_count(found.get("max_rss_bytes")),
         major_faults=_count(found.get("major_faults")),
         minor_faults=_count(found.get("minor_faults")),
+        dtlb_misses=_count(found.get("dtlb_misses")),
+        itlb_misses=_count(found.get("itlb_misses")),
         stalled_s=None if None in stalls else (stalls[1] - stalls[0]) / 1e6,  # type: ignore[operator]
         killed=_grown(before, after, "oom_kill", 1),
         total_bytes=_count(memory.get("MemTotal")),
@@ -143,7 +146,10 @@ def environment(measured: Measured, unit: str, better: Better, seed: int) -> Mem
         memory_bytes=measured.memory_bytes,
         kernel_bytes=kernel,
         absent={part: "the machine does not show it" for part, size in kernel.items()
-                if size is None} | ABSENT,
+                if size is None}
+        | {name: NO_TLB for name in TLB
+           if all(getattr(point, name) is None for point in points.values())}
+        | ABSENT,
         points=tuple(points.values()),
         cliff=cliff,
         user_bytes=None if resident is None else round(resident),
@@ -185,7 +191,7 @@ def _point(size: int, runs: Sequence[SizedRun], unit: str) -> MemoryPoint:
         name: _median(getattr(run.used, name) for run in runs)
         for name in (
             "swap_bytes", "swapped_in_bytes", "swapped_out_bytes", "max_rss_bytes",
-            "major_faults", "minor_faults", "stalled_s",
+            "major_faults", "minor_faults", "dtlb_misses", "itlb_misses", "stalled_s",
         )
     }  # fmt: skip
     return MemoryPoint(

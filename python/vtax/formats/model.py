@@ -249,6 +249,9 @@ class MemoryPoint(Strict):
     max_rss_bytes: float | None
     major_faults: float | None
     minor_faults: float | None
+    dtlb_misses: float | None
+    """Of loads. None also where there is no PMU, as of `itlb_misses`."""
+    itlb_misses: float | None
     stalled_s: float | None
     """Time in which some task waited for memory (PSI)."""
 

@@ -265,6 +265,8 @@ _KEPT: Sequence[tuple[str, str, Callable[[Used], float | None]]] = (
     ("program_rss_bytes", "B", lambda used: used.max_rss_bytes),
     ("program_major_faults", "", lambda used: used.major_faults),
     ("program_minor_faults", "", lambda used: used.minor_faults),
+    ("program_dtlb_misses", "", lambda used: used.dtlb_misses),
+    ("program_itlb_misses", "", lambda used: used.itlb_misses),
     ("stalled_s", "s", lambda used: used.stalled_s),
     ("killed", "", lambda used: used.killed),
 )

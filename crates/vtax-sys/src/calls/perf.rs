@@ -31,13 +31,17 @@ pub fn perf_event_open(
     made(fd.into())
 }
 
-/// Open a hardware event for a process that has not yet begun its program: from exec on, for all
-/// that it starts too, in user space and, unless `user_only`, in the kernel.
+/// Open an event (its type and number) for a process that has not yet begun its program: from exec
+/// on, for all that it starts too, in user space and, unless `user_only`, in the kernel.
 ///
 /// Fails with the errno of the system call.
-pub fn count_program(process: Pid, event: u32, user_only: bool) -> Result<OwnedFd, Errno> {
+pub fn count_program(
+    process: Pid,
+    (kind, event): (u32, u32),
+    user_only: bool,
+) -> Result<OwnedFd, Errno> {
     let mut attributes = perf_event_attr::default();
-    attributes.type_ = PERF_TYPE_HARDWARE;
+    attributes.type_ = kind;
     attributes.size = u32::try_from(size_of::<perf_event_attr>()).unwrap_or(0);
     attributes.config = u64::from(event);
     attributes.read_format =

@@ -53,6 +53,14 @@ _CURVES = (
         lambda point: point.minor_faults,
     ),
     _Curve(
+        "Data TLB misses", "Of the program's loads (figure 14).", "misses",
+        lambda point: point.dtlb_misses,
+    ),
+    _Curve(
+        "Instruction TLB misses", "Of the program's code (figure 15).", "misses",
+        lambda point: point.itlb_misses,
+    ),
+    _Curve(
         "Waiting for memory", "Time in which some task of the machine waited for memory (PSI).",
         "s", lambda point: point.stalled_s,
     ),

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import combinations
 
-from vtax.formats.model import MemoryEnvironment
+from vtax.analysis.memory import NO_TLB
+from vtax.formats.model import MemoryEnvironment, MemoryPoint
 from vtax.present.format import significant
 from vtax.studies.atlas import data as m
 from vtax.studies.atlas.data import Data
 from vtax.studies.atlas.setup import (
     EDGE,
+    FEW,
     LARGE_MB,
     NATIVE,
     NEAR,
     PLATEAU,
+    QUADRATIC,
     SMALL_MB,
     SOME_BYTES,
     STABLE,
@@ -223,9 +227,51 @@ def same_minor_faults(data: Data, megabytes: int) -> Judgement:
     return Judgement(ours, worst[0] <= 1 + STABLE, reason)
 
 
-def tlb(data: Data) -> Judgement:
-    """`vtax memory` counts no TLB misses."""
-    raise Missing("vtax memory does not count TLB misses: vtax record --events hw has them")
+def dtlb(data: Data) -> Judgement:
+    """The exponent of the size, on the plateau."""
+    shown, verdicts = [], []
+    for place, points in _counting(data, "dtlb_misses").items():
+        first, last = points[0], points[-1]
+        grown = m.value(place, last, "dtlb_misses") / m.value(place, first, "dtlb_misses")
+        exponent = math.log(grown) / math.log(last.size / first.size)
+        verdicts.append(QUADRATIC[0] <= exponent <= QUADRATIC[1])
+        shown.append(f"{place.name} {exponent:.1f}")
+    low, high = QUADRATIC
+    reason = f"From {PLATEAU} to the edge they have to grow by a power from {low} to {high}."
+    return Judgement(f"exponents {', '.join(shown)}", all_hold(verdicts), reason)
+
+
+def itlb(data: Data) -> Judgement:
+    """Against those of data, on the plateau."""
+    data_misses = _counting(data, "dtlb_misses")
+    shown, verdicts = [], []
+    for place, points in _counting(data, "itlb_misses").items():
+        if place not in data_misses:
+            continue
+        last = points[-1]
+        share = m.value(place, last, "itlb_misses") / m.value(place, last, "dtlb_misses")
+        verdicts.append(share <= FEW)
+        shown.append(f"{place.name} {100 * share:.2g}")
+    if not shown:
+        raise Missing(NO_TLB)
+    reason = f"At most {FEW:.0%} of the data TLB's at the edge."
+    return Judgement(f"{', '.join(shown)} % of the data TLB's", all_hold(verdicts), reason)
+
+
+def _counting(data: Data, quantity: str) -> Mapping[Place, Sequence[MemoryPoint]]:
+    """The plateau of each place that counts misses and had some; Missing without one."""
+    found = {}
+    for place, each in data.found.items():
+        edge = each.cliff.size if each.cliff else None
+        points = [
+            point for point in each.points
+            if PLATEAU <= point.size <= (edge or point.size) and getattr(point, quantity)
+        ]  # fmt: skip
+        if len(points) > 1:
+            found[place] = points
+    if not found:
+        raise Missing(NO_TLB)
+    return found
 
 
 def _reaching(data: Data, megabytes: int) -> Mapping[Place, MemoryEnvironment]:
@@ -284,10 +330,10 @@ RULES: tuple[Rule[Data], ...] = (
     ),
     Rule(
         "dtlb", "5.4, fig. 14", "DTLB misses grow with the matrices, alike in all kernels",
-        "3x²", tlb,
+        "3x²", dtlb,
     ),
     Rule(
-        "itlb", "5.4, fig. 15", "ITLB misses are few, and grow where the driver swaps", "minimal",
-        tlb,
+        "itlb", "5.4, fig. 15", "ITLB misses are few where the driver does not swap", "minimal",
+        itlb,
     ),
 )  # fmt: skip

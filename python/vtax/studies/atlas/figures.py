@@ -96,6 +96,13 @@ FIGURES: dict[str, Callable[[Data], StudyFigure]] = {
     ),
     "12": _curves("12", "Major faults of the driver", "By wait4.", "Faults", "major_faults"),
     "13": _curves("13", "Minor faults of the driver", "By wait4.", "Faults", "minor_faults"),
+    "14": _curves(
+        "14", "Data TLB misses of the driver", "Of its loads, by the PMU.", "Misses",
+        "dtlb_misses",
+    ),
+    "15": _curves(
+        "15", "Instruction TLB misses of the driver", "By the PMU.", "Misses", "itlb_misses"
+    ),
 }  # fmt: skip
 
 

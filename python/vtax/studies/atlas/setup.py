@@ -62,6 +62,10 @@ STABLE = 0.10
 """Of performance: the study's reading of "stabilizes" and of "no significant difference"."""
 TREMENDOUS = 1.5
 """The least growth of minor faults that "tremendously" can mean: this study's reading."""
+QUADRATIC = (1.5, 2.5)
+"""Exponents of the size that "3x²" can mean: this study's reading."""
+FEW = 0.01
+"""Of the data TLB's misses: this study's reading of "minimal"."""
 SOME_BYTES = 1 << 20
 """Less swap than that is none: a kernel writes out idle pages of its own accord."""
 
@@ -73,6 +77,8 @@ STATED: Mapping[str, str] = {
     "11": "With 256 MB from 3100 on, with 756 MB none.",
     "12": "With 256 MB from 3100 on.",
     "13": "With 256 MB they grow tremendously past 3100; no difference between kernels.",
+    "14": "They grow as 3x², as the data does; no difference between kernels.",
+    "15": "Few: the code is small. With 256 MB they grow past 3100.",
 }
 """What the text says of each figure; the pictures are not in the text that is available."""
 FIGURES = tuple(STATED)
