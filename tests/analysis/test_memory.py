@@ -30,7 +30,12 @@ def said(**changes: Any) -> dict[str, Any]:
         "dtlb_misses": 9000,
         "itlb_misses": None,
         "major_faults": 20,
-        "seen": {"looks": 3, "swap_bytes": 30 * 4096, "last": look(30)},
+        "seen": {
+            "looks": 3,
+            "swap_bytes": 30 * 4096,
+            "working_set_bytes": MIB,
+            "last": look(30),
+        },
         "before": look(10),
         "after": look(50, stalled_us=2_000_005),
         "page_bytes": 4096,
@@ -46,6 +51,7 @@ def test_what_a_run_used() -> None:
     )  # fmt: skip
     assert (found.max_rss_bytes, found.major_faults, found.stalled_s) == (60 * MIB, 20, 2.0)
     assert (found.dtlb_misses, found.itlb_misses) == (9000, None)
+    assert found.working_set_bytes == MIB
     assert found.kernel["code"] == 9 * MIB and found.kernel["data"] == MIB
     assert found.kernel["stacks"] is None
     assert found.pressed is True and found.killed == 0

@@ -159,6 +159,24 @@ def test_a_command_takes_the_drivers_place(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @needs_root
+def test_the_working_set_is_less_than_the_memory_of_a_program(tmp_path: Path) -> None:
+    """It fills 120 MiB, then goes over a part of them for three seconds."""
+    program = (
+        "import sys, time; x = bytearray(b'x') * (120 << 20); end = time.time() + 3\n"
+        "while time.time() < end: x[: int(sys.argv[1]) << 20] = bytes(int(sys.argv[1]) << 20)"
+    )
+    spec = "native:mem=512M"
+    options = ("--in", spec, "--sizes", "5,20", "--runs", "1", "--working-set")
+    words = ("python3", "-c", program, "{size}")
+    few, more = commanded(tmp_path, options, words)[spec]["points"]
+    for point, used in ((few, 5), (more, 20)):
+        assert used * MIB < point["working_set_bytes"] < 100 * MIB
+        assert point["max_rss_bytes"] > 120 * MIB
+    assert more["working_set_bytes"] - few["working_set_bytes"] > 10 * MIB
+
+
+@pytest.mark.slow
+@needs_root
 def test_what_fails_for_its_own_reasons_is_no_cliff(tmp_path: Path) -> None:
     program = "import sys; sys.exit(int(sys.argv[1]) > 1)"
     spec = "native:cpus=1,mem=64M"

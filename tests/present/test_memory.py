@@ -60,8 +60,8 @@ def test_the_page(
     specs = (*memory_data.SPECS[:2], f"qemu:{HOSTILE}")
     write_report(memory_data.record(specs), tmp_path / "report.html")
     with Visit(browser, tmp_path / "report.html", scheme, width) as seen:
-        assert seen.locator(".plot").count() == 9
-        assert seen.locator(".plot .main-svg").count() >= 9
+        assert seen.locator(".plot").count() == 10
+        assert seen.locator(".plot .main-svg").count() >= 10
         assert seen.evaluate("document.documentElement.scrollWidth <= innerWidth")
         for plot in seen.locator(".plot").all():
             assert len(plot.get_attribute("aria-label") or "") > 40

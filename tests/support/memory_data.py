@@ -26,6 +26,7 @@ def _runs(edge: int, swaps: bool, level: float, seed: int) -> Sequence[SizedRun]
                 swapped_in_bytes=2 * swapped,
                 swapped_out_bytes=2 * swapped,
                 max_rss_bytes=24 * min(size, edge) ** 2,
+                working_set_bytes=20 * min(size, edge) ** 2 if swaps else None,
                 major_faults=5 + swapped // 4096,
                 minor_faults=6 * size + swapped // 1000,
                 dtlb_misses=size**2 // 100 if swaps else None,

@@ -246,6 +246,10 @@ struct MemoryArguments {
     /// Time from one look at the memory to the next (1ms to 10s)
     #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = rate)]
     every: Duration,
+    /// Find how much memory the command uses within a second; the kernel reclaims pages less well
+    /// meanwhile
+    #[arg(long)]
+    working_set: bool,
     /// The command
     #[arg(last = true, required = true, value_name = "COMMAND")]
     argv: Vec<OsString>,
@@ -347,6 +351,7 @@ impl Arguments {
                 argv: arguments.argv,
                 out: arguments.out,
                 every: arguments.every,
+                working_set: arguments.working_set,
             }),
             Subcommands::CheckFp(arguments) => output::json(&check_fp::check(arguments.rounds)?),
             Subcommands::Workload(arguments) => workload::carry_out(&arguments),

@@ -31,6 +31,7 @@ pub mod supervise;
 pub mod switch;
 pub mod switch_request;
 pub mod transfer;
+mod working_set;
 pub mod workload;
 
 /// The agent's version, as `hello` and the facts report it.

@@ -22,6 +22,8 @@ use vtax_sys::cgroup::locate::{Version, locate};
 use vtax_sys::program_counts::TlbCounts;
 use vtax_sys::tree::{Tree, field};
 
+use crate::working_set::WorkingSet;
+
 /// Of `/proc/meminfo`.
 const MEMORY: [&str; 9] = [
     "MemTotal",
@@ -48,6 +50,8 @@ pub struct Options {
     pub out: PathBuf,
     /// Time from one look to the next.
     pub every: Duration,
+    /// Look for the working set, too.
+    pub working_set: bool,
 }
 
 /// What was seen while the command ran: the largest, in bytes, and the last look.
@@ -57,7 +61,9 @@ struct Seen {
     /// Of the command's control group, or of all swap devices where it has none; less what was in
     /// use before.
     swap_bytes: Option<u64>,
-    /// Its resident set.
+    /// Of its first process: what it used within a second, the median.
+    working_set_bytes: Option<u64>,
+    /// The resident set of the same.
     program_rss_bytes: Option<u64>,
     last: Option<Value>,
 }
@@ -74,7 +80,8 @@ pub fn run(options: &Options) -> Result<(), Error> {
     let (over, ended) = mpsc::channel::<()>();
     let watcher = {
         let (tree, every, base) = (tree.clone(), options.every, swap_used(&tree));
-        thread::spawn(move || watch(&tree, child, every, base, &ended))
+        let working_set = options.working_set.then(|| WorkingSet::of(child));
+        thread::spawn(move || watch(&tree, child, every, base, working_set, &ended))
     };
     // This thread waits for nothing else: the time that is taken is the command's.
     let (end, usage) = wait_with_usage(child)
@@ -121,6 +128,7 @@ fn watch(
     child: Pid,
     every: Duration,
     base: Option<u64>,
+    mut working_set: Option<WorkingSet>,
     ended: &mpsc::Receiver<()>,
 ) -> Seen {
     let mut seen = Seen::default();
@@ -139,9 +147,13 @@ fn watch(
         let used = used.map(|(now, then)| now.saturating_sub(then));
         seen.swap_bytes = seen.swap_bytes.max(used);
         seen.program_rss_bytes = seen.program_rss_bytes.max(Some(rss));
+        if let Some(set) = &mut working_set {
+            set.look(tree);
+        }
         seen.last = Some(look(tree));
         seen.looks += 1;
     }
+    seen.working_set_bytes = working_set.and_then(WorkingSet::bytes);
     seen
 }
 

@@ -12,7 +12,7 @@ use perf_event_open_sys::bindings::{
 
 use crate::calls::perf::count_program;
 
-/// As perf_event_open(2) names the caller.
+/// As `perf_event_open(2)` names the caller.
 const THIS_THREAD: Pid = Pid::from_raw(0);
 
 /// Counters of a program that has not begun; those that the machine has.

@@ -25,10 +25,12 @@ IMAGE = {
 """Part of a kernel's image to its names in /proc/iomem."""
 LIVING = {"slab": "Slab", "page tables": "PageTables", "stacks": "KernelStack"}
 """What a kernel has besides, and its name in /proc/meminfo."""
-TLB = ("dtlb_misses", "itlb_misses")
 NO_TLB = "the machine has no PMU that counts them all the time"
-ABSENT = {"working set": "not estimated: it takes a kernel with DAMON or idle page tracking"}
-"""What a user may look for and this does not measure."""
+_UNCOUNTED = {
+    "dtlb_misses": NO_TLB,
+    "itlb_misses": NO_TLB,
+    "working_set_bytes": "not asked for with --working-set, or the machine does not say it",
+}
 RESERVED = "reserved at boot"
 """What a guest's kernel keeps of its memory from the start besides code and data, such as the
 structures of pages; with these where the machine does not show them."""
@@ -44,6 +46,7 @@ class Used:
     swapped_in_bytes: int | None = None
     swapped_out_bytes: int | None = None
     max_rss_bytes: int | None = None
+    working_set_bytes: int | None = None
     major_faults: int | None = None
     minor_faults: int | None = None
     dtlb_misses: int | None = None
@@ -116,6 +119,7 @@ def used(found: Mapping[str, Any]) -> Used:
         swapped_in_bytes=_grown(before, after, "pswpin", page),
         swapped_out_bytes=out,
         max_rss_bytes=_count(found.get("max_rss_bytes")),
+        working_set_bytes=_count(seen.get("working_set_bytes")),
         major_faults=_count(found.get("major_faults")),
         minor_faults=_count(found.get("minor_faults")),
         dtlb_misses=_count(found.get("dtlb_misses")),
@@ -147,9 +151,8 @@ def environment(measured: Measured, unit: str, better: Better, seed: int) -> Mem
         kernel_bytes=kernel,
         absent={part: "the machine does not show it" for part, size in kernel.items()
                 if size is None}
-        | {name: NO_TLB for name in TLB
-           if all(getattr(point, name) is None for point in points.values())}
-        | ABSENT,
+        | {name: why for name, why in _UNCOUNTED.items()
+           if all(getattr(point, name) is None for point in points.values())},
         points=tuple(points.values()),
         cliff=cliff,
         user_bytes=None if resident is None else round(resident),
@@ -191,7 +194,8 @@ def _point(size: int, runs: Sequence[SizedRun], unit: str) -> MemoryPoint:
         name: _median(getattr(run.used, name) for run in runs)
         for name in (
             "swap_bytes", "swapped_in_bytes", "swapped_out_bytes", "max_rss_bytes",
-            "major_faults", "minor_faults", "dtlb_misses", "itlb_misses", "stalled_s",
+            "working_set_bytes", "major_faults", "minor_faults", "dtlb_misses", "itlb_misses",
+            "stalled_s",
         )
     }  # fmt: skip
     return MemoryPoint(

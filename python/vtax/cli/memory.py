@@ -76,6 +76,14 @@ def memory(
     budget: Annotated[
         str | None, typer.Option(help="Begin no run after this time, e.g. 30m.", metavar="TIME")
     ] = None,
+    working_set: Annotated[
+        bool,
+        typer.Option(
+            "--working-set",
+            help="Find how much memory the program uses within a second, too. The kernel reclaims "
+            "pages less well meanwhile.",
+        ),
+    ] = False,
     workdir: Annotated[
         Path | None,
         typer.Option(help="Run a command there. Default: the current folder.", metavar="DIR"),
@@ -110,6 +118,7 @@ def memory(
         workdir,
         share or [],
         runs=runs,
+        working_set=working_set,
         seed=secrets.randbits(32) if seed is None else seed,
         timeout_s=parse_duration(timeout),
         budget_s=None if budget is None else parse_duration(budget),

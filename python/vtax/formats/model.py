@@ -247,6 +247,8 @@ class MemoryPoint(Strict):
     swapped_in_bytes: float | None
     swapped_out_bytes: float | None
     max_rss_bytes: float | None
+    working_set_bytes: float | None
+    """What the program's first process used within a second; None also when nobody asked."""
     major_faults: float | None
     minor_faults: float | None
     dtlb_misses: float | None

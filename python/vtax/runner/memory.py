@@ -26,7 +26,7 @@ from vtax.workloads.sized import SizedProgram
 RESULT = "memory.json"
 RESULT_BYTES = 1 << 20
 SIGKILL = 9
-SHELL = 'exec "$0" memory --out "$VTAX_RESULTS/' + RESULT + '" -- "$@"'
+SHELL = 'exec "$0" memory --out "$VTAX_RESULTS/' + RESULT + '" "$@"'
 """Only the machine knows where its folder of results is."""
 
 
@@ -46,6 +46,8 @@ class Settings:
     timeout_s: float | None = None
     """For one run."""
     budget_s: float | None = None
+    working_set: bool = False
+    """Find how much memory the program uses within a second, too."""
     workdir: Path | None = None
     """Where a command line runs."""
 
@@ -211,8 +213,9 @@ class Campaign(Keeper):
     def _step(self, label: str, size: int, number: int, shape: MachineShape) -> Step:
         own = self._settings.program.command(size, shape)
         agent = self._settings.environments[label].agent_inside()
+        asked = ("--working-set",) if self._settings.working_set else ()
         command = Command(
-            ("/bin/sh", "-c", SHELL, agent, *own.argv),
+            ("/bin/sh", "-c", SHELL, agent, *asked, "--", *own.argv),
             own.environment,
             own.files,
             self._settings.timeout_s,
@@ -263,6 +266,7 @@ _KEPT: Sequence[tuple[str, str, Callable[[Used], float | None]]] = (
     ("swapped_in_bytes", "B", lambda used: used.swapped_in_bytes),
     ("swapped_out_bytes", "B", lambda used: used.swapped_out_bytes),
     ("program_rss_bytes", "B", lambda used: used.max_rss_bytes),
+    ("program_working_set_bytes", "B", lambda used: used.working_set_bytes),
     ("program_major_faults", "", lambda used: used.major_faults),
     ("program_minor_faults", "", lambda used: used.minor_faults),
     ("program_dtlb_misses", "", lambda used: used.dtlb_misses),

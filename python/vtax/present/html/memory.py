@@ -37,6 +37,10 @@ _CURVES = (
         lambda point: _mib(point.max_rss_bytes),
     ),
     _Curve(
+        "Working set", "What the program used within a second, the median of the seconds.", "MiB",
+        lambda point: _mib(point.working_set_bytes),
+    ),
+    _Curve(
         "Swap in use", "The most that was swapped out at a time (figure 11).", "MiB",
         lambda point: _mib(point.swap_bytes),
     ),

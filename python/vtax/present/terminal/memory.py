@@ -62,6 +62,10 @@ def remarks(record: MemoryRecord) -> Sequence[str]:
                 f"{each.spec}: it is below the program's need at the smallest size; "
                 "give it more with mem=, or begin with smaller --sizes"
             )
+        last = each.points[-1] if each.points else None
+        if last is not None and last.working_set_bytes is not None:
+            used = format_bytes(round(last.working_set_bytes))
+            found.append(f"{each.spec}: at {last.size} the program used {used} within a second")
         if failures := sum(point.failed for point in each.points):
             messages = (point.message for point in each.points if point.message)
             found.append(f"{each.spec}: {plural(failures, 'run')} failed: {next(messages, '')}")
