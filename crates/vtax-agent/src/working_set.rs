@@ -54,11 +54,12 @@ impl WorkingSet {
         referenced.parse::<u64>().ok()?.checked_mul(1024)
     }
 
-    /// Bytes of the median window; of the first one when it ended too early for another. `None`:
-    /// the kernel does not say.
+    /// Bytes of the median window, the lower one of two: a program uses more while it begins. Of the
+    /// first one when it ended too early for another. `None`: the kernel does not say.
     pub fn bytes(mut self) -> Option<u64> {
         self.windows.sort_unstable();
-        let middle = self.windows.get(self.windows.len() / 2).copied();
+        let middle = self.windows.len().saturating_sub(1) / 2;
+        let middle = self.windows.get(middle).copied();
         middle.or(self.current)
     }
 }
