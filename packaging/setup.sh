@@ -38,6 +38,8 @@ runsc | run programs under gVisor | environment gvisor | use
 hpcc | measure: HPC Challenge | workload hpcc | demo
 openmpi-bin | start hpcc | workload hpcc | demo
 libopenblas0-pthread | give hpcc a fast BLAS instead of the reference one | meaningful HPL and DGEMM figures | demo
+libblas-test | test libvtaxblas.so with the programs of netlib | tests of vtax-blas (skipped) | test
+libblas3 | be the BLAS that those programs are made for | tests of vtax-blas (skipped) | test
 chromium | test report.html in a browser | a test of the report (skipped) | test'
 
 # --- toolchains -----------------------------------------------------------------------------

@@ -1,11 +1,11 @@
 """The build backend: maturin, plus the compiled programs that the package carries.
 
-vtax ships five programs in `vtax/_bin/`: the agent and the recorder (static, they are pushed into
-guests and hosts of guests), the DGEMM driver and the reader of MPI's clock (dynamic, they load the
-BLAS and the MPI that the system resolves) and the preload shim of user-mode Linux. maturin packs
-one crate per wheel, and that is the extension module `vtax._native`; so cargo builds the five here
-first and maturin includes them as package data. That way they are found beside the Python code in
-every kind of install, editable ones too.
+vtax ships six programs and libraries in `vtax/_bin/`: the agent and the recorder (static, they are
+pushed into guests and hosts of guests), the DGEMM driver and the reader of MPI's clock (dynamic,
+they load the BLAS and the MPI that the system resolves), the BLAS of tuned kernels and the preload
+shim of user-mode Linux. maturin packs one crate per wheel, and that is the extension module
+`vtax._native`; so cargo builds the six here first and maturin includes them as package data. That
+way they are found beside the Python code in every kind of install, editable ones too.
 
 An editable install is a wheel with nothing but the path of the Python code; its extension is
 compiled as the programs are, beside that code.
@@ -67,6 +67,8 @@ ARTIFACTS = (
     ),
     Artifact("vtax-dgemm", "vtax-workloads", ("--bin", "vtax-dgemm"), level="demo"),
     Artifact("vtax-mpi-clock", "vtax-workloads", ("--bin", "vtax-mpi-clock"), level="demo"),
+    # As a cdylib alone: beside an rlib it would not be optimised as a whole.
+    Artifact("libvtaxblas.so", "vtax-blas", ("--lib", "--crate-type", "cdylib")),
     # User-mode Linux is for x86 only.
     Artifact("libvtax_umlfix.so", "vtax-umlfix", ("--lib",), level="demo", machines=("x86_64",)),
 )

@@ -18,7 +18,10 @@ import pytest
 
 from command_line import ROOT
 
-PROGRAMS = ("vtax-agent", "vtax-recorder", "vtax-dgemm", "vtax-mpi-clock", "libvtax_umlfix.so")
+PROGRAMS = (
+    "vtax-agent", "vtax-recorder", "vtax-dgemm", "vtax-mpi-clock", "libvtaxblas.so",
+    "libvtax_umlfix.so",
+)  # fmt: skip
 SETUP = ROOT / "packaging/setup.sh"
 
 

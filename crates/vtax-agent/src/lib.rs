@@ -1,8 +1,8 @@
 //! What runs inside a machine under measurement.
 //!
 //! The program `vtax-agent` is a thin shell around this library: it describes the machine
-//! ([`facts`]), its clocks ([`clocks`]), its processor and memory ([`probe`]), runs commands and
-//! measures them ([`run`]), runs workloads of its own ([`workload`]), answers requests on a channel
+//! ([`facts`]), its clocks ([`clocks`]), its processor and memory ([`probe`]), tunes matrix kernels
+//! on it ([`tune`]), runs commands and measures them ([`run`]), runs workloads of its own ([`workload`]), answers requests on a channel
 //! ([`serve`]) and is the first process of a guest ([`init`]). `docs/agent-protocol.md` is the
 //! contract of the last two.
 
@@ -31,6 +31,7 @@ pub mod supervise;
 pub mod switch;
 pub mod switch_request;
 pub mod transfer;
+pub mod tune;
 mod working_set;
 pub mod workload;
 

@@ -5,7 +5,7 @@ use std::hint::black_box;
 use crate::probe::arena::Arena;
 use crate::probe::meter::{Budget, Meter, float, once};
 use crate::probe::quantity::{Name, Quantity};
-use crate::probe::statistics::Interval;
+use vtax_tune::statistics::Interval;
 
 const READ: Name = Name::new("memory_bandwidth_read", "GB/s");
 const COPY: Name = Name::new("memory_bandwidth_copy", "GB/s");

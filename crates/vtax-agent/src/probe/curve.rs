@@ -5,8 +5,8 @@ use serde::Serialize;
 use crate::probe::arena::Arena;
 use crate::probe::edges::{Edge, Rule, crossing, edges};
 use crate::probe::meter::{Budget, Meter, float, usual};
-use crate::probe::statistics::{Interval, median};
 use crate::probe::unsafe_cycle::{Cycle, LOADS};
+use vtax_tune::statistics::{Interval, median};
 
 /// The curve of one kind of working set.
 #[derive(Debug, Clone, Default)]

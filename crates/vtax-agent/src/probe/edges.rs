@@ -4,7 +4,7 @@
 //! et al., 2005), with a price for each cut. On a logarithmic scale a step is the same wherever it
 //! is, and noise in per cent is the same on every plateau.
 
-use crate::probe::statistics::median;
+use vtax_tune::statistics::median;
 
 /// Points of the shortest plateau: a step has to repeat, as ATLAS asks of its own.
 const SHORTEST: usize = 3;

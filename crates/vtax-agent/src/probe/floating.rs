@@ -9,7 +9,7 @@ use crate::probe::quantity::{Name, Quantity};
 use crate::probe::registers::{
     MANY, OPERANDS, Operation, Rounds, SPILLS, UNROLL, Width, has, kernel, spilling,
 };
-use crate::probe::statistics::Interval;
+use vtax_tune::statistics::Interval;
 
 const REGISTERS: Name = Name::atlas("vector_registers", "FPU: Registers num.", "registers");
 const PIPELINE: Name = Name::atlas("pipeline_cycles", "FPU: Pipeline cycle", "cycles");

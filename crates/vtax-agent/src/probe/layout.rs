@@ -7,7 +7,7 @@ use crate::probe::curve::Curve;
 use crate::probe::meter::{Budget, Meter, float};
 use crate::probe::quantity::{Name, Quantity};
 use crate::probe::shuffle::shuffle;
-use crate::probe::statistics::Interval;
+use vtax_tune::statistics::Interval;
 
 const LINE: Name = Name::new("line_size", "bytes");
 const WAYS: Name = Name::new("l1_associativity", "ways");

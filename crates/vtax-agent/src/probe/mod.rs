@@ -18,7 +18,6 @@ mod quantity;
 mod registers;
 mod shuffle;
 mod stages;
-mod statistics;
 mod table;
 mod tlb;
 mod unsafe_cycle;
@@ -181,7 +180,7 @@ pub fn measure(options: &Options) -> Result<Probed, Error> {
 }
 
 /// Stay on the last CPU that may be used: the first one often serves the interrupts.
-fn pin() -> Result<usize, String> {
+pub(crate) fn pin() -> Result<usize, String> {
     let cpus = place::cpus()?;
     let last = *cpus.last().ok_or("no CPU may be used")?;
     place::stay_on(last).map(|()| last)

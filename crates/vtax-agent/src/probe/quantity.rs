@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::probe::statistics::Interval;
+use vtax_tune::statistics::Interval;
 
 /// What somebody says a quantity is.
 #[derive(Debug, Clone, PartialEq, Serialize)]

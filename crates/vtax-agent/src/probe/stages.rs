@@ -10,8 +10,8 @@ use crate::probe::curve::Curve;
 use crate::probe::edges::Rule;
 use crate::probe::meter::{Budget, Meter, float};
 use crate::probe::quantity::{Name, Quantity};
-use crate::probe::statistics::Interval;
 use crate::probe::{Drawn, DrawnEdge, Probe, bandwidth, caches, floating, layout, tlb};
+use vtax_tune::statistics::Interval;
 
 const MIB: u64 = 1 << 20;
 /// The largest working set: as many times the largest cache that is claimed.

@@ -99,7 +99,7 @@ fn size(bytes: f64) -> String {
 mod tests {
     use super::*;
     use crate::probe::quantity::{Claim, Name};
-    use crate::probe::statistics::Interval;
+    use vtax_tune::statistics::Interval;
 
     #[test]
     fn sizes_are_short() {

@@ -11,7 +11,7 @@ use crate::probe::edges::{Edge, Rule};
 use crate::probe::meter::{Budget, Meter, float};
 use crate::probe::quantity::{Name, Quantity};
 use crate::probe::shuffle::shuffle;
-use crate::probe::statistics::{Interval, median};
+use vtax_tune::statistics::{Interval, median};
 
 const LINE_WORDS: u64 = 8;
 /// Of what remains when the caches' part is taken off, relative to the smallest working set: noise

@@ -108,6 +108,9 @@ pub struct Region {
     bytes: NonZeroUsize,
 }
 
+// SAFETY: the mapping is owned like a `Box<[u64]>`, and no thread has a part in it.
+unsafe impl Send for Region {}
+
 impl Region {
     /// Map memory that the kernel accounts for; its pages are 0 and come when they are touched.
     ///

@@ -41,6 +41,11 @@ pub fn cpuid(_leaf: u32) -> Option<[u32; 4]> {
     None
 }
 
+/// Nor this.
+pub fn cpuid_leaf(_leaf: u32, _part: u32) -> Option<[u32; 4]> {
+    None
+}
+
 /// What KVM offers its guest is asked by other means, which only the kernel has.
 pub fn kvm_features() -> Option<u32> {
     None

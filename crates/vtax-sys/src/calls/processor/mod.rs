@@ -5,7 +5,7 @@
 mod arch;
 
 pub use arch::{
-    COUNTER, COUNTER_IN_ORDER, counter_register_hz, cpuid, finish_loads, kvm_features,
+    COUNTER, COUNTER_IN_ORDER, counter_register_hz, cpuid, cpuid_leaf, finish_loads, kvm_features,
     time_stamp_counter, time_stamp_counter_in_order,
 };
 

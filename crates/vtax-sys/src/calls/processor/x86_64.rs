@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use core::arch::x86_64::{__cpuid, __rdtscp, _mm_lfence, _rdtsc};
+use core::arch::x86_64::{__cpuid_count, __rdtscp, _mm_lfence, _rdtsc};
 
 /// How the counter and its reading in order are called.
 pub const COUNTER: &str = "rdtsc";
@@ -51,14 +51,19 @@ pub fn counter_register_hz() -> Option<u64> {
 ///
 /// Not to be called in user-mode Linux, where the instruction answers for the host.
 pub fn cpuid(leaf: u32) -> Option<[u32; 4]> {
-    Some(registers(leaf))
+    cpuid_leaf(leaf, 0)
+}
+
+/// The same for a leaf that has several parts.
+pub fn cpuid_leaf(leaf: u32, part: u32) -> Option<[u32; 4]> {
+    #[allow(unused_unsafe, reason = "safe from Rust 1.94 on")]
+    // SAFETY: every x86-64 CPU has CPUID.
+    let answer = unsafe { __cpuid_count(leaf, part) };
+    Some([answer.eax, answer.ebx, answer.ecx, answer.edx])
 }
 
 fn registers(leaf: u32) -> [u32; 4] {
-    #[allow(unused_unsafe, reason = "safe from Rust 1.94 on")]
-    // SAFETY: every x86-64 CPU has CPUID.
-    let answer = unsafe { __cpuid(leaf) };
-    [answer.eax, answer.ebx, answer.ecx, answer.edx]
+    cpuid_leaf(leaf, 0).unwrap_or_default()
 }
 
 /// What KVM offers its guest (`KVM_CPUID_FEATURES`), when this machine is one of its guests.

@@ -1,5 +1,7 @@
 //! The median of a quantity's runs, and how sure it is.
 
+use serde::Serialize;
+
 /// Runs that a 95 % interval of the median needs: 2 x 0.5^6 = 3.1 % are outside.
 pub const FEWEST: usize = 6;
 
@@ -38,6 +40,7 @@ impl Interval {
     }
 
     /// The same in another unit, which must not turn the order round.
+    #[must_use]
     pub fn scaled(self, by: impl Fn(f64) -> f64) -> Self {
         Self {
             value: by(self.value),
@@ -45,6 +48,32 @@ impl Interval {
             high: by(self.high),
             runs: self.runs,
         }
+    }
+}
+
+/// Performance of several runs.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Spread {
+    /// The median, in 10^9 floating-point operations per second.
+    pub gflops: f64,
+    /// The 95 % interval of the median; `None` of fewer than [`FEWEST`] runs.
+    pub low: Option<f64>,
+    /// Of the interval.
+    pub high: Option<f64>,
+    /// Runs.
+    pub runs: usize,
+}
+
+impl Spread {
+    /// Of the runs' performance; `None` of no runs.
+    pub fn of(sample: &[f64]) -> Option<Self> {
+        let interval = Interval::of(sample.to_vec()).ok();
+        Some(Self {
+            gflops: median(sample.to_vec())?,
+            low: interval.map(|found| found.low),
+            high: interval.map(|found| found.high),
+            runs: sample.len(),
+        })
     }
 }
 
@@ -113,6 +142,9 @@ mod tests {
     fn few_runs_have_no_interval() {
         let reason = Interval::of(vec![1.0; 5]).unwrap_err();
         assert!(reason.contains("only 5 runs"), "{reason}");
+        let spread = Spread::of(&[3.0, 1.0, 2.0]).unwrap();
+        assert_eq!((spread.gflops, spread.low, spread.runs), (2.0, None, 3));
+        assert_eq!(Spread::of(&[1.0; 6]).unwrap().high, Some(1.0));
         assert_eq!(median(Vec::new()), None);
         assert_eq!(median(vec![3.0, 1.0, 2.0]), Some(2.0));
     }

@@ -1,0 +1,130 @@
+//! CBLAS: matrices stored by rows are the transposed ones stored by columns, so that arguments are
+//! exchanged, and the positions of wrong ones are those in C.
+
+use std::ffi::c_int;
+
+use crate::arguments::{GemmArguments, GemvArguments, GerArguments, Position};
+
+/// How the matrices are stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Layout {
+    /// `CblasRowMajor`.
+    Rows,
+    /// `CblasColMajor`.
+    Columns,
+}
+
+/// `CBLAS_LAYOUT`.
+pub fn layout(value: c_int) -> Result<Layout, Position> {
+    match value {
+        101 => Ok(Layout::Rows),
+        102 => Ok(Layout::Columns),
+        _ => Err(1),
+    }
+}
+
+/// `CBLAS_TRANSPOSE`; of real numbers `CblasConjTrans` is the same as `CblasTrans`.
+pub fn transposed(value: c_int, position: Position) -> Result<bool, Position> {
+    match value {
+        111 => Ok(false),
+        112 | 113 => Ok(true),
+        _ => Err(position),
+    }
+}
+
+/// C' = op(B)' op(A)': the arguments of the product that is the same memory stored by columns.
+pub fn exchange_gemm(given: GemmArguments) -> GemmArguments {
+    let exchanged = |[one, other, third]: [c_int; 3]| [other, one, third];
+    let [a, b] = given.transposed;
+    GemmArguments {
+        transposed: [b, a],
+        sizes: exchanged(given.sizes),
+        leading: exchanged(given.leading),
+    }
+}
+
+/// y = op(A')' x: the arguments for the same memory stored by columns.
+pub fn exchange_gemv(given: GemvArguments) -> GemvArguments {
+    let [m, n] = given.sizes;
+    GemvArguments {
+        transposed: given.transposed.map(|it| !it),
+        sizes: [n, m],
+        ..given
+    }
+}
+
+/// A' = A' + alpha y x': the arguments for the same memory stored by columns.
+pub fn exchange_ger(given: GerArguments) -> GerArguments {
+    let exchanged = |[one, other]: [c_int; 2]| [other, one];
+    GerArguments {
+        sizes: exchanged(given.sizes),
+        increments: exchanged(given.increments),
+        ..given
+    }
+}
+
+/// Positions in C that change places where arguments are exchanged: those of M and N, of LDA and
+/// LDB. The `cblas_xerbla` of netlib has the same tables.
+pub const EXCHANGED_GEMM: &[[Position; 2]] = &[[4, 5], [9, 11]];
+/// Those of M and N.
+pub const EXCHANGED_GEMV: &[[Position; 2]] = &[[3, 4]];
+/// Those of M and N, of INCX and INCY.
+pub const EXCHANGED_GER: &[[Position; 2]] = &[[2, 3], [6, 8]];
+
+/// The position in C of an argument with this position in Fortran.
+pub fn position(fortran: Position, layout: Layout, exchanged: &[[Position; 2]]) -> Position {
+    let position = fortran + 1;
+    match layout {
+        Layout::Columns => position,
+        Layout::Rows => exchange(position, exchanged),
+    }
+}
+
+/// The position that changes places with this one.
+pub fn exchange(position: Position, exchanged: &[[Position; 2]]) -> Position {
+    let of = |[one, other]: &[Position; 2]| match position {
+        it if it == *one => Some(*other),
+        it if it == *other => Some(*one),
+        _ => None,
+    };
+    exchanged.iter().find_map(of).unwrap_or(position)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_value_of_the_enumerations_is_refused() {
+        assert_eq!(layout(101), Ok(Layout::Rows));
+        assert_eq!(layout(102), Ok(Layout::Columns));
+        assert_eq!(layout(0), Err(1));
+        let found = [110, 111, 112, 113, 114].map(|value| transposed(value, 3));
+        assert_eq!(found, [Err(3), Ok(false), Ok(true), Ok(true), Err(3)]);
+    }
+
+    /// Of a product by rows that is right but for one argument, the position in `cblas_dgemm`.
+    #[test]
+    fn positions_are_those_of_the_c_function() {
+        let right = GemmArguments {
+            transposed: [Some(false), Some(false)],
+            sizes: [2, 3, 4],
+            leading: [4, 3, 3],
+        };
+        assert!(exchange_gemm(right).check().is_ok());
+        for (index, wanted) in [(0, 4), (1, 5), (2, 6)] {
+            let mut wrong = right;
+            wrong.sizes[index] = -1;
+            let found = exchange_gemm(wrong).check().unwrap_err();
+            assert_eq!(position(found, Layout::Rows, EXCHANGED_GEMM), wanted);
+            let found = wrong.check().unwrap_err();
+            assert_eq!(position(found, Layout::Columns, EXCHANGED_GEMM), wanted);
+        }
+        for (index, wanted) in [(0, 9), (1, 11), (2, 14)] {
+            let mut wrong = right;
+            wrong.leading[index] = 2;
+            let found = exchange_gemm(wrong).check().unwrap_err();
+            assert_eq!(position(found, Layout::Rows, EXCHANGED_GEMM), wanted);
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! Netlib's test programs of BLAS and CBLAS (Debian's package libblas-test) with the library
+//! preloaded: transpositions, strides, layouts, and what XERBLA is told of wrong arguments.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::{env, io};
+
+/// The sizes in the programs' input are too small for kernels; this is the largest that they take.
+const SIZES: (&[&str], &str) = (&["0 1 2 3 5 9 ", "1 2 3 5 7 9 "], "0 1 3 9 24 65 ");
+
+/// Where Debian puts the programs, and the reference BLAS, which those of CBLAS need.
+fn folder() -> Option<PathBuf> {
+    let folder = PathBuf::from(format!("/usr/lib/{}-linux-gnu/blas", env::consts::ARCH));
+    for (file, package) in [("xblat3d", "libblas-test"), ("libblas.so.3", "libblas3")] {
+        if !folder.join(file).exists() {
+            println!("skipped: no {file} of Debian's package {package} is installed");
+            return None;
+        }
+    }
+    Some(folder)
+}
+
+/// Cargo puts the library beside the tests.
+fn library() -> PathBuf {
+    let library = env::current_exe().unwrap().with_file_name("libvtaxblas.so");
+    assert!(library.is_file(), "{}", library.display());
+    library
+}
+
+fn input(folder: &Path, name: &str, home: &Path) -> io::Result<File> {
+    let text = fs::read_to_string(folder.join(name))?;
+    let (sizes, ours) = SIZES;
+    let changed = sizes
+        .iter()
+        .fold(text.clone(), |text, sizes| text.replace(sizes, ours));
+    assert_ne!(text, changed, "{name}");
+    fs::write(home.join(name), changed)?;
+    File::open(home.join(name))
+}
+
+/// Run a test program. Its routines must be ours, which says so at the first call, and pass.
+fn passes(program: &str, name: &str, summary: Option<&str>, routines: &[(&str, &[&str])]) {
+    let Some(folder) = folder() else { return };
+    let home = tempfile::tempdir().unwrap();
+    let output = Command::new(folder.join(program))
+        .current_dir(home.path())
+        .stdin(input(&folder, name, home.path()).unwrap())
+        .env("LD_PRELOAD", library())
+        .env("LD_LIBRARY_PATH", &folder)
+        .env("VTAX_BLAS_SAY", "1")
+        .env_remove("VTAX_BLAS")
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    let text = match summary {
+        Some(file) => fs::read_to_string(home.path().join(file)).unwrap(),
+        None => String::from_utf8_lossy(&output.stdout).into_owned(),
+    };
+    assert!(output.status.success(), "{}: {said}{text}", output.status);
+    assert!(!text.contains("FAIL") && !text.contains("*****"), "{text}");
+    for (routine, kernels) in routines {
+        let passed = |what: &str| {
+            text.lines().any(|line| {
+                line.split_whitespace().next() == Some(routine)
+                    && line.contains("PASSED")
+                    && line.contains(what)
+            })
+        };
+        assert!(passed("ERROR-EXITS"), "{routine}: {text}");
+        assert!(passed("COMPUTATIONAL"), "{routine}: {text}");
+        for kernel in *kernels {
+            let ours = format!("vtax-blas: {kernel}, ");
+            assert!(
+                said.lines().any(|line| line.starts_with(&ours)),
+                "{kernel}: {said}"
+            );
+        }
+    }
+}
+
+#[test]
+fn fortran_double() {
+    let level2: &[(&str, &[&str])] = &[("DGEMV", &["dgemv_n", "dgemv_t"]), ("DGER", &["dger"])];
+    passes("xblat2d", "dblat2.in", Some("dblat2.out"), level2);
+    passes(
+        "xblat3d",
+        "dblat3.in",
+        Some("dblat3.out"),
+        &[("DGEMM", &["dgemm"])],
+    );
+}
+
+#[test]
+fn fortran_single() {
+    let level2: &[(&str, &[&str])] = &[("SGEMV", &["sgemv_n", "sgemv_t"]), ("SGER", &["sger"])];
+    passes("xblat2s", "sblat2.in", Some("sblat2.out"), level2);
+    passes(
+        "xblat3s",
+        "sblat3.in",
+        Some("sblat3.out"),
+        &[("SGEMM", &["sgemm"])],
+    );
+}
+
+#[test]
+fn c_double() {
+    let level2: &[(&str, &[&str])] = &[
+        ("cblas_dgemv", &["dgemv_n", "dgemv_t"]),
+        ("cblas_dger", &["dger"]),
+    ];
+    passes("xdcblat2", "din2", None, level2);
+    passes("xdcblat3", "din3", None, &[("cblas_dgemm", &["dgemm"])]);
+}
+
+#[test]
+fn c_single() {
+    let level2: &[(&str, &[&str])] = &[
+        ("cblas_sgemv", &["sgemv_n", "sgemv_t"]),
+        ("cblas_sger", &["sger"]),
+    ];
+    passes("xscblat2", "sin2", None, level2);
+    passes("xscblat3", "sin3", None, &[("cblas_sgemm", &["sgemm"])]);
+}

@@ -1,0 +1,75 @@
+//! Single and double precision.
+
+use std::fmt::Debug;
+use std::ops::{Add, AddAssign, Mul, Sub};
+
+use crate::parameters::Precision;
+
+/// A number that matrices are made of: `f32` or `f64`.
+pub trait Element:
+    Copy
+    + Debug
+    + PartialEq
+    + PartialOrd
+    + Send
+    + Sync
+    + Add<Output = Self>
+    + AddAssign
+    + Mul<Output = Self>
+    + Sub<Output = Self>
+    + Into<f64>
+    + 'static
+{
+    /// Which of both it is.
+    const PRECISION: Precision;
+    /// 0.
+    const ZERO: Self;
+    /// 1.
+    const ONE: Self;
+    /// Half the distance from 1 to the next number: the bound of the relative error of one rounded
+    /// operation (Higham, Accuracy and Stability of Numerical Algorithms, section 2.1).
+    const UNIT_ROUNDOFF: f64;
+
+    /// The nearest number.
+    fn nearest(value: f64) -> Self;
+
+    /// self * factor + term, rounded once.
+    #[must_use]
+    fn fused(self, factor: Self, term: Self) -> Self;
+}
+
+impl Element for f64 {
+    const PRECISION: Precision = Precision::Double;
+    const ZERO: Self = 0.0;
+    const ONE: Self = 1.0;
+    const UNIT_ROUNDOFF: f64 = f64::EPSILON / 2.0;
+
+    fn nearest(value: f64) -> Self {
+        value
+    }
+
+    #[inline]
+    fn fused(self, factor: Self, term: Self) -> Self {
+        self.mul_add(factor, term)
+    }
+}
+
+impl Element for f32 {
+    const PRECISION: Precision = Precision::Single;
+    const ZERO: Self = 0.0;
+    const ONE: Self = 1.0;
+    const UNIT_ROUNDOFF: f64 = f32::EPSILON as f64 / 2.0;
+
+    #[allow(
+        clippy::cast_possible_truncation,
+        reason = "rounding is what it is for"
+    )]
+    fn nearest(value: f64) -> Self {
+        value as Self
+    }
+
+    #[inline]
+    fn fused(self, factor: Self, term: Self) -> Self {
+        self.mul_add(factor, term)
+    }
+}

@@ -1,0 +1,190 @@
+//! GEMM on generated kernels.
+
+use crate::element::Element;
+use crate::error::Error;
+use crate::parameters::Parameters;
+use crate::processor::Processor;
+use crate::unsafe_blocked::Blocked;
+use crate::unsafe_micro::Micro;
+
+/// A matrix stored by columns.
+#[derive(Debug, Clone, Copy)]
+pub struct Matrix<'a, T> {
+    /// Its numbers.
+    pub data: &'a [T],
+    /// From one column to the next: at least the rows.
+    pub leading: usize,
+}
+
+/// A matrix stored by columns, to be written.
+#[derive(Debug)]
+pub struct MatrixMut<'a, T> {
+    /// Its numbers.
+    pub data: &'a mut [T],
+    /// From one column to the next: at least the rows.
+    pub leading: usize,
+}
+
+/// C = alpha op(A) op(B) + beta C, as BLAS has it: op(A) is m x k, op(B) is k x n.
+#[derive(Debug, Clone, Copy)]
+pub struct Problem<'a, T> {
+    /// op(A) is A transposed.
+    pub transpose_a: bool,
+    /// op(B) is B transposed.
+    pub transpose_b: bool,
+    /// Rows of C.
+    pub m: usize,
+    /// Columns of C.
+    pub n: usize,
+    /// Columns of op(A).
+    pub k: usize,
+    /// Factor of the product; 0: A and B are not read.
+    pub alpha: T,
+    /// Factor of C; 0: C is not read.
+    pub beta: T,
+    /// A.
+    pub a: Matrix<'a, T>,
+    /// B.
+    pub b: Matrix<'a, T>,
+}
+
+/// Compiled kernels of GEMM for one set of parameters.
+#[derive(Debug)]
+pub struct Gemm<T: Element> {
+    parameters: Parameters,
+    blocked: Blocked<T>,
+}
+
+/// Multiplications that are worth a thread: those of 20 us, which is what starting one takes.
+const WORK_OF_A_THREAD: usize = 1 << 20;
+
+impl<T: Element> Gemm<T> {
+    /// Generate the kernel.
+    ///
+    /// Fails when the parameters are not valid for this processor, or memory is short.
+    pub fn compile(parameters: &Parameters, processor: &Processor) -> Result<Self, Error> {
+        parameters.is_valid_for(processor, T::PRECISION)?;
+        let of = |value: u32| value as usize;
+        let registers = (of(parameters.mu), of(parameters.nu));
+        let caches = (of(parameters.mc), of(parameters.nb), of(parameters.nc));
+        Ok(Self {
+            parameters: *parameters,
+            blocked: Blocked::new(Micro::compile(parameters)?, registers, caches),
+        })
+    }
+
+    /// What it was generated from.
+    pub fn parameters(&self) -> &Parameters {
+        &self.parameters
+    }
+
+    /// C = alpha op(A) op(B) + beta C on at most so many threads.
+    ///
+    /// Fails, before anything is written, with the number of the argument in DGEMM when a leading
+    /// dimension or a matrix is too small, and when memory for the panels is short.
+    pub fn run(
+        &self,
+        problem: &Problem<'_, T>,
+        c: MatrixMut<'_, T>,
+        threads: usize,
+    ) -> Result<(), Error> {
+        check(problem, &c)?;
+        if problem.m == 0 || problem.n == 0 {
+            return Ok(());
+        }
+        let product = problem.k > 0 && problem.alpha != T::ZERO;
+        // The kernel itself writes over C where beta is 0.
+        if problem.beta != T::ONE && !(product && problem.beta == T::ZERO) {
+            scale(problem, c.data, c.leading);
+        }
+        if !product {
+            return Ok(());
+        }
+        let add = problem.beta != T::ZERO;
+        let work = problem
+            .m
+            .saturating_mul(problem.n)
+            .saturating_mul(problem.k);
+        let threads = threads.min(work / WORK_OF_A_THREAD).max(1);
+        self.blocked.run(problem, c.data, c.leading, add, threads)
+    }
+}
+
+/// C = beta C; 0 does not let NaN survive.
+fn scale<T: Element>(problem: &Problem<'_, T>, c: &mut [T], leading: usize) {
+    for column in c.chunks_mut(leading).take(problem.n) {
+        let column = &mut column[..problem.m];
+        if problem.beta == T::ZERO {
+            column.fill(T::ZERO);
+        } else {
+            for number in column {
+                *number = *number * problem.beta;
+            }
+        }
+    }
+}
+
+/// The arguments, in the order of DGEMM's tests; then what BLAS cannot know, the lengths.
+#[allow(clippy::many_single_char_names, reason = "DGEMM's names")]
+fn check<T: Element>(problem: &Problem<'_, T>, c: &MatrixMut<'_, T>) -> Result<(), Error> {
+    let (m, n, k) = (problem.m, problem.n, problem.k);
+    let stored = |transposed, rows, columns| {
+        if transposed {
+            (columns, rows)
+        } else {
+            (rows, columns)
+        }
+    };
+    let a = stored(problem.transpose_a, m, k);
+    let b = stored(problem.transpose_b, k, n);
+    leading(8, "LDA", a.0, problem.a.leading)?;
+    leading(10, "LDB", b.0, problem.b.leading)?;
+    leading(13, "LDC", m, c.leading)?;
+    if problem.alpha != T::ZERO && m > 0 && n > 0 && k > 0 {
+        length(7, "A", a, problem.a.leading, problem.a.data.len())?;
+        length(9, "B", b, problem.b.leading, problem.b.data.len())?;
+    }
+    length(12, "C", (m, n), c.leading, c.data.len())
+}
+
+pub(crate) fn leading(
+    number: u32,
+    name: &'static str,
+    rows: usize,
+    leading: usize,
+) -> Result<(), Error> {
+    if leading >= rows.max(1) {
+        return Ok(());
+    }
+    let reason = format!("{leading} is less than the {} rows", rows.max(1));
+    Err(Error::Argument {
+        number,
+        name,
+        reason,
+    })
+}
+
+pub(crate) fn length(
+    number: u32,
+    name: &'static str,
+    (rows, columns): (usize, usize),
+    leading: usize,
+    length: usize,
+) -> Result<(), Error> {
+    if rows == 0 || columns == 0 {
+        return Ok(());
+    }
+    let before = (columns - 1).checked_mul(leading);
+    let needed = before.and_then(|before| before.checked_add(rows));
+    if needed.is_some_and(|needed| needed <= length) {
+        return Ok(());
+    }
+    let reason = format!(
+        "{rows} x {columns} numbers with {leading} from column to column do not fit in {length}"
+    );
+    Err(Error::Argument {
+        number,
+        name,
+        reason,
+    })
+}

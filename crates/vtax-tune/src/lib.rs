@@ -1,0 +1,43 @@
+//! Matrix kernels as ATLAS has them, generated as machine code at run time.
+//!
+//! Nothing here prints. [`Processor`] says what can run; [`Parameters`] say what is generated.
+
+pub mod cache_edge;
+mod element;
+mod error;
+mod fields;
+mod kernel;
+mod level2;
+pub mod log;
+#[cfg_attr(target_arch = "x86_64", path = "x86/mod.rs")]
+#[cfg_attr(not(target_arch = "x86_64"), path = "no_code.rs")]
+mod machine;
+mod model;
+mod pack;
+mod parameters;
+mod portable;
+mod processor;
+#[cfg(target_arch = "x86_64")]
+mod schedule;
+pub mod search;
+pub mod statistics;
+mod time;
+pub mod trials;
+pub mod tuned;
+mod unsafe_blocked;
+mod unsafe_code_page;
+mod unsafe_columns;
+mod unsafe_micro;
+mod verify;
+mod verify_level2;
+
+pub use element::Element;
+pub use error::{Error, Value};
+pub use fields::fields;
+pub use kernel::{Gemm, Matrix, MatrixMut, Problem};
+pub use level2::{Gemv, GemvProblem, Ger, GerProblem, Strided, StridedMut};
+pub use parameters::{Level2, Parameters, Precision, Vector};
+pub use processor::Processor;
+pub use time::{GemmTimer, Level2Timer, Timing, time_gemm};
+pub use verify::{compare, verify_gemm};
+pub use verify_level2::{compare_gemv, compare_ger, verify_gemv, verify_ger};

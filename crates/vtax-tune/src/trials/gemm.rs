@@ -1,0 +1,103 @@
+//! Square products with generated kernels.
+
+use crate::element::Element;
+use crate::kernel::Gemm;
+use crate::parameters::Parameters;
+use crate::processor::Processor;
+use crate::search::trial::{Measured, Rejected, Trial};
+use crate::time::GemmTimer;
+use crate::trials::recent::Recent;
+use crate::trials::stopwatch::{Stopwatch, rejected};
+use crate::verify::verify_gemm;
+
+/// GEMM with a transposition of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Form {
+    /// The kernel.
+    pub parameters: Parameters,
+    /// A is stored transposed.
+    pub transpose_a: bool,
+    /// B is stored transposed.
+    pub transpose_b: bool,
+}
+
+impl Form {
+    /// All four, named as by ATLAS: `nn`, `nt`, `tn` and `tt`.
+    pub const NAMES: [(&str, bool, bool); 4] = [
+        ("nn", false, false),
+        ("nt", false, true),
+        ("tn", true, false),
+        ("tt", true, true),
+    ];
+}
+
+/// Times C := A B on square matrices.
+pub struct GemmTrial<'a, T: Element> {
+    processor: &'a Processor,
+    threads: usize,
+    timer: GemmTimer<T>,
+    kernels: Recent<Parameters, Gemm<T>>,
+    watch: Stopwatch,
+}
+
+impl<'a, T: Element> GemmTrial<'a, T> {
+    /// Matrices of `size` rows and columns.
+    pub fn new(processor: &'a Processor, size: usize, threads: usize) -> Self {
+        let rows = f64::from(u32::try_from(size).unwrap_or(u32::MAX));
+        Self {
+            processor,
+            threads,
+            timer: GemmTimer::new(size),
+            kernels: Recent::new(),
+            watch: Stopwatch::new(2.0 * rows.powi(3), threads),
+        }
+    }
+}
+
+impl<T: Element> Trial<Form> for GemmTrial<'_, T> {
+    fn gflops(&mut self, form: &Form) -> Result<Measured, Rejected> {
+        let kernel = self.kernels.get_or_make(&form.parameters, |parameters| {
+            let kernel = Gemm::compile(parameters, self.processor).map_err(rejected)?;
+            verify_gemm(&kernel).map_err(rejected)?;
+            Ok(kernel)
+        })?;
+        let transposed = (form.transpose_a, form.transpose_b);
+        let (timer, threads) = (&mut self.timer, self.threads);
+        self.watch
+            .time(|| timer.time(kernel, transposed, threads).map(drop))
+    }
+}
+
+impl<T: Element> Trial<Parameters> for GemmTrial<'_, T> {
+    fn gflops(&mut self, parameters: &Parameters) -> Result<Measured, Rejected> {
+        self.gflops(&Form {
+            parameters: *parameters,
+            transpose_a: false,
+            transpose_b: false,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::parameters::Precision;
+
+    #[test]
+    fn every_form_is_timed_and_what_does_not_compile_is_rejected() {
+        let processor = Processor::this();
+        let mut trial = GemmTrial::<f32>::new(&processor, 20, 2);
+        let model = Parameters::model(&processor, Precision::Single);
+        for (_, transpose_a, transpose_b) in Form::NAMES {
+            let form = Form {
+                parameters: model,
+                transpose_a,
+                transpose_b,
+            };
+            assert!(trial.gflops(&form).unwrap().gflops > 0.0);
+        }
+        let wrong = Parameters { nb: 0, ..model };
+        let Rejected(why) = trial.gflops(&wrong).unwrap_err();
+        assert!(why.contains("NB = 0"), "{why}");
+    }
+}
