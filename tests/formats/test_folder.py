@@ -36,6 +36,12 @@ from vtax.formats.model import (
     Sample,
     StudyRecord,
     SweepRecord,
+    TuneEnvironment,
+    TuneEquivalence,
+    TunePeer,
+    TuneRecord,
+    TuneRoutine,
+    TuneTransfer,
 )
 from vtax.formats.samples import columns, frame
 
@@ -293,6 +299,12 @@ def test_the_document_names_every_field_of_a_record() -> None:
         ("A point in run.json of vtax memory", MemoryPoint),
         ("A cliff in run.json of vtax memory", MemoryCliff),
         ("A difference in run.json of vtax memory", MemoryDifference),
+        ("run.json of vtax tune", TuneRecord),
+        ("An environment in run.json of vtax tune", TuneEnvironment),
+        ("A routine in run.json of vtax tune", TuneRoutine),
+        ("A library in run.json of vtax tune", TunePeer),
+        ("A transfer in run.json of vtax tune", TuneTransfer),
+        ("A verdict in run.json of vtax tune", TuneEquivalence),
         ("run.json of vtax record", RecordingRecord),
         ("A machine in run.json", EnvironmentRecord),
         ("A failure in run.json", Failure),

@@ -88,7 +88,7 @@ def test_another_version_is_refused_by_name(tmp_path: Path, name: str) -> None:
         records.read(file)
 
 
-@pytest.mark.parametrize("verb", ["tune", None])
+@pytest.mark.parametrize("verb", ["ruin", None])
 def test_an_unknown_verb_is_refused_by_name(tmp_path: Path, verb: str | None) -> None:
     file = tmp_path / SWEEP
     file.write_text(json.dumps(json.loads(records.text(SWEPT)) | {"verb": verb}))

@@ -16,9 +16,11 @@ from vtax.analysis.rounds import Run, log_ratio
 from vtax.analysis.statistics import (
     Description,
     Estimate,
+    bounded_exp,
     derived_seed,
     describe,
     median_estimate,
+    median_interval,
 )
 from vtax.analysis.verdicts import judge, judge_control, smallest_detectable
 from vtax.formats.model import Better, ComparisonRecord, EnvironmentRecord, Sample
@@ -127,7 +129,7 @@ def _analyse(samples: Sequence[Sample], seed: int) -> _Analysed:
     return _Analysed(
         describe(values, first.better),
         [_run(sample) for sample in samples] if positive else (),
-        _median_interval(estimate, log=positive),
+        median_interval(estimate, log=positive),
     )
 
 
@@ -135,19 +137,6 @@ def _run(sample: Sample) -> Run:
     # An older vtax ran every variant once in each round.
     own = sample.repetition if sample.round is None else sample.round
     return Run(own, sample.boot, sample.value)
-
-
-def _median_interval(estimate: Estimate | None, *, log: bool) -> tuple[float, float] | None:
-    if estimate is None:
-        return None
-    half = estimate.half_width()
-    low, high = estimate.value - half, estimate.value + half
-    return (_exp(low), _exp(high)) if log else (low, high)
-
-
-def _exp(value: float) -> float:
-    """e to the power, at most 1e304: the interval of two values may go beyond every float."""
-    return math.exp(min(value, 700.0))
 
 
 def _result(
@@ -260,9 +249,9 @@ def _compared(result: Result, ratio: Estimate, margin: float) -> Result:
         needed = repetitions_needed(ratio, margin, result.n)
     return dataclasses.replace(
         result,
-        percent_of_baseline=100.0 * _exp(ratio.value),
+        percent_of_baseline=100.0 * bounded_exp(ratio.value),
         ci_low=100.0 * math.exp(ratio.value - half),
-        ci_high=100.0 * _exp(ratio.value + half),
+        ci_high=100.0 * bounded_exp(ratio.value + half),
         verdict=verdict,
         smallest_detectable_percent=smallest_detectable(ratio),
         repetitions_needed=needed,

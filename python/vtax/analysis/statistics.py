@@ -104,6 +104,30 @@ def median_estimate(
     return Estimate(float(centre), error, max(independent - 1.0, 1.0))
 
 
+def median_interval(estimate: Estimate | None, *, log: bool) -> tuple[float, float] | None:
+    """The 95 % interval, in the values' unit."""
+    if estimate is None:
+        return None
+    half = estimate.half_width()
+    low, high = estimate.value - half, estimate.value + half
+    return (bounded_exp(low), bounded_exp(high)) if log else (low, high)
+
+
+def bounded_exp(value: float) -> float:
+    """e to the power, at most 1e304: the interval of two values may go beyond every float."""
+    return math.exp(min(value, 700.0))
+
+
+def from_interval(value: float, low: float, high: float, runs: int) -> Estimate:
+    """The log of a value above zero that is known with a 95 % interval from so many runs.
+
+    The wider side counts: an interval by order statistics need not be symmetric.
+    """
+    df = max(runs - 1.0, 1.0)
+    half = max(math.log(high / value), math.log(value / low), 0.0)
+    return Estimate(math.log(value), half / student_t(CONFIDENCE, df), df)
+
+
 def student_t(confidence: float, df: float) -> float:
     """The two-sided quantile of Student's t."""
     # special and not stats: importing scipy.stats takes most of a second.

@@ -19,6 +19,7 @@ from vtax.cli import (
     report,
     study,
     timeline,
+    tune,
 )
 
 app = typer.Typer(
@@ -34,6 +35,7 @@ app.command(short_help="Write the report of a run again.")(report.report)
 app.command()(doctor.doctor)
 app.command(**audit.SETTINGS)(audit.audit)
 app.command(**memory.SETTINGS)(memory.memory)
+app.command(**tune.SETTINGS)(tune.tune)
 app.add_typer(paging.app, name="paging")
 app.command(short_help="Draw a paper's figures again; judge its claims.", epilog=study.EXAMPLES)(
     study.study

@@ -99,6 +99,13 @@ def complete_events(incomplete: str) -> list[str]:
     return [f"{before}{comma}{name}" for name in names if name.startswith(last)]
 
 
+def complete_peer(incomplete: str) -> list[str]:
+    """Libraries that vtax tune knows by name."""
+    from vtax.workloads.tuner import PEERS
+
+    return [each for each in (*PEERS, "none") if each.startswith(incomplete)]
+
+
 def complete_workload(incomplete: str) -> list[str]:
     """Workloads that begin so."""
     from vtax import workloads

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import secrets
-import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from vtax.cli.campaigns import INTERRUPTED, carry_out, variables
 from vtax.cli.declared import Declared, ShareOption, complete_spec
 
 if TYPE_CHECKING:
@@ -33,7 +32,6 @@ SETTINGS: dict[str, Any] = {
     "epilog": EXAMPLES,
     "context_settings": {"allow_interspersed_args": False, "ignore_unknown_options": False},
 }
-INTERRUPTED = 130
 ROOM_BYTES = 256 << 20
 """What the machine keeps of its available memory beside the largest limit."""
 
@@ -126,14 +124,7 @@ def memory(
     folder = RunFolder.create(out, "memory")
     total = runs * len(settings.sizes) * len(settings.environments)
     campaign = Campaign(settings, folder, listener(total, quiet))
-    try:
-        record = campaign.run()
-    except BaseException:
-        if not campaign.runs:
-            shutil.rmtree(folder.path, ignore_errors=True)
-        raise
-    if not campaign.runs and record.state != "interrupted":
-        _require_something(campaign.first_failure, folder.path)
+    record = carry_out(campaign, folder)
     show(record, folder.path, as_json=as_json)
     if record.state == "interrupted":
         raise typer.Exit(INTERRUPTED)
@@ -165,14 +156,12 @@ def _settings(
     share: list[Path],
     **options: Any,
 ) -> Settings:
-    from vtax import binaries
     from vtax.environments import build, sharing
     from vtax.environments.base import working_folder
     from vtax.environments.hiding import Shown
     from vtax.errors import MisuseError
     from vtax.runner.memory import Settings
     from vtax.workloads import sized
-    from vtax.workloads.variables import base_environment, require_utf8
 
     program = sized.parse(argv, patterns)
     chosen = sized.parse_sizes(sizes)
@@ -185,15 +174,13 @@ def _settings(
     folder = working_folder(workdir, built)
     shown = Shown(folder, sharing.shown(built, share))
     built = {spec: each.with_shown(shown) for spec, each in built.items()}
-    variables = dict(base_environment(os.environ, keep_env=False))
-    require_utf8(variables)
-    variables["PATH"] = binaries.on_path(variables)
-    _require_programs(program.needs(), built, variables["PATH"], folder)
+    own = variables()
+    _require_programs(program.needs(), built, own["PATH"], folder)
     return Settings(
         environments=built,
         program=program,
         sizes=chosen,
-        variables=variables,
+        variables=own,
         command_line=("vtax", *sys.argv[1:]),
         workdir=folder,
         **options,
@@ -234,12 +221,3 @@ def _require_programs(
     for name in names:
         found = programs.require(name, path, folder or Path(), "check its name")
         sharing.require_seen(built, found)
-
-
-def _require_something(message: str | None, folder: Path) -> None:
-    from vtax.errors import VtaxError
-
-    raise VtaxError(
-        f"nothing was measured: {message or 'no run was made'}",
-        f"what it printed is in {folder}",
-    )

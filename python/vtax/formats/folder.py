@@ -25,6 +25,7 @@ from vtax.formats.model import (
     MemoryRecord,
     RecordingRecord,
     Sample,
+    TuneRecord,
 )
 
 RECORD = "run.json"
@@ -134,7 +135,7 @@ class RunFolder:
             subprocess.run(line, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
 
     def write_record(
-        self, record: ComparisonRecord | AuditRecord | MemoryRecord | RecordingRecord
+        self, record: ComparisonRecord | AuditRecord | MemoryRecord | TuneRecord | RecordingRecord
     ) -> None:
         """Replace `run.json` at once."""
         records.write(self.path / RECORD, record)
@@ -178,14 +179,14 @@ def read_record(path: Path) -> ComparisonRecord | RecordingRecord:
     return record
 
 
-def memory_record(path: Path) -> MemoryRecord | None:
-    """The `run.json` of a run of `vtax memory`; None when the folder is of another verb, or has
-    none that can be read: `read_record` says why."""
+def own_report(path: Path) -> MemoryRecord | TuneRecord | None:
+    """The `run.json` of a verb whose report needs nothing else; None when the folder is of another
+    verb, or has none that can be read: `read_record` says why."""
     try:
         record = records.read(path / RECORD)
     except (OSError, VtaxError):
         return None
-    return record if isinstance(record, MemoryRecord) else None
+    return record if isinstance(record, MemoryRecord | TuneRecord) else None
 
 
 def read_samples(path: Path, record: ComparisonRecord) -> list[Sample]:

@@ -17,11 +17,18 @@ from vtax.formats.model import (
     RunRecord,
     StudyRecord,
     SweepRecord,
+    TuneRecord,
 )
 
 MAX_BYTES = 64 << 20
 AnyRecord = (
-    ComparisonRecord | AuditRecord | MemoryRecord | RecordingRecord | SweepRecord | StudyRecord
+    ComparisonRecord
+    | AuditRecord
+    | MemoryRecord
+    | TuneRecord
+    | RecordingRecord
+    | SweepRecord
+    | StudyRecord
 )
 VERSIONS: dict[str, int] = {
     model.model_fields["verb"].default: model.model_fields["schema_version"].default

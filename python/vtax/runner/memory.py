@@ -76,9 +76,9 @@ class Campaign(Keeper):
         self._started = _now()
 
     @property
-    def runs(self) -> int:
-        """That gave a value or were killed for lack of memory."""
-        return sum(run.end != "failed" for seen in self._seen.values() for run in seen.runs)
+    def found(self) -> bool:
+        """Whether a run gave a value, or was killed for lack of memory."""
+        return any(run.end != "failed" for seen in self._seen.values() for run in seen.runs)
 
     @property
     def first_failure(self) -> str | None:

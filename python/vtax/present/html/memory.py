@@ -9,16 +9,12 @@ from pathlib import Path
 from vtax.formats.model import MemoryEnvironment, MemoryPoint, MemoryRecord
 from vtax.present.format import NOT_MEASURED, significant
 from vtax.present.html.analysis_page import Page, Rows, write_analysis
-from vtax.present.html.palette import COLOURS
-from vtax.present.html.plotting import Figure, Plot, base_layout, label
+from vtax.present.html.charts import LEAST_WIDTH, bars, chart_layout, colour, line
+from vtax.present.html.plotting import Figure, Plot, label
 from vtax.present.terminal.memory import end_text, remarks
 from vtax.units import format_bytes
 
-_HEIGHT = 320
-_LEAST_WIDTH = 560
-_SYMBOLS = ("circle", "square", "diamond", "triangle-up", "star", "hexagon")
 _MIB = float(1 << 20)
-_PART_PATTERNS = ("", "/", ".", "\\", "x", "-")
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +106,7 @@ def _performance(record: MemoryRecord) -> Figure:
         middle = [point.median or 0.0 for point in points]
         data.append(
             {
-                **_line(index, each, [point.size for point in points], middle),
+                **line(index, each.spec, [point.size for point in points], middle),
                 "error_y": {
                     "type": "data",
                     "symmetric": False,
@@ -121,7 +117,7 @@ def _performance(record: MemoryRecord) -> Figure:
                 },
             }
         )
-    layout = _layout(f"{record.metric} ({label(record.unit)})")
+    layout = chart_layout(f"{record.metric} ({label(record.unit)})", "size")
     layout["shapes"] = [_edge(index, each) for index, each in enumerate(record.environments)
                         if each.cliff]  # fmt: skip
     layout["annotations"] = [
@@ -132,7 +128,7 @@ def _performance(record: MemoryRecord) -> Figure:
         "Median of the runs of each size, with the smallest and the largest (the paper's figure "
         "8). A band is the edge with its interval; a cross a size at which a run was killed.",
         "; ".join(_spoken(each) for each in record.environments) or "nothing was measured",
-        {"data": data, "layout": layout, "meta": {"least_width": _LEAST_WIDTH}},
+        {"data": data, "layout": layout, "meta": {"least_width": LEAST_WIDTH}},
     )
 
 
@@ -141,20 +137,13 @@ def _kernel(record: MemoryRecord) -> Figure:
     parts = list(dict.fromkeys(part for each in record.environments for part in each.kernel_bytes))
     names = [label(each.spec) for each in record.environments]
     data = [
-        {
-            "type": "bar",
-            "name": part,
-            "x": names,
-            "y": [_mib(each.kernel_bytes.get(part)) for each in record.environments],
-            "marker": {
-                "color": f"var(--env-{index % COLOURS + 1})",
-                "pattern": {"shape": _PART_PATTERNS[index % len(_PART_PATTERNS)]},
-            },
-            "hovertemplate": "%{y:.2f} MiB<extra>" + part + "</extra>",
-        }
+        bars(
+            index, part, names, [_mib(each.kernel_bytes.get(part)) for each in record.environments],
+            "MiB",
+        )
         for index, part in enumerate(parts)
-    ]
-    layout = _layout("MiB", x="")
+    ]  # fmt: skip
+    layout = chart_layout("MiB", "")
     layout |= {"barmode": "stack", "xaxis": {"type": "category", "fixedrange": True}}
     spoken = "; ".join(
         f"{each.spec}: " + ", ".join(f"{part} {_size(size)}"
@@ -166,7 +155,7 @@ def _kernel(record: MemoryRecord) -> Figure:
         "Code and data of the kernel's image, and what it had besides while programs ran (the "
         "paper's figure 9). A part that the machine does not show is missing, not zero.",
         spoken,
-        {"data": data, "layout": layout, "meta": {"least_width": _LEAST_WIDTH}},
+        {"data": data, "layout": layout, "meta": {"least_width": LEAST_WIDTH}},
     )
 
 
@@ -174,24 +163,15 @@ def _figure(record: MemoryRecord, curve: _Curve) -> Figure:
     data, spoken = [], []
     for index, each in enumerate(record.environments):
         known = [(p.size, y) for p in each.points if (y := curve.value(p)) is not None]
-        data.append(_line(index, each, [size for size, _ in known], [y for _, y in known]))
+        data.append(line(index, each.spec, [size for size, _ in known], [y for _, y in known]))
         most = max((y for _, y in known), default=None)
         spoken.append(f"{each.spec}: up to {significant(most, 3)} {curve.unit}")
-    plot = {"data": data, "layout": _layout(curve.unit), "meta": {"least_width": _LEAST_WIDTH}}
-    return Figure(curve.title, f"{curve.meaning} Median of the runs.", "; ".join(spoken), plot)
-
-
-def _line(index: int, each: MemoryEnvironment, x: Sequence[int], y: Sequence[float]) -> Plot:
-    return {
-        "type": "scatter",
-        "mode": "lines+markers",
-        "name": label(each.spec),
-        "x": list(x),
-        "y": list(y),
-        "line": {"color": _colour(index), "width": 1.5},
-        "marker": {"color": _colour(index), "symbol": _SYMBOLS[index % len(_SYMBOLS)], "size": 7},
-        "hovertemplate": "%{y:.4g} at %{x}<extra>" + label(each.spec) + "</extra>",
+    plot = {
+        "data": data,
+        "layout": chart_layout(curve.unit, "size"),
+        "meta": {"least_width": LEAST_WIDTH},
     }
+    return Figure(curve.title, f"{curve.meaning} Median of the runs.", "; ".join(spoken), plot)
 
 
 def _edge(index: int, each: MemoryEnvironment) -> Plot:
@@ -204,7 +184,7 @@ def _edge(index: int, each: MemoryEnvironment) -> Plot:
         "x1": each.cliff.high,
         "y0": 0,
         "y1": 1,
-        "fillcolor": _colour(index),
+        "fillcolor": colour(index),
         "opacity": 0.15,
         "line": {"width": 0},
     }
@@ -220,23 +200,11 @@ def _kills(index: int, each: MemoryEnvironment) -> Sequence[Plot]:
             "yref": "paper",
             "y": 0.02 + 0.05 * index,
             "showarrow": False,
-            "font": {"color": _colour(index), "size": 13},
+            "font": {"color": colour(index), "size": 13},
         }
         for point in each.points
         if point.killed
     ]
-
-
-def _layout(y: str, x: str = "size") -> Plot:
-    axis = {"gridcolor": "var(--grid)", "zeroline": False, "fixedrange": True}
-    return {
-        **base_layout(_HEIGHT),
-        "showlegend": True,
-        "legend": {"orientation": "h", "y": 1.12, "yanchor": "bottom"},
-        "margin": {"l": 64, "r": 12, "t": 40, "b": 44},
-        "xaxis": {**axis, "title": {"text": x, "standoff": 8}},
-        "yaxis": {**axis, "title": {"text": y}, "rangemode": "tozero"},
-    }
 
 
 def _cliffs(record: MemoryRecord) -> Rows:
@@ -300,10 +268,6 @@ def _spoken(each: MemoryEnvironment) -> str:
     if each.cliff is None:
         return f"{each.spec}: no cliff"
     return f"{each.spec}: falls past {each.cliff.size or 'nothing'}"
-
-
-def _colour(index: int) -> str:
-    return f"var(--env-{index % COLOURS + 1})"
 
 
 def _both(a: float | None, b: float | None) -> float | None:

@@ -1,0 +1,306 @@
+"""`vtax tune`: whether virtualization changes what an autotuner finds."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from vtax.cli.campaigns import INTERRUPTED, carry_out, variables
+from vtax.cli.declared import Declared, ShareOption, complete_peer, complete_spec
+
+if TYPE_CHECKING:
+    from vtax.formats.model import TuneRecord
+    from vtax.runner.tune import Campaign, Settings
+
+EXAMPLES = """\b
+Examples:
+  vtax tune --in native --in uml:mem=512M --in qemu:accel=tcg,mem=512M
+  vtax tune --export blas.toml                # for VTAX_BLAS of libvtaxblas.so
+  vtax tune --use blas.toml --in native --in uml:mem=512M
+  vtax tune --cache-edge --edge-size 1500 --peers mine=/opt/blas/libblas.so.3
+"""
+
+SETTINGS: dict[str, Any] = {
+    "cls": Declared,
+    "short_help": "Tune matrix kernels in environments: do they find the same?",
+    "epilog": EXAMPLES,
+}
+MOST_S = 86_400.0
+LARGEST = 20_000
+"""Rows of a matrix that may be asked for: 3.2 GB each."""
+
+
+class Search(StrEnum):
+    """How candidates are looked for."""
+
+    LINES = "lines"
+    EXHAUSTIVE = "exhaustive"
+
+
+class Precision(StrEnum):
+    """Of the numbers."""
+
+    D = "d"
+    S = "s"
+    BOTH = "both"
+
+
+def tune(
+    environments: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--in",
+            help="An environment; repeat it. Default: native.",
+            metavar="SPEC",
+            autocompletion=complete_spec,
+        ),
+    ] = None,
+    budget: Annotated[
+        str, typer.Option(help="Of the search in each environment, e.g. 60s.", metavar="TIME")
+    ] = "60s",
+    search: Annotated[
+        Search, typer.Option(help="ATLAS's line searches, or every point of a grid.")
+    ] = Search.LINES,
+    precision: Annotated[Precision, typer.Option(help="Double, single, or both.")] = Precision.D,
+    threads: Annotated[
+        int, typer.Option(min=1, max=1024, metavar="N", help="Of each product.")
+    ] = 1,
+    size: Annotated[
+        int,
+        typer.Option(
+            min=16,
+            max=LARGEST,
+            metavar="N",
+            help="Rows and columns of the products that are timed.",
+        ),
+    ] = 1000,
+    rounds: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            max=1000,
+            metavar="N",
+            help="Of measuring every winner and every library in every environment, in turn.",
+        ),
+    ] = 3,
+    margin: Annotated[
+        str, typer.Option(metavar="PERCENT", help="Differences up to this count as equal.")
+    ] = "2%",
+    peers: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A library to stand beside, NAME=LIBRARY; repeat it, or 'none'. Default: "
+            "OpenBLAS, BLIS and ATLAS, where the environment has them.",
+            metavar="PEER",
+            autocompletion=complete_peer,
+        ),
+    ] = None,
+    export: Annotated[
+        Path | None,
+        typer.Option(help="Write the first environment's parameters there.", metavar="FILE"),
+    ] = None,
+    use: Annotated[
+        Path | None,
+        typer.Option(help="No search: measure the parameters in this file.", metavar="FILE"),
+    ] = None,
+    cache_edge: Annotated[
+        bool, typer.Option("--cache-edge", help="Sweep the cache block sizes too (CacheEdge).")
+    ] = False,
+    edge_size: Annotated[
+        int, typer.Option(min=64, max=LARGEST, metavar="N", help="Of the products of that sweep.")
+    ] = 2500,
+    edge_runs: Annotated[
+        int, typer.Option(min=1, max=1000, metavar="N", help="Of that sweep.")
+    ] = 20,
+    probe: Annotated[
+        bool, typer.Option("--probe/--no-probe", help="Measure caches and registers first, 15 s.")
+    ] = True,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Search anew: ignore the logs of earlier searches.")
+    ] = False,
+    share: ShareOption = None,
+    seed: Annotated[
+        int | None,
+        typer.Option(min=0, metavar="N", help="Of the random order. Default: a new one, recorded."),
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Folder for run folders.", metavar="DIR")] = Path(
+        "runs"
+    ),
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
+) -> None:
+    """Probe the processor, tune matrix kernels in each environment, and compare what was found.
+
+    Each winner then runs in every environment, in turn with the libraries that are installed.
+    Says of each probe, parameter and routine whether environments are equivalent, and what
+    parameters lose that were tuned elsewhere (docs/tune.md). A search goes on where the last one
+    ended.
+    """
+    from vtax.formats.folder import RunFolder
+    from vtax.present.terminal.progress import listener
+    from vtax.runner.tune import Campaign
+    from vtax.units import parse_duration, parse_percent
+    from vtax.workloads.tuner import Tuner
+
+    tuner = Tuner(
+        _budget(parse_duration(budget)),
+        search.value,
+        precision.value,
+        threads,
+        size,
+        edge_size,
+        edge_runs,
+    )
+    settings = _settings(
+        environments or [],
+        peers,
+        use,
+        share or [],
+        export,
+        tuner=tuner,
+        rounds=rounds,
+        margin_percent=parse_percent(margin),
+        seed=secrets.randbits(32) if seed is None else seed,
+        probe=probe,
+        cache_edge=cache_edge,
+        fresh=fresh,
+    )
+    folder = RunFolder.create(out, "tune")
+    first = len(settings.environments) * (1 + len(settings.peers))
+    campaign = Campaign(settings, folder, listener(first, quiet))
+    record = carry_out(campaign, folder)
+    if export is not None:
+        _export(campaign, record, export)
+    show(record, folder.path, as_json=as_json)
+    if record.state == "interrupted":
+        raise typer.Exit(INTERRUPTED)
+    if any(each.failures for each in record.environments):
+        raise typer.Exit(1)
+
+
+def show(record: TuneRecord, path: Path, *, as_json: bool) -> None:
+    """Write the report of a run, and print its result: JSON, or tables and where the report is."""
+    from vtax.formats.folder import REPORT
+    from vtax.present.html.tune import write_report
+    from vtax.present.terminal import tables
+    from vtax.present.terminal import tune as shown
+
+    write_report(record, path / REPORT)
+    if as_json:
+        print(json.dumps(shown.to_json(record), indent=1))
+    else:
+        tables.show(*shown.parts(record))
+        print(f"report: {path / REPORT}")
+
+
+def _settings(
+    specs: list[str],
+    peers: list[str] | None,
+    use: Path | None,
+    share: list[Path],
+    export: Path | None,
+    **options: Any,
+) -> Settings:
+    from vtax.environments import BASELINE, build, sharing
+    from vtax.environments.hiding import Shown
+    from vtax.errors import MisuseError
+    from vtax.runner.tune import Settings
+
+    if use and export:
+        raise MisuseError("--export and --use: without a search nothing is found", "leave out one")
+    if export and not export.resolve().parent.is_dir():
+        raise MisuseError(f"--export {export}: there is no folder {export.resolve().parent}")
+    built = {spec: build(spec) for spec in specs or [BASELINE]}
+    for each in built.values():
+        each.check()
+    shown = Shown(None, sharing.shown(built, share))
+    return Settings(
+        environments={spec: each.with_shown(shown) for spec, each in built.items()},
+        peers=_peers(peers, options["tuner"].precision),
+        use=None if use is None else (str(use), _read(use)),
+        variables=variables(),
+        command_line=("vtax", *sys.argv[1:]),
+        **options,
+    )
+
+
+def _budget(seconds: float) -> float:
+    from vtax.errors import MisuseError
+
+    if not 1 <= seconds <= MOST_S:
+        raise MisuseError(f"--budget {seconds:g}s: it is not from 1s to 1d", "leave it out for 60s")
+    return seconds
+
+
+def _peers(given: list[str] | None, precision: str) -> dict[str, str]:
+    """Name to library; none of single precision, which vtax-dgemm does not time."""
+    from vtax.errors import MisuseError
+    from vtax.workloads.tuner import PEERS
+
+    if given is None:
+        return {} if precision == "s" else dict(PEERS)
+    if precision == "s" and given != ["none"]:
+        raise MisuseError("--peers are timed in double precision", "leave out --precision s")
+    found: dict[str, str] = {}
+    for text in given:
+        name, equals, library = text.partition("=")
+        if text == "none":
+            continue
+        if not equals and name in PEERS:
+            library = PEERS[name]
+        if not name or not library:
+            raise MisuseError(f"--peers {text}: it is not NAME=LIBRARY",
+                              "write for example --peers blis=libblis.so.4")  # fmt: skip
+        if name in found:
+            raise MisuseError(f"--peers {text}: {name} is given twice")
+        if "/" in library:
+            if not Path(library).is_file():
+                raise MisuseError(f"--peers {text}: there is no file {library}")
+            library = str(Path(library).absolute())
+        found[name] = library
+    return found
+
+
+def _read(path: Path) -> bytes:
+    """The file of --use, so far as it can be judged without the machine that will use it."""
+    import tomllib
+
+    from vtax.errors import MisuseError, VtaxError
+    from vtax.formats.files import read_bounded
+    from vtax.workloads.tuner import PARAMETERS_BYTES
+
+    remedy = "name a file that vtax tune --export has written"
+    try:
+        content = read_bounded(path, PARAMETERS_BYTES)
+        tomllib.loads(content.decode())
+    except OSError as error:
+        raise MisuseError(f"--use {path}: {error.strerror}", remedy) from None
+    except VtaxError as error:
+        raise MisuseError(f"--use {error.message}", remedy) from None
+    except ValueError as error:
+        raise MisuseError(f"--use {path}: it is not TOML: {error}", remedy) from None
+    return content
+
+
+def _export(campaign: Campaign, record: TuneRecord, path: Path) -> None:
+    """What came from the machine is only kept when it is TOML."""
+    import tomllib
+
+    from vtax.errors import VtaxError
+    from vtax.formats.files import write_atomic
+
+    spec = record.environments[0].spec
+    content = campaign.parameters(spec)
+    if content is None:
+        raise VtaxError(f"--export: {spec} has no winner", "give the search more --budget")
+    try:
+        tomllib.loads(content.decode())
+    except ValueError:
+        raise VtaxError(f"--export: what {spec} gave is not TOML") from None
+    write_atomic(path, content, "name another file with --export")

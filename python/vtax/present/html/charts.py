@@ -1,0 +1,61 @@
+"""Lines and bars with a legend, one colour for each environment or part."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from vtax.present.html.palette import COLOURS
+from vtax.present.html.plotting import Plot, base_layout, label
+
+LEAST_WIDTH = 560
+"""In CSS pixels; a figure scrolls below."""
+_HEIGHT = 320
+_SYMBOLS = ("circle", "square", "diamond", "triangle-up", "star", "hexagon")
+_PATTERNS = ("", "/", ".", "\\", "x", "-")
+
+
+def chart_layout(y: str, x: str) -> Plot:
+    """The layout of such a chart; `x` and `y` are the titles of its axes."""
+    axis = {"gridcolor": "var(--grid)", "zeroline": False, "fixedrange": True}
+    return {
+        **base_layout(_HEIGHT),
+        "showlegend": True,
+        "legend": {"orientation": "h", "y": 1.12, "yanchor": "bottom"},
+        "margin": {"l": 64, "r": 12, "t": 40, "b": 44},
+        "xaxis": {**axis, "title": {"text": x, "standoff": 8}},
+        "yaxis": {**axis, "title": {"text": y}, "rangemode": "tozero"},
+    }
+
+
+def line(index: int, name: str, x: Sequence[float], y: Sequence[float]) -> Plot:
+    """A line with a marker at each point."""
+    return {
+        "type": "scatter",
+        "mode": "lines+markers",
+        "name": label(name),
+        "x": list(x),
+        "y": list(y),
+        "line": {"color": colour(index), "width": 1.5},
+        "marker": {"color": colour(index), "symbol": _SYMBOLS[index % len(_SYMBOLS)], "size": 7},
+        "hovertemplate": "%{y:.4g} at %{x}<extra>" + label(name) + "</extra>",
+    }
+
+
+def bars(index: int, name: str, x: Sequence[str], y: Sequence[float | None], unit: str) -> Plot:
+    """One bar for each label of `x`, which are escaped; None: no bar."""
+    return {
+        "type": "bar",
+        "name": label(name),
+        "x": list(x),
+        "y": list(y),
+        "marker": {
+            "color": colour(index),
+            "pattern": {"shape": _PATTERNS[index % len(_PATTERNS)]},
+        },
+        "hovertemplate": "%{y:.4g} " + unit + "<extra>" + label(name) + "</extra>",
+    }
+
+
+def colour(index: int) -> str:
+    """`var(--env-1)`; resolved by the page."""
+    return f"var(--env-{index % COLOURS + 1})"

@@ -1,0 +1,386 @@
+"""`tune`: probes and a search in each environment, then everything measured in turn everywhere."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Literal
+
+from vtax import __version__, binaries, cache
+from vtax.analysis import tune as analysis
+from vtax.analysis.rounds import Run
+from vtax.analysis.tune import Candidate, Measured, Peer
+from vtax.environments.base import Environment, MachineLike
+from vtax.errors import VtaxError
+from vtax.formats.exchange import Exchange
+from vtax.formats.files import read_bounded, write_atomic
+from vtax.formats.folder import RunFolder, slug
+from vtax.formats.model import Sample, TuneRecord
+from vtax.runner.plan import Interleaving
+from vtax.runner.repetition import Repetition
+from vtax.runner.runner import Done, Keeper, Listener, Plan, Runner, Starter, State, Step, Variant
+from vtax.runner.runner import boot as boot_machine
+from vtax.runner.samples import sample
+from vtax.workloads import tuner
+from vtax.workloads.base import Command, Metric
+from vtax.workloads.tuner import Tuner
+
+UNIT = "GFLOP/s"
+Kind = Literal["look", "identify", "search", "edges", "measure"]
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a campaign is asked to do."""
+
+    environments: Mapping[str, Environment]
+    """By spec."""
+    tuner: Tuner
+    rounds: int
+    margin_percent: float
+    seed: int
+    variables: Mapping[str, str]
+    """The complete environment of the programs."""
+    command_line: tuple[str, ...]
+    peers: Mapping[str, str]
+    """Name to library."""
+    probe: bool = True
+    cache_edge: bool = False
+    fresh: bool = False
+    """Ignore the logs of earlier searches."""
+    use: tuple[str, bytes] | None = None
+    """A file's name and the parameters in it, instead of a search."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """What a step is for."""
+
+    kind: Kind
+    command: Command
+    candidate: Candidate | None = None
+    """Of `identify` and `measure`."""
+    round: int = 0
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What the campaign learns of one environment."""
+
+    measured: Measured
+    tasks: list[_Task] = field(default_factory=list)
+    """In the order of their steps' numbers."""
+    parameters: bytes | None = None
+    """Its winner's, as a file for other machines and for the user."""
+    log: Path | None = None
+    """Where the log of its searches is kept."""
+    values: Mapping[str, float] = field(default_factory=dict)
+    """Of the step that was just read: routine to Gflop/s."""
+
+
+class Campaign(Keeper):
+    """One campaign in one run folder."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        folder: RunFolder,
+        listener: Listener,
+        start: Starter = boot_machine,
+    ) -> None:
+        self._settings = settings
+        self._folder = folder
+        self._listener = listener
+        self._start = start
+        self._seen = {label: _Seen(Measured(label)) for label in settings.environments}
+        self._order = Interleaving(settings.seed)
+        self._samples: list[Sample] = []
+        self._started = _now()
+        self._stages = self._planned()
+
+    @property
+    def found(self) -> bool:
+        """Whether anything was measured."""
+        seen = (each.measured for each in self._seen.values())
+        return any(each.tuned or each.probed or each.cache_edge for each in seen)
+
+    @property
+    def first_failure(self) -> str | None:
+        """What the first environment said that failed."""
+        return next((m for each in self._seen.values() for m in each.measured.failures), None)
+
+    def parameters(self, label: str) -> bytes | None:
+        """The winner of an environment as TOML; None: it has none."""
+        return self._seen[label].parameters
+
+    def run(self) -> TuneRecord:
+        """Run everything; what was finished is kept after an interrupt, and after an error.
+
+        Raises VtaxError when a machine does not come up, or is not limited as asked.
+        """
+        state: State = "failed"
+        try:
+            state = Runner(self._plan(), self, self._listener, self._start).run()
+        except KeyboardInterrupt:
+            state = "interrupted"
+        finally:
+            for label in self._seen:
+                self._keep_log(label)
+            if self._samples:
+                self._folder.finish(self._samples)
+            record = self.record(state)
+            self._folder.write_record(record)
+        return record
+
+    def record(self, state: State) -> TuneRecord:
+        """What is known by now."""
+        settings, own = self._settings, self._settings.tuner
+        measured = [each.measured for each in self._seen.values()]
+        moved = () if settings.use else analysis.transfers(measured, settings.margin_percent)
+        return TuneRecord(
+            vtax_version=__version__,
+            command_line=settings.command_line,
+            name="tune",
+            started_utc=self._started,
+            finished_utc=None if state == "running" else _now(),
+            state=state,
+            search=own.search,
+            use=settings.use[0] if settings.use else None,
+            precision=own.precision,
+            threads=own.threads,
+            size=own.size,
+            budget_s=own.budget_s,
+            rounds=settings.rounds,
+            margin_percent=settings.margin_percent,
+            seed=settings.seed,
+            environments=tuple(analysis.environment(each, settings.seed) for each in measured),
+            transfer=moved,
+            equivalence=analysis.equivalence(measured, moved, settings.margin_percent),
+        )
+
+    def booted(self, variant: Variant, machine: MachineLike) -> None:
+        if reason := machine.hello.get("memory_limit_error"):
+            raise VtaxError(f"its memory is not limited: {reason}")
+        seen = self._seen[variant.label]
+        seen.measured.description = variant.environment.description(machine.facts)
+        seen.measured.notes = tuple(machine.launch.notes)
+        seen.log = _log_of(variant.label, machine, self._settings.tuner)
+
+    def ready(self) -> None:
+        self._folder.write_record(self.record("running"))
+
+    def read(self, this: Repetition) -> None:
+        seen, task = self._of(this.label, this.folder)
+        finished, folder = this.finished[0], this.exchange
+        outcome, measured = finished.outcome, seen.measured
+        if task.kind == "look":
+            if self._settings.probe:
+                measured.probed = tuner.probed(outcome, folder)
+            return
+        if task.kind == "identify":
+            peer = measured.peers[_named(task).name]
+            known = tuner.identified(peer.library, outcome, folder)
+            peer.version, peer.reason = known.version, known.reason
+            return
+        if doubt := finished.doubt():
+            raise VtaxError(f"not believed: {doubt}")
+        if task.kind == "edges":
+            found = tuner.tuned(outcome, folder)
+            measured.cache_edge = found.cache_edge
+            measured.notes += tuple(f"CacheEdge: {note}" for note in found.notes)
+            if not found.complete and found.cache_edge:
+                runs = len(found.cache_edge.chosen)
+                measured.notes += (f"CacheEdge: the time was over after {runs} runs",)
+        elif task.kind == "search":
+            self._keep_log(this.label)
+            found = tuner.tuned(outcome, folder)
+            if not found.routines:
+                raise VtaxError("nothing was found within its time", "give it more --budget")
+            seen.parameters = folder.read_bytes(tuner.PARAMETERS, tuner.PARAMETERS_BYTES)
+            measured.tuned = found
+            if not self._settings.use:
+                measured.search_s = found.seconds
+        else:
+            self._read_values(seen, task, this)
+
+    def _read_values(self, seen: _Seen, task: _Task, this: Repetition) -> None:
+        """What a candidate gave in a round."""
+        outcome, folder = this.finished[0].outcome, this.exchange
+        if _named(task).kind == "peer":
+            seen.values = {"dgemm": tuner.library_gflops(outcome, folder)}
+        else:
+            found = tuner.tuned(outcome, folder)
+            size = seen.measured.measured_size
+            if found.size != size:
+                raise VtaxError(
+                    f"it timed matrices of {found.size} rows, not of {size}",
+                    "give it more --budget, or choose a smaller --size",
+                )
+            seen.values = {each.routine: each.gflops for each in found.routines}
+        this.metrics += [Metric(name, UNIT, "higher", value) for name, value in seen.values.items()]
+
+    def done(self, done: Done) -> None:
+        seen, task = self._of(done.step.variant, done.step.folder)
+        if task.kind != "measure":
+            return
+        candidate = _named(task)
+        own = seen.measured.runs.setdefault(candidate, {})
+        for name, value in seen.values.items():
+            own.setdefault(name, []).append(Run(task.round, done.boot, value))
+        title = f"{candidate.kind} {candidate.name}"
+        rows = [sample(None, title, each, done, task.round) for each in done.repetition.metrics]
+        self._folder.append(rows)
+        self._samples += rows
+
+    def failed(self, step: Step, error: VtaxError) -> None:
+        seen, task = self._of(step.variant, step.folder)
+        measured = seen.measured
+        if task.kind == "identify":
+            measured.peers[_named(task).name].reason = str(error)
+            return
+        if task.kind == "measure":
+            measured.refused[_named(task)] = tuner.refusal(str(error))
+            if _named(task) != Candidate("winner", measured.spec):
+                return
+        if str(error) not in measured.failures:
+            measured.failures.append(str(error))
+
+    def _of(self, label: str, folder: str) -> tuple[_Seen, _Task]:
+        seen = self._seen[label]
+        return seen, seen.tasks[int(folder.rpartition("-")[2])]
+
+    def _keep_log(self, label: str) -> None:
+        """Also of a search that was cut short: the next one goes on from there."""
+        seen = self._seen[label]
+        number = next((n for n, task in enumerate(seen.tasks) if task.kind == "search"), None)
+        if number is None or seen.log is None:
+            return
+        exchange = Exchange(self._folder.raw(label), _folder(seen.tasks[number], number))
+        with contextlib.suppress(VtaxError):
+            write_atomic(seen.log, exchange.read_bytes(tuner.LOG, tuner.LOG_BYTES))
+
+    def _plan(self) -> Plan:
+        settings = self._settings
+        return Plan(
+            [
+                Variant(label, each, self._folder.raw(label))
+                for label, each in settings.environments.items()
+            ],
+            next(self._stages),
+            settings.variables,
+            more=lambda: next((stage for stage in self._stages if stage), ()),
+            matched=True,
+        )
+
+    def _planned(self) -> Iterator[Sequence[Step]]:
+        """Each stage depends on what those before it gave."""
+        settings = self._settings
+        yield [step for label in settings.environments for step in self._looks(label)]
+        rounds = map(self._round, range(settings.rounds))
+        for stage in (self._searches(), self._edges(), *rounds):
+            steps = list(stage)
+            self._listener.extended(len(steps))
+            self._folder.write_record(self.record("running"))
+            yield steps
+
+    def _looks(self, label: str) -> Iterator[Step]:
+        settings, seen = self._settings, self._seen[label]
+        environment = settings.environments[label]
+        agent = environment.agent_inside()
+        yield self._step(label, _Task("look", settings.tuner.look(agent, settings.probe)))
+        for name, library in settings.peers.items():
+            seen.measured.peers[name] = Peer(library)
+            if not environment.has_folder(binaries.FOLDER):
+                seen.measured.peers[name].reason = "it has not this machine's programs"
+                continue
+            candidate = Candidate("peer", name)
+            yield self._step(label, _Task("identify", tuner.identify(library), candidate))
+
+    def _searches(self) -> Iterator[Step]:
+        settings = self._settings
+        for label, environment in settings.environments.items():
+            seen, agent = self._seen[label], environment.agent_inside()
+            if settings.use:
+                command = settings.tuner.measured(agent, settings.use[1])
+            else:
+                log = None if settings.fresh or seen.log is None else _kept(seen.log)
+                command = settings.tuner.searched(agent, log)
+            yield self._step(label, _Task("search", command))
+
+    def _edges(self) -> Iterator[Step]:
+        """With what the searches found."""
+        settings = self._settings
+        analysis.choose_sizes([each.measured for each in self._seen.values()], settings.tuner.size)
+        for label, environment in settings.environments.items() if settings.cache_edge else ():
+            own = self._seen[label].parameters
+            command = settings.tuner.edges(environment.agent_inside(), own)
+            yield self._step(label, _Task("edges", command))
+
+    def _round(self, number: int) -> Iterator[Step]:
+        """Every winner and every library in every environment once, in a new random order."""
+        commands: dict[str, tuple[str, _Task]] = {}
+        for label in self._seen:
+            for candidate, command in self._candidates(label):
+                task = _Task("measure", command, candidate, number)
+                commands[f"{label} {candidate.kind} {candidate.name}"] = (label, task)
+        for name, _ in self._order.add(dict.fromkeys(commands, 1)) if commands else ():
+            yield self._step(*commands[name])
+
+    def _candidates(self, label: str) -> Iterator[tuple[Candidate, Command]]:
+        """What is to be measured in an environment: nothing that it has refused."""
+        settings, measured = self._settings, self._seen[label].measured
+        agent = settings.environments[label].agent_inside()
+        own_tuner = replace(settings.tuner, size=measured.measured_size or settings.tuner.size)
+        for other, seen in self._seen.items():
+            own = other == label
+            if seen.parameters is not None and (own or not settings.use):
+                candidate = Candidate("winner", other)
+                # Its own cannot be refused: what went wrong may go well in the next round.
+                if own or candidate not in measured.refused:
+                    yield candidate, own_tuner.measured(agent, seen.parameters)
+        for name, peer in measured.peers.items():
+            candidate = Candidate("peer", name)
+            if peer.reason is None and candidate not in measured.refused:
+                yield candidate, own_tuner.product(peer.library)
+
+    def _step(self, label: str, task: _Task) -> Step:
+        seen = self._seen[label]
+        number = len(seen.tasks)
+        seen.tasks.append(task)
+        out = self._folder.instruments(label)
+        return Step(label, number, task.command, _folder(task, number), out)
+
+
+def _folder(task: _Task, number: int) -> str:
+    return f"{task.kind}-{number}"
+
+
+def _named(task: _Task) -> Candidate:
+    assert task.candidate is not None
+    return task.candidate
+
+
+def _log_of(label: str, machine: MachineLike, own: Tuner) -> Path:
+    """Of searches of this kind in this environment on this processor."""
+    processor = machine.facts.get("cpu")
+    about = processor if isinstance(processor, Mapping) else {}
+    names = ("vendor", "model", "family", "model_number", "stepping", "flags")
+    key = repr((label, own.key(), [about.get(name) for name in names]))
+    digest = hashlib.blake2b(key.encode(errors="replace"), digest_size=8).hexdigest()
+    return cache.folder("tune") / f"{slug(label)}-{digest}.jsonl"
+
+
+def _kept(path: Path) -> bytes | None:
+    """The log of earlier searches; None: there is none that can be read."""
+    try:
+        return read_bounded(path, tuner.LOG_BYTES)
+    except (OSError, VtaxError):
+        return None
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
