@@ -28,7 +28,8 @@ def test_help(snapshot: SnapshotAssertion) -> None:
     [
         (("--in", "nativ"), "did you mean 'native'"),
         (("--budget", "soon"), "is not a duration"),
-        (("--budget", "10ms"), "it is not from 1s to 1d"),
+        (("--budget", "10ms"), "it is not from 1s to 12h"),
+        (("--budget", "13h"), "it is not from 1s to 12h"),
         (("--margin", "2x"), "is not a percentage"),
         (("--peers", "openblas="), "it is not NAME=LIBRARY"),
         (("--peers", "liblas.so"), "it is not NAME=LIBRARY"),

@@ -10,6 +10,7 @@ from syrupy.assertion import SnapshotAssertion
 
 import tune_data
 from browser_page import OVERLAPS, Visit
+from vtax.formats.model import TuneRecord
 from vtax.present.html.tune import page, write_report
 from vtax.present.terminal import tune as shown
 from vtax.present.terminal.tables import plain
@@ -61,13 +62,24 @@ def test_bars_that_could_not_be_seen_are_logarithmic() -> None:
     assert axis["type"] == "log" and axis["range"] == [-1, 3]
 
 
+def hostile(record: TuneRecord) -> TuneRecord:
+    """With what a guest may say wherever it may say something."""
+    last = record.environments[2]
+    probe = last.probes[2].model_copy(update={"name": f"peak_{HOSTILE}", "unit": HOSTILE})
+    routine = last.searched[0].model_copy(update={"fields": {HOSTILE: HOSTILE}})
+    said = {"probes": (*last.probes, probe), "searched": (routine,), "failures": (HOSTILE,),
+            "notes": (HOSTILE,), "absent": {"atlas": HOSTILE}}  # fmt: skip
+    changed = (*record.environments[:2], last.model_copy(update=said))
+    return record.model_copy(update={"environments": changed})
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 420])
 def test_the_page(
     browser: Browser, tmp_path: Path, screenshots: Path, width: int, scheme: str
 ) -> None:
     specs = (*tune_data.SPECS[:2], f"qemu:{HOSTILE}")
-    write_report(tune_data.record(specs), tmp_path / "report.html")
+    write_report(hostile(tune_data.record(specs)), tmp_path / "report.html")
     with Visit(browser, tmp_path / "report.html", scheme, width) as seen:
         assert seen.locator(".plot").count() == 5
         assert seen.locator(".plot .main-svg").count() >= 5

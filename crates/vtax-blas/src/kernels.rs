@@ -15,8 +15,6 @@ use crate::settings::{Settings, once, say};
 
 /// Up to so many multiplications a product is done without a kernel: packing would take longer.
 const SMALL: usize = 12 * 12 * 12;
-/// Multiplications that are worth a thread: below, starting it takes a good part of the time.
-const OF_A_THREAD: usize = 128 * 128 * 128;
 
 /// The routines' kernels in one precision.
 #[derive(Debug)]
@@ -72,8 +70,7 @@ pub fn gemm<T: Number>(problem: &Problem<'_, T>, c: MatrixMut<'_, T>) {
         .saturating_mul(problem.n)
         .saturating_mul(problem.k);
     if multiplications > SMALL {
-        let most = (multiplications / OF_A_THREAD).max(1);
-        let threads = Settings::get().threads.min(most);
+        let threads = Settings::get().threads;
         let kernel = once(&T::kernels().gemm, new_gemm);
         let same = MatrixMut {
             data: &mut *c.data,

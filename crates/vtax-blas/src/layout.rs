@@ -127,4 +127,40 @@ mod tests {
             assert_eq!(position(found, Layout::Rows, EXCHANGED_GEMM), wanted);
         }
     }
+
+    #[test]
+    fn positions_of_level_2_are_those_of_the_c_functions() {
+        let gemv = GemvArguments {
+            transposed: Some(false),
+            sizes: [2, 3],
+            leading: 3,
+            increments: [1, 1],
+        };
+        let found = |wrong: GemvArguments| {
+            let position_in_fortran = exchange_gemv(wrong).check().unwrap_err();
+            position(position_in_fortran, Layout::Rows, EXCHANGED_GEMV)
+        };
+        let sizes = [[-1, 3], [2, -1]].map(|sizes| found(GemvArguments { sizes, ..gemv }));
+        assert_eq!(sizes, [3, 4]);
+        assert_eq!(found(GemvArguments { leading: 2, ..gemv }), 7);
+        let increments = [[0, 1], [1, 0]];
+        let increments = increments.map(|increments| found(GemvArguments { increments, ..gemv }));
+        assert_eq!(increments, [9, 12]);
+
+        let ger = GerArguments {
+            sizes: [2, 3],
+            increments: [1, 1],
+            leading: 3,
+        };
+        let found = |wrong: GerArguments| {
+            let position_in_fortran = exchange_ger(wrong).check().unwrap_err();
+            position(position_in_fortran, Layout::Rows, EXCHANGED_GER)
+        };
+        let sizes = [[-1, 3], [2, -1]].map(|sizes| found(GerArguments { sizes, ..ger }));
+        assert_eq!(sizes, [2, 3]);
+        let increments = [[0, 1], [1, 0]];
+        let increments = increments.map(|increments| found(GerArguments { increments, ..ger }));
+        assert_eq!(increments, [6, 8]);
+        assert_eq!(found(GerArguments { leading: 2, ..ger }), 10);
+    }
 }

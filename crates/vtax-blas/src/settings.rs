@@ -73,9 +73,9 @@ impl Settings {
     /// Say which parameters a routine has, if that is wanted.
     pub fn say_used(&self, routine: &str, parameters: &str) {
         if self.say {
-            let threads = self.threads;
             say(&format!(
-                "{routine}, {threads} threads at most: {parameters}"
+                "{routine} (threads: {}): {parameters}",
+                self.threads
             ));
         }
     }

@@ -12,6 +12,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, io};
 
+use vtax_tune::tuned::Tuned;
+use vtax_tune::{Parameters, Precision, Processor, Vector};
+
 /// The sizes in the programs' input are too small for kernels; this is the largest that they take.
 const SIZES: (&[&str], &str) = (&["0 1 2 3 5 9 ", "1 2 3 5 7 9 "], "0 1 3 9 24 65 ");
 
@@ -45,9 +48,20 @@ fn input(folder: &Path, name: &str, home: &Path) -> io::Result<File> {
     File::open(home.join(name))
 }
 
-/// Run a test program. Its routines must be ours, which says so at the first call, and pass.
+/// Run a test program. Its routines must be ours, which say so at the first call, and pass.
 fn passes(program: &str, name: &str, summary: Option<&str>, routines: &[(&str, &[&str])]) {
-    let Some(folder) = folder() else { return };
+    let _ = passes_with("", program, name, summary, routines);
+}
+
+/// The same with a file of parameters; what was said.
+fn passes_with(
+    parameters: &str,
+    program: &str,
+    name: &str,
+    summary: Option<&str>,
+    routines: &[(&str, &[&str])],
+) -> Option<String> {
+    let folder = folder()?;
     let home = tempfile::tempdir().unwrap();
     let output = Command::new(folder.join(program))
         .current_dir(home.path())
@@ -55,7 +69,8 @@ fn passes(program: &str, name: &str, summary: Option<&str>, routines: &[(&str, &
         .env("LD_PRELOAD", library())
         .env("LD_LIBRARY_PATH", &folder)
         .env("VTAX_BLAS_SAY", "1")
-        .env_remove("VTAX_BLAS")
+        .env("VTAX_BLAS_THREADS", "1")
+        .env("VTAX_BLAS", parameters)
         .output()
         .unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
@@ -76,13 +91,14 @@ fn passes(program: &str, name: &str, summary: Option<&str>, routines: &[(&str, &
         assert!(passed("ERROR-EXITS"), "{routine}: {text}");
         assert!(passed("COMPUTATIONAL"), "{routine}: {text}");
         for kernel in *kernels {
-            let ours = format!("vtax-blas: {kernel}, ");
+            let ours = format!("vtax-blas: {kernel} (");
             assert!(
                 said.lines().any(|line| line.starts_with(&ours)),
                 "{kernel}: {said}"
             );
         }
     }
+    Some(said.into_owned())
 }
 
 #[test]
@@ -127,4 +143,35 @@ fn c_single() {
     ];
     passes("xscblat2", "sin2", None, level2);
     passes("xscblat3", "sin3", None, &[("cblas_sgemm", &["sgemm"])]);
+}
+
+/// With portable code in the file, as where there is no machine code.
+#[test]
+fn parameters_are_those_of_the_file_when_it_is_for_this_processor() {
+    let here = Processor::this();
+    let mut tuned = Tuned::new("1.0", here.clone());
+    let portable = Parameters::model_for(Vector::Portable, &here, Precision::Double);
+    tuned.double.gemm = Some(portable);
+    let home = tempfile::tempdir().unwrap();
+    let path = home.path().join("blas.toml");
+    let said = |tuned: &Tuned| {
+        fs::write(&path, tuned.to_toml().unwrap()).unwrap();
+        let routines: &[(&str, &[&str])] = &[("DGEMM", &["dgemm"])];
+        let path = path.to_str().unwrap();
+        passes_with(path, "xblat3d", "dblat3.in", Some("dblat3.out"), routines)
+    };
+    let Some(used) = said(&tuned) else { return };
+    let used: Vec<&str> = used.lines().collect();
+    let wanted = format!("vtax-blas: dgemm (threads: 1): tuned {portable:?}");
+    assert_eq!(used, [wanted]);
+
+    tuned.processor.model += 1;
+    let refused = said(&tuned).unwrap();
+    let lines: Vec<&str> = refused.lines().collect();
+    assert_eq!(lines.len(), 2, "{refused}");
+    assert!(
+        lines[0].contains("blas.toml: it is for another processor: model"),
+        "{refused}"
+    );
+    assert!(lines[1].contains("): model "), "{refused}");
 }

@@ -10,7 +10,7 @@ use crate::layout::{self, EXCHANGED_GEMM, Layout};
 use crate::unsafe_symbols::{Wrong, first, numbers, numbers_mut, xerbla};
 
 macro_rules! gemm {
-    ($number:ty, $name:literal, $fortran:ident, $c:ident) => {
+    ($number:ty, $name:expr, $fortran:ident, $c:ident) => {
         /// GEMM as Fortran calls it; the lengths of the two letters, which come last, are not read.
         ///
         /// # Safety
@@ -97,8 +97,8 @@ macro_rules! gemm {
     };
 }
 
-gemm!(f64, "DGEMM ", dgemm_, cblas_dgemm);
-gemm!(f32, "SGEMM ", sgemm_, cblas_sgemm);
+gemm!(f64, c"DGEMM ", dgemm_, cblas_dgemm);
+gemm!(f32, c"SGEMM ", sgemm_, cblas_sgemm);
 
 /// The numbers of a product.
 struct Operands<T> {

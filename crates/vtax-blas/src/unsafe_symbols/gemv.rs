@@ -10,7 +10,7 @@ use crate::layout::{self, EXCHANGED_GEMV, Layout};
 use crate::unsafe_symbols::{Wrong, first, numbers, numbers_mut, xerbla};
 
 macro_rules! gemv {
-    ($number:ty, $name:literal, $fortran:ident, $c:ident) => {
+    ($number:ty, $name:expr, $fortran:ident, $c:ident) => {
         /// GEMV as Fortran calls it; the length of the letter, which comes last, is not read.
         ///
         /// # Safety
@@ -97,8 +97,8 @@ macro_rules! gemv {
     };
 }
 
-gemv!(f64, "DGEMV ", dgemv_, cblas_dgemv);
-gemv!(f32, "SGEMV ", sgemv_, cblas_sgemv);
+gemv!(f64, c"DGEMV ", dgemv_, cblas_dgemv);
+gemv!(f32, c"SGEMV ", sgemv_, cblas_sgemv);
 
 /// The numbers.
 struct Operands<T> {

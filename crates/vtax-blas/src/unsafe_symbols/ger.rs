@@ -10,7 +10,7 @@ use crate::layout::{self, EXCHANGED_GER, Layout};
 use crate::unsafe_symbols::{Wrong, numbers, numbers_mut, xerbla};
 
 macro_rules! ger {
-    ($number:ty, $name:literal, $fortran:ident, $c:ident) => {
+    ($number:ty, $name:expr, $fortran:ident, $c:ident) => {
         /// GER as Fortran calls it.
         ///
         /// # Safety
@@ -84,8 +84,8 @@ macro_rules! ger {
     };
 }
 
-ger!(f64, "DGER  ", dger_, cblas_dger);
-ger!(f32, "SGER  ", sger_, cblas_sger);
+ger!(f64, c"DGER  ", dger_, cblas_dger);
+ger!(f32, c"SGER  ", sger_, cblas_sger);
 
 /// The numbers.
 struct Operands<T> {

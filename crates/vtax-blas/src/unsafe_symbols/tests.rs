@@ -230,3 +230,39 @@ fn vectors_go_backward_and_leave_what_is_between() {
     };
     assert_eq!(a, [0.0, 0.0, 0.0, 0.0, 8.0, 16.0]);
 }
+
+#[test]
+fn threads_call_at_once() {
+    let multiply = |size: c_int| {
+        let rows = usize::try_from(size).unwrap();
+        let one = |at: usize| {
+            if at.is_multiple_of(rows + 1) {
+                1.0
+            } else {
+                0.0
+            }
+        };
+        let a: Vec<f32> = (0..rows * rows).map(one).collect();
+        let b: Vec<f32> = (0_i16..).map(f32::from).take(rows * rows).collect();
+        for _ in 0..10 {
+            let mut c = vec![f32::NAN; rows * rows];
+            let (a, b, c_start) = (a.as_ptr(), b.as_ptr(), c.as_mut_ptr());
+            // SAFETY: all three are of this size.
+            unsafe {
+                cblas_sgemm(
+                    ROWS, PLAIN, PLAIN, size, size, size, 1.0, a, size, b, size, 0.0, c_start, size,
+                );
+            }
+            let wanted = (0_i16..).map(f32::from);
+            assert!(
+                c.iter().zip(wanted).all(|(found, wanted)| *found == wanted),
+                "{size}"
+            );
+        }
+    };
+    std::thread::scope(|scope| {
+        for size in [13, 40, 77, 100] {
+            scope.spawn(move || multiply(size));
+        }
+    });
+}

@@ -13,10 +13,12 @@ type Xerbla = unsafe extern "C" fn(*const c_char, *const c_int, usize);
 type CblasXerbla = unsafe extern "C" fn(c_int, *const c_char, *const c_char, ...);
 
 /// Report a wrong argument of a Fortran routine, such as `DGEMM `: six letters.
-pub fn fortran(routine: &str, position: Position) {
+///
+/// The name ends with a zero, because there are XERBLAs in C that do not look at its length.
+pub fn fortran(routine: &CStr, position: Position) {
     let Some(found) = find(c"xerbla_") else {
-        // The words of the reference's.
-        let name = routine.trim_end();
+        let name = routine.to_string_lossy();
+        let name = name.trim_end();
         say(&format!(
             "On entry to {name} parameter number {position} had an illegal value"
         ));
@@ -25,7 +27,7 @@ pub fn fortran(routine: &str, position: Position) {
     // SAFETY: this is the signature of every BLAS's xerbla_.
     let xerbla: Xerbla = unsafe { transmute(found) };
     // SAFETY: the name has as many letters as is said, and the position lives.
-    unsafe { xerbla(routine.as_ptr().cast(), &raw const position, routine.len()) };
+    unsafe { xerbla(routine.as_ptr(), &raw const position, routine.count_bytes()) };
 }
 
 /// Report a wrong argument of a C routine by its position there.
