@@ -16,8 +16,7 @@ import atlas_data
 from browser_page import OVERLAPS, Visit
 from command_line import vtax
 from vtax.present.terminal.tables import plain
-from vtax.studies.atlas import STUDY
-from vtax.studies.atlas.claims import RULES
+from vtax.studies.atlas import STUDY, claims, claims_tuning
 from vtax.studies.atlas.data import Data
 from vtax.studies.atlas.outcome import made
 from vtax.studies.atlas.setup import FIGURES, NATIVE, QUICK, STATED, UML
@@ -26,6 +25,8 @@ from vtax.studies.html import write_report
 from vtax.studies.model import Options, Outcome, Verdict
 from vtax.studies.rule import judge
 from vtax.studies.table import parts
+
+RULES = (*claims_tuning.RULES, *claims.RULES)
 
 
 @pytest.fixture(scope="module")
@@ -53,31 +54,40 @@ def test_tables(outcome: Outcome, snapshot: SnapshotAssertion) -> None:
 def test_verdicts_follow_the_data(data: Data) -> None:
     found = verdicts(data)
     for name in (
-        "dgemm-rises", "dgemm-stable", "edge-size", "no-edge", "resident-stops", "resident-grows",
-        "swap", "no-swap", "major-faults", "minor-faults-same-large", "dtlb", "itlb",
+        "dgemm-rises", "dgemm-stable", "threshold-size", "no-threshold", "resident-stops",
+        "resident-grows", "swap", "no-swap", "major-faults", "minor-faults-same-large", "dtlb",
+        "itlb", "detection-same", "fpu-same", "edge-performance-same", "edge-flat", "routines-same",
     ):  # fmt: skip
         assert found[name] is Verdict.HOLDS, name
     # Made so: the guest's edge lies one size earlier in every round.
+    assert found["threshold-same"] is Verdict.FAILS
+    # One chose 512 KiB, the other 1024.
     assert found["edge-same"] is Verdict.FAILS
+    # NB is another one, and OpenBLAS is 5 % faster, not twice.
+    assert found["parameters-same"] is Verdict.FAILS and found["hand-written"] is Verdict.FAILS
     # User-mode Linux shows no image, and there is no other guest.
     assert found["kernel-code"] is Verdict.UNKNOWN
 
 
 def test_other_data_turn_the_verdicts() -> None:
     early = verdicts(atlas_data.data({NATIVE: 2500, UML: 2500}))
-    assert early["edge-size"] is Verdict.FAILS and early["edge-same"] is Verdict.HOLDS
+    assert early["threshold-size"] is Verdict.FAILS and early["threshold-same"] is Verdict.HOLDS
     assert verdicts(atlas_data.data({UML: 3100}))["dtlb"] is Verdict.UNKNOWN
     never = verdicts(atlas_data.data({NATIVE: 9000, UML: 9000}))
-    for name in ("edge-size", "swap", "resident-stops", "major-faults", "minor-faults"):
+    for name in ("threshold-size", "swap", "resident-stops", "major-faults", "minor-faults"):
         assert never[name] is Verdict.UNKNOWN, name
 
 
 def test_one_run_of_each_cannot_tell_edges_apart() -> None:
-    assert verdicts(atlas_data.data(runs=1))["edge-same"] is Verdict.UNKNOWN
+    assert verdicts(atlas_data.data(runs=1))["threshold-same"] is Verdict.UNKNOWN
 
 
 def test_nothing_is_said_of_what_was_not_run(data: Data) -> None:
-    found = made(replace(data, found={}, differences=()), Options(), atlas_data.MACHINE)
+    found = made(
+        replace(data, found={}, differences=(), tuned={}, equivalence=()),
+        Options(),
+        atlas_data.MACHINE,
+    )
     assert {claim.verdict for claim in found.claims} == {Verdict.UNKNOWN}
     assert found.figures == []
 

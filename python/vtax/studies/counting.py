@@ -16,6 +16,9 @@ class Counting(Listener):
     progress: Progress
     count: int = 0
 
+    def extended(self, steps: int) -> None:
+        self.total += steps
+
     def running(self, label: str, repetition: int) -> None:
         self.count += 1
         self.progress(self.count, self.total, label)

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from vtax.studies.model import Study
 
 STUDIES = {
-    "atlas": "DGEMM where memory is scarce, natively and in guests; measured here, needs root",
+    "atlas": "tuning, and scarce memory, natively and in guests; measured here, needs root",
     "dav2m": "shadow and nested paging, and switching between them; modelled",
     "hpcc": "clocks, order drift and percent of native by HPC Challenge; measured here",
     "vrtprof": "one row of all layers per interval; measured here, needs root",

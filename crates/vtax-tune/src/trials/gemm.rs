@@ -2,10 +2,10 @@
 
 use crate::element::Element;
 use crate::kernel::Gemm;
+use crate::operands::GemmOperands;
 use crate::parameters::Parameters;
 use crate::processor::Processor;
 use crate::search::trial::{Measured, Rejected, Trial};
-use crate::time::GemmTimer;
 use crate::trials::recent::Recent;
 use crate::trials::stopwatch::{Stopwatch, rejected};
 use crate::verify::verify_gemm;
@@ -35,7 +35,7 @@ impl Form {
 pub struct GemmTrial<'a, T: Element> {
     processor: &'a Processor,
     threads: usize,
-    timer: GemmTimer<T>,
+    operands: GemmOperands<T>,
     kernels: Recent<Parameters, Gemm<T>>,
     watch: Stopwatch,
 }
@@ -47,7 +47,7 @@ impl<'a, T: Element> GemmTrial<'a, T> {
         Self {
             processor,
             threads,
-            timer: GemmTimer::new(size),
+            operands: GemmOperands::new(size),
             kernels: Recent::new(),
             watch: Stopwatch::new(2.0 * rows.powi(3), threads),
         }
@@ -62,9 +62,9 @@ impl<T: Element> Trial<Form> for GemmTrial<'_, T> {
             Ok(kernel)
         })?;
         let transposed = (form.transpose_a, form.transpose_b);
-        let (timer, threads) = (&mut self.timer, self.threads);
+        let (operands, threads) = (&mut self.operands, self.threads);
         self.watch
-            .time(|| timer.time(kernel, transposed, threads).map(drop))
+            .time(|| operands.multiply(kernel, transposed, threads))
     }
 }
 

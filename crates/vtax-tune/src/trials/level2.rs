@@ -3,10 +3,10 @@
 use crate::element::Element;
 use crate::error::Error;
 use crate::level2::{Gemv, Ger};
+use crate::operands::Level2Operands;
 use crate::parameters::Level2;
 use crate::processor::Processor;
 use crate::search::trial::{Measured, Rejected, Trial};
-use crate::time::Level2Timer;
 use crate::trials::recent::Recent;
 use crate::trials::stopwatch::{Stopwatch, rejected};
 use crate::verify_level2::{verify_gemv, verify_ger};
@@ -54,12 +54,11 @@ impl<T: Element> Kernel<T> {
         Ok(Self::Gemv(kernel, of == Routine::GemvT))
     }
 
-    fn run(&self, timer: &mut Level2Timer<T>) -> Result<(), Error> {
+    fn run(&self, operands: &mut Level2Operands<T>) -> Result<(), Error> {
         match self {
-            Self::Gemv(kernel, transpose) => timer.gemv(kernel, *transpose),
-            Self::Ger(kernel) => timer.ger(kernel),
+            Self::Gemv(kernel, transpose) => operands.gemv(kernel, *transpose),
+            Self::Ger(kernel) => operands.ger(kernel),
         }
-        .map(drop)
     }
 }
 
@@ -67,7 +66,7 @@ impl<T: Element> Kernel<T> {
 pub struct Level2Trial<'a, T: Element> {
     processor: &'a Processor,
     routine: Routine,
-    timer: Level2Timer<T>,
+    operands: Level2Operands<T>,
     kernels: Recent<Level2, Kernel<T>>,
     watch: Stopwatch,
 }
@@ -79,7 +78,7 @@ impl<'a, T: Element> Level2Trial<'a, T> {
         Self {
             processor,
             routine,
-            timer: Level2Timer::new(size),
+            operands: Level2Operands::new(size),
             kernels: Recent::new(),
             watch: Stopwatch::new(2.0 * rows * rows, 1),
         }
@@ -92,8 +91,8 @@ impl<T: Element> Trial<Level2> for Level2Trial<'_, T> {
         let kernel = self.kernels.get_or_make(parameters, |parameters| {
             Kernel::make(routine, parameters, processor).map_err(rejected)
         })?;
-        let timer = &mut self.timer;
-        self.watch.time(|| kernel.run(timer))
+        let operands = &mut self.operands;
+        self.watch.time(|| kernel.run(operands))
     }
 }
 

@@ -17,7 +17,7 @@ def _run(options: Options, progress: Progress) -> Outcome:
 
 STUDY = Study(
     name="atlas",
-    title="DGEMM where memory is scarce: natively, in user-mode Linux and in emulated guests",
+    title="What a tuner finds, and DGEMM where memory is scarce: natively and in guests",
     paper="The Impact of Paravirtualized Memory Hierarchy on Linear Algebra Computational Kernels "
     "and Software",
     run=_run,

@@ -291,14 +291,14 @@ RULES: tuple[Rule[Data], ...] = (
         stable,
     ),
     Rule(
-        "edge-size", "5.1, fig. 8", f"With {SMALL_MB} MB it falls past this size",
+        "threshold-size", "5.1, fig. 8", f"With {SMALL_MB} MB it falls past this size",
         f"{EDGE} rows, 219 MB", falls,
     ),
     Rule(
-        "edge-same", "5.1, fig. 8", "The threshold is the same for all kernels", "the same",
+        "threshold-same", "5.1, fig. 8", "The threshold is the same for all kernels", "the same",
         same_edge,
     ),
-    Rule("no-edge", "5.1, fig. 8", f"With {LARGE_MB} MB it does not fall", "none", no_fall),
+    Rule("no-threshold", "5.1, fig. 8", f"With {LARGE_MB} MB it does not fall", "none", no_fall),
     Rule("kernel-code", "5.2, fig. 9", "A guest's kernel has the smallest code", "smallest", code),
     Rule(
         "resident-stops", "5.2, fig. 10", f"With {SMALL_MB} MB the resident set grows no further",

@@ -7,8 +7,15 @@ from dataclasses import dataclass, field
 
 import polars as pl
 
-from vtax.formats.model import MemoryCliff, MemoryDifference, MemoryEnvironment, MemoryPoint
-from vtax.studies.atlas.setup import PLACES, Place
+from vtax.formats.model import (
+    MemoryCliff,
+    MemoryDifference,
+    MemoryEnvironment,
+    MemoryPoint,
+    TuneEnvironment,
+    TuneEquivalence,
+)
+from vtax.studies.atlas.setup import NATIVE, PLACES, Place
 from vtax.studies.rule import Missing
 
 BYTES_OF_A_ROW = 24
@@ -17,11 +24,14 @@ BYTES_OF_A_ROW = 24
 
 @dataclass(frozen=True, eq=False)
 class Data:
-    """What `vtax memory` found, by place."""
+    """What `vtax memory` and `vtax tune` found, by place."""
 
     found: Mapping[Place, MemoryEnvironment]
     differences: Sequence[MemoryDifference] = ()
     """Of places that were measured in turn; by their specifications."""
+    tuned: Mapping[Place, TuneEnvironment] = field(default_factory=dict)
+    equivalence: Sequence[TuneEquivalence] = ()
+    """As `differences`."""
     left_out: Mapping[Place, str] = field(default_factory=dict)
     """Places without results, and why."""
 
@@ -41,6 +51,20 @@ class Data:
 def place(spec: str) -> Place:
     """The place of a specification."""
     return next(each for each in PLACES if each.spec == spec)
+
+
+def kernels_differ(pair: TuneEquivalence) -> bool:
+    """Whether two places differ in their kernel, not in their memory."""
+    a, b = place(pair.a), place(pair.b)
+    return a.megabytes == b.megabytes and a.kernel != b.kernel
+
+
+def native(data: Data) -> TuneEnvironment:
+    """What was tuned natively; Missing where nothing was."""
+    found = next((each for place, each in data.tuned.items() if place.kernel == NATIVE), None)
+    if found is None:
+        raise Missing("nothing was tuned natively")
+    return found
 
 
 def need(size: int) -> int:

@@ -1,4 +1,4 @@
-"""Figures 8 to 13 and their tables, beside what the paper says of each."""
+"""All figures; 8 to 15 and their tables, beside what the paper says of each."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from vtax.analysis.memory import PARTS
 from vtax.formats.model import MemoryEnvironment, MemoryPoint
 from vtax.present.format import significant
 from vtax.present.html.plotting import Figure
+from vtax.studies.atlas import figures_tuning
 from vtax.studies.atlas.data import Data
 from vtax.studies.atlas.setup import LARGE_MB, NATIVE, SMALL_MB, STATED, TCG, UML, Place
 from vtax.studies.model import StudyFigure, StudyTable
@@ -16,6 +17,7 @@ from vtax.studies.rule import Missing, possible
 
 MIB = 1 << 20
 HEIGHT = 260.0
+Maker = Callable[[Data], StudyFigure]
 LOOKS = {
     NATIVE: Look(NATIVE, "var(--env-baseline)"),
     UML: Look(UML, "var(--env-1)", "/", "dash"),
@@ -28,9 +30,13 @@ def drawn(data: Data, only: str | None) -> list[StudyFigure]:
     return possible([maker for number, maker in FIGURES.items() if only in (None, number)], data)
 
 
+def _tuning(maker: Callable[[Data, figures_tuning.Looks], StudyFigure]) -> Maker:
+    return lambda data: maker(data, LOOKS)
+
+
 def _curves(
     number: str, title: str, caption: str, axis: str, quantity: str, unit: float = 1.0
-) -> Callable[[Data], StudyFigure]:
+) -> Maker:
     """A maker of a figure that has a quantity over the sizes, for each size of memory."""
 
     def make(data: Data) -> StudyFigure:
@@ -81,7 +87,8 @@ def kernels(data: Data) -> StudyFigure:
     return StudyFigure("9", "Memory of each kernel", caption, STATED["9"], [panel])
 
 
-FIGURES: dict[str, Callable[[Data], StudyFigure]] = {
+FIGURES: dict[str, Maker] = {
+    **{number: _tuning(maker) for number, maker in figures_tuning.FIGURES.items()},
     "8": _curves(
         "8", "DGEMM as matrices outgrow the memory", "A fresh process for each run, sizes and "
         "places in random order.", "Mflop/s", "median",
@@ -108,7 +115,8 @@ FIGURES: dict[str, Callable[[Data], StudyFigure]] = {
 
 def tables(data: Data) -> list[StudyTable]:
     """Those that the data allows."""
-    return possible([edges_table, points_table, kernel_table], data)
+    own = possible([edges_table, points_table, kernel_table], data)
+    return [*figures_tuning.tables(data), *own]
 
 
 def edges_table(data: Data) -> StudyTable:
@@ -126,6 +134,8 @@ def edges_table(data: Data) -> StudyTable:
             (place.name, str(size or "the smallest"), f"{low or 0} to {high}",
              significant(before, 3), user)
         )  # fmt: skip
+    if not rows:
+        raise Missing("nothing was measured")
     return StudyTable(
         "edges",
         "Figure 8. Where performance falls",
@@ -170,6 +180,8 @@ def kernel_table(data: Data) -> StudyTable:
         (place.name, *(_text(_mib(found, part)) for part in PARTS))
         for place, found in data.found.items()
     ]
+    if not rows:
+        raise Missing("nothing was measured")
     return StudyTable(
         "kernels",
         "Figure 9. Memory of each kernel (MiB)",

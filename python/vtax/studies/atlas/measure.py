@@ -1,97 +1,129 @@
-"""Measuring for the study: the DGEMM driver of `vtax memory` in every place."""
+"""Measuring for the study: the campaigns of `vtax tune` and `vtax memory` in every place."""
 
 from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from vtax import binaries, environments
 from vtax.environments import Environment
 from vtax.errors import VtaxError
 from vtax.formats.folder import RunFolder
-from vtax.formats.model import MemoryRecord
-from vtax.runner.memory import Campaign, Settings
-from vtax.runner.runner import Listener
-from vtax.studies.atlas.data import Data
-from vtax.studies.atlas.setup import FULL, PLACES, QUICK, TCG, Place
+from vtax.formats.model import MemoryRecord, TuneRecord
+from vtax.runner import memory as memory_runner
+from vtax.runner import tune as tune_runner
+from vtax.studies.atlas.data import Data, place
+from vtax.studies.atlas.figures_tuning import FIGURES as TUNING
+from vtax.studies.atlas.setup import FULL, PLACES, QUICK, TCG, Place, Plan, Tuning
 from vtax.studies.counting import Counting
 from vtax.studies.model import Options, Progress
 from vtax.workloads.sized import SizedDgemm
+from vtax.workloads.tuner import PEERS, Tuner
 from vtax.workloads.variables import base_environment
 
 RUN_TIMEOUT_S = 1800.0
+MARGIN_PERCENT = 2.0
+"""Within which performances are equivalent, as `vtax tune` has it by default."""
 
 
 def measure(options: Options, progress: Progress) -> Data:
-    """Raises VtaxError where nothing can be measured at all.
+    """Figures 2 to 7 come from one campaign, 8 to 15 from another: only what is asked for runs.
 
-    A place that cannot be is left out with the reason; so is the emulated processor when its
-    machines fail, for it has a campaign of its own.
+    Raises VtaxError where nothing can be measured at all. A place that cannot be is left out with
+    the reason; so is the emulated processor when its machines fail: it has campaigns of its own.
     """
     plan = QUICK if options.quick else FULL
     usable, left_out = _usable()
-    parts = [
-        (
-            {each: made for each, made in usable.items() if each.kernel != TCG},
-            plan.sizes,
-            plan.runs,
-        ),
-        (
-            {each: made for each, made in usable.items() if each.kernel == TCG},
-            plan.emulated_sizes,
-            plan.emulated_runs,
-        ),
-    ]
-    shown = Counting(sum(len(own) * len(sizes) * runs for own, sizes, runs in parts), progress)
-    records = []
-    for own, sizes, runs in parts:
+    shown = Counting(0, progress)
+    memory, tuned = [], []
+    for emulated in (False, True):
+        own = {each: made for each, made in usable.items() if (each.kernel == TCG) is emulated}
+        if not own:
+            continue
         try:
-            records += [_campaign(own, sizes, runs, options.seed, shown)] if own else []
+            if options.figure not in TUNING:
+                memory.append(_campaign(own, plan, emulated, options.seed, shown))
+            if options.figure is None or options.figure in TUNING:
+                kept = plan.emulated_tuning if emulated else plan.tuning
+                tuned.append(_tuned(own, kept, options.seed, shown))
         except VtaxError as error:
             left_out |= dict.fromkeys(own, str(error))
-    if not records:
+    if not memory and not tuned:
         raise VtaxError(
             f"nothing could be measured: {next(iter(left_out.values()))}", "run 'vtax doctor'"
         )
-    specs = {place.spec: place for place in PLACES}
     return Data(
-        {specs[each.spec]: each for record in records for each in record.environments},
-        [each for record in records for each in record.differences],
+        {place(each.spec): each for record in memory for each in record.environments},
+        [each for record in memory for each in record.differences],
+        {place(each.spec): each for record in tuned for each in record.environments},
+        [each for record in tuned for each in record.equivalence],
         left_out,
     )
 
 
 def _usable() -> tuple[dict[Place, Environment], dict[Place, str]]:
     usable, left_out = {}, {}
-    for place in PLACES:
+    for each in PLACES:
         try:
-            environment = environments.build(place.spec)
+            environment = environments.build(each.spec)
             environment.check()
-            usable[place] = environment
+            usable[each] = environment
         except VtaxError as error:
-            left_out[place] = str(error)
+            left_out[each] = str(error)
     return usable, left_out
 
 
 def _campaign(
-    own: Mapping[Place, Environment], sizes: Sequence[int], runs: int, seed: int, shown: Listener
+    own: Mapping[Place, Environment], plan: Plan, emulated: bool, seed: int, shown: Counting
 ) -> MemoryRecord:
-    variables = dict(base_environment(os.environ, keep_env=False))
-    variables["PATH"] = binaries.on_path(variables)
-    settings = Settings(
-        environments={place.spec: environment for place, environment in own.items()},
+    sizes = plan.emulated_sizes if emulated else plan.sizes
+    runs = plan.emulated_runs if emulated else plan.runs
+    settings = memory_runner.Settings(
+        environments={each.spec: environment for each, environment in own.items()},
         program=SizedDgemm(),
         sizes=sizes,
         runs=runs,
         seed=seed,
-        variables=variables,
+        variables=_variables(),
         command_line=(),
         timeout_s=RUN_TIMEOUT_S,
     )
+    shown.extended(len(own) * len(sizes) * runs)
     with tempfile.TemporaryDirectory(prefix="vtax-atlas-") as folder:
-        record = Campaign(settings, RunFolder.create(Path(folder), "memory"), shown).run()
+        kept = RunFolder.create(Path(folder), "memory")
+        record = memory_runner.Campaign(settings, kept, shown).run()
     if record.state == "interrupted":
         raise KeyboardInterrupt
     return record
+
+
+def _tuned(
+    own: Mapping[Place, Environment], tuning: Tuning, seed: int, shown: Counting
+) -> TuneRecord:
+    settings = tune_runner.Settings(
+        environments={each.spec: environment for each, environment in own.items()},
+        tuner=Tuner(
+            tuning.budget_s, "lines", "d", 1, tuning.size, tuning.edge_size, tuning.edge_runs
+        ),
+        rounds=tuning.rounds,
+        margin_percent=MARGIN_PERCENT,
+        seed=seed,
+        variables=_variables(),
+        command_line=(),
+        peers=PEERS,
+        cache_edge=True,
+        fresh=True,
+    )
+    shown.extended(len(own) * (1 + len(PEERS)))
+    with tempfile.TemporaryDirectory(prefix="vtax-atlas-") as folder:
+        record = tune_runner.Campaign(settings, RunFolder.create(Path(folder), "tune"), shown).run()
+    if record.state == "interrupted":
+        raise KeyboardInterrupt
+    return record
+
+
+def _variables() -> dict[str, str]:
+    found = dict(base_environment(os.environ, keep_env=False))
+    return found | {"PATH": binaries.on_path(found)}

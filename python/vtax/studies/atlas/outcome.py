@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from vtax.studies.atlas import claims_tuning
 from vtax.studies.atlas import data as m
 from vtax.studies.atlas.claims import RULES
 from vtax.studies.atlas.data import Data
@@ -25,7 +26,7 @@ def run(options: Options, progress: Progress) -> Outcome:
 def made(data: Data, options: Options, setup: list[tuple[str, str]]) -> Outcome:
     """The outcome of measured data."""
     return Outcome(
-        claims=judge(RULES, data, options.figure),
+        claims=judge((*claims_tuning.RULES, *RULES), data, options.figure),
         figures=drawn(data, options.figure),
         tables=tables(data),
         frames={"points": m.frame(data)},
@@ -36,8 +37,15 @@ def made(data: Data, options: Options, setup: list[tuple[str, str]]) -> Outcome:
 
 def _setup(data: Data, options: Options) -> list[tuple[str, str]]:
     plan = QUICK if options.quick else FULL
+    described = {each.spec: each.description for each in data.tuned.values()}
+    described |= {each.spec: each.description for each in data.found.values()}
+    searched = ", ".join(
+        f"{each.budget_s:g} s{where}, {each.rounds} rounds"
+        for each, where in ((plan.tuning, ""), (plan.emulated_tuning, " where emulated"))
+    )
     return [
-        *((place.name, f"{each.spec}: {each.description}") for place, each in data.found.items()),
+        *((m.place(spec).name, f"{spec}: {what}") for spec, what in described.items()),
+        ("Searches", searched),
         ("Sizes", f"{plan.runs} runs each of {', '.join(map(str, plan.sizes))}"),
         ("Sizes where emulated",
          f"{plan.emulated_runs} of {', '.join(map(str, plan.emulated_sizes))}"),
@@ -48,10 +56,18 @@ def _setup(data: Data, options: Options) -> list[tuple[str, str]]:
 def _cautions(data: Data, options: Options) -> list[str]:
     found = []
     if options.quick:
-        found.append("Made with --quick: one run of a few sizes. It shows that it works.")
+        found.append(
+            "Made with --quick: one run of a few sizes, searches of 2 s. It shows that it works, "
+            "and no more."
+        )
     if options.figure is not None:
         found.append(f"Made with --figure {options.figure}: no other is drawn.")
     found += [f"{place.name} is left out: {reason}" for place, reason in data.left_out.items()]
+    found += [
+        f"{place.name}, tuning: {message}"
+        for place, each in data.tuned.items()
+        for message in (*each.failures, *each.notes)
+    ]
     for place, each in data.found.items():
         failed = [point for point in each.points if point.failed]
         found += [

@@ -1,6 +1,6 @@
-//! Times a compiled kernel.
-
-use std::time::Instant;
+//! What timed kernels work on: made once, for any number of runs of any kernels.
+//!
+//! Nothing here reads a clock: in user-mode Linux a reading costs as much as a short product.
 
 use crate::element::Element;
 use crate::error::Error;
@@ -8,25 +8,16 @@ use crate::kernel::{Gemm, Matrix, MatrixMut, Problem};
 use crate::level2::{Gemv, GemvProblem, Ger, GerProblem, Strided, StridedMut};
 use crate::verify::Numbers;
 
-/// One timing.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Timing {
-    /// 10^9 operations per second: 2 n^3 for a product of matrices, 2 n^2 for GEMV and GER.
-    pub gflops: f64,
-    /// Of one call.
-    pub seconds: f64,
-}
-
-/// Matrices to multiply: made once, for any number of timings of any kernels.
+/// Matrices to multiply.
 #[derive(Debug)]
-pub struct GemmTimer<T> {
+pub struct GemmOperands<T> {
     size: usize,
     a: Vec<T>,
     b: Vec<T>,
     c: Vec<T>,
 }
 
-impl<T: Element> GemmTimer<T> {
+impl<T: Element> GemmOperands<T> {
     /// Square matrices of random numbers.
     pub fn new(size: usize) -> Self {
         let mut numbers = Numbers(1);
@@ -39,13 +30,13 @@ impl<T: Element> GemmTimer<T> {
         }
     }
 
-    /// Time one product C = op(A) op(B).
-    pub fn time(
+    /// C = op(A) op(B).
+    pub fn multiply(
         &mut self,
         gemm: &Gemm<T>,
         (transpose_a, transpose_b): (bool, bool),
         threads: usize,
-    ) -> Result<Timing, Error> {
+    ) -> Result<(), Error> {
         let size = self.size;
         let leading = size.max(1);
         let problem = Problem {
@@ -69,32 +60,20 @@ impl<T: Element> GemmTimer<T> {
             data: &mut self.c,
             leading,
         };
-        let start = Instant::now();
-        gemm.run(&problem, c, threads)?;
-        Ok(timing(size, 3, start))
+        gemm.run(&problem, c, threads)
     }
 }
 
-/// 2 size^power operations since `start`.
-fn timing(size: usize, power: i32, start: Instant) -> Timing {
-    let seconds = start.elapsed().as_secs_f64().max(1e-9);
-    let size = u32::try_from(size).map_or(f64::INFINITY, f64::from);
-    Timing {
-        gflops: 2.0 * size.powi(power) / seconds / 1e9,
-        seconds,
-    }
-}
-
-/// A matrix and two vectors, for any number of timings of GEMV and GER.
+/// A matrix and two vectors, for GEMV and GER.
 #[derive(Debug)]
-pub struct Level2Timer<T> {
+pub struct Level2Operands<T> {
     size: usize,
     a: Vec<T>,
     x: Vec<T>,
     y: Vec<T>,
 }
 
-impl<T: Element> Level2Timer<T> {
+impl<T: Element> Level2Operands<T> {
     /// A square matrix and vectors of random numbers.
     pub fn new(size: usize) -> Self {
         let mut numbers = Numbers(2);
@@ -106,8 +85,8 @@ impl<T: Element> Level2Timer<T> {
         }
     }
 
-    /// Time y = op(A) x.
-    pub fn gemv(&mut self, gemv: &Gemv<T>, transpose: bool) -> Result<Timing, Error> {
+    /// y = op(A) x.
+    pub fn gemv(&mut self, gemv: &Gemv<T>, transpose: bool) -> Result<(), Error> {
         let problem = GemvProblem {
             transpose,
             m: self.size,
@@ -127,13 +106,11 @@ impl<T: Element> Level2Timer<T> {
             data: &mut self.y,
             increment: 1,
         };
-        let start = Instant::now();
-        gemv.run(&problem, y)?;
-        Ok(timing(self.size, 2, start))
+        gemv.run(&problem, y)
     }
 
-    /// Time A = A + alpha x y transposed, with an alpha that keeps A small.
-    pub fn ger(&mut self, ger: &Ger<T>) -> Result<Timing, Error> {
+    /// A = A + alpha x y transposed, with an alpha that keeps A small.
+    pub fn ger(&mut self, ger: &Ger<T>) -> Result<(), Error> {
         let vector = |data| Strided { data, increment: 1 };
         let problem = GerProblem {
             m: self.size,
@@ -146,21 +123,6 @@ impl<T: Element> Level2Timer<T> {
             data: &mut self.a,
             leading: self.size.max(1),
         };
-        let start = Instant::now();
-        ger.run(&problem, a)?;
-        Ok(timing(self.size, 2, start))
+        ger.run(&problem, a)
     }
-}
-
-/// Time one product of square matrices, after one that is not timed.
-pub fn time_gemm<T: Element>(
-    gemm: &Gemm<T>,
-    size: usize,
-    transpose_a: bool,
-    transpose_b: bool,
-    threads: usize,
-) -> Result<Timing, Error> {
-    let mut timer = GemmTimer::new(size);
-    timer.time(gemm, (transpose_a, transpose_b), threads)?;
-    timer.time(gemm, (transpose_a, transpose_b), threads)
 }
