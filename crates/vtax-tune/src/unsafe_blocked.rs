@@ -8,7 +8,7 @@
 #![allow(unsafe_code)]
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Barrier, Mutex, OnceLock, PoisonError};
+use std::sync::{Barrier, Mutex, OnceLock};
 use std::{slice, thread};
 
 use vtax_sys::calls::memory::Region;
@@ -158,24 +158,17 @@ impl<T: Element> Blocked<T> {
             let team = shared.team.get_or_init(|| Team { barrier, threads });
             self.work(shared, 0, team);
         });
-        let mut kept = self
-            .workspaces
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        kept.push(workspace);
+        // Nobody waits: a child that was forked while another thread held the lock would for ever.
+        if let Ok(mut kept) = self.workspaces.try_lock() {
+            kept.push(workspace);
+        }
         Ok(())
     }
 
     /// Memory of at least so many bytes: what an earlier product left, or fresh pages.
     fn workspace(&self, bytes: usize) -> Result<Region, Error> {
-        let mut kept = self
-            .workspaces
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        let enough = kept
-            .pop()
-            .filter(|region| region.words().len() * 8 >= bytes);
-        drop(kept);
+        let kept = self.workspaces.try_lock().ok().and_then(|mut it| it.pop());
+        let enough = kept.filter(|region| region.words().len() * 8 >= bytes);
         if let Some(region) = enough {
             return Ok(region);
         }
