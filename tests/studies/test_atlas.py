@@ -142,3 +142,9 @@ def test_the_whole_study_quickly(tmp_path: Path) -> None:
     swapped = past["swap_bytes"].to_list()
     assert swapped[0] > 20 << 20 and swapped[1] == 0
     assert "Traceback" not in done.stderr
+    tables = {table["name"]: table["rows"] for table in content["tables"]}
+    assert [row[0] for row in tables["detection"]][:2] == [
+        "native, 256 MB",
+        "user-mode Linux, 256 MB",
+    ]
+    assert {row[1] for row in tables["parameters"]} == {"dgemm_nn", "dgemv_n", "dgemv_t", "dger"}

@@ -47,7 +47,8 @@ def measure(options: Options, progress: Progress) -> Data:
                 memory.append(_campaign(own, plan, emulated, options.seed, shown))
             if options.figure is None or options.figure in TUNING:
                 kept = plan.emulated_tuning if emulated else plan.tuning
-                tuned.append(_tuned(own, kept, options.seed, shown))
+                some = {each: own[each] for each in own if each.megabytes in plan.tuned_megabytes}
+                tuned.append(_tuned(some, kept, options.seed, shown))
         except VtaxError as error:
             left_out |= dict.fromkeys(own, str(error))
     if not memory and not tuned:

@@ -56,6 +56,7 @@ class Plan:
     emulated_runs: int
     tuning: Tuning
     emulated_tuning: Tuning
+    tuned_megabytes: Sequence[int] = (SMALL_MB, LARGE_MB)
 
 
 FULL = Plan(
@@ -68,7 +69,7 @@ FULL = Plan(
 )
 QUICK = Plan(
     (400, 1000, 2500, 3600), 1, (100, 400), 1,
-    Tuning(2.0, 1, 200, 300, 2), Tuning(2.0, 1, 60, 100, 1),
+    Tuning(2.0, 1, 200, 300, 2), Tuning(2.0, 1, 60, 100, 1), (SMALL_MB,),
 )  # fmt: skip
 
 DETECTED = {
