@@ -35,7 +35,8 @@ def same(data: Data, kind: str, named: Callable[[str], bool], what: str) -> Judg
         raise Missing(f"{what} of no two kernels were measured in turn")
     ways = {"equivalent": True, "differs": False, "not known": None}
     counts = {verdict: [p for p in pairs if p.verdict == verdict] for verdict in ways}
-    shown = ", ".join(f"{len(own)} {verdict}" for verdict, own in counts.items() if own)
+    words = {"equivalent": "equivalent", "differs": "different", "not known": "not known"}
+    shown = ", ".join(f"{len(own)} {words[verdict]}" for verdict, own in counts.items() if own)
     exceptions = ", ".join(sorted({_shown(each) for each in counts["differs"]}))
     reason = f"All pairs of kernels have to be equivalent.{f' {exceptions}.' if exceptions else ''}"
     return Judgement(shown, all_hold(ways[each.verdict] for each in pairs), reason)
