@@ -35,6 +35,13 @@ qemu-system-arm | emulate an arm64 machine with a PMU | environment qemu-arm64 |
 podman | start containers | environment container | use
 runc | run containers where crun refuses the control groups | environment container on such hosts | use
 runsc | run programs under gVisor | environment gvisor | use
+iproute2 | give machines a network link | net= of machines | use
+vde2 | be the switch between user-mode Linux and its link | uml:net=vde | use
+nginx-light | serve pages inside machines; setup does not start it, and disables its service | loads http, http10 and ab | use
+wrk | load machines with requests | loads http and http10 | use
+apache2-utils | load machines with requests, as the paper does (ab) | load ab | use
+iperf3 | load links with streams and datagrams | loads tcp, tcp-in and udp | use
+fio | load disks | load disk | use
 hpcc | measure: HPC Challenge | workload hpcc | demo
 openmpi-bin | start hpcc | workload hpcc | demo
 libopenblas0-pthread | give hpcc a fast BLAS instead of the reference one | meaningful HPL and DGEMM figures | demo
@@ -79,13 +86,32 @@ $packages"
 fi
 
 field() { printf '%s\n' "$packages" | awk -F ' *[|] *' -v p="$1" -v n="$2" '$1 == p { print $n }'; }
-installed() { [ "$(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null)" = installed ]; }
+# Another flavour of nginx does as well, and may be somebody's server.
+installed() {
+    [ "$1" != nginx-light ] || [ ! -x /usr/sbin/nginx ] || return 0
+    [ "$(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null)" = installed ]
+}
 
 missing_packages() {
     local package
     for package in $(printf '%s\n' "$packages" | cut -d '|' -f 1); do
         installed "$package" || printf '%s ' "$package"
     done
+}
+
+# nginx's package would start it now, unless policy-rc.d forbids it, and at each boot. Ours forbids
+# only while this setup runs, and removes itself when it is asked later.
+services_policy=/usr/sbin/policy-rc.d
+forbid_services() {
+    # shellcheck disable=SC2016 # expanded by the inner shells
+    "$@" sh -c 'test -e "$1" || { printf "%s\n" "#!/bin/sh" "# vtax setup" \
+        "[ ! -d /proc/$2 ] || exit 101" "rm -f \"\$0\"" >"$1" && chmod 755 "$1"; }' sh "$services_policy" $$
+}
+allow_services() {
+    # shellcheck disable=SC2016
+    "$@" sh -c 'if grep -q -x "# vtax setup" "$1"; then rm -f "$1"; fi
+        systemctl --quiet disable nginx.service 2>/dev/null || update-rc.d nginx disable' \
+        sh "$services_policy" >/dev/null 2>&1 || true
 }
 
 install_packages() {
@@ -124,12 +150,14 @@ install_packages() {
             absent+=("$package")
         fi
     done
+    [[ " ${available[*]} " != *' nginx-light '* ]] || forbid_services "${as_root[@]}"
     if [ "${#available[@]}" -gt 0 ] && ! "${as_root[@]}" apt-get -q -q -y \
         -o DPkg::Lock::Timeout=300 -o Dpkg::Use-Pty=0 install --no-install-recommends \
         "${available[@]}" </dev/null >"$state/apt.log" 2>&1; then
         tail -n 3 "$state/apt.log" >&2
         cannot_install "apt-get install failed (whole log: $state/apt.log)" "${available[@]}"
     fi
+    [[ " ${available[*]} " != *' nginx-light '* ]] || allow_services "${as_root[@]}"
     [ "${#absent[@]}" -eq 0 ] || cannot_install 'this distribution has no such package' "${absent[@]}"
     # Not tried again each time: the answer would be the same, after a slow apt-get update.
     read -r -a missing <<<"$(missing_packages)"

@@ -19,7 +19,7 @@ import pytest
 from command_line import ROOT
 
 PROGRAMS = (
-    "vtax-agent", "vtax-recorder", "vtax-dgemm", "vtax-mpi-clock", "libvtaxblas.so",
+    "vtax-agent", "vtax-recorder", "vtax-place", "vtax-dgemm", "vtax-mpi-clock", "libvtaxblas.so",
     "libvtax_umlfix.so",
 )  # fmt: skip
 SETUP = ROOT / "packaging/setup.sh"

@@ -41,9 +41,18 @@ def on_path(variables: Mapping[str, str]) -> str:
 
 
 def run_agent() -> NoReturn:
-    """The command `vtax-agent`: becomes the agent, so that it is on the PATH beside `vtax`."""
+    """The command `vtax-agent`, on the PATH beside `vtax`."""
+    _become("vtax-agent")
+
+
+def run_place() -> NoReturn:
+    """The command `vtax-place`, likewise."""
+    _become("vtax-place")
+
+
+def _become(name: str) -> NoReturn:
     try:
-        agent = find("vtax-agent")
-        os.execv(agent, [str(agent), *sys.argv[1:]])
+        program = find(name)
+        os.execv(program, [str(program), *sys.argv[1:]])
     except VtaxError as error:
-        sys.exit(f"vtax-agent: {error}")
+        sys.exit(f"{name}: {error}")

@@ -14,7 +14,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from command_line import one_line, vtax
 from tested_machines import checked
-from vtax.formats.model import MemoryRecord
+from vtax.formats.memory import MemoryRecord
 from vtax.formats.records import read
 
 MIB = 1 << 20

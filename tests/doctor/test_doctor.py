@@ -48,6 +48,7 @@ BARE_METAL: Mapping[str, str] = {
     f"{CPU}/cpu1/cpufreq/scaling_governor": "performance",
     f"{CPU}/intel_pstate/no_turbo": "1",
     f"{CPU}/smt/active": "0",
+    f"{CPU}/online": "0-1",
     "sys/fs/cgroup/user.slice/cgroup.controllers": "cpu memory pids",
     "sys/fs/cgroup/user.slice/cgroup.subtree_control": "memory",
     "sys/kernel/btf/vmlinux": "",
@@ -59,6 +60,7 @@ BARE_METAL: Mapping[str, str] = {
     "lib/modules/6.1.0-1-amd64/kernel/arch/x86/kvm/kvm-amd.ko": "",
     "lib/modules/6.1.0-1-amd64/modules.dep": "kernel/fs/9p/9p.ko: kernel/net/9p/9pnet.ko\n",
     "usr/lib/x86_64-linux-gnu/openblas-pthread/libblas.so.3": "",
+    "dev/net/tun": "",
     "etc/os-release": "ID=debian\nVERSION_CODENAME=bookworm\n",
 }
 
@@ -72,8 +74,13 @@ PROGRAMS: Mapping[str, Output] = {
     "podman": Output(0, "podman version 4.3.1\n", ""),
     "runsc": Output(0, "runsc version release-20240401.0\n", "  -overlay2 value\n  systrap\n"),
     "ssh": Output(0, "", "OpenSSH_9.2p1\n"),
+    **dict.fromkeys(("unshare", "nsenter", "ip", "tc", "vde_switch"), Output(0, "", "")),
+    **dict.fromkeys(("nginx", "wrk", "ab", "iperf3", "fio"), Output(0, "", "")),
     "apt-get": Output(0, "", ""),
     "vtax-agent": Output(0, "vtax-agent 0.1.0\n", ""),
+    "vtax-place": Output(
+        0, '{"backends": [{"name": "hog", "possible": true, "reason": null}]}', ""
+    ),
 }
 
 
@@ -110,6 +117,7 @@ def machine(
         "euid": 1000,
         "agent": lambda: "/usr/bin/vtax-agent" if "vtax-agent" in programs else None,
         "arm64_agent": lambda: "/bin/aarch64/vtax-agent",
+        "placer": lambda: "/usr/bin/vtax-place" if "vtax-place" in programs else None,
         "count_cycles": lambda: Count(0, 100_000, 50_000),
         "try_bpf": lambda: 0,
         "kvm_version": lambda path: 12,
@@ -134,6 +142,10 @@ def look(name: str, host: Host) -> Finding:
     return check.find(host)
 
 
+HYBRID = changed(
+    **{f"{CPU}/cpu{cpu}/cpu_capacity".replace("/", "__"): str(512 + 512 * cpu) for cpu in (0, 1)}
+)
+NO_BACKEND = '{"backends": [{"name": "hog", "possible": false, "reason": "no real time"}]}'
 GUEST = changed(
     "sys/class/powercap",
     f"{CPU}/cpu",
@@ -155,7 +167,8 @@ def test_a_complete_machine_is_all_ok(tmp_path: Path) -> None:
 def test_without_root_there_is_no_gvisor_and_a_container_has_fewer_limits(tmp_path: Path) -> None:
     findings = examine(machine(tmp_path))
     states = {finding.name: finding.state for finding in findings if finding.state != "ok"}
-    assert states == {"container": "degraded", "gvisor": "missing"}
+    without = dict.fromkeys(("gvisor", "link", "slow-cores"), "missing")
+    assert states == {"container": "degraded", **without}
 
 
 def test_an_old_runsc_is_named_with_the_remedy(tmp_path: Path) -> None:
@@ -195,6 +208,26 @@ def test_an_empty_machine_answers_every_check(tmp_path: Path) -> None:
         ("rapl", GUEST, PROGRAMS, ARM64, "impossible", "aarch64 has no such counters"),
         ("cpufreq", GUEST, PROGRAMS, ARM64, "missing", "no frequency driver"),
         ("uml", BARE_METAL, {}, {}, "missing", "not installed"),
+        ("core-classes", BARE_METAL, PROGRAMS, {}, "ok", "all cores are alike"),
+        ("core-classes", HYBRID, PROGRAMS, {}, "ok", "fast 1 (100 %), slow 0 (50 %)"),
+        ("core-classes", changed(f"{CPU}/online"), PROGRAMS, {}, "degraded", "not known"),
+        ("slow-cores", BARE_METAL, {}, {}, "missing", "not part of this installation"),
+        (
+            "slow-cores",
+            BARE_METAL,
+            programs_but(**{"vtax-place": Output(1, "", "bad\n")}),
+            {},
+            "missing",
+            "does not run: bad",
+        ),
+        (
+            "slow-cores",
+            BARE_METAL,
+            programs_but(**{"vtax-place": Output(0, NO_BACKEND, "")}),
+            {"euid": 0},
+            "impossible",
+            "hog: no real time",
+        ),
         ("lab", BARE_METAL, {}, {}, "missing", "QEMU is not installed"),
         ("qemu-arm64", BARE_METAL, {}, {}, "missing", "qemu-system-aarch64 is not installed"),
         ("qemu-arm64", BARE_METAL, PROGRAMS, {"arm64_agent": lambda: None}, "missing", "not built"),

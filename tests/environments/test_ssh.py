@@ -275,6 +275,50 @@ def test_no_space_there_is_said_and_nothing_stays(
         subprocess.run(["umount", str(small)], check=True)
 
 
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may turn swap on")
+SWAPPING = ",mem=64M,swap=32M"
+NO_SWAPON = 'ForceCommand exec setpriv --bounding-set=-sys_admin /bin/sh -c "$SSH_ORIGINAL_COMMAND"'
+
+
+def own_swap(cache: Path) -> list[str]:
+    lines = Path("/proc/swaps").read_text().splitlines()
+    return [line.split()[0] for line in lines if line.startswith(str(cache))]
+
+
+@pytest.mark.slow
+@needs_root
+@pytest.mark.usefixtures("swap_alone")
+def test_swap_is_made_there_and_what_a_killed_agent_left_goes_with_the_next(tmp_path: Path) -> None:
+    cache = tmp_path / "far-cache"
+    with SshServer(tmp_path / "server", f"SetEnv XDG_CACHE_HOME={cache}") as server:
+        environment = build(f"{server.spec}{SWAPPING}")
+        work = tmp_path / "work0"
+        work.mkdir()
+        machine = environment.start(work, [])
+        (first,) = own_swap(cache)
+        os.kill(int(Path(first).name.split("-")[1]), signal.SIGKILL)
+        with pytest.raises(MachineLostError):
+            machine.run(["true"], GUEST_ENVIRONMENT, "r")
+        assert own_swap(cache) == [first]
+        machine = environment.start(work, [])
+        (second,) = own_swap(cache)
+        assert second != first
+        machine.close()
+        assert eventually(lambda: own_swap(cache) == [])
+        assert list((cache / "vtax" / "swap").iterdir()) == []
+
+
+@pytest.mark.slow
+@needs_root
+def test_who_may_turn_no_swap_on_there_is_told_in_one_line(tmp_path: Path) -> None:
+    cache = tmp_path / "far-cache"
+    setting = f"SetEnv XDG_CACHE_HOME={cache}\n{NO_SWAPON}"
+    with SshServer(tmp_path / "server", setting) as server:
+        with pytest.raises(MachineLostError, match=r"only root may turn swap on$"):
+            build(f"{server.spec}{SWAPPING}").start(tmp_path, [])
+        assert list((cache / "vtax" / "swap").iterdir()) == []
+
+
 def test_a_folder_that_cannot_be_made_is_said(server: SshServer, tmp_path: Path) -> None:
     with pytest.raises(MachineLostError, match=r"cannot make /proc/vtax-.*dir="):
         build(f"{server.spec},dir=/proc").start(tmp_path, [])
@@ -309,6 +353,7 @@ def test_hosts(text: str, host: str, port: int | None) -> None:
         "ssh:node7,host=node8",
         "ssh:node7,cpus=0",
         "ssh:node7,mem=1k",
+        "ssh:node7,swap=1G",
         "ssh:node7,dir=$(id)",
         "ssh:node7,dir=relative",
     ],

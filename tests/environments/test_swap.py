@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
 import subprocess
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -13,8 +15,7 @@ import pytest
 from command_line import command, one_line, run
 from process_watch import ended, eventually
 from tested_machines import GUEST_ENVIRONMENT, checked
-from vtax import cache
-from vtax.environments import build, kvm_probe, qemu, swap
+from vtax.environments import build, gvisor, host_swap, kvm_probe, qemu, swap
 from vtax.environments.base import Allocation, Environment, ProcessEnvironment
 from vtax.environments.qemu import Qemu
 from vtax.errors import MisuseError, VtaxError
@@ -23,13 +24,38 @@ from vtax.formats.exchange import Exchange
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may turn swap on")
 GUESTS = ("uml:mem=128M,swap=64M", "qemu:accel=tcg,mem=224M,swap=64M")
 DOUBLED = "native:mem=64M,swap=64M"
+CONTAINED = "container:cpus=1,mem=64M,swap=64M"
+SANDBOXED = "gvisor:mem=96M,swap=128M"
+COMPRESSED = f"{DOUBLED},swap-in=zram"
+ON_THIS_KERNEL = (DOUBLED, CONTAINED, COMPRESSED)
+HELD = (*ON_THIS_KERNEL, SANDBOXED)
+FILL = """
+import sys
+x = bytearray(int(sys.argv[1]) << 20)
+for at in range(0, len(x), 4096):
+    x[at] = 1
+print(*(line for line in open("/proc/self/status") if line.startswith("VmSwap")))
+"""
 
 
-def devices() -> list[str]:
-    """The swap devices of this machine that are in the tests' cache."""
-    lines = Path("/proc/swaps").read_text().splitlines()[1:]
-    own = str(cache.folder("swap"))
-    return [line for line in lines if line.startswith(own)]
+@dataclass(frozen=True)
+class Device:
+    """One of this machine's swap devices that is in the tests' cache."""
+
+    path: Path
+    used_kib: int
+    owner: str
+    """The name of what the agent has that made it: the file's or record's, and its groups'."""
+
+
+def devices() -> list[Device]:
+    made = {}
+    for file in host_swap.folder().iterdir():
+        text = file.read_text(errors="replace") if file.suffix == ".zram" else ""
+        made[f"/dev/zram{text.split()[0]}" if text else str(file)] = file.stem
+    lines = [line.split() for line in Path("/proc/swaps").read_text().splitlines()[1:]]
+    return [Device(Path(name), int(used), made[name])
+            for name, _, _, used, *_ in lines if name in made]  # fmt: skip
 
 
 def launched(spec: str, work: Path) -> list[str]:
@@ -50,8 +76,11 @@ def test_sizes_are_whole_mebibytes() -> None:
         ("native:mem=64M,swap=0", "not between"),
         ("native:mem=64M,swap=1k", "is not from 1 MiB"),
         ("native:swap=1G", "swap= without mem="),
+        ("native:mem=64M,swap-in=zram", "swap-in= without swap="),
+        ("native:mem=64M,swap=64M,swap-in=ram", "is not file or zram"),
         ("uml:swap=much", "is not a size"),
-        ("container:swap=1G", "unknown key"),
+        ("container:swap=1G", "swap= without mem="),
+        ("qemu-arm64:swap=1G", "unknown key"),
     ],
 )
 def test_what_cannot_be_is_refused(spec: str, said: str) -> None:
@@ -62,20 +91,57 @@ def test_what_cannot_be_is_refused(spec: str, said: str) -> None:
 def test_the_agent_makes_the_file_of_this_machine(tmp_path: Path) -> None:
     argv = launched(DOUBLED, tmp_path)
     assert argv[argv.index("--swap") + 1] == str(64 << 20)
-    assert argv[argv.index("--swap-folder") + 1] == str(swap.folder())
+    assert argv[argv.index("--swap-folder") + 1] == str(host_swap.folder())
     assert "--swap" not in launched("native:mem=64M", tmp_path)
 
 
-def test_no_permission_is_said_before_anything_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("options", "both"), [("mem=64M", 64), ("mem=64M,swap=32M", 96)])
+def test_a_container_may_swap_what_is_asked_for_and_no_more(
+    options: str, both: int, tmp_path: Path
+) -> None:
+    argv = launched(f"{checked('container').name}:{options}", tmp_path)
+    assert argv[argv.index("--memory") + 1] == str(64 << 20)
+    assert argv[argv.index("--memory-swap") + 1] == str(both << 20)
+    assert ("with-swap" in argv[:2]) == (both > 64)
+
+
+@pytest.mark.parametrize("spec", (DOUBLED, CONTAINED))
+def test_no_permission_is_said_before_anything_starts(
+    spec: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     with pytest.raises(VtaxError, match=r"needs root.*run vtax as root"):
-        build(DOUBLED).check()
+        build(spec).check()
 
 
 @needs_root
 def test_no_room_is_said_before_anything_starts() -> None:
     with pytest.raises(VtaxError, match=r"free; free space there, or set XDG_CACHE_HOME"):
         build("native:mem=64M,swap=512G").check()
+    checked(COMPRESSED)
+    with pytest.raises(VtaxError, match=r"this machine's memory has .* free; use a smaller one"):
+        build("native:mem=64M,swap=512G,swap-in=zram").check()
+
+
+@pytest.mark.slow
+@needs_root
+def test_a_device_that_has_taken_the_number_of_one_that_is_gone_is_left_alone() -> None:
+    """As after a restart: the record's UUID is not the one of the device."""
+    checked(COMPRESSED)
+    number = (host_swap.ZRAM / "hot_add").read_text().strip()
+    device = Path(f"/dev/zram{number}")
+    record = host_swap.folder() / f"vtax-4194304-1-{Path('/proc/self/ns/pid').stat().st_ino}.zram"
+    try:
+        Path(f"/sys/block/{device.name}/disksize").write_text(str(16 << 20))
+        subprocess.run(["mkswap", device], check=True, capture_output=True)
+        subprocess.run(["swapon", device], check=True)
+        record.write_text(f"{number} {1:032x}\n")
+        assert host_swap.sweep() > 0
+        assert not record.exists()
+        assert f"{device} " in Path("/proc/swaps").read_text()
+    finally:
+        subprocess.run(["swapoff", device], check=False)
+        (host_swap.ZRAM / "hot_remove").write_text(number)
 
 
 def test_a_guest_needs_the_hosts_programs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,28 +174,54 @@ def inside(environment: Environment, work: Path, *argv: str) -> str:
         return exchange.read_text("stdout")
     finally:
         machine.close()
+        shutil.rmtree(work / "r")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("spec", GUESTS)
 @pytest.mark.usefixtures("swap_alone")
 def test_a_guest_swaps_to_a_disk_without_a_name(spec: str, tmp_path: Path) -> None:
-    before = Path("/proc/swaps").read_text()
     (line,) = inside(checked(spec), tmp_path, "cat", "/proc/swaps").splitlines()[1:]
     name, kind, size, *_ = line.split()
     assert name in ("/dev/ubda", "/dev/vda") and kind == "partition"
     assert int(size) == (64 << 10) - 4
-    assert Path("/proc/swaps").read_text() == before
+    assert devices() == []
+
+
+@pytest.mark.slow
+@needs_root
+@pytest.mark.parametrize("spec", ON_THIS_KERNEL)
+@pytest.mark.usefixtures("swap_alone")
+def test_a_program_swaps_to_a_file_that_is_there_as_long_as_its_machine(
+    tmp_path: Path, spec: str
+) -> None:
+    environment = checked(spec)
+    swaps = inside(environment, tmp_path, "cat", "/proc/swaps")
+    assert ("/dev/zram" if spec == COMPRESSED else str(host_swap.folder())) in swaps
+    status = inside(environment, tmp_path, "python3", "-c", FILL, "96").splitlines()[0]
+    name, kibibytes, _ = status.split()
+    assert name == "VmSwap:" and 16 << 10 < int(kibibytes) < 64 << 10
+    assert eventually(lambda: devices() == [])
+    assert list(host_swap.folder().iterdir()) == []
 
 
 @pytest.mark.slow
 @needs_root
 @pytest.mark.usefixtures("swap_alone")
-def test_this_machines_file_is_there_as_long_as_its_machine(tmp_path: Path) -> None:
-    text = inside(checked(DOUBLED), tmp_path, "cat", "/proc/swaps")
-    assert str(swap.folder()) in text
+def test_gvisor_goes_past_its_memory_limit_and_knows_nothing_of_it(tmp_path: Path) -> None:
+    """The sandbox is killed as a whole beyond both, which test_gvisor.py has for memory alone."""
+    machine = checked(SANDBOXED).start(tmp_path, [max(os.sched_getaffinity(0))])
+    try:
+        exchange = Exchange(tmp_path, "r")
+        exchange.create({})
+        fill = ["python3", "-c", FILL, "160"]
+        argv = [str(gvisor.AGENT_INSIDE), "memory", "--out", "seen", "--", *fill]
+        assert machine.run(argv, GUEST_ENVIRONMENT, "r", 100).outcome.exit_code == 0
+        seen = json.loads((tmp_path / "r" / "seen").read_text())["seen"]
+        assert seen["looks"] > 0 and seen["swap_bytes"] is None
+    finally:
+        machine.close()
     assert eventually(lambda: devices() == [])
-    assert list(swap.folder().iterdir()) == []
 
 
 @pytest.mark.slow
@@ -153,10 +245,10 @@ def test_a_file_system_that_holds_no_swap_file_is_named(
     assert list(tmp_path.iterdir()) == []
 
 
-def begun(environment: dict[str, str], out: Path) -> subprocess.Popen[bytes]:
+def begun(environment: dict[str, str], out: Path, spec: str) -> subprocess.Popen[bytes]:
     """A `vtax memory` whose program is being swapped out."""
     argv = command(
-        "memory", "--in", DOUBLED, "--sizes", "1700,1800", "--runs", "500", "--quiet",
+        "memory", "--in", spec, "--sizes", "1700,1800", "--runs", "500", "--quiet",
         "--out", str(out),
     )  # fmt: skip
     process = subprocess.Popen(
@@ -167,16 +259,10 @@ def begun(environment: dict[str, str], out: Path) -> subprocess.Popen[bytes]:
         # A shell that starts the tests with `&` has them ignore Ctrl-C, and vtax would inherit it.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
-    if not eventually(lambda: any(int(line.split()[3]) > 1000 for line in devices()), 30):
+    if not eventually(lambda: any(device.used_kib > 500 for device in devices()), 30):
         process.kill()
         raise AssertionError("nothing was swapped out")
     return process
-
-
-def owner() -> str:
-    """The name of what the agent has that made the swap file: the file's, and its groups'."""
-    (name,) = (Path(line.split()[0]).stem for line in devices())
-    return name
 
 
 def groups(name: str) -> list[Path]:
@@ -185,22 +271,29 @@ def groups(name: str) -> list[Path]:
 
 @pytest.mark.slow
 @needs_root
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize(
+    ("number", "spec"),
+    [(signal.SIGINT, DOUBLED), *((signal.SIGKILL, each) for each in HELD)],
+)
 @pytest.mark.usefixtures("swap_alone")
 def test_nothing_is_left_when_vtax_is_ended(
     environment: dict[str, str],
     tmp_path: Path,
     number: signal.Signals,
+    spec: str,
 ) -> None:
-    process = begun(environment, tmp_path)
+    checked(spec)
+    process = begun(environment, tmp_path, spec)
     with ended(process):
-        name = owner()
-        assert groups(name)
+        (device,) = devices()
+        name = device.owner
+        assert groups(name) or spec in (CONTAINED, SANDBOXED)
         process.send_signal(number)
         code = process.wait(30)
     assert code == (130 if number is signal.SIGINT else -signal.SIGKILL)
-    assert eventually(lambda: devices() == [] and not groups(name))
-    assert list(swap.folder().iterdir()) == []
+    assert eventually(lambda: not device.path.exists() and not groups(name))
+    assert device not in devices()
+    assert list(host_swap.folder().iterdir()) == []
 
 
 def is_dead(pid: int) -> bool:
@@ -213,24 +306,29 @@ def is_dead(pid: int) -> bool:
 
 @pytest.mark.slow
 @needs_root
+@pytest.mark.parametrize("spec", ON_THIS_KERNEL)
 @pytest.mark.usefixtures("swap_alone")
-def test_what_a_killed_agent_left_is_found(environment: dict[str, str], tmp_path: Path) -> None:
+def test_what_a_killed_agent_left_is_found(
+    environment: dict[str, str], tmp_path: Path, spec: str
+) -> None:
     """vtax and its agent die at once, as by the OOM killer: nothing could clean up."""
-    foreign = swap.folder() / "vtax-1-1-1.swap"
+    checked(spec)
+    foreign = host_swap.folder() / "vtax-1-1-1.swap"
     foreign.write_bytes(b"of another PID namespace")
-    process = begun(environment, tmp_path)
+    process = begun(environment, tmp_path, spec)
     with ended(process):
-        name = owner()
+        (device,) = devices()
+        name = device.owner
         agent = int(name.split("-")[1])
         os.kill(agent, signal.SIGSTOP)
         process.kill()
         process.wait()
         os.kill(agent, signal.SIGKILL)
     assert eventually(lambda: is_dead(agent))
-    assert len(devices()) == 1
+    assert [each.path for each in devices()] == [device.path]
     done = run(environment, "doctor", "--clean")
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("removed ") and not done.stdout.startswith("removed 0")
-    assert devices() == [] and not groups(name)
-    assert list(swap.folder().iterdir()) == [foreign]
+    assert not device.path.exists() and not groups(name)
+    assert list(host_swap.folder().iterdir()) == [foreign]
     foreign.unlink()

@@ -21,21 +21,35 @@ from command_line import ROOT
 from record_data import RECORD_OF_ONE, RECORDING
 from vtax.errors import MisuseError, VtaxError
 from vtax.formats.folder import JOURNAL, RECORD, SAMPLES, RunFolder, load, read_record, slug
-from vtax.formats.model import (
-    ClaimRecord,
-    ComparisonRecord,
-    EnvironmentRecord,
-    Failure,
-    MachineRecord,
+from vtax.formats.memory import (
     MemoryCliff,
     MemoryDifference,
     MemoryEnvironment,
     MemoryPoint,
     MemoryRecord,
+)
+from vtax.formats.model import (
+    ComparisonRecord,
+    EnvironmentRecord,
+    Failure,
+    MachineRecord,
     RecordingRecord,
     Sample,
-    StudyRecord,
-    SweepRecord,
+)
+from vtax.formats.place import (
+    PlaceElasticity,
+    PlaceEnvironment,
+    PlaceHypothesis,
+    PlaceLoad,
+    PlacePoint,
+    PlaceRecord,
+    PlaceSimulation,
+    Predictor,
+)
+from vtax.formats.samples import columns, frame
+from vtax.formats.study import ClaimRecord, StudyRecord
+from vtax.formats.sweep import SweepRecord
+from vtax.formats.tune import (
     TuneEnvironment,
     TuneEquivalence,
     TunePeer,
@@ -43,7 +57,6 @@ from vtax.formats.model import (
     TuneRoutine,
     TuneTransfer,
 )
-from vtax.formats.samples import columns, frame
 
 SAMPLE = Sample(
     environment="native",
@@ -305,6 +318,14 @@ def test_the_document_names_every_field_of_a_record() -> None:
         ("A library in run.json of vtax tune", TunePeer),
         ("A transfer in run.json of vtax tune", TuneTransfer),
         ("A verdict in run.json of vtax tune", TuneEquivalence),
+        ("run.json of vtax place measure", PlaceRecord),
+        ("An environment in run.json of vtax place measure", PlaceEnvironment),
+        ("A load in run.json of vtax place measure", PlaceLoad),
+        ("A point in run.json of vtax place measure", PlacePoint),
+        ("An elasticity in run.json of vtax place measure", PlaceElasticity),
+        ("A simulation in run.json of vtax place measure", PlaceSimulation),
+        ("A hypothesis in run.json of vtax place measure", PlaceHypothesis),
+        ("A predictor in run.json of vtax place measure", Predictor),
         ("run.json of vtax record", RecordingRecord),
         ("A machine in run.json", EnvironmentRecord),
         ("A failure in run.json", Failure),

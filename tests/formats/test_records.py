@@ -7,17 +7,15 @@ from typing import Any
 import pytest
 
 import memory_data
+import place_data
 import study_data
 from record_data import RECORD_OF_ONE, RECORDING
 from vtax.errors import MisuseError, VtaxError
 from vtax.formats import records
 from vtax.formats.folder import RECORD as RUN
 from vtax.formats.folder import read_record
-from vtax.formats.model import (
-    FailedPoint,
-    StudyRecord,
-    SweepRecord,
-)
+from vtax.formats.study import StudyRecord
+from vtax.formats.sweep import FailedPoint, SweepRecord
 from vtax.paging.sweep.folder import RECORD as SWEEP
 from vtax.paging.sweep.folder import SweepFolder
 from vtax.studies.dav2m import STUDY
@@ -48,6 +46,7 @@ SWEPT = SweepRecord(
 FILES = {
     RUN: RECORD_OF_ONE,
     "memory.json": memory_data.record(),
+    "place.json": place_data.record(),
     "recording.json": RECORDING,
     SWEEP: SWEPT,
 }

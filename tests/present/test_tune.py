@@ -10,7 +10,7 @@ from syrupy.assertion import SnapshotAssertion
 
 import tune_data
 from browser_page import OVERLAPS, Visit
-from vtax.formats.model import TuneRecord
+from vtax.formats.tune import TuneRecord
 from vtax.present.html.tune import page, write_report
 from vtax.present.terminal import tune as shown
 from vtax.present.terminal.tables import plain
@@ -33,6 +33,7 @@ def test_the_contract() -> None:
     assert first["winner"]["NB"] == 256 and first["winner"]["gflops"] > 0
     assert {"name", "gflops", "percent_of_openblas"} <= first["peers"][0].keys()
     assert first["search_s"] == 58.5
+    assert first["start"] == {"l1_bytes": 48 << 10, "l2_bytes": 1 << 20, "from": "probes"}
     assert {"quantity", "a", "b", "verdict"} <= found["equivalence"][0].keys()
     assert {each["verdict"] for each in found["equivalence"]} == {
         "equivalent", "differs", "not known",
@@ -47,8 +48,10 @@ def test_what_was_not_measured_is_not_drawn() -> None:
     )
     titles = [each.title for each in page(record.model_copy(update={"environments": bare})).figures]
     assert titles == ["Winner beside libraries"]
-    figures = {each.title: each for each in page(record).figures}
+    alike = record.model_copy(update={"environments": record.environments[:2]})
+    figures = {each.title: each for each in page(alike).figures}
     assert figures["Winner beside libraries"].plot["layout"]["yaxis"].get("type") != "log"
+    figures = {each.title: each for each in page(record).figures}
     tcg = figures["Register-to-register peak"].plot["data"][2]
     assert tcg["x"] == ["scalar", "avx512"] and tcg["y"][1] is None
 

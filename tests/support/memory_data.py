@@ -6,7 +6,7 @@ import random
 from collections.abc import Sequence
 
 from vtax.analysis.memory import Measured, SizedRun, Used, compared, environment
-from vtax.formats.model import MemoryRecord
+from vtax.formats.memory import MemoryRecord
 
 MIB = 1 << 20
 SIZES = tuple(range(500, 3100, 250))

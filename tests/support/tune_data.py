@@ -12,6 +12,7 @@ from typing import Any
 
 from vtax.analysis.rounds import Run
 from vtax.analysis.tune import (
+    GENERATED_BY,
     NOT_INSTALLED,
     Candidate,
     Measured,
@@ -20,7 +21,7 @@ from vtax.analysis.tune import (
     equivalence,
     transfers,
 )
-from vtax.formats.model import TuneRecord
+from vtax.formats.tune import TuneRecord
 from vtax.formats.tuning import (
     CacheEdge,
     Curve,
@@ -34,6 +35,7 @@ from vtax.formats.tuning import (
     Rejected,
     Rival,
     Routine,
+    Start,
     Tuned,
 )
 
@@ -95,6 +97,13 @@ def tuned(number: int) -> Tuned:
     """A search."""
     return Tuned(
         size=1000,
+        start=Start.model_validate(
+            {
+                "l1_bytes": 48 * KIB,
+                "l2_bytes": (1024, 1280, 2048)[number] * KIB,
+                "from": "claimed" if number == 2 else "probes",
+            }
+        ),
         seconds=58.5,
         complete=number != 1,
         resumed=0,
@@ -148,6 +157,9 @@ def measured(rounds: int = 6, specs: Sequence[str] = SPECS) -> list[Measured]:
             runs[Candidate("winner", name)] = {
                 routine: noise(SPEEDS[here] * lost, rounds, chance) for routine in ROUTINES
             }
+        for vectors, share in (("scalar", 0.12), ("sse2", 0.24)):
+            own = noise(SPEEDS[here] * share, rounds, random.Random(f"{vectors} {spec}"))
+            runs[Candidate("peer", f"generated {vectors}")] = {"dgemm_nn": own}
         runs[Candidate("peer", "openblas")] = {"dgemm": noise(SPEEDS[here] * 1.05, rounds, chance)}
         refused = {}
         if here == 2:
@@ -163,6 +175,8 @@ def measured(rounds: int = 6, specs: Sequence[str] = SPECS) -> list[Measured]:
                 1000,
                 cache_edge(here),
                 {
+                    "generated scalar": Peer(GENERATED_BY, vectors="scalar"),
+                    "generated sse2": Peer(GENERATED_BY, vectors="sse2"),
                     "openblas": Peer("libopenblas.so.0", "OpenBLAS 0.3.21"),
                     "blis": Peer("libblis.so.4", None, NOT_INSTALLED),
                 },

@@ -9,14 +9,14 @@ use vtax_agent::channel::ChannelSpec;
 use vtax_agent::facts;
 use vtax_agent::workload::{self, WorkloadArguments};
 use vtax_agent::{
-    check_fp, clocks, counters, guest, init, memory, probe, run, serve, switch, tune,
+    check_fp, clocks, counters, guest, init, memory, probe, run, serve, swap, switch, tune,
 };
 use vtax_cli::{Error, output, units};
 use vtax_sys::cgroup::sweep::sweep;
 use vtax_sys::confine::Limits;
 use vtax_sys::cpu_list;
 use vtax_sys::guest_page::applications::whole_names;
-use vtax_sys::swap_file;
+use vtax_sys::swap::Kind;
 use vtax_sys::tree::Tree;
 use vtax_workloads::stream;
 
@@ -52,6 +52,7 @@ enum Subcommands {
     Counters(CountersArguments),
     Guest(GuestArguments),
     Sweep(SweepArguments),
+    WithSwap(WithSwapArguments),
     Memory(MemoryArguments),
     CheckFp(CheckFpArguments),
     Workload(WorkloadArguments),
@@ -164,13 +165,8 @@ struct ServeArguments {
     /// Limit of processes and threads for commands
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pids: Option<u64>,
-    /// What commands may swap out beside --memory, to a file that goes with the agent
-    #[arg(long, value_name = "SIZE", value_parser = units::size,
-          requires = "memory", requires = "swap_folder")]
-    swap: Option<u64>,
-    /// Folder for that file, on a file system that can hold one
-    #[arg(long, value_name = "FOLDER")]
-    swap_folder: Option<PathBuf>,
+    #[command(flatten)]
+    swap: Option<SwapArguments>,
     /// End, and end what runs, when nothing came on the channel for so long
     #[arg(long, value_name = "TIME", value_parser = units::duration)]
     lease: Option<Duration>,
@@ -232,9 +228,34 @@ struct Applications(Option<Vec<String>>);
 #[derive(Debug, Args)]
 #[command(hide = true)]
 struct SweepArguments {
-    /// Turn off and remove the swap files that they left in this folder, too
+    /// Turn off and remove the swap that they left, by their files in this folder, too
     #[arg(long, value_name = "FOLDER")]
     swap_folder: Option<PathBuf>,
+}
+
+/// Run a command of this machine with swap that is there as long as it runs
+#[derive(Debug, Args)]
+#[command(hide = true)]
+struct WithSwapArguments {
+    #[command(flatten)]
+    swap: SwapArguments,
+    /// The command
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    argv: Vec<OsString>,
+}
+
+#[derive(Debug, Args)]
+struct SwapArguments {
+    /// What commands may swap out beside their memory limit, to what goes with the agent
+    #[arg(long, value_name = "SIZE", value_parser = units::size, required = false,
+          requires = "swap_folder")]
+    swap: u64,
+    /// Folder for its file, on a file system that can hold one, or for its record
+    #[arg(long, value_name = "FOLDER", required = false, requires = "swap")]
+    swap_folder: PathBuf,
+    /// file or zram, compressed memory; default: file
+    #[arg(long, value_name = "WHAT", value_parser = str::parse::<Kind>, requires = "swap")]
+    swap_in: Option<Kind>,
 }
 
 /// Run a command and write what memory it and the machine used, as JSON
@@ -352,6 +373,7 @@ impl Arguments {
             Subcommands::Counters(arguments) => arguments.carry_out(),
             Subcommands::Guest(arguments) => output::json(&guest::guest(&arguments.into())?),
             Subcommands::Sweep(arguments) => output::json(&arguments.carry_out()),
+            Subcommands::WithSwap(arguments) => swap::run(&arguments.swap.into(), &arguments.argv),
             Subcommands::Memory(arguments) => memory::run(&memory::Options {
                 argv: arguments.argv,
                 out: arguments.out,
@@ -369,13 +391,13 @@ impl Arguments {
 }
 
 impl SweepArguments {
-    /// How many groups and swap files were removed.
+    /// How many groups and swap devices were removed.
     fn carry_out(&self) -> usize {
         let tree = Tree::host();
         // What is in the groups may be swapped out: it ends first.
         let groups = sweep(&tree);
         let folder = self.swap_folder.as_deref();
-        groups + folder.map_or(0, |folder| swap_file::sweep(&tree, folder))
+        groups + folder.map_or(0, |folder| vtax_sys::swap::sweep(&tree, folder))
     }
 }
 
@@ -423,6 +445,16 @@ impl From<GuestArguments> for guest::Options {
     }
 }
 
+impl From<SwapArguments> for swap::Options {
+    fn from(arguments: SwapArguments) -> Self {
+        Self {
+            bytes: arguments.swap,
+            kind: arguments.swap_in.unwrap_or_default(),
+            folder: arguments.swap_folder,
+        }
+    }
+}
+
 impl From<ServeArguments> for serve::Options {
     fn from(arguments: ServeArguments) -> Self {
         Self {
@@ -430,10 +462,10 @@ impl From<ServeArguments> for serve::Options {
             cpus: arguments.cpus.map(|list| list.0),
             limits: Limits {
                 memory_bytes: arguments.memory,
-                swap_bytes: arguments.swap.unwrap_or(0),
+                swap_bytes: arguments.swap.as_ref().map_or(0, |swap| swap.swap),
                 processes: arguments.pids,
             },
-            swap_folder: arguments.swap_folder,
+            swap: arguments.swap.map(Into::into),
             lease: arguments.lease,
         }
     }

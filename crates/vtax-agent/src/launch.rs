@@ -84,7 +84,7 @@ fn search_path(env: &[(OsString, OsString)]) -> Option<&OsStr> {
 }
 
 /// The program as execvp(3) would find it, but with the reason when it does not.
-fn find_program(program: &OsStr, path: Option<&OsStr>, cwd: &Path) -> Result<PathBuf, String> {
+pub fn find_program(program: &OsStr, path: Option<&OsStr>, cwd: &Path) -> Result<PathBuf, String> {
     if program.as_bytes().contains(&b'/') {
         return Ok(cwd.join(program));
     }

@@ -1,6 +1,5 @@
 //! Answering requests on a channel (docs/agent-protocol.md).
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -23,13 +22,12 @@ use crate::request::{self, Operation, PROTOCOL, RequestError, RunRequest};
 use crate::root::mounts::Deferred;
 use crate::run_answer::RunAnswer;
 use crate::supervise::{RunError, Supervisor, Terms};
+use crate::swap;
 use crate::switch_request;
 use crate::transfer;
 use vtax_cli::{Error, reason};
-use vtax_sys::cgroup;
 use vtax_sys::confine::{Confinement, Limits, Refused};
 use vtax_sys::cpu_list;
-use vtax_sys::swap_file::{self, SwapFile};
 use vtax_sys::tree::Tree;
 
 /// The options of `serve`.
@@ -41,8 +39,8 @@ pub struct Options {
     pub cpus: Option<Vec<usize>>,
     /// Limits for commands.
     pub limits: Limits,
-    /// Where the swap file for them is made.
-    pub swap_folder: Option<PathBuf>,
+    /// Swap for them.
+    pub swap: Option<swap::Options>,
     /// End when nothing came for this long; `None`: only when the channel closes.
     pub lease: Option<Duration>,
 }
@@ -77,25 +75,8 @@ pub fn serve(options: &Options) -> Result<Ending, Error> {
         )
     })?;
     // Dropped after the session: what is swapped out has ended by then.
-    let _swap = swap(options)?;
+    let _swap = options.swap.as_ref().map(swap::made).transpose()?;
     Session::new(channel, options.limits, Surroundings::Machine)?.serve()
-}
-
-/// The swap file that is asked for. What killed agents left of theirs goes first.
-fn swap(options: &Options) -> Result<Option<SwapFile>, Error> {
-    let Some(folder) = &options.swap_folder else {
-        return Ok(None);
-    };
-    let tree = Tree::host();
-    // What is in their groups may be swapped out: it ends first.
-    cgroup::sweep::sweep(&tree);
-    swap_file::sweep(&tree, folder);
-    if options.limits.swap_bytes == 0 {
-        return Ok(None);
-    }
-    let made = SwapFile::on(&tree, folder, options.limits.swap_bytes);
-    made.map(Some)
-        .map_err(|reason| Error::failure("--swap", reason, "or serve without --swap"))
 }
 
 /// Serve a guest whose first process this is; `deferred` is what `enter` mounts.

@@ -127,6 +127,31 @@ fn another_processor_is_named(log: &Path, toml: &Path, all: &[&str]) {
 }
 
 #[test]
+fn a_search_goes_on_from_the_caches_that_it_started_from() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("log");
+    let short = ["--vectors", "portable", "--size", "24", "--budget", "1"];
+    let gemm = ["--routines", "gemm-nn", "--log", log.to_str().unwrap()];
+    let all = [&short[..], &gemm].concat();
+    let first = json(&all);
+    assert_eq!(named(&first), ["dgemm_nn"]);
+    let claimed = first["notes"]
+        .to_string()
+        .contains("caches that are claimed");
+    let from = if claimed { "claimed" } else { "probes" };
+    assert_eq!(first["start"]["from"], from, "{first}");
+    let text = fs::read_to_string(&log).unwrap();
+    let line = text.lines().nth(1).unwrap();
+    let mut start: Value = serde_json::from_str(line).unwrap();
+    assert_eq!(start["l2_bytes"], first["start"]["l2_bytes"]);
+    start["l1_bytes"] = 12_288.into();
+    fs::write(&log, text.replacen(line, &start.to_string(), 1)).unwrap();
+    assert_eq!(json(&all)["start"]["l1_bytes"], 12_288);
+    // Without a search of GEMM nothing starts from caches.
+    assert!(json(&[&short[..], &["--routines", "ger"]].concat())["start"].is_null());
+}
+
+#[test]
 fn cache_edges_are_swept_past_the_l2_cache() {
     let small = ["--edge-size", "64", "--runs", "6", "--vectors", "portable"];
     let answer = json(&[&["--cache-edge"], &small[..]].concat());

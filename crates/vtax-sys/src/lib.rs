@@ -13,9 +13,11 @@ pub mod cpu_list;
 pub mod gated;
 pub mod guest_page;
 pub mod owner;
+pub mod pinning;
 pub mod process;
 pub mod program_counts;
-pub mod swap_file;
+pub mod swap;
+pub mod task;
 pub mod tree;
 
 use nix::errno::Errno;

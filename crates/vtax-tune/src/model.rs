@@ -1,4 +1,4 @@
-//! The start of the search: parameters from the processor's caches alone.
+//! The start of the search: parameters from the sizes of the caches alone.
 //!
 //! Low, Igual, Smith and Quintana-Ortí, Analytical Modeling Is Enough for High-Performance BLIS
 //! (ACM TOMS 43, 2016): nb so that a panel of A, one of B and the lines of C share the sets of L1;

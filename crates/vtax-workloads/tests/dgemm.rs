@@ -72,6 +72,18 @@ fn rates_come_from_a_verified_product() {
 }
 
 #[test]
+fn on_one_cpu_a_library_has_one_thread() {
+    if identity().is_none() {
+        return;
+    }
+    let output = run(&["--one-cpu", "--identify"]);
+    let threads = &json(&output)["library"]["threads"];
+    assert!(threads.is_null() || threads == 1, "{threads}");
+    let output = run(&["--one-cpu", "--size", "64", "--times", "1"]);
+    assert_eq!(json(&output)["verified"], true);
+}
+
+#[test]
 fn a_program_without_blas_has_no_library() {
     let answer = json(&run(&["--identify-for", "/bin/sh"]));
     assert_eq!(answer["library"], Value::Null);

@@ -8,13 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from vtax.analysis import memory_cliff
-from vtax.formats.model import (
-    Better,
-    MemoryCliff,
-    MemoryDifference,
-    MemoryEnvironment,
-    MemoryPoint,
-)
+from vtax.formats.memory import MemoryCliff, MemoryDifference, MemoryEnvironment, MemoryPoint
+from vtax.formats.model import Better
 
 End = Literal["ok", "oom", "failed"]
 

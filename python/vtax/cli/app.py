@@ -15,6 +15,7 @@ from vtax.cli import (
     export,
     memory,
     paging,
+    place,
     record,
     report,
     study,
@@ -37,6 +38,7 @@ app.command(**audit.SETTINGS)(audit.audit)
 app.command(**memory.SETTINGS)(memory.memory)
 app.command(**tune.SETTINGS)(tune.tune)
 app.add_typer(paging.app, name="paging")
+app.add_typer(place.app, name="place")
 app.command(short_help="Draw a paper's figures again; judge its claims.", epilog=study.EXAMPLES)(
     study.study
 )

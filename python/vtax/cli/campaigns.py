@@ -1,32 +1,24 @@
-"""What the verbs share whose campaign keeps what was finished: `memory` and `tune`."""
+"""What the verbs share whose campaign keeps what was finished: `memory`, `tune` and `place`."""
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
-    from vtax.formats.folder import RunFolder
-    from vtax.formats.model import MemoryRecord, TuneRecord
+    from vtax.formats.folder import OwnRecord, RunFolder
+    from vtax.formats.memory import MemoryRecord
+    from vtax.formats.place import PlaceRecord
+    from vtax.formats.tune import TuneRecord
+    from vtax.runner.campaign import Campaign
 
 INTERRUPTED = 130
 
-R = TypeVar("R", "MemoryRecord", "TuneRecord", covariant=True)
-
-
-class Campaign(Protocol[R]):
-    """A campaign in a run folder."""
-
-    @property
-    def found(self) -> bool:
-        """Whether anything was measured."""
-        ...
-
-    @property
-    def first_failure(self) -> str | None: ...
-
-    def run(self) -> R: ...
+R = TypeVar("R", "MemoryRecord", "TuneRecord", "PlaceRecord")
 
 
 def carry_out(campaign: Campaign[R], folder: RunFolder) -> R:
@@ -48,6 +40,23 @@ def carry_out(campaign: Campaign[R], folder: RunFolder) -> R:
             f"what it printed is in {folder.path}",
         )
     return record
+
+
+def show(record: OwnRecord, path: Path, *, as_json: bool) -> None:
+    """Write the report of a run, and print its result: JSON, or tables and where the report is.
+
+    A verb's page and its tables are in modules of its name.
+    """
+    from vtax.formats.folder import REPORT
+    from vtax.present.terminal import tables
+
+    import_module(f"vtax.present.html.{record.verb}").write_report(record, path / REPORT)
+    shown = import_module(f"vtax.present.terminal.{record.verb}")
+    if as_json:
+        print(json.dumps(shown.to_json(record), indent=1))
+    else:
+        tables.show(*shown.parts(record))
+        print(f"report: {path / REPORT}")
 
 
 def variables() -> dict[str, str]:

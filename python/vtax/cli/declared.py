@@ -125,6 +125,7 @@ def tables() -> Mapping[str, str]:
     from vtax.environments.capabilities import ALL
     from vtax.record import sources
     from vtax.runner.instruments import ALWAYS, INSTRUMENTS
+    from vtax.workloads.loads.registry import LOADS
 
     own = {name: cls for name, cls in registry().items() if cls.__module__.startswith("vtax.")}
     return {
@@ -166,6 +167,13 @@ def tables() -> Mapping[str, str]:
                     "wherever it can be" if name in ALWAYS else f"`--with {name}`",
                 )
                 for name, cls in INSTRUMENTS.items()
+            ),
+        ),
+        "loads": _markdown(
+            ("load", "what", "programs"),
+            (
+                (f"`{each.name}`", each.about, ", ".join(f"`{name}`" for name in each.needs))
+                for each in LOADS.values()
             ),
         ),
         "sources": _markdown(

@@ -22,7 +22,7 @@ def doctor(
         typer.Option(
             "--clean",
             help="Instead remove what killed runs left: control groups with what runs in them, "
-            "swap files.",
+            "swap, slowness of threads.",
         ),
     ] = False,
 ) -> None:
@@ -50,10 +50,12 @@ def doctor(
     from vtax.specs import unknown
 
     if clean:
-        from vtax.environments import swap
+        from vtax.environments import host_swap
+        from vtax.runner import service_domain
         from vtax.units import plural
 
-        print(f"removed {plural(swap.sweep(), 'leftover')} of killed runs")
+        removed = service_domain.sweep() + host_swap.sweep()
+        print(f"removed {plural(removed, 'leftover')} of killed runs")
         return
     known = [check.name for check in registered()]
     for name in require or ():

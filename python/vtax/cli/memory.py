@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import secrets
 import sys
 from collections.abc import Sequence
@@ -11,12 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vtax.cli.campaigns import INTERRUPTED, carry_out, variables
+from vtax.cli.campaigns import INTERRUPTED, carry_out, show, variables
 from vtax.cli.declared import Declared, ShareOption, complete_spec
 
 if TYPE_CHECKING:
     from vtax.environments.base import Environment
-    from vtax.formats.model import MemoryRecord
     from vtax.runner.memory import Settings
 
 EXAMPLES = """\b
@@ -130,21 +128,6 @@ def memory(
         raise typer.Exit(INTERRUPTED)
     if any(point.failed for each in record.environments for point in each.points):
         raise typer.Exit(1)
-
-
-def show(record: MemoryRecord, path: Path, *, as_json: bool) -> None:
-    """Write the report of a run, and print its result: JSON, or tables and where the report is."""
-    from vtax.formats.folder import REPORT
-    from vtax.present.html.memory import write_report
-    from vtax.present.terminal import memory as shown
-    from vtax.present.terminal import tables
-
-    write_report(record, path / REPORT)
-    if as_json:
-        print(json.dumps(shown.to_json(record), indent=1))
-    else:
-        tables.show(*shown.parts(record))
-        print(f"report: {path / REPORT}")
 
 
 def _settings(

@@ -25,18 +25,14 @@ def report(
       vtax report runs/20261120T120000Z-hpcc-small
     """
     from vtax.analysis.compare import compare
-    from vtax.cli import memory, tune
+    from vtax.cli import campaigns
     from vtax.cli.compare import show
     from vtax.errors import VtaxError
     from vtax.formats.folder import JOURNAL, REPORT, RunFolder, load, own_report
-    from vtax.formats.model import TuneRecord
     from vtax.present.html.comparison import write_report
 
     if (own := own_report(run)) is not None:
-        if isinstance(own, TuneRecord):
-            tune.show(own, run, as_json=as_json)
-        else:
-            memory.show(own, run, as_json=as_json)
+        campaigns.show(own, run, as_json=as_json)
         return
     record, samples = load(run)
     comparison = compare(record, samples, str(run))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import secrets
 import sys
 from enum import StrEnum
@@ -11,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vtax.cli.campaigns import INTERRUPTED, carry_out, variables
+from vtax.cli.campaigns import INTERRUPTED, carry_out, show, variables
 from vtax.cli.declared import Declared, ShareOption, complete_peer, complete_spec
 
 if TYPE_CHECKING:
-    from vtax.formats.model import TuneRecord
+    from vtax.formats.tune import TuneRecord
     from vtax.runner.tune import Campaign, Settings
 
 EXAMPLES = """\b
@@ -102,6 +101,14 @@ def tune(
             autocompletion=complete_peer,
         ),
     ] = None,
+    generated: Annotated[
+        str | None,
+        typer.Option(
+            help="Generated code with these instructions only, to stand beside too, or 'none'. "
+            "Each is searched for in a quarter of the budget. Default: scalar,sse2.",
+            metavar="LIST",
+        ),
+    ] = None,
     export: Annotated[
         Path | None,
         typer.Option(help="Write the first environment's parameters there.", metavar="FILE"),
@@ -165,6 +172,7 @@ def tune(
         share or [],
         export,
         tuner=tuner,
+        generated=_generated(generated, use),
         rounds=rounds,
         margin_percent=parse_percent(margin),
         seed=secrets.randbits(32) if seed is None else seed,
@@ -183,21 +191,6 @@ def tune(
         raise typer.Exit(INTERRUPTED)
     if any(each.failures for each in record.environments):
         raise typer.Exit(1)
-
-
-def show(record: TuneRecord, path: Path, *, as_json: bool) -> None:
-    """Write the report of a run, and print its result: JSON, or tables and where the report is."""
-    from vtax.formats.folder import REPORT
-    from vtax.present.html.tune import write_report
-    from vtax.present.terminal import tables
-    from vtax.present.terminal import tune as shown
-
-    write_report(record, path / REPORT)
-    if as_json:
-        print(json.dumps(shown.to_json(record), indent=1))
-    else:
-        tables.show(*shown.parts(record))
-        print(f"report: {path / REPORT}")
 
 
 def _settings(
@@ -231,6 +224,27 @@ def _settings(
     )
 
 
+def _generated(given: str | None, use: Path | None) -> tuple[str, ...]:
+    """Instruction sets; without a search none."""
+    from vtax.errors import MisuseError
+    from vtax.workloads.tuner import GENERATED
+
+    if given is None:
+        return () if use else GENERATED
+    if given == "none":
+        return ()
+    if use:
+        raise MisuseError(
+            "--generated and --use: without a search nothing is found", "leave out one"
+        )
+    names = tuple(dict.fromkeys(given.split(",")))
+    if wrong := [name for name in names if name not in GENERATED]:
+        raise MisuseError(
+            f"--generated {wrong[0]}: it is none of {', '.join(GENERATED)}", "or write none"
+        )
+    return names
+
+
 def _budget(seconds: float) -> float:
     from vtax.errors import MisuseError
 
@@ -260,8 +274,8 @@ def _peers(given: list[str] | None, precision: str) -> dict[str, str]:
         if not name or not library:
             raise MisuseError(f"--peers {text}: it is not NAME=LIBRARY",
                               "write for example --peers blis=libblis.so.4")  # fmt: skip
-        if name in found:
-            raise MisuseError(f"--peers {text}: {name} is given twice")
+        if name in found or name.startswith("generated "):
+            raise MisuseError(f"--peers {text}: {name} is given twice, or is vtax's own name")
         if "/" in library:
             if not Path(library).is_file():
                 raise MisuseError(f"--peers {text}: there is no file {library}")

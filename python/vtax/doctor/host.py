@@ -70,9 +70,9 @@ def _which(program: str) -> str | None:
     return shutil.which(program, path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin")
 
 
-def _agent(machine: str | None = None) -> str | None:
+def _own(name: str, machine: str | None = None) -> str | None:
     try:
-        return str(binaries.find("vtax-agent", machine))
+        return str(binaries.find(name, machine))
     except VtaxError:
         return None
 
@@ -92,8 +92,9 @@ class Host:
     run: Callable[[Sequence[str]], Output] = run_program
     euid: int = field(default_factory=os.geteuid)
     writable: Callable[[Path], bool] = lambda path: os.access(path, os.R_OK | os.W_OK)
-    agent: Callable[[], str | None] = _agent
-    arm64_agent: Callable[[], str | None] = lambda: _agent(binaries.ARM64)
+    agent: Callable[[], str | None] = lambda: _own("vtax-agent")
+    arm64_agent: Callable[[], str | None] = lambda: _own("vtax-agent", binaries.ARM64)
+    placer: Callable[[], str | None] = lambda: _own("vtax-place")
     count_cycles: Callable[[], syscalls.Count] = syscalls.count_cycles
     try_bpf: Callable[[], int] = syscalls.try_bpf
     kvm_version: Callable[[Path], int] = syscalls.kvm_version

@@ -31,12 +31,15 @@ if TYPE_CHECKING:
     from vtax.clocks import Skew
     from vtax.doctor.model import Check
     from vtax.environments.agent import Finished
+    from vtax.environments.link import Network
     from vtax.environments.machine import Machine
 
 BUILT_IN = ("native", "container", "gvisor", "uml", "qemu", "qemu_arm64", "ssh", "lab")
 """The modules of vtax's own environments, in the order in which they are shown."""
 BASELINE = "native"
 """The spec of the machine that others are compared with."""
+SERVED = "uml:net=vde"
+"""The spec of the cheapest machine that a process of its own serves."""
 
 
 GUESTS_OWN = (Path("/dev"), Path("/proc"), Path("/run"), Path("/sys"))
@@ -60,8 +63,8 @@ class Launch:
     """Sent before the agent is there to read its first request."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """Variables of the process beside PATH."""
-    clean_up: Sequence[str] = ()
-    """Removes what the process leaves when it does not end by itself."""
+    clean_up: Sequence[Sequence[str]] = ()
+    """Commands that remove what the process leaves when it does not end by itself, in order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +76,8 @@ class Allocation:
     cpus: Sequence[int]
     """Host CPUs that the machine and its VMM are kept on."""
     channel_fd: int
+    namespace_pid: int | None = None
+    """The process that holds the network namespace of the machine; None: it has none."""
 
 
 class MachineLike(Protocol):
@@ -227,6 +232,10 @@ class ProcessEnvironment(Environment):
     @abstractmethod
     def launch(self, allocation: Allocation) -> Launch:
         """The command line that starts the machine."""
+
+    def own_network(self) -> Network | None:
+        """A network for one machine, which closes it; None: it has none."""
+        return None
 
     def capabilities(self, machine: Machine) -> Sequence[Capability]:
         """The means to what `offered` declares, of a started machine."""

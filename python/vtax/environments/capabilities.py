@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from vtax.workloads.base import Outcome
 
 PagingMode = Literal["nested", "shadow"]
+LinkKind = Literal["vde", "tap", "slirp", "veth"]
+"""What joins a machine to its link: a switch process, a tap, a network stack in QEMU, a veth."""
 
 
 class Capability:
@@ -160,6 +162,47 @@ class GuestPage(Capability):
     """The page as the recorder of `RecordOutside` sees it."""
 
 
+@dataclass(frozen=True, slots=True)
+class Direction:
+    """What one end of a link has sent since the machine was started."""
+
+    bytes: int
+    """With Ethernet's headers."""
+    packets: int
+    """As they were handed over: one may be of 64 KiB where the kernel cuts it later."""
+    drops: int
+    """By the filter."""
+
+
+@dataclass(frozen=True, slots=True)
+class LinkCounters:
+    """Both directions of a link."""
+
+    sent: Direction
+    """By the machine."""
+    received: Direction
+    """By the machine: sent by the client; what was dropped never reached it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Link(Capability):
+    """A link of the machine's own, shaped to a rate, with a place for clients at its other end."""
+
+    name: ClassVar[str] = "link"
+    about: ClassVar[str] = "it has a network link to this host, shaped to a stated rate"
+
+    kind: LinkKind
+    rate_bits: int
+    """Bits per second, in each direction."""
+    address: str
+    """At which clients reach the machine; a user network forwards `workloads.loads.ports` alone."""
+    pids: tuple[int, ...]
+    """Processes of this host that are the machine and its network, with all their descendants."""
+    client: Callable[[Sequence[str]], list[str]]
+    """The command line that runs a program at the other end. It ends when its starter does."""
+    counters: Callable[[], LinkCounters]
+
+
 ALL: tuple[type[Capability], ...] = (
     Files,
     Guests,
@@ -170,6 +213,7 @@ ALL: tuple[type[Capability], ...] = (
     Switch,
     Pause,
     GuestPage,
+    Link,
 )
 """Those of vtax itself, in the order of the table in docs/environments.md."""
 

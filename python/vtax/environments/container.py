@@ -18,12 +18,11 @@ from typing import Any, ClassVar, Literal, Self
 from vtax import binaries, cache
 from vtax.doctor.host import Host
 from vtax.doctor.model import Check, Finding
-from vtax.environments import sandbox
+from vtax.environments import host_swap, link, sandbox
 from vtax.environments.base import (
     Allocation,
     HostTree,
     Launch,
-    ProcessEnvironment,
     allowed_cpus,
     cpu_count,
     guest_memory,
@@ -31,8 +30,16 @@ from vtax.environments.base import (
     one_of,
     register,
 )
-from vtax.environments.capabilities import Capability, Files, RecordInside, RecordOutside
+from vtax.environments.capabilities import (
+    Capability,
+    Files,
+    Link,
+    LinkKind,
+    RecordInside,
+    RecordOutside,
+)
 from vtax.environments.hiding import View
+from vtax.environments.host_swap import NO_SWAP, SWAPPINESS, USUAL_SWAPPINESS, HostSwap, refused
 from vtax.environments.machine import Machine
 from vtax.errors import MisuseError, VtaxError
 from vtax.units import format_bytes
@@ -41,6 +48,7 @@ from vtax.workloads.base import MachineShape
 Engine = Literal["podman", "docker"]
 
 AGENT_INSIDE = Path("/run/vtax/vtax-agent")
+LINKS: Mapping[LinkKind, str | None] = {"veth": None}
 SMALLEST_BYTES = 16 << 20
 ENGINE_TIMEOUT_S = 30.0
 BOOT_TIMEOUT_S = 60.0
@@ -89,7 +97,7 @@ class ContainerEngine(Check):
 
 @register
 @dataclass(frozen=True, slots=True)
-class Container(HostTree, ProcessEnvironment):
+class Container(HostTree, link.Linked):
     """A container on this machine's kernel, started by podman or docker."""
 
     name: ClassVar[str] = "container"
@@ -99,19 +107,24 @@ class Container(HostTree, ProcessEnvironment):
         "image": "an image that is on this machine (default: none, the host's tree)",
         "cpus": "number of CPUs (default: all)",
         "mem": "memory limit, swap included (default: none)",
-        "network": "yes or no (default: no)",
+        **host_swap.KEYS,
+        "network": "yes or no: the engine's network (default: no)",
+        **link.keys(tuple(LINKS)),
     }
     examples: ClassVar[Sequence[str]] = (
         "container",
         "container:cpus=1,mem=1G",
+        "container:mem=256M,swap=1G",
         "container:image=debian:12,runtime=crun",
+        "container:net=veth,rate=500M",
     )
     offers: ClassVar[Mapping[type[Capability], str]] = {
         Files: "container",
         RecordOutside: "container",
         RecordInside: "container",
+        Link: "container:net=veth",
     }
-    checks: ClassVar[Sequence[type[Check]]] = (ContainerEngine,)
+    checks: ClassVar[Sequence[type[Check]]] = (ContainerEngine, link.Links)
     cleans_up: ClassVar[bool] = True
 
     engine: Engine = "podman"
@@ -120,6 +133,7 @@ class Container(HostTree, ProcessEnvironment):
     cpus: int | None = None
     memory_bytes: int | None = None
     network: bool = False
+    swap: HostSwap = NO_SWAP
     pushed: tuple[Path, ...] = ()
 
     @classmethod
@@ -139,7 +153,12 @@ class Container(HostTree, ProcessEnvironment):
         memory = options.get("mem")
         limit = guest_memory("container", memory, SMALLEST_BYTES) if memory else None
         network = options.get("network") == "yes"
-        return cls(engine, options.get("runtime"), image, cpus, limit, network)
+        wanted = link.wanted("container", options, LINKS)
+        if wanted and (network or engine == "docker"):
+            raise MisuseError("container: net=veth is for podman, and without network=yes")
+        runtime = options.get("runtime")
+        space = HostSwap.from_options("container", options)
+        return cls(engine, runtime, image, cpus, limit, network, space, link=wanted)
 
     def shape(self) -> MachineShape:
         cpus = self.cpus or len(allowed_cpus())
@@ -155,7 +174,7 @@ class Container(HostTree, ProcessEnvironment):
         # An overlay on / does not show a file system on /tmp; without root /tmp is always new.
         own_tmp = not self._is_root() or Path("/tmp").is_mount()
         apart = own_tmp and folder.is_relative_to("/tmp")
-        return not apart and ProcessEnvironment.has_folder(self, folder)
+        return not apart and link.Linked.has_folder(self, folder)
 
     def with_pushed(self, paths: Sequence[Path]) -> Self:
         return replace(self, pushed=tuple(paths)) if self.image else self
@@ -165,6 +184,7 @@ class Container(HostTree, ProcessEnvironment):
 
     def check(self) -> None:
         binaries.find("vtax-agent")
+        self.swap.check("container")
         program = _program(self.engine)
         runtime = self._runtime()
         if runtime is not None and not _which(runtime):
@@ -176,6 +196,7 @@ class Container(HostTree, ProcessEnvironment):
                 f"container: there is no image '{self.image}' here",
                 f"{self.engine} pull {self.image}",
             )
+        link.check("container", self.link)
 
     def launch(self, allocation: Allocation) -> Launch:
         program = _program(self.engine)
@@ -184,43 +205,43 @@ class Container(HostTree, ProcessEnvironment):
         line = [program, *(["--runtime", runtime] if runtime and self.engine == "podman" else [])]
         line += ["run", "-i", "--rm", "--name", name, "--log-driver", "none"]
         line += ["--runtime", runtime] if runtime and self.engine == "docker" else []
-        line += [] if self.network else ["--network", "none"]
+        line += self._network(allocation)
         line += ["--security-opt", "label=disable", *_process_limits()]
         refused = self._limits_refused()
         if refused is None:
             line += ["--cpuset-cpus", ",".join(map(str, allocation.cpus))]
-            if self.memory_bytes is not None:
-                limit = str(self.memory_bytes)
-                line += ["--memory", limit, "--memory-swap", limit]
+            line += self._memory()
         line += ["-v", f"{allocation.work}:{sandbox.WORK}"]
         line += ["-v", f"{binaries.find('vtax-agent')}:{AGENT_INSIDE}:ro", *self._tree()]
         line += ["serve", "--cpus", ",".join(map(str, allocation.cpus))]
         notes = [f"The memory limit is not enforced: {refused}."] if refused else []
         return Launch(
-            sandbox.pinned(allocation.cpus, line),
+            self.swap.around(sandbox.pinned(allocation.cpus, line)),
             work_inside=sandbox.WORK,
             boot_timeout_s=BOOT_TIMEOUT_S,
             notes=notes if self.memory_bytes else (),
             over_stdio=True,
             environment=os.environ,
-            clean_up=[program, "rm", "--force", name],
+            clean_up=[[program, "rm", "--force", name], self.swap.sweep()],
         )
 
     def capabilities(self, machine: Machine) -> Sequence[Capability]:
         argv = machine.launch.argv
         name = argv[argv.index("--name") + 1]
+        first = _first_process(_program(self.engine), name)
         recorder = str(binaries.find("vtax-recorder"))
         return (
             Files(machine.push, machine.pull),
-            RecordOutside({"pid": _first_process(_program(self.engine), name)}),
+            RecordOutside({"pid": first}),
             RecordInside(lambda: recorder),
+            *link.offered(machine, first),
         )
 
     def explain_end(self, code: int, console: Sequence[str]) -> tuple[str, str | None] | None:
         if code == KILLED and self.memory_bytes is not None:
             limit = format_bytes(self.memory_bytes)
             return f"killed, as by its memory limit of {limit}", "give it more memory with mem="
-        return None
+        return refused(console)
 
     def boot_remedy(self) -> str:
         return "run 'vtax doctor'"
@@ -228,14 +249,20 @@ class Container(HostTree, ProcessEnvironment):
     def description(self, facts: Mapping[str, Any]) -> str:
         limit = format_bytes(self.memory_bytes) if self.memory_bytes else None
         memory = f"memory limited to {limit}" if limit else "no memory limit"
+        memory += self.swap.said()
         tree = f"image {self.image}" if self.image else "the host's tree"
         by = f"{self.engine}, {runtime}" if (runtime := self._runtime()) else self.engine
         rootless = "" if self._is_root() else "rootless, "
         release = facts.get("kernel", {}).get("release", "?")
         return (
             f"container ({by}, {rootless}{tree}) on Linux {release}, "
-            f"{self.shape().cpus} CPU, {memory}"
+            f"{self.shape().cpus} CPU, {memory}{link.said(self.link)}"
         )
+
+    def _network(self, allocation: Allocation) -> list[str]:
+        if allocation.namespace_pid is not None:
+            return ["--network", f"ns:/proc/{allocation.namespace_pid}/ns/net"]
+        return [] if self.network else ["--network", "none"]
 
     def _runtime(self) -> str | None:
         """crun refuses a host on which version 2 of control groups is mounted beside version 1."""
@@ -248,6 +275,16 @@ class Container(HostTree, ProcessEnvironment):
     def _limits_refused(self) -> str | None:
         """Why the engine can set no limits; None: it can."""
         return None if self._is_root() else _rootless_limits(_program(self.engine))
+
+    def _memory(self) -> list[str]:
+        """The engine's options that limit memory."""
+        if self.memory_bytes is None:
+            return []
+        both = self.memory_bytes + self.swap.bytes
+        line = ["--memory", str(self.memory_bytes), "--memory-swap", str(both)]
+        if self.swap and SWAPPINESS.exists():
+            line += ["--memory-swappiness", str(USUAL_SWAPPINESS)]
+        return line
 
     def _tree(self) -> list[str]:
         """What the container's root is, and the program that is started in it."""
@@ -349,11 +386,11 @@ def _skeleton(links: Sequence[Path]) -> Path:
     """An empty root with the host's links such as /bin; kept in the cache, since it is the same
     for every container."""
     root = cache.folder("container-root")
-    for link in links:
-        copy = root / link.name
-        if not copy.is_symlink() or copy.readlink() != link.readlink():
+    for original in links:
+        copy = root / original.name
+        if not copy.is_symlink() or copy.readlink() != original.readlink():
             copy.unlink(missing_ok=True)
-            copy.symlink_to(link.readlink())
+            copy.symlink_to(original.readlink())
     return root
 
 

@@ -27,6 +27,11 @@ MODULES = ("virtio_pci", "virtio_console", "9p", "9pnet_virtio", "overlay")
 DISK_MODULE = "virtio_blk"
 """For a guest that has a disk."""
 
+NETWORK_MODULES = ("failover", "net_failover", "virtio_net")
+"""For a guest that has a link."""
+
+ALL_MODULES = (*MODULES, DISK_MODULE, *NETWORK_MODULES)
+
 META_PACKAGES = ("linux-image-amd64", "linux-image-generic")
 """Debian's and Ubuntu's names for `the current kernel`."""
 
@@ -203,7 +208,7 @@ def _prepared(source: _Source) -> GuestKernel:
     agent = binaries.find("vtax-agent").read_bytes()
     image = _bounded(source.image)
     folder = cache.folder("guests") / f"{source.release}-{_digest(image, bytes(source.modules))}"
-    wanted = " ".join((*MODULES, DISK_MODULE)).encode()
+    wanted = " ".join(ALL_MODULES).encode()
     initramfs = folder / f"initramfs-{_digest(agent, wanted)}"
     listing = folder / "modules"
     with cache.locked(folder):
@@ -225,7 +230,7 @@ def _bounded(image: Path) -> bytes:
 
 def _fill(folder: Path, initramfs: Path, source: _Source, agent: bytes, image: bytes) -> None:
     folder.mkdir(mode=0o700, exist_ok=True)
-    modules = ModuleTree(source.modules).closure((*MODULES, DISK_MODULE))
+    modules = ModuleTree(source.modules).closure(ALL_MODULES)
     programs = {"init": agent} | {f"modules/{name}.ko": content for name, content in modules}
     if not (folder / "kernel").is_file():
         write_atomic(folder / "kernel", pvh_kernel(image) or image)

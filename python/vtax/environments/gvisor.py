@@ -18,12 +18,11 @@ from typing import Any, ClassVar, Self
 from vtax import binaries
 from vtax.doctor.host import Host
 from vtax.doctor.model import Check, Finding
-from vtax.environments import sandbox
+from vtax.environments import host_swap, link, sandbox
 from vtax.environments.base import (
     Allocation,
     HostTree,
     Launch,
-    ProcessEnvironment,
     allowed_cpus,
     cpu_count,
     guest_memory,
@@ -31,7 +30,8 @@ from vtax.environments.base import (
     one_of,
     register,
 )
-from vtax.environments.capabilities import Capability, Files, RecordOutside
+from vtax.environments.capabilities import Capability, Files, Link, LinkKind, RecordOutside
+from vtax.environments.host_swap import NO_SWAP, USUAL_SWAPPINESS, HostSwap, refused
 from vtax.environments.machine import Machine
 from vtax.errors import VtaxError
 from vtax.units import format_bytes
@@ -42,7 +42,11 @@ AGENT_INSIDE = Path("/run/vtax/vtax-agent")
 BUNDLE = Path("/run/vtax/bundle")
 STATE = Path("/run/vtax/state")
 """Both in the box's own /run: gone with it."""
+ROOT_NETWORK_SIGN = "/proc/sys/net/core"
+"""runsc takes a namespace with a file rmem_default there for the host's own, and refuses it; with
+newer kernels (such as 6.18) every namespace has one."""
 CGROUP_PREFIX = "vtax-gvisor-"
+LINKS: Mapping[LinkKind, str | None] = {"veth": None}
 SMALLEST_BYTES = 64 << 20
 BOOT_TIMEOUT_S = 60.0
 KILLED = 128 + 9
@@ -83,7 +87,7 @@ class Runsc(Check):
 
 @register
 @dataclass(frozen=True, slots=True)
-class Gvisor(HostTree, ProcessEnvironment):
+class Gvisor(HostTree, link.Linked):
     """gVisor's `runsc`: a kernel in user space between a container and the host's."""
 
     name: ClassVar[str] = "gvisor"
@@ -91,16 +95,28 @@ class Gvisor(HostTree, ProcessEnvironment):
         "platform": "systrap, ptrace or kvm (default: systrap where runsc has it, else ptrace)",
         "cpus": "number of CPUs (default: all)",
         "mem": "memory limit (default: none)",
+        **host_swap.KEYS,
+        **link.keys(tuple(LINKS)),
     }
-    examples: ClassVar[Sequence[str]] = ("gvisor", "gvisor:platform=ptrace,cpus=1,mem=1G")
-    offers: ClassVar[Mapping[type[Capability], str]] = {Files: "gvisor", RecordOutside: "gvisor"}
-    checks: ClassVar[Sequence[type[Check]]] = (Runsc,)
+    examples: ClassVar[Sequence[str]] = (
+        "gvisor",
+        "gvisor:platform=ptrace,cpus=1,mem=1G",
+        "gvisor:mem=256M,swap=1G",
+        "gvisor:net=veth",
+    )
+    offers: ClassVar[Mapping[type[Capability], str]] = {
+        Files: "gvisor",
+        RecordOutside: "gvisor",
+        Link: "gvisor:net=veth",
+    }
+    checks: ClassVar[Sequence[type[Check]]] = (Runsc, link.Links)
     cleans_up: ClassVar[bool] = True
 
     platform: str | None = None
     """None: systrap where runsc has it, else ptrace."""
     cpus: int | None = None
     memory_bytes: int | None = None
+    swap: HostSwap = NO_SWAP
 
     @classmethod
     def from_options(cls, options: Mapping[str, str]) -> Self:
@@ -111,6 +127,8 @@ class Gvisor(HostTree, ProcessEnvironment):
             options.get("platform"),
             cpus,
             guest_memory("gvisor", memory, SMALLEST_BYTES) if memory else None,
+            HostSwap.from_options("gvisor", options),
+            link=link.wanted("gvisor", options, LINKS),
         )
 
     def shape(self) -> MachineShape:
@@ -137,46 +155,64 @@ class Gvisor(HostTree, ProcessEnvironment):
             raise VtaxError("gvisor: this runsc is too old for platform=systrap", NEWER)
         if os.geteuid() != 0:
             raise VtaxError("gvisor: runsc needs root", "run vtax as root")
+        self.swap.check("gvisor")
+        link.check("gvisor", self.link)
 
     def launch(self, allocation: Allocation) -> Launch:
         program = _program()
         _remove_old_cgroups()
         name = f"{CGROUP_PREFIX}{os.getpid()}-{secrets.token_hex(4)}"
         runsc = [program, "--root", str(STATE), f"--platform={self._platform()}"]
-        runsc += ["--network=none", OVERLAY, "run", "-bundle", str(BUNDLE), name]
+        # Its own network stack takes over the interfaces of the namespace that runsc is in.
+        stack = "none" if self.link is None else "sandbox"
+        runsc += [f"--network={stack}", OVERLAY, "run", "-bundle", str(BUNDLE), name]
         # The box ends with vtax, also after kill -9, and its /run hides the host's sockets.
-        box = [str(sandbox.bubblewrap()), "--dev-bind", "/", "/"]
+        box = [] if (pid := allocation.namespace_pid) is None else sandbox.joining(pid)
+        box += [str(sandbox.bubblewrap()), "--dev-bind", "/", "/"]
         box += [*sandbox.covering(self.view(), program), "--proc", "/proc"]
         box += ["--tmpfs", "/run", "--dir", str(BUNDLE), "--dir", str(STATE)]
+        box += ["--tmpfs", ROOT_NETWORK_SIGN] if self.link else []
         box += ["--ro-bind", str(binaries.find("vtax-agent")), str(AGENT_INSIDE)]
         box += ["--bind", str(allocation.work), str(sandbox.WORK)]
         box += ["--unshare-pid", "--die-with-parent", "--"]
-        bundle = json.dumps(_bundle(name, allocation.cpus, self.memory_bytes))
+        bundle = json.dumps(_bundle(name, allocation.cpus, self._memory(), self.link))
         write = ["/bin/sh", "-c", _WRITE_BUNDLE, "sh", bundle, str(BUNDLE / "config.json")]
         return Launch(
-            sandbox.pinned(allocation.cpus, [*box, *write, *runsc]),
+            self.swap.around(sandbox.pinned(allocation.cpus, [*box, *write, *runsc])),
             work_inside=sandbox.WORK,
             boot_timeout_s=BOOT_TIMEOUT_S,
             over_stdio=True,
+            clean_up=[self.swap.sweep()],
         )
 
     def capabilities(self, machine: Machine) -> Sequence[Capability]:
-        return (Files(machine.push, machine.pull), RecordOutside({"pid": machine.pid}))
+        seen = RecordOutside({"pid": machine.pid})
+        return (Files(machine.push, machine.pull), seen, *link.offered(machine))
 
     def explain_end(self, code: int, console: Sequence[str]) -> tuple[str, str | None] | None:
         if code == KILLED and self.memory_bytes is not None:
             limit = format_bytes(self.memory_bytes)
             return f"killed, as by its memory limit of {limit}", "give it more memory with mem="
-        return None
+        return refused(console)
 
     def description(self, facts: Mapping[str, Any]) -> str:
         limit = format_bytes(self.memory_bytes) if self.memory_bytes else None
         memory = f"memory limited to {limit}" if limit else "no memory limit"
+        memory += self.swap.said()
         release = facts.get("kernel", {}).get("release", "?")
         return (
             f"gVisor ({_version(_program())}, {self._platform()}), which calls itself Linux "
-            f"{release}, {self.shape().cpus} CPU, {memory}"
+            f"{release}, {self.shape().cpus} CPU, {memory}{link.said(self.link)}"
         )
+
+    def _memory(self) -> Mapping[str, int]:
+        """The limits of the specification's `linux.resources.memory`."""
+        if self.memory_bytes is None:
+            return {}
+        both = self.memory_bytes + self.swap.bytes
+        # runsc of control groups 2 leaves swappiness out.
+        may = {"swappiness": USUAL_SWAPPINESS} if self.swap else {}
+        return {"limit": self.memory_bytes, "swap": both, **may}
 
     def _platform(self) -> str:
         if self.platform is not None:
@@ -209,8 +245,10 @@ def _said(argv: Sequence[str]) -> str:
     return ""
 
 
-def _bundle(name: str, cpus: Sequence[int], memory_bytes: int | None) -> Mapping[str, Any]:
-    """The configuration of the OCI runtime specification: the host's tree, no network."""
+def _bundle(
+    name: str, cpus: Sequence[int], memory: Mapping[str, int], linked: link.Wanted | None
+) -> Mapping[str, Any]:
+    """The configuration of the OCI runtime specification: the host's tree, maybe a network."""
 
     def mount(target: str, kind: str, source: str, *options: str) -> dict[str, Any]:
         return {
@@ -219,9 +257,11 @@ def _bundle(name: str, cpus: Sequence[int], memory_bytes: int | None) -> Mapping
 
     # gVisor takes the number of its CPUs and the size of its memory from its control group.
     limits: dict[str, Any] = {"cpu": {"cpus": ",".join(map(str, cpus))}}
-    if memory_bytes is not None:
-        limits["memory"] = {"limit": memory_bytes, "swap": memory_bytes}
+    if memory:
+        limits["memory"] = memory
     kinds = ("bounding", "effective", "permitted")
+    # runsc refuses a network without a named namespace; it is in the right one already.
+    network = {"type": "network"} | ({"path": "/proc/self/ns/net"} if linked else {})
     return {
         "ociVersion": "1.0.0",
         "process": {
@@ -245,7 +285,7 @@ def _bundle(name: str, cpus: Sequence[int], memory_bytes: int | None) -> Mapping
         "linux": {
             "cgroupsPath": f"/{name}",
             "resources": limits,
-            "namespaces": [{"type": each} for each in ("pid", "ipc", "uts", "mount", "network")],
+            "namespaces": [*({"type": each} for each in ("pid", "ipc", "uts", "mount")), network],
         },
     }
 

@@ -52,14 +52,17 @@ class Machine:
         self.output_limit_bytes = OUTPUT_LIMIT_BYTES
         """What a command may add to the writable folder."""
         self._work = work
+        self.network = environment.own_network()
         ours, theirs = socket.socketpair()
         try:
-            allocation = Allocation(work=work, cpus=cpus, channel_fd=theirs.fileno())
+            namespace = self.network.service.pid if self.network else None
+            allocation = Allocation(work, cpus, theirs.fileno(), namespace)
             self.launch: Launch = environment.launch(allocation)
             begin = time.monotonic()
             self._process = _start(self.launch, theirs, work)
         except BaseException:
             ours.close()
+            self._close_network()
             raise
         finally:
             theirs.close()
@@ -81,6 +84,8 @@ class Machine:
             self._agent.look_at_clock()
             self.facts: dict[str, Any] = {}
             self.refresh_facts()
+            if self.network:
+                self.network.configure(self.run, work)
         except BaseException:
             self.kill()
             raise
@@ -175,12 +180,17 @@ class Machine:
         if self._process.wait() != 0 and self.launch.clean_up:
             _clean_up(self.launch)
         self._console.join()
+        self._close_network()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _close_network(self) -> None:
+        if self.network:
+            self.network.close()
 
     def _lost(self, what: str) -> MachineLostError:
         self.kill()
@@ -253,5 +263,6 @@ def spawn(
 
 def _clean_up(launch: Launch) -> None:
     """Remove what a killed machine leaves; the run has its own message by then."""
-    with contextlib.suppress(VtaxError, subprocess.TimeoutExpired):
-        spawn(launch.clean_up, (), launch.environment, stdout=subprocess.DEVNULL).wait(REMOVAL_S)
+    for argv in launch.clean_up:
+        with contextlib.suppress(VtaxError, subprocess.TimeoutExpired):
+            spawn(argv, (), launch.environment, stdout=subprocess.DEVNULL).wait(REMOVAL_S)

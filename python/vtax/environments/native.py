@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Self
 from vtax import binaries
 from vtax.doctor.host import Host
 from vtax.doctor.model import Check, Finding
-from vtax.environments import swap
+from vtax.environments import host_swap
 from vtax.environments.base import (
     Allocation,
     Launch,
@@ -29,16 +29,13 @@ from vtax.environments.capabilities import (
     RecordInside,
     RecordOutside,
 )
+from vtax.environments.host_swap import NO_SWAP, HostSwap, refused
 from vtax.environments.machine import Machine, counting, shared_tree
 from vtax.errors import MisuseError
 from vtax.units import format_bytes, parse_size
 from vtax.workloads.base import MachineShape
 
 SMALLEST_CAP_BYTES = 16 << 20
-REFUSED = "vtax-agent: --swap: "
-"""What the agent says when it cannot make the swap file begins so."""
-AGENTS_REMEDY = "; or serve without --swap"
-"""It ends so."""
 
 
 class BareMetal(Check):
@@ -77,7 +74,7 @@ class Native(ProcessEnvironment):
     keys: ClassVar[Mapping[str, str]] = {
         "cpus": "number of CPUs to run on (default: all)",
         "mem": "memory limit, swap included (default: none; needs root or a delegated cgroup)",
-        "swap": "what may be swapped out beside mem=, to a file made for it (default: none; root)",
+        **host_swap.KEYS,
         "pids": "most processes and threads of a command (default: 4096, or 64 for each CPU)",
     }
     examples: ClassVar[Sequence[str]] = (
@@ -98,7 +95,7 @@ class Native(ProcessEnvironment):
     cpus: int | None = None
     memory_bytes: int | None = None
     processes: int | None = None
-    swap_bytes: int = 0
+    swap: HostSwap = NO_SWAP
 
     @classmethod
     def from_options(cls, options: Mapping[str, str]) -> Self:
@@ -107,10 +104,7 @@ class Native(ProcessEnvironment):
         if memory is not None and memory < SMALLEST_CAP_BYTES:
             raise MisuseError(f"native: mem={options['mem']} is too small to start a program in")
         processes = process_limit("native", options["pids"]) if "pids" in options else None
-        space = swap.size("native", options)
-        if space and memory is None:
-            raise MisuseError("native: swap= without mem=: nothing would be swapped", "give mem=")
-        return cls(cpus, memory, processes, space)
+        return cls(cpus, memory, processes, HostSwap.from_options("native", options))
 
     def shape(self) -> MachineShape:
         available = len(allowed_cpus())
@@ -127,8 +121,7 @@ class Native(ProcessEnvironment):
 
     def check(self) -> None:
         binaries.find("vtax-agent")
-        if self.swap_bytes:
-            swap.check_here("native", self.swap_bytes)
+        self.swap.check("native")
 
     def capabilities(self, machine: Machine) -> Sequence[Capability]:
         return (*shared_tree(machine), counting(machine))
@@ -143,27 +136,20 @@ class Native(ProcessEnvironment):
         argv += ["--cpus", ",".join(map(str, allocation.cpus))]
         if self.memory_bytes is not None:
             argv += ["--memory", str(self.memory_bytes)]
-        if self.swap_bytes:
-            argv += ["--swap", str(self.swap_bytes), "--swap-folder", str(swap.folder())]
+        argv += self.swap.options()
         argv += ["--pids", str(self.processes or usual_processes(len(allowed_cpus())))]
         # What a killed agent could not end is ended by the next one, asked for at once.
-        sweep = [str(binaries.find("vtax-agent")), "sweep"]
-        if self.swap_bytes:
-            sweep += ["--swap-folder", str(swap.folder())]
+        sweep = [self.swap.sweep()]
         return Launch(argv, work_inside=allocation.work, boot_timeout_s=10.0, clean_up=sweep)
 
     def explain_end(self, code: int, console: Sequence[str]) -> tuple[str, str | None] | None:
-        said = next((line for line in console if line.startswith(REFUSED)), None)
-        if said is None:
-            return None
-        reason = said.removeprefix(REFUSED).removesuffix(AGENTS_REMEDY)
-        return reason, "XDG_CACHE_HOME says which folder it is made in"
+        return refused(console)
 
     def description(self, facts: Mapping[str, Any]) -> str:
         shape = self.shape()
         limit = format_bytes(self.memory_bytes) if self.memory_bytes else None
         memory = f"memory limited to {limit}" if limit else "no memory limit"
-        memory += swap.said(self.swap_bytes)
+        memory += self.swap.said()
         kind = facts.get("virtualization", {}).get("kind", "unknown")
         what = {
             "none": "bare metal",

@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
 from vtax.doctor.model import Check
-from vtax.environments import guest_kernel, sandbox, swap
+from vtax.environments import guest_kernel, link, sandbox, swap
 from vtax.environments.base import (
     Allocation,
     HostTree,
     Launch,
     MachineLike,
-    ProcessEnvironment,
     allowed_cpus,
     cpu_count,
     guest_memory,
@@ -25,6 +24,8 @@ from vtax.environments.capabilities import (
     Capability,
     CountPrograms,
     Files,
+    Link,
+    LinkKind,
     Pause,
     RecordInside,
     RecordOutside,
@@ -39,6 +40,7 @@ from vtax.workloads.base import MachineShape
 Accelerator = Literal["auto", "kvm", "tcg"]
 
 SWAP_DEVICE = "/dev/vda"
+LINKS: Mapping[LinkKind, str | None] = {"tap": "eth0", "slirp": "eth0"}
 KVM_DEVICE = Path("/dev/kvm")
 SMALLEST_BYTES = 192 << 20
 """The uncompressed Debian kernel alone takes 63 MiB while it is loaded; 192 MiB boots."""
@@ -49,7 +51,7 @@ BOOT_TIMEOUT_S = {"kvm": 30.0, "tcg": 120.0}
 
 @register
 @dataclass(frozen=True, slots=True)
-class Qemu(HostTree, ProcessEnvironment):
+class Qemu(HostTree, link.Linked):
     """A full-system QEMU guest with a distribution kernel.
 
     It runs on the host's own userland, shared read-only by 9p.
@@ -64,16 +66,28 @@ class Qemu(HostTree, ProcessEnvironment):
         "cpu": "QEMU CPU model (default: host with KVM, max with TCG)",
         "kernel": "path of a vmlinuz-RELEASE (default: found in /boot or fetched)",
         "page": "on: memory shared with the host, for the guest's counters (default: off)",
+        **link.keys(tuple(LINKS)),
     }
-    examples: ClassVar[Sequence[str]] = ("qemu", "qemu:accel=tcg,smp=2,mem=2G")
+    examples: ClassVar[Sequence[str]] = (
+        "qemu",
+        "qemu:accel=tcg,smp=2,mem=2G",
+        "qemu:net=tap,rate=500M",
+    )
     offers: ClassVar[Mapping[type[Capability], str]] = {
         Files: "qemu",
         RecordOutside: "qemu",
         CountPrograms: "qemu",
         Pause: "qemu",
         RecordInside: "qemu",
+        Link: "qemu:net=tap",
     }
-    checks: ClassVar[Sequence[type[Check]]] = (Installed, QemuKernel, Kvm, sandbox.Bubblewrap)
+    checks: ClassVar[Sequence[type[Check]]] = (
+        Installed,
+        QemuKernel,
+        Kvm,
+        sandbox.Bubblewrap,
+        link.Links,
+    )
 
     accel: Accelerator = "auto"
     smp: int = 1
@@ -96,6 +110,7 @@ class Qemu(HostTree, ProcessEnvironment):
             kernel=kernel,
             page=_switch("page", options.get("page", "off")),
             swap_bytes=swap.size("qemu", options),
+            link=link.wanted("qemu", options, LINKS),
         )
 
     def shape(self) -> MachineShape:
@@ -115,6 +130,7 @@ class Qemu(HostTree, ProcessEnvironment):
             raise VtaxError(f"qemu:accel=kvm is not possible here: {reason}", "use accel=tcg")
         if self.swap_bytes:
             swap.check_guest()
+        link.check("qemu", self.link)
         guest_kernel.prepare(self.kernel)
 
     def start(self, work: Path, cpus: Sequence[int]) -> MachineLike:
@@ -123,7 +139,7 @@ class Qemu(HostTree, ProcessEnvironment):
         return Machine(self, work, cpus)
 
     def capabilities(self, machine: Machine) -> Sequence[Capability]:
-        return (*shared_tree(machine), counting(machine), pausing(machine))
+        return (*shared_tree(machine), counting(machine), pausing(machine), *link.offered(machine))
 
     def launch(self, allocation: Allocation) -> Launch:
         accel, notes = self._choose()
@@ -132,7 +148,8 @@ class Qemu(HostTree, ProcessEnvironment):
             work=allocation.work,
             view=self.view(),
             read_only={guest.kernel: _inside("kernel"), guest.initramfs: _inside("initramfs")},
-            devices=(KVM_DEVICE,) if accel == "kvm" else (),
+            devices=(*((KVM_DEVICE,) if accel == "kvm" else ()), *link.devices(self.link)),
+            namespace_pid=allocation.namespace_pid,
         )
         argv = sandbox.command(box, self._qemu(accel, guest, allocation.channel_fd))
         return Launch(
@@ -146,6 +163,7 @@ class Qemu(HostTree, ProcessEnvironment):
         return (
             f"{how.get(kind, 'QEMU')}, Linux {release}, "
             f"{self.smp} CPU, {format_bytes(self.memory_bytes)}{swap.said(self.swap_bytes)}"
+            f"{link.said(self.link)}"
         )
 
     def _choose(self) -> tuple[Literal["kvm", "tcg"], Sequence[str]]:
@@ -156,8 +174,8 @@ class Qemu(HostTree, ProcessEnvironment):
             from vtax.environments.kvm_probe import probe
 
             key = f"{self.cpu}{self.kernel}"
-            # Whether KVM works does not depend on a disk, which is not made for the probe.
-            probed = replace(self, accel="kvm", swap_bytes=0)
+            # Whether KVM works depends on neither disk nor link, which are not made for the probe.
+            probed = replace(self, accel="kvm", swap_bytes=0, link=None)
             reason = probe(probed, allowed_cpus()[-self.smp :], key)
         if reason is None:
             return "kvm", ("KVM passed its boot probe",)
@@ -177,6 +195,12 @@ class Qemu(HostTree, ProcessEnvironment):
         if self.swap_bytes:
             line += ["-drive", f"file={sandbox.WORK / swap.DISK},format=raw,if=none,id=swap"]
             line += ["-device", "virtio-blk-pci,drive=swap"]
+        if self.link:
+            # Its threads' names say which is which.
+            line += ["-name", "guest=vtax,debug-threads=on"]
+            tap = f"tap,ifname={link.TAP},script=no,downscript=no"
+            line += ["-netdev", f"{tap if self.link.has_tap else link.user_network()},id=link"]
+            line += ["-device", "virtio-net-pci,netdev=link,romfile="]
         if self.page:
             # The smallest memory that a PCI device can have is a page as well.
             memory = f"memory-backend-file,id=page,mem-path={sandbox.WORK / PAGE_FILE}"
@@ -188,7 +212,8 @@ class Qemu(HostTree, ProcessEnvironment):
         return line
 
     def _parameters(self, guest: guest_kernel.GuestKernel) -> list[str]:
-        unused = () if self.swap_bytes else (guest_kernel.DISK_MODULE,)
+        unused = [] if self.swap_bytes else [guest_kernel.DISK_MODULE]
+        unused += [] if self.link else guest_kernel.NETWORK_MODULES
         modules = [each for each in guest.modules if Path(each).stem not in unused]
         return [
             "console=ttyS0",

@@ -3,7 +3,7 @@
 A guest's root can load code into a user-mode Linux kernel, so the process itself, not the guest,
 is what must be held. bubblewrap gives it a mount namespace in which everything but the work
 folder is mounted read-only and the host's secrets are covered, no capability to change that, no
-network, and a PID namespace that ends with vtax, also after kill -9.
+network but one made for it (link.py), and a PID namespace that ends with vtax, also after kill -9.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ WORK = Path("/run/vtax/work")
 class Box:
     """What is let into the box beside the read-only tree."""
 
-    work: Path
-    """Host folder that becomes WORK, writable."""
+    work: Path | None
+    """Host folder that becomes WORK, writable; None: nothing is writable."""
     view: View
     """Which of the host's files are covered."""
     read_only: Mapping[Path, Path] = field(default_factory=dict)
@@ -39,6 +39,8 @@ class Box:
     """The same for files that may be written."""
     devices: Sequence[Path] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
+    namespace_pid: int | None = None
+    """Whose network namespace it is in; None: in a new one without a network."""
 
 
 def bubblewrap() -> Path:
@@ -57,22 +59,30 @@ def command(box: Box, argv: Sequence[str]) -> list[str]:
     The order matters: later mounts lie over earlier ones. /run and /dev/shm are fresh because
     the host's sockets live there and because user-mode Linux keeps its memory in a file.
     """
-    line = [str(bubblewrap()), "--ro-bind", "/", "/", *covering(box.view, argv[0])]
+    line = [] if box.namespace_pid is None else joining(box.namespace_pid)
+    line += [str(bubblewrap()), "--ro-bind", "/", "/", *covering(box.view, argv[0])]
     line += ["--dev", "/dev", "--proc", "/proc"]
     line += ["--tmpfs", "/dev/shm", "--tmpfs", "/run"]
-    line += ["--dir", str(WORK), "--bind", str(box.work), str(WORK)]
+    if box.work:
+        line += ["--dir", str(WORK), "--bind", str(box.work), str(WORK)]
     for source, target in box.read_only.items():
         line += ["--ro-bind", str(source), str(target)]
     for source, target in box.writable.items():
         line += ["--bind", str(source), str(target)]
     for device in box.devices:
         line += ["--dev-bind", str(device), str(device)]
-    line += ["--unshare-net", "--unshare-pid", "--unshare-ipc", "--unshare-uts"]
+    line += ["--unshare-net"] if box.namespace_pid is None else []
+    line += ["--unshare-pid", "--unshare-ipc", "--unshare-uts"]
     line += ["--cap-drop", "ALL", "--die-with-parent", "--new-session", "--chdir", "/"]
     line += ["--clearenv", "--setenv", "PATH", "/usr/bin:/bin", "--setenv", "TMPDIR", "/dev/shm"]
     for name, value in box.environment.items():
         line += ["--setenv", name, value]
     return [*line, "--", *argv]
+
+
+def joining(pid: int) -> list[str]:
+    """What comes before a command line that shall run in the network namespace of a process."""
+    return ["nsenter", f"--net=/proc/{pid}/ns/net", "--"]
 
 
 def covering(view: View, program: str) -> list[str]:

@@ -22,6 +22,7 @@ from typing import Any, ClassVar, Self
 from vtax import binaries
 from vtax.doctor.host import Host
 from vtax.doctor.model import Check, Finding
+from vtax.environments import host_swap
 from vtax.environments.base import (
     Allocation,
     Launch,
@@ -33,6 +34,7 @@ from vtax.environments.base import (
 )
 from vtax.environments.capabilities import Capability, Files, RecordInside
 from vtax.environments.copying_machine import CopyingMachine
+from vtax.environments.host_swap import NO_SWAP, REFUSED, HostSwap
 from vtax.environments.machine import Machine
 from vtax.errors import MisuseError, VtaxError
 from vtax.units import format_bytes, parse_size
@@ -47,6 +49,8 @@ ALIVE_EVERY_S, ALIVE_COUNT = 5, 3
 BOOT_TIMEOUT_S = 120.0
 """The agent's 3 MB have to go through a slow line, too."""
 SMALLEST_CAP_BYTES = 16 << 20
+SWAP_FOLDER = "${XDG_CACHE_HOME:-$HOME/.cache}/vtax/swap"
+"""Where a machine's shell finds what vtax there calls `host_swap.folder`."""
 
 _HOST = re.compile(
     r"((?:[A-Za-z0-9_][A-Za-z0-9._-]*@)?)([A-Za-z0-9_][A-Za-z0-9._-]*|\[[0-9A-Za-z:.%]+\])(?::([0-9]+))?"
@@ -101,6 +105,7 @@ class Ssh(ProcessEnvironment):
         "host": "[user@]host[:port]; stands first, without host=",
         "cpus": "number of its CPUs to run on (default: all)",
         "mem": "memory limit, swap included (default: none; needs root or a delegated cgroup)",
+        **host_swap.KEYS,
         "pids": "most processes and threads of a command (default: 4096, or 64 for each CPU)",
         "dir": "folder there in which vtax makes its own (default: /tmp)",
         "config": "ssh's configuration file (default: the user's)",
@@ -124,6 +129,7 @@ class Ssh(ProcessEnvironment):
     folder: str = "/tmp"
     config: str | None = None
     processes: int | None = None
+    swap: HostSwap = NO_SWAP
     pushed: tuple[Path, ...] = ()
 
     @classmethod
@@ -142,7 +148,9 @@ class Ssh(ProcessEnvironment):
             raise MisuseError(f"ssh: dir={folder} is not an absolute path of plain letters")
         processes = process_limit("ssh", options["pids"]) if "pids" in options else None
         config = options.get("config")
-        return cls(host, port, int(cpus) if cpus else None, memory, folder, config, processes)
+        space = HostSwap.from_options("ssh", options)
+        count = int(cpus) if cpus else None
+        return cls(host, port, count, memory, folder, config, processes, space)
 
     def shape(self) -> MachineShape:
         found = self._found()
@@ -175,7 +183,7 @@ class Ssh(ProcessEnvironment):
         serve += ["--pids", str(self.processes or usual_processes(len(cpus)))]
         if self.memory_bytes is not None:
             serve += ["--memory", str(self.memory_bytes)]
-        script = _script(str(folder), len(agent), serve)
+        script = _script(str(folder), len(agent), serve, self.swap)
         return Launch(
             # Quoted for any shell that the user may have there: the script has no single quote.
             [*self._client(), f"exec /bin/sh -c '{script}'"],
@@ -199,6 +207,8 @@ class Ssh(ProcessEnvironment):
         own = [line.removeprefix("vtax: ") for line in console if line.startswith("vtax: ")]
         if own:
             return own[-1], "choose another folder with dir="
+        if said := next((line for line in console if line.startswith(REFUSED)), None):
+            return said.removeprefix(REFUSED), None
         return _explain(self._client(), console) if code == 255 else None
 
     def description(self, facts: Mapping[str, Any]) -> str:
@@ -207,6 +217,7 @@ class Ssh(ProcessEnvironment):
         release = facts.get("kernel", {}).get("release", "?")
         limit = format_bytes(self.memory_bytes) if self.memory_bytes else None
         memory = f"memory limited to {limit}" if limit else "no memory limit"
+        memory += self.swap.said()
         cpus = len(facts.get("affinity") or ()) or "?"
         return f"the machine {self.host}, {what}, Linux {release}, {cpus} CPU, {memory}"
 
@@ -267,7 +278,7 @@ def _host_and_port(text: str) -> tuple[str, int | None]:
     return match[1] + match[2].strip("[]"), int(match[3]) if match[3] else None
 
 
-def _script(folder: str, size: int, serve: Sequence[str]) -> str:
+def _script(folder: str, size: int, serve: Sequence[str], swap: HostSwap) -> str:
     """What the far side does: take `size` bytes of agent from its input, serve, remove all."""
     agent = f"{folder}/vtax-agent"
     steps = [
@@ -279,8 +290,13 @@ def _script(folder: str, size: int, serve: Sequence[str]) -> str:
         f'[ "$(wc -c <{agent})" -eq {size} ] || '
         f'{{ echo "vtax: no room for the agent in {folder}" >&2; exit 1; }}',
         f"chmod 700 {agent}",
-        f"{agent} {shlex.join(serve)}",
     ]
+    line = f"{agent} {shlex.join(serve)}"
+    if swap:
+        # Not in `folder`, which a later vtax would not know, and whose parent may be a tmpfs.
+        steps += [f'mkdir -p "{SWAP_FOLDER}"']
+        line += f' {shlex.join(swap.size())} --swap-folder "{SWAP_FOLDER}"'
+    steps.append(line)
     return "; ".join(steps)
 
 

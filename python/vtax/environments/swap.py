@@ -1,19 +1,16 @@
 """`swap=SIZE`: space to which programs are swapped out, made by vtax for one machine.
 
-On this machine it is a file that the agent makes, and removes when it ends for whatever reason
-(crates/vtax-sys/src/swap_file.rs). A guest has a disk: a file in the machine's own folder, which
-loses its name as soon as the guest uses it, and is gone with the guest.
+A guest has a disk: a file in the machine's own folder, which loses its name as soon as the guest
+uses it, and is gone with the guest. For machines without a kernel of their own see host_swap.py.
 """
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from vtax import binaries, cache
 from vtax.environments.base import ProcessEnvironment
 from vtax.environments.machine import Machine
 from vtax.errors import MisuseError, VtaxError
@@ -26,12 +23,7 @@ DISK = "swap.disk"
 """The name of a guest's disk in its machine's folder, until the guest uses it."""
 SMALLEST_BYTES = 1 << 20
 LARGEST_BYTES = 1 << 40
-SWEEP_TIMEOUT_S = 60.0
-
-
-def folder() -> Path:
-    """Where the files of this machine are. What a killed agent left there the next one removes."""
-    return cache.folder("swap")
+SWAPON_TIMEOUT_S = 60.0
 
 
 def size(environment: str, options: Mapping[str, str]) -> int:
@@ -50,27 +42,6 @@ def size(environment: str, options: Mapping[str, str]) -> int:
 def said(space: int) -> str:
     """What a description of a machine says of it."""
     return f" and {format_bytes(space)} of swap" if space else ""
-
-
-def require_room(environment: str, wanted: int, where: Path) -> None:
-    """Raise VtaxError when a file of `wanted` bytes cannot be made in `where`."""
-    found = os.statvfs(where)
-    free = found.f_bavail * found.f_frsize
-    if free < wanted:
-        raise VtaxError(
-            f"{environment}: swap={format_bytes(wanted)}: {where} has {format_bytes(free)} free",
-            "free space there, or set XDG_CACHE_HOME to a folder that has it",
-        )
-
-
-def check_here(environment: str, wanted: int) -> None:
-    """Raise VtaxError when this machine lets vtax make no swap file of `wanted` bytes."""
-    if os.geteuid() != 0:
-        raise VtaxError(
-            f"{environment}: swap= needs root: only root may turn a swap file on",
-            "run vtax as root, or use uml:mem=SIZE,swap=SIZE, which needs none",
-        )
-    require_room(environment, wanted, folder())
 
 
 def check_guest() -> None:
@@ -102,17 +73,6 @@ def started(
     return machine
 
 
-def sweep() -> int:
-    """End and remove what killed agents left: control groups and swap files; returns how many."""
-    argv = [str(binaries.find("vtax-agent")), "sweep", "--swap-folder", str(folder())]
-    done = subprocess.run(
-        argv, capture_output=True, text=True, timeout=SWEEP_TIMEOUT_S, check=False
-    )
-    if done.returncode != 0 or not done.stdout.strip().isdecimal():
-        raise VtaxError(f"vtax-agent sweep: {done.stderr.strip() or 'it says nothing'}")
-    return int(done.stdout)
-
-
 def _make(disk: Path, wanted: int) -> None:
     try:
         with disk.open("xb") as file:
@@ -130,7 +90,7 @@ def _turn_on(name: str, machine: Machine, work: Path, device: str) -> None:
     exchange = Exchange(work, "swap-on")
     exchange.create({})
     argv = [_program("swapon"), device]
-    done = machine.run(argv, {"PATH": DEFAULT_PATH}, exchange.name, SWEEP_TIMEOUT_S)
+    done = machine.run(argv, {"PATH": DEFAULT_PATH}, exchange.name, SWAPON_TIMEOUT_S)
     require_success(f"{name}: swapon {device}", done.outcome, exchange)
     shutil.rmtree(exchange.path, ignore_errors=True)
 

@@ -11,17 +11,24 @@ from typing import Any, ClassVar, Self
 from vtax import binaries
 from vtax.doctor.host import Host
 from vtax.doctor.model import Check, Finding
-from vtax.environments import sandbox, swap
+from vtax.environments import link, sandbox, swap
 from vtax.environments.base import (
     Allocation,
     HostTree,
     Launch,
     MachineLike,
-    ProcessEnvironment,
     guest_memory,
     register,
 )
-from vtax.environments.capabilities import Capability, Files, Pause, RecordInside, RecordOutside
+from vtax.environments.capabilities import (
+    Capability,
+    Files,
+    Link,
+    LinkKind,
+    Pause,
+    RecordInside,
+    RecordOutside,
+)
 from vtax.environments.machine import Machine, pausing, shared_tree
 from vtax.errors import VtaxError
 from vtax.units import format_bytes
@@ -31,6 +38,7 @@ AGENT_INSIDE = Path("/run/vtax/agent")
 FIX_INSIDE = Path("/run/vtax/umlfix.so")
 MODULES = Path("/usr/lib/uml/modules")
 SWAP_DEVICE = "/dev/ubda"
+LINKS: Mapping[LinkKind, str | None] = {"vde": "eth0", "tap": "vec0"}
 SMALLEST_BYTES = 48 << 20
 """A kernel without room for its own tables panics; 48 MiB boots with some to spare."""
 
@@ -69,22 +77,29 @@ class Installed(Check):
 
 @register
 @dataclass(frozen=True, slots=True)
-class UserModeLinux(HostTree, ProcessEnvironment):
+class UserModeLinux(HostTree, link.Linked):
     """User-mode Linux, a paravirtualized kernel as a host process, with one CPU."""
 
     name: ClassVar[str] = "uml"
     keys: ClassVar[Mapping[str, str]] = {
         "mem": "memory (default: 1G)",
         "swap": "a swap disk of this size (default: none)",
+        **link.keys(tuple(LINKS)),
     }
-    examples: ClassVar[Sequence[str]] = ("uml", "uml:mem=512M", "uml:mem=256M,swap=1G")
+    examples: ClassVar[Sequence[str]] = (
+        "uml",
+        "uml:mem=512M",
+        "uml:mem=256M,swap=1G",
+        "uml:net=vde,rate=500M",
+    )
     offers: ClassVar[Mapping[type[Capability], str]] = {
         Files: "uml",
         RecordOutside: "uml",
         RecordInside: "uml",
         Pause: "uml",
+        Link: "uml:net=vde",
     }
-    checks: ClassVar[Sequence[type[Check]]] = (Installed, sandbox.Bubblewrap)
+    checks: ClassVar[Sequence[type[Check]]] = (Installed, sandbox.Bubblewrap, link.Links)
 
     memory_bytes: int = 1 << 30
     swap_bytes: int = 0
@@ -92,7 +107,8 @@ class UserModeLinux(HostTree, ProcessEnvironment):
     @classmethod
     def from_options(cls, options: Mapping[str, str]) -> Self:
         memory = guest_memory("uml", options.get("mem", "1G"), SMALLEST_BYTES)
-        return cls(memory, swap.size("uml", options))
+        wanted = link.wanted("uml", options, LINKS)
+        return cls(memory, swap.size("uml", options), link=wanted)
 
     def shape(self) -> MachineShape:
         return MachineShape(1, self.memory_bytes)
@@ -104,6 +120,7 @@ class UserModeLinux(HostTree, ProcessEnvironment):
         binaries.find("vtax-agent")
         if self.swap_bytes:
             swap.check_guest()
+        link.check("uml", self.link)
 
     def start(self, work: Path, cpus: Sequence[int]) -> MachineLike:
         if self.swap_bytes:
@@ -111,7 +128,7 @@ class UserModeLinux(HostTree, ProcessEnvironment):
         return Machine(self, work, cpus)
 
     def capabilities(self, machine: Machine) -> Sequence[Capability]:
-        return (*shared_tree(machine), pausing(machine))
+        return (*shared_tree(machine), pausing(machine), *link.offered(machine))
 
     def launch(self, allocation: Allocation) -> Launch:
         box = sandbox.Box(
@@ -123,6 +140,8 @@ class UserModeLinux(HostTree, ProcessEnvironment):
             },
             # Kernels before 6.13 cannot restore an FP state larger than 2696 bytes (AMX).
             environment={"LD_PRELOAD": str(FIX_INSIDE)},
+            devices=link.devices(self.link),
+            namespace_pid=allocation.namespace_pid,
         )
         parameters = [
             f"mem={self.memory_bytes >> 20}M",
@@ -145,16 +164,25 @@ class UserModeLinux(HostTree, ProcessEnvironment):
         ]
         if self.swap_bytes:
             parameters.append(f"ubd0={sandbox.WORK / swap.DISK}")
-        argv = sandbox.command(box, [str(kernel()), *parameters])
+        argv = sandbox.command(box, self._linked([str(kernel()), *parameters]))
         return Launch(
             sandbox.pinned(allocation.cpus, argv), work_inside=sandbox.WORK, boot_timeout_s=60.0
         )
+
+    def _linked(self, argv: Sequence[str]) -> Sequence[str]:
+        if self.link is None:
+            return argv
+        if self.link.kind == "vde":
+            return link.with_switch([*argv, f"eth0=daemon,,unix,{link.SWITCH_SOCKET}/ctl"])
+        # Without gro= its buffers hold no packet larger than the MTU, and a tap delivers them.
+        return [*argv, f"vec0:transport=tap,ifname={link.TAP},gro=1"]
 
     def description(self, facts: Mapping[str, Any]) -> str:
         release = facts.get("kernel", {}).get("release", "?")
         return (
             f"user-mode Linux {release} (paravirtualized kernel as a host process), "
             f"1 CPU, {format_bytes(self.memory_bytes)}{swap.said(self.swap_bytes)}"
+            f"{link.said(self.link)}"
         )
 
 

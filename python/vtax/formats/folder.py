@@ -19,14 +19,10 @@ from vtax.errors import MisuseError, VtaxError
 from vtax.formats import records
 from vtax.formats.files import write_atomic, write_table
 from vtax.formats.journal import Journal
-from vtax.formats.model import (
-    AuditRecord,
-    ComparisonRecord,
-    MemoryRecord,
-    RecordingRecord,
-    Sample,
-    TuneRecord,
-)
+from vtax.formats.memory import MemoryRecord
+from vtax.formats.model import AuditRecord, ComparisonRecord, RecordingRecord, Sample
+from vtax.formats.place import PlaceRecord
+from vtax.formats.tune import TuneRecord
 
 RECORD = "run.json"
 JOURNAL = "samples.jsonl"
@@ -35,6 +31,8 @@ EVENTS = "events.json"
 REPORT = "report.html"
 RAW = "raw"
 INSTRUMENTS = "instruments"
+OwnRecord = MemoryRecord | TuneRecord | PlaceRecord
+"""Of a verb whose report needs nothing else."""
 
 
 class RunFolder:
@@ -135,7 +133,8 @@ class RunFolder:
             subprocess.run(line, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
 
     def write_record(
-        self, record: ComparisonRecord | AuditRecord | MemoryRecord | TuneRecord | RecordingRecord
+        self,
+        record: ComparisonRecord | AuditRecord | OwnRecord | RecordingRecord,
     ) -> None:
         """Replace `run.json` at once."""
         records.write(self.path / RECORD, record)
@@ -179,14 +178,14 @@ def read_record(path: Path) -> ComparisonRecord | RecordingRecord:
     return record
 
 
-def own_report(path: Path) -> MemoryRecord | TuneRecord | None:
+def own_report(path: Path) -> OwnRecord | None:
     """The `run.json` of a verb whose report needs nothing else; None when the folder is of another
     verb, or has none that can be read: `read_record` says why."""
     try:
         record = records.read(path / RECORD)
     except (OSError, VtaxError):
         return None
-    return record if isinstance(record, MemoryRecord | TuneRecord) else None
+    return record if isinstance(record, MemoryRecord | TuneRecord | PlaceRecord) else None
 
 
 def read_samples(path: Path, record: ComparisonRecord) -> list[Sample]:

@@ -12,8 +12,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from vtax.formats.tuning import CacheEdge, Curve, Probe, Routine
-
 Better = Literal["higher", "lower"]
 Finite = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 Scalar = bool | int | float | str
@@ -167,7 +165,7 @@ class EnvironmentRecord(MachineRecord):
     """What still differs from the baseline and could not be removed, one sentence each."""
 
 
-class _Record(Strict):
+class VerbRecord(Strict):
     """What every verb records of its run."""
 
     schema_version: Literal[2] = 2
@@ -178,7 +176,7 @@ class _Record(Strict):
     finished_utc: str | None = None
 
 
-class ComparisonRecord(_Record):
+class ComparisonRecord(VerbRecord):
     """The content of `run.json` of `vtax compare`."""
 
     verb: Literal["compare"] = "compare"
@@ -216,7 +214,7 @@ class ComparisonRecord(_Record):
     failures: tuple[Failure, ...] = ()
 
 
-class AuditRecord(_Record):
+class AuditRecord(VerbRecord):
     """The content of `run.json` of `vtax audit`."""
 
     verb: Literal["audit"] = "audit"
@@ -224,220 +222,7 @@ class AuditRecord(_Record):
     environments: tuple[AuditCard, ...]
 
 
-class MemoryPoint(Strict):
-    """The runs of one size in one environment of `vtax memory`."""
-
-    size: Count
-    n: Count
-    """Runs that gave a value."""
-    median: float | None
-    low: float | None
-    """The smallest value, as `high` is the largest."""
-    high: float | None
-    unit: str
-    end: Literal["ok", "oom", "failed"]
-    """How most runs ended: with a value, by the kernel's OOM killer, otherwise."""
-    killed: Count
-    """Runs that the OOM killer ended."""
-    failed: Count
-    """Runs that ended otherwise without a value."""
-    message: str | None = None
-    """Why the last of the failed ones did."""
-    swap_bytes: float | None
-    """The most that was swapped out at a time, as all that follow: the median run; None: not
-    known."""
-    swapped_in_bytes: float | None
-    swapped_out_bytes: float | None
-    max_rss_bytes: float | None
-    working_set_bytes: float | None
-    """What the program's first process used within a second; None also when nobody asked."""
-    major_faults: float | None
-    minor_faults: float | None
-    dtlb_misses: float | None
-    """Of loads. None also where there is no PMU, as of `itlb_misses`."""
-    itlb_misses: float | None
-    stalled_s: float | None
-    """Time in which some task waited for memory (PSI)."""
-
-
-class MemoryCliff(Strict):
-    """The edge past which performance is lost."""
-
-    size: Count | None
-    """The largest size before it; None: the smallest has fallen."""
-    low: Count | None
-    """The edge lies above this size and not above `high`, with 95 % confidence."""
-    high: Count
-
-
-class MemoryEnvironment(Strict):
-    """What `vtax memory` found in one environment."""
-
-    spec: str
-    description: str
-    memory_bytes: Count | None
-    """What programs and, in a guest, its kernel may use."""
-    kernel_bytes: dict[str, int | None]
-    """Of the kernel while programs ran, by part; None: the machine does not say."""
-    absent: dict[str, str] = Field(default_factory=dict)
-    """What could not be measured, with the reason."""
-    points: tuple[MemoryPoint, ...]
-    cliff: MemoryCliff | None
-    """None: performance does not fall."""
-    user_bytes: Count | None
-    """The largest resident set of the program at the last size before the cliff; None: no cliff,
-    or no size before it."""
-    notes: tuple[str, ...] = ()
-
-
-class MemoryDifference(Strict):
-    """Whether the cliffs of two environments differ."""
-
-    a: str
-    b: str
-    size_a: float | None
-    """The mean of the middles of the rounds' own edges; None: not every round has one."""
-    size_b: float | None
-    p: float | None
-    """Of the permutation test; None: too few rounds."""
-    verdict: Literal["differ", "no difference shown", "not known"]
-
-
-class MemoryRecord(_Record):
-    """The content of `run.json` of `vtax memory`."""
-
-    verb: Literal["memory"] = "memory"
-    state: Literal["running", "complete", "interrupted", "budget", "failed"] = "running"
-    argv: tuple[str, ...]
-    """The program; `{size}` stands for a size."""
-    metric: str
-    unit: str
-    better: Better
-    sizes: tuple[Count, ...]
-    runs: Count
-    """Of each size in each environment."""
-    seed: int
-    """Of the order and of the bootstrap."""
-    environments: tuple[MemoryEnvironment, ...] = ()
-    differences: tuple[MemoryDifference, ...] = ()
-
-
-class TunePerformance(Strict):
-    """A routine in the rounds of `vtax tune`: the environment's own winner, or a library."""
-
-    n: Count
-    """Rounds that gave a value."""
-    gflops: float
-    """Their median."""
-    low: float | None
-    """95 % interval of the median, as `high`."""
-    high: float | None
-
-
-class TuneRoutine(TunePerformance):
-    """A routine with the winner of its environment."""
-
-    name: str
-
-
-class TunePeer(TunePerformance):
-    """A library's DGEMM in one environment."""
-
-    name: str
-    library: str
-    version: str | None
-    percent_of_openblas: float | None
-
-
-class TuneEnvironment(Strict):
-    """What `vtax tune` found in one environment."""
-
-    spec: str
-    description: str
-    probes: tuple[Probe, ...] = ()
-    curves: tuple[Curve, ...] = ()
-    winner: dict[str, bool | int | float | str] | None
-    """The parameters of the first routine and its `gflops`; None: there is none."""
-    percent_of_openblas: float | None
-    """The winner's."""
-    searched: tuple[Routine, ...] = ()
-    """By the search or, with --use, as given: the parameters of each routine."""
-    routines: tuple[TuneRoutine, ...] = ()
-    """As measured in the rounds."""
-    measured_size: Count | None
-    """Rows of the matrices in the rounds, which is less where the environment is slow; None: no
-    search ended."""
-    peers: tuple[TunePeer, ...] = ()
-    absent: dict[str, str] = Field(default_factory=dict)
-    """Libraries that were not measured, with the reason."""
-    search_s: float | None
-    """None: there was no search."""
-    resumed: Count = 0
-    """Trials that an earlier search had made."""
-    complete: bool = True
-    """False: the budget ended the search."""
-    cache_edge: CacheEdge | None = None
-    notes: tuple[str, ...] = ()
-    failures: tuple[str, ...] = ()
-
-
-class TuneTransfer(Strict):
-    """A routine with the parameters that were tuned in another environment."""
-
-    routine: str
-    here: str
-    winner_of: str
-    loss_percent: float | None
-    """Of the performance with its own parameters; below 0: the other's are faster."""
-    low: float | None
-    high: float | None
-    verdict: Literal["equivalent", "differs", "not known"]
-    reason: str | None = None
-    """Why it was not measured."""
-
-
-class TuneEquivalence(Strict):
-    """Whether a quantity of two environments is the same."""
-
-    quantity: str
-    kind: Literal["probe", "parameter", "performance"]
-    a: str
-    b: str
-    value_a: bool | int | float | str | None
-    value_b: bool | int | float | str | None
-    percent: float | None = None
-    """The value of `b` in percent of that of `a`, with its 95 % interval."""
-    low: float | None = None
-    high: float | None = None
-    verdict: Literal["equivalent", "differs", "not known"]
-    meaning: str | None = None
-    """What else is to be said of it, e.g. that a parameter differs by selection variability."""
-
-
-class TuneRecord(_Record):
-    """The content of `run.json` of `vtax tune`."""
-
-    verb: Literal["tune"] = "tune"
-    state: Literal["running", "complete", "interrupted", "budget", "failed"] = "running"
-    search: Literal["lines", "exhaustive"]
-    use: str | None
-    """The file whose parameters were measured instead of a search."""
-    precision: Literal["d", "s", "both"]
-    threads: Count
-    size: Count
-    """Rows and columns of the products that were asked for."""
-    budget_s: float
-    """Of each search."""
-    rounds: Count
-    margin_percent: float
-    seed: int
-    """Of the order and of the bootstrap."""
-    environments: tuple[TuneEnvironment, ...] = ()
-    transfer: tuple[TuneTransfer, ...] = ()
-    equivalence: tuple[TuneEquivalence, ...] = ()
-
-
-class RecordingRecord(_Record):
+class RecordingRecord(VerbRecord):
     """The content of `run.json` of `vtax record`."""
 
     verb: Literal["record"] = "record"
@@ -447,110 +232,3 @@ class RecordingRecord(_Record):
     recording: dict[str, Any]
     """The options that were given, by name."""
     machine: MachineRecord
-
-
-class FailedPoint(Strict):
-    """A point of a sweep without a result."""
-
-    point: str
-    label: str
-    error: str
-
-
-class SweepRecord(Strict):
-    """The content of `sweep.json` of `vtax paging sweep`."""
-
-    schema_version: Literal[1] = 1
-    verb: Literal["paging sweep"] = "paging sweep"
-    vtax: str
-    """The version of vtax: points of two versions do not belong in one table."""
-    state: Literal["running", "complete", "interrupted", "failed"]
-    command_line: tuple[str, ...]
-    started: str
-    written: str
-    name: str
-    study: str
-    """The text of the design."""
-    axes: dict[str, tuple[Scalar, ...]]
-    """Column to its values."""
-    modes: tuple[str, ...]
-    seed: Scalar | None
-    """None: the simulation's own."""
-    machines: dict[str, dict[str, Any]]
-    traces: dict[str, str]
-    """Path to the digest of its content."""
-    points: Count
-    finished: Count
-    failed: tuple[FailedPoint, ...]
-    scheduler: str | None
-    """The address of the Dask cluster; None: local workers."""
-    workers: int | None
-    versions: dict[str, str]
-    """Of Python and the libraries."""
-    columns: dict[str, str]
-    """What the columns of `sweep.parquet` mean."""
-
-
-class ClaimRecord(Strict):
-    """A claim of a paper, judged."""
-
-    name: str
-    section: str
-    statement: str
-    stated: str = Field(alias="seed")
-    """The paper's value. Its word in the file is older than this name."""
-    ours: str
-    verdict: Literal["holds", "does not hold", "cannot be judged"]
-    reason: str
-    basis: Literal["result", "told"]
-
-
-class TableRecord(Strict):
-    """A table of a study."""
-
-    name: str
-    title: str
-    caption: str
-    headings: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-
-
-class FigureRecord(Strict):
-    """A figure of a paper; what is drawn is in the report and the Parquet files."""
-
-    number: str
-    title: str
-    caption: str
-    paper: str = Field(alias="seed")
-    """What the paper says of it."""
-
-
-class StudyRecord(Strict):
-    """The content of `study.json` of `vtax study`."""
-
-    schema_version: Literal[1] = Field(default=1, alias="schema")
-    verb: Literal["study"] = "study"
-    study: str
-    paper: str
-    vtax_version: str
-    written_utc: str
-    setup: dict[str, str]
-    cautions: tuple[str, ...]
-    claims: tuple[ClaimRecord, ...]
-    tables: tuple[TableRecord, ...]
-    figures: tuple[FigureRecord, ...]
-    files: dict[str, str]
-    """The Parquet file of each kind of data."""
-
-
-RunRecord = Annotated[
-    ComparisonRecord
-    | AuditRecord
-    | MemoryRecord
-    | TuneRecord
-    | RecordingRecord
-    | SweepRecord
-    | StudyRecord,
-    Field(discriminator="verb"),
-]
-"""What every verb writes of its run."""

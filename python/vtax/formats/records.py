@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import get_args
+from typing import Annotated, get_args
 
 from pydantic import AliasChoices, BaseModel, Field, TypeAdapter, ValidationError
 
 from vtax.errors import MisuseError, VtaxError
 from vtax.formats.files import read_bounded, write_atomic
-from vtax.formats.model import (
-    AuditRecord,
-    ComparisonRecord,
-    MemoryRecord,
-    RecordingRecord,
-    RunRecord,
-    StudyRecord,
-    SweepRecord,
-    TuneRecord,
-)
+from vtax.formats.memory import MemoryRecord
+from vtax.formats.model import AuditRecord, ComparisonRecord, RecordingRecord
+from vtax.formats.place import PlaceRecord
+from vtax.formats.study import StudyRecord
+from vtax.formats.sweep import SweepRecord
+from vtax.formats.tune import TuneRecord
 
 MAX_BYTES = 64 << 20
 AnyRecord = (
@@ -26,6 +22,7 @@ AnyRecord = (
     | AuditRecord
     | MemoryRecord
     | TuneRecord
+    | PlaceRecord
     | RecordingRecord
     | SweepRecord
     | StudyRecord
@@ -35,7 +32,7 @@ VERSIONS: dict[str, int] = {
     for model in get_args(AnyRecord)
 }
 """Verb to the version that this vtax reads and writes."""
-_ANY: TypeAdapter[AnyRecord] = TypeAdapter(RunRecord)
+_ANY: TypeAdapter[AnyRecord] = TypeAdapter(Annotated[AnyRecord, Field(discriminator="verb")])
 _READS = f"this vtax reads {', '.join(map(repr, VERSIONS))}"
 _REMEDY = "read it with the version of vtax that wrote it, or run it again"
 

@@ -6,7 +6,7 @@ know is left out. Records keep these as they are.
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -128,11 +128,21 @@ class CacheEdge(Foreign):
     l2_bytes: Count | None = None
 
 
+class Start(Foreign):
+    """The caches from whose sizes a search starts; None: nobody tells."""
+
+    l1_bytes: Count | None
+    l2_bytes: Count | None
+    from_: Annotated[Literal["probes", "claimed"], Field(alias="from")]
+
+
 class Tuned(Foreign):
     """What `vtax-agent tune --json` prints."""
 
     size: Count
     """Rows and columns of what was timed: in a slow machine less than was asked for."""
+    start: Start | None = None
+    """None: there was no search of GEMM."""
     seconds: Number = 0.0
     complete: bool = True
     """Everything was searched; False: the budget ended it."""

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from vtax.analysis.tune import NOT_INSTALLED, VARIABILITY
-from vtax.formats.model import TuneEnvironment, TuneEquivalence, TuneRecord, TuneRoutine
+from vtax.formats.tune import TuneEnvironment, TuneEquivalence, TuneRecord, TuneRoutine
 from vtax.formats.tuning import Probe, Routine
 from vtax.present.format import (
     NOT_MEASURED,
@@ -72,6 +72,7 @@ def winners(record: TuneRecord) -> Rows:
                 significant(float(value)) if value is not None else NOT_MEASURED,
                 "" if own is None or own.low is None else interval(own.low, own.high),
                 "" if each.percent_of_openblas is None else percent(each.percent_of_openblas),
+                "" if each.percent_of_peak is None else percent(each.percent_of_peak),
                 "" if each.search_s is None else _search(each),
             )
         )
@@ -79,7 +80,8 @@ def winners(record: TuneRecord) -> Rows:
             (
                 each.spec, peer.name, size, significant(peer.gflops),
                 "" if peer.low is None else interval(peer.low, peer.high),
-                "" if peer.percent_of_openblas is None else percent(peer.percent_of_openblas), "",
+                "" if peer.percent_of_openblas is None else percent(peer.percent_of_openblas),
+                "" if peer.percent_of_peak is None else percent(peer.percent_of_peak), "",
             )
             for peer in each.peers
         ]  # fmt: skip
@@ -87,8 +89,18 @@ def winners(record: TuneRecord) -> Rows:
         "winners",
         "Winner and libraries",
         f"GFLOP/s of a product of matrices of so many rows by {plural(record.threads, 'thread')}: "
-        f"median of {plural(record.rounds, 'round')} with 95 % interval, or what the search saw.",
-        ("Environment", "Kernels", "Rows", "GFLOP/s", "95 % interval", "% of OpenBLAS", "Search"),
+        f"median of {plural(record.rounds, 'round')} with 95 % interval, or what the search saw. "
+        "Of generated code in percent of the register peak by the probes, too.",
+        (
+            "Environment",
+            "Kernels",
+            "Rows",
+            "GFLOP/s",
+            "95 % interval",
+            "% of OpenBLAS",
+            "% of peak",
+            "Search",
+        ),
         tuple(rows),
     )
 
@@ -236,6 +248,17 @@ def verdict_counts(record: TuneRecord) -> Sequence[str]:
         + ", ".join(f"{verdict} {count}" for verdict, count in own.items())
         for (a, b, kind), own in counts.items()
     ]
+
+
+def starts(record: TuneRecord) -> Sequence[str]:
+    """The caches that the searches started from, on one line."""
+    known = [
+        f"{each.spec} {bytes_text(own.l1_bytes)} and {bytes_text(own.l2_bytes)} "
+        + ("by the probes" if own.from_ == "probes" else "as claimed")
+        for each in record.environments
+        if (own := each.start) and own.l1_bytes
+    ]
+    return [f"searched from L1 and L2: {'; '.join(known)}"] if known else []
 
 
 def cache_edges(record: TuneRecord, few: bool = False) -> Rows:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 
 from vtax import __version__
@@ -14,10 +13,11 @@ from vtax.analysis.memory import Measured, SizedRun, Used
 from vtax.environments.base import Environment, MachineLike
 from vtax.errors import VtaxError
 from vtax.formats.folder import RunFolder
-from vtax.formats.model import MemoryRecord, Sample
+from vtax.formats.memory import MemoryRecord
+from vtax.runner import campaign
 from vtax.runner.plan import Interleaving
 from vtax.runner.repetition import Repetition
-from vtax.runner.runner import Done, Keeper, Listener, Plan, Runner, Starter, State, Step, Variant
+from vtax.runner.runner import Done, Listener, Plan, Starter, State, Step, Variant
 from vtax.runner.runner import boot as boot_machine
 from vtax.runner.samples import sample
 from vtax.workloads.base import Command, MachineShape, Metric, Outcome
@@ -52,7 +52,7 @@ class Settings:
     """Where a command line runs."""
 
 
-class Campaign(Keeper):
+class Campaign(campaign.Campaign[MemoryRecord]):
     """One campaign in one run folder."""
 
     def __init__(
@@ -62,18 +62,14 @@ class Campaign(Keeper):
         listener: Listener,
         start: Starter = boot_machine,
     ) -> None:
+        super().__init__(folder, listener, start)
         self._settings = settings
-        self._folder = folder
-        self._listener = listener
-        self._start = start
         self._seen = {label: _Seen() for label in settings.environments}
         self._made: dict[str, tuple[int, int]] = {}
         """Folder of a step to its size and its round."""
         self._read: SizedRun | None = None
         self._too_slow = False
         """The step that is being read did not end within its time limit."""
-        self._samples: list[Sample] = []
-        self._started = _now()
 
     @property
     def found(self) -> bool:
@@ -86,23 +82,6 @@ class Campaign(Keeper):
         runs = (run for seen in self._seen.values() for run in seen.runs)
         return next((run.message for run in runs if run.message), None)
 
-    def run(self) -> MemoryRecord:
-        """Run everything; what was finished is kept after an interrupt, and after an error.
-
-        Raises VtaxError when a machine does not come up, or is not limited as asked.
-        """
-        state: State = "failed"
-        try:
-            state = Runner(self._plan(), self, self._listener, self._start).run()
-        except KeyboardInterrupt:
-            state = "interrupted"
-        finally:
-            if self._samples:
-                self._folder.finish(self._samples)
-            record = self.record(state)
-            self._folder.write_record(record)
-        return record
-
     def record(self, state: State) -> MemoryRecord:
         """What is known by now."""
         settings = self._settings
@@ -113,7 +92,7 @@ class Campaign(Keeper):
             command_line=settings.command_line,
             name="memory",
             started_utc=self._started,
-            finished_utc=None if state == "running" else _now(),
+            finished_utc=self._finished(state),
             state=state,
             argv=program.argv(),
             metric=program.name,
@@ -136,9 +115,6 @@ class Campaign(Keeper):
         seen = self._seen[variant.label]
         seen.facts = dict(machine.facts)
         seen.notes = tuple(machine.launch.notes)
-
-    def ready(self) -> None:
-        self._folder.write_record(self.record("running"))
 
     def read(self, this: Repetition) -> None:
         size, number = self._made[this.folder]
@@ -163,23 +139,22 @@ class Campaign(Keeper):
         self._seen[done.step.variant].runs.append(run)
         name = f"{self._settings.program.name} {run.size}"
         rows = [sample(None, name, each, done, run.round) for each in done.repetition.metrics]
-        self._folder.append(rows)
-        self._samples += rows
-        self._keep(run.round)
+        self._keep(rows)
+        self._end_round(run.round)
 
     def failed(self, step: Step, error: VtaxError) -> None:
         size, number = self._made[step.folder]
         run = SizedRun(size, number, "failed", None, message=str(error), too_slow=self._too_slow)
         self._too_slow = False
         self._seen[step.variant].runs.append(run)
-        self._keep(number)
+        self._end_round(number)
 
-    def _keep(self, number: int) -> None:
+    def _end_round(self, number: int) -> None:
         """At the end of a round everything is kept: vtax may be killed at any time."""
         whole = len(self._settings.sizes) * len(self._settings.environments)
         finished = sum(run.round == number for seen in self._seen.values() for run in seen.runs)
         if finished == whole:
-            self._folder.write_record(self.record("running"))
+            self._save()
 
     def _plan(self) -> Plan:
         settings = self._settings
@@ -280,7 +255,3 @@ def _metrics(seen: Used) -> Sequence[Metric]:
     values = ((name, unit, read(seen)) for name, unit, read in _KEPT)
     return [Metric(name, unit, "lower", float(value)) for name, unit, value in values
             if value is not None]  # fmt: skip
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")

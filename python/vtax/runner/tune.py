@@ -6,7 +6,6 @@ import contextlib
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
@@ -19,10 +18,11 @@ from vtax.errors import VtaxError
 from vtax.formats.exchange import Exchange
 from vtax.formats.files import read_bounded, write_atomic
 from vtax.formats.folder import RunFolder, slug
-from vtax.formats.model import Sample, TuneRecord
+from vtax.formats.tune import TuneRecord
+from vtax.runner import campaign
 from vtax.runner.plan import Interleaving
 from vtax.runner.repetition import Repetition
-from vtax.runner.runner import Done, Keeper, Listener, Plan, Runner, Starter, State, Step, Variant
+from vtax.runner.runner import Done, Listener, Plan, Starter, State, Step, Variant
 from vtax.runner.runner import boot as boot_machine
 from vtax.runner.samples import sample
 from vtax.workloads import tuner
@@ -30,6 +30,8 @@ from vtax.workloads.base import Command, Metric
 from vtax.workloads.tuner import Tuner
 
 UNIT = "GFLOP/s"
+GENERATED = "generated"
+"""Before the instruction set: the name of restricted code beside the libraries."""
 Kind = Literal["look", "identify", "search", "edges", "measure"]
 
 
@@ -48,6 +50,8 @@ class Settings:
     command_line: tuple[str, ...]
     peers: Mapping[str, str]
     """Name to library."""
+    generated: Sequence[str] = ()
+    """Instruction sets whose best code stands beside the libraries."""
     probe: bool = True
     cache_edge: bool = False
     fresh: bool = False
@@ -63,7 +67,7 @@ class _Task:
     kind: Kind
     command: Command
     candidate: Candidate | None = None
-    """Of `identify` and `measure`."""
+    """Of `identify` and `measure`, and of a search that is restricted to an instruction set."""
     round: int = 0
 
 
@@ -76,13 +80,15 @@ class _Seen:
     """In the order of their steps' numbers."""
     parameters: bytes | None = None
     """Its winner's, as a file for other machines and for the user."""
-    log: Path | None = None
-    """Where the log of its searches is kept."""
+    generated: dict[str, bytes] = field(default_factory=dict)
+    """The same of restricted code, by the peer's name."""
+    logs: dict[str | None, Path] = field(default_factory=dict)
+    """Where the logs of its searches are kept, by instruction set."""
     values: Mapping[str, float] = field(default_factory=dict)
     """Of the step that was just read: routine to Gflop/s."""
 
 
-class Campaign(Keeper):
+class Campaign(campaign.Campaign[TuneRecord]):
     """One campaign in one run folder."""
 
     def __init__(
@@ -92,14 +98,13 @@ class Campaign(Keeper):
         listener: Listener,
         start: Starter = boot_machine,
     ) -> None:
+        super().__init__(folder, listener, start)
         self._settings = settings
-        self._folder = folder
-        self._listener = listener
-        self._start = start
-        self._seen = {label: _Seen(Measured(label)) for label in settings.environments}
+        threads = settings.tuner.threads
+        self._seen = {
+            label: _Seen(Measured(label, threads=threads)) for label in settings.environments
+        }
         self._order = Interleaving(settings.seed)
-        self._samples: list[Sample] = []
-        self._started = _now()
         self._stages = self._planned()
 
     @property
@@ -117,25 +122,6 @@ class Campaign(Keeper):
         """The winner of an environment as TOML; None: it has none."""
         return self._seen[label].parameters
 
-    def run(self) -> TuneRecord:
-        """Run everything; what was finished is kept after an interrupt, and after an error.
-
-        Raises VtaxError when a machine does not come up, or is not limited as asked.
-        """
-        state: State = "failed"
-        try:
-            state = Runner(self._plan(), self, self._listener, self._start).run()
-        except KeyboardInterrupt:
-            state = "interrupted"
-        finally:
-            for label in self._seen:
-                self._keep_log(label)
-            if self._samples:
-                self._folder.finish(self._samples)
-            record = self.record(state)
-            self._folder.write_record(record)
-        return record
-
     def record(self, state: State) -> TuneRecord:
         """What is known by now."""
         settings, own = self._settings, self._settings.tuner
@@ -146,7 +132,7 @@ class Campaign(Keeper):
             command_line=settings.command_line,
             name="tune",
             started_utc=self._started,
-            finished_utc=None if state == "running" else _now(),
+            finished_utc=self._finished(state),
             state=state,
             search=own.search,
             use=settings.use[0] if settings.use else None,
@@ -168,10 +154,9 @@ class Campaign(Keeper):
         seen = self._seen[variant.label]
         seen.measured.description = variant.environment.description(machine.facts)
         seen.measured.notes = tuple(machine.launch.notes)
-        seen.log = _log_of(variant.label, machine, self._settings.tuner)
-
-    def ready(self) -> None:
-        self._folder.write_record(self.record("running"))
+        own = self._settings.tuner
+        for each in (own, *map(own.restricted, self._settings.generated)):
+            seen.logs[each.vectors] = _log_of(variant.label, machine, each)
 
     def read(self, this: Repetition) -> None:
         seen, task = self._of(this.label, this.folder)
@@ -197,24 +182,34 @@ class Campaign(Keeper):
                 measured.notes += (f"CacheEdge: the time was over after {runs} runs",)
         elif task.kind == "search":
             self._keep_log(this.label)
-            found = tuner.tuned(outcome, folder)
-            if not found.routines:
-                raise VtaxError("nothing was found within its time", "give it more --budget")
-            seen.parameters = folder.read_bytes(tuner.PARAMETERS, tuner.PARAMETERS_BYTES)
-            measured.tuned = found
-            if not self._settings.use:
-                measured.search_s = found.seconds
+            self._read_search(seen, task, this)
         else:
             self._read_values(seen, task, this)
+
+    def _read_search(self, seen: _Seen, task: _Task, this: Repetition) -> None:
+        """The winner and its parameters."""
+        found, measured = tuner.tuned(this.finished[0].outcome, this.exchange), seen.measured
+        if not found.routines:
+            raise VtaxError("nothing was found within its time", "give it more --budget")
+        parameters = this.exchange.read_bytes(tuner.PARAMETERS, tuner.PARAMETERS_BYTES)
+        if task.candidate is not None:
+            seen.generated[task.candidate.name] = parameters
+            if not found.complete:
+                measured.notes += (f"{task.candidate.name}: the budget ended its search",)
+            return
+        seen.parameters, measured.tuned = parameters, found
+        if not self._settings.use:
+            measured.search_s = found.seconds
 
     def _read_values(self, seen: _Seen, task: _Task, this: Repetition) -> None:
         """What a candidate gave in a round."""
         outcome, folder = this.finished[0].outcome, this.exchange
-        if _named(task).kind == "peer":
+        own = _named(task)
+        if own.kind == "peer" and seen.measured.peers[own.name].vectors is None:
             seen.values = {"dgemm": tuner.library_gflops(outcome, folder)}
         else:
             found = tuner.tuned(outcome, folder)
-            size = seen.measured.measured_size
+            size = self._size(seen)
             if found.size != size:
                 raise VtaxError(
                     f"it timed matrices of {found.size} rows, not of {size}",
@@ -233,14 +228,13 @@ class Campaign(Keeper):
             own.setdefault(name, []).append(Run(task.round, done.boot, value))
         title = f"{candidate.kind} {candidate.name}"
         rows = [sample(None, title, each, done, task.round) for each in done.repetition.metrics]
-        self._folder.append(rows)
-        self._samples += rows
+        self._keep(rows)
 
     def failed(self, step: Step, error: VtaxError) -> None:
         seen, task = self._of(step.variant, step.folder)
         measured = seen.measured
-        if task.kind == "identify":
-            measured.peers[_named(task).name].reason = str(error)
+        if task.kind == "identify" or (task.kind == "search" and task.candidate):
+            measured.peers[_named(task).name].reason = tuner.refusal(str(error))
             return
         if task.kind == "measure":
             measured.refused[_named(task)] = tuner.refusal(str(error))
@@ -253,15 +247,19 @@ class Campaign(Keeper):
         seen = self._seen[label]
         return seen, seen.tasks[int(folder.rpartition("-")[2])]
 
+    def _ending(self) -> None:
+        for label in self._seen:
+            self._keep_log(label)
+
     def _keep_log(self, label: str) -> None:
         """Also of a search that was cut short: the next one goes on from there."""
         seen = self._seen[label]
-        number = next((n for n, task in enumerate(seen.tasks) if task.kind == "search"), None)
-        if number is None or seen.log is None:
-            return
-        exchange = Exchange(self._folder.raw(label), _folder(seen.tasks[number], number))
-        with contextlib.suppress(VtaxError):
-            write_atomic(seen.log, exchange.read_bytes(tuner.LOG, tuner.LOG_BYTES))
+        for number, task in enumerate(seen.tasks):
+            log = seen.logs.get(_vectors(seen, task)) if task.kind == "search" else None
+            if log is not None:
+                exchange = Exchange(self._folder.raw(label), _folder(task, number))
+                with contextlib.suppress(VtaxError):
+                    write_atomic(log, exchange.read_bytes(tuner.LOG, tuner.LOG_BYTES))
 
     def _plan(self) -> Plan:
         settings = self._settings
@@ -284,7 +282,7 @@ class Campaign(Keeper):
         for stage in (self._searches(), self._edges(), *rounds):
             steps = list(stage)
             self._listener.extended(len(steps))
-            self._folder.write_record(self.record("running"))
+            self._save()
             yield steps
 
     def _looks(self, label: str) -> Iterator[Step]:
@@ -292,6 +290,9 @@ class Campaign(Keeper):
         environment = settings.environments[label]
         agent = environment.agent_inside()
         yield self._step(label, _Task("look", settings.tuner.look(agent, settings.probe)))
+        for vectors in settings.generated:
+            name = f"{GENERATED} {vectors}"
+            seen.measured.peers[name] = Peer(analysis.GENERATED_BY, vectors=vectors)
         for name, library in settings.peers.items():
             seen.measured.peers[name] = Peer(library)
             if not environment.has_folder(binaries.FOLDER):
@@ -307,9 +308,18 @@ class Campaign(Keeper):
             if settings.use:
                 command = settings.tuner.measured(agent, settings.use[1])
             else:
-                log = None if settings.fresh or seen.log is None else _kept(seen.log)
-                command = settings.tuner.searched(agent, log)
+                command = self._searched(seen, agent, settings.tuner)
             yield self._step(label, _Task("search", command))
+            for name, peer in seen.measured.peers.items():
+                if peer.vectors is not None:
+                    own = settings.tuner.restricted(peer.vectors)
+                    command = self._searched(seen, agent, own)
+                    yield self._step(label, _Task("search", command, Candidate("peer", name)))
+
+    def _searched(self, seen: _Seen, agent: str, own: Tuner) -> Command:
+        """A search, from the log of the last one."""
+        log = None if self._settings.fresh else seen.logs.get(own.vectors)
+        return own.searched(agent, None if log is None else _kept(log))
 
     def _edges(self) -> Iterator[Step]:
         """With what the searches found."""
@@ -321,7 +331,7 @@ class Campaign(Keeper):
             yield self._step(label, _Task("edges", command))
 
     def _round(self, number: int) -> Iterator[Step]:
-        """Every winner and every library in every environment once, in a new random order."""
+        """Everything in every environment once, in a new random order."""
         commands: dict[str, tuple[str, _Task]] = {}
         for label in self._seen:
             for candidate, command in self._candidates(label):
@@ -334,7 +344,7 @@ class Campaign(Keeper):
         """What is to be measured in an environment: nothing that it has refused."""
         settings, measured = self._settings, self._seen[label].measured
         agent = settings.environments[label].agent_inside()
-        own_tuner = replace(settings.tuner, size=measured.measured_size or settings.tuner.size)
+        own_tuner = replace(settings.tuner, size=self._size(self._seen[label]))
         for other, seen in self._seen.items():
             own = other == label
             if seen.parameters is not None and (own or not settings.use):
@@ -344,8 +354,16 @@ class Campaign(Keeper):
                     yield candidate, own_tuner.measured(agent, seen.parameters)
         for name, peer in measured.peers.items():
             candidate = Candidate("peer", name)
-            if peer.reason is None and candidate not in measured.refused:
+            if peer.reason is not None or candidate in measured.refused:
+                continue
+            if peer.vectors is None:
                 yield candidate, own_tuner.product(peer.library)
+            elif (own_code := self._seen[label].generated.get(name)) is not None:
+                yield candidate, own_tuner.restricted(peer.vectors).measured(agent, own_code)
+
+    def _size(self, seen: _Seen) -> int:
+        """Rows of the matrices in the rounds."""
+        return seen.measured.measured_size or self._settings.tuner.size
 
     def _step(self, label: str, task: _Task) -> Step:
         seen = self._seen[label]
@@ -364,6 +382,11 @@ def _named(task: _Task) -> Candidate:
     return task.candidate
 
 
+def _vectors(seen: _Seen, task: _Task) -> str | None:
+    """What a search is restricted to."""
+    return None if task.candidate is None else seen.measured.peers[task.candidate.name].vectors
+
+
 def _log_of(label: str, machine: MachineLike, own: Tuner) -> Path:
     """Of searches of this kind in this environment on this processor."""
     processor = machine.facts.get("cpu")
@@ -380,7 +403,3 @@ def _kept(path: Path) -> bytes | None:
         return read_bounded(path, tuner.LOG_BYTES)
     except (OSError, VtaxError):
         return None
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")

@@ -10,7 +10,7 @@ from pathlib import Path
 from vtax import __version__
 from vtax.errors import VtaxError
 from vtax.formats import records
-from vtax.formats.model import ClaimRecord, FigureRecord, StudyRecord, TableRecord
+from vtax.formats.study import ClaimRecord, FigureRecord, StudyRecord, TableRecord
 from vtax.present.format import one_line
 from vtax.studies.html import write_report
 from vtax.studies.model import Basis, Claim, Outcome, Study

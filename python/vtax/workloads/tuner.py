@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar
 
 from pydantic import ValidationError
@@ -38,6 +39,12 @@ PEERS = {
     "atlas": "libf77blas.so.3",
 }
 """Name to library, as Debian names them; each is measured where it is installed."""
+GENERATED = ("scalar", "sse2")
+"""Instruction sets whose generated code stands beside the libraries (figure 6 of the paper)."""
+RESTRICTED_SHARE = 0.25
+"""Of the budget, for the search with one of these."""
+LEAST_S = 1.0
+"""The agent takes no smaller budget."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +58,18 @@ class Tuner:
     size: int
     edge_size: int
     edge_runs: int
+    vectors: str | None = None
+    """Only the product with this instruction set; None: every routine with any."""
+
+    def restricted(self, vectors: str) -> Tuner:
+        """To the product with one instruction set, in one precision."""
+        precision = self.precision if self.precision == "s" else "d"
+        return replace(self, vectors=vectors, precision=precision)
 
     def key(self) -> str:
         """What a log depends on beside machine and processor."""
-        return f"{self.search} {self.precision} {self.threads} {self.size}"
+        own = f"{self.search} {self.precision} {self.threads} {self.size}"
+        return own if self.vectors is None else f"{own} {self.vectors}"
 
     def look(self, agent: str, probe: bool) -> Command:
         """Probes; without them what the agent says of the machine anyway."""
@@ -63,8 +78,11 @@ class Tuner:
 
     def searched(self, agent: str, log: bytes | None) -> Command:
         """A search, which goes on where an earlier one's log ends."""
+        budget_s = self.budget_s
+        if self.vectors is not None:
+            budget_s = max(LEAST_S, RESTRICTED_SHARE * budget_s)
         return Command(
-            (agent, "tune", "--json", "--search", self.search, "--budget", _seconds(self.budget_s),
+            (agent, "tune", "--json", "--search", self.search, "--budget", _seconds(budget_s),
              "--log", LOG, "--export", PARAMETERS, *self._product()),
             files={} if log is None else {LOG: log},
             timeout_s=SLOWEST * self.budget_s + GRACE_S,
@@ -102,16 +120,20 @@ class Tuner:
         )  # fmt: skip
 
     def product(self, library: str) -> Command:
-        """A library's product of matrices."""
+        """A library's product of matrices; of one thread on one CPU, as the agent's are."""
         own = Dgemm(self.size, threads=self.threads)
+        pinned = ("--one-cpu",) if self.threads == 1 else ()
         return Command(
-            (DGEMM_PROGRAM, "--library", library, "--size", str(self.size)),
+            (DGEMM_PROGRAM, "--library", library, "--size", str(self.size), *pinned),
             own.environment(self.threads),
             timeout_s=GRACE_S + 14.0 * self.size**3 / 5e7,
         )
 
     def _product(self) -> Sequence[str]:
+        words: dict[str, str | int]
         words = {"precision": self.precision, "threads": self.threads, "size": self.size}
+        if self.vectors is not None:
+            words |= {"vectors": self.vectors, "routines": "gemm-nn"}
         return [word for name, value in words.items() for word in (f"--{name}", str(value))]
 
 
@@ -170,9 +192,9 @@ def tuned(outcome: Outcome, folder: ResultFolder) -> Tuned:
 
 
 def refusal(message: str) -> str:
-    """What the agent says of parameters that a machine cannot use, without the words around it."""
-    _, named, why = message.rpartition(f"--use {PARAMETERS}: ")
-    return why.partition(";")[0] if named else message
+    """What the agent says of what a machine cannot carry out, without the words around it."""
+    found = re.search(rf"(?:--use {re.escape(PARAMETERS)}|--vectors \w+): ([^;]*)", message)
+    return found[1] if found else message
 
 
 A = TypeVar("A", bound=Foreign)

@@ -10,7 +10,6 @@ mod histogram;
 mod limits;
 mod noise;
 mod path;
-pub(crate) mod place;
 mod reasons;
 pub(crate) mod source;
 mod steps;
@@ -23,6 +22,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use vtax_sys::clock::tick_ns;
+use vtax_sys::pinning;
 use vtax_sys::tree::Tree;
 
 use crate::VERSION;
@@ -146,10 +146,10 @@ pub fn measure(noise: Duration) -> Clocks {
 impl Place {
     /// Pin this thread to the first CPU that it may use.
     fn take() -> Self {
-        let cpus = place::cpus();
+        let cpus = pinning::cpus();
         let pinned = cpus.clone().and_then(|cpus| {
             let first = *cpus.first().ok_or("no CPU may be used")?;
-            place::stay_on(first).map(|()| first)
+            pinning::stay_on(first).map(|()| first)
         });
         let two = cpus.and_then(|cpus| match cpus[..] {
             [first, .., last] => Ok([first, last]),

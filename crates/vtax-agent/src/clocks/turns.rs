@@ -9,8 +9,8 @@ use vtax_sys::calls::processor::finish_loads;
 use vtax_sys::clock::monotonic_ns;
 
 use crate::clocks::limits::Limits;
-use crate::clocks::place::stay_on;
 use crate::clocks::steps::Backward;
+use vtax_sys::pinning::stay_on;
 
 const MOST_TURNS: u64 = 10_000;
 /// Fewer say little: it goes on for them beyond the usual limit.
@@ -121,7 +121,7 @@ impl Table {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clocks::place;
+    use vtax_sys::pinning;
 
     const LONG: Limits = Limits {
         usual: Duration::from_secs(1),
@@ -134,7 +134,7 @@ mod tests {
     };
 
     fn cpus() -> [usize; 2] {
-        let cpus = place::cpus().unwrap();
+        let cpus = pinning::cpus().unwrap();
         [cpus[0], cpus[cpus.len() - 1]]
     }
 

@@ -14,7 +14,7 @@ mod edges;
 mod floating;
 mod layout;
 mod meter;
-mod quantity;
+pub(crate) mod quantity;
 mod registers;
 mod shuffle;
 mod stages;
@@ -28,10 +28,10 @@ use clap::ValueEnum;
 use serde::Serialize;
 use vtax_cli::Error;
 use vtax_sys::calls::processor::COUNTER;
+use vtax_sys::pinning::stay_on_last;
 use vtax_sys::tree::Tree;
 
 use crate::VERSION;
-use crate::clocks::place;
 use crate::probe::claims::Claims;
 use crate::probe::curve::Point;
 use crate::probe::meter::{Budget, Meter};
@@ -145,7 +145,7 @@ pub struct DrawnEdge {
 /// The calling thread stays pinned to one CPU. Fails when the processor's counter cannot time.
 pub fn measure(options: &Options) -> Result<Probed, Error> {
     let begin = Instant::now();
-    let pinned = pin();
+    let pinned = stay_on_last();
     let remedy = "try vtax-agent clocks";
     let meter = Meter::calibrate().map_err(|reason| Error::failure("probe", reason, remedy))?;
     let tree = Tree::host();
@@ -177,11 +177,4 @@ pub fn measure(options: &Options) -> Result<Probed, Error> {
         curves: bench.curves,
         notes,
     })
-}
-
-/// Stay on the last CPU that may be used: the first one often serves the interrupts.
-pub(crate) fn pin() -> Result<usize, String> {
-    let cpus = place::cpus()?;
-    let last = *cpus.last().ok_or("no CPU may be used")?;
-    place::stay_on(last).map(|()| last)
 }

@@ -4,6 +4,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 use vtax_tune::Processor;
 use vtax_tune::cache_edge::CacheEdge;
+use vtax_tune::log::Start;
 use vtax_tune::statistics::Spread;
 
 /// The answer.
@@ -13,6 +14,8 @@ pub struct Answer {
     pub agent: &'static str,
     /// The processor.
     pub processor: Processor,
+    /// The caches that the search of GEMM started from; `None`: there was none.
+    pub start: Option<Start>,
     /// Threads of the products.
     pub threads: usize,
     /// Rows and columns of the problems that were timed.

@@ -10,7 +10,7 @@ use vtax_tune::search::measure::{Sample, in_turns};
 use vtax_tune::search::trial::{Budget, Trial};
 use vtax_tune::search::{Found, Space, Strategy, search};
 use vtax_tune::statistics::Spread;
-use vtax_tune::trials::{Form, GemmTrial, Level2Trial, Routine};
+use vtax_tune::trials::{Form, FormName, GemmTrial, Level2Trial, Routine};
 use vtax_tune::{Element, Level2, Parameters, Precision, Processor, Vector, fields};
 
 use crate::tune::answer::{Rejected, Rival, Tuned};
@@ -30,6 +30,8 @@ pub struct Bench<'a> {
     pub vectors: &'a [Vector],
     /// Rows and columns of the problems.
     pub size: usize,
+    /// The forms of GEMM.
+    pub forms: &'static [FormName],
     /// Threads of the products.
     pub threads: usize,
     /// How candidates are chosen.
@@ -67,7 +69,7 @@ impl Bench<'_> {
         };
         let name = format!("{}gemm", letter(T::PRECISION));
         let found = self.search(&name, &mut trial, &space, given, end)?;
-        let form = |parameters, (_, transpose_a, transpose_b): (&str, bool, bool)| Form {
+        let form = |parameters, (_, transpose_a, transpose_b): FormName| Form {
             parameters,
             transpose_a,
             transpose_b,
@@ -76,13 +78,16 @@ impl Bench<'_> {
             self.nothing(&name, &found);
             return Ok(None);
         };
-        let own = Form::NAMES.map(|each| (format!("{name}_{}", each.0), form(winner, each)));
+        let own = self.forms.iter();
+        let own = own.map(|each| (format!("{name}_{}", each.0), form(winner, *each)));
+        let own: Vec<_> = own.collect();
         let rivals = found.rivals.iter();
         let rivals = rivals.map(|one| (own[0].0.clone(), form(*one, Form::NAMES[0])));
         let entries = own.iter().cloned().chain(rivals).collect::<Vec<_>>();
         let shown = |form: &Form| form.parameters;
         let samples = self.measure(&entries, &mut trial, shown, end, given.is_some())?;
-        self.put(&found, &own.map(|(name, _)| name), &samples);
+        let names: Vec<String> = own.into_iter().map(|(name, _)| name).collect();
+        self.put(&found, &names, &samples);
         Ok(Some(winner))
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use vtax_cli::{Error, output, units};
-use vtax_tune::trials::Routine;
+use vtax_tune::trials::{Form, Routine};
 use vtax_tune::{Precision, Vector};
 
 use crate::tune::{Options, Strategy, describe, tune};
@@ -85,6 +85,8 @@ enum Precisions {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Family {
     Gemm,
+    /// Of GEMM only the form that needs no transposition
+    GemmNn,
     Gemv,
     Ger,
 }
@@ -129,7 +131,13 @@ impl TuneArguments {
                 Precisions::S => vec![Precision::Single],
                 Precisions::Both => vec![Precision::Double, Precision::Single],
             },
-            gemm: has(Family::Gemm),
+            forms: if has(Family::Gemm) {
+                &Form::NAMES
+            } else if has(Family::GemmNn) {
+                &Form::NAMES[..1]
+            } else {
+                &[]
+            },
             level2: level2.collect(),
             size: size.into(),
             threads: self.threads.into(),

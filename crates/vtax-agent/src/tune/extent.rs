@@ -54,7 +54,7 @@ fn smaller(options: &Options, processor: &Processor, start: Option<Parameters>) 
         (None, None) => SEARCH_TIMINGS,
     };
     let gflops = start
-        .filter(|_| options.gemm)
+        .filter(|_| !options.forms.is_empty())
         .and_then(|start| match options.precisions[0] {
             Precision::Double => speed::<f64>(processor, &start, options.threads),
             Precision::Single => speed::<f32>(processor, &start, options.threads),

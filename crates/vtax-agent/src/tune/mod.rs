@@ -5,6 +5,7 @@
 
 mod answer;
 mod bench;
+mod caches;
 pub mod cli;
 mod extent;
 mod progress;
@@ -16,17 +17,17 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 use vtax_cli::Error;
+use vtax_sys::pinning::stay_on_last;
 use vtax_tune::cache_edge::{CacheEdge, sweep};
 use vtax_tune::log::{FORMAT, Header, Log, LogError};
 use vtax_tune::search::Space;
 use vtax_tune::search::gemm::GemmSpace;
 use vtax_tune::search::trial::Budget;
-use vtax_tune::trials::{GemmTrial, Routine};
+use vtax_tune::trials::{FormName, GemmTrial, Routine};
 use vtax_tune::tuned::{Routines, Tuned as File};
 use vtax_tune::{Element, Parameters, Precision, Processor, Vector};
 
 use crate::VERSION;
-use crate::probe::pin;
 use crate::tune::bench::Bench;
 use crate::tune::extent::extent;
 use crate::tune::progress::Shown;
@@ -49,8 +50,8 @@ pub struct Options {
     pub log: Option<PathBuf>,
     /// Single, double or both.
     pub precisions: Vec<Precision>,
-    /// Tune GEMM.
-    pub gemm: bool,
+    /// The forms of GEMM to tune.
+    pub forms: &'static [FormName],
     /// The routines of level 2 to tune.
     pub level2: Vec<Routine>,
     /// Rows and columns of what is timed.
@@ -87,17 +88,21 @@ pub fn tune(options: &Options) -> Result<Answer, Error> {
     let vectors = vectors(options, &processor)?;
     let given = given(options, &processor)?;
     let mut log = open_log(options, &processor, &vectors)?;
-    let start = start(options, &processor, &vectors);
-    let extent = extent(options, &processor, start, &mut log);
+    let caches = caches::start(options, &processor, &mut log);
+    let (caches, doubt) = caches.map_err(|error| log_failed(options, error))?;
+    let with_caches = caches.map_or_else(|| processor.clone(), |it| caches::with(&processor, it));
+    let start = start(options, &with_caches, &vectors);
+    let extent = extent(options, &with_caches, start, &mut log);
     let (size, reduced) = extent.map_err(|error| log_failed(options, error))?;
     let mut notes = notes(options, &vectors, &processor, given.as_ref());
-    notes.extend(reduced);
+    notes.extend(doubt.into_iter().chain(reduced));
     let mut shown = Shown::new(options.budget);
     let mut bench = Bench {
-        processor: &processor,
+        processor: &with_caches,
         vectors: &vectors,
         size,
         threads: options.threads,
+        forms: options.forms,
         strategy: options.strategy,
         clock: &clock,
         log: &mut log,
@@ -124,6 +129,7 @@ pub fn tune(options: &Options) -> Result<Answer, Error> {
     Ok(Answer {
         agent: VERSION,
         processor,
+        start: caches,
         threads: options.threads,
         size,
         seconds: begin.elapsed().as_secs_f64(),
@@ -168,7 +174,8 @@ fn jobs(options: &Options) -> Vec<Job> {
         };
         // GEMM comes last and has what the short searches leave.
         let level2 = options.level2.iter().map(move |it| job(Some(*it), 1));
-        level2.chain(options.gemm.then(|| job(None, GEMM_WEIGHT)))
+        let gemm = !options.forms.is_empty();
+        level2.chain(gemm.then(|| job(None, GEMM_WEIGHT)))
     });
     each.collect()
 }
@@ -339,7 +346,7 @@ fn notes(
     }
     if options.threads == 1 {
         // Threads would inherit the CPU.
-        let refused = pin().err();
+        let refused = stay_on_last().err();
         notes.extend(refused.map(|reason| format!("not pinned to a CPU: {reason}")));
     }
     notes

@@ -137,6 +137,7 @@ mod tests {
         let answer = Answer {
             agent: "1",
             processor: vtax_tune::Processor::this(),
+            start: None,
             threads: 2,
             size: 320,
             seconds: 1.5,

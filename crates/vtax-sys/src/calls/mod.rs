@@ -10,6 +10,7 @@ pub mod network;
 pub mod perf;
 pub mod privileges;
 pub mod processor;
+pub mod scheduling;
 pub mod seccomp;
 pub mod signals;
 pub mod swap;

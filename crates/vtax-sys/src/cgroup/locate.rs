@@ -46,7 +46,12 @@ impl Location {
 /// The group that `controller` (such as `memory`) governs this process by; `None` where there is
 /// no such group or its hierarchy cannot be seen.
 pub fn locate(tree: &Tree, controller: &str) -> Option<Location> {
-    let groups = tree.text("/proc/self/cgroup")?;
+    locate_of(tree, "/proc/self", controller)
+}
+
+/// The same for the process or thread of a folder such as `/proc/1/task/2`.
+pub fn locate_of(tree: &Tree, folder: &str, controller: &str) -> Option<Location> {
+    let groups = tree.text(&format!("{folder}/cgroup"))?;
     let mounts = mounts(tree);
     let with_controller = |list: &str| list.split(',').any(|name| name == controller);
     for (controllers, path) in groups.lines().filter_map(group) {

@@ -4,6 +4,7 @@
 
 pub mod ending;
 pub mod locate;
+pub mod quota;
 pub mod sweep;
 
 use std::fs::{self, File, OpenOptions};

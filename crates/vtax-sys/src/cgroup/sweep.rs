@@ -4,12 +4,14 @@ use std::path::PathBuf;
 
 use crate::cgroup::ending;
 use crate::cgroup::locate::locate;
+use crate::cgroup::quota;
 use crate::owner;
 use crate::tree::Tree;
 
 /// End every group of a dead agent that is beside or below the caller's own or above it.
 ///
-/// Returns how many folders were removed. Only groups that an agent of this PID namespace made
+/// The threads that a dead program has slowed are given back by [`quota::sweep`]. Returns how many
+/// folders were removed. Only groups that an agent of this PID namespace made
 /// are looked at, and only when no process has its number and start any more.
 pub fn sweep(tree: &Tree) -> usize {
     let mut found: Vec<PathBuf> = ["pids", "memory"]
@@ -24,7 +26,8 @@ pub fn sweep(tree: &Tree) -> usize {
         .collect();
     found.sort();
     found.dedup();
-    found.iter().filter(|folder| ending::end(folder)).count()
+    let ended = found.iter().filter(|folder| ending::end(folder)).count();
+    ended + quota::sweep(tree)
 }
 
 fn leftovers(tree: &Tree, folder: &str) -> Vec<PathBuf> {

@@ -20,7 +20,7 @@ use crate::statistics::Spread;
 use record::{Line, Size, Timed, Trialled};
 
 pub use difference::difference;
-pub use record::{Header, Outcome};
+pub use record::{Header, Outcome, Source, Start};
 
 /// Changes when a program can no longer read what an older one wrote.
 pub const FORMAT: u32 = 1;
@@ -53,6 +53,7 @@ pub struct Log {
     file: Option<File>,
     outcomes: HashMap<String, Outcome>,
     spreads: HashMap<String, Spread>,
+    start: Option<Start>,
     size: Option<usize>,
 }
 
@@ -109,6 +110,7 @@ impl Log {
     fn remember(&mut self, line: Line) -> Result<(), String> {
         match line {
             Line::Header(_) => return Err("a second header".into()),
+            Line::Start(start) => self.start = Some(start),
             Line::Size(Size { size }) => self.size = Some(size),
             Line::Trial(trial) => {
                 let key = key(&trial.routine, &trial.fields);
@@ -132,6 +134,11 @@ impl Log {
     /// What a routine with these parameters was measured at before.
     pub fn spread<P: Serialize>(&self, routine: &str, candidate: &P) -> Option<Spread> {
         self.spreads.get(&key(routine, &fields(candidate))).copied()
+    }
+
+    /// What the search started from.
+    pub fn start(&self) -> Option<Start> {
+        self.start
     }
 
     /// The size of the problem that was timed before.
@@ -165,6 +172,11 @@ impl Log {
         let written = timed.spread();
         self.append(&Line::Measured(timed))?;
         Ok(written)
+    }
+
+    /// Write what the search starts from.
+    pub fn write_start(&mut self, start: Start) -> Result<(), LogError> {
+        self.append(&Line::Start(start))
     }
 
     /// Write the size of the problem that is timed.
@@ -241,9 +253,16 @@ mod tests {
         Outcome::Raced(Raced::start(12.5))
     }
 
-    /// A log with a size, a trial and a measurement.
+    const START: Start = Start {
+        l1_bytes: Some(48 << 10),
+        l2_bytes: None,
+        from: Source::Probes,
+    };
+
+    /// A log with a start, a size, a trial and a measurement.
     fn written(path: &Path) -> Vec<u8> {
         let mut log = Log::open(path, &header()).unwrap();
+        log.write_start(START).unwrap();
         log.write_size(320).unwrap();
         log.write_outcome("dger", &AT, &raced()).unwrap();
         let spread = Spread::of(&[1.0, 2.0, 3.0]).unwrap();
@@ -258,14 +277,14 @@ mod tests {
         let bytes = written(&path);
         let log = Log::open(&path, &header()).unwrap();
         assert_eq!(
-            (log.size(), log.outcome("dger", &AT)),
-            (Some(320), Some(raced()))
+            (log.start(), log.size(), log.outcome("dger", &AT)),
+            (Some(START), Some(320), Some(raced()))
         );
         assert_eq!(log.spread("dger", &AT).unwrap().runs, 3);
         assert_eq!(log.outcome("dgemv_n", &AT), None);
         assert_eq!(std::fs::read(&path).unwrap(), bytes);
         let text = String::from_utf8(bytes).unwrap();
-        let trial: Value = serde_json::from_str(text.lines().nth(2).unwrap()).unwrap();
+        let trial: Value = serde_json::from_str(text.lines().nth(3).unwrap()).unwrap();
         assert_eq!(
             (&trial["XUNROLL"], &trial["MFLOP"]),
             (&json!(2), &json!(12500.0))
@@ -281,7 +300,7 @@ mod tests {
             std::fs::write(&path, &bytes[..length]).unwrap();
             let mut log = Log::open(&path, &header()).unwrap();
             let whole = bytes[..length].split(|byte| *byte == b'\n').count() - 1;
-            assert_eq!(log.outcome("dger", &AT).is_some(), whole >= 3, "{length}");
+            assert_eq!(log.outcome("dger", &AT).is_some(), whole >= 4, "{length}");
             let refused = Outcome::Rejected("wrong".into());
             log.write_outcome("sger", &AT, &refused).unwrap();
             let log = Log::open(&path, &header()).unwrap();
@@ -360,12 +379,13 @@ mod tests {
 
         #[test]
         fn foreign_records_are_answered(
-            record in "trial|measured|size|header|other",
+            record in "trial|measured|size|start|header|other",
             mflop in prop::option::of(any::<f64>()),
             verdict in "better|slower|x",
         ) {
             let line = json!({"record": record, "ROUTINE": "dger", "MFLOP": mflop,
-                "runs": 1, "ratio": 1.0, "verdict": verdict, "size": 3});
+                "runs": 1, "ratio": 1.0, "verdict": verdict, "size": 3, "l1_bytes": 1, "l2_bytes": null,
+                "from": "claimed"});
             let mut text = serde_json::to_vec(&Line::Header(header())).unwrap();
             text.extend(format!("\n{line}\n").bytes());
             let _ = Log::read(&text, &header());

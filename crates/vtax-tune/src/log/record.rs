@@ -35,6 +35,8 @@ pub enum Outcome {
 pub enum Line {
     /// The first one.
     Header(Header),
+    /// What the search starts from.
+    Start(Start),
     /// The size that is timed.
     Size(Size),
     /// A candidate.
@@ -48,6 +50,27 @@ pub enum Line {
 pub struct Size {
     /// Rows and columns.
     pub size: usize,
+}
+
+/// The caches from whose sizes the model's parameters are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Start {
+    /// Of the L1 data cache; `None`: nobody tells.
+    pub l1_bytes: Option<u64>,
+    /// Of the L2 cache.
+    pub l2_bytes: Option<u64>,
+    /// Who tells.
+    pub from: Source,
+}
+
+/// Who tells the sizes of the caches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Source {
+    /// They were measured.
+    Probes,
+    /// The kernel or CPUID.
+    Claimed,
 }
 
 /// A candidate and how it fared.

@@ -21,9 +21,12 @@ pub struct Form {
     pub transpose_b: bool,
 }
 
+/// The name of a form, and whether it transposes A and B.
+pub type FormName = (&'static str, bool, bool);
+
 impl Form {
     /// All four, named as by ATLAS: `nn`, `nt`, `tn` and `tt`.
-    pub const NAMES: [(&str, bool, bool); 4] = [
+    pub const NAMES: [FormName; 4] = [
         ("nn", false, false),
         ("nt", false, true),
         ("tn", true, false),

@@ -5,5 +5,5 @@ mod level2;
 mod recent;
 mod stopwatch;
 
-pub use gemm::{Form, GemmTrial};
+pub use gemm::{Form, FormName, GemmTrial};
 pub use level2::{Level2Trial, Routine};

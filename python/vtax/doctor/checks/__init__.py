@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from vtax import environments, workloads
-from vtax.doctor.checks import agent, clocks, events, limits, processor
+from vtax.doctor.checks import agent, clocks, events, limits, place, processor
 from vtax.doctor.model import Check
 from vtax.record import sources
+from vtax.workloads.loads.registry import LoadPrograms
 
 
 def registered() -> Sequence[Check]:
@@ -16,10 +17,12 @@ def registered() -> Sequence[Check]:
         *(check for each in environments.registry().values() for check in each.checks),
         agent.Agent,
         *(check for each in workloads.registry().values() for check in each.checks),
+        LoadPrograms,
         *events.CHECKS,
         *clocks.CHECKS,
         *processor.CHECKS,
         *limits.CHECKS,
+        *place.CHECKS,
     ]
     found: dict[str, Check] = {}
     for check in declared:

@@ -17,7 +17,7 @@ from vtax.errors import MisuseError, VtaxError
 from vtax.formats import records
 from vtax.formats.folder import RunFolder
 from vtax.formats.journal import Journal
-from vtax.formats.model import SweepRecord
+from vtax.formats.sweep import SweepRecord
 from vtax.paging.sweep.point import Finished, Point
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from vtax import __version__
 from vtax.errors import MisuseError, VtaxError
-from vtax.formats.model import FailedPoint, SweepRecord
+from vtax.formats.sweep import FailedPoint, SweepRecord
 from vtax.paging.sweep.design import Design
 from vtax.paging.sweep.folder import COLUMNS, SweepFolder, tidy
 from vtax.paging.sweep.point import Evaluate, Finished, Point

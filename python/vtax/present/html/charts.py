@@ -27,8 +27,8 @@ def chart_layout(y: str, x: str) -> Plot:
     }
 
 
-def line(index: int, name: str, x: Sequence[float], y: Sequence[float]) -> Plot:
-    """A line with a marker at each point."""
+def line(index: int, name: str, x: Sequence[float], y: Sequence[float | None]) -> Plot:
+    """A line with a marker at each point; None: no point."""
     return {
         "type": "scatter",
         "mode": "lines+markers",

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from vtax.formats.model import MemoryEnvironment, MemoryPoint, MemoryRecord
+from vtax.formats.memory import MemoryEnvironment, MemoryPoint, MemoryRecord
 from vtax.present.format import NOT_MEASURED, significant
 from vtax.present.html.analysis_page import Page, Rows, write_analysis
 from vtax.present.html.charts import LEAST_WIDTH, bars, chart_layout, colour, line

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from vtax.formats.model import TuneEnvironment, TuneRecord
+from vtax.formats.tune import TuneEnvironment, TuneRecord
 from vtax.formats.tuning import CacheEdge, Curve
 from vtax.present import tune_tables
 from vtax.present.format import bytes_text, significant
@@ -45,7 +45,11 @@ def page(record: TuneRecord) -> Page:
             ("state", record.state),
             *((each.spec, each.description) for each in record.environments),
         ),
-        (*tune_tables.verdict_counts(record), *tune_tables.remarks(record)),
+        (
+            *tune_tables.starts(record),
+            *tune_tables.verdict_counts(record),
+            *tune_tables.remarks(record),
+        ),
         tuple(each for each in figures if each is not None),
         (
             tune_tables.winners(record),
@@ -146,8 +150,9 @@ def _bars(record: TuneRecord) -> Figure | None:
     )
     return _figure(
         "Winner beside libraries",
-        "A product of matrices with the parameters that were found there, and by the libraries "
-        "that are installed. Median of the rounds.",
+        "A product of matrices with the parameters that were found there, by the best code with "
+        "one instruction set only, and by the libraries that are installed (the paper's figure 6). "
+        "Median of the rounds.",
         spoken,
         data,
         _categories("GFLOP/s", data),

@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.console import RenderableType
 
-from vtax.formats.model import MemoryEnvironment, MemoryPoint, MemoryRecord
+from vtax.formats.memory import MemoryEnvironment, MemoryPoint, MemoryRecord
 from vtax.present.format import NOT_MEASURED, plural, significant
 from vtax.present.terminal.tables import note, table, title
 from vtax.units import format_bytes

@@ -7,7 +7,7 @@ from typing import Any
 from rich.console import RenderableType
 from rich.text import Text
 
-from vtax.formats.model import TuneRecord
+from vtax.formats.tune import TuneRecord
 from vtax.present import tune_tables
 from vtax.present.format import plural, seconds_text
 from vtax.present.terminal.tables import note, table, title
@@ -16,7 +16,7 @@ from vtax.present.terminal.tables import note, table, title
 def to_json(record: TuneRecord) -> dict[str, Any]:
     """What `vtax tune --json` prints."""
     kept = ("environments", "equivalence", "transfer", "state")
-    found = record.model_dump(mode="json", include=set(kept))
+    found = record.model_dump(mode="json", by_alias=True, include=set(kept))
     return {name: found[name] for name in kept}
 
 
@@ -39,6 +39,7 @@ def parts(record: TuneRecord) -> list[RenderableType]:
     for rows in shown:
         if rows.rows:
             found += [Text(""), title(rows.title), table(rows.headings, rows.rows)]
+    found += [note(text) for text in tune_tables.starts(record)]
     found += [note(text) for text in tune_tables.verdict_counts(record)]
     found += [note(f"! {text}", "yellow") for text in tune_tables.remarks(record)]
     return found

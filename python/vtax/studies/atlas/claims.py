@@ -8,7 +8,7 @@ from functools import partial
 from itertools import combinations
 
 from vtax.analysis.memory import NO_TLB
-from vtax.formats.model import MemoryEnvironment, MemoryPoint
+from vtax.formats.memory import MemoryEnvironment, MemoryPoint
 from vtax.present.format import significant
 from vtax.studies.atlas import data as m
 from vtax.studies.atlas.data import Data

@@ -7,14 +7,8 @@ from dataclasses import dataclass, field
 
 import polars as pl
 
-from vtax.formats.model import (
-    MemoryCliff,
-    MemoryDifference,
-    MemoryEnvironment,
-    MemoryPoint,
-    TuneEnvironment,
-    TuneEquivalence,
-)
+from vtax.formats.memory import MemoryCliff, MemoryDifference, MemoryEnvironment, MemoryPoint
+from vtax.formats.tune import TuneEnvironment, TuneEquivalence
 from vtax.studies.atlas.setup import NATIVE, PLACES, Place
 from vtax.studies.rule import Missing
 

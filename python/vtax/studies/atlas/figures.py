@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from vtax.analysis.memory import PARTS
-from vtax.formats.model import MemoryEnvironment, MemoryPoint
+from vtax.formats.memory import MemoryEnvironment, MemoryPoint
 from vtax.present.format import significant
 from vtax.present.html.plotting import Figure
 from vtax.studies.atlas import figures_tuning

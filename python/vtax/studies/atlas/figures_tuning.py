@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
-from vtax.formats.model import TuneEnvironment
+from vtax.formats.tune import TuneEnvironment
 from vtax.present.format import significant
 from vtax.present.html.plotting import Figure
 from vtax.studies.atlas.claims_tuning import chosen, detected
 from vtax.studies.atlas.data import Data
-from vtax.studies.atlas.setup import DETECTED, LARGE_MB, SMALL_MB, STATED
+from vtax.studies.atlas.setup import DETECTED, GENERATED, LARGE_MB, SMALL_MB, STATED
 from vtax.studies.model import StudyFigure, StudyTable
 from vtax.studies.plots import Look, Series, bars, line, lines
 from vtax.studies.rule import Missing, possible
@@ -93,18 +93,25 @@ def choices(data: Data, looks: Looks) -> StudyFigure:
 
 
 def libraries(data: Data, looks: Looks) -> StudyFigure:
-    """The winner beside the libraries."""
-    names = sorted({peer.name for each in data.tuned.values() for peer in each.peers})
+    """Generated code by its instruction set, the winner, and the libraries."""
+    names = list(dict.fromkeys(p.name for each in data.tuned.values() for p in each.peers))
+    restricted = [name for name in names if name in GENERATED]
+    libraries = sorted(set(names) - set(restricted))
 
     def rates(found: TuneEnvironment) -> Sequence[float | None]:
         own = {routine.name: routine.gflops for routine in found.routines}
         peers = {peer.name: peer.gflops for peer in found.peers}
-        return [own.get("dgemm_nn"), *(peers.get(name) for name in names)]
+        return [
+            *(peers.get(name) for name in restricted),
+            own.get("dgemm_nn"),
+            *(peers.get(name) for name in libraries),
+        ]
 
     return _bars(
         data, looks, "6", "Generated and hand-written kernels",
-        "DGEMM in turns: the generated winner, and libraries with kernels by hand.",
-        ["generated", *names], rates,
+        "DGEMM in turns: generated code that is scalar, that has SSE2 only, and the winner; then "
+        "libraries with kernels by hand.",
+        [*restricted, "generated", *libraries], rates,
     )  # fmt: skip
 
 

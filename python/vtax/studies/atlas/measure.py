@@ -11,7 +11,8 @@ from vtax import binaries, environments
 from vtax.environments import Environment
 from vtax.errors import VtaxError
 from vtax.formats.folder import RunFolder
-from vtax.formats.model import MemoryRecord, TuneRecord
+from vtax.formats.memory import MemoryRecord
+from vtax.formats.tune import TuneRecord
 from vtax.runner import memory as memory_runner
 from vtax.runner import tune as tune_runner
 from vtax.studies.atlas.data import Data, place
@@ -20,7 +21,7 @@ from vtax.studies.atlas.setup import FULL, PLACES, QUICK, TCG, Place, Plan, Tuni
 from vtax.studies.counting import Counting
 from vtax.studies.model import Options, Progress
 from vtax.workloads.sized import SizedDgemm
-from vtax.workloads.tuner import PEERS, Tuner
+from vtax.workloads.tuner import GENERATED, PEERS, Tuner
 from vtax.workloads.variables import base_environment
 
 RUN_TIMEOUT_S = 1800.0
@@ -114,6 +115,7 @@ def _tuned(
         variables=_variables(),
         command_line=(),
         peers=PEERS,
+        generated=GENERATED,
         cache_edge=True,
         fresh=True,
     )

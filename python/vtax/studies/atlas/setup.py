@@ -77,6 +77,8 @@ DETECTED = {
     "vector_registers": "Registers",
 }  # fmt: skip
 """Table 3: quantity of `vtax-agent probe` to what a reader calls it."""
+SCALAR, SSE2 = GENERATED = ("generated scalar", "generated sse2")
+"""Figure 6: peers of `vtax tune`."""
 HAND_WRITTEN = 2.0
 """Figure 6: times the generated kernels, in double precision."""
 SAME_EDGE = 1.5

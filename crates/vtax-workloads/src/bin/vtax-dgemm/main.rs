@@ -14,6 +14,7 @@ use anyhow::{Context, Result};
 use clap::Parser;
 use serde::Serialize;
 use serde_json::json;
+use vtax_sys::pinning::stay_on_last;
 
 use crate::blas_sys::Blas;
 use crate::identity::Identity;
@@ -37,6 +38,9 @@ struct Arguments {
     /// Time the first multiplication too: none before those that are timed
     #[arg(long)]
     cold: bool,
+    /// Stay on one CPU, the last that may be used, as vtax-agent tune does with one thread
+    #[arg(long)]
+    one_cpu: bool,
     /// The library: a name that the loader resolves, or a path
     #[arg(long, value_name = "LIBRARY", default_value = "libblas.so.3")]
     library: String,
@@ -74,6 +78,11 @@ fn main() -> ExitCode {
 fn carry_out(arguments: &Arguments) -> Result<()> {
     if let Some(program) = &arguments.identify_for {
         return print(&identify_for(program)?);
+    }
+    if arguments.one_cpu {
+        // Before the library has threads.
+        let pinned = stay_on_last();
+        pinned.map_err(|reason| anyhow::anyhow!("--one-cpu: {reason}; leave it out"))?;
     }
     let blas = load(&arguments.library)?;
     let library = Identity::of(&blas, &arguments.library);

@@ -20,3 +20,26 @@ pub fn stay_on(cpu: usize) -> Result<(), String> {
     set.set(cpu).map_err(refused)?;
     sched_setaffinity(THIS_THREAD, &set).map_err(refused)
 }
+
+/// Stay on the last CPU that may be used: the first one often serves the interrupts.
+///
+/// The answer is that CPU; the error is the kernel's reason.
+pub fn stay_on_last() -> Result<usize, String> {
+    let last = *cpus()?.last().ok_or("no CPU may be used")?;
+    stay_on(last).map(|()| last)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_stays_on_the_last_cpu_that_it_may_use() {
+        let all = cpus().unwrap();
+        let on_last = std::thread::spawn(|| (stay_on_last(), cpus())).join();
+        let (last, left) = on_last.unwrap();
+        assert_eq!(last.as_ref().ok(), all.last());
+        assert_eq!(left.unwrap(), [last.unwrap()]);
+        assert_eq!(cpus().unwrap(), all, "other threads stay where they are");
+    }
+}

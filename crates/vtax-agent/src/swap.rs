@@ -1,0 +1,106 @@
+//! Swap for what runs below this process: it is there as long as the process.
+
+use std::env;
+use std::ffi::OsString;
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::prctl::set_pdeathsig;
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
+use vtax_cli::Error;
+use vtax_sys::calls::children::{ChildSetup, End, Image};
+use vtax_sys::cgroup;
+use vtax_sys::gated::{Gated, c_string};
+use vtax_sys::swap::{self, Kind, Swap};
+use vtax_sys::tree::Tree;
+
+use crate::launch::find_program;
+use crate::memory::leave;
+use crate::signals::Signals;
+
+/// What is asked for.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Its size.
+    pub bytes: u64,
+    /// What it is in.
+    pub kind: Kind,
+    /// Where its file is made or the device recorded, and what killed agents left of theirs.
+    pub folder: PathBuf,
+}
+
+/// Make it, after what killed agents left of theirs is gone.
+///
+/// Fails when the machine does not let this process make it.
+pub fn made(options: &Options) -> Result<Swap, Error> {
+    let tree = Tree::host();
+    // What is in their groups may be swapped out: it ends first.
+    cgroup::sweep::sweep(&tree);
+    swap::sweep(&tree, &options.folder);
+    Swap::on(&tree, &options.folder, options.bytes, options.kind)
+        .map_err(|refused| Error::failure("--swap", refused.reason, refused.remedy))
+}
+
+/// Run a command as long as there is swap for it, and end as it ends.
+///
+/// A signal that asks this process to end is passed on to the command; the command is killed with
+/// this process, which is asked to end with its parent.
+///
+/// Fails when the swap cannot be made, and when the command cannot be started.
+pub fn run(options: &Options, argv: &[OsString]) -> Result<(), Error> {
+    let failed = |errno: Errno| Error::system("with-swap", errno, "this is a fault of the machine");
+    let signals = Signals::take().map_err(failed)?;
+    set_pdeathsig(Signal::SIGTERM).map_err(failed)?;
+    let swap = made(options)?;
+    let end = wait(start(argv)?, &signals).map_err(failed)?;
+    // Only now is nothing swapped out any more.
+    drop(swap);
+    leave(end)
+}
+
+fn start(argv: &[OsString]) -> Result<Pid, Error> {
+    let thing = || format!("run {}", argv[0].display());
+    let failed = |reason: String| Error::failure(thing(), reason, "check the command line");
+    let path = env::var_os("PATH");
+    let here = env::current_dir().map_err(|error| failed(error.to_string()))?;
+    let found = find_program(&argv[0], path.as_deref(), &here).map_err(failed)?;
+    let variables = env::vars_os().map(|(name, value)| {
+        let line = [name, "=".into(), value].into_iter();
+        c_string(line.collect::<OsString>())
+    });
+    let held = || {
+        let words = argv.iter().map(c_string).collect::<Result<_, _>>()?;
+        let image = Image::new(
+            c_string(found)?,
+            words,
+            variables.collect::<Result<_, _>>()?,
+        );
+        let released = Gated::hold(&image, &ChildSetup::default())?.release()?;
+        let process = released.process;
+        released.refusal().map_or(Ok(process), Err)
+    };
+    held().map_err(|errno: Errno| failed(errno.desc().to_owned()))
+}
+
+fn wait(child: Pid, signals: &Signals) -> Result<End, Errno> {
+    loop {
+        match waitpid(child, Some(WaitPidFlag::WNOHANG))? {
+            WaitStatus::Exited(_, code) => return Ok(End::Exited(code)),
+            WaitStatus::Signaled(_, signal, _) => return Ok(End::Signaled(signal as i32)),
+            _ => {}
+        }
+        let mut entries = [PollFd::new(signals.as_fd(), PollFlags::POLLIN)];
+        match poll(&mut entries, PollTimeout::NONE) {
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(errno) => return Err(errno),
+        }
+        if signals.drain()?.is_some() {
+            // An error means that it has ended, which the next round finds.
+            let _ = kill(child, Signal::SIGTERM);
+        }
+    }
+}

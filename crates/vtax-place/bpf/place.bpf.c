@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/* Wakeups and softirq time of the threads that user space has put into `threads`, and softirq time
+ * of every CPU. */
+
+/* CO-RE finds the true offsets on the running kernel: only names and types matter here. */
+typedef unsigned char __u8;
+typedef signed short __s16;
+typedef unsigned short __u16;
+typedef signed int __s32;
+typedef unsigned int __u32;
+typedef signed long long __s64;
+typedef unsigned long long __u64;
+typedef __u16 __be16;
+typedef __u32 __be32;
+typedef __u32 __wsum;
+
+/* include/uapi/linux/bpf.h */
+enum bpf_map_type {
+	BPF_MAP_TYPE_HASH = 1,
+	BPF_MAP_TYPE_ARRAY = 2,
+};
+
+struct pt_regs;
+
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_tracing.h>
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+struct task_struct {
+	int pid;
+};
+#pragma clang attribute pop
+
+char LICENSE[] SEC("license") = "Dual MIT/GPL";
+
+struct thread {
+	__u64 wakeups;
+	__u64 softirq_ns;
+};
+
+struct cpu {
+	__u64 softirq_ns;
+	/* When the softirq that runs began, 0 when none does, and in whose place it runs. */
+	__u64 since_ns;
+	__u64 tid;
+};
+
+/* User space sets the sizes of both before loading. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct thread);
+} threads SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct cpu);
+} cpus SEC(".maps");
+
+SEC("tp_btf/sched_wakeup")
+int BPF_PROG(on_wakeup, struct task_struct *woken)
+{
+	__u32 tid = woken->pid;
+	struct thread *thread = bpf_map_lookup_elem(&threads, &tid);
+	if (thread)
+		__sync_fetch_and_add(&thread->wakeups, 1);
+	return 0;
+}
+
+static __always_inline struct cpu *this_cpu(void)
+{
+	__u32 number = bpf_get_smp_processor_id();
+	return bpf_map_lookup_elem(&cpus, &number);
+}
+
+SEC("tp_btf/softirq_entry")
+int BPF_PROG(on_softirq_entry)
+{
+	struct cpu *cpu = this_cpu();
+	if (!cpu)
+		return 0;
+	cpu->tid = (__u32)bpf_get_current_pid_tgid();
+	cpu->since_ns = bpf_ktime_get_ns();
+	return 0;
+}
+
+SEC("tp_btf/softirq_exit")
+int BPF_PROG(on_softirq_exit)
+{
+	struct cpu *cpu = this_cpu();
+	__u32 tid = bpf_get_current_pid_tgid();
+	/* On a preemptible real-time kernel softirqs run in threads, which may change in between. */
+	if (!cpu || !cpu->since_ns || cpu->tid != tid)
+		return 0;
+	__u64 spent = bpf_ktime_get_ns() - cpu->since_ns;
+	cpu->since_ns = 0;
+	cpu->softirq_ns += spent;
+	struct thread *thread = bpf_map_lookup_elem(&threads, &tid);
+	if (thread)
+		__sync_fetch_and_add(&thread->softirq_ns, spent);
+	return 0;
+}

@@ -1,0 +1,320 @@
+//! Putting threads and interrupts on the CPUs of a plan, all of it or nothing, and back.
+
+use std::path::Path;
+
+use serde::Serialize;
+use vtax_cli::Error;
+use vtax_sys::cgroup::locate::locate_of;
+use vtax_sys::cpu_list::parse;
+use vtax_sys::tree::Tree;
+
+use crate::cpus::{online, written};
+use crate::domain::{Finder, Member, thread_folder};
+use crate::folder;
+use crate::host::host;
+use crate::journal::{self, Affinity, Before, Restored, Setting};
+use crate::plan::{Plan, PlannedThread};
+
+pub(crate) const JOURNAL: &str = "journal.json";
+const NEW_PLAN: &str = "make a new plan";
+
+/// A thread that was moved.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Moved {
+    /// Its process.
+    pub pid: i32,
+    /// Its number.
+    pub tid: i32,
+    /// Its name.
+    pub name: String,
+    /// Where it could run.
+    pub before: String,
+    /// Where it can run now.
+    pub cpus: String,
+}
+
+/// An interrupt that was moved.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct MovedInterrupt {
+    /// Its number.
+    pub number: u32,
+    /// Where it could be answered.
+    pub before: String,
+    /// Where it can be answered now.
+    pub cpus: String,
+}
+
+/// A thread of the plan that is no more.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Skipped {
+    /// Its process.
+    pub pid: i32,
+    /// Its number.
+    pub tid: i32,
+    /// Its name in the plan.
+    pub name: String,
+    /// Why it was left out.
+    pub reason: &'static str,
+}
+
+/// What a plan has changed.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Applied {
+    /// Threads that were moved, or were there already.
+    pub threads: Vec<Moved>,
+    /// The same of interrupts.
+    pub interrupts: Vec<MovedInterrupt>,
+    /// Threads that have ended.
+    pub skipped: Vec<Skipped>,
+}
+
+/// Put all on the CPUs of a plan. What was before is in a journal in `state` first.
+///
+/// Fails before anything moves when the plan is not for this machine as it is now, or another one is
+/// in force; and when the kernel refuses a move, after all others were taken back.
+pub fn apply(tree: &Tree, plan: &Plan, state: &Path) -> Result<Applied, Error> {
+    let path = state.join(JOURNAL);
+    let applied = check(tree, plan)?;
+    let before = before(tree, &applied, plan)?;
+    let _lock = folder::lock(state)?;
+    if !journal::begin(&path, &before)? {
+        return Err(in_force(tree, &path, "plan"));
+    }
+    let moved = carry_out(tree, applied, &before);
+    match moved {
+        Ok(applied) => Ok(applied),
+        Err(reason) => {
+            let restored = before.restore(tree);
+            if let Some(left) = restored.failed.first() {
+                let reason = format!("{reason}; taking it back failed too: {left}");
+                return Err(Error::failure("plan", reason, "run `vtax-place undo`"));
+            }
+            journal::remove(&path);
+            Err(Error::failure(
+                "plan",
+                format!("{reason}; all was taken back"),
+                NEW_PLAN,
+            ))
+        }
+    }
+}
+
+/// Put all back where it was before the plan in force.
+///
+/// Fails when no plan is in force, or when the kernel refuses: then the journal stays.
+pub fn undo(tree: &Tree, state: &Path) -> Result<Restored, Error> {
+    let path = state.join(JOURNAL);
+    let nothing = || Error::misuse("undo", "no plan is in force", "there is nothing to do");
+    // Who only asks makes no folder.
+    let is_there = path.try_exists();
+    if !is_there.map_err(|error| folder::failed(&path, &error))? {
+        return Err(nothing());
+    }
+    let _lock = folder::lock(state)?;
+    let before = journal::read(&path)?.ok_or_else(nothing)?;
+    if before.living_owner(tree).is_some() {
+        return Err(in_force(tree, &path, "undo"));
+    }
+    let restored = before.restore(tree);
+    if let Some(reason) = restored.failed.first() {
+        return Err(Error::failure(
+            "undo",
+            reason,
+            "put it right and run it again",
+        ));
+    }
+    journal::remove(&path);
+    Ok(restored)
+}
+
+/// Put back what a `watch` moved that was killed; true when there was one.
+pub(crate) fn recover(tree: &Tree, state: &Path) -> bool {
+    let before = journal::read(&state.join(JOURNAL)).ok().flatten();
+    let killed = before.is_some_and(|one| one.owner.is_some() && one.living_owner(tree).is_none());
+    killed && undo(tree, state).is_ok()
+}
+
+/// Why `thing` has to wait: whose journal there is.
+pub(crate) fn in_force(tree: &Tree, path: &Path, thing: &str) -> Error {
+    let before = journal::read(path).ok().flatten();
+    if let Some(pid) = before.as_ref().and_then(|before| before.living_owner(tree)) {
+        let reason = format!("`vtax-place watch` runs as process {pid}");
+        return Error::misuse(thing, reason, "end it: it takes all back by itself");
+    }
+    let reason = "another plan, or what a killed watch moved, is in force";
+    Error::misuse(thing, reason, "run `vtax-place undo` first")
+}
+
+/// What the plan would move, if all of it can be.
+fn check(tree: &Tree, plan: &Plan) -> Result<Applied, Error> {
+    let own = host(tree);
+    if plan.host != own {
+        let reason = format!("it is for the host {:?}, and this is {own}", plan.host);
+        return Err(Error::misuse(
+            "plan",
+            reason,
+            "make the plan on this machine",
+        ));
+    }
+    let online = online(tree);
+    let members = Finder::default().find(tree, &[]);
+    let mut applied = Applied::default();
+    for thread in &plan.threads {
+        let folder = thread_folder(thread.pid, thread.tid);
+        let now = Affinity::read(tree, thread.pid, thread.tid)
+            .filter(|now| now.start_ticks == thread.start_ticks);
+        let Some(now) = now else {
+            applied.skipped.push(skipped(thread));
+            continue;
+        };
+        let thing = format!("thread {} ({:?})", thread.tid, thread.name);
+        check_member(&thing, thread, &members)?;
+        check_cpus(&thing, &thread.cpus, &online)?;
+        check_cpuset(tree, &thing, &folder, &thread.cpus)?;
+        applied.threads.push(Moved {
+            pid: thread.pid,
+            tid: thread.tid,
+            name: thread.name.clone(),
+            before: now.cpus,
+            cpus: written(&thread.cpus),
+        });
+    }
+    for interrupt in &plan.interrupts {
+        let thing = format!("interrupt {}", interrupt.number);
+        check_cpus(&thing, &interrupt.cpus, &online)?;
+        let before = tree
+            .text(&interrupt_file(interrupt.number))
+            .ok_or_else(|| Error::misuse(&thing, "this machine has no such interrupt", NEW_PLAN))?;
+        applied.interrupts.push(MovedInterrupt {
+            number: interrupt.number,
+            before,
+            cpus: written(&interrupt.cpus),
+        });
+    }
+    Ok(applied)
+}
+
+fn skipped(thread: &PlannedThread) -> Skipped {
+    Skipped {
+        pid: thread.pid,
+        tid: thread.tid,
+        name: thread.name.clone(),
+        reason: "it has ended",
+    }
+}
+
+fn interrupt_file(number: u32) -> String {
+    format!("/proc/irq/{number}/smp_affinity_list")
+}
+
+fn check_member(thing: &str, thread: &PlannedThread, members: &[Member]) -> Result<(), Error> {
+    let same = |one: &&Member| one.pid == thread.pid && one.tid == thread.tid;
+    let Some(member) = members.iter().find(same) else {
+        let reason = "it is no part of virtualization";
+        return Err(Error::misuse(thing, reason, "leave it out"));
+    };
+    if member.task.bound {
+        let reason = "the kernel keeps it on its CPU";
+        return Err(Error::misuse(thing, reason, "leave it out"));
+    }
+    Ok(())
+}
+
+pub(crate) fn check_cpus(thing: &str, cpus: &[usize], online: &[usize]) -> Result<(), Error> {
+    match cpus.iter().find(|cpu| !online.contains(cpu)) {
+        Some(cpu) => {
+            let reason = format!("CPU {cpu} is not online");
+            Err(Error::misuse(thing, reason, NEW_PLAN))
+        }
+        None => Ok(()),
+    }
+}
+
+pub(crate) fn check_cpuset(
+    tree: &Tree,
+    thing: &str,
+    folder: &str,
+    cpus: &[usize],
+) -> Result<(), Error> {
+    let Some((group, allowed)) = cpuset(tree, folder) else {
+        return Ok(());
+    };
+    match cpus.iter().find(|cpu| !allowed.contains(cpu)) {
+        Some(cpu) => {
+            let reason = format!("CPU {cpu} is outside its cpuset ({group})");
+            Err(Error::misuse(
+                thing,
+                reason,
+                "widen the cpuset, or make a new plan",
+            ))
+        }
+        None => Ok(()),
+    }
+}
+
+/// The control group that says on which CPUs a thread may be, and those; `None` where none does.
+fn cpuset(tree: &Tree, folder: &str) -> Option<(String, Vec<usize>)> {
+    let location = locate_of(tree, folder, "cpuset")?;
+    location.ancestry().into_iter().find_map(|group| {
+        let files = ["cpuset.cpus.effective", "cpuset.effective_cpus"];
+        let text = files
+            .iter()
+            .find_map(|file| tree.text(&format!("{group}/{file}")))?;
+        Some((group.to_owned(), parse(&text).ok()?))
+    })
+}
+
+fn before(tree: &Tree, applied: &Applied, plan: &Plan) -> Result<Before, Error> {
+    let start = |tid: i32| plan.threads.iter().find(|one| one.tid == tid);
+    let threads = applied.threads.iter().filter_map(|one| {
+        Some(Affinity {
+            pid: one.pid,
+            tid: one.tid,
+            start_ticks: start(one.tid)?.start_ticks,
+            cpus: one.before.clone(),
+            to: Some(one.cpus.clone()),
+        })
+    });
+    let settings = applied.interrupts.iter().map(|one| Setting {
+        path: interrupt_file(one.number),
+        text: one.before.clone(),
+    });
+    let before = Before {
+        threads: threads.collect(),
+        settings: settings.collect(),
+        ..Before::now(tree)
+    };
+    if before.threads.is_empty() && before.settings.is_empty() {
+        return Err(Error::failure(
+            "plan",
+            "all of its threads have ended",
+            NEW_PLAN,
+        ));
+    }
+    Ok(before)
+}
+
+fn carry_out(tree: &Tree, mut applied: Applied, before: &Before) -> Result<Applied, String> {
+    let mut ended = Vec::new();
+    for (one, thread) in applied.threads.iter().zip(&before.threads) {
+        if !thread.put(tree, &one.cpus)? {
+            ended.push(one.tid);
+        }
+    }
+    for (one, setting) in applied.interrupts.iter().zip(&before.settings) {
+        journal::set(tree, &setting.path, &one.cpus)?;
+    }
+    let (gone, there) = applied
+        .threads
+        .into_iter()
+        .partition(|one| ended.contains(&one.tid));
+    applied.threads = there;
+    let gone: Vec<Moved> = gone;
+    applied.skipped.extend(gone.into_iter().map(|one| Skipped {
+        pid: one.pid,
+        tid: one.tid,
+        name: one.name,
+        reason: "it has ended",
+    }));
+    Ok(applied)
+}

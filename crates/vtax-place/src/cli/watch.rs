@@ -1,0 +1,153 @@
+//! `vtax-place watch`.
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use vtax_cli::{Error, output, units};
+use vtax_place::signals::Ending;
+use vtax_place::watch::controller::Settings;
+use vtax_place::watch::cores::Cores;
+use vtax_place::watch::predictor::Predictor;
+use vtax_place::watch::{Request, watch};
+use vtax_sys::cpu_list;
+use vtax_sys::tree::Tree;
+
+use crate::cli::State;
+use crate::tables::plain;
+
+/// Move service threads to slow CPUs while guests do not lose by it, one at a time
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Without --apply it only says what it would do. What it moved goes back when it ends; after kill -9
+`vtax-place undo` does that. Without --predictor nothing is known to be harmless, and it only
+reports. Prints a line for each window.
+
+Examples:
+  vtax-place watch --fast 0-3 --slow 4-7 --slow-speed 55% --predictor run.json
+  vtax-place watch --apply --budget 2% --predictor run.json")]
+pub struct WatchArguments {
+    /// The fast CPUs [default: by the types of cores]
+    #[arg(long, value_name = "CPUS")]
+    fast: Option<String>,
+    /// The slow CPUs [default: by the types of cores]
+    #[arg(long, value_name = "CPUS")]
+    slow: Option<String>,
+    /// Speed of the slow CPUs, of the fast ones' [default: as the kernel says]
+    #[arg(long, value_name = "PERCENT", value_parser = |text: &str| percent(text, 1.0, 99.9))]
+    slow_speed: Option<f64>,
+    /// Only this process and its descendants; may be repeated
+    #[arg(long, value_name = "PID", value_parser = clap::value_parser!(i32).range(1..))]
+    pid: Vec<i32>,
+    /// Move threads
+    #[arg(long)]
+    apply: bool,
+    /// The length of a window, 100ms to 1h
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = window)]
+    every: Duration,
+    /// End after this time
+    #[arg(long = "for", value_name = "TIME", value_parser = units::duration)]
+    time: Option<Duration>,
+    /// What a guest may lose
+    #[arg(long, value_name = "PERCENT", default_value = "5%",
+          value_parser = |text: &str| percent(text, 0.1, 50.0))]
+    budget: f64,
+    /// What predicts losses: run.json of `vtax place measure`, or the predictor in it
+    #[arg(long, value_name = "FILE")]
+    predictor: Option<PathBuf>,
+    /// What a guest's link carries, in bits per second; for a predictor that goes by it
+    #[arg(long, value_name = "BITS", value_parser = units::count)]
+    rate: Option<u64>,
+    /// Print each line as JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    state: State,
+}
+
+/// A number, with or without the sign, in a range.
+fn percent(text: &str, least: f64, most: f64) -> Result<f64, String> {
+    let number = text.trim_end_matches('%').trim_end().parse::<f64>().ok();
+    number
+        .filter(|number| (least..=most).contains(number))
+        .ok_or_else(|| format!("not a percentage from {least} to {most}"))
+}
+
+fn window(text: &str) -> Result<Duration, String> {
+    let range = Duration::from_millis(100)..=Duration::from_secs(3600);
+    let time = units::duration(text)?;
+    let fits = range.contains(&time);
+    fits.then_some(time)
+        .ok_or_else(|| "not from 100ms to 1h".to_owned())
+}
+
+impl WatchArguments {
+    /// Watch until the end.
+    pub fn carry_out(self) -> Result<(), Error> {
+        let ending =
+            Ending::take().map_err(|errno| Error::system("signals", errno, "try again"))?;
+        let tree = Tree::host();
+        let json = self.json;
+        let request = self.request(&tree)?;
+        watch(&tree, request, &ending, |line| {
+            if json {
+                output::json(line)
+            } else {
+                output::line(&plain(&line.to_string()))
+            }
+        })
+    }
+
+    fn request(self, tree: &Tree) -> Result<Request, Error> {
+        let fast = cpus("--fast", self.fast.as_deref())?;
+        let slow = cpus("--slow", self.slow.as_deref())?;
+        let cores = Cores::choose(tree, fast, slow, self.slow_speed)?;
+        let predictor = self.predictor.map(read).transpose()?;
+        let mut settings = Settings {
+            budget_percent: self.budget,
+            ..Settings::default()
+        };
+        match cores.speed_percent {
+            Some(percent) => settings.slow_speed = percent / 100.0,
+            None if predictor.is_some() => {
+                let reason = "the kernel does not say how fast the slow CPUs are";
+                let remedy = "name it in percent of the fast ones, such as --slow-speed 50%";
+                return Err(Error::misuse("--slow-speed", reason, remedy));
+            }
+            // Nothing is expected of any thread, and so nothing is weighed by it.
+            None => {}
+        }
+        if self.rate.is_none() && predictor.as_ref().is_some_and(Predictor::takes_links) {
+            let reason = "the predictor goes by the use of links";
+            let remedy = "name what a guest's link carries, such as --rate 1G";
+            return Err(Error::misuse("--rate", reason, remedy));
+        }
+        Ok(Request {
+            cores,
+            roots: self.pid,
+            apply: self.apply,
+            every: self.every,
+            time: self.time,
+            predictor,
+            #[expect(clippy::cast_precision_loss, reason = "a rate")]
+            link_bits: self.rate.map(|bits| bits as f64),
+            settings,
+            state: self.state.folder,
+        })
+    }
+}
+
+fn cpus(option: &str, text: Option<&str>) -> Result<Option<Vec<usize>>, Error> {
+    let parsed = text.map(cpu_list::parse).transpose();
+    parsed.map_err(|error| Error::misuse(option, error, "write for example 0-3,8"))
+}
+
+fn read(path: PathBuf) -> Result<Predictor, Error> {
+    let name = path.display().to_string();
+    let wrong = |reason: &dyn ToString| Error::misuse(&name, reason.to_string(), NAME_RUN);
+    let text = fs::read_to_string(&path).map_err(|error| wrong(&vtax_cli::reason(&error)))?;
+    Predictor::parse(&text).map_err(|error| wrong(&error))
+}
+
+const NAME_RUN: &str = "name the run.json of a `vtax place measure` run that has a predictor";

@@ -1,0 +1,21 @@
+//! Which threads of a host work for guests, what they do, and where they run.
+//!
+//! [`domain`] finds and classifies them, [`window`] says what each did for a while, with
+//! [`counting`] where eBPF is allowed. [`slow`] holds some of them below full speed by one of the
+//! [`backends`]; [`apply`] puts them on the CPUs of a [`plan`], and back;
+//! [`watch`] does so by itself, one thread at a time.
+
+pub mod apply;
+pub mod backends;
+pub mod counting;
+pub mod cpus;
+pub mod domain;
+pub mod folder;
+pub mod host;
+pub mod journal;
+pub mod plan;
+pub mod role;
+pub mod signals;
+pub mod slow;
+pub mod watch;
+pub mod window;

@@ -1,0 +1,95 @@
+//! What a thread does for guests.
+
+use serde::{Deserialize, Serialize};
+
+/// What a thread does for guests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Role {
+    /// It carries out a guest's instructions.
+    Vcpu,
+    /// QEMU's main loop: devices, timers, the monitor.
+    MainLoop,
+    /// Devices of its own: QEMU's named I/O threads, and the helper of user-mode Linux.
+    IoThread,
+    /// QEMU's pool of threads and its other helpers (RCU, migration, display), KVM's timer.
+    Worker,
+    /// The kernel's share of a virtio device.
+    Vhost,
+    /// ksoftirqd.
+    Softirq,
+    /// A network device polled by a thread.
+    Napi,
+    /// Files of the host for a guest.
+    Virtiofsd,
+    /// A switch between guests in a process, such as `vde_switch`.
+    Switch,
+    /// A guest's network in a process of the host's: passt, slirp4netns.
+    UserNetwork,
+    /// gVisor's kernel.
+    Sentry,
+    /// gVisor's way to the host's files.
+    Gofer,
+    /// The guest itself: a kernel in user mode and its processes.
+    Guest,
+    /// Xen's tools in the domain that runs it.
+    Dom0,
+    /// The kernel's share of a Xen device.
+    Xen,
+    /// It only holds a guest or container.
+    Monitor,
+    /// Part of a guest's process, but nothing says what it does.
+    Unknown,
+}
+
+impl Role {
+    /// Does it serve guests? A vCPU and a guest's own processes are the guest, and of what is
+    /// unknown nothing is claimed.
+    pub fn is_service(self) -> bool {
+        !matches!(self, Self::Vcpu | Self::Guest | Self::Unknown)
+    }
+
+    /// Its name in plans and answers.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Vcpu => "vcpu",
+            Self::MainLoop => "main-loop",
+            Self::IoThread => "io-thread",
+            Self::Worker => "worker",
+            Self::Vhost => "vhost",
+            Self::Softirq => "softirq",
+            Self::Napi => "napi",
+            Self::Virtiofsd => "virtiofsd",
+            Self::Switch => "switch",
+            Self::UserNetwork => "user-network",
+            Self::Sentry => "sentry",
+            Self::Gofer => "gofer",
+            Self::Guest => "guest",
+            Self::Dom0 => "dom0",
+            Self::Xen => "xen",
+            Self::Monitor => "monitor",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_those_of_json() {
+        for role in [
+            Role::Vcpu,
+            Role::MainLoop,
+            Role::IoThread,
+            Role::UserNetwork,
+            Role::Dom0,
+            Role::Virtiofsd,
+            Role::Unknown,
+        ] {
+            let json = serde_json::to_value(role).unwrap();
+            assert_eq!(json, role.name());
+        }
+    }
+}

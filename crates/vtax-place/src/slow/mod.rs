@@ -1,0 +1,142 @@
+//! Holding threads below full speed until the end, and restoring all of it.
+
+pub mod guardian;
+mod hog;
+mod means;
+mod probe;
+pub mod wait;
+
+use std::path::Path;
+
+use serde::Serialize;
+use vtax_cli::Error;
+use vtax_sys::task::Task;
+use vtax_sys::tree::Tree;
+
+use crate::backends::Backend;
+use crate::cpus::online;
+use crate::domain::thread_folder;
+use crate::journal::Affinity;
+use crate::slow::guardian::Held;
+use crate::slow::means::Means;
+
+/// A measured speed this far from the one that was asked for is said.
+const TOLERATED_POINTS: f64 = 10.0;
+
+/// What is asked for.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Request {
+    /// By which way.
+    pub backend: Backend,
+    /// Percent of full speed.
+    pub percent: f64,
+    /// All threads share this CPU, which is slow.
+    pub cpu: Option<usize>,
+    /// The threads.
+    pub threads: Vec<i32>,
+}
+
+/// What is in force.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct InForce {
+    /// The way.
+    pub backend: Backend,
+    /// What was asked for.
+    pub asked_percent: f64,
+    /// What was measured; absent where it could not be.
+    pub obtained_percent: Option<f64>,
+    /// The interval of it, 96 %.
+    pub low: Option<f64>,
+    /// The other end.
+    pub high: Option<f64>,
+    /// The measured speed is near the one that was asked for; absent where it was not measured.
+    pub honoured: Option<bool>,
+    /// What was set.
+    pub how: String,
+    /// What this way does not reproduce of a slow core.
+    pub does_not: &'static str,
+}
+
+/// What became of it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Ended {
+    /// For how long the quota held the threads back; absent for other ways.
+    pub throttled_s: Option<f64>,
+    /// Threads that have ended meanwhile.
+    pub ended: Vec<i32>,
+}
+
+/// A thread that is slowed.
+#[derive(Debug, Clone)]
+pub struct Target {
+    affinity: Affinity,
+    task: Task,
+}
+
+impl Request {
+    /// Hold the threads until `wait` returns; `say` is told what is in force.
+    ///
+    /// Fails before anything changes when it is not possible; later failures restore all first.
+    pub fn hold(
+        &self,
+        tree: &Tree,
+        state: &Path,
+        say: impl FnOnce(&InForce) -> Result<(), Error>,
+        wait: impl FnOnce() -> Result<(), Error>,
+    ) -> Result<Ended, Error> {
+        let targets = self.targets(tree)?;
+        let mut means = Means::choose(tree, self, &targets)?;
+        let held = Held::begin(tree, state, means.before())?;
+        let refused = |reason: String| Error::failure(self.backend.name(), reason, REMEDY);
+        let obtained = means.measure(tree).map_err(refused)?;
+        means.engage(tree, &targets).map_err(refused)?;
+        say(&InForce {
+            backend: self.backend,
+            asked_percent: self.percent,
+            obtained_percent: obtained.map(|found| found.percent),
+            low: obtained.map(|found| found.low),
+            high: obtained.map(|found| found.high),
+            honoured: obtained
+                .map(|found| (found.percent - self.percent).abs() <= TOLERATED_POINTS),
+            how: means.how(),
+            does_not: self.backend.does_not(),
+        })?;
+        wait()?;
+        let throttled = means.throttled_s();
+        drop(means);
+        held.end()?;
+        let gone = targets.iter().filter(|one| !one.affinity.lives(tree));
+        Ok(Ended {
+            throttled_s: throttled,
+            ended: gone.map(|one| one.affinity.tid).collect(),
+        })
+    }
+
+    fn targets(&self, tree: &Tree) -> Result<Vec<Target>, Error> {
+        if let Some(cpu) = self.cpu.filter(|cpu| !online(tree).contains(cpu)) {
+            let thing = format!("--cpu {cpu}");
+            return Err(Error::misuse(thing, "it is not online", "name another"));
+        }
+        if let Some(reason) = self.backend.obstacle(tree) {
+            let thing = format!("--backend {}", self.backend.name());
+            return Err(Error::failure(thing, reason, "see `vtax-place backends`"));
+        }
+        let mut threads = self.threads.clone();
+        threads.sort_unstable();
+        threads.dedup();
+        threads.into_iter().map(|tid| target(tree, tid)).collect()
+    }
+}
+
+const REMEDY: &str = "see `vtax-place backends`, or take another way";
+
+fn target(tree: &Tree, tid: i32) -> Result<Target, Error> {
+    let found = tree.process_of(tid).and_then(|pid| {
+        Some(Target {
+            affinity: Affinity::read(tree, pid, tid)?,
+            task: tree.task(&thread_folder(pid, tid))?,
+        })
+    });
+    let thing = format!("--tid {tid}");
+    found.ok_or_else(|| Error::misuse(thing, "no such thread", "name one that runs"))
+}

@@ -1,0 +1,111 @@
+//! The speed that a way of slowing really leaves, by a loop that does the same again and again.
+
+use std::hint::black_box;
+use std::thread::{scope, sleep};
+use std::time::{Duration, Instant};
+
+use vtax_sys::calls::scheduling::{set_affinity, set_nice};
+use vtax_sys::cgroup::quota::QuotaGroup;
+
+/// Odd, so that the median is one of them.
+const PAIRS: usize = 9;
+/// Many periods of what slows.
+const SLOW: Duration = Duration::from_millis(100);
+const FULL: Duration = Duration::from_millis(40);
+/// After a change: what slows may have saved up some time.
+const SETTLE: Duration = Duration::from_millis(10);
+const ROUNDS: u64 = 1000;
+
+/// A speed in percent of full speed.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Obtained {
+    /// The median of the pairs.
+    pub percent: f64,
+    /// Between this and `high` the median of all such pairs is, with 96 % confidence: the second
+    /// lowest and second highest of nine (order statistics of the binomial distribution).
+    pub low: f64,
+    /// See `low`.
+    pub high: f64,
+}
+
+/// The speed after `slow` to that after `full`, each called by the measuring thread itself, in turn;
+/// on one CPU, where one is named. The thread comes before all others, by a control group (with the
+/// kernel's autogroups a nice value means nothing to other sessions) and its nice value: what others
+/// take of a CPU is no slowness.
+///
+/// Fails as `full` or `slow` does.
+pub fn compare(
+    group: Option<&QuotaGroup>,
+    cpu: Option<usize>,
+    full: impl Fn() -> Result<(), String> + Send,
+    slow: impl Fn() -> Result<(), String> + Send,
+) -> Result<Obtained, String> {
+    let measure = move || {
+        let _ = set_nice(0, -20);
+        if let Some(group) = group {
+            group.take(0)?;
+        }
+        if let Some(cpu) = cpu {
+            let pinned = set_affinity(0, &[cpu]);
+            pinned.map_err(|errno| format!("measuring on CPU {cpu}: {}", errno.desc()))?;
+        }
+        let mut ratios = Vec::with_capacity(PAIRS);
+        for _ in 0..PAIRS {
+            full()?;
+            let fast = rate(FULL);
+            slow()?;
+            sleep(SETTLE);
+            ratios.push(rate(SLOW) / fast * 100.0);
+        }
+        full()?;
+        Ok(interval(ratios))
+    };
+    let done = scope(|scope| scope.spawn(measure).join());
+    done.unwrap_or_else(|_| Err("the measuring thread ended".into()))
+}
+
+fn interval(mut ratios: Vec<f64>) -> Obtained {
+    ratios.sort_by(f64::total_cmp);
+    let at = |index: usize| ratios.get(index).copied().unwrap_or(f64::NAN);
+    Obtained {
+        percent: at(PAIRS / 2),
+        low: at(1),
+        high: at(PAIRS - 2),
+    }
+}
+
+/// Rounds of a loop without memory in a second of real time.
+fn rate(time: Duration) -> f64 {
+    let begin = Instant::now();
+    let mut rounds = 0.0;
+    let mut state = 1_u64;
+    while begin.elapsed() < time {
+        for _ in 0..ROUNDS {
+            state = black_box(
+                state
+                    .wrapping_mul(6_364_136_223_846_793_005)
+                    .wrapping_add(1),
+            );
+        }
+        rounds += 1.0;
+    }
+    rounds / begin.elapsed().as_secs_f64()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_interval_is_around_the_median() {
+        let ratios = vec![50.0, 10.0, 51.0, 52.0, 90.0, 49.0, 48.0, 53.0, 47.0];
+        let found = interval(ratios);
+        assert_eq!((found.low, found.percent, found.high), (47.0, 50.0, 53.0));
+    }
+
+    #[test]
+    fn a_refusal_is_passed_on() {
+        let refused = || Err("no".to_owned());
+        assert_eq!(compare(None, None, || Ok(()), refused), Err("no".into()));
+    }
+}

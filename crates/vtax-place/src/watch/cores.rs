@@ -1,0 +1,155 @@
+//! Which CPUs are fast and which are slow.
+
+use vtax_cli::Error;
+use vtax_sys::tree::Tree;
+
+use crate::backends::core_classes;
+use crate::cpus::{folder, online, written};
+
+/// Two kinds of CPUs.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Cores {
+    /// Sorted, at least one.
+    pub fast: Vec<usize>,
+    /// Sorted, at least one, none of them fast.
+    pub slow: Vec<usize>,
+    /// Speed of the slow ones in percent of the fast ones'; None: nobody says.
+    pub speed_percent: Option<f64>,
+}
+
+impl Cores {
+    /// As a user says; of what is not said, by the types of cores that this machine has.
+    ///
+    /// Fails where it has one type, for a CPU that is not online, and for one that is in both.
+    pub fn choose(
+        tree: &Tree,
+        fast: Option<Vec<usize>>,
+        slow: Option<Vec<usize>>,
+        speed_percent: Option<f64>,
+    ) -> Result<Self, Error> {
+        let online = online(tree);
+        for (option, cpus) in [("--fast", &fast), ("--slow", &slow)] {
+            let off = cpus.iter().flatten().find(|cpu| !online.contains(cpu));
+            if let Some(cpu) = off {
+                let reason = format!("CPU {cpu} is not online");
+                let remedy = format!("online are {}", written(&online));
+                return Err(Error::misuse(option, reason, &remedy));
+            }
+        }
+        let rest = |named: &[usize]| -> Vec<usize> {
+            let others = online.iter().filter(|cpu| !named.contains(cpu));
+            others.copied().collect()
+        };
+        let (fast, slow) = match (fast, slow) {
+            (Some(fast), Some(slow)) => (fast, slow),
+            (Some(fast), None) => (fast.clone(), rest(&fast)),
+            (None, Some(slow)) => (rest(&slow), slow),
+            (None, None) => types(tree)?,
+        };
+        let both: Vec<usize> = fast
+            .iter()
+            .filter(|cpu| slow.contains(cpu))
+            .copied()
+            .collect();
+        if !both.is_empty() {
+            let thing = format!("CPU {}", written(&both));
+            let reason = "it is in --fast and in --slow";
+            return Err(Error::misuse(thing, reason, "name it in one"));
+        }
+        for (option, cpus) in [("--fast", &fast), ("--slow", &slow)] {
+            if cpus.is_empty() {
+                return Err(Error::misuse(option, "no CPU is left for it", NAME_BOTH));
+            }
+        }
+        let speed_percent = speed_percent.or_else(|| stated(tree, &fast, &slow));
+        Ok(Self {
+            fast,
+            slow,
+            speed_percent,
+        })
+    }
+}
+
+const NAME_BOTH: &str = "name fast and slow CPUs, such as --fast 0-3 --slow 4-7";
+
+/// The fastest and the slowest type.
+fn types(tree: &Tree) -> Result<(Vec<usize>, Vec<usize>), Error> {
+    let mut types = core_classes(tree).into_iter();
+    let both = types.next().zip(types.next_back());
+    both.ok_or_else(|| {
+        let reason = "all cores of this machine are of one type";
+        Error::misuse("--fast and --slow", reason, NAME_BOTH)
+    })
+}
+
+/// By `cpu_capacity`, where the fastest has 1024 (kernel documentation, ABI/testing,
+/// sysfs-devices-system-cpu).
+fn stated(tree: &Tree, fast: &[usize], slow: &[usize]) -> Option<f64> {
+    let mean = |cpus: &[usize]| {
+        let capacity = |cpu: &usize| tree.number::<u32>(&format!("{}/cpu_capacity", folder(*cpu)));
+        let all: Option<Vec<u32>> = cpus.iter().map(capacity).collect();
+        let sum: f64 = all?.into_iter().map(f64::from).sum();
+        #[expect(clippy::cast_precision_loss, reason = "cores are few")]
+        let count = cpus.len() as f64;
+        Some(sum / count)
+    };
+    let (fast, slow) = (mean(fast)?, mean(slow)?);
+    (slow > 0.0 && slow < fast).then(|| slow / fast * 100.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    fn machine(capacities: &[u32]) -> (tempfile::TempDir, Tree) {
+        let root = tempfile::tempdir().unwrap();
+        let folder = root.path().join("sys/devices/system/cpu");
+        for (cpu, capacity) in capacities.iter().enumerate() {
+            let folder = folder.join(format!("cpu{cpu}"));
+            fs::create_dir_all(&folder).unwrap();
+            fs::write(folder.join("cpu_capacity"), capacity.to_string()).unwrap();
+        }
+        let last = capacities.len() - 1;
+        fs::write(folder.join("online"), format!("0-{last}\n")).unwrap();
+        let tree = Tree::at(root.path());
+        (root, tree)
+    }
+
+    #[test]
+    fn by_the_types_of_the_machine() {
+        let (_root, tree) = machine(&[1024, 1024, 700, 256]);
+        let cores = Cores::choose(&tree, None, None, None).unwrap();
+        assert_eq!((cores.fast, cores.slow), (vec![0, 1], vec![3]));
+        assert_eq!(cores.speed_percent, Some(25.0));
+    }
+
+    #[test]
+    fn as_the_user_says() {
+        let (_root, tree) = machine(&[1024; 4]);
+        let choose = |fast: Option<&[usize]>, slow: Option<&[usize]>| {
+            Cores::choose(
+                &tree,
+                fast.map(<[_]>::to_vec),
+                slow.map(<[_]>::to_vec),
+                None,
+            )
+        };
+        let cores = choose(None, Some(&[2, 3])).unwrap();
+        assert_eq!((cores.fast, cores.speed_percent), (vec![0, 1], None));
+        let cores = choose(Some(&[0]), Some(&[2])).unwrap();
+        assert_eq!((cores.fast, cores.slow), (vec![0], vec![2]));
+        let cases = [
+            (None, None, "one type"),
+            (Some([0, 1].as_slice()), Some([1, 2].as_slice()), "CPU 1"),
+            (None, Some([7].as_slice()), "not online"),
+            (Some([0, 1, 2, 3].as_slice()), None, "no CPU is left"),
+        ];
+        for (fast, slow, word) in cases {
+            let error = choose(fast, slow).unwrap_err();
+            assert_eq!(error.exit_code(), 2);
+            assert!(error.to_string().contains(word), "{error}");
+        }
+    }
+}

@@ -1,0 +1,283 @@
+"""Generalised assignment: each item takes one of its options, at the least total cost.
+
+An option uses room in a group, whose capacity is bounded, and adds to the losses of the item's
+family, whose budget is bounded. First the linear relaxation, for a bound. Then branch and cut over
+a core: the items that the relaxation divides and those of which it is least sure (by reduced cost),
+all others held. The core of a small problem is all of it, and its answer exact; of a large one
+everything follows for a while if the gap to the bound is still wide, which often is because the
+bound is loose. After each, items change one by one while that saves anything.
+
+Core problems: Martello and Toth, Knapsack Problems, 1990, chapter 2; kernel search: Angelelli,
+Mansini and Speranza, Computers & Operations Research 2010. Both solvers are HiGHS, through scipy
+(Huangfu and Hall, Mathematical Programming Computation 2018).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import math
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vtax.analysis.statistics import Floats
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
+Indices = NDArray[np.int64]
+_OPTIMAL = 1e-6
+"""The relative gap at which a solution counts as the best."""
+_ROUNDING = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """What branch and cut may take."""
+
+    options: int = 400
+    """Of the core, unless more are divided. HiGHS solves most problems of so many in its time."""
+    gap: float = 0.01
+    """Of the bound; a wider one has everything searched, and not the core alone."""
+    seconds: float = 0.3
+    """Of each search."""
+
+
+NORMAL = Effort()
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Arrays over options, shape (options,); those of an item follow one another."""
+
+    item: Indices
+    """From 0, ascending, none left out."""
+    group: Indices
+    family: Indices
+    cost: Floats
+    use: Floats
+    """Of the group's capacity, at least 0."""
+    loss: Floats
+    """Of the family's budget, at least 0."""
+    capacities: Floats
+    """Shape (groups,)."""
+    budgets: Floats
+    """Shape (families,)."""
+    start: Indices
+    """An option for each item, shape (items,); all together they fit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Assigned:
+    """The option of each item."""
+
+    chosen: Indices
+    method: Literal["exact", "heuristic"]
+    cost: float
+    bound: float
+    """No assignment costs less; minus infinity: not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Relaxed:
+    """What the linear relaxation says."""
+
+    reduced: Floats
+    """Reduced cost of each option."""
+    choice: Indices
+    """The option that most of each item takes, shape (items,)."""
+    divided: NDArray[np.bool_]
+    """Items that take several."""
+    bound: float
+
+
+def solve(problem: Problem, effort: Effort = NORMAL) -> Assigned:
+    """The best assignment that was found; `start` at worst."""
+    if not problem.item.size:
+        return Assigned(problem.start, "exact", 0.0, 0.0)
+    relaxed = _relaxation(problem)
+    chosen, bound = _shifted(problem, problem.start, relaxed), relaxed.bound
+    core = _core(problem, relaxed, effort.options)
+    for free in (core, np.ones_like(core)):
+        gap = float(problem.cost[chosen].sum()) - bound
+        enough = _OPTIMAL if free is core else effort.gap
+        if math.isfinite(bound) and gap <= enough * abs(bound):
+            break
+        found, proven = _branch_and_cut(_restricted(problem, relaxed.choice, free), effort.seconds)
+        if found is not None:
+            better = relaxed.choice.copy()
+            better[free] = np.flatnonzero(free[problem.item])[found]
+            better = _shifted(problem, better, relaxed)
+            chosen = min(chosen, better, key=lambda each: float(problem.cost[each].sum()))
+        if free.all():
+            bound = max(bound, proven)
+            break
+    cost = float(problem.cost[chosen].sum())
+    return Assigned(chosen, "exact" if _same(cost, bound) else "heuristic", cost, bound)
+
+
+def _shifted(problem: Problem, start: Indices, relaxed: _Relaxed) -> Indices:
+    """One item after the other moved to where it costs less, as long as that fits."""
+    chosen = start.tolist()
+    item, group, family = (each.tolist() for each in (problem.item, problem.group, problem.family))
+    cost, use, loss = (each.tolist() for each in (problem.cost, problem.use, problem.loss))
+    room = problem.capacities - np.bincount(
+        problem.group[chosen], problem.use[chosen], problem.capacities.size
+    )
+    spare = problem.budgets - np.bincount(
+        problem.family[chosen], problem.loss[chosen], problem.budgets.size
+    )
+
+    def moved(options: Iterable[int]) -> bool:
+        """Whether any of them was taken."""
+        some = False
+        for new in options:
+            old = chosen[item[new]]
+            here = use[old] if group[old] == group[new] else 0.0
+            if (
+                cost[new] < cost[old] - _ROUNDING
+                and use[new] - here <= room[group[new]]
+                and loss[new] - loss[old] <= spare[family[new]]
+            ):
+                room[group[old]] += use[old]
+                room[group[new]] -= use[new]
+                spare[family[new]] -= loss[new] - loss[old]
+                chosen[item[new]] = new
+                some = True
+        return some
+
+    every = np.argsort(problem.cost - problem.cost[start][problem.item]).tolist()
+    for options in (relaxed.choice.tolist(), every):
+        while moved(options):
+            pass
+    return np.array(chosen, dtype=np.int64)
+
+
+def _core(problem: Problem, relaxed: _Relaxed, options: int) -> NDArray[np.bool_]:
+    """Which items are in the core: all that are divided, and the least sure; shape (items,)."""
+    second = np.full(relaxed.choice.size, np.inf)
+    others = np.ones(problem.item.size, dtype=np.bool_)
+    others[relaxed.choice] = False
+    np.minimum.at(second, problem.item[others], relaxed.reduced[others])
+    second[relaxed.divided] = -1.0
+    order = np.argsort(second, kind="stable")
+    counts = np.bincount(problem.item)[order].cumsum()
+    core = relaxed.divided.copy()
+    core[order[counts <= options]] = True
+    return core
+
+
+def _restricted(problem: Problem, chosen: Indices, core: NDArray[np.bool_]) -> Problem:
+    """The problem of the core alone, in what the others leave."""
+    held = chosen[~core]
+    options = core[problem.item]
+    number = np.cumsum(core) - 1
+    place = np.cumsum(options) - 1
+    return dataclasses.replace(
+        problem,
+        item=number[problem.item[options]],
+        group=problem.group[options],
+        family=problem.family[options],
+        cost=problem.cost[options],
+        use=problem.use[options],
+        loss=problem.loss[options],
+        capacities=problem.capacities
+        - np.bincount(problem.group[held], problem.use[held], problem.capacities.size),
+        budgets=problem.budgets
+        - np.bincount(problem.family[held], problem.loss[held], problem.budgets.size),
+        start=place[chosen[core]],
+    )
+
+
+def _relaxation(problem: Problem) -> _Relaxed:
+    """Where the solver gives up, all items are divided and the bound is minus infinity."""
+    # scipy.optimize takes most of a second to import.
+    from scipy.optimize import linprog
+
+    one, room = _rows(problem)
+    found: Any = linprog(
+        problem.cost,
+        A_ub=room,
+        b_ub=_limits(problem),
+        A_eq=one,
+        b_eq=np.ones(problem.start.size),
+        bounds=(0, None),
+        method="highs",
+    )
+    if found.status != 0:
+        divided = np.ones(problem.start.size, dtype=np.bool_)
+        return _Relaxed(problem.cost, problem.start, divided, -np.inf)
+    prices = room.T @ found.ineqlin.marginals + one.T @ found.eqlin.marginals
+    most = np.lexsort((-found.x, problem.item))
+    choice = most[np.unique(problem.item, return_index=True)[1]]
+    return _Relaxed(problem.cost - prices, choice, found.x[choice] < 1 - 1e-6, float(found.fun))
+
+
+def _branch_and_cut(problem: Problem, seconds: float) -> tuple[Indices | None, float]:
+    """The best assignment that was found in time, and a bound; None: no assignment."""
+    from scipy.optimize import Bounds, LinearConstraint, milp
+
+    one, room = _rows(problem)
+    with _quiet():
+        found: Any = milp(
+            problem.cost,
+            constraints=[
+                LinearConstraint(one, 1, 1),
+                LinearConstraint(room, -np.inf, _limits(problem)),
+            ],
+            integrality=np.ones(problem.item.size),
+            bounds=Bounds(0, 1),
+            options={"time_limit": seconds, "mip_rel_gap": _OPTIMAL},
+        )
+    bound = -np.inf if found.mip_dual_bound is None else float(found.mip_dual_bound)
+    if found.x is None:
+        return None, bound
+    return np.flatnonzero(found.x > 0.5), bound
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Nothing on standard output: HiGHS prints a line there when it mends a rounded solution,
+    whatever its options, and a user may expect JSON.
+
+    Of the whole process: other threads should not print meanwhile.
+    """
+    sys.stdout.flush()
+    kept = os.dup(1)
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nothing, 1)
+        yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
+        os.close(nothing)
+
+
+def _limits(problem: Problem) -> Floats:
+    return np.concatenate([problem.capacities, problem.budgets]) + _ROUNDING
+
+
+def _rows(problem: Problem) -> tuple[csr_array, csr_array]:
+    """The constraints: one option for each item; capacities, then budgets."""
+    from scipy.sparse import csr_array, vstack
+
+    options = np.arange(problem.item.size)
+
+    def rows(where: Indices, what: Floats, count: int) -> Any:
+        return csr_array((what, (where, options)), shape=(count, options.size))
+
+    one = rows(problem.item, np.ones(options.size), problem.start.size)
+    capacity = rows(problem.group, problem.use, problem.capacities.size)
+    budget = rows(problem.family, problem.loss, problem.budgets.size)
+    return one, vstack([capacity, budget], format="csr")
+
+
+def _same(cost: float, bound: float) -> bool:
+    return cost - bound <= 2 * _OPTIMAL * max(abs(cost), 1e-9)

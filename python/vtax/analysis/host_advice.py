@@ -1,0 +1,427 @@
+"""What `vtax place advise` says of the threads of a host, from what they did in a window.
+
+The service domain of a guest is its service threads; a process that serves no single guest, such
+as a switch, is one of its own. A predictor was fitted to whole service domains, so its value is
+the sum over the domain, and what it says holds for all of its threads together: some of them cost
+at most that. So where it fits the budget the planner gets each thread's part of it, and otherwise
+all of it for each. Threads of the kernel that serve everybody were not among those that
+`vtax place measure` slows, and nothing is known of them.
+
+The planner (vtax.analysis.placement) decides where threads go. Advice is what is allowed: a thread
+that may go to slow cores and saves nothing there has the advice *slow*, and stays.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from vtax.analysis import place_advice, placement
+from vtax.analysis.place import FULL
+from vtax.analysis.place_advice import VCPU, Sensitivity, advise, by_predictor
+from vtax.analysis.placement import WORTH, Constraints, CoreClass, Place, Plan
+from vtax.analysis.power import MODELS, PowerModel, at_speed
+from vtax.formats.place import Advice, Predictor, ThreadAdvice
+from vtax.formats.plan import PlannedThread, cpu_list
+
+RUNS_A_GUEST = frozenset({VCPU, "guest"})
+MONITOR = "monitor"
+SHARED = frozenset({"softirq", "napi", "dom0", "xen", MONITOR})
+"""Roles that serve everybody, or do no work for a guest."""
+_X86, _ARM = MODELS["golden-cove"], MODELS["cortex-a72"]
+
+
+@dataclass(frozen=True, slots=True)
+class HostThread:
+    """A thread, and what it did in the window. None: not known."""
+
+    pid: int
+    tid: int
+    start_ticks: int
+    name: str
+    role: str
+    service: bool
+    guest: str | None
+    cpu: float | None
+    """CPU seconds per second, on whatever core; in advice of a full-speed one."""
+    run_delay: float | None
+    """Seconds per second in which it was ready and had no CPU."""
+    cpus: tuple[int, ...]
+    """That it may run on."""
+    last_cpu: int
+
+    @property
+    def id(self) -> str:
+        """For a reader."""
+        return f"{self.name} ({self.tid})"
+
+    @property
+    def planner_role(self) -> str:
+        """What runs a guest is a vCPU to the planner."""
+        return VCPU if self.role in RUNS_A_GUEST else self.role
+
+    @property
+    def domain(self) -> str | None:
+        """The service domain that it is of; None: of none."""
+        if not self.service or self.role in SHARED:
+            return None
+        return f"process {self.pid}" if self.guest is None else f"guest {self.guest}"
+
+
+@dataclass(frozen=True, slots=True)
+class Cores:
+    """Cores of a host that are alike."""
+
+    name: str
+    speed_percent: float
+    """Of the fastest ones'."""
+    cpus: frozenset[int]
+    """Empty for supposed ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostCores:
+    """The cores of a host, the fastest first, one class of slower ones at least."""
+
+    classes: tuple[Cores, ...]
+    node: Mapping[int, int]
+    """NUMA node of each CPU that is on."""
+    source: str
+    """How they are known, for the reader."""
+    arm: bool = False
+
+    @property
+    def supposed(self) -> bool:
+        """Whether slow ones are only supposed: then nothing can be put on them."""
+        return not all(each.cpus for each in self.classes)
+
+    @property
+    def slowest_percent(self) -> float:
+        return self.classes[-1].speed_percent
+
+    def cpus(self, place: Place) -> frozenset[int]:
+        """Of a class on a NUMA node."""
+        (own,) = (each.cpus for each in self.classes if each.name == place.core_class)
+        return frozenset(cpu for cpu in own if self.node.get(cpu, 0) == place.node)
+
+    def planned(self) -> tuple[CoreClass, ...]:
+        """For the planner; supposed ones are as many as there are fast ones."""
+        return tuple(
+            CoreClass(each.name, each.speed_percent / FULL, self._counts(each), self._power(each))
+            for each in self.classes
+        )
+
+    def _counts(self, cores: Cores) -> Mapping[int, int]:
+        nodes = [self.node.get(cpu, 0) for cpu in cores.cpus or self.classes[0].cpus]
+        return {node: nodes.count(node) for node in sorted(set(nodes))}
+
+    def _power(self, cores: Cores) -> PowerModel:
+        full = _ARM if self.arm else _X86
+        return full if cores is self.classes[0] else at_speed(full, cores.speed_percent / FULL)
+
+
+@dataclass(frozen=True, slots=True)
+class Advised:
+    """A thread, the advice on it, and where the plan has it."""
+
+    thread: HostThread
+    advice: ThreadAdvice
+    core_class: str
+    cpus: tuple[int, ...]
+    """That it is to run on; those of now where nothing is known."""
+    sentence: str
+    """Where it goes or stays, and why."""
+    model_watts_now: float | None
+    """None: its CPU time is not known, as the next."""
+    model_watts: float | None
+
+    @property
+    def moves(self) -> bool:
+        """Whether its CPUs become others."""
+        return self.cpus != self.thread.cpus
+
+
+@dataclass(frozen=True)
+class HostAdvice:
+    """Advice on every thread, and the plan that fits all of it."""
+
+    threads: tuple[Advised, ...]
+    cores: HostCores
+    plan: Plan
+
+    @cached_property
+    def planned(self) -> tuple[PlannedThread, ...]:
+        """The threads that the plan moves or keeps to some of their CPUs."""
+        return tuple(_planned(each) for each in self.threads if each.moves)
+
+    def by_guest(self) -> Mapping[str, tuple[PlannedThread, ...]]:
+        """Threads of each guest with the CPUs that they are to have, but those that may be
+        anywhere."""
+        found: dict[str, list[PlannedThread]] = {}
+        for each in self.threads:
+            anywhere = each.advice.advice == "slow" and not each.moves
+            if each.thread.guest is not None and each.cpus and not anywhere:
+                found.setdefault(each.thread.guest, []).append(_planned(each))
+        return {guest: tuple(own) for guest, own in sorted(found.items())}
+
+    @property
+    def more_per_model_watt_percent(self) -> float | None:
+        """How much more performance per watt the plan gives, at least: the most affected guest's
+        loss against the modelled power of all threads. None: nothing draws power."""
+        before, after = self.plan.dynamic_model_watts_before, self.plan.dynamic_model_watts
+        if before <= 0 or after <= 0:
+            return None
+        fast = self.cores.classes[0].name
+        lost = [each.advice.high or 0.0 for each in self.threads if each.core_class != fast]
+        return FULL * ((1.0 - max(lost, default=0.0) / FULL) * before / after - 1.0)
+
+
+def advice(
+    threads: Sequence[HostThread],
+    cores: HostCores,
+    predictor: Predictor | Sensitivity | None,
+    constraints: Constraints,
+    devices: Mapping[str, float],
+) -> HostAdvice:
+    """Advice on the threads of a host.
+
+    A sensitivity instead of a predictor is supposed of every service domain.
+    `devices` has the utilisation of links in percent, by service domain.
+    """
+    threads = [replace(each, cpu=_full_speed_cpu(each, cores)) for each in threads]
+    values = _values(threads, devices)
+    known: dict[int, Sensitivity] = {}
+    for each in threads:
+        if each.domain and (found := _sensitivity(predictor, values[each.domain])):
+            known[each.tid] = found
+    sizes = Counter(each.domain for each in threads)
+    plan = placement.plan(
+        [
+            _to_place(each, cores, known.get(each.tid), constraints, sizes[each.domain])
+            for each in threads
+        ],
+        cores.planned(),
+        constraints,
+    )
+    judge = _Judge(cores, constraints, plan)
+    return HostAdvice(
+        tuple(
+            judge.advised(each, sensitivity, "")
+            if (sensitivity := known.get(each.tid))
+            else judge.advised(each, None, _unknown(each, predictor, values))
+            for each in threads
+        ),
+        cores,
+        plan,
+    )
+
+
+def _full_speed_cpu(thread: HostThread, cores: HostCores) -> float | None:
+    """A thread that is kept to slow cores would take less time of a fast one."""
+    now = _now(thread, cores)
+    speeds = {each.name: each.speed_percent / FULL for each in cores.classes}
+    return None if thread.cpu is None else thread.cpu * (speeds[now.core_class] if now else 1.0)
+
+
+def _sensitivity(
+    predictor: Predictor | Sensitivity | None, values: Mapping[str, float | None]
+) -> Sensitivity | None:
+    if isinstance(predictor, Sensitivity):
+        return predictor
+    return by_predictor(predictor, values)
+
+
+def _values(
+    threads: Sequence[HostThread], devices: Mapping[str, float]
+) -> Mapping[str, Mapping[str, float | None]]:
+    """Of each service domain, named as `vtax.analysis.place.at_full_speed` does."""
+    domains: dict[str, list[HostThread]] = {}
+    for each in threads:
+        if each.domain is not None:
+            domains.setdefault(each.domain, []).append(each)
+    found = {}
+    for name, own in domains.items():
+        cpu, delay = _sum([each.cpu for each in own]), _sum([each.run_delay for each in own])
+        device = devices.get(name)
+        found[name] = {
+            "combined usage": None if cpu is None or device is None else FULL * cpu + device,
+            "service CPU": None if cpu is None else FULL * cpu,
+            "run delay": None if delay is None else FULL * delay,
+        }
+    return found
+
+
+def _sum(values: Sequence[float | None]) -> float | None:
+    known = [each for each in values if each is not None]
+    return sum(known) if len(known) == len(values) else None
+
+
+def _to_place(
+    thread: HostThread,
+    cores: HostCores,
+    sensitivity: Sensitivity | None,
+    constraints: Constraints,
+    size: int,
+) -> placement.Thread:
+    """`size` is how many threads its domain has."""
+    elasticity = None
+    if sensitivity is not None:
+        lost = sensitivity.high * (FULL - cores.slowest_percent)
+        parts = size if lost <= _budget(thread, constraints) else 1
+        elasticity = sensitivity.low / parts, sensitivity.high / parts
+    return placement.Thread(
+        id=thread.id,
+        role=thread.planner_role,
+        guest=thread.guest or thread.domain,
+        cpu=min(thread.cpu or 0.0, 1.0),
+        elasticity=elasticity,
+        now=_now(thread, cores),
+    )
+
+
+def _budget(thread: HostThread, constraints: Constraints) -> float:
+    return constraints.loss_by_guest.get(thread.guest or "", constraints.loss_percent)
+
+
+def _now(thread: HostThread, cores: HostCores) -> Place | None:
+    """Where it is kept; None: it may run on several classes, and there is one node."""
+    node = cores.node.get(thread.last_cpu, 0)
+    fastest = cores.classes[0]
+    for each in cores.classes:
+        if thread.cpus and each.cpus.issuperset(thread.cpus):
+            if any(cores.node.get(cpu, 0) == node for cpu in each.cpus):
+                return Place(each.name, node)
+            return Place(each.name, min(cores.node.get(cpu, 0) for cpu in thread.cpus))
+    if any(cores.node.get(cpu, 0) == node for cpu in fastest.cpus):
+        return Place(fastest.name, node)
+    return None
+
+
+def _unknown(
+    thread: HostThread,
+    predictor: Predictor | Sensitivity | None,
+    values: Mapping[str, Mapping[str, float | None]],
+) -> str:
+    """Why nothing says how sensitive it is."""
+    if thread.role == MONITOR:
+        return "it does no work for a guest"
+    if thread.role in SHARED:
+        return "it serves all guests, and was not slowed when sensitivity was measured"
+    if thread.domain is None:
+        return "what it does for guests is not known"
+    if not isinstance(predictor, Predictor):
+        return "no measurement predicts how sensitive it is"
+    value = values[thread.domain].get(predictor.name)
+    what = f"the {predictor.name} of {thread.domain}"
+    if value is None:
+        return f"{what} is not known"
+    return f"{what} is {value:.3g}, and {predictor.least:.3g} to {predictor.most:.3g} was measured"
+
+
+@dataclass(frozen=True)
+class _Judge:
+    """What holds for all threads."""
+
+    cores: HostCores
+    constraints: Constraints
+    plan: Plan
+
+    @cached_property
+    def classes(self) -> Mapping[str, CoreClass]:
+        return {each.name: each for each in self.cores.planned()}
+
+    @property
+    def fastest(self) -> CoreClass:
+        return self.classes[self.cores.classes[0].name]
+
+    def advised(self, thread: HostThread, sensitivity: Sensitivity | None, unknown: str) -> Advised:
+        """`unknown` is why there is no sensitivity."""
+        place = self.plan.places[thread.id]
+        now = _now(thread, self.cores)
+        given = self._allowed(thread, sensitivity, unknown, place)
+        cpus = self._cpus(thread, given.advice, place)
+        return Advised(
+            thread=thread,
+            advice=given,
+            core_class=place.core_class,
+            cpus=cpus,
+            sentence=self._sentence(thread, given, cpus),
+            model_watts_now=_watts(thread, self.classes[now.core_class] if now else self.fastest),
+            model_watts=_watts(thread, self.classes[place.core_class]),
+        )
+
+    def _allowed(
+        self, thread: HostThread, sensitivity: Sensitivity | None, unknown: str, place: Place
+    ) -> ThreadAdvice:
+        slow = self._slow(place)
+        budget = _budget(thread, self.constraints)
+        asked = place_advice.Thread(
+            thread.pid, thread.tid, thread.name, thread.planner_role, thread.guest
+        )
+        found = advise(asked, sensitivity, FULL * slow.speed, budget)
+        found = found.model_copy(update={"role": thread.role})
+        if found.advice == "unknown":
+            return _changed(found, "unknown", unknown)
+        if found.advice != "slow" or place.core_class == slow.name:
+            return found
+        cpu = thread.cpu or 0.0
+        if FULL * (1.0 - slow.speed / max(cpu, slow.speed)) > budget:
+            busy = f"it needs {FULL * cpu:.0f} % of a fast core, and a slow one has"
+            return _changed(found, "fast", f"{busy} {FULL * slow.speed:.0f} %")
+        saved = (_watts(thread, self.fastest) or 0.0) - (_watts(thread, slow) or 0.0)
+        if saved > WORTH * self.fastest.power.dynamic_model_watts:
+            return _changed(found, "fast", self.plan.reasons[thread.id])
+        return found
+
+    def _slow(self, place: Place) -> CoreClass:
+        """The class of slower cores that advice is about."""
+        name = place.core_class
+        return self.classes[name if name != self.fastest.name else self.cores.classes[-1].name]
+
+    def _cpus(self, thread: HostThread, given: Advice, place: Place) -> tuple[int, ...]:
+        """Those of now where nothing is known, or nothing is gained."""
+        now = frozenset(thread.cpus)
+        if given == "unknown" or self.cores.supposed:
+            return thread.cpus
+        if thread.id in self.plan.moved:
+            return tuple(sorted(self.cores.cpus(place)))
+        # What is to be fast is kept from the slow cores that it may run on now.
+        fast = now & self.cores.classes[0].cpus
+        return tuple(sorted(fast)) if given == "fast" and fast else thread.cpus
+
+    def _sentence(self, thread: HostThread, given: ThreadAdvice, cpus: tuple[int, ...]) -> str:
+        where = f"{given.advice} cores"
+        if given.advice == "unknown":
+            what = "stays where it is"
+        elif cpus != thread.cpus:
+            moved = thread.id in self.plan.moved
+            verb = "goes to" if moved else "is kept to"
+            where = f"{self.plan.places[thread.id].core_class} cores" if moved else where
+            what = f"{verb} {where} ({cpu_list(cpus)})"
+        else:
+            what = f"may go to {where}" if given.advice == "slow" else f"stays on {where}"
+        return f"{thread.id} {what}: {given.reason}"
+
+
+def _changed(given: ThreadAdvice, to: Advice, reason: str) -> ThreadAdvice:
+    return given.model_copy(update={"advice": to, "reason": reason})
+
+
+def _watts(thread: HostThread, cores: CoreClass) -> float | None:
+    if thread.cpu is None:
+        return None
+    return min(thread.cpu / cores.speed, 1.0) * cores.power.dynamic_model_watts
+
+
+def _planned(each: Advised) -> PlannedThread:
+    thread = each.thread
+    return PlannedThread(
+        pid=thread.pid,
+        tid=thread.tid,
+        start_ticks=thread.start_ticks,
+        name=thread.name,
+        role=thread.role,
+        cpus=cpu_list(each.cpus),
+    )

@@ -1,0 +1,20 @@
+"""`vtax place`: which work of the host for guests can run on slow cores."""
+
+from __future__ import annotations
+
+import typer
+
+from vtax.cli import place_advise, place_apply, place_measure
+
+app = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    short_help="Find out which work for guests can run on slow cores.",
+    help="Which work for guests can run on slow cores: what throughput guests lose when the\n"
+    "threads that serve them are slowed (measure), which threads may go (advise), and putting\n"
+    "them there and back (apply, watch).",
+)
+app.command(**place_measure.SETTINGS)(place_measure.measure)
+app.command(**place_advise.SETTINGS)(place_advise.advise)
+app.command(**place_apply.APPLY_SETTINGS)(place_apply.apply)
+app.command(**place_apply.WATCH_SETTINGS)(place_apply.watch)

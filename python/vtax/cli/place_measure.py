@@ -1,0 +1,242 @@
+"""`vtax place measure`: what loads lose when the service threads of a machine are slowed."""
+
+from __future__ import annotations
+
+import secrets
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from vtax.cli.campaigns import INTERRUPTED, carry_out, show, variables
+from vtax.cli.declared import Declared, complete_spec
+
+if TYPE_CHECKING:
+    from vtax.runner.place import Settings
+    from vtax.runner.service_domain import Backend
+    from vtax.workloads.loads.base import Load
+
+EXAMPLES = """\b
+Examples:
+  vtax place measure
+  vtax place measure --in uml:net=vde --in qemu:net=tap --load http,tcp --speeds 100,50
+  vtax place measure --in uml:net=vde,rate=500M --backend quota --rounds 4 --seconds 5 --json
+"""
+
+SETTINGS: dict[str, Any] = {
+    "name": "measure",
+    "cls": Declared,
+    "short_help": "Measure what loads lose when service threads run on slow cores.",
+    "epilog": EXAMPLES,
+}
+SLOWEST, FASTEST = 5.0, 100.0
+
+
+def _complete_load(incomplete: str) -> list[str]:
+    from vtax.workloads.loads.registry import LOADS
+
+    return _listed(incomplete, list(LOADS))
+
+
+def _complete_backend(incomplete: str) -> list[str]:
+    from vtax.runner.service_domain import backends
+
+    return _listed(incomplete, [each.name for each in backends() if each.possible])
+
+
+def _listed(incomplete: str, names: Sequence[str]) -> list[str]:
+    """Names after the last comma, with what is before it."""
+    before, comma, last = incomplete.rpartition(",")
+    return [f"{before}{comma}{name}" for name in names if name.startswith(last)]
+
+
+def measure(
+    environments: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--in",
+            help="An environment with net=; repeat it. Default: uml:net=vde.",
+            metavar="SPEC",
+            autocompletion=complete_spec,
+        ),
+    ] = None,
+    load: Annotated[
+        str,
+        typer.Option(
+            help="Loads, separated by commas (docs/environments.md).",
+            metavar="LOADS",
+            autocompletion=_complete_load,
+        ),
+    ] = "http,tcp,udp",
+    speeds: Annotated[
+        str,
+        typer.Option(help="Of the service threads, in percent of full speed.", metavar="SPEEDS"),
+    ] = "100,87,74,61,50",
+    backend: Annotated[
+        str | None,
+        typer.Option(
+            help="How they are slowed, separated by commas. Default: all that are possible here.",
+            metavar="BACKENDS",
+            autocompletion=_complete_backend,
+        ),
+    ] = None,
+    service: Annotated[
+        str,
+        typer.Option(
+            help="Service threads: those of the environments' own processes (auto), or thread ids "
+            "of this host.",
+            metavar="auto|TID,...",
+        ),
+    ] = "auto",
+    rounds: Annotated[
+        int, typer.Option(min=1, max=1000, metavar="N", help="Of every point and its control.")
+    ] = 2,
+    seconds: Annotated[
+        int, typer.Option(min=1, max=3600, metavar="N", help="Of each measurement.")
+    ] = 2,
+    seed: Annotated[
+        int | None,
+        typer.Option(min=0, metavar="N", help="Of the random order. Default: a new one, recorded."),
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Folder for run folders.", metavar="DIR")] = Path(
+        "runs"
+    ),
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
+) -> None:
+    """Slow the threads that serve a guest, and measure what its loads lose.
+
+    Each point is measured beside a control at full speed, in random order. Says for each load how
+    much throughput is lost for each percent of speed, whether back ends agree, and whether
+    Combined Usage (CPU of the service plus use of the link) predicts it (docs/place.md).
+    """
+    from vtax.environments.base import SERVED
+    from vtax.formats.folder import RunFolder
+    from vtax.present.terminal.progress import listener
+    from vtax.runner.place import Campaign
+
+    settings = _settings(
+        environments or [SERVED],
+        load,
+        speeds,
+        backend,
+        service,
+        rounds=rounds,
+        seconds=seconds,
+        seed=secrets.randbits(32) if seed is None else seed,
+    )
+    folder = RunFolder.create(out, "place")
+    first = len(settings.environments) * len(settings.loads)
+    record = carry_out(Campaign(settings, folder, listener(first, quiet)), folder)
+    show(record, folder.path, as_json=as_json)
+    if record.state == "interrupted":
+        raise typer.Exit(INTERRUPTED)
+    if record.failures:
+        raise typer.Exit(1)
+
+
+def _settings(
+    specs: list[str],
+    load: str,
+    speeds: str,
+    backend: str | None,
+    service: str,
+    **options: Any,
+) -> Settings:
+    from vtax.environments import build
+    from vtax.environments.base import require
+    from vtax.environments.capabilities import Link
+    from vtax.runner.place import Settings
+    from vtax.workloads.loads import registry
+
+    loads, slower = _loads(load), _speeds(speeds)
+    tids = _tids(service)
+    built = {spec: build(spec) for spec in specs}
+    for spec, each in built.items():
+        require(each, Link, f"--in {spec}")
+    for each in built.values():
+        each.check()
+    for one in loads.values():
+        registry.check(one)
+    return Settings(
+        environments=built,
+        loads=loads,
+        speeds=slower,
+        backends=_backends(backend) if slower else (),
+        service=tids,
+        variables=variables(),
+        command_line=("vtax", *sys.argv[1:]),
+        **options,
+    )
+
+
+def _names(option: str, text: str) -> list[str]:
+    from vtax.errors import MisuseError
+
+    names = [name.strip() for name in text.split(",")]
+    if not all(names):
+        raise MisuseError(f"{option} {text}: a name is empty", "separate names with commas")
+    return list(dict.fromkeys(names))
+
+
+def _loads(text: str) -> dict[str, Load]:
+    from vtax.workloads.loads.registry import named
+
+    return {load.name: load for load in named(_names("--load", text))}
+
+
+def _speeds(text: str) -> tuple[float, ...]:
+    """Those below full speed, which every point has as its control anyway; fastest first."""
+    from vtax.errors import MisuseError
+
+    found = set()
+    for word in text.split(","):
+        try:
+            speed = float(word.strip().removesuffix("%"))
+        except ValueError:
+            speed = 0.0
+        if not SLOWEST <= speed <= FASTEST:
+            raise MisuseError(
+                f"--speeds {text}: '{word.strip()}' is not from {SLOWEST:g} to {FASTEST:g}",
+                "write percent of full speed, for example 100,75,50",
+            )
+        found.add(speed)
+    return tuple(sorted(found - {FASTEST}, reverse=True))
+
+
+def _tids(text: str) -> tuple[int, ...]:
+    from vtax.errors import MisuseError
+
+    if text == "auto":
+        return ()
+    words = [word.strip() for word in text.split(",")]
+    if not all(word.isdecimal() and int(word) > 0 for word in words):
+        raise MisuseError(
+            f"--service {text}: it is neither 'auto' nor thread ids",
+            "vtax-place threads lists the threads that serve guests",
+        )
+    return tuple(dict.fromkeys(map(int, words)))
+
+
+def _backends(text: str | None) -> tuple[Backend, ...]:
+    """Those that are named, or all that are possible."""
+    from vtax.errors import VtaxError
+    from vtax.runner.service_domain import backends
+    from vtax.specs import unknown
+
+    known = {each.name: each for each in backends()}
+    if text is None:
+        found = tuple(each for each in known.values() if each.possible)
+        if not found:
+            why = "; ".join(f"{each.name}: {each.reason}" for each in known.values())
+            raise VtaxError(f"nothing can make a thread slower here: {why}", "run vtax as root")
+        return found
+    names = _names("--backend", text)
+    for name in names:
+        if name not in known:
+            raise unknown("back end", name, known)
+        if not known[name].possible:
+            raise VtaxError(f"--backend {name}: not possible here: {known[name].reason}")
+    return tuple(known[name] for name in names)

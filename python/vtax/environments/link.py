@@ -1,0 +1,361 @@
+"""`net=KIND`: a network link between one machine and this host, shaped to a stated rate.
+
+Two network namespaces without names: the *client's*, where loads are generated, and the
+*service's*, where the process of the machine is. A veth pair joins them, with a token bucket filter
+(tc-tbf(8)) at each end, so that utilisation has a 100 % in both directions. Beyond it a guest's own
+interface is behind a tap or a user network in the service's namespace; a container has the end of
+the pair.
+
+Each namespace is held by a process that ends when its standard input is closed, and the kernel
+closes it whatever ends vtax. Interfaces and filters go with the namespace. Neither has a route to
+another network, and no address of this host is used.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from vtax.doctor.host import Host
+from vtax.doctor.model import Check, Finding
+from vtax.environments import hiding, sandbox
+from vtax.environments.base import ProcessEnvironment, one_of
+from vtax.environments.capabilities import Capability, Direction, Link, LinkCounters, LinkKind
+from vtax.environments.hiding import Shown
+from vtax.errors import MisuseError, VtaxError
+from vtax.formats.exchange import Exchange
+from vtax.units import format_si, parse_count
+from vtax.workloads.loads import ports
+from vtax.workloads.outcomes import require_success
+from vtax.workloads.variables import DEFAULT_PATH
+
+if TYPE_CHECKING:
+    from vtax.environments.agent import Finished
+    from vtax.environments.machine import Machine
+
+USUAL_RATE = "1G"
+SLOWEST_BITS, FASTEST_BITS = 1_000_000, 100_000_000_000
+LATENCY = "20ms"
+"""What a packet may wait for tokens before it is dropped."""
+BURST_S = 0.002
+SMALLEST_BURST = 8 << 10
+"""Bytes; more than a packet of 1,500 has to fit."""
+LARGEST_BURST = 1 << 20
+
+CLIENT = "10.213.0.1"
+SERVICE = "10.213.0.2"
+GATEWAY = "10.213.1.1"
+GUEST = "10.213.1.2"
+GUESTS = "10.213.1.0/24"
+TAP = "tap0"
+TUN_DEVICE = Path("/dev/net/tun")
+SWITCH = "vde_switch"
+SWITCH_SOCKET = Path("/run/vtax/switch")
+"""In the box that the switch shares with its guest: gone with it."""
+
+_CLIENT_END, _SERVICE_END = "client0", "service0"
+_STEP_TIMEOUT_S = 20.0
+_START_SWITCH = '"$1" --daemon --rcfile /dev/null --sock "$2" --tap "$3" && shift 3 && exec "$@"'
+_PACKAGES = {"unshare": "util-linux", "nsenter": "util-linux", "ip": "iproute2", "tc": "iproute2"}
+_FIRST_USE = ["qdisc", "add", "dev", "lo", "root", "tbf", "rate", "1mbit", "burst", "8k"]
+_FIRST_USE += ["latency", LATENCY]
+"""Not of this host's `lo`: of a new namespace's."""
+
+RunInside = Callable[..., "Finished"]
+"""`Machine.run`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The link that a spec asks for."""
+
+    kind: LinkKind
+    rate_bits: int
+    interface: str | None = None
+    """What the guest's kernel calls its end; None: a container's, which has an address already."""
+
+    @property
+    def has_tap(self) -> bool:
+        return self.kind in ("vde", "tap")
+
+
+@dataclass(frozen=True)
+class Linked(ProcessEnvironment):
+    """An environment whose machines can have a link; without slots as `HostTree`."""
+
+    link: Wanted | None = field(default=None, kw_only=True)
+
+    def offered(self) -> frozenset[type[Capability]]:
+        return frozenset(self.offers) - (frozenset() if self.link else {Link})
+
+    def own_network(self) -> Network | None:
+        return Network(self.link) if self.link else None
+
+
+def keys(kinds: Sequence[LinkKind]) -> Mapping[str, str]:
+    """The keys of an environment that has such links, with their help."""
+    return {
+        "net": f"{' or '.join(kinds)}: a network link to this host (default: none; needs root)",
+        "rate": f"of the link, bits per second, e.g. 500M (default: {USUAL_RATE})",
+    }
+
+
+def wanted(
+    environment: str, options: Mapping[str, str], kinds: Mapping[LinkKind, str | None]
+) -> Wanted | None:
+    """The values of the keys `net` and `rate`; `kinds`: kind to the interface in the guest.
+
+    Raises MisuseError for what is no kind of link or no rate.
+    """
+    one_of(environment, options, "net", tuple(kinds))
+    kind = next((each for each in kinds if each == options.get("net")), None)
+    if kind is None:
+        if "rate" in options:
+            raise MisuseError(f"{environment}: rate= without net=", f"give net={next(iter(kinds))}")
+        return None
+    rate = parse_count(text := options.get("rate", USUAL_RATE))
+    if not SLOWEST_BITS <= rate <= FASTEST_BITS:
+        raise MisuseError(f"{environment}: rate={text} is not from 1M to 100G bits per second")
+    return Wanted(kind, rate, kinds[kind])
+
+
+def said(link: Wanted | None) -> str:
+    """What a description of a machine says of it."""
+    return f", {link.kind} link of {format_si(link.rate_bits, 'bit/s')}" if link else ""
+
+
+def check(environment: str, link: Wanted | None) -> None:
+    """Raise VtaxError with the remedy when this machine cannot have the link."""
+    if link and (fault := _fault(Host(), (link.kind,))):
+        raise VtaxError(f"{environment}: net={link.kind}: {fault[0]}", fault[1])
+
+
+def with_switch(argv: Sequence[str]) -> list[str]:
+    """The command line that starts a switch and, when it is ready, `argv` beside it."""
+    switch = [_program(SWITCH), str(SWITCH_SOCKET), TAP]
+    return ["/bin/sh", "-c", _START_SWITCH, "sh", *switch, *argv]
+
+
+def devices(link: Wanted | None) -> tuple[Path, ...]:
+    """What the box of the machine's process lets in for it."""
+    return (TUN_DEVICE,) if link and link.has_tap else ()
+
+
+def offered(machine: Machine, *pids: int) -> tuple[Link, ...]:
+    """The capability, where the machine has a link; `pids` as in `Link`, else its own process."""
+    return (machine.network.offered(*(pids or (machine.pid,))),) if machine.network else ()
+
+
+def user_network() -> str:
+    """QEMU's user network, with the ports of loads forwarded to the guest.
+
+    Its namespace has no way out. QEMU's own `restrict=on` would drop answers over UDP.
+    """
+    addresses = f"net={GUESTS},host={GATEWAY},dhcpstart={GUEST}"
+    forward = ",".join(
+        f"hostfwd={protocol}:{SERVICE}:{port}-{GUEST}:{port}"
+        for port in ports.ALL
+        for protocol in ("tcp", "udp")
+    )
+    return f"user,ipv6=off,{addresses},{forward}"
+
+
+class Network:
+    """The two namespaces of one machine and what joins them. Raises VtaxError when it cannot be."""
+
+    def __init__(self, link: Wanted) -> None:
+        self._link = link
+        self._ended = contextlib.ExitStack()
+        with self._ended:
+            self.service = self._ended.enter_context(_Namespace())
+            self._client = self._ended.enter_context(_Namespace())
+            self._join()
+            # All of it is there: from here on `close` ends it.
+            self._ended = self._ended.pop_all()
+
+    def configure(self, run: RunInside, work: Path) -> None:
+        """Give the machine's interface its address, by `run` and a folder in its `work`."""
+        interface = self._link.interface
+        if interface is None:
+            return
+        exchange = Exchange(work, "link")
+        steps = [f"address add {GUEST}/30 dev {interface}", f"link set {interface} up"]
+        steps += [f"route add {CLIENT}/32 via {GATEWAY}"]
+        exchange.create({"steps": _batch("link set lo up", *steps)})
+        argv = [_program("ip"), "-batch", "steps"]
+        done = run(argv, {"PATH": DEFAULT_PATH}, exchange.name, _STEP_TIMEOUT_S)
+        require_success(f"net={self._link.kind}: ip in the guest", done.outcome, exchange)
+        shutil.rmtree(exchange.path, ignore_errors=True)
+
+    def offered(self, *pids: int) -> Link:
+        """The capability of a machine that these processes are, with their descendants."""
+        return Link(
+            self._link.kind,
+            self._link.rate_bits,
+            GUEST if self._link.has_tap else SERVICE,
+            pids,
+            self._at_client,
+            self._counters,
+        )
+
+    def close(self) -> None:
+        """End both namespaces, with whatever is still in them that follows vtax."""
+        self._ended.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _join(self) -> None:
+        peer = f"peer name {_CLIENT_END} netns {self._client.pid}"
+        steps = ["link set lo up", f"link add {_SERVICE_END} type veth {peer}"]
+        steps += [f"address add {SERVICE}/30 dev {_SERVICE_END}", f"link set {_SERVICE_END} up"]
+        if self._link.has_tap:
+            # Its owner needs no capability to use it.
+            steps += [f"tuntap add dev {TAP} mode tap user {os.geteuid()}"]
+            steps += [f"address add {GATEWAY}/30 dev {TAP}", f"link set {TAP} up"]
+        self.service.run(["ip", "-batch", "-"], _batch(*steps))
+        steps = ["link set lo up", f"address add {CLIENT}/30 dev {_CLIENT_END}"]
+        steps += [f"link set {_CLIENT_END} up", f"route add {GUESTS} via {SERVICE}"]
+        self._client.run(["ip", "-batch", "-"], _batch(*steps))
+        if self._link.has_tap:
+            forward = "echo 1 >/proc/sys/net/ipv4/ip_forward"
+            self.service.run(["/bin/sh", "-c", forward])
+        for namespace, end in ((self.service, _SERVICE_END), (self._client, _CLIENT_END)):
+            namespace.run(["tc", "qdisc", "add", "dev", end, "root", *_shape(self._link.rate_bits)])
+
+    def _at_client(self, argv: Sequence[str]) -> list[str]:
+        # What a guest answers is read by this program: it is held like a guest.
+        found = shutil.which(argv[0], path=DEFAULT_PATH) or shutil.which(argv[0])
+        box = sandbox.Box(None, hiding.view(Shown()), namespace_pid=self._client.pid)
+        return sandbox.command(box, [found or argv[0], *argv[1:]])
+
+    def _counters(self) -> LinkCounters:
+        return LinkCounters(
+            sent=self.service.sent(_SERVICE_END), received=self._client.sent(_CLIENT_END)
+        )
+
+
+class _Namespace:
+    """A new network namespace, as long as this is open or something else is in it."""
+
+    def __init__(self) -> None:
+        # cat answers from inside, and ends with its standard input.
+        self._holder = subprocess.Popen(
+            [_program("unshare"), "--net", "cat"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            bufsize=0,
+            start_new_session=True,
+            env={"PATH": DEFAULT_PATH},
+        )
+        self.pid = self._holder.pid
+        assert self._holder.stdin and self._holder.stdout and self._holder.stderr
+        with contextlib.suppress(BrokenPipeError):
+            self._holder.stdin.write(b"\n")
+        if not self._holder.stdout.read(1):
+            reason = self._holder.stderr.read().decode(errors="replace").strip()
+            self.close()
+            raise VtaxError(f"no network namespace: {reason}", "run 'vtax doctor'")
+
+    def run(self, argv: Sequence[str], text: bytes = b"") -> str:
+        """What a program of this host prints in the namespace. Raises VtaxError when it fails."""
+        program = [_program(argv[0]), *argv[1:]]
+        done = subprocess.run(
+            [*sandbox.joining(self.pid), *program],
+            input=text,
+            capture_output=True,
+            timeout=_STEP_TIMEOUT_S,
+            check=False,
+            env={"PATH": DEFAULT_PATH},
+        )
+        if done.returncode != 0:
+            reason = " ".join(done.stderr.decode(errors="replace").split())
+            raise VtaxError(f"cannot make the link: {argv[0]}: {reason}", "run 'vtax doctor'")
+        return done.stdout.decode(errors="replace")
+
+    def sent(self, interface: str) -> Direction:
+        """What has gone through the filter of an interface.
+
+        Packets are the interface's: the filter counts none for those that a guest has not cut.
+        """
+        filtered = self.run(["tc", "-json", "-statistics", "qdisc", "show", "dev", interface])
+        passed = self.run(["ip", "-json", "-statistics", "link", "show", "dev", interface])
+        try:
+            (tbf,), (own,) = json.loads(filtered), json.loads(passed)
+            packets = int(own["stats64"]["tx"]["packets"])
+            return Direction(int(tbf["bytes"]), packets, int(tbf["drops"]))
+        except (ValueError, KeyError, TypeError):
+            raise VtaxError(f"the link's counters are not understood: {filtered:.80}") from None
+
+    def close(self) -> None:
+        """End the holder."""
+        self._holder.kill()
+        self._holder.communicate()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _shape(rate_bits: int) -> list[str]:
+    burst = min(LARGEST_BURST, max(SMALLEST_BURST, round(rate_bits / 8 * BURST_S)))
+    return ["tbf", "rate", f"{rate_bits}bit", "burst", str(burst), "latency", LATENCY]
+
+
+def _batch(*steps: str) -> bytes:
+    return "".join(f"{step}\n" for step in steps).encode()
+
+
+def _program(name: str) -> str:
+    if found := shutil.which(name, path=DEFAULT_PATH):
+        return found
+    raise VtaxError(f"net=: {name} is missing", f"install {_PACKAGES.get(name, 'vde2')}")
+
+
+def _fault(host: Host, kinds: Sequence[LinkKind]) -> tuple[str, str | None] | None:
+    """Why this machine can have no link of these kinds, and the remedy."""
+    for name, package in _PACKAGES.items():
+        if host.which(name) is None:
+            return f"{name} is not installed", host.install(package, package)
+    if host.euid != 0:
+        return "needs root: only root may make network namespaces and filters", "run vtax as root"
+    unshare = str(host.which("unshare"))
+    made = host.run([unshare, "--net", "true"])
+    if made.code != 0:
+        outside = "run vtax outside of the container it is in"
+        return f"this machine lets root make no network namespace: {made.last_error}", outside
+    filtered = host.run([unshare, "--net", str(host.which("tc")), *_FIRST_USE])
+    if filtered.code != 0:
+        return f"no token bucket filter (sch_tbf): {filtered.last_error}", "modprobe sch_tbf"
+    if {"vde", "tap"} & set(kinds) and not host.exists(str(TUN_DEVICE)):
+        return f"{TUN_DEVICE} is missing", "modprobe tun"
+    if "vde" in kinds and host.which(SWITCH) is None:
+        return f"{SWITCH} is not installed", host.install("vde2", "vde2")
+    return None
+
+
+class Links(Check):
+    """Loads reach a machine over a link of its own, in network namespaces, shaped to a rate."""
+
+    name = "link"
+    purpose = "machines with net="
+
+    def find(self, host: Host) -> Finding:
+        if fault := _fault(host, ("veth", "slirp")):
+            return self.missing(*fault)
+        if fault := _fault(host, ("tap", "vde")):
+            return self.degraded(f"container, gvisor and qemu:net=slirp only: {fault[0]}", fault[1])
+        return self.ok("network namespaces, token bucket filters, taps and vde_switch")

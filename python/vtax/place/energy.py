@@ -1,0 +1,90 @@
+"""The power that this host draws, by counters of energy (RAPL) or its battery. Measured, no model.
+
+Files: Documentation/power/powercap/powercap.rst, Documentation/ABI/testing/sysfs-class-power.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from vtax.analysis.power import EnergyReading, measured_watts
+
+ROOT = Path("/")
+LONGEST_S = 120.0
+"""The smallest counters hold 2^32 times 15.3 uJ, which 500 W use in 131 s."""
+ABSENT = "no energy counters and no battery in use"
+REFUSED = "the energy counters may be read by root alone"
+
+
+@dataclass(slots=True)
+class Drawn:
+    """Mean power while it was looked at."""
+
+    watts: Mapping[str, float] = field(default_factory=dict)
+    """By what was measured, such as package-0 or battery BAT0."""
+    absent: str | None = ABSENT
+    """Why nothing is."""
+
+
+@contextmanager
+def metered(root: Path = ROOT) -> Iterator[Drawn]:
+    """Filled in afterwards; at most `LONGEST_S` later, else a counter may have begun anew twice."""
+    drawn, before = Drawn(), _readings(root)
+    yield drawn
+    after = _readings(root)
+    pairs = [(each, after[zone]) for zone, each in before.items() if zone in after]
+    found = {
+        first.domain: watts
+        for first, last in pairs
+        if (watts := measured_watts(first, last)) is not None
+    }
+    drawn.watts = found or _battery(root)
+    if drawn.watts:
+        drawn.absent = None
+    elif _zones(root) and not before:
+        drawn.absent = REFUSED
+
+
+def _zones(root: Path) -> list[Path]:
+    """Packages and the platform; their parts have a second colon."""
+    found = (root / "sys/class/powercap").glob("intel-rapl:*")
+    return sorted(zone for zone in found if zone.name.count(":") == 1)
+
+
+def _readings(root: Path) -> dict[str, EnergyReading]:
+    """By zone; without those that cannot be read."""
+    found = {}
+    for zone in _zones(root):
+        with contextlib.suppress(OSError, ValueError):
+            found[zone.name] = EnergyReading(
+                domain=(zone / "name").read_text().strip(),
+                at_s=time.monotonic(),
+                energy_uj=int((zone / "energy_uj").read_text()),
+                max_energy_range_uj=int((zone / "max_energy_range_uj").read_text()),
+            )
+    return found
+
+
+def _battery(root: Path) -> dict[str, float]:
+    """What batteries give now; none while they are charged, where the load is not seen."""
+    found = {}
+    for supply in sorted((root / "sys/class/power_supply").glob("*")):
+        with contextlib.suppress(OSError, ValueError):
+            if (supply / "type").read_text().strip() != "Battery":
+                continue
+            if (supply / "status").read_text().strip() != "Discharging":
+                continue
+            found[f"battery {supply.name}"] = _battery_watts(supply)
+    return found
+
+
+def _battery_watts(supply: Path) -> float:
+    if (supply / "power_now").exists():
+        return abs(int((supply / "power_now").read_text())) / 1e6
+    micro = [int((supply / name).read_text()) for name in ("current_now", "voltage_now")]
+    return abs(micro[0]) * micro[1] / 1e12

@@ -1,0 +1,118 @@
+"""Which predictor advice is from: that of a run of `vtax place measure`, or a file of its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from vtax.analysis.place_advice import Sensitivity, measured
+from vtax.errors import MisuseError, VtaxError
+from vtax.formats import records
+from vtax.formats.files import read_bounded
+from vtax.formats.folder import RECORD
+from vtax.formats.place import PlaceRecord, Predictor
+from vtax.specs import unknown
+
+MAX_BYTES = 1 << 16
+MEASURE = "'vtax place measure' with more environments and loads"
+"""A remedy."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A predictor, or why there is none."""
+
+    predictor: Predictor | None
+    source: str
+    """The file or folder, for the reader."""
+    why: str | None = None
+    """None where there is one; otherwise what to do about it too."""
+
+
+def find(run: Path | None, file: Path | None, runs: Path) -> Found:
+    """Of that file, else of that run, else of the newest run of the verb in `runs`.
+
+    Raises MisuseError when what is named is something else, VtaxError when it is damaged.
+    """
+    if file is not None:
+        return Found(read(file), str(file))
+    if run is None:
+        run = _newest(runs)
+    if run is None:
+        return Found(None, str(runs), _no_run(runs))
+    record = _record(run)
+    if record.predictor is not None:
+        return Found(record.predictor, str(run))
+    reason = record.hypothesis.reason if record.hypothesis else "nothing was measured"
+    best = "" if record.state == "complete" else f" (it is {record.state})"
+    return Found(
+        None, str(run), f"{run} predicts nothing{best}: {reason}; run {MEASURE}, or name a load"
+        " with --like",
+    )  # fmt: skip
+
+
+def like(name: str, run: Path | None, runs: Path) -> tuple[Sensitivity, str]:
+    """What a load lost in a run, in the environment where it may be most; and the run.
+
+    Raises MisuseError when the run, the load or its interval is not there, VtaxError as `find`.
+    """
+    run = run or _newest(runs)
+    if run is None:
+        raise MisuseError(f"--like {name}: {_no_run(runs)}")
+    record = _record(run)
+    loads = [each for each in record.loads if each.load == name]
+    if not loads:
+        raise unknown("load", name, {each.load for each in record.loads})
+    found = [sensitivity for each in loads if (sensitivity := measured(each))]
+    if not found:
+        raise MisuseError(
+            f"--like {name}: {run} has no interval of what it loses",
+            "measure it with two rounds or more",
+        )
+    return max(found, key=lambda each: each.high), str(run)
+
+
+def read(file: Path) -> Predictor:
+    """A predictor as JSON.
+
+    Raises MisuseError when there is no such file, VtaxError when it is damaged.
+    """
+    try:
+        return Predictor.model_validate_json(read_bounded(file, MAX_BYTES))
+    except OSError as error:
+        raise MisuseError(f"cannot read {file}: {error.strerror or error}") from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"])) or "the whole"
+        raise VtaxError(
+            f"{file} is no predictor: {where}: {first['msg']}",
+            f"take the field 'predictor' of the {RECORD} of a run",
+        ) from None
+
+
+def _no_run(runs: Path) -> str:
+    return f"no run of 'vtax place measure' is in {runs}: make one, or name one with --from"
+
+
+def _newest(runs: Path) -> Path | None:
+    """Names begin with the time."""
+    found = [path.parent for path in runs.glob(f"*Z-place*/{RECORD}")]
+    return max(found, key=lambda path: path.name, default=None)
+
+
+def _record(run: Path) -> PlaceRecord:
+    try:
+        record = records.read(run / RECORD)
+    except OSError as error:
+        raise MisuseError(
+            f"{run} is not a run folder: {RECORD}: {error.strerror or error}",
+            "name a folder that vtax place measure has made",
+        ) from None
+    if not isinstance(record, PlaceRecord):
+        raise MisuseError(
+            f"{run / RECORD} is a record of 'vtax {record.verb}'",
+            "name a folder that vtax place measure has made",
+        )
+    return record

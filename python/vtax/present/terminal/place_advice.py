@@ -1,0 +1,198 @@
+"""The answer of `vtax place advise` on the terminal, as JSON, and as libvirt takes it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from xml.etree import ElementTree
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from vtax.analysis.cputune import cputune
+from vtax.analysis.host_advice import Advised, HostAdvice
+from vtax.analysis.place_advice import Sensitivity
+from vtax.formats.place import Predictor, ThreadAdvice
+from vtax.formats.plan import cpu_list
+from vtax.present.format import one_line, plural, signed, significant
+from vtax.present.terminal.tables import note, table, title
+
+HEADINGS = (
+    "advice", "role", "guest", "thread", "tid", "CPU %", "expected loss %", "model W now",
+    "model W then",
+)  # fmt: skip
+NOBODY = "no thread of this machine works for a guest"
+_STYLES = {"slow": "green", "fast": "yellow", "unknown": "dim"}
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Advice with what it is from."""
+
+    advice: HostAdvice
+    predictor: Predictor | Sensitivity | None
+    predictor_from: str
+    """Run or file."""
+    measured_watts: Mapping[str, float]
+    no_watts: str | None
+    """Why none were measured."""
+    notes: tuple[str, ...]
+    plan_file: str | None = None
+
+
+def to_json(answer: Answer) -> dict[str, Any]:
+    """What `--json` prints."""
+    advice, cores = answer.advice, answer.advice.cores
+    return {
+        "threads": [_one(each) for each in advice.threads],
+        "cores": {
+            "source": cores.source,
+            "supposed": cores.supposed,
+            "classes": [
+                {
+                    "name": each.name,
+                    "speed_percent": each.speed_percent,
+                    "cpus": cpu_list(each.cpus) or None,
+                }
+                for each in cores.classes
+            ],
+        },
+        "predictor": {"from": answer.predictor_from, "name": _name(answer.predictor)},
+        "power": {"measured_watts": dict(answer.measured_watts), "absent": answer.no_watts},
+        "plan": None if cores.supposed else _plan(answer),
+        "notes": list(answer.notes),
+    }
+
+
+def _name(predictor: Predictor | Sensitivity | None) -> str | None:
+    """Of what is predicted from, or where it was measured."""
+    if isinstance(predictor, Sensitivity):
+        return predictor.source
+    return predictor.name if predictor else None
+
+
+def _one(each: Advised) -> dict[str, Any]:
+    thread = each.thread
+    return {
+        **each.advice.model_dump(mode="json"),
+        "explanation": each.sentence,
+        "cpu_percent": None if thread.cpu is None else 100.0 * thread.cpu,
+        "cpus": cpu_list(thread.cpus) or None,
+        "planned_cpus": cpu_list(each.cpus) or None,
+        "model_watts_now": each.model_watts_now,
+        "model_watts": each.model_watts,
+    }
+
+
+def _plan(answer: Answer) -> dict[str, Any]:
+    plan = answer.advice.plan
+    return {
+        "file": answer.plan_file,
+        "threads": len(answer.advice.planned),
+        "method": plan.method,
+        "gap_percent": plan.gap_percent,
+        "model_watts_now": plan.dynamic_model_watts_before,
+        "model_watts": plan.dynamic_model_watts,
+        "more_performance_per_model_watt_percent": answer.advice.more_per_model_watt_percent,
+    }
+
+
+def parts(answer: Answer, *, explain: bool) -> list[RenderableType]:
+    """A table of threads, what the plan does, and what needs attention."""
+    advice = answer.advice
+    if not advice.threads:
+        return [title(NOBODY), *_notes(answer)]
+    found: list[RenderableType] = [title(_heading(answer)), Text("")]
+    found.append(table(HEADINGS, [_row(each) for each in advice.threads]))
+    if explain:
+        found += [Text(""), *(note(f"{each.sentence}.") for each in advice.threads)]
+    return [*found, Text(""), *_power(answer), *_moves(answer), *_notes(answer)]
+
+
+def _heading(answer: Answer) -> str:
+    cores = answer.advice.cores
+    kinds = [
+        f"{each.name} ({cpu_list(each.cpus) or 'supposed'}) {each.speed_percent:.3g} %"
+        for each in cores.classes
+    ]
+    threads = plural(len(answer.advice.threads), "thread")
+    return f"{threads} that work for guests; cores: {', '.join(kinds)}, {cores.source}"
+
+
+def _row(each: Advised) -> Sequence[str | Text]:
+    thread, found = each.thread, each.advice
+    cpu = None if thread.cpu is None else 100.0 * thread.cpu
+    return (
+        Text(found.advice, style=_STYLES[found.advice]),
+        thread.role,
+        thread.guest or "-",
+        thread.name,
+        str(thread.tid),
+        _short(cpu),
+        _loss(found),
+        _short(each.model_watts_now),
+        _short(each.model_watts),
+    )
+
+
+def _loss(found: ThreadAdvice) -> str:
+    if found.expected_loss_percent is None or found.low is None or found.high is None:
+        return "not known"
+    low, high = signed(found.low), signed(found.high)
+    return f"{signed(found.expected_loss_percent)} [{low}, {high}]"
+
+
+def _short(value: float | None) -> str:
+    return "absent" if value is None else significant(value, 2)
+
+
+def _power(answer: Answer) -> list[RenderableType]:
+    if answer.no_watts is not None:
+        return [note(f"power of this host: not measured: {answer.no_watts}; the table has a model")]
+    drawn = ", ".join(f"{name} {watts:.3g} W" for name, watts in answer.measured_watts.items())
+    return [note(f"this host draws, measured: {drawn}; of threads there is only a model")]
+
+
+def _moves(answer: Answer) -> list[RenderableType]:
+    advice, plan = answer.advice, answer.advice.plan
+    if advice.cores.supposed:
+        return []
+    moved = sum(each.thread.id in plan.moved for each in advice.threads)
+    kept = len(advice.planned) - moved
+    text = f"plan: {plural(moved, 'thread')} to other cores"
+    text += f", {kept} kept to the fast ones they may use" if kept else ""
+    text += (
+        f"; all threads draw {plan.dynamic_model_watts:.3g} W instead of"
+        f" {plan.dynamic_model_watts_before:.3g} W (model)"
+    )
+    if (more := advice.more_per_model_watt_percent) is not None and moved:
+        text += f", performance per watt {more:+.2g} % at least (model)"
+    if plan.method == "heuristic":
+        gap = plan.gap_percent
+        text += "; not proven best" + ("" if gap is None else f", at most {gap:.2g} % from it")
+    written = [] if answer.plan_file is None else [
+        note(f"written: {answer.plan_file}; try it: vtax place apply --plan {answer.plan_file}")
+    ]  # fmt: skip
+    return [note(text), *written]
+
+
+def _notes(answer: Answer) -> list[RenderableType]:
+    return [note(f"! {text}", "yellow") for text in answer.notes]
+
+
+def libvirt(advice: HostAdvice) -> tuple[str, list[str]]:
+    """A `<domain>` with its `<cputune>` for each guest, and what is not in them."""
+    documents, left_out = [], []
+    for guest, threads in advice.by_guest().items():
+        found = cputune(threads)
+        tune = ElementTree.fromstring(found.xml)
+        if not len(tune):
+            continue
+        domain = ElementTree.Element("domain")
+        ElementTree.SubElement(domain, "name").text = one_line(guest)
+        domain.append(tune)
+        ElementTree.indent(domain)
+        documents.append(ElementTree.tostring(domain, encoding="unicode"))
+        left_out += [f"{guest}: {text}" for text in found.left_out]
+    return "\n".join(documents), left_out

@@ -1,0 +1,424 @@
+"""`place measure`: loads while the machine's service threads are slow, each beside a control."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from vtax import __version__
+from vtax.analysis import place as analysis
+from vtax.analysis import place_hypothesis, place_simulation
+from vtax.analysis.place import FULL, SpeedRun
+from vtax.environments.base import Environment, MachineLike, allowed_cpus
+from vtax.environments.capabilities import Link
+from vtax.errors import VtaxError
+from vtax.formats.folder import RunFolder
+from vtax.formats.model import Sample
+from vtax.formats.place import PlaceEnvironment, PlaceRecord
+from vtax.runner import campaign
+from vtax.runner.instruments import service_threads, slow_core
+from vtax.runner.instruments.load import Loading, is_saturated, serve
+from vtax.runner.instruments.service_threads import ServiceThreads
+from vtax.runner.instruments.slow_core import SlowCore
+from vtax.runner.plan import Interleaving
+from vtax.runner.repetition import Instrument, Repetition
+from vtax.runner.runner import (
+    Done,
+    Listener,
+    Plan,
+    Starter,
+    State,
+    Step,
+    Variant,
+    kept_cpus,
+)
+from vtax.runner.runner import boot as boot_machine
+from vtax.runner.samples import sample
+from vtax.runner.service_domain import Backend, Service
+from vtax.workloads.base import Metric
+from vtax.workloads.loads.base import Load
+
+SAVE_EVERY_S = 10.0
+"""Of `run.json`, which is made of all that was measured; each sample is saved at once."""
+EDGE_S = 0.4
+"""Of a measurement are not watched: starting the watch takes a part of that, the load's end too."""
+THROUGHPUT = "throughput"
+IDLE_PERCENT = 0.2
+"""Of a core: threads that use less, whatever the load, do not serve it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a campaign is asked to do."""
+
+    environments: Mapping[str, Environment]
+    """By spec. Each has a link."""
+    loads: Mapping[str, Load]
+    speeds: Sequence[float]
+    """Below 100 %; none: only full speed."""
+    backends: Sequence[Backend]
+    service: Sequence[int]
+    """Thread ids of this host; none: the environments' own service threads."""
+    rounds: int
+    seconds: int
+    """Of each measurement."""
+    seed: int
+    variables: Mapping[str, str]
+    """The complete environment of the programs."""
+    command_line: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """What is measured: a load in an environment, at a speed of its service threads."""
+
+    environment: str
+    load: str
+    backend: str | None = None
+    """None: it has no slow points."""
+    speed: float = FULL
+
+    @property
+    def how(self) -> str:
+        return "full speed" if self.backend is None else f"{self.speed:g} % by {self.backend}"
+
+    @property
+    def label(self) -> str:
+        return f"{self.environment} {self.load}, {self.how}"
+
+    @property
+    def control(self) -> Point:
+        """The same but for the speed: a control group, too, changes how a thread is scheduled."""
+        return replace(self, speed=FULL)
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """What a step is for."""
+
+    point: Point
+    pair: int | None
+    """A point and its control have the same; None: a first look, which is not counted."""
+    backend: str
+    """The pair's; empty: it has no slow point."""
+    round: int
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What the campaign learns of one environment."""
+
+    spec: str
+    service: Service
+    machine_cpus: Sequence[int]
+    client_cpu: int
+    description: str = ""
+    notes: tuple[str, ...] = ()
+    lost_loads: set[str] = field(default_factory=set)
+    """Those that failed at the first look."""
+    busiest_percent: float = 0.0
+    """The most CPU time that its service threads took in a first look."""
+
+    @property
+    def absent(self) -> str | None:
+        """Why it has no slow points; None: it has."""
+        if not self.service.threads:
+            return "no slow points: no thread of the host's serves it alone"
+        if self.busiest_percent < IDLE_PERCENT:
+            return "no slow points: no load made its service threads work"
+        return None
+
+
+class Campaign(campaign.Campaign[PlaceRecord]):
+    """One campaign in one run folder."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        folder: RunFolder,
+        listener: Listener,
+        start: Starter = boot_machine,
+    ) -> None:
+        super().__init__(folder, listener, start)
+        self._settings = settings
+        self._seen = {
+            spec: _seen(spec, each, frozenset(settings.service))
+            for spec, each in settings.environments.items()
+        }
+        self._order = Interleaving(settings.seed)
+        self._chance = random.Random(f"{settings.seed} within pairs")
+        self._tasks: list[_Task] = []
+        """In the order of their steps' numbers."""
+        self._pairs = 0
+        self._specs: dict[str, str] = {}
+        """Label of a variant to the spec of its environment."""
+        self._runs: list[SpeedRun] = []
+        self._failures: list[str] = []
+        self._saved = time.monotonic()
+        self._stages = self._planned()
+
+    @property
+    def found(self) -> bool:
+        """Whether anything was measured."""
+        return bool(self._runs)
+
+    @property
+    def first_failure(self) -> str | None:
+        """What the first step said that failed."""
+        return next(iter(self._failures), None)
+
+    def record(self, state: State) -> PlaceRecord:
+        """What is known by now."""
+        settings = self._settings
+        runs = sorted(self._runs, key=self._place)
+        served = {name: getattr(load, "connections", 0) for name, load in settings.loads.items()}
+        customers = {name: count for name, count in served.items() if count}
+        loads = place_simulation.simulated(analysis.loads(runs), runs, customers)
+        return PlaceRecord(
+            vtax_version=__version__,
+            command_line=settings.command_line,
+            name="place",
+            started_utc=self._started,
+            finished_utc=self._finished(state),
+            state=state,
+            backends=tuple(each.name for each in settings.backends),
+            does_not={each.name: each.does_not for each in settings.backends},
+            speeds=(FULL, *settings.speeds),
+            seconds=settings.seconds,
+            rounds=settings.rounds,
+            seed=settings.seed,
+            environments=tuple(map(_environment, self._seen.values())),
+            loads=loads,
+            hypothesis=place_hypothesis.hypothesis(loads) if loads else None,
+            rivals=place_hypothesis.rivals(loads),
+            predictor=place_hypothesis.predictor(loads),
+            findings=analysis.findings(loads),
+            failures=tuple(self._failures),
+        )
+
+    def booted(self, variant: Variant, machine: MachineLike) -> None:
+        """Find its service threads and give them their CPU; start the servers of all loads."""
+        seen = self._seen[self._specs[variant.label]]
+        seen.description = variant.environment.description(machine.facts)
+        link = machine.offer(Link)
+        if link is None:
+            raise VtaxError("it has no link to this host", "write for example uml:net=vde")
+        # Loads of one port have one server.
+        for load in {load.ready: load for load in self._settings.loads.values()}.values():
+            folder = f"server-{load.name}"
+            serve(load, machine, variant.work, folder, self._settings.variables)
+        seen.service.find(link.pids)
+        seen.notes = tuple(machine.launch.notes)
+
+    def read(self, this: Repetition) -> None:
+        if doubt := this.finished[0].doubt():
+            raise VtaxError(f"not believed: {doubt}")
+
+    def done(self, done: Done) -> None:
+        task, metrics = self._task(done.step), done.repetition.metrics
+        if task.pair is None:
+            seen = self._seen[task.point.environment]
+            used = _values(metrics).get(service_threads.CPU, 0.0)
+            seen.busiest_percent = max(seen.busiest_percent, used)
+            return
+        self._runs.append(_run(task, task.pair, done, self._settings.seconds))
+        rows = [_sample(task, metric, done) for metric in metrics]
+        self._keep(rows)
+        if time.monotonic() - self._saved >= SAVE_EVERY_S:
+            self._save()
+
+    def failed(self, step: Step, error: VtaxError) -> None:
+        task = self._task(step)
+        if task.pair is None:
+            self._seen[task.point.environment].lost_loads.add(task.point.load)
+        said = f"{task.point.label}: {error}"
+        if said not in self._failures:
+            self._failures.append(said)
+
+    def _place(self, run: SpeedRun) -> tuple[int, ...]:
+        """In the order in which environments, loads and back ends were asked for."""
+        settings = self._settings
+        names = ("", *(each.name for each in settings.backends))
+        asked = (tuple(settings.environments), tuple(settings.loads), names)
+        own = (run.environment, run.load, run.backend)
+        return tuple(every.index(one) for every, one in zip(asked, own, strict=True))
+
+    def _task(self, step: Step) -> _Task:
+        return self._tasks[int(step.folder.rpartition("-")[2])]
+
+    def _save(self) -> None:
+        super()._save()
+        self._saved = time.monotonic()
+
+    def _plan(self) -> Plan:
+        settings = self._settings
+        return Plan(
+            [
+                self._variant(point)
+                for spec in settings.environments
+                for load in settings.loads
+                for point in self._points(spec, load)
+            ],
+            next(self._stages),
+            settings.variables,
+            more=lambda: next((stage for stage in self._stages if stage), ()),
+            matched=True,
+        )
+
+    def _variant(self, point: Point) -> Variant:
+        """The outermost instrument first: the core is slow before anything is measured."""
+        self._specs[point.label] = point.environment
+        settings, seen = self._settings, self._seen[point.environment]
+        watch_s = max(settings.seconds / 2, settings.seconds - EDGE_S)
+        instruments: list[Instrument] = []
+        if point.backend is not None:
+            instruments.append(SlowCore(seen.service, point.backend, point.speed))
+        instruments.append(ServiceThreads(seen.service, watch_s))
+        load, cpus = settings.loads[point.load], (seen.client_cpu,)
+        instruments.append(Loading(load, settings.seconds, cpus))
+        environment = settings.environments[point.environment]
+        return Variant(point.label, environment, self._folder.raw(point.environment), instruments)
+
+    def _planned(self) -> Iterator[Sequence[Step]]:
+        """A first look at each load, then the rounds: what has no service has no slow points."""
+        settings = self._settings
+        yield [
+            self._step(_Task(Point(spec, load), None, "", 0))
+            for spec in settings.environments
+            for load in settings.loads
+        ]
+        for number in range(settings.rounds):
+            steps = list(self._round(number))
+            self._listener.extended(len(steps))
+            yield steps
+
+    def _round(self, number: int) -> Iterator[Step]:
+        """Every point once, beside its own control, in a new random order."""
+        points = {
+            point.label: point
+            for spec, seen in self._seen.items()
+            for load in self._settings.loads
+            if load not in seen.lost_loads
+            for point in self._wanted(spec, load)
+        }
+        for label, _ in self._order.add(dict.fromkeys(points, 1)) if points else ():
+            yield from self._pair(points[label], number)
+
+    def _wanted(self, spec: str, load: str) -> Sequence[Point]:
+        slow = () if self._seen[spec].absent else self._slow_points(spec, load)
+        return slow or [Point(spec, load)]
+
+    def _points(self, spec: str, load: str) -> Sequence[Point]:
+        """Of the first look, and all that are measured, each once."""
+        slow = self._slow_points(spec, load)
+        return list(dict.fromkeys((Point(spec, load), *(p.control for p in slow), *slow)))
+
+    def _slow_points(self, spec: str, load: str) -> Sequence[Point]:
+        settings = self._settings
+        return [
+            Point(spec, load, backend.name, speed)
+            for backend in settings.backends
+            for speed in settings.speeds
+        ]
+
+    def _pair(self, point: Point, number: int) -> Iterator[Step]:
+        pair, self._pairs = self._pairs, self._pairs + 1
+        both = [point] if point.backend is None else [point, point.control]
+        self._chance.shuffle(both)
+        for each in both:
+            yield self._step(_Task(each, pair, point.backend or "", number))
+
+    def _step(self, task: _Task) -> Step:
+        number, load = len(self._tasks), self._settings.loads[task.point.load]
+        self._tasks.append(task)
+        spec = task.point.environment
+        out = self._folder.instruments(spec)
+        command = load.command(self._settings.seconds)
+        return Step(task.point.label, number, command, f"step-{number}", out)
+
+
+def _seen(spec: str, environment: Environment, named: frozenset[int]) -> _Seen:
+    """Machine, service and client each on CPUs of their own as far as there are enough.
+
+    `named`: threads that the user chose, which stay where they are.
+    """
+    machine = kept_cpus(environment, matched=True)
+    free = [cpu for cpu in allowed_cpus() if cpu not in machine]
+    service = None if named else (free or machine)[0]
+    client = free[1] if len(free) > 1 else machine[0]
+    return _Seen(spec, Service(service, named), machine, client)
+
+
+def _run(task: _Task, pair: int, done: Done, seconds: int) -> SpeedRun:
+    """What analysis takes: a point and its control are of one round, the pair's."""
+    metrics = done.repetition.metrics
+    found = _values(metrics)
+    lead = next(each for each in metrics if each.name == THROUGHPUT)
+    point, slow = task.point, task.point.speed < FULL
+    return SpeedRun(
+        environment=point.environment,
+        load=point.load,
+        backend=task.backend,
+        speed_asked_percent=point.speed,
+        round=pair,
+        throughput=lead.value,
+        unit=lead.unit,
+        boot=done.boot,
+        speed_obtained_percent=found.get(slow_core.OBTAINED) if slow else FULL,
+        service_cpu=_share(found.get(service_threads.CPU)),
+        guest_cpu=_share(found.get(service_threads.GUEST)),
+        client_cpu=_share(found.get("client_cpu_percent")),
+        run_delay=_share(found.get(service_threads.RUN_DELAY)),
+        device_percent=found.get("link_percent"),
+        wakeups_per_s=found.get(service_threads.WAKEUPS),
+        requests_per_s=found["requests"] / seconds if "requests" in found else None,
+        packets_per_s=_packets(found, seconds),
+        client_saturated=is_saturated(metrics),
+        honoured=found.get(slow_core.HONOURED, 1.0) > 0,
+    )
+
+
+def _share(percent: float | None) -> float | None:
+    return None if percent is None else percent / 100.0
+
+
+def _packets(found: Mapping[str, float], seconds: int) -> float | None:
+    """Of both directions, for each second: the service handles all of them."""
+    passed = [found.get(f"link_packets_{way}") for way in ("sent", "received")]
+    known = [each for each in passed if each is not None]
+    return sum(known) / seconds if known else None
+
+
+def _values(metrics: Sequence[Metric]) -> Mapping[str, float]:
+    return {each.name: each.value for each in metrics}
+
+
+def _sample(task: _Task, metric: Metric, done: Done) -> Sample:
+    """A row of `samples.parquet`: the environment's, not the variant's."""
+    row = sample(None, f"{task.point.load}, {task.point.how}", metric, done, task.round)
+    return replace(row, environment=task.point.environment)
+
+
+def _environment(seen: _Seen) -> PlaceEnvironment:
+    threads = Counter(f"{each.name} ({each.role})" for each in seen.service.threads)
+    return PlaceEnvironment(
+        spec=seen.spec,
+        description=seen.description,
+        service=tuple(name if n == 1 else f"{n} x {name}" for name, n in threads.items()),
+        machine_cpus=tuple(seen.machine_cpus),
+        service_cpu=seen.service.cpu,
+        client_cpu=seen.client_cpu,
+        absent=seen.absent,
+        notes=(*seen.notes, *seen.service.notes, *_shared(seen)),
+    )
+
+
+def _shared(seen: _Seen) -> Iterator[str]:
+    """Which parts take each other's CPU."""
+    if seen.service.threads and seen.service.cpu in seen.machine_cpus:
+        yield f"its service threads share CPU {seen.service.cpu} with it"
+    if seen.client_cpu in seen.machine_cpus:
+        yield f"the load's client shares CPU {seen.client_cpu} with it"

@@ -1,0 +1,1 @@
+"""Loads: what a machine serves, and what asks for it from the other end of its link."""

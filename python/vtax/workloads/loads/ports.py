@@ -1,0 +1,9 @@
+"""The ports at which servers of loads listen; a user network forwards no others."""
+
+from __future__ import annotations
+
+HTTP = 8080
+IPERF = 5201
+"""Both above 1023, so that no capability is needed to listen."""
+
+ALL = (HTTP, IPERF)

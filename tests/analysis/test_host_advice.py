@@ -1,0 +1,185 @@
+"""Advice on the threads of a host, and the plan that goes with it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from place_hosts import ALIKE, HYBRID, PAIR, advice, predictor, threads
+from vtax.analysis.host_advice import Advised, Cores, HostAdvice, HostCores, HostThread
+from vtax.analysis.place_advice import Sensitivity
+
+
+def by_tid(found: HostAdvice, tid: int) -> Advised:
+    return next(each for each in found.threads if each.thread.tid == tid)
+
+
+def test_service_threads_of_kvm_guests_go_and_guests_stay() -> None:
+    found = advice(threads("kvm_vhost"), by=predictor(), loss_percent=20.0)
+    vhost, vcpu, softirq = (by_tid(found, tid) for tid in (3112, 3110, 18))
+    assert vhost.advice.advice == "slow" and vhost.cpus == (4, 5, 6, 7)
+    assert vhost.advice.expected_loss_percent == pytest.approx(2.5, abs=0.1)
+    assert vcpu.advice.advice == "fast" and vcpu.cpus == vcpu.thread.cpus == (0, 1, 2, 3)
+    assert by_tid(found, 2110).cpus == (0, 1, 2, 3), "kept from the slow cores that it may use"
+    assert softirq.advice.advice == "unknown" and not softirq.moves
+    assert "serves all guests" in softirq.advice.reason
+    assert found.plan.dynamic_model_watts < found.plan.dynamic_model_watts_before
+    assert found.more_per_model_watt_percent and found.more_per_model_watt_percent > 0
+    assert {each.tid for each in found.planned} == {2101, 2107, 2110, 2111, 2112, 3101, 3112}
+
+
+def test_an_idle_thread_may_go_and_stays() -> None:
+    idle = by_tid(advice(threads("kvm_vhost"), by=predictor(), loss_percent=20.0), 2105)
+    assert idle.advice.advice == "slow" and not idle.moves
+    assert "may go to slow cores" in idle.sentence
+
+
+def test_nothing_is_known_without_a_predictor() -> None:
+    found = advice(threads("kvm_vhost"))
+    assert {each.advice.advice for each in found.threads if each.thread.service} == {"unknown"}
+    assert not any(each.moves for each in found.threads if each.thread.service)
+    assert "no measurement predicts" in by_tid(found, 3112).advice.reason
+
+
+def test_a_sensitivity_is_supposed_of_every_domain() -> None:
+    by = Sensitivity(0.05, 0.04, 0.06, "measured in uml:net=vde with http")
+    found = advice(threads("kvm_vhost"), by=by)
+    assert {each.advice.advice for each in found.threads if each.thread.domain} == {"slow"}
+    assert "measured in uml:net=vde with http" in by_tid(found, 3112).advice.reason
+    assert by_tid(found, 18).advice.advice == by_tid(found, 3120).advice.advice == "unknown"
+
+
+def test_what_is_on_slow_cores_already_is_counted_as_on_fast_ones() -> None:
+    """Otherwise a plan that is in force would change the next advice."""
+    by = predictor()
+    before = by_tid(advice(threads("uml_vde"), PAIR, by), 23741)
+    slowed = tuple(
+        replace(each, cpus=(1,), last_cpu=1, cpu=(each.cpu or 0.0) * 2) if each.tid == 23741
+        else each
+        for each in threads("uml_vde")
+    )  # fmt: skip
+    after = by_tid(advice(slowed, PAIR, by), 23741)
+    assert after.advice == before.advice and not after.moves
+    assert after.thread.cpu == before.thread.cpu
+    assert after.model_watts == before.model_watts == after.model_watts_now
+
+
+def test_nobody_loses_more_than_everything() -> None:
+    by = Sensitivity(0.5, -3.0, 4.1, "measured")
+    vhost = by_tid(advice(threads("kvm_vhost"), by=by), 3112).advice
+    assert (vhost.expected_loss_percent, vhost.low, vhost.high) == (25.0, -150.0, 100.0)
+    assert vhost.advice == "fast" and "may lose 100.0 %" in vhost.reason
+
+
+def test_the_predictor_is_asked_about_the_whole_domain() -> None:
+    """The threads of web take 20 % together, none of them more than 11 %."""
+    found = advice(threads("kvm_vhost"), by=predictor(most=15.0))
+    web = by_tid(found, 2112)
+    assert web.advice.advice == "unknown"
+    assert web.advice.reason == "the service CPU of guest web is 20, and 0 to 15 was measured"
+
+
+def test_combined_usage_takes_the_use_of_the_link() -> None:
+    by = predictor("combined usage")
+    without = by_tid(advice(threads("uml_vde"), PAIR, by), 23741)
+    assert without.advice.reason == "the combined usage of process 23741 is not known"
+    found = advice(threads("uml_vde"), PAIR, by, {"process 23741": 60.0})
+    assert by_tid(found, 23741).advice.advice == "slow"
+    assert "its combined usage of 97" in by_tid(found, 23741).advice.reason
+
+
+def test_a_guest_may_have_a_budget_of_its_own() -> None:
+    found = advice(
+        threads("kvm_vhost"), by=predictor(), loss_percent=20.0, loss_by_guest={"db": 1.0}
+    )
+    assert by_tid(found, 3112).advice.advice == "fast"
+    assert "more than 1 %" in by_tid(found, 3112).advice.reason
+    assert by_tid(found, 2112).advice.advice == "slow"
+
+
+def test_a_domain_goes_together_or_not_at_all() -> None:
+    """What was measured is the loss of the whole domain: some of it costs no more."""
+    fits = advice(threads("kvm_vhost"), by=predictor(), loss_percent=3.0)
+    db = [by_tid(fits, tid) for tid in (3101, 3112)]
+    assert [each.advice.advice for each in db] == ["slow", "slow"]
+    assert all(each.advice.high is not None and each.advice.high < 3.0 for each in db)
+    too_much = advice(threads("kvm_vhost"), by=predictor(), loss_percent=2.0)
+    assert not too_much.plan.moved
+    assert by_tid(too_much, 3112).advice.advice == "fast"
+
+
+def test_a_thread_that_finds_no_room_stays_with_the_reason() -> None:
+    small = HostCores(
+        (HYBRID.classes[0], Cores("slow", 10.0, frozenset({4}))), HYBRID.node, "named"
+    )
+    found = advice(
+        tuple(replace(each, cpu=0.09) for each in threads("kvm_vhost")),
+        small, predictor(), loss_percent=80.0,
+    )  # fmt: skip
+    service = [each.advice for each in found.threads if each.thread.domain]
+    assert sum(each.advice == "slow" for each in service) == 1
+    assert any("no room" in each.reason for each in service if each.advice == "fast")
+
+
+def test_a_thread_that_a_slow_core_cannot_keep_up_with_is_fast() -> None:
+    busy = [replace(each, cpu=0.8) for each in threads("uml_vde") if each.role == "switch"]
+    found = advice(tuple(busy), PAIR, predictor())
+    assert found.threads[0].advice.advice == "fast"
+    assert found.threads[0].advice.reason == (
+        "it needs 80 % of a fast core, and a slow one has 50 %"
+    )
+
+
+def test_supposed_cores_give_advice_and_no_plan() -> None:
+    found = advice(threads("kvm_vhost"), ALIKE, predictor(), loss_percent=20.0)
+    assert by_tid(found, 3112).advice.advice == "slow"
+    assert not found.planned
+
+
+def test_a_host_without_guests() -> None:
+    found = advice(threads("nothing"), PAIR, predictor())
+    assert found.threads == () and found.planned == ()
+    assert found.more_per_model_watt_percent is None
+
+
+ROLES = ("vcpu", "main-loop", "vhost", "softirq", "guest", "unknown", "switch")
+THREADS = st.builds(
+    HostThread,
+    pid=st.just(1),
+    tid=st.just(1),
+    start_ticks=st.just(7),
+    name=st.text(max_size=8),
+    role=st.sampled_from(ROLES),
+    service=st.booleans(),
+    guest=st.sampled_from([None, "a", "b"]),
+    cpu=st.none() | st.floats(0, 1.2),
+    run_delay=st.none() | st.floats(0, 1),
+    cpus=st.sets(st.integers(0, 9)).map(lambda cpus: tuple(sorted(cpus))),
+    last_cpu=st.integers(0, 9),
+)
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.lists(THREADS, max_size=6),
+    st.sampled_from([HYBRID, PAIR, ALIKE]),
+    st.none() | st.floats(-0.1, 1.0).map(lambda value: predictor(elasticity=value)),
+)
+def test_a_plan_has_no_empty_set_and_moves_nothing_unknown(
+    some: list[HostThread], cores: object, by: object
+) -> None:
+    found = advice(
+        tuple(replace(each, pid=index + 1, tid=index + 1) for index, each in enumerate(some)),
+        cores,  # type: ignore[arg-type]
+        by,  # type: ignore[arg-type]
+    )
+    for each in found.threads:
+        assert not each.moves or (each.cpus and set(each.cpus) <= set(range(8)))
+        if each.advice.advice == "unknown":
+            assert not each.moves
+        if each.thread.role in ("vcpu", "guest"):
+            assert each.advice.advice == "fast"
+            assert not each.moves or set(each.cpus) < set(each.thread.cpus)

@@ -1,0 +1,188 @@
+"""`vtax place advise`, `apply` and `watch` as a user calls them, with a real switch."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import struct
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from syrupy.assertion import SnapshotAssertion
+
+from command_line import one_line, vtax
+from place_hosts import predictor
+from vtax.formats.plan import read
+from vtax.place.cores import cores
+
+FRAME = bytes(6 * [0xFF]) + bytes(6 * [2]) + b"\x88\xb5" + bytes(500)
+ON = sorted(next(iter(cores(None, None, None).classes)).cpus)
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root moves threads of others")
+needs_switch = pytest.mark.skipif(
+    shutil.which("vde_switch") is None or shutil.which("vde_plug") is None, reason="needs vde2"
+)
+needs_two_cpus = pytest.mark.skipif(
+    len(os.sched_getaffinity(0)) < 2, reason="fast and slow cores take two CPUs"
+)
+
+
+@pytest.mark.parametrize("verb", ["advise", "apply", "watch"])
+def test_help(verb: str, snapshot: SnapshotAssertion) -> None:
+    assert vtax("place", verb, "--help").stdout == snapshot
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (("advise", "--fast", "0"), "--slow is missing"),
+        (("advise", "--fast", "0", "--slow", "0"), "CPU 0 is in --fast and in --slow"),
+        (("advise", "--fast", "0", "--slow", "8191"), "CPU 8191 is not on"),
+        (("advise", "--fast", "0", "--slow", "; id"), "is no list of CPUs"),
+        (("advise", "--slow-speed", "fast"), "is not a percentage"),
+        (("advise", "--loss", "0"), "not between 0 and 100"),
+        (("advise", "--for", "1h"), "not from 100 ms to 120 s"),
+        (("advise", "--rate", "quick"), "is not a number"),
+        (("advise", "--guest-loss", "db"), "it is not NAME=PERCENT"),
+        (("advise", "--guest-loss", "a=1%", "--guest-loss", "a=2%"), "a is given twice"),
+        (("advise", "--from", "none"), "none is not a run folder"),
+        (("advise", "--predictor", "none"), "cannot read none"),
+        (("advise", "--like", "http"), "no run of 'vtax place measure' is in runs"),
+        (("advise", "--like", "http", "--predictor", "p"), "both --like and --predictor"),
+        (("apply",), "--plan is missing"),
+        (("apply", "--undo", "--plan", "a"), "both --plan and --undo are given"),
+        (("watch", "--from", "none"), "none is not a run folder"),
+    ],
+)
+def test_misuse_is_one_line(argv: tuple[str, ...], said: str, tmp_path: Path) -> None:
+    assert said in one_line(vtax("place", *argv, cwd=tmp_path), 2)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_budget_for_a_guest_that_does_not_run(tmp_path: Path) -> None:
+    argv = ("place", "advise", "--for", "100ms", "--guest-loss", "<b>$(id)</b>=2%")
+    said = one_line(vtax(*argv, cwd=tmp_path), 2)
+    assert "<b>$(id)</b>" in said
+
+
+def test_a_damaged_predictor(tmp_path: Path) -> None:
+    (tmp_path / "p.json").write_text('{"name": 3')
+    said = one_line(vtax("place", "advise", "--predictor", "p.json", cwd=tmp_path), 1)
+    assert "p.json is no predictor" in said
+
+
+def test_without_a_run_everything_is_unknown_and_the_remedy_is_said(tmp_path: Path) -> None:
+    done = vtax("place", "advise", "--for", "100ms", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert "make one, or name one with --from" in found["notes"][0]
+    assert not [each for each in found["threads"] if each["advice"] == "slow"]
+
+
+@needs_two_cpus
+def test_a_plan_of_nothing_is_not_written(tmp_path: Path) -> None:
+    found = advise(tmp_path, 0.02, "--pid", str(os.getpid()))
+    assert found["threads"] == [] and found["plan"]["file"] is None
+    assert "plan.toml is not written" in found["notes"][-1]
+    assert not (tmp_path / "plan.toml").exists()
+
+
+@contextlib.contextmanager
+def switch(folder: Path) -> Iterator[int]:
+    """A switch that forwards frames all the time; its process number."""
+    socket = str(folder / "switch")
+    pipe = subprocess.PIPE
+    with contextlib.ExitStack() as stack:
+        process = stack.enter_context(
+            subprocess.Popen(["vde_switch", "-s", socket], stdin=pipe, stdout=subprocess.DEVNULL)
+        )
+        stack.callback(process.kill)
+        while not Path(socket).exists():
+            assert process.poll() is None
+            time.sleep(0.01)
+        plug = stack.enter_context(
+            subprocess.Popen(["vde_plug", socket], stdin=pipe, stdout=subprocess.DEVNULL)
+        )
+        stack.callback(plug.kill)
+        sender = threading.Thread(target=_send, args=(plug,), daemon=True)
+        sender.start()
+        yield process.pid
+
+
+def _send(plug: subprocess.Popen[bytes]) -> None:
+    burst = (struct.pack(">H", len(FRAME)) + FRAME) * 20
+    with contextlib.suppress(OSError, ValueError):
+        while plug.poll() is None:
+            assert plug.stdin is not None
+            plug.stdin.write(burst)
+            plug.stdin.flush()
+            time.sleep(0.01)
+
+
+def advise(folder: Path, elasticity: float, *options: str) -> dict[str, Any]:
+    (folder / "p.json").write_text(predictor(elasticity=elasticity, most=200.0).model_dump_json())
+    done = vtax(
+        "place", "advise", "--for", "1s", "--fast", str(ON[0]), "--slow", str(ON[1]),
+        "--predictor", "p.json", "--plan", "plan.toml", *options, "--json", cwd=folder,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert isinstance(found, dict)
+    return found
+
+
+@needs_root
+@needs_switch
+@needs_two_cpus
+@pytest.mark.slow
+@pytest.mark.parametrize(("elasticity", "advice", "cpu"), [(0.02, "slow", 1), (0.9, "fast", 0)])
+def test_a_plan_is_applied_and_taken_back(
+    elasticity: float, advice: str, cpu: int, tmp_path: Path
+) -> None:
+    with switch(tmp_path) as pid:
+        before = os.sched_getaffinity(pid)
+        assert before >= set(ON[:2]), "it may use both"
+        found = advise(tmp_path, elasticity, "--pid", str(pid))
+        (own,) = [each for each in found["threads"] if each["tid"] == pid]
+        assert (own["role"], own["advice"]) == ("switch", advice), own
+        assert own["low"] <= own["expected_loss_percent"] <= own["high"]
+        assert found["plan"]["file"] == "plan.toml"
+        assert [each.tid for each in read(tmp_path / "plan.toml").thread] == [pid]
+        apply = ("place", "apply", "--state", "state", "--json")
+        done = vtax(*apply, "--plan", "plan.toml", cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert [each["tid"] for each in json.loads(done.stdout)["threads"]] == [pid]
+        assert os.sched_getaffinity(pid) == {ON[cpu]}
+        again = vtax(*apply, "--plan", "plan.toml", cwd=tmp_path)
+        assert again.returncode == 2 and "undo" in again.stderr
+        assert vtax(*apply, "--undo", cwd=tmp_path).returncode == 0
+        assert os.sched_getaffinity(pid) == before
+
+
+@needs_root
+@needs_switch
+@needs_two_cpus
+@pytest.mark.slow
+@pytest.mark.parametrize("known", [True, False])
+def test_watch_gets_the_predictor_and_moves_nothing(known: bool, tmp_path: Path) -> None:
+    (tmp_path / "p.json").write_text(predictor().model_dump_json())
+    with switch(tmp_path) as pid:
+        before = os.sched_getaffinity(pid)
+        done = vtax(
+            "place", "watch", "--fast", str(ON[0]), "--slow", str(ON[1]), "--slow-speed", "50",
+            "--every", "300ms", "--for", "1s", "--state", "state", "--json", "--pid", str(pid),
+            *(("--predictor", "p.json") if known else ()), cwd=tmp_path,
+        )  # fmt: skip
+        assert os.sched_getaffinity(pid) == before
+    assert done.returncode == 0, done.stderr
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    assert lines and all(each["carried_out"] is False for each in lines)
+    assert any("no --predictor is given" in each["reason"] for each in lines) is not known
+    assert ("make one, or name one with --from" in done.stderr) is not known
+    assert not (tmp_path / "state").exists()

@@ -1,0 +1,59 @@
+"""Hosts as `vtax-place threads --json` shows them, with their cores; and predictors that are made.
+
+`kvm_vhost` has the form of a KVM host with two guests, `uml_vde` that of this project's own cheap
+machine with a switch; the numbers are made.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from vtax.analysis import host_advice, place_hypothesis
+from vtax.analysis.host_advice import Cores, HostAdvice, HostCores, HostThread
+from vtax.analysis.place_advice import Sensitivity
+from vtax.analysis.placement import Constraints
+from vtax.formats.place import Predictor
+from vtax.place.threads import of_window
+from vtax.runner.service_domain import Window
+
+DATA = Path(__file__).resolve().parents[1] / "data" / "place"
+HYBRID = HostCores(
+    (Cores("fast", 100.0, frozenset(range(4))), Cores("slow", 50.0, frozenset(range(4, 8)))),
+    dict.fromkeys(range(8), 0),
+    "named by --fast and --slow",
+)
+PAIR = HostCores(
+    (Cores("fast", 100.0, frozenset({0})), Cores("slow", 50.0, frozenset({1}))),
+    dict.fromkeys(range(2), 0),
+    "named by --fast and --slow",
+)
+ALIKE = HostCores(
+    (Cores("fast", 100.0, frozenset(range(8))), Cores("slow", 50.0, frozenset())),
+    dict.fromkeys(range(8), 0),
+    "all cores are alike",
+)
+
+
+def threads(name: str) -> tuple[HostThread, ...]:
+    return of_window(Window.model_validate_json((DATA / f"{name}.json").read_bytes()))
+
+
+def predictor(
+    name: str = "service CPU", elasticity: float = 0.05, most: float = 150.0
+) -> Predictor:
+    """Of loads whose elasticity is nearly the same whatever the predictor says."""
+    x = np.linspace(0.0, most, 24)
+    return place_hypothesis.fit(name, x, elasticity + 0.002 * np.cos(np.arange(24.0)))
+
+
+def advice(
+    found: tuple[HostThread, ...],
+    cores: HostCores = HYBRID,
+    by: Predictor | Sensitivity | None = None,
+    devices: dict[str, float] | None = None,
+    **limits: Any,
+) -> HostAdvice:
+    return host_advice.advice(found, cores, by, Constraints(**limits), devices or {})
