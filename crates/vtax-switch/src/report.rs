@@ -48,7 +48,7 @@ pub struct GuestReport {
     pub pause_ms: Option<f64>,
     /// Size of the saved state in bytes; memory is not in it.
     pub state_bytes: u64,
-    /// How often the state was saved again because it lacked the error code of a waiting exception.
+    /// How often the state was saved again because it lacked something that the guest would lose.
     pub retries: u32,
     /// How long the guest was paused for those, before `pause_ms`, in milliseconds.
     pub retries_ms: f64,
