@@ -38,6 +38,8 @@ from vtax.studies.rule import Judgement, Missing, Rule, all_hold
 
 Values = Mapping[str, Interval]
 """By back end."""
+IDLE_LEFT = 100.0 - BUSIER
+"""Percent: a core that is busier has no room for such a rise."""
 
 
 def near(found: Interval, stated: float, within: float) -> bool | None:
@@ -78,7 +80,7 @@ def in_proportion(data: Data) -> Judgement:
     found = m.slopes(data.alone(QEMU, CPU_BOUND))
     stated = ELASTICITY[CPU_BOUND]
     return Judgement(
-        f"{data.title(QEMU)}: {_listed(found, '')} % for each %",
+        f"{data.title(QEMU)}: {_listed(found, 2)} % for each %",
         agreed(near(each, stated, NEAR_ELASTICITY) for each in found.values()),
         f"Intervals have to lie within {NEAR_ELASTICITY:g} of {stated:.2f}{_disagree(found)}.",
     )
@@ -90,7 +92,7 @@ def needs_no_service(data: Data) -> Judgement:
     verdicts = [
         agreed(near(each, 0.0, NEAR_ELASTICITY) for each in own.values()) for own in found.values()
     ]
-    shown = "; ".join(f"{data.title(name)}: {_listed(own, '')}" for name, own in found.items())
+    shown = "; ".join(f"{data.title(name)}: {_listed(own, 2)}" for name, own in found.items())
     reason = f"Intervals have to lie within {NEAR_ELASTICITY:g} of 0 in every environment."
     return Judgement(f"{shown} % for each %", all_hold(verdicts), reason)
 
@@ -132,7 +134,7 @@ def predicts(data: Data) -> Judgement:
     if found.rank_correlation is None or found.low is None or found.high is None:
         raise Missing(found.reason)
     rho = f"{found.rank_correlation:.2f} [{found.low:.2f}, {found.high:.2f}]"
-    ours = f"rho {rho}, n = {found.n}{_groups(data.served.loads)}"
+    ours = f"rank correlation {rho}, n = {found.n}{_groups(data.served.loads)}"
     return Judgement(
         ours,
         holds,
@@ -177,7 +179,10 @@ def rises(data: Data, load: str) -> Judgement:
 
     def right(values: Sequence[float]) -> bool | None:
         full, slow = values[0], values[-1]
-        return True if slow >= BUSIER * full else False if slow <= full else None
+        if slow >= full + BUSIER:
+            return True
+        # A core that is always busy cannot become busier.
+        return False if slow <= full <= IDLE_LEFT else None
 
     return _by_environment(
         data,
@@ -185,8 +190,8 @@ def rises(data: Data, load: str) -> Judgement:
         m.busy,
         lambda values: f"{significant(values[0], 3)} to {significant(values[-1], 3)}",
         right,
-        f"Holds from {BUSIER:g} times on, fails without a rise: percent of the time that the slow "
-        "core has.",
+        f"Holds where it rises by {BUSIER:g} points or more of the time that the slow core has, "
+        f"fails without a rise; above {IDLE_LEFT:g} % it cannot.",
     )
 
 
@@ -241,16 +246,9 @@ def _disagree(found: Values) -> str:
     return "; back ends disagree: how the core is slowed decides" if apart else ""
 
 
-def _listed(found: Values, digits: str = "1") -> str:
-    """`quota 61.2 [55.0, 67.9], hog ...`; without `digits` two of them, for elasticities."""
-    form = ".1f" if digits else ".2f"
-
-    def one(each: Interval) -> str:
-        if each.low is None or each.high is None:
-            return f"{each.value:{form}}"
-        return f"{each.value:{form}} [{each.low:{form}}, {each.high:{form}}]"
-
-    return ", ".join(f"{backend} {one(each)}" for backend, each in found.items())
+def _listed(found: Values, decimals: int = 1) -> str:
+    """`quota 61.2 [55.0, 67.9], hog ...`."""
+    return ", ".join(f"{backend} {m.words(each, decimals)}" for backend, each in found.items())
 
 
 def _stated(load: str) -> str:

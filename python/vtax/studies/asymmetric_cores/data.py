@@ -12,7 +12,7 @@ from vtax.analysis import place, place_hypothesis
 from vtax.analysis.place import FULL
 from vtax.analysis.place_simulation import STRETCHED
 from vtax.formats.place import PlaceElasticity, PlaceEnvironment, PlaceLoad, PlacePoint, PlaceRecord
-from vtax.studies.asymmetric_cores.setup import EMULATED, LOWEST, SPECS
+from vtax.studies.asymmetric_cores.setup import CPU_BOUND, EMULATED, LOWEST, SPECS
 from vtax.studies.rule import Missing
 
 
@@ -77,19 +77,21 @@ class Data:
 def joined(records: Sequence[PlaceRecord]) -> PlaceRecord | None:
     """One record of the campaigns of several environments; None without any.
 
-    The hypothesis is tested over the loads of all of them.
+    The hypothesis is tested over the loads of all of them that use the service: of a load that does
+    not, neither Combined Usage nor a rival says anything.
     """
     if not records:
         return None
     loads = tuple(load for each in records for load in each.loads)
+    served = tuple(load for load in loads if load.load != CPU_BOUND)
     return records[0].model_copy(
         update={
             "finished_utc": records[-1].finished_utc,
             "environments": tuple(where for each in records for where in each.environments),
             "loads": loads,
-            "hypothesis": place_hypothesis.hypothesis(loads) if loads else None,
-            "rivals": place_hypothesis.rivals(loads),
-            "predictor": place_hypothesis.predictor(loads),
+            "hypothesis": place_hypothesis.hypothesis(served) if served else None,
+            "rivals": place_hypothesis.rivals(served),
+            "predictor": place_hypothesis.predictor(served),
             "findings": place.findings(loads),
             "failures": tuple(text for each in records for text in each.failures),
         }
@@ -108,6 +110,18 @@ class Interval:
     value: float
     low: float | None
     high: float | None
+
+
+def words(found: Interval, decimals: int) -> str:
+    """`61.2 [55.0, 67.9]`, without an interval that is not known."""
+
+    def one(value: float) -> str:
+        # No zero below zero.
+        return f"{round(value, decimals) + 0.0:.{decimals}f}"
+
+    if found.low is None or found.high is None:
+        return one(found.value)
+    return f"{one(found.value)} [{one(found.low)}, {one(found.high)}]"
 
 
 def kept(load: PlaceLoad) -> Mapping[str, Interval]:

@@ -14,7 +14,7 @@ from vtax.present.html import place
 from vtax.present.html.analysis_page import Rows
 from vtax.present.html.plotting import Figure
 from vtax.studies.asymmetric_cores import data as m
-from vtax.studies.asymmetric_cores.data import Data, Interval
+from vtax.studies.asymmetric_cores.data import Data
 from vtax.studies.asymmetric_cores.setup import (
     AB,
     BUSY,
@@ -45,6 +45,12 @@ SHARE = (
 )
 
 
+AGAINST_CONTROL = (
+    "In percent of controls at full speed that ran beside each point, with 95 % interval, against "
+    "the speed that the service threads (slow vCPU: the guest's) really had."
+)
+
+
 def drawn(data: Data, only: str | None) -> list[StudyFigure]:
     """The figures that the data allows."""
     return possible([maker for number, maker in FIGURES.items() if only in (None, number)], data)
@@ -65,7 +71,7 @@ def sensitivity(data: Data) -> StudyFigure:
             ]
         own = record.model_copy(update={"loads": tuple(chosen)})
         if figure := place.sensitivity(own, spec):
-            panels.append(replace(figure, title=data.title(name)))
+            panels.append(replace(figure, title=data.title(name), meaning=AGAINST_CONTROL))
     caption = (
         f"Throughput against speed. {NAMES[CPU_BOUND]} is {CPU_BOUND}; with slow vCPUs, as in the "
         "paper, and with a slow service, which it does not use."
@@ -73,7 +79,7 @@ def sensitivity(data: Data) -> StudyFigure:
     return _figure("1", "Sensitivity of loads", caption, panels)
 
 
-def _of_load(number: str, load: str, title: str, caption: str, draw: Drawer) -> Maker:
+def _of_load(number: str, load: str, title: str, meaning: str, draw: Drawer) -> Maker:
     """A maker of a figure of one load, with a panel for each environment."""
 
     def make(data: Data) -> StudyFigure:
@@ -83,8 +89,8 @@ def _of_load(number: str, load: str, title: str, caption: str, draw: Drawer) -> 
                 figure = draw(record, m.of_slow_core(each))
                 if figure is not None:
                     words = f"{each.load}: {data.title(name)}"
-                    panels.append(replace(figure, title=words))
-        return _figure(number, f"{title} {NAMES[load]}", f"{caption} {SHARE}", panels)
+                    panels.append(replace(figure, title=words, meaning=meaning))
+        return _figure(number, f"{title} {NAMES[load]}", SHARE, panels)
 
     return make
 
@@ -107,8 +113,14 @@ def _figure(number: str, title: str, caption: str, panels: list[Figure]) -> Stud
     return StudyFigure(number, title, caption, STATED[number], panels)
 
 
-_CPU = ("CPU utilisation and throughput of", "Throughput, and CPU of the service threads.")
-_USAGE = ("Combined Usage of", "CPU of the service threads plus use of the link.")
+_CPU = (
+    "CPU utilisation and throughput of",
+    "Throughput (left) and CPU utilisation of the service threads (right) against their speed.",
+)
+_USAGE = (
+    "Combined Usage of",
+    "CPU utilisation of the service threads plus use of the link; the line is at 100 %.",
+)
 FIGURES: Mapping[str, Maker] = {
     "1": sensitivity,
     **{CPU_FIGURES[load]: _of_load(CPU_FIGURES[load], load, *_CPU, place.throughput)
@@ -126,7 +138,7 @@ def tables(data: Data) -> list[StudyTable]:
 def kept_table(data: Data) -> StudyTable:
     """Figure 1 in numbers."""
     rows = [
-        (where, load.load, backend, _one(found, ".1f"), paper)
+        (where, load.load, backend, m.words(found, 1), paper)
         for where, load, paper in _measured(data, KEPT, "{:g}")
         for backend, found in _known(load, m.kept).items()
     ]
@@ -141,7 +153,7 @@ def elasticity_table(data: Data) -> StudyTable:
     """Over all speeds."""
     rows = [
         (
-            where, load.load, backend, _one(found, ".2f"),
+            where, load.load, backend, m.words(found, 2),
             _short(load.at_full_speed.get("combined usage")), paper,
         )
         for where, load, paper in _measured(data, ELASTICITY, "{:.2f}")
@@ -159,6 +171,8 @@ def busy_table(data: Data) -> StudyTable:
     """Figures 2 to 7 in numbers: the slow core at full and at the lowest speed."""
     rows = []
     for where, load, paper in _measured(data, BUSY, "{:g}"):
+        if load.load == CPU_BOUND:
+            continue
         for backend, points in _known(load, m.by_backend).items():
             ends = (points[0], points[-1])
             values = [_short(value(point)) for value in (m.busy, m.combined) for point in ends]
@@ -219,12 +233,6 @@ def _known(load: PlaceLoad, value: Callable[[PlaceLoad], Mapping[str, T]]) -> Ma
         return value(load)
     except Missing:
         return {}
-
-
-def _one(found: Interval, form: str) -> str:
-    if found.low is None or found.high is None:
-        return f"{found.value:{form}}"
-    return f"{found.value:{form}} [{found.low:{form}}, {found.high:{form}}]"
 
 
 def _short(value: float | None) -> str:

@@ -40,18 +40,18 @@ def _records(data: Data) -> list[PlaceRecord]:
 
 
 def _setup(data: Data, options: Options) -> list[tuple[str, str]]:
-    described = {
-        each.spec: f"{each.description}; service: {', '.join(each.service) or 'none of its own'}"
-        for record in reversed(_records(data))
-        for each in record.environments
-    }
+    described: dict[str, str] = {}
+    for record in _records(data):
+        for each in record.environments:
+            service = ", ".join(each.service) or "none of its own"
+            described.setdefault(each.spec, f"{each.description}; service: {service}")
     how = [
         ("Speeds", f"{', '.join(f'{speed:g}' for speed in record.speeds)} % of full speed")
         for record in _records(data)[:1]
     ]
     measured = [
-        ("Measurements", f"{record.rounds} rounds of {record.seconds:g} s, each beside a control "
-         "at full speed")
+        ("Measurements",
+         f"{record.rounds} rounds of {record.seconds:g} s, each beside a control at full speed")
         for record in _records(data)[:1]
     ]  # fmt: skip
     return [*described.items(), *how, *measured, ("Random seed", str(options.seed))]
@@ -87,8 +87,9 @@ def _cautions(data: Data, options: Options) -> list[str]:
 
 _ALWAYS = (
     f"{CPU_BOUND} stands in for SPEC CPU2006. The paper slows the guest's cores for SPEC, and "
-    "dom0's for the others; so does this study. A quota or a hog takes the same share of all work; with a "
-    "lower clock memory is as fast as before, and work that waits for it loses less.",
+    "dom0's for the others; so does this study. A quota or a hog takes the same share of all "
+    "work, so that it is expected to keep 50 % here; with a lower clock memory is as fast as "
+    "before, and work that waits for it loses less.",
     "The link is shaped by a token bucket filter: 100 % of it is 1 Gbit/s. The paper's 100 % is 10 "
     "Gbit/s.",
     "The paper's ab has four guests, here it has one with ten connections; netperf is iperf3 here. "

@@ -70,8 +70,8 @@ NEAR = 10.0
 paper's own two values of ab and of netperf TCP are 5 apart."""
 NEAR_ELASTICITY = NEAR / (100.0 - LOWEST)
 """The same of an elasticity."""
-BUSIER = 1.1
-"""Times as busy at the lowest speed as at full speed: this study's reading of a rise."""
+BUSIER = 5.0
+"""Points of percent from full speed to the lowest: this study's reading of a rise."""
 IDEAL = 100.0
 """Percent of Combined Usage above which the paper expects low sensitivity."""
 
