@@ -6,6 +6,7 @@ percent of speed; its service keeps its CPU time where it has enough, so that a 
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -74,7 +75,7 @@ def runs(name: str, load: str, made: Made, rounds: int) -> Iterator[SpeedRun]:
                         speed_asked_percent=asked,
                         speed_obtained_percent=asked,
                         round=pair,
-                        throughput=1e6 * share * chance.gauss(1, made.noise),
+                        throughput=1e6 * share * math.exp(chance.gauss(0, made.noise)),
                         unit=UNITS.get(load, "requests/s"),
                         service_cpu=min(made.cpu * share, asked / 100.0),
                         device_percent=made.link * share if made.link else None,
