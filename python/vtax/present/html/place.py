@@ -155,7 +155,7 @@ def usage(record: PlaceRecord, load: PlaceLoad) -> Figure | None:
     title = layout["xaxis"]["title"]
     layout |= {"barmode": "stack"}
     layout["xaxis"] = {"type": "multicategory", "fixedrange": True, "title": title}
-    layout["margin"] |= {"b": 70}
+    layout["margin"] |= {"b": 84}
     layout["shapes"] = [
         {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": 100, "y1": 100, "line": _GUIDE}
     ]
