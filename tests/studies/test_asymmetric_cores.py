@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import polars as pl
 import pytest
@@ -16,13 +17,20 @@ from syrupy.assertion import SnapshotAssertion
 import asymmetric_data
 from asymmetric_data import ALONE, PAPER, Made
 from browser_page import OVERLAPS, Visit
-from command_line import vtax
+from command_line import SOURCE, command, one_line, vtax
 from tested_machines import checked
+from vtax.environments import build
+from vtax.errors import VtaxError
+from vtax.formats.folder import RunFolder
 from vtax.formats.place import PlaceRecord
 from vtax.formats.records import read
 from vtax.present.terminal.tables import plain
+from vtax.runner import service_domain
+from vtax.runner.place import Settings
+from vtax.runner.runner import Listener
+from vtax.runner.service_domain import Backend
 from vtax.studies import registry
-from vtax.studies.asymmetric_cores import STUDY, claims
+from vtax.studies.asymmetric_cores import STUDY, claims, measure
 from vtax.studies.asymmetric_cores import data as m
 from vtax.studies.asymmetric_cores.claims import RULES, agreed, less, near
 from vtax.studies.asymmetric_cores.data import Data, Interval
@@ -37,12 +45,15 @@ from vtax.studies.asymmetric_cores.setup import (
     STATED,
     TAP,
     VDE,
+    Plan,
 )
+from vtax.studies.counting import Counting
 from vtax.studies.files import write
 from vtax.studies.html import write_report
 from vtax.studies.model import Options, Outcome, Verdict
 from vtax.studies.rule import judge
 from vtax.studies.table import parts
+from vtax.workloads.loads.registry import LOADS
 
 HOLDS, FAILS, UNKNOWN = Verdict.HOLDS, Verdict.FAILS, Verdict.UNKNOWN
 NOISY = 0.25
@@ -285,6 +296,112 @@ def test_every_claim_is_about_its_figure() -> None:
     assert claims.IDLE_LEFT < 100
 
 
+class Campaign:
+    """In place of the real one, which boots machines: what it is asked, and a made record.
+
+    That of QEMU fails, which the real one does only where something is broken.
+    """
+
+    asked: ClassVar[list[Settings]] = []
+    interrupted: ClassVar[bool] = False
+    found = True
+
+    def __init__(self, settings: Settings, folder: RunFolder, listener: Listener) -> None:
+        self.settings, self.folder, self.listener = settings, folder, listener
+        self.asked.append(settings)
+
+    def run(self) -> PlaceRecord:
+        name = next(name for name in SPECS if SPECS[name] in self.settings.environments)
+        if name == QEMU and not self.settings.vcpus:
+            raise VtaxError("its network does not come up")
+        # Without service threads there are fewer steps than were expected.
+        for number in range(3):
+            self.listener.extended(1)
+            self.listener.running(name, number)
+        loads = {load: PAPER[load] for load in self.settings.loads}
+        record = asymmetric_data.record(name, loads)
+        self.folder.write_record(record)
+        return record.model_copy(update={"state": "interrupted"}) if self.interrupted else record
+
+
+@pytest.fixture
+def campaigns(monkeypatch: pytest.MonkeyPatch) -> type[Campaign]:
+    """Machines are neither checked nor booted."""
+
+    class Environment:
+        def check(self) -> None:
+            pass
+
+    monkeypatch.setattr(Campaign, "asked", [])
+    monkeypatch.setattr(measure, "Campaign", Campaign)
+    monkeypatch.setattr(measure.environments, "build", lambda spec: Environment())
+    monkeypatch.setattr(measure.registry, "check", lambda load: None)
+    backend = Backend(name="quota", possible=True, does_not="")
+    monkeypatch.setattr(measure.service_domain, "backends", lambda: (backend,))
+    return Campaign
+
+
+def test_what_is_measured(campaigns: type[Campaign], tmp_path: Path) -> None:
+    steps: list[tuple[int, int, str]] = []
+    data = measure.measure(Options(folder=tmp_path), lambda *each: steps.append(each))
+    assert [(*each.environments, each.vcpus) for each in campaigns.asked] == [
+        (SPECS[VDE], False), (SPECS[QEMU], False), (SPECS[QEMU], True), (SPECS[TAP], False),
+    ]  # fmt: skip
+    assert [set(each.loads) for each in campaigns.asked[1:3]] == [set(FULL.loads), {"dgemm"}]
+    assert all(tuple(each.speeds) == FULL.speeds for each in campaigns.asked)
+    assert data.left_out == {QEMU: "its network does not come up"}
+    assert data.served is not None and data.slow_guest is not None
+    assert [each.spec for each in data.served.environments] == [SPECS[VDE], SPECS[TAP]]
+    # A first look and 5 rounds of 4 speeds, each beside a control, of 7 loads and of one.
+    each = 7 * (1 + 2 * 5 * 4)
+    assert steps[0] == (1, 3 * each + (1 + 2 * 5 * 4), VDE)
+    assert steps[-1] == (9, 6 + each, TAP), "what is done was taken off"
+    kept = sorted(tmp_path.glob("runs/*/report.html"))
+    assert len(kept) == 3
+
+
+def test_a_figure_measures_only_what_it_needs(campaigns: type[Campaign]) -> None:
+    found = measure.measure(Options(figure="4"), lambda *_: None)
+    assert {load for each in campaigns.asked for load in each.loads} == {"udp"}
+    assert not any(each.vcpus for each in campaigns.asked)
+    assert found.slow_guest is None
+    campaigns.asked.clear()
+    measure.measure(Options(quick=True), lambda *_: None)
+    (quick,) = campaigns.asked
+    assert set(quick.loads) == {"tcp", "http"} and tuple(quick.speeds) == (LOWEST,)
+
+
+def test_an_interrupt_ends_the_study(
+    campaigns: type[Campaign], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(campaigns, "interrupted", True)
+    with pytest.raises(KeyboardInterrupt):
+        measure.measure(Options(folder=tmp_path), lambda *_: None)
+    assert len(campaigns.asked) == 1
+    assert len(list(tmp_path.glob("runs/*/report.html"))) == 1, "what was finished is kept"
+
+
+def test_nothing_that_can_be_measured_is_one_error(
+    campaigns: type[Campaign], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lacking(load: object) -> None:
+        raise VtaxError("iperf3 is not installed", "install it")
+
+    monkeypatch.setattr(measure.registry, "check", lacking)
+    with pytest.raises(VtaxError, match="nothing could be measured: iperf3 is not installed"):
+        measure.measure(Options(figure="3"), lambda *_: None)
+
+
+def test_without_root_it_is_one_line(tmp_path: Path) -> None:
+    tmp_path.chmod(0o777)
+    line = command("study", "asymmetric-cores", "--quick", "--quiet")
+    if os.geteuid() == 0:
+        line = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", *line]
+    own = {**os.environ, "PYTHONPATH": str(SOURCE), "HOME": str(tmp_path)}
+    done = subprocess.run(line, cwd=tmp_path, env=own, capture_output=True, text=True, check=False)
+    assert "root" in one_line(done, 1)
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="links and slow threads need root")
 def test_the_whole_study_quickly(tmp_path: Path) -> None:
@@ -313,13 +430,6 @@ def test_the_whole_study_quickly(tmp_path: Path) -> None:
 def test_a_cpu_bound_guest_slows_with_its_vcpu(tmp_path: Path) -> None:
     """Of the full study only the part that `place measure` has not: vCPUs are slowed."""
     checked(SPECS[QEMU])
-    from vtax.environments import build
-    from vtax.runner import service_domain
-    from vtax.studies.asymmetric_cores import measure
-    from vtax.studies.asymmetric_cores.setup import Plan
-    from vtax.studies.counting import Counting
-    from vtax.workloads.loads.registry import LOADS
-
     part = measure._Part(QEMU, build(SPECS[QEMU]), (LOADS["dgemm"],), slow_guest=True)
     backends = [each for each in service_domain.backends() if each.name == "quota"]
     plan = Plan((QEMU,), ("dgemm",), (LOWEST,), 1, 2)
