@@ -71,13 +71,13 @@ def kept(data: Data, name: str, load: str) -> Judgement:
 
 def kept_alone(data: Data) -> Judgement:
     """The CPU-bound load at the lowest speed of its guest's vCPUs."""
-    found = m.kept(data.alone(QEMU, CPU_BOUND))
+    found = m.kept(data.alone(CPU_BOUND))
     return _kept(found, data.title(QEMU), KEPT[CPU_BOUND])
 
 
 def in_proportion(data: Data) -> Judgement:
     """The CPU-bound load over all speeds of its guest's vCPUs."""
-    found = m.slopes(data.alone(QEMU, CPU_BOUND))
+    found = m.slopes(data.alone(CPU_BOUND))
     stated = ELASTICITY[CPU_BOUND]
     return Judgement(
         f"{data.title(QEMU)}: {_listed(found, 2)} % for each %",
@@ -99,7 +99,7 @@ def needs_no_service(data: Data) -> Judgement:
 
 def loses_most(data: Data) -> Judgement:
     """The CPU-bound load with slow vCPUs against those with a slow service, in one environment."""
-    alone = m.kept(data.alone(QEMU, CPU_BOUND))
+    alone = m.kept(data.alone(CPU_BOUND))
     found = {load: m.kept(data.load(QEMU, load)) for load in (AB, TCP, UDP)}
     verdicts = [_below(alone, own) for own in found.values()]
     shown = "; ".join(f"{load} {_listed(own)}" for load, own in found.items())

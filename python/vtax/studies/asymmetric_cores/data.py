@@ -12,7 +12,7 @@ from vtax.analysis import place, place_hypothesis
 from vtax.analysis.place import FULL
 from vtax.analysis.place_simulation import STRETCHED
 from vtax.formats.place import PlaceElasticity, PlaceEnvironment, PlaceLoad, PlacePoint, PlaceRecord
-from vtax.studies.asymmetric_cores.setup import CPU_BOUND, EMULATED, LOWEST, SPECS
+from vtax.studies.asymmetric_cores.setup import CPU_BOUND, EMULATED, LOWEST, QEMU, SLOW_GUEST, SPECS
 from vtax.studies.rule import Missing
 
 
@@ -30,11 +30,11 @@ class Data:
     def load(self, name: str, load: str) -> PlaceLoad:
         """A load in the environment that the study calls `name`. Raises Missing without slow
         points of it."""
-        return self._of(self.served, name, load)
+        return self._of(self.served, name, load, name)
 
-    def alone(self, name: str, load: str) -> PlaceLoad:
-        """The same with slow vCPUs."""
-        return self._of(self.slow_guest, name, load)
+    def alone(self, load: str) -> PlaceLoad:
+        """A load in QEMU with slow vCPUs. Raises Missing without slow points of it."""
+        return self._of(self.slow_guest, QEMU, load, SLOW_GUEST)
 
     def loads(self, load: str) -> Mapping[str, PlaceLoad]:
         """Environment's name to a load, of those that have slow points of it; Missing without."""
@@ -46,7 +46,7 @@ class Data:
             if (each.environment, each.load) == (spec, load) and is_slowed(each)
         }
         if not found:
-            raise Missing(self._why(load))
+            raise Missing(self._why(load, *(SPECS if self.served is None else ())))
         return found
 
     def title(self, name: str) -> str:
@@ -61,16 +61,16 @@ class Data:
         every = (each for record in records for each in record.environments)
         return next((each for each in every if each.spec == SPECS[name]), None)
 
-    def _of(self, record: PlaceRecord | None, name: str, load: str) -> PlaceLoad:
+    def _of(self, record: PlaceRecord | None, name: str, load: str, part: str) -> PlaceLoad:
         every = record.loads if record else ()
         for each in every:
             if (each.environment, each.load) == (SPECS[name], load) and is_slowed(each):
                 return each
-        raise Missing(f"{name}: {self._why(load, name)}")
+        raise Missing(f"{part}: {self._why(load, name, part)}")
 
     def _why(self, *names: str) -> str:
-        """Why there is nothing of that load or environment."""
-        reasons = [self.left_out[each] for each in names if each in self.left_out]
+        """Why there is nothing of a load; the environments that it may be for."""
+        reasons = dict.fromkeys(self.left_out[each] for each in names if each in self.left_out)
         return "; ".join(reasons) or f"{names[0]} was not measured with slow cores"
 
 

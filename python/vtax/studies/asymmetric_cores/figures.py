@@ -38,7 +38,7 @@ from vtax.studies.rule import Missing, possible
 T = TypeVar("T")
 Maker = Callable[[Data], StudyFigure]
 Drawer = Callable[[PlaceRecord, PlaceLoad], Figure | None]
-SLOW_GUEST = f"{CPU_BOUND}, slow vCPU"
+RENAMED = f"{CPU_BOUND}, slow vCPU"
 SHARE = (
     "CPU utilisation is in percent of the time that the slow core has, as on a core with a lower "
     "clock: a quota and a hog take time away, not speed."
@@ -66,9 +66,7 @@ def sensitivity(data: Data) -> StudyFigure:
             each for each in record.loads if (each.environment, each.load) == (spec, CPU_BOUND)
         ]
         if name == QEMU and data.slow_guest:
-            chosen += [
-                each.model_copy(update={"load": SLOW_GUEST}) for each in data.slow_guest.loads
-            ]
+            chosen += [each.model_copy(update={"load": RENAMED}) for each in data.slow_guest.loads]
         own = record.model_copy(update={"loads": tuple(chosen)})
         if figure := place.sensitivity(own, spec):
             panels.append(replace(figure, title=data.title(name), meaning=AGAINST_CONTROL))

@@ -25,6 +25,7 @@ from vtax.studies.asymmetric_cores.setup import (
     FULL,
     QEMU,
     QUICK,
+    SLOW_GUEST,
     SPECS,
     Plan,
 )
@@ -56,7 +57,7 @@ class _Part:
 
     @property
     def label(self) -> str:
-        return f"{self.name}, slow vCPUs" if self.slow_guest else self.name
+        return SLOW_GUEST if self.slow_guest else self.name
 
     def steps(self, plan: Plan, backends: int) -> int:
         """A first look, and each point beside its control."""

@@ -11,6 +11,9 @@ TAP = "user-mode Linux, tap"
 SPECS = {VDE: "uml:net=vde,rate=1G", QEMU: "qemu:net=tap,rate=1G", TAP: "uml:net=tap,rate=1G"}
 """Environments as the command line names them. The paper has Xen, whose dom0 is the service. The
 last has no thread of its own that serves it: it is a control at full speed."""
+SLOW_GUEST = f"{QEMU}, slow vCPUs"
+"""The campaign that slows a guest's own cores, as the paper does for SPEC; only QEMU has threads
+for them."""
 EMULATED = "(TCG)"
 """In the description of a machine whose processor is emulated."""
 
