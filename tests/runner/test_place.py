@@ -362,6 +362,37 @@ def test_threads_that_the_user_names(carry_out: Callable[..., Ran], service: int
         carry_out(service=(service, 1))
 
 
+def test_vcpus_are_slowed_in_place_of_the_service(
+    carry_out: Callable[..., Ran], domain: Path, service: int
+) -> None:
+    both = window(service)
+    own = both["threads"][0]
+    # A thread of its own: the test's process is the service.
+    vcpu = os.getpid()
+    both["threads"].append(own | {"pid": vcpu, "tid": vcpu, "name": "CPU 0/TCG", "role": "vcpu",
+                                  "service": False})  # fmt: skip
+    (domain / "threads").write_text(json.dumps(both))
+    before = os.sched_getaffinity(0)
+    try:
+        done = carry_out(vcpus=True, backends=(HOG,), rounds=1)
+    finally:
+        os.sched_setaffinity(0, before)
+    (where,) = done.record.environments
+    assert where.service == ("CPU 0/TCG (vcpu)",)
+    assert where.service_cpu in where.machine_cpus
+    assert "its own vCPUs were slowed, not the threads that serve it" in where.notes
+    slow = [line for line in done.story if line.startswith("slow")]
+    assert slow and all(line.endswith(f"--tid {vcpu}") for line in slow)
+
+
+def test_a_machine_without_vcpu_threads_has_no_slow_points(carry_out: Callable[..., Ran]) -> None:
+    done = carry_out(vcpus=True)
+    assert done.record.environments[0].absent == (
+        "no slow points: it has no threads that are its vCPUs"
+    )
+    assert not any(line.startswith("slow") for line in done.story)
+
+
 def test_threads_that_have_ended_are_not_slowed(
     carry_out: Callable[..., Ran], domain: Path, service: int
 ) -> None:

@@ -223,16 +223,12 @@ def _tids(text: str) -> tuple[int, ...]:
 def _backends(text: str | None) -> tuple[Backend, ...]:
     """Those that are named, or all that are possible."""
     from vtax.errors import VtaxError
-    from vtax.runner.service_domain import backends
+    from vtax.runner.service_domain import backends, usable
     from vtax.specs import unknown
 
     known = {each.name: each for each in backends()}
     if text is None:
-        found = tuple(each for each in known.values() if each.possible)
-        if not found:
-            why = "; ".join(f"{each.name}: {each.reason}" for each in known.values())
-            raise VtaxError(f"nothing can make a thread slower here: {why}", "run vtax as root")
-        return found
+        return usable(known.values())
     names = _names("--backend", text)
     for name in names:
         if name not in known:

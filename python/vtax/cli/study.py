@@ -63,7 +63,7 @@ def study(
         )
     folder = out or Path("studies") / name
     with progress(quiet, every_s=PROGRESS_EVERY_S) as shown:
-        outcome = found.run(Options(quick, figure, seed), shown.reach)
+        outcome = found.run(Options(quick, figure, seed, folder), shown.reach)
     write(found, outcome, folder)
     if as_json:
         print(to_json(found, outcome))

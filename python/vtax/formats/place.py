@@ -121,7 +121,8 @@ class PlaceEnvironment(Strict):
     spec: str
     description: str
     service: tuple[str, ...]
-    """Names and roles of its service threads."""
+    """Names and roles of its service threads; of its vCPUs where these were slowed, which `notes`
+    says."""
     machine_cpus: tuple[Count, ...]
     """CPUs of this host that the machine was kept on."""
     service_cpu: Count | None

@@ -69,6 +69,8 @@ class Settings:
     variables: Mapping[str, str]
     """The complete environment of the programs."""
     command_line: tuple[str, ...]
+    vcpus: bool = False
+    """Slow the guest's own vCPUs in place of what serves it (`service_domain.Service.vcpus`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +128,8 @@ class _Seen:
     def absent(self) -> str | None:
         """Why it has no slow points; None: it has."""
         if not self.service.threads:
+            if self.service.vcpus:
+                return "no slow points: it has no threads that are its vCPUs"
             return "no slow points: no thread of the host's serves it alone"
         if self.busiest_percent < IDLE_PERCENT:
             return "no slow points: no load made its service threads work"
@@ -145,7 +149,7 @@ class Campaign(campaign.Campaign[PlaceRecord]):
         super().__init__(folder, listener, start)
         self._settings = settings
         self._seen = {
-            spec: _seen(spec, each, frozenset(settings.service))
+            spec: _seen(spec, each, frozenset(settings.service), vcpus=settings.vcpus)
             for spec, each in settings.environments.items()
         }
         self._order = Interleaving(settings.seed)
@@ -340,15 +344,19 @@ class Campaign(campaign.Campaign[PlaceRecord]):
         return Step(task.point.label, number, command, f"step-{number}", out)
 
 
-def _seen(spec: str, environment: Environment, named: frozenset[int]) -> _Seen:
+def _seen(
+    spec: str, environment: Environment, named: frozenset[int], *, vcpus: bool = False
+) -> _Seen:
     """Machine, service and client each on CPUs of their own as far as there are enough.
 
-    `named`: threads that the user chose, which stay where they are.
+    `named`: threads that the user chose, which stay where they are; `vcpus`: the machine's own.
     """
     machine = kept_cpus(environment, matched=True)
     free = [cpu for cpu in allowed_cpus() if cpu not in machine]
-    service = None if named else (free or machine)[0]
     client = free[1] if len(free) > 1 else machine[0]
+    if vcpus:
+        return _Seen(spec, Service(machine[0], vcpus=True), machine, client)
+    service = None if named else (free or machine)[0]
     return _Seen(spec, Service(service, named), machine, client)
 
 
@@ -417,8 +425,10 @@ def _environment(seen: _Seen) -> PlaceEnvironment:
 
 
 def _shared(seen: _Seen) -> Iterator[str]:
-    """Which parts take each other's CPU."""
-    if seen.service.threads and seen.service.cpu in seen.machine_cpus:
+    """Which parts take each other's CPU, and what is not the service."""
+    if seen.service.vcpus:
+        yield "its own vCPUs were slowed, not the threads that serve it"
+    elif seen.service.threads and seen.service.cpu in seen.machine_cpus:
         yield f"its service threads share CPU {seen.service.cpu} with it"
     if seen.client_cpu in seen.machine_cpus:
         yield f"the load's client shares CPU {seen.client_cpu} with it"

@@ -14,7 +14,7 @@ import os
 import select
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,6 +39,8 @@ MISUSE = 2
 BUSY = "try again when the machine is less busy"
 SHARED = frozenset({"softirq", "napi", "monitor", "dom0", "xen"})
 """Roles of threads that serve all guests, or do no work for one: they are not moved or slowed."""
+VCPU = "vcpu"
+"""Role of a thread that carries out a guest's instructions."""
 
 Count = Annotated[int, Field(ge=0)]
 Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -139,6 +141,9 @@ class Service:
     """None: they stay where they are."""
     named: frozenset[int] = frozenset()
     """Thread ids that the user chose; none: those of the machine's own processes."""
+    vcpus: bool = False
+    """Not what serves the machine, but its vCPUs: the guest's own cores. Only QEMU has threads for
+    them; a kernel in user mode is processes that come and go."""
     pids: tuple[int, ...] = ()
     """Processes in which they are looked for, with their descendants."""
     threads: tuple[Thread, ...] = ()
@@ -167,7 +172,7 @@ class Service:
 
     def seen(self, window: Window) -> None:
         """Some services start and end threads all the time; new ones are where the old ones are."""
-        self.threads = tuple(each for each in window.threads if each.service and self._is_own(each))
+        self.threads = tuple(each for each in window.threads if self._is_own(each))
 
     def alive(self) -> list[int]:
         """Ids of those that still run: QEMU's workers, for one, come and go."""
@@ -176,13 +181,26 @@ class Service:
         ]
 
     def _is_own(self, thread: Thread) -> bool:
-        return thread.tid in self.named if self.named else thread.role not in SHARED
+        if self.vcpus:
+            return thread.role == VCPU
+        own = thread.tid in self.named if self.named else thread.role not in SHARED
+        return thread.service and own
 
 
 def backends() -> tuple[Backend, ...]:
     """Every way to make threads slower. Raises VtaxError when the program fails."""
     process = _spawn("backends", "--json")
     return _read(_Backends, _output(process, ANSWER_S)).backends
+
+
+def usable(known: Iterable[Backend]) -> tuple[Backend, ...]:
+    """Those that are possible here. Raises VtaxError, with the reasons, where none is."""
+    every = tuple(known)
+    found = tuple(each for each in every if each.possible)
+    if not found:
+        why = "; ".join(f"{each.name}: {each.reason}" for each in every)
+        raise VtaxError(f"nothing can make a thread slower here: {why}", "run vtax as root")
+    return found
 
 
 def host() -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vtax.present.html.plotting import Figure
@@ -99,6 +100,9 @@ class Options:
     figure: str | None = None
     """Only what this figure needs."""
     seed: int = 1
+    folder: Path | None = None
+    """Of the study's files; a study may keep the run folders of its campaigns below it. None:
+    nothing is kept beside the outcome."""
 
 
 Progress = Callable[[int, int, str], None]

@@ -11,12 +11,14 @@ if TYPE_CHECKING:
     from vtax.studies.model import Study
 
 STUDIES = {
+    "asymmetric-cores": "service threads on slow cores, and Combined Usage; measured, needs root",
     "atlas": "tuning, and scarce memory, natively and in guests; measured here, needs root",
     "dav2m": "shadow and nested paging, and switching between them; modelled",
     "hpcc": "clocks, order drift and percent of native by HPC Challenge; measured here",
     "vrtprof": "one row of all layers per interval; measured here, needs root",
 }
-"""Name of the module below `vtax.studies`, and what `vtax study --help` says of it."""
+"""Name of the study, and what `vtax study --help` says of it. Its module below `vtax.studies` has
+the same name with `_` for `-`."""
 
 
 def find(name: str) -> Study:
@@ -26,7 +28,7 @@ def find(name: str) -> Study:
     """
     if name not in STUDIES:
         raise unknown("study", name, list(STUDIES))
-    study: Study = import_module(f"vtax.studies.{name}").STUDY
+    study: Study = import_module(f"vtax.studies.{name.replace('-', '_')}").STUDY
     return study
 
 

@@ -26,9 +26,9 @@ def write_report(record: PlaceRecord, path: Path) -> None:
 def page(record: PlaceRecord) -> Page:
     """What the page shows."""
     specs = [each.spec for each in record.environments]
-    figures = [_sensitivity(record, spec) for spec in specs]
-    figures += [_throughput(record, load) for load in record.loads]
-    figures += [_usage(record, load) for load in record.loads]
+    figures = [sensitivity(record, spec) for spec in specs]
+    figures += [throughput(record, load) for load in record.loads]
+    figures += [usage(record, load) for load in record.loads]
     return Page(
         "place measure",
         "What guests lose when the threads that serve them are slowed",
@@ -54,8 +54,8 @@ def page(record: PlaceRecord) -> Page:
     )
 
 
-def _sensitivity(record: PlaceRecord, spec: str) -> Figure | None:
-    """Relative performance of all loads of an environment (figure 1)."""
+def sensitivity(record: PlaceRecord, spec: str) -> Figure | None:
+    """Relative performance of all loads of an environment (figure 1); None: no slow points."""
     loads = [load for load in record.loads if load.environment == spec]
     data: list[Plot] = []
     for index, load in enumerate(loads):
@@ -94,8 +94,8 @@ def _sensitivity(record: PlaceRecord, spec: str) -> Figure | None:
     )
 
 
-def _throughput(record: PlaceRecord, load: PlaceLoad) -> Figure | None:
-    """CPU utilisation and throughput against speed (figures 2 to 4)."""
+def throughput(record: PlaceRecord, load: PlaceLoad) -> Figure | None:
+    """CPU utilisation and throughput against speed (figures 2 to 4); None: no slow points."""
     data: list[Plot] = []
     factor, unit = place_tables.scale(load.points[0].unit)
     for dash, backend in _backends(record):
@@ -136,8 +136,8 @@ def _throughput(record: PlaceRecord, load: PlaceLoad) -> Figure | None:
     )
 
 
-def _usage(record: PlaceRecord, load: PlaceLoad) -> Figure | None:
-    """Combined Usage against speed (figures 5 to 7)."""
+def usage(record: PlaceRecord, load: PlaceLoad) -> Figure | None:
+    """Combined Usage against speed (figures 5 to 7); None: fewer than two points have one."""
     points = [point for point in load.points if point.combined_usage_percent is not None]
     if len(points) < 2:
         return None
@@ -155,7 +155,7 @@ def _usage(record: PlaceRecord, load: PlaceLoad) -> Figure | None:
     title = layout["xaxis"]["title"]
     layout |= {"barmode": "stack"}
     layout["xaxis"] = {"type": "multicategory", "fixedrange": True, "title": title}
-    layout["margin"] |= {"b": 70}
+    layout["margin"] |= {"b": 84}
     layout["shapes"] = [
         {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": 100, "y1": 100, "line": _GUIDE}
     ]

@@ -1,0 +1,452 @@
+"""The study of asymmetric cores: claims, tables and figures on made campaigns; the real thing."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import polars as pl
+import pytest
+from playwright.sync_api import Browser
+from syrupy.assertion import SnapshotAssertion
+
+import asymmetric_data
+from asymmetric_data import ALONE, PAPER, Made
+from browser_page import OVERLAPS, Visit
+from command_line import SOURCE, command, one_line, vtax
+from tested_machines import checked
+from vtax.environments import build
+from vtax.errors import VtaxError
+from vtax.formats.folder import RunFolder
+from vtax.formats.place import PlaceRecord
+from vtax.formats.records import read
+from vtax.present.terminal.tables import plain
+from vtax.runner import service_domain
+from vtax.runner.place import Settings
+from vtax.runner.runner import Listener
+from vtax.runner.service_domain import Backend
+from vtax.studies import registry
+from vtax.studies.asymmetric_cores import STUDY, claims, measure
+from vtax.studies.asymmetric_cores import data as m
+from vtax.studies.asymmetric_cores.claims import RULES, agreed, less, near
+from vtax.studies.asymmetric_cores.data import Data, Interval
+from vtax.studies.asymmetric_cores.outcome import made
+from vtax.studies.asymmetric_cores.setup import (
+    FIGURES,
+    FULL,
+    LOWEST,
+    QEMU,
+    QUICK,
+    SLOW_GUEST,
+    SPECS,
+    STATED,
+    TAP,
+    VDE,
+    Plan,
+)
+from vtax.studies.counting import Counting
+from vtax.studies.files import write
+from vtax.studies.html import write_report
+from vtax.studies.model import Options, Outcome, Verdict
+from vtax.studies.rule import judge
+from vtax.studies.table import parts
+from vtax.workloads.loads.registry import LOADS
+
+HOLDS, FAILS, UNKNOWN = Verdict.HOLDS, Verdict.FAILS, Verdict.UNKNOWN
+NOISY = 0.25
+
+
+@pytest.fixture(scope="module")
+def data() -> Data:
+    return asymmetric_data.data()
+
+
+@pytest.fixture(scope="module")
+def outcome(data: Data) -> Outcome:
+    return made(data, Options(), asymmetric_data.MACHINE)
+
+
+def verdicts(data: Data) -> dict[str, Verdict]:
+    return {claim.name: claim.verdict for claim in judge(RULES, data)}
+
+
+def changed(load: str, **fields: Any) -> Data:
+    return asymmetric_data.data({load: replace(PAPER[load], **fields)})
+
+
+def test_it_is_registered_by_its_name_with_a_hyphen() -> None:
+    assert registry.find("asymmetric-cores") is STUDY
+    assert STUDY.found == "Found (measured)"
+
+
+def test_claims_as_printed(outcome: Outcome, snapshot: SnapshotAssertion) -> None:
+    assert plain(*parts(STUDY, outcome), width=110) == snapshot
+
+
+def test_tables(outcome: Outcome, snapshot: SnapshotAssertion) -> None:
+    assert {table.name: table.rows for table in outcome.tables} == snapshot
+
+
+def test_what_is_as_the_paper_has_it_holds(data: Data) -> None:
+    assert set(verdicts(data).values()) == {HOLDS}
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [
+        *((f"kept-{load}-{where}", changed(load, elasticity=0.9))
+          for load in ("ab", "tcp", "udp") for where in ("vde", "qemu")),
+        ("kept-ab-vde", changed("ab", elasticity=-0.1)),
+        ("kept-cpu-bound", asymmetric_data.data(alone=replace(ALONE, elasticity=0.3))),
+        ("cpu-bound-in-proportion", asymmetric_data.data(alone=replace(ALONE, elasticity=0.3))),
+        ("cpu-bound-needs-no-service", changed("dgemm", elasticity=0.5)),
+        ("cpu-bound-loses-most", changed("ab", elasticity=0.95)),
+        ("udp-loses-more-than-ab", changed("ab", elasticity=0.8)),
+        ("udp-loses-more-than-tcp", changed("udp", elasticity=0.0)),
+        ("combined-usage-tcp", changed("tcp", cpu=0.2, link=10.0)),
+        ("combined-usage-ab", changed("ab", cpu=0.3)),
+        ("combined-usage-udp", changed("udp", cpu=0.9)),
+        *((f"cpu-rises-{load}", changed(load, cpu=0.5, elasticity=1.2))
+          for load in ("ab", "tcp", "udp")),
+    ],
+)  # fmt: skip
+def test_other_data_turn_a_verdict(name: str, wrong: Data) -> None:
+    assert verdicts(wrong)[name] is FAILS
+
+
+def test_the_hypothesis_is_contradicted_where_busy_loads_are_sensitive() -> None:
+    busy = {
+        load: Made(0.05 + 0.12 * number, 0.1 + 0.13 * number, 10.0 + 8.0 * number)
+        for number, load in enumerate(("udp", "http", "ab", "http10", "tcp-in", "tcp"))
+    }
+    wrong = asymmetric_data.data(busy)
+    assert verdicts(wrong)["combined-usage-predicts"] is FAILS
+    claim = next(c for c in judge(RULES, wrong) if c.name == "combined-usage-predicts")
+    assert "n = 12" in claim.ours and "rank correlation 0.99 [" in claim.ours
+    assert "above 100 %: median" in claim.ours
+
+
+@pytest.mark.parametrize(
+    ("name", "unclear"),
+    [
+        # The interval allows both.
+        *((f"kept-{load}-vde", changed(load, noise=NOISY)) for load in ("ab", "tcp", "udp")),
+        ("kept-cpu-bound", asymmetric_data.data(alone=replace(ALONE, noise=NOISY))),
+        ("cpu-bound-in-proportion", asymmetric_data.data(alone=replace(ALONE, noise=1.0))),
+        ("cpu-bound-needs-no-service", changed("dgemm", noise=NOISY)),
+        ("cpu-bound-loses-most", changed("ab", noise=NOISY)),
+        ("udp-loses-more-than-tcp", changed("tcp", elasticity=0.5)),
+        # Back ends do not agree.
+        ("kept-ab-qemu", changed("ab", hog=0.9)),
+        ("udp-loses-more-than-ab", changed("udp", hog=0.0)),
+        # The client limits at every speed.
+        ("kept-tcp-vde", changed("tcp", saturated=True)),
+        ("combined-usage-tcp", changed("tcp", saturated=True)),
+        # Then its elasticity is not known, and ten pairs are too few.
+        ("combined-usage-predicts", changed("tcp", saturated=True)),
+        # Not measured.
+        ("kept-udp-qemu", asymmetric_data.data(environments=(VDE,))),
+        ("cpu-bound-loses-most", asymmetric_data.data(without=("udp",))),
+        ("udp-loses-more-than-tcp", asymmetric_data.data(without=("udp",))),
+        ("combined-usage-ab", asymmetric_data.data(without=("ab",))),
+        ("combined-usage-udp", changed("udp", link=0.0)),
+        ("cpu-rises-ab", asymmetric_data.data(without=("ab",))),
+        # It is always busy.
+        ("cpu-rises-tcp", changed("tcp", cpu=0.99)),
+        ("kept-cpu-bound", asymmetric_data.data(alone=None)),
+        ("kept-ab-vde", asymmetric_data.data(rounds=1)),
+    ],
+)
+def test_what_cannot_be_judged(name: str, unclear: Data) -> None:
+    assert verdicts(unclear)[name] is UNKNOWN
+
+
+def test_an_interval_decides() -> None:
+    assert near(Interval(86, 80, 90), 85, 10) is True
+    assert near(Interval(86, 70, 99), 85, 10) is None
+    assert near(Interval(60, 55, 70), 85, 10) is False
+    assert near(Interval(86, None, None), 85, 10) is None
+    assert less(Interval(5, 4, 6), Interval(8, 7, 9)) is True
+    assert less(Interval(8, 7, 9), Interval(5, 4, 6)) is False
+    assert less(Interval(5, 4, 8), Interval(8, 7, 9)) is None
+    assert agreed([True, True]) is True and agreed([False]) is False
+    assert agreed([True, False]) is agreed([True, None]) is agreed([]) is None
+
+
+def test_back_ends_that_disagree_are_said() -> None:
+    found = {claim.name: claim for claim in judge(RULES, changed("ab", hog=0.9))}
+    assert "how the core is slowed decides" in found["kept-ab-vde"].reason
+    assert "how the core is slowed decides" not in found["kept-tcp-vde"].reason
+
+
+def test_utilisation_is_of_the_time_that_the_slow_core_has(data: Data) -> None:
+    tcp = data.load(VDE, "tcp")
+    slow = next(p for p in tcp.points if p.speed_asked_percent == LOWEST)
+    assert slow.service_cpu_percent == pytest.approx(50)
+    assert m.busy(slow) == pytest.approx(100)
+    # A core with a lower clock takes no time: its CPU time is its utilisation.
+    assert m.busy(slow.model_copy(update={"backend": "cpufreq"})) == pytest.approx(50)
+    full = next(p for p in tcp.points if p.speed_asked_percent == 100)
+    assert m.busy(full) == pytest.approx(79)
+    assert m.combined(full) == pytest.approx(79 + 70)
+    assert m.busy(slow.model_copy(update={"speed_obtained_percent": None})) is None
+
+
+def test_the_hypothesis_leaves_out_what_uses_no_service(data: Data) -> None:
+    assert data.served is not None and data.served.hypothesis is not None
+    assert data.served.hypothesis.n == 12
+    (rival,) = [each for each in data.served.rivals if each.predictor == "service CPU"]
+    assert rival.n == 12, "dgemm has one, and an elasticity too"
+
+
+def test_twelve_pairs_are_planned() -> None:
+    served = [load for load in FULL.loads if load != "dgemm"]
+    slowed = [name for name in FULL.environments if name != TAP]
+    assert len(served) * len(slowed) >= 12
+
+
+def test_nothing_is_said_of_what_was_not_run() -> None:
+    found = made(Data(None, None, {VDE: "no link"}), Options(), asymmetric_data.MACHINE)
+    assert {claim.verdict for claim in found.claims} == {UNKNOWN}
+    assert found.figures == [] and found.tables == []
+    assert f"{VDE} is left out: no link" in found.cautions
+
+
+def test_a_claim_says_why_its_data_are_missing() -> None:
+    without = asymmetric_data.data(environments=(VDE,), alone=None)
+    lost = Data(without.served, None, {**without.left_out, SLOW_GUEST: "its vCPU could not move"})
+    reasons = {claim.name: claim.reason for claim in judge(RULES, lost)}
+    assert reasons["kept-tcp-qemu"] == f"{QEMU}: {asymmetric_data.REASON}."
+    assert "its vCPU could not move" in reasons["kept-cpu-bound"]
+
+
+def test_cautions(outcome: Outcome) -> None:
+    text = "\n".join(outcome.cautions)
+    for said in (
+        "A core slowed by hog is no slow core. It does not reproduce: slow instructions.",
+        "qemu:net=tap,rate=1G is emulated",
+        "the load's client shares CPU 1 with it",
+        "no slow points",
+        "stands in for SPEC CPU2006",
+        "The link is shaped",
+    ):
+        assert said in text
+    apart = made(changed("tcp", saturated=True), Options(quick=True), asymmetric_data.MACHINE)
+    assert any("saturated" in each for each in apart.cautions)
+    assert any("--quick" in each for each in apart.cautions)
+
+
+def test_figures_stand_beside_what_the_paper_says(outcome: Outcome) -> None:
+    assert [figure.number for figure in outcome.figures] == list(FIGURES)
+    assert [figure.paper for figure in outcome.figures] == list(STATED.values())
+    for figure in outcome.figures:
+        assert len(figure.panels) == 2, "user-mode Linux behind tap has no slow points"
+        assert "QEMU, tap (emulated)" in figure.panels[1].title
+    first = {each["name"] for each in outcome.figures[0].panels[1].plot["data"]}
+    assert {"ab, hog", "udp, quota", "dgemm, quota", "dgemm, slow vCPU, hog"} <= first
+    assert not any(name.startswith("http") for name in first)
+
+
+def test_figures_show_what_claims_judge(outcome: Outcome) -> None:
+    (busy,) = [
+        each for each in outcome.figures[2].panels[0].plot["data"]
+        if each["name"] == "service CPU, quota"
+    ]  # fmt: skip
+    assert busy["y"][0] == pytest.approx(79) and busy["y"][-1] == pytest.approx(100)
+
+
+def test_a_figure_of_ab_takes_http_where_ab_was_not_run() -> None:
+    found = made(asymmetric_data.data(without=("ab",)), Options(), asymmetric_data.MACHINE)
+    figures = {each.number: each for each in found.figures}
+    assert [panel.title.partition(":")[0] for panel in figures["2"].panels] == ["http", "http"]
+
+
+@pytest.mark.parametrize("figure", FIGURES)
+def test_one_figure(data: Data, figure: str) -> None:
+    found = made(data, Options(figure=figure), asymmetric_data.MACHINE)
+    assert [drawn.number for drawn in found.figures] == [figure]
+    assert f"Made with --figure {figure}: no other is drawn." in found.cautions
+
+
+def test_files(outcome: Outcome, data: Data, tmp_path: Path) -> None:
+    write(STUDY, outcome, tmp_path)
+    points = pl.read_parquet(tmp_path / "points.parquet")
+    assert data.served is not None and data.slow_guest is not None
+    both = (*data.served.loads, *data.slow_guest.loads)
+    assert points.height == sum(len(each.points) for each in both)
+    assert set(points["slowed"]) == {"service", "vCPUs"}
+    assert {"environment", "load", "backend", "relative_percent", "busy_percent"} <= {
+        *points.columns
+    }
+    assert "Found (measured)" in (tmp_path / "claims.md").read_text("utf-8")
+
+
+@pytest.mark.parametrize("width", [1280, 420])
+def test_the_page(
+    browser: Browser, outcome: Outcome, tmp_path: Path, screenshots: Path, width: int
+) -> None:
+    write_report(STUDY, outcome, tmp_path / "report.html")
+    with Visit(browser, tmp_path / "report.html", "light", width) as page:
+        assert page.locator(".study-figure").count() == len(FIGURES)
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        if width > 1000:
+            assert page.evaluate(OVERLAPS) == []
+        page.screenshot(path=screenshots / f"asymmetric-cores-{width}.png", full_page=True)
+
+
+def test_every_claim_is_about_its_figure() -> None:
+    for rule in RULES:
+        assert "fig." not in rule.section or rule.section.split()[-1] in FIGURES
+    assert len({rule.name for rule in RULES}) == len(RULES)
+    assert claims.IDLE_LEFT < 100
+
+
+class Campaign:
+    """In place of the real one, which boots machines: what it is asked, and a made record.
+
+    That of QEMU fails, which the real one does only where something is broken.
+    """
+
+    asked: ClassVar[list[Settings]] = []
+    interrupted: ClassVar[bool] = False
+    found = True
+
+    def __init__(self, settings: Settings, folder: RunFolder, listener: Listener) -> None:
+        self.settings, self.folder, self.listener = settings, folder, listener
+        self.asked.append(settings)
+
+    def run(self) -> PlaceRecord:
+        name = next(name for name in SPECS if SPECS[name] in self.settings.environments)
+        if name == QEMU and not self.settings.vcpus:
+            raise VtaxError("its network does not come up")
+        # Without service threads there are fewer steps than were expected.
+        for number in range(3):
+            self.listener.extended(1)
+            self.listener.running(name, number)
+        loads = {load: PAPER[load] for load in self.settings.loads}
+        record = asymmetric_data.record(name, loads)
+        self.folder.write_record(record)
+        return record.model_copy(update={"state": "interrupted"}) if self.interrupted else record
+
+
+@pytest.fixture
+def campaigns(monkeypatch: pytest.MonkeyPatch) -> type[Campaign]:
+    """Machines are neither checked nor booted."""
+
+    class Environment:
+        def check(self) -> None:
+            pass
+
+    monkeypatch.setattr(Campaign, "asked", [])
+    monkeypatch.setattr(measure, "Campaign", Campaign)
+    monkeypatch.setattr(measure.environments, "build", lambda spec: Environment())
+    monkeypatch.setattr(measure.registry, "check", lambda load: None)
+    backend = Backend(name="quota", possible=True, does_not="")
+    monkeypatch.setattr(measure.service_domain, "backends", lambda: (backend,))
+    return Campaign
+
+
+def test_what_is_measured(campaigns: type[Campaign], tmp_path: Path) -> None:
+    steps: list[tuple[int, int, str]] = []
+    data = measure.measure(Options(folder=tmp_path), lambda *each: steps.append(each))
+    assert [(*each.environments, each.vcpus) for each in campaigns.asked] == [
+        (SPECS[VDE], False), (SPECS[QEMU], False), (SPECS[QEMU], True), (SPECS[TAP], False),
+    ]  # fmt: skip
+    assert [set(each.loads) for each in campaigns.asked[1:3]] == [set(FULL.loads), {"dgemm"}]
+    assert all(tuple(each.speeds) == FULL.speeds for each in campaigns.asked)
+    assert data.left_out == {QEMU: "its network does not come up"}
+    assert data.served is not None and data.slow_guest is not None
+    assert [each.spec for each in data.served.environments] == [SPECS[VDE], SPECS[TAP]]
+    # A first look and 5 rounds of 4 speeds, each beside a control, of 7 loads and of one.
+    each = 7 * (1 + 2 * 5 * 4)
+    assert steps[0] == (1, 3 * each + (1 + 2 * 5 * 4), VDE)
+    assert steps[-1] == (9, 6 + each, TAP), "what is done was taken off"
+    kept = sorted(tmp_path.glob("runs/*/report.html"))
+    assert len(kept) == 3
+
+
+def test_a_figure_measures_only_what_it_needs(campaigns: type[Campaign]) -> None:
+    found = measure.measure(Options(figure="4"), lambda *_: None)
+    assert {load for each in campaigns.asked for load in each.loads} == {"udp"}
+    assert not any(each.vcpus for each in campaigns.asked)
+    assert found.slow_guest is None
+    campaigns.asked.clear()
+    measure.measure(Options(quick=True), lambda *_: None)
+    (quick,) = campaigns.asked
+    assert set(quick.loads) == {"tcp", "http"} and tuple(quick.speeds) == (LOWEST,)
+
+
+def test_an_interrupt_ends_the_study(
+    campaigns: type[Campaign], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(campaigns, "interrupted", True)
+    with pytest.raises(KeyboardInterrupt):
+        measure.measure(Options(folder=tmp_path), lambda *_: None)
+    assert len(campaigns.asked) == 1
+    assert len(list(tmp_path.glob("runs/*/report.html"))) == 1, "what was finished is kept"
+
+
+def test_nothing_that_can_be_measured_is_one_error(
+    campaigns: type[Campaign], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lacking(load: object) -> None:
+        raise VtaxError("iperf3 is not installed", "install it")
+
+    monkeypatch.setattr(measure.registry, "check", lacking)
+    with pytest.raises(VtaxError, match="nothing could be measured: iperf3 is not installed"):
+        measure.measure(Options(figure="3"), lambda *_: None)
+
+
+def test_without_root_it_is_one_line(tmp_path: Path) -> None:
+    tmp_path.chmod(0o777)
+    line = command("study", "asymmetric-cores", "--quick", "--quiet")
+    if os.geteuid() == 0:
+        line = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", *line]
+    own = {**os.environ, "PYTHONPATH": str(SOURCE), "HOME": str(tmp_path)}
+    done = subprocess.run(line, cwd=tmp_path, env=own, capture_output=True, text=True, check=False)
+    assert "root" in one_line(done, 1)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.geteuid() != 0, reason="links and slow threads need root")
+def test_the_whole_study_quickly(tmp_path: Path) -> None:
+    checked(SPECS[VDE])
+    out = tmp_path / "out"
+    done = vtax("study", "asymmetric-cores", "--quick", "--json", "--out", str(out))
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+    content = json.loads(done.stdout)
+    assert {claim["name"] for claim in content["claims"]} == {rule.name for rule in RULES}
+    # http stands for ab; there is no UDP. Points that are kept apart are not in 1 to 3.
+    numbers = {figure["number"] for figure in content["figures"]}
+    assert {"5", "6"} <= numbers <= {"1", "2", "3", "5", "6"}
+    points = pl.read_parquet(out / "points.parquet")
+    assert points["environment"].unique().to_list() == [SPECS[VDE]]
+    assert set(points["load"]) == set(QUICK.loads)
+    assert set(points["speed_asked_percent"]) == {100.0, *QUICK.speeds}
+    (run,) = (out / "runs").iterdir()
+    record = read(run / "run.json")
+    assert isinstance(record, PlaceRecord) and record.state == "complete"
+    assert record.rounds == QUICK.rounds
+    assert (run / "report.html").stat().st_size > 10_000
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.geteuid() != 0, reason="links and slow threads need root")
+def test_a_cpu_bound_guest_slows_with_its_vcpu(tmp_path: Path) -> None:
+    """Of the full study only the part that `place measure` has not: vCPUs are slowed."""
+    checked(SPECS[QEMU])
+    part = measure._Part(QEMU, build(SPECS[QEMU]), (LOADS["dgemm"],), slow_guest=True)
+    backends = [each for each in service_domain.backends() if each.name == "quota"]
+    plan = Plan((QEMU,), ("dgemm",), (LOWEST,), 1, 2)
+    shown = Counting(part.steps(plan, 1), lambda *_: None)
+    record = measure._campaign(part, plan, backends, 1, tmp_path, shown)
+    (where,) = record.environments
+    assert len(where.service) == 1 and "(vcpu)" in where.service[0]
+    (load,) = record.loads
+    (slow,) = [point for point in load.points if point.speed_asked_percent == LOWEST]
+    assert slow.relative_percent is not None and slow.relative_percent < 75
