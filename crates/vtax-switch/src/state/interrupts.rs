@@ -2,11 +2,11 @@
 
 use super::{Device, Incomplete, StateError};
 
-/// Fields of `vmstate_apic_common` (hw/intc/apic_common.c): requested and serviced interrupts, a
+/// Fields of `vmstate_apic_common` (`hw/intc/apic_common.c`): requested and serviced interrupts, a
 /// bit each in 8 words.
 const REQUESTED: &str = "irr";
 const IN_SERVICE: &str = "isr";
-/// A word for each pin in `vmstate_ioapic_common` (hw/intc/ioapic_common.c).
+/// A word for each pin in `vmstate_ioapic_common` (`hw/intc/ioapic_common.c`).
 const ENTRIES: &str = "ioredtbl";
 /// Bits of such a word (82093AA I/O APIC datasheet, section 3.2.4).
 const VECTOR: u64 = 0xff;

@@ -183,7 +183,7 @@ fn real_with(held: &[u8], entries: &[(usize, u64)]) -> Vec<u8> {
         bytes.copy_from_slice(&NO_EXCEPTION.to_be_bytes());
     });
     change(&mut stream, Part::LocalApic, "isr", &|_, bytes| {
-        bytes.fill(0)
+        bytes.fill(0);
     });
     change(&mut stream, Part::LocalApic, "irr", &|number, bytes| {
         let of_word = held
