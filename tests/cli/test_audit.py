@@ -56,7 +56,8 @@ def test_the_contract(spec: str, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_stolen_cpu_is_seen(tmp_path: Path) -> None:
-    """A loop on the CPU that the audited machine has: half of the time is lost."""
+    """A loop on the CPU that the audited machine has: half of the time is lost, less where others
+    want the CPU too."""
     cpu = max(os.sched_getaffinity(0))
     spin = [sys.executable, "-c", f"import os\nos.sched_setaffinity(0, [{cpu}])\nwhile 1: pass"]
     with ended(subprocess.Popen(spin)):
@@ -65,7 +66,7 @@ def test_a_stolen_cpu_is_seen(tmp_path: Path) -> None:
         )
     (environment,) = json.loads(done.stdout)["environments"]
     noise = next(each for each in environment["checks"] if each["name"] == "noise")
-    assert noise["value"] > 20
+    assert noise["value"] > 10
     assert environment["verdict"] == "fail" and done.returncode == 1
 
 

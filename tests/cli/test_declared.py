@@ -44,6 +44,7 @@ ALLOWED = {
     "present/html/timelines.py": "`container` is a frame of reference in plotly",
     "present/summary.py": "names of hypervisors in vtax-agent's facts",
     "studies/vrtprof/setup.py": "a study names environments as a user does",
+    "studies/asymmetric_cores/setup.py": "a study names environments as a user does",
     "studies/atlas/setup.py": "a study names environments as a user does",
     "studies/hpcc/setup.py": "a study names environments as a user does",
     "cli/paging_sweep.py": "`native` is a paging mode of the model",

@@ -29,10 +29,10 @@ from vtax.studies.asymmetric_cores.setup import (
     NEAR,
     NEAR_ELASTICITY,
     QEMU,
+    SLOWED,
     TCP,
     UDP,
     USAGE_FIGURES,
-    VDE,
 )
 from vtax.studies.rule import Judgement, Missing, Rule, all_hold
 
@@ -264,7 +264,7 @@ RULES: tuple[Rule[Data], ...] = (
             partial(kept, name=name, load=load),
         )
         for load in (AB, TCP, UDP)
-        for short, name in (("vde", VDE), ("qemu", QEMU))
+        for short, name in SLOWED.items()
     ),
     Rule(
         "kept-cpu-bound", "3.1, fig. 1", "SPEC CPU2006 (here dgemm) keeps, with slow guest cores",

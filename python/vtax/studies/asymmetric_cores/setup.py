@@ -11,6 +11,8 @@ TAP = "user-mode Linux, tap"
 SPECS = {VDE: "uml:net=vde,rate=1G", QEMU: "qemu:net=tap,rate=1G", TAP: "uml:net=tap,rate=1G"}
 """Environments as the command line names them. The paper has Xen, whose dom0 is the service. The
 last has no thread of its own that serves it: it is a control at full speed."""
+SLOWED = {"vde": VDE, "qemu": QEMU}
+"""The others, as the names of claims have them."""
 SLOW_GUEST = f"{QEMU}, slow vCPUs"
 """The campaign that slows a guest's own cores, as the paper does for SPEC; only QEMU has threads
 for them."""
