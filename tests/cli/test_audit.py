@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import polars
@@ -56,17 +57,19 @@ def test_the_contract(spec: str, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_stolen_cpu_is_seen(tmp_path: Path) -> None:
-    """A loop on the CPU that the audited machine has: half of the time is lost, less where others
-    want the CPU too."""
+    """Three loops on the CPU that the audited machine has: more than half of the time is lost,
+    also where other tests' work moves to the other CPUs and comes back."""
     cpu = max(os.sched_getaffinity(0))
     spin = [sys.executable, "-c", f"import os\nos.sched_setaffinity(0, [{cpu}])\nwhile 1: pass"]
-    with ended(subprocess.Popen(spin)):
+    with ExitStack() as loops:
+        for _ in range(3):
+            loops.enter_context(ended(subprocess.Popen(spin)))
         done = vtax(
             "audit", "--quick", "--json", "--quiet", "--out", str(tmp_path), "--in", "native:cpus=1"
         )
     (environment,) = json.loads(done.stdout)["environments"]
     noise = next(each for each in environment["checks"] if each["name"] == "noise")
-    assert noise["value"] > 10
+    assert noise["value"] > 20
     assert environment["verdict"] == "fail" and done.returncode == 1
 
 
