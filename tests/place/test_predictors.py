@@ -30,6 +30,15 @@ def test_the_newest_run_of_the_verb(tmp_path: Path) -> None:
     assert found.predictor == predictor() and found.source == str(newest) and found.why is None
 
 
+def test_a_run_of_slow_vcpus_is_none(tmp_path: Path) -> None:
+    older = run(tmp_path, "20260101T000000Z-place-2", predictor=predictor())
+    vcpus = run(tmp_path, "20260201T000000Z-place-vcpus", predictor=predictor(), slowed="vcpus")
+    assert find(None, None, tmp_path).source == str(older)
+    for ask in (lambda: find(vcpus, None, tmp_path), lambda: like("http", vcpus, tmp_path)):
+        with pytest.raises(MisuseError, match="says nothing of service threads"):
+            ask()
+
+
 def test_no_run(tmp_path: Path) -> None:
     found = find(None, None, tmp_path)
     assert (

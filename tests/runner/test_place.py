@@ -378,7 +378,7 @@ def test_vcpus_are_slowed_in_place_of_the_service(
     finally:
         os.sched_setaffinity(0, before)
     (where,) = done.record.environments
-    assert where.service == ("CPU 0/TCG (vcpu)",)
+    assert where.service == ("CPU 0/TCG (vcpu)",) and done.record.slowed == "vcpus"
     assert where.service_cpu in where.machine_cpus
     assert "its own vCPUs were slowed, not the threads that serve it" in where.notes
     slow = [line for line in done.story if line.startswith("slow")]

@@ -134,6 +134,8 @@ def test_the_whole_study_quickly(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     content = json.loads(done.stdout)
     assert {claim["name"] for claim in content["claims"]} == {rule.name for rule in RULES}
+    for verb in ("memory", "tune"):
+        assert list(tmp_path.glob(f"out/runs/*-{verb}/report.html")), "run folders are kept"
     points = pl.read_parquet(tmp_path / "out" / "points.parquet")
     native = points.filter(pl.col("kernel") == NATIVE)
     assert native["size"].unique().sort().to_list() == list(QUICK.sizes)

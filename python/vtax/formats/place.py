@@ -139,6 +139,8 @@ class PlaceRecord(VerbRecord):
 
     verb: Literal["place"] = "place"
     state: Literal["running", "complete", "interrupted", "budget", "failed"] = "running"
+    slowed: Literal["service", "vcpus"] = "service"
+    """Whose threads; `vtax study asymmetric-cores` slows a guest's vCPUs too."""
     backends: tuple[str, ...]
     does_not: dict[str, str] = Field(default_factory=dict)
     """Backend to what it does not reproduce of a slow core."""

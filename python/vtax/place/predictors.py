@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from vtax.formats.place import PlaceRecord, Predictor
 from vtax.specs import unknown
 
 MAX_BYTES = 1 << 16
+_OF_PLACE = re.compile(r"Z-place(-\d+)?$")
 MEASURE = "'vtax place measure' with more environments and loads"
 """A remedy."""
 
@@ -97,8 +99,9 @@ def _no_run(runs: Path) -> str:
 
 
 def _newest(runs: Path) -> Path | None:
-    """Names begin with the time."""
-    found = [path.parent for path in runs.glob(f"*Z-place*/{RECORD}")]
+    """Names begin with the time, and end with a number when they are of the same second."""
+    folders = (path.parent for path in runs.glob(f"*Z-place*/{RECORD}"))
+    found = [each for each in folders if _OF_PLACE.search(each.name)]
     return max(found, key=lambda path: path.name, default=None)
 
 
@@ -113,6 +116,11 @@ def _record(run: Path) -> PlaceRecord:
     if not isinstance(record, PlaceRecord):
         raise MisuseError(
             f"{run / RECORD} is a record of 'vtax {record.verb}'",
+            "name a folder that vtax place measure has made",
+        )
+    if record.slowed != "service":
+        raise MisuseError(
+            f"{run}: its guests' vCPUs were slowed, so it says nothing of service threads",
             "name a folder that vtax place measure has made",
         )
     return record

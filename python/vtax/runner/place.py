@@ -188,6 +188,7 @@ class Campaign(campaign.Campaign[PlaceRecord]):
             started_utc=self._started,
             finished_utc=self._finished(state),
             state=state,
+            slowed="vcpus" if settings.vcpus else "service",
             backends=tuple(each.name for each in settings.backends),
             does_not={each.name: each.does_not for each in settings.backends},
             speeds=(FULL, *settings.speeds),

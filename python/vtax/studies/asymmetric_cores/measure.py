@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from vtax import binaries, environments
 from vtax.environments import Environment
 from vtax.errors import VtaxError
-from vtax.formats.folder import REPORT, RunFolder
+from vtax.formats.folder import RunFolder
 from vtax.formats.place import PlaceRecord
-from vtax.present.html.place import write_report
 from vtax.runner import service_domain
 from vtax.runner.place import Campaign, Settings
 from vtax.runner.service_domain import Backend
@@ -29,14 +26,12 @@ from vtax.studies.asymmetric_cores.setup import (
     SPECS,
     Plan,
 )
+from vtax.studies.campaigns import carried_out, run_folders
 from vtax.studies.counting import Counting
 from vtax.studies.model import Options, Progress
 from vtax.workloads.loads import registry
 from vtax.workloads.loads.base import Load
 from vtax.workloads.variables import base_environment
-
-RUNS = "runs"
-"""Below the study's folder: the run folders of its campaigns."""
 
 
 class _Expected(Counting):
@@ -80,7 +75,7 @@ def measure(options: Options, progress: Progress) -> Data:
     shown = _Expected(expected, progress)
     served: list[PlaceRecord] = []
     alone: list[PlaceRecord] = []
-    with _kept(options.folder) as folder:
+    with run_folders(options.folder) as folder:
         for each in parts:
             before = shown.count
             try:
@@ -140,25 +135,7 @@ def _campaign(
         vcpus=part.slow_guest,
     )
     kept = RunFolder.create(parent, "place-vcpus" if part.slow_guest else "place")
-    campaign = Campaign(settings, kept, shown)
-    record = campaign.run()
-    if campaign.found:
-        write_report(record, kept.path / REPORT)
-    if record.state == "interrupted":
-        raise KeyboardInterrupt
-    if not campaign.found:
-        raise VtaxError(campaign.first_failure or "no run was made")
-    return record
-
-
-@contextmanager
-def _kept(folder: Path | None) -> Iterator[Path]:
-    """Where run folders go; one that is not kept is removed."""
-    if folder is not None:
-        yield folder / RUNS
-        return
-    with tempfile.TemporaryDirectory(prefix="vtax-asymmetric-cores-") as name:
-        yield Path(name)
+    return carried_out(Campaign(settings, kept, shown), kept)
 
 
 def _variables() -> dict[str, str]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from vtax import binaries, environments
@@ -17,7 +17,8 @@ from vtax.runner import memory as memory_runner
 from vtax.runner import tune as tune_runner
 from vtax.studies.atlas.data import Data, place
 from vtax.studies.atlas.figures_tuning import FIGURES as TUNING
-from vtax.studies.atlas.setup import FULL, PLACES, QUICK, TCG, Place, Plan, Tuning
+from vtax.studies.atlas.setup import FULL, PLACES, QUICK, TCG, Place, Plan
+from vtax.studies.campaigns import carried_out, run_folders
 from vtax.studies.counting import Counting
 from vtax.studies.model import Options, Progress
 from vtax.workloads.sized import SizedDgemm
@@ -35,23 +36,20 @@ def measure(options: Options, progress: Progress) -> Data:
     Raises VtaxError where nothing can be measured at all. A place that cannot be is left out with
     the reason; so is the emulated processor when its machines fail: it has campaigns of its own.
     """
-    plan = QUICK if options.quick else FULL
     usable, left_out = _usable()
-    shown = Counting(0, progress)
     memory, tuned = [], []
-    for emulated in (False, True):
-        own = {each: made for each, made in usable.items() if (each.kernel == TCG) is emulated}
-        if not own:
-            continue
-        try:
-            if options.figure not in TUNING:
-                memory.append(_campaign(own, plan, emulated, options.seed, shown))
-            if options.figure is None or options.figure in TUNING:
-                kept = plan.emulated_tuning if emulated else plan.tuning
-                some = {each: own[each] for each in own if each.megabytes in plan.tuned_megabytes}
-                tuned.append(_tuned(some, kept, options.seed, shown))
-        except VtaxError as error:
-            left_out |= dict.fromkeys(own, str(error))
+    with run_folders(options.folder) as folder:
+        plan = QUICK if options.quick else FULL
+        campaigns = _Campaigns(plan, options.seed, folder, Counting(0, progress))
+        for emulated in (False, True):
+            own = {each: made for each, made in usable.items() if (each.kernel == TCG) is emulated}
+            try:
+                if own and options.figure not in TUNING:
+                    memory.append(campaigns.memory(own, emulated=emulated))
+                if own and (options.figure is None or options.figure in TUNING):
+                    tuned.append(campaigns.tuning(own, emulated=emulated))
+            except VtaxError as error:
+                left_out |= dict.fromkeys(own, str(error))
     if not memory and not tuned:
         raise VtaxError(
             f"nothing could be measured: {next(iter(left_out.values()))}", "run 'vtax doctor'"
@@ -77,54 +75,55 @@ def _usable() -> tuple[dict[Place, Environment], dict[Place, str]]:
     return usable, left_out
 
 
-def _campaign(
-    own: Mapping[Place, Environment], plan: Plan, emulated: bool, seed: int, shown: Counting
-) -> MemoryRecord:
-    sizes = plan.emulated_sizes if emulated else plan.sizes
-    runs = plan.emulated_runs if emulated else plan.runs
-    settings = memory_runner.Settings(
-        environments={each.spec: environment for each, environment in own.items()},
-        program=SizedDgemm(),
-        sizes=sizes,
-        runs=runs,
-        seed=seed,
-        variables=_variables(),
-        command_line=(),
-        timeout_s=RUN_TIMEOUT_S,
-    )
-    shown.extended(len(own) * len(sizes) * runs)
-    with tempfile.TemporaryDirectory(prefix="vtax-atlas-") as folder:
-        kept = RunFolder.create(Path(folder), "memory")
-        record = memory_runner.Campaign(settings, kept, shown).run()
-    if record.state == "interrupted":
-        raise KeyboardInterrupt
-    return record
+@dataclass(frozen=True, slots=True)
+class _Campaigns:
+    """What all of them share."""
 
+    plan: Plan
+    seed: int
+    folder: Path
+    shown: Counting
 
-def _tuned(
-    own: Mapping[Place, Environment], tuning: Tuning, seed: int, shown: Counting
-) -> TuneRecord:
-    settings = tune_runner.Settings(
-        environments={each.spec: environment for each, environment in own.items()},
-        tuner=Tuner(
-            tuning.budget_s, "lines", "d", 1, tuning.size, tuning.edge_size, tuning.edge_runs
-        ),
-        rounds=tuning.rounds,
-        margin_percent=MARGIN_PERCENT,
-        seed=seed,
-        variables=_variables(),
-        command_line=(),
-        peers=PEERS,
-        generated=GENERATED,
-        cache_edge=True,
-        fresh=True,
-    )
-    shown.extended(len(own) * (1 + len(PEERS)))
-    with tempfile.TemporaryDirectory(prefix="vtax-atlas-") as folder:
-        record = tune_runner.Campaign(settings, RunFolder.create(Path(folder), "tune"), shown).run()
-    if record.state == "interrupted":
-        raise KeyboardInterrupt
-    return record
+    def memory(self, own: Mapping[Place, Environment], *, emulated: bool) -> MemoryRecord:
+        sizes = self.plan.emulated_sizes if emulated else self.plan.sizes
+        runs = self.plan.emulated_runs if emulated else self.plan.runs
+        settings = memory_runner.Settings(
+            environments={each.spec: environment for each, environment in own.items()},
+            program=SizedDgemm(),
+            sizes=sizes,
+            runs=runs,
+            seed=self.seed,
+            variables=_variables(),
+            command_line=(),
+            timeout_s=RUN_TIMEOUT_S,
+        )
+        self.shown.extended(len(own) * len(sizes) * runs)
+        kept = RunFolder.create(self.folder, "memory")
+        return carried_out(memory_runner.Campaign(settings, kept, self.shown), kept)
+
+    def tuning(self, own: Mapping[Place, Environment], *, emulated: bool) -> TuneRecord:
+        by = self.plan.emulated_tuning if emulated else self.plan.tuning
+        environments = {
+            each.spec: environment
+            for each, environment in own.items()
+            if each.megabytes in self.plan.tuned_megabytes
+        }
+        settings = tune_runner.Settings(
+            environments=environments,
+            tuner=Tuner(by.budget_s, "lines", "d", 1, by.size, by.edge_size, by.edge_runs),
+            rounds=by.rounds,
+            margin_percent=MARGIN_PERCENT,
+            seed=self.seed,
+            variables=_variables(),
+            command_line=(),
+            peers=PEERS,
+            generated=GENERATED,
+            cache_edge=True,
+            fresh=True,
+        )
+        self.shown.extended(len(environments) * (1 + len(PEERS)))
+        kept = RunFolder.create(self.folder, "tune")
+        return carried_out(tune_runner.Campaign(settings, kept, self.shown), kept)
 
 
 def _variables() -> dict[str, str]:

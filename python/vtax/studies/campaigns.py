@@ -1,0 +1,48 @@
+"""The campaigns of a study, and where it keeps their run folders."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from typing import TypeVar
+
+from vtax.errors import VtaxError
+from vtax.formats.folder import REPORT, RunFolder
+from vtax.formats.memory import MemoryRecord
+from vtax.formats.place import PlaceRecord
+from vtax.formats.tune import TuneRecord
+from vtax.runner.campaign import Campaign
+
+RUNS = "runs"
+"""Below the study's folder."""
+
+R = TypeVar("R", MemoryRecord, TuneRecord, PlaceRecord)
+
+
+@contextmanager
+def run_folders(study: Path | None) -> Iterator[Path]:
+    """The folder to make them in. A study without a folder keeps none: they are removed."""
+    if study is not None:
+        yield study / RUNS
+        return
+    with tempfile.TemporaryDirectory(prefix="vtax-study-") as folder:
+        yield Path(folder)
+
+
+def carried_out(campaign: Campaign[R], folder: RunFolder) -> R:
+    """Its record; the report is written too, also of a part.
+
+    Raises KeyboardInterrupt after Ctrl-C, and VtaxError when nothing was measured.
+    """
+    record = campaign.run()
+    if campaign.found:
+        page = import_module(f"vtax.present.html.{record.verb}")
+        page.write_report(record, folder.path / REPORT)
+    if record.state == "interrupted":
+        raise KeyboardInterrupt
+    if not campaign.found:
+        raise VtaxError(campaign.first_failure or "no run was made")
+    return record
