@@ -13,6 +13,7 @@ from vtax.cli import (
     correlate,
     doctor,
     export,
+    lab,
     memory,
     paging,
     place,
@@ -37,6 +38,7 @@ app.command()(doctor.doctor)
 app.command(**audit.SETTINGS)(audit.audit)
 app.command(**memory.SETTINGS)(memory.memory)
 app.command(**tune.SETTINGS)(tune.tune)
+app.command(**lab.SETTINGS)(lab.lab)
 app.add_typer(paging.app, name="paging")
 app.add_typer(place.app, name="place")
 app.command(short_help="Draw a paper's figures again; judge its claims.", epilog=study.EXAMPLES)(

@@ -264,8 +264,34 @@ class HostTree(Environment):
         return hiding.view(self.shown) if self.sees_host_files() else View({})
 
 
-class PagingEnvironment(Environment):
+class ProgramHost(Protocol):
+    """A host of guests that runs this machine's programs; a context manager that ends it."""
+
+    output: Path
+    """Where `stdout` and `stderr` grow while a command runs."""
+
+    def run(
+        self,
+        argv: Sequence[str],
+        environment: Mapping[str, str],
+        workdir: Path,
+        timeout_s: float | None = None,
+    ) -> Finished: ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *_: object) -> None: ...
+
+
+class PagingEnvironment(HostTree):
     """An environment whose machines have guests under nested or under shadow paging."""
+
+    @abstractmethod
+    def start_host(self, work: Path, cpus: Sequence[int], kept: Path | None) -> ProgramHost:
+        """The host of the guests, without guests; what programs write into `kept` is kept.
+
+        `work` is an empty folder. Raises VtaxError when it does not come up.
+        """
 
     @abstractmethod
     def with_paging(self, mode: PagingMode) -> Self:

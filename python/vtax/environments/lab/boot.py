@@ -43,6 +43,8 @@ def start_guests(
 
     Raises GuestBootError with the end of its console when one does not come up.
     """
+    if not channels:
+        return ()
     host.shell(nested.prepare_script(len(channels)), "be made ready for guests")
     for number in range(len(channels)):
         host.must(nested.command(guest, number), f"start guest {number}", leave=True)

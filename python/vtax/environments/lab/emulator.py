@@ -27,6 +27,8 @@ MAX_STATE_BYTES = 64 << 20
 """Of a saved state, memory not included; 0.4 MB is usual."""
 STATE_TIMEOUT_S = 30.0
 STATE = "state"
+KEPT = "out"
+"""In the work folder: stands for a folder of the real host's."""
 NO_INITRAMFS = bytes(4)
 
 
@@ -47,6 +49,8 @@ class Emulated:
     image_format: str = "raw"
     ram: Path | None = None
     """File that is its memory; None: anonymous memory, which cannot be saved."""
+    kept: Path | None = None
+    """Folder of the real host's that programs there write (tree.py)."""
     saved: bool = False
     """`ram` is of a saved machine: mapped privately, so the file stays as it is."""
 
@@ -71,6 +75,8 @@ def command(machine: Emulated, work: Path, cpus: Sequence[int], fds: Descriptors
         read_only[machine.image] = _inside("image")
     # QEMU opens the file for writing although a private mapping never does.
     writable = {machine.ram: _inside("ram")} if machine.ram else {}
+    if machine.kept:
+        writable[machine.kept] = sandbox.WORK / KEPT
     box = sandbox.Box(work, machine.view, read_only, writable)
     return sandbox.pinned(cpus, sandbox.command(box, _qemu(machine, fds)))
 

@@ -11,9 +11,9 @@ from typing import Any, ClassVar, Self
 from vtax.doctor.model import Check
 from vtax.environments import qemu_program, sandbox
 from vtax.environments.base import (
-    HostTree,
     MachineLike,
     PagingEnvironment,
+    ProgramHost,
     allowed_cpus,
     cpu_count,
     guest_memory,
@@ -52,7 +52,7 @@ QCOW2_MAGIC = b"QFI\xfb"
 
 @register
 @dataclass(frozen=True, slots=True)
-class Lab(HostTree, PagingEnvironment):
+class Lab(PagingEnvironment):
     """A nested guest under stock KVM on an emulated AMD host; any machine can run it."""
 
     name: ClassVar[str] = "lab"
@@ -91,6 +91,8 @@ class Lab(HostTree, PagingEnvironment):
     icount: int | None = None
     kernel: Path | None = None
     snapshot: bool = True
+    kept: Path | None = None
+    """Without guests: a folder of this machine's that programs in the emulated host write."""
 
     @classmethod
     def from_options(cls, options: Mapping[str, str]) -> Self:
@@ -120,7 +122,7 @@ class Lab(HostTree, PagingEnvironment):
         return MachineShape(self.guest_smp, self.guest_memory_bytes)
 
     def has_folder(self, folder: Path) -> bool:
-        return self.kind == "host" and super(Lab, self).has_folder(folder)
+        return self.kind in ("host", "none") and super(Lab, self).has_folder(folder)
 
     def offered(self) -> frozenset[type[Capability]]:
         # A guest whose files are mounted by 9p cannot be switched; only such a one shares a folder.
@@ -132,6 +134,11 @@ class Lab(HostTree, PagingEnvironment):
 
     def with_paging(self, mode: PagingMode) -> Self:
         return replace(self, nested_paging=mode == "nested")
+
+    def start_host(self, work: Path, cpus: Sequence[int], kept: Path | None) -> ProgramHost:
+        from vtax.environments.lab.tree import Tree
+
+        return Tree(replace(self, guest=guest_initramfs.NO_GUEST, guests=0, kept=kept), work, cpus)
 
     def for_builtin(self) -> Self:
         return replace(self, guest="builtin") if self.kind == "host" else self
@@ -203,6 +210,7 @@ class Lab(HostTree, PagingEnvironment):
             image=image,
             image_format=_image_format(image) if image else "raw",
             ram=ram,
+            kept=self.kept,
             saved=saved,
         )
 

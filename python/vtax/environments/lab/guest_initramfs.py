@@ -11,8 +11,10 @@ from vtax.environments.initramfs import newc
 from vtax.environments.kernel_image import ModuleTree, decompress
 from vtax.errors import VtaxError
 
-Kind = Literal["host", "builtin", "disk", "initramfs"]
+Kind = Literal["host", "builtin", "disk", "initramfs", "none"]
 
+NO_GUEST = "none"
+"""In place of a guest: the emulated host is for commands of this machine (tree.py)."""
 FOLDERS = ("bin", "dev", "modules", "proc", "run", "sys", "tmp")
 BUSYBOX = "bin/busybox-vtax"
 """A name that an image of the user's does not have; busybox wants its own to begin with it."""
@@ -24,6 +26,7 @@ _MODULES: Mapping[Kind, Sequence[str]] = {
     "builtin": (),
     "disk": ("virtio_blk", "ext4", "crc32c_generic", "overlay"),
     "initramfs": (),
+    "none": (),
 }
 _CPIO_MAGIC = (b"070701", b"070702")
 _COMPRESSED = (b"\x1f\x8b", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd")
@@ -44,6 +47,8 @@ def kind(guest: str) -> Kind:
         return "host"
     if guest == "builtin":
         return "builtin"
+    if guest == NO_GUEST:
+        return "none"
     return "initramfs" if _is_archive(Path(guest)) else "disk"
 
 

@@ -27,6 +27,8 @@ FIRMWARE = (GUEST_FIRMWARE, "kvmvapic.bin", "linuxboot_dma.bin", "pvh.bin")
 GUEST_KERNEL = PurePosixPath("/guest/kernel")
 GUEST_INITRAMFS = PurePosixPath("/guest/initramfs")
 MODULES = ("virtio_pci", "virtio_console", "virtio_blk", "9p", "9pnet_virtio", "tun", "kvm_amd")
+FOR_TREE = ("overlay", "veth", "bridge", "sch_tbf", "vhost_net", "zram", "loop")
+"""For programs of the real host, where the kernel has them as modules or at all."""
 KVM_MODULE = "/modules/kvm_amd.ko"
 BUSYBOX_PATHS = (Path("/bin/busybox"), Path("/usr/bin/busybox"))
 BUSYBOX_PACKAGE = "busybox-static"
@@ -132,28 +134,35 @@ def build(parts: Parts, guest: str, nested_paging: bool) -> HostFiles:
     """Put the archive together; about 0.3 s and 130 MB."""
     tree = ModuleTree(parts.kernel.tree)
     agent, shell = parts.agent.read_bytes(), parts.busybox.read_bytes()
-    nested = guest_initramfs.build(guest, tree, agent, shell)
-    modules = tree.closure(MODULES)
-    files = {
-        "init": agent,
-        "bin/vtax-agent": agent,
-        "bin/busybox": shell,
-        str(QEMU).lstrip("/"): parts.qemu.read_bytes(),
-        str(GUEST_KERNEL).lstrip("/"): parts.kernel.kernel.read_bytes(),
-        str(GUEST_INITRAMFS).lstrip("/"): nested.initramfs,
-    }
+    has_guests = guest != guest_initramfs.NO_GUEST
+    extra = [] if has_guests else [name for name in FOR_TREE if tree.has(name)]
+    modules = tree.closure([*MODULES, *extra])
+    files = {"init": agent, "bin/vtax-agent": agent, "bin/busybox": shell}
     files |= {f"modules/{name}.ko": content for name, content in modules}
-    files |= {str(path).lstrip("/"): path.read_bytes() for path in parts.libraries}
-    files |= {
-        f"{FIRMWARE_FOLDER}/{path.name}".lstrip("/"): path.read_bytes() for path in parts.firmware
-    }
+    guest_modules: tuple[str, ...] = ()
+    if has_guests:
+        nested = guest_initramfs.build(guest, tree, agent, shell)
+        guest_modules = nested.modules
+        files |= _for_guests(parts, nested.initramfs)
     parameter = f"?npt={int(nested_paging)}"
     loaded = [f"/modules/{name}.ko" for name, _ in modules]
     return HostFiles(
         newc(files, folders(files)),
         tuple(path + parameter if path == KVM_MODULE else path for path in loaded),
-        nested.modules,
+        guest_modules,
     )
+
+
+def _for_guests(parts: Parts, initramfs: bytes) -> dict[str, bytes]:
+    """QEMU with all that it loads, and what its guests boot."""
+    found = {
+        QEMU: parts.qemu.read_bytes(),
+        GUEST_KERNEL: parts.kernel.kernel.read_bytes(),
+        GUEST_INITRAMFS: initramfs,
+    }
+    found |= {PurePosixPath(path): path.read_bytes() for path in parts.libraries}
+    found |= {FIRMWARE_FOLDER / path.name: path.read_bytes() for path in parts.firmware}
+    return {str(path).lstrip("/"): content for path, content in found.items()}
 
 
 def folders(files: Iterable[str]) -> tuple[str, ...]:

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import functools
-import os
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -13,8 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from vtax.environments import sandbox
-from vtax.environments.agent import OUTPUT_LIMIT_BYTES, Agent, Finished, MachineLostError
-from vtax.environments.base import Launch
+from vtax.environments.agent import OUTPUT_LIMIT_BYTES, Agent, Finished
 from vtax.environments.capabilities import (
     C,
     Files,
@@ -29,13 +24,9 @@ from vtax.environments.capabilities import (
 )
 from vtax.environments.guest_page import FILE as PAGE_FILE
 from vtax.environments.kvm_counters import Counters, of_guest
-from vtax.environments.lab import boot, host_initramfs, nested, snapshot
-from vtax.environments.lab.emulator import Emulator
-from vtax.environments.lab.host import EmulatedHost
-from vtax.environments.lab.snapshot import Snapshot, Store
+from vtax.environments.lab import boot, nested
+from vtax.environments.lab.started import StartedHost
 from vtax.environments.output_limit import OutputLimit
-from vtax.environments.qemu_program import program_version
-from vtax.errors import VtaxError
 
 if TYPE_CHECKING:
     from vtax.clocks import Skew
@@ -59,19 +50,11 @@ class LabMachine:
         self._work = work
         self._mode: PagingMode = "nested" if lab.nested_paging else "shadow"
         self._shares = lab.kind == "host"
-        self._held = contextlib.ExitStack()
-        saved: Snapshot | None = None
-        notes: list[str] = []
-        parts = host_initramfs.find_parts(lab.kernel)
-        if lab.snapshot:
-            saved, made = _saved(lab, parts, cpus)
-            self._held.enter_context(saved)
-            notes += _snapshot_notes(made)
+        self._started = StartedHost(lab, work, cpus)
+        self.host, self.guests = self._started.host, self._started.guests
+        self.launch = self._started.launch
         try:
-            self._start(parts, cpus, saved)
-            self.launch = Launch(
-                self._emulator.argv, sandbox.WORK, boot.HOST_TIMEOUT_S, tuple(notes)
-            )
+            self.hello = self._let_in()
             self.boot_s = time.monotonic() - begin
             self.facts: dict[str, Any] = {}
             self.refresh_facts()
@@ -81,7 +64,7 @@ class LabMachine:
 
     @property
     def pid(self) -> int:
-        return self._emulator.pid
+        return self._started.emulator.pid
 
     def run(
         self,
@@ -175,7 +158,7 @@ class LabMachine:
 
     def console(self) -> str:
         """What the emulated host printed last, for a log."""
-        return self._emulator.console.text()
+        return self._started.emulator.console.text()
 
     def close(self) -> None:
         """End the lab. Nothing in it has anything to save: no agent is asked."""
@@ -183,7 +166,7 @@ class LabMachine:
 
     def kill(self) -> None:
         """End the lab now."""
-        self._held.close()
+        self._started.kill()
 
     def __enter__(self) -> Self:
         return self
@@ -191,50 +174,13 @@ class LabMachine:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _start(
-        self, parts: host_initramfs.Parts, cpus: Sequence[int], saved: Snapshot | None
-    ) -> None:
-        lab = self._lab
-        if saved:
-            machine = lab.emulated(parts, (), ram=saved.ram, saved=True)
-            self._connect(Emulator(machine, b"", self._work, cpus))
-            self._restore(saved)
-            boot.resume(self.host, lab.guests)
-            hellos = boot.Hellos(saved.meta["host"], tuple(saved.meta["guests"]))
-        else:
-            built = host_initramfs.build(parts, lab.guest, lab.nested_paging)
-            machine = lab.emulated(parts, built.modules)
-            self._connect(Emulator(machine, built.initramfs, self._work, cpus))
-            hellos = _boot(lab, self._emulator, self.host, self._host_agent, built)
-        self.hello = hellos.guests[0]
-        self.host.set_clock()
+    def _let_in(self) -> dict[str, Any]:
+        """The first guest's hello; guests on the real host's tree get it now."""
         if self._shares:
-            self.hello = boot.let_in(self.host, self._emulator.guests)[0]
-        else:
-            for agent in self.guests:
-                agent.set_clock()
-
-    def _connect(self, emulator: Emulator) -> None:
-        self._emulator = self._held.enter_context(emulator)
-        self._host_agent = Agent(self._emulator.host, sandbox.WORK, self._lost)
-        self.host = EmulatedHost(self._host_agent)
-        self.guests = [
-            Agent(channel, sandbox.WORK, functools.partial(self._lost_guest, number))
-            for number, channel in enumerate(self._emulator.guests)
-        ]
-
-    def _restore(self, saved: Snapshot) -> None:
-        try:
-            self._emulator.restore(saved.state)
-        except VtaxError as error:
-            self._emulator.kill()
-            lines = self._emulator.console.last_lines(3)
-            reason = " | ".join([str(error), *lines])
-            saved.discard()
-            raise VtaxError(
-                f"the saved emulated host cannot be restored: {reason}",
-                "it has been removed: try again",
-            ) from None
+            return boot.let_in(self.host, self._started.emulator.guests)[0]
+        for agent in self.guests:
+            agent.set_clock()
+        return self._started.hellos.guests[0]
 
     def _qemu_pid(self, guest: int) -> int | None:
         """None where there is one guest only, so there is nothing to look up."""
@@ -259,105 +205,3 @@ class LabMachine:
         for name in _OUTPUTS:
             content = agent.pull(str(sandbox.WORK / folder / name), OUTPUT_BYTES)
             (target / name).write_bytes(content)
-
-    def _lost(self, what: str) -> MachineLostError:
-        self.kill()
-        lines = self._emulator.console.last_lines() or ["(nothing)"]
-        return MachineLostError(
-            f"the lab's emulated host {what}; its console ends: {' | '.join(lines)}"
-        )
-
-    def _lost_guest(self, number: int, what: str) -> MachineLostError:
-        try:
-            lines = boot.console(self.host, number)
-        except MachineLostError as error:
-            return error
-        self.kill()
-        return MachineLostError(
-            f"the lab's nested guest {number} {what}; its console ends: {' | '.join(lines)}"
-        )
-
-
-def _boot(
-    lab: Lab,
-    emulator: Emulator,
-    host: EmulatedHost,
-    agent: Agent,
-    built: host_initramfs.HostFiles,
-) -> boot.Hellos:
-    hello = agent.hello(boot.HOST_TIMEOUT_S)
-    host.set_clock()
-    guests = boot.start_guests(host, emulator.guests, lab.nested(built.guest_modules))
-    return boot.Hellos(hello, guests)
-
-
-def _saved(
-    lab: Lab, parts: host_initramfs.Parts, cpus: Sequence[int]
-) -> tuple[Snapshot, float | None]:
-    """The snapshot of this lab, and how long it took to make if it was made now."""
-    store = Store()
-    wanted = snapshot.name(lab.asked(), lab.files(parts), [program_version(), parts.kernel.release])
-    if found := store.find(wanted):
-        return found, None
-    with store.one_maker(wanted):
-        if found := store.find(wanted):
-            return found, None
-        begin = time.monotonic()
-        for attempt in range(_attempts(lab)):
-            try:
-                with store.making(wanted) as folder:
-                    _make(lab, parts, cpus, store, folder)
-                break
-            except MachineLostError:
-                if attempt + 1 == _attempts(lab):
-                    raise
-        found = store.find(wanted)
-    if found is None:
-        raise VtaxError("the emulated host's snapshot vanished", "use snapshot=off")
-    return found, time.monotonic() - begin
-
-
-def _attempts(lab: Lab) -> int:
-    """How often a boot is tried that did not come up.
-
-    A guest of our own that does not boot is the emulator's fault: now and then it loses an
-    interrupt of the nested guest (docs/environments.md). An image of the user's may be the cause.
-    """
-    return 2 if lab.kind in ("builtin", "host") else 1
-
-
-def _make(
-    lab: Lab, parts: host_initramfs.Parts, cpus: Sequence[int], store: Store, folder: Path
-) -> None:
-    """Boot an emulated host up to its guests and save it in `folder`."""
-    built = host_initramfs.build(parts, lab.guest, lab.nested_paging)
-    machine = lab.emulated(parts, built.modules, ram=folder / "ram")
-    with (folder / "ram").open("wb") as ram:
-        os.fchmod(ram.fileno(), 0o600)
-        ram.truncate(lab.memory_bytes)
-    with (
-        tempfile.TemporaryDirectory(prefix="vtax-lab-") as work,
-        Emulator(machine, built.initramfs, Path(work), cpus) as emulator,
-    ):
-
-        def lost(what: str) -> MachineLostError:
-            emulator.kill()
-            lines = emulator.console.last_lines() or ["(nothing)"]
-            return MachineLostError(
-                f"the lab's emulated host {what}; its console ends: {' | '.join(lines)}"
-            )
-
-        agent = Agent(emulator.host, sandbox.WORK, lost)
-        host = EmulatedHost(agent)
-        hellos = _boot(lab, emulator, host, agent, built)
-        boot.pause(host, lab.guests)
-        store.complete(folder, emulator.save(), {"host": hellos.host, "guests": hellos.guests})
-
-
-def _snapshot_notes(made_s: float | None) -> list[str]:
-    notes = [
-        "The emulated host was restored from a snapshot: every start has the same random pool.",
-    ]
-    if made_s is not None:
-        notes.append(f"The snapshot was made for this start, in {made_s:.1f} s.")
-    return notes

@@ -1,0 +1,147 @@
+"""`vtax lab`: a command of this machine beside a real KVM, in an emulated host."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from vtax.cli.declared import ShareOption
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from vtax.environments.base import PagingEnvironment
+
+EXAMPLES = """\b
+Examples:
+  vtax lab -- ls -l /dev/kvm
+  vtax lab -- vtax compare --in native --in qemu:accel=kvm,mem=512M --reps 2 -- true
+  vtax lab --npt 0 --out results -- vtax compare --in qemu:accel=kvm --out results -- gzip-like
+  vtax lab --smp 2 --mem 6G -- bash -c 'cat /sys/module/kvm_amd/parameters/npt'
+
+\b
+The emulated host is an AMD machine with SVM, a stock kernel and stock kvm_amd, and needs no
+hardware support. Its clock is the emulator's: counts are real, times are not.
+"""
+
+SETTINGS: dict[str, Any] = {
+    "short_help": "Run a command beside a real KVM, in an emulated host.",
+    "epilog": EXAMPLES,
+    "context_settings": {"allow_interspersed_args": False, "ignore_unknown_options": False},
+}
+SIGNALLED = 128
+
+
+class Npt(StrEnum):
+    """The parameter of kvm_amd."""
+
+    ON = "1"
+    OFF = "0"
+
+
+def lab(
+    command: Annotated[
+        list[str] | None,
+        typer.Argument(help="The command and its options, after --.", metavar="COMMAND"),
+    ] = None,
+    npt: Annotated[
+        Npt, typer.Option(help="kvm_amd's parameter: 1 nested paging, 0 shadow paging.")
+    ] = Npt.ON,
+    smp: Annotated[int, typer.Option(min=1, help="CPUs of the emulated host.", metavar="N")] = 1,
+    memory: Annotated[
+        str, typer.Option("--mem", help="Memory of the emulated host.", metavar="SIZE")
+    ] = "4G",
+    kernel: Annotated[
+        Path | None,
+        typer.Option(help="A vmlinuz-RELEASE with KVM. Default: found or fetched.", metavar="FILE"),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="This folder is written for real; all else that COMMAND writes is lost.",
+            metavar="DIR",
+        ),
+    ] = None,
+    share: ShareOption = None,
+    timeout: Annotated[
+        str | None, typer.Option(help="End the command after this time.", metavar="TIME")
+    ] = None,
+    snapshot: Annotated[
+        bool,
+        typer.Option("--snapshot/--no-snapshot", help="Restore a saved host; else boot one."),
+    ] = True,
+    keep_env: Annotated[
+        bool, typer.Option("--keep-env", help="Keep OMP_*, OPENBLAS_*, MKL_* and the like.")
+    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
+) -> None:
+    """Run a command of this machine as root in an emulated host that has a real /dev/kvm.
+
+    The command sees this machine's files, in the folder where you are, but for its secrets
+    (docs/security.md). It may write everywhere: that stays in the emulated host's memory, but for
+    --out. There is no network but the loopback. The exit code is the command's.
+    """
+    from vtax.environments.base import with_paging_modes
+    from vtax.errors import MisuseError
+
+    if not command:
+        raise MisuseError("no command", "name one after --, e.g. vtax lab -- ls -l /dev/kvm")
+    options = {"npt": npt.value, "smp": str(smp), "mem": memory}
+    options |= {"kernel": str(kernel)} if kernel else {}
+    options |= {} if snapshot else {"snapshot": "off"}
+    environment = with_paging_modes().from_options(options)
+    raise typer.Exit(
+        _carry_out(environment, command, out, share or (), timeout, keep_env=keep_env, quiet=quiet)
+    )
+
+
+def _carry_out(
+    environment: PagingEnvironment,
+    command: Sequence[str],
+    out: Path | None,
+    share: Sequence[Path],
+    timeout: str | None,
+    *,
+    keep_env: bool,
+    quiet: bool,
+) -> int:
+    """The command's exit code."""
+    import os
+
+    from vtax import binaries
+    from vtax.environments import sharing
+    from vtax.environments.base import allowed_cpus
+    from vtax.environments.hiding import Shown
+    from vtax.present.terminal.progress import progress
+    from vtax.runner.following import Following
+    from vtax.units import parse_duration
+    from vtax.workloads.variables import base_environment, require_utf8
+
+    limit_s = None if timeout is None else parse_duration(timeout)
+    variables = dict(base_environment(os.environ, keep_env))
+    require_utf8(variables)
+    variables["PATH"] = binaries.on_path(variables)
+    folder = Path.cwd()
+    if out is not None:
+        out = out.absolute()
+        out.mkdir(parents=True, exist_ok=True)
+    shown = sharing.shown({"--share": environment}, share)
+    environment = environment.with_shown(Shown(folder, shown))
+    environment.check()
+    with tempfile.TemporaryDirectory(prefix="vtax-lab-") as name, progress(quiet) as told:
+        told.announce("starting the emulated host")
+        with environment.start_host(Path(name), allowed_cpus(), out) as host:
+            told.stop()
+            streams = {"stdout": sys.stdout.buffer, "stderr": sys.stderr.buffer}
+            with Following(host.output, streams):
+                outcome = host.run(command, variables, folder, limit_s).outcome
+    if outcome.timed_out:
+        print(f"vtax: the command was ended after {timeout}", file=sys.stderr)
+    if outcome.signal is not None:
+        return SIGNALLED + outcome.signal
+    return 1 if outcome.exit_code is None else outcome.exit_code

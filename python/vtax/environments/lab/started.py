@@ -1,0 +1,191 @@
+"""The emulated host, started: booted, or restored from a snapshot, made where it is missing."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from vtax.environments import sandbox
+from vtax.environments.agent import Agent, MachineLostError
+from vtax.environments.base import Launch
+from vtax.environments.lab import boot, host_initramfs, snapshot
+from vtax.environments.lab.emulator import Emulator
+from vtax.environments.lab.host import EmulatedHost
+from vtax.environments.lab.snapshot import Snapshot, Store
+from vtax.environments.qemu_program import program_version
+from vtax.errors import VtaxError
+
+if TYPE_CHECKING:
+    from vtax.environments.lab.environment import Lab
+
+
+class StartedHost:
+    """An emulated host whose guests, if it has any, are up. Whoever makes one kills it.
+
+    Raises VtaxError when it does not come up.
+    """
+
+    def __init__(self, lab: Lab, work: Path, cpus: Sequence[int]) -> None:
+        self._lab = lab
+        self._held = contextlib.ExitStack()
+        saved: Snapshot | None = None
+        notes: list[str] = []
+        parts = host_initramfs.find_parts(lab.kernel)
+        if lab.snapshot:
+            saved, made = _saved(lab, parts, cpus)
+            self._held.enter_context(saved)
+            notes += _snapshot_notes(made)
+        try:
+            self.hellos = self._start(parts, work, cpus, saved)
+        except BaseException:
+            self.kill()
+            raise
+        self.launch = Launch(self.emulator.argv, sandbox.WORK, boot.HOST_TIMEOUT_S, tuple(notes))
+
+    def kill(self) -> None:
+        """End it now, and all that is in it."""
+        self._held.close()
+
+    def _start(
+        self, parts: host_initramfs.Parts, work: Path, cpus: Sequence[int], saved: Snapshot | None
+    ) -> boot.Hellos:
+        lab = self._lab
+        if saved:
+            self._connect(Emulator(lab.emulated(parts, (), saved.ram, saved=True), b"", work, cpus))
+            self._restore(saved)
+            boot.resume(self.host, lab.guests)
+            hellos = boot.Hellos(saved.meta["host"], tuple(saved.meta["guests"]))
+        else:
+            built = host_initramfs.build(parts, lab.guest, lab.nested_paging)
+            machine = lab.emulated(parts, built.modules)
+            self._connect(Emulator(machine, built.initramfs, work, cpus))
+            hellos = _boot(lab, self.emulator, self.agent, built)
+        self.host.set_clock()
+        return hellos
+
+    def _connect(self, emulator: Emulator) -> None:
+        self.emulator = self._held.enter_context(emulator)
+        self.agent = Agent(emulator.host, sandbox.WORK, self._lost)
+        self.host = EmulatedHost(self.agent)
+        self.guests = [
+            Agent(channel, sandbox.WORK, functools.partial(self._lost_guest, number))
+            for number, channel in enumerate(emulator.guests)
+        ]
+
+    def _restore(self, saved: Snapshot) -> None:
+        try:
+            self.emulator.restore(saved.state)
+        except VtaxError as error:
+            self.emulator.kill()
+            lines = self.emulator.console.last_lines(3)
+            reason = " | ".join([str(error), *lines])
+            saved.discard()
+            raise VtaxError(
+                f"the saved emulated host cannot be restored: {reason}",
+                "it has been removed: try again",
+            ) from None
+
+    def _lost(self, what: str) -> MachineLostError:
+        self.kill()
+        return _lost_host(self.emulator, what)
+
+    def _lost_guest(self, number: int, what: str) -> MachineLostError:
+        try:
+            lines = boot.console(self.host, number)
+        except MachineLostError as error:
+            return error
+        self.kill()
+        return MachineLostError(
+            f"the lab's nested guest {number} {what}; its console ends: {' | '.join(lines)}"
+        )
+
+
+def _lost_host(emulator: Emulator, what: str) -> MachineLostError:
+    lines = emulator.console.last_lines() or ["(nothing)"]
+    return MachineLostError(
+        f"the lab's emulated host {what}; its console ends: {' | '.join(lines)}"
+    )
+
+
+def _boot(
+    lab: Lab, emulator: Emulator, agent: Agent, built: host_initramfs.HostFiles
+) -> boot.Hellos:
+    hello = agent.hello(boot.HOST_TIMEOUT_S)
+    host = EmulatedHost(agent)
+    host.set_clock()
+    guests = boot.start_guests(host, emulator.guests, lab.nested(built.guest_modules))
+    return boot.Hellos(hello, guests)
+
+
+def _saved(
+    lab: Lab, parts: host_initramfs.Parts, cpus: Sequence[int]
+) -> tuple[Snapshot, float | None]:
+    """The snapshot of this lab, and how long it took to make if it was made now."""
+    store = Store()
+    wanted = snapshot.name(lab.asked(), lab.files(parts), [program_version(), parts.kernel.release])
+    if found := store.find(wanted):
+        return found, None
+    with store.one_maker(wanted):
+        if found := store.find(wanted):
+            return found, None
+        begin = time.monotonic()
+        for attempt in range(_attempts(lab)):
+            try:
+                with store.making(wanted) as folder:
+                    _make(lab, parts, cpus, store, folder)
+                break
+            except MachineLostError:
+                if attempt + 1 == _attempts(lab):
+                    raise
+        found = store.find(wanted)
+    if found is None:
+        raise VtaxError("the emulated host's snapshot vanished", "use snapshot=off")
+    return found, time.monotonic() - begin
+
+
+def _attempts(lab: Lab) -> int:
+    """How often a boot is tried that did not come up.
+
+    A guest of our own that does not boot is the emulator's fault: now and then it loses an
+    interrupt of the nested guest (docs/environments.md). An image of the user's may be the cause.
+    """
+    return 1 if lab.kind in ("disk", "initramfs") else 2
+
+
+def _make(
+    lab: Lab, parts: host_initramfs.Parts, cpus: Sequence[int], store: Store, folder: Path
+) -> None:
+    """Boot an emulated host up to its guests and save it in `folder`."""
+    built = host_initramfs.build(parts, lab.guest, lab.nested_paging)
+    machine = lab.emulated(parts, built.modules, ram=folder / "ram")
+    with (folder / "ram").open("wb") as ram:
+        os.fchmod(ram.fileno(), 0o600)
+        ram.truncate(lab.memory_bytes)
+    with (
+        tempfile.TemporaryDirectory(prefix="vtax-lab-") as work,
+        Emulator(machine, built.initramfs, Path(work), cpus) as emulator,
+    ):
+
+        def lost(what: str) -> MachineLostError:
+            emulator.kill()
+            return _lost_host(emulator, what)
+
+        agent = Agent(emulator.host, sandbox.WORK, lost)
+        hellos = _boot(lab, emulator, agent, built)
+        boot.pause(EmulatedHost(agent), lab.guests)
+        store.complete(folder, emulator.save(), {"host": hellos.host, "guests": hellos.guests})
+
+
+def _snapshot_notes(made_s: float | None) -> list[str]:
+    notes = [
+        "The emulated host was restored from a snapshot: every start has the same random pool.",
+    ]
+    if made_s is not None:
+        notes.append(f"The snapshot was made for this start, in {made_s:.1f} s.")
+    return notes

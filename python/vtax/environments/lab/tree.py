@@ -1,0 +1,90 @@
+"""This machine's tree in the emulated host: its programs run there as root, beside real KVM."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Self
+
+from vtax.environments import sandbox
+from vtax.environments.agent import Finished
+from vtax.environments.lab.emulator import KEPT
+from vtax.environments.lab.started import StartedHost
+
+if TYPE_CHECKING:
+    from vtax.environments.lab.environment import Lab
+
+ROOT = PurePosixPath("/run/vtax/root")
+LAYER = PurePosixPath("/run/vtax/layer")
+"""What is written beside the tree, in memory."""
+HOST = PurePosixPath("/run/vtax/host")
+"""Where the agent mounts the real host's tree."""
+OUTPUT = "command"
+"""The folder of the command's output, in the work folder."""
+
+
+class Tree:
+    """An emulated host with this machine's tree for its root: writable, in memory.
+
+    The lab's `kept` is this machine's own folder there. Secrets are hidden from programs as they
+    are from guests (docs/security.md).
+    """
+
+    def __init__(self, lab: Lab, work: Path, cpus: Sequence[int]) -> None:
+        self.output = work / OUTPUT
+        self.output.mkdir(mode=0o700)
+        if lab.kept is not None:
+            (work / KEPT).mkdir(mode=0o700)
+        self._started = StartedHost(lab, work, cpus)
+        try:
+            self._started.host.enter()
+            self._started.host.shell(root_script(lab.kept), "put this machine's tree together")
+        except BaseException:
+            self.kill()
+            raise
+
+    def run(
+        self,
+        argv: Sequence[str],
+        environment: Mapping[str, str],
+        workdir: Path,
+        timeout_s: float | None = None,
+    ) -> Finished:
+        """Run a command there; stdout and stderr grow in `output` meanwhile.
+
+        Raises VtaxError when it cannot be started, MachineLostError when the host went away.
+        """
+        change = ["/bin/sh", "-c", 'cd "$1" && shift && exec "$@"', "sh", str(workdir)]
+        line = ["/bin/busybox", "chroot", str(ROOT), *change, *argv]
+        return self._started.agent.run(line, environment, OUTPUT, timeout_s)
+
+    def kill(self) -> None:
+        """End it now, and all that is in it."""
+        self._started.kill()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+
+def root_script(kept: Path | None) -> str:
+    """Shell commands that put the root together, once the agent has mounted the host's tree."""
+    lines = ["set -e", "busybox --install -s /bin", f"mkdir -p {LAYER} {ROOT}"]
+    lines += [f"mount -t tmpfs -o mode=755,size=75% layer {LAYER}"]
+    lines += [f"mkdir {LAYER}/upper {LAYER}/work"]
+    over = f"lowerdir={HOST},upperdir={LAYER}/upper,workdir={LAYER}/work"
+    lines += [f"mount -t overlay -o {over} root {ROOT}"]
+    lines += [f"mount -t proc proc {ROOT}/proc", f"mount -t sysfs sysfs {ROOT}/sys"]
+    lines += [f"mount -t cgroup2 cgroup2 {ROOT}/sys/fs/cgroup"]
+    lines += [f"mount -t debugfs debugfs {ROOT}/sys/kernel/debug"]
+    lines += [f"mount --rbind /dev {ROOT}/dev"]
+    lines += [f"mount -t tmpfs -o mode=755 run {ROOT}/run", f"mkdir -p {ROOT}{sandbox.WORK}"]
+    lines += [f"mount --bind {sandbox.WORK} {ROOT}{sandbox.WORK}"]
+    if kept is not None:
+        target = shlex.quote(f"{ROOT}{kept}")
+        lines += [f"mkdir -p {target}", f"mount --bind {sandbox.WORK}/{KEPT} {target}"]
+    lines += ["mkdir -p /dev/net", "[ -e /dev/net/tun ] || mknod /dev/net/tun c 10 200"]
+    return "\n".join([*lines, "ip link set lo up"])

@@ -1,0 +1,77 @@
+"""`vtax lab`: a command of this machine beside a real KVM."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from command_line import command, one_line, vtax
+from tested_machines import checked
+
+SEEN = """
+id -u; cat /sys/module/kvm_amd/parameters/npt; test -c /dev/kvm && echo kvm; pwd
+cat beside; touch /etc/written && echo written; echo kept > "$1/kept"; echo complaint >&2; exit 7
+"""
+
+
+def test_no_command_is_one_line() -> None:
+    assert one_line(vtax("lab"), 2) == (
+        "vtax: no command; name one after --, e.g. vtax lab -- ls -l /dev/kvm"
+    )
+
+
+def test_what_cannot_be_shared_is_one_line(tmp_path: Path) -> None:
+    missing = str(tmp_path / "missing")
+    assert "it does not exist" in one_line(vtax("lab", "--share", missing, "--", "true"), 2)
+    assert "is too small to boot" in one_line(vtax("lab", "--mem", "100M", "--", "true"), 2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("npt", ["1", "0"])
+def test_a_command_runs_beside_a_real_kvm(tmp_path: Path, npt: str) -> None:
+    checked("lab")
+    (tmp_path / "beside").write_text("this machine's file\n")
+    out = tmp_path / "results"
+    line = ("lab", "--npt", npt, "--out", str(out), "--", "sh", "-c", SEEN, "sh", str(out))
+    done = vtax(*line, cwd=tmp_path)
+    assert done.returncode == 7, done.stderr
+    parameter = "Y" if npt == "1" else "N"
+    expected = ["0", parameter, "kvm", str(tmp_path), "this machine's file", "written"]
+    assert done.stdout.splitlines() == expected
+    assert done.stderr.splitlines()[-1] == "complaint"
+    assert (out / "kept").read_text() == "kept\n"
+    assert not Path("/etc/written").exists()
+
+
+@pytest.mark.slow
+def test_a_signal_ends_it_and_leaves_nothing(tmp_path: Path) -> None:
+    checked("lab")
+    line = command("lab", "--", "sh", "-c", "echo up; sleep 600")
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    running = subprocess.Popen(
+        line, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment
+    )
+    assert running.stdout is not None
+    assert running.stdout.readline() == b"up\n"
+    begin = time.monotonic()
+    running.send_signal(signal.SIGINT)
+    assert running.wait(30) == 130
+    assert time.monotonic() - begin < 20
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_a_guest_is_compared_under_its_kvm(tmp_path: Path) -> None:
+    """vtax itself, in the emulated host, with a guest of its real /dev/kvm."""
+    checked("lab")
+    inner = ["compare", "--in", "qemu:accel=kvm,mem=256M", "--reps", "2", "--no-control", "--json"]
+    program = [sys.executable, "-m", "vtax.cli.main", *inner, "--", "true"]
+    done = vtax("lab", "--out", str(tmp_path / "runs"), "--", *program, timeout=600)
+    assert done.returncode == 0, done.stderr
+    assert "kvm" in done.stdout
