@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from vtax.analysis.host_advice import HostThread
 from vtax.formats.plan import cpu_numbers
-from vtax.place import energy, links
+from vtax.place import energy, links, memory
 from vtax.runner import service_domain
 from vtax.runner.service_domain import Thread, Window
 
@@ -37,7 +37,9 @@ def look(pids: Sequence[int], seconds: float, rate_bits: float | None) -> Look:
     ):
         pass
     (window,) = windows
-    return Look(window.window_s, of_window(window), devices, drawn, window.notes)
+    # After the window: the kernel's walk over a guest's memory is no part of what it does.
+    threads = memory.located(of_window(window))
+    return Look(window.window_s, threads, devices, drawn, window.notes)
 
 
 def of_window(window: Window) -> tuple[HostThread, ...]:
@@ -62,11 +64,12 @@ def _thread(each: Thread, seconds: float) -> HostThread:
         run_delay=per_second(each.run_delay_s),
         cpus=_cpus(each.cpus),
         last_cpu=each.last_cpu,
+        cpuset=_cpus(each.cpuset),
     )
 
 
 def _cpus(text: str | None) -> tuple[int, ...]:
-    """None where nothing says which."""
+    """Empty where nothing says which."""
     try:
         return cpu_numbers(text) if text else ()
     except ValueError:
