@@ -1,4 +1,4 @@
-"""The threads of this host that work for guests, as advice takes them."""
+"""What of this host works for guests, as advice takes it: its threads and its interrupts."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from vtax.analysis.host_advice import HostThread
+from vtax.analysis.interrupt_advice import HostInterrupt
 from vtax.formats.plan import cpu_numbers
-from vtax.place import energy, links, memory
+from vtax.place import energy, interrupts, links, memory
 from vtax.runner import service_domain
 from vtax.runner.service_domain import Thread, Window
 
@@ -18,6 +19,7 @@ class Look:
 
     window_s: float
     threads: tuple[HostThread, ...]
+    interrupts: tuple[HostInterrupt, ...]
     devices: Mapping[str, float]
     """Utilisation of links in percent, by service domain."""
     drawn: energy.Drawn
@@ -39,7 +41,8 @@ def look(pids: Sequence[int], seconds: float, rate_bits: float | None) -> Look:
     (window,) = windows
     # After the window: the kernel's walk over a guest's memory is no part of what it does.
     threads = memory.located(of_window(window))
-    return Look(window.window_s, threads, devices, drawn, window.notes)
+    own = interrupts.found(threads, theirs=bool(pids))
+    return Look(window.window_s, threads, own, devices, drawn, window.notes)
 
 
 def of_window(window: Window) -> tuple[HostThread, ...]:
