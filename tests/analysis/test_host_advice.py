@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -145,6 +146,78 @@ def test_a_host_without_guests() -> None:
     assert found.more_per_model_watt_percent is None
 
 
+NODES = HostCores(HYBRID.classes, {cpu: cpu % 2 for cpu in range(8)}, "named by --fast and --slow")
+"""Each node has cores of both classes."""
+
+
+def on_node(node: int | None, **changes: Any) -> tuple[HostThread, ...]:
+    return tuple(
+        replace(each, memory_node=node if each.guest == "web" else None, **changes)
+        for each in threads("kvm_vhost")
+    )
+
+
+@pytest.mark.parametrize("node", [0, 1])
+@pytest.mark.parametrize("last", [0, 1])
+def test_a_thread_goes_to_the_node_of_its_guests_memory(node: int, last: int) -> None:
+    found = advice(on_node(node, last_cpu=last), NODES, predictor(), loss_percent=20.0)
+    web = by_tid(found, 2112)
+    assert web.cpus == (4 + node, 6 + node)
+    assert web.sentence.endswith(f"; its guest's memory is on node {node}")
+    db = by_tid(found, 3112)
+    assert db.cpus == (4 + last, 6 + last), "not known: on its own node"
+    assert "memory" not in db.sentence
+
+
+def test_memory_is_not_told_where_it_decides_nothing() -> None:
+    found = advice(on_node(0), HYBRID, predictor(), loss_percent=20.0)
+    assert by_tid(found, 2112).cpus == (4, 5, 6, 7)
+    assert not [each for each in found.threads if "memory" in each.sentence]
+
+
+def test_memory_on_a_node_without_slow_cores_keeps_a_thread() -> None:
+    cores = HostCores(HYBRID.classes, {cpu: cpu // 4 for cpu in range(8)}, "named")
+    found = advice(on_node(0, last_cpu=0), cores, predictor(), loss_percent=20.0)
+    web = by_tid(found, 2112)
+    assert web.advice.advice == "fast" and web.core_class == "fast"
+    assert "its guest's memory is on node 0" in web.sentence
+    assert web.cpus == (0, 1, 2, 3), "kept from the slow cores of the other node"
+
+
+def with_cpuset(*cpus: int) -> tuple[HostThread, ...]:
+    return tuple(replace(each, cpuset=cpus) for each in threads("kvm_vhost"))
+
+
+def test_the_cpus_of_a_plan_are_in_the_cpuset() -> None:
+    found = advice(with_cpuset(0, 1, 5, 6, 9), by=predictor(), loss_percent=20.0)
+    assert by_tid(found, 3112).cpus == (5, 6)
+    assert by_tid(found, 2110).cpus == (0, 1), "a vCPU that might run on all"
+
+
+@pytest.mark.parametrize("tid", [3112, 2105])
+def test_a_cpuset_without_slow_cores_is_said(tid: int) -> None:
+    """Also of an idle thread, which would not move anyway."""
+    found = by_tid(advice(with_cpuset(0, 1, 2), by=predictor(), loss_percent=20.0), tid)
+    assert found.advice.advice == "fast"
+    assert found.advice.reason == "its cpuset (0-2) has no slower cores"
+    assert found.advice.reason in found.sentence and set(found.cpus) == {0, 1, 2}
+
+
+def test_a_cpuset_with_slow_cores_of_another_node_only() -> None:
+    found = advice(
+        tuple(replace(each, memory_node=0, cpuset=(0, 2, 5, 7)) for each in threads("kvm_vhost")),
+        NODES, predictor(), loss_percent=20.0,
+    )  # fmt: skip
+    vhost = by_tid(found, 3112)
+    assert vhost.advice.advice == "fast" and vhost.core_class == "fast"
+    assert "its cpuset has none of the cores of its node" in vhost.sentence
+
+
+def test_a_cpuset_says_nothing_of_supposed_cores() -> None:
+    found = advice(with_cpuset(0, 1), ALIKE, predictor(), loss_percent=20.0)
+    assert by_tid(found, 3112).advice.advice == "slow" and not found.planned
+
+
 ROLES = ("vcpu", "main-loop", "vhost", "softirq", "guest", "unknown", "switch")
 THREADS = st.builds(
     HostThread,
@@ -159,25 +232,31 @@ THREADS = st.builds(
     run_delay=st.none() | st.floats(0, 1),
     cpus=st.sets(st.integers(0, 9)).map(lambda cpus: tuple(sorted(cpus))),
     last_cpu=st.integers(0, 9),
+    cpuset=st.sets(st.integers(0, 9)).map(lambda cpus: tuple(sorted(cpus))),
+    memory_node=st.sampled_from([None, 0, 1, 2]),
 )
 
 
 @settings(deadline=None, max_examples=60)
 @given(
     st.lists(THREADS, max_size=6),
-    st.sampled_from([HYBRID, PAIR, ALIKE]),
+    st.sampled_from([HYBRID, PAIR, ALIKE, NODES]),
     st.none() | st.floats(-0.1, 1.0).map(lambda value: predictor(elasticity=value)),
 )
-def test_a_plan_has_no_empty_set_and_moves_nothing_unknown(
-    some: list[HostThread], cores: object, by: object
+def test_a_plan_has_no_empty_set_leaves_no_cpuset_and_moves_nothing_unknown(
+    some: list[HostThread], cores: HostCores, by: object
 ) -> None:
     found = advice(
         tuple(replace(each, pid=index + 1, tid=index + 1) for index, each in enumerate(some)),
-        cores,  # type: ignore[arg-type]
+        cores,
         by,  # type: ignore[arg-type]
     )
     for each in found.threads:
         assert not each.moves or (each.cpus and set(each.cpus) <= set(range(8)))
+        if each.moves and each.thread.cpuset:
+            assert set(each.cpus) <= set(each.thread.cpuset)
+        if each.thread.id in found.plan.moved and each.thread.memory_node is not None:
+            assert {cores.node[cpu] for cpu in each.cpus} <= {each.thread.memory_node}
         if each.advice.advice == "unknown":
             assert not each.moves
         if each.thread.role in ("vcpu", "guest"):

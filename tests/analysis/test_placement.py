@@ -85,12 +85,27 @@ def test_a_thread_stays_on_the_node_of_its_memory() -> None:
     )
     near = changed(VHOST, memory_node=0)
     far = changed(VHOST, id="vhost-2", memory_node=1)
+    away = changed(VHOST, id="vhost-4", memory_node=1, now=Place("P", 0))
     lost = changed(VHOST, id="vhost-3", guest="x", memory_node=None, now=Place("P", 0))
-    found = plan([near, far, lost], classes, Constraints(loss_percent=50))
+    found = plan([near, far, lost, away], classes, Constraints(loss_percent=50))
     assert found.places == {
         "vhost-1": Place("P", 0), "vhost-2": Place("E", 1), "vhost-3": Place("P", 0),
+        "vhost-4": Place("E", 1),
     }  # fmt: skip
     assert "no other place of its node takes less power" in found.explain("vhost-1")
+    assert found.explain("vhost-1").endswith("its guest's memory is on node 0")
+    assert found.explain("vhost-3").endswith("takes less power (model)")
+
+
+def test_a_thread_stays_within_its_cpuset() -> None:
+    barred = changed(VHOST, allowed=frozenset({P}))
+    found = of(barred)
+    assert not found.moved and found.places["vhost-1"] == P
+    assert "its cpuset has none of the cores of its node" in found.explain("vhost-1")
+    assert of(changed(VHOST, allowed=frozenset({P, E}))).moved
+    # What is not in it helps nobody who loses too much.
+    slow = changed(VHOST, elasticity=(0.4, 0.6), now=E, allowed=frozenset({E}))
+    assert of(slow).places["vhost-1"] == E and of(slow).notes
 
 
 def test_the_headroom_stays_free() -> None:
@@ -133,8 +148,8 @@ def test_no_threads_are_a_plan() -> None:
 
 places = st.sampled_from([None, P, E])
 some = st.builds(
-    lambda role, guest, cpu, low, width, now: Thread(
-        "", role, guest, cpu, None if low is None else (low, low + width), 0, now
+    lambda role, guest, cpu, low, width, now, allowed: Thread(
+        "", role, guest, cpu, None if low is None else (low, low + width), 0, now, allowed
     ),
     st.sampled_from(["vhost", "vcpu", "main-loop"]),
     st.sampled_from([None, "a", "b"]),
@@ -142,6 +157,7 @@ some = st.builds(
     st.none() | st.floats(-0.5, 1),
     st.floats(0, 1),
     places,
+    st.none() | st.frozensets(st.sampled_from([P, E])),
 )
 
 
@@ -160,6 +176,7 @@ def test_any_plan_keeps_to_its_limits(
         before[start] += min(each.cpu / (1.0 if start == P else 0.5), 1.0)
         if each.elasticity is None or each.role == "vcpu":
             assert place == start
+        assert place == start or each.allowed is None or place in each.allowed
         assert found.explain(each.id)
     for place, cores in used.items():
         assert cores <= max(4 * (1 - headroom), before[place]) + 1e-6

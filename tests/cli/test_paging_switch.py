@@ -98,6 +98,7 @@ def test_a_waiting_page_fault_keeps_its_error_code(tmp_path: Path, soak: bool) -
             report = machine.host.switch("nested" if len(retries) % 2 else "shadow")
             guest = report["guests"][0]
             assert (guest["retries"] > 0) == (guest["retries_ms"] > 0)
+            assert guest["retries"] == sum(guest["lacked"].values())
             retries.append(guest["retries"])
             assert not oopses(machine.guests[0])
         stormed = storm.report()

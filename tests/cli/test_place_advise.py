@@ -11,6 +11,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,14 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from command_line import one_line, vtax
-from place_hosts import predictor
-from vtax.formats.plan import read
+from place_hosts import predictor, threads
+from vtax.analysis.host_advice import HostThread
+from vtax.analysis.interrupt_advice import HostInterrupt
+from vtax.cli import place_advise
+from vtax.formats.plan import PlannedInterrupt, read
 from vtax.place.cores import cores
+from vtax.place.energy import Drawn
+from vtax.place.threads import Look
 
 FRAME = bytes(6 * [0xFF]) + bytes(6 * [2]) + b"\x88\xb5" + bytes(500)
 ON = sorted(next(iter(cores(None, None, None).classes)).cpus)
@@ -91,6 +97,47 @@ def test_a_plan_of_nothing_is_not_written(tmp_path: Path) -> None:
     assert found["threads"] == [] and found["plan"]["file"] is None
     assert "plan.toml is not written" in found["notes"][-1]
     assert not (tmp_path / "plan.toml").exists()
+
+
+def look_at(*found: HostThread) -> Look:
+    """As if they ran here, with an interrupt on both kinds of CPUs and one on a fast one."""
+    lines = HostInterrupt(24, "vfio-msix[3](0000:01:00.0)", "db", tuple(ON[:2]), None)
+    fast = HostInterrupt(25, "eth0-rx-0", None, (ON[0],), None)
+    return Look(1.0, found, (lines, fast), {}, Drawn(), ())
+
+
+@needs_two_cpus
+def test_libvirt_is_told_nothing_of_interrupts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("vtax.place.threads.look", lambda *_: look_at(*threads("kvm_vhost")))
+    place_advise.advise(
+        fast=str(ON[0]), slow=str(ON[1]), runs=tmp_path, format=place_advise.Format.LIBVIRT
+    )
+    said = capsys.readouterr()
+    assert "<cputune>" in said.out and "interrupt" not in said.out
+    assert "not in it: 1 interrupt: libvirt does not place interrupts" in said.err
+
+
+@needs_two_cpus
+def test_a_plan_of_interrupts_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    still = [replace(each, cpus=(ON[0],), last_cpu=ON[0]) for each in threads("kvm_vhost")]
+    monkeypatch.setattr("vtax.place.threads.look", lambda *_: look_at(*still))
+    file = tmp_path / "plan.toml"
+    place_advise.advise(
+        fast=str(ON[0]), slow=str(ON[1]), plan=file, runs=tmp_path, as_json=True
+    )  # fmt: skip
+    found = json.loads(capsys.readouterr().out)
+    assert [(each["number"], each["planned_cpus"]) for each in found["interrupts"]] == [
+        (24, str(ON[0])), (25, str(ON[0])),
+    ]  # fmt: skip
+    assert found["plan"]["file"] == str(file)
+    assert (found["plan"]["threads"], found["plan"]["interrupts"]) == (0, 1)
+    plan = read(file)
+    assert plan.thread == ()
+    assert plan.interrupt == (PlannedInterrupt(number=24, cpus=str(ON[0])),)
 
 
 @contextlib.contextmanager

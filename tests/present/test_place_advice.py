@@ -11,6 +11,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from place_hosts import ALIKE, HYBRID, PAIR, advice, predictor, threads
 from vtax.analysis.host_advice import HostAdvice
+from vtax.analysis.interrupt_advice import HostInterrupt, interrupt_advice
 from vtax.present.terminal import tables
 from vtax.present.terminal.place_advice import Answer, libvirt, parts, to_json
 
@@ -64,6 +65,49 @@ def test_json_has_the_contracts_fields() -> None:
         for each in found["threads"]:
             assert contract <= each.keys()
             assert each["advice"] in ("fast", "slow", "unknown")
+
+
+INTERRUPTS = interrupt_advice(
+    (
+        HostInterrupt(24, "vfio-msix[3](0000:01:00.0)", "db", (0, 1, 5), 0),
+        HostInterrupt(40, "eth0-rx-0", None, (6, 7), None),
+        HostInterrupt(41, HOSTILE, HOSTILE, (0, 1, 2, 3), None),
+        HostInterrupt(42, "eth0-rx-2", None, (4,), None, movable=False),
+    ),
+    HYBRID,
+)
+
+
+def test_table_of_interrupts(snapshot: SnapshotAssertion) -> None:
+    found = advice(threads("kvm_vhost")[:1])
+    shown = answer(found, interrupts=INTERRUPTS)
+    assert tables.plain(*parts(shown, explain=True)) == snapshot
+    assert "interrupt" not in tables.plain(*parts(answer(found), explain=True))
+
+
+def test_json_of_interrupts() -> None:
+    found = to_json(answer(advice(threads("kvm_vhost")), interrupts=INTERRUPTS))
+    first, second, hostile, managed = found["interrupts"]
+    assert first == {
+        "number": 24, "name": "vfio-msix[3](0000:01:00.0)", "guest": "db", "advice": "fast",
+        "cpus": "0-1,5", "planned_cpus": "0-1",
+        "reason": "what it costs on slow cores was not measured",
+    }  # fmt: skip
+    assert (second["guest"], second["planned_cpus"]) == (None, "0-3")
+    assert json.loads(json.dumps(hostile))["name"] == hostile["guest"] == HOSTILE
+    assert managed["planned_cpus"] == managed["cpus"] == "4"
+    assert found["plan"]["interrupts"] == 2
+
+
+def test_libvirt_leaves_interrupts_out() -> None:
+    found = advice(threads("kvm_vhost"), HYBRID, predictor(), loss_percent=20.0)
+    alone, left_out = libvirt(found)
+    text, more = libvirt(found, INTERRUPTS)
+    assert text == alone
+    assert more == [
+        *left_out, "2 interrupts: libvirt does not place interrupts, a plan does (--plan)",
+    ]  # fmt: skip
+    assert libvirt(found, INTERRUPTS[2:]) == (alone, left_out), "none of them is to move"
 
 
 def test_libvirt(snapshot: SnapshotAssertion) -> None:

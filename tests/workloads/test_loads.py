@@ -24,6 +24,9 @@ RECORDED = {
     "tcp-in": "tcp-in.json",
     "udp": "udp.json",
     "disk": "fio.json",
+    "netperf-tcp": "netperf-tcp.txt",
+    "netperf-udp": "netperf-udp.txt",
+    "netperf-rr": "netperf-rr.txt",
 }
 
 
@@ -56,6 +59,14 @@ def test_iperf3() -> None:
     assert udp.throughput == pytest.approx(7445550 * 8 / 1.000699, rel=1e-6)
 
 
+def test_netperf() -> None:
+    assert read("netperf-tcp") == LoadResult(18002.90e6, "bit/s")
+    assert read("netperf-udp") == LoadResult(906.85e6, "bit/s", packets=77120)
+    found = read("netperf-rr")
+    assert (found.throughput, found.unit, found.requests) == (57038.30, "requests/s", 57048)
+    assert found.percentiles == pytest.approx({50: 15e-6, 90: 18e-6, 99: 45e-6})
+
+
 def test_fio() -> None:
     found = read("disk")
     assert found.unit == "operations/s" and found.throughput > 3684.89
@@ -82,6 +93,10 @@ def test_rounds_are_counted_between_the_first_and_the_last() -> None:
         ("tcp", "[" * 5000, "printed no result"),
         ("disk", '{"jobs": []}', "printed no result"),
         ("disk", '{"jobs": [{"error": 28}]}', "error 28"),
+        ("netperf-rr", recorded("netperf-tcp.txt"), "printed no result"),
+        ("netperf-tcp", "establish control: are you sure", "printed no result: establish"),
+        ("netperf-tcp", "THROUGHPUT=0.00\nTHROUGHPUT_UNITS=10^6bits/s", "nothing was transferred"),
+        ("netperf-udp", recorded("netperf-tcp.txt"), "no valid REMOTE_RECV_CALLS"),
         ("gzip", "1700000000.000000000\n", "printed no result"),
         ("gzip", "1.000000000 1.000000000", "nothing was transferred"),
         ("http", "x" * (LONGEST_OUTPUT + 1), "more than"),
@@ -133,6 +148,10 @@ def test_command_lines_of_clients() -> None:
     )
     assert "--reverse" not in lines["tcp-in"]
     assert "--udp --bitrate 1050000000 --length 1470" in lines["udp"]
+    assert lines["netperf-udp"] == (
+        "netperf -H 10.213.1.2,4 -p 12865 -t UDP_STREAM -l 3 -P 0 -f m -- -P ,12866 -m 1470 "
+        "-k REMOTE_RECV_THROUGHPUT,REMOTE_RECV_CALLS,THROUGHPUT_UNITS"
+    )
     assert {name for name, line in lines.items() if not line} == {"disk", "dgemm", "stream", "gzip"}
 
 
@@ -163,6 +182,10 @@ def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found.detail == "no wrk, fio: no load http, http10, disk"
     assert found.remedy == "apt-get install wrk fio"
     assert LoadPrograms().find(Host(which=without(*PACKAGES))).state is State.MISSING
+    # What not every distribution has is not missed.
+    some, all_ = (LoadPrograms().find(Host(which=without(*each))) for each in (("netperf",), ()))
+    assert (some.state, all_.detail) == (State.OK, f"{some.detail}, netperf")
+    assert "netperf" not in some.detail
     host = Host(which=without("nginx"))
     monkeypatch.setattr("vtax.workloads.loads.registry.Host", lambda: host)
     with pytest.raises(VtaxError, match=r"load ab: nginx is not installed; apt-get .* nginx-light"):

@@ -160,8 +160,12 @@ fn text(report: &Report) -> String {
         if guest.retries > 0 {
             let _ = write!(
                 lines,
-                ", after {} saves that lacked an error code (paused {:.1} ms for them)",
-                guest.retries, guest.retries_ms
+                ", after {} saves that lacked something (paused {:.1} ms for them): \
+                 {} an error code, {} an end of interrupt",
+                guest.retries,
+                guest.retries_ms,
+                guest.lacked.error_code,
+                guest.lacked.end_of_interrupt
             );
         }
     }

@@ -4,11 +4,9 @@ use std::path::Path;
 
 use serde::Serialize;
 use vtax_cli::Error;
-use vtax_sys::cgroup::locate::locate_of;
-use vtax_sys::cpu_list::parse;
 use vtax_sys::tree::Tree;
 
-use crate::cpus::{online, written};
+use crate::cpus::{cpuset, online, written};
 use crate::domain::{Finder, Member, thread_folder};
 use crate::folder;
 use crate::host::host;
@@ -250,18 +248,6 @@ pub(crate) fn check_cpuset(
         }
         None => Ok(()),
     }
-}
-
-/// The control group that says on which CPUs a thread may be, and those; `None` where none does.
-fn cpuset(tree: &Tree, folder: &str) -> Option<(String, Vec<usize>)> {
-    let location = locate_of(tree, folder, "cpuset")?;
-    location.ancestry().into_iter().find_map(|group| {
-        let files = ["cpuset.cpus.effective", "cpuset.effective_cpus"];
-        let text = files
-            .iter()
-            .find_map(|file| tree.text(&format!("{group}/{file}")))?;
-        Some((group.to_owned(), parse(&text).ok()?))
-    })
 }
 
 fn before(tree: &Tree, applied: &Applied, plan: &Plan) -> Result<Before, Error> {

@@ -45,6 +45,8 @@ pub struct Thread {
     pub softirq_s: Option<f64>,
     /// The CPUs that it may run on.
     pub cpus: Option<String>,
+    /// The CPUs that its cpuset lets it have; absent where no control group says.
+    pub cpuset: Option<String>,
     /// Its scheduling policy.
     pub policy: &'static str,
     /// The CPU that it was last on.
@@ -143,6 +145,7 @@ impl Before {
             wakeups: counts.map(|counts| counts.wakeups),
             softirq_s: counts.map(|counts| seconds(counts.softirq_ns)),
             cpus: tree.allowed_cpus(&folder),
+            cpuset: cpus::cpuset(tree, &folder).map(|(_, allowed)| cpus::written(&allowed)),
             policy: policy(member.task.policy),
             last_cpu: member.task.last_cpu,
         }

@@ -34,6 +34,7 @@ pub use error::SwitchError;
 pub use plan::{SwitchPlan, plan};
 pub use recover::recover;
 pub use report::{GuestReport, PhaseReport, RecoveryReport, Report};
+pub use saving::Lacked;
 pub use steps::{Fault, Phase};
 pub use switch::switch;
 

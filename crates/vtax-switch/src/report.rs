@@ -5,6 +5,7 @@ use std::time::Instant;
 use serde::Serialize;
 
 use crate::Mode;
+use crate::saving::Lacked;
 use crate::steps::Phase;
 
 /// A finished switch.
@@ -50,6 +51,8 @@ pub struct GuestReport {
     pub state_bytes: u64,
     /// How often the state was saved again because it lacked something that the guest would lose.
     pub retries: u32,
+    /// What these states lacked.
+    pub lacked: Lacked,
     /// How long the guest was paused for those, before `pause_ms`, in milliseconds.
     pub retries_ms: f64,
 }

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::error::Failure;
@@ -32,10 +33,39 @@ pub struct Saved {
     pub bytes: u64,
     /// When QEMU stopped the guest, microseconds of the real-time clock; `None`: it was paused.
     pub stopped: Option<i64>,
-    /// How many incomplete states came before this one.
-    pub retries: u32,
+    /// What incomplete states lacked that came before this one.
+    pub lacked: Lacked,
     /// How long the guest was paused for those, in microseconds.
     pub retries_micros: i64,
+}
+
+/// How many states of a guest lacked what, and were not used.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Lacked {
+    /// The error code of a waiting exception.
+    pub error_code: u32,
+    /// The end of an interrupt, for QEMU's I/O APIC.
+    pub end_of_interrupt: u32,
+}
+
+impl Lacked {
+    /// How many states that were.
+    pub fn states(self) -> u32 {
+        self.error_code + self.end_of_interrupt
+    }
+
+    fn with(self, found: Incomplete) -> Self {
+        match found {
+            Incomplete::ErrorCode { .. } => Self {
+                error_code: self.error_code + 1,
+                ..self
+            },
+            Incomplete::EndOfInterrupt { .. } => Self {
+                end_of_interrupt: self.end_of_interrupt + 1,
+                ..self
+            },
+        }
+    }
 }
 
 /// The capabilities of a migration that leaves shared memory in place and reports its end.
@@ -113,7 +143,7 @@ pub fn complete(qmp: &mut Qmp, file: &File, patience: Duration) -> Result<Saved,
     Ok(Saved {
         bytes: about.len(),
         stopped,
-        retries: 0,
+        lacked: Lacked::default(),
         retries_micros: 0,
     })
 }
@@ -143,7 +173,7 @@ pub fn until_whole(
         if repeated == SETTLED && matches!(found, Incomplete::EndOfInterrupt { .. }) {
             break;
         }
-        if !running || saved.retries == RETRIES {
+        if !running || saved.lacked.states() == RETRIES {
             return Err(refusal(found, running));
         }
         let resumed = run_on(qmp, patience)?;
@@ -152,7 +182,7 @@ pub fn until_whole(
         begin(qmp)?;
         let pause = saved.stopped.zip(resumed).map_or(0, |(from, to)| to - from);
         saved = Saved {
-            retries: saved.retries + 1,
+            lacked: saved.lacked.with(found),
             retries_micros: saved.retries_micros + pause,
             ..complete(qmp, &file, patience)?
         };

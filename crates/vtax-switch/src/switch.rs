@@ -16,7 +16,7 @@ use crate::plan::{SwitchPlan, plan};
 use crate::qmp::Qmp;
 use crate::report::{Clock, GuestReport, Report};
 use crate::rollback;
-use crate::saving::{self, Saved};
+use crate::saving::{self, Lacked, Saved};
 use crate::steps::{Fault, Phase, Step};
 use crate::sys;
 use crate::{Observer, Options};
@@ -440,13 +440,15 @@ impl Run<'_> {
             }
             let saved = crossing.saved;
             let stopped = saved.and_then(|saved| saved.stopped);
+            let lacked = saved.map_or_else(Lacked::default, |saved| saved.lacked);
             reports.push(GuestReport {
                 name: crossing.plan.name.clone(),
                 pid_before: crossing.plan.pid,
                 pid_after: crossing.incoming()?.pid,
                 pause_ms: pause_ms(stopped, resumed),
                 state_bytes: saved.map_or(0, |saved| saved.bytes),
-                retries: saved.map_or(0, |saved| saved.retries),
+                retries: lacked.states(),
+                lacked,
                 retries_ms: milliseconds(saved.map_or(0, |saved| saved.retries_micros)),
             });
         }

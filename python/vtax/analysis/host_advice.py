@@ -51,6 +51,10 @@ class HostThread:
     cpus: tuple[int, ...]
     """That it may run on."""
     last_cpu: int
+    cpuset: tuple[int, ...] = ()
+    """That its cpuset lets it run on; empty: no limit."""
+    memory_node: int | None = None
+    """NUMA node of its guest's memory; None: not known, or there is one node."""
 
     @property
     def id(self) -> str:
@@ -61,6 +65,10 @@ class HostThread:
     def planner_role(self) -> str:
         """What runs a guest is a vCPU to the planner."""
         return VCPU if self.role in RUNS_A_GUEST else self.role
+
+    def within(self, cpus: frozenset[int]) -> frozenset[int]:
+        """Those of some CPUs that its cpuset has."""
+        return cpus.intersection(self.cpuset) if self.cpuset else cpus
 
     @property
     def domain(self) -> str | None:
@@ -100,6 +108,11 @@ class HostCores:
     @property
     def slowest_percent(self) -> float:
         return self.classes[-1].speed_percent
+
+    @property
+    def slower(self) -> frozenset[int]:
+        """CPUs that are slower than the fastest; none where they are supposed."""
+        return frozenset(cpu for each in self.classes[1:] for cpu in each.cpus)
 
     def cpus(self, place: Place) -> frozenset[int]:
         """Of a class on a NUMA node."""
@@ -277,8 +290,16 @@ def _to_place(
         guest=thread.guest or thread.domain,
         cpu=min(thread.cpu or 0.0, 1.0),
         elasticity=elasticity,
+        memory_node=thread.memory_node,
         now=_now(thread, cores),
+        allowed=None if cores.supposed else _allowed(thread, cores),
     )
+
+
+def _allowed(thread: HostThread, cores: HostCores) -> frozenset[Place]:
+    """Places that its cpuset has a CPU of."""
+    places = {Place(each.name, node) for each in cores.classes for node in cores.node.values()}
+    return frozenset(place for place in places if thread.within(cores.cpus(place)))
 
 
 def _budget(thread: HostThread, constraints: Constraints) -> float:
@@ -366,6 +387,9 @@ class _Judge:
             return _changed(found, "unknown", unknown)
         if found.advice != "slow" or place.core_class == slow.name:
             return found
+        if not self.cores.supposed and not thread.within(self.cores.slower):
+            cpuset = cpu_list(thread.cpuset)
+            return _changed(found, "fast", f"its cpuset ({cpuset}) has no slower cores")
         cpu = thread.cpu or 0.0
         if FULL * (1.0 - slow.speed / max(cpu, slow.speed)) > budget:
             busy = f"it needs {FULL * cpu:.0f} % of a fast core, and a slow one has"
@@ -386,9 +410,9 @@ class _Judge:
         if given == "unknown" or self.cores.supposed:
             return thread.cpus
         if thread.id in self.plan.moved:
-            return tuple(sorted(self.cores.cpus(place)))
+            return tuple(sorted(thread.within(self.cores.cpus(place))))
         # What is to be fast is kept from the slow cores that it may run on now.
-        fast = now & self.cores.classes[0].cpus
+        fast = now & thread.within(self.cores.classes[0].cpus)
         return tuple(sorted(fast)) if given == "fast" and fast else thread.cpus
 
     def _sentence(self, thread: HostThread, given: ThreadAdvice, cpus: tuple[int, ...]) -> str:
@@ -402,7 +426,15 @@ class _Judge:
             what = f"{verb} {where} ({cpu_list(cpus)})"
         else:
             what = f"may go to {where}" if given.advice == "slow" else f"stays on {where}"
-        return f"{thread.id} {what}: {given.reason}"
+        return f"{thread.id} {what}: {given.reason}{self._memory(thread)}"
+
+    def _memory(self, thread: HostThread) -> str:
+        """Said where it decides to which of several nodes a thread goes."""
+        place = self.plan.places[thread.id]
+        moved = thread.id in self.plan.moved and thread.memory_node == place.node
+        if not moved or len(self.classes[place.core_class].cores) < 2:
+            return ""
+        return f"; its guest's memory is on node {place.node}"
 
 
 def _changed(given: ThreadAdvice, to: Advice, reason: str) -> ThreadAdvice:

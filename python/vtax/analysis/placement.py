@@ -67,6 +67,12 @@ class Thread:
     """Where its guest's memory is: it stays on that node. None: not known, it stays where it is."""
     now: Place | None = None
     """None: anywhere, counted with the fastest class."""
+    allowed: frozenset[Place] | None = None
+    """Places that its cpuset has a core of; None: all. Where it is now it may stay."""
+
+    def may_be(self, place: Place) -> bool:
+        """Whether its cpuset lets it."""
+        return self.allowed is None or place in self.allowed
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,12 +162,17 @@ class _Host:
             loss = 100.0 * max(high * (1.0 - core.speed), behind, 0.0)
         return _Option(place, use, loss, use * core.power.dynamic_model_watts)
 
-    def options(self, thread: Thread) -> list[_Option]:
+    def near(self, thread: Thread) -> list[_Option]:
         """What it is now first; then places on the node of its memory."""
         now = self.start(thread)
         node = now.node if thread.memory_node is None else thread.memory_node
         others = [place for place in self.places if place.node == node and place != now]
         return [self.option(thread, place) for place in (now, *others)]
+
+    def options(self, thread: Thread) -> list[_Option]:
+        """The same, without those that its cpuset keeps it from."""
+        now, *others = self.near(thread)
+        return [now, *(each for each in others if thread.may_be(each.place))]
 
 
 def plan(
@@ -373,10 +384,14 @@ def _why(
         saved = before.model_watts - option.model_watts
         effect = f"saves {saved:.3g} W" if saved > 0 else f"takes {-saved:.3g} W more"
         return f"{guest} loses at most {option.loss:.1f} % by it, and the move {effect} (model)"
-    worth = WORTH * host.fastest.power.dynamic_model_watts
-    cheaper = [each for each in options if each.model_watts < option.model_watts - worth]
+    most = option.model_watts - WORTH * host.fastest.power.dynamic_model_watts
+    cheaper = [each for each in options if each.model_watts < most]
+    if not cheaper and any(each.model_watts < most for each in host.near(thread)):
+        return "its cpuset has none of the cores of its node that take less power (model)"
     if not cheaper:
-        return "no other place of its node takes less power (model)"
+        memory = thread.memory_node
+        where = "" if memory is None else f": its guest's memory is on node {memory}"
+        return f"no other place of its node takes less power (model){where}"
     best = min(cheaper, key=lambda each: each.loss)
     if best.loss - option.loss > spare + _SLACK:
         left = max(spare + option.loss, 0.0)

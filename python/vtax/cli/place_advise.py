@@ -13,6 +13,7 @@ import typer
 
 if TYPE_CHECKING:
     from vtax.analysis.host_advice import HostAdvice, HostThread
+    from vtax.analysis.interrupt_advice import AdvisedInterrupt
     from vtax.analysis.place_advice import Sensitivity
     from vtax.formats.place import Predictor
 
@@ -125,6 +126,7 @@ def advise(
     docs/place-advise.md says how to try a plan and take it back.
     """
     from vtax.analysis.host_advice import advice
+    from vtax.analysis.interrupt_advice import interrupt_advice
     from vtax.analysis.placement import Constraints
     from vtax.place.cores import cores as cores_of_host
     from vtax.place.threads import look
@@ -142,13 +144,15 @@ def advise(
     seen = look(pid or (), window, rate_bits)
     _check_guests(limits.loss_by_guest, seen.threads)
     given = advice(seen.threads, known, by, limits, seen.devices)
-    written = plan is not None and _write(plan, given)
+    interrupts = interrupt_advice(seen.interrupts, known)
+    written = plan is not None and _write(plan, given, interrupts)
     if format is Format.LIBVIRT and not as_json:
-        _print_libvirt(given)
+        _print_libvirt(given, interrupts)
         return
-    unwritten = f"{plan} is not written: every thread is to stay where it is"
+    unwritten = f"{plan} is not written: everything is to stay where it is"
     answer = shown.Answer(
         advice=given,
+        interrupts=interrupts,
         predictor=by,
         predictor_from=source,
         measured_watts=seen.drawn.watts,
@@ -251,21 +255,24 @@ def _check_guests(budgets: Iterable[str], threads: Sequence[HostThread]) -> None
             raise unknown("guest", name, guests)
 
 
-def _write(file: Path, given: HostAdvice) -> bool:
+def _write(file: Path, given: HostAdvice, interrupts: Sequence[AdvisedInterrupt]) -> bool:
     """Whether there is anything to plan; an empty plan would be refused."""
+    from vtax.analysis.interrupt_advice import planned
     from vtax.formats.plan import PlanFile, write
     from vtax.runner.service_domain import host
 
-    if given.planned:
-        write(file, PlanFile(host=host(), thread=given.planned))
-    return bool(given.planned)
+    moving = planned(interrupts)
+    if not (given.planned or moving):
+        return False
+    write(file, PlanFile(host=host(), thread=given.planned, interrupt=moving))
+    return True
 
 
-def _print_libvirt(given: HostAdvice) -> None:
+def _print_libvirt(given: HostAdvice, interrupts: Sequence[AdvisedInterrupt]) -> None:
     from vtax.present.format import one_line
     from vtax.present.terminal.place_advice import libvirt
 
-    documents, left_out = libvirt(given)
+    documents, left_out = libvirt(given, interrupts)
     if not documents:
         print("vtax: no guest of QEMU runs here: libvirt has nothing to pin", file=sys.stderr)
         raise typer.Exit(1)

@@ -1,1 +1,3 @@
-"""What `vtax place advise` reads: the cores, threads, links and power of this host; predictors."""
+"""What `vtax place advise` reads: cores, threads, interrupts, links, memory and power of this host;
+predictors.
+"""

@@ -37,25 +37,26 @@ def used(
     for each in threads:
         if each.domain:
             pids[each.domain].add(each.pid)
-    taps = {
-        domain: {(pid, name) for pid in own for name in _taps(pid, root)}
+    own_taps = {
+        domain: {(pid, name) for pid in own for name in taps(pid, root)}
         for domain, own in pids.items()
     }
-    before, begin = _counted(taps, root), time.monotonic()
+    before, begin = _counted(own_taps, root), time.monotonic()
     yield found
-    after, seconds = _counted(taps, root), time.monotonic() - begin
+    after, seconds = _counted(own_taps, root), time.monotonic() - begin
     for domain, first in before.items():
         if last := after.get(domain):
             most = max(end - start for start, end in zip(first, last, strict=True))
             found[domain] = max(0.0, 100.0 * 8 * most / seconds / rate_bits)
 
 
-def _taps(pid: int, root: Path) -> set[str]:
+def taps(pid: int, root: Path = ROOT) -> set[str]:
+    """Names of the tap devices that a process holds; none where that may not be read."""
     found = set()
     with contextlib.suppress(OSError):
         for file in (root / f"proc/{pid}/fdinfo").iterdir():
             with contextlib.suppress(OSError):
-                lines = file.read_text(errors="replace").splitlines()
+                lines = file.read_text(errors="surrogateescape").splitlines()
                 found |= {line.removeprefix(_IFF) for line in lines if line.startswith(_IFF)}
     return found
 

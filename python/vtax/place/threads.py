@@ -1,4 +1,4 @@
-"""The threads of this host that work for guests, as advice takes them."""
+"""What of this host works for guests, as advice takes it: its threads and its interrupts."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from vtax.analysis.host_advice import HostThread
+from vtax.analysis.interrupt_advice import HostInterrupt
 from vtax.formats.plan import cpu_numbers
-from vtax.place import energy, links
+from vtax.place import energy, interrupts, links, memory
 from vtax.runner import service_domain
 from vtax.runner.service_domain import Thread, Window
 
@@ -18,6 +19,7 @@ class Look:
 
     window_s: float
     threads: tuple[HostThread, ...]
+    interrupts: tuple[HostInterrupt, ...]
     devices: Mapping[str, float]
     """Utilisation of links in percent, by service domain."""
     drawn: energy.Drawn
@@ -37,7 +39,10 @@ def look(pids: Sequence[int], seconds: float, rate_bits: float | None) -> Look:
     ):
         pass
     (window,) = windows
-    return Look(window.window_s, of_window(window), devices, drawn, window.notes)
+    # After the window: the kernel's walk over a guest's memory is no part of what it does.
+    threads = memory.located(of_window(window))
+    own = interrupts.found(threads, theirs=bool(pids))
+    return Look(window.window_s, threads, own, devices, drawn, window.notes)
 
 
 def of_window(window: Window) -> tuple[HostThread, ...]:
@@ -62,11 +67,12 @@ def _thread(each: Thread, seconds: float) -> HostThread:
         run_delay=per_second(each.run_delay_s),
         cpus=_cpus(each.cpus),
         last_cpu=each.last_cpu,
+        cpuset=_cpus(each.cpuset),
     )
 
 
 def _cpus(text: str | None) -> tuple[int, ...]:
-    """None where nothing says which."""
+    """Empty where nothing says which."""
     try:
         return cpu_numbers(text) if text else ()
     except ValueError:

@@ -73,6 +73,8 @@ class Thread(_Answer):
     """Of softirqs that the kernel worked off in its place."""
     cpus: str | None = None
     """That it may use, e.g. ``0-1``."""
+    cpuset: str | None = None
+    """That its cpuset lets it use; None of one without."""
     last_cpu: Count
 
 

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from vtax.analysis.cputune import cputune
 from vtax.analysis.host_advice import Advised, HostAdvice
+from vtax.analysis.interrupt_advice import AdvisedInterrupt, planned
 from vtax.analysis.place_advice import Sensitivity
 from vtax.formats.place import Predictor, ThreadAdvice
 from vtax.formats.plan import cpu_list
@@ -22,6 +23,7 @@ HEADINGS = (
     "advice", "role", "guest", "thread", "tid", "CPU %", "expected loss %", "model W now",
     "model W then",
 )  # fmt: skip
+INTERRUPT_HEADINGS = ("interrupt", "name", "guest", "CPUs now", "CPUs planned", "reason")
 NOBODY = "no thread of this machine works for a guest"
 _STYLES = {"slow": "green", "fast": "yellow", "unknown": "dim"}
 
@@ -39,6 +41,7 @@ class Answer:
     """Why none were measured."""
     notes: tuple[str, ...]
     plan_file: str | None = None
+    interrupts: tuple[AdvisedInterrupt, ...] = ()
 
 
 def to_json(answer: Answer) -> dict[str, Any]:
@@ -46,6 +49,7 @@ def to_json(answer: Answer) -> dict[str, Any]:
     advice, cores = answer.advice, answer.advice.cores
     return {
         "threads": [_one(each) for each in advice.threads],
+        "interrupts": [_interrupt(each) for each in answer.interrupts],
         "cores": {
             "source": cores.source,
             "supposed": cores.supposed,
@@ -85,11 +89,25 @@ def _one(each: Advised) -> dict[str, Any]:
     }
 
 
+def _interrupt(each: AdvisedInterrupt) -> dict[str, Any]:
+    interrupt = each.interrupt
+    return {
+        "number": interrupt.number,
+        "name": interrupt.name,
+        "guest": interrupt.guest,
+        "advice": each.advice,
+        "cpus": cpu_list(interrupt.cpus),
+        "planned_cpus": cpu_list(each.cpus),
+        "reason": each.reason,
+    }
+
+
 def _plan(answer: Answer) -> dict[str, Any]:
     plan = answer.advice.plan
     return {
         "file": answer.plan_file,
         "threads": len(answer.advice.planned),
+        "interrupts": len(planned(answer.interrupts)),
         "method": plan.method,
         "gap_percent": plan.gap_percent,
         "model_watts_now": plan.dynamic_model_watts_before,
@@ -99,14 +117,19 @@ def _plan(answer: Answer) -> dict[str, Any]:
 
 
 def parts(answer: Answer, *, explain: bool) -> list[RenderableType]:
-    """A table of threads, what the plan does, and what needs attention."""
+    """Tables of threads and interrupts, what the plan does, and what needs attention."""
     advice = answer.advice
     if not advice.threads:
         return [title(NOBODY), *_notes(answer)]
     found: list[RenderableType] = [title(_heading(answer)), Text("")]
     found.append(table(HEADINGS, [_row(each) for each in advice.threads]))
+    if answer.interrupts:
+        rows = [_interrupt_row(each) for each in answer.interrupts]
+        found += [Text(""), table(INTERRUPT_HEADINGS, rows)]
     if explain:
-        found += [Text(""), *(note(f"{each.sentence}.") for each in advice.threads)]
+        sentences = [each.sentence for each in advice.threads]
+        sentences += [each.sentence for each in answer.interrupts]
+        found += [Text(""), *(note(f"{sentence}.") for sentence in sentences)]
     return [*found, Text(""), *_power(answer), *_moves(answer), *_notes(answer)]
 
 
@@ -136,6 +159,18 @@ def _row(each: Advised) -> Sequence[str | Text]:
     )
 
 
+def _interrupt_row(each: AdvisedInterrupt) -> Sequence[str | Text]:
+    interrupt = each.interrupt
+    return (
+        str(interrupt.number),
+        interrupt.name,
+        interrupt.guest or "-",
+        cpu_list(interrupt.cpus),
+        cpu_list(each.cpus),
+        each.reason,
+    )
+
+
 def _loss(found: ThreadAdvice) -> str:
     if found.expected_loss_percent is None or found.low is None or found.high is None:
         return "not known"
@@ -162,6 +197,8 @@ def _moves(answer: Answer) -> list[RenderableType]:
     kept = len(advice.planned) - moved
     text = f"plan: {plural(moved, 'thread')} to other cores"
     text += f", {kept} kept to the fast ones they may use" if kept else ""
+    interrupts = len(planned(answer.interrupts))
+    text += f", {plural(interrupts, 'interrupt')} to fast ones" if interrupts else ""
     text += (
         f"; all threads draw {plan.dynamic_model_watts:.3g} W instead of"
         f" {plan.dynamic_model_watts_before:.3g} W (model)"
@@ -181,7 +218,9 @@ def _notes(answer: Answer) -> list[RenderableType]:
     return [note(f"! {text}", "yellow") for text in answer.notes]
 
 
-def libvirt(advice: HostAdvice) -> tuple[str, list[str]]:
+def libvirt(
+    advice: HostAdvice, interrupts: Sequence[AdvisedInterrupt] = ()
+) -> tuple[str, list[str]]:
     """A `<domain>` with its `<cputune>` for each guest, and what is not in them."""
     documents, left_out = [], []
     for guest, threads in advice.by_guest().items():
@@ -195,4 +234,7 @@ def libvirt(advice: HostAdvice) -> tuple[str, list[str]]:
         ElementTree.indent(domain)
         documents.append(ElementTree.tostring(domain, encoding="unicode"))
         left_out += [f"{guest}: {text}" for text in found.left_out]
+    if moving := planned(interrupts):
+        numbers = plural(len(moving), "interrupt")
+        left_out.append(f"{numbers}: libvirt does not place interrupts, a plan does (--plan)")
     return "\n".join(documents), left_out

@@ -12,6 +12,7 @@ from vtax.workloads.loads.base import Load
 from vtax.workloads.loads.http import Ab, Wrk
 from vtax.workloads.loads.inside import Disk, references
 from vtax.workloads.loads.iperf import Tcp, Udp
+from vtax.workloads.loads.netperf import Datagrams, RequestResponse, Stream
 
 LOADS: Mapping[str, Load] = {
     each.name: each
@@ -22,6 +23,9 @@ LOADS: Mapping[str, Load] = {
         Tcp("tcp", "one TCP stream from the machine (iperf3)", inward=False),
         Tcp("tcp-in", "one TCP stream to the machine", inward=True),
         Udp("udp", "datagrams of 1,470 bytes from the machine, as fast as the link is"),
+        Stream("netperf-tcp", "netperf's TCP_STREAM: one TCP stream to the machine"),
+        Datagrams("netperf-udp", "netperf's UDP_STREAM: datagrams of 1,470 bytes to the machine"),
+        RequestResponse("netperf-rr", "netperf's TCP_RR: a byte to the machine and one back"),
         Disk("disk", "random reads and writes of 4 KiB in the folder of results (fio)"),
         *references(),
     )
@@ -34,6 +38,8 @@ PACKAGES = {
     "fio": "fio",
 }
 """Program to Debian's package."""
+OPTIONAL = {"netperf": "netperf"}
+"""The same of programs that not every distribution has: Debian has this one in non-free."""
 
 
 def named(names: Sequence[str]) -> tuple[Load, ...]:
@@ -49,9 +55,10 @@ def named(names: Sequence[str]) -> tuple[Load, ...]:
 def check(load: Load) -> None:
     """Raise VtaxError with the remedy when a program that a load needs is not installed."""
     host = Host()
+    packages = {**PACKAGES, **OPTIONAL}
     for program in load.needs:
-        if program in PACKAGES and host.which(program) is None:
-            package = PACKAGES[program]
+        if program in packages and host.which(program) is None:
+            package = packages[program]
             raise VtaxError(
                 f"load {load.name}: {program} is not installed", host.install(package, package)
             )
@@ -66,7 +73,8 @@ class LoadPrograms(Check):
     def find(self, host: Host) -> Finding:
         lacking = [each for each in PACKAGES if host.which(each) is None]
         if not lacking:
-            return self.ok(", ".join(PACKAGES))
+            optional = [each for each in OPTIONAL if host.which(each) is not None]
+            return self.ok(", ".join([*PACKAGES, *optional]))
         packages = " ".join(PACKAGES[each] for each in lacking)
         without = [each.name for each in LOADS.values() if set(each.needs) & set(lacking)]
         detail = f"no {', '.join(lacking)}: no load {', '.join(without)}"
