@@ -1,4 +1,5 @@
-"""Ending vtax in the middle of a lab: nothing runs on, and a half-written snapshot is not used."""
+"""Ending vtax in the middle of a lab: nothing runs on, and a half-written snapshot is not used.
+And an emulated host that hangs says where."""
 
 from __future__ import annotations
 
@@ -15,6 +16,11 @@ import pytest
 from command_line import SOURCE
 from process_watch import processes_naming
 from tested_machines import checked
+from vtax.environments.agent import MachineLostError
+from vtax.environments.base import allowed_cpus
+from vtax.environments.lab import traces
+from vtax.environments.lab.environment import Lab
+from vtax.environments.lab.machine import LabMachine
 from vtax.environments.lab.snapshot import Name, Store
 
 pytestmark = pytest.mark.slow
@@ -126,3 +132,23 @@ def test_a_signal_while_the_workload_runs_leaves_no_machine(
         assert list((tmp_path / "tmp").iterdir()) == []
     # The snapshot is whole: the next start takes it.
     assert len(list((cache / "vtax/lab").glob("[0-9a-f]*/meta.json"))) == 1
+
+
+def test_a_host_that_hangs_leaves_what_it_was_doing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A real-time loop takes the emulated host's only CPU: its agent never runs again."""
+    spin = (
+        "echo -1 > /proc/sys/kernel/sched_rt_runtime_us; chrt -f 99 sh -c 'while :; do :; done' &"
+    )
+    monkeypatch.setattr("vtax.environments.lab.host.REQUEST_TIMEOUT_S", 3.0)
+    lab = checked("lab:guest=builtin")
+    assert isinstance(lab, Lab)
+    with LabMachine(lab, tmp_path, allowed_cpus()) as machine:
+        machine.host.run(["busybox", "sh", "-c", spin], leave=True)
+        with pytest.raises(MachineLostError, match="hung"):
+            machine.host.counters()
+    found = (tmp_path / traces.FILE).read_text()
+    assert "CR3=" in found, "registers of the CPUs"
+    assert "sysrq: Show Blocked State" in found and "sysrq: Show backtrace of all" in found
+    assert "Comm: sh" in found

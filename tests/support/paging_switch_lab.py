@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from vtax.environments.agent import Agent
+from vtax.environments.agent import Agent, MachineLostError
 from vtax.environments.base import allowed_cpus
+from vtax.environments.lab import traces
 from vtax.environments.lab.environment import Lab
 from vtax.environments.lab.host import EmulatedHost
 from vtax.environments.lab.machine import LabMachine
@@ -34,7 +35,12 @@ def started(folder: Path, **options: str) -> Iterator[LabMachine]:
     except VtaxError as error:
         pytest.skip(f"lab: {error}")
     with LabMachine(lab, folder, allowed_cpus()) as machine:
-        yield machine
+        try:
+            yield machine
+        except MachineLostError:
+            # For whom reads the report of the test alone.
+            print((folder / traces.FILE).read_text())
+            raise
         for guest in machine.guests:
             assert not oopses(guest)
 

@@ -18,6 +18,7 @@ from vtax.environments.console import ConsoleTail
 from vtax.environments.hiding import View
 from vtax.environments.lab import nested
 from vtax.environments.lab.qmp import Qmp
+from vtax.environments.lab.traces import PARAMETER
 from vtax.environments.machine import spawn
 from vtax.errors import VtaxError
 
@@ -125,6 +126,7 @@ def _parameters(machine: Emulated) -> list[str]:
         "panic=-1",
         # Nothing corrects the emulated clock, and the check takes it for unstable under load.
         "tsc=reliable",
+        PARAMETER,
         "vtax.lower=initramfs",
         "vtax.host=9p:host",
         "vtax.work=9p:work",
@@ -171,6 +173,7 @@ class Emulator:
         self.host = Channel(host_socket, parts=False)
         self.guests = [Channel(each, parts=False) for each in guest_sockets]
         self._monitor_socket = monitor_socket
+        self._monitor: Qmp | None = None
 
     @property
     def pid(self) -> int:
@@ -180,9 +183,14 @@ class Emulator:
     def alive(self) -> bool:
         return self._process.poll() is None
 
+    def monitor(self) -> Qmp:
+        """QEMU's monitor; VtaxError when it does not answer."""
+        self._monitor = self._monitor or Qmp(self._monitor_socket)
+        return self._monitor
+
     def save(self) -> bytes:
         """Stop the machine and return its state; its memory stays in its file."""
-        monitor = Qmp(self._monitor_socket)
+        monitor = self.monitor()
         monitor.execute("stop")
         monitor.wait_for("STOP", STATE_TIMEOUT_S)
         _keep_memory_in_its_file(monitor)
@@ -199,7 +207,7 @@ class Emulator:
 
     def restore(self, state: bytes) -> None:
         """Bring the machine to a saved state and let it run."""
-        monitor = Qmp(self._monitor_socket)
+        monitor = self.monitor()
         _keep_memory_in_its_file(monitor)
         with _state_channel(monitor) as ours:
             # In a thread: the state is larger than a socket's buffer.

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from vtax.environments import sandbox
 from vtax.environments.agent import Agent, MachineLostError
 from vtax.environments.base import Launch
-from vtax.environments.lab import boot, host_initramfs, snapshot
+from vtax.environments.lab import boot, host_initramfs, snapshot, traces
 from vtax.environments.lab.emulator import Emulator
 from vtax.environments.lab.host import EmulatedHost
 from vtax.environments.lab.snapshot import Snapshot, Store
@@ -33,6 +33,7 @@ class StartedHost:
 
     def __init__(self, lab: Lab, work: Path, cpus: Sequence[int]) -> None:
         self._lab = lab
+        self._work = work
         self._held = contextlib.ExitStack()
         saved: Snapshot | None = None
         notes: list[str] = []
@@ -92,8 +93,16 @@ class StartedHost:
             ) from None
 
     def _lost(self, what: str) -> MachineLostError:
+        if self.emulator.alive:
+            self._keep_traces()
         self.kill()
         return _lost_host(self.emulator, what)
+
+    def _keep_traces(self) -> None:
+        """What it is doing goes into the work folder."""
+        with contextlib.suppress(OSError, VtaxError):
+            found = traces.traces(self.emulator.monitor(), self.emulator.console)
+            (self._work / traces.FILE).write_text(found, "utf-8")
 
     def _lost_guest(self, number: int, what: str) -> MachineLostError:
         try:

@@ -1,0 +1,49 @@
+"""What an emulated host that no longer answers is doing, as its kernel and its CPUs say.
+
+Its kernel prints the stacks of blocked tasks and of its CPUs when it is asked by SysRq, which comes
+over the emulated keyboard (admin-guide/sysrq); the CPUs' registers come from QEMU, so that there is
+something also when the kernel itself is stuck.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+
+from vtax.environments.console import ConsoleTail, plain_text
+from vtax.environments.lab.qmp import Qmp
+from vtax.errors import VtaxError
+
+PARAMETER = "sysrq_always_enabled"
+"""Of the emulated host's kernel."""
+FILE = "emulated-host.txt"
+"""In the work folder of a lab that was lost."""
+LOUD, BLOCKED, CPUS = "9", "w", "l"
+"""Keys: all that is said goes to the console; tasks that wait; what CPUs do."""
+PRINT_S = 5.0
+"""An emulated serial line takes so long for some dozens of KiB."""
+_QUIET_S = 0.5
+
+
+def traces(monitor: Qmp, console: ConsoleTail) -> str:
+    """Registers and stacks; as much of them as can be had."""
+    registers = ""
+    with contextlib.suppress(VtaxError):
+        argument = {"command-line": "info registers -a"}
+        registers = str(monitor.execute("human-monitor-command", argument))
+        for key in (LOUD, BLOCKED, CPUS):
+            monitor.execute("send-key", {"keys": [_qcode(each) for each in ("alt", "sysrq", key)]})
+            _until_quiet(console)
+    return f"{plain_text(registers.encode())}\n{console.text()}"
+
+
+def _qcode(key: str) -> dict[str, str]:
+    return {"type": "qcode", "data": key}
+
+
+def _until_quiet(console: ConsoleTail) -> None:
+    deadline = time.monotonic() + PRINT_S
+    before = None
+    while time.monotonic() < deadline and (now := console.text()) != before:
+        before = now
+        time.sleep(_QUIET_S)
