@@ -138,9 +138,8 @@ def test_a_host_that_hangs_leaves_what_it_was_doing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A real-time loop takes the emulated host's only CPU: its agent never runs again."""
-    spin = (
-        "echo -1 > /proc/sys/kernel/sched_rt_runtime_us; chrt -f 99 sh -c 'while :; do :; done' &"
-    )
+    spin = "chrt -f 99 sh -c 'while :; do :; done' &"
+    spin = f"echo -1 > /proc/sys/kernel/sched_rt_runtime_us; {spin}"
     monkeypatch.setattr("vtax.environments.lab.host.REQUEST_TIMEOUT_S", 3.0)
     lab = checked("lab:guest=builtin")
     assert isinstance(lab, Lab)
