@@ -13,18 +13,8 @@ from hypothesis import strategies as st
 
 import recording_data
 from vtax.analysis.arrow_stream import END, whole_messages
-from vtax.analysis.intervals import (
-    CPI,
-    By,
-    Per,
-    axis_of,
-    load,
-    load_all,
-    merged,
-    rates,
-    select,
-    series,
-)
+from vtax.analysis.intervals import CPI, axis_of, load, load_all, merged, rates, select, series
+from vtax.analysis.ways import By, Per
 from vtax.errors import MisuseError, VtaxError
 
 

@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recording_data import Floats, ar1
-from vtax.analysis.intervals import Event, Per
+from vtax.analysis.intervals import Event
 from vtax.analysis.phases import FALSE_RATE, MIN_BINS, candidates, changes, penalty, phases
-from vtax.analysis.timeline import Axis, Line, Timeline
+from vtax.analysis.timeline import Line, Timeline
+from vtax.analysis.ways import Axis, Per
 
 Noise = Callable[[np.random.Generator, int, int], Floats]
 

@@ -18,7 +18,7 @@ from syrupy.assertion import SnapshotAssertion
 import recording_data
 from command_line import vtax
 from vtax.analysis.autocorrelation import effective_sizes, weighed
-from vtax.analysis.conditioning import Detrend, Method, conditioned
+from vtax.analysis.conditioning import conditioned
 from vtax.analysis.correlation import (
     Matrix,
     correlate,
@@ -27,7 +27,8 @@ from vtax.analysis.correlation import (
     never_together,
 )
 from vtax.analysis.discoveries import adjusted
-from vtax.analysis.intervals import By, Event, Per, Recording
+from vtax.analysis.intervals import Event, Recording
+from vtax.analysis.ways import By, Detrend, Method, Per
 from vtax.cli.variadic import _repeated
 
 ALPHA = 0.05

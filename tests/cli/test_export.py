@@ -15,7 +15,8 @@ from syrupy.assertion import SnapshotAssertion
 
 import recording_data
 from command_line import vtax
-from vtax.analysis.intervals import Event, Per, Recording, load, select
+from vtax.analysis.intervals import Event, Recording, load, select
+from vtax.analysis.ways import Per
 from vtax.present.export.perfetto import MONOTONIC, write_trace
 
 

@@ -143,3 +143,11 @@ def test_a_full_output_is_one_line(tmp_path: Path) -> None:
         )
     assert done.returncode == 1
     assert done.stderr == "vtax: output: No space left on device; free space there\n"
+
+
+def test_help_and_completion_load_nothing_slow() -> None:
+    """What every command pays for before its own imports."""
+    slow = {"dask", "numpy", "plotly", "polars", "pydantic", "rich", "scipy", "vtax._native"}
+    code = f"import sys, vtax.cli.app; print(sorted({slow!r} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 from collections.abc import Sequence
@@ -102,11 +103,15 @@ def found(folder: Path, *options: str) -> dict[str, Any]:
 def test_user_mode_linux_behind_a_switch(tmp_path: Path) -> None:
     """Its switch is slowed; what that costs is the machine's business, not the test's."""
     checked(SPEC)
-    options = ("--load", "http,tcp", "--speeds", "100,50", "--rounds", "1", "--seconds", "1")
+    loads = {"http", "tcp"}
+    # Not every distribution has it.
+    loads |= {"netperf-tcp", "netperf-udp", "netperf-rr"} if shutil.which("netperf") else set()
+    speeds = ("--speeds", "100,50", "--rounds", "1", "--seconds", "1")
+    options = ("--load", ",".join(sorted(loads)), *speeds)
     answer = found(tmp_path, "--in", SPEC, *options)
     (where,) = answer["environments"]
     assert any("switch" in name for name in where["service"]) and where["absent"] is None
-    assert {load["load"] for load in answer["loads"]} == {"http", "tcp"}
+    assert {load["load"] for load in answer["loads"]} == loads
     for load in answer["loads"]:
         full = [p for p in load["points"] if p["speed_asked_percent"] == 100]
         slow = [p for p in load["points"] if p["speed_asked_percent"] == 50]
@@ -119,7 +124,8 @@ def test_user_mode_linux_behind_a_switch(tmp_path: Path) -> None:
             assert point["combined_usage_percent"] == pytest.approx(
                 point["service_cpu_percent"] + point["device_percent"]
             )
-    assert answer["hypothesis"]["rank_correlation"] is None and answer["hypothesis"]["n"] <= 2
+    assert answer["hypothesis"]["rank_correlation"] is None
+    assert answer["hypothesis"]["n"] <= len(loads)
 
 
 @pytest.mark.slow

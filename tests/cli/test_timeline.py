@@ -16,8 +16,9 @@ from syrupy.assertion import SnapshotAssertion
 import recording_data
 from command_line import vtax
 from vtax.analysis.cpi import cpi_per_layer
-from vtax.analysis.intervals import CPI, By, Event, Per, Recording, load, select
-from vtax.analysis.timeline import Axis, apportioned, timeline
+from vtax.analysis.intervals import CPI, Event, Recording, load, select
+from vtax.analysis.timeline import apportioned, timeline
+from vtax.analysis.ways import Axis, By, Per
 from vtax.errors import MisuseError
 from vtax.present.html.timelines import sketch
 

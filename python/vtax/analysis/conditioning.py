@@ -8,10 +8,10 @@ by the length and its reciprocal, which is what a count with a fixed part and a 
 
 from __future__ import annotations
 
-from enum import StrEnum
-
 import numpy as np
 from numpy.typing import NDArray
+
+from vtax.analysis.ways import Detrend, Method
 
 Floats = NDArray[np.float64]
 
@@ -19,26 +19,6 @@ _CONSTANT = 1e-9
 """A series whose standard deviation is a smaller share of its size varies by rounding only."""
 _DETERMINED = 1e-6
 """A series of whose standard deviation a smaller share is left follows from the rest."""
-
-
-class Method(StrEnum):
-    """Of linear relations, or of any that rise or fall throughout."""
-
-    PEARSON = "pearson"
-    SPEARMAN = "spearman"
-
-    @property
-    def variance(self) -> float:
-        """Of Fisher's z, times its degrees of freedom."""
-        return {"pearson": 1.0, "spearman": 1.06}[self]
-
-
-class Detrend(StrEnum):
-    """What is removed of each series besides the length: nothing, a line, or all slow movement."""
-
-    NONE = "none"
-    LINEAR = "linear"
-    DIFFERENCE = "difference"
 
 
 def constant(values: Floats) -> NDArray[np.bool_]:

@@ -18,9 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vtax.analysis.autocorrelation import Floats, effective_sizes, weighed
-from vtax.analysis.conditioning import Detrend, Method, conditioned, constant
+from vtax.analysis.conditioning import conditioned, constant
 from vtax.analysis.discoveries import adjusted
-from vtax.analysis.intervals import By, Event, Per, Recording, merged, rates, series
+from vtax.analysis.intervals import Event, Recording, merged, rates, series
+from vtax.analysis.ways import By, Detrend, Method, Per
 
 if TYPE_CHECKING:
     import polars as pl

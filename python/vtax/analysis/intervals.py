@@ -10,13 +10,13 @@ from __future__ import annotations
 import fnmatch
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from vtax.analysis.arrow_stream import whole_messages
+from vtax.analysis.ways import By, Per
 from vtax.errors import MisuseError, VtaxError
 from vtax.specs import unknown
 from vtax.units import plural
@@ -52,38 +52,6 @@ CPI = "derived.cpi"
 """Cycles per retired instruction of the whole row; `derived.cpi.user` and the like of a part."""
 RATIO = "ratio"
 """The kind of an event that is derived as a ratio; its average is weighted by instructions."""
-
-
-class Per(StrEnum):
-    """What a rate is per; the length of each row in that unit is what its count is divided by."""
-
-    SECOND = "s"
-    GIGA_INSTRUCTION = "ginsn"
-    GIGA_CYCLE = "gcycle"
-
-    @property
-    def column(self) -> str:
-        return {"s": "length_ns", "ginsn": "length_instructions", "gcycle": "length_cycles"}[self]
-
-    @property
-    def words(self) -> str:
-        return {
-            "s": "per second of a CPU",
-            "ginsn": "per 10⁹ instructions",
-            "gcycle": "per 10⁹ cycles",
-        }[self]
-
-
-class By(StrEnum):
-    """What makes a series of its own: its intervals follow one another."""
-
-    CPU = "cpu"
-    TASK = "task"
-    VM = "vm"
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        return {"cpu": ("cpu",), "task": ("tid",), "vm": ("vm", "vcpu")}[self]
 
 
 class Event(BaseModel):

@@ -20,9 +20,10 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from vtax.analysis.intervals import By, Recording, series
+from vtax.analysis.intervals import Recording, series
 from vtax.analysis.jumps import standing_out
 from vtax.analysis.timeline import Line, Timeline
+from vtax.analysis.ways import By
 
 Floats = NDArray[np.float64]
 

@@ -10,28 +10,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from vtax.analysis.intervals import By, Event, Per, Recording, series
+from vtax.analysis.intervals import Event, Recording, series
+from vtax.analysis.ways import Axis, By, Per
 from vtax.errors import MisuseError
 
 if TYPE_CHECKING:
     import polars as pl
 
 Floats = NDArray[np.float64]
-
-
-class Axis(StrEnum):
-    """What a timeline runs along."""
-
-    INSTRUCTIONS = "instructions"
-    """Retired by each CPU (task, vCPU) since the run began: the same work has one position."""
-    TIME = "time"
-    """Nanoseconds since the first interval of the run began."""
 
 
 @dataclass(frozen=True, slots=True)

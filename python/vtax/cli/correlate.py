@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vtax.analysis.conditioning import Detrend, Method
-from vtax.analysis.intervals import By, Per
+from vtax.analysis.ways import By, Detrend, Method, Per
 from vtax.cli.variadic import VariadicAgainst
 
 if TYPE_CHECKING:

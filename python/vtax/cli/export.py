@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from vtax.analysis.intervals import Per
+from vtax.analysis.ways import Per
 
 EXAMPLES = """\b
 Examples:

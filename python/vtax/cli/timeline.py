@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vtax.analysis.intervals import By, Per
-from vtax.analysis.timeline import Axis
+from vtax.analysis.ways import Axis, By, Per
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -16,7 +16,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from vtax.analysis.intervals import By, Event, Per, Recording, rates, series
+from vtax.analysis.intervals import Event, Recording, rates, series
+from vtax.analysis.ways import By, Per
 from vtax.formats.files import replacing
 
 if TYPE_CHECKING:

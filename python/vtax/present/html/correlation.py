@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from vtax.analysis.correlation import Difference, Matrix, pairs
-from vtax.analysis.intervals import By, Recording
+from vtax.analysis.intervals import Recording
+from vtax.analysis.ways import By
 from vtax.present.format import listing, plural, significant
 from vtax.present.html.analysis_page import Page, Rows
 from vtax.present.html.heat_map import Cells, heat_map

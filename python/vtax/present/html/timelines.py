@@ -10,7 +10,8 @@ import numpy as np
 
 from vtax.analysis.cpi import Layers
 from vtax.analysis.phases import Phase
-from vtax.analysis.timeline import Axis, Line, Timeline
+from vtax.analysis.timeline import Line, Timeline
+from vtax.analysis.ways import Axis
 from vtax.present.format import plural, significant
 from vtax.present.html.analysis_page import Page, Rows
 from vtax.present.html.palette import COLOURS

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from vtax.analysis.intervals import Per, Recording
-from vtax.analysis.timeline import Axis
+from vtax.analysis.intervals import Recording
+from vtax.analysis.ways import Axis, Per
 from vtax.present.format import signed, significant
 from vtax.studies.rule import FACTOR, Judgement, Missing, Rule, below
 from vtax.studies.vrtprof import claims_emulated as emulated

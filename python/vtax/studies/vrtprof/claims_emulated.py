@@ -9,8 +9,8 @@ from functools import partial
 
 import polars as pl
 
-from vtax.analysis.intervals import CPI, Per
-from vtax.analysis.timeline import Axis
+from vtax.analysis.intervals import CPI
+from vtax.analysis.ways import Axis, Per
 from vtax.present.format import signed, significant
 from vtax.studies.rule import Judgement, Rule, below
 from vtax.studies.vrtprof import data as m

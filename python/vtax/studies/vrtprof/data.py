@@ -9,11 +9,11 @@ from statistics import median
 
 import polars as pl
 
-from vtax.analysis.conditioning import Method
 from vtax.analysis.correlation import Matrix, correlate
-from vtax.analysis.intervals import By, Event, Per, Recording, axis_of
+from vtax.analysis.intervals import Event, Recording, axis_of
 from vtax.analysis.phases import phase_bins, phases
-from vtax.analysis.timeline import Axis, timeline
+from vtax.analysis.timeline import timeline
+from vtax.analysis.ways import Axis, By, Method, Per
 from vtax.studies.rule import Missing
 from vtax.studies.vrtprof.setup import EMULATED, NATIVE, PAIR_COLUMNS
 

@@ -8,8 +8,9 @@ from dataclasses import replace
 import polars as pl
 
 from vtax.analysis.correlation import Matrix, difference
-from vtax.analysis.intervals import By, Per, Recording
-from vtax.analysis.timeline import Axis, timeline
+from vtax.analysis.intervals import Recording
+from vtax.analysis.timeline import timeline
+from vtax.analysis.ways import Axis, By, Per
 from vtax.present.format import signed, significant
 from vtax.present.html.correlation import change_figure, matrix_figure
 from vtax.present.html.plotting import Figure

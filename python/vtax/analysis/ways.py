@@ -1,0 +1,69 @@
+"""The ways in which intervals are analysed, as the command line names them.
+
+Nothing heavy is imported here: help and completion need these names.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Per(StrEnum):
+    """What a rate is per; the length of each row in that unit is what its count is divided by."""
+
+    SECOND = "s"
+    GIGA_INSTRUCTION = "ginsn"
+    GIGA_CYCLE = "gcycle"
+
+    @property
+    def column(self) -> str:
+        return {"s": "length_ns", "ginsn": "length_instructions", "gcycle": "length_cycles"}[self]
+
+    @property
+    def words(self) -> str:
+        return {
+            "s": "per second of a CPU",
+            "ginsn": "per 10⁹ instructions",
+            "gcycle": "per 10⁹ cycles",
+        }[self]
+
+
+class By(StrEnum):
+    """What makes a series of its own: its intervals follow one another."""
+
+    CPU = "cpu"
+    TASK = "task"
+    VM = "vm"
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return {"cpu": ("cpu",), "task": ("tid",), "vm": ("vm", "vcpu")}[self]
+
+
+class Method(StrEnum):
+    """Of linear relations, or of any that rise or fall throughout."""
+
+    PEARSON = "pearson"
+    SPEARMAN = "spearman"
+
+    @property
+    def variance(self) -> float:
+        """Of Fisher's z, times its degrees of freedom."""
+        return {"pearson": 1.0, "spearman": 1.06}[self]
+
+
+class Detrend(StrEnum):
+    """What is removed of each series besides the length: nothing, a line, or all slow movement."""
+
+    NONE = "none"
+    LINEAR = "linear"
+    DIFFERENCE = "difference"
+
+
+class Axis(StrEnum):
+    """What a timeline runs along."""
+
+    INSTRUCTIONS = "instructions"
+    """Retired by each CPU (task, vCPU) since the run began: the same work has one position."""
+    TIME = "time"
+    """Nanoseconds since the first interval of the run began."""
