@@ -38,7 +38,9 @@ def test_a_command_runs_beside_a_real_kvm(tmp_path: Path, npt: str) -> None:
     checked("lab")
     (tmp_path / "beside").write_text("this machine's file\n")
     out = tmp_path / "results"
-    line = ("lab", "--npt", npt, "--out", str(out), "--", "sh", "-c", SEEN, "sh", str(out))
+    # One of a snapshot, one of a boot.
+    saved = "--snapshot" if npt == "1" else "--no-snapshot"
+    line = ("lab", "--npt", npt, saved, "--out", str(out), "--", "sh", "-c", SEEN, "sh", str(out))
     done = vtax(*line, cwd=tmp_path)
     assert done.returncode == 7, done.stderr
     parameter = "Y" if npt == "1" else "N"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import sys
 import tempfile
 from enum import StrEnum
@@ -111,8 +113,6 @@ def _carry_out(
     quiet: bool,
 ) -> int:
     """The command's exit code."""
-    import os
-
     from vtax import binaries
     from vtax.environments import sharing
     from vtax.environments.base import allowed_cpus
@@ -132,6 +132,8 @@ def _carry_out(
         out.mkdir(parents=True, exist_ok=True)
     shown = sharing.shown({"--share": environment}, share)
     environment = environment.with_shown(Shown(folder, shown))
+    if program := shutil.which(command[0], path=variables["PATH"]):
+        sharing.require_seen({"the emulated host": environment}, Path(program))
     environment.check()
     with tempfile.TemporaryDirectory(prefix="vtax-lab-") as name, progress(quiet) as told:
         told.announce("starting the emulated host")
