@@ -74,6 +74,7 @@ def test_a_guest_is_compared_under_its_kvm(tmp_path: Path) -> None:
     checked("lab")
     inner = ["compare", "--in", "qemu:accel=kvm,mem=256M", "--reps", "2", "--no-control", "--json"]
     program = [sys.executable, "-m", "vtax.cli.main", *inner, "--", "true"]
-    done = vtax("lab", "--out", str(tmp_path / "runs"), "--", *program, timeout=600)
+    shared = ("--share", sys.base_prefix) if sys.base_prefix != "/usr" else ()
+    done = vtax("lab", *shared, "--out", str(tmp_path / "runs"), "--", *program, timeout=600)
     assert done.returncode == 0, done.stderr
     assert "kvm" in done.stdout

@@ -37,6 +37,8 @@ SETTINGS: dict[str, Any] = {
     "context_settings": {"allow_interspersed_args": False, "ignore_unknown_options": False},
 }
 SIGNALLED = 128
+CACHED = ("kernels", "guests")
+"""Folders of vtax's cache that vtax itself needs in the emulated host."""
 
 
 class Npt(StrEnum):
@@ -113,7 +115,7 @@ def _carry_out(
     quiet: bool,
 ) -> int:
     """The command's exit code."""
-    from vtax import binaries
+    from vtax import binaries, cache
     from vtax.environments import sharing
     from vtax.environments.base import allowed_cpus
     from vtax.environments.hiding import Shown
@@ -130,7 +132,9 @@ def _carry_out(
     if out is not None:
         out = out.absolute()
         out.mkdir(parents=True, exist_ok=True)
-    shown = sharing.shown({"--share": environment}, share)
+    # vtax has no network there to fetch them from.
+    kernels = tuple(cache.folder(name) for name in CACHED)
+    shown = (*sharing.shown({"--share": environment}, share), *kernels)
     environment = environment.with_shown(Shown(folder, shown))
     if program := shutil.which(command[0], path=variables["PATH"]):
         sharing.require_seen({"the emulated host": environment}, Path(program))
