@@ -137,17 +137,19 @@ def test_a_signal_while_the_workload_runs_leaves_no_machine(
 def test_a_host_that_hangs_leaves_what_it_was_doing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A real-time loop takes the emulated host's only CPU: its agent never runs again."""
-    spin = "chrt -f 99 sh -c 'while :; do :; done' &"
-    spin = f"echo -1 > /proc/sys/kernel/sched_rt_runtime_us; {spin}"
+    """Its agent is frozen, and its kernel is not."""
+    freeze = "mkdir /run/cg && mount -t cgroup2 cg /run/cg && mkdir /run/cg/agent && "
+    freeze += (
+        "echo 1 > /run/cg/agent/cgroup.procs && (sleep 1; echo 1 > /run/cg/agent/cgroup.freeze) &"
+    )
     monkeypatch.setattr("vtax.environments.lab.host.REQUEST_TIMEOUT_S", 3.0)
     lab = checked("lab:guest=builtin")
     assert isinstance(lab, Lab)
     with LabMachine(lab, tmp_path, allowed_cpus()) as machine:
-        machine.host.run(["busybox", "sh", "-c", spin], leave=True)
+        machine.host.run(["busybox", "sh", "-c", freeze], leave=True)
+        time.sleep(2)
         with pytest.raises(MachineLostError, match="hung"):
             machine.host.counters()
     found = (tmp_path / traces.FILE).read_text()
     assert "CR3=" in found, "registers of the CPUs"
     assert "sysrq: Show Blocked State" in found and "sysrq: Show backtrace of all" in found
-    assert "Comm: sh" in found

@@ -79,16 +79,14 @@ def lab(
         bool,
         typer.Option("--snapshot/--no-snapshot", help="Restore a saved host; else boot one."),
     ] = True,
-    keep_env: Annotated[
-        bool, typer.Option("--keep-env", help="Keep OMP_*, OPENBLAS_*, MKL_* and the like.")
-    ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
 ) -> None:
     """Run a command of this machine as root in an emulated host that has a real /dev/kvm.
 
     The command sees this machine's files, in the folder where you are, but for its secrets
     (docs/security.md). It may write everywhere: that stays in the emulated host's memory, but for
-    --out. There is no network but the loopback. The exit code is the command's.
+    --out. It has your environment variables, and no network but the loopback. The exit code is the
+    command's.
     """
     from vtax.environments.base import with_paging_modes
     from vtax.errors import MisuseError
@@ -99,9 +97,7 @@ def lab(
     options |= {"kernel": str(kernel)} if kernel else {}
     options |= {} if snapshot else {"snapshot": "off"}
     environment = with_paging_modes().from_options(options)
-    raise typer.Exit(
-        _carry_out(environment, command, out, share or (), timeout, keep_env=keep_env, quiet=quiet)
-    )
+    raise typer.Exit(_carry_out(environment, command, out, share or (), timeout, quiet=quiet))
 
 
 def _carry_out(
@@ -111,7 +107,6 @@ def _carry_out(
     share: Sequence[Path],
     timeout: str | None,
     *,
-    keep_env: bool,
     quiet: bool,
 ) -> int:
     """The command's exit code."""
@@ -122,10 +117,10 @@ def _carry_out(
     from vtax.present.terminal.progress import progress
     from vtax.runner.following import Following
     from vtax.units import parse_duration
-    from vtax.workloads.variables import base_environment, require_utf8
+    from vtax.workloads.variables import require_utf8
 
     limit_s = None if timeout is None else parse_duration(timeout)
-    variables = dict(base_environment(os.environ, keep_env))
+    variables = {**os.environ, "XDG_CACHE_HOME": str(cache.base())}
     require_utf8(variables)
     variables["PATH"] = binaries.on_path(variables)
     folder = Path.cwd()

@@ -236,7 +236,10 @@ class Network:
     def _at_client(self, argv: Sequence[str]) -> list[str]:
         # What a guest answers is read by this program: it is held like a guest.
         found = shutil.which(argv[0], path=DEFAULT_PATH) or shutil.which(argv[0])
-        box = sandbox.Box(None, hiding.view(Shown()), namespace_pid=self._client.pid)
+        path = {"PATH": DEFAULT_PATH}
+        box = sandbox.Box(
+            None, hiding.view(Shown()), environment=path, namespace_pid=self._client.pid
+        )
         return sandbox.command(box, [found or argv[0], *argv[1:]])
 
     def _counters(self) -> LinkCounters:
