@@ -149,7 +149,7 @@ def test_command_lines_of_clients() -> None:
     assert "--reverse" not in lines["tcp-in"]
     assert "--udp --bitrate 1050000000 --length 1470" in lines["udp"]
     assert lines["netperf-udp"] == (
-        "netperf -H 10.213.1.2,4 -p 12865 -t UDP_STREAM -l 3 -P 0 -f m -- -P ,12866 -m 1470 "
+        "netperf -H 10.213.1.2,4 -p 12865 -t UDP_STREAM -l 3 -P 0 -f m -- -P ,12866 -m 1470 -R 1 "
         "-k REMOTE_RECV_THROUGHPUT,REMOTE_RECV_CALLS,THROUGHPUT_UNITS"
     )
     assert {name for name, line in lines.items() if not line} == {"disk", "dgemm", "stream", "gzip"}
