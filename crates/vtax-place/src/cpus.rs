@@ -92,7 +92,7 @@ mod tests {
     #[test]
     fn the_nearest_group_says_which_cpus_a_thread_may_have() {
         let root = tempfile::tempdir().unwrap();
-        let found = |files| cpuset(&tree(root.path(), files), "/proc/7");
+        let found = |files: &[(&str, &str)]| cpuset(&tree(root.path(), files), "/proc/7");
         assert_eq!(found(&[]), None);
         let all = ("cg/cpuset.cpus.effective", "0-7\n");
         assert_eq!(found(&[all]), Some(("/cg".to_owned(), (0..8).collect())));
