@@ -49,7 +49,8 @@ lint: setup-test ## ruff, mypy --strict, layers of imports, rustfmt, clippy, car
 test: lint ## lint, then every test; what is skipped says why
 	@.venv/bin/python packaging/arm64.py tests || echo 'test: the tests of arm64 are skipped'
 	cargo test --quiet --locked --workspace
-	.venv/bin/python -m pytest --numprocesses=3 --dist=loadfile --no-loadscope-reorder --durations=25
+	@# vtax is started hundreds of times: let its modules be compiled once.
+	PYTHONDONTWRITEBYTECODE= .venv/bin/python -m pytest --numprocesses=3 --dist=loadfile --no-loadscope-reorder --durations=25
 
 soak: setup-test ## repeated trials in full, hours; says what each proved
 	VTAX_SOAK=1 .venv/bin/python -m pytest -m soak -v -rP
