@@ -160,7 +160,7 @@ def test_too_little_memory_ends_in_an_error(
 
 def test_killing_the_emulator_is_a_lost_machine(start_lab: Start) -> None:
     machine = start_lab("lab:guest=builtin,npt=0")
-    machine._emulator._process.kill()
+    machine._started.emulator._process.kill()
     with pytest.raises(VtaxError, match="the lab's emulated host died"):
         machine.counters()
 
