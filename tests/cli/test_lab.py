@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from command_line import command, one_line, vtax
 from tested_machines import checked
@@ -20,6 +21,11 @@ SEEN = """
 id -u; cat /sys/module/kvm_amd/parameters/npt; test -c /dev/kvm && echo kvm; pwd
 cat beside; touch /etc/written && echo written; echo kept > "$1/kept"; echo complaint >&2; exit 7
 """
+
+
+def test_help(snapshot: SnapshotAssertion) -> None:
+    done = vtax("lab", "--help")
+    assert done.returncode == 0 and done.stdout == snapshot
 
 
 def test_no_command_is_one_line() -> None:

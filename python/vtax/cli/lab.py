@@ -23,7 +23,7 @@ EXAMPLES = """\b
 Examples:
   vtax lab -- ls -l /dev/kvm
   vtax lab -- vtax compare --in native --in qemu:accel=kvm,mem=512M --reps 2 -- true
-  vtax lab --npt 0 --out results -- vtax compare --in qemu:accel=kvm --out results -- gzip-like
+  vtax lab --npt 0 --out results -- vtax compare --in qemu:accel=kvm --out results -- true
   vtax lab --smp 2 --mem 6G -- bash -c 'cat /sys/module/kvm_amd/parameters/npt'
 
 \b
@@ -67,7 +67,7 @@ def lab(
     out: Annotated[
         Path | None,
         typer.Option(
-            help="This folder is written for real; all else that COMMAND writes is lost.",
+            help="What COMMAND writes into this folder is kept; all else is lost.",
             metavar="DIR",
         ),
     ] = None,
