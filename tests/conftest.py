@@ -22,7 +22,7 @@ pytest_plugins = ("arm64_machine", "browser_page", "recording_data")
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Files that take minutes begin first, so that no worker is left alone with one at the end."""
     slow = {item.path for item in items if item.get_closest_marker("slow")}
-    items.sort(key=lambda item: (item.path.name != "test_packaging.py", item.path not in slow))
+    items.sort(key=lambda item: (item.path.name != "test_paging_switch.py", item.path not in slow))
 
 
 @pytest.fixture(autouse=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import os
 import re
 import shutil
@@ -11,6 +12,7 @@ import sys
 import tarfile
 import tomllib
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
 
@@ -23,6 +25,7 @@ PROGRAMS = (
     "libvtax_umlfix.so",
 )  # fmt: skip
 SETUP = ROOT / "packaging/setup.sh"
+BUILDING = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
 
 
 def tool(folder: Path, name: str, script: str) -> None:
@@ -212,12 +215,67 @@ def test_the_backend_without_cargo_is_one_line(tmp_path: Path) -> None:
     assert "cargo is missing" in done.stderr
 
 
-@pytest.mark.slow
-def test_the_sdist_builds_a_wheel_that_works_elsewhere(tmp_path: Path) -> None:
+def build(hook: str, directory: Path, environment: Mapping[str, str]) -> None:
+    """The frontend's part of building; pip itself has no command for an sdist."""
+    script = "import sys; sys.path.insert(0, 'packaging'); import vtax_build;"
+    python(environment, "-c", f"{script} vtax_build.{hook}({str(directory)!r})")
+
+
+def python(environment: Mapping[str, str], *arguments: str) -> str:
+    """What a Python program prints that has to succeed."""
+    done = subprocess.run(
+        [sys.executable, *arguments],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("maturin", reason="maturin is not installed: run 'make setup'")
+    folder = tmp_path_factory.mktemp("sdist")
+    build("build_sdist", folder, BUILDING)
+    (found,) = folder.glob("*.tar.gz")
+    return found
+
+
+def test_the_sdist_has_all_that_a_build_takes(sdist: Path, tmp_path: Path) -> None:
+    with tarfile.open(sdist) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+        archive.extractall(tmp_path, filter="data")
+    assert not [name for name in names if "/target/" in name or "__pycache__" in name]
+    assert not [name for name in names if "/_bin/" in name or name.endswith(".so")]
+    tracked = subprocess.run(
+        ["git", "ls-files", "Cargo.*", "LICENSE-*", "README.md", "crates", "packaging",
+         "pyproject.toml", "python"],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    if tracked.returncode == 0:
+        assert set(tracked.stdout.splitlines()) <= names
+    # Every crate is there, with what it builds and what it depends on.
+    (unpacked,) = tmp_path.iterdir()
+    command = ["cargo", "metadata", "--locked", "--offline", "--format-version", "1", "--no-deps"]
+    found = subprocess.run(command, cwd=unpacked, capture_output=True, text=True, check=False)
+    assert found.returncode == 0, found.stderr
+    crates = json.loads(found.stdout)["packages"]
+    assert {crate["name"] for crate in crates} == {path.name for path in ROOT.glob("crates/*")}
+    assert all(Path(each["src_path"]).is_file() for crate in crates for each in crate["targets"])
+
+
+@pytest.mark.slow
+@pytest.mark.soak
+def test_the_sdist_builds_a_wheel_that_works_elsewhere(
+    sdist: Path, tmp_path: Path, soak: bool
+) -> None:
+    if not soak:
+        pytest.skip("it compiles everything again, minutes: make soak")
     environment = {
-        **os.environ,
-        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        **BUILDING,
         # A folder of its own, since files of an sdist bear an old date: cargo would take what it
         # compiled of older sources for up to date. The test is of packing, not of speed.
         "CARGO_TARGET_DIR": str(tmp_path / "target"),
@@ -225,35 +283,9 @@ def test_the_sdist_builds_a_wheel_that_works_elsewhere(tmp_path: Path) -> None:
         "CARGO_PROFILE_RELEASE_LTO": "off",
         "CARGO_PROFILE_RELEASE_CODEGEN_UNITS": "16",
     }
-
-    def python(*arguments: str) -> str:
-        done = subprocess.run(
-            [sys.executable, *arguments],
-            cwd=ROOT,
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
-
-    def build(hook: str, directory: Path) -> None:
-        """The frontend's part of building; pip itself has no command for an sdist."""
-        script = "import sys; sys.path.insert(0, 'packaging'); import vtax_build;"
-        python("-c", f"{script} vtax_build.{hook}({str(directory)!r})")
-
-    build("build_sdist", tmp_path)
-    (sdist,) = tmp_path.glob("*.tar.gz")
-    with tarfile.open(sdist) as archive:
-        names = archive.getnames()
-    assert not [name for name in names if "/target/" in name or "__pycache__" in name]
-    compiled = [name for name in names if "/_bin/" in name or name.endswith(".so")]
-    assert not compiled
-
     pip = ("-m", "pip", "--disable-pip-version-check", "--quiet")
     options = ("--no-deps", "--no-build-isolation", "--no-index")
-    python(*pip, "wheel", *options, "--wheel-dir", str(tmp_path), str(sdist))
+    python(environment, *pip, "wheel", *options, "--wheel-dir", str(tmp_path), str(sdist))
     (wheel,) = tmp_path.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive_:
         members = archive_.namelist()
@@ -268,16 +300,20 @@ def test_the_sdist_builds_a_wheel_that_works_elsewhere(tmp_path: Path) -> None:
     assert sources | {"vtax/_native.pyi", "vtax/py.typed"} <= set(members)
 
     home = tmp_path / "elsewhere"
-    python(*pip, "install", *options, "--target", str(home), str(wheel))
+    python(environment, *pip, "install", *options, "--target", str(home), str(wheel))
     environment["PYTHONPATH"] = str(home)
-    found = python("-P", "-c", "from vtax import binaries; print(binaries.find('vtax-agent'))")
+    found = python(
+        environment, "-P", "-c", "from vtax import binaries; print(binaries.find('vtax-agent'))"
+    )
     agent = Path(found.strip())
     assert agent == home / "vtax/_bin/vtax-agent"
     assert subprocess.run([agent, "--version"], check=False).returncode == 0
     # No interpreter is asked for: the program is static and runs in a guest without libraries.
     assert b"ld-linux" not in agent.read_bytes()[:4096]
     # The command of that name becomes the agent.
-    called = python("-P", "-c", "from vtax.binaries import run_agent; run_agent()", "--version")
+    called = python(
+        environment, "-P", "-c", "from vtax.binaries import run_agent; run_agent()", "--version"
+    )
     assert called.startswith("vtax-agent ")
     version = "import vtax, vtax._native; print(vtax.__version__ == vtax._native.version())"
-    assert python("-P", "-c", version) == "True\n"
+    assert python(environment, "-P", "-c", version) == "True\n"
