@@ -34,9 +34,13 @@ def test_no_command_is_one_line() -> None:
     )
 
 
-def test_what_cannot_be_shared_is_one_line(tmp_path: Path) -> None:
+def test_what_cannot_be_is_one_line(tmp_path: Path) -> None:
     missing = str(tmp_path / "missing")
     assert "it does not exist" in one_line(vtax("lab", "--share", missing, "--", "true"), 2)
+    assert "it is not on the PATH; check its name" in one_line(vtax("lab", "--", "no-such"), 1)
+    assert one_line(vtax("lab", "--", "true", cwd=Path("/run")), 2) == (
+        "vtax: /run: the emulated host has its own; work in another folder"
+    )
     assert "is too small to boot" in one_line(vtax("lab", "--mem", "100M", "--", "true"), 2)
 
 

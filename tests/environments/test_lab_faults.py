@@ -16,6 +16,7 @@ import pytest
 from command_line import SOURCE
 from process_watch import processes_naming
 from tested_machines import checked
+from vtax.cache import folder
 from vtax.environments.agent import MachineLostError
 from vtax.environments.base import allowed_cpus
 from vtax.environments.lab import traces
@@ -148,8 +149,10 @@ def test_a_host_that_hangs_leaves_what_it_was_doing(
     with LabMachine(lab, tmp_path, allowed_cpus()) as machine:
         machine.host.run(["busybox", "sh", "-c", freeze], leave=True)
         time.sleep(2)
-        with pytest.raises(MachineLostError, match="hung"):
+        with pytest.raises(MachineLostError, match="hung") as lost:
             machine.host.counters()
-    found = (tmp_path / traces.FILE).read_text()
+    file = folder("lab") / traces.FILE
+    assert lost.value.remedy == f"{file} has what it was doing; try again"
+    found = file.read_text()
     assert "CR3=" in found, "registers of the CPUs"
     assert "sysrq: Show Blocked State" in found and "sysrq: Show backtrace of all" in found

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from vtax import cache
 from vtax.environments.agent import Agent, MachineLostError
 from vtax.environments.base import allowed_cpus
 from vtax.environments.lab import traces
@@ -37,9 +38,10 @@ def started(folder: Path, **options: str) -> Iterator[LabMachine]:
     with LabMachine(lab, folder, allowed_cpus()) as machine:
         try:
             yield machine
-        except MachineLostError:
+        except MachineLostError as error:
             # For whom reads the report of the test alone.
-            print((folder / traces.FILE).read_text())
+            if error.remedy:
+                print((cache.folder("lab") / traces.FILE).read_text())
             raise
         for guest in machine.guests:
             assert not oopses(guest)

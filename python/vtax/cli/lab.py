@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 import tempfile
 from enum import StrEnum
@@ -114,9 +113,11 @@ def _carry_out(
     from vtax.environments import sharing
     from vtax.environments.base import allowed_cpus
     from vtax.environments.hiding import Shown
+    from vtax.errors import MisuseError
     from vtax.present.terminal.progress import progress
     from vtax.runner.following import Following
     from vtax.units import parse_duration
+    from vtax.workloads import programs
     from vtax.workloads.variables import require_utf8
 
     limit_s = None if timeout is None else parse_duration(timeout)
@@ -124,6 +125,8 @@ def _carry_out(
     require_utf8(variables)
     variables["PATH"] = binaries.on_path(variables)
     folder = Path.cwd()
+    if not environment.has_folder(folder):
+        raise MisuseError(f"{folder}: the emulated host has its own", "work in another folder")
     if out is not None:
         out = out.absolute()
         out.mkdir(parents=True, exist_ok=True)
@@ -131,8 +134,8 @@ def _carry_out(
     kernels = tuple(cache.folder(name) for name in CACHED)
     shown = (*sharing.shown({"--share": environment}, share), *kernels)
     environment = environment.with_shown(Shown(folder, shown))
-    if program := shutil.which(command[0], path=variables["PATH"]):
-        sharing.require_seen({"the emulated host": environment}, Path(program))
+    program = programs.require(command[0], variables["PATH"], folder, "check its name")
+    sharing.require_seen({"the emulated host": environment}, program)
     environment.check()
     with tempfile.TemporaryDirectory(prefix="vtax-lab-") as name, progress(quiet) as told:
         told.announce("starting the emulated host")

@@ -122,7 +122,7 @@ class Lab(PagingEnvironment):
         return MachineShape(self.guest_smp, self.guest_memory_bytes)
 
     def has_folder(self, folder: Path) -> bool:
-        return self.kind in ("host", "none") and super(Lab, self).has_folder(folder)
+        return self.kind == "host" and super(Lab, self).has_folder(folder)
 
     def offered(self) -> frozenset[type[Capability]]:
         # A guest whose files are mounted by 9p cannot be switched; only such a one shares a folder.

@@ -26,7 +26,6 @@ _MODULES: Mapping[Kind, Sequence[str]] = {
     "builtin": (),
     "disk": ("virtio_blk", "ext4", "crc32c_generic", "overlay"),
     "initramfs": (),
-    "none": (),
 }
 _CPIO_MAGIC = (b"070701", b"070702")
 _COMPRESSED = (b"\x1f\x8b", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd")

@@ -148,7 +148,6 @@ def _parameters(nested: Nested) -> Sequence[str]:
         "builtin": ["vtax.lower=initramfs"],
         "initramfs": ["vtax.lower=initramfs"],
         "disk": [f"vtax.lower=disk:{IMAGE_DEVICE}"],
-        "none": [],
     }[nested.kind]
     return [
         "console=ttyS0",

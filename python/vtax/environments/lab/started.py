@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from vtax import cache
 from vtax.environments import sandbox
 from vtax.environments.agent import Agent, MachineLostError
 from vtax.environments.base import Launch
@@ -20,6 +21,7 @@ from vtax.environments.lab.host import EmulatedHost
 from vtax.environments.lab.snapshot import Snapshot, Store
 from vtax.environments.qemu_program import program_version
 from vtax.errors import VtaxError
+from vtax.formats.files import write_atomic
 
 if TYPE_CHECKING:
     from vtax.environments.lab.environment import Lab
@@ -33,7 +35,6 @@ class StartedHost:
 
     def __init__(self, lab: Lab, work: Path, cpus: Sequence[int]) -> None:
         self._lab = lab
-        self._work = work
         self._held = contextlib.ExitStack()
         saved: Snapshot | None = None
         notes: list[str] = []
@@ -93,16 +94,21 @@ class StartedHost:
             ) from None
 
     def _lost(self, what: str) -> MachineLostError:
-        if self.emulator.alive:
-            self._keep_traces()
+        # Before its console is full of it.
+        error = _lost_host(self.emulator, what)
+        if self.emulator.alive and (kept := self._keep_traces()):
+            error = MachineLostError(error.message, f"{kept} has what it was doing; try again")
         self.kill()
-        return _lost_host(self.emulator, what)
+        return error
 
-    def _keep_traces(self) -> None:
-        """What it is doing goes into the work folder."""
+    def _keep_traces(self) -> Path | None:
+        """The file with what it is doing; None: that cannot be had."""
         with contextlib.suppress(OSError, VtaxError):
             found = traces.traces(self.emulator.monitor(), self.emulator.console)
-            (self._work / traces.FILE).write_text(found, "utf-8")
+            file = cache.folder("lab") / traces.FILE
+            write_atomic(file, found.encode())
+            return file
+        return None
 
     def _lost_guest(self, number: int, what: str) -> MachineLostError:
         try:

@@ -17,7 +17,7 @@ from vtax.errors import VtaxError
 PARAMETER = "sysrq_always_enabled"
 """Of the emulated host's kernel."""
 FILE = "emulated-host.txt"
-"""In the work folder of a lab that was lost."""
+"""Of the lab that was lost last, in the cache's folder of labs: work folders go with a command."""
 LOUD, BLOCKED, CPUS = "9", "w", "l"
 """Keys: all that is said goes to the console; tasks that wait; what CPUs do."""
 PRINT_S = 5.0
