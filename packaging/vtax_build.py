@@ -1,12 +1,12 @@
 """The build backend: maturin, plus the compiled programs that the package carries.
 
 vtax ships eight programs and libraries in `vtax/_bin/`: the agent, the recorder, the placer and the
-controller (static, they are pushed into guests and hosts of guests), the DGEMM driver and the reader of MPI's
-clock (dynamic, they load the BLAS and the MPI that the system resolves), the BLAS of tuned kernels
-and the preload shim of user-mode Linux. maturin packs one crate per wheel, and that is the
-extension module `vtax._native`; so cargo builds the eight here first and maturin includes them as
-package data. That way they are found beside the Python code in every kind of install, editable
-ones too.
+controller (static, they are pushed into guests and hosts of guests), the DGEMM driver and the
+reader of MPI's clock (dynamic, they load the BLAS and the MPI that the system resolves), the BLAS
+of tuned kernels and the preload shim of user-mode Linux. maturin packs one crate per wheel, and
+that is the extension module `vtax._native`; so cargo builds the eight here first and maturin
+includes them as package data. That way they are found beside the Python code in every kind of
+install, editable ones too.
 
 An editable install is a wheel with nothing but the path of the Python code; its extension is
 compiled as the programs are, beside that code.
