@@ -31,7 +31,8 @@ class FakeHost:
         self._counts = dict.fromkeys(("exits", "pf_taken", "invlpg"), 0)
         self._model = dict.fromkeys(("instructions", "cycles", "tlb_misses"), 0)
         self._sequence = 0
-        self._guests = [root / f"sys/kernel/debug/kvm/{100 + n}-11" for n in range(guests)]
+        self._kvm = root / "sys/kernel/debug/kvm"
+        self._guests = [self._kvm / f"{100 + n}-11" for n in range(guests)]
         for folder in self._guests:
             folder.mkdir(parents=True)
         parameters = root / "sys/module/kvm_amd/parameters"
@@ -50,9 +51,8 @@ class FakeHost:
         """Each guest takes so many page faults; all together run so many instructions."""
         self._counts["exits"] += faults
         self._counts["pf_taken"] += faults
-        for folder in self._guests:
-            for name, value in self._counts.items():
-                _write(folder / name, f"{value}\n".encode())
+        for name, value in self._counts.items():
+            _write(self._kvm / name, f"{value * len(self._guests)}\n".encode())
         self._model["instructions"] += instructions
         self._model["cycles"] += 2 * instructions
         self._model["tlb_misses"] += misses
@@ -67,14 +67,11 @@ class FakeHost:
 
     def end(self, guest: int) -> None:
         """A guest is shut down."""
-        folder = self._guests.pop(guest)
-        for name in self._counts:
-            (folder / name).unlink()
-        folder.rmdir()
+        self._guests.pop(guest).rmdir()
 
 
 def _write(path: Path, content: bytes) -> None:
     """Whole or not at all, as the kernel's files are."""
-    fresh = path.parent.parent / f".{path.parent.name}-{path.name}"
+    fresh = path.parent / f".{path.name}"
     fresh.write_bytes(content)
     fresh.rename(path)

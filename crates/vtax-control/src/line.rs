@@ -29,7 +29,8 @@ pub struct Line {
     pub to: Option<Paging>,
     /// The switch was made.
     pub applied: bool,
-    /// The longest pause of a guest for it, in milliseconds.
+    /// How long the guest that paused longest was paused for it, earlier attempts to save its state
+    /// included, in milliseconds.
     pub pause_ms: Option<f64>,
     /// The policy.
     pub policy: String,

@@ -6,9 +6,11 @@ pub mod perf;
 pub mod perf_group;
 mod tally;
 
+use std::collections::BTreeSet;
+
 use vtax_sys::tree::Tree;
 
-pub use tally::{Change, Fault, Tally};
+pub use tally::{Fault, Tally};
 
 /// What policies and people want counted; each is cumulative.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -102,9 +104,10 @@ pub trait Sensor {
     /// As faults name it.
     fn name(&self) -> &'static str;
 
-    /// Are its sources guests, so that one that comes or goes is worth a word?
-    fn counts_guests(&self) -> bool {
-        false
+    /// The guests that it found when it was read; `None`: it knows of none. When they are others
+    /// than before, what it has counted is of no window.
+    fn guests(&self) -> Option<&BTreeSet<String>> {
+        None
     }
 
     /// Does it count what a model says, not what hardware did?
@@ -160,6 +163,7 @@ impl Step {
 pub struct Sensors {
     all: Vec<(Box<dyn Sensor>, Tally)>,
     last_s: Option<f64>,
+    guests: Option<BTreeSet<String>>,
 }
 
 impl std::fmt::Debug for Sensors {
@@ -176,6 +180,7 @@ impl Sensors {
         Self {
             all: sensors.into_iter().map(with_tally).collect(),
             last_s: None,
+            guests: None,
         }
     }
 
@@ -201,25 +206,21 @@ impl Sensors {
         };
         for (sensor, tally) in &mut self.all {
             let model = sensor.is_model();
-            let read = match sensor.read() {
-                Ok(sources) => {
-                    if sensor.counts_guests() {
-                        step.guests = sources.len();
-                    }
-                    tally.advance(sources)
-                }
+            let read = sensor.read();
+            if let Some(guests) = sensor.guests()
+                && notice(&mut self.guests, guests, &mut step)
+            {
+                tally.forget();
+            }
+            let read = match read {
+                Ok(sources) => tally.advance(sources),
                 Err(reason) => {
                     tally.forget();
                     Err(Fault::lost(sensor.name(), reason))
                 }
             };
             match read {
-                Ok(change) => {
-                    if sensor.counts_guests() {
-                        step.events.extend(change.events());
-                    }
-                    add(&mut step, &change.counts, model);
-                }
+                Ok(counts) => add(&mut step, &counts, model),
                 Err(fault) => step.faults.push(fault.of(sensor.name())),
             }
         }
@@ -229,11 +230,32 @@ impl Sensors {
     /// Begin anew: what was counted until now is of no window.
     pub fn restart(&mut self) {
         self.last_s = None;
+        self.guests = None;
         for (sensor, tally) in &mut self.all {
             sensor.let_go();
             tally.forget();
         }
     }
+}
+
+/// Tell which guests came and went; true: some did.
+fn notice(known: &mut Option<BTreeSet<String>>, now: &BTreeSet<String>, step: &mut Step) -> bool {
+    step.guests = now.len();
+    let Some(before) = known.as_ref() else {
+        *known = Some(now.clone());
+        return false;
+    };
+    if before == now {
+        return false;
+    }
+    let gone = before.difference(now);
+    step.events
+        .extend(gone.map(|name| format!("guest {name} is gone")));
+    let came = now.difference(before);
+    step.events
+        .extend(came.map(|name| format!("guest {name} came")));
+    *known = Some(now.clone());
+    true
 }
 
 fn add(step: &mut Step, counts: &Values<f64>, model: bool) {

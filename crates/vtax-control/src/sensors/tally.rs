@@ -75,26 +75,6 @@ impl fmt::Display for Fault {
     }
 }
 
-/// What happened in a window.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub struct Change {
-    /// The counts, all sources together.
-    pub counts: Values<f64>,
-    /// Sources that were not there before.
-    pub came: Vec<String>,
-    /// Sources that are gone.
-    pub gone: Vec<String>,
-}
-
-impl Change {
-    /// Guests that came and went, for people.
-    pub fn events(&self) -> impl Iterator<Item = String> + '_ {
-        let came = self.came.iter().map(|name| format!("guest {name} came"));
-        let gone = self.gone.iter().map(|name| format!("guest {name} is gone"));
-        came.chain(gone)
-    }
-}
-
 #[derive(Debug, Clone)]
 struct Known {
     counts: Values<u64>,
@@ -119,32 +99,26 @@ impl Tally {
     ///
     /// Fails when there was no earlier call, when a counter went backwards, and when a source that
     /// publishes has not done so for three windows. In all cases the next window counts from here.
-    pub fn advance(&mut self, sources: Vec<Source>) -> Result<Change, Fault> {
+    pub fn advance(&mut self, sources: Vec<Source>) -> Result<Values<f64>, Fault> {
         let before = self.last.take();
         let mut now = BTreeMap::new();
-        let mut change = Change::default();
+        let mut counts = Values::default();
         let mut fault = None;
         for source in sources {
             let earlier = before.as_ref().and_then(|all| all.get(&source.name));
             let known = Known::of(&source, earlier);
             fault = fault.or_else(|| known.fault(&source.name, earlier));
-            match earlier {
-                Some(earlier) => known.add_since(earlier, &mut change.counts),
-                None => change.came.push(source.name.clone()),
+            if let Some(earlier) = earlier {
+                known.add_since(earlier, &mut counts);
             }
             now.insert(source.name, known);
         }
         let first = before.is_none();
-        let gone = before
-            .into_iter()
-            .flatten()
-            .filter(|(name, _)| !now.contains_key(name));
-        change.gone = gone.map(|(name, _)| name).collect();
         self.last = Some(now);
         match fault {
             Some(kind) => Err(Fault::kind(kind)),
             None if first => Err(Fault::kind(FaultKind::First)),
-            None => Ok(change),
+            None => Ok(counts),
         }
     }
 }

@@ -19,10 +19,6 @@ impl Sensor for Scripted {
         "scripted"
     }
 
-    fn counts_guests(&self) -> bool {
-        true
-    }
-
     fn read(&mut self) -> Result<Vec<Source>, String> {
         self.0.borrow_mut().pop_front().unwrap()
     }
@@ -60,20 +56,16 @@ fn faults(step: &Step) -> Vec<String> {
 }
 
 #[test]
-fn guests_that_come_and_go_change_nothing_but_their_own_part() {
+fn sources_that_come_and_go_change_nothing_but_their_own_part() {
     let found = steps(vec![
-        Ok(vec![source("1-9", 100)]),
-        Ok(vec![source("1-9", 150), source("2-9", 7000)]),
-        Ok(vec![source("1-9", 200), source("2-9", 7001)]),
-        Ok(vec![source("2-9", 7003)]),
+        Ok(vec![source("88/1", 100)]),
+        Ok(vec![source("88/1", 150), source("88/2", 7000)]),
+        Ok(vec![source("88/1", 200), source("88/2", 7001)]),
+        Ok(vec![source("88/2", 7003)]),
     ]);
     assert_eq!(found[0].counts, Values::default());
-    assert_eq!(instructions(&found[1]), Some(50.0));
-    assert_eq!(found[1].events, ["guest 2-9 came"]);
-    assert_eq!(instructions(&found[2]), Some(51.0));
-    assert_eq!(instructions(&found[3]), Some(2.0));
-    assert_eq!(found[3].events, ["guest 1-9 is gone"]);
-    assert_eq!(found[3].guests, 1);
+    let counted: Vec<_> = found.iter().map(instructions).collect();
+    assert_eq!(counted, [None, Some(50.0), Some(51.0), Some(2.0)]);
 }
 
 #[test]
@@ -137,38 +129,47 @@ fn after_a_restart_the_first_window_counts_nothing() {
     assert_eq!(instructions(&sensors.step(2.0)), Some(100.0));
 }
 
-fn machine(root: &Path, name: &str, exits: u64, faults: u64, invlpg: u64) {
-    let folder = root.join("sys/kernel/debug/kvm").join(name);
-    fs::create_dir_all(&folder).unwrap();
+fn host(root: &Path, machines: &[&str], exits: u64, faults: u64, invlpg: u64) {
+    let folder = root.join("sys/kernel/debug/kvm");
+    let _ = fs::remove_dir_all(&folder);
+    for name in machines {
+        fs::create_dir_all(folder.join(name)).unwrap();
+    }
     for (file, value) in [("exits", exits), ("pf_taken", faults), ("invlpg", invlpg)] {
         fs::write(folder.join(file), format!("{value}\n")).unwrap();
     }
 }
 
 #[test]
-fn kvms_counters_are_read_for_each_machine() {
+fn kvms_sums_are_read_and_a_window_in_which_guests_change_is_not_counted() {
     let root = tempfile::tempdir().unwrap();
-    let mut sensor = kvm::Kvm::new(Tree::at(root.path()));
-    assert!(sensor.read().unwrap_err().contains("mount debugfs"));
-    machine(root.path(), "88-11", 100, 40, 2);
-    machine(root.path(), "99-7", 7, 0, 0);
-    machine(root.path(), "88-x", 7, 0, 0);
-    fs::write(root.path().join("sys/kernel/debug/kvm/exits"), "107\n").unwrap();
-    let sources = sensor.read().unwrap();
-    assert_eq!(sources.len(), 2);
-    assert_eq!(sources[0].name, "88-11");
-    assert_eq!(sources[0].counts.get(Quantity::PagingExits), Some(42));
-    assert_eq!(sources[1].counts.get(Quantity::Exits), Some(7));
+    let mut sensors = Sensors::of(&Tree::at(root.path()), &[], None);
+    assert!(faults(&sensors.step(0.0))[0].contains("mount debugfs"));
+    let two = ["88-11", "99-7", "88-x"];
+    host(root.path(), &two, 100, 40, 2);
+    sensors.step(1.0);
+    host(root.path(), &two, 110, 43, 4);
+    let step = sensors.step(2.0);
+    assert_eq!((step.guests, step.events.len()), (2, 0));
+    assert_eq!(step.rate(Quantity::PagingExits), Some(5.0));
+    assert_eq!(step.rate(Quantity::Exits), Some(10.0));
+    // Another guest has counted much before it came.
+    host(root.path(), &["88-11", "101-9"], 9000, 9000, 4);
+    let step = sensors.step(3.0);
+    assert_eq!(step.events, ["guest 99-7 is gone", "guest 101-9 came"]);
+    assert_eq!(step.rate(Quantity::PagingExits), None);
+    host(root.path(), &["88-11", "101-9"], 9001, 9000, 4);
+    let step = sensors.step(4.0);
+    assert_eq!(step.rate(Quantity::PagingExits), Some(0.0));
     // A kernel that calls it otherwise counts no paging exits, not none.
-    fs::remove_file(root.path().join("sys/kernel/debug/kvm/99-7/invlpg")).unwrap();
-    let sources = sensor.read().unwrap();
-    assert_eq!(sources[1].counts.get(Quantity::PagingExits), None);
+    fs::remove_file(root.path().join("sys/kernel/debug/kvm/invlpg")).unwrap();
+    assert_eq!(sensors.step(5.0).rate(Quantity::PagingExits), None);
 }
 
 #[test]
 fn a_page_of_a_model_is_named_so() {
     let root = tempfile::tempdir().unwrap();
-    machine(root.path(), "88-11", 100, 40, 2);
+    host(root.path(), &["88-11"], 100, 40, 2);
     let path = root.path().join("page");
     let names = ["model.instructions", "model.paging_exits", "app.requests"];
     let mut publisher = Publisher::create(&path, &names).unwrap();
@@ -176,7 +177,7 @@ fn a_page_of_a_model_is_named_so() {
     publisher.publish(&[1000, 5, 9]).unwrap();
     sensors.step(0.0);
     publisher.publish(&[3000, 50, 9]).unwrap();
-    machine(root.path(), "88-11", 110, 47, 2);
+    host(root.path(), &["88-11"], 110, 47, 2);
     let step = sensors.step(2.0);
     assert_eq!(step.rate(Quantity::Instructions), Some(1000.0));
     assert_eq!(step.name(Quantity::Instructions), "model.instructions");
@@ -203,8 +204,8 @@ proptest! {
         for window in windows {
             let sum: u64 = window.values().sum();
             let sources = window.iter().map(|(name, count)| source(&name.to_string(), *count));
-            if let Ok(change) = tally.advance(sources.collect()) {
-                let counted = change.counts.get(Quantity::Instructions).unwrap_or(0.0);
+            if let Ok(counts) = tally.advance(sources.collect()) {
+                let counted = counts.get(Quantity::Instructions).unwrap_or(0.0);
                 prop_assert!((0.0..=sum as f64).contains(&counted));
             }
         }
