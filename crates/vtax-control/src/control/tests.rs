@@ -411,6 +411,38 @@ fn the_dwell_outlives_a_restart() {
     assert_eq!(lines[7].decision, Decision::Switch);
 }
 
+/// 4e9 instructions a second, as one busy processor retires them.
+fn busy(misses: u64, exits: u64) -> Window {
+    Window::Ran(4_000_000_000, misses, exits)
+}
+
+#[test]
+fn the_default_policy_leaves_the_mode_that_costs_a_third_of_the_cycles() {
+    // 1e6 exits of some 2,500 cycles, of 8e9 cycles in all; hardly a miss.
+    let mut rig = rig(Paging::Shadow, true, &[busy(1000, 1_000_000)]);
+    rig.control.reload(Ok(recipe("")));
+    let lines = rig.windows(5);
+    assert_eq!(lines[1].to, Some(Paging::Nested), "{lines:?}");
+    assert!(lines[1].gain_percent.unwrap() > 20.0);
+    // Without misses there is nothing to go back for.
+    let lines = rig.windows(60);
+    assert!(lines.iter().all(|line| line.decision == Decision::Hold));
+    assert_eq!(rig.switched(), [Paging::Nested]);
+}
+
+#[test]
+fn quiet_guests_are_left_alone_by_every_policy() {
+    for policy in ["vtax", "dav2m", "naive"] {
+        for mode in [Paging::Shadow, Paging::Nested] {
+            let mut rig = rig(mode, true, &[busy(1000, 100)]);
+            rig.control
+                .reload(Ok(Recipe::parse("", Some(policy), "zen4").unwrap()));
+            rig.windows(120);
+            assert!(rig.switched().is_empty(), "{policy} in {mode:?}");
+        }
+    }
+}
+
 proptest! {
     /// Whatever guests do and sensors say, there are no two switches within the dwell, and each
     /// line has a decision and a reason.
