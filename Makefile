@@ -56,7 +56,7 @@ soak: setup-test ## repeated trials in full, hours; says what each proved
 	VTAX_SOAK=1 .venv/bin/python -m pytest -m soak -v -rP
 	cargo test --quiet --locked --workspace -- --ignored
 
-bench: setup-test ## vtax's own cost beside plain commands and other recorders; the paging model; the lab's start and switch; tuned kernels; plans of places
+bench: setup-test ## vtax's own cost beside plain commands and other recorders; the paging model; the lab's start and switch, and the cost of its controller; tuned kernels; plans of places
 	.venv/bin/python bench/compare.py
 	.venv/bin/python bench/audit.py
 	.venv/bin/python bench/short_commands.py
@@ -65,6 +65,7 @@ bench: setup-test ## vtax's own cost beside plain commands and other recorders; 
 	.venv/bin/python bench/paging_sweep.py
 	.venv/bin/python bench/lab.py
 	.venv/bin/python bench/paging_switch.py
+	.venv/bin/python bench/paging_control.py
 	.venv/bin/python bench/tune.py
 	.venv/bin/python bench/place_plan.py
 

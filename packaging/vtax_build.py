@@ -1,12 +1,12 @@
 """The build backend: maturin, plus the compiled programs that the package carries.
 
-vtax ships seven programs and libraries in `vtax/_bin/`: the agent, the recorder and the placer
-(static, they are pushed into guests and hosts of guests), the DGEMM driver and the reader of MPI's
-clock (dynamic, they load the BLAS and the MPI that the system resolves), the BLAS of tuned kernels
-and the preload shim of user-mode Linux. maturin packs one crate per wheel, and that is the
-extension module `vtax._native`; so cargo builds the seven here first and maturin includes them as
-package data. That way they are found beside the Python code in every kind of install, editable
-ones too.
+vtax ships eight programs and libraries in `vtax/_bin/`: the agent, the recorder, the placer and the
+controller (static, they are pushed into guests and hosts of guests), the DGEMM driver and the
+reader of MPI's clock (dynamic, they load the BLAS and the MPI that the system resolves), the BLAS
+of tuned kernels and the preload shim of user-mode Linux. maturin packs one crate per wheel, and
+that is the extension module `vtax._native`; so cargo builds the eight here first and maturin
+includes them as package data. That way they are found beside the Python code in every kind of
+install, editable ones too.
 
 An editable install is a wheel with nothing but the path of the Python code; its extension is
 compiled as the programs are, beside that code.
@@ -70,6 +70,14 @@ ARTIFACTS = (
         "vtax-place",
         "vtax-place",
         ("--bin", "vtax-place"),
+        ("-C", "target-feature=+crt-static"),
+    ),
+    # Static too, and no part of the agent: that is pushed into every guest, and this has the
+    # policies of the model in it, which only a host of guests needs.
+    Artifact(
+        "vtax-control",
+        "vtax-control",
+        ("--bin", "vtax-control"),
         ("-C", "target-feature=+crt-static"),
     ),
     Artifact("vtax-dgemm", "vtax-workloads", ("--bin", "vtax-dgemm"), level="demo"),

@@ -21,8 +21,8 @@ import pytest
 from command_line import ROOT
 
 PROGRAMS = (
-    "vtax-agent", "vtax-recorder", "vtax-place", "vtax-dgemm", "vtax-mpi-clock", "libvtaxblas.so",
-    "libvtax_umlfix.so",
+    "vtax-agent", "vtax-recorder", "vtax-place", "vtax-control", "vtax-dgemm", "vtax-mpi-clock",
+    "libvtaxblas.so", "libvtax_umlfix.so",
 )  # fmt: skip
 SETUP = ROOT / "packaging/setup.sh"
 BUILDING = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}

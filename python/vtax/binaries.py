@@ -50,6 +50,11 @@ def run_place() -> NoReturn:
     _become("vtax-place")
 
 
+def run_control() -> NoReturn:
+    """The command `vtax-control`, likewise."""
+    _become("vtax-control")
+
+
 def _become(name: str) -> NoReturn:
     try:
         program = find(name)

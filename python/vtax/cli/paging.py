@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vtax.cli import paging_lab, paging_settings, paging_sweep, paging_switch
+from vtax.cli import paging_control, paging_lab, paging_settings, paging_sweep, paging_switch
 
 if TYPE_CHECKING:
     from vtax.paging.policy import Policy
@@ -154,6 +154,8 @@ app.command(**paging_sweep.SETTINGS)(paging_sweep.sweep)
 app.command(**paging_lab.SETTINGS)(paging_lab.lab)
 app.command(**paging_switch.SWITCH_SETTINGS)(paging_switch.switch)
 app.command(**paging_switch.RECOVER_SETTINGS)(paging_switch.recover)
+app.command(**paging_control.CONTROL_SETTINGS)(paging_control.control)
+app.command(**paging_control.WATCH_SETTINGS)(paging_control.watch)
 
 
 @app.command(short_help="List the machines that can be named.")

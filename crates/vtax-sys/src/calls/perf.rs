@@ -31,6 +31,24 @@ pub fn perf_event_open(
     made(fd.into())
 }
 
+/// Open a perf event for one thread, on whatever CPU it runs.
+///
+/// Fails with the errno of the system call.
+pub fn perf_event_of_thread(
+    attributes: &mut perf_event_attr,
+    thread: Pid,
+    group: Option<BorrowedFd<'_>>,
+) -> Result<OwnedFd, Errno> {
+    // perf_event_open(2): any CPU.
+    const ANY: libc::c_int = -1;
+    let thread = thread.as_raw();
+    let group = group.map_or(-1, |group| group.as_raw_fd());
+    // SAFETY: the attributes are a live structure whose size field tells its size.
+    let fd =
+        unsafe { perf_event_open_sys::perf_event_open(attributes, thread, ANY, group, CLOEXEC) };
+    made(fd.into())
+}
+
 /// Open an event (its type and number) for a process that has not yet begun its program: from exec
 /// on, for all that it starts too, in user space and, unless `user_only`, in the kernel.
 ///

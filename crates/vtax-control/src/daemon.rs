@@ -1,0 +1,84 @@
+//! The loop: wait, look, say.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use vtax_cli::Error;
+use vtax_sys::clock;
+
+use crate::control::Control;
+use crate::host::Host;
+use crate::line::Line;
+use crate::metrics::Metrics;
+use crate::policy_file::Recipe;
+use crate::signals::{Asked, Signals};
+use crate::state::{Folder, State};
+
+/// When there are windows, and what a reload reads.
+#[derive(Debug)]
+pub struct Schedule {
+    /// The length of a window.
+    pub every: Duration,
+    /// End after this time.
+    pub time: Option<Duration>,
+    /// The policy file.
+    pub file: Option<PathBuf>,
+    /// The policy that the command line names.
+    pub policy: Option<String>,
+    /// The machine where the file names none.
+    pub machine: &'static str,
+}
+
+/// Decide window after window until the time is over or a signal comes. `folder` keeps the state;
+/// without one nothing is kept. `say` gets a line for each window.
+///
+/// Fails when the clock of signals does, and when `say` does.
+pub fn run<H: Host>(
+    mut control: Control<H>,
+    folder: Option<&Folder>,
+    schedule: &Schedule,
+    signals: &Signals,
+    metrics: &mut Metrics,
+    mut say: impl FnMut(&Line) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let (state, said) = folder.map(Folder::read).unwrap_or_default();
+    control.resume(state, said, now_s());
+    let mut save = |state: &State| folder.map_or(Ok(()), |folder| folder.write(state));
+    let end = schedule.time.map(|time| Instant::now() + time);
+    let mut next = Instant::now();
+    loop {
+        let until = end.map_or(next, |end| end.min(next));
+        let asked = signals.wait_until(until);
+        match asked.map_err(|errno| Error::system("waiting", errno, "try again"))? {
+            Some(Asked::End) => return Ok(()),
+            Some(Asked::Reload) => {
+                let name = schedule.policy.as_deref();
+                let recipe = Recipe::read(schedule.file.as_deref(), name, schedule.machine);
+                control.reload(recipe);
+                continue;
+            }
+            None => {}
+        }
+        if end.is_some_and(|end| Instant::now() >= end) && Instant::now() < next {
+            return Ok(());
+        }
+        let line = control.window(now_s(), time(), &mut save);
+        metrics.add(&line, &control.state().guard);
+        if let Some(folder) = folder {
+            // Who follows it misses a window; the next one is written again.
+            let _ = folder.publish(&line);
+        }
+        say(&line)?;
+        // Counted from the end of a window that took long: a switch.
+        next = (next + schedule.every).max(Instant::now());
+    }
+}
+
+fn now_s() -> f64 {
+    Duration::from_nanos(clock::monotonic_ns()).as_secs_f64()
+}
+
+fn time() -> f64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.unwrap_or_default().as_secs_f64()
+}

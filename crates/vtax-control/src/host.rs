@@ -1,0 +1,165 @@
+//! The host whose mode is decided on: asked, switched, recovered.
+
+use std::path::PathBuf;
+
+use vtax_paging::model::mode::Paging;
+use vtax_switch::{Mode, Observer, Options, SwitchError, Target};
+use vtax_sys::tree::Tree;
+
+/// The modules and their parameter for nested paging (kernel-parameters.txt).
+const MODULES: [(&str, &str); 2] = [("kvm_amd", "npt"), ("kvm_intel", "ept")];
+
+/// A switch that was made.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Switched {
+    /// The longest pause of a guest, with what came before it for states saved again, in
+    /// milliseconds; `None`: no guest ran.
+    pub pause_ms: Option<f64>,
+    /// What guests lost, one line each.
+    pub warnings: Vec<String>,
+}
+
+/// What has a paging mode and guests.
+pub trait Host {
+    /// The mode now.
+    ///
+    /// Fails with the reason when it cannot be known.
+    fn mode(&self) -> Result<Paging, String>;
+
+    /// Could it be switched now? Touches nothing.
+    ///
+    /// Fails with the reason, such as a guest that cannot be handed over.
+    fn look(&mut self, to: Paging) -> Result<(), String>;
+
+    /// Switch it.
+    ///
+    /// Fails with the reason and what has become of the guests.
+    fn switch(&mut self, to: Paging) -> Result<Switched, String>;
+
+    /// Bring a switch that was begun by somebody who is gone to its end; what was found.
+    ///
+    /// Fails with the reason and what to do by hand.
+    fn recover(&mut self) -> Result<String, String>;
+}
+
+/// This machine, by the library of `vtax paging switch`.
+#[derive(Debug)]
+pub struct Machine {
+    tree: Tree,
+    /// Where that library keeps its journal.
+    state_dir: PathBuf,
+    /// The module's file, where it is not the system's.
+    module_path: Option<PathBuf>,
+}
+
+impl Machine {
+    /// This one.
+    pub fn new(tree: Tree, module_path: Option<PathBuf>) -> Self {
+        Self {
+            tree,
+            state_dir: PathBuf::from(vtax_switch::STATE_DIR),
+            module_path,
+        }
+    }
+
+    fn options(&self, to: Paging) -> Options {
+        let mode = match to {
+            Paging::Shadow => Mode::Shadow,
+            Paging::Nested => Mode::Nested,
+        };
+        Options {
+            state_dir: self.state_dir.clone(),
+            module_path: self.module_path.clone(),
+            ..Options::to(Target::Mode(mode))
+        }
+    }
+}
+
+impl Host for Machine {
+    fn mode(&self) -> Result<Paging, String> {
+        let there = |(name, _): &&(&str, &str)| self.tree.exists(&format!("/sys/module/{name}"));
+        let (name, parameter) = MODULES
+            .iter()
+            .find(there)
+            .ok_or("neither kvm_amd nor kvm_intel is loaded")?;
+        let path = format!("/sys/module/{name}/parameters/{parameter}");
+        match self.tree.text(&path).as_deref() {
+            Some("Y" | "1") => Ok(Paging::Nested),
+            Some("N" | "0") => Ok(Paging::Shadow),
+            _ => Err(format!("{name} does not say its mode ({path})")),
+        }
+    }
+
+    fn look(&mut self, to: Paging) -> Result<(), String> {
+        vtax_switch::plan(&self.options(to))
+            .map(drop)
+            .map_err(reason)
+    }
+
+    fn switch(&mut self, to: Paging) -> Result<Switched, String> {
+        let mut warnings = Warnings::default();
+        let report = vtax_switch::switch(&self.options(to), &mut warnings).map_err(reason)?;
+        let pause = |guest: &vtax_switch::GuestReport| Some(guest.pause_ms? + guest.retries_ms);
+        Ok(Switched {
+            pause_ms: report.guests.iter().filter_map(pause).reduce(f64::max),
+            warnings: warnings.0,
+        })
+    }
+
+    fn recover(&mut self) -> Result<String, String> {
+        let mut warnings = Warnings::default();
+        let patience = vtax_switch::PATIENCE;
+        let report =
+            vtax_switch::recover(&self.state_dir, patience, &mut warnings).map_err(reason)?;
+        Ok(match report.mode {
+            Some(mode) => format!("recovered: {mode} paging, {} guests", report.guests.len()),
+            None => "nothing to recover".to_owned(),
+        })
+    }
+}
+
+fn reason(error: SwitchError) -> String {
+    error.to_string()
+}
+
+#[derive(Debug, Default)]
+struct Warnings(Vec<String>);
+
+impl Observer for Warnings {
+    fn phase(&mut self, _name: &str) {}
+
+    fn warning(&mut self, text: &str) {
+        self.0.push(text.to_owned());
+    }
+}
+
+/// The machine description of the model that is nearest to this host's processor.
+pub fn nearest_machine(tree: &Tree) -> &'static str {
+    let cpus = tree.text("/proc/cpuinfo").unwrap_or_default();
+    if cpus.contains("GenuineIntel") {
+        "sapphirerapids"
+    } else {
+        "zen4"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn the_mode_is_what_the_module_says() {
+        let root = tempfile::tempdir().unwrap();
+        let host = Machine::new(Tree::at(root.path()), None);
+        assert!(host.mode().unwrap_err().contains("neither"));
+        let folder = root.path().join("sys/module/kvm_amd/parameters");
+        fs::create_dir_all(&folder).unwrap();
+        assert!(host.mode().unwrap_err().contains("does not say"));
+        for (text, mode) in [("Y\n", Paging::Nested), ("0\n", Paging::Shadow)] {
+            fs::write(folder.join("npt"), text).unwrap();
+            assert_eq!(host.mode(), Ok(mode));
+        }
+    }
+}

@@ -1,0 +1,23 @@
+//! Control of the paging mode of a KVM host: counters in, policy, switch of the running guests.
+//!
+//! Each window the [`sensors`] are read and added up over all guests, because the mode is the
+//! host's; the [`drive`]r feeds a policy of `vtax-paging`, the same source that is simulated; the
+//! [`guard`] says whether the host may be switched now; the [`host`] is asked whether it can be, and
+//! switched when that was asked for. Whatever fails, the current mode is kept and the [`line`] of the
+//! window says why.
+
+// Counts are kept as f64, exact up to 2^53, as the policies take them.
+#![allow(clippy::cast_precision_loss)]
+
+pub mod control;
+pub mod daemon;
+pub mod drive;
+pub mod gain;
+pub mod guard;
+pub mod host;
+pub mod line;
+pub mod metrics;
+pub mod policy_file;
+pub mod sensors;
+pub mod signals;
+pub mod state;

@@ -1,0 +1,210 @@
+//! The file that says how to decide.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+use serde::Deserialize;
+use vtax_cli::Error;
+use vtax_paging::error::ModelError;
+use vtax_paging::model::machine::{Costs, Machine};
+use vtax_paging::model::mode::Paging;
+use vtax_paging::policy::{Policy, registry};
+use vtax_paging::presets;
+
+use crate::sensors::perf::Events;
+
+/// More than any policy file.
+const MAX_BYTES: u64 = 1 << 20;
+/// The policy where none is named.
+pub const POLICY: &str = "vtax";
+/// Instructions of a window where none are given: those of the DAV2M paper.
+const WINDOW: u64 = 1_000_000_000;
+/// Policies that know one mode and have none to start in.
+const FIXED: [&str; 2] = ["shadow", "nested"];
+const REMEDY: &str = "docs/control.md says what may be in it";
+
+/// How to decide.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Text {
+    policy: Option<String>,
+    window: Option<u64>,
+    machine: Option<String>,
+    #[serde(default)]
+    parameters: toml::Table,
+    #[serde(default)]
+    perf: Events,
+}
+
+/// A policy that can be made, in either mode.
+#[derive(Debug, Clone)]
+pub struct Recipe {
+    name: String,
+    window: u64,
+    machine: Machine,
+    parameters: toml::Table,
+    /// What perf counts where the kernel has no name for it.
+    pub events: Events,
+}
+
+impl Recipe {
+    /// The recipe in a file, or the default one; `name` is what the command line says.
+    ///
+    /// Fails when the file cannot be read, is not TOML, or describes no policy; names the field.
+    pub fn read(file: Option<&Path>, name: Option<&str>, default: &str) -> Result<Self, Error> {
+        let Some(path) = file else {
+            return Self::parse("", name, default)
+                .map_err(|reason| Error::misuse("--policy", reason, REMEDY));
+        };
+        let shown = path.display().to_string();
+        let mut text = String::new();
+        File::open(path)
+            .and_then(|file| file.take(MAX_BYTES).read_to_string(&mut text))
+            .map_err(|error| Error::misuse(&shown, vtax_cli::reason(&error), REMEDY))?;
+        Self::parse(&text, name, default).map_err(|reason| Error::misuse(shown, reason, REMEDY))
+    }
+
+    /// The same from a text. `default` is the machine where none is named.
+    ///
+    /// Fails with the reason, which names the field.
+    pub fn parse(text: &str, name: Option<&str>, default: &str) -> Result<Self, String> {
+        let text: Text = toml::from_str(text).map_err(|error| one_line(&error.to_string()))?;
+        let named = text.policy.as_deref().or(name).unwrap_or(POLICY);
+        if name.is_some_and(|name| name != named) {
+            return Err(format!(
+                "policy: it says {named}, and --policy another one; leave one of them out"
+            ));
+        }
+        let machine = text.machine.as_deref().unwrap_or(default);
+        let recipe = Self {
+            name: named.to_owned(),
+            window: text.window.unwrap_or(WINDOW),
+            machine: presets::by_name(machine).map_err(|error| error.to_string())?,
+            parameters: text.parameters,
+            events: text.perf,
+        };
+        // What cannot be made is told now, and not in some later window.
+        for mode in [Paging::Shadow, Paging::Nested] {
+            recipe.make(mode, 0.0).map_err(|error| error.to_string())?;
+        }
+        Ok(recipe)
+    }
+
+    /// The policy's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Does it go by what is counted? One that knows one mode does not.
+    pub fn counts(&self) -> bool {
+        !FIXED.contains(&self.name.as_str())
+    }
+
+    /// The name of the machine whose costs the policy believes in.
+    pub fn machine(&self) -> &str {
+        &self.machine.name
+    }
+
+    /// What exits cost on that machine: a model's numbers.
+    pub fn costs(&self) -> &Costs {
+        &self.machine.costs
+    }
+
+    /// The policy, starting in `mode`, which a change costs so many cycles, all guests together.
+    ///
+    /// Fails on parameters that mean nothing; names the field.
+    pub fn make(&self, mode: Paging, change_cycles: f64) -> Result<Box<dyn Policy>, ModelError> {
+        // Not negative; the cast saturates.
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+        let change = change_cycles.round() as u32;
+        let costs = Costs {
+            switch_to_nested: self.machine.costs.switch_to_nested.max(change),
+            switch_to_shadow: self.machine.costs.switch_to_shadow.max(change),
+            ..self.machine.costs.clone()
+        };
+        let mut parameters = self.parameters.clone();
+        if self.counts() {
+            // The mode is what it is, whatever the file says that it starts in.
+            parameters.insert("start".into(), mode.name().into());
+        }
+        registry::by_name(&self.name, Some(parameters), &costs, self.window)
+    }
+}
+
+fn one_line(text: &str) -> String {
+    let words: Vec<&str> = text.lines().map(str::trim).collect();
+    words.join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn parse(text: &str) -> Result<Recipe, String> {
+        Recipe::parse(text, None, "zen4")
+    }
+
+    #[test]
+    fn nothing_given_is_vtaxs_policy() {
+        let recipe = parse("").unwrap();
+        assert_eq!((recipe.name(), recipe.machine()), ("vtax", "zen4"));
+        for mode in [Paging::Shadow, Paging::Nested] {
+            let policy = recipe.make(mode, 1e6).unwrap();
+            assert_eq!(policy.wanted(), mode);
+            assert_eq!(policy.window_instructions(), 1_000_000_000);
+        }
+    }
+
+    #[test]
+    fn every_policy_can_be_named_and_starts_in_the_mode_that_is() {
+        for name in registry::names() {
+            let recipe = Recipe::parse("window = 1000000", Some(name), "zen4").unwrap();
+            let policy = recipe.make(Paging::Nested, 0.0).unwrap();
+            assert_eq!(policy.name(), name);
+            let fixed = FIXED.contains(&name) && name == "shadow";
+            let wanted = if fixed {
+                Paging::Shadow
+            } else {
+                Paging::Nested
+            };
+            assert_eq!(policy.wanted(), wanted);
+        }
+    }
+
+    #[test]
+    fn parameters_and_events_are_taken() {
+        let recipe = parse(
+            "policy = \"naive\"\nwindow = 1000\nmachine = \"opteron2350\"\n\
+             [parameters]\nthreshold_vexit = 7\nstart = \"shadow\"\n[perf]\nwalk_cycles = 0x1008",
+        )
+        .unwrap();
+        let view = recipe.make(Paging::Nested, 0.0).unwrap().view();
+        assert_eq!(view.threshold_vexit, Some(7.0));
+        assert_eq!(view.state, "Nested");
+        assert_eq!(recipe.events.walk_cycles, Some(0x1008));
+        assert_eq!(recipe.machine(), "opteron2350");
+    }
+
+    #[test]
+    fn a_broken_file_names_the_field() {
+        let error = |text: &str| parse(text).unwrap_err();
+        assert!(error("policy = \"vtaxx\"").contains("did you mean vtax?"));
+        assert!(error("polcy = 1").contains("unknown field `polcy`"));
+        assert!(error("[parameters]\nretry = -1").starts_with("retry: "));
+        assert!(error("machine = \"zen\"").contains("machine"));
+        assert!(error("policy = \"naive\"\nwindow = 0").starts_with("window: "));
+        assert!(!error("policy = [").contains('\n'));
+        let twice = Recipe::parse("policy = \"naive\"", Some("vtax"), "zen4");
+        assert!(twice.unwrap_err().contains("leave one of them out"));
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_answered(text in "(policy|window|machine|\\[parameters\\]|\\[perf\\]|[a-z0-9=\" .\\n-]){0,40}") {
+            let _ = parse(&text);
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! KVM's own counters, from debugfs: the sums over all virtual machines, as the kernel makes them.
+//!
+//! The mode is the host's, so the sums are what is decided on, and with a hundred guests they cost a
+//! hundredth of their parts. They drop when a machine ends; so a window in which one came or went
+//! is not counted. The binary statistics (`KVM_GET_STATS_FD`) would need a copy of a guest's
+//! descriptor, and each copy is a user of the module that a switch has to unload. debugfs has no
+//! such price, and whoever may switch may mount it.
+
+use std::collections::BTreeSet;
+
+use vtax_sys::tree::Tree;
+
+use super::{Quantity, Sensor, Source, Values};
+
+const FOLDER: &str = "/sys/kernel/debug/kvm";
+/// What makes a paging exit (kernel: arch/x86/kvm): a page fault that KVM intercepts, and INVLPG.
+/// Exits for CR3 have no counter.
+const PAGING: [&str; 2] = ["pf_taken", "invlpg"];
+
+/// The counters of a tree.
+#[derive(Debug)]
+pub struct Kvm {
+    tree: Tree,
+    machines: BTreeSet<String>,
+}
+
+impl Kvm {
+    /// Those of this tree.
+    pub fn new(tree: Tree) -> Self {
+        Self {
+            tree,
+            machines: BTreeSet::new(),
+        }
+    }
+}
+
+impl Sensor for Kvm {
+    fn name(&self) -> &'static str {
+        "kvm"
+    }
+
+    fn guests(&self) -> Option<&BTreeSet<String>> {
+        Some(&self.machines)
+    }
+
+    fn read(&mut self) -> Result<Vec<Source>, String> {
+        let names = self.tree.names(FOLDER);
+        if names.is_empty() {
+            self.machines.clear();
+            return Err(format!(
+                "{FOLDER} is not there; mount debugfs on /sys/kernel/debug, as root"
+            ));
+        }
+        let machines = names.into_iter().filter(|name| is_machine(name));
+        self.machines = machines.collect();
+        let number = |counter: &str| self.tree.number::<u64>(&format!("{FOLDER}/{counter}"));
+        let mut counts = Values::default();
+        if let Some(exits) = number("exits") {
+            counts.set(Quantity::Exits, exits);
+        }
+        // A kernel that calls one of them otherwise counts no paging exits, not fewer.
+        let paging: Option<Vec<u64>> = PAGING.into_iter().map(number).collect();
+        if let Some(paging) = paging {
+            counts.set(Quantity::PagingExits, paging.into_iter().sum());
+        }
+        Ok(vec![Source {
+            name: "all guests".into(),
+            counts,
+            publication: None,
+        }])
+    }
+}
+
+/// Folders of virtual machines are called `PID-DESCRIPTOR`.
+fn is_machine(name: &str) -> bool {
+    let number = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+    name.split_once('-')
+        .is_some_and(|(pid, descriptor)| number(pid) && number(descriptor))
+}

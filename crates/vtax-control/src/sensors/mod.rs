@@ -1,0 +1,273 @@
+//! What is counted, by whom, and how it is added up.
+
+pub mod kvm;
+pub mod page;
+pub mod perf;
+pub mod perf_group;
+mod tally;
+
+use std::collections::BTreeSet;
+
+use vtax_sys::tree::Tree;
+
+pub use tally::{Fault, Tally};
+
+/// What policies and people want counted; each is cumulative.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Quantity {
+    /// Instructions retired in guests.
+    Instructions,
+    /// Cycles in guests, and in the kernel for their virtual CPUs.
+    Cycles,
+    /// Walks of page tables that misses of the data TLB in guests began.
+    TlbMisses,
+    /// Cycles in those walks.
+    WalkCycles,
+    /// Cycles of the VMM for paging exits.
+    VmmCycles,
+    /// Exits for paging.
+    PagingExits,
+    /// All exits.
+    Exits,
+}
+
+impl Quantity {
+    /// In the order of tables.
+    pub const ALL: [Self; 7] = [
+        Self::Instructions,
+        Self::Cycles,
+        Self::TlbMisses,
+        Self::WalkCycles,
+        Self::VmmCycles,
+        Self::PagingExits,
+        Self::Exits,
+    ];
+
+    /// As lines, metrics and counter pages name it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Instructions => "instructions",
+            Self::Cycles => "cycles",
+            Self::TlbMisses => "tlb_misses",
+            Self::WalkCycles => "walk_cycles",
+            Self::VmmCycles => "vmm_cycles",
+            Self::PagingExits => "paging_exits",
+            Self::Exits => "exits",
+        }
+    }
+}
+
+/// A value for each quantity; `None`: nobody counts it.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Values<T>([Option<T>; Quantity::ALL.len()]);
+
+impl<T: Copy> Values<T> {
+    /// One value.
+    pub fn get(&self, quantity: Quantity) -> Option<T> {
+        self.0.get(quantity as usize).copied().flatten()
+    }
+
+    /// Set one value.
+    pub fn set(&mut self, quantity: Quantity, value: T) {
+        if let Some(place) = self.0.get_mut(quantity as usize) {
+            *place = Some(value);
+        }
+    }
+
+    /// The same with one value set.
+    #[must_use]
+    pub fn with(mut self, quantity: Quantity, value: T) -> Self {
+        self.set(quantity, value);
+        self
+    }
+
+    /// What is counted.
+    pub fn iter(&self) -> impl Iterator<Item = (Quantity, T)> + '_ {
+        let pairs = Quantity::ALL.into_iter().zip(self.0);
+        pairs.filter_map(|(quantity, value)| Some((quantity, value?)))
+    }
+}
+
+/// The cumulative counts of one source: a guest, a thread, a page.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Source {
+    /// Its name: the same name is the same counter.
+    pub name: String,
+    /// Its counts.
+    pub counts: Values<u64>,
+    /// Changes with each publication of the counts; `None`: they are always of this moment.
+    pub publication: Option<u64>,
+}
+
+/// Somebody who counts.
+pub trait Sensor {
+    /// As faults name it.
+    fn name(&self) -> &'static str;
+
+    /// The guests that it found when it was read; `None`: it knows of none. When they are others
+    /// than before, what it has counted is of no window.
+    fn guests(&self) -> Option<&BTreeSet<String>> {
+        None
+    }
+
+    /// Does it count what a model says, not what hardware did?
+    fn is_model(&self) -> bool {
+        false
+    }
+
+    /// The counts of all its sources now.
+    ///
+    /// Fails with the reason when they cannot be read: then the sensor is lost until it can.
+    fn read(&mut self) -> Result<Vec<Source>, String>;
+
+    /// Give up what would hinder a switch: references to virtual machines.
+    fn let_go(&mut self) {}
+}
+
+/// What happened in a window, all guests together.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Step {
+    /// Its length; 0: there was none before, and nothing is counted.
+    pub seconds: f64,
+    /// The counts.
+    pub counts: Values<f64>,
+    /// Which of them a model counted.
+    pub modelled: Vec<Quantity>,
+    /// Guests of KVM.
+    pub guests: usize,
+    /// Sensors whose counts are not to be used.
+    pub faults: Vec<Fault>,
+    /// What else is worth a word.
+    pub events: Vec<String>,
+}
+
+impl Step {
+    /// Per second; `None`: nobody counts it.
+    pub fn rate(&self, quantity: Quantity) -> Option<f64> {
+        let count = self.counts.get(quantity)?;
+        (self.seconds > 0.0).then(|| count / self.seconds)
+    }
+
+    /// As the output names it: what a model counted says so.
+    pub fn name(&self, quantity: Quantity) -> String {
+        let model = if self.modelled.contains(&quantity) {
+            "model."
+        } else {
+            ""
+        };
+        format!("{model}{}", quantity.name())
+    }
+}
+
+/// All sensors; where two count the same, the first one's counts are taken.
+pub struct Sensors {
+    all: Vec<(Box<dyn Sensor>, Tally)>,
+    last_s: Option<f64>,
+    guests: Option<BTreeSet<String>>,
+}
+
+impl std::fmt::Debug for Sensors {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let names: Vec<_> = self.all.iter().map(|(sensor, _)| sensor.name()).collect();
+        formatter.debug_tuple("Sensors").field(&names).finish()
+    }
+}
+
+impl Sensors {
+    /// These sensors.
+    pub fn new(sensors: Vec<Box<dyn Sensor>>) -> Self {
+        let with_tally = |sensor| (sensor, Tally::default());
+        Self {
+            all: sensors.into_iter().map(with_tally).collect(),
+            last_s: None,
+            guests: None,
+        }
+    }
+
+    /// Those of a machine: KVM's counters; and pages of counters, or else perf.
+    pub fn of(tree: &Tree, pages: &[std::path::PathBuf], events: Option<perf::Events>) -> Self {
+        let mut sensors: Vec<Box<dyn Sensor>> = vec![Box::new(kvm::Kvm::new(tree.clone()))];
+        for page in pages {
+            sensors.push(Box::new(page::Page::new(page.clone())));
+        }
+        if let Some(events) = events.filter(|_| pages.is_empty()) {
+            sensors.push(Box::new(perf::Perf::new(tree.clone(), events)));
+        }
+        Self::new(sensors)
+    }
+
+    /// What happened since the last call, which was at `now_s`, a clock in seconds that never goes
+    /// back.
+    pub fn step(&mut self, now_s: f64) -> Step {
+        let begun = self.last_s.replace(now_s);
+        let mut step = Step {
+            seconds: begun.map_or(0.0, |begun| (now_s - begun).max(0.0)),
+            ..Step::default()
+        };
+        for (sensor, tally) in &mut self.all {
+            let model = sensor.is_model();
+            let read = sensor.read();
+            if let Some(guests) = sensor.guests()
+                && notice(&mut self.guests, guests, &mut step)
+            {
+                tally.forget();
+            }
+            let read = match read {
+                Ok(sources) => tally.advance(sources),
+                Err(reason) => {
+                    tally.forget();
+                    Err(Fault::lost(sensor.name(), reason))
+                }
+            };
+            match read {
+                Ok(counts) => add(&mut step, &counts, model),
+                Err(fault) => step.faults.push(fault.of(sensor.name())),
+            }
+        }
+        step
+    }
+
+    /// Begin anew: what was counted until now is of no window.
+    pub fn restart(&mut self) {
+        self.last_s = None;
+        self.guests = None;
+        for (sensor, tally) in &mut self.all {
+            sensor.let_go();
+            tally.forget();
+        }
+    }
+}
+
+/// Tell which guests came and went; true: some did.
+fn notice(known: &mut Option<BTreeSet<String>>, now: &BTreeSet<String>, step: &mut Step) -> bool {
+    step.guests = now.len();
+    let Some(before) = known.as_ref() else {
+        *known = Some(now.clone());
+        return false;
+    };
+    if before == now {
+        return false;
+    }
+    let gone = before.difference(now);
+    step.events
+        .extend(gone.map(|name| format!("guest {name} is gone")));
+    let came = now.difference(before);
+    step.events
+        .extend(came.map(|name| format!("guest {name} came")));
+    *known = Some(now.clone());
+    true
+}
+
+fn add(step: &mut Step, counts: &Values<f64>, model: bool) {
+    for (quantity, value) in counts.iter() {
+        if step.counts.get(quantity).is_none() {
+            step.counts.set(quantity, value);
+            if model {
+                step.modelled.push(quantity);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

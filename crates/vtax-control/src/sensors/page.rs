@@ -1,0 +1,89 @@
+//! A page of counters that somebody else publishes (docs/guest-page.md), such as an emulator's model
+//! of a processor. Its counters are named `model.*`, and so is what comes of them.
+
+use std::path::PathBuf;
+
+use vtax_sys::guest_page::Reader;
+
+use super::{Quantity, Sensor, Source, Values};
+
+const PREFIX: &str = "model.";
+
+/// The page of one file.
+#[derive(Debug)]
+pub struct Page {
+    path: PathBuf,
+    reader: Option<Reader>,
+}
+
+impl Page {
+    /// The page in this file; it is opened when it is read.
+    pub fn new(path: PathBuf) -> Self {
+        Self { path, reader: None }
+    }
+
+    fn source(&mut self) -> Result<Source, String> {
+        let opened = match self.reader.take() {
+            Some(reader) => Ok(reader),
+            None => Reader::open(&self.path),
+        };
+        let mut reader = opened.map_err(|error| error.to_string())?;
+        let mut sample = reader.sample_patiently();
+        if matches!(sample, Ok(None)) {
+            reader.learn().map_err(|error| error.to_string())?;
+            sample = reader.sample_patiently();
+        }
+        let sample = sample
+            .map_err(|error| error.to_string())?
+            .ok_or("its list of counters changes all the time")?;
+        let mut counts = Values::default();
+        for (name, value) in reader.names().iter().zip(sample.values) {
+            if let Some(quantity) = quantity(name) {
+                counts.set(quantity, value);
+            }
+        }
+        // A page that was put in the place of this one is found in the next window.
+        let replaced = is_replaced(&self.path, &reader);
+        self.reader = (!replaced).then_some(reader);
+        Ok(Source {
+            name: self.path.display().to_string(),
+            counts,
+            publication: Some(sample.sequence),
+        })
+    }
+}
+
+impl Sensor for Page {
+    fn name(&self) -> &'static str {
+        "counter page"
+    }
+
+    fn is_model(&self) -> bool {
+        true
+    }
+
+    fn read(&mut self) -> Result<Vec<Source>, String> {
+        let path = self.path.display().to_string();
+        let source = self.source().map_err(|reason| format!("{path}: {reason}"));
+        source.map(|source| vec![source])
+    }
+}
+
+/// The quantity of a counter's name; others are somebody else's.
+fn quantity(name: &str) -> Option<Quantity> {
+    let name = name.strip_prefix(PREFIX)?;
+    let mut all = Quantity::ALL.into_iter();
+    all.find(|quantity| quantity.name() == name)
+}
+
+/// Is the file of this name another one than was opened, or none?
+fn is_replaced(path: &std::path::Path, reader: &Reader) -> bool {
+    use std::os::fd::AsFd;
+
+    let now = nix::sys::stat::stat(path);
+    let opened = nix::sys::stat::fstat(reader.as_fd());
+    match (now, opened) {
+        (Ok(now), Ok(opened)) => (now.st_dev, now.st_ino) != (opened.st_dev, opened.st_ino),
+        _ => true,
+    }
+}

@@ -1,0 +1,268 @@
+//! What outlives the daemon: a file in its folder, written whole or not at all.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use nix::fcntl::{Flock, FlockArg};
+use serde::{Deserialize, Serialize};
+use vtax_cli::Error;
+use vtax_paging::model::mode::Paging;
+use vtax_sys::tree::Tree;
+
+use crate::guard::Guard;
+
+/// Where it is, unless somebody says otherwise.
+pub const FOLDER: &str = "/run/vtax/control";
+/// The layout that this version writes and reads.
+const FORMAT: u32 = 1;
+/// More than any state.
+const MAX_BYTES: u64 = 1 << 20;
+const STATE: &str = "state.json";
+const STATUS: &str = "status.json";
+
+/// What outlives the daemon.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct State {
+    /// The layout of the file; set when it is written.
+    pub format: u32,
+    /// The boot that its times are of; set when it is written.
+    pub boot: Option<String>,
+    /// The mode of the last window.
+    pub mode: Option<Paging>,
+    /// A switch to this mode has begun, and nothing says that it has ended.
+    pub switching: Option<Paging>,
+    /// What is known of earlier switches.
+    pub guard: Guard,
+}
+
+/// The folder, held against other daemons.
+#[derive(Debug)]
+pub struct Folder {
+    path: PathBuf,
+    boot: Option<String>,
+    _lock: Flock<File>,
+}
+
+impl Folder {
+    /// Make the folder where it is missing, and keep others out.
+    ///
+    /// Fails when it cannot be made, and when another daemon has it.
+    pub fn hold(path: &Path, tree: &Tree) -> Result<Self, Error> {
+        let failed = |error: io::Error| failed(path, &error);
+        let above = path.parent().map_or(Ok(()), fs::create_dir_all);
+        let made = above.and_then(|()| DirBuilder::new().mode(0o700).create(path));
+        match made {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                return Err(failed(error));
+            }
+            _ => {}
+        }
+        let file = File::open(path).map_err(failed)?;
+        let lock = Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| {
+            let shown = path.display().to_string();
+            match errno {
+                nix::errno::Errno::EWOULDBLOCK => Error::failure(
+                    shown,
+                    "another vtax-control works with it",
+                    "end that one, or name another folder with --state-dir",
+                ),
+                errno => Error::failure(shown, errno.desc(), "name another with --state-dir"),
+            }
+        })?;
+        Ok(Self {
+            path: path.to_owned(),
+            boot: tree.text("/proc/sys/kernel/random/boot_id"),
+            _lock: lock,
+        })
+    }
+
+    /// The state that was left, and what is to be said of it.
+    pub fn read(&self) -> (State, Vec<String>) {
+        let path = self.path.join(STATE);
+        let mut state = match read(&path) {
+            Ok(Some(state)) => state,
+            Ok(None) => return (State::default(), Vec::new()),
+            Err(reason) => {
+                let said = format!("{}: {reason}; beginning anew", path.display());
+                return (State::default(), vec![said]);
+            }
+        };
+        if state.boot != self.boot || self.boot.is_none() {
+            state.guard.forget_times();
+            state.switching = None;
+            state.mode = None;
+        }
+        let said = format!("resumed from {}", path.display());
+        (state, vec![said])
+    }
+
+    /// Put a state in the place of the last one, on disk when this returns.
+    ///
+    /// Fails when it cannot be written: then the last one stays.
+    pub fn write(&self, state: &State) -> Result<(), Error> {
+        let state = State {
+            format: FORMAT,
+            boot: self.boot.clone(),
+            ..state.clone()
+        };
+        self.replace(STATE, &state, true)
+    }
+
+    /// Put what readers may want to know in its file.
+    ///
+    /// Fails when it cannot be written.
+    pub fn publish(&self, status: &impl Serialize) -> Result<(), Error> {
+        self.replace(STATUS, status, false)
+    }
+
+    fn replace(&self, name: &str, value: &impl Serialize, sync: bool) -> Result<(), Error> {
+        let path = self.path.join(name);
+        let draft = self.path.join(format!("{name}.draft"));
+        let write = || -> io::Result<()> {
+            let text = serde_json::to_string(value)?;
+            let mut file = OpenOptions::new()
+                .write(true)
+                .create(true)
+                .truncate(true)
+                .mode(0o600)
+                .open(&draft)?;
+            writeln!(file, "{text}")?;
+            if sync {
+                file.sync_all()?;
+            }
+            fs::rename(&draft, &path)
+        };
+        write().map_err(|error| failed(&path, &error))
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // Nobody is to take it for that of a daemon that lives.
+        let _ = fs::remove_file(self.path.join(STATUS));
+    }
+}
+
+fn failed(path: &Path, error: &io::Error) -> Error {
+    let remedy = "run it as root, or name another folder with --state-dir";
+    Error::input_output(&path.display().to_string(), error, remedy)
+}
+
+fn read(path: &Path) -> Result<Option<State>, String> {
+    let Some(text) = bounded(path).map_err(|error| vtax_sys::reason(&error))? else {
+        return Ok(None);
+    };
+    let state: State = serde_json::from_str(&text).map_err(|error| error.to_string())?;
+    if state.format != FORMAT {
+        return Err(format!("its format is {}, not {FORMAT}", state.format));
+    }
+    Ok(Some(state))
+}
+
+fn bounded(path: &Path) -> io::Result<Option<String>> {
+    let file = match File::open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        file => file?,
+    };
+    let mut text = String::new();
+    file.take(MAX_BYTES).read_to_string(&mut text)?;
+    Ok(Some(text))
+}
+
+/// What the daemon that works with a folder has published last; `None`: no daemon works with it.
+///
+/// Fails when the folder may not be read.
+pub fn published(folder: &Path) -> Result<Option<String>, Error> {
+    let Ok(file) = File::open(folder) else {
+        return Ok(None);
+    };
+    // Who gets the lock shows that nobody has it; a file may be left by one that was killed.
+    match Flock::lock(file, FlockArg::LockSharedNonblock) {
+        Ok(_) => Ok(None),
+        Err(_) => bounded(&folder.join(STATUS)).map_err(|error| failed(folder, &error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn tree(root: &Path, boot: &str) -> Tree {
+        let folder = root.join("proc/sys/kernel/random");
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join("boot_id"), boot).unwrap();
+        Tree::at(root)
+    }
+
+    fn state() -> State {
+        let mut state = State {
+            mode: Some(Paging::Nested),
+            switching: Some(Paging::Shadow),
+            ..State::default()
+        };
+        state.guard.switched(12.0, Some(99.5));
+        state
+    }
+
+    #[test]
+    fn a_state_comes_back_and_its_times_do_not_survive_a_boot() {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("run/control");
+        let folder = Folder::hold(&path, &tree(root.path(), "one")).unwrap();
+        assert_eq!(folder.read(), (State::default(), vec![]));
+        folder.write(&state()).unwrap();
+        let (read, said) = folder.read();
+        assert_eq!(
+            (read.guard, read.switching),
+            (state().guard, state().switching)
+        );
+        assert!(said[0].starts_with("resumed from"));
+        drop(folder);
+        let folder = Folder::hold(&path, &tree(root.path(), "two")).unwrap();
+        let (read, _) = folder.read();
+        assert_eq!((read.switching, read.guard.changed_s), (None, None));
+        assert_eq!(read.guard.pauses_ms, [99.5]);
+    }
+
+    #[test]
+    fn a_broken_state_is_told_and_left() {
+        let root = tempfile::tempdir().unwrap();
+        let folder = Folder::hold(root.path(), &Tree::host()).unwrap();
+        for text in ["{", "{\"format\":9}", "\u{fffd}"] {
+            fs::write(root.path().join(STATE), text).unwrap();
+            let (read, said) = folder.read();
+            assert_eq!(read, State::default());
+            assert!(said[0].ends_with("beginning anew"), "{said:?}");
+        }
+    }
+
+    #[test]
+    fn one_daemon_has_the_folder_and_its_status_ends_with_it() {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("control");
+        let folder = Folder::hold(&path, &Tree::host()).unwrap();
+        let second = Folder::hold(&path, &Tree::host()).unwrap_err().to_string();
+        assert!(second.contains("another vtax-control"), "{second}");
+        folder.publish(&"hold").unwrap();
+        assert_eq!(published(&path).unwrap().as_deref(), Some("\"hold\"\n"));
+        drop(folder);
+        assert_eq!(published(&path).unwrap(), None);
+        // One that was killed leaves its status, and nobody believes it.
+        fs::write(path.join(STATUS), "\"hold\"").unwrap();
+        assert_eq!(published(&path).unwrap(), None);
+    }
+
+    proptest! {
+        #[test]
+        fn any_state_is_answered(text in "[{}\\[\\]\":,a-z0-9]{0,60}") {
+            let root = tempfile::tempdir().unwrap();
+            let path = root.path().join(STATE);
+            fs::write(&path, text).unwrap();
+            let _ = read(&path);
+        }
+    }
+}

@@ -1,0 +1,223 @@
+"""The controller on stock KVM in the lab: real exits, real switches, a guest that loses nothing.
+
+The emulated processor has no counters. So instructions and TLB misses come from a page of counters
+that a script of this test publishes: made-up numbers, which stand for those of a model. The exits,
+the mode, the switches and their pauses are KVM's.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from counter_page import page
+from paging_switch_lab import Background, Checked, SharedLab, mode, qemus, shell, started
+from vtax import binaries
+from vtax.environments.lab.host import EmulatedHost
+
+pytestmark = pytest.mark.slow
+
+PROGRAM = "/run/vtax-control"
+STATE = "/run/vtax/control"
+LINES, LOG, POLICY, PAGE, PAGES = (
+    f"/run/control.{name}" for name in ("jsonl", "log", "toml", "page", "pages")
+)
+NAIVE = """\
+policy = "naive"
+window = 10_000_000
+[parameters]
+threshold_vexit = 3
+threshold_tmiss = 1000
+"""
+"""It leaves nested paging by what the page says, and shadow paging by what KVM counts."""
+PAUSED = 5
+"""For that many seconds at most: an emulated host is slow, and the guest faults all the time."""
+PATIENCE_S = 240.0
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedLab]:
+    with closing(SharedLab(tmp_path_factory.mktemp("shared"))) as lab:
+        yield lab
+
+
+@pytest.fixture
+def installed(shared: SharedLab) -> None:
+    with shared.use() as machine:
+        install(machine.host)
+
+
+def install(host: EmulatedHost) -> None:
+    """The program and the policy."""
+    host.push(PROGRAM, binaries.find("vtax-control").read_bytes(), 0o700)
+    host.push(POLICY, NAIVE.encode())
+
+
+class Feeder:
+    """A script in the emulated host that publishes a page every half second."""
+
+    def __init__(self, host: EmulatedHost) -> None:
+        self._host = host
+        pages = []
+        for number in range(1, 2001):
+            told = {"instructions": 50_000_000, "cycles": 100_000_000, "tlb_misses": 1_000_000}
+            counters = {f"model.{name}": value * number for name, value in told.items()}
+            pages.append(page(counters, 2 * number))
+        host.push(PAGES, b"".join(pages))
+        host.push(PAGE, pages[0])
+        put = f"dd if={PAGES} of={PAGE} bs=4096 skip=$i count=1 conv=notrunc 2>/dev/null"
+        loop = f"i=1; while [ $i -lt 2000 ]; do {put}; i=$((i+1)); sleep 0.5; done"
+        self._pid = int(shell(host, f"setsid sh -c '{loop}' >/dev/null 2>&1 & echo $!"))
+
+    def close(self) -> None:
+        shell(self._host, f"kill -9 {self._pid}")
+
+
+class Controller:
+    """A controller in the emulated host."""
+
+    def __init__(self, host: EmulatedHost, *options: str) -> None:
+        self._host = host
+        words = " ".join([f"--policy-file={POLICY}", f"--counters={PAGE}", "--json", *options])
+        # Emptied before it is in the background: nobody takes the lines of one before for its own.
+        script = f": >{LINES}; setsid {PROGRAM} run {words} >{LINES} 2>{LOG} </dev/null & echo $!"
+        self.pid = int(shell(host, script))
+
+    def lines(self) -> list[dict[str, Any]]:
+        text = self._host.pull(LINES).decode()
+        return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+
+    def until(self, holds: Callable[[list[dict[str, Any]]], bool]) -> list[dict[str, Any]]:
+        """Its lines, as soon as that holds of them."""
+        deadline = time.monotonic() + PATIENCE_S
+        while time.monotonic() < deadline:
+            lines = self.lines()
+            if holds(lines):
+                return lines
+            time.sleep(0.5)
+        raise AssertionError((self.lines()[-5:], self._host.pull(LOG)))
+
+    def end(self, signal: str = "TERM") -> None:
+        wait = f"while kill -0 {self.pid} 2>/dev/null; do sleep 0.1; done"
+        shell(self._host, f"kill -{signal} {self.pid}; {wait}")
+
+
+def applied(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [line for line in lines if line["applied"]]
+
+
+def require_intact(guest: dict[str, Any], echo: dict[str, Any]) -> None:
+    assert guest["verified"] is True and echo["verified"] is True, (guest, echo)
+    assert guest["details"]["memory_passes"] > 0 and guest["details"]["messages"] > 0
+
+
+@pytest.mark.usefixtures("installed")
+def test_a_dry_run_reads_the_exits_and_says_what_is_missing(shared: SharedLab) -> None:
+    with shared.use() as machine:
+        load = Background(machine.guests[0], "fault-storm", "--mem 4M --seconds 3000")
+        machine.host.switch("shadow")
+        done = machine.host.run([PROGRAM, "run", "--for", "4s", "--json"])
+        assert done.outcome.exit_code == 0, done.stderr
+        lines = [json.loads(line) for line in done.stdout.splitlines()]
+        assert {line["mode"] for line in lines} == {"shadow"}
+        assert {line["decision"] for line in lines} == {"hold"}
+        # Each first touch of a page is a paging exit there.
+        assert any(line["rates"].get("paging_exits", 0) > 100 for line in lines), lines
+        assert lines[-1]["rates"]["guests"] == 1
+        assert "sensor perf lost" in lines[-1]["reason"]
+        # Nothing was touched.
+        assert mode(machine.host) == "shadow"
+        machine.host.switch("nested")
+        assert load.report()["verified"] is True
+
+
+@pytest.mark.usefixtures("installed")
+def test_it_switches_by_the_policy_and_the_guest_loses_nothing(shared: SharedLab) -> None:
+    with shared.use() as machine:
+        host = machine.host
+        checked = Checked(machine, "2M")
+        load = Background(machine.guests[0], "fault-storm", "--mem 4M --seconds 3000")
+        with closing(Feeder(host)):
+            # Only looks: the wish is said, and the host stays as it is.
+            controller = Controller(host)
+            lines = controller.until(lambda lines: any(line["to"] for line in lines))
+            controller.end()
+            wish = next(line for line in lines if line["to"])
+            assert (wish["decision"], wish["to"], wish["applied"]) == ("switch", "shadow", False)
+            assert "model.tlb_misses" in wish["gain_source"] and wish["gain_percent"] > 0
+            assert mode(host) == "nested" and len(qemus(host)) == 1
+
+            shell(host, f"rm -r {STATE}")
+            controller = Controller(host, "--apply", f"--max-pause={PAUSED}s", "--min-dwell=4s")
+            lines = controller.until(lambda lines: len(applied(lines)) >= 2)
+            controller.end()
+        to_shadow, to_nested = applied(lines)[:2]
+        assert (to_shadow["to"], to_nested["to"]) == ("shadow", "nested")
+        assert to_shadow["pause_ms"] > 0 and to_nested["pause_ms"] > 0
+        assert to_nested["time"] - to_shadow["time"] >= 4
+        # What made it go back was counted by KVM.
+        assert to_nested["rates"]["paging_exits"] > 15
+        state = json.loads(host.pull(f"{STATE}/state.json"))
+        assert state["switching"] is None and len(state["guard"]["pauses_ms"]) >= 2
+        assert len(qemus(host)) == 1
+        loaded = load.report()
+        guest, echo = checked.reports()
+        if mode(host) != "nested":
+            host.switch("nested")
+    assert loaded["verified"] is True
+    require_intact(guest, echo)
+    pauses = [round(line["pause_ms"]) for line in applied(lines)]
+    print(f"pauses of {pauses} ms (emulated)")
+
+
+@pytest.mark.usefixtures("installed")
+def test_one_that_is_killed_in_a_switch_brings_the_guest_back(shared: SharedLab) -> None:
+    with shared.use() as machine:
+        host = machine.host
+        shell(host, f"rm -rf {STATE}")
+        checked = Checked(machine, "2M")
+        with closing(Feeder(host)):
+            options = ("--apply", "--max-pause=60s", "--min-dwell=1h")
+            controller = Controller(host, *options)
+            # Guests are paused while the module is away.
+            away = "while [ -e /sys/module/kvm_amd ]; do :; done"
+            shell(host, f"{away}; kill -9 {controller.pid}")
+            state = json.loads(host.pull(f"{STATE}/state.json"))
+            assert state["switching"] == "shadow"
+            again = Controller(host, *options)
+            lines = again.until(lambda lines: len(lines) >= 4)
+            again.end()
+        assert "a switch to shadow was cut off: recovered" in lines[0]["events"][1], lines[0]
+        assert {line["decision"] for line in lines} == {"hold"}
+        assert json.loads(host.pull(f"{STATE}/state.json"))["switching"] is None
+        assert len(qemus(host)) == 1
+        guest, echo = checked.reports()
+    require_intact(guest, echo)
+    print(lines[0]["events"])
+
+
+@pytest.mark.soak
+def test_two_guests_cross_together(tmp_path: Path, soak: bool) -> None:
+    if not soak:
+        pytest.skip("a lab with two guests of its own: make soak")
+    with started(tmp_path, guests="2") as machine:
+        host = machine.host
+        install(host)
+        busy = [
+            Background(guest, "round-trip", "--mem 8M --seconds 3000") for guest in machine.guests
+        ]
+        load = Background(machine.guests[0], "fault-storm", "--mem 4M --seconds 3000")
+        with closing(Feeder(host)):
+            controller = Controller(host, "--apply", "--max-pause=20s", "--min-dwell=4s")
+            lines = controller.until(lambda lines: len(applied(lines)) >= 6)
+            controller.end()
+        assert load.report()["verified"] is True
+        assert [each.report()["verified"] for each in busy] == [True, True]
+        assert len(qemus(host)) == 2
+        assert all(line["rates"]["guests"] == 2 for line in lines)
