@@ -4,9 +4,9 @@
 
 use criterion::measurement::WallTime;
 use criterion::{BenchmarkGroup, Criterion, Throughput, criterion_group, criterion_main};
-use vtax_paging::model::address::{Gva, PageSize, TableFormat};
+use vtax_paging::model::address::{Gva, PageSize, Reference, TableFormat};
 use vtax_paging::model::core::{Core, CoreSetup};
-use vtax_paging::model::guest::{Guest, GuestSetup};
+use vtax_paging::model::guest::{Block, Guest, GuestSetup};
 use vtax_paging::model::machine::Machine;
 use vtax_paging::model::mode::Translating;
 use vtax_paging::step::Operation;
@@ -63,41 +63,41 @@ fn core(machine: &Machine, translating: Translating, walks: bool) -> Core {
     Core::new(&setup, translating).unwrap()
 }
 
+fn read(address: u64) -> Reference {
+    Reference::new(Gva(address), false)
+}
+
 /// Addresses anywhere in the range, from xorshift64.
-fn random() -> Vec<Gva> {
+fn random() -> Vec<Reference> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let next = |_| {
         state ^= state << 13;
         state ^= state >> 7;
         state ^= state << 17;
-        Gva(START + ((state >> 16) & (BYTES - 1) & !7))
+        read(START + ((state >> 16) & (BYTES - 1) & !7))
     };
     (0..BLOCK).map(next).collect()
 }
 
 /// Every word in order, starting over at the end of the range.
-fn sequential() -> Vec<Gva> {
+fn sequential() -> Vec<Reference> {
     (0..BLOCK as u64)
-        .map(|word| Gva(START + word * 8 % BYTES))
+        .map(|word| read(START + word * 8 % BYTES))
         .collect()
 }
 
-/// Follows the references as a simulation does: consecutive ones of a page are one access.
-fn follow(guest: &mut Guest, core: &mut Core, addresses: &[Gva]) {
-    let mut last = u64::MAX;
-    for &address in addresses {
-        let page = address.0 >> 12;
-        if page == last {
-            continue;
-        }
-        last = page;
-        if let Ok(found) = guest.translate(address, false) {
-            core.access(address, &found, false, guest.tables());
-        }
+/// Follows the references as a simulation does, in blocks.
+fn follow(guest: &Guest, block: &mut Block, core: &mut Core, references: &[Reference]) {
+    let mut rest = references;
+    while !rest.is_empty() {
+        let (taken, changes) = block.fill(guest, rest);
+        assert!(!changes, "all pages are mapped, and nothing is written");
+        core.access_all(block.accesses(), guest.tables());
+        rest = &rest[taken..];
     }
 }
 
-fn modes(group: &mut BenchmarkGroup<'_, WallTime>, machine: &Machine, addresses: &[Gva]) {
+fn modes(group: &mut BenchmarkGroup<'_, WallTime>, machine: &Machine, references: &[Reference]) {
     let modes = [
         ("tlb-only", Translating::Native, false),
         ("native", Translating::Native, true),
@@ -106,10 +106,11 @@ fn modes(group: &mut BenchmarkGroup<'_, WallTime>, machine: &Machine, addresses:
     ];
     for (name, translating, walks) in modes {
         let mut cores = [core(machine, translating, walks)];
-        let mut guest = guest(machine, &mut cores);
+        let guest = guest(machine, &mut cores);
+        let mut block = Block::default();
         let [core] = &mut cores;
         group.bench_function(name, |bencher| {
-            bencher.iter(|| follow(&mut guest, core, addresses));
+            bencher.iter(|| follow(&guest, &mut block, core, references));
         });
     }
 }
@@ -117,12 +118,12 @@ fn modes(group: &mut BenchmarkGroup<'_, WallTime>, machine: &Machine, addresses:
 fn translate(criterion: &mut Criterion) {
     for (name, text) in MACHINES {
         let machine = Machine::parse(text).unwrap();
-        for (pattern, addresses) in [("random", random()), ("sequential", sequential())] {
+        for (pattern, references) in [("random", random()), ("sequential", sequential())] {
             let mut group = criterion.benchmark_group(format!("{name}/{pattern}"));
             group
-                .throughput(Throughput::Elements(addresses.len() as u64))
+                .throughput(Throughput::Elements(references.len() as u64))
                 .sample_size(20);
-            modes(&mut group, &machine, &addresses);
+            modes(&mut group, &machine, &references);
             group.finish();
         }
     }
@@ -131,18 +132,19 @@ fn translate(criterion: &mut Criterion) {
 /// What the guest's own walk costs, which every mode's rate contains.
 fn guest_only(criterion: &mut Criterion) {
     let machine = Machine::parse(MACHINES[0].1).unwrap();
-    let mut guest = guest(&machine, &mut []);
-    let addresses = random();
+    let guest = guest(&machine, &mut []);
+    let mut block = Block::default();
+    let references = random();
     let mut group = criterion.benchmark_group("guest");
     group
-        .throughput(Throughput::Elements(addresses.len() as u64))
+        .throughput(Throughput::Elements(references.len() as u64))
         .sample_size(20);
     group.bench_function("random", |bencher| {
         bencher.iter(|| {
-            addresses
-                .iter()
-                .filter(|&&a| guest.translate(a, false).is_ok())
-                .count()
+            let mut rest = &references[..];
+            while !rest.is_empty() {
+                rest = &rest[block.fill(&guest, rest).0..];
+            }
         });
     });
     group.finish();

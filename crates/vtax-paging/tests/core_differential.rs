@@ -15,7 +15,7 @@ use proptest::sample::{select, subsequence};
 use vtax_paging::model::address::{Gfn, Gva, MAX_LEVELS, PageSize, TableFormat};
 use vtax_paging::model::core::{Core, CoreSetup};
 use vtax_paging::model::guest::{Guest, GuestSetup};
-use vtax_paging::model::guest_event::{GuestEvent, PartialWalk, Translation};
+use vtax_paging::model::guest_event::{Access, GuestEvent, PartialWalk, Translation};
 use vtax_paging::model::machine::{
     CacheLevel, Costs, Machine, Replacement, TlbArray, Tlbs, WalkCache, WalkCaches,
 };
@@ -320,22 +320,47 @@ impl Pair {
         self.reference.guest_event(&event);
     }
 
+    /// The access that the work is, if it is one.
+    fn access(&self, work: Work) -> Option<Access> {
+        let Work::Access {
+            address,
+            size,
+            write,
+            writable,
+            dirty,
+        } = work
+        else {
+            return None;
+        };
+        let address = self.cut(address);
+        let mut found = translation(self.format, address, size);
+        (found.writable, found.dirty) = (writable || write, dirty || write);
+        let address = Gva(address | 0x123);
+        Some(Access {
+            address,
+            write,
+            found,
+        })
+    }
+
+    /// The core follows accesses in a row as one block.
+    fn follow_block(&mut self, block: &mut Vec<Access>) {
+        self.core.access_all(block, self.guest.tables());
+        for access in block.drain(..) {
+            self.reference
+                .access(access.address, &access.found, access.write);
+        }
+    }
+
     fn follow(&mut self, work: Work) {
         match work {
-            Work::Access {
-                address,
-                size,
-                write,
-                writable,
-                dirty,
-            } => {
-                let address = self.cut(address);
-                let mut found = translation(self.format, address, size);
-                (found.writable, found.dirty) = (writable || write, dirty || write);
-                let address = Gva(address | 0x123);
-                self.core
-                    .access(address, &found, write, self.guest.tables());
-                self.reference.access(address, &found, write);
+            Work::Access { .. } => {
+                if let Some(access) = self.access(work) {
+                    let (tables, found) = (self.guest.tables(), &access.found);
+                    self.core
+                        .access(access.address, found, access.write, tables);
+                    self.reference.access(access.address, found, access.write);
+                }
             }
             Work::Fault { address, depth } => {
                 let address = self.cut(address);
@@ -394,6 +419,29 @@ proptest! {
                 let (core, reference) = (pair.core.counters(), pair.reference.counters());
                 prop_assert_eq!(core, reference, "{:?}, step {}: {:?}", translating, at, work);
             }
+        }
+    }
+
+    #[test]
+    fn blocks_of_accesses_count_what_the_reference_counts_for_each(
+        setup in setup(),
+        work in proptest::collection::vec(work(), 1..600),
+    ) {
+        for translating in [Translating::Native, Translating::Nested] {
+            let mut pair = Pair::new(&setup, translating);
+            let mut block = Vec::new();
+            for (at, &work) in work.iter().enumerate() {
+                if let Some(access) = pair.access(work) {
+                    block.push(access);
+                    continue;
+                }
+                pair.follow_block(&mut block);
+                pair.follow(work);
+                let (core, reference) = (pair.core.counters(), pair.reference.counters());
+                prop_assert_eq!(core, reference, "{:?}, before step {}", translating, at);
+            }
+            pair.follow_block(&mut block);
+            prop_assert_eq!(pair.core.counters(), pair.reference.counters());
         }
     }
 }

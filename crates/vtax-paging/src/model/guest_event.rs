@@ -26,6 +26,17 @@ pub struct Translation {
     pub written_at: u64,
 }
 
+/// A reference that the guest's tables translate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Access {
+    /// The address referenced.
+    pub address: Gva,
+    /// Whether it is written.
+    pub write: bool,
+    /// What the guest's tables say; the same for all references of a block.
+    pub found: Translation,
+}
+
 /// How far a walk of the guest's tables got before it found an absent or forbidding entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PartialWalk {

@@ -5,8 +5,8 @@ use super::oracle;
 use super::outcome::{Outcome, Progress};
 use super::setup::{Choice, Setup};
 use crate::error::ModelError;
-use crate::model::address::PAGE_SHIFT;
-use crate::model::guest::Guest;
+use crate::model::address::Reference;
+use crate::model::guest::{Block, Guest};
 use crate::model::guest_event::GuestEvent;
 use crate::model::mode::Translating;
 use crate::step::{Source, Step};
@@ -50,25 +50,11 @@ pub fn simulate(
     run.finish(setup, stopped)
 }
 
-/// The last page that was translated: further references to it hit the first TLB in every mode.
-#[derive(Clone, Copy)]
-struct LastPage {
-    page: u64,
-    written: bool,
-}
-
-impl LastPage {
-    const NONE: Self = Self {
-        page: u64::MAX,
-        written: false,
-    };
-}
-
 /// The guest and all cores that follow it.
 pub(super) struct Follower {
     pub(super) guest: Guest,
     pub(super) lanes: Vec<Lane>,
-    last: LastPage,
+    block: Block,
     events: Vec<GuestEvent>,
 }
 
@@ -78,7 +64,7 @@ impl Follower {
         Ok(Self {
             guest,
             lanes,
-            last: LastPage::NONE,
+            block: Block::default(),
             events: Vec::new(),
         })
     }
@@ -91,18 +77,7 @@ impl Follower {
                 instructions,
                 base_cpi,
             } => {
-                for reference in references {
-                    let (address, write) = (reference.address(), reference.write());
-                    let page = address.0 >> PAGE_SHIFT;
-                    if page == self.last.page && (self.last.written || !write) {
-                        continue;
-                    }
-                    self.reference(address, write)?;
-                    self.last = LastPage {
-                        page,
-                        written: write,
-                    };
-                }
+                self.follow(references)?;
                 for lane in &mut self.lanes {
                     lane.core
                         .retire(instructions, references.len() as u64, base_cpi);
@@ -119,14 +94,28 @@ impl Follower {
 
     /// Forgets the last page, because a TLB may have been emptied.
     pub(super) fn forget(&mut self) {
-        self.last = LastPage::NONE;
+        self.block.forget();
     }
 
-    fn reference(
-        &mut self,
-        address: crate::model::address::Gva,
-        write: bool,
-    ) -> Result<(), ModelError> {
+    fn follow(&mut self, mut references: &[Reference]) -> Result<(), ModelError> {
+        while !references.is_empty() {
+            let (taken, changes) = self.block.fill(&self.guest, references);
+            for lane in &mut self.lanes {
+                let tables = self.guest.tables();
+                lane.core.access_all(self.block.accesses(), tables);
+            }
+            references = references.get(taken..).unwrap_or_default();
+            if let Some((first, rest)) = references.split_first().filter(|_| changes) {
+                self.reference(*first)?;
+                references = rest;
+            }
+        }
+        Ok(())
+    }
+
+    /// A reference at which the guest faults, or sets a dirty bit.
+    fn reference(&mut self, reference: Reference) -> Result<(), ModelError> {
+        let (address, write) = (reference.address(), reference.write());
         let found = match self.guest.translate(address, write) {
             Ok(found) => found,
             Err(walk) => {
@@ -147,6 +136,7 @@ impl Follower {
             lane.core
                 .access(address, &found, write, self.guest.tables());
         }
+        self.block.followed(reference);
         Ok(())
     }
 
@@ -157,7 +147,7 @@ impl Follower {
             }
         }
         self.events.clear();
-        self.last = LastPage::NONE;
+        self.block.forget();
     }
 }
 

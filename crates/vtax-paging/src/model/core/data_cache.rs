@@ -6,6 +6,7 @@
 // Ways are at most 64; a tag that would not fit 32 bits is refused when the machine is taken.
 #![allow(clippy::cast_possible_truncation)]
 
+use super::recency::Recency;
 use crate::error::ModelError;
 use crate::model::address::Hpa;
 use crate::model::counters::WALK_SOURCES;
@@ -16,6 +17,8 @@ const EMPTY: u32 = u32::MAX;
 /// The cache levels and how many references each of them and memory served.
 pub struct DataCaches {
     levels: Vec<Level>,
+    /// References that no level has seen yet.
+    pending: Vec<Hpa>,
     served: [u64; WALK_SOURCES],
 }
 
@@ -30,20 +33,31 @@ impl DataCaches {
             levels: levels
                 .map(|(at, level)| Level::new(at, level, end))
                 .collect::<Result<_, _>>()?,
+            pending: Vec::new(),
             served: [0; WALK_SOURCES],
         })
     }
 
-    /// A reference of the page walker.
+    /// A reference of the page walker, to be served.
     #[inline]
     pub fn read(&mut self, address: Hpa) {
-        for (level, served) in self.levels.iter_mut().zip(&mut self.served) {
-            if level.read(address) {
-                *served += 1;
-                return;
-            }
+        self.pending.push(address);
+    }
+
+    /// Serves the references up to now. Nothing else depends on where they are served, so each
+    /// level sees all that the level before it has missed.
+    pub fn serve(&mut self) {
+        if self.pending.is_empty() {
+            return;
         }
-        self.served[WALK_SOURCES - 1] += 1;
+        let mut pending = &mut self.pending[..];
+        for (level, served) in self.levels.iter_mut().zip(&mut self.served) {
+            let missed = level.serve(pending);
+            *served += (pending.len() - missed) as u64;
+            pending = &mut pending[..missed];
+        }
+        self.served[WALK_SOURCES - 1] += pending.len() as u64;
+        self.pending.clear();
     }
 
     /// References by where they were served, in the order of
@@ -64,15 +78,23 @@ struct Level {
 /// [`super::array::Array`], a tag of its own makes the choice cheap.
 #[repr(u8)]
 enum Sets {
-    One(Lines<1>),
-    Four(Lines<4>),
-    Eight(Lines<8>),
-    Sixteen(Lines<16>),
-    Many(Lines<64>),
+    One(Vec<u32>),
+    Four(Ordered<4>),
+    Eight(Ordered<8>),
+    Sixteen(Ordered<16>),
+    Many(Moved<64>),
+}
+
+/// Tags that stay where they are, and the order of their uses.
+struct Ordered<const N: usize> {
+    sets: Vec<[u32; N]>,
+    uses: Vec<Recency>,
+    /// The place of the oldest way.
+    last: u32,
 }
 
 /// The tags of each set, the newest first.
-struct Lines<const N: usize> {
+struct Moved<const N: usize> {
     sets: Vec<[u32; N]>,
     ways: usize,
 }
@@ -86,11 +108,11 @@ impl Level {
         }
         let (count, ways) = (level.sets() as usize, level.pte_ways as usize);
         let sets = match ways {
-            0..=1 => Sets::One(Lines::new(count, ways)),
-            2..=4 => Sets::Four(Lines::new(count, ways)),
-            5..=8 => Sets::Eight(Lines::new(count, ways)),
-            9..=16 => Sets::Sixteen(Lines::new(count, ways)),
-            _ => Sets::Many(Lines::new(count, ways)),
+            0..=1 => Sets::One(vec![EMPTY; count]),
+            2..=4 => Sets::Four(Ordered::new(count, ways)),
+            5..=8 => Sets::Eight(Ordered::new(count, ways)),
+            9..=16 => Sets::Sixteen(Ordered::new(count, ways)),
+            _ => Sets::Many(Moved::new(count, ways)),
         };
         Ok(Self {
             line_bits,
@@ -99,22 +121,94 @@ impl Level {
         })
     }
 
-    #[inline]
-    fn read(&mut self, address: Hpa) -> bool {
-        let line = address.0 >> self.line_bits;
-        let set = (line & ((1 << self.set_bits) - 1)) as usize;
-        let tag = (line >> self.set_bits) as u32;
+    /// Moves the references that this level misses to the front, in order; how many they are.
+    fn serve(&mut self, pending: &mut [Hpa]) -> usize {
+        let split = Split {
+            line_bits: self.line_bits,
+            set_bits: self.set_bits,
+        };
         match &mut self.sets {
-            Sets::One(lines) => lines.read(set, tag),
-            Sets::Four(lines) => lines.read(set, tag),
-            Sets::Eight(lines) => lines.read(set, tag),
-            Sets::Sixteen(lines) => lines.read(set, tag),
-            Sets::Many(lines) => lines.read(set, tag),
+            Sets::One(tags) => split.serve(pending, |set, tag| replace(tags, set, tag)),
+            Sets::Four(sets) => split.serve(pending, |set, tag| sets.read(set, tag)),
+            Sets::Eight(sets) => split.serve(pending, |set, tag| sets.read(set, tag)),
+            Sets::Sixteen(sets) => split.serve(pending, |set, tag| sets.read(set, tag)),
+            Sets::Many(sets) => split.serve(pending, |set, tag| sets.read(set, tag)),
         }
     }
 }
 
-impl<const N: usize> Lines<N> {
+/// How a level takes an address apart.
+#[derive(Clone, Copy)]
+struct Split {
+    line_bits: u32,
+    set_bits: u32,
+}
+
+impl Split {
+    /// The set, and the tag in it.
+    #[inline]
+    const fn of(self, address: Hpa) -> (usize, u32) {
+        let line = address.0 >> self.line_bits;
+        let set = line & ((1 << self.set_bits) - 1);
+        (set as usize, (line >> self.set_bits) as u32)
+    }
+
+    /// Moves the references that are not found to the front, in order; how many they are.
+    #[inline]
+    fn serve(self, pending: &mut [Hpa], mut read: impl FnMut(usize, u32) -> bool) -> usize {
+        let mut missed = 0;
+        for at in 0..pending.len() {
+            let address = pending[at];
+            let (set, tag) = self.of(address);
+            pending[missed] = address;
+            missed += usize::from(!read(set, tag));
+        }
+        missed
+    }
+}
+
+/// Sets of one way: whether the tag was there; it is now.
+#[inline]
+fn replace(tags: &mut [u32], set: usize, tag: u32) -> bool {
+    tags.get_mut(set)
+        .is_some_and(|held| std::mem::replace(held, tag) == tag)
+}
+
+impl<const N: usize> Ordered<N> {
+    fn new(sets: usize, ways: usize) -> Self {
+        Self {
+            sets: vec![[EMPTY; N]; sets],
+            uses: vec![Recency::START; sets],
+            last: ways as u32 - 1,
+        }
+    }
+
+    /// Whether the tag was there; it is the newest now.
+    ///
+    /// Hits and misses come in no order that a processor could foresee, so both go the same way.
+    #[inline]
+    fn read(&mut self, set: usize, tag: u32) -> bool {
+        let (Some(tags), Some(uses)) = (self.sets.get_mut(set), self.uses.get_mut(set)) else {
+            return false;
+        };
+        let mut alike = 0_u32;
+        for (held, way) in tags.iter().zip(0..) {
+            alike |= u32::from(*held == tag) << way;
+        }
+        let found = alike != 0;
+        let oldest = uses.at(self.last);
+        let way = if found {
+            alike.trailing_zeros()
+        } else {
+            oldest
+        };
+        uses.touch(way);
+        tags[way as usize % N] = tag;
+        found
+    }
+}
+
+impl<const N: usize> Moved<N> {
     fn new(sets: usize, ways: usize) -> Self {
         Self {
             sets: vec![[EMPTY; N]; sets],
@@ -123,26 +217,17 @@ impl<const N: usize> Lines<N> {
     }
 
     /// Whether the tag was there; it is the newest now.
-    #[inline]
     fn read(&mut self, set: usize, tag: u32) -> bool {
         let Some(tags) = self.sets.get_mut(set) else {
             return false;
         };
-        // Most references miss. Without an early exit all tags are compared at once, and a shift
-        // of fixed length is a few moves.
-        let alike: u32 = tags.iter().map(|&held| u32::from(held == tag)).sum();
-        let found = alike != 0;
-        if found {
-            let position = tags.iter().position(|&held| held == tag);
-            tags.copy_within(..position.unwrap_or_default(), 1);
-        } else {
-            tags.copy_within(..N - 1, 1);
-        }
+        let found = tags.iter().position(|&held| held == tag);
+        tags.copy_within(..found.unwrap_or(N - 1), 1);
         tags[0] = tag;
         if let Some(beyond) = tags.get_mut(self.ways) {
             *beyond = EMPTY;
         }
-        found
+        found.is_some()
     }
 }
 
@@ -167,6 +252,7 @@ mod tests {
         for line in [0, 2, 4, 0, 6, 0, 2] {
             caches.read(Hpa(line * 64));
         }
+        caches.serve();
         assert_eq!(caches.served(), [2, 0, 0, 0, 5]);
     }
 

@@ -5,10 +5,12 @@
 //! counts in integers, and leaves all cycles of walks to [`Core::counters`].
 
 mod array;
+mod block;
 mod data_cache;
 mod native;
 mod nested;
 mod order;
+mod recency;
 mod rings;
 mod scanned;
 mod shadow;
@@ -72,6 +74,8 @@ pub struct Core {
     guest: Radix,
     guest_spans: [u32; 3],
     host_page: PageSize,
+    /// The size of a TLB entry for a page of each size of the guest's, in the present mode.
+    entry_sizes: [PageSize; 3],
     walks: bool,
     tlb: Tlb,
     spaces: Spaces,
@@ -85,6 +89,8 @@ pub struct Core {
     shadow: Option<Shadow>,
     /// The guest's clock at the last event: what a switch to shadow paging has lost.
     clock: u64,
+    /// Room for the positions of the references of a block that missed the TLB.
+    missed: Vec<u32>,
     tally: Tally,
     /// Everything that is not in `tally` or counted by `data`.
     charged: Counters,
@@ -121,6 +127,7 @@ impl Core {
             guest: Radix::new(setup.guest_tables),
             guest_spans: PageSize::ALL.map(|size| setup.guest_tables.span(size.level())),
             host_page: setup.host_page,
+            entry_sizes: PageSize::ALL,
             walks: setup.walks,
             tlb: Tlb::new(&machine.tlb, setup.seed),
             spaces: Spaces::default(),
@@ -136,6 +143,7 @@ impl Core {
             shadow_setup,
             shadow: None,
             clock: 0,
+            missed: Vec::new(),
             tally: Tally::default(),
             charged: Counters::default(),
             machine,
@@ -155,12 +163,20 @@ impl Core {
             self.shadow_setup.guest_tables
         };
         self.page_walk.set_format(format);
+        self.entry_sizes = PageSize::ALL.map(|size| self.entry_size(size));
     }
 
     /// The guest references `address`, which its tables translate as `found`.
     #[inline]
     pub fn access(&mut self, address: Gva, found: &Translation, write: bool, tables: &GuestTables) {
-        let size = self.entry_size(found.size);
+        self.reach(address, found, write, tables);
+        self.data.serve();
+    }
+
+    /// [`Self::access`] but for the data caches, which are served later.
+    #[inline]
+    fn reach(&mut self, address: Gva, found: &Translation, write: bool, tables: &GuestTables) {
+        let size = self.entry_sizes[found.size as usize];
         let space = self.spaces.current();
         match self.tlb.look_up(address, size, space, write) {
             Found::First => return,
@@ -202,6 +218,7 @@ impl Core {
             }
             Translating::Shadow | Translating::Agile => self.fault_shadow(walk),
         }
+        self.data.serve();
     }
 
     /// Follows what the guest did.

@@ -61,6 +61,15 @@ impl Host {
         Key::new(address.0 >> self.page_shift, 0, 0)
     }
 
+    /// Whether the page around `address` is mapped, or none can be.
+    #[inline]
+    pub fn has(&self, address: Gpa) -> bool {
+        let page = address.0 >> self.page_shift;
+        let word = usize::try_from(page / 64).ok();
+        let word = word.and_then(|word| self.mapped.get(word));
+        word.is_none_or(|word| word >> (page % 64) & 1 == 1)
+    }
+
     /// Maps the page around `address`; whether that was still to be done. Nothing lies outside the
     /// guest's memory.
     #[inline]

@@ -5,6 +5,7 @@
 //! everything beyond (`tlb_single_page_flush_ceiling`), and with page-table isolation keeps two
 //! roots per process and loads CR3 at each entry and exit.
 
+mod block;
 mod frames;
 mod process;
 mod ranges;
@@ -18,6 +19,7 @@ use crate::model::guest_event::{GuestEvent, PartialWalk, Translation};
 use crate::model::machine::Costs;
 use crate::step::Operation;
 
+pub use block::Block;
 use frames::Frames;
 use process::{Process, Region};
 pub use tables::{GuestEntry, GuestTables, MAX_MEMORY_BYTES};

@@ -75,7 +75,6 @@ struct Table {
     frame: Gfn,
     level: u8,
     present: u16,
-    entries: Box<[u64]>,
 }
 
 /// All page tables of the guest. The VMM may read them; only the guest writes.
@@ -85,9 +84,26 @@ pub struct GuestTables {
     /// By frame: 1 + the position in `arena`, or 0.
     slots: Vec<u32>,
     arena: Vec<Table>,
+    /// The entries of all tables, by their position in `arena`.
+    entries: Vec<u64>,
     free: Vec<u32>,
     clock: u64,
+    /// Grows when a table comes or goes, or an entry above the lowest level is written.
+    shape: u64,
 }
+
+/// The way to a table whose entry maps a page.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Path {
+    tables: [Gfn; MAX_LEVELS],
+    depth: u8,
+    position: u32,
+    shape: u64,
+}
+
+/// An entry that may map a page.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Leaf(u64);
 
 /// What a walk of the guest's tables found.
 pub(super) type Walked = Result<Translation, PartialWalk>;
@@ -98,8 +114,10 @@ impl GuestTables {
             format,
             slots: Vec::new(),
             arena: Vec::new(),
+            entries: Vec::new(),
             free: Vec::new(),
             clock: 0,
+            shape: 0,
         }
     }
 
@@ -120,11 +138,10 @@ impl GuestTables {
 
     /// An entry, or `None` when `frame` holds no table or the index lies outside.
     pub fn entry(&self, frame: Gfn, index: u16) -> Option<GuestEntry> {
-        let table = self.table(frame)?;
-        table
-            .entries
-            .get(usize::from(index))
-            .map(|&bits| GuestEntry::unpack(bits))
+        let position = self.position(frame)?;
+        let entries = self.entries_at(position);
+        let bits = *entries.get(usize::from(index))?;
+        Some(GuestEntry::unpack(bits))
     }
 
     /// Number of tables.
@@ -139,14 +156,11 @@ impl GuestTables {
 
     /// Pages mapped, of whatever size.
     pub(super) fn pages(&self) -> u64 {
-        let large = |table: &&Table| table.level > 1;
         let small = self.arena.iter().filter(|table| table.level == 1);
         let lower: u64 = small.map(|table| u64::from(table.present)).sum();
-        let upper = self
-            .arena
-            .iter()
-            .filter(large)
-            .flat_map(|table| table.entries.iter());
+        let tables = self.arena.iter().zip(0..);
+        let large = tables.filter(|(table, _)| table.level > 1 && table.present > 0);
+        let upper = large.flat_map(|(_, position)| self.entries_at(position));
         lower
             + upper
                 .filter(|&&bits| bits & PRESENT != 0 && bits & LARGE != 0)
@@ -160,18 +174,21 @@ impl GuestTables {
 
     /// Makes an empty table in `frame`.
     pub(super) fn add(&mut self, frame: Gfn, level: u8) {
-        let entries = vec![0; 1 << self.format.index_bits()].into_boxed_slice();
+        self.shape += 1;
         let table = Table {
             frame,
             level,
             present: 0,
-            entries,
         };
         let position = if let Some(position) = self.free.pop() {
             self.arena[position as usize] = table;
+            let at = self.at(position as usize, 0);
+            self.entries[at..][..1 << self.format.index_bits()].fill(0);
             position
         } else {
             self.arena.push(table);
+            let entries = self.arena.len() << self.format.index_bits();
+            self.entries.resize(entries, 0);
             (self.arena.len() - 1) as u32
         };
         let slot = frame.0 as usize;
@@ -184,8 +201,8 @@ impl GuestTables {
     /// Forgets the table in `frame`.
     pub(super) fn remove(&mut self, frame: Gfn) {
         if let Some(position) = self.position(frame) {
+            self.shape += 1;
             self.slots[frame.0 as usize] = 0;
-            self.arena[position].entries = Box::default();
             self.arena[position].present = 0;
             self.free.push(position as u32);
         }
@@ -198,10 +215,12 @@ impl GuestTables {
         let Some(position) = self.position(frame) else {
             return GuestEntry::ABSENT;
         };
-        let table = &mut self.arena[position];
-        let slot = &mut table.entries[usize::from(index)];
+        let at = self.at(position, index);
+        let slot = &mut self.entries[at];
         let before = GuestEntry::unpack(*slot);
         *slot = entry.pack();
+        let table = &mut self.arena[position];
+        self.shape += u64::from(table.level > 1);
         table.present += u16::from(entry.present);
         table.present -= u16::from(before.present);
         before
@@ -224,8 +243,8 @@ impl GuestTables {
             let Some(position) = self.position(frame) else {
                 return Err(stop(false));
             };
-            let index = usize::from(self.format.index(address.0, level));
-            let bits = &mut self.arena[position].entries[index];
+            let at = self.at(position, self.format.index(address.0, level));
+            let bits = &mut self.entries[at];
             if *bits & PRESENT == 0 {
                 return Err(stop(false));
             }
@@ -259,14 +278,86 @@ impl GuestTables {
         })
     }
 
+    /// The way from `root` to the table whose entry maps `address`, if there is one; the entry may
+    /// be absent when the table is of level 1.
+    pub(super) fn path(&self, root: Gfn, address: Gva) -> Option<Path> {
+        let levels = self.format.levels();
+        let mut tables = [Gfn(0); MAX_LEVELS];
+        let mut frame = root;
+        for step in 0..levels {
+            let level = levels - step;
+            tables[usize::from(step)] = frame;
+            let position = self.position(frame)?;
+            let bits = self.bits(position, self.format.index(address.0, level));
+            if level == 1 || bits & LARGE != 0 {
+                let (position, depth) = (position as u32, step + 1);
+                let shape = self.shape;
+                return Some(Path {
+                    tables,
+                    depth,
+                    position,
+                    shape,
+                });
+            }
+            if bits & PRESENT == 0 {
+                return None;
+            }
+            frame = GuestEntry::unpack(bits).frame;
+        }
+        None
+    }
+
+    /// Whether the path is still there.
+    #[inline]
+    pub(super) fn holds(&self, path: &Path) -> bool {
+        path.shape == self.shape
+    }
+
+    /// The entry for `address` at the end of a path that holds.
+    #[inline]
+    pub(super) fn leaf(&self, path: &Path, address: Gva) -> Leaf {
+        let level = self.format.levels() + 1 - path.depth;
+        let index = self.format.index(address.0, level);
+        Leaf(self.bits(path.position as usize, index))
+    }
+
+    /// [`Self::walk`] along a path that holds, where that finds a page and changes no bit.
+    #[inline]
+    pub(super) fn follow(
+        &self,
+        path: &Path,
+        leaf: Leaf,
+        address: Gva,
+        write: bool,
+    ) -> Option<Translation> {
+        let needed = PRESENT | if write { WRITABLE | DIRTY } else { 0 };
+        if leaf.0 & needed != needed {
+            return None;
+        }
+        let level = self.format.levels() + 1 - path.depth;
+        let entry = GuestEntry::unpack(leaf.0);
+        let span = self.format.span(level);
+        Some(Translation {
+            page: Gva(address.0 >> span << span),
+            frame: entry.frame,
+            size: PageSize::ALL[usize::from(level - 1) % PageSize::ALL.len()],
+            writable: entry.writable,
+            dirty: entry.dirty,
+            tables: path.tables,
+            depth: path.depth,
+            written_at: entry.written_at,
+        })
+    }
+
     /// All tables below and including `root`, the lowest first.
     pub(super) fn subtree(&self, root: Gfn) -> Vec<Gfn> {
         let mut found = vec![root];
         let mut at = 0;
         while at < found.len() {
-            if let Some(table) = self.table(found[at]).filter(|table| table.level > 1) {
-                let entries = table.entries.iter().map(|&bits| GuestEntry::unpack(bits));
-                found.extend(entries.filter(|e| e.present && !e.large).map(|e| e.frame));
+            if self.level(found[at]).is_some_and(|level| level > 1) {
+                let entries = self.entries(found[at]).map(|(_, entry)| entry);
+                let below: Vec<_> = entries.filter(|e| !e.large).map(|e| e.frame).collect();
+                found.extend(below);
             }
             at += 1;
         }
@@ -276,11 +367,30 @@ impl GuestTables {
 
     /// Indices and contents of the present entries of a table.
     pub(super) fn entries(&self, frame: Gfn) -> impl Iterator<Item = (u16, GuestEntry)> + '_ {
-        let entries = self.table(frame).map_or(&[][..], |table| &table.entries);
+        let position = self.position(frame);
+        let entries = position.map_or(&[][..], |position| self.entries_at(position));
         entries.iter().zip(0..).filter_map(|(&bits, index)| {
             let entry = GuestEntry::unpack(bits);
             entry.present.then_some((index, entry))
         })
+    }
+
+    /// Where an entry of the table at `position` lies in `entries`.
+    #[inline]
+    fn at(&self, position: usize, index: u16) -> usize {
+        (position << self.format.index_bits()) | usize::from(index)
+    }
+
+    #[inline]
+    fn bits(&self, position: usize, index: u16) -> u64 {
+        let bits = self.entries.get(self.at(position, index));
+        bits.copied().unwrap_or_default()
+    }
+
+    fn entries_at(&self, position: usize) -> &[u64] {
+        let at = self.at(position, 0);
+        let entries = self.entries.get(at..at + (1 << self.format.index_bits()));
+        entries.unwrap_or_default()
     }
 
     fn position(&self, frame: Gfn) -> Option<usize> {

@@ -1,0 +1,326 @@
+//! Translating many references at once, before any core sees them.
+//!
+//! What takes long is waiting for the entries: 1 GiB of small pages has 2 MiB of them. So a block
+//! first finds the lowest tables, for which it remembers the ways it met, then reads all entries,
+//! which a processor does for many at a time, and last looks at them.
+
+use super::Guest;
+use super::tables::{Leaf, Path};
+use crate::model::address::{Gfn, Gva, PAGE_SHIFT, Reference};
+use crate::model::guest_event::Access;
+
+/// Most accesses of a block: they stay in a processor's nearest caches from stage to stage.
+const LONGEST: usize = 256;
+/// Most after a reference that changed the guest: others may follow it closely, as when memory is
+/// touched for the first time.
+const SHORTEST: usize = 2;
+/// How many ways to tables are remembered: those to 2 GiB of 4 KiB pages in a row.
+const PATHS: usize = 1024;
+
+/// References that change nothing in the guest's tables, so that every core can follow them later.
+///
+/// Consecutive references to one page are one access: the others hit the first TLB in every mode.
+#[derive(Debug)]
+pub struct Block {
+    accesses: Vec<Access>,
+    /// The page of the last reference taken, and whether it was written.
+    last: Option<(u64, bool)>,
+    paths: Vec<Option<Known>>,
+    pending: Vec<Pending>,
+    /// Most accesses of the next block.
+    limit: usize,
+    /// How many blocks there were.
+    number: u64,
+}
+
+/// The path to the entries of a region, which is what one entry of level 2 covers.
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    region: u64,
+    root: Gfn,
+    /// The block in which it was last needed.
+    block: u64,
+    path: Path,
+}
+
+/// A reference whose table is found.
+#[derive(Clone, Copy, Debug)]
+struct Pending {
+    address: Gva,
+    write: bool,
+    /// Of the references that the block is filled from.
+    number: usize,
+    /// In `paths`.
+    slot: usize,
+    leaf: Leaf,
+}
+
+impl Default for Block {
+    fn default() -> Self {
+        Self {
+            accesses: Vec::with_capacity(LONGEST),
+            last: None,
+            paths: vec![None; PATHS],
+            pending: Vec::with_capacity(LONGEST),
+            limit: LONGEST,
+            number: 0,
+        }
+    }
+}
+
+impl Block {
+    /// Holds, in place of what it held, the first of `references`: up to one at which the guest
+    /// would fault or set a dirty bit, or as many as a block takes. Returns how many those are and
+    /// whether the next one changes the guest.
+    pub fn fill(&mut self, guest: &Guest, references: &[Reference]) -> (usize, bool) {
+        let (mut taken, mut changes) = self.find_tables(guest, references);
+        for pending in &mut self.pending {
+            if let Some(known) = &self.paths[pending.slot] {
+                pending.leaf = guest.tables.leaf(&known.path, pending.address);
+            }
+        }
+        self.accesses.clear();
+        for pending in &self.pending {
+            let (address, write) = (pending.address, pending.write);
+            let known = self.paths[pending.slot].as_ref();
+            let found = known.and_then(|known| {
+                guest
+                    .tables
+                    .follow(&known.path, pending.leaf, address, write)
+            });
+            let Some(found) = found else {
+                (taken, changes) = (pending.number, true);
+                break;
+            };
+            self.accesses.push(Access {
+                address,
+                write,
+                found,
+            });
+        }
+        if let Some(access) = self.accesses.last() {
+            self.last = Some((access.address.0 >> PAGE_SHIFT, access.write));
+        }
+        self.limit = if changes {
+            SHORTEST
+        } else {
+            LONGEST.min(2 * self.limit)
+        };
+        (taken, changes)
+    }
+
+    /// What it holds.
+    pub fn accesses(&self) -> &[Access] {
+        &self.accesses
+    }
+
+    /// A reference that the block could not take has been followed.
+    pub fn followed(&mut self, reference: Reference) {
+        self.last = Some((reference.address().0 >> PAGE_SHIFT, reference.write()));
+    }
+
+    /// Forgets the last page, because a TLB may have been emptied.
+    pub fn forget(&mut self) {
+        self.last = None;
+    }
+
+    /// Makes the references pending whose tables are there; returns what [`Self::fill`] does.
+    fn find_tables(&mut self, guest: &Guest, references: &[Reference]) -> (usize, bool) {
+        self.pending.clear();
+        self.number += 1;
+        let mut last = self.last;
+        let span = guest.tables.format().span(2);
+        for (reference, number) in references.iter().zip(0..) {
+            let (address, write) = (reference.address(), reference.write());
+            let page = address.0 >> PAGE_SHIFT;
+            if last.is_some_and(|(before, written)| page == before && (written || !write)) {
+                continue;
+            }
+            if self.pending.len() == self.limit {
+                return (number, false);
+            }
+            let slot = match self.slot(guest, address, address.0 >> span) {
+                Ok(slot) => slot,
+                Err(changes) => return (number, changes),
+            };
+            self.pending.push(Pending {
+                address,
+                write,
+                number,
+                slot,
+                leaf: Leaf::default(),
+            });
+            last = Some((page, write));
+        }
+        (references.len(), false)
+    }
+
+    /// Where the path to the entries of the region is remembered. Fails when there is none and the
+    /// guest has to make it (`true`), or when a pending reference needs the place (`false`).
+    #[inline]
+    fn slot(&mut self, guest: &Guest, address: Gva, region: u64) -> Result<usize, bool> {
+        let mixed = region ^ (region >> PATHS.trailing_zeros());
+        let slot = usize::try_from(mixed).unwrap_or_default() % PATHS;
+        if let Some(known) = &mut self.paths[slot] {
+            let held = known.region == region
+                && known.root == guest.root
+                && guest.tables.holds(&known.path);
+            if held {
+                known.block = self.number;
+                return Ok(slot);
+            }
+            if known.block == self.number {
+                return Err(false);
+            }
+        }
+        let path = guest.tables.path(guest.root, address).ok_or(true)?;
+        self.paths[slot] = Some(Known {
+            region,
+            root: guest.root,
+            block: self.number,
+            path,
+        });
+        Ok(slot)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::address::{PageSize, TableFormat};
+    use crate::model::guest::GuestSetup;
+    use crate::model::guest_event::Translation;
+    use crate::step::Operation;
+
+    const SMALL: u64 = 1 << 32;
+    const LARGE: u64 = 1 << 33;
+    /// Regions 2,048 and 2,050 + 2^10 remember their paths at one place.
+    const SAME_PLACE: u64 = (2050 + 1024) << 21;
+
+    fn guest(tables: TableFormat) -> Guest {
+        let setup = GuestSetup {
+            tables,
+            memory_bytes: 1 << 30,
+            isolation: false,
+            pcid: false,
+            map_on_touch: Some(PageSize::K4),
+            fault_cycles: 1,
+            system_call_cycles: 1,
+            switch_cycles: 1,
+        };
+        Guest::new(setup).unwrap()
+    }
+
+    fn apply(guest: &mut Guest, operation: Operation) {
+        guest.apply(&operation, &mut Vec::new()).unwrap();
+    }
+
+    /// What the guest says of one reference, after its kernel's work.
+    fn translate(guest: &mut Guest, address: Gva, write: bool) -> Translation {
+        if let Ok(found) = guest.translate(address, write) {
+            return found;
+        }
+        guest.handle_fault(address, write, &mut Vec::new()).unwrap();
+        guest.translate(address, write).unwrap()
+    }
+
+    fn reference(random: &mut u64) -> Reference {
+        *random ^= *random << 13;
+        *random ^= *random >> 7;
+        *random ^= *random << 17;
+        let start = [SMALL, SMALL, LARGE, SAME_PLACE][(*random >> 60) as usize % 4];
+        let address = Gva(start + (*random & 0x3f_f000));
+        Reference::new(address, (*random >> 50).is_multiple_of(4))
+    }
+
+    /// Between the rounds the guest changes its tables.
+    fn change(guest: &mut Guest, round: u32) {
+        match round {
+            0 => apply(
+                guest,
+                Operation::Map {
+                    start: Gva(LARGE),
+                    bytes: 4 << 20,
+                    size: PageSize::M2,
+                },
+            ),
+            2 => apply(guest, Operation::Fork { child: 1 }),
+            3 => apply(guest, Operation::Switch { process: 1 }),
+            5 => apply(
+                guest,
+                Operation::Unmap {
+                    start: Gva(LARGE),
+                    bytes: 4 << 20,
+                },
+            ),
+            _ => {}
+        }
+    }
+
+    #[test]
+    fn blocks_say_what_translating_one_by_one_says() {
+        let (mut blocks, mut singly) = (guest(TableFormat::Four), guest(TableFormat::Four));
+        let (mut block, mut random) = (Block::default(), 1);
+        let (mut in_blocks, mut all) = (0, 0);
+        for round in 0..8 {
+            change(&mut blocks, round);
+            change(&mut singly, round);
+            block.forget();
+            let references: Vec<_> = (0..5000).map(|_| reference(&mut random)).collect();
+            let mut rest = &references[..];
+            let (mut found, mut expected) = (Vec::new(), Vec::new());
+            while !rest.is_empty() {
+                let (taken, changes) = block.fill(&blocks, rest);
+                assert!(taken > 0 || changes);
+                in_blocks += block.accesses().len();
+                found.extend_from_slice(block.accesses());
+                rest = &rest[taken..];
+                if changes {
+                    let (address, write) = (rest[0].address(), rest[0].write());
+                    let translation = translate(&mut blocks, address, write);
+                    found.push(Access {
+                        address,
+                        write,
+                        found: translation,
+                    });
+                    block.followed(rest[0]);
+                    rest = &rest[1..];
+                }
+            }
+            let mut last = (u64::MAX, false);
+            for reference in &references {
+                let (address, write) = (reference.address(), reference.write());
+                let page = address.0 >> PAGE_SHIFT;
+                if page == last.0 && (last.1 || !write) {
+                    continue;
+                }
+                last = (page, write);
+                let found = translate(&mut singly, address, write);
+                expected.push(Access {
+                    address,
+                    write,
+                    found,
+                });
+            }
+            assert_eq!(found, expected, "round {round}");
+            all += found.len();
+        }
+        // Were all of them followed one by one, the test would show nothing.
+        assert!(in_blocks > all / 2, "{in_blocks} of {all}");
+    }
+
+    #[test]
+    fn a_block_ends_before_a_reference_that_changes_the_guest() {
+        let mut guest = guest(TableFormat::Two);
+        translate(&mut guest, Gva(0x1000), false);
+        let reads = [0x1000, 0x1008].map(|at| Reference::new(Gva(at), false));
+        let write = Reference::new(Gva(0x1010), true);
+        let mut block = Block::default();
+        let references = [reads[0], reads[1], write, reads[0]];
+        assert_eq!(block.fill(&guest, &references), (2, true));
+        assert_eq!(block.accesses().len(), 1);
+        translate(&mut guest, write.address(), true);
+        assert_eq!(block.fill(&guest, &references[2..]), (2, false));
+        assert!(block.accesses()[0].found.dirty);
+    }
+}
