@@ -22,6 +22,8 @@ pub(crate) struct Trace {
     format: &'static str,
     /// The trace does not say what the guest mapped.
     pub(crate) map_on_touch: bool,
+    /// The memory of the guest that was observed.
+    pub(crate) memory_bytes: Option<u64>,
 }
 
 impl Trace {
@@ -39,10 +41,12 @@ impl Trace {
         let trace = open(&path).map_err(|error| raise(error.into()))?;
         let format = trace.format().name();
         let map_on_touch = trace.map_on_touch();
+        let memory_bytes = trace.header().and_then(|header| header.memory_bytes);
         Ok(Self {
             path,
             format,
             map_on_touch,
+            memory_bytes,
         })
     }
 

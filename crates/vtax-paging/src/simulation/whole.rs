@@ -9,7 +9,7 @@ use crate::model::address::PAGE_SHIFT;
 use crate::model::guest::Guest;
 use crate::model::guest_event::GuestEvent;
 use crate::model::mode::Translating;
-use crate::step::{Source, Step};
+use crate::step::{Operation, Source, Step};
 
 /// Blocks between two calls of the progress callback.
 const BLOCKS_PER_REPORT: u32 = 512;
@@ -98,10 +98,6 @@ impl Follower {
                         continue;
                     }
                     self.reference(address, write)?;
-                    self.last = LastPage {
-                        page,
-                        written: write,
-                    };
                 }
                 for lane in &mut self.lanes {
                     lane.core
@@ -109,6 +105,12 @@ impl Follower {
                 }
             }
             Step::Operation(operation) => {
+                if let Operation::Fault { address } = operation {
+                    let walk = self.guest.faulting_walk(address);
+                    for lane in &mut self.lanes {
+                        lane.core.guest_fault(address, &walk);
+                    }
+                }
                 self.guest.apply(&operation, &mut self.events)?;
                 self.tell();
             }
@@ -143,10 +145,19 @@ impl Follower {
                     })?
             }
         };
+        if self.guest.is_device(address, &found) {
+            self.events.push(GuestEvent::OtherExit);
+            self.tell();
+            return Ok(());
+        }
         for lane in &mut self.lanes {
             lane.core
                 .access(address, &found, write, self.guest.tables());
         }
+        self.last = LastPage {
+            page: address.0 >> PAGE_SHIFT,
+            written: write,
+        };
         Ok(())
     }
 
