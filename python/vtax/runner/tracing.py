@@ -1,0 +1,195 @@
+"""`vtax paging trace`: a command in an emulated guest, and the trace of what it referenced."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from vtax.environments import traced_qemu
+from vtax.environments.base import allowed_cpus
+from vtax.environments.machine import Machine
+from vtax.environments.traced_qemu import Guest, PluginQemu
+from vtax.errors import VtaxError
+from vtax.formats.exchange import Exchange
+from vtax.formats.files import read_bounded, replacing
+from vtax.runner.following import Following
+from vtax.workloads.base import Outcome
+
+FOLDER = "trace"
+TIME = "traced.json"
+END_S = 30.0
+"""For QEMU to write what it has, after Ctrl-C."""
+SUMMARY_BYTES = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is asked for."""
+
+    argv: Sequence[str]
+    variables: Mapping[str, str]
+    workdir: Path | None
+    out: Path
+    user_only: bool
+    compare: bool
+    """Run the command once more without the plugin, for the slowdown."""
+    timeout_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Traced:
+    """A finished trace."""
+
+    file: Path
+    references: int
+    instructions: int
+    bytes: int
+    slowdown: float | None
+    """Against the same QEMU without the plugin; None: `slowdown_reason` says why."""
+    slowdown_reason: str | None
+    qemu: str
+    faults: int
+    table_writes: int
+    cr3_loads: int
+    invlpg: int
+    outcome: Outcome | None
+    """How the command ended; None: Ctrl-C ended it."""
+
+    @property
+    def bytes_per_reference(self) -> float | None:
+        return self.bytes / self.references if self.references else None
+
+
+def trace(wanted: Wanted, guest: Guest, announce: Callable[[str], None]) -> Traced:
+    """Run the command in the guest and write its trace.
+
+    Ctrl-C ends the command and keeps what was traced. Raises VtaxError when it cannot be traced.
+    """
+    qemu = traced_qemu.find()
+    with tempfile.TemporaryDirectory(prefix="vtax-trace-") as name:
+        scratch = Path(name)
+        with replacing(wanted.out) as partial:
+            run = _run(wanted, guest, qemu, scratch, (partial, scratch / "summary"), announce)
+            totals = _totals(scratch / "summary", run.console)
+        slowdown, reason = _slowdown(wanted, guest, qemu, scratch, run, announce)
+    return Traced(
+        file=wanted.out,
+        references=totals["references"],
+        instructions=totals["instructions"],
+        bytes=wanted.out.stat().st_size,
+        slowdown=slowdown,
+        slowdown_reason=reason,
+        qemu=qemu.version,
+        faults=totals["faults"],
+        table_writes=totals["table_writes"],
+        cr3_loads=totals["cr3_loads"],
+        invlpg=totals["invlpg"],
+        outcome=run.outcome,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    outcome: Outcome | None
+    wall_s: float | None
+    """Between the marks, by the guest's clock, which follows the host's."""
+    console: str
+
+
+def _run(
+    wanted: Wanted,
+    guest: Guest,
+    qemu: PluginQemu,
+    scratch: Path,
+    recording: tuple[Path, Path] | None,
+    announce: Callable[[str], None],
+) -> _Run:
+    """The command in a guest, with the plugin if there is somewhere to record to."""
+    for path in recording or ():
+        path.touch()
+    placed = traced_qemu.inside(guest, qemu, recording, user_only=wanted.user_only)
+    work = scratch / ("recorded" if recording else "plain")
+    work.mkdir()
+    announce("booting the guest")
+    outcome: Outcome | None = None
+    with Machine(placed, work, allowed_cpus()) as machine:
+        announce("tracing" if recording else "running without the plugin, for the slowdown")
+        exchange = Exchange(work, FOLDER)
+        exchange.create({})
+        where = f"{machine.launch.work_inside}/{FOLDER}/{TIME}"
+        line = [guest.agent_inside(), "traced", "--out", where, "--", *wanted.argv]
+        try:
+            with _passed_on(exchange.path, wanted=recording is not None):
+                finished = machine.run(
+                    line, wanted.variables, FOLDER, wanted.timeout_s, workdir=wanted.workdir
+                )
+            outcome = finished.outcome
+        except KeyboardInterrupt:
+            if recording is None:
+                raise
+            machine.terminate(END_S)
+        console = machine.console()
+    wall_s = None
+    if outcome is not None:
+        # The command may have written anything there.
+        with contextlib.suppress(VtaxError, ValueError, KeyError, TypeError):
+            wall_s = float(json.loads(exchange.read_text(TIME))["wall_s"])
+    return _Run(outcome, wall_s, console)
+
+
+@contextlib.contextmanager
+def _passed_on(folder: Path, *, wanted: bool) -> Iterator[None]:
+    """What the command prints comes out on standard error: standard output has the result."""
+    if not wanted:
+        yield
+        return
+    streams = {"stdout": sys.stderr.buffer, "stderr": sys.stderr.buffer}
+    with Following(folder, streams):
+        yield
+
+
+def _totals(summary: Path, console: str) -> Mapping[str, int]:
+    """What the plugin counted. Raises VtaxError when it wrote no trace."""
+    try:
+        found = json.loads(read_bounded(summary, SUMMARY_BYTES))
+    except ValueError:
+        found = {"begun": False}
+    if found.get("error"):
+        raise VtaxError(f"the trace could not be written: {found['error']}", "free space there")
+    if not found["begun"]:
+        said = [line for line in console.splitlines() if line.startswith("vtax-trace:")]
+        raise VtaxError(
+            f"the guest was not traced: {said[-1] if said else 'the command did not begin'}",
+            "try another kernel: --kernel FILE",
+        )
+    totals: Mapping[str, int] = found
+    return totals
+
+
+def _slowdown(
+    wanted: Wanted,
+    guest: Guest,
+    qemu: PluginQemu,
+    scratch: Path,
+    traced: _Run,
+    announce: Callable[[str], None],
+) -> tuple[float | None, str | None]:
+    """How many times as long the command took as without the plugin; None: why not."""
+    if not wanted.compare:
+        return None, "--no-slowdown"
+    if traced.outcome is None:
+        return None, "Ctrl-C ended the command"
+    if traced.wall_s is None:
+        return None, "the command left no time"
+    try:
+        plain = _run(wanted, guest, qemu, scratch, None, announce)
+    except VtaxError as error:
+        return None, f"the run without the plugin failed: {error}"
+    if not plain.wall_s:
+        return None, "the command left no time without the plugin"
+    return traced.wall_s / plain.wall_s, None
