@@ -12,6 +12,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import polars
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
@@ -58,6 +59,11 @@ def test_a_misuse_is_one_line(tmp_path: Path) -> None:
     assert one_line(vtax(*line), 2) == (
         "vtax: no workload; name one after --, e.g. -- gzip -kc FILE"
     )
+    assert one_line(vtax("paging", "trace", "--", "true"), 2) == (
+        "vtax: no file for the trace; use --out FILE, or --online to keep none"
+    )
+    online = ("paging", "trace", "--online")
+    assert "unknown machine" in one_line(vtax(*online, "--machine", "abacus", "--", "true"), 2)
     assert "at most 2G of memory" in one_line(vtax(*line, "--mem", "3G", "--", "true"), 2)
     assert "it is not on the PATH" in one_line(vtax(*line, "--", "no-such"), 1)
     assert list(tmp_path.iterdir()) == []
@@ -152,6 +158,39 @@ def test_every_access_of_a_known_program_is_there_once(
     # The model translates every reference by the tables of the trace, or fails.
     done = vtax("paging", "simulate", str(out), "--json", "--mode", "native,shadow,nested")
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow
+def test_a_simulation_while_the_program_runs_keeps_windows_and_no_trace(
+    tmp_path: Path, known: Path
+) -> None:
+    needs_qemu()
+    out = tmp_path / "windows"
+    line = ("--online", "--no-slowdown", "--mode", "nested,shadow", "--window", "100K")
+    found = traced(out, *line, "--share", str(known.parent), "--", str(known))
+    assert (found["file"], found["bytes_per_reference"]) == (None, None)
+    modes = found["simulation"]["modes"]
+    assert [mode["mode"] for mode in modes] == ["nested", "shadow"]
+    for mode in modes:
+        assert (mode["references"], mode["instructions"]) == (
+            found["references"],
+            found["instructions"],
+        )
+    # Each page of the program is filled into the shadow tables at its first touch at the latest.
+    assert modes[1]["exits"] > PAGES
+    windows = polars.read_parquet(out / "windows.parquet")
+    assert windows.filter(mode="shadow")["instructions"].sum() == found["instructions"]
+    assert len(windows) >= 2 * (found["instructions"] // 200_000)
+
+
+@pytest.mark.slow
+def test_a_command_that_is_ended_after_its_time_is_simulated_so_far(tmp_path: Path) -> None:
+    needs_qemu()
+    line = ("paging", "trace", "--online", "--no-slowdown", "--quiet", "--timeout", "1s")
+    done = vtax(*line, "--", "sleep", "60", cwd=tmp_path)
+    assert done.returncode == 128 + signal.SIGKILL or done.returncode == 128 + signal.SIGTERM
+    assert "Traceback" not in done.stderr
+    assert "shadow" in done.stdout
 
 
 @pytest.mark.slow

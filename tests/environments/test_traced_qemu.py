@@ -8,7 +8,7 @@ import pytest
 
 from vtax.environments import packages, traced_qemu
 from vtax.environments.base import allowed_cpus
-from vtax.environments.traced_qemu import PluginQemu
+from vtax.environments.traced_qemu import PluginQemu, Recording
 from vtax.errors import MisuseError
 
 PLUGIN_ERROR = "Could not load plugin /nonexistent.so: no such file"
@@ -66,7 +66,8 @@ def test_the_plugin_and_the_unpacked_tree_are_let_into_the_box(
     tree, out, totals = (tmp_path / name for name in ("tree", "out", "totals"))
     qemu = PluginQemu(tree / "usr/bin/qemu-system-x86_64", "10.0.2", tree)
     guest = traced_qemu.guest({"mem": "512M"})
-    emulator = traced_qemu.inside(guest, qemu, (out, totals), user_only=True).emulator
+    recording = Recording(out, totals, user_only=True, pack=False)
+    emulator = traced_qemu.inside(guest, qemu, recording).emulator
     assert emulator.program == Path("/run/vtax/qemu/usr/bin/qemu-system-x86_64")
     assert emulator.read_only == {
         tree: Path("/run/vtax/qemu"),
@@ -76,10 +77,10 @@ def test_the_plugin_and_the_unpacked_tree_are_let_into_the_box(
     assert emulator.options[-2:] == [
         "-plugin",
         "file=/run/vtax/libvtax_trace.so,out=/run/vtax/trace,summary=/run/vtax/summary,"
-        "memory=536870912,user=on",
+        "memory=536870912,user=on,pack=off",
     ]
     assert "nokaslr" in emulator.parameters
-    plain = traced_qemu.inside(guest, qemu, None, user_only=False).emulator
+    plain = traced_qemu.inside(guest, qemu, None).emulator
     assert "-plugin" not in plain.options and plain.writable == {}
     # The same guest otherwise: the slowdown is the plugin's alone.
     assert (plain.program, plain.parameters) == (emulator.program, emulator.parameters)

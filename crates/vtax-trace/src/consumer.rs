@@ -21,8 +21,13 @@ pub fn start(options: &Options, mut guest: FromGuest) -> Result<Writing, String>
         memory_bytes: Some(options.memory_bytes),
         ..Header::default()
     };
+    let codec = if options.pack {
+        Codec::Zstd
+    } else {
+        Codec::Plain
+    };
     let mut writer =
-        Writer::new(BufWriter::new(file), &header, Codec::Zstd).map_err(|error| failed(&error))?;
+        Writer::new(BufWriter::new(file), &header, codec).map_err(|error| failed(&error))?;
     thread::Builder::new()
         .name("vtax-trace".into())
         .spawn(move || {
@@ -54,6 +59,7 @@ mod tests {
             summary: out.clone(),
             memory_bytes: 1 << 20,
             user_only: false,
+            pack: true,
         };
         let (mut recorder, guest) = Recorder::new(0);
         let writing = start(&options, guest).unwrap();

@@ -16,12 +16,15 @@ pub struct Options {
     pub memory_bytes: u64,
     /// Leave out what the kernel loads and stores.
     pub user_only: bool,
+    /// Compress the trace; one that is simulated while it is made is not worth it.
+    pub pack: bool,
 }
 
 impl Options {
     /// From `KEY=VALUE` words. The error names the word.
     pub fn parse<'a>(words: impl IntoIterator<Item = &'a str>) -> Result<Self, String> {
-        let (mut out, mut summary, mut memory, mut user_only) = (None, None, None, false);
+        let (mut out, mut summary, mut memory) = (None, None, None);
+        let (mut user_only, mut pack) = (false, true);
         for word in words {
             let Some((key, value)) = word.split_once('=') else {
                 return Err(format!("{word} is not KEY=VALUE"));
@@ -31,9 +34,10 @@ impl Options {
                 "summary" => summary = Some(PathBuf::from(value)),
                 "memory" => memory = value.parse().ok().filter(|bytes| *bytes <= MOST_MEMORY),
                 "user" => user_only = value == "on",
+                "pack" => pack = value == "on",
                 _ => {
                     return Err(format!(
-                        "{key} is unknown: out, summary, memory and user are not"
+                        "{key} is unknown: out, summary, memory, user and pack are not"
                     ));
                 }
             }
@@ -44,6 +48,7 @@ impl Options {
             summary: summary.ok_or_else(|| missing("summary"))?,
             memory_bytes: memory.ok_or_else(|| missing("memory"))?,
             user_only,
+            pack,
         })
     }
 }
@@ -54,12 +59,19 @@ mod tests {
 
     #[test]
     fn words_are_read_and_wrong_ones_named() {
-        let words = ["out=/a", "summary=/b", "memory=1048576", "user=on"];
+        let words = [
+            "out=/a",
+            "summary=/b",
+            "memory=1048576",
+            "user=on",
+            "pack=off",
+        ];
         let expected = Options {
             out: "/a".into(),
             summary: "/b".into(),
             memory_bytes: 1 << 20,
             user_only: true,
+            pack: false,
         };
         assert_eq!(Options::parse(words), Ok(expected));
         for (words, reason) in [

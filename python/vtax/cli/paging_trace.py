@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from vtax.environments.traced_qemu import Guest
+    from vtax.paging.result import SimulationResult
     from vtax.runner.tracing import Traced
 
 EXAMPLES = """\b
@@ -22,6 +23,7 @@ Examples:
   vtax paging trace --out gzip.vtrace -- gzip -kc /usr/bin/python3
   vtax paging trace --out py.vtrace --user-only -- python3 -c 'print(sum(range(10**5)))'
   vtax paging trace --out db.vtrace --json -- sqlite3 :memory: 'select 1'
+  vtax paging trace --online --mode nested,shadow,dav2m --out windows -- python3 long.py
   vtax paging simulate gzip.vtrace --mode native,nested,shadow
 
 \b
@@ -39,11 +41,34 @@ SIGNALLED = 128
 
 
 def trace(
-    out: Annotated[Path, typer.Option(help="The trace; it is replaced.", metavar="FILE")],
     workload: Annotated[
         list[str] | None,
         typer.Argument(help="The command and its options, after --.", metavar="WORKLOAD"),
     ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="The trace; it is replaced. With --online a folder for windows, exits and "
+            "switches as Parquet.",
+            metavar="FILE|DIR",
+        ),
+    ] = None,
+    online: Annotated[
+        bool,
+        typer.Option("--online", help="Keep no trace: simulate while the program runs."),
+    ] = False,
+    machine: Annotated[
+        str,
+        typer.Option(help="With --online: what to model (vtax paging machines).", metavar="NAME"),
+    ] = "opteron2350",
+    mode: Annotated[
+        str,
+        typer.Option(help="With --online: modes, separated by commas.", metavar="MODES"),
+    ] = "native,shadow,nested",
+    window: Annotated[
+        str,
+        typer.Option(help="With --online: length of a window in instructions.", metavar="COUNT"),
+    ] = "1M",
     user_only: Annotated[
         bool,
         typer.Option(
@@ -83,27 +108,76 @@ def trace(
 
     if not workload:
         raise MisuseError("no workload", "name one after --, e.g. -- gzip -kc FILE")
+    if out is None and not online:
+        raise MisuseError("no file for the trace", "use --out FILE, or --online to keep none")
+    simulated = _Simulated(machine, mode, window, out) if online else None
     guest, variables, folder = _prepared(workload, memory, kernel, share or ())
     wanted = Wanted(
         argv=workload,
         variables=variables,
         workdir=folder,
-        out=out,
+        out=None if online else out,
+        consume=simulated,
         user_only=user_only,
         compare=slowdown,
         timeout_s=None if timeout is None else parse_duration(timeout),
     )
     with progress(quiet) as told:
         done = carry_out(wanted, guest, told.announce)
+    found = simulated.found() if simulated else None
     if as_json:
-        print(json.dumps(_as_json(done)))
+        print(json.dumps(_as_json(done) | ({"simulation": found} if found else {})))
     else:
         print("\n".join(_lines(done)))
+        if simulated:
+            simulated.show()
     if done.outcome is None:
         raise typer.Exit(INTERRUPTED)
     if done.outcome.signal is not None:
         raise typer.Exit(SIGNALLED + done.outcome.signal)
     raise typer.Exit(done.outcome.exit_code or 0)
+
+
+class _Simulated:
+    """The model at the end of the pipe."""
+
+    def __init__(self, machine: str, mode: str, window: str, out: Path | None) -> None:
+        from vtax.paging import files
+        from vtax.paging.inputs import find_machine
+        from vtax.paging.modes import choose
+        from vtax.paging.settings import checked
+
+        self._machine = find_machine(machine)
+        self._modes = choose([name.strip() for name in mode.split(",")], {})
+        self._settings = checked({"window": window})
+        self._out = out
+        self._result: SimulationResult | None = None
+        if out is not None:
+            files.prepare(out)
+
+    def __call__(self, pipe: Path) -> None:
+        from vtax.paging import files
+        from vtax.paging.inputs import find_workload
+        from vtax.paging.run import execute
+
+        subject = find_workload(pipe)
+        self._result = execute(subject, self._machine, self._modes, self._settings)
+        if self._out is not None:
+            files.write(self._result, self._out)
+
+    def found(self) -> dict[str, Any] | None:
+        """As `vtax paging simulate --json` prints it."""
+        from vtax.paging import files
+
+        return files.to_json(self._result) if self._result else None
+
+    def show(self) -> None:
+        """As `vtax paging simulate` shows it."""
+        from vtax.present.terminal import simulation
+        from vtax.present.terminal.tables import UNFOLDED, show
+
+        if self._result:
+            show(*simulation.parts(self._result), width=UNFOLDED)
 
 
 def _prepared(
@@ -133,7 +207,7 @@ def _prepared(
 def _as_json(done: Traced) -> dict[str, Any]:
     each = done.bytes_per_reference
     return {
-        "file": str(done.file),
+        "file": None if done.file is None else str(done.file),
         "references": done.references,
         "instructions": done.instructions,
         "bytes_per_reference": None if each is None else round(each, 4),
@@ -160,5 +234,5 @@ def _lines(done: Traced) -> list[str]:
         f"{done.faults:,} page faults, {done.table_writes:,} writes to page tables, "
         f"{done.cr3_loads:,} loads of CR3, {done.invlpg:,} single pages invalidated",
         f"QEMU {done.qemu}, {slower}",
-        f"written: {done.file}",
+        *([f"written: {done.file}"] if done.file else []),
     ]

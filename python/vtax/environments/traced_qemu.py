@@ -76,17 +76,24 @@ def guest(options: Mapping[str, str]) -> Guest:
     return made
 
 
-def inside(
-    guest: Guest, qemu: PluginQemu, recording: tuple[Path, Path] | None, *, user_only: bool
-) -> Guest:
-    """The guest in this QEMU, with the plugin writing a trace and its totals; None: without it."""
-    emulator = _emulator(qemu, recording, guest.memory_bytes, user_only=user_only)
-    return replace(guest, emulator=emulator)
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """What the plugin writes."""
+
+    trace: Path
+    """A file, or a pipe that is read meanwhile."""
+    summary: Path
+    user_only: bool
+    pack: bool
+    """Compress the trace."""
 
 
-def _emulator(
-    qemu: PluginQemu, recording: tuple[Path, Path] | None, memory_bytes: int, *, user_only: bool
-) -> Emulator:
+def inside(guest: Guest, qemu: PluginQemu, recording: Recording | None) -> Guest:
+    """The guest in this QEMU, with the plugin recording; None: without it."""
+    return replace(guest, emulator=_emulator(qemu, recording, guest.memory_bytes))
+
+
+def _emulator(qemu: PluginQemu, recording: Recording | None, memory_bytes: int) -> Emulator:
     read_only, writable, options = {}, {}, []
     variables = {}
     program = qemu.program
@@ -99,10 +106,15 @@ def _emulator(
     if recording is not None:
         plugin, out, summary = (_INSIDE / name for name in (PLUGIN, "trace", "summary"))
         read_only[binaries.find(PLUGIN)] = plugin
-        writable = dict(zip(recording, (out, summary), strict=True))
+        writable = {recording.trace: out, recording.summary: summary}
         words = [f"file={plugin}", f"out={out}", f"summary={summary}", f"memory={memory_bytes}"]
-        options += ["-plugin", ",".join([*words, f"user={'on' if user_only else 'off'}"])]
+        words += [f"user={_switch(recording.user_only)}", f"pack={_switch(recording.pack)}"]
+        options += ["-plugin", ",".join(words)]
     return Emulator(program, options, PARAMETERS, read_only, writable, variables)
+
+
+def _switch(on: bool) -> str:
+    return "on" if on else "off"
 
 
 def _variables(tree: Path) -> dict[str, str]:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +15,7 @@ from pathlib import Path
 from vtax.environments import traced_qemu
 from vtax.environments.base import allowed_cpus
 from vtax.environments.machine import Machine
-from vtax.environments.traced_qemu import Guest, PluginQemu
+from vtax.environments.traced_qemu import Guest, PluginQemu, Recording
 from vtax.errors import VtaxError
 from vtax.formats.exchange import Exchange
 from vtax.formats.files import read_bounded, replacing
@@ -34,21 +36,24 @@ class Wanted:
     argv: Sequence[str]
     variables: Mapping[str, str]
     workdir: Path | None
-    out: Path
+    out: Path | None
+    """The file of the trace; None: none is kept."""
     user_only: bool
     compare: bool
     """Run the command once more without the plugin, for the slowdown."""
     timeout_s: float | None = None
+    consume: Callable[[Path], None] | None = None
+    """Instead of a file: reads the trace from a pipe while it is made. In a thread of its own."""
 
 
 @dataclass(frozen=True, slots=True)
 class Traced:
     """A finished trace."""
 
-    file: Path
+    file: Path | None
     references: int
     instructions: int
-    bytes: int
+    bytes: int | None
     slowdown: float | None
     """Against the same QEMU without the plugin; None: `slowdown_reason` says why."""
     slowdown_reason: str | None
@@ -62,7 +67,9 @@ class Traced:
 
     @property
     def bytes_per_reference(self) -> float | None:
-        return self.bytes / self.references if self.references else None
+        if self.bytes is None or self.references == 0:
+            return None
+        return self.bytes / self.references
 
 
 def trace(wanted: Wanted, guest: Guest, announce: Callable[[str], None]) -> Traced:
@@ -73,15 +80,18 @@ def trace(wanted: Wanted, guest: Guest, announce: Callable[[str], None]) -> Trac
     qemu = traced_qemu.find()
     with tempfile.TemporaryDirectory(prefix="vtax-trace-") as name:
         scratch = Path(name)
-        with replacing(wanted.out) as partial:
-            run = _run(wanted, guest, qemu, scratch, (partial, scratch / "summary"), announce)
-            totals = _totals(scratch / "summary", run.console)
+        with _target(wanted, scratch) as path:
+            recording = Recording(
+                path, scratch / "summary", wanted.user_only, pack=wanted.consume is None
+            )
+            run = _run(wanted, guest, qemu, scratch, recording, announce)
+        totals = _totals(scratch / "summary", run.console)
         slowdown, reason = _slowdown(wanted, guest, qemu, scratch, run, announce)
     return Traced(
         file=wanted.out,
         references=totals["references"],
         instructions=totals["instructions"],
-        bytes=wanted.out.stat().st_size,
+        bytes=wanted.out.stat().st_size if wanted.out else None,
         slowdown=slowdown,
         slowdown_reason=reason,
         qemu=qemu.version,
@@ -91,6 +101,45 @@ def trace(wanted: Wanted, guest: Guest, announce: Callable[[str], None]) -> Trac
         invlpg=totals["invlpg"],
         outcome=run.outcome,
     )
+
+
+@contextlib.contextmanager
+def _target(wanted: Wanted, scratch: Path) -> Iterator[Path]:
+    """Where the plugin writes to: a file that becomes the trace, or the consumer's pipe."""
+    if wanted.consume is not None:
+        with _consumed(wanted.consume, scratch / f"{Path(wanted.argv[0]).name}.pipe") as path:
+            yield path
+    elif wanted.out is not None:
+        with replacing(wanted.out) as path:
+            path.touch()
+            yield path
+    else:
+        raise ValueError("neither a file nor a consumer")
+
+
+@contextlib.contextmanager
+def _consumed(consume: Callable[[Path], None], pipe: Path) -> Iterator[Path]:
+    """A pipe with a consumer at its end, which is waited for. Raises what the consumer raises."""
+    os.mkfifo(pipe, 0o600)
+    failures: list[BaseException] = []
+
+    def carry_out() -> None:
+        try:
+            consume(pipe)
+        except BaseException as error:
+            failures.append(error)
+
+    consumer = threading.Thread(target=carry_out, daemon=True)
+    consumer.start()
+    try:
+        yield pipe
+    finally:
+        # A consumer still waits for a writer when the guest never began.
+        with contextlib.suppress(OSError):
+            os.close(os.open(pipe, os.O_WRONLY | os.O_NONBLOCK))
+        consumer.join()
+    if failures:
+        raise failures[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,13 +155,13 @@ def _run(
     guest: Guest,
     qemu: PluginQemu,
     scratch: Path,
-    recording: tuple[Path, Path] | None,
+    recording: Recording | None,
     announce: Callable[[str], None],
 ) -> _Run:
     """The command in a guest, with the plugin if there is somewhere to record to."""
-    for path in recording or ():
-        path.touch()
-    placed = traced_qemu.inside(guest, qemu, recording, user_only=wanted.user_only)
+    if recording:
+        recording.summary.touch()
+    placed = traced_qemu.inside(guest, qemu, recording)
     work = scratch / ("recorded" if recording else "plain")
     work.mkdir()
     announce("booting the guest")
