@@ -169,6 +169,7 @@ def test_a_simulation_while_the_program_runs_keeps_windows_and_no_trace(
     line = ("--online", "--no-slowdown", "--mode", "nested,shadow", "--window", "100K")
     found = traced(out, *line, "--share", str(known.parent), "--", str(known))
     assert (found["file"], found["bytes_per_reference"]) == (None, None)
+    assert found["simulation"]["workload"] == known.name
     modes = found["simulation"]["modes"]
     assert [mode["mode"] for mode in modes] == ["nested", "shadow"]
     for mode in modes:

@@ -107,7 +107,7 @@ def trace(wanted: Wanted, guest: Guest, announce: Callable[[str], None]) -> Trac
 def _target(wanted: Wanted, scratch: Path) -> Iterator[Path]:
     """Where the plugin writes to: a file that becomes the trace, or the consumer's pipe."""
     if wanted.consume is not None:
-        with _consumed(wanted.consume, scratch / f"{Path(wanted.argv[0]).name}.pipe") as path:
+        with _consumed(wanted.consume, scratch / "online" / Path(wanted.argv[0]).name) as path:
             yield path
     elif wanted.out is not None:
         with replacing(wanted.out) as path:
@@ -119,7 +119,11 @@ def _target(wanted: Wanted, scratch: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def _consumed(consume: Callable[[Path], None], pipe: Path) -> Iterator[Path]:
-    """A pipe with a consumer at its end, which is waited for. Raises what the consumer raises."""
+    """A pipe with a consumer at its end, which is waited for. Raises what the consumer raises.
+
+    Its name is what the consumer calls the trace.
+    """
+    pipe.parent.mkdir()
     os.mkfifo(pipe, 0o600)
     failures: list[BaseException] = []
 
