@@ -23,7 +23,7 @@ import vtax_build
 sys.path.insert(0, str(vtax_build.ROOT / "python"))
 
 from vtax.binaries import ARM64
-from vtax.environments import arm64_packages, qemu_arm64
+from vtax.environments import packages, qemu_arm64
 from vtax.errors import VtaxError
 
 TARGET = "aarch64-unknown-linux-gnu"
@@ -103,7 +103,7 @@ def require_toolchain() -> Mapping[str, str]:
     """The variables of `toolchain`, with what they name fetched. Raises VtaxError."""
     vtax_build.require_cargo()
     rust_target()
-    return toolchain(arm64_packages.fetch("toolchain", LIBRARIES, COMPILER))
+    return toolchain(packages.fetch(packages.ARM64, "toolchain", LIBRARIES, COMPILER))
 
 
 def compile_into(

@@ -1,12 +1,12 @@
 """The build backend: maturin, plus the compiled programs that the package carries.
 
-vtax ships eight programs and libraries in `vtax/_bin/`: the agent, the recorder, the placer and the
+vtax ships nine programs and libraries in `vtax/_bin/`: the agent, the recorder, the placer and the
 controller (static, they are pushed into guests and hosts of guests), the DGEMM driver and the
 reader of MPI's clock (dynamic, they load the BLAS and the MPI that the system resolves), the BLAS
-of tuned kernels and the preload shim of user-mode Linux. maturin packs one crate per wheel, and
-that is the extension module `vtax._native`; so cargo builds the eight here first and maturin
-includes them as package data. That way they are found beside the Python code in every kind of
-install, editable ones too.
+of tuned kernels, the preload shim of user-mode Linux and the plugin of QEMU. maturin packs one
+crate per wheel, and that is the extension module `vtax._native`; so cargo builds the nine here
+first and maturin includes them as package data. That way they are found beside the Python code in
+every kind of install, editable ones too.
 
 An editable install is a wheel with nothing but the path of the Python code; its extension is
 compiled as the programs are, beside that code.
@@ -86,6 +86,9 @@ ARTIFACTS = (
     Artifact("libvtaxblas.so", "vtax-blas", ("--lib", "--crate-type", "cdylib")),
     # User-mode Linux is for x86 only.
     Artifact("libvtax_umlfix.so", "vtax-umlfix", ("--lib",), level="demo", machines=("x86_64",)),
+    # Its guests are x86, and an emulator of them on arm64 was not tried. It finds the interface in
+    # the QEMU that loads it, so it is never linked statically.
+    Artifact("libvtax_trace.so", "vtax-trace", ("--lib",), machines=("x86_64",)),
 )
 
 # The stable ABI needs no interpreter to build against, and an extension module is not linked to

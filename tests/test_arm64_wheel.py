@@ -15,8 +15,9 @@ import pytest
 from arm64_machine import Arm64, reuse_packages, started
 from command_line import ROOT
 from vtax import cache
-from vtax.environments import arm64_packages, qemu_arm64
+from vtax.environments import qemu_arm64
 from vtax.environments.initramfs import newc
+from vtax.environments.packages import ARM64, fetch
 from vtax.errors import VtaxError
 
 pytestmark = pytest.mark.soak
@@ -62,8 +63,8 @@ def machine(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[A
         reuse_packages()
         try:
             kernel, initramfs = qemu_arm64.boot_files()
-            names = [f"{name}:{arm64_packages.ARCHITECTURE}" for name in PYTHON]
-            python = arm64_packages.fetch("python", names)
+            names = [f"{name}:{ARM64.architecture}" for name in PYTHON]
+            python = fetch(ARM64, "python", names)
         except VtaxError as error:
             pytest.skip(str(error))
         files = {**tree(python), **packages(wheel, work)}

@@ -22,7 +22,7 @@ from command_line import ROOT
 
 PROGRAMS = (
     "vtax-agent", "vtax-recorder", "vtax-place", "vtax-control", "vtax-dgemm", "vtax-mpi-clock",
-    "libvtaxblas.so", "libvtax_umlfix.so",
+    "libvtaxblas.so", "libvtax_umlfix.so", "libvtax_trace.so",
 )  # fmt: skip
 SETUP = ROOT / "packaging/setup.sh"
 BUILDING = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}

@@ -48,6 +48,7 @@ ALLOWED = {
     "studies/asymmetric_cores/setup.py": "a study names environments as a user does",
     "studies/atlas/setup.py": "a study names environments as a user does",
     "studies/hpcc/setup.py": "a study names environments as a user does",
+    "cli/paging_trace.py": "`qemu` is a field of its JSON: which QEMU",
     "cli/paging_sweep.py": "`native` is a paging mode of the model",
     "present/terminal/sweep.py": "`native` is a paging mode of the model",
 }

@@ -9,7 +9,7 @@ use vtax_agent::channel::ChannelSpec;
 use vtax_agent::facts;
 use vtax_agent::workload::{self, WorkloadArguments};
 use vtax_agent::{
-    check_fp, clocks, counters, guest, init, memory, probe, run, serve, swap, switch, tune,
+    check_fp, clocks, counters, guest, init, memory, probe, run, serve, swap, switch, traced, tune,
 };
 use vtax_cli::{Error, output, units};
 use vtax_sys::cgroup::sweep::sweep;
@@ -54,6 +54,7 @@ enum Subcommands {
     Sweep(SweepArguments),
     WithSwap(WithSwapArguments),
     Memory(MemoryArguments),
+    Traced(TracedArguments),
     CheckFp(CheckFpArguments),
     Workload(WorkloadArguments),
     Switch(SwitchArguments),
@@ -280,6 +281,20 @@ struct MemoryArguments {
     argv: Vec<OsString>,
 }
 
+/// Run a command between marks at which an emulator begins and ends a trace
+///
+/// Does nothing else where no emulator watches. Ends as the command ends.
+#[derive(Debug, Args)]
+#[command(hide = true)]
+struct TracedArguments {
+    /// File for how long the command took, as JSON; it is replaced
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// The command
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    argv: Vec<OsString>,
+}
+
 /// Check that vector registers keep their values across context switches
 ///
 /// Fails in a guest whose kernel loses them.
@@ -380,6 +395,7 @@ impl Arguments {
                 every: arguments.every,
                 working_set: arguments.working_set,
             }),
+            Subcommands::Traced(arguments) => traced::run(&arguments.argv, arguments.out.as_ref()),
             Subcommands::CheckFp(arguments) => output::json(&check_fp::check(arguments.rounds)?),
             Subcommands::Workload(arguments) => workload::carry_out(&arguments),
             Subcommands::Switch(arguments) => arguments.carry_out(),

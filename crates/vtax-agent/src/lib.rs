@@ -31,6 +31,7 @@ pub mod supervise;
 pub mod swap;
 pub mod switch;
 pub mod switch_request;
+pub mod traced;
 pub mod transfer;
 pub mod tune;
 mod working_set;

@@ -1,9 +1,29 @@
 //! What a workload is made of, and what supplies it.
 
 use crate::error::ModelError;
-use crate::model::address::{Gva, PageSize, Reference};
+use crate::model::address::{Gfn, Gva, PageSize, Reference};
+
+/// What an entry of a page table says, as far as translation goes.
+#[expect(clippy::struct_excessive_bools)] // they are bits of the entry
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TableEntry {
+    /// The next table's frame, or the first frame of the page.
+    pub frame: Gfn,
+    /// Whether it maps anything; without it all other fields are 0.
+    pub present: bool,
+    /// Whether it allows writes.
+    pub writable: bool,
+    /// Whether the page counts as written already.
+    pub dirty: bool,
+    /// Whether it maps a page although it is above level 1.
+    pub large: bool,
+}
 
 /// Something the guest's system software does; references lie between operations.
+///
+/// The operations up to `OtherExits` say what a program asked for, and the model's own guest does
+/// it. Those after it were observed in a real guest: they say what its kernel did to its page
+/// tables. A workload has operations of one kind only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// A new, empty address space; it does not run yet. Process numbers are the caller's.
@@ -60,6 +80,48 @@ pub enum Operation {
     OtherExits {
         /// How many.
         count: u32,
+    },
+    /// A frame is a page table from now on, with no entry present.
+    Table {
+        /// The frame.
+        frame: Gfn,
+        /// Its level: 1 holds the 4 KiB entries.
+        level: u8,
+        /// The first address that it maps.
+        start: Gva,
+    },
+    /// An entry of a page table.
+    Entry {
+        /// The frame of the table.
+        table: Gfn,
+        /// The index in it.
+        index: u16,
+        /// What it says now.
+        entry: TableEntry,
+        /// Whether the guest wrote it now; else it was there when its table was found.
+        written: bool,
+    },
+    /// A frame is no page table any more.
+    FreeTable {
+        /// The frame.
+        table: Gfn,
+    },
+    /// CR3 was loaded, or with `preserve` false the whole TLB was flushed in another way.
+    LoadCr3 {
+        /// The root table.
+        root: Gfn,
+        /// Whether entries of the TLB stay (PCID with bit 63 set).
+        preserve: bool,
+    },
+    /// INVLPG, or INVPCID of one page.
+    Invlpg {
+        /// Any address in the page.
+        address: Gva,
+    },
+    /// The processor raised a page fault.
+    Fault {
+        /// The address that was not translated (CR2).
+        address: Gva,
     },
 }
 

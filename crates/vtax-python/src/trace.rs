@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use pyo3::prelude::*;
 use vtax_paging::error::ModelError;
@@ -15,19 +16,32 @@ fn open(path: &Path) -> Result<traces::Trace, TraceError> {
     traces::open(Box::new(file), &name)
 }
 
-/// A file that begins as a trace does. Each simulation opens it again.
+/// A file that begins as a trace does. Each simulation but the first opens it again, which a pipe
+/// does not let.
 #[pyclass(frozen, module = "vtax._native")]
 pub(crate) struct Trace {
     path: PathBuf,
+    /// As it was opened, for the first simulation.
+    first: Mutex<Option<traces::Trace>>,
     format: &'static str,
     /// The trace does not say what the guest mapped.
     pub(crate) map_on_touch: bool,
+    /// The memory of the guest that was observed.
+    pub(crate) memory_bytes: Option<u64>,
 }
 
 impl Trace {
     /// The references of the trace, from its beginning.
     pub(crate) fn source(&self) -> Result<traces::Trace, ModelError> {
-        Ok(open(&self.path)?)
+        let first = self
+            .first
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        match first {
+            Some(trace) => Ok(trace),
+            None => Ok(open(&self.path)?),
+        }
     }
 }
 
@@ -35,14 +49,20 @@ impl Trace {
 impl Trace {
     /// The trace in a file; finds its format by what it holds.
     #[staticmethod]
-    fn open(path: PathBuf) -> PyResult<Self> {
-        let trace = open(&path).map_err(|error| raise(error.into()))?;
+    fn open(py: Python<'_>, path: PathBuf) -> PyResult<Self> {
+        // A pipe is waited for.
+        let trace = py
+            .detach(|| open(&path))
+            .map_err(|error| raise(error.into()))?;
         let format = trace.format().name();
         let map_on_touch = trace.map_on_touch();
+        let memory_bytes = trace.header().and_then(|header| header.memory_bytes);
         Ok(Self {
             path,
+            first: Mutex::new(Some(trace)),
             format,
             map_on_touch,
+            memory_bytes,
         })
     }
 

@@ -18,6 +18,7 @@ pub mod process;
 pub mod program_counts;
 pub mod swap;
 pub mod task;
+pub mod trace_mark;
 pub mod tree;
 
 use nix::errno::Errno;

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vtax.cli import paging_control, paging_lab, paging_settings, paging_sweep, paging_switch
+from vtax.cli import (
+    paging_control,
+    paging_lab,
+    paging_settings,
+    paging_sweep,
+    paging_switch,
+    paging_trace,
+)
 
 if TYPE_CHECKING:
     from vtax.paging.policy import Policy
@@ -152,6 +159,7 @@ def _wanted(modes: Iterable[str], policies: Iterable[str]) -> list[str | type[Po
 
 app.command(**paging_sweep.SETTINGS)(paging_sweep.sweep)
 app.command(**paging_lab.SETTINGS)(paging_lab.lab)
+app.command(**paging_trace.SETTINGS)(paging_trace.trace)
 app.command(**paging_switch.SWITCH_SETTINGS)(paging_switch.switch)
 app.command(**paging_switch.RECOVER_SETTINGS)(paging_switch.recover)
 app.command(**paging_control.CONTROL_SETTINGS)(paging_control.control)

@@ -141,6 +141,14 @@ class Machine:
         """Let it go on."""
         os.kill(self._guest_process(), signal.SIGCONT)
 
+    def terminate(self, timeout_s: float) -> bool:
+        """Ask the process that runs the guest to end by itself; whether it did."""
+        with contextlib.suppress(OSError):
+            os.kill(self._guest_process(), signal.SIGTERM)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout_s)
+        return self._process.poll() is not None
+
     def _guest_process(self) -> int:
         """The process of the guest: what the sandbox around it runs."""
         pid = self.pid

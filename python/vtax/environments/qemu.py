@@ -32,7 +32,16 @@ from vtax.environments.capabilities import (
 )
 from vtax.environments.guest_page import FILE as PAGE_FILE
 from vtax.environments.machine import Machine, counting, pausing, shared_tree
-from vtax.environments.qemu_program import CHANNEL, Installed, Kvm, QemuKernel, export, program
+from vtax.environments.qemu_program import (
+    CHANNEL,
+    INSTALLED,
+    Emulator,
+    Installed,
+    Kvm,
+    QemuKernel,
+    export,
+    program,
+)
 from vtax.errors import MisuseError, VtaxError
 from vtax.units import format_bytes
 from vtax.workloads.base import MachineShape
@@ -96,6 +105,7 @@ class Qemu(HostTree, link.Linked):
     kernel: Path | None = None
     page: bool = False
     swap_bytes: int = 0
+    emulator: Emulator = INSTALLED
 
     @classmethod
     def from_options(cls, options: Mapping[str, str]) -> Self:
@@ -124,7 +134,7 @@ class Qemu(HostTree, link.Linked):
         return super(Qemu, self).boot_remedy()
 
     def check(self) -> None:
-        program()
+        self._program()
         sandbox.bubblewrap()
         if self.accel == "kvm" and (reason := kvm_obstacle()):
             raise VtaxError(f"qemu:accel=kvm is not possible here: {reason}", "use accel=tcg")
@@ -147,7 +157,13 @@ class Qemu(HostTree, link.Linked):
         box = sandbox.Box(
             work=allocation.work,
             view=self.view(),
-            read_only={guest.kernel: _inside("kernel"), guest.initramfs: _inside("initramfs")},
+            read_only={
+                guest.kernel: _inside("kernel"),
+                guest.initramfs: _inside("initramfs"),
+                **self.emulator.read_only,
+            },
+            writable=self.emulator.writable,
+            environment=self.emulator.environment,
             devices=(*((KVM_DEVICE,) if accel == "kvm" else ()), *link.devices(self.link)),
             namespace_pid=allocation.namespace_pid,
         )
@@ -182,7 +198,7 @@ class Qemu(HostTree, link.Linked):
         return "tcg", (f"KVM is not used: {reason}",)
 
     def _qemu(self, accel: str, guest: guest_kernel.GuestKernel, channel_fd: int) -> list[str]:
-        line = [str(program()), "-accel", accel, "-machine", "q35", "-smp", str(self.smp)]
+        line = [str(self._program()), "-accel", accel, "-machine", "q35", "-smp", str(self.smp)]
         line += ["-cpu", self.cpu or {"kvm": "host", "tcg": "max"}[accel]]
         line += ["-m", f"{self.memory_bytes >> 20}M"]
         line += ["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none", "-nic", "none"]
@@ -209,7 +225,10 @@ class Qemu(HostTree, link.Linked):
         line += ["-device", "virtio-serial-pci"]
         line += ["-chardev", f"socket,id=agent,fd={channel_fd}"]
         line += ["-device", f"virtserialport,chardev=agent,name={CHANNEL}"]
-        return line
+        return [*line, *self.emulator.options]
+
+    def _program(self) -> Path:
+        return self.emulator.program or program()
 
     def _parameters(self, guest: guest_kernel.GuestKernel) -> list[str]:
         unused = [] if self.swap_bytes else [guest_kernel.DISK_MODULE]
@@ -224,6 +243,7 @@ class Qemu(HostTree, link.Linked):
             "vtax.work=9p:work",
             f"vtax.channel=virtio:{CHANNEL}",
             f"vtax.modules={':'.join(modules)}",
+            *self.emulator.parameters,
         ]
 
 

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Self
 from vtax import binaries, cache
 from vtax.doctor.host import Host
 from vtax.doctor.model import Check, Finding
-from vtax.environments import arm64_packages, hiding, qemu_program, sandbox
+from vtax.environments import hiding, packages, qemu_program, sandbox
 from vtax.environments.agent import Finished
 from vtax.environments.base import (
     Allocation,
@@ -73,7 +73,7 @@ class Arm64(Check):
         if host.arm64_agent() is None:
             return self.missing("the agent is not built for arm64", "make arm64")
         cached = (host.cache / "vtax/arm64").glob("kernel-*/boot/vmlinuz-*")
-        if not any(cached) and (reason := arm64_packages.obstacle(host.root)):
+        if not any(cached) and (reason := packages.obstacle(packages.ARM64, host.root)):
             return self.impossible(f"no kernel of arm64: {reason}")
         return self.ok(f"{program}, version {version[1]}")
 
@@ -212,12 +212,12 @@ def files_obstacle() -> str | None:
     """Why the kernel and the shell cannot be had; None when they are there or can be fetched."""
     if _kernels_fetched():
         return None
-    return arm64_packages.obstacle()
+    return packages.obstacle(packages.ARM64)
 
 
 def _kernels_fetched() -> bool:
-    return arm64_packages.fetched("kernel", with_needs=KERNELS) and arm64_packages.fetched(
-        "busybox", BUSYBOX
+    return packages.fetched(packages.ARM64, "kernel", with_needs=KERNELS) and packages.fetched(
+        packages.ARM64, "busybox", BUSYBOX
     )
 
 
@@ -226,9 +226,9 @@ def boot_files() -> tuple[Path, Path]:
 
     Raises VtaxError with the remedy when they cannot be had.
     """
-    (kernel,) = arm64_packages.fetch("kernel", with_needs=KERNELS).glob("boot/vmlinuz-*")
+    (kernel,) = packages.fetch(packages.ARM64, "kernel", with_needs=KERNELS).glob("boot/vmlinuz-*")
     agent = binaries.find("vtax-agent", binaries.ARM64).read_bytes()
-    busybox = arm64_packages.fetch("busybox", BUSYBOX) / "bin/busybox"
+    busybox = packages.fetch(packages.ARM64, "busybox", BUSYBOX) / "bin/busybox"
     programs = {"init": agent, SHELL[1:]: busybox.read_bytes()}
     with contextlib.suppress(VtaxError):  # Only recordings need it, and they say so.
         programs[RECORDER[1:]] = binaries.find("vtax-recorder", binaries.ARM64).read_bytes()

@@ -7,6 +7,8 @@ import os
 import re
 import shutil
 import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from vtax.doctor.host import Host
@@ -19,6 +21,24 @@ CHANNEL = "org.vtax.agent"
 
 KVM_API = 12
 """The only version since 2007; another one is not KVM that QEMU can use."""
+
+
+@dataclass(frozen=True, slots=True)
+class Emulator:
+    """Which QEMU a guest runs in, and what it gets beside what the guest needs."""
+
+    program: Path | None = None
+    """Inside the guest's box; None: the one that is installed."""
+    options: Sequence[str] = ()
+    parameters: Sequence[str] = ()
+    """Of the guest's kernel."""
+    read_only: Mapping[Path, Path] = field(default_factory=dict)
+    """Let into the box: host file to its path inside."""
+    writable: Mapping[Path, Path] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+INSTALLED = Emulator()
 
 
 def program() -> Path:

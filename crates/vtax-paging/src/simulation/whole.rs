@@ -9,7 +9,7 @@ use crate::model::address::Reference;
 use crate::model::guest::{Block, Guest};
 use crate::model::guest_event::GuestEvent;
 use crate::model::mode::Translating;
-use crate::step::{Source, Step};
+use crate::step::{Operation, Source, Step};
 
 /// Blocks between two calls of the progress callback.
 const BLOCKS_PER_REPORT: u32 = 512;
@@ -84,6 +84,12 @@ impl Follower {
                 }
             }
             Step::Operation(operation) => {
+                if let Operation::Fault { address } = operation {
+                    let walk = self.guest.faulting_walk(address);
+                    for lane in &mut self.lanes {
+                        lane.core.guest_fault(address, &walk);
+                    }
+                }
                 self.guest.apply(&operation, &mut self.events)?;
                 self.tell();
             }
@@ -113,7 +119,7 @@ impl Follower {
         Ok(())
     }
 
-    /// A reference at which the guest faults, or sets a dirty bit.
+    /// A reference at which the guest faults, sets a dirty bit, or leaves for a device.
     fn reference(&mut self, reference: Reference) -> Result<(), ModelError> {
         let (address, write) = (reference.address(), reference.write());
         let found = match self.guest.translate(address, write) {
@@ -132,6 +138,11 @@ impl Follower {
                     })?
             }
         };
+        if self.guest.is_device(address, &found) {
+            self.events.push(GuestEvent::OtherExit);
+            self.tell();
+            return Ok(());
+        }
         for lane in &mut self.lanes {
             lane.core
                 .access(address, &found, write, self.guest.tables());

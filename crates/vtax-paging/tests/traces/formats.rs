@@ -5,11 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::support::*;
-use crate::writer::{Codec, WriteError, Writer};
 use proptest::prelude::*;
-use vtax_paging::model::address::{Gva, PageSize, Reference};
-use vtax_paging::step::{Operation, Source};
-use vtax_paging::traces::vtrace::Header;
+use vtax_paging::model::address::{Gfn, Gva, PageSize, Reference};
+use vtax_paging::step::{Operation, Source, TableEntry};
+use vtax_paging::traces::vtrace::{Codec, Header, WriteError, Writer};
 use vtax_paging::traces::{Format, TraceError, open};
 
 fn ok((steps, end): Outcome) -> Vec<Owned> {
@@ -59,7 +58,58 @@ fn any_operation() -> impl Strategy<Value = Operation> {
         any::<u32>().prop_map(|process| Operation::Switch { process }),
         any::<u32>().prop_map(|count| Operation::SystemCalls { count }),
         any::<u32>().prop_map(|count| Operation::OtherExits { count }),
+        any_observed(),
     ]
+}
+
+fn any_observed() -> impl Strategy<Value = Operation> {
+    let frame = || (0..1_u64 << 30).prop_map(Gfn);
+    let entry = (frame(), any::<[bool; 4]>()).prop_map(|(frame, bits)| TableEntry {
+        frame,
+        present: bits[0],
+        writable: bits[1],
+        dirty: bits[2],
+        large: bits[3],
+    });
+    prop_oneof![
+        (frame(), 1..=5_u8, any::<u64>()).prop_map(|(frame, level, start)| Operation::Table {
+            frame,
+            level,
+            start: Gva(start)
+        }),
+        (frame(), 0..1024_u16, entry, any::<bool>()).prop_map(|(table, index, entry, written)| {
+            Operation::Entry {
+                table,
+                index,
+                entry,
+                written,
+            }
+        }),
+        frame().prop_map(|table| Operation::FreeTable { table }),
+        (frame(), any::<bool>()).prop_map(|(root, preserve)| Operation::LoadCr3 { root, preserve }),
+        any::<u64>().prop_map(|address| Operation::Invlpg {
+            address: Gva(address)
+        }),
+        any::<u64>().prop_map(|address| Operation::Fault {
+            address: Gva(address)
+        }),
+    ]
+}
+
+#[test]
+fn version_1_is_read_and_an_unknown_one_is_named() {
+    let steps = steps();
+    let mut bytes = vtrace(&steps, Codec::Plain, 3);
+    let header = u32::from_le_bytes(*bytes[12..].first_chunk().unwrap()) as usize;
+    let mut as_version = |version: u8| {
+        bytes[8] = version;
+        let checked = [&bytes[8..16], &bytes[20..20 + header]].concat();
+        bytes[16..20].copy_from_slice(&crc32fast::hash(&checked).to_le_bytes());
+        read(&bytes)
+    };
+    assert_eq!(ok(as_version(1)), steps);
+    assert_eq!(ok(as_version(2)), steps);
+    assert!(error(as_version(3)).contains("version 3, flags 0; versions 1 to 2"));
 }
 
 fn any_step() -> impl Strategy<Value = Owned> {
@@ -227,6 +277,7 @@ fn the_header_comes_back_and_its_ratio_is_used() {
         recorder: "vtax paging trace 0.1".into(),
         page_size: None,
         instructions_per_reference: Some(2.5),
+        memory_bytes: Some(1 << 30),
         map_on_touch: true,
     };
     let mut writer = Writer::new(Vec::new(), &header, Codec::Plain).unwrap();

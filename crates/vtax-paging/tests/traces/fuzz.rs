@@ -77,7 +77,9 @@ fn sealed(frames: &[(u32, Vec<u8>, u32)]) -> Vec<u8> {
 
 /// Records that are right or nearly so: tags that exist, with short fields.
 fn any_payload() -> impl Strategy<Value = Vec<u8>> {
-    let tag = prop::sample::select(b"\x01\x02\x03\x10\x11\x12\x13\x14\x15\x16\x17\x18".to_vec());
+    let tag = prop::sample::select(
+        b"\x01\x02\x03\x10\x11\x12\x13\x14\x15\x16\x17\x18\x20\x21\x22\x23\x24\x25".to_vec(),
+    );
     let field = prop_oneof![0..4_u8, any::<u8>()];
     let record = (tag, prop::collection::vec(field, 0..12))
         .prop_map(|(tag, fields)| [vec![tag], fields].concat());

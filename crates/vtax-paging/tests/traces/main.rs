@@ -5,4 +5,3 @@
 mod formats;
 mod fuzz;
 mod support;
-mod writer;

@@ -2,10 +2,9 @@
 
 use std::io::{Cursor, Read, Write};
 
-use crate::writer::{Codec, Writer};
 use vtax_paging::model::address::{Gva, PageSize, Reference};
 use vtax_paging::step::{Operation, Step};
-use vtax_paging::traces::vtrace::Header;
+use vtax_paging::traces::vtrace::{Codec, Header, Writer};
 use vtax_paging::traces::{BLOCK_REFERENCES, TraceError, open};
 
 /// Output of valgrind 3.19, `valgrind --tool=lackey --trace-mem=yes /bin/true`: its first lines,

@@ -70,7 +70,7 @@ impl Default for Block {
 
 impl Block {
     /// Holds, in place of what it held, the first of `references`: up to one at which the guest
-    /// would fault or set a dirty bit, or as many as a block takes. Returns how many those are and
+    /// would fault, set a dirty bit or leave for a device, or as many as a block takes. Returns how many those are and
     /// whether the next one changes the guest.
     pub fn fill(&mut self, guest: &Guest, references: &[Reference]) -> (usize, bool) {
         let (mut taken, mut changes) = self.find_tables(guest, references);
@@ -88,6 +88,7 @@ impl Block {
                     .tables
                     .follow(&known.path, pending.leaf, address, write)
             });
+            let found = found.filter(|found| !guest.is_device(address, found));
             let Some(found) = found else {
                 (taken, changes) = (pending.number, true);
                 break;

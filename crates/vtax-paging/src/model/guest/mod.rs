@@ -7,6 +7,7 @@
 
 mod block;
 mod frames;
+mod observed;
 mod process;
 mod ranges;
 mod tables;
@@ -21,6 +22,7 @@ use crate::step::Operation;
 
 pub use block::Block;
 use frames::Frames;
+use observed::Observed;
 use process::{Process, Region};
 pub use tables::{GuestEntry, GuestTables, MAX_MEMORY_BYTES};
 
@@ -70,6 +72,8 @@ pub struct Guest {
     processes: BTreeMap<u32, Process>,
     running: u32,
     root: Gfn,
+    /// The page tables are a real guest's.
+    observed: Option<Observed>,
 }
 
 impl Guest {
@@ -91,6 +95,7 @@ impl Guest {
             processes: BTreeMap::new(),
             running: 0,
             root: Gfn(0),
+            observed: None,
             setup,
         };
         let process = guest.new_process()?;
@@ -138,6 +143,9 @@ impl Guest {
         write: bool,
         events: &mut Vec<GuestEvent>,
     ) -> Result<(), ModelError> {
+        if self.observed.is_some() {
+            return Err(observed::not_translated(address));
+        }
         let process = self.running()?;
         let (root, user_root) = (process.kernel_root, process.user_root);
         let region = process
@@ -180,6 +188,9 @@ impl Guest {
         operation: &Operation,
         events: &mut Vec<GuestEvent>,
     ) -> Result<(), ModelError> {
+        if self.observed.is_some() || observed::is_observed(operation) {
+            return self.observe(operation, events);
+        }
         match *operation {
             Operation::Spawn { process } => self.spawn(process),
             Operation::Map { start, bytes, size } => self.map(start, bytes, size, events),
@@ -199,6 +210,7 @@ impl Guest {
                 events.extend((0..count).map(|_| GuestEvent::OtherExit));
                 Ok(())
             }
+            _ => Ok(()), // observed: above
         }
     }
 

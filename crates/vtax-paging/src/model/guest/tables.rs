@@ -121,6 +121,13 @@ impl GuestTables {
         }
     }
 
+    /// Forgets all tables, and every path to them.
+    pub(super) fn clear(&mut self) {
+        let shape = self.shape + 1;
+        *self = Self::new(self.format);
+        self.shape = shape;
+    }
+
     /// The radix geometry.
     pub fn format(&self) -> TableFormat {
         self.format

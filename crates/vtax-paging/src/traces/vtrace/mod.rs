@@ -6,7 +6,7 @@
 //! ```text
 //! file   = magic version flags header-length header-crc header frame* end-frame
 //! magic          8 bytes   89 56 54 52 43 0D 0A 1A ("\x89VTRC\r\n\x1a": a transfer as text shows)
-//! version        u16       1
+//! version        u16       2; 1, which has no records 20 to 25, is read too
 //! flags          u16       0
 //! header-length  u32       bytes of the header, at most 65,536
 //! header-crc     u32       CRC-32 (IEEE) of version, flags, header-length and header
@@ -25,12 +25,15 @@
 //!        | 03 phase                             Step::Phase
 //!        | 10 process | 11 start bytes size | 12 start bytes | 13 start bytes writable
 //!        | 14 child | 15 process | 16 process | 17 count | 18 count
+//!        | 20 frame level start | 21 table index bits frame | 22 table
+//!        | 23 root preserve | 24 address | 25 address
 //! ```
 //!
 //! Tags (in hexadecimal) are one byte, all other fields but the f32 are varints. `count` is at most
 //! 4,096 and `instructions` at most 2^40. Operations 10 to 18 are Spawn, Map, Unmap, Protect, Fork,
 //! Exit, Switch, `SystemCalls` and `OtherExits`; `size` is 0, 1, 2 for 4K, 2M, 1G, `writable` 0
-//! or 1.
+//! or 1. Operations 20 to 25 are Table, Entry, `FreeTable`, `LoadCr3`, Invlpg and Fault; `bits` are
+//! 1 present, 2 writable, 4 dirty, 8 large, 16 written now.
 //!
 //! A token is `zigzag(delta) << 1 | write`, where `delta` is the difference, as a signed number of
 //! 63 bits that wraps, between this reference's address divided by two and that of the reference
@@ -44,16 +47,20 @@
 mod reader;
 mod record;
 mod varint;
+mod writer;
 
 use crate::model::address::PageSize;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use reader::VtraceReader;
+pub use writer::{Codec, WriteError, Writer};
 
 /// The first bytes of a file.
 pub(crate) const MAGIC: [u8; 8] = *b"\x89VTRC\r\n\x1a";
-/// The version that is written, and the only one that is read.
-const VERSION: u16 = 1;
+/// The version that is written.
+const VERSION: u16 = 2;
+/// The oldest that is read: it has no operations that were observed in a real guest.
+const OLDEST_VERSION: u16 = 1;
 /// Bytes before the header: magic, version, flags, length, checksum.
 const PREAMBLE: usize = 20;
 /// Most bytes of a header.
@@ -87,6 +94,9 @@ pub struct Header {
     /// blocks' own counts are then ignored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instructions_per_reference: Option<f64>,
+    /// The memory of the guest that was observed, in bytes; frames beyond it are devices.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_bytes: Option<u64>,
     /// The trace has no Map operations for what it touches (it was recorded from outside, or
     /// converted): any touched page counts as mapped.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]

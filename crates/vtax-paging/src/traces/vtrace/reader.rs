@@ -2,8 +2,8 @@
 
 use super::record::{self, FrameState};
 use super::{
-    FRAME_HEADER, FRAME_LIMIT, HEADER_LIMIT, Header, MAGIC, PREAMBLE, TOTALS, VERSION, crc, kind,
-    u32_at, u64_at,
+    FRAME_HEADER, FRAME_LIMIT, HEADER_LIMIT, Header, MAGIC, OLDEST_VERSION, PREAMBLE, TOTALS,
+    VERSION, crc, kind, u32_at, u64_at,
 };
 use crate::traces::block::{Block, Item, Reader};
 use crate::traces::error::{Fault, Position, printable};
@@ -202,9 +202,11 @@ fn read_header(input: &mut Input) -> Result<Header, Fault> {
     if preamble[..8] != MAGIC {
         return corrupt(0, "not a .vtrace: its first eight bytes differ".into());
     }
-    if version != u32::from(VERSION) || flags != 0 {
-        let reason =
-            format!("version {version}, flags {flags}; version {VERSION}, flags 0 are known");
+    let known = u32::from(OLDEST_VERSION)..=u32::from(VERSION);
+    if !known.contains(&version) || flags != 0 {
+        let reason = format!(
+            "version {version}, flags {flags}; versions {OLDEST_VERSION} to {VERSION}, flags 0 are known"
+        );
         return corrupt(8, reason);
     }
     let length = u32_at(&preamble, 12) as usize;

@@ -1,13 +1,13 @@
 //! The records of a payload.
 
-use crate::model::address::{Gva, PageSize, Reference};
-use crate::step::Operation;
+use crate::model::address::{Gfn, Gva, PageSize, Reference};
+use crate::step::{Operation, TableEntry};
 
 use super::{INSTRUCTION_LIMIT, varint};
 use crate::traces::block::{BLOCK_REFERENCES, Block, Item};
 
 /// First bytes of records.
-mod tag {
+pub(super) mod tag {
     pub const REFERENCES: u8 = 0x01;
     pub const BASE_CPI: u8 = 0x02;
     pub const PHASE: u8 = 0x03;
@@ -20,7 +20,25 @@ mod tag {
     pub const SWITCH: u8 = 0x16;
     pub const SYSTEM_CALLS: u8 = 0x17;
     pub const OTHER_EXITS: u8 = 0x18;
+    pub const TABLE: u8 = 0x20;
+    pub const ENTRY: u8 = 0x21;
+    pub const FREE_TABLE: u8 = 0x22;
+    pub const LOAD_CR3: u8 = 0x23;
+    pub const INVLPG: u8 = 0x24;
+    pub const FAULT: u8 = 0x25;
 }
+
+/// Bits of an Entry record.
+pub(super) mod bit {
+    pub const PRESENT: u64 = 1;
+    pub const WRITABLE: u64 = 1 << 1;
+    pub const DIRTY: u64 = 1 << 2;
+    pub const LARGE: u64 = 1 << 3;
+    pub const WRITTEN: u64 = 1 << 4;
+}
+
+/// Base-2 logarithm of the frames there can be (4 TiB): what an entry can name.
+pub(super) const FRAME_BITS: u32 = 30;
 
 /// What carries over from record to record within a frame.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -119,7 +137,7 @@ fn take_operation(tag: u8, bytes: &mut &[u8]) -> Result<Operation, String> {
         tag::PROTECT => Operation::Protect {
             start: Gva(field(bytes)?),
             bytes: field(bytes)?,
-            writable: take_bool(bytes)?,
+            writable: take_bool("writable", bytes)?,
         },
         tag::FORK => Operation::Fork {
             child: number(bytes)?,
@@ -136,8 +154,77 @@ fn take_operation(tag: u8, bytes: &mut &[u8]) -> Result<Operation, String> {
         tag::OTHER_EXITS => Operation::OtherExits {
             count: number(bytes)?,
         },
+        _ => return take_observed(tag, bytes),
+    })
+}
+
+/// An operation that was observed in a real guest.
+fn take_observed(tag: u8, bytes: &mut &[u8]) -> Result<Operation, String> {
+    Ok(match tag {
+        tag::TABLE => Operation::Table {
+            frame: take_frame(bytes)?,
+            level: take_level(bytes)?,
+            start: Gva(field(bytes)?),
+        },
+        tag::ENTRY => take_entry(bytes)?,
+        tag::FREE_TABLE => Operation::FreeTable {
+            table: take_frame(bytes)?,
+        },
+        tag::LOAD_CR3 => Operation::LoadCr3 {
+            root: take_frame(bytes)?,
+            preserve: take_bool("preserve", bytes)?,
+        },
+        tag::INVLPG => Operation::Invlpg {
+            address: Gva(field(bytes)?),
+        },
+        tag::FAULT => Operation::Fault {
+            address: Gva(field(bytes)?),
+        },
         _ => return Err(format!("no record has the tag {tag:#04x}")),
     })
+}
+
+fn take_entry(bytes: &mut &[u8]) -> Result<Operation, String> {
+    let table = take_frame(bytes)?;
+    let index = field(bytes)?;
+    let index = u16::try_from(index)
+        .ok()
+        .filter(|&index| index < 1024)
+        .ok_or_else(|| format!("index {index} in a page table; at most 1023"))?;
+    let bits = field(bytes)?;
+    if bits > (bit::WRITTEN << 1) - 1 {
+        return Err(format!("an entry's bits are {bits:#x}; at most 0x1f"));
+    }
+    let entry = TableEntry {
+        frame: take_frame(bytes)?,
+        present: bits & bit::PRESENT != 0,
+        writable: bits & bit::WRITABLE != 0,
+        dirty: bits & bit::DIRTY != 0,
+        large: bits & bit::LARGE != 0,
+    };
+    let written = bits & bit::WRITTEN != 0;
+    Ok(Operation::Entry {
+        table,
+        index,
+        entry,
+        written,
+    })
+}
+
+fn take_frame(bytes: &mut &[u8]) -> Result<Gfn, String> {
+    let frame = field(bytes)?;
+    if frame >> FRAME_BITS != 0 {
+        return Err(format!("frame {frame:#x}; frames have {FRAME_BITS} bits"));
+    }
+    Ok(Gfn(frame))
+}
+
+fn take_level(bytes: &mut &[u8]) -> Result<u8, String> {
+    let level = field(bytes)?;
+    u8::try_from(level)
+        .ok()
+        .filter(|level| (1..=5).contains(level))
+        .ok_or_else(|| format!("level {level} of a page table; 1 to 5 would be right"))
 }
 
 fn take_size(bytes: &mut &[u8]) -> Result<PageSize, String> {
@@ -148,11 +235,11 @@ fn take_size(bytes: &mut &[u8]) -> Result<PageSize, String> {
         .ok_or_else(|| format!("page size {size}; 0, 1 or 2 would be right"))
 }
 
-fn take_bool(bytes: &mut &[u8]) -> Result<bool, String> {
+fn take_bool(name: &str, bytes: &mut &[u8]) -> Result<bool, String> {
     match number(bytes)? {
         0 => Ok(false),
         1 => Ok(true),
-        other => Err(format!("writable is {other}; 0 or 1 would be right")),
+        other => Err(format!("{name} is {other}; 0 or 1 would be right")),
     }
 }
 
@@ -192,7 +279,7 @@ mod tests {
 
     #[test]
     fn fields_out_of_range_are_named() {
-        let cases: [(&[u8], &str); 8] = [
+        let cases: [(&[u8], &str); 13] = [
             (
                 &[0x01, 0x81, 0x20, 0],
                 "a block of 4097 references; at most 4096",
@@ -210,6 +297,11 @@ mod tests {
             (&[0x11, 0, 0, 3], "page size 3; 0, 1 or 2"),
             (&[0x13, 0, 0, 2], "writable is 2"),
             (&[0x19], "no record has the tag 0x19"),
+            (&[0x20, 1, 6, 0], "level 6 of a page table"),
+            (&[0x21, 1, 0x80, 0x08], "index 1024 in a page table"),
+            (&[0x21, 1, 0, 0x20], "an entry's bits are 0x20"),
+            (&[0x22, 0x80, 0x80, 0x80, 0x80, 0x04], "frame 0x40000000"),
+            (&[0x23, 1, 2], "preserve is 2"),
         ];
         for (mut bytes, message) in cases {
             let taken = take(&mut bytes, &mut FrameState::default(), &mut Block::new());

@@ -1,7 +1,8 @@
-"""Packages of Debian's arm64 on a machine of another architecture: fetched, never installed.
+"""Packages of Debian that this machine does not have: fetched, never installed.
 
-apt gets a configuration of its own in the cache: the machine's own sources of Debian, and both
-architectures. Neither the machine's package lists nor its packages change.
+Of another architecture, or of the release's backports. apt gets a configuration of its own in the
+cache, made from the machine's own sources of Debian. Neither the machine's package lists nor its
+packages change.
 """
 
 from __future__ import annotations
@@ -11,68 +12,114 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from vtax import cache
 from vtax.errors import VtaxError
 
-ARCHITECTURE = "arm64"
 TIMEOUT_S = 600
 _SOURCES = Path("/etc/apt")
+_INSTALLED = Path("/var/lib/dpkg/status")
+
+
+@dataclass(frozen=True, slots=True)
+class Shelf:
+    """Where packages come from that this machine does not have."""
+
+    name: str
+    """Of its folder in the cache."""
+    about: str
+    """What they are, in messages."""
+    architecture: str | None = None
+    """Another one than the machine's."""
+    suffix: str | None = None
+    """Of a suite beside the release's own, such as `backports`."""
+
+    def folder(self) -> Path:
+        return cache.folder(self.name)
+
+
+ARM64 = Shelf("arm64", "packages of arm64", architecture="arm64")
+BACKPORTS = Shelf("backports", "packages of the backports", suffix="backports")
 
 
 def fetch(
-    label: str, packages: Sequence[str] = (), with_needs: Sequence[Sequence[str]] = ()
+    shelf: Shelf,
+    label: str,
+    packages: Sequence[str] = (),
+    with_needs: Sequence[Sequence[str]] = (),
 ) -> Path:
     """The folder with these packages unpacked, from the cache or the machine's package sources.
 
-    Of each group in `with_needs` the first package that there is comes with what it depends on, as
-    far as that is for arm64 by its name. Raises VtaxError when they cannot be had.
+    Of each group in `with_needs` the first package that there is comes with what it depends on: of
+    another architecture as far as that is for it by its name, else what the machine lacks or has
+    too old. Raises VtaxError when they cannot be had.
     """
-    target = cache.folder(ARCHITECTURE) / f"{label}-{_digest(packages, with_needs)}"
+    target = _target(shelf, label, packages, with_needs)
     with cache.locked(target):
         if not target.is_dir():
-            apt = Apt.prepare()
+            apt = Apt.prepare(shelf)
             wanted = [name for group in with_needs for name in apt.needs(group)]
             _unpack(apt, [*packages, *wanted], target)
     return target
 
 
 def fetched(
-    label: str, packages: Sequence[str] = (), with_needs: Sequence[Sequence[str]] = ()
+    shelf: Shelf,
+    label: str,
+    packages: Sequence[str] = (),
+    with_needs: Sequence[Sequence[str]] = (),
 ) -> bool:
     """Whether `fetch` would find them in the cache."""
-    return (cache.folder(ARCHITECTURE) / f"{label}-{_digest(packages, with_needs)}").is_dir()
+    return _target(shelf, label, packages, with_needs).is_dir()
 
 
-def obstacle(root: Path = Path("/")) -> str | None:
+def obstacle(shelf: Shelf, root: Path = Path("/")) -> str | None:
     """Why packages cannot be fetched here; None when that can be tried."""
     if not (shutil.which("apt-get") and shutil.which("dpkg-deb")):
         return "there is no apt-get"
     if not _debian_release(root):
-        return "only Debian has packages of arm64 beside those of this machine"
+        return f"only Debian has {shelf.about} beside those of this machine"
     return None
 
 
 class Apt:
     """apt with a configuration in the cache."""
 
-    def __init__(self, configuration: Path) -> None:
+    def __init__(self, configuration: Path, shelf: Shelf, suite: str | None) -> None:
         self._environment = {**os.environ, "APT_CONFIG": str(configuration), "LC_ALL": "C"}
+        self._shelf = shelf
+        self._suite = suite
 
     @classmethod
-    def prepare(cls) -> Apt:
+    def prepare(cls, shelf: Shelf) -> Apt:
         """Bring the package lists up to date. Raises VtaxError when that fails."""
-        if reason := obstacle():
-            raise VtaxError(f"packages of arm64 cannot be fetched: {reason}")
-        folder = cache.folder(ARCHITECTURE) / "apt"
+        if reason := obstacle(shelf):
+            raise VtaxError(f"{shelf.about} cannot be fetched: {reason}")
+        folder = shelf.folder() / "apt"
         for name in ("state/lists/partial", "cache/archives/partial"):
             (folder / name).mkdir(parents=True, exist_ok=True)
-        (folder / "status").touch()
-        (folder / "sources.list").write_text(_one_line(_stanzas(_debian_release())))
-        (folder / "apt.conf").write_text(_CONFIGURATION.format(folder=folder, own=_own()))
-        apt = cls(folder / "apt.conf")
+        release = _debian_release()
+        stanzas = _stanzas(release)
+        suite = f"{release}-{shelf.suffix}" if shelf.suffix else None
+        if suite is not None:
+            stanzas += _beside(stanzas, release, suite)
+            status = _INSTALLED
+        else:
+            status = folder / "status"
+            status.touch()
+        architectures = [_own(), *([shelf.architecture] if shelf.architecture else [])]
+        (folder / "sources.list").write_text(_one_line(stanzas))
+        (folder / "apt.conf").write_text(
+            _CONFIGURATION.format(
+                folder=folder,
+                status=status,
+                architectures=" ".join(f'"{name}";' for name in architectures),
+            )
+        )
+        apt = cls(folder / "apt.conf", shelf, suite)
         apt.run(["apt-get", "-q", "update"], folder)
         return apt
 
@@ -84,11 +131,13 @@ class Apt:
         )  # fmt: skip
         if done.returncode != 0:
             reason = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
-            raise VtaxError(f"packages of arm64 cannot be fetched: {reason}", "is there a network?")
+            raise VtaxError(
+                f"{self._shelf.about} cannot be fetched: {reason}", "is there a network?"
+            )
         return done.stdout
 
     def needs(self, group: Sequence[str]) -> Sequence[str]:
-        """The first package of a group that there is, and what it depends on of arm64.
+        """The first package of a group that there is, and what it depends on.
 
         Raises VtaxError when there is none.
         """
@@ -99,26 +148,41 @@ class Apt:
             except VtaxError:
                 continue
             names = dict.fromkeys(re.findall(r"^[a-z0-9]\S*$", listing, re.MULTILINE))
+            if names and self._suite is not None:
+                return self._newer(package, names)
             if names:
                 return [name for name in names if _OF_ARM64.search(name)]
         raise VtaxError(f"this Debian has no package {' or '.join(group)}")
+
+    def _newer(self, package: str, needed: Collection[str]) -> Sequence[str]:
+        """What of these the machine lacks or has too old for a package of the suite.
+
+        apt would also bring other programs of the machine up to the new version: they are left out.
+        """
+        argv = ["apt-get", "-s", "--no-install-recommends", "-t", str(self._suite)]
+        plan = self.run([*argv, "install", package], Path("/"))
+        found = re.findall(r"^Inst (\S+) (?:\[\S+\] )?\((\S+) ", plan, re.MULTILINE)
+        return [f"{name}={version}" for name, version in found if name in needed]
 
 
 _OF_ARM64 = re.compile(r"aarch64|-arm64")
 _CONFIGURATION = """\
 Dir::State "{folder}/state";
-Dir::State::status "{folder}/status";
+Dir::State::status "{status}";
 Dir::Cache "{folder}/cache";
 Dir::Etc::sourcelist "{folder}/sources.list";
 Dir::Etc::sourceparts "-";
-APT::Architectures {{ "{own}"; "arm64"; }};
+APT::Architectures {{ {architectures} }};
 APT::Sandbox::User "";
 Acquire::Languages "none";
 """
 
 
-def _digest(packages: Sequence[str], with_needs: Sequence[Sequence[str]]) -> str:
-    return hashlib.sha256(repr((packages, with_needs)).encode()).hexdigest()[:8]
+def _target(
+    shelf: Shelf, label: str, packages: Sequence[str], with_needs: Sequence[Sequence[str]]
+) -> Path:
+    digest = hashlib.sha256(repr((packages, with_needs)).encode()).hexdigest()[:8]
+    return shelf.folder() / f"{label}-{digest}"
 
 
 def _own() -> str:
@@ -184,6 +248,17 @@ def _lines(text: str) -> list[tuple[str, str, str, str]]:
         kept = [word for word in options.split() if not word.startswith("arch")]
         found.append((" ".join(kept), address, suite, components))
     return found
+
+
+def _beside(
+    stanzas: Sequence[tuple[str, str, str, str]], release: str | None, suite: str
+) -> list[tuple[str, str, str, str]]:
+    """The same archives as the release's own, with another suite."""
+    return [
+        (options, address, suite, components)
+        for options, address, own, components in stanzas
+        if own == release
+    ]
 
 
 def _one_line(stanzas: Sequence[tuple[str, str, str, str]]) -> str:

@@ -1,58 +1,17 @@
-//! A writer of `.vtrace` after docs/trace-format.md, which shares no code with the reader.
+//! Writes `.vtrace`.
 
 use std::io::{self, Write};
 
 use thiserror::Error;
-use vtax_paging::error::ModelError;
-use vtax_paging::model::address::{Gva, Reference};
-use vtax_paging::step::{Operation, Source, Step};
-use vtax_paging::traces::BLOCK_REFERENCES;
-use vtax_paging::traces::vtrace::Header;
 
-const MAGIC: [u8; 8] = *b"\x89VTRC\r\n\x1a";
-const VERSION: u16 = 1;
-const HEADER_LIMIT: usize = 64 * 1024;
-const FRAME_HEADER: usize = 16;
-const FRAME_LIMIT: usize = 1024 * 1024;
-const INSTRUCTION_LIMIT: u64 = 1 << 40;
-/// Kinds of frames.
-const PLAIN: u32 = 0;
-const ZSTD: u32 = 1;
-const END: u32 = 2;
-
-/// First bytes of records.
-mod tag {
-    pub const REFERENCES: u8 = 0x01;
-    pub const BASE_CPI: u8 = 0x02;
-    pub const PHASE: u8 = 0x03;
-    pub const SPAWN: u8 = 0x10;
-    pub const MAP: u8 = 0x11;
-    pub const UNMAP: u8 = 0x12;
-    pub const PROTECT: u8 = 0x13;
-    pub const FORK: u8 = 0x14;
-    pub const EXIT: u8 = 0x15;
-    pub const SWITCH: u8 = 0x16;
-    pub const SYSTEM_CALLS: u8 = 0x17;
-    pub const OTHER_EXITS: u8 = 0x18;
-}
-
-/// What carries over from record to record within a frame.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct FrameState {
-    /// The last reference's address divided by two.
-    pub previous: u64,
-    /// Base CPI of the blocks that follow.
-    pub base_cpi: f32,
-}
-
-impl Default for FrameState {
-    fn default() -> Self {
-        Self {
-            previous: 0,
-            base_cpi: 1.0,
-        }
-    }
-}
+use super::record::{FrameState, bit, tag};
+use super::{
+    FRAME_HEADER, FRAME_LIMIT, HEADER_LIMIT, Header, INSTRUCTION_LIMIT, MAGIC, VERSION, crc, kind,
+};
+use crate::error::ModelError;
+use crate::model::address::Reference;
+use crate::step::{Operation, Source, Step, TableEntry};
+use crate::traces::block::BLOCK_REFERENCES;
 
 /// Bytes of records after which a frame is written. One record more cannot reach the limit.
 const FRAME_TARGET: usize = 256 * 1024;
@@ -150,7 +109,7 @@ impl<W: Write> Writer<W> {
         ];
         let totals = totals.as_flattened();
         self.target
-            .write_all(&frame_head(totals, totals.len(), END)?)?;
+            .write_all(&frame_head(totals, totals.len(), kind::END)?)?;
         self.target.write_all(totals)?;
         self.target.flush()?;
         Ok(self.target)
@@ -207,16 +166,16 @@ impl<W: Write> Writer<W> {
             return Ok(());
         }
         let (payload, kind) = match self.codec {
-            Codec::Plain => (&self.raw, PLAIN),
+            Codec::Plain => (&self.raw, kind::PLAIN),
             Codec::Zstd => {
                 self.packed.clear();
                 self.compressor
                     .compress_to_buffer(&self.raw, &mut self.packed)?;
                 // Random addresses hardly shrink, and are read about twice as fast when plain.
                 if self.packed.len() < self.raw.len() / 8 * 7 {
-                    (&self.packed, ZSTD)
+                    (&self.packed, kind::ZSTD)
                 } else {
-                    (&self.raw, PLAIN)
+                    (&self.raw, kind::PLAIN)
                 }
             }
         };
@@ -268,10 +227,6 @@ fn length(bytes: usize) -> Result<[u8; 4], WriteError> {
         .map_err(|_| WriteError::Value(format!("a part of {bytes} bytes")))
 }
 
-fn crc(pieces: &[&[u8]]) -> u32 {
-    crc32fast::hash(&pieces.concat())
-}
-
 /// Append a block of at most [`BLOCK_REFERENCES`], with its base CPI where that changes.
 fn put_references(
     target: &mut Vec<u8>,
@@ -318,7 +273,34 @@ fn put_operation(target: &mut Vec<u8>, operation: &Operation) {
         Operation::Switch { process } => append(tag::SWITCH, &[process.into()]),
         Operation::SystemCalls { count } => append(tag::SYSTEM_CALLS, &[count.into()]),
         Operation::OtherExits { count } => append(tag::OTHER_EXITS, &[count.into()]),
+        Operation::Table {
+            frame,
+            level,
+            start,
+        } => append(tag::TABLE, &[frame.0, level.into(), start.0]),
+        Operation::Entry {
+            table,
+            index,
+            entry,
+            written,
+        } => {
+            let bits = entry_bits(entry, written);
+            append(tag::ENTRY, &[table.0, index.into(), bits, entry.frame.0]);
+        }
+        Operation::FreeTable { table } => append(tag::FREE_TABLE, &[table.0]),
+        Operation::LoadCr3 { root, preserve } => append(tag::LOAD_CR3, &[root.0, preserve.into()]),
+        Operation::Invlpg { address } => append(tag::INVLPG, &[address.0]),
+        Operation::Fault { address } => append(tag::FAULT, &[address.0]),
     }
+}
+
+fn entry_bits(entry: TableEntry, written: bool) -> u64 {
+    let flag = |set, bit| if set { bit } else { 0 };
+    flag(entry.present, bit::PRESENT)
+        | flag(entry.writable, bit::WRITABLE)
+        | flag(entry.dirty, bit::DIRTY)
+        | flag(entry.large, bit::LARGE)
+        | flag(written, bit::WRITTEN)
 }
 
 fn put_fields(target: &mut Vec<u8>, tag: u8, fields: &[u64]) {
@@ -348,23 +330,29 @@ fn token(reference: Reference, previous: &mut u64) -> u64 {
     zigzag << 1 | u64::from(reference.write())
 }
 
-#[test]
-fn a_small_stride_takes_one_byte() {
-    let mut previous = 0;
-    token(Reference::new(Gva(0x7fff_0000), false), &mut previous);
-    let next = token(Reference::new(Gva(0x7fff_0008), true), &mut previous);
-    assert_eq!(next, 17);
-    let mut bytes = Vec::new();
-    put(&mut bytes, next);
-    assert_eq!(bytes.len(), 1);
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::address::Gva;
 
-/// The example of `docs/trace-format.md`.
-#[test]
-fn the_example_of_the_documentation() {
-    let references = [(0x1000, false), (0x1008, true)]
-        .map(|(address, write)| Reference::new(Gva(address), write));
-    let mut bytes = Vec::new();
-    put_references(&mut bytes, &mut FrameState::default(), &references, 6, 1.0);
-    assert_eq!(bytes, [0x01, 0x02, 0x06, 0x80, 0x40, 0x11]);
+    #[test]
+    fn a_small_stride_takes_one_byte() {
+        let mut previous = 0;
+        token(Reference::new(Gva(0x7fff_0000), false), &mut previous);
+        let next = token(Reference::new(Gva(0x7fff_0008), true), &mut previous);
+        assert_eq!(next, 17);
+        let mut bytes = Vec::new();
+        put(&mut bytes, next);
+        assert_eq!(bytes.len(), 1);
+    }
+
+    /// The example of `docs/trace-format.md`.
+    #[test]
+    fn the_example_of_the_documentation() {
+        let references = [(0x1000, false), (0x1008, true)]
+            .map(|(address, write)| Reference::new(Gva(address), write));
+        let mut bytes = Vec::new();
+        put_references(&mut bytes, &mut FrameState::default(), &references, 6, 1.0);
+        assert_eq!(bytes, [0x01, 0x02, 0x06, 0x80, 0x40, 0x11]);
+    }
 }

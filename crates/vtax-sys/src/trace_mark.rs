@@ -1,0 +1,49 @@
+//! How a program in a guest tells an emulator that traces it where to begin and to end.
+//!
+//! A mark is CPUID with a leaf that no processor has: it needs no privilege, changes nothing, and an
+//! emulator sees it at no cost while nothing is marked. `vtax-agent traced` executes it,
+//! `vtax-trace` watches for it.
+
+use crate::calls::processor::cpuid;
+
+/// A point of the guest's run; the value is the leaf of CPUID.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Mark {
+    /// The trace begins soon: what is translated from now on is to be instrumented.
+    Arm = 0x5654_4100,
+    /// The trace begins here.
+    Begin = 0x5654_4101,
+    /// The trace ends here.
+    End = 0x5654_4102,
+}
+
+impl Mark {
+    /// The mark of a leaf.
+    pub fn of(leaf: u32) -> Option<Self> {
+        [Self::Arm, Self::Begin, Self::End]
+            .into_iter()
+            .find(|&mark| mark as u32 == leaf)
+    }
+
+    /// Make the mark. It does nothing where no emulator watches.
+    pub fn set(self) {
+        cpuid(self as u32);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn marks_come_back_and_no_leaf_of_a_processor_is_one() {
+        for mark in [Mark::Arm, Mark::Begin, Mark::End] {
+            assert_eq!(Mark::of(mark as u32), Some(mark));
+            mark.set();
+        }
+        for leaf in [0, 1, 0x1f, 0x4000_0000, 0x8000_0008, 0x5654_4103] {
+            assert_eq!(Mark::of(leaf), None);
+        }
+    }
+}

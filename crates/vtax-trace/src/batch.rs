@@ -1,0 +1,99 @@
+//! What goes from the guest's CPU to the thread that consumes it.
+
+use std::sync::mpsc::{Receiver, SyncSender};
+
+use vtax_paging::error::ModelError;
+use vtax_paging::model::address::Reference;
+use vtax_paging::step::{Operation, Source, Step};
+
+/// Cycles per instruction without translation cost: an assumption, as for other traces.
+const BASE_CPI: f32 = 1.0;
+
+/// A part of the guest's run.
+#[derive(Debug, Default)]
+pub struct Batch {
+    /// References in order.
+    pub references: Vec<Reference>,
+    /// What lies between them, in order.
+    pub cuts: Vec<Cut>,
+}
+
+/// The end of a block of references.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Cut {
+    /// How many references of the batch lie before it.
+    pub end: usize,
+    /// Instructions since the cut before.
+    pub instructions: u64,
+    /// What happened there.
+    pub operation: Option<Operation>,
+}
+
+/// The guest's run as it comes in; it ends when the sender is gone.
+pub struct FromGuest {
+    batches: Receiver<Batch>,
+    /// Where batches go to be filled again.
+    empty: SyncSender<Batch>,
+    batch: Batch,
+    cut: usize,
+    begin: usize,
+    /// The operation of the cut before has not been given yet.
+    waiting: Option<Operation>,
+}
+
+impl FromGuest {
+    /// What `batches` brings; those that are done go to `empty`.
+    pub fn new(batches: Receiver<Batch>, empty: SyncSender<Batch>) -> Self {
+        Self {
+            batches,
+            empty,
+            batch: Batch::default(),
+            cut: 0,
+            begin: 0,
+            waiting: None,
+        }
+    }
+
+    fn next_batch(&mut self) -> bool {
+        let Ok(batch) = self.batches.recv() else {
+            return false;
+        };
+        let mut done = std::mem::replace(&mut self.batch, batch);
+        (self.cut, self.begin) = (0, 0);
+        done.references.clear();
+        done.cuts.clear();
+        if done.references.capacity() > 0 {
+            // It is full or gone when the guest has ended.
+            let _ = self.empty.try_send(done);
+        }
+        true
+    }
+}
+
+impl Source for FromGuest {
+    fn next_step(&mut self) -> Result<Option<Step<'_>>, ModelError> {
+        if let Some(operation) = self.waiting.take() {
+            return Ok(Some(Step::Operation(operation)));
+        }
+        while self.cut == self.batch.cuts.len() {
+            if !self.next_batch() {
+                return Ok(None);
+            }
+        }
+        let cut = self.batch.cuts[self.cut];
+        let references = &self.batch.references[self.begin..cut.end];
+        (self.cut, self.begin) = (self.cut + 1, cut.end);
+        if references.is_empty()
+            && cut.instructions == 0
+            && let Some(operation) = cut.operation
+        {
+            return Ok(Some(Step::Operation(operation)));
+        }
+        self.waiting = cut.operation;
+        Ok(Some(Step::References {
+            references,
+            instructions: cut.instructions,
+            base_cpi: BASE_CPI,
+        }))
+    }
+}

@@ -1,0 +1,90 @@
+//! What the command line of QEMU tells the plugin: `file=libvtax_trace.so,out=FILE,...`.
+
+use std::path::PathBuf;
+
+/// Most memory that lies in one piece from address 0 on (machine q35).
+const MOST_MEMORY: u64 = 2 << 30;
+
+/// What to record, and where to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// File for the trace.
+    pub out: PathBuf,
+    /// File for the totals.
+    pub summary: PathBuf,
+    /// The guest's memory in bytes.
+    pub memory_bytes: u64,
+    /// Leave out what the kernel loads and stores.
+    pub user_only: bool,
+    /// Compress the trace; one that is simulated while it is made is not worth it.
+    pub pack: bool,
+}
+
+impl Options {
+    /// From `KEY=VALUE` words. The error names the word.
+    pub fn parse<'a>(words: impl IntoIterator<Item = &'a str>) -> Result<Self, String> {
+        let (mut out, mut summary, mut memory) = (None, None, None);
+        let (mut user_only, mut pack) = (false, true);
+        for word in words {
+            let Some((key, value)) = word.split_once('=') else {
+                return Err(format!("{word} is not KEY=VALUE"));
+            };
+            match key {
+                "out" => out = Some(PathBuf::from(value)),
+                "summary" => summary = Some(PathBuf::from(value)),
+                "memory" => memory = value.parse().ok().filter(|bytes| *bytes <= MOST_MEMORY),
+                "user" => user_only = value == "on",
+                "pack" => pack = value == "on",
+                _ => {
+                    return Err(format!(
+                        "{key} is unknown: out, summary, memory, user and pack are not"
+                    ));
+                }
+            }
+        }
+        let missing = |key| format!("{key}= is missing or cannot be read");
+        Ok(Self {
+            out: out.ok_or_else(|| missing("out"))?,
+            summary: summary.ok_or_else(|| missing("summary"))?,
+            memory_bytes: memory.ok_or_else(|| missing("memory"))?,
+            user_only,
+            pack,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_read_and_wrong_ones_named() {
+        let words = [
+            "out=/a",
+            "summary=/b",
+            "memory=1048576",
+            "user=on",
+            "pack=off",
+        ];
+        let expected = Options {
+            out: "/a".into(),
+            summary: "/b".into(),
+            memory_bytes: 1 << 20,
+            user_only: true,
+            pack: false,
+        };
+        assert_eq!(Options::parse(words), Ok(expected));
+        for (words, reason) in [
+            (vec!["out"], "out is not KEY=VALUE"),
+            (vec!["colour=red"], "colour is unknown"),
+            (vec!["out=/a", "summary=/b"], "memory= is missing"),
+            (
+                vec!["out=/a", "summary=/b", "memory=4294967296"],
+                "memory= is",
+            ),
+        ] {
+            let error = Options::parse(words).unwrap_err();
+            assert!(error.starts_with(reason), "{error}");
+        }
+    }
+}

@@ -1,0 +1,218 @@
+"""`vtax paging trace`: what a program of known accesses comes to, and how a trace ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import polars
+import pytest
+from syrupy.assertion import SnapshotAssertion
+
+from command_line import SOURCE, command, one_line, vtax
+from vtax.environments import packages, traced_qemu
+from vtax.errors import VtaxError
+from vtrace import ENTRY, FAULT, PRESENT, WRITTEN, Block, blocks
+
+ROUNDS = 30_000
+PAGES = 40
+DATA = 0x2000_0000
+KNOWN = f"""
+.globl _start
+_start: mov ${DATA:#x}, %rbx
+        mov ${ROUNDS}, %rcx
+1:      mov (%rbx), %rax
+        mov %rax, 8(%rbx)
+        mov %rax, 16(%rbx)
+        dec %rcx
+        jnz 1b
+        mov ${PAGES}, %rcx
+2:      add $4096, %rbx
+        movb $1, (%rbx)
+        dec %rcx
+        jnz 2b
+        # One access that crosses into the next page is two references.
+        mov {DATA + 4096 * 2 - 4:#x}, %rax
+        mov $60, %eax
+        xor %edi, %edi
+        syscall
+.bss
+        .balign 4096
+        .skip {4096 * (PAGES + 1)}
+"""
+
+
+def test_help(snapshot: SnapshotAssertion) -> None:
+    done = vtax("paging", "trace", "--help")
+    assert done.returncode == 0 and done.stdout == snapshot
+
+
+def test_a_misuse_is_one_line(tmp_path: Path) -> None:
+    line = ("paging", "trace", "--out", str(tmp_path / "t"))
+    assert one_line(vtax(*line), 2) == (
+        "vtax: no workload; name one after --, e.g. -- gzip -kc FILE"
+    )
+    assert one_line(vtax("paging", "trace", "--", "true"), 2) == (
+        "vtax: no file for the trace; use --out FILE, or --online to keep none"
+    )
+    online = ("paging", "trace", "--online")
+    assert "unknown machine" in one_line(vtax(*online, "--machine", "abacus", "--", "true"), 2)
+    assert "at most 2G of memory" in one_line(vtax(*line, "--mem", "3G", "--", "true"), 2)
+    assert "it is not on the PATH" in one_line(vtax(*line, "--", "no-such"), 1)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_qemu_that_cannot_be_had_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fetch(*_: Any, **__: Any) -> Path:
+        raise VtaxError("packages of the backports cannot be fetched: there is no apt-get")
+
+    monkeypatch.setattr(traced_qemu.shutil, "which", lambda _: None)
+    monkeypatch.setattr(packages, "fetch", fetch)
+    with pytest.raises(VtaxError, match=r"needs QEMU 9\.2 or newer: .* no apt-get") as caught:
+        traced_qemu.find()
+    assert caught.value.remedy == "install a newer qemu-system-x86"
+
+
+@pytest.fixture(scope="module")
+def known(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The program of known accesses."""
+    if shutil.which("gcc") is None:
+        pytest.skip("there is no gcc to make the program of known accesses")
+    folder = tmp_path_factory.mktemp("known")
+    (folder / "known.s").write_text(KNOWN)
+    made = ["gcc", "-nostdlib", "-static", "-no-pie", f"-Wl,-Tbss={DATA:#x}", "known.s"]
+    subprocess.run([*made, "-o", "known"], cwd=folder, check=True)
+    return folder / "known"
+
+
+def needs_qemu() -> None:
+    try:
+        traced_qemu.find()
+    except VtaxError as error:
+        pytest.skip(str(error))
+
+
+def traced(out: Path, *line: str) -> dict[str, Any]:
+    done = vtax("paging", "trace", "--out", str(out), "--json", *line)
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def ours(block: Block) -> list[tuple[int, bool]]:
+    end = DATA + 4096 * (PAGES + 1)
+    return [each for each in block.references if DATA <= each[0] < end]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [("--no-slowdown",), ("--user-only",)])
+def test_every_access_of_a_known_program_is_there_once(
+    tmp_path: Path, known: Path, options: tuple[str, ...]
+) -> None:
+    needs_qemu()
+    out = tmp_path / "known.vtrace"
+    line = (*options, "--share", str(known.parent), "--", str(known))
+    found = traced(out, *line)
+    seen: Counter[tuple[int, bool]] = Counter()
+    faults: Counter[int] = Counter()
+    totals = Counter[str]()
+    for block in blocks(out):
+        within = ours(block)
+        seen.update(within)
+        totals["references"] += len(block.references)
+        totals["instructions"] += block.instructions
+        totals["kernel"] += sum(address >> 63 for address, _ in block.references)
+        if len(within) == len(block.references) == 4096:
+            # Five instructions for three references, and the kernel's where it came between.
+            assert 3 * block.instructions >= 5 * 4096 - 15
+            totals["whole"] += abs(3 * block.instructions - 5 * 4096) <= 15
+        for operation in block.operations:
+            if operation[0] == FAULT and DATA <= operation[1] < DATA + 4096 * (PAGES + 1):
+                faults[operation[1] >> 12] += 1
+            if operation[0] == ENTRY and operation[3] & PRESENT and operation[3] & WRITTEN:
+                totals["mapped"] += 1
+    pages = {(DATA + 4096 * page, True): 1 for page in range(1, PAGES + 1)}
+    crossing = {(DATA + 4096 * 2 - 4, False): 1, (DATA + 4096 * 2, False): 1}
+    rounds = {(DATA, False): ROUNDS, (DATA + 8, True): ROUNDS, (DATA + 16, True): ROUNDS}
+    assert seen == rounds | pages | crossing
+    # The first page is read first, as a page of zeros, and copied when it is written.
+    assert faults == {(DATA >> 12) + page: 1 if page else 2 for page in range(PAGES + 1)}
+    assert totals["mapped"] >= PAGES + 2
+    assert totals["whole"] >= ROUNDS * 3 // 4096 // 2
+    assert (found["references"], found["instructions"]) == (
+        totals["references"],
+        totals["instructions"],
+    )
+    assert found["bytes_per_reference"] == pytest.approx(
+        out.stat().st_size / totals["references"], abs=1e-4
+    )
+    assert (totals["kernel"] == 0) == ("--user-only" in options)
+    assert (found["slowdown"] is None) == ("--no-slowdown" in options)
+    # The model translates every reference by the tables of the trace, or fails.
+    done = vtax("paging", "simulate", str(out), "--json", "--mode", "native,shadow,nested")
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow
+def test_a_simulation_while_the_program_runs_keeps_windows_and_no_trace(
+    tmp_path: Path, known: Path
+) -> None:
+    needs_qemu()
+    out = tmp_path / "windows"
+    line = ("--online", "--no-slowdown", "--mode", "nested,shadow", "--window", "100K")
+    found = traced(out, *line, "--share", str(known.parent), "--", str(known))
+    assert (found["file"], found["bytes_per_reference"]) == (None, None)
+    assert found["simulation"]["workload"] == known.name
+    modes = found["simulation"]["modes"]
+    assert [mode["mode"] for mode in modes] == ["nested", "shadow"]
+    for mode in modes:
+        assert (mode["references"], mode["instructions"]) == (
+            found["references"],
+            found["instructions"],
+        )
+    # Each page of the program is filled into the shadow tables at its first touch at the latest.
+    assert modes[1]["exits"] > PAGES
+    windows = polars.read_parquet(out / "windows.parquet")
+    assert windows.filter(mode="shadow")["instructions"].sum() == found["instructions"]
+    assert len(windows) >= 2 * (found["instructions"] // 200_000)
+
+
+@pytest.mark.slow
+def test_a_command_that_is_ended_after_its_time_is_simulated_so_far(tmp_path: Path) -> None:
+    needs_qemu()
+    line = ("paging", "trace", "--online", "--no-slowdown", "--quiet", "--timeout", "1s")
+    done = vtax(*line, "--", "sleep", "60", cwd=tmp_path)
+    assert done.returncode == 128 + signal.SIGKILL or done.returncode == 128 + signal.SIGTERM
+    assert "Traceback" not in done.stderr
+    assert "shadow" in done.stdout
+
+
+@pytest.mark.slow
+def test_ctrl_c_keeps_what_was_traced_and_leaves_nothing_else(tmp_path: Path) -> None:
+    needs_qemu()
+    out = tmp_path / "cut.vtrace"
+    line = command("paging", "trace", "--out", str(out), "--json", "--", "sh", "-c")
+    started = subprocess.Popen(
+        [*line, "echo begun; while :; do :; done"],
+        cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env={**os.environ, "PYTHONPATH": str(SOURCE)},
+    )  # fmt: skip
+    assert started.stderr is not None
+    for text in started.stderr:
+        if text.strip() == "begun":
+            break
+    time.sleep(1)
+    started.send_signal(signal.SIGINT)
+    output, errors = started.communicate(timeout=120)
+    assert started.returncode == 130, errors
+    found = json.loads(output)
+    assert found["slowdown"] is None and "Ctrl-C" in found["slowdown_reason"]
+    assert sum(len(block.references) for block in blocks(out)) == found["references"] > 10_000
+    assert list(tmp_path.iterdir()) == [out]

@@ -1,0 +1,84 @@
+"""A reader of .vtrace after docs/trace-format.md, which shares no code with vtax's."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import zstandard
+
+OPERATIONS = {
+    0x20: 3, 0x21: 4, 0x22: 1, 0x23: 2, 0x24: 1, 0x25: 1,
+}  # fmt: skip
+"""Tags of what was observed in a real guest, and how many fields each has."""
+TABLE, ENTRY, FREE_TABLE, LOAD_CR3, INVLPG, FAULT = OPERATIONS
+PRESENT, WRITTEN = 1, 16
+
+
+@dataclass
+class Block:
+    """References, each an address and whether it writes, and what happened after them."""
+
+    instructions: int = 0
+    references: list[tuple[int, bool]] = field(default_factory=list)
+    operations: list[tuple[int, ...]] = field(default_factory=list)
+
+
+def blocks(path: Path) -> Iterator[Block]:
+    """Those of a whole file; fails for one that is cut."""
+    with path.open("rb") as file:
+        magic, version, flags, length, _ = struct.unpack("<8sHHII", file.read(20))
+        assert (magic, version, flags) == (b"\x89VTRC\r\n\x1a", 2, 0)
+        file.read(length)
+        while True:
+            head = file.read(16)
+            stored, raw, kind, crc = struct.unpack("<IIII", head)
+            payload = file.read(stored)
+            assert zlib.crc32(payload, zlib.crc32(head[:12])) == crc
+            if kind == 2:
+                assert file.read() == b""
+                return
+            if kind == 1:
+                payload = zstandard.ZstdDecompressor().decompress(payload, max_output_size=raw)
+            yield from _records(payload)
+
+
+def _records(payload: bytes) -> Iterator[Block]:
+    at, previous = 0, 0
+    block = Block()
+
+    def number() -> int:
+        nonlocal at
+        value = shift = 0
+        while True:
+            byte = payload[at]
+            at += 1
+            value |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                return value
+
+    while at < len(payload):
+        tag = payload[at]
+        at += 1
+        if tag in OPERATIONS:
+            block.operations.append((tag, *(number() for _ in range(OPERATIONS[tag]))))
+            continue
+        assert tag == 1, f"tag {tag:#x}"
+        yield block
+        count = number()
+        block = Block(number())
+        for _ in range(count):
+            token = payload[at]
+            if token < 0x80:
+                at += 1
+            else:
+                token = number()
+            zigzag = token >> 1
+            delta = (zigzag >> 1) ^ -(zigzag & 1)
+            previous = (previous + delta) % (1 << 63)
+            block.references.append((previous << 1, bool(token & 1)))
+    yield block
