@@ -14,13 +14,13 @@ from vtax.errors import VtaxError
 SOURCES = """\
 # Debian
 Types: deb
-URIs: http://archive.invalid/debian
+URIs: http://packages.invalid/all
 Suites: bookworm bookworm-updates
 Components: main
 Signed-By: /usr/share/keyrings/debian-archive-keyring.gpg
 
 Types: deb
-URIs: http://security.invalid/debian-security
+URIs: http://updates.invalid/all
 Suites: bookworm-security
 Components: main
 Signed-By: /usr/share/keyrings/debian-archive-keyring.gpg
@@ -66,7 +66,7 @@ def test_the_suite_of_the_backports_is_beside_the_releases_own(
     Apt.prepare(BACKPORTS)
     lines = (tmp_path / "cache/vtax/backports/apt/sources.list").read_text().splitlines()
     suites = [line.split()[2:5] for line in lines]
-    assert ["http://archive.invalid/debian", "bookworm-backports", "main"] in suites
+    assert ["http://packages.invalid/all", "bookworm-backports", "main"] in suites
     assert sum("backports" in line for line in lines) == 1
     assert len(lines) == 4
     assert asked == [["apt-get", "-q", "update"]]

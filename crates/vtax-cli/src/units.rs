@@ -56,6 +56,18 @@ pub fn duration(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| "not between 0 and 366 days".to_owned())
 }
 
+/// The length of a window in which a daemon looks at its host: a duration from 100 ms to 1 hour.
+///
+/// # Errors
+/// The reason when it is no such.
+pub fn window(text: &str) -> Result<Duration, String> {
+    let range = Duration::from_millis(100)..=Duration::from_secs(3600);
+    let time = duration(text)?;
+    let fits = range.contains(&time);
+    fits.then_some(time)
+        .ok_or_else(|| "not from 100ms to 1h".to_owned())
+}
+
 fn nanoseconds(text: &str) -> Option<f64> {
     if text
         .chars()

@@ -91,7 +91,7 @@ struct What {
     #[arg(long, value_name = "FILE")]
     policy_file: Option<PathBuf>,
     /// The length of a window, 100ms to 1h
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = window)]
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = units::window)]
     window: Duration,
     /// No switch when guests would pause longer
     #[arg(long, value_name = "TIME", default_value = "200ms", value_parser = units::duration)]
@@ -111,14 +111,6 @@ struct What {
     /// Read this tree in the place of /, for tests
     #[arg(long, value_name = "DIR", hide = true)]
     root: Option<PathBuf>,
-}
-
-fn window(text: &str) -> Result<Duration, String> {
-    let range = Duration::from_millis(100)..=Duration::from_secs(3600);
-    let time = units::duration(text)?;
-    let fits = range.contains(&time);
-    fits.then_some(time)
-        .ok_or_else(|| "not from 100ms to 1h".to_owned())
 }
 
 impl Arguments {

@@ -258,6 +258,8 @@ impl State {
             }
             Some(Mark::Begin) if self.armed && self.writing.is_none() => {
                 if let Err(reason) = self.begin() {
+                    // No summary is written then, which says that there is no trace.
+                    (self.recorder, self.writing) = (None, None);
                     eprintln!("vtax-trace: {reason}");
                 }
             }

@@ -87,14 +87,7 @@ impl Tables {
         memory: &mut dyn GuestMemory,
         tell: &mut dyn FnMut(Operation),
     ) {
-        if self
-            .known
-            .get(&root)
-            .is_none_or(|table| table.level != LEVELS)
-        {
-            self.drop_table(root, tell);
-            self.find(root, LEVELS, 0, memory, tell);
-        }
+        self.know(root, LEVELS, 0, memory, tell);
         if !self.contains(root) {
             return;
         }
@@ -157,16 +150,25 @@ impl Tables {
         memory: &mut dyn GuestMemory,
         tell: &mut dyn FnMut(Operation),
     ) {
-        if self
-            .known
-            .get(&frame)
-            .is_none_or(|table| table.level != level)
-        {
-            self.drop_table(frame, tell);
-            self.find(frame, level, start, memory, tell);
-        }
+        self.know(frame, level, start, memory, tell);
         if let Some(table) = self.known.get_mut(&frame) {
             table.parents += 1;
+        }
+    }
+
+    /// Reads a table, unless it is known at this level.
+    fn know(
+        &mut self,
+        frame: u64,
+        level: u8,
+        start: u64,
+        memory: &mut dyn GuestMemory,
+        tell: &mut dyn FnMut(Operation),
+    ) {
+        let known = self.known.get(&frame);
+        if known.is_none_or(|table| table.level != level) {
+            self.drop_table(frame, tell);
+            self.find(frame, level, start, memory, tell);
         }
     }
 

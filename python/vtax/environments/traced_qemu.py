@@ -70,7 +70,7 @@ def guest(options: Mapping[str, str]) -> Guest:
     """A guest that can be traced. Raises MisuseError for options that it cannot have."""
     made = Guest.from_options({**options, "accel": "tcg"})
     if made.smp != 1:
-        raise MisuseError("only a guest with one CPU can be traced")
+        raise MisuseError("only a guest with one CPU can be traced", "use smp=1")
     if made.memory_bytes > MOST_MEMORY:
         raise MisuseError("only a guest with at most 2G of memory can be traced", "use --mem 2G")
     return made

@@ -44,7 +44,7 @@ pub struct WatchArguments {
     #[arg(long)]
     apply: bool,
     /// The length of a window, 100ms to 1h
-    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = window)]
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = units::window)]
     every: Duration,
     /// End after this time
     #[arg(long = "for", value_name = "TIME", value_parser = units::duration)]
@@ -72,14 +72,6 @@ fn percent(text: &str, least: f64, most: f64) -> Result<f64, String> {
     number
         .filter(|number| (least..=most).contains(number))
         .ok_or_else(|| format!("not a percentage from {least} to {most}"))
-}
-
-fn window(text: &str) -> Result<Duration, String> {
-    let range = Duration::from_millis(100)..=Duration::from_secs(3600);
-    let time = units::duration(text)?;
-    let fits = range.contains(&time);
-    fits.then_some(time)
-        .ok_or_else(|| "not from 100ms to 1h".to_owned())
 }
 
 impl WatchArguments {
