@@ -160,7 +160,11 @@ def test_too_little_memory_ends_in_an_error(
 
 def test_killing_the_emulator_is_a_lost_machine(start_lab: Start) -> None:
     machine = start_lab("lab:guest=builtin,npt=0")
-    machine._started.emulator._process.kill()
+    running = machine._started.emulator
+    running._process.kill()
+    # A signal is sent, not yet obeyed: until the process is gone it may answer.
+    running._process.wait()
+    running.console.join()
     with pytest.raises(VtaxError, match="the lab's emulated host died"):
         machine.counters()
 
