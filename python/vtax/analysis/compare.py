@@ -10,9 +10,10 @@ from typing import Any
 
 from vtax.analysis.clocks import clock_flags, program_times
 from vtax.analysis.flags import Grouped, flags
+from vtax.analysis.means import log_ratio_of_means, mixture, tail_ratio, unseen_percent
 from vtax.analysis.repetitions import repetitions_needed
-from vtax.analysis.results import Comparison, Result, Verdict
-from vtax.analysis.rounds import Run, log_ratio
+from vtax.analysis.results import Compared, Comparison, Result, Verdict
+from vtax.analysis.rounds import Run, log_ratio, sign_flip_p
 from vtax.analysis.statistics import (
     Description,
     Estimate,
@@ -22,7 +23,7 @@ from vtax.analysis.statistics import (
     median_estimate,
     median_interval,
 )
-from vtax.analysis.verdicts import judge, judge_control, smallest_detectable
+from vtax.analysis.verdicts import ERROR, both, judge, judge_control, smallest_detectable
 from vtax.formats.model import Better, ComparisonRecord, EnvironmentRecord, Sample
 
 KVM_COUNTERS = "kvm."
@@ -167,14 +168,18 @@ def _result(
         return dataclasses.replace(result, reason=reason)
     best = _percent(own.description.best, base.description.best, better)
     result = dataclasses.replace(result, percent_of_baseline=percent, percent_of_baseline_best=best)
-    ratio = log_ratio(own.runs, _all_runs_of_baseline(record, environment, name, analysed))
-    if ratio is None:
+    base_runs = _all_runs_of_baseline(record, environment, name, analysed)
+    ratio, mean = log_ratio(own.runs, base_runs), log_ratio_of_means(own.runs, base_runs)
+    if ratio is None or mean is None:
         return result
-    compared = _compared(result, ratio if better == "higher" else -ratio, record.margin_percent)
+    performance = (ratio, mean) if better == "higher" else (-ratio, -mean)
+    compared = _compared(result, *performance, record.margin_percent)
+    compared = _with_tail(compared, own.runs, base_runs)
     if environment.role != "control":
         return compared
     questions = sum(label == environment.label for label, _ in analysed)
-    control = judge_control(ratio, record.margin_percent, questions)
+    chance = sign_flip_p(own.runs, base_runs, ERROR / questions)
+    control = judge_control(ratio, record.margin_percent, questions, chance)
     return dataclasses.replace(compared, control=control)
 
 
@@ -240,22 +245,46 @@ def _why_not(record: ComparisonRecord, label: str, metric: str) -> str:
     return "the workload gave no value here"
 
 
-def _compared(result: Result, ratio: Estimate, margin: float) -> Result:
-    """The result with what the log of the performance ratio says."""
-    half = ratio.half_width()
-    verdict = judge(ratio, margin)
+def _compared(result: Result, ratio: Estimate, mean: Estimate, margin: float) -> Result:
+    """The result with what the logs of both performance ratios say."""
+    typical, average = _estimand(ratio, margin), _estimand(mean, margin)
+    verdict = both(typical.verdict, average.verdict)
     needed = None
     if verdict is Verdict.INCONCLUSIVE:
-        needed = repetitions_needed(ratio, margin, result.n)
+        # A typical run that is decided waits for the mean.
+        waits = ratio if typical.verdict is Verdict.INCONCLUSIVE else mean
+        needed = repetitions_needed(waits, margin, result.n)
     return dataclasses.replace(
         result,
-        percent_of_baseline=100.0 * bounded_exp(ratio.value),
-        ci_low=100.0 * math.exp(ratio.value - half),
-        ci_high=100.0 * bounded_exp(ratio.value + half),
+        percent_of_baseline=typical.percent,
+        ci_low=typical.low,
+        ci_high=typical.high,
         verdict=verdict,
         smallest_detectable_percent=smallest_detectable(ratio),
         repetitions_needed=needed,
+        typical=typical,
+        mean=average,
+        unseen_percent=unseen_percent(result.n),
+        step_percent=100.0 * math.expm1(ratio.bias) if ratio.bias else None,
     )
+
+
+def _estimand(ratio: Estimate, margin: float) -> Compared:
+    half = ratio.half_width()
+    return Compared(
+        100.0 * bounded_exp(ratio.value),
+        100.0 * bounded_exp(ratio.value - half),
+        100.0 * bounded_exp(ratio.value + half),
+        judge(ratio, margin),
+    )
+
+
+def _with_tail(result: Result, own: Sequence[Run], base: Sequence[Run]) -> Result:
+    ours, theirs = ([run.value for run in side] for side in (own, base))
+    tail = tail_ratio(ours, theirs, result.better)
+    if tail is not None:
+        tail = 100.0 * (tail if result.better == "higher" else 1.0 / tail)
+    return dataclasses.replace(result, p95_percent_of_baseline=tail, mixture=mixture(ours))
 
 
 def _percent(own: float, base: float, better: Better) -> float | None:

@@ -58,6 +58,7 @@ def flags(
         found += _clock_disagreement(environment, runs)
         found += _drift(record, environment, grouped)
         found += _control(record, environment, own)
+        found += _coarse(record, environment, own)
         found += _audited(record, environment)
     found += _one_boot(record, grouped)
     found += _fits_cache(record)
@@ -221,6 +222,11 @@ def _clock_disagreement(environment: EnvironmentRecord, runs: Sequence[Sample]) 
     bad = [
         run for run in runs if gaps[run] > max(CLOCK_LEAST_S, CLOCK_SHARE * abs(run.host_wall_s))
     ]
+    # The host's figure has in it whatever kept vtax waiting. A delay is in some repetitions and a
+    # slow clock in all; a machine whose clock is the host's has no other to be slow.
+    late = [run for run in bad if run.wall_s < run.host_wall_s]
+    if environment.host_clock or len(late) < len(runs):
+        bad = [run for run in bad if run.wall_s > run.host_wall_s]
     if bad:
         worst = max(bad, key=lambda run: gaps[run])
         yield Flag(
@@ -282,6 +288,23 @@ def _control(
             f"{record.margin_percent:g} %: the noise of the baseline hides differences of less "
             f"than {worst.smallest_detectable_percent:.2g} % ({worst.metric}). Add repetitions or "
             "quieten the host.",
+        )
+
+
+def _coarse(
+    record: ComparisonRecord, environment: EnvironmentRecord, own: Sequence[Result]
+) -> Iterator[Flag]:
+    """Once for an environment: rounding that is no small part of the margin."""
+    coarse = [each for each in own if (each.step_percent or 0.0) > record.margin_percent / 4]
+    if coarse and environment.role == "measured":
+        worst = max(coarse, key=lambda each: each.step_percent or 0.0)
+        yield Flag(
+            environment.label,
+            worst.metric,
+            "coarse-values",
+            f"{_times(len(coarse), 'metric')} come in steps larger than their noise, and rounding "
+            f"alone may move {worst.metric} by {worst.step_percent:.2g} %: more repetitions do not "
+            "average it away. Print more digits, use a finer clock or give the program more to do.",
         )
 
 

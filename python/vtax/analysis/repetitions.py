@@ -30,7 +30,7 @@ def repetitions_needed(ratio: Estimate, margin_percent: float, rounds: int) -> R
     shift, scale = _draws(ratio.df)
     spread = ratio.error * math.sqrt(rounds) * scale
     value = ratio.value + ratio.error * scale * shift
-    distance = np.abs(np.abs(value) - edge(margin_percent))
+    distance = np.abs(np.abs(value) - edge(margin_percent)) - ratio.bias
     quantiles = np.where(
         (np.abs(value) < edge(margin_percent))[:, None],
         _quantiles(EQUIVALENCE_CONFIDENCE),

@@ -45,6 +45,16 @@ class RepetitionsNeeded:
 
 
 @dataclass(frozen=True, slots=True)
+class Compared:
+    """One estimand: performance as % of the baseline's, its 95 % interval, its own verdict."""
+
+    percent: float
+    low: float
+    high: float
+    verdict: Verdict
+
+
+@dataclass(frozen=True, slots=True)
 class Result:
     """One environment and metric, analysed."""
 
@@ -80,6 +90,18 @@ class Result:
     """For an inconclusive verdict."""
     control: Control | None = None
     """Of an A/A control only."""
+    typical: Compared | None = None
+    """The typical run: `percent_of_baseline` once more, with a verdict of its own."""
+    mean: Compared | None = None
+    """The ratio of the means, in which slow runs count as much as they take."""
+    p95_percent_of_baseline: float | None = None
+    """Of the values that 95 % of runs do not exceed (a rate: reach); without an interval."""
+    mixture: str | None = None
+    """Of values in two groups: `27 of 30 runs at 1.00x, 3 at 2.0x`."""
+    unseen_percent: float | None = None
+    """Slow runs rarer than this would probably not have been seen."""
+    step_percent: float | None = None
+    """By which rounding alone may move the ratio, where values come in steps that do not dither."""
     believed: bool = True
     """False: in some repetition the environment contradicted what the host saw of it."""
 

@@ -29,12 +29,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from vtax.analysis.coarse import widened
 from vtax.analysis.statistics import Estimate, Floats
 
 TRIMMED_FROM = 10
 """Rounds. Below it 20 % are not two whole rounds at either end, and Student's t of what is left is
 wider than the mean's."""
 TRIM = 0.2
+SIGN_DRAWS = 10_000
+SIGNS_TO = 200
+"""Rounds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +73,8 @@ def log_ratio(own: Sequence[Run], base: Sequence[Run]) -> Estimate | None:
     blocks = _blocks(own, base)
     if len(blocks) < 2:
         return None
-    found = _estimated(blocks)
-    # What was rounded to a clock's tick is not known better than the tick allows.
-    rounding = math.sqrt(_rounding_variance(own) + _rounding_variance(base))
-    return Estimate(found.value, max(found.error, rounding), found.df)
+    values = ([run.value for run in side] for side in (own, base))
+    return widened(_estimated(blocks), *values)
 
 
 def of_rounds(differences: Sequence[float]) -> Estimate | None:
@@ -82,34 +84,27 @@ def of_rounds(differences: Sequence[float]) -> Estimate | None:
     return _estimated([_Block(np.array([each]), 1.0) for each in differences])
 
 
-def resolution(values: Sequence[float]) -> float:
-    """The step in which the values come, in their unit; at least one value.
+def sign_flip_p(own: Sequence[Run], base: Sequence[Run], error: float) -> float | None:
+    """The probability of a mean difference as large, were both sides the same thing.
 
-    Where values repeat, the smallest difference between two of them; otherwise, or where all are
-    equal, the last decimal digit that any of them has.
+    Then the order within a round, which is random, decides alone which side a value is on, and each
+    round's difference is as likely with the other sign (Fisher 1935): that holds for every noise.
+    None where it could not be below `error` with so few signs or draws, or has no need to be drawn:
+    Student's t of so many rounds keeps its promise.
     """
-    distinct = np.unique(np.asarray(values, dtype=np.float64))
-    if 1 < distinct.size < len(values):
-        return float(np.diff(distinct).min())
-    return 10.0 ** min(_last_digit(value) for value in values)
-
-
-def _last_digit(value: float) -> int:
-    """The decimal exponent of the last digit of the shortest text of the value."""
-    mantissa, _, exponent = f"{value!r}".partition("e")
-    _, _, decimals = mantissa.partition(".")
-    return int(exponent or 0) - len(decimals.rstrip("0"))
-
-
-def _rounding_variance(runs: Sequence[Run]) -> float:
-    """Of the mean of the logs, from rounding alone: a uniform error of one step for each run."""
-    values = [run.value for run in runs]
-    step = resolution(values) / float(np.median(values))
-    return step**2 / 12.0 / len(values)
+    blocks = _blocks(own, base)
+    least = max(2.0 ** (1 - len(blocks)), 1.0 / (SIGN_DRAWS + 1))
+    if least > error or len(blocks) > SIGNS_TO:
+        return None
+    means = np.array([block.differences.mean() for block in blocks])
+    seen = abs(float(means.sum())) * (1 - 1e-12)
+    signs = np.random.default_rng(0).integers(0, 2, (SIGN_DRAWS, means.size), dtype=np.int8)
+    hits = int((np.abs((2.0 * signs - 1.0) @ means) >= seen).sum())
+    return (1 + hits) / (SIGN_DRAWS + 1)
 
 
 def _blocks(own: Sequence[Run], base: Sequence[Run]) -> list[_Block]:
-    ours, theirs = _by_round(own), _by_round(base)
+    ours, theirs = by_round(own), by_round(base)
     by_boot: dict[Hashable, list[_Block]] = {}
     for each in sorted(ours.keys() & theirs.keys()):
         boots = (ours[each][0].boot, theirs[each][0].boot)
@@ -119,7 +114,8 @@ def _blocks(own: Sequence[Run], base: Sequence[Run]) -> list[_Block]:
     return [_merged(blocks) for blocks in by_boot.values()]
 
 
-def _by_round(runs: Sequence[Run]) -> Mapping[int, list[Run]]:
+def by_round(runs: Sequence[Run]) -> Mapping[int, list[Run]]:
+    """The runs of each round."""
     found: dict[int, list[Run]] = {}
     for run in runs:
         found.setdefault(run.round, []).append(run)

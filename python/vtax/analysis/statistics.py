@@ -29,6 +29,10 @@ CONFIDENCE = 0.95
 RESAMPLES = 2000
 """The standard error of a standard error from so many is 1.6 %."""
 
+ALL_PAIRS = 500
+"""Values of which the slopes between all pairs are compared."""
+_BATCH_VALUES = 1 << 20
+
 Floats = NDArray[np.float64]
 
 
@@ -54,10 +58,12 @@ class Estimate:
     """Standard error."""
     df: float
     """Degrees of freedom that the standard error was estimated with."""
+    bias: float = 0.0
+    """Up to which the value may be off however many runs there are."""
 
     def half_width(self, confidence: float = CONFIDENCE) -> float:
         """Of the two-sided interval."""
-        return student_t(confidence, self.df) * self.error
+        return student_t(confidence, self.df) * self.error + self.bias
 
     def __sub__(self, other: Estimate) -> Estimate:
         """The difference of two independent estimates (Welch-Satterthwaite)."""
@@ -66,10 +72,10 @@ class Estimate:
         # A share of the variance cannot overflow or divide zero by zero, as its squares can.
         share = ours / (ours + theirs) if ours + theirs > 0 else 0.5
         df = 1.0 / (share**2 / self.df + (1.0 - share) ** 2 / other.df)
-        return Estimate(self.value - other.value, error, df)
+        return Estimate(self.value - other.value, error, df, self.bias + other.bias)
 
     def __neg__(self) -> Estimate:
-        return Estimate(-self.value, self.error, self.df)
+        return Estimate(-self.value, self.error, self.df, self.bias)
 
 
 def describe(values: Sequence[float], better: Better) -> Description:
@@ -169,11 +175,19 @@ def trend(values: Sequence[float]) -> Trend:
     Ties make it conservative: the distribution is that of values without ties.
     """
     array = np.asarray(values, dtype=np.float64)
+    n = array.size
+    score = sum(int(np.sign(array[at + 1 :] - array[at]).sum()) for at in range(n - 1))
+    return Trend(_kendall_p(n, abs(score)), _median_slope(array) * (n - 1))
+
+
+def _median_slope(array: Floats) -> float:
+    """Of all pairs; of many values, of the pairs half the series apart, which need no more memory
+    than the values (Theil's incomplete method, 1950)."""
+    if array.size > ALL_PAIRS:
+        apart = array.size // 2
+        return float(np.median((array[apart:] - array[:-apart]) / apart))
     first, second = np.triu_indices(array.size, k=1)
-    steps = array[second] - array[first]
-    score = int(np.sign(steps).sum())
-    slope = float(np.median(steps / (second - first)))
-    return Trend(_kendall_p(array.size, abs(score)), slope * (array.size - 1))
+    return float(np.median((array[second] - array[first]) / (second - first)))
 
 
 def _groups(array: Floats, boots: NDArray[np.int64]) -> list[Floats]:
@@ -187,13 +201,28 @@ def _resampled_medians(groups: Sequence[Floats], random: np.random.Generator) ->
     for row, group in zip(padded, groups, strict=True):
         row[: group.size] = group
     chosen = random.integers(0, len(groups), (RESAMPLES, len(groups)))
+    batch = max(1, _BATCH_VALUES // padded.size)
+    parts = [
+        _drawn_medians(padded, sizes, chosen[at : at + batch], random)
+        for at in range(0, RESAMPLES, batch)
+    ]
+    return np.concatenate(parts)
+
+
+def _drawn_medians(
+    padded: Floats,
+    sizes: NDArray[np.int64],
+    chosen: NDArray[np.int64],
+    random: np.random.Generator,
+) -> Floats:
+    """The medians of one sample for each row of `chosen`, which names its groups."""
     counts = sizes[chosen][:, :, None]
-    indices = random.random((RESAMPLES, len(groups), padded.shape[1])) * counts
+    indices = random.random((*chosen.shape, padded.shape[1])) * counts
     drawn = padded[chosen[:, :, None], indices.astype(np.int64)]
     if (sizes == sizes[0]).all():
-        return np.asarray(np.median(drawn.reshape(RESAMPLES, -1), axis=1), dtype=np.float64)
+        return np.asarray(np.median(drawn.reshape(len(chosen), -1), axis=1), dtype=np.float64)
     beyond = np.arange(padded.shape[1]) >= counts
-    drawn = np.where(beyond, np.nan, drawn).reshape(RESAMPLES, -1)
+    drawn = np.where(beyond, np.nan, drawn).reshape(len(chosen), -1)
     return np.asarray(np.nanmedian(drawn, axis=1), dtype=np.float64)
 
 

@@ -54,16 +54,35 @@ def judge(ratio: Estimate, margin_percent: float) -> Verdict:
     return Verdict.INCONCLUSIVE
 
 
-def judge_control(ratio: Estimate, margin_percent: float, questions: int) -> Control:
+def judge_control(
+    ratio: Estimate, margin_percent: float, questions: int, chance: float | None = None
+) -> Control:
     """What the baseline against itself says of one of `questions` metrics.
 
     It differs when no difference at all is this unlikely, with the error divided among the metrics
     (Bonferroni), so that one run in twenty says so of a quiet machine, however many metrics it has.
+    `chance` is the same probability without any assumption on the noise (`sign_flip_p`), and
+    None where that cannot tell.
     """
-    if ratio.value and abs(ratio.value) > ratio.half_width(1.0 - ERROR / questions):
+    error = ERROR / questions
+    likely = chance is not None and chance > error
+    if ratio.value and abs(ratio.value) > ratio.half_width(1.0 - error) and not likely:
         return Control.DIFFERS
     same = judge(ratio, margin_percent) is Verdict.EQUIVALENT
     return Control.EQUAL if same else Control.TOO_NOISY
+
+
+def both(typical: Verdict, mean: Verdict) -> Verdict:
+    """The verdict on typical run and mean together: *equivalent* needs both.
+
+    A mean that is slower or faster turns a typical run that is equivalent; where both are decided
+    and contradict each other, there is no one answer.
+    """
+    if typical is Verdict.EQUIVALENT:
+        return mean
+    if {typical, mean} == {Verdict.SLOWER, Verdict.FASTER}:
+        return Verdict.INCONCLUSIVE
+    return typical
 
 
 def smallest_detectable(ratio: Estimate) -> float:
@@ -73,4 +92,4 @@ def smallest_detectable(ratio: Estimate) -> float:
     1995): so many standard errors as the two quantiles of Student's t add up to.
     """
     quantiles = student_t(CONFIDENCE, ratio.df) + student_t(2.0 * POWER - 1.0, ratio.df)
-    return -100.0 * math.expm1(-quantiles * ratio.error)
+    return -100.0 * math.expm1(-quantiles * ratio.error - ratio.bias)

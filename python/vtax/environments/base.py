@@ -170,6 +170,10 @@ class Environment(ABC):
         """Whether the machine's clock counts instructions, and does not follow the host's."""
         return False
 
+    def has_host_clock(self) -> bool:
+        """Whether the machine's programs read the clock of the host's own kernel."""
+        return False
+
     def with_pushed(self, paths: Sequence[Path]) -> Self:
         """The same with these files and folders brought into it, where they are not there."""
         return self

@@ -116,6 +116,9 @@ class Native(ProcessEnvironment):
     def has_folder(self, folder: Path) -> bool:
         return True
 
+    def has_host_clock(self) -> bool:
+        return True
+
     def boot_remedy(self) -> str:
         return "run 'vtax doctor'"
 

@@ -159,6 +159,8 @@ class EnvironmentRecord(MachineRecord):
     host's clock, over ssh that of the other machine. None: not known, or not constant."""
     emulated_clock: bool = False
     """Its clock counts instructions, and need not agree with the host's."""
+    host_clock: bool = False
+    """It reads the host's own clock, which cannot disagree with itself."""
     libraries: dict[str, str] = Field(default_factory=dict)
     """Library as resolved inside the environment: ``{"libblas.so.3": "/usr/lib/... (0.3.21)"}``."""
     differences: tuple[str, ...] = ()

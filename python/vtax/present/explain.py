@@ -97,6 +97,12 @@ EXPLANATIONS: Mapping[str, Explanation] = MappingProxyType(
             "up, fills up or wears on. A median over them mixes different states of the machine.",
             "Look at figure 2, boot afresh for each repetition (--reboot each), or warm up longer.",
         ),
+        "coarse-values": Explanation(
+            "Values come in coarse steps",
+            "The noise is smaller than the step in which values come, so each repetition is "
+            "rounded the same way. The interval is wider by what rounding may hide.",
+            "Print more digits, use a finer clock, or give the program more to do.",
+        ),
         "clock-disagreement": Explanation(
             "The machine's clock disagrees with the host's",
             "The same time span was longer or shorter by the clock inside the machine than "

@@ -44,10 +44,24 @@ def margin_text(margin_percent: float) -> str:
 
 
 def phrase(result: Result, margin_percent: float) -> str:
-    """The verdict as it ends a sentence."""
+    """The verdict as it ends a sentence, with what it hides."""
+    said = _said(result, margin_percent)
+    typical, mean = result.typical, result.mean
+    if typical and mean and typical.verdict is not mean.verdict:
+        said += f" (typical run {typical.verdict.value}, mean {mean.verdict.value})"
+    if result.mixture is not None:
+        said += f"; {result.mixture}"
+    return said
+
+
+def _said(result: Result, margin_percent: float) -> str:
     match result.verdict:
         case Verdict.EQUIVALENT:
-            return f"equivalent within {margin_text(margin_percent)}"
+            text = f"equivalent within {margin_text(margin_percent)}"
+            if result.unseen_percent is None:
+                return text
+            rare = significant(result.unseen_percent, 2)
+            return f"{text}; slow runs rarer than {rare} % would not have been seen"
         case Verdict.INCONCLUSIVE:
             return f"inconclusive{_needed(result)}"
         case Verdict.NOT_COMPARED:

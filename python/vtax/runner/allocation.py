@@ -56,9 +56,11 @@ def next_runs(
     lead = leading_metric(record)
     judged = [sample for sample in samples if sample.metric == lead]
     widths = {
-        result.environment: (math.log(result.ci_high) - math.log(result.ci_low)) / 2
+        result.environment: max(
+            math.log(each.high / each.low) / 2 for each in (result.typical, result.mean)
+        )
         for result in results(record, judged)
-        if result.ci_low and result.ci_high
+        if result.typical and result.mean and result.typical.low and result.mean.low
     }
     latest = max((sample.round or 0 for sample in judged), default=0)
     variants = []

@@ -374,6 +374,7 @@ class Campaign(Keeper):
             boot_s=tuple(seen.boots),
             tsc_hz=self._tsc_hz(seen),
             emulated_clock=variant.environment.emulates_clock(),
+            host_clock=variant.environment.has_host_clock(),
             differences=differ,
             notes=((variant.note,) if variant.note else ()) + seen.notes,
         )

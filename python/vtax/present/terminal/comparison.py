@@ -121,9 +121,10 @@ def _groups(comparison: Comparison, metrics: Sequence[str]) -> Iterator[list[_Co
             shown.add(label)
             yield [_baseline_column(comparison, label, metrics)]
             yield [
-                _environment_column(comparison, env, metrics)
+                column
                 for env in measured
                 if env.baseline == label
+                for column in _with_mean(comparison, env, metrics)
             ]
 
 
@@ -185,6 +186,19 @@ def _environment_column(
     cells = _aligned([found.get(metric) for metric in metrics])
     second = "% (A/A control)" if environment.role == "control" else "% of baseline"
     return _Column(one_line(environment.label), second, tuple(cells))
+
+
+def _with_mean(
+    comparison: Comparison, environment: EnvironmentRecord, metrics: Sequence[str]
+) -> Iterator[_Column]:
+    yield _environment_column(comparison, environment, metrics)
+    found = {r.metric: r for r in summary.results_of(comparison, environment.label)}
+    means = [each.mean if (each := found.get(metric)) else None for metric in metrics]
+    if any(means):
+        cells = [
+            f"{percent(m.percent)} [{percent_interval(m.low, m.high)}]" if m else "" for m in means
+        ]
+        yield _Column(one_line(environment.label), "% by means", tuple(map(Text, cells)))
 
 
 def _aligned(results: Sequence[Result | None]) -> Iterator[Text]:

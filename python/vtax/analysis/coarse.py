@@ -1,0 +1,59 @@
+"""What a coarse clock, or a program that prints few digits, leaves unknown.
+
+Rounding is a bounded error, the same in every run: where the noise is smaller than the step, more
+runs give the same rounded value again, and their mean stays off by up to half a step. Only noise
+that carries values over several steps (dither) averages rounding away (Widrow & Kollár 2008).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+
+from vtax.analysis.statistics import CONFIDENCE, Estimate, student_t
+
+DITHER_SHARE = 0.5
+"""Of the values at one step at most, and three steps at least, for rounding to average away."""
+
+
+def resolution(values: Sequence[float]) -> float:
+    """The step in which the values come, in their unit; at least one value.
+
+    Where values repeat, the smallest difference between two of them; otherwise, or where all are
+    equal, the last decimal digit that any of them has.
+    """
+    distinct = np.unique(np.asarray(values, dtype=np.float64))
+    if 1 < distinct.size < len(values):
+        return float(np.diff(distinct).min())
+    return 10.0 ** min(_last_digit(value) for value in values)
+
+
+def widened(found: Estimate, own: Sequence[float], base: Sequence[float]) -> Estimate:
+    """With what the steps of both sides leave open; no interval is narrower than a step."""
+    sides = [(values, _step(values, other)) for values, other in ((own, base), (base, own))]
+    steps = [step / float(np.median(values)) for values, step in sides]
+    bias = sum(
+        step / 2 for (values, _), step in zip(sides, steps, strict=True) if not _dithers(values)
+    )
+    least = max(steps) / 2 / student_t(CONFIDENCE, found.df)
+    return dataclasses.replace(found, error=max(found.error, least), bias=bias)
+
+
+def _step(values: Sequence[float], other: Sequence[float]) -> float:
+    own = resolution(values)
+    # Equal values do not show their step, but those of the other side may.
+    return max(own, resolution(other)) if len(set(values)) == 1 else own
+
+
+def _dithers(values: Sequence[float]) -> bool:
+    _, counts = np.unique(np.asarray(values, dtype=np.float64), return_counts=True)
+    return bool(counts.size >= 3 and counts.max() <= DITHER_SHARE * len(values))
+
+
+def _last_digit(value: float) -> int:
+    """The decimal exponent of the last digit of the shortest text of the value."""
+    mantissa, _, exponent = f"{value!r}".partition("e")
+    _, _, decimals = mantissa.partition(".")
+    return int(exponent or 0) - len(decimals.rstrip("0"))
