@@ -347,3 +347,48 @@ def test_with_what_no_environment_has_nothing_boots(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1 and "environments that do: lab" in done.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+DIRECTIONS = """\
+if grep -q 'User Mode Linux' /proc/cpuinfo; then k=1; dev='1.67 ms'; else k=2; dev='944 us'; fi
+echo "Performance: $((k*100)) steps/s"; echo "rate $((k*500)) ops per second"
+echo "cost $((3-k))00"; echo "dev: $dev"
+"""
+
+
+@pytest.mark.slow
+def test_half_as_good_is_half_whatever_a_metric_is_called(tmp_path: Path) -> None:
+    checked("uml")
+    (tmp_path / "dirs.sh").write_text(DIRECTIONS)
+    half = ("ops_per_s=rate ([0-9]+)", "MB_s=rate ([0-9]+)", "perf=Performance: ([0-9]+)")
+    half += ("cost:lower=cost ([0-9]+)",)
+    times = ("mean:us=dev: ([0-9.]+)", "undeclared=dev: ([0-9.]+)")
+    options = [word for each in (*half, *times) for word in ("--metric", each)]
+    argv = ("--in", "native", "--in", "uml", "--baseline", "none", *QUICK, "--reps", "2")
+    done = vtax("compare", *argv, *options, "--json", "--", "sh", "dirs.sh", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    results = [each for each in json.loads(done.stdout)["results"] if each["environment"] == "uml"]
+    found = {each["metric"]: each for each in results}
+    for name in ("ops_per_s", "MB_s", "perf", "cost"):
+        assert found[name]["percent_of_baseline"] == pytest.approx(50)
+    for name in ("mean", "undeclared"):
+        assert found[name]["percent_of_baseline"] == pytest.approx(100 * 944 / 1670)
+    assert {name: (each["better"], each["better_from"]) for name, each in found.items()} == {
+        **dict.fromkeys(("ops_per_s", "MB_s", "perf"), ("higher", "unit")),
+        **{"cost": ("lower", "given"), "mean": ("lower", "unit"), "undeclared": ("lower", "unit")},
+        **dict.fromkeys(("wall_s", "cpu_s"), ("lower", "given")),
+    }
+
+
+def test_several_matches_are_noted_and_the_newest_is_taken(tmp_path: Path) -> None:
+    script = 'echo "v $(wc -l < log)" >> log; cat log'
+    (tmp_path / "log").write_text("")
+    argv = ("--reps", "3", "--in", "native", "--baseline", "none", "--no-control", "--quiet")
+    argv += ("--metric", "v:higher=v ([0-9]+)", "--json", "--", "sh", "-c", script)
+    done = vtax("compare", *argv, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    printed = json.loads(done.stdout)
+    found = {each["metric"]: each for each in printed["results"]}["v"]
+    assert (found["median"], found["best"]) == (2, 3)
+    notes = [each["message"] for each in printed["flags"] if each["kind"] == "several-matches"]
+    assert len(notes) == 1 and "2 to 4 matches" in notes[0] and "their number grows" in notes[0]

@@ -150,9 +150,11 @@ def test_missing_output_shows_its_tail() -> None:
 
 
 def test_too_much_output_is_not_searched_but_may_be_printed() -> None:
-    folder = Folder("x" * (5 << 20))
+    folder = Folder("x" * (6 << 20) + "\nv=42\n")
+    assert by_name(parse(["x"], ["v:higher=^v=(.*)"]).metrics(OUTCOME, folder))["v"].value == 42
+    folder = Folder("x" * (65 << 20))
     assert parse(["x"]).metrics(OUTCOME, folder)
-    with pytest.raises(VtaxError, match="larger than"):
+    with pytest.raises(VtaxError, match=r"--metric searches 64 MiB of output: .* larger than"):
         parse(["x"], ["v=v=(.)"]).metrics(OUTCOME, folder)
 
 

@@ -215,6 +215,7 @@ def _measured(
         metric=name,
         unit=unit,
         better=better,
+        better_from=record.better_from.get(name),
         n=description.n if description else 0,
         best=description.best if description else None,
         median=description.median if description else None,

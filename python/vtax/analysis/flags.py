@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from vtax.analysis.clocks import fact, shortest_duration_s
+from vtax.analysis.readings import reading_flags
 from vtax.analysis.results import Control, Flag, Result
 from vtax.analysis.statistics import trend
 from vtax.formats.model import (
@@ -60,6 +61,7 @@ def flags(
         found += _control(record, environment, own)
         found += _coarse(record, environment, own)
         found += _audited(record, environment)
+        found += reading_flags(record, environment.label)
     found += _one_boot(record, grouped)
     found += _fits_cache(record)
     found += _short_kernels(record, grouped)

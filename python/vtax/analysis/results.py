@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from vtax.formats.model import Better, Clock, ComparisonRecord
+from vtax.formats.model import Better, BetterFrom, Clock, ComparisonRecord
 
 
 class Verdict(StrEnum):
@@ -63,6 +63,8 @@ class Result:
     metric: str
     unit: str
     better: Better
+    better_from: BetterFrom | None
+    """What says so; None: an older vtax made the run, or nothing was measured."""
     n: int
     best: float | None
     median: float | None

@@ -6,6 +6,7 @@ import json
 import os
 import secrets
 import sys
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -32,7 +33,7 @@ Examples:
   vtax compare --in native --in uml:mem=1G --in qemu:accel=tcg -- hpcc --preset small
   vtax compare --in native --in qemu:smp=2,mem=2G --reps 10 --budget 15m -- dgemm --size 2000
   vtax compare --in uml --until 2% --budget 5m -- dgemm
-  vtax compare --in native --in uml --metric 'rate:MB/s=([0-9.]+) MB/s' -- ./my-program --fast
+  vtax compare --in native --in uml --metric 'rate:MB/s=rate: ([0-9.]+)' -- ./my-program
 """
 
 SETTINGS: dict[str, Any] = {
@@ -166,7 +167,9 @@ def compare(
     metric: Annotated[
         list[str] | None,
         typer.Option(
-            help="A number in a command's output: NAME[:UNIT[:higher]]=REGEX.", metavar="METRIC"
+            help="A number in a command's output: NAME[:UNIT][:higher|lower]=REGEX; more: "
+            "vtax compare -- command --help.",
+            metavar="METRIC",
         ),
     ] = None,
     workdir: Annotated[
@@ -261,12 +264,16 @@ def _settings(
     from vtax.runner.execute import Settings
     from vtax.runner.instruments import chosen
     from vtax.runner.matching import compared_variants, pushed, showing
+    from vtax.workloads.command import CommandLine
     from vtax.workloads.variables import base_environment, readable, require_utf8, split
 
     keep_env, control = options.pop("keep_env"), options.pop("control")
     baseline = options.pop("baseline")
     workload = workloads.parse(argv, patterns)
     variants = pushed(compared_variants(specs, control, baseline), options.pop("push"))
+    if isinstance(workload, CommandLine):
+        alone = not any(each.role == "measured" and each.baseline for each in variants)
+        workload = replace(workload, compared=not alone)
     instruments = chosen(options.pop("instruments"), [each.environment for each in variants])
     machines = {each.label: each.environment for each in variants}
     workdir = working_folder(options.pop("workdir"), machines)

@@ -13,6 +13,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 Better = Literal["higher", "lower"]
+BetterFrom = Literal["given", "unit", "assumed"]
+"""What says a metric's direction: the user or the workload, its unit, a reasonable assumption."""
 Finite = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 Scalar = bool | int | float | str
 Clock = Literal["wall", "cpu", "tsc", "host"]
@@ -178,6 +180,17 @@ class VerbRecord(Strict):
     finished_utc: str | None = None
 
 
+class MetricReading(Strict):
+    """How an environment's values of a metric were found in what its program printed."""
+
+    environment: str
+    metric: str
+    matches: tuple[Count, ...]
+    """In each repetition, in the order they ran; 1 also where the user chose among several."""
+    units: tuple[str, ...]
+    """Those printed that had to be converted."""
+
+
 class ComparisonRecord(VerbRecord):
     """The content of `run.json` of `vtax compare`."""
 
@@ -207,6 +220,10 @@ class ComparisonRecord(VerbRecord):
     """Where command lines ran; None: in the folder of their results."""
     expected_metrics: tuple[tuple[str, str, Better], ...] = ()
     """(name, unit, better) of what each repetition should give, in display order."""
+    better_from: dict[str, BetterFrom] = Field(default_factory=dict)
+    """Metric to what says its direction; without it in runs that an older vtax made."""
+    readings: tuple[MetricReading, ...] = ()
+    """Of --metric."""
     order: tuple[tuple[str, int], ...]
     """(environment label, repetition) in the planned order."""
     environments: tuple[EnvironmentRecord, ...]

@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 from vtax.analysis.repetitions import MOST
 from vtax.analysis.results import RepetitionsNeeded, Result, Verdict
+from vtax.formats.model import Better
 from vtax.present.format import significant
 
 SYMBOLS: Mapping[Verdict, str] = MappingProxyType(
@@ -21,6 +22,9 @@ SYMBOLS: Mapping[Verdict, str] = MappingProxyType(
         Verdict.NOT_MEASURED: "\N{EN DASH}",
     }
 )
+
+ARROWS: Mapping[Better, str] = MappingProxyType({"higher": "↑", "lower": "↓"})
+"""Where a metric's better values lie."""
 
 RANKED: Sequence[Verdict] = (
     Verdict.SLOWER,

@@ -31,6 +31,7 @@ from vtax.formats.model import (
     ComparisonRecord,
     EnvironmentRecord,
     Failure,
+    MetricReading,
     Sample,
 )
 from vtax.runner.allocation import MOST_ROUNDS, next_runs
@@ -53,7 +54,9 @@ from vtax.runner.runner import (
     boot,
 )
 from vtax.runner.samples import sample
-from vtax.workloads.base import Workload
+from vtax.workloads.base import Reading, Workload
+from vtax.workloads.metric_units import conversion
+from vtax.workloads.one_unit import OneUnit
 from vtax.workloads.outcomes import PROGRAM_METRICS
 
 IDENTIFY_TIMEOUT_S = 60.0
@@ -123,6 +126,8 @@ class Campaign(Keeper):
         self._start, self._clock = start, clock
         self._started = datetime.now(UTC).isoformat(timespec="seconds")
         self._run_id = secrets.token_hex(8)
+        self._units = OneUnit()
+        self._readings: dict[tuple[str, str], list[Reading]] = {}
         self.samples: list[Sample] = []
         self.failures: list[Failure] = []
         self.state: State = "running"
@@ -243,6 +248,18 @@ class Campaign(Keeper):
             seed=settings.seed,
             workdir=None if settings.workdir is None else str(settings.workdir),
             expected_metrics=self._expected(),
+            better_from={
+                name: metric.better_from or "given" for name, metric in self._units.first.items()
+            },
+            readings=tuple(
+                MetricReading(
+                    environment=label,
+                    metric=metric,
+                    matches=tuple(each.matches for each in found),
+                    units=tuple(sorted({each.unit for each in found} - self._equal(metric, found))),
+                )
+                for (label, metric), found in self._readings.items()
+            ),
             order=tuple(self._order.order),
             environments=tuple(self._environment_record(seen) for seen in self._seen.values()),
             audit_before=tuple(self._before),
@@ -251,9 +268,18 @@ class Campaign(Keeper):
         )
 
     def _expected(self) -> tuple[tuple[str, str, Better], ...]:
-        found = tuple(self._settings.workload.expected_metrics(self._shape))
+        first = self._units.first
+        found = tuple(
+            (name, first[name].unit, first[name].better) if name in first else (name, unit, better)
+            for name, unit, better in self._settings.workload.expected_metrics(self._shape)
+        )
         lead = PROGRAM_TIMES[self._settings.clock]
         return found if any(name == lead for name, _, _ in found) else (*found, _time(lead))
+
+    def _equal(self, metric: str, found: Sequence[Reading]) -> set[str]:
+        """The printed units that are the metric's own under another name, and no unit."""
+        own = self._units.first[metric].unit
+        return {each.unit for each in found if not each.unit or conversion(each.unit, own) == 1}
 
     def _next_round(self) -> Sequence[tuple[str, int]]:
         """The runs of one more round where `until_percent` asks for one."""
@@ -299,12 +325,17 @@ class Campaign(Keeper):
         outcome = this.finished[0].outcome
         if doubt := this.finished[0].doubt():
             raise NotBelievedError(f"not believed: {doubt}")
-        this.metrics[:0] = self._settings.workload.metrics(outcome, this.exchange)
+        found = self._settings.workload.metrics(outcome, this.exchange)
+        this.metrics[:0] = self._units.same(found)
 
     def done(self, done: Done) -> None:
         name = self._settings.workload.name
         own = self._order.rounds[done.step.variant, done.step.repetition]
         metrics = done.repetition.metrics
+        for metric in metrics:
+            if metric.reading is not None:
+                key = done.step.variant, metric.name
+                self._readings.setdefault(key, []).append(metric.reading)
         samples = [sample(self._run_id, name, metric, done, own) for metric in metrics]
         samples += self._by_clock(samples[0])
         samples = list(map(self._stamped, samples))

@@ -6,7 +6,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
-from vtax.formats.model import Better
+from vtax.formats.model import Better, BetterFrom
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How a value was found in what a program printed."""
+
+    matches: int
+    """1 also where the user chose among several."""
+    unit: str
+    """As printed; "": none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +29,9 @@ class Metric:
     value: float
     ran_s: float | None = None
     """How long the kernel ran that gave it; None: the program does not say."""
+    better_from: BetterFrom | None = field(default=None, compare=False)
+    """None: the workload declares it."""
+    reading: Reading | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +142,7 @@ __all__ = [
     "MachineShape",
     "Metric",
     "Outcome",
+    "Reading",
     "ResultFolder",
     "Workload",
     "tail",

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-import math
 import re
 import shlex
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+import statistics
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any, ClassVar, Literal, Self
 
 import regex
 
 from vtax.analysis.results import PROGRAM_TIMES
 from vtax.doctor.model import Check
 from vtax.errors import MisuseError, VtaxError
-from vtax.formats.model import Better
-from vtax.workloads.base import Command, MachineShape, Metric, Outcome, ResultFolder, tail
+from vtax.formats.model import Better, BetterFrom
+from vtax.units import format_bytes
+from vtax.workloads.base import Command, MachineShape, Metric, Outcome, Reading, ResultFolder, tail
+from vtax.workloads.metric_names import direction_of, unit_of
+from vtax.workloads.metric_units import conversion, known
 from vtax.workloads.outcomes import (
     PROGRAM_METRICS,
     STDERR,
@@ -23,17 +28,21 @@ from vtax.workloads.outcomes import (
     program_metrics,
     require_success,
 )
+from vtax.workloads.printed import Place, Printed, read
 from vtax.workloads.registry import register
 
-OUTPUT_LIMIT_BYTES = 4 << 20
-"""Of each of stdout and stderr; beyond it a regular expression is too slow to be searched."""
+Choice = Literal["first", "last", "all"]
+
+OUTPUT_LIMIT_BYTES = 64 << 20
+"""That --metric searches in each of stdout and stderr."""
 SEARCH_TIMEOUT_S = 10.0
 """For one expression in one text; one that backtracks without end needs more than any time."""
+LINE_REACH = 200
+"""How many characters of its line on each side of a match are looked at."""
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
-_SUFFIX_UNITS = {"_s": "s", "_ms": "ms", "_us": "us", "_ns": "ns"}
-_TIME_UNITS = frozenset({"s", "ms", "us", "\N{MICRO SIGN}s", "ns", "sec", "seconds", "min"})
-_SMALLER_IS_BETTER = re.compile(r"time|latency|delay|duration|elapsed|misses|faults", re.IGNORECASE)
+_DIRECTIONS: Mapping[str, Better] = {"higher": "higher", "lower": "lower"}
+_CHOICES: Mapping[str, Choice] = {"first": "first", "last": "last", "all": "all"}
 
 _EXAMPLE = "write for example --metric 'rate:MB/s:higher=rate: ([0-9.]+)'"
 
@@ -42,15 +51,24 @@ _HELP = """usage: [command] PROGRAM [ARGUMENT ...]
 Run any command line in the current folder (or --workdir). VTAX_RESULTS names the folder for
 what it writes. Its metrics are wall_s and cpu_s, and what --metric finds in its output:
 
-  --metric NAME[:UNIT[:higher|lower]]=REGEX
+  --metric NAME[:UNIT][:higher|lower][:first|last|all]=REGEX
 
-REGEX is a Python regular expression with a group, searched in stdout and then in stderr; the
-first group of the first match is the number (^ and $ match at lines). Without UNIT, a NAME that
-ends in _s, _ms, _us or _ns says it. Without a direction, lower is better for a time unit and for
-a NAME with time, latency, delay, duration, elapsed, misses or faults in it; otherwise higher.
+REGEX is a Python regular expression with a group, searched in stdout and then in stderr, of which
+64 MiB each are searched (^ and $ match at lines). The group needs a piece of the number only: it
+is read whole (1.234e+04, 1,234.5, 1_000, 12.3k, 1.2 million), with the unit beside it. What cannot
+be read exactly is refused. Of several matches the last is taken, unless you choose; all is their
+median.
+
+UNIT is the unit of the results. A program that prints another of the same dimension (us, ms; kB/s,
+MiB/s) has its values converted, any other is refused. Prefixes: kB and KB are 1000, KiB is 1024.
+Without UNIT, the first one printed is taken, else that of a NAME such as run_ms or MB_s.
+
+What is better follows from you, or from the unit: something per second is better higher, a time or
+time per something lower. Otherwise words of NAME (rate, throughput, score; latency, misses, ...)
+are assumed to say it. Where nothing does, a comparison is refused: write NAME:lower=REGEX.
 
 example:
-  vtax compare --in native --in uml:mem=1G --metric 'rate:MB/s=([0-9.]+) MB/s' -- ./benchmark
+  vtax compare --in native --in uml:mem=1G --metric 'rate:MB/s=rate: ([0-9.]+)' -- ./benchmark
 """
 
 
@@ -60,52 +78,136 @@ class Pattern:
 
     name: str
     unit: str
-    better: Better
+    """As given, else as the name says; "": the program's."""
+    better: Better | None
+    """None: not known before a run."""
     regex: str
+    better_from: BetterFrom = "assumed"
+    unit_given: bool = True
+    choice: Choice | None = None
+    """None: the last, and it is said when there are several."""
 
-    def find(self, *texts: str) -> str | None:
-        """The first group of the first match in the first text that has one.
+    def described(self, printed: str | None) -> tuple[str, Better | None, BetterFrom]:
+        """Unit and direction, and what says the direction, where this unit is printed."""
+        if self.unit_given or printed is None:
+            return self.unit, self.better, self.better_from
+        # What a program prints is believed before a name.
+        unit = printed if conversion(printed, self.unit) is None else self.unit
+        if self.better_from == "given":
+            return unit, self.better, "given"
+        table = known(unit)
+        if table and table.better:
+            return unit, table.better, "unit"
+        return unit, direction_of(self.name), "assumed"
+
+    def find(self, *texts: str) -> Sequence[Place]:
+        """All matches in the first text that has one, of which those not chosen are the same Place.
 
         Raises VtaxError when the search takes longer than SEARCH_TIMEOUT_S.
         """
         expression = regex.compile(self.regex, regex.MULTILINE)
+        end = time.monotonic() + SEARCH_TIMEOUT_S
         for text in texts:
+            found = []
             try:
-                match = expression.search(text, timeout=SEARCH_TIMEOUT_S)
+                for match in expression.finditer(text, timeout=SEARCH_TIMEOUT_S):
+                    if time.monotonic() > end:
+                        raise TimeoutError
+                    if match[1] is not None:
+                        found.append((*match.span(1), *match.span()))
             except TimeoutError:
                 raise VtaxError(
                     f"metric '{self.name}': {self.regex!r} was not done with the output after "
                     f"{SEARCH_TIMEOUT_S:g} s",
                     "simplify it: a repetition inside a repetition tries every way to split a text",
                 ) from None
-            if match:
-                return None if match[1] is None else str(match[1])
-        return None
+            if found:
+                return [_place(text, *each) for each in found]
+        return ()
+
+    def read(self, out: str, err: str) -> Metric:
+        """The metric of a run that printed this; VtaxError when it cannot be read exactly."""
+        places = self.find(out, err)
+        if not places:
+            said = tail(out) or tail(err) or "nothing"
+            raise VtaxError(
+                f"metric '{self.name}': nothing in the output matches {self.regex!r}; "
+                f"it ends with: {said[-300:]}"
+            )
+        chosen = {"first": places[:1], "all": places}.get(self.choice or "last", places[-1:])
+        try:
+            found = [read(place, self.unit if self.unit_given else "") for place in chosen]
+        except VtaxError as error:
+            raise VtaxError(f"metric '{self.name}': {error}") from None
+        unit, better, better_from = self.described(found[0].unit)
+        value = float(statistics.median(self._converted(each, unit) for each in found))
+        return Metric(
+            self.name,
+            unit,
+            better or "higher",
+            value,
+            better_from=better_from if better else None,
+            reading=Reading(
+                len(places) if self.choice is None else 1,
+                next((each.unit for each in found if each.unit), ""),
+            ),
+        )
+
+    def _converted(self, found: Printed, unit: str) -> Fraction:
+        if found.unit is None:
+            return found.value
+        factor = conversion(found.unit, unit)
+        if factor is None:
+            raise VtaxError(
+                f"metric '{self.name}': the output has the unit '{found.unit[:40]}', not '{unit}'",
+                f"write --metric '{self.name}:{found.unit[:40]}:higher=...' (or lower) if that "
+                "is what you mean",
+            )
+        return found.value * factor
+
+
+def _place(text: str, begin: int, end: int, match_begin: int, match_end: int) -> Place:
+    low = max(text.rfind("\n", 0, begin) + 1, begin - LINE_REACH, 0)
+    high = text.find("\n", end)
+    high = min(len(text) if high < 0 else high, end + LINE_REACH)
+    line = text[low:high].rstrip("\r")
+    return Place(line, begin - low, end - low, match_begin - low, match_end - low)
 
 
 def parse_pattern(text: str) -> Pattern:
-    """The pattern of a ``--metric``: ``NAME[:UNIT[:higher|lower]]=REGEX``; see the help text.
+    """The pattern of a ``--metric``; see the help text.
 
     Raises MisuseError when a part is missing or wrong.
     """
     described, equals, expression = text.partition("=")
-    name, _, rest = described.partition(":")
-    unit, colon, direction = rest.partition(":")
+    name, *parts = described.split(":")
     if not equals or not expression or not _NAME.fullmatch(name):
         raise MisuseError(f"--metric '{text}' is not NAME=REGEX", _EXAMPLE)
-    if colon and direction not in ("higher", "lower"):
-        raise MisuseError(f"--metric '{text}': '{direction}' is neither higher nor lower", _EXAMPLE)
     if name in PROGRAM_TIMES.values():
         raise MisuseError(f"--metric '{name}' is measured anyway", "choose another name")
     _require_group(text, expression)
-    if not unit:
-        unit = next((u for ending, u in _SUFFIX_UNITS.items() if name.endswith(ending)), "")
-    better: Better = "higher" if direction == "higher" else "lower"
-    return Pattern(name, unit, better if direction else _direction(name, unit), expression)
-
-
-def _direction(name: str, unit: str) -> Better:
-    return "lower" if unit in _TIME_UNITS or _SMALLER_IS_BETTER.search(name) else "higher"
+    unit = parts.pop(0) if parts and parts[0] not in (*_DIRECTIONS, *_CHOICES) else ""
+    better: Better | None = None
+    choice: Choice | None = None
+    for part in parts:
+        if part in _DIRECTIONS and better is None:
+            better = _DIRECTIONS[part]
+        elif part in _CHOICES and choice is None:
+            choice = _CHOICES[part]
+        else:
+            raise MisuseError(
+                f"--metric '{text}': '{part}' is neither higher nor lower, first, last nor all",
+                _EXAMPLE,
+            )
+    better_from: BetterFrom = "given" if better else "assumed"
+    given = bool(unit)
+    unit = unit or unit_of(name)
+    if better is None:
+        table = known(unit) if unit else None
+        better = table.better if table else None
+        better_from = "unit" if better and given else "assumed"
+        better = better or direction_of(name)
+    return Pattern(name, unit, better, expression, better_from, given, choice)
 
 
 def _require_group(text: str, expression: str) -> None:
@@ -127,6 +229,8 @@ class CommandLine:
 
     argv: tuple[str, ...]
     patterns: tuple[Pattern, ...] = ()
+    compared: bool = True
+    """False: there is one environment alone, and no direction is needed."""
 
     @classmethod
     def from_args(cls, args: Sequence[str], metric_patterns: Sequence[str] = ()) -> Self:
@@ -147,7 +251,13 @@ class CommandLine:
         return {
             "argv": list(self.argv),
             "metrics": [
-                {"name": p.name, "unit": p.unit, "better": p.better, "regex": p.regex}
+                {
+                    "name": p.name,
+                    "unit": p.unit,
+                    "better": p.better,
+                    "regex": p.regex,
+                    "choice": p.choice,
+                }
                 for p in self.patterns
             ],
         }
@@ -170,30 +280,29 @@ class CommandLine:
         return (self.argv[0],)
 
     def expected_metrics(self, shape: MachineShape) -> Sequence[tuple[str, str, Better]]:
-        return (*((p.name, p.unit, p.better) for p in self.patterns), *PROGRAM_METRICS)
+        return (*map(_expected, self.patterns), *PROGRAM_METRICS)
 
     def _found(self, folder: ResultFolder) -> Sequence[Metric]:
         if not self.patterns:
             return ()
-        out, err = (folder.read_text(name, OUTPUT_LIMIT_BYTES) for name in (STDOUT, STDERR))
-        return [
-            Metric(p.name, p.unit, p.better, _number(p, p.find(out, err), out, err))
-            for p in self.patterns
-        ]
+        try:
+            out, err = (folder.read_text(name, OUTPUT_LIMIT_BYTES) for name in (STDOUT, STDERR))
+        except VtaxError as error:
+            raise VtaxError(
+                f"--metric searches {format_bytes(OUTPUT_LIMIT_BYTES)} of output: {error}",
+                "let the program print less, e.g. by sh -c './program | tail'",
+            ) from None
+        return [self._decided(pattern, pattern.read(out, err)) for pattern in self.patterns]
+
+    def _decided(self, pattern: Pattern, found: Metric) -> Metric:
+        if found.better_from is None and self.compared:
+            raise VtaxError(
+                f"metric '{pattern.name}': what is better, higher or lower, is not known",
+                f"write --metric '{pattern.name}:lower={pattern.regex}', or higher",
+            )
+        return replace(found, better_from=found.better_from or "assumed")
 
 
-def _number(pattern: Pattern, text: str | None, out: str, err: str) -> float:
-    """The number of a match; VtaxError when there is none."""
-    if text is None:
-        said = tail(out) or tail(err) or "nothing"
-        raise VtaxError(
-            f"metric '{pattern.name}': nothing in the output matches {pattern.regex!r}; "
-            f"it ends with: {said[-300:]}"
-        )
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value):
-        raise VtaxError(f"metric '{pattern.name}': {text!r:.60} is not a number")
-    return value
+def _expected(pattern: Pattern) -> tuple[str, str, Better]:
+    """Before a run has said more."""
+    return pattern.name, pattern.unit, pattern.better or "higher"

@@ -94,7 +94,13 @@ class SizedCommand:
         if not self.program.patterns:
             require_success(self.program.argv[0], outcome, folder)
             return wall_s
-        found = self.program.metrics(outcome, folder)[0].value
+        metric = self.program.metrics(outcome, folder)[0]
+        found = metric.value
+        if metric.unit != self.unit:
+            raise VtaxError(
+                f"metric '{self.name}': the output has the unit '{metric.unit}'",
+                f"write --metric '{self.name}:{metric.unit}:{metric.better}=...'",
+            )
         if found <= 0:
             raise VtaxError(f"metric '{self.name}': {found:g} is not above 0")
         return found
@@ -121,6 +127,11 @@ def parse(argv: Sequence[str], patterns: Sequence[str]) -> SizedProgram:
         raise MisuseError("--metric is given twice", "the cliff is looked for in one metric")
     program = CommandLine.from_args(argv, patterns)
     for own in program.patterns:
+        if own.better is None:
+            raise MisuseError(
+                f"metric '{own.name}': what is better, higher or lower, is not known",
+                f"write --metric '{own.name}:lower=...', or higher",
+            )
         return SizedCommand(program, own.name, own.unit, own.better)
     return SizedCommand(program, "wall_s", "s", "lower")
 

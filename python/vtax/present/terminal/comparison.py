@@ -6,7 +6,7 @@ as markup, and colour comes from rich, which leaves it out where there is no ter
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from rich import box
@@ -103,13 +103,15 @@ def _tables(comparison: Comparison, width: int) -> Iterator[Table]:
     """As many environments beside each other as fit, the rest in further tables."""
     metrics = list(dict.fromkeys(result.metric for result in comparison.results))
     pending = [column for group in _groups(comparison, metrics) for column in group]
-    names = max((cell_len(one_line(metric)) for metric in metrics), default=0)
+    arrows = {each.metric: verdicts.ARROWS[each.better] for each in comparison.results}
+    arrow = cell_len(" ↑")
+    names = max((cell_len(one_line(metric)) + arrow for metric in metrics), default=0)
     while pending:
         count = _fitting(pending, width - min(names, _NAME_LEAST))
         columns, pending = pending[:count], pending[count:]
         if not pending:
             columns += _control_that_fits(comparison, metrics, width - names - _room(columns))
-        yield _table(metrics, min(names, max(_NAME_LEAST, width - _room(columns))), columns)
+        yield _table(arrows, min(names, max(_NAME_LEAST, width - _room(columns))), columns)
 
 
 def _groups(comparison: Comparison, metrics: Sequence[str]) -> Iterator[list[_Column]]:
@@ -149,7 +151,8 @@ def _room(columns: Sequence[_Column]) -> int:
     return sum(_GAP + column.width for column in columns)
 
 
-def _table(metrics: Sequence[str], name_width: int, columns: Sequence[_Column]) -> Table:
+def _table(arrows: Mapping[str, str], name_width: int, columns: Sequence[_Column]) -> Table:
+    """`arrows`: metric to the direction that is better."""
     table = Table(
         box=box.SIMPLE_HEAD,
         padding=(0, _GAP - 1, 0, 0),
@@ -157,9 +160,10 @@ def _table(metrics: Sequence[str], name_width: int, columns: Sequence[_Column]) 
         pad_edge=False,
         show_edge=False,
     )
-    names = [_shortened(metric, name_width) for metric in metrics]
+    names = [_shortened(metric, name_width - 2) for metric in arrows]
     if len(set(names)) < len(names):
-        names = [one_line(metric) for metric in metrics]
+        names = [one_line(metric) for metric in arrows]
+    names = [f"{name} {arrow}" for name, arrow in zip(names, arrows.values(), strict=True)]
     table.add_column(Text("metric"), width=name_width, overflow="fold", vertical="bottom")
     for column in columns:
         table.add_column(column.heading(), min_width=column.width, overflow="fold")
@@ -251,7 +255,8 @@ def _legend(comparison: Comparison) -> Text:
     rare = {Verdict.NOT_COMPARED} - {result.verdict for result in comparison.results}
     shown = [verdict for verdict in verdicts.RANKED if verdict not in rare]
     entries = [f"{verdicts.SYMBOLS[v]} {words.get(v, v.value)}" for v in shown]
-    return Text(f"[95 % interval of the ratio]  {'  '.join(entries)}", style="dim")
+    arrows = "↑ higher is better  ↓ lower is better"
+    return Text(f"[95 % interval of the ratio]  {'  '.join(entries)}\n{arrows}", style="dim")
 
 
 def _closing(comparison: Comparison, all_notes: bool) -> Iterator[RenderableType]:

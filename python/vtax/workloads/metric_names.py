@@ -1,0 +1,37 @@
+"""What the name of a metric says of its unit and direction, where it says it clearly."""
+
+from __future__ import annotations
+
+import re
+
+from vtax.formats.model import Better
+from vtax.workloads.metric_units import TIMES, known
+
+_LOWER = {"time", "latency", "delay", "duration", "elapsed", "runtime", "overhead"}
+_LOWER |= {"miss", "misses", "fault", "faults", "error", "errors", "failure", "failures"}
+_HIGHER = {"rate", "throughput", "bandwidth", "speed", "speedup", "score", "performance"}
+_HIGHER |= {"cpus", "cores", "threads", "ops", "iops", "fps", "tps", "qps", "rps"}
+_HIGHER |= {"flops", "mflops", "gflops", "kbps", "mbps", "gbps"}
+
+
+def unit_of(name: str) -> str:
+    """`ms` of `run_ms`, `MB/s` of `copy_MB_s`, `ops/s` of `ops_per_s`; "" where it has none."""
+    words = re.split("[_.-]", name)
+    if len(words) > 2 and words[-2] == "per" and (unit := f"{words[-3]}/{words[-1]}"):
+        return unit if known(unit) else ""
+    last = words[-1]
+    if len(words) < 2 or last not in TIMES:
+        return ""
+    rate = f"{words[-2]}/{last}"
+    # `run_s` is a time; `MB_s` and `ops_s` are rates.
+    return rate if known(words[-2]) and words[-2] not in TIMES else last
+
+
+def direction_of(name: str) -> Better | None:
+    """By whole words; None where they say nothing or contradict each other."""
+    words = re.split("[_.-]|(?<=[a-z])(?=[A-Z])", name)
+    said = {word.lower() for word in words}
+    lower, higher = bool(said & _LOWER), bool(said & _HIGHER)
+    if lower == higher:
+        return None
+    return "lower" if lower else "higher"

@@ -1,0 +1,38 @@
+"""One unit and direction for a metric in all repetitions of all environments."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from vtax.errors import VtaxError
+from vtax.workloads.base import Metric
+from vtax.workloads.metric_units import conversion
+
+
+@dataclass(slots=True)
+class OneUnit:
+    """Remembers what the first repetition printed."""
+
+    first: dict[str, Metric] = field(default_factory=dict)
+
+    def same(self, metrics: Sequence[Metric]) -> list[Metric]:
+        """The metrics in the first repetition's units; VtaxError where one is no such unit."""
+        return [self._one(metric) for metric in metrics]
+
+    def _one(self, metric: Metric) -> Metric:
+        first = self.first.setdefault(metric.name, metric)
+        factor = conversion(metric.unit, first.unit)
+        if factor is None or (not metric.unit) != (not first.unit):
+            raise VtaxError(
+                f"metric '{metric.name}': the output has {_quoted(metric)} here, "
+                f"{_quoted(first)} before",
+                f"name the unit that is meant: --metric '{metric.name}:UNIT=...'",
+            )
+        if factor != 1:
+            metric = replace(metric, value=float(metric.value * factor))
+        return replace(metric, unit=first.unit, better=first.better, better_from=first.better_from)
+
+
+def _quoted(metric: Metric) -> str:
+    return f"the unit '{metric.unit}'" if metric.unit else "no unit"

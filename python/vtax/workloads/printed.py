@@ -1,0 +1,235 @@
+"""A number in what a program printed: read whole, with its unit, or refused."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from fractions import Fraction
+
+from vtax.errors import VtaxError
+from vtax.workloads.metric_units import MULTIPLES, PREFIXES, known
+
+LEAST, MOST = Fraction(1, 10**100), Fraction(10**100)
+"""Beyond them squares and ratios leave what a float holds."""
+
+_SEPARATORS = (
+    ",_:'\N{RIGHT SINGLE QUOTATION MARK}\N{NO-BREAK SPACE}\N{NARROW NO-BREAK SPACE}\N{THIN SPACE}"
+)
+_BLOB = re.compile(
+    rf"0[xX][0-9A-Fa-f]+|\.?[0-9](?:[0-9]|[eEdD][+-]?(?=[0-9])|\.|[{_SEPARATORS}](?=[0-9]))*"
+)
+"""Everything that may belong to one number."""
+_PLAIN = re.compile(r"(?:[0-9]+(?:_[0-9]+)*\.?[0-9]*|\.[0-9]+)(?:[eEdD][+-]?[0-9]{1,4})?")
+_GROUPED = re.compile(
+    rf"[1-9][0-9]{{0,2}}(?P<by>[{_SEPARATORS.replace('_:', '')}])[0-9]{{3}}(?:(?P=by)[0-9]{{3}})*"
+    r"(?:\.[0-9]*)?(?:[eE][+-]?[0-9]{1,4})?"
+)
+_NUMBER = r"[+-]?(?:[0-9][0-9.,]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
+_POWER = re.compile(r"[ \t]*[x*\u00d7\u00b7\u22c5][ \t]*10(?:\^|\*\*)([+-]?[0-9]{1,3})(?![0-9.])")
+_POWER_OF_TEN = re.compile(r"[ \t]*[x*\u00d7\u00b7\u22c5][ \t]*10(?![0-9.])")
+_ASIDE = re.compile(rf"(?:/{_NUMBER})+|[ \t]*(?:\u00b1|\+/-|\+-)[ \t]*{_NUMBER}\)?")
+"""Further numbers of a list, or how uncertain it is, before their common unit."""
+_UNIT = re.compile(
+    r"(?P<gap>[ \t\u00a0\u202f]*)(?P<open>[\[(]?)(?P<word>[A-Za-z%#\u00b5\u03bc][\w%]*)?"
+    r"(?:(?P<slash>[ ]?/[ ]?|[ ]+per[ ]+)(?P<per>[A-Za-z][\w-]*))?"
+)
+_BEFORE = re.compile(r"[\[(]([^\[\]()\s][^\[\]()]{0,20})[\])][ \t]*[:=]?[ \t]*[+-]?$")
+_STATISTICS = re.compile(r"\b(?:max|maximum|avg|mean|median)\b", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Printed:
+    """A number and the unit beside it."""
+
+    value: Fraction
+    unit: str | None
+    """None: none that the table knows is beside it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where an expression matched: the group in the line, and the match around it."""
+
+    line: str
+    begin: int
+    end: int
+    match_begin: int
+    match_end: int
+
+
+def read(place: Place, declared: str) -> Printed:
+    """The whole number of which the group has at least a piece.
+
+    Raises VtaxError, without the metric's name, when it cannot be read exactly.
+    """
+    begin, end = _number_around(place)
+    text = (
+        place.line[begin:end].rstrip(".")
+        if place.line[begin:end].count(".") > 1
+        else (place.line[begin:end])
+    )
+    value = _value(place, text)
+    behind = place.line[begin + len(text) :]
+    negative = _sign(place.line, begin, place.begin)
+    if (power := _POWER.match(behind)) is not None:
+        value *= Fraction(10) ** int(power[1])
+        behind = behind[power.end() :]
+    elif _POWER_OF_TEN.match(behind):
+        raise _refused(place, "a power of ten that cannot be read follows")
+    factor, unit = _unit(place, behind, declared, begin)
+    value *= factor * (-1 if negative else 1)
+    if value and not LEAST <= abs(value) <= MOST:
+        raise _refused(place, "its size is not between 1e-100 and 1e100")
+    _require_only_number(place, begin, unit)
+    return Printed(value, unit)
+
+
+def _refused(place: Place, reason: str) -> VtaxError:
+    shown = place.line[max(0, place.begin - 20) : place.end + 20].strip()
+    return VtaxError(f"{shown!r:.70}: {reason}")
+
+
+def _number_around(place: Place) -> tuple[int, int]:
+    """Where the number lies that the group has a piece of."""
+    group = place.line[place.begin : place.end]
+    low = place.begin + len(group) - len(group.lstrip())
+    high = place.begin + len(group.rstrip())
+    found = [m for m in _BLOB.finditer(place.line) if m.start() < high and m.end() > low]
+    if len(found) != 1:
+        raise VtaxError(f"{group!r:.60} is not a number")
+    begin, end = found[0].span()
+    whole = found[0][0]
+    # What the expression itself matches beside the group may be what parts two numbers.
+    left = [m.end() for m in re.finditer("[,:']", whole) if begin + m.end() <= low]
+    right = [m.start() for m in re.finditer("[,:']", whole) if begin + m.start() >= high]
+    cut_left = left and begin + left[-1] - 1 >= place.match_begin
+    cut_right = right and begin + right[0] < place.match_end
+    if cut_left or cut_right:
+        if _GROUPED.fullmatch(whole):
+            raise _refused(place, "it may be one number with separators, or several")
+        end = begin + right[0] if cut_right else end
+        begin = begin + left[-1] if cut_left else begin
+    _refuse_spaced(place, begin, end)
+    return begin, end
+
+
+def _refuse_spaced(place: Place, begin: int, end: int) -> None:
+    """`1 234`, unless the expression matches the other part itself."""
+    before = re.search(r"(?<![0-9.,])[0-9]{1,3}((?: [0-9]{3})*) $", place.line[:begin])
+    here = place.line[begin:end]
+    if before and re.match(r"[0-9]{3}(?![0-9])", here) and before.start() < place.match_begin:
+        raise _refused(place, "it may be a piece of a number with spaces")
+    after = re.match(r" [0-9]{3}(?![0-9])", place.line[end:])
+    if after and re.fullmatch(r"[0-9]{1,3}", here) and end + after.end() > place.match_end:
+        raise _refused(place, "it may be a piece of a number with spaces")
+
+
+def _value(place: Place, text: str) -> Fraction:
+    if _GROUPED.fullmatch(text):
+        text = re.sub(r"[^0-9.eE+-]", "", text)
+    elif not _PLAIN.fullmatch(text):
+        raise _refused(place, f"{text!r:.40} is not a number")
+    text = re.sub("[dD]", "e", text).replace("_", "")
+    exponent = text.lower().partition("e")[2]
+    if exponent and abs(int(exponent)) > 400:
+        raise _refused(place, "its size is not between 1e-100 and 1e100")
+    mantissa, _, power = text.lower().partition("e")
+    return Fraction(f"0{mantissa}" if mantissa[0] == "." else mantissa.rstrip(".")) * (
+        Fraction(10) ** int(power or 0)
+    )
+
+
+def _sign(line: str, begin: int, group_begin: int) -> bool:
+    before = line[:begin]
+    if before[-1:] not in ("+", "-", "\N{MINUS SIGN}"):
+        return False
+    other = before[-2:-1]
+    if other.isdigit():
+        raise VtaxError(f"{line[max(0, begin - 20) : begin + 20].strip()!r}: it may be a range")
+    # `run-5` is a name; `([-0-9]+)` has the sign itself.
+    own = group_begin < begin
+    return before[-1] != "+" and (own or not (other.isalnum() or other in ("-", "_")))
+
+
+def _unit(place: Place, behind: str, declared: str, begin: int) -> tuple[int, str | None]:
+    """The multiple that follows the number, and the unit."""
+    while (aside := _ASIDE.match(behind)) is not None:
+        behind = behind[aside.end() :]
+    glued = behind[:1]
+    if glued == "-" and behind[1:2].isdigit():
+        raise _refused(place, "it may be a range")
+    if behind[:1] == ")":
+        behind = behind[1:]
+    match = _UNIT.match(behind)
+    word = str(match["word"] or "") if match else ""
+    if match is None or not (word or match["slash"]):
+        return 1, _unit_before(place, begin)
+    tight = not match["gap"] and not match["open"]
+    multiple = 1
+    if word.lower().rstrip("s") in MULTIPLES:
+        word = word.lower().rstrip("s")
+    elif word.lower().startswith(tuple(MULTIPLES)):
+        raise _refused(place, f"{word!r:.40} is not a unit")
+    if word in PREFIXES or word in MULTIPLES:
+        if match["slash"]:
+            return _multiple(place, word, declared), f"/{match['per']}"
+        rest = behind[match.end("word") :]
+        following = _UNIT.match(rest)
+        multiple = _multiple(place, word, declared)
+        if following is None or not (following["word"] or following["slash"]):
+            return multiple, None
+        match, tight, word = following, False, following["word"]
+    return multiple, _known_unit(place, match, declared, tight)
+
+
+def _multiple(place: Place, word: str, declared: str) -> int:
+    unit = known(declared) if declared else None
+    if unit and unit.dimension.startswith("information") and word in "kKMGTPE":
+        raise _refused(place, f"{word!r} may be a power of 1000 or of 1024")
+    return PREFIXES[word] if word in PREFIXES else MULTIPLES[word]
+
+
+def _known_unit(place: Place, match: re.Match[str], declared: str, tight: bool) -> str | None:
+    word = match["word"] or ""
+    if match["slash"]:
+        compound = f"{word}/{match['per']}"
+        if compound == declared or known(compound):
+            return compound
+        slash = "/" in match["slash"]
+        if slash and (tight or known(word) or known(match["per"])):
+            return compound
+    if not word:
+        return None
+    if word == declared or (known(word) and not _is_count(word)):
+        if word == "min" and _STATISTICS.search(place.line) and word != declared:
+            raise _refused(place, "'min' may be minutes or the least value")
+        return word
+    if tight:
+        return word
+    return None
+
+
+def _is_count(word: str) -> bool:
+    """Words that say what is counted, behind a plain number."""
+    unit = known(word)
+    return unit is not None and unit.better is None and unit.dimension not in (
+        "information", "flop", "percent", "times",
+    )  # fmt: skip
+
+
+def _unit_before(place: Place, begin: int) -> str | None:
+    """`time (ms): 5`."""
+    found = _BEFORE.search(place.line[:begin])
+    return found[1] if found and known(found[1]) else None
+
+
+def _require_only_number(place: Place, begin: int, unit: str | None) -> None:
+    """A group may have a sign, the number and its unit, and nothing else."""
+    group = place.line[place.begin : place.end].strip()
+    rest = re.sub(rf"^[+\-\u2212]?(?:{_BLOB.pattern})?", "", group).strip(" .,")
+    if place.begin < begin and not re.fullmatch(
+        r"\s*[+\-\u2212]?\s*", place.line[place.begin : begin]
+    ):
+        raise VtaxError(f"{group!r:.60} is not a number")
+    if rest and not re.fullmatch(r"[eEdD]?[+-]?|[kKMGTPE]i?", rest) and rest != unit:
+        raise VtaxError(f"{group!r:.60} is not a number")
