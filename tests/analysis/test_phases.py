@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from noises import wandering_counts
 from recording_data import Floats, ar1
 from vtax.analysis.intervals import Event
 from vtax.analysis.phases import FALSE_RATE, MIN_BINS, candidates, changes, penalty, phases
@@ -32,12 +33,25 @@ NOISES: dict[str, Noise] = {
         )
         for rho in (0.8, 0.95)
     },
+    **{
+        f"counts of {mean}, rate AR(1) {rho}": lambda random, n, d, mean=mean, rho=rho: (
+            wandering_counts(random, n, d, mean, rho)
+        )
+        for mean, rho in ((1.0, 0.8), (1.0, 0.95), (5.0, 0.95), (50.0, 0.95), (50.0, 0.99))
+    },
     "random walk": lambda random, n, d: np.cumsum(random.normal(size=(n, d)), axis=0),
     "trend": lambda random, n, d: random.normal(size=(n, d)) + np.linspace(0, 3, n)[:, None],
 }
 
 
 CLEAR = [(1000, 0.5, 3.0, 0.9), (200, 0.0, 3.0, 0.9), (100, 0.0, 5.0, 0.9), (50, 0.0, 10.0, 0.7)]
+
+COUNTED = [
+    (1000, 5.0, 10.0, 0.9),
+    (200, 1.0, 8.0, 0.9),
+    (200, 0.0, 3.0, 0.85),
+    (100, 50.0, 100.0, 0.95),
+]
 
 
 def allowed(trials: int) -> int:
@@ -88,6 +102,30 @@ def test_clear_changes_are_found(n: int, rho: float, step: float, share: float) 
         cuts = changes(values)
         found += len(cuts) == 1 and abs(cuts[0] - place) <= max(3, n // 50)
     assert found >= share * trials
+
+
+@pytest.mark.parametrize(("n", "before", "after", "share"), COUNTED)
+def test_clear_changes_of_counts_are_found(
+    n: int, before: float, after: float, share: float
+) -> None:
+    random = np.random.default_rng(34)
+    trials, found = 100, 0
+    for _ in range(trials):
+        place = int(random.integers(n // 4, 3 * n // 4))
+        values = random.poisson(np.where(np.arange(n) < place, before, after)).astype(float)
+        cuts = changes(values[:, None])
+        found += len(cuts) == 1 and abs(cuts[0] - place) <= max(3, n // 50)
+    assert found >= share * trials
+
+
+def test_bursts_that_stand_out_of_quiet_parts_only_by_their_height_are_no_change() -> None:
+    """The rate wanders by factors; the jumps where it is high exceed those where it is low."""
+    random = np.random.default_rng(35)
+    wrong = sum(
+        bool(changes(wandering_counts(random, 1000, 1, 50.0, 0.95, deviation=1.5)))
+        for _ in range(100)
+    )
+    assert wrong <= allowed(100)
 
 
 @given(seed=st.integers(0, 2**32 - 1))

@@ -68,3 +68,14 @@ def runs(logs: Floats) -> list[Run]:
         for number, row in enumerate(logs)
         for value in row
     ]
+
+
+def wandering_counts(
+    random: np.random.Generator, n: int, d: int, mean: float, rho: float, deviation: float = 1.0
+) -> Floats:
+    """Poisson counts (n x d); the log of their rate is AR(1) with this standard deviation."""
+    logs = random.standard_normal((n, d))
+    for at in range(1, n):
+        logs[at] = rho * logs[at - 1] + math.sqrt(1 - rho**2) * logs[at]
+    rates = mean * np.exp(deviation * logs - deviation**2 / 2)
+    return random.poisson(rates).astype(np.float64)

@@ -6,6 +6,10 @@ of the h before (the moving sums of Eichinger & Kirch 2018), is compared with th
 other places, by their median: it must exceed them by more than the largest jump of a series without
 changes does with a probability of 95 %. That limit is simulated, for series that remember nothing,
 much, and all their past; the largest counts. A trend is the same jump everywhere: none stands out.
+
+What is recorded are counts. Their rate often wanders by factors, and where it is high it also
+wanders farther, so that each burst stands out of the quiet parts. So a jump of values that are
+nowhere negative must stand out as a ratio too: by the log of the sums on both sides.
 """
 
 from __future__ import annotations
@@ -26,6 +30,8 @@ _MOST_DEVIATIONS = 5.0
 """By robust standard deviations: values are limited to it, so that no outlier makes a jump."""
 _NORMAL = 1.4826
 """The standard deviation of normal values over their median deviation."""
+_LEAST_SHARE = 0.01
+"""Of the mean: a bin that hardly overlaps an interval has less than one count."""
 
 
 def standing_out(values: Floats, cuts: Sequence[int], least: int, rate: float) -> list[int]:
@@ -38,13 +44,18 @@ def standing_out(values: Floats, cuts: Sequence[int], least: int, rate: float) -
         return []
     n, d = values.shape
     own = _limited(values)
+    counted = (values >= 0).all(axis=0)
     found: set[int] = set()
     for width, limit in _limits(_rounded(n), least, rate / d):
-        sizes = _sizes(own, width)
-        typical = limit * np.median(sizes, axis=0)
+        large = _exceed(_sizes(own, width), limit)
+        large[:, counted] &= _exceed(_ratios(values[:, counted], width), limit)
         inside = [cut for cut in cuts if width <= cut <= n - width]
-        found |= {cut for cut in inside if (sizes[cut - width] > typical).any()}
+        found |= {cut for cut in inside if large[cut - width].any()}
     return sorted(found)
+
+
+def _exceed(sizes: Floats, limit: float) -> NDArray[np.bool_]:
+    return np.asarray(sizes > limit * np.median(sizes, axis=0), dtype=np.bool_)
 
 
 def _rounded(n: int) -> int:
@@ -70,8 +81,24 @@ def _widths(n: int, least: int) -> list[int]:
 
 def _sizes(values: Floats, width: int) -> Floats:
     """Of the jump at each place but the first and last `width`, less the median jump."""
+    return _between(_moving_sums(values, width), width)
+
+
+def _ratios(values: Floats, width: int) -> Floats:
+    """The same for the logs of the sums, to which about one count is added: a sum may be 0."""
+    one = np.where(values > 0, values, np.inf).min(axis=0)
+    added = np.maximum(one, _LEAST_SHARE * width * values.mean(axis=0))
+    # A sum of zeros is not exactly zero as a difference of sums.
+    return _between(np.log(np.maximum(_moving_sums(values, width), 0.0) + added), width)
+
+
+def _moving_sums(values: Floats, width: int) -> Floats:
     sums = np.cumsum(np.vstack([np.zeros_like(values[:1]), values]), axis=0)
-    jumps = sums[2 * width :] - 2.0 * sums[width:-width] + sums[: -2 * width]
+    return np.asarray(sums[width:] - sums[:-width], dtype=np.float64)
+
+
+def _between(sums: Floats, width: int) -> Floats:
+    jumps = sums[width:] - sums[:-width]
     return np.asarray(np.abs(jumps - np.median(jumps, axis=0)), dtype=np.float64)
 
 
