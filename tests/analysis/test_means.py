@@ -6,12 +6,16 @@ value that stands there.
 
 from __future__ import annotations
 
+import io
+import json
 import math
+import warnings
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 
 from comparison_data import CONTROL, NATIVE, UML, kinds, record, run, values
 from noises import Noise, drift, lognormal, remembered, runs
@@ -20,7 +24,9 @@ from vtax.analysis.means import log_ratio_of_means, mixture, tail_ratio, unseen_
 from vtax.analysis.results import Verdict
 from vtax.analysis.rounds import log_ratio, one_each, sign_flip_p
 from vtax.analysis.verdicts import judge_control
+from vtax.formats.model import Better
 from vtax.present import verdicts
+from vtax.present.terminal.comparison import render_table
 
 TRIALS = 300
 
@@ -140,6 +146,14 @@ def test_two_decimals_that_hide_seven_per_cent_are_not_equivalent() -> None:
     assert "coarse-values" in kinds(found, "uml")
 
 
+def test_what_a_subtraction_leaves_behind_the_last_digit_is_no_step() -> None:
+    """0.2 - 0.05 is 0.15000000000000002."""
+    own = [0.15, 0.2 - 0.05, *[0.15] * 10]
+    assert len(set(own)) == 2
+    found = log_ratio(one_each(own), one_each([0.16] * 12))
+    assert found is not None and found.bias == pytest.approx(0.01 / 0.15 / 2 + 0.01 / 0.16 / 2)
+
+
 def test_values_that_dither_are_averaged() -> None:
     random = np.random.default_rng(27)
     sides = [[round(float(x), 2) for x in random.normal(0.5, 0.02, 100)] for _ in range(2)]
@@ -177,6 +191,34 @@ def test_json_has_both() -> None:
     assert found["typical"]["percent"] == found["percent_of_baseline"]
     assert found["mean"]["percent"] == pytest.approx(100 * 3.61 / 3.69)
     assert found["p95_percent_of_baseline"] is None
+
+
+anything = st.lists(
+    st.floats(allow_nan=False, allow_infinity=False, allow_subnormal=True)
+    | st.sampled_from([5e-324, 1e-308, 1.0, 8e307, 1.797e308]),
+    min_size=1,
+    max_size=12,
+)
+
+
+@given(anything, anything, st.sampled_from(["lower", "higher"]), st.booleans())
+def test_no_value_is_too_large_or_small(
+    own: list[float], base: list[float], better: Better, positive: bool
+) -> None:
+    """Whatever a program prints: finite JSON, and no warning of a library's."""
+    sides = [[abs(each) or 5e-324 for each in side] if positive else side for side in (own, base)]
+    samples = [
+        one
+        for label, side in zip(
+            ("native", "native#aa", "uml"), (sides[1], base, sides[0]), strict=True
+        )
+        for one in values(label, side, better=better, boot=0)
+    ]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = compare(record(NATIVE, CONTROL, UML), samples, "runs/x")
+        json.dumps(to_json(found), allow_nan=False)
+        Console(file=io.StringIO(), width=120).print(render_table(found))
 
 
 numbers = st.lists(st.floats(0.01, 100), min_size=2, max_size=14)

@@ -12,8 +12,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from vtax.analysis.statistics import CONFIDENCE, Estimate, student_t
+from vtax.analysis.statistics import CONFIDENCE, Estimate, Floats, median, student_t
 
+_DIGITS = 11
+"""Differences of numbers as large as the seconds since 1970 keep the microseconds."""
+_MOST = 1000.0
+"""Of the values, on the log scale: e to it is beyond every float."""
 DITHER_SHARE = 0.5
 """Of the values at one step at most, and three steps at least, for rounding to average away."""
 
@@ -24,16 +28,16 @@ def resolution(values: Sequence[float]) -> float:
     Where values repeat, the smallest difference between two of them; otherwise, or where all are
     equal, the last decimal digit that any of them has.
     """
-    distinct = np.unique(np.asarray(values, dtype=np.float64))
+    distinct = np.unique(_shown(values))
     if 1 < distinct.size < len(values):
         return float(np.diff(distinct).min())
-    return 10.0 ** min(_last_digit(value) for value in values)
+    return 10.0 ** min(_last_digit(float(value)) for value in distinct)
 
 
 def widened(found: Estimate, own: Sequence[float], base: Sequence[float]) -> Estimate:
     """With what the steps of both sides leave open; no interval is narrower than a step."""
     sides = [(values, _step(values, other)) for values, other in ((own, base), (base, own))]
-    steps = [step / float(np.median(values)) for values, step in sides]
+    steps = [min(step / median(values), _MOST) for values, step in sides]
     bias = sum(
         step / 2 for (values, _), step in zip(sides, steps, strict=True) if not _dithers(values)
     )
@@ -44,12 +48,19 @@ def widened(found: Estimate, own: Sequence[float], base: Sequence[float]) -> Est
 def _step(values: Sequence[float], other: Sequence[float]) -> float:
     own = resolution(values)
     # Equal values do not show their step, but those of the other side may.
-    return max(own, resolution(other)) if len(set(values)) == 1 else own
+    return max(own, resolution(other)) if np.ptp(_shown(values)) == 0 else own
 
 
 def _dithers(values: Sequence[float]) -> bool:
-    _, counts = np.unique(np.asarray(values, dtype=np.float64), return_counts=True)
+    _, counts = np.unique(_shown(values), return_counts=True)
     return bool(counts.size >= 3 and counts.max() <= DITHER_SHARE * len(values))
+
+
+def _shown(values: Sequence[float]) -> Floats:
+    """Without what a subtraction or a change of the unit leaves behind the last digit: 0.15 and
+    0.15000000000000002 are one step."""
+    array = np.asarray(values, dtype=np.float64)
+    return np.array([float(f"{value:.{_DIGITS}g}") for value in array])
 
 
 def _last_digit(value: float) -> int:

@@ -266,7 +266,7 @@ def _compared(result: Result, ratio: Estimate, mean: Estimate, margin: float) ->
         typical=typical,
         mean=average,
         unseen_percent=unseen_percent(result.n),
-        step_percent=100.0 * math.expm1(ratio.bias) if ratio.bias else None,
+        step_percent=100.0 * math.expm1(min(ratio.bias, 700.0)) if ratio.bias else None,
     )
 
 

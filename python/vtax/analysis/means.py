@@ -17,7 +17,13 @@ import numpy as np
 
 from vtax.analysis.coarse import widened
 from vtax.analysis.rounds import Run, by_round
-from vtax.analysis.statistics import Estimate, Floats, student_t
+from vtax.analysis.statistics import (
+    Estimate,
+    bounded_exp,
+    median,
+    scaled_down,
+    student_t,
+)
 from vtax.formats.model import Better
 
 TAIL_FROM = 20
@@ -43,19 +49,28 @@ def log_ratio_of_means(own: Sequence[Run], base: Sequence[Run]) -> Estimate | No
     count = len(blocks) if len(blocks) > 1 else len(common)
     if count < 2:
         return None
-    a, b = (_means([side[each] for each in common]) for side in (ours, theirs))
+    (a, power_a), (b, power_b) = (
+        scaled_down(_means([side[each] for each in common])) for side in (ours, theirs)
+    )
     weights = np.array([1 / (1 / len(ours[each]) + 1 / len(theirs[each])) for each in common])
     weights /= weights.sum()
     mean_a, mean_b = float(weights @ a), float(weights @ b)
     residuals = np.bincount(place, weights * (a / mean_a - b / mean_b), minlength=count)
     error = math.sqrt(float((residuals**2).sum()) * count / (count - 1))
-    found = Estimate(math.log(mean_a) - math.log(mean_b), error, count - 1)
+    value = math.log(mean_a) - math.log(mean_b) + (power_a - power_b) * math.log(2)
+    found = Estimate(value, error, count - 1)
     return widened(found, [run.value for run in own], [run.value for run in base])
 
 
-def _means(rounds: Sequence[Sequence[Run]]) -> Floats:
-    # Divided first, so that no sum is beyond every float.
-    return np.array([sum(run.value / len(runs) for run in runs) for runs in rounds])
+def _means(rounds: Sequence[Sequence[Run]]) -> list[float]:
+    return [_mean([run.value for run in runs]) for runs in rounds]
+
+
+def _mean(values: Sequence[float]) -> float:
+    if len(values) == 1:
+        return values[0]
+    scaled, exponent = scaled_down(values)
+    return math.ldexp(float(scaled.mean()), exponent)
 
 
 def tail_ratio(own: Sequence[float], base: Sequence[float], better: Better) -> float | None:
@@ -66,8 +81,8 @@ def tail_ratio(own: Sequence[float], base: Sequence[float], better: Better) -> f
     if min(len(own), len(base)) < TAIL_FROM:
         return None
     share = 0.95 if better == "lower" else 0.05
-    ours, theirs = (float(np.quantile(side, share)) for side in (own, base))
-    return ours / theirs
+    ours, theirs = (math.log(np.quantile(side, share)) for side in (own, base))
+    return bounded_exp(ours - theirs)
 
 
 def unseen_percent(n: int) -> float:
@@ -92,7 +107,7 @@ def mixture(values: Sequence[float]) -> str | None:
     spread = float(logs[many].std(ddof=1))
     if gap <= max(_LEAST_GAP, max(_CLEAR_GAP, student_t(_SURE, logs[many].size - 1)) * spread):
         return None
-    times = float(np.median(ordered[few]) / np.median(ordered[many]))
+    times = bounded_exp(math.log(median(ordered[few])) - math.log(median(ordered[many])))
     return (
         f"{ordered[many].size} of {ordered.size} runs at 1.00x, {ordered[few].size} at {times:.2g}x"
     )

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -31,7 +32,7 @@ RESAMPLES = 2000
 
 ALL_PAIRS = 500
 """Values of which the slopes between all pairs are compared."""
-_BATCH_VALUES = 1 << 20
+_BATCH_VALUES = 1 << 18
 
 Floats = NDArray[np.float64]
 
@@ -80,10 +81,38 @@ class Estimate:
 
 def describe(values: Sequence[float], better: Better) -> Description:
     """Best, median and standard deviation of at least one value."""
+    best = min(values) if better == "lower" else max(values)
+    scaled, exponent = scaled_down(values)
+    stdev = float(scaled.std(ddof=1)) if scaled.size > 1 else None
+    if stdev is not None:
+        stdev = _scaled_up(stdev, exponent)
+    return Description(scaled.size, float(best), median(values), stdev)
+
+
+def scaled_down(values: Sequence[float] | Floats) -> tuple[Floats, int]:
+    """Values over a power of two, below 1, and its exponent: their sums and squares stay floats.
+
+    Nothing is rounded but values of which the others would take no notice.
+    """
     array = np.asarray(values, dtype=np.float64)
-    best = array.min() if better == "lower" else array.max()
-    stdev = float(array.std(ddof=1)) if array.size > 1 else None
-    return Description(array.size, float(best), float(np.median(array)), stdev)
+    exponent = math.frexp(float(np.abs(array).max()))[1]
+    # In two steps: the power itself need not be a float.
+    half = exponent // 2
+    return np.ldexp(np.ldexp(array, -half), half - exponent), exponent
+
+
+def _scaled_up(value: float, exponent: int) -> float:
+    """The value times two to the exponent, or the float next to it."""
+    if math.frexp(value)[1] + exponent > sys.float_info.max_exp:
+        return math.copysign(sys.float_info.max, value)
+    return math.ldexp(value, exponent)
+
+
+def median(values: Sequence[float] | Floats) -> float:
+    """Also where the two in the middle have no sum."""
+    ordered = np.sort(np.asarray(values, dtype=np.float64))
+    low, high = float(ordered[(ordered.size - 1) // 2]), float(ordered[ordered.size // 2])
+    return (low + high) / 2 if math.isfinite(low + high) else low / 2 + high / 2
 
 
 def median_estimate(
@@ -94,20 +123,24 @@ def median_estimate(
     `boots` has the group of each value: groups are resampled first, then values within them.
     None for fewer than two values. With `log` all values must be above zero.
     """
-    array = np.asarray(values, dtype=np.float64)
-    if array.size < 2:
+    if len(values) < 2:
         return None
-    groups = _groups(array, np.asarray(boots))
-    random = np.random.default_rng(seed)
-    medians = _resampled_medians(groups, random)
-    centre = np.median(array)
-    scaled = np.log(array) if log else array
+    scaled, exponent = scaled_down(values)
+    groups = _groups(scaled, np.asarray(boots))
+    medians = _resampled_medians(groups, np.random.default_rng(seed))
+    centre = np.median(scaled)
     if log:
-        medians, centre = np.log(medians), np.log(centre)
+        # What became zero beside a value a float's whole range away is no less than the least.
+        medians, centre, scaled = (
+            np.log(np.maximum(np.ldexp(each, exponent), min(values)))
+            for each in (medians, centre, scaled)
+        )
     # About the centre: equal medians then have an error of exactly 0, without rounding.
     error = float((medians - centre).std())
-    independent = _effective_size(_groups(scaled, np.asarray(boots)))
-    return Estimate(float(centre), error, max(independent - 1.0, 1.0))
+    freedom = max(_effective_size(_groups(scaled, np.asarray(boots))) - 1.0, 1.0)
+    if log:
+        return Estimate(float(centre), error, freedom)
+    return Estimate(math.ldexp(float(centre), exponent), math.ldexp(error, exponent), freedom)
 
 
 def median_interval(estimate: Estimate | None, *, log: bool) -> tuple[float, float] | None:
@@ -116,7 +149,9 @@ def median_interval(estimate: Estimate | None, *, log: bool) -> tuple[float, flo
         return None
     half = estimate.half_width()
     low, high = estimate.value - half, estimate.value + half
-    return (bounded_exp(low), bounded_exp(high)) if log else (low, high)
+    if log:
+        return bounded_exp(low), bounded_exp(high)
+    return max(low, -sys.float_info.max), min(high, sys.float_info.max)
 
 
 def bounded_exp(value: float) -> float:
@@ -174,10 +209,11 @@ def trend(values: Sequence[float]) -> Trend:
 
     Ties make it conservative: the distribution is that of values without ties.
     """
-    array = np.asarray(values, dtype=np.float64)
+    array, exponent = scaled_down(values)
     n = array.size
     score = sum(int(np.sign(array[at + 1 :] - array[at]).sum()) for at in range(n - 1))
-    return Trend(_kendall_p(n, abs(score)), _median_slope(array) * (n - 1))
+    change = _median_slope(array) * (n - 1)
+    return Trend(_kendall_p(n, abs(score)), _scaled_up(change, exponent))
 
 
 def _median_slope(array: Floats) -> float:
@@ -200,12 +236,11 @@ def _resampled_medians(groups: Sequence[Floats], random: np.random.Generator) ->
     padded = np.zeros((len(groups), int(sizes.max())))
     for row, group in zip(padded, groups, strict=True):
         row[: group.size] = group
-    chosen = random.integers(0, len(groups), (RESAMPLES, len(groups)))
     batch = max(1, _BATCH_VALUES // padded.size)
-    parts = [
-        _drawn_medians(padded, sizes, chosen[at : at + batch], random)
-        for at in range(0, RESAMPLES, batch)
-    ]
+    parts = []
+    for at in range(0, RESAMPLES, batch):
+        chosen = random.integers(0, len(groups), (min(batch, RESAMPLES - at), len(groups)))
+        parts.append(_drawn_medians(padded, sizes, chosen, random))
     return np.concatenate(parts)
 
 

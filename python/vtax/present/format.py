@@ -45,13 +45,13 @@ def significant(value: float | None, digits: int = 4) -> str:
         return "not a finite number"
     if value == 0:
         return "0"
-    rounded = float(f"{value:.{digits - 1}e}")
-    exponent = math.floor(math.log10(abs(rounded)))
+    text = f"{value:.{digits - 1}e}"
+    exponent = int(text.partition("e")[2])
     if not -4 <= exponent < 7:
-        return f"{rounded:.{digits - 1}e}"
+        return text
     if exponent >= digits - 1:
         return f"{value:,.0f}"
-    return f"{rounded:,.{digits - 1 - exponent}f}"
+    return f"{float(text):,.{digits - 1 - exponent}f}"
 
 
 def signed(value: float, digits: int = 2) -> str:
