@@ -13,17 +13,16 @@ import warnings
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
 from comparison_data import CONTROL, NATIVE, UML, kinds, record, run, values
-from noises import Noise, drift, lognormal, remembered, runs
+from vtax.analysis.coarse import resolution
 from vtax.analysis.compare import compare, to_json
 from vtax.analysis.means import log_ratio_of_means, mixture, tail_ratio, unseen_percent
 from vtax.analysis.results import Verdict
-from vtax.analysis.rounds import log_ratio, one_each, sign_flip_p
-from vtax.analysis.verdicts import judge_control
+from vtax.analysis.rounds import log_ratio, one_each
 from vtax.formats.model import Better
 from vtax.present import verdicts
 from vtax.present.terminal.comparison import render_table
@@ -46,19 +45,6 @@ def noisy(
     return [
         float(each) for each in np.exp(0.02 * random.standard_normal(n)) * np.where(hit, slow, 1)
     ]
-
-
-@pytest.mark.parametrize("slow", [1.3, 2.0])
-@pytest.mark.parametrize(("rounds", "covers"), [(30, 0.90), (100, 0.94)])
-def test_the_mean_covers_one_sided_tails(slow: float, rounds: int, covers: float) -> None:
-    random = np.random.default_rng(21)
-    hits = 0
-    for _ in range(TRIALS):
-        own, base = noisy(random, rounds, slow, 0.1), noisy(random, rounds)
-        found = log_ratio_of_means(one_each(own), one_each(base))
-        assert found is not None
-        hits += abs(found.value - math.log1p(0.1 * (slow - 1))) <= found.half_width()
-    assert hits / TRIALS >= below(covers)
 
 
 @pytest.mark.parametrize("rounds", [5, 10, 30])
@@ -154,26 +140,27 @@ def test_what_a_subtraction_leaves_behind_the_last_digit_is_no_step() -> None:
     assert found is not None and found.bias == pytest.approx(0.01 / 0.15 / 2 + 0.01 / 0.16 / 2)
 
 
+@pytest.mark.parametrize(
+    ("values", "step"),
+    [
+        ([0.1, 0.15, 0.15, 0.25], 0.05),
+        ([0.15, 0.15, 0.31], 0.01),  # a slow run is no step of a clock
+        ([4e-3, 8e-3, 8e-3, 20e-3], 4e-3),
+        ([1500.0, 1500.0, 1600.0], 100.0),
+        ([0.15, 0.15], 0.01),
+        ([1.0131, 1.0274, 1.0313], 1e-4),
+    ],
+)
+def test_the_step_in_which_values_come(values: list[float], step: float) -> None:
+    assert resolution(values) == pytest.approx(step)
+
+
 def test_values_that_dither_are_averaged() -> None:
     random = np.random.default_rng(27)
     sides = [[round(float(x), 2) for x in random.normal(0.5, 0.02, 100)] for _ in range(2)]
     found = log_ratio(*map(one_each, sides))
     assert found is not None and found.bias == 0
     assert found.half_width() >= 0.005 / 0.5 - 1e-3
-
-
-@pytest.mark.parametrize("noise", [lognormal, drift, remembered])
-@pytest.mark.parametrize("rounds", [10, 30])
-def test_a_control_raises_no_more_alarms_than_promised(noise: Noise, rounds: int) -> None:
-    random = np.random.default_rng(28)
-    alarms = 0
-    for _ in range(TRIALS):
-        logs = random.permuted(noise(random, rounds, 2), axis=1)
-        own, base = runs(logs[:, :1]), runs(logs[:, 1:])
-        found, chance = log_ratio(own, base), sign_flip_p(own, base, 0.05)
-        assert found is not None and chance is not None
-        alarms += judge_control(found, 2.0, 1, chance).value == "differs"
-    assert alarms / TRIALS <= above(0.05)
 
 
 def test_a_control_that_is_off_is_still_found() -> None:
@@ -201,6 +188,7 @@ anything = st.lists(
 )
 
 
+@settings(max_examples=60, deadline=None)
 @given(anything, anything, st.sampled_from(["lower", "higher"]), st.booleans())
 def test_no_value_is_too_large_or_small(
     own: list[float], base: list[float], better: Better, positive: bool

@@ -56,6 +56,12 @@ def disturbed(random: np.random.Generator, rounds: int, runs: int) -> Floats:
     return 0.02 * random.standard_normal((rounds, runs)) + math.log(1.3) * hit
 
 
+def doubled(random: np.random.Generator, rounds: int, runs: int) -> Floats:
+    """A mixture: every tenth run twice as long."""
+    hit = random.random((rounds, runs)) < 0.1
+    return 0.02 * random.standard_normal((rounds, runs)) + math.log(2.0) * hit
+
+
 NOISES: Sequence[Noise] = (
     lognormal, floor, two_states, ticks, drift, remembered, heavy_tails, disturbed,
 )  # fmt: skip

@@ -16,6 +16,8 @@ from vtax.analysis.statistics import CONFIDENCE, Estimate, Floats, median, stude
 
 _DIGITS = 11
 """Differences of numbers as large as the seconds since 1970 keep the microseconds."""
+_EXACT = 2.0**53
+"""Whole numbers up to it are floats."""
 _MOST = 1000.0
 """Of the values, on the log scale: e to it is beyond every float."""
 DITHER_SHARE = 0.5
@@ -25,13 +27,14 @@ DITHER_SHARE = 0.5
 def resolution(values: Sequence[float]) -> float:
     """The step in which the values come, in their unit; at least one value.
 
-    Where values repeat, the smallest difference between two of them; otherwise, or where all are
-    equal, the last decimal digit that any of them has.
+    The last decimal digit that any of them has; where values repeat and yet differ, the largest
+    step of which all are multiples, as those of a clock's tick are.
     """
     distinct = np.unique(_shown(values))
-    if 1 < distinct.size < len(values):
-        return float(np.diff(distinct).min())
-    return 10.0 ** min(_last_digit(float(value)) for value in distinct)
+    unit = 10.0 ** min(_last_digit(float(value)) for value in distinct)
+    if 1 < distinct.size < len(values) and distinct[-1] < _EXACT * unit:
+        return unit * int(np.gcd.reduce(np.rint(distinct / unit).astype(np.int64)))
+    return unit
 
 
 def widened(found: Estimate, own: Sequence[float], base: Sequence[float]) -> Estimate:

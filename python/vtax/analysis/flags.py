@@ -304,8 +304,8 @@ def _coarse(
             environment.label,
             worst.metric,
             "coarse-values",
-            f"{_times(len(coarse), 'metric')} come in steps larger than their noise, and rounding "
-            f"alone may move {worst.metric} by {worst.step_percent:.2g} %: more repetitions do not "
+            f"{_times(len(coarse), 'metric')} in steps larger than the noise: rounding alone may "
+            f"move {worst.metric} by {worst.step_percent:.3g} %, and more repetitions do not "
             "average it away. Print more digits, use a finer clock or give the program more to do.",
         )
 

@@ -131,10 +131,9 @@ def median_estimate(
     centre = np.median(scaled)
     if log:
         # What became zero beside a value a float's whole range away is no less than the least.
-        medians, centre, scaled = (
-            np.log(np.maximum(np.ldexp(each, exponent), min(values)))
-            for each in (medians, centre, scaled)
-        )
+        whole = np.ldexp(np.concatenate([medians, [centre], scaled]), exponent)
+        logs = np.log(np.maximum(whole, min(values)))
+        medians, centre, scaled = logs[:RESAMPLES], logs[RESAMPLES], logs[RESAMPLES + 1 :]
     # About the centre: equal medians then have an error of exactly 0, without rounding.
     error = float((medians - centre).std())
     freedom = max(_effective_size(_groups(scaled, np.asarray(boots))) - 1.0, 1.0)
