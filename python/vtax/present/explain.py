@@ -158,6 +158,11 @@ GLOSSARY: Sequence[tuple[str, str]] = (
         "time or a latency the ratio is inverted, so more is always better.",
     ),
     (
+        "Typical run and mean",
+        "The typical run is what a run usually costs; few slow runs hardly move it. The mean is "
+        "what many runs cost together, slow ones included. “Equivalent” needs both.",
+    ),
+    (
         "95 % interval",
         "Where the true value lies as far as these repetitions can tell: of a ratio, by how much "
         "the rounds of the run disagree about it.",

@@ -188,7 +188,7 @@ def _environment_column(
 ) -> _Column:
     found = {r.metric: r for r in summary.results_of(comparison, environment.label)}
     cells = _aligned([found.get(metric) for metric in metrics])
-    second = "% (A/A control)" if environment.role == "control" else "% of baseline"
+    second = "A/A control, %" if environment.role == "control" else "typical, %"
     return _Column(one_line(environment.label), second, tuple(cells))
 
 
@@ -202,7 +202,7 @@ def _with_mean(
         cells = [
             f"{percent(m.percent)} [{percent_interval(m.low, m.high)}]" if m else "" for m in means
         ]
-        yield _Column(one_line(environment.label), "% by means", tuple(map(Text, cells)))
+        yield _Column(one_line(environment.label), "mean, %", tuple(map(Text, cells)))
 
 
 def _aligned(results: Sequence[Result | None]) -> Iterator[Text]:
@@ -256,7 +256,10 @@ def _legend(comparison: Comparison) -> Text:
     shown = [verdict for verdict in verdicts.RANKED if verdict not in rare]
     entries = [f"{verdicts.SYMBOLS[v]} {words.get(v, v.value)}" for v in shown]
     arrows = "↑ higher is better  ↓ lower is better"
-    return Text(f"[95 % interval of the ratio]  {'  '.join(entries)}\n{arrows}", style="dim")
+    columns = "performance in % of the baseline's [95 % interval]"
+    if any(result.mean for result in comparison.results):
+        columns += "; typical: the usual run; mean: all runs"
+    return Text(f"{columns}\n{'  '.join(entries)}\n{arrows}", style="dim")
 
 
 def _closing(comparison: Comparison, all_notes: bool) -> Iterator[RenderableType]:
