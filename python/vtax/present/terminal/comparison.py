@@ -258,7 +258,7 @@ def _legend(comparison: Comparison) -> Text:
     arrows = "↑ higher is better  ↓ lower is better"
     columns = "performance in % of the baseline's [95 % interval]"
     if any(result.mean for result in comparison.results):
-        columns += "; typical: the usual run; mean: all runs"
+        columns += "; typical: the usual run; mean: all runs; the sign is for both"
     return Text(f"{columns}\n{'  '.join(entries)}\n{arrows}", style="dim")
 
 
