@@ -39,16 +39,17 @@ _LABEL = re.compile(
     r"(?<![0-9] )(?<![^\s,;|(])([^\s,;|=:()\[\]]{2,40})(?:[ \t]*[:=][ \t]*|[ \t]+)[+-]?$"
 )
 _PART = re.compile(
-    r"[ \t]*(?:,|and)?[ \t]*([0-9]+(?:\.[0-9]+)?)[ \t]*([A-Za-z\u00b5\u03bc]+)(?![A-Za-z0-9/])"
+    r"[ \t]?(?:,|and)?[ \t]?([0-9]+(?:\.[0-9]+)?)[ \t]*([A-Za-z\u00b5\u03bc]+)(?![A-Za-z0-9/])"
 )
 """A further part of a duration such as `2m 3.5s`."""
+_SIZES = {**TIMES, "m": Fraction(60), **dict.fromkeys(("w", "week", "weeks"), Fraction(604800))}
 _PRODUCT = re.compile(
     r"[ ]?[*\u00b7\u22c5][ ]?[A-Za-z]|[\u00b7\u22c5 ]?[A-Za-z]*(?:\^?-[1-9]|\u207b)(?![0-9.])"
 )
 """Further factors of a unit such as `MB s-1`."""
 _PROSE = re.compile(
     "of|in|on|at|and|or|for|to|the|with|from|by|after|before|per|is|was|are|were|over|during|total"
-    "|avg|mean|median|max|maximum|minimum|each|all|as|than"
+    "|avg|mean|median|stddev|stdev|std|max|maximum|minimum|each|all|as|than"
 )
 """Words that go on with the sentence behind a number."""
 _ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\\)|[ -/]+[0-~])")
@@ -224,10 +225,12 @@ def _refuse_parts(place: Place, match: re.Match[str], behind: str) -> None:
     """`1h2m3s`, `5 min 3 s`: a duration of which this number is a part."""
     word = re.match("[A-Za-z\u00b5\u03bc]*", match["word"] or "")
     name = word[0] if word else ""
-    if name not in TIMES and name not in ("m", "w", "wk", "weeks"):
+    if name not in _SIZES:
         return
     part = _PART.match(behind[match.start("word") + len(name) :])
-    if part is not None and (part[2] in TIMES or part[2] == "m"):
+    # In a row such as `635.91us    0.89ms` each is a duration of its own.
+    whole = "." not in place.line[place.line.rfind(" ", 0, place.begin) + 1 : place.end]
+    if part is not None and whole and _SIZES.get(part[2], 0) < _SIZES[name] and part[2] in _SIZES:
         raise _refused(place, "it is a duration in several parts; let the program print seconds")
 
 
