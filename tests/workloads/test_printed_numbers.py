@@ -62,6 +62,7 @@ RATES = {
     "furlongs/s": None,
     "MB/fortnight": None,
 }
+DURATIONS = ("2m 3.5s", "2m3.5s", "5 min 3 s", "5 minutes, 3 seconds", "3d 2h", "1 hour and 2 min")
 GROUPS = ("([0-9.]+)", "([0-9]+)", "([0-9.,]+)", r"(\S+)", ".*?([0-9])")
 
 
@@ -130,6 +131,10 @@ def test_the_pattern_of_readme(text: str, value: float) -> None:
         ("x:higher=x=(.*)", "x=-3", -3, ""),
         ("x:higher=x=.([0-9.]+)", "x=-.5", -0.5, ""),
         ("x:higher=^50,([0-9.]+)", "50,1.25", 1.25, ""),
+        ("x:us=Latency +([0-9.]+)", "Latency   635.91us    0.89ms  12.92ms", 635.91, "us"),
+        ("x:ms=([0-9]+)", "5ms 9ms", 9, "ms"),
+        ("x:ms=avg ([0-9.]+)", "avg 5 stddev 3", 5, "ms"),
+        ("x:GB/s=copied, .* ([0-9.]+)", "1 GB copied, 0.5 s, 2.1 GB/s", 2.1, "GB/s"),
         ("x:higher:first=v ([0-9]+)", "v 1\nv 2\nv 9", 1, ""),
         ("x:higher:last=v ([0-9]+)", "v 1\nv 2\nv 9", 9, ""),
         ("x:higher:all=v ([0-9]+)", "v 1\nv 2\nv 9", 2, ""),
@@ -138,6 +143,34 @@ def test_the_pattern_of_readme(text: str, value: float) -> None:
 def test_read(pattern: str, text: str, value: float, unit: str) -> None:
     found = read(pattern, text)
     assert (found.value, found.unit) == (value, unit)
+
+
+@pytest.mark.parametrize("prefix", [("milli", 1000), ("micro", 1), ("nano", Fraction(1, 1000))])
+@pytest.mark.parametrize("stem", ["sec", "secs", "second", "seconds", "SECONDS"])
+def test_times_written_out(prefix: tuple[str, Fraction], stem: str) -> None:
+    assert read("v:us=v ([0-9]+)", f"v 5 {prefix[0]}{stem}").value == float(5 * prefix[1])
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("v \x1b[1m5\x1b[0m GB/s", 5000),
+        ("v \x1b]8;;x\x075\x1b]8;;\x07 \x1b[32mGB/s", 5000),
+        ("v 12\b\b13 MB/s", 13),
+        ("v 1 MB/s\rv 2 MB/s", 2),
+        ("v 5 megabytes per second", 5),
+        ("v 8 megabits per second", 1),
+    ],
+)
+def test_as_a_terminal_shows_it(text: str, value: float) -> None:
+    assert read("v:MB/s=v ([0-9]+)", text).value == value
+
+
+@pytest.mark.parametrize(
+    ("text", "us"), [("us: 5", 5), ("ms = 5", 5000), ("time_ms=5", 5000), ("rtt_min: 5", 5)]
+)
+def test_a_unit_before_the_number(text: str, us: float) -> None:
+    assert read("v:us=[:=] *([0-9]+)", text).value == us
 
 
 @pytest.mark.parametrize(
@@ -155,6 +188,13 @@ def test_read(pattern: str, text: str, value: float, unit: str) -> None:
         ("v:higher=v 50,([0-9]+)", "v 50,123", "or several"),
         ("v:higher=([0-9]+) ms", "v 1 234 ms", "with spaces"),
         ("v:higher=v (.*)", "v 12 of 40", "is not a number"),
+        *(("v:s=v ([0-9.]+)", f"v {text}", "several parts") for text in DURATIONS),
+        *(("v:ms=v ([0-9.]+)", f"v {text}", "") for text in ("1h2m3s", "0o17", "0b11")),
+        *(("v:lower=v ([0-9]+)", f"v 12{digit}", "piece") for digit in "\u0663\u00b2\u00bd"),
+        ("v:ms=v ([0-9]+)", "v 5 jiffies", "'jiffies', not 'ms'"),
+        ("v:MB/s=v ([0-9]+)", "v 5 MB/s/core", "'MB/s/core', not 'MB/s'"),
+        *(("v:MB=v ([0-9]+)", f"v 5 MB{rest}", "product") for rest in ("*s^-1", " s-1", "\u00b7s")),
+        ("v:s=: ([0-9]+)", "MB/s: 944", "'MB/s', not 's'"),
     ],
 )
 def test_refused(pattern: str, text: str, said: str) -> None:
@@ -166,6 +206,8 @@ def test_refused(pattern: str, text: str, said: str) -> None:
 @pytest.mark.parametrize(
     ("name", "printed", "better", "source"),
     [
+        ("errors_per_s", "rate 500", "lower", "assumed"),
+        ("rate", "rate 5.2s/it", "lower", "unit"),
         ("ops_per_s", "rate 500 ops per second", "higher", "unit"),
         ("MB_s", "rate 500 ops per second", "higher", "unit"),
         ("ops_per_s", "rate 500", "higher", "assumed"),
@@ -182,7 +224,14 @@ def test_directions(name: str, printed: str, better: str, source: str) -> None:
     assert (found.better, found.better_from) == (better, source)
 
 
-@pytest.mark.parametrize("name", ["cost", "foo", "miss_rate", "x:errors/s"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("cost", "foo", "miss_rate", "loss_rate", "failed_ops", "throughput_ms"),
+        *("frames_dropped_per_s", "drops:packets/s"),
+        *("x:errors/s", "x:dropped_frames/s", "x:lostPackets/s"),
+    ],
+)
 def test_a_direction_that_cannot_be_known_is_asked_for(name: str) -> None:
     workload = parse(["x"], [f"{name}=v ([0-9]+)"])
 

@@ -121,6 +121,24 @@ EXPLANATIONS: Mapping[str, Explanation] = MappingProxyType(
             "have shown itself.",
             "Run again with more repetitions (--repetitions).",
         ),
+        "assumed-direction": Explanation(
+            "Assumed direction",
+            "Neither you nor a unit says whether higher or lower is better, so words of the "
+            "metric's name were taken to say it. If they mislead, slower and faster are swapped.",
+            "Write NAME:higher=... or NAME:lower=... in --metric.",
+        ),
+        "several-matches": Explanation(
+            "Several matches",
+            "The expression of --metric matched more than once in a repetition, and the last match "
+            "was taken. Earlier ones may be of a warm-up, or left by earlier runs.",
+            "Choose with first, last or all (their median), or narrow the expression.",
+        ),
+        "unit-converted": Explanation(
+            "Converted unit",
+            "The program printed another unit than that of the results, so its values were "
+            "converted.",
+            "Nothing, if the units are those that you expect.",
+        ),
         "one-boot": Explanation(
             "All repetitions in one boot",
             "Results change from one start of a machine to the next. Repetitions of a single boot "

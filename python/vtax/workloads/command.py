@@ -20,7 +20,7 @@ from vtax.formats.model import Better, BetterFrom
 from vtax.units import format_bytes
 from vtax.workloads.base import Command, MachineShape, Metric, Outcome, Reading, ResultFolder, tail
 from vtax.workloads.metric_names import direction_of, unit_of
-from vtax.workloads.metric_units import conversion, known
+from vtax.workloads.metric_units import conversion, known, unwanted
 from vtax.workloads.outcomes import (
     PROGRAM_METRICS,
     STDERR,
@@ -28,7 +28,7 @@ from vtax.workloads.outcomes import (
     program_metrics,
     require_success,
 )
-from vtax.workloads.printed import Place, Printed, read
+from vtax.workloads.printed import Place, Printed, read, shown
 from vtax.workloads.registry import register
 
 Choice = Literal["first", "last", "all"]
@@ -54,13 +54,14 @@ what it writes. Its metrics are wall_s and cpu_s, and what --metric finds in its
   --metric NAME[:UNIT][:higher|lower][:first|last|all]=REGEX
 
 REGEX is a Python regular expression with a group, searched in stdout and then in stderr, of which
-64 MiB each are searched (^ and $ match at lines). The group needs a piece of the number only: it
-is read whole (1.234e+04, 1,234.5, 1_000, 12.3k, 1.2 million), with the unit beside it. What cannot
-be read exactly is refused. Of several matches the last is taken, unless you choose; all is their
-median.
+64 MiB each are searched (^ and $ match at lines), without colours. The group needs a piece of the
+number only: it is read whole (1.234e+04, 1,234.5, 1_000, 12.3k, 1.2 million), with the unit beside
+it. What cannot be read exactly is refused, as is a duration in parts (2m 3.5s). Of several matches
+the last is taken, unless you choose; all is their median.
 
 UNIT is the unit of the results. A program that prints another of the same dimension (us, ms; kB/s,
 MiB/s) has its values converted, any other is refused. Prefixes: kB and KB are 1000, KiB is 1024.
+A word behind the number that is no known unit is refused too, unless REGEX matches it.
 Without UNIT, the first one printed is taken, else that of a NAME such as run_ms or MB_s.
 
 What is better follows from you, or from the unit: something per second is better higher, a time or
@@ -96,7 +97,7 @@ class Pattern:
         if self.better_from == "given":
             return unit, self.better, "given"
         table = known(unit)
-        if table and table.better:
+        if table and table.better and not (table.better == "higher" and unwanted(self.name)):
             return unit, table.better, "unit"
         return unit, direction_of(self.name), "assumed"
 
@@ -127,7 +128,7 @@ class Pattern:
 
     def read(self, out: str, err: str) -> Metric:
         """The metric of a run that printed this; VtaxError when it cannot be read exactly."""
-        places = self.find(out, err)
+        places = self.find(shown(out), shown(err))
         if not places:
             said = tail(out) or tail(err) or "nothing"
             raise VtaxError(
@@ -205,8 +206,12 @@ def parse_pattern(text: str) -> Pattern:
     if better is None:
         table = known(unit) if unit else None
         better = table.better if table else None
+        said = direction_of(name)
+        contradicted = not given and better and said not in (None, better)
+        if contradicted or (better == "higher" and unwanted(name)):
+            better = None
         better_from = "unit" if better and given else "assumed"
-        better = better or direction_of(name)
+        better = better or (None if contradicted else said)
     return Pattern(name, unit, better, expression, better_from, given, choice)
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 
 from vtax.formats.model import Better
-from vtax.workloads.metric_units import TIMES, known
+from vtax.workloads.metric_units import TIMES, known, unwanted
 
 _LOWER = {"time", "latency", "delay", "duration", "elapsed", "runtime", "overhead"}
 _LOWER |= {"miss", "misses", "fault", "faults", "error", "errors", "failure", "failures"}
 _HIGHER = {"rate", "throughput", "bandwidth", "speed", "speedup", "score", "performance"}
-_HIGHER |= {"cpus", "cores", "threads", "ops", "iops", "fps", "tps", "qps", "rps"}
+_HIGHER |= {"cpus", "ops", "iops", "fps", "tps", "qps", "rps"}
 _HIGHER |= {"flops", "mflops", "gflops", "kbps", "mbps", "gbps"}
 
 
@@ -20,7 +20,8 @@ def unit_of(name: str) -> str:
     if len(words) > 2 and words[-2] == "per" and (unit := f"{words[-3]}/{words[-1]}"):
         return unit if known(unit) else ""
     last = words[-1]
-    if len(words) < 2 or last not in TIMES:
+    # `rtt_min` is the least, and `faults_s` may be faults per second.
+    if len(words) < 2 or last not in TIMES or last in ("min", "h", "d") or unwanted(words[-2]):
         return ""
     rate = f"{words[-2]}/{last}"
     # `run_s` is a time; `MB_s` and `ops_s` are rates.
@@ -32,6 +33,6 @@ def direction_of(name: str) -> Better | None:
     words = re.split("[_.-]|(?<=[a-z])(?=[A-Z])", name)
     said = {word.lower() for word in words}
     lower, higher = bool(said & _LOWER), bool(said & _HIGHER)
-    if lower == higher:
+    if lower == higher or (higher and unwanted(name)):
         return None
     return "lower" if lower else "higher"

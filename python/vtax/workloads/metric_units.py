@@ -6,6 +6,7 @@ take as sizes and durations is in `vtax.units`.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -45,8 +46,16 @@ def _times() -> Mapping[str, Fraction]:
         ("ps psec picosecond picoseconds", Fraction(1, 10**12)),
         ("min mins minute minutes", Fraction(60)),
         ("h hr hrs hour hours", Fraction(3600)),
+        ("d day days", Fraction(86400)),
     ]
-    return {name: factor for names, factor in stems for name in names.split()}
+    found = {name: factor for names, factor in stems for name in names.split()}
+    prefixes = [("m milli", 3), ("u \N{MICRO SIGN} \N{GREEK SMALL LETTER MU} micro", 6)]
+    for letters, power in [*prefixes, ("n nano", 9), ("p pico", 12)]:
+        for prefix, stem in itertools.product(
+            letters.split(), ("sec", "secs", "second", "seconds")
+        ):
+            found[prefix + stem] = Fraction(1, 10**power)
+    return found
 
 
 TIMES = _times()
@@ -54,6 +63,8 @@ _INFORMATION = {
     **dict.fromkeys(("B", "byte", "bytes", "Byte", "Bytes"), 8),
     **dict.fromkeys(("bit", "bits", "Bit", "Bits", "b"), 1),
 }
+_LONG_PREFIXES = {"kilo": "k", "mega": "M", "giga": "G", "tera": "T"}
+_LONG_PREFIXES |= {"kibi": "Ki", "mebi": "Mi", "gibi": "Gi", "tebi": "Ti"}
 _FLOP = frozenset({"flop", "Flop", "FLOP"})
 _RATES = {
     **dict.fromkeys(("flops", "FLOPS", "Flops", "FLOPs", "flop/s"), "flop"),
@@ -76,9 +87,13 @@ _NOUNS = {
 }
 _NOUN = {name: noun for noun, names in _NOUNS.items() for name in names.split()}
 _PLAIN = {"%": "percent", "percent": "percent", "x": "times", "": "1", "1": "1", "#": "1"}
-_DOUBTFUL = {"error", "errors", "failure", "failures", "miss", "misses", "drop", "drops"}
-_DOUBTFUL |= {"fault", "faults", "timeout", "timeouts"}
-"""So many per second: who knows what is better."""
+_UNWANTED = re.compile(
+    "abort|bad|bounce|collision|conflict|contention|context|corrupt|crash|discard|drop|error|evict"
+    "|exit|fail|fault|idle|interrupt|invalid|irq|kill|leak|los[st]|migration|miss|overrun|panic"
+    "|pause|reject|restart|retransmi|retr(?:y|ies)|stale|stall|steal|swap|switch|throttl|timeout"
+    "|trap|underrun|vmexit|wait|wast"
+)
+"""Beginnings of words: so many of them per second, and who knows what is better."""
 _WORD = re.compile(r"[A-Za-z_#1][A-Za-z0-9_-]*")
 _COMPOUND = re.compile(r"(?P<of>[^/]*?)(?:\s*/\s*|\s+per\s+|^per\s+)(?P<per>[^/\s]+)")
 
@@ -86,6 +101,8 @@ _COMPOUND = re.compile(r"(?P<of>[^/]*?)(?:\s*/\s*|\s+per\s+|^per\s+)(?P<per>[^/\
 def known(text: str) -> Unit | None:
     """The unit of a text such as `ms`, `MB/s`, `ops per second`, `ns/op`; None: unknown."""
     text = text.strip()
+    if len(text) > 2 and text.lower() in TIMES:
+        text = text.lower()
     if text in TIMES:
         return Unit("time", TIMES[text], "lower")
     if text in _PLAIN:
@@ -100,12 +117,20 @@ def known(text: str) -> Unit | None:
     return _amount(text)
 
 
+def unwanted(text: str) -> bool:
+    """Whether a word of it counts what nobody wants more of."""
+    words = re.split("[^A-Za-z]+|(?<=[a-z])(?=[A-Z])", text)
+    return any(_UNWANTED.match(word.lower()) for word in words)
+
+
 def _compound(of: str, per: str) -> Unit | None:
+    if len(per) > 2 and per.lower() in TIMES:
+        per = per.lower()
     if per in TIMES and of not in TIMES:
         amount = _amount(of) or _unnamed(of)
         if amount is None:
             return None
-        better: Better | None = None if of.lower() in _DOUBTFUL else "higher"
+        better: Better | None = None if unwanted(of) else "higher"
         return Unit(f"{amount.dimension}/time", amount.factor / TIMES[per], better)
     over = _amount(per) or _unnamed(per)
     if over is None or per in TIMES:
@@ -137,6 +162,7 @@ def _prefixed(text: str, stem: str) -> int | None:
     if not text.endswith(stem):
         return None
     before = text.removesuffix(stem)
+    before = _LONG_PREFIXES.get(before.lower(), before)
     return 1 if not before else PREFIXES.get(before)
 
 

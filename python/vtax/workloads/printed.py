@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from vtax.errors import VtaxError
-from vtax.workloads.metric_units import MULTIPLES, PREFIXES, known
+from vtax.workloads.metric_names import unit_of
+from vtax.workloads.metric_units import MULTIPLES, PREFIXES, TIMES, known
 
 LEAST, MOST = Fraction(1, 10**100), Fraction(10**100)
 """Beyond them squares and ratios leave what a float holds."""
@@ -34,6 +35,24 @@ _UNIT = re.compile(
     r"(?:(?P<slash>[ ]?/[ ]?|[ ]+per[ ]+)(?P<per>[A-Za-z][\w-]*))?"
 )
 _BEFORE = re.compile(r"[\[(]([^\[\]()\s][^\[\]()]{0,20})[\])][ \t]*[:=]?[ \t]*[+-]?$")
+_LABEL = re.compile(
+    r"(?<![0-9] )(?<![^\s,;|(])([^\s,;|=:()\[\]]{2,40})(?:[ \t]*[:=][ \t]*|[ \t]+)[+-]?$"
+)
+_PART = re.compile(
+    r"[ \t]?(?:,|and)?[ \t]?([0-9]+(?:\.[0-9]+)?)[ \t]*([A-Za-z\u00b5\u03bc]+)(?![A-Za-z0-9/])"
+)
+"""A further part of a duration such as `2m 3.5s`."""
+_SIZES = {**TIMES, "m": Fraction(60), **dict.fromkeys(("w", "week", "weeks"), Fraction(604800))}
+_PRODUCT = re.compile(
+    r"[ ]?[*\u00b7\u22c5][ ]?[A-Za-z]|[\u00b7\u22c5 ]?[A-Za-z]*(?:\^?-[1-9]|\u207b)(?![0-9.])"
+)
+"""Further factors of a unit such as `MB s-1`."""
+_PROSE = re.compile(
+    "of|in|on|at|and|or|for|to|the|with|from|by|after|before|per|is|was|are|were|over|during|total"
+    "|avg|mean|median|stddev|stdev|std|max|maximum|minimum|each|all|as|than"
+)
+"""Words that go on with the sentence behind a number."""
+_ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\\)|[ -/]+[0-~])")
 _STATISTICS = re.compile(r"\b(?:max|maximum|avg|mean|median)\b", re.IGNORECASE)
 
 
@@ -55,6 +74,21 @@ class Place:
     end: int
     match_begin: int
     match_end: int
+
+
+def shown(text: str) -> str:
+    """A text as a terminal shows it: without colours, and with backspaces done."""
+    if "\x1b" in text:
+        text = _ESCAPE.sub("", text)
+    if "\b" not in text:
+        return text
+    kept: list[str] = []
+    for letter in text:
+        if letter != "\b":
+            kept.append(letter)
+        elif kept and kept[-1] != "\n":
+            kept.pop()
+    return "".join(kept)
 
 
 def read(place: Place, declared: str) -> Printed:
@@ -109,6 +143,10 @@ def _number_around(place: Place) -> tuple[int, int]:
             raise _refused(place, "it may be one number with separators, or several")
         end = begin + right[0] if cut_right else end
         begin = begin + left[-1] if cut_left else begin
+    if any(letter.isnumeric() for letter in place.line[max(0, begin - 1) : begin]):
+        raise _refused(place, "it is a piece of a number")
+    if any(letter.isnumeric() for letter in place.line[end : end + 1]):
+        raise _refused(place, "it is a piece of a number")
     _refuse_spaced(place, begin, end)
     return begin, end
 
@@ -165,6 +203,7 @@ def _unit(place: Place, behind: str, declared: str, begin: int) -> tuple[int, st
     if match is None or not (word or match["slash"]):
         return 1, _unit_before(place, begin)
     tight = not match["gap"] and not match["open"]
+    _refuse_parts(place, match, behind)
     multiple = 1
     if word.lower().rstrip("s") in MULTIPLES:
         word = word.lower().rstrip("s")
@@ -182,6 +221,19 @@ def _unit(place: Place, behind: str, declared: str, begin: int) -> tuple[int, st
     return multiple, _known_unit(place, match, declared, tight)
 
 
+def _refuse_parts(place: Place, match: re.Match[str], behind: str) -> None:
+    """`1h2m3s`, `5 min 3 s`: a duration of which this number is a part."""
+    word = re.match("[A-Za-z\u00b5\u03bc]*", match["word"] or "")
+    name = word[0] if word else ""
+    if name not in _SIZES:
+        return
+    part = _PART.match(behind[match.start("word") + len(name) :])
+    # In a row such as `635.91us    0.89ms` each is a duration of its own.
+    whole = "." not in place.line[place.line.rfind(" ", 0, place.begin) + 1 : place.end]
+    if part is not None and whole and _SIZES.get(part[2], 0) < _SIZES[name] and part[2] in _SIZES:
+        raise _refused(place, "it is a duration in several parts; let the program print seconds")
+
+
 def _multiple(place: Place, word: str, declared: str) -> int:
     unit = known(declared) if declared else None
     if unit and unit.dimension.startswith("information") and word in "kKMGTPE":
@@ -191,8 +243,12 @@ def _multiple(place: Place, word: str, declared: str) -> int:
 
 def _known_unit(place: Place, match: re.Match[str], declared: str, tight: bool) -> str | None:
     word = match["word"] or ""
+    if _PRODUCT.match(match.string[match.end("word") :]):
+        raise _refused(place, "the unit behind it is a product that cannot be read")
     if match["slash"]:
         compound = f"{word}/{match['per']}"
+        if (further := re.match(r"(?:/[A-Za-z]\w*)+", match.string[match.end() :])) is not None:
+            return compound + further[0]
         if compound == declared or known(compound):
             return compound
         slash = "/" in match["slash"]
@@ -201,10 +257,14 @@ def _known_unit(place: Place, match: re.Match[str], declared: str, tight: bool) 
     if not word:
         return None
     if word == declared or (known(word) and not _is_count(word)):
-        if word == "min" and _STATISTICS.search(place.line) and word != declared:
+        if word.lower() == "min" and _STATISTICS.search(place.line) and word != declared:
             raise _refused(place, "'min' may be minutes or the least value")
         return word
-    if tight:
+    if tight and any(letter.isdigit() for letter in word):
+        raise _refused(place, f"{word!r:.40} behind it is not a unit")
+    ahead = len(place.line) - len(match.string) + match.end("word")
+    said_by_the_user = ahead <= place.match_end
+    if tight or (declared and not known(word) and not (said_by_the_user or _PROSE.fullmatch(word))):
         return word
     return None
 
@@ -220,7 +280,14 @@ def _is_count(word: str) -> bool:
 def _unit_before(place: Place, begin: int) -> str | None:
     """`time (ms): 5`."""
     found = _BEFORE.search(place.line[:begin])
-    return found[1] if found and known(found[1]) else None
+    if found:
+        return found[1] if known(found[1]) else None
+    label = _LABEL.search(place.line[:begin])
+    if label is None or label[1].lower() == "min":
+        return None
+    if ("/" in label[1] or not _is_count(label[1])) and known(label[1]):
+        return label[1]
+    return unit_of(label[1]) or None
 
 
 def _require_only_number(place: Place, begin: int, unit: str | None) -> None:
