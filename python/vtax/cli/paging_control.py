@@ -21,7 +21,8 @@ Examples:
 
 \b
 Without --apply it only says what it would do. Needs root: counters of guests, and for --apply what
-'vtax paging switch' needs. Whatever fails, the mode stays and the line of the window says why.
+'vtax paging switch' needs. Tried only in an emulated AMD host with vtax's own guests, on counters
+that a model made: no processor's counters of guests were ever read.
 """
 
 WATCH_EXAMPLES = """\b
