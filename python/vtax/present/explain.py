@@ -195,6 +195,6 @@ GLOSSARY: Sequence[tuple[str, str]] = (
     ),
     (
         "TCG",
-        "QEMU's software emulation of a CPU: it works everywhere, and costs a factor, not percent.",
+        "QEMU's software emulation of a CPU: needs no hardware, costs a factor and not percent.",
     ),
 )
