@@ -195,6 +195,7 @@ GLOSSARY: Sequence[tuple[str, str]] = (
     ),
     (
         "TCG",
-        "QEMU's software emulation of a CPU: needs no hardware, costs a factor and not percent.",
+        "QEMU's software emulation of a CPU. It needs no hardware support, and costs a factor, "
+        "not percent.",
     ),
 )
