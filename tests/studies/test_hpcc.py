@@ -26,7 +26,17 @@ from vtax.studies.hpcc import STUDY
 from vtax.studies.hpcc.claims import RULES
 from vtax.studies.hpcc.data import Data
 from vtax.studies.hpcc.outcome import made
-from vtax.studies.hpcc.setup import CPU, FIGURES, NATIVE, STATED, TCG, UML, WALL
+from vtax.studies.hpcc.setup import (
+    CPU,
+    FIGURES,
+    LARGE_TABLE,
+    NATIVE,
+    STATED,
+    TABLE,
+    TCG,
+    UML,
+    WALL,
+)
 from vtax.studies.html import write_report
 from vtax.studies.model import Basis, Claim, Options, Outcome, Verdict
 from vtax.studies.rule import judge
@@ -125,6 +135,15 @@ def test_a_coarse_clock_supports_nothing(data: Data) -> None:
     for name in ("cpu-wall-guests-small", "cpu-wall-guests-closer"):
         assert found[name].verdict is Verdict.UNKNOWN, name
         assert f"Within the clocks' steps: {UML}." in found[name].reason
+
+
+def test_clocks_that_agree_within_a_fine_step_agree(data: Data) -> None:
+    """A difference below the step is still known to be below 1 %."""
+    places = {**data.places, NATIVE: replace(data.places[NATIVE], steps_s=1e-3)}
+    large = [each for each in data.observations[NATIVE] if each.values[TABLE] >= LARGE_TABLE]
+    assert 100 * 1e-3 / large[0].values[WALL] == pytest.approx(0.24, abs=0.01)
+    found = claims(replace(data, places=places))["cpu-wall-native-large"]
+    assert found.verdict is Verdict.HOLDS
 
 
 def test_small_tables_alone_do_not_judge_large_ones(data: Data) -> None:

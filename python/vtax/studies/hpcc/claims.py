@@ -38,21 +38,21 @@ def native_small(data: Data) -> Judgement:
 
 
 def _between(found: CpuWall, low: float, high: float) -> bool | None:
-    """Whether an interval lies between two values; None where it reaches over one of them.
-
-    Nor is it known where the clocks' steps are as long as what they show.
-    """
-    if found.interval is None or not _resolved(found):
+    """Whether an interval lies between two values; None where it reaches over one of them."""
+    if (within := _within(found)) is None:
         return None
-    least, most = found.interval
+    least, most = within
     if low <= least and most <= high:
         return True
     return False if most < low or least > high else None
 
 
-def _resolved(found: CpuWall) -> bool:
-    """Whether the steps of the clocks are smaller than what lies between their times."""
-    return found.step_percent < found.percent
+def _within(found: CpuWall) -> tuple[float, float] | None:
+    """The interval, wider by the clocks' steps: each time may be wrong by them."""
+    if found.interval is None:
+        return None
+    least, most = found.interval
+    return max(0.0, least - found.step_percent), most + found.step_percent
 
 
 def native_large(data: Data) -> Judgement:
@@ -83,7 +83,7 @@ def guests_small(data: Data) -> Judgement:
 
 def _coarse(found: Mapping[str, CpuWall]) -> str:
     """The end of a reason that names clocks too coarse to judge by."""
-    names = [name for name, each in found.items() if not _resolved(each)]
+    names = [name for name, each in found.items() if each.step_percent >= each.percent]
     return f" Within the clocks' steps: {', '.join(names)}." if names else ""
 
 
@@ -100,11 +100,11 @@ def guests_closer(data: Data) -> Judgement:
 
 
 def _below(found: CpuWall, other: tuple[float, float]) -> bool | None:
-    if found.interval is None or not _resolved(found):
+    if (within := _within(found)) is None:
         return None
-    if found.interval[1] < other[0]:
+    if within[1] < other[0]:
         return True
-    return False if found.interval[0] > other[1] else None
+    return False if within[0] > other[1] else None
 
 
 def inversion_likelier(data: Data) -> Judgement:
