@@ -19,7 +19,7 @@ from vtax.present.terminal.tables import plain
 from vtax.studies.atlas import STUDY, claims, claims_tuning
 from vtax.studies.atlas.data import Data
 from vtax.studies.atlas.outcome import made
-from vtax.studies.atlas.setup import FIGURES, NATIVE, QUICK, STATED, UML
+from vtax.studies.atlas.setup import FIGURES, NATIVE, QUICK, STATED, UML, Place
 from vtax.studies.files import write
 from vtax.studies.html import write_report
 from vtax.studies.model import Options, Outcome, Verdict
@@ -62,12 +62,33 @@ def test_verdicts_follow_the_data(data: Data) -> None:
         assert found[name] is Verdict.HOLDS, name
     # Made so: the guest's edge lies one size earlier in every round.
     assert found["threshold-same"] is Verdict.FAILS
-    # One chose 512 KiB, the other 1024.
-    assert found["edge-same"] is Verdict.FAILS
+    # One chose 512 KiB, the other 1024, in one sweep each.
+    assert found["edge-same"] is Verdict.UNKNOWN
     # NB is another one, and OpenBLAS is 5 % faster, not twice.
     assert found["parameters-same"] is Verdict.FAILS and found["hand-written"] is Verdict.FAILS
     # User-mode Linux shows no image, and there is no other guest.
     assert found["kernel-code"] is Verdict.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("native", "guest", "verdict"),
+    [
+        ((4096, 4096), (256, 256), Verdict.FAILS),
+        ((4096, 4096), (4096, 4096), Verdict.HOLDS),
+        ((4096, 256), (4096, 4096), Verdict.UNKNOWN),
+    ],
+)
+def test_edges_of_kernels_are_told_from_those_of_sweeps(
+    data: Data, native: tuple[int, int], guest: tuple[int, int], verdict: Verdict
+) -> None:
+    made_of = next(iter(data.tuned.values()))
+    assert made_of.cache_edge is not None
+    tuned = {}
+    for kernel, sizes in ((NATIVE, native), (UML, guest)):
+        for memory, size in zip((256, 756), sizes, strict=True):
+            edge = made_of.cache_edge.model_copy(update={"chosen": (size << 10,) * 20})
+            tuned[Place(kernel, memory)] = made_of.model_copy(update={"cache_edge": edge})
+    assert verdicts(replace(data, tuned=tuned))["edge-same"] is verdict
 
 
 def test_other_data_turn_the_verdicts() -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
 from playwright.sync_api import Browser
@@ -18,13 +20,15 @@ from browser_page import OVERLAPS, Visit
 from command_line import vtax
 from recording import obstacle
 from tested_machines import checked
-from vtax.analysis.intervals import Event
+from vtax import binaries
+from vtax.analysis.intervals import Event, Recording
 from vtax.environments.qemu_arm64 import boot_files
 from vtax.errors import VtaxError
 from vtax.present.terminal.tables import plain
+from vtax.record.recorder import PROGRAM
 from vtax.studies.files import write
 from vtax.studies.html import write_report
-from vtax.studies.model import Options, Outcome, Verdict
+from vtax.studies.model import Claim, Options, Outcome, Verdict
 from vtax.studies.rule import judge
 from vtax.studies.table import parts
 from vtax.studies.vrtprof import STUDY
@@ -32,7 +36,14 @@ from vtax.studies.vrtprof import data as m
 from vtax.studies.vrtprof.claims import RULES
 from vtax.studies.vrtprof.data import Data
 from vtax.studies.vrtprof.outcome import made
-from vtax.studies.vrtprof.setup import EMULATED, FIGURES, NATIVE
+from vtax.studies.vrtprof.setup import (
+    EMULATED,
+    FIGURES,
+    HARDWARE,
+    KERNEL_PART,
+    NATIVE,
+    PAIR_COLUMNS,
+)
 
 
 @pytest.fixture(scope="module")
@@ -64,6 +75,52 @@ def test_verdicts_follow_the_data(data: Data) -> None:
     # What this machine cannot count is not judged, and never by another event.
     for name in ("native-dtlb-branches", "virtual-dtlb-branches", "exits-dtlb", "kernel-cpi"):
         assert found[name] is Verdict.UNKNOWN
+
+
+def test_short_rows_are_not_judged_by_a_constant(data: Data) -> None:
+    (claim,) = (each for each in judge(RULES, data) if each.name == "granularity")
+    assert claim.verdict is Verdict.UNKNOWN
+    assert claim.ours.endswith("100 us: 0 rows lost")
+
+
+def test_the_recorder_knows_what_the_study_asks_for() -> None:
+    """With and without a PMU it lists the kernel's and the programs' parts by these names."""
+    line = [str(binaries.find(PROGRAM)), "list", "--json"]
+    listed = json.loads(subprocess.run(line, capture_output=True, check=True).stdout)
+    assert {*HARDWARE, *KERNEL_PART} <= {each["name"] for each in listed}
+    parts = [name for name in PAIR_COLUMNS.values() if name.startswith("hw.")]
+    assert parts and all(name.endswith((".kernel", ".user")) for name in parts)
+    assert set(parts) <= set(HARDWARE)
+
+
+def test_the_kernels_part_is_judged_where_it_is_counted(data: Data) -> None:
+    """Columns of the whole row do not stand in for the kernel's."""
+    names = ("hw.dtlb_load_misses", "hw.branches")
+
+    def judged(suffix: str) -> Claim:
+        recordings = {
+            work: [with_pair(one, [f"{name}{suffix}" for name in names]) for one in own]
+            for work, own in data.recordings[NATIVE].items()
+        }
+        counted = replace(data, recordings={NATIVE: recordings}, absent={})
+        claims = judge(RULES, counted)
+        return next(claim for claim in claims if claim.name == "native-dtlb-branches")
+
+    assert judged(".kernel").verdict is Verdict.HOLDS
+    assert judged("").verdict is Verdict.UNKNOWN
+
+
+def with_pair(one: Recording, names: list[str]) -> Recording:
+    """Two events that go together, and with nothing else."""
+    random = np.random.default_rng(int(one.frame["faults.user"].sum()))
+    first = random.poisson(1000, one.frame.height)
+    second = first + random.poisson(100, one.frame.height)
+    columns = [
+        pl.Series(name, own.astype(np.uint64))
+        for name, own in zip(names, (first, second), strict=True)
+    ]
+    events = (*one.events, *(Event(name=name) for name in names))
+    return replace(one, frame=one.frame.with_columns(columns), events=events)
 
 
 def test_dearer_recording_turns_the_verdict(data: Data) -> None:

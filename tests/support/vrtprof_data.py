@@ -17,7 +17,7 @@ from vtax.analysis.intervals import load
 from vtax.studies.model import Options, Outcome
 from vtax.studies.vrtprof.data import Data
 from vtax.studies.vrtprof.outcome import made
-from vtax.studies.vrtprof.setup import EMULATED, GUESTS, NATIVE, SETTINGS, UML, WORKLOADS
+from vtax.studies.vrtprof.setup import EMULATED, GUESTS, HARDWARE, NATIVE, SETTINGS, UML, WORKLOADS
 
 RECORDED = Path(__file__).resolve().parents[1] / "data" / "vrtprof-arm64"
 
@@ -76,7 +76,7 @@ def data(parent: Path) -> Data:
     recordings[EMULATED] = {
         work: [load(RECORDED / work, EMULATED)] for work in ("compiler-like", "gups")
     }
-    names = ("hw.cycles", "hw.dtlb_load_misses", "hw.cache_misses", "hw.branches")
+    names = ("hw.cycles", "hw.cycles.kernel", "hw.cache_misses", *HARDWARE)
     absent = dict.fromkeys(names, NO_PMU)
     return Data(recordings, absent, {}, overheads(), emulated_overheads())
 

@@ -38,7 +38,8 @@ enum Verb {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Without --apply it only says what it would do. Signals: TERM and INT end it, HUP has it read the
-policy file again. Prints a line for each window. docs/control.md has the rest.
+policy file again. Prints a line for each window. Tried only in an emulated AMD host, with vtax's
+own guests. docs/control.md has the rest.
 
 Examples:
   vtax-control run --for 10s
@@ -96,10 +97,10 @@ struct What {
     /// No switch when guests would pause longer
     #[arg(long, value_name = "TIME", default_value = "200ms", value_parser = units::duration)]
     max_pause: Duration,
-    /// A mode lasts so long at least
+    /// The least time that a mode lasts
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = units::duration)]
     min_dwell: Duration,
-    /// A page of counters that a model publishes, in the place of perf; may be repeated
+    /// A page of counters that a model publishes, instead of perf; may be repeated
     #[arg(long, value_name = "FILE")]
     counters: Vec<PathBuf>,
     /// The file of the vendor module of KVM [default: the system's]
@@ -108,7 +109,7 @@ struct What {
     /// Where its state is kept
     #[arg(long, value_name = "DIR", default_value = state::FOLDER)]
     state_dir: PathBuf,
-    /// Read this tree in the place of /, for tests
+    /// Read this tree instead of /, for tests
     #[arg(long, value_name = "DIR", hide = true)]
     root: Option<PathBuf>,
 }

@@ -88,7 +88,7 @@ struct RecordArguments {
     /// Counters of this machine's applications by their names, or all that are there now
     #[arg(long, value_name = "NAMES|all", value_parser = applications)]
     app: Option<Applications>,
-    /// Use at most so many counters at a time, for software events too; more events take turns
+    /// Use at most N counters at a time, for software events too; more events take turns
     #[arg(long, value_name = "N")]
     counters: Option<NonZeroUsize>,
     /// Measure how long the eBPF programs run (which takes time itself)

@@ -26,8 +26,9 @@ Examples:
   vtax lab --smp 2 --mem 6G -- bash -c 'cat /sys/module/kvm_amd/parameters/npt'
 
 \b
-The emulated host is an AMD machine with SVM, a stock kernel and stock kvm_amd, and needs no
-hardware support. Its clock is the emulator's: counts are real, times are not.
+The emulated host is an AMD machine with SVM, a stock kernel and stock kvm_amd. This machine has to
+be x86-64 and needs no KVM; with QEMU 10 (Debian 13) guests do not boot under --npt 0. The clock is
+the emulator's: counts are real, times are not.
 """
 
 SETTINGS: dict[str, Any] = {

@@ -21,7 +21,8 @@ Examples:
 
 \b
 Without --apply it only says what it would do. Needs root: counters of guests, and for --apply what
-'vtax paging switch' needs. Whatever fails, the mode stays and the line of the window says why.
+'vtax paging switch' needs. Tried only in an emulated AMD host with vtax's own guests, on counters
+that a model made: no processor's counters of guests were ever read.
 """
 
 WATCH_EXAMPLES = """\b
@@ -75,12 +76,12 @@ MaxPause = Annotated[
     typer.Option(help="No switch when guests would pause longer. Default: 200ms.", metavar="TIME"),
 ]
 MinDwell = Annotated[
-    str | None, typer.Option(help="A mode lasts so long at least. Default: 60s.", metavar="TIME")
+    str | None, typer.Option(help="The least time that a mode lasts. Default: 60s.", metavar="TIME")
 ]
 Counters = Annotated[
     list[Path] | None,
     typer.Option(
-        help="A page of counters that a model publishes, in the place of perf; may be repeated.",
+        help="A page of counters that a model publishes, instead of perf; may be repeated.",
         metavar="FILE",
     ),
 ]

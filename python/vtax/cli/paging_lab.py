@@ -76,7 +76,8 @@ def lab(
     """Run a workload under nested and under shadow paging and show what KVM counted.
 
     The lab is an emulated AMD machine with a stock kernel and stock KVM, and a guest in it: it
-    needs no hardware support. Counts are real; times are those of the emulated clock.
+    needs x86-64 and no KVM. With QEMU 10 (Debian 13) guests do not boot under shadow paging.
+    Counts are real; times are those of the emulated clock.
     """
     from vtax.present.terminal import paging_modes as table
     from vtax.present.terminal.progress import listener

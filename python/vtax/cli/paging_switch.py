@@ -75,6 +75,7 @@ def switch(
     Each guest is paused, its device state saved with its memory left in place, the module
     (kvm_amd or kvm_intel) loaded again with npt= or ept=, and the guest brought back on the same
     memory. It is a transaction: if a step fails, the old mode comes back and every guest runs on.
+    Tried only in an emulated AMD host, with vtax's own guests: not on hardware, nor with libvirt.
     """
     options = ["--to", to.value]
     options += ["--dry-run"] * dry_run

@@ -36,7 +36,8 @@ Examples:
   vtax place watch --apply --for 1h --json
 
 \b
-Ctrl-C puts everything back. If it is killed, 'vtax place apply --undo' does.
+Ctrl-C puts everything back. If it is killed, 'vtax place apply --undo' does. Tried with --apply on
+processes that stand in for guests only, never on a host with slow cores: stay beside it.
 """
 
 APPLY_SETTINGS: dict[str, Any] = {

@@ -20,7 +20,7 @@ class ClaimRecord(Strict):
     ours: str
     verdict: Literal["holds", "does not hold", "cannot be judged"]
     reason: str
-    basis: Literal["result", "told"]
+    basis: Literal["result", "told", "emulation", "clock step"]
 
 
 class TableRecord(Strict):

@@ -108,7 +108,7 @@ class Settings(TypedDict, total=False):
     ]  # fmt: skip
     instructions: Annotated[
         float | str | None,
-        Setting(None, "Stop after so many instructions, e.g. 1e9 or 2G.", "N",
+        Setting(None, "Stop after N instructions, e.g. 1e9 or 2G.", "N",
                 "instruction_limit", _amount),
     ]  # fmt: skip
     whole: Annotated[bool, Setting(False, "Follow every reference; otherwise phases are sampled.")]

@@ -224,6 +224,7 @@ GLOSSARY: Sequence[tuple[str, str]] = (
     ),
     (
         "TCG",
-        "QEMU's software emulation of a CPU: it works everywhere, and costs a factor, not percent.",
+        "QEMU's software emulation of a CPU. It needs no hardware support, and costs a factor, "
+        "not percent.",
     ),
 )

@@ -13,8 +13,8 @@ from vtax.formats import records
 from vtax.formats.study import ClaimRecord, FigureRecord, StudyRecord, TableRecord
 from vtax.present.format import one_line
 from vtax.studies.html import write_report
-from vtax.studies.model import Basis, Claim, Outcome, Study
-from vtax.studies.table import SYMBOLS
+from vtax.studies.model import Claim, Outcome, Study
+from vtax.studies.table import verdict
 
 RECORD = "study.json"
 
@@ -40,17 +40,12 @@ def write(study: Study, outcome: Outcome, folder: Path) -> None:
 def to_markdown(study: Study, outcome: Outcome) -> str:
     """The claims as a table for a document, and each table of the study after it."""
     claims = [
-        (c.section, c.statement, c.stated, c.ours, _verdict(c), c.reason) for c in outcome.claims
+        (c.section, c.statement, c.stated, c.ours, verdict(c), c.reason) for c in outcome.claims
     ]
     headings = ("Section", "The paper says", "Its value", study.found, "Verdict", "Criterion")
     parts = [_table(headings, claims)]
     parts += [f"### {t.title}\n\n{_table(t.headings, t.rows)}" for t in outcome.tables]
     return "\n".join(parts)
-
-
-def _verdict(claim: Claim) -> str:
-    fitted = " (fitted)" if claim.basis is Basis.FITTED else ""
-    return f"{SYMBOLS[claim.verdict]} {claim.verdict.value}{fitted}"
 
 
 def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

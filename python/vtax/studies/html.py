@@ -7,7 +7,7 @@ from typing import Any
 
 from vtax import __version__
 from vtax.present.html.standalone import page_file, render_page, write_page
-from vtax.studies.model import Basis, Claim, Outcome, Study, Verdict
+from vtax.studies.model import Claim, Outcome, Study, Verdict
 from vtax.studies.table import SYMBOLS, counts
 
 CLASSES = {
@@ -43,7 +43,6 @@ def _words(study: Study, outcome: Outcome) -> dict[str, Any]:
         "counts": counts(outcome.claims),
         "mark": _mark,
         "css_class": CLASSES.__getitem__,
-        "fitted": lambda claim: claim.basis is Basis.FITTED,
         "version": __version__,
         "extra_style": page_file("vtax.studies", "study.css"),
     }

@@ -23,13 +23,29 @@ class Verdict(StrEnum):
 
 
 class Basis(StrEnum):
-    """How much a claim that holds is worth."""
+    """What a verdict rests on. Only results are evidence for or against a paper."""
 
     RESULT = "result"
-    """It comes out of the model and nothing was fitted to it alone."""
     FITTED = "told"
-    """The synthetic profile or the preset was made from this very statement. (Its word in
-    ``study.json`` is older than this name.)"""
+    """A synthetic profile was made from this very statement, or changed until it came out. (Its
+    word in ``study.json`` is older than this name.)"""
+    EMULATION = "emulation"
+    """Without what an emulated processor ran the verdict would be another."""
+    CLOCK_STEP = "clock step"
+    """What was seen is no more than the step of a clock."""
+
+    @property
+    def mark(self) -> str:
+        """What stands behind the verdict."""
+        return _MARKS[self]
+
+
+_MARKS = {
+    Basis.RESULT: "",
+    Basis.FITTED: "fitted",
+    Basis.EMULATION: "emulation only",
+    Basis.CLOCK_STEP: "a clock's step only",
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,8 @@ class Judgement:
     holds: bool | None
     """`None`: cannot be judged."""
     reason: str
+    basis: Basis | None = None
+    """Where the data decide it; else the rule's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,28 +43,45 @@ class Rule(Generic[D]):
     basis: Basis = Basis.RESULT
 
 
-def judged(rule: Rule[D], data: D) -> Claim:
-    """The claim with its verdict; what was not found cannot be judged."""
-    try:
-        found = rule.judge(data)
-    except Missing as missing:
-        found = Judgement("no value", None, f"{missing}.")
-    verdict = {True: Verdict.HOLDS, False: Verdict.FAILS, None: Verdict.UNKNOWN}[found.holds]
+def judged(rule: Rule[D], data: D, real: D | None = None) -> Claim:
+    """The claim with its verdict; what was not found cannot be judged.
+
+    `real`: the data without what was emulated, where something was.
+    """
+    found = _found(rule, data)
+    basis, reason = found.basis or rule.basis, found.reason
+    if real is not None and basis is Basis.RESULT and found.holds is not None:
+        alone = _found(rule, real)
+        if alone.holds is not found.holds:
+            basis = Basis.EMULATION
+            reason += f" Without what is emulated it {_VERDICTS[alone.holds].value}."
     return Claim(
         rule.name,
         rule.section,
         rule.statement,
         rule.stated,
         found.ours,
-        verdict,
-        found.reason,
-        rule.basis,
+        _VERDICTS[found.holds],
+        reason,
+        basis,
     )
 
 
-def judge(rules: Sequence[Rule[D]], data: D, only: str | None = None) -> list[Claim]:
+_VERDICTS = {True: Verdict.HOLDS, False: Verdict.FAILS, None: Verdict.UNKNOWN}
+
+
+def _found(rule: Rule[D], data: D) -> Judgement:
+    try:
+        return rule.judge(data)
+    except Missing as missing:
+        return Judgement("no value", None, f"{missing}.")
+
+
+def judge(
+    rules: Sequence[Rule[D]], data: D, only: str | None = None, real: D | None = None
+) -> list[Claim]:
     """Every claim; with `only` a single figure, those that its data can judge."""
-    claims = [judged(rule, data) for rule in rules]
+    claims = [judged(rule, data, real) for rule in rules]
     return [each for each in claims if only is None or each.verdict is not Verdict.UNKNOWN]
 
 

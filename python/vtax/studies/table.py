@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from rich.console import RenderableType
 from rich.text import Text
 
+from vtax.present.format import plural
 from vtax.present.terminal import tables
 from vtax.studies.model import Basis, Claim, Outcome, Study, Verdict
 
@@ -16,14 +17,36 @@ _STYLES = {Verdict.HOLDS: "green", Verdict.FAILS: "red", Verdict.UNKNOWN: "yello
 
 
 def counts(claims: Sequence[Claim]) -> str:
-    """`20 of 25 claims hold, 3 do not, 2 cannot be judged (the model was fitted to 4 of ...)`"""
+    """`20 of 25 claims hold, 3 do not, 2 cannot be judged; the model was fitted to 4 others: ...`
+
+    What rests on anything but a result is counted apart.
+    """
+    results = [claim for claim in claims if claim.basis is Basis.RESULT]
+    text = f"{_tally(results, f' of {len(results)} claims')}"
+    for words, bases in _APART.items():
+        if own := [claim for claim in claims if claim.basis in bases]:
+            text += f"; {words} {plural(len(own), 'other')}: {_tally(own)}"
+    return text
+
+
+_APART = {
+    "the model was fitted to": (Basis.FITTED,),
+    "emulation or a clock's step alone decides": (Basis.EMULATION, Basis.CLOCK_STEP),
+}
+
+
+def _tally(claims: Sequence[Claim], of: str = "") -> str:
     found = Counter(claim.verdict for claim in claims)
-    fitted = sum(c.verdict is Verdict.HOLDS and c.basis is Basis.FITTED for c in claims)
-    text = (
-        f"{found[Verdict.HOLDS]} of {len(claims)} claims hold, {found[Verdict.FAILS]} do not, "
+    return (
+        f"{found[Verdict.HOLDS]}{of} hold, {found[Verdict.FAILS]} do not, "
         f"{found[Verdict.UNKNOWN]} cannot be judged"
     )
-    return f"{text} (the model was fitted to {fitted} of those that hold)" if fitted else text
+
+
+def verdict(claim: Claim) -> str:
+    """`✓ holds (fitted)`"""
+    mark = f" ({claim.basis.mark})" if claim.basis.mark else ""
+    return f"{SYMBOLS[claim.verdict]} {claim.verdict.value}{mark}"
 
 
 def parts(study: Study, outcome: Outcome) -> list[RenderableType]:
@@ -45,12 +68,10 @@ def parts(study: Study, outcome: Outcome) -> list[RenderableType]:
 
 
 def _row(claim: Claim) -> list[str | Text]:
-    mark = " (fitted)" if claim.basis is Basis.FITTED else ""
-    verdict = f"{SYMBOLS[claim.verdict]} {claim.verdict.value}{mark}"
     return [
         claim.section,
         claim.statement,
         claim.stated,
         claim.ours,
-        Text(verdict, _STYLES[claim.verdict]),
+        Text(verdict(claim), _STYLES[claim.verdict]),
     ]

@@ -45,7 +45,7 @@ _METRICS: tuple[tuple[str, str, Better, str], ...] = (
 @register
 @dataclass(frozen=True, slots=True)
 class Dgemm:
-    """Matrix multiplication in double precision, some times in one process."""
+    """Matrix multiplication in double precision, several times in one process."""
 
     name: ClassVar[str] = "dgemm"
     checks: ClassVar[Sequence[type[Check]]] = (Blas,)

@@ -53,7 +53,7 @@ QCOW2_MAGIC = b"QFI\xfb"
 @register
 @dataclass(frozen=True, slots=True)
 class Lab(PagingEnvironment):
-    """A nested guest under stock KVM on an emulated AMD host; any machine can run it."""
+    """A nested guest under stock KVM on an emulated AMD host, on x86-64 without KVM too."""
 
     name: ClassVar[str] = "lab"
     keys: ClassVar[Mapping[str, str]] = {

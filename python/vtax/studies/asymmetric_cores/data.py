@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import polars as pl
@@ -49,6 +49,13 @@ class Data:
             raise Missing(self._why(load, *(SPECS if self.served is None else ())))
         return found
 
+    def without_emulation(self) -> Data | None:
+        """The same without what ran on an emulated processor; None where nothing did."""
+        records = [each for each in (self.served, self.slow_guest) if each is not None]
+        if not any(EMULATED in each.description for one in records for each in one.environments):
+            return None
+        return replace(self, served=_real(self.served), slow_guest=_real(self.slow_guest))
+
     def title(self, name: str) -> str:
         """The environment's name, and whether its processor is emulated."""
         where = self.environment(name)
@@ -72,6 +79,18 @@ class Data:
         """Why there is nothing of a load; the environments that it may be for."""
         reasons = dict.fromkeys(self.left_out[each] for each in names if each in self.left_out)
         return "; ".join(reasons) or f"{names[0]} was not measured with slow cores"
+
+
+def _real(record: PlaceRecord | None) -> PlaceRecord | None:
+    """Without environments whose processor is emulated; None without any other."""
+    if record is None:
+        return None
+    kept = tuple(each for each in record.environments if EMULATED not in each.description)
+    specs = {each.spec for each in kept}
+    loads = tuple(each for each in record.loads if each.environment in specs)
+    return joined(
+        [record.model_copy(update={"environments": kept, "loads": loads})] if kept else []
+    )
 
 
 def joined(records: Sequence[PlaceRecord]) -> PlaceRecord | None:

@@ -26,7 +26,7 @@ def run(options: Options, progress: Progress) -> Outcome:
 def made(data: Data, options: Options, setup: list[tuple[str, str]]) -> Outcome:
     """The outcome of measured data."""
     return Outcome(
-        claims=judge(RULES, data, options.figure),
+        claims=judge(RULES, data, options.figure, data.without_emulation()),
         figures=drawn(data, options.figure),
         tables=tables(data),
         frames={"points": m.frame(data)},

@@ -213,6 +213,7 @@ COSTS = (
         "Despite its switches gcc does as well as under the best static mode",
         "as well",
         partial(close_to_best, ("gcc",), MACHINE),
+        Basis.FITTED,
     ),
     Rule(
         "single-best",
@@ -220,6 +221,7 @@ COSTS = (
         "With a single best mode, DAV2M is nearly as fast as that mode",
         "at most 1 %",
         partial(close_to_best, _BOTH, MACHINE),
+        Basis.FITTED,
     ),
     *(
         Rule(
@@ -229,6 +231,7 @@ COSTS = (
             f"({MACHINE_TITLES[machine]})",
             "virtually identical",
             partial(close_to_best, FOCUS, machine),
+            Basis.FITTED,
         )
         for machine in (MACHINE, SECOND_MACHINE)
     ),
@@ -393,6 +396,7 @@ DECISIONS = (
         "At most one switch where the mode does not matter",
         "at most 1",
         third_group,
+        Basis.FITTED,
     ),
     Rule(
         "right-mode",
@@ -407,6 +411,7 @@ DECISIONS = (
         "For the third group DAV2M quickly chooses a mode and stays",
         "stays",
         keeps_one_mode,
+        Basis.FITTED,
     ),
     Rule(
         "opposite",
@@ -414,6 +419,7 @@ DECISIONS = (
         "For the third group DAV2M makes opposite decisions, without consequences",
         "opposite",
         opposite,
+        Basis.FITTED,
     ),
     Rule(
         "thresholds-move",

@@ -265,6 +265,7 @@ RULES = (
         "fma3d and crafty are much less TLB-intensive than the other five",
         "much less",
         modest,
+        Basis.FITTED,
     ),
     Rule(
         "gzip-bursts",

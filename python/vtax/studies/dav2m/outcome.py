@@ -22,8 +22,9 @@ from vtax.studies.rule import FACTOR, judge, possible
 CAUTIONS = (
     "Every number is a model's: no hardware ran, and all cycles are modelled.",
     "The benchmarks are synthetic profiles, made from what the paper's text says of them and tuned "
-    "to it. Claims marked “fitted” are such statements; that they hold shows that the profiles do "
-    "what they were made for, and nothing more.",
+    "to it. Claims marked “fitted” are such statements, or ones for which profiles, or lengths of "
+    "runs, were changed until they held; that they hold shows that the profiles do what they "
+    "were made for, and nothing more.",
     "The pictures of the paper's figures are lost in the scan that was available; beside each "
     "figure stands what the paper's text says of it.",
 )

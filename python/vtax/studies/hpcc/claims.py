@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 
 from vtax.analysis.cpu_wall import CpuWall, Share
@@ -24,6 +25,7 @@ from vtax.studies.hpcc.setup import (
     SMALL_APART,
     SMALLEST_CHANGE,
 )
+from vtax.studies.model import Basis
 from vtax.studies.rule import FACTOR, Judgement, Missing, Rule, all_hold
 
 
@@ -37,12 +39,20 @@ def native_small(data: Data) -> Judgement:
 
 def _between(found: CpuWall, low: float, high: float) -> bool | None:
     """Whether an interval lies between two values; None where it reaches over one of them."""
-    if found.interval is None:
+    if (within := _within(found)) is None:
         return None
-    least, most = found.interval
+    least, most = within
     if low <= least and most <= high:
         return True
     return False if most < low or least > high else None
+
+
+def _within(found: CpuWall) -> tuple[float, float] | None:
+    """The interval, wider by the clocks' steps: each time may be wrong by them."""
+    if found.interval is None:
+        return None
+    least, most = found.interval
+    return max(0.0, least - found.step_percent), most + found.step_percent
 
 
 def native_large(data: Data) -> Judgement:
@@ -66,9 +76,15 @@ def guests_small(data: Data) -> Judgement:
     shown = ", ".join(f"{name} {apart(each)}" for name, each in found.items())
     reason = (
         f"Each guest's interval has to be between {significant(low, 2)} and "
-        f"{significant(high, 2)} %."
+        f"{significant(high, 2)} %.{_coarse(found)}"
     )
     return Judgement(shown, all_hold(_between(each, low, high) for each in found.values()), reason)
+
+
+def _coarse(found: Mapping[str, CpuWall]) -> str:
+    """The end of a reason that names clocks too coarse to judge by."""
+    names = [name for name, each in found.items() if each.step_percent >= each.percent]
+    return f" Within the clocks' steps: {', '.join(names)}." if names else ""
 
 
 def guests_closer(data: Data) -> Judgement:
@@ -79,16 +95,16 @@ def guests_closer(data: Data) -> Judgement:
     if native.interval is None:
         raise Missing("one native run")
     holds = all_hold(_below(each, native.interval) for each in found.values())
-    reason = "Each guest's interval has to be below native's."
+    reason = f"Each guest's interval has to be below native's.{_coarse(found)}"
     return Judgement(f"native {apart(native)}; {shown}", holds, reason)
 
 
 def _below(found: CpuWall, other: tuple[float, float]) -> bool | None:
-    if found.interval is None:
+    if (within := _within(found)) is None:
         return None
-    if found.interval[1] < other[0]:
+    if within[1] < other[0]:
         return True
-    return False if found.interval[0] > other[1] else None
+    return False if within[0] > other[1] else None
 
 
 def inversion_likelier(data: Data) -> Judgement:
@@ -119,11 +135,14 @@ def inversion_largest(data: Data) -> Judgement:
     found = {}
     for name in data.guests():
         table, each = list(m.clocks(data, name).items())[-1]
-        found[f"{name} ({words(table)})"] = each.inverted
-    shown = ", ".join(f"{name} {share(each)}" for name, each in found.items())
-    return Judgement(
-        shown, any(each.count for each in found.values()), "One run of any guest suffices."
-    )
+        found[f"{name} ({words(table)})"] = each
+    shown = ", ".join(f"{name} {share(each.inverted)}" for name, each in found.items())
+    holds = any(each.inverted.count for each in found.values())
+    reason, basis = "One run of any guest suffices.", None
+    if holds and not any(each.unexplained.count for each in found.values()):
+        reason += " All are within the clocks' steps."
+        basis = Basis.CLOCK_STEP
+    return Judgement(shown, holds, reason, basis)
 
 
 def inversion_by_steps(data: Data) -> Judgement:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 
 import polars as pl
@@ -14,7 +14,7 @@ from vtax.analysis.cpu_wall import CpuWall, Share, cpu_wall
 from vtax.analysis.order_drift import Observation, Order, OrderDrift, order_drift
 from vtax.analysis.results import Result
 from vtax.formats.model import ComparisonRecord, EnvironmentRecord, Sample
-from vtax.studies.hpcc.setup import CPU, HPL_TIME, NATIVE, TABLE, WALL
+from vtax.studies.hpcc.setup import CPU, HPL_TIME, NATIVE, TABLE, TCG, WALL
 from vtax.studies.rule import Missing
 
 
@@ -49,6 +49,19 @@ class Data:
         if not found:
             raise Missing(f"no guest was measured: {'; '.join(self.left_out.values()) or 'none'}")
         return found
+
+    def without_emulation(self) -> Data | None:
+        """The same without the emulated guest; None where there is none."""
+        if TCG not in self.places:
+            return None
+        return replace(
+            self,
+            places={name: each for name, each in self.places.items() if name != TCG},
+            samples={
+                size: [each for each in own if each.environment != TCG]
+                for size, own in self.samples.items()
+            },
+        )
 
     def sizes(self, name: str) -> list[int]:
         """Those with results, ascending. Raises Missing when there is none."""

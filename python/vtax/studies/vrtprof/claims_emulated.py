@@ -12,6 +12,7 @@ import polars as pl
 from vtax.analysis.intervals import CPI
 from vtax.analysis.ways import Axis, Per
 from vtax.present.format import signed, significant
+from vtax.studies.model import Basis
 from vtax.studies.rule import Judgement, Rule, below
 from vtax.studies.vrtprof import data as m
 from vtax.studies.vrtprof.data import Data, has
@@ -116,6 +117,7 @@ OVERHEADS = (
         "Recording at the practical setting costs this much on average, in instructions, emulated",
         "1.34 % (1.2 % in the abstract)",
         partial(mean_overhead, EMULATED_SETTINGS[0], 1.34),
+        Basis.EMULATION,
     ),
     Rule(
         "overhead-finest-emulated",
@@ -123,6 +125,7 @@ OVERHEADS = (
         "The same at rows of 2 million instructions, 25 times finer, emulated",
         "1.34 %",
         partial(mean_overhead, EMULATED_SETTINGS[-1], 1.34),
+        Basis.EMULATION,
     ),
     Rule(
         "overhead-each-emulated",
@@ -130,6 +133,7 @@ OVERHEADS = (
         "No benchmark is slowed down by more than the slowest, in instructions, emulated",
         "2.59 % (Pseudo JBB)",
         every_overhead,
+        Basis.EMULATION,
     ),
 )
 PHASES = (
@@ -139,6 +143,7 @@ PHASES = (
         "One benchmark (here compiler-like) shows phases along its instructions, emulated",
         "clear pseudo-regular pattern",
         partial(phased, PHASED, True),
+        Basis.EMULATION,
     ),
     Rule(
         "flat-emulated",
@@ -146,5 +151,6 @@ PHASES = (
         "Another (here gups) is flat along its instructions, emulated",
         "a single phase",
         partial(phased, FLAT, False),
+        Basis.EMULATION,
     ),
 )

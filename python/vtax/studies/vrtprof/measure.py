@@ -40,12 +40,12 @@ from vtax.studies.vrtprof.setup import (
     EVERY,
     FULL,
     GUESTS,
+    HARDWARE,
     NATIVE,
     OVERHEAD_IN,
     QUICK,
     SETTINGS,
     SPECS,
-    TABLE_II,
     UML,
     Plan,
 )
@@ -98,7 +98,7 @@ class _Target:
 
 
 def _targets(plan: Plan, counted: Sequence[str]) -> list[_Target]:
-    """`counted`: hardware events of table II that this machine has; the lab's has none."""
+    """`counted`: hardware events that this machine has; the lab's has none."""
     record = RecordOptions(EVERY, EVENTS)
     here = RecordOptions(EVERY, ",".join([EVENTS, *counted]))
     targets = [
@@ -151,7 +151,7 @@ def _record_all(
 
 
 def _availability() -> tuple[dict[str, str], list[str]]:
-    """Events that this machine does not have, with the reason, and those of table II it has."""
+    """Events that this machine does not have, with the reason, and those of HARDWARE it has."""
     line = [str(binaries.find(PROGRAM)), "list", "--json"]
     done = subprocess.run(line, capture_output=True, timeout=LIST_TIMEOUT_S, check=False)
     try:
@@ -160,8 +160,7 @@ def _availability() -> tuple[dict[str, str], list[str]]:
         raise VtaxError("vtax-recorder does not list its events") from None
     absent = {each["name"]: each["reason"] for each in listed if not each["available"]}
     known = {each["name"] for each in listed}
-    wanted = [name for event in TABLE_II for name in event.ours if name.startswith("hw.")]
-    return absent, [name for name in wanted if name in known and name not in absent]
+    return absent, [name for name in HARDWARE if name in known and name not in absent]
 
 
 def _measure_overheads(

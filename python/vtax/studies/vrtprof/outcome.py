@@ -78,8 +78,8 @@ def _cautions(data: Data, options: Options) -> list[str]:
     if hardware:
         found.append(
             "This machine has no hardware counters, or its hypervisor keeps them: every hardware "
-            "event is absent, rates are per second instead of per instruction, and nothing stands "
-            "in for a hardware event under its name."
+            "event is absent, the kernel's and the programs' parts too, rates are per second "
+            "instead of per instruction, and nothing stands in for a hardware event under its name."
         )
     if data.guests():
         found.append(

@@ -177,13 +177,25 @@ PAIR_COLUMNS = {
     "VT_SCHED_SW": "sched.switches",
     "XEN_IRQ": "irq.device",
     "U_HW_INTR_RCV": "irq.device",
-    "U_DTLB_MISSES": "hw.dtlb_load_misses",
-    "K_DTLB_MISSES": "hw.dtlb_load_misses",
-    "K_BR": "hw.branches",
-    "K_L1D_LINE_MISS": "hw.l1d_load_misses",
-    "K_BR_MISPRED": "hw.branch_misses",
-    "K_STORES": "hw.l1d_stores",
+    "U_DTLB_MISSES": "hw.dtlb_load_misses.user",
+    "K_DTLB_MISSES": "hw.dtlb_load_misses.kernel",
+    "K_BR": "hw.branches.kernel",
+    "K_L1D_LINE_MISS": "hw.l1d_load_misses.kernel",
+    "K_BR_MISPRED": "hw.branch_misses.kernel",
+    "K_STORES": "hw.l1d_stores.kernel",
     "K_L2_LINES_IN": "",
-    "K_CPI": "derived.cpi",
+    "K_CPI": "derived.cpi.kernel",
 }
-"""The nearest column here; it does not distinguish the paper's K_ and U_ (kernel and user)."""
+"""The nearest column here: the paper's K_ is the kernel's part, its U_ the programs'."""
+HARDWARE = tuple(
+    dict.fromkeys(
+        name
+        for name in (
+            *(name for event in TABLE_II for name in event.ours),
+            *PAIR_COLUMNS.values(),
+            *KERNEL_PART,
+        )
+        if name.startswith("hw.")
+    )
+)
+"""Recorded beside EVENTS where a PMU counts them: those of table II and of figures 2 and 3."""
