@@ -34,7 +34,7 @@ lint: setup-test ## ruff, mypy --strict, layers of imports, rustfmt, clippy, car
 	.venv/bin/mypy
 	.venv/bin/lint-imports --no-cache
 	@cargo fmt --version >/dev/null 2>&1 && cargo clippy --version >/dev/null 2>&1 \
-		|| { echo 'rustfmt or clippy is missing: rustup component add rustfmt clippy' >&2; exit 1; }
+		|| { echo 'rustfmt or clippy is missing: rustup component add rustfmt clippy, or apt-get install rustfmt-web rust-web-clippy beside cargo-web' >&2; exit 1; }
 	cargo fmt --all --check
 	cargo clippy --quiet --locked --workspace --all-targets -- -D warnings
 	@if ! cargo deny --version >/dev/null 2>&1; then \
@@ -46,7 +46,7 @@ lint: setup-test ## ruff, mypy --strict, layers of imports, rustfmt, clippy, car
 		cargo deny --offline check licenses bans sources; \
 	fi
 
-test: lint ## lint, then every test; what is skipped says why
+test: setup-test ## every test; what is skipped says why
 	@.venv/bin/python packaging/arm64.py tests || echo 'test: the tests of arm64 are skipped'
 	cargo test --quiet --locked --workspace
 	@# vtax is started hundreds of times: let its modules be compiled once.
