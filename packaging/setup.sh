@@ -61,12 +61,35 @@ find_python() {
         return
     done
 }
-python=''
-find_python
-command -v cargo >/dev/null 2>&1 || PATH="$HOME/.cargo/bin:$PATH"
+# The version of a package that apt-get would install; nothing when there is none.
+candidate() {
+    LC_ALL=C apt-cache policy "$1" 2>/dev/null | sed -n 's/^  Candidate: \([^(].*\)/\1/p'
+}
 # The distribution's cargo may be older than what the code is written for.
 rust_needed=$(sed -n 's/^rust-version *= *"\([0-9.]*\)".*/\1/p' Cargo.toml | head -n 1)
 new_enough() { [ "$(printf '%s\n%s\n' "$rust_needed" "$1" | sort -V | head -n 1)" = "$rust_needed" ]; }
+cargo_version() { ! command -v cargo >/dev/null 2>&1 || cargo --version | cut -d ' ' -f 2; }
+require_toolchains() {
+    local have remedy='install it with rustup'
+    find_python
+    [ -n "$python" ] || fail 'Python 3.11 or newer is missing: install it (Debian, Ubuntu: apt-get install python3) or name one with PYTHON=...'
+    have=$(cargo_version)
+    [ -n "$have" ] || fail "cargo is missing: install Rust $rust_needed or newer with rustup"
+    # Its package takes the place of cargo's, so that setup does not install it unasked.
+    if command -v apt-cache >/dev/null 2>&1 && new_enough "$(candidate cargo-web)"; then
+        remedy="as root: apt-get install cargo-web (it replaces cargo), or $remedy"
+    fi
+    new_enough "$have" || fail "cargo $have is too old: vtax needs Rust $rust_needed; $remedy"
+}
+
+python=''
+find_python
+command -v cargo >/dev/null 2>&1 || PATH="$HOME/.cargo/bin:$PATH"
+have=$(cargo_version)
+# apt-get brings what is missing; for the rest nothing is installed in vain.
+if ! command -v apt-get >/dev/null 2>&1 || { [ -n "$have" ] && ! new_enough "$have"; }; then
+    require_toolchains
+fi
 
 # One setup at a time: two would write the same .venv. (Not in .venv, which may be replaced.)
 state=target/setup
@@ -92,11 +115,6 @@ field() { printf '%s\n' "$packages" | awk -F ' *[|] *' -v p="$1" -v n="$2" '$1 =
 installed() {
     [ "$1" != nginx-light ] || [ ! -x /usr/sbin/nginx ] || return 0
     [ "$(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null)" = installed ]
-}
-
-# The version of a package that apt-get would install; nothing when there is none.
-candidate() {
-    LC_ALL=C apt-cache policy "$1" 2>/dev/null | sed -n 's/^  Candidate: \([^(].*\)/\1/p'
 }
 
 missing_packages() {
@@ -195,19 +213,7 @@ elif [ ! -e "$state/packages-reported" ]; then
     touch "$state/packages-reported"
 fi
 
-# --- toolchains, which packages may have brought ----------------------------------------------
-
-find_python
-[ -n "$python" ] || fail 'Python 3.11 or newer is missing: install it or name one with PYTHON=...'
-have=$(cargo --version 2>/dev/null | cut -d ' ' -f 2) || have=''
-if ! new_enough "${have:-0}"; then
-    remedy="install Rust $rust_needed or newer with rustup"
-    if [ "$(command -v cargo)" = /usr/bin/cargo ] && new_enough "$(candidate cargo-web)"; then
-        remedy="as root: apt-get install cargo-web (it takes the place of cargo), or $remedy"
-    fi
-    [ -n "$have" ] && fail "cargo $have is too old: $remedy"
-    fail "cargo is missing: $remedy"
-fi
+require_toolchains
 
 # --- Python ---------------------------------------------------------------------------------
 
