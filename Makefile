@@ -1,7 +1,7 @@
 # Everything runs from .venv; `setup` makes it and is cheap when nothing changed.
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup setup-demo setup-test arm64 wheels demo test lint soak bench docs clean
+.PHONY: help setup setup-demo setup-test arm64 wheels demo test lint fresh soak bench docs clean
 
 PYTHON_FILES := python packaging $(wildcard tests bench)
 
@@ -52,9 +52,13 @@ test: setup-test ## every test; what is skipped says why
 	@# vtax is started hundreds of times: let its modules be compiled once.
 	PYTHONDONTWRITEBYTECODE= .venv/bin/python -m pytest --numprocesses=3 --dist=loadfile --no-loadscope-reorder --durations=25
 
+fresh: ## make, use and remove a minimal Debian 12 and 13: README's commands, the tests, each verb (root, mmdebstrap, hours)
+	@python3 packaging/fresh.py $(if $(RELEASE),--release $(RELEASE))
+
 soak: setup-test ## repeated trials in full, hours; says what each proved
 	VTAX_SOAK=1 .venv/bin/python -m pytest -m soak -v -rP
 	cargo test --quiet --locked --workspace -- --ignored
+	@python3 packaging/fresh.py
 
 bench: setup-test ## vtax's own cost beside plain commands and other recorders; the paging model; the lab's start and switch, and the cost of its controller; tuned kernels; plans of places
 	.venv/bin/python bench/compare.py

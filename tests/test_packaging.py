@@ -12,13 +12,16 @@ import sys
 import tarfile
 import tomllib
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
+import typer
 
 from command_line import ROOT
+from vtax.cli.app import app
 
 PROGRAMS = (
     "vtax-agent", "vtax-recorder", "vtax-place", "vtax-control", "vtax-dgemm", "vtax-mpi-clock",
@@ -350,3 +353,29 @@ def test_the_sdist_builds_a_wheel_that_works_elsewhere(
     assert called.startswith("vtax-agent ")
     version = "import vtax, vtax._native; print(vtax.__version__ == vtax._native.version())"
     assert python(environment, "-P", "-c", version) == "True\n"
+
+
+def test_fresh_machines_run_each_verb(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And what it installs beforehand is what README says must be there."""
+    monkeypatch.syspath_prepend(str(ROOT / "packaging"))
+    fresh = importlib.import_module("fresh")
+
+    def verbs(command: Any, name: str = "") -> Iterator[str]:
+        if not hasattr(command, "commands"):
+            yield name
+            return
+        for word, each in command.commands.items():
+            yield from verbs(each, f"{name} {word}".strip())
+
+    known = set(verbs(typer.main.get_command(app)))
+    run = {
+        name
+        for name in known
+        for line in fresh.VERBS
+        if line == name or line.startswith(f"{name} ")
+    }
+    assert run == known
+    readme = (ROOT / "README.md").read_text()
+    assert all(f"    {command} " in readme for command in fresh.README_COMMANDS)
+    said = re.search(r"Both work on .* with (.*); \[", readme)
+    assert said and set(re.findall("`(.*?)`", said[1])) == set(fresh.BEFOREHAND)
