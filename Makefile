@@ -1,7 +1,7 @@
 # Everything runs from .venv; `setup` makes it and is cheap when nothing changed.
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup setup-demo setup-test arm64 wheels demo test lint soak bench docs clean
+.PHONY: help setup setup-demo setup-test arm64 wheels demo test lint fresh soak bench docs clean
 
 PYTHON_FILES := python packaging $(wildcard tests bench)
 
@@ -34,7 +34,7 @@ lint: setup-test ## ruff, mypy --strict, layers of imports, rustfmt, clippy, car
 	.venv/bin/mypy
 	.venv/bin/lint-imports --no-cache
 	@cargo fmt --version >/dev/null 2>&1 && cargo clippy --version >/dev/null 2>&1 \
-		|| { echo 'rustfmt or clippy is missing: rustup component add rustfmt clippy' >&2; exit 1; }
+		|| { echo 'rustfmt or clippy is missing: rustup component add rustfmt clippy, or apt-get install rustfmt-web rust-web-clippy beside cargo-web' >&2; exit 1; }
 	cargo fmt --all --check
 	cargo clippy --quiet --locked --workspace --all-targets -- -D warnings
 	@if ! cargo deny --version >/dev/null 2>&1; then \
@@ -46,15 +46,19 @@ lint: setup-test ## ruff, mypy --strict, layers of imports, rustfmt, clippy, car
 		cargo deny --offline check licenses bans sources; \
 	fi
 
-test: lint ## lint, then every test; what is skipped says why
+test: setup-test ## every test; what is skipped says why
 	@.venv/bin/python packaging/arm64.py tests || echo 'test: the tests of arm64 are skipped'
 	cargo test --quiet --locked --workspace
 	@# vtax is started hundreds of times: let its modules be compiled once.
 	PYTHONDONTWRITEBYTECODE= .venv/bin/python -m pytest --numprocesses=3 --dist=loadfile --no-loadscope-reorder --durations=25
 
+fresh: ## make, use and remove a minimal Debian 12 and 13: README's commands, the tests, each verb (root, mmdebstrap, hours)
+	@python3 packaging/fresh.py $(if $(RELEASE),--release $(RELEASE))
+
 soak: setup-test ## repeated trials in full, hours; says what each proved
 	VTAX_SOAK=1 .venv/bin/python -m pytest -m soak -v -rP
 	cargo test --quiet --locked --workspace -- --ignored
+	@python3 packaging/fresh.py
 
 bench: setup-test ## vtax's own cost beside plain commands and other recorders; the paging model; the lab's start and switch, and the cost of its controller; tuned kernels; plans of places
 	.venv/bin/python bench/compare.py

@@ -22,9 +22,10 @@ fail() { printf 'setup: %s\n' "$*" >&2; exit 1; }
 # "build" in the third column: nothing works without it.
 packages='gcc | link the Rust parts, compile zstd and xz for them | build | demo
 libc6-dev | link the agent statically | build | demo
-clang | compile the eBPF programs of the recorder | build | use
-libelf-dev | link the recorder statically | build | use
-zlib1g-dev | link the recorder statically | build | use
+clang | compile the eBPF programs of recorder and placer | vtax record, vtax place | use
+pkg-config | compile libbpf for recorder and placer | vtax record, vtax place | use
+libelf-dev | link recorder and placer | vtax record, vtax place | use
+zlib1g-dev | link recorder and placer | vtax record, vtax place | use
 user-mode-linux | run the paravirtualized guest | environment uml | demo
 bubblewrap | keep guests from the host files | environments uml, qemu and lab | demo
 qemu-system-x86 | run the full-system guest, emulate the host of the lab | environments qemu and lab | demo
@@ -51,23 +52,43 @@ chromium | test report.html in a browser | a test of the report (skipped) | test
 
 # --- toolchains -----------------------------------------------------------------------------
 
-python=''
-for candidate in "${PYTHON:-}" python3 python3.14 python3.13 python3.12 python3.11; do
-    [ -n "$candidate" ] && command -v "$candidate" >/dev/null 2>&1 || continue
-    if "$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+find_python() {
+    local candidate
+    for candidate in "${PYTHON:-}" python3 python3.14 python3.13 python3.12 python3.11; do
+        [ -n "$candidate" ] && command -v "$candidate" >/dev/null 2>&1 || continue
+        "$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || continue
         python=$candidate
-        break
-    fi
-done
-[ -n "$python" ] || fail 'Python 3.11 or newer is missing: install it (Debian, Ubuntu: apt-get install python3) or name one with PYTHON=...'
-
-command -v cargo >/dev/null 2>&1 || PATH="$HOME/.cargo/bin:$PATH"
-command -v cargo >/dev/null 2>&1 || fail 'cargo is missing: install Rust with rustup'
+        return
+    done
+}
+# The version of a package that apt-get would install; nothing when there is none.
+candidate() {
+    LC_ALL=C apt-cache policy "$1" 2>/dev/null | sed -n 's/^  Candidate: \([^(].*\)/\1/p'
+}
 # The distribution's cargo may be older than what the code is written for.
-need=$(sed -n 's/^rust-version *= *"\([0-9.]*\)".*/\1/p' Cargo.toml | head -n 1)
-have=$(cargo --version | cut -d ' ' -f 2)
-if [ -n "$need" ] && [ "$(printf '%s\n%s\n' "$need" "$have" | sort -V | head -n 1)" != "$need" ]; then
-    fail "cargo $have is too old: vtax needs Rust $need; install it with rustup"
+rust_needed=$(sed -n 's/^rust-version *= *"\([0-9.]*\)".*/\1/p' Cargo.toml | head -n 1)
+new_enough() { [ "$(printf '%s\n%s\n' "$rust_needed" "$1" | sort -V | head -n 1)" = "$rust_needed" ]; }
+cargo_version() { ! command -v cargo >/dev/null 2>&1 || cargo --version | cut -d ' ' -f 2; }
+require_toolchains() {
+    local have remedy='install it with rustup'
+    find_python
+    [ -n "$python" ] || fail 'Python 3.11 or newer is missing: install it (Debian, Ubuntu: apt-get install python3) or name one with PYTHON=...'
+    have=$(cargo_version)
+    [ -n "$have" ] || fail "cargo is missing: install Rust $rust_needed or newer with rustup"
+    # Its package takes the place of cargo's, so that setup does not install it unasked.
+    if command -v apt-cache >/dev/null 2>&1 && new_enough "$(candidate cargo-web)"; then
+        remedy="as root: apt-get install cargo-web (it replaces cargo), or $remedy"
+    fi
+    new_enough "$have" || fail "cargo $have is too old: vtax needs Rust $rust_needed; $remedy"
+}
+
+python=''
+find_python
+command -v cargo >/dev/null 2>&1 || PATH="$HOME/.cargo/bin:$PATH"
+have=$(cargo_version)
+# apt-get brings what is missing; for the rest nothing is installed in vain.
+if ! command -v apt-get >/dev/null 2>&1 || { [ -n "$have" ] && ! new_enough "$have"; }; then
+    require_toolchains
 fi
 
 # One setup at a time: two would write the same .venv. (Not in .venv, which may be replaced.)
@@ -80,8 +101,12 @@ flock -n 9 || { say 'another setup is running; waiting for it'; flock 9; }
 
 packages=$(printf '%s\n' "$packages" |
     awk -F ' *[|] *' -v levels=" $levels " 'index(levels, " " $4 " ")')
-if ! "$python" -c 'import ensurepip' 2>/dev/null; then
+if ! "${python:-python3}" -c 'import ensurepip' 2>/dev/null; then
     packages="python3-venv | make .venv | build | demo
+$packages"
+fi
+if ! command -v cargo >/dev/null 2>&1; then
+    packages="cargo-web | build the Rust parts | cargo, which rustup installs too | demo
 $packages"
 fi
 
@@ -115,7 +140,7 @@ allow_services() {
 }
 
 install_packages() {
-    local missing available=() absent=() package policy as_root=()
+    local missing available=() absent=() package version as_root=()
     read -r -a missing <<<"$(missing_packages)"
     [ "${#missing[@]}" -gt 0 ] || return 0
     if grep -q -x -F -- "${missing[*]}" "$state/tried" 2>/dev/null; then
@@ -125,8 +150,8 @@ install_packages() {
 
     if [ "$(id -u)" -ne 0 ]; then
         if ! command -v sudo >/dev/null 2>&1; then
+            say "to install what is missing, as root: apt-get install ${missing[*]}"
             cannot_install 'you are not root and there is no sudo' "${missing[@]}"
-            say "to install them, as root: apt-get install ${missing[*]}"
             printf '%s\n' "${missing[*]}" >>"$state/tried"
             return 0
         fi
@@ -142,14 +167,14 @@ install_packages() {
         say 'apt-get update failed; going on with the package lists that are there'
     fi
     for package in "${missing[@]}"; do
-        # Not `| grep -q`, which leaves early: apt-cache may then fail for the closed pipe.
-        policy=$(LC_ALL=C apt-cache policy "$package") || policy=''
-        if [[ $policy =~ Candidate:\ [^\(] ]]; then
+        version=$(candidate "$package")
+        if [ -n "$version" ] && { [ "$package" != cargo-web ] || new_enough "$version"; }; then
             available+=("$package")
         else
             absent+=("$package")
         fi
     done
+    say "installing ${#available[@]} of them (apt-get's output: $state/apt.log)"
     [[ " ${available[*]} " != *' nginx-light '* ]] || forbid_services "${as_root[@]}"
     if [ "${#available[@]}" -gt 0 ] && ! "${as_root[@]}" apt-get -q -q -y \
         -o DPkg::Lock::Timeout=300 -o Dpkg::Use-Pty=0 install --no-install-recommends \
@@ -187,6 +212,8 @@ elif [ ! -e "$state/packages-reported" ]; then
     fi
     touch "$state/packages-reported"
 fi
+
+require_toolchains
 
 # --- Python ---------------------------------------------------------------------------------
 

@@ -1,7 +1,8 @@
 """The build backend: maturin, plus the compiled programs that the package carries.
 
 vtax ships nine programs and libraries in `vtax/_bin/`: the agent, the recorder, the placer and the
-controller (static, they are pushed into guests and hosts of guests), the DGEMM driver and the
+controller (static, they are pushed into guests and hosts of guests; recorder and placer are dynamic
+where the system's static libelf cannot be linked), the DGEMM driver and the
 reader of MPI's clock (dynamic, they load the BLAS and the MPI that the system resolves), the BLAS
 of tuned kernels, the preload shim of user-mode Linux and the plugin of QEMU. maturin packs one
 crate per wheel, and that is the extension module `vtax._native`; so cargo builds the nine here
@@ -17,6 +18,7 @@ without reinstalling, with the levels of packaging/setup.sh as arguments.
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import platform
@@ -25,7 +27,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -44,11 +46,17 @@ class Artifact(NamedTuple):
     environment: tuple[tuple[str, str], ...] = ()
     level: str = "use"
     """The first level of packaging/setup.sh that needs it."""
+    lost: str = ""
+    """What vtax cannot do without it; empty: nothing works."""
+    libelf: bool = False
+    """Links libelf: dynamic where the system's static one cannot be linked."""
     own_target: str | None = None
     """A folder in cargo's target folder for itself, where sharing it would cost rebuilds."""
     machines: tuple[str, ...] = ("x86_64", "aarch64")
     """Architectures that it is for."""
 
+
+STATIC = ("-C", "target-feature=+crt-static")
 
 ARTIFACTS = (
     # Static: no library of a guest or of a compute node is needed.
@@ -56,7 +64,7 @@ ARTIFACTS = (
         "vtax-agent",
         "vtax-agent",
         ("--bin", "vtax-agent"),
-        ("-C", "target-feature=+crt-static"),
+        STATIC,
         level="demo",
     ),
     # Static too: it is pushed into the host of guests, which may be an emulated one.
@@ -64,13 +72,17 @@ ARTIFACTS = (
         "vtax-recorder",
         "vtax-record",
         ("--bin", "vtax-recorder"),
-        ("-C", "target-feature=+crt-static"),
+        STATIC,
+        lost="vtax record, place measure, study vrtprof and asymmetric-cores",
+        libelf=True,
     ),
     Artifact(
         "vtax-place",
         "vtax-place",
         ("--bin", "vtax-place"),
-        ("-C", "target-feature=+crt-static"),
+        STATIC,
+        lost="vtax place measure, apply and watch",
+        libelf=True,
     ),
     # Static too, and no part of the agent: that is pushed into every guest, and this has the
     # policies of the model in it, which only a host of guests needs.
@@ -78,17 +90,43 @@ ARTIFACTS = (
         "vtax-control",
         "vtax-control",
         ("--bin", "vtax-control"),
-        ("-C", "target-feature=+crt-static"),
+        STATIC,
+        lost="vtax paging control",
     ),
-    Artifact("vtax-dgemm", "vtax-workloads", ("--bin", "vtax-dgemm"), level="demo"),
-    Artifact("vtax-mpi-clock", "vtax-workloads", ("--bin", "vtax-mpi-clock"), level="demo"),
+    Artifact(
+        "vtax-dgemm",
+        "vtax-workloads",
+        ("--bin", "vtax-dgemm"),
+        level="demo",
+        lost="workload dgemm",
+    ),
+    Artifact(
+        "vtax-mpi-clock",
+        "vtax-workloads",
+        ("--bin", "vtax-mpi-clock"),
+        level="demo",
+        lost="MPI's clock in vtax audit",
+    ),
     # As a cdylib alone: beside an rlib it would not be optimised as a whole.
-    Artifact("libvtaxblas.so", "vtax-blas", ("--lib", "--crate-type", "cdylib")),
+    Artifact("libvtaxblas.so", "vtax-blas", ("--lib", "--crate-type", "cdylib"), lost="vtax tune"),
     # User-mode Linux is for x86 only.
-    Artifact("libvtax_umlfix.so", "vtax-umlfix", ("--lib",), level="demo", machines=("x86_64",)),
+    Artifact(
+        "libvtax_umlfix.so",
+        "vtax-umlfix",
+        ("--lib",),
+        level="demo",
+        lost="environment uml",
+        machines=("x86_64",),
+    ),
     # Its guests are x86, and an emulator of them on arm64 was not tried. It finds the interface in
     # the QEMU that loads it, so it is never linked statically.
-    Artifact("libvtax_trace.so", "vtax-trace", ("--lib",), machines=("x86_64",)),
+    Artifact(
+        "libvtax_trace.so",
+        "vtax-trace",
+        ("--lib",),
+        lost="vtax paging trace",
+        machines=("x86_64",),
+    ),
 )
 
 # The stable ABI needs no interpreter to build against, and an extension module is not linked to
@@ -100,6 +138,7 @@ EXTENSION = Artifact(
     ("--lib",),
     profile="extension",
     environment=(("PYO3_NO_PYTHON", "1"), ("PYO3_BUILD_EXTENSION_MODULE", "1")),
+    lost="vtax paging",
     own_target="editable",
 )
 EXTENSION_FILE = PACKAGE / "_native.abi3.so"
@@ -109,6 +148,10 @@ def require_cargo() -> None:
     """End with one line when there is no cargo (maturin would fetch a toolchain by itself)."""
     if shutil.which("cargo") is None:
         sys.exit("vtax: cargo is missing: the Rust parts cannot be built; install Rust with rustup")
+
+
+class NotBuilt(SystemExit):
+    """One part could not be built; ends the script unless the caller goes on without it."""
 
 
 def target_folder() -> Path:
@@ -132,19 +175,48 @@ def compile_artifact(
         command += ["--target", target]
     if artifact.own_target is not None:
         command += ["--target-dir", str(target_folder() / artifact.own_target)]
-    command += ["--", *artifact.rustc_args]
+    # For another architecture the program is pushed, so that one that is not static is of no use.
+    dynamic = artifact.libelf and target is None and not static_libelf()
+    command += ["--", *(() if dynamic else artifact.rustc_args)]
     environment = {**os.environ, **dict(artifact.environment), **variables}
+    built = None
+    with subprocess.Popen(
+        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True
+    ) as cargo:
+        for message in with_progress(artifact, map(json.loads, cargo.stdout or ())):
+            names = map(Path, message.get("filenames", ()))
+            built = next((name for name in names if name.name == artifact.file), built)
+    if cargo.returncode != 0:
+        raise NotBuilt(f"vtax: cargo could not build {artifact.file}; its messages are above")
+    if built is None:
+        raise NotBuilt(f"vtax: cargo built {artifact.crate} but no {artifact.file} came out of it")
+    return built
+
+
+def with_progress(artifact: Artifact, messages: Iterable[Any]) -> Iterator[Any]:
+    """Pass on cargo's messages and show each crate that it compiled: a counter on a terminal."""
+    compiled, terminal = 0, sys.stderr.isatty()
+    for message in messages:
+        if message["reason"] == "compiler-artifact" and not message["fresh"]:
+            compiled += 1
+            text = f"  {artifact.file}: {compiled} compiled, {message['target']['name']}"
+            print(f"\r\x1b[K{text}" if terminal else text, end="" if terminal else "\n",
+                  file=sys.stderr, flush=True)  # fmt: skip
+        yield message
+    if compiled and terminal:
+        print(file=sys.stderr)
+
+
+@functools.cache
+def static_libelf() -> bool:
+    """Whether the system's static libelf has all that it refers to (Debian 13's has not)."""
+    source = "int main(void) { return 0; }\n"
+    whole = ("-static", "-Wl,--whole-archive", "-lelf", "-Wl,--no-whole-archive", "-lz")
     done = subprocess.run(
-        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, check=False
-    )
-    if done.returncode != 0:
-        sys.exit(f"vtax: cargo could not build {artifact.file}; its messages are above")
-    for line in done.stdout.splitlines():
-        message = json.loads(line)
-        for name in message.get("filenames", ()):
-            if Path(name).name == artifact.file:
-                return Path(name)
-    sys.exit(f"vtax: cargo built {artifact.crate} but no {artifact.file} came out of it")
+        ["cc", "-x", "c", "-", "-o", os.devnull, *whole],
+        input=source, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    return done.returncode == 0
 
 
 def place(built: Path, target: Path) -> None:
@@ -166,10 +238,26 @@ def build_programs(levels: Collection[str] = ("demo", "use")) -> None:
 
 
 def build_checkout(levels: Collection[str] = ("demo", "use")) -> None:
-    """Bring the programs and the extension module of an editable install up to date."""
-    build_programs(levels)
-    if EXTENSION.level in levels:
-        place(compile_artifact(EXTENSION), EXTENSION_FILE)
+    """Bring the programs and the extension module of an editable install up to date.
+
+    A part that cannot be built does not keep the others from being built; the end names it.
+    """
+    require_cargo()
+    BIN.mkdir(exist_ok=True)
+    parts = [(artifact, BIN / artifact.file) for artifact in ARTIFACTS]
+    lost = []
+    for artifact, target in [*parts, (EXTENSION, EXTENSION_FILE)]:
+        if artifact.level not in levels or platform.machine() not in artifact.machines:
+            continue
+        try:
+            place(compile_artifact(artifact), target)
+        except NotBuilt as error:
+            if not artifact.lost:
+                raise
+            print(error, file=sys.stderr)
+            lost.append(f"  {artifact.file:22} without it: no {artifact.lost}")
+    if lost:
+        print("vtax: not built:", *lost, sep="\n", file=sys.stderr)
 
 
 # The hooks of PEP 517 and PEP 660. maturin is imported late: as a script this file runs without it.

@@ -12,13 +12,16 @@ import sys
 import tarfile
 import tomllib
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
+import typer
 
 from command_line import ROOT
+from vtax.cli.app import app
 
 PROGRAMS = (
     "vtax-agent", "vtax-recorder", "vtax-place", "vtax-control", "vtax-dgemm", "vtax-mpi-clock",
@@ -65,6 +68,37 @@ def run_setup(checkout: Path, **environment: str) -> subprocess.CompletedProcess
     )
 
 
+def test_what_is_missing_is_named_at_once_and_debians_newer_cargo_installed(bare: Path) -> None:
+    tools = bare.parent / "tools"
+    with_apt(tools, user=0)
+    (tools / "cargo").unlink()
+    tool(tools, "apt-cache", 'echo "  Candidate: 1.96.0+dfsg1-1~deb12u2"')
+    done = run_setup(bare)
+    calls = (bare / "apt-calls").read_text().splitlines()
+    assert calls[1].endswith("install --no-install-recommends cargo-web hpcc")
+    assert "cargo is missing" in done.stderr
+
+
+def test_an_older_cargo_web_is_not_installed(bare: Path) -> None:
+    tools = bare.parent / "tools"
+    with_apt(tools, user=0)
+    (tools / "cargo").unlink()
+    tool(tools, "apt-cache", 'echo "  Candidate: 1.84.0"')
+    done = run_setup(bare)
+    assert (bare / "apt-calls").read_text().splitlines()[1].endswith(" hpcc")
+    assert "no such package" in done.stdout and "cargo is missing" in done.stderr
+
+
+def test_debians_newer_cargo_is_offered_before_rustup(bare: Path) -> None:
+    tools = bare.parent / "tools"
+    with_apt(tools, user=0)
+    tool(tools, "cargo", "echo cargo 1.63.0")
+    tool(tools, "apt-cache", 'echo "  Candidate: 1.96.0"')
+    done = run_setup(bare)
+    assert re.search(r"1.63.0 is too old.*apt-get install cargo-web.*rustup", done.stderr)
+    assert not (bare / "apt-calls").exists()
+
+
 def test_each_system_package_has_a_level() -> None:
     listed = re.search(r"^packages='(.*?)'$", SETUP.read_text(), re.M | re.S)
     assert listed
@@ -89,7 +123,7 @@ def test_missing_cargo_is_one_line(bare: Path) -> None:
     tool(bare.parent / "tools", "python3", "exit 0")
     done = run_setup(bare)
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)
-    assert "cargo is missing: install Rust with rustup" in done.stderr
+    assert "cargo is missing: install Rust 1.85 or newer with rustup" in done.stderr
 
 
 def test_an_old_cargo_is_one_line(bare: Path) -> None:
@@ -110,7 +144,9 @@ def with_apt(tools: Path, *, user: int, fails: bool = False, build_tools: bool =
     tool(tools, "python3", 'case "$*" in *venv*) exit 7;; esac')
     tool(tools, "cargo", "echo cargo 1.95.0")
     tool(tools, "id", f"echo {user}")
-    present = "hpcc) ;; *) printf installed" if build_tools else "hpcc|gcc) ;; *) printf installed"
+    present = "hpcc|cargo-web) ;; *) printf installed"
+    if not build_tools:
+        present = f"gcc|{present}"
     tool(tools, "dpkg-query", f'for last; do :; done; case "$last" in {present};; esac')
     tool(tools, "apt-cache", 'echo "  Candidate: 1.0"')
     tool(tools, "apt-get", f'echo "$@" >> apt-calls; exit {100 if fails else 0}')
@@ -317,3 +353,29 @@ def test_the_sdist_builds_a_wheel_that_works_elsewhere(
     assert called.startswith("vtax-agent ")
     version = "import vtax, vtax._native; print(vtax.__version__ == vtax._native.version())"
     assert python(environment, "-P", "-c", version) == "True\n"
+
+
+def test_fresh_machines_run_each_verb(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And what it installs beforehand is what README says must be there."""
+    monkeypatch.syspath_prepend(str(ROOT / "packaging"))
+    fresh = importlib.import_module("fresh")
+
+    def verbs(command: Any, name: str = "") -> Iterator[str]:
+        if not hasattr(command, "commands"):
+            yield name
+            return
+        for word, each in command.commands.items():
+            yield from verbs(each, f"{name} {word}".strip())
+
+    known = set(verbs(typer.main.get_command(app)))
+    run = {
+        name
+        for name in known
+        for line in fresh.VERBS
+        if line == name or line.startswith(f"{name} ")
+    }
+    assert run == known
+    readme = (ROOT / "README.md").read_text()
+    assert all(f"    {command} " in readme for command in fresh.README_COMMANDS)
+    said = re.search(r"Both work on .* with (.*); \[", readme)
+    assert said and set(re.findall("`(.*?)`", said[1])) == set(fresh.BEFOREHAND)

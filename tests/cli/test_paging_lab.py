@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 import subprocess
@@ -16,6 +17,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from vtax.analysis.paging_modes import PagingModes, Run
 from vtax.environments.kvm_counters import REPORTED as COUNTERS
+from vtax.environments.lab.emulator import shadow_obstacle
 from vtax.environments.lab.environment import Lab
 from vtax.errors import VtaxError
 from vtax.present.terminal import paging_modes as table
@@ -61,6 +63,27 @@ def test_json(snapshot: SnapshotAssertion) -> None:
     assert json.dumps(table.to_json(result(SWITCHES)), indent=1) == snapshot
 
 
+def test_where_shadow_paging_cannot_be_the_nested_half_is_shown() -> None:
+    whole = result()
+    half = dataclasses.replace(
+        whole, runs={"nested": whole.runs["nested"], "shadow": ()}, shadow_obstacle="QEMU is old"
+    )
+    text = plain(*table.parts(half), width=UNFOLDED)
+    assert "Shadow paging was not run: QEMU is old" in text
+    assert "1,100" in text and "not run" in text and "1.50 s wall" in text
+    found = table.to_json(half)
+    assert found["not_run"] == {"shadow": "QEMU is old"}
+    assert found["nested"] == table.to_json(whole)["nested"]
+    assert found["shadow"] == {} and found["wall_seconds"]["shadow"] is None
+
+
+@given(st.integers(0, 30), st.integers(0, 30), st.text("ab0123456789.()~+ ", max_size=20))
+def test_shadow_paging_is_refused_from_qemu_10(major: int, minor: int, rest: str) -> None:
+    found = shadow_obstacle(f"QEMU emulator version {major}.{minor} {rest}")
+    assert (found is not None) == (major >= 10)
+    assert found is None or f"QEMU {major}.{minor} " in found
+
+
 def test_an_absent_counter_is_absent() -> None:
     found = table.to_json(result())
     assert set(found["nested"]) == {"exits", "pf_taken", "invlpg", "pages_4k"}
@@ -102,9 +125,9 @@ def test_without_a_workload_one_line_says_so() -> None:
     ]
 
 
-def checked_lab() -> None:
+def checked_lab(**options: str) -> None:
     try:
-        Lab.from_options({}).check()
+        Lab.from_options(options).check()
     except VtaxError as error:
         pytest.skip(f"lab: {error}")
 
@@ -116,7 +139,7 @@ def test_shadow_paging_counts_what_theory_says() -> None:
     KVM documentation virt/kvm/x86/mmu: guest faults are intercepted and reflected only under
     shadow paging, and INVLPG exits only there.
     """
-    checked_lab()
+    checked_lab(npt="0")
     pages = (64 << 20) >> 12
     said = vtax(
         "--json", "--quiet", "--", "random-touch", "--mem", "64M", "--count", "100000",
@@ -139,7 +162,7 @@ def test_shadow_paging_counts_what_theory_says() -> None:
 
 @pytest.mark.slow
 def test_a_command_of_this_machine_runs_under_both_modes() -> None:
-    checked_lab()
+    checked_lab(npt="0")
     said = vtax("--json", "--quiet", "--no-warm-up", "--", "sort", "/etc/services", timeout_s=500.0)
     assert said.returncode == 0, said.stderr
     found = json.loads(said.stdout)
@@ -158,7 +181,7 @@ def test_a_command_of_this_machine_runs_under_both_modes() -> None:
     ],
 )
 def test_bad_input_is_one_line(words: tuple[str, ...], says: str) -> None:
-    checked_lab()
+    checked_lab(npt="0")
     said = vtax("--quiet", "--no-warm-up", *words, timeout_s=500.0)
     assert said.returncode in (1, 2)
     assert len(said.stderr.splitlines()) == 1 and says in said.stderr, said.stderr

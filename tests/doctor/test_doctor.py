@@ -30,6 +30,7 @@ CPU = "sys/devices/system/cpu"
 STATIC = "\x7fELF\x02" + "\0" * 59
 """A 64-bit ELF program without any segment, so without a dynamic linker."""
 QEMU = "QEMU emulator version 7.2.22 (Debian 1:7.2)\n"
+QEMU_10 = "QEMU emulator version 10.0.13 (Debian 1:10.0.13+ds-0+deb13u1)\n"
 QEMU_HELP = "x86 EPYC\n  npt svm\ntcg\n"
 """Of `-cpu help` and `-accel help`, as far as a check looks; a program here has one answer."""
 
@@ -240,6 +241,14 @@ def test_an_empty_machine_answers_every_check(tmp_path: Path) -> None:
             "missing",
             "it knows no EPYC, svm, npt, tcg",
         ),
+        (
+            "lab",
+            BARE_METAL,
+            programs_but(**{"qemu-system-x86_64": Output(0, QEMU_10 + QEMU_HELP, "")}),
+            {},
+            "degraded",
+            "nested paging only: QEMU 10.0.13",
+        ),
         ("lab", changed("bin/busybox"), PROGRAMS, {}, "missing", "busybox is missing"),
         ("lab", changed(bin__busybox="#!/bin/sh"), PROGRAMS, {}, "missing", "not statically"),
         (
@@ -350,6 +359,8 @@ def test_an_empty_machine_answers_every_check(tmp_path: Path) -> None:
         ),
         ("ebpf", BARE_METAL, PROGRAMS, {"try_bpf": lambda: errno.EPERM}, "impossible", "refused"),
         ("ebpf", changed("sys/kernel/btf"), PROGRAMS, {}, "degraded", "BTF"),
+        ("ebpf", BARE_METAL, PROGRAMS, {"recorder": lambda: None}, "missing", "not part of this"),
+        ("ebpf", BARE_METAL, PROGRAMS, {"recorder": lambda: "/bin/sh"}, "ok", "is dynamic"),
         ("tracefs", changed("sys/kernel/tracing"), PROGRAMS, {"euid": 0}, "missing", "not mounted"),
         ("tracefs", changed(proc__filesystems="nodev\tsysfs"), PROGRAMS, {}, "impossible", "built"),
         ("rapl", GUEST, PROGRAMS, {}, "impossible", "do not pass"),

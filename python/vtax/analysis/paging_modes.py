@@ -38,6 +38,8 @@ class PagingModes:
     """What the machine is, in words."""
     names: Sequence[str]
     """The counters asked for, in the order of display. KVM may lack some."""
+    shadow_obstacle: str | None = None
+    """Why nothing ran under shadow paging; None when it ran."""
 
     def counter(self, mode: Mode, name: str) -> float | None:
         """The median over the repetitions; None when KVM does not have the counter."""
@@ -49,9 +51,10 @@ class PagingModes:
         values = [each.guest_s for each in self.runs[mode] if each.guest_s is not None]
         return median(values) if values else None
 
-    def wall_s(self, mode: Mode) -> float:
+    def wall_s(self, mode: Mode) -> float | None:
         """The median of the workload's own wall clock time, in emulated seconds."""
-        return median(each.wall_s for each in self.runs[mode])
+        runs = self.runs[mode]
+        return median(each.wall_s for each in runs) if runs else None
 
     def per_guest_second(self, mode: Mode, name: str) -> float | None:
         """A count per second of guest time; None for levels and where a part is missing."""

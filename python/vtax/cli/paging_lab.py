@@ -94,6 +94,7 @@ def lab(
         raise MisuseError("no workload", "name one after --, or see 'vtax paging lab --list'")
     wanted = _environment(memory, smp, icount, kernel)
     wanted.check()
+    modes = 1 if wanted.paging_obstacle("shadow") else 2
     result = measure(
         workload,
         wanted,
@@ -101,7 +102,7 @@ def lab(
         repetitions,
         parse_duration(timeout),
         warm_up,
-        listener(2 * repetitions, quiet),
+        listener(modes * repetitions, quiet),
     )
     if as_json:
         print(json.dumps(table.to_json(result), indent=1))

@@ -301,6 +301,10 @@ class PagingEnvironment(HostTree):
     def with_paging(self, mode: PagingMode) -> Self:
         """The same with this paging mode from the start."""
 
+    @abstractmethod
+    def paging_obstacle(self, mode: PagingMode) -> str | None:
+        """Why its machines cannot run guests under this mode; None when they can."""
+
 
 def working_folder(asked: Path | None, environments: Mapping[str, Environment]) -> Path | None:
     """Where command lines run: the folder that was asked for, else the current one.

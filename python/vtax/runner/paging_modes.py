@@ -42,26 +42,34 @@ def measure(
 ) -> PagingModes:
     """Run `argv` under both modes, `repetitions` times each, in alternating order.
 
+    Where the environment cannot do shadow paging, under nested paging alone.
+
     Raises VtaxError when a machine does not come up, a switch fails, or the workload fails.
     """
     keeper = _Keeper(timeout_s)
+    obstacle = environment.paging_obstacle("shadow")
+    modes = MODES if obstacle is None else MODES[:1]
     with tempfile.TemporaryDirectory(prefix="vtax-paging-") as folder:
         if argv[0] in builtin_workloads():
             own = environment.for_builtin()
             require(own, Switch, "switching a running guest")
             line = (own.agent_inside(), "workload", *argv, "--json")
-            variants = _switched(own, Path(folder), keeper.switches)
+            variants = _switched(own, Path(folder), keeper.switches)[: len(modes)]
         else:
             line = tuple(argv)
-            variants = _apart(environment.with_shown(Shown(Path.cwd())), Path(folder))
+            variants = _apart(environment.with_shown(Shown(Path.cwd())), Path(folder))[: len(modes)]
         command = Command(line, timeout_s=timeout_s)
         steps = [
-            Step(mode, number // 2, command, f"run-{number}", Path(folder) / f"out-{number}")
-            for number, mode in enumerate(order(repetitions))
+            Step(
+                mode, number // len(modes), command, f"run-{number}", Path(folder) / f"out-{number}"
+            )
+            for number, mode in enumerate(each for each in order(repetitions) if each in modes)
         ]
         Runner(Plan(variants, steps, variables, warm_up=warm_up), keeper, listener).run()
     runs = {mode: tuple(each) for mode, each in keeper.runs.items()}
-    return PagingModes(tuple(argv), runs, tuple(keeper.switches), keeper.description, REPORTED)
+    return PagingModes(
+        tuple(argv), runs, tuple(keeper.switches), keeper.description, REPORTED, obstacle
+    )
 
 
 def order(repetitions: int) -> list[Mode]:

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import errno
 import os
+from pathlib import Path
 
+from vtax.binaries import is_static
 from vtax.doctor.host import CAP_BPF, CAP_PERFMON, Host
 from vtax.doctor.model import Check, Finding
+
+DYNAMIC = "; vtax-recorder is dynamic: a machine into which it is pushed needs libelf"
 
 
 class Pmu(Check):
@@ -56,12 +60,19 @@ class Ebpf(Check):
             return self.impossible(
                 f"bpf(2) is refused: {os.strerror(error)} (kernel setting or container)"
             )
+        recorder = host.recorder()
+        if recorder is None:
+            return self.missing(
+                "allowed, but vtax-recorder is not part of this installation",
+                "make setup, or pip install .",
+            )
         if not host.exists("/sys/kernel/btf/vmlinux"):
             return self.degraded(
                 "works, but the kernel has no type information (BTF): fixed tracepoints only",
                 "boot a kernel with CONFIG_DEBUG_INFO_BTF",
             )
-        return self.ok("allowed, with type information (BTF)")
+        dynamic = "" if is_static(Path(recorder)) else DYNAMIC
+        return self.ok(f"allowed, with type information (BTF){dynamic}")
 
 
 class Tracefs(Check):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from vtax.doctor.host import Host
 from vtax.doctor.model import Check, Finding, State
-from vtax.environments.lab.emulator import svm_obstacle
+from vtax.environments.lab.emulator import shadow_obstacle, svm_obstacle
 from vtax.environments.lab.host_initramfs import BUSYBOX_PATHS, busybox
 from vtax.environments.qemu_program import PROGRAM, QemuKernel
 from vtax.errors import VtaxError
@@ -39,6 +39,8 @@ class Installed(Check):
                 "the kernel for guests has no module kvm_amd",
                 "install the distribution's generic kernel",
             )
+        if half := shadow_obstacle(host.run([program, "--version"]).first_line):
+            return self.degraded(f"nested paging only: {half}", "use QEMU 7.2 (Debian 12)")
         return self.ok(f"{program} emulates SVM with nested paging; 1.5 GB of memory are needed")
 
     def _kvm(self, host: Host) -> bool:

@@ -33,7 +33,7 @@ from vtax.environments.capabilities import (
 from vtax.environments.guest_page import AGENT as AGENT_AS_INIT
 from vtax.environments.lab import emulator, guest_initramfs, host_initramfs
 from vtax.environments.lab.checks import Installed
-from vtax.environments.lab.emulator import Emulated
+from vtax.environments.lab.emulator import Emulated, shadow_obstacle
 from vtax.environments.lab.nested import Nested
 from vtax.errors import MisuseError, VtaxError
 from vtax.units import format_bytes
@@ -135,6 +135,9 @@ class Lab(PagingEnvironment):
     def with_paging(self, mode: PagingMode) -> Self:
         return replace(self, nested_paging=mode == "nested")
 
+    def paging_obstacle(self, mode: PagingMode) -> str | None:
+        return shadow_obstacle(qemu_program.program_version()) if mode == "shadow" else None
+
     def start_host(self, work: Path, cpus: Sequence[int], kept: Path | None) -> ProgramHost:
         from vtax.environments.lab.tree import Tree
 
@@ -153,6 +156,8 @@ class Lab(PagingEnvironment):
         sandbox.bubblewrap()
         require_svm(qemu_program.program())
         host_initramfs.find_parts(self.kernel)
+        if not self.nested_paging and (obstacle := self.paging_obstacle("shadow")):
+            raise VtaxError(f"lab:npt=0: {obstacle}", "use npt=1, or QEMU 7.2 (Debian 12)")
 
     def start(self, work: Path, cpus: Sequence[int]) -> MachineLike:
         from vtax.environments.lab.machine import LabMachine

@@ -27,6 +27,7 @@ from vtax.environments.kvm_counters import Counters, of_guest
 from vtax.environments.lab import boot, nested
 from vtax.environments.lab.started import StartedHost
 from vtax.environments.output_limit import OutputLimit
+from vtax.errors import VtaxError
 
 if TYPE_CHECKING:
     from vtax.clocks import Skew
@@ -136,7 +137,12 @@ class LabMachine:
         return offered([each for each in found if type(each) in self._lab.offered()], wanted)
 
     def switch(self, to: PagingMode) -> Mapping[str, Any]:
-        """Switch all guests while they run; returns the agent's report."""
+        """Switch all guests while they run; returns the agent's report.
+
+        Raises VtaxError where this QEMU's guests would not survive it.
+        """
+        if obstacle := self._lab.paging_obstacle(to):
+            raise VtaxError(f"lab: {obstacle}", "use QEMU 7.2 (Debian 12)")
         report = self.host.switch(to)
         self._mode = to
         return report

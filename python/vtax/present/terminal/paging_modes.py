@@ -21,7 +21,8 @@ def title(result: PagingModes) -> str:
     """What ran, where, and how often."""
     times = len(result.runs["nested"])
     runs = "one run each" if times == 1 else f"medians of {times} runs each"
-    return f"{' '.join(result.workload)}: nested and shadow paging on real KVM, {runs}"
+    modes = "nested paging" if result.shadow_obstacle else "nested and shadow paging"
+    return f"{' '.join(result.workload)}: {modes} on real KVM, {runs}"
 
 
 def to_json(result: PagingModes) -> dict[str, Any]:
@@ -57,6 +58,7 @@ def to_json(result: PagingModes) -> dict[str, Any]:
             for mode in MODES
         },
         "switches": list(result.switches),
+        **({"not_run": {"shadow": result.shadow_obstacle}} if result.shadow_obstacle else {}),
     }
 
 
@@ -69,11 +71,16 @@ def parts(result: PagingModes) -> list[RenderableType]:
 def footers(result: PagingModes) -> list[str]:
     """The lines below the table: times, how the modes were reached, what the numbers are."""
     times = ", ".join(
-        f"{mode} {result.wall_s(mode):.2f} s wall, {_seconds(result.guest_s(mode))} in guest code"
+        f"{mode} {wall_s:.2f} s wall, {_seconds(result.guest_s(mode))} in guest code"
         for mode in MODES
+        if (wall_s := result.wall_s(mode)) is not None
     )
     lines = [f"Time: {times}."]
-    if result.switches:
+    if result.shadow_obstacle:
+        lines.append(
+            f"Shadow paging was not run: {result.shadow_obstacle}; QEMU 7.2 (Debian 12) can."
+        )
+    elif result.switches:
         lines.append(f"One guest, switched while it ran: {_switches(result)}.")
     else:
         lines.append(
@@ -98,7 +105,10 @@ def _rows(result: PagingModes) -> Sequence[tuple[str, ...]]:
     return [
         (
             name,
-            *(_count(result.counter(mode, name)) for mode in MODES),
+            *(
+                _count(result.counter(mode, name)) if result.runs[mode] else "not run"
+                for mode in MODES
+            ),
             _ratio(result.counter("nested", name), result.counter("shadow", name)),
             *(_rate(result.per_guest_second(mode, name)) for mode in MODES),
         )

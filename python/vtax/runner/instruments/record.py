@@ -204,6 +204,11 @@ class RemoteRecorder:
 
     def _push(self) -> None:
         program = binaries.find(PROGRAM)
+        if not binaries.is_static(program):
+            raise VtaxError(
+                f"{PROGRAM} is dynamic here and cannot run in the emulated host",
+                "install a libelf that can be linked statically (not Debian 13's); make setup",
+            )
         there = self._host.run(["busybox", "stat", "-c", "%s", str(PROGRAM_THERE)])
         if there.stdout.strip() != str(program.stat().st_size):
             self._host.push(str(PROGRAM_THERE), program.read_bytes(), 0o755)
