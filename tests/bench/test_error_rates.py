@@ -30,7 +30,7 @@ def test_the_page_has_every_row() -> None:
     [(name, place) for name, table in TABLES.items() for place in range(len(table.rows))],
 )
 def test_the_page_says_what_comes_out(name: str, place: int) -> None:
-    """Two shares of so many trials each differ by no more than chance gives (Fisher's test)."""
+    """Two shares of N trials each differ by no more than chance gives (Fisher's test)."""
     row = TABLES[name].rows[place]
     _, *cells = shown(PAGE.read_text(), name)[place]
     for cell, (hits, trials) in zip(cells, TABLES[name].cells(row, FEWER, 2), strict=True):

@@ -19,9 +19,9 @@ _DIGITS = 11
 _EXACT = 2.0**53
 """Whole numbers up to it are floats."""
 _MOST = 1000.0
-"""Of the values, on the log scale: e to it is beyond every float."""
+"""The largest log of a value: e to it is beyond every float."""
 DITHER_SHARE = 0.5
-"""Of the values at one step at most, and three steps at least, for rounding to average away."""
+"""Rounding averages away where at most this share of values is at one step, and steps are three."""
 
 
 def resolution(values: Sequence[float]) -> float:

@@ -97,9 +97,9 @@ class Result:
     mean: Compared | None = None
     """The ratio of the means, in which slow runs count as much as they take."""
     p95_percent_of_baseline: float | None = None
-    """Of the values that 95 % of runs do not exceed (a rate: reach); without an interval."""
+    """By the values that 95 % of runs do not exceed (a rate: reach); without an interval."""
     mixture: str | None = None
-    """Of values in two groups: `27 of 30 runs at 1.00x, 3 at 2.0x`."""
+    """How values in two groups are shared out: `27 of 30 runs at 1.00x, 3 at 2.0x`."""
     unseen_percent: float | None = None
     """Slow runs rarer than this would probably not have been seen."""
     step_percent: float | None = None

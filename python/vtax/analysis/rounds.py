@@ -90,7 +90,7 @@ def sign_flip_p(own: Sequence[Run], base: Sequence[Run], error: float) -> float 
     Then the order within a round, which is random, decides alone which side a value is on, and each
     round's difference is as likely with the other sign (Fisher 1935): that holds for every noise.
     None where it could not be below `error` with so few signs or draws, or has no need to be drawn:
-    Student's t of so many rounds keeps its promise.
+    Student's t of that many rounds keeps its promise.
     """
     blocks = _blocks(own, base)
     least = max(2.0 ** (1 - len(blocks)), 1.0 / (SIGN_DRAWS + 1))

@@ -93,7 +93,7 @@ _UNWANTED = re.compile(
     "|pause|reject|restart|retransmi|retr(?:y|ies)|stale|stall|steal|swap|switch|throttl|timeout"
     "|trap|underrun|vmexit|wait|wast"
 )
-"""Beginnings of words: so many of them per second, and who knows what is better."""
+"""How words begin whose rate may be better higher or lower."""
 _WORD = re.compile(r"[A-Za-z_#1][A-Za-z0-9_-]*")
 _COMPOUND = re.compile(r"(?P<of>[^/]*?)(?:\s*/\s*|\s+per\s+|^per\s+)(?P<per>[^/\s]+)")
 
