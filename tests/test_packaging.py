@@ -68,23 +68,24 @@ def run_setup(checkout: Path, **environment: str) -> subprocess.CompletedProcess
     )
 
 
-def test_what_is_missing_is_named_at_once_and_debians_newer_cargo_installed(bare: Path) -> None:
+def run_without_cargo(bare: Path, candidate: str) -> subprocess.CompletedProcess[str]:
+    """Setup as root where there is no cargo, and apt has this version of cargo-web."""
     tools = bare.parent / "tools"
     with_apt(tools, user=0)
     (tools / "cargo").unlink()
-    tool(tools, "apt-cache", 'echo "  Candidate: 1.96.0+dfsg1-1~deb12u2"')
-    done = run_setup(bare)
+    tool(tools, "apt-cache", f'echo "  Candidate: {candidate}"')
+    return run_setup(bare)
+
+
+def test_what_is_missing_is_named_at_once_and_debians_newer_cargo_installed(bare: Path) -> None:
+    done = run_without_cargo(bare, "1.96.0+dfsg1-1~deb12u2")
     calls = (bare / "apt-calls").read_text().splitlines()
     assert calls[1].endswith("install --no-install-recommends cargo-web hpcc")
     assert "cargo is missing" in done.stderr
 
 
 def test_an_older_cargo_web_is_not_installed(bare: Path) -> None:
-    tools = bare.parent / "tools"
-    with_apt(tools, user=0)
-    (tools / "cargo").unlink()
-    tool(tools, "apt-cache", 'echo "  Candidate: 1.84.0"')
-    done = run_setup(bare)
+    done = run_without_cargo(bare, "1.84.0")
     assert (bare / "apt-calls").read_text().splitlines()[1].endswith(" hpcc")
     assert "no such package" in done.stdout and "cargo is missing" in done.stderr
 

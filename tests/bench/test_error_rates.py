@@ -15,7 +15,7 @@ from error_rates import PAGE, TABLES, TRIALS, shown
 
 FEWER = 60
 UNLIKELY = 1e-5
-"""Of a cell, were both simulations of the same thing: there are about 150."""
+"""How rarely a cell may differ where both simulations are the same: there are about 150 cells."""
 
 CELLS = [(name, row, cells) for name in TABLES for row, *cells in shown(PAGE.read_text(), name)]
 

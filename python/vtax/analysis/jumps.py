@@ -31,7 +31,7 @@ _MOST_DEVIATIONS = 5.0
 _NORMAL = 1.4826
 """The standard deviation of normal values over their median deviation."""
 _LEAST_SHARE = 0.01
-"""Of the mean: a bin that hardly overlaps an interval has less than one count."""
+"""The least part of the mean that is added: a bin that hardly overlaps an interval has below 1."""
 
 
 def standing_out(values: Floats, cuts: Sequence[int], least: int, rate: float) -> list[int]:

@@ -216,8 +216,8 @@ def trend(values: Sequence[float]) -> Trend:
 
 
 def _median_slope(array: Floats) -> float:
-    """Of all pairs; of many values, of the pairs half the series apart, which need no more memory
-    than the values (Theil's incomplete method, 1950)."""
+    """The median of all pairs' slopes; with many values, of the pairs half the series apart, which
+    need no more memory than the values (Theil's incomplete method, 1950)."""
     if array.size > ALL_PAIRS:
         apart = array.size // 2
         return float(np.median((array[apart:] - array[:-apart]) / apart))
