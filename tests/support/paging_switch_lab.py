@@ -67,9 +67,10 @@ class SharedLab:
             yield self._machine
             for guest in self._machine.guests:
                 assert not oopses(guest)
-        except BaseException:
+        except BaseException as error:
             self._machine = None
-            self._lab.close()
+            # Told of it, so that a machine which is lost is not asked how it is.
+            self._lab.__exit__(type(error), error, error.__traceback__)
             raise
 
     def close(self) -> None:
