@@ -46,6 +46,13 @@ def test_each_clock_has_its_own_time(clock: Clock, expected: float) -> None:
     assert seconds(own, clock, HZ) == pytest.approx(expected)
 
 
+def test_a_counter_is_bounded_by_the_host_but_not_an_emulators() -> None:
+    lying = sample("uml", 0, 2.69, wall_s=2.69, host_wall_s=2.69, tsc_ticks=round(0.002 * HZ))
+    assert seconds(lying, "tsc", HZ) == 2.69
+    emulated = replace(lying, wall_s=0.002)
+    assert seconds(emulated, "tsc", HZ) == pytest.approx(0.002)
+
+
 def test_without_a_counter_or_its_rate_there_is_no_time_by_it() -> None:
     assert seconds(sample("uml", 0, 1.0), "tsc", HZ) is None
     assert seconds(sample("uml", 0, 1.0, tsc_ticks=5), "tsc", None) is None

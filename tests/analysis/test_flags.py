@@ -158,6 +158,24 @@ def test_clocks_that_disagree_are_flagged_beyond_one_per_cent_and_20_ms() -> Non
     assert "5 of 5" in only(found, "clock-disagreement").message
 
 
+def test_where_the_hosts_time_was_taken_is_said_with_the_worst() -> None:
+    samples = values("uml", STEADY, wall_s=1.0, host_wall_s=1.001)
+    samples[3] = replace(samples[3], wall_s=2.69, host_wall_s=2.69, told_wall_s=0.002)
+    found = compare(record(UML), samples, "runs/x")
+    message = only(found, "host-time").message
+    assert "In 1 of 5 repetitions" in message and "2 ms of 2.69 s" in message
+    # The machine's clock is judged by what it said.
+    samples = values("uml", STEADY, wall_s=2.69, host_wall_s=2.69, told_wall_s=0.002)
+    assert "clock-disagreement" in kinds(compare(record(UML), samples, "runs/x"))
+
+
+def test_the_time_of_an_emulator_is_marked_where_it_lags() -> None:
+    for wall, host, flagged in ((1.0, 1.02, False), (1.0, 1.2, True), (1.2, 1.0, False)):
+        samples = values("uml", STEADY, wall_s=wall, host_wall_s=host)
+        found = compare(record(UML), samples, "runs/x")
+        assert ("emulator-time" in kinds(found)) is flagged
+
+
 def test_failures_are_counted_with_the_first_message() -> None:
     failures = tuple(
         Failure(environment="uml", repetition=n, message=f"reason {n}") for n in (3, 4)

@@ -88,7 +88,7 @@ def test_what_was_counted_becomes_metrics_and_counting_ends(tmp_path: Path) -> N
     outcome = replace(OUTCOME, instructions=1000, instructions_user=900, cycles=None)
     this = Repetition("x", Machine(), tmp_path, "r0", tmp_path, ())  # type: ignore[arg-type]
     with Counts().around(this):
-        this.finished = (Finished(outcome, 1.0),)
+        this.finished = (Finished(outcome, 1.0, 1.0),)
     assert [(each.name, each.value, each.better) for each in this.metrics] == [
         ("instructions", 1000.0, "lower"),
         ("instructions_user", 900.0, "lower"),

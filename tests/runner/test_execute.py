@@ -115,7 +115,7 @@ def test_reboot_each_gives_every_repetition_a_machine_of_its_own(folder: RunFold
 
 def test_a_machine_that_contradicts_its_host_has_no_samples(folder: RunFolder) -> None:
     world = World()
-    world.host_wall_s = 9.0
+    world.host_wall_s = 0.9
     run(folder, world, specs=("native",))
     record, samples = load(folder.path)
     assert not samples
@@ -123,7 +123,20 @@ def test_a_machine_that_contradicts_its_host_has_no_samples(folder: RunFolder) -
     found = compare(record, samples, "runs/x")
     flags = [flag for flag in found.flags if flag.kind == "not-believed"]
     assert [flag.environment for flag in flags] == ["native", "native#aa"]
-    assert "only 1 s of the 9 s" in flags[0].message
+    assert "1 s to what took 0.91 s" in flags[0].message
+
+
+def test_the_hosts_time_is_taken_where_a_machine_tells_less(folder: RunFolder) -> None:
+    world = World()
+    world.host_wall_s = 9.0
+    run(folder, world, specs=("native",))
+    record, samples = load(folder.path)
+    assert {(each.wall_s, each.host_wall_s, each.told_wall_s) for each in samples} == {
+        (9.0, 9.0, 1.0)
+    }
+    assert all(each.value == 9.0 for each in samples if each.metric == "wall_s")
+    flags = [each for each in compare(record, samples, "runs/x").flags if each.kind == "host-time"]
+    assert "at worst 1 s of 9 s" in flags[0].message
 
 
 def test_until_adds_rounds_and_the_record_has_them(folder: RunFolder) -> None:

@@ -50,7 +50,7 @@ class Mock:
         self.world.story.append(f"{self.label} {folder}")
         self.runs += 1
         self.world.behaviour(self.label, self.runs - 1)
-        return Finished(OUTCOME, self.world.host_wall_s)
+        return Finished(OUTCOME, self.world.host_wall_s, self.world.host_wall_s + 0.01)
 
     def offer(self, wanted: type[C]) -> C | None:
         return None

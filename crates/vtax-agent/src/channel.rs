@@ -16,7 +16,8 @@ use nix::sys::termios::{SetArg, cfmakeraw, tcgetattr, tcsetattr};
 use serde_json::Value;
 
 use crate::frame::{Line, MAX_FRAME_BYTES, Splitter};
-use crate::supervise::Watch;
+use crate::request;
+use crate::supervise::{Step, Watch};
 use vtax_sys::calls::descriptors;
 
 const READ_BYTES: usize = 1 << 16;
@@ -56,6 +57,7 @@ pub struct Channel {
     waiting: VecDeque<Line>,
     waiting_bytes: usize,
     lease: Option<Lease>,
+    announced: Option<u64>,
 }
 
 /// The channel has ended when nothing came for `length`.
@@ -86,6 +88,7 @@ impl Channel {
             waiting: VecDeque::new(),
             waiting_bytes: 0,
             lease: None,
+            announced: None,
         };
         if channel.input.is_terminal() {
             make_raw(channel.input.as_fd())?;
@@ -102,6 +105,7 @@ impl Channel {
             waiting: VecDeque::new(),
             waiting_bytes: 0,
             lease: None,
+            announced: None,
         }
     }
 
@@ -122,6 +126,11 @@ impl Channel {
         let line = self.waiting.pop_front()?;
         self.waiting_bytes -= size(&line);
         Some(line)
+    }
+
+    /// Announce what a command does under this request's number; `None`: say nothing of it.
+    pub fn announce_as(&mut self, request: Option<u64>) {
+        self.announced = request;
     }
 
     /// Send one frame.
@@ -182,6 +191,11 @@ impl Watch for Channel {
 
     fn deadline(&self) -> Option<Instant> {
         self.lease.map(|lease| lease.until)
+    }
+
+    fn announce(&mut self, step: Step) -> bool {
+        self.announced
+            .is_none_or(|id| self.send(&request::progress(id, step)).is_ok())
     }
 }
 

@@ -10,6 +10,7 @@ use serde_json::{Map, Value, json};
 use thiserror::Error;
 
 use crate::clock::ClockRequest;
+use crate::supervise::Step;
 use crate::transfer::{ListRequest, PullRequest, PushRequest};
 
 /// The version of the protocol in `hello`.
@@ -57,6 +58,14 @@ impl RequestError {
     /// The answer's frame.
     pub fn frame(&self, id: Option<u64>) -> Value {
         json!({"id": id, "error": {"kind": self.kind(), "message": self.to_string()}})
+    }
+}
+
+/// The frame that says how far the command of a request is.
+pub fn progress(id: u64, step: Step) -> Value {
+    match step {
+        Step::Begins => json!({"id": id, "begins": true}),
+        Step::Ended => json!({"id": id, "ended": true}),
     }
 }
 
@@ -122,6 +131,9 @@ pub struct RunRequest {
     /// Count its instructions and cycles.
     #[serde(default)]
     pub count: bool,
+    /// Say when it begins and when it has ended, for a clock that is not this machine's.
+    #[serde(default)]
+    pub announce: bool,
 }
 
 impl RunRequest {

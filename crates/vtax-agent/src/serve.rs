@@ -286,7 +286,7 @@ impl Session {
         request: &RunRequest,
         tell: impl FnOnce(&RunAnswer) -> Result<Value, RequestError>,
     ) -> Next {
-        match self.run(request) {
+        match self.run(id, request) {
             Ok(answer) => Next::Continue(match tell(&answer) {
                 Ok(answer) => request::success(id, &answer),
                 Err(error) => error.frame(Some(id)),
@@ -317,13 +317,14 @@ impl Session {
         Ok(json!({}))
     }
 
-    fn run(&mut self, request: &RunRequest) -> Result<RunAnswer, RunError> {
+    fn run(&mut self, id: u64, request: &RunRequest) -> Result<RunAnswer, RunError> {
         let launch = launch(request).map_err(RunError::System)?;
         let terms = Terms {
             timeout: request.timeout(),
             leave: request.leave,
             count: request.count,
         };
+        self.channel.announce_as(request.announce.then_some(id));
         self.supervisor.run(launch, terms, &mut self.channel)
     }
 }

@@ -59,6 +59,19 @@ pub trait Watch {
     fn deadline(&self) -> Option<Instant> {
         None
     }
+    /// Say that a command begins or has ended; false when nobody hears it any more.
+    fn announce(&mut self, _step: Step) -> bool {
+        true
+    }
+}
+
+/// What is announced of a command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// It is about to be let go.
+    Begins,
+    /// It has ended and was reaped; what it left running is still there.
+    Ended,
 }
 
 /// Watches nothing.
@@ -157,6 +170,10 @@ impl Supervisor {
         let held = launch.hold(&self.confinement).map_err(RunError::Spawn)?;
         let counts = terms.count.then(|| ProgramCounts::of(held.process));
         let set_up = held.used();
+        // Before the first reading of the clock here: the span of whoever listens holds this one.
+        if !watch.announce(Step::Begins) {
+            return Err(RunError::Closed);
+        }
         let begin = Stamp::now();
         let released = held.release().map_err(|errno| system("write", errno))?;
         let child = released.process;
@@ -178,9 +195,13 @@ impl Supervisor {
             children::wait_with_usage(child).map_err(|errno| system("wait4", errno))?;
         usage.subtract(set_up);
         let spent = Stamp::now().since(&begin);
+        let heard = watch.announce(Step::Ended);
         let stolen = self.stolen_since(stolen);
         if timed_out || !terms.leave {
             self.kill_others(None)?;
+        }
+        if !heard {
+            return Err(RunError::Closed);
         }
         if let Some(errno) = released.refusal() {
             return Err(RunError::Spawn(errno.desc().into()));

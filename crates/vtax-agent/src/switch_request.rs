@@ -45,6 +45,7 @@ pub fn run(request: &SwitchRequest) -> RunRequest {
         output_limit_bytes: OUTPUT_LIMIT_BYTES,
         leave: true,
         count: false,
+        announce: false,
     }
 }
 

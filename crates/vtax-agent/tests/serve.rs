@@ -94,6 +94,30 @@ fn a_command_is_run_as_asked_and_measured() {
 }
 
 #[test]
+fn beginning_and_end_are_announced_around_the_command() {
+    let mut agent = Agent::start(&[]);
+    // What it leaves running is killed only after its end has been announced.
+    let script = "sleep 300 & echo $! >&2; exit 3";
+    let request = agent.shell(script, &json!({"announce": true}));
+    let asked = Instant::now();
+    agent.send(&request);
+    assert_eq!(agent.receive(), json!({"id": 1000, "begins": true}));
+    assert_eq!(agent.receive(), json!({"id": 1000, "ended": true}));
+    let own = Duration::from_secs_f64(agent.receive()["ok"]["wall_s"].as_f64().unwrap());
+    assert!(own <= asked.elapsed());
+    assert!(!alive(agent.text("stderr").trim()));
+    // A command that is not begun has no end.
+    let none = agent.shell("", &json!({"announce": true, "argv": ["/no/such/program"]}));
+    agent.send(&none);
+    let frames: Vec<Value> = (0..3).map(|_| agent.receive()).collect();
+    assert_eq!(frames[2]["error"]["kind"], "spawn", "{frames:?}");
+    assert!(
+        agent.run("exit 0", &json!({}))["ok"].is_object(),
+        "not asked for"
+    );
+}
+
+#[test]
 fn commands_have_default_signals() {
     let mut agent = Agent::start(&[]);
     agent.run("grep -E '^Sig(Blk|Ign)' /proc/self/status", &json!({}));

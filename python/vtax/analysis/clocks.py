@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from vtax.analysis.results import PROGRAM_TIMES, Flag, Result, Verdict, leading_metric
+from vtax.clocks import least_s
 from vtax.formats.model import Clock, ComparisonRecord, Sample
 
 ACCURACY = 0.01
@@ -36,8 +37,17 @@ def seconds(sample: Sample, clock: Clock, tsc_hz: float | None) -> float | None:
     """A repetition's duration by a clock; None where it has no such clock."""
     if clock == "tsc":
         ticks = sample.tsc_ticks
-        return None if ticks is None or tsc_hz is None else ticks / tsc_hz
+        return None if ticks is None or tsc_hz is None else _bounded(ticks / tsc_hz, sample)
     return {"wall": sample.wall_s, "cpu": sample.cpu_s, "host": sample.host_wall_s}[clock]
+
+
+def _bounded(told_s: float, sample: Sample) -> float:
+    """A time by a counter that the machine read, bounded by the host's as its clock's is.
+
+    An emulator's clock and counter are not: their times are the emulator's.
+    """
+    least = least_s(sample.host_wall_s)
+    return sample.host_wall_s if told_s < least <= sample.wall_s else told_s
 
 
 def program_times(record: ComparisonRecord, samples: Sequence[Sample]) -> list[Sample]:

@@ -10,6 +10,7 @@ from vtax.analysis.clocks import fact, shortest_duration_s
 from vtax.analysis.readings import reading_flags
 from vtax.analysis.results import Control, Flag, Result
 from vtax.analysis.statistics import trend
+from vtax.clocks import least_s
 from vtax.formats.model import (
     WORKING_SET,
     AuditCheck,
@@ -57,6 +58,7 @@ def flags(
         found += _too_short(environment, runs)
         found += _steal(environment, runs)
         found += _clock_disagreement(environment, runs)
+        found += _host_time(environment, runs)
         found += _drift(record, environment, grouped)
         found += _control(record, environment, own)
         found += _coarse(record, environment, own)
@@ -220,15 +222,16 @@ def _steal(environment: EnvironmentRecord, runs: Sequence[Sample]) -> Iterator[F
 def _clock_disagreement(environment: EnvironmentRecord, runs: Sequence[Sample]) -> Iterator[Flag]:
     if environment.emulated_clock:
         return
-    gaps = {run: abs(run.wall_s - run.host_wall_s) for run in runs}
+    told = {run: run.wall_s if run.told_wall_s is None else run.told_wall_s for run in runs}
+    gaps = {run: abs(told[run] - run.host_wall_s) for run in runs}
     bad = [
         run for run in runs if gaps[run] > max(CLOCK_LEAST_S, CLOCK_SHARE * abs(run.host_wall_s))
     ]
     # The host's figure has in it whatever kept vtax waiting. A delay is in some repetitions and a
     # slow clock in all; a machine whose clock is the host's has no other to be slow.
-    late = [run for run in bad if run.wall_s < run.host_wall_s]
+    late = [run for run in bad if told[run] < run.host_wall_s]
     if environment.host_clock or len(late) < len(runs):
-        bad = [run for run in bad if run.wall_s > run.host_wall_s]
+        bad = [run for run in bad if told[run] > run.host_wall_s]
     if bad:
         worst = max(bad, key=lambda run: gaps[run])
         yield Flag(
@@ -236,10 +239,45 @@ def _clock_disagreement(environment: EnvironmentRecord, runs: Sequence[Sample]) 
             None,
             "clock-disagreement",
             f"In {len(bad)} of {_times(len(runs), 'repetition')} this machine's clock and the "
-            f"host's disagree: at worst {format_seconds(worst.wall_s)} here were "
+            f"host's disagree: at worst {format_seconds(told[worst])} here were "
             f"{format_seconds(worst.host_wall_s)} there. Rates that the program took with its own "
             "clock are wrong by as much; try another clock source.",
         )
+
+
+def _host_time(environment: EnvironmentRecord, runs: Sequence[Sample]) -> Iterator[Flag]:
+    """Where the host's time was taken, and where it could not be because an emulator's lags."""
+    taken = {run: run.told_wall_s for run in runs if run.told_wall_s is not None}
+    lagging = {
+        run: run.wall_s
+        for run in runs
+        if run not in taken and run.wall_s < least_s(run.host_wall_s)
+    }
+    if environment.emulated_clock or environment.host_clock:
+        lagging = {}
+    for kind, found, remedy in (
+        (
+            "host-time",
+            taken,
+            "The host's time is taken, whether the machine's clock is wrong or the host was busy. "
+            "Repeat on a quiet host where it matters.",
+        ),
+        (
+            "emulator-time",
+            lagging,
+            "An emulator's clock lags where its host is busy: use what it counts, not its times.",
+        ),
+    ):
+        if found:
+            worst = max(found, key=lambda run: run.host_wall_s - found[run])
+            yield Flag(
+                environment.label,
+                None,
+                kind,
+                f"In {len(found)} of {_times(len(runs), 'repetition')} this machine says less time "
+                f"than passed on the host: at worst {format_seconds(found[worst])} of "
+                f"{format_seconds(worst.host_wall_s)}. {remedy}",
+            )
 
 
 def _drift(

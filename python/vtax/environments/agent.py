@@ -10,13 +10,14 @@ from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import Any, NoReturn
 
-from vtax.clocks import ROUNDS, Skew, measure, time_in
+from vtax.clocks import ROUNDS, Skew, least_s, measure, time_in
 from vtax.environments.channel import (
     AgentError,
     Channel,
     ChannelClosedError,
     ChannelTimeoutError,
     ForgedAnswerError,
+    Span,
 )
 from vtax.environments.output_limit import OutputLimit, OutputLimitError
 from vtax.errors import VtaxError
@@ -34,8 +35,6 @@ RATE_ERROR = 0.005
 STAMP_ERROR_S = 0.001
 """The clocks are read one after the other, and the host's around the machine's."""
 LOST_SHARE = 0.05
-CHANNEL_ERROR_S = 0.5
-"""The way to the machine and back on a busy host: measured at 0.1 to 30 ms on an idle one."""
 LOOK_ERROR_S = 0.1
 """Of two looks at the machine's clock on a busy host."""
 FIRST_ROUNDS = 5
@@ -55,34 +54,43 @@ class NotBelievedError(MachineLostError):
 class Finished:
     """A finished command: what the machine says, and its duration by the host's clock."""
 
-    outcome: Outcome
+    told: Outcome
+    """What the machine says."""
     host_wall_s: float
-    """Including the way to the machine and back."""
+    """From where the agent said that the command begins to where it said that it has ended."""
+    longest_s: float
+    """From the request to the answer."""
+    lost_s: float | None = None
+    """What the machine's clock lost or won against the host's in as long a time, since it was last
+    looked at; None: it was not asked again."""
     emulated_clock: bool = False
-    """The machine's clock counts instructions, and does not follow the host's."""
-    clock_kept: bool = False
-    """It was asked again after the command, and had not lost what its own time lacks: the host was
-    busy, or what the machine does around a command took so long."""
+    """The machine's clock is an emulator's, and need not follow the host's."""
 
     @property
-    def is_short(self) -> bool:
-        """Whether the machine's time lacks so much of the host's that its clock has to be asked."""
-        return self.outcome.wall_s < self.host_wall_s * (1 - LOST_SHARE) - CHANNEL_ERROR_S
+    def by_host(self) -> bool:
+        """Whether the machine tells less than can have passed, so that the host's time is taken."""
+        return not self.emulated_clock and self.told.wall_s < least_s(self.host_wall_s)
+
+    @property
+    def outcome(self) -> Outcome:
+        """What the machine says, with a duration that the host's clock bounds from below."""
+        return replace(self.told, wall_s=self.host_wall_s) if self.by_host else self.told
 
     def doubt(self) -> str | None:
         """Why the machine's own time is not to be believed; None when it may be.
 
-        Both clocks ran around the same command, so they agree but for their rates, and for the
-        way to the machine and back, which makes the host's longer. A busy host can make it much
-        longer; nothing makes it shorter.
+        Both clocks ran around the same command. A busy host hears late that it began or ended, so
+        the host's time may be too long or too short, but nothing makes the way from request to
+        answer shorter than the command. What lacks of the host's time is `by_host`, no reason for
+        doubt: only a clock that was seen to be wrong is.
         """
         if self.emulated_clock:
             return None
-        own, host = self.outcome.wall_s, self.host_wall_s
-        if own > host * (1 + RATE_ERROR) + STAMP_ERROR_S:
-            return f"its clock gives {own:.4g} s to a command that took {host:.4g} s by the host's"
-        if self.is_short and not self.clock_kept:
-            return f"its clock gives only {own:.4g} s of the {host:.4g} s that passed on the host"
+        own, longest = self.told.wall_s, self.longest_s
+        if own > longest * (1 + RATE_ERROR) + STAMP_ERROR_S:
+            return f"its clock gives {own:.4g} s to what took {longest:.4g} s by the host's"
+        if self.lost_s is not None and self.lost_s > LOST_SHARE * longest + LOOK_ERROR_S:
+            return f"its clock is off by {self.lost_s:.4g} s in {longest:.4g} s of the host's"
         return None
 
 
@@ -93,17 +101,23 @@ class Agent:
     """
 
     def __init__(
-        self, channel: Channel, work_inside: PurePath, lost: Callable[[str], MachineLostError]
+        self,
+        channel: Channel,
+        work_inside: PurePath,
+        lost: Callable[[str], MachineLostError],
+        *,
+        emulated_clock: bool = False,
     ) -> None:
         self._channel = channel
         self._work_inside = work_inside
         self._lost = lost
+        self._emulated_clock = emulated_clock
         self.busy = False
         """A request was sent and not answered: the next one would be answered only after it."""
         self.counting = False
         """Count the instructions and cycles of commands."""
-        self._clock: Skew | None = None
-        """The machine's clock when it was last looked at."""
+        self._clock: tuple[Skew, float] | None = None
+        """The machine's clock when it was last looked at, and the time of that."""
 
     def hello(
         self, timeout_s: float, preamble: bytes = b"", noise_bytes: int = 0
@@ -139,11 +153,13 @@ class Agent:
         # The agent enforces the time-out; the host's own is for a guest that hangs altogether.
         patience = 24 * 3600.0 if timeout_s is None else timeout_s * 1.1 + REQUEST_TIMEOUT_S
         results = str(self._work_inside / folder)
-        begin = time.monotonic()
+        span = Span()
         answer = self.request(
             "run",
             patience,
             watch=limit.check if limit else None,
+            span=span,
+            announce=True,
             argv=list(argv),
             env={**environment, RESULTS_VARIABLE: results},
             cwd=str(workdir or results),
@@ -156,28 +172,31 @@ class Agent:
             count=self.counting,
             **fields,
         )
-        host_wall_s = time.monotonic() - begin
         if limit:
             limit.end()
         try:
-            finished = Finished(Outcome(**answer), host_wall_s)
+            told = Outcome(**answer)
         except TypeError:
             raise VtaxError(f"the machine's answer is not of this version: {answer}") from None
-        return self._looked_again(finished) if finished.is_short else finished
+        finished = Finished(
+            told, span.host_wall_s, span.longest_s, emulated_clock=self._emulated_clock
+        )
+        return self._looked_again(finished) if finished.by_host else finished
 
     def look_at_clock(self) -> None:
         """Remember how far the machine's clock is from this one's, by a few round trips."""
-        self._clock = self.clock_skew(FIRST_ROUNDS)
+        self._clock = self.clock_skew(FIRST_ROUNDS), time.monotonic()
 
     def _looked_again(self, finished: Finished) -> Finished:
-        """Whether the machine's clock went on while its own time lacks some of the host's."""
+        """With what the machine's clock lost, where its own time lacks some of the host's."""
         before = self._clock
-        self._clock = after = self.clock_skew()
+        self._clock = after = self.clock_skew(), time.monotonic()
         if before is None:
             return finished
-        lost_ns = abs(after.offset_ns - before.offset_ns) + after.within_ns + before.within_ns
-        kept = lost_ns / 1e9 < finished.host_wall_s * LOST_SHARE + LOOK_ERROR_S
-        return replace(finished, clock_kept=kept)
+        moved_ns = abs(after[0].offset_ns - before[0].offset_ns)
+        seen_ns = max(0, moved_ns - after[0].within_ns - before[0].within_ns)
+        share = min(1.0, finished.longest_s / max(1e-9, after[1] - before[1]))
+        return replace(finished, lost_s=seen_ns / 1e9 * share)
 
     def facts(self) -> dict[str, Any]:
         return self.request("facts", REQUEST_TIMEOUT_S)
@@ -223,15 +242,16 @@ class Agent:
         patience_s: float,
         *,
         watch: Callable[[], float] | None = None,
+        span: Span | None = None,
         **fields: Any,
     ) -> dict[str, Any]:
         """Send a request of docs/agent-protocol.md and wait for its answer.
 
-        `watch` is called meanwhile, and says in how many seconds again.
+        `watch` is called meanwhile, and says in how many seconds again; `span` as in `Channel`.
         """
         self.busy = True
         try:
-            answer = self._channel.request(op, patience_s, watch=watch, **fields)
+            answer = self._channel.request(op, patience_s, watch=watch, span=span, **fields)
         except AgentError:
             self.busy = False
             raise

@@ -9,7 +9,8 @@ import select
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Self
 
 from vtax.errors import VtaxError
@@ -45,6 +46,45 @@ class AgentError(VtaxError):
         super().__init__(message)
 
 
+@dataclass(slots=True)
+class Span:
+    """When a command was asked for, began, ended and was answered for, by this machine's clock.
+
+    The agent says each once, the first before the command can do anything. What comes twice, or
+    out of turn, is not the agent's.
+    """
+
+    asked_s: float = 0.0
+    began_s: float | None = None
+    ended_s: float | None = None
+    answered_s: float = 0.0
+
+    @property
+    def host_wall_s(self) -> float:
+        """From the command's beginning to its end."""
+        if self.began_s is None or self.ended_s is None:
+            raise ForgedAnswerError
+        return self.ended_s - self.began_s
+
+    @property
+    def longest_s(self) -> float:
+        """The command ran in it, whatever kept its announcements waiting."""
+        return self.answered_s - self.asked_s
+
+    def announced(self, frame: Mapping[str, Any], came_s: float) -> bool:
+        """Whether this frame announces a step rather than answers; ForgedAnswerError as above."""
+        if frame.get("begins") is True and self.began_s is None:
+            self.began_s = came_s
+        elif frame.get("ended") is True and None is not self.began_s and self.ended_s is None:
+            self.ended_s = came_s
+        elif "error" in frame or ("ok" in frame and self.ended_s is not None):
+            self.answered_s = came_s
+            return False
+        else:
+            raise ForgedAnswerError
+        return True
+
+
 class Channel:
     """Requests and answers, one at a time. Every wait is bounded.
 
@@ -55,6 +95,8 @@ class Channel:
         self._socket = sock
         self._parts = parts
         self._buffer = bytearray()
+        self._came_s = 0.0
+        """When the last bytes came."""
         self._unanswered: set[int] = set()
         self._sending = threading.Lock()
 
@@ -107,11 +149,13 @@ class Channel:
         patience_s: float,
         *,
         watch: Callable[[], float] | None = None,
+        span: Span | None = None,
         **fields: Any,
     ) -> dict[str, Any]:
         """Send one request and wait at most `patience_s` for its answer.
 
-        `watch` is called meanwhile, and says in how many seconds again.
+        `watch` is called meanwhile, and says in how many seconds again. `span`, of a request with
+        `announce`, gets the times of its command.
         Raises AgentError with the agent's own message, ChannelClosedError, ChannelTimeoutError,
         ForgedAnswerError.
         """
@@ -119,11 +163,15 @@ class Channel:
         # What runs in the machine cannot know it, so it cannot answer for the agent.
         number = secrets.randbits(63)
         self._unanswered.add(number)
+        if span is not None:
+            span.asked_s = time.monotonic()
         self._send_whole(json.dumps({"id": number, "op": op, **fields}), deadline)
         while True:
             frame = self._receive(deadline, f"the answer to '{op}'", watch)
             answered = frame.get("id")
             if answered == number:
+                if span is not None and span.announced(frame, self._came_s):
+                    continue
                 self._unanswered.remove(number)
                 return _unwrap(frame)
             # A late answer to an earlier request is dropped, and so is what answers none.
@@ -209,6 +257,7 @@ class Channel:
     def _read(self, what: str) -> bytes:
         try:
             data = self._socket.recv(65536)
+            self._came_s = time.monotonic()
         except OSError as error:
             raise ChannelClosedError(f"{what} did not come: {error.strerror}") from None
         if not data:

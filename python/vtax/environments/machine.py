@@ -70,7 +70,12 @@ class Machine:
         assert console is not None
         self._environment = environment
         self._console = ConsoleTail(console)
-        self._agent = Agent(Channel(ours), self.launch.work_inside, self._lost)
+        self._agent = Agent(
+            Channel(ours),
+            self.launch.work_inside,
+            self._lost,
+            emulated_clock=environment.emulates_clock(),
+        )
         try:
             self.hello = self._agent.hello(
                 self.launch.boot_timeout_s,

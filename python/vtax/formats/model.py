@@ -45,12 +45,13 @@ class Sample:
     position: Count
     """Position in the order in which the campaign ran its repetitions, from 0."""
     wall_s: Finite
-    """By the clock of the machine itself."""
+    """By the clock of the machine itself, or the host's where that one lacks too much of it."""
     cpu_s: Finite
     """User plus system time by the accounting of the machine itself."""
     steal_s: Finite | None
     host_wall_s: Finite
-    """The same repetition by the host's clock, channel round trip included."""
+    """The same repetition by the host's clock, from the word that the command begins to the word
+    that it has ended."""
     max_rss_bytes: Count
     minor_faults: Count
     major_faults: Count
@@ -68,6 +69,8 @@ class Sample:
     """The worse verdict of the environment's audits before and after the run; None: not audited."""
     run_id: str | None = None
     """The run's; None in runs that an older vtax made."""
+    told_wall_s: Finite | None = None
+    """What the machine said where `wall_s` is the host's; None: `wall_s` is what it said."""
 
     def row(self) -> dict[str, Any]:
         """Column to value. `dataclasses.asdict` would copy each value, ten times as slowly."""

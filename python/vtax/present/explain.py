@@ -109,6 +109,19 @@ EXPLANATIONS: Mapping[str, Explanation] = MappingProxyType(
             "by the host's. Rates that the program computed with its own clock are off by as much.",
             "Prefer metrics that vtax timed on the host, and check the guest's clock source.",
         ),
+        "host-time": Explanation(
+            "The host's time instead of the machine's",
+            "The machine said that a run took less time than passed on the host from its beginning "
+            "to its end, by more than 1 % and 20 ms. So the host's time is taken, in which a "
+            "delay of a busy host is as well.",
+            "Repeat on a quiet host; if it stays, the guest's clock is slow or the guest lies.",
+        ),
+        "emulator-time": Explanation(
+            "An emulator's clock that lags",
+            "On a busy host an emulator's clock falls behind the host's. What is counted in it "
+            "is right; times by its clock are too short.",
+            "Compare counts (exits, faults, instructions), or repeat on a quiet host.",
+        ),
         "failures": Explanation(
             "Repetitions that failed",
             "Some repetitions ended with an error or failed the workload's own check and gave no "

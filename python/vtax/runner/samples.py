@@ -26,6 +26,7 @@ def sample(run_id: str | None, workload: str, metric: Metric, done: Done, own_ro
         cpu_s=outcome.cpu_s,
         steal_s=outcome.steal_s,
         host_wall_s=finished.host_wall_s,
+        told_wall_s=finished.told.wall_s if finished.by_host else None,
         max_rss_bytes=outcome.max_rss_bytes,
         minor_faults=outcome.minor_faults,
         major_faults=outcome.major_faults,

@@ -99,7 +99,7 @@ def _furnish(channel: Channel) -> None:
     def lost(what: str) -> MachineLostError:
         return MachineLostError(f"the nested guest {what} while it was furnished")
 
-    agent = Agent(channel, PurePosixPath("/run/vtax"), lost)
+    agent = Agent(channel, PurePosixPath("/run/vtax"), lost, emulated_clock=True)
     argv = [f"/{BUSYBOX}", "sh", "-c", nested.furnish_script(f"/{BUSYBOX}")]
     finished = agent.run(argv, PATH, "furnish", GUEST_TIMEOUT_S)
     if finished.outcome.exit_code != 0:

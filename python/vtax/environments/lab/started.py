@@ -7,7 +7,7 @@ import functools
 import os
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +15,7 @@ from vtax import cache
 from vtax.environments import sandbox
 from vtax.environments.agent import Agent, MachineLostError
 from vtax.environments.base import Launch
+from vtax.environments.channel import Channel
 from vtax.environments.lab import boot, host_initramfs, snapshot, traces
 from vtax.environments.lab.emulator import Emulator
 from vtax.environments.lab.host import EmulatedHost
@@ -73,10 +74,10 @@ class StartedHost:
 
     def _connect(self, emulator: Emulator) -> None:
         self.emulator = self._held.enter_context(emulator)
-        self.agent = Agent(emulator.host, sandbox.WORK, self._lost)
+        self.agent = _agent(emulator.host, self._lost)
         self.host = EmulatedHost(self.agent)
         self.guests = [
-            Agent(channel, sandbox.WORK, functools.partial(self._lost_guest, number))
+            _agent(channel, functools.partial(self._lost_guest, number))
             for number, channel in enumerate(emulator.guests)
         ]
 
@@ -191,10 +192,15 @@ def _make(
             emulator.kill()
             return _lost_host(emulator, what)
 
-        agent = Agent(emulator.host, sandbox.WORK, lost)
+        agent = _agent(emulator.host, lost)
         hellos = _boot(lab, emulator, agent, built)
         boot.pause(EmulatedHost(agent), lab.guests)
         store.complete(folder, emulator.save(), {"host": hellos.host, "guests": hellos.guests})
+
+
+def _agent(channel: Channel, lost: Callable[[str], MachineLostError]) -> Agent:
+    # On a busy host the emulator's clock lags, and with it those of the guests.
+    return Agent(channel, sandbox.WORK, lost, emulated_clock=True)
 
 
 def _snapshot_notes(made_s: float | None) -> list[str]:

@@ -141,7 +141,7 @@ def _inside(repetition: Repetition, inside: RecordInside, options: Options) -> I
         raise failure(finished.outcome.exit_code, said)
     _fetch(rows, out, (ROWS, EVENTS, RECORD))
     found = json.loads((out / RECORD).read_bytes())
-    repetition.finished = (replace(finished, outcome=_of_the_command(finished.outcome, found)),)
+    repetition.finished = (replace(finished, told=_of_the_command(finished.told, found)),)
 
 
 def _fetch(rows: Exchange, out: Path, names: Sequence[str]) -> None:
