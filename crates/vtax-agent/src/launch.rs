@@ -3,7 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -37,8 +37,12 @@ pub struct Launch {
 
 impl Launch {
     /// Make its process, held as asked, in a process group of its own, with no input; it waits to
-    /// begin. The error is the reason.
-    pub fn hold(self, confinement: &Confinement) -> Result<Gated, String> {
+    /// begin. `mounts`: the mount namespace to be in. The error is the reason.
+    pub fn hold(
+        self,
+        confinement: &Confinement,
+        mounts: Option<&OwnedFd>,
+    ) -> Result<Gated, String> {
         let Some(program) = self.argv.first() else {
             return Err("the command is empty".into());
         };
@@ -59,6 +63,7 @@ impl Launch {
                 file_limit_bytes,
                 user_processes: confinement.user_processes(),
                 cgroup_procs: confinement.procs(),
+                mounts: mounts.map(AsRawFd::as_raw_fd),
                 apart: Some(Apart {
                     folder: c_string(&self.cwd)?,
                     files: [input.into(), self.stdout, self.stderr],

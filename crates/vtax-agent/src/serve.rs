@@ -1,5 +1,6 @@
 //! Answering requests on a channel (docs/agent-protocol.md).
 
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -79,12 +80,26 @@ pub fn serve(options: &Options) -> Result<Ending, Error> {
     Session::new(channel, options.limits, Surroundings::Machine)?.serve()
 }
 
-/// Serve a guest whose first process this is; `deferred` is what `enter` mounts.
+/// A guest whose first process this is.
+#[derive(Debug)]
+pub struct Guest {
+    /// Where requests come from.
+    pub channel: Channel,
+    /// What the request `enter` mounts.
+    pub deferred: Option<Deferred>,
+    /// The mount namespace of commands; `None`: this process's own.
+    pub mounts: Option<OwnedFd>,
+}
+
+/// Serve a guest.
 ///
 /// Fails when the kernel refuses to make the agent the parent of orphans, when a process does not
 /// end, and with `Interrupted` when a signal ends the agent.
-pub fn serve_guest(channel: Channel, deferred: Option<Deferred>) -> Result<Ending, Error> {
-    Session::new(channel, Limits::default(), Surroundings::Guest(deferred))?.serve()
+pub fn serve_guest(guest: Guest) -> Result<Ending, Error> {
+    let surroundings = Surroundings::Guest(guest.deferred);
+    let mut session = Session::new(guest.channel, Limits::default(), surroundings)?;
+    session.supervisor.run_in(guest.mounts);
+    session.serve()
 }
 
 /// Keep this process, and so every command, on `cpus`.

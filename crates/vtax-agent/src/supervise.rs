@@ -1,7 +1,7 @@
 //! Waiting for one command: until it ends, its time is up, or nobody wants its result any more.
 
 use std::collections::BTreeSet;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
@@ -96,6 +96,7 @@ pub struct Supervisor {
     /// The CPUs whose stolen time is counted; `None` where there is no steal clock.
     steal_cpus: Option<Vec<usize>>,
     confinement: Confinement,
+    mounts: Option<OwnedFd>,
     ending: Option<i32>,
     /// What earlier commands left running by request.
     left: BTreeSet<Process>,
@@ -129,9 +130,15 @@ impl Supervisor {
             tree,
             steal_cpus,
             confinement,
+            mounts: None,
             ending: None,
             left: BTreeSet::new(),
         })
+    }
+
+    /// Run commands in this mount namespace from now on; `None`: in this process's.
+    pub fn run_in(&mut self, mounts: Option<OwnedFd>) {
+        self.mounts = mounts;
     }
 
     /// Wait until `watch` or a signal has something; false when the agent is to end.
@@ -167,7 +174,9 @@ impl Supervisor {
         };
         self.confinement.open();
         let stolen = self.stolen_ticks();
-        let held = launch.hold(&self.confinement).map_err(RunError::Spawn)?;
+        let held = launch
+            .hold(&self.confinement, self.mounts.as_ref())
+            .map_err(RunError::Spawn)?;
         let counts = terms.count.then(|| ProgramCounts::of(held.process));
         let set_up = held.used();
         // Before the first reading of the clock here: the span of whoever listens holds this one.

@@ -165,6 +165,7 @@ class Qemu(HostTree, link.Linked):
             writable=self.emulator.writable,
             environment=self.emulator.environment,
             devices=(*((KVM_DEVICE,) if accel == "kvm" else ()), *link.devices(self.link)),
+            has_tree=True,
             namespace_pid=allocation.namespace_pid,
         )
         argv = sandbox.command(box, self._qemu(accel, guest, allocation.channel_fd))
@@ -206,7 +207,7 @@ class Qemu(HostTree, link.Linked):
         line += ["-chardev", "stdio,id=console,signal=off", "-serial", "chardev:console"]
         line += ["-kernel", str(_inside("kernel")), "-initrd", str(_inside("initramfs"))]
         line += ["-append", " ".join(self._parameters(guest))]
-        line += export("host", Path("/"), "readonly=on,multidevs=remap")
+        line += export("host", sandbox.TREE, "readonly=on,multidevs=remap")
         line += export("work", sandbox.WORK, "multidevs=remap")
         if self.swap_bytes:
             line += ["-drive", f"file={sandbox.WORK / swap.DISK},format=raw,if=none,id=swap"]

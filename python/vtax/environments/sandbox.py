@@ -23,6 +23,9 @@ PROGRAM = "bwrap"
 
 WORK = Path("/run/vtax/work")
 """Where the writable folder is inside the box, and so in every guest."""
+TREE = WORK.parent / "tree"
+"""Where what a guest gets by 9p is in the box. It has not the box's own `/proc`, in which the guest
+would find the memory of the process that it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +42,10 @@ class Box:
     """The same for files that may be written."""
     devices: Sequence[Path] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
+    has_tree: bool = False
+    """The tree, covered in the same way, is on TREE too, for a guest that gets it from there."""
+    sees_processes: bool = True
+    """`/proc` shows what runs in the box; False: no more than the CPUs."""
     namespace_pid: int | None = None
     """Whose network namespace it is in; None: in a new one without a network."""
 
@@ -61,8 +68,13 @@ def command(box: Box, argv: Sequence[str]) -> list[str]:
     """
     line = [] if box.namespace_pid is None else joining(box.namespace_pid)
     line += [str(bubblewrap()), "--ro-bind", "/", "/", *covering(box.view, argv[0])]
-    line += ["--dev", "/dev", "--proc", "/proc"]
+    line += ["--dev", "/dev", *_processes(box)]
     line += ["--tmpfs", "/dev/shm", "--tmpfs", "/run"]
+    if box.has_tree:
+        line += ["--dir", str(TREE), "--ro-bind", "/", str(TREE)]
+        line += covering(box.view, argv[0], TREE)
+        for own in ("proc", "dev", "run"):
+            line += ["--tmpfs", str(TREE / own), "--remount-ro", str(TREE / own)]
     if box.work:
         line += ["--dir", str(WORK), "--bind", str(box.work), str(WORK)]
     for source, target in box.read_only.items():
@@ -85,23 +97,35 @@ def joining(pid: int) -> list[str]:
     return ["nsenter", f"--net=/proc/{pid}/ns/net", "--"]
 
 
-def covering(view: View, program: str) -> list[str]:
-    """bubblewrap's options that cover what `view` hides, after those that mount the tree.
+def _processes(box: Box) -> list[str]:
+    # A guest that opens files by its kernel's process would write that process's own memory.
+    if box.sees_processes:
+        return ["--proc", "/proc", "--remount-ro", "/proc"]
+    cpus = "/proc/cpuinfo"
+    return ["--tmpfs", "/proc", "--ro-bind", cpus, cpus, "--remount-ro", "/proc"]
+
+
+def covering(view: View, program: str, root: Path = Path("/")) -> list[str]:
+    """bubblewrap's options that cover what `view` hides, after those that mount the tree on `root`.
 
     `program`, which is started in the box, is there also when it lies in a hidden folder.
     """
+
+    def within(path: Path) -> str:
+        return str(root / path.relative_to("/"))
+
     line: list[str] = []
     folders = []
     for path, covered in view.covered.items():
         if not covered:
-            line += ["--ro-bind", str(path), str(path)]
+            line += ["--ro-bind", str(path), within(path)]
         elif path.is_dir():
-            line += ["--tmpfs", str(path)]
-            folders.append(str(path))
+            line += ["--tmpfs", within(path)]
+            folders.append(within(path))
         else:
-            line += ["--ro-bind", os.devnull, str(path)]
+            line += ["--ro-bind", os.devnull, within(path)]
     if view.hides(Path(program)):
-        line += ["--ro-bind", program, program]
+        line += ["--ro-bind", program, within(Path(program))]
     # Last, because mount points are made in them.
     return line + [part for path in folders for part in ("--remount-ro", path)]
 

@@ -141,6 +141,7 @@ class UserModeLinux(HostTree, link.Linked):
             # Kernels before 6.13 cannot restore an FP state larger than 2696 bytes (AMX).
             environment={"LD_PRELOAD": str(FIX_INSIDE)},
             devices=link.devices(self.link),
+            sees_processes=False,
             namespace_pid=allocation.namespace_pid,
         )
         parameters = [

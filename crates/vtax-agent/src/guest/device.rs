@@ -13,7 +13,7 @@ const DEVICE: &str = "0x1110";
 const MEMORY: &str = "resource2";
 
 /// Where the memory of the first such device is, ready to be mapped; else why not.
-pub(super) fn find(tree: &Tree) -> Result<PathBuf, String> {
+pub(crate) fn find(tree: &Tree) -> Result<PathBuf, String> {
     let folder = tree
         .names(DEVICES)
         .into_iter()
@@ -23,8 +23,14 @@ pub(super) fn find(tree: &Tree) -> Result<PathBuf, String> {
             is("vendor", VENDOR) && is("device", DEVICE)
         })
         .ok_or("this machine has none")?;
-    // Without a driver nobody has let the device answer at its addresses yet.
-    fs::write(tree.path(&format!("{folder}/enable")), "1").map_err(|error| reason(&error))?;
+    // Without a driver nobody has let the device answer at its addresses, but for a guest's init.
+    let enable = format!("{folder}/enable");
+    if tree
+        .number::<u32>(&enable)
+        .is_none_or(|enabled| enabled == 0)
+    {
+        fs::write(tree.path(&enable), "1").map_err(|error| reason(&error))?;
+    }
     Ok(tree.path(&format!("{folder}/{MEMORY}")))
 }
 

@@ -1,7 +1,7 @@
 //! Publishing this machine's counters in a page that the host samples: `vtax-agent guest`
 //! (docs/guest-page.md).
 
-mod device;
+pub(crate) mod device;
 mod kernel;
 
 use std::collections::BTreeMap;

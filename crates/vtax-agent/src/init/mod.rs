@@ -1,5 +1,6 @@
 //! The first process of a guest: makes a root over the host's read-only tree and serves.
 
+mod apart;
 mod virtio;
 mod waiting;
 
@@ -12,7 +13,6 @@ use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::kmod::{ModuleInitFlags, finit_module};
-use nix::sys::prctl::set_dumpable;
 use nix::sys::reboot::{RebootMode, reboot};
 use vtax_sys::guest_page::applications;
 
@@ -21,10 +21,9 @@ use crate::facts;
 use crate::root::InitError;
 use crate::root::mounts::{self, Deferred};
 use crate::root::parameters::{ChannelLocation, Lower, Module, Parameters, Source};
-use crate::serve::serve_guest;
+use crate::serve::{Guest, serve_guest};
 use vtax_cli::{Error, reason};
 use vtax_sys::calls::network;
-use vtax_sys::calls::privileges::{Capability, withhold};
 use vtax_sys::tree::Tree;
 
 const HOST_NAME: &str = "vtax-guest";
@@ -36,7 +35,7 @@ const CHANNEL_ROUND: Duration = Duration::from_millis(5);
 /// Be the first process; ends with the machine.
 pub fn init() -> ! {
     let result = prepare().and_then(|prepared| match prepared {
-        Some((channel, deferred)) => serve_guest(channel, deferred)
+        Some(guest) => serve_guest(guest)
             .map(drop)
             .map_err(|error| InitError::new("serve", error)),
         None => Ok(()),
@@ -54,7 +53,7 @@ pub fn refused() -> Error {
 }
 
 /// Make the root and open the channel; `None` when the channel closed while the guest waited.
-fn prepare() -> Result<Option<(Channel, Option<Deferred>)>, InitError> {
+fn prepare() -> Result<Option<Guest>, InitError> {
     let line = mounts::kernel_command_line()?;
     let parameters: Parameters = line
         .parse()
@@ -88,17 +87,15 @@ fn prepare() -> Result<Option<(Channel, Option<Deferred>)>, InitError> {
         None => open_channel(&parameters.channel)?,
     };
     // The host of other guests switches their paging, which needs all that root can do.
-    if deferred.is_none() {
-        keep_apart().map_err(|errno| InitError::errno("privileges of workloads", errno))?;
-    }
-    Ok(Some((channel, deferred)))
-}
-
-/// Keep workloads, which are root too, out of this process and away from its channel.
-fn keep_apart() -> Result<(), Errno> {
-    set_dumpable(false)?;
-    withhold(Capability::SysPtrace)?;
-    withhold(Capability::Mknod)
+    let mounts = match parameters.host {
+        None => Some(apart::keep()?),
+        Some(_) => None,
+    };
+    Ok(Some(Guest {
+        channel,
+        deferred,
+        mounts,
+    }))
 }
 
 /// Returns what the request `enter` is to mount, where there is such a request.

@@ -122,6 +122,8 @@ pub struct ChildSetup {
     pub user_processes: Option<u64>,
     /// Each `cgroup.procs` that it joins.
     pub cgroup_procs: Vec<RawFd>,
+    /// The mount namespace that it moves to; `None`: as its parent.
+    pub mounts: Option<RawFd>,
     /// `None`: as its parent.
     pub apart: Option<Apart>,
 }
@@ -151,6 +153,10 @@ fn set_up_child(parent: Pid, setup: &ChildSetup) -> Result<(), Errno> {
         if let Some(limit) = limit {
             setrlimit(resource, limit, limit)?;
         }
+    }
+    if let Some(mounts) = setup.mounts {
+        // SAFETY: the descriptor is only borrowed, and open in the parent that was copied.
+        Errno::result(unsafe { libc::setns(mounts, libc::CLONE_NEWNS) })?;
     }
     if let Some(apart) = &setup.apart {
         let own = Pid::from_raw(0);

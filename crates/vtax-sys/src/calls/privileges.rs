@@ -5,8 +5,16 @@ use nix::errno::Errno;
 /// A privilege by its number in the kernel (`linux/capability.h`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Capability {
+    /// `CAP_DAC_READ_SEARCH`: open any file by its number.
+    DacReadSearch = 2,
+    /// `CAP_SYS_MODULE`: load modules into the kernel.
+    SysModule = 16,
+    /// `CAP_SYS_RAWIO`: all memory and all ports.
+    SysRawio = 17,
     /// `CAP_SYS_PTRACE`: look into any process and change it.
     SysPtrace = 19,
+    /// `CAP_SYS_BOOT`: restart, also into another kernel.
+    SysBoot = 22,
     /// `CAP_MKNOD`: make device files.
     Mknod = 27,
 }

@@ -79,7 +79,7 @@ def command(machine: Emulated, work: Path, cpus: Sequence[int], fds: Descriptors
     writable = {machine.ram: _inside("ram")} if machine.ram else {}
     if machine.kept:
         writable[machine.kept] = sandbox.WORK / KEPT
-    box = sandbox.Box(work, machine.view, read_only, writable)
+    box = sandbox.Box(work, machine.view, read_only, writable, has_tree=True)
     return sandbox.pinned(cpus, sandbox.command(box, _qemu(machine, fds)))
 
 
@@ -103,7 +103,7 @@ def _qemu(machine: Emulated, fds: Descriptors) -> list[str]:
     line += ["-chardev", f"socket,id=monitor,fd={fds.monitor}", "-mon", "monitor,mode=control"]
     line += ["-kernel", str(_inside("kernel")), "-initrd", f"/proc/self/fd/{fds.initramfs}"]
     line += ["-append", " ".join(_parameters(machine))]
-    line += qemu_program.export("host", Path("/"), "readonly=on,multidevs=remap")
+    line += qemu_program.export("host", sandbox.TREE, "readonly=on,multidevs=remap")
     line += qemu_program.export("work", sandbox.WORK, "multidevs=remap")
     line += ["-device", "virtio-serial-pci"]
     line += _port("agent", fds.host, qemu_program.CHANNEL, 1)
