@@ -7,10 +7,10 @@ import os
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from vtax.analysis.assignment import Effort, Indices, Problem, _quiet, solve
+from vtax.analysis.assignment import Effort, Indices, Problem, _exchanged, _quiet, solve
 
 
 def problem(items: int, guests: int, seed: int, crowded: float = 1.3) -> Problem:
@@ -57,6 +57,7 @@ def test_small_problems_are_solved_exactly(items: int, guests: int, seed: int) -
 
 
 @given(st.integers(150, 250), st.integers(5, 60), st.integers(0, 10**6))
+@example(174, 48, 10**6)
 @settings(max_examples=5, deadline=None)
 def test_the_heuristic_is_within_2_percent_of_the_optimum(
     items: int, guests: int, seed: int
@@ -69,6 +70,19 @@ def test_the_heuristic_is_within_2_percent_of_the_optimum(
     best = solve(p, Effort(options=10**6, seconds=2.0))
     assert found.bound <= best.cost * (1 + 1e-6)
     assert found.cost <= best.cost * 1.02
+
+
+@given(st.integers(2, 12), st.integers(1, 4), st.integers(0, 10**6))
+@settings(max_examples=25, deadline=None)
+def test_after_exchanges_no_two_items_save_anything(items: int, guests: int, seed: int) -> None:
+    p = problem(items, guests, seed, crowded=0.8)
+    found = _exchanged(p, p.start)
+    cost = float(p.cost[found].sum())
+    assert fits(p, found) and cost <= p.cost[p.start].sum()
+    for pair in itertools.combinations(range(p.item.size), 2):
+        other = found.copy()
+        other[p.item[list(pair)]] = pair
+        assert not fits(p, other) or p.cost[other].sum() > cost * (1 - 1.1e-5)
 
 
 def test_the_start_is_kept_where_nothing_else_fits() -> None:

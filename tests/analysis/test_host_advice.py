@@ -218,6 +218,25 @@ def test_a_cpuset_says_nothing_of_supposed_cores() -> None:
     assert by_tid(found, 3112).advice.advice == "slow" and not found.planned
 
 
+def test_a_thread_whose_cpus_are_off_stays() -> None:
+    pinned = tuple(
+        replace(each, cpus=(8,), last_cpu=8, memory_node=0) if each.tid == 3112 else each
+        for each in threads("kvm_vhost")
+    )
+    for cores in (HYBRID, ALIKE, NODES):
+        found = advice(pinned, cores, predictor(), loss_percent=20.0)
+        vhost = by_tid(found, 3112)
+        assert vhost.advice.advice == "unknown" and not vhost.moves
+        assert vhost.advice.reason == "none of the CPUs that it may run on (8) is on"
+        assert vhost.thread.id not in found.plan.moved
+
+
+def test_a_cpu_that_is_off_does_not_hide_where_a_thread_is() -> None:
+    """It may run on 4 and 8; 8 is off, so that it is on slow cores."""
+    kept = replace(next(each for each in threads("kvm_vhost") if each.tid == 3112), cpus=(4, 8))
+    assert by_tid(advice((kept,), by=predictor(), loss_percent=20.0), 3112).core_class == "slow"
+
+
 ROLES = ("vcpu", "main-loop", "vhost", "softirq", "guest", "unknown", "switch")
 THREADS = st.builds(
     HostThread,
@@ -237,7 +256,7 @@ THREADS = st.builds(
 )
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=200)
 @given(
     st.lists(THREADS, max_size=6),
     st.sampled_from([HYBRID, PAIR, ALIKE, NODES]),
@@ -255,7 +274,8 @@ def test_a_plan_has_no_empty_set_leaves_no_cpuset_and_moves_nothing_unknown(
         assert not each.moves or (each.cpus and set(each.cpus) <= set(range(8)))
         if each.moves and each.thread.cpuset:
             assert set(each.cpus) <= set(each.thread.cpuset)
-        if each.thread.id in found.plan.moved and each.thread.memory_node is not None:
+        known = each.thread.memory_node is not None and not cores.supposed
+        if each.thread.id in found.plan.moved and known:
             assert {cores.node[cpu] for cpu in each.cpus} <= {each.thread.memory_node}
         if each.advice.advice == "unknown":
             assert not each.moves

@@ -207,7 +207,9 @@ def advice(
     values = _values(threads, devices)
     known: dict[int, Sensitivity] = {}
     for each in threads:
-        if each.domain and (found := _sensitivity(predictor, values[each.domain])):
+        if not each.domain or _elsewhere(each, cores):
+            continue
+        if found := _sensitivity(predictor, values[each.domain]):
             known[each.tid] = found
     sizes = Counter(each.domain for each in threads)
     plan = placement.plan(
@@ -223,7 +225,7 @@ def advice(
         tuple(
             judge.advised(each, sensitivity, "")
             if (sensitivity := known.get(each.tid))
-            else judge.advised(each, None, _unknown(each, predictor, values))
+            else judge.advised(each, None, _unknown(each, cores, predictor, values))
             for each in threads
         ),
         cores,
@@ -306,15 +308,21 @@ def _budget(thread: HostThread, constraints: Constraints) -> float:
     return constraints.loss_by_guest.get(thread.guest or "", constraints.loss_percent)
 
 
+def _elsewhere(thread: HostThread, cores: HostCores) -> bool:
+    """Whether it may run on none of the CPUs that are known here, such as one that is off."""
+    return bool(thread.cpus) and not cores.node.keys() & set(thread.cpus)
+
+
 def _now(thread: HostThread, cores: HostCores) -> Place | None:
     """Where it is kept; None: it may run on several classes, and there is one node."""
     node = cores.node.get(thread.last_cpu, 0)
     fastest = cores.classes[0]
+    own = cores.node.keys() & set(thread.cpus)
     for each in cores.classes:
-        if thread.cpus and each.cpus.issuperset(thread.cpus):
+        if own and each.cpus.issuperset(own):
             if any(cores.node.get(cpu, 0) == node for cpu in each.cpus):
                 return Place(each.name, node)
-            return Place(each.name, min(cores.node.get(cpu, 0) for cpu in thread.cpus))
+            return Place(each.name, min(cores.node.get(cpu, 0) for cpu in own))
     if any(cores.node.get(cpu, 0) == node for cpu in fastest.cpus):
         return Place(fastest.name, node)
     return None
@@ -322,10 +330,13 @@ def _now(thread: HostThread, cores: HostCores) -> Place | None:
 
 def _unknown(
     thread: HostThread,
+    cores: HostCores,
     predictor: Predictor | Sensitivity | None,
     values: Mapping[str, Mapping[str, float | None]],
 ) -> str:
     """Why nothing says how sensitive it is."""
+    if _elsewhere(thread, cores):
+        return f"none of the CPUs that it may run on ({cpu_list(thread.cpus)}) is on"
     if thread.role == MONITOR:
         return "it does no work for a guest"
     if thread.role in SHARED:
