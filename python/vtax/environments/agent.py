@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import Any, NoReturn
@@ -17,6 +18,7 @@ from vtax.environments.channel import (
     ChannelClosedError,
     ChannelTimeoutError,
     ForgedAnswerError,
+    NoFrameError,
 )
 from vtax.environments.output_limit import OutputLimit, OutputLimitError
 from vtax.errors import VtaxError
@@ -49,6 +51,17 @@ class MachineLostError(VtaxError):
 
 class NotBelievedError(MachineLostError):
     """What came was not the agent's answer."""
+
+
+@contextlib.contextmanager
+def unless_lost(*others: type[Exception]) -> Iterator[None]:
+    """Go on after the block's VtaxError, or one of `others`, but not after a machine's loss."""
+    try:
+        yield
+    except Exception as error:
+        tolerated = isinstance(error, (VtaxError, *others))
+        if isinstance(error, MachineLostError) or not tolerated:
+            raise
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +103,7 @@ class Agent:
     """One agent at the other end of a channel.
 
     `lost` is called when it does not answer or is gone: it ends the machine and makes the error.
+    Whatever is asked of it afterwards raises the same error again.
     """
 
     def __init__(
@@ -98,6 +112,7 @@ class Agent:
         self._channel = channel
         self._work_inside = work_inside
         self._lost = lost
+        self._gone: MachineLostError | None = None
         self.busy = False
         """A request was sent and not answered: the next one would be answered only after it."""
         self.counting = False
@@ -119,6 +134,8 @@ class Agent:
             self._raise_lost(f"did not boot within {timeout_s:.0f} s")
         except ChannelClosedError:
             self._raise_lost("ended while booting")
+        except NoFrameError as error:
+            self._raise_lost(f"is not understood: {error.message}")
 
     def run(
         self,
@@ -228,7 +245,10 @@ class Agent:
         """Send a request of docs/agent-protocol.md and wait for its answer.
 
         `watch` is called meanwhile, and says in how many seconds again.
+        Raises AgentError when the agent refuses, MachineLostError from the loss of the machine on.
         """
+        if self._gone is not None:
+            raise type(self._gone)(self._gone.message, self._gone.remedy)
         self.busy = True
         try:
             answer = self._channel.request(op, patience_s, watch=watch, **fields)
@@ -237,14 +257,18 @@ class Agent:
             raise
         except OutputLimitError as error:
             self._lost("is ended")
-            raise MachineLostError(error.message, error.remedy) from None
+            self._gone = MachineLostError(error.message, error.remedy)
+            raise self._gone from None
         except ChannelTimeoutError:
             self._raise_lost(f"hung: no answer for {patience_s:.0f} s")
         except ChannelClosedError:
             self._raise_lost("died")
+        except NoFrameError as error:
+            self._raise_lost(f"is not understood: {error.message}")
         except ForgedAnswerError as error:
             lost = self._lost(f"is not believed: {error.message}")
-            raise NotBelievedError(lost.message, lost.remedy) from None
+            self._gone = NotBelievedError(lost.message, lost.remedy)
+            raise self._gone from None
         self.busy = False
         return answer
 
@@ -266,7 +290,8 @@ class Agent:
         self._channel.close()
 
     def _raise_lost(self, what: str) -> NoReturn:
-        raise self._lost(what) from None
+        self._gone = self._lost(what)
+        raise self._gone from None
 
     def _pull_chunk(self, path: str, offset: int, limit: int) -> tuple[bytes, int, bool]:
         """(bytes, the file's size, whether they are its last)."""

@@ -30,6 +30,10 @@ class ChannelTimeoutError(VtaxError):
     """No answer within the time allowed."""
 
 
+class NoFrameError(VtaxError):
+    """What came is no frame of the protocol: what else comes cannot be told apart any more."""
+
+
 class ForgedAnswerError(VtaxError):
     """An answer to a request that nobody made: not the agent wrote it."""
 
@@ -113,7 +117,7 @@ class Channel:
 
         `watch` is called meanwhile, and says in how many seconds again.
         Raises AgentError with the agent's own message, ChannelClosedError, ChannelTimeoutError,
-        ForgedAnswerError.
+        NoFrameError, ForgedAnswerError.
         """
         deadline = time.monotonic() + patience_s
         # What runs in the machine cannot know it, so it cannot answer for the agent.
@@ -145,7 +149,7 @@ class Channel:
             _unwrap(frame)
         announced = frame.get(what)
         if not isinstance(announced, dict):
-            raise VtaxError(f"the machine's first message is no {what} of vtax-agent")
+            raise NoFrameError(f"the machine's first message is no {what} of vtax-agent")
         return announced
 
     def _send_whole(self, request: str, deadline: float) -> None:
@@ -169,8 +173,9 @@ class Channel:
         self._send_bytes(line.encode() + b"\n", deadline)
 
     def _send_bytes(self, data: bytes, deadline: float) -> None:
-        self._socket.settimeout(max(0.001, deadline - time.monotonic()))
         try:
+            # A socket that was closed takes no time-out either.
+            self._socket.settimeout(max(0.001, deadline - time.monotonic()))
             with self._sending:
                 self._socket.sendall(data)
         except TimeoutError:
@@ -185,9 +190,9 @@ class Channel:
         try:
             frame = json.loads(line)
         except ValueError:
-            raise VtaxError(f"{what} is not JSON: {line[:80]!r}") from None
+            raise NoFrameError(f"{what} is not JSON: {line[:80]!r}") from None
         if not isinstance(frame, dict):
-            raise VtaxError(f"{what} is not a JSON object: {line[:80]!r}")
+            raise NoFrameError(f"{what} is not a JSON object: {line[:80]!r}")
         return frame
 
     def _receive_line(
@@ -195,16 +200,23 @@ class Channel:
     ) -> bytes:
         while b"\n" not in self._buffer:
             if len(self._buffer) > MAX_FRAME_BYTES:
-                raise VtaxError(f"{what} is over the channel's limit of 1 MiB")
+                raise NoFrameError(f"{what} is over the channel's limit of 1 MiB")
             remaining = deadline - time.monotonic()
             if remaining <= 0:
                 raise ChannelTimeoutError(f"{what} did not come in time")
             pause = min(remaining, watch()) if watch else remaining
-            if select.select([self._socket], [], [], pause)[0]:
+            if self._readable(what, pause):
                 self._buffer += self._read(what)
         line, _, rest = bytes(self._buffer).partition(b"\n")
         self._buffer = bytearray(rest)
         return line
+
+    def _readable(self, what: str, pause_s: float) -> bool:
+        try:
+            return bool(select.select([self._socket], [], [], pause_s)[0])
+        except ValueError:
+            # Its number is -1.
+            raise ChannelClosedError(f"{what} did not come: the channel is closed") from None
 
     def _read(self, what: str) -> bytes:
         try:
@@ -221,5 +233,5 @@ def _unwrap(frame: dict[str, Any]) -> dict[str, Any]:
         return ok
     error = frame.get("error")
     if not isinstance(error, dict):
-        raise VtaxError(f"the machine's answer has neither ok nor error: {str(frame)[:80]}")
+        raise NoFrameError(f"the machine's answer has neither ok nor error: {str(frame)[:80]}")
     raise AgentError(str(error.get("kind")), str(error.get("message")))

@@ -18,7 +18,7 @@ from vtax import __version__, binaries
 from vtax.analysis.audit import worst
 from vtax.analysis.clocks import fact, seconds
 from vtax.analysis.results import PROGRAM_TIMES
-from vtax.environments.agent import OUTPUT_LIMIT_BYTES, NotBelievedError
+from vtax.environments.agent import OUTPUT_LIMIT_BYTES, NotBelievedError, unless_lost
 from vtax.environments.base import MachineLike
 from vtax.environments.host_facts import facts_here
 from vtax.errors import VtaxError
@@ -156,6 +156,8 @@ class Campaign(Keeper):
         except BaseException:
             self.state = "failed"
             self._folder.clean_raw()
+            with contextlib.suppress(VtaxError):
+                self._folder.write_record(self.record())
             raise
         return self._finish()
 
@@ -382,7 +384,7 @@ class Campaign(Keeper):
         path = shutil.which(program, path=self._settings.environment.get("PATH")) or program
         path = str((self._settings.workdir or Path()) / path)
         argv = [tool, "--identify"] if own else [tool, "--identify-for", path]
-        with contextlib.suppress(VtaxError, ValueError):
+        with unless_lost(ValueError):
             machine.run(argv, self._settings.environment, exchange.name, IDENTIFY_TIMEOUT_S)
             return _library(json.loads(exchange.read_text("stdout", 1 << 20)))
         return {}

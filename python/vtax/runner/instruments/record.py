@@ -19,6 +19,7 @@ from typing import Any, ClassVar
 from vtax import binaries
 from vtax.analysis.intervals import EVENTS, MAX_ROWS_BYTES, RECORD, ROWS, STREAM
 from vtax.environments import guest_page
+from vtax.environments.agent import unless_lost
 from vtax.environments.capabilities import (
     Capability,
     GuestPage,
@@ -226,8 +227,8 @@ class RemoteRecorder:
 
     def _failed(self, what: str) -> VtaxError:
         said = ""
-        with contextlib.suppress(VtaxError):
+        with unless_lost():
             said = self._host.tail(str(self._folder / "said"), 4096).decode(errors="replace")
-        with contextlib.suppress(VtaxError):
+        with unless_lost():
             self.kill()
         return failure(None, said or f"the recorder around the machine {what}")
