@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import secrets
 import shutil
 import time
@@ -14,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from vtax import __version__, binaries
+from vtax import __version__, binaries, foreign_json
 from vtax.analysis.audit import worst
 from vtax.analysis.clocks import fact, seconds
 from vtax.analysis.results import PROGRAM_TIMES
@@ -386,7 +385,7 @@ class Campaign(Keeper):
         argv = [tool, "--identify"] if own else [tool, "--identify-for", path]
         with unless_lost(ValueError):
             machine.run(argv, self._settings.environment, exchange.name, IDENTIFY_TIMEOUT_S)
-            return _library(json.loads(exchange.read_text("stdout", 1 << 20)))
+            return _library(foreign_json.parse_object(exchange.read_text("stdout", 1 << 20)))
         return {}
 
     def _environment_record(self, seen: _Seen) -> EnvironmentRecord:
