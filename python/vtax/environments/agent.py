@@ -20,6 +20,7 @@ from vtax.environments.channel import (
     ForgedAnswerError,
     NoFrameError,
 )
+from vtax.environments.console import plain_text
 from vtax.environments.output_limit import OutputLimit, OutputLimitError
 from vtax.errors import VtaxError
 from vtax.workloads.base import Outcome
@@ -41,6 +42,9 @@ CHANNEL_ERROR_S = 0.5
 LOOK_ERROR_S = 0.1
 """Of two looks at the machine's clock on a busy host."""
 FIRST_ROUNDS = 5
+LAST_WORDS_S = 1.0
+SHOWN_NOISE = 300
+"""Characters of what was printed instead of hello."""
 CHUNK_BYTES = 512 << 10
 """Of a file in one frame: the agent's limit (docs/agent-protocol.md)."""
 
@@ -125,17 +129,22 @@ class Agent:
     ) -> dict[str, Any]:
         """Send what the machine reads before its agent is there, and wait for the agent.
 
-        As many as `noise_bytes` of lines that something else prints before are skipped.
+        As many as `noise_bytes` that something else prints before are skipped; where the agent
+        does not come, the error shows them.
         """
         try:
-            self._channel.send_raw(preamble, timeout_s)
-            return self._channel.hello(timeout_s, noise_bytes)
+            begin = time.monotonic()
+            # Who does not take it may have said why: that is read first.
+            with contextlib.suppress(ChannelClosedError, ChannelTimeoutError):
+                self._channel.send_raw(preamble, timeout_s)
+            left_s = max(LAST_WORDS_S, timeout_s - (time.monotonic() - begin))
+            return self._channel.hello(left_s, noise_bytes)
         except ChannelTimeoutError:
-            self._raise_lost(f"did not boot within {timeout_s:.0f} s")
+            self._raise_lost(f"did not boot within {timeout_s:.0f} s{self._printed()}")
         except ChannelClosedError:
-            self._raise_lost("ended while booting")
+            self._raise_lost(f"ended while booting{self._printed()}")
         except NoFrameError as error:
-            self._raise_lost(f"is not understood: {error.message}")
+            self._raise_lost(f"is not understood: {error.message}{self._printed()}")
 
     def run(
         self,
@@ -288,6 +297,11 @@ class Agent:
 
     def close(self) -> None:
         self._channel.close()
+
+    def _printed(self) -> str:
+        lines = [line.strip() for line in plain_text(bytes(self._channel.noise)).splitlines()]
+        said = " | ".join(filter(None, lines))
+        return f", after it printed {said[-SHOWN_NOISE:]!r}" if said else ""
 
     def _raise_lost(self, what: str) -> NoReturn:
         self._gone = self._lost(what)

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Self
 
+from vtax import foreign_json
 from vtax.errors import VtaxError
 
 MAX_FRAME_BYTES = 1 << 20
@@ -61,6 +62,8 @@ class Channel:
         self._buffer = bytearray()
         self._unanswered: set[int] = set()
         self._sending = threading.Lock()
+        self.noise = bytearray()
+        """What came before hello and was not the agent's."""
 
     def send_raw(self, data: bytes, timeout_s: float) -> None:
         """Send bytes that do not form a frame."""
@@ -83,16 +86,23 @@ class Channel:
     def hello(self, timeout_s: float, noise_bytes: int = 0) -> dict[str, Any]:
         """Wait for the line that the agent sends when it is ready.
 
-        Before it, lines that are not a JSON object are skipped, at most `noise_bytes` of them.
+        Before it, also at the beginning of its own line, something else may have printed at most
+        `noise_bytes`.
         """
         deadline = time.monotonic() + timeout_s
-        skipped = 0
-        while skipped < noise_bytes:
-            line = self._receive_line(deadline, "the agent's hello")
-            if line.startswith(b"{"):
-                self._buffer[:0] = line + b"\n"
+        left = noise_bytes
+        while left > 0:
+            try:
+                line = self._receive_line(deadline, "the agent's hello")
+            except VtaxError:
+                self.noise += self._buffer
+                raise
+            if (at := _hello_at(line)) is not None:
+                self.noise += line[:at]
+                self._buffer[:0] = line[at:] + b"\n"
                 break
-            skipped += len(line) + 1
+            self.noise += line + b"\n"
+            left -= len(line) + 1
         return self._announced("hello", deadline - time.monotonic())
 
     def waiting(self, timeout_s: float) -> dict[str, Any]:
@@ -188,12 +198,9 @@ class Channel:
     ) -> dict[str, Any]:
         line = self._receive_line(deadline, what, watch)
         try:
-            frame = json.loads(line)
+            return foreign_json.parse_object(line)
         except ValueError:
-            raise NoFrameError(f"{what} is not JSON: {line[:80]!r}") from None
-        if not isinstance(frame, dict):
-            raise NoFrameError(f"{what} is not a JSON object: {line[:80]!r}")
-        return frame
+            raise NoFrameError(f"{what} is not a JSON object: {line[:80]!r}") from None
 
     def _receive_line(
         self, deadline: float, what: str, watch: Callable[[], float] | None = None
@@ -226,6 +233,20 @@ class Channel:
         if not data:
             raise ChannelClosedError(f"{what} did not come: the machine ended")
         return data
+
+
+def _hello_at(line: bytes) -> int | None:
+    """Where the agent's first message begins, at the end of a line that something else began."""
+    at = line.find(b"{")
+    while at >= 0:
+        try:
+            frame = foreign_json.parse_object(line[at:])
+        except ValueError:
+            frame = {}
+        if isinstance(frame.get("hello"), dict) or isinstance(frame.get("error"), dict):
+            return at
+        at = line.find(b"{", at + 1)
+    return None
 
 
 def _unwrap(frame: dict[str, Any]) -> dict[str, Any]:
