@@ -74,8 +74,10 @@ class Journal:
     def _piece(self, number: int, line: bytes) -> dict[str, Any]:
         try:
             return foreign_json.parse_object(line)
-        except ValueError:
-            raise VtaxError(f"{self.path} is damaged: line {number} is not a JSON object") from None
+        except ValueError as error:
+            raise VtaxError(
+                f"{self.path} is damaged: line {number} is not a JSON object: {error}"
+            ) from None
 
 
 def _remove_torn_line(file: BinaryIO) -> None:
