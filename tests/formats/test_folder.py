@@ -248,7 +248,10 @@ def test_samples_that_cannot_be_of_the_run_are_refused(
         folder.finish(samples)
     else:
         folder.append(samples)
-    with pytest.raises(VtaxError, match=f"row 1.*{reason}") as caught:
+    said = f"row 1.*{reason}"
+    if reason.endswith("finite number") and not finished:
+        said = "line 2 is not a JSON object: (NaN|Infinity) is not JSON"
+    with pytest.raises(VtaxError, match=said) as caught:
         load(folder.path)
     assert str(folder.path / (SAMPLES if finished else JOURNAL)) in str(caught.value)
 

@@ -14,7 +14,7 @@ from vtax.analysis.compare import compare
 from vtax.environments.base import Environment, MachineLike
 from vtax.environments.machine import MachineLostError
 from vtax.errors import VtaxError
-from vtax.formats.folder import SAMPLES, RunFolder, load
+from vtax.formats.folder import SAMPLES, RunFolder, load, read_record
 from vtax.runner.execute import Campaign, Settings, _library
 from vtax.runner.matching import compared_variants
 from vtax.runner.runner import Listener
@@ -338,3 +338,34 @@ def test_the_library_is_told_with_its_version_and_kernels() -> None:
         "libblas.so.3": "/lib/libblas.so.3"
     }
     assert _library({"library": None, "reason": "needs none"}) == {}
+
+
+class Linked(Counting):
+    """Its BLAS is asked for in every machine."""
+
+    def libraries(self) -> Sequence[str]:
+        return ("vtax-dgemm",)
+
+
+def test_a_machine_that_dies_while_its_blas_is_asked_for_ends_the_run(folder: RunFolder) -> None:
+    def dies(label: str, run: int) -> None:
+        if label.startswith("uml") and run == 0:
+            raise MachineLostError("the uml machine died; its console ends: panic")
+
+    world = World(dies)
+    with pytest.raises(VtaxError, match="environment 'uml:mem=1G': the uml machine died"):
+        run(folder, world, workload=Linked())
+    assert world.alive == 0
+    assert read_record(folder.path).state == "failed"
+
+
+def test_a_machine_that_dies_so_when_it_is_started_again_costs_one_repetition(
+    folder: RunFolder,
+) -> None:
+    def dies(label: str, run: int) -> None:
+        if label.startswith("uml") and run == 3:
+            raise MachineLostError("the uml machine died")
+
+    campaign = run(folder, World(dies), workload=Linked())
+    assert [failure.environment for failure in campaign.failures] == ["uml:mem=1G"]
+    assert read_record(folder.path).state == "complete"

@@ -12,7 +12,10 @@ import signal
 import sys
 from collections.abc import Sequence
 from types import FrameType
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
+
+if TYPE_CHECKING:
+    from vtax.errors import VtaxError
 
 INTERRUPTED = 130
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -26,6 +29,9 @@ def main() -> NoReturn:
     # a library that catches what it does not expect would go on half imported.
     for number in _SIGNALS:
         signal.signal(number, _leave)
+    from vtax.cli import streams
+
+    streams.prepare()
     from vtax.errors import VtaxError
 
     try:
@@ -39,17 +45,38 @@ def main() -> NoReturn:
         if _was_interrupted:
             # An import that is torn apart raises whatever its library makes of it.
             code = INTERRUPTED
-        elif isinstance(error, OSError) and error.errno in _FULL:
-            _say_full(error)
+        elif (known := _of_surroundings(error)) is not None:
+            print(f"vtax: {known}", file=sys.stderr)
             code = 1
         else:
             raise
     _end(code)
 
 
+def _of_surroundings(error: Exception) -> VtaxError | None:
+    """What to say of an error that is none of vtax's; None: it is one."""
+    from vtax.cli import room
+
+    if isinstance(error, MemoryError):
+        return room.out_of_memory()
+    if isinstance(error, RuntimeError) and "can't start new thread" in str(error):
+        return room.NO_THREADS
+    if not isinstance(error, OSError):
+        return None
+    if error.errno in _FULL:
+        return _full(error)
+    if isinstance(error, FileNotFoundError) and not room.has_folder():
+        return room.NO_FOLDER
+    known = {errno.ENOMEM: room.out_of_memory(), errno.EAGAIN: room.NO_THREADS}
+    return known.get(error.errno or 0)
+
+
 def _carry_out() -> int:
-    from vtax.cli.app import app
+    from vtax.cli import room
     from vtax.errors import MisuseError
+
+    room.require(sys.argv[1:])
+    from vtax.cli.app import app
 
     if (index := _not_utf8(sys.argv)) is not None:
         raise MisuseError(
@@ -92,10 +119,8 @@ def _end(code: int) -> NoReturn:
         signal.signal(number, _leave)
     try:
         sys.stdout.flush()
-    except BrokenPipeError:
-        os._exit(code)
     except OSError as error:
-        _say_full(error)
+        print(f"vtax: {_full(error)}", file=sys.stderr)
         os._exit(code or 1)
     if code == INTERRUPTED:
         # Python ends itself by SIGINT, whatever the code, if C code that it runs at an import has
@@ -106,9 +131,10 @@ def _end(code: int) -> NoReturn:
     sys.exit(code)
 
 
-def _say_full(error: OSError) -> None:
-    where = error.filename or "output"
-    print(f"vtax: {where}: {error.strerror}; free space there", file=sys.stderr)
+def _full(error: OSError) -> VtaxError:
+    from vtax.errors import VtaxError
+
+    return VtaxError(f"{error.filename or 'output'}: {error.strerror}", "free space there")
 
 
 if __name__ == "__main__":

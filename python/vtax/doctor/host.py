@@ -6,7 +6,6 @@ folder and a few functions, and needs neither privilege nor the hardware.
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import shutil
@@ -17,7 +16,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from vtax import binaries, cache
+from vtax import binaries, cache, foreign_json
 from vtax.doctor import syscalls
 from vtax.errors import VtaxError
 
@@ -179,7 +178,6 @@ class Host:
             return None
         output = self.run([agent, "facts"])
         try:
-            facts = json.loads(output.stdout)
+            return foreign_json.parse_object(output.stdout)
         except ValueError:
             return None
-        return facts if isinstance(facts, dict) else None

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import Any, NoReturn
@@ -17,8 +18,10 @@ from vtax.environments.channel import (
     ChannelClosedError,
     ChannelTimeoutError,
     ForgedAnswerError,
+    NoFrameError,
     Span,
 )
+from vtax.environments.console import plain_text
 from vtax.environments.output_limit import OutputLimit, OutputLimitError
 from vtax.errors import VtaxError
 from vtax.workloads.base import Outcome
@@ -38,6 +41,9 @@ LOST_SHARE = 0.05
 LOOK_ERROR_S = 0.1
 """Of two looks at the machine's clock on a busy host."""
 FIRST_ROUNDS = 5
+LAST_WORDS_S = 1.0
+SHOWN_NOISE = 300
+"""Characters of what was printed instead of hello."""
 CHUNK_BYTES = 512 << 10
 """Of a file in one frame: the agent's limit (docs/agent-protocol.md)."""
 
@@ -48,6 +54,17 @@ class MachineLostError(VtaxError):
 
 class NotBelievedError(MachineLostError):
     """What came was not the agent's answer."""
+
+
+@contextlib.contextmanager
+def unless_lost(*others: type[Exception]) -> Iterator[None]:
+    """Go on after the block's VtaxError, or one of `others`, but not after a machine's loss."""
+    try:
+        yield
+    except Exception as error:
+        tolerated = isinstance(error, (VtaxError, *others))
+        if isinstance(error, MachineLostError) or not tolerated:
+            raise
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +115,7 @@ class Agent:
     """One agent at the other end of a channel.
 
     `lost` is called when it does not answer or is gone: it ends the machine and makes the error.
+    Whatever is asked of it afterwards raises the same error again.
     """
 
     def __init__(
@@ -112,6 +130,7 @@ class Agent:
         self._work_inside = work_inside
         self._lost = lost
         self._emulated_clock = emulated_clock
+        self._gone: MachineLostError | None = None
         self.busy = False
         """A request was sent and not answered: the next one would be answered only after it."""
         self.counting = False
@@ -124,15 +143,22 @@ class Agent:
     ) -> dict[str, Any]:
         """Send what the machine reads before its agent is there, and wait for the agent.
 
-        As many as `noise_bytes` of lines that something else prints before are skipped.
+        As many as `noise_bytes` that something else prints before are skipped; where the agent
+        does not come, the error shows them.
         """
         try:
-            self._channel.send_raw(preamble, timeout_s)
-            return self._channel.hello(timeout_s, noise_bytes)
+            begin = time.monotonic()
+            # Who does not take it may have said why: that is read first.
+            with contextlib.suppress(ChannelClosedError, ChannelTimeoutError):
+                self._channel.send_raw(preamble, timeout_s)
+            left_s = max(LAST_WORDS_S, timeout_s - (time.monotonic() - begin))
+            return self._channel.hello(left_s, noise_bytes)
         except ChannelTimeoutError:
-            self._raise_lost(f"did not boot within {timeout_s:.0f} s")
+            self._raise_lost(f"did not boot within {timeout_s:.0f} s{self._printed()}")
         except ChannelClosedError:
-            self._raise_lost("ended while booting")
+            self._raise_lost(f"ended while booting{self._printed()}")
+        except NoFrameError as error:
+            self._raise_lost(f"is not understood: {error.message}{self._printed()}")
 
     def run(
         self,
@@ -248,7 +274,10 @@ class Agent:
         """Send a request of docs/agent-protocol.md and wait for its answer.
 
         `watch` is called meanwhile, and says in how many seconds again; `span` as in `Channel`.
+        Raises AgentError when the agent refuses, MachineLostError from the loss of the machine on.
         """
+        if self._gone is not None:
+            raise type(self._gone)(self._gone.message, self._gone.remedy)
         self.busy = True
         try:
             answer = self._channel.request(op, patience_s, watch=watch, span=span, **fields)
@@ -257,14 +286,18 @@ class Agent:
             raise
         except OutputLimitError as error:
             self._lost("is ended")
-            raise MachineLostError(error.message, error.remedy) from None
+            self._gone = MachineLostError(error.message, error.remedy)
+            raise self._gone from None
         except ChannelTimeoutError:
             self._raise_lost(f"hung: no answer for {patience_s:.0f} s")
         except ChannelClosedError:
             self._raise_lost("died")
+        except NoFrameError as error:
+            self._raise_lost(f"is not understood: {error.message}")
         except ForgedAnswerError as error:
             lost = self._lost(f"is not believed: {error.message}")
-            raise NotBelievedError(lost.message, lost.remedy) from None
+            self._gone = NotBelievedError(lost.message, lost.remedy)
+            raise self._gone from None
         self.busy = False
         return answer
 
@@ -285,8 +318,14 @@ class Agent:
     def close(self) -> None:
         self._channel.close()
 
+    def _printed(self) -> str:
+        lines = [line.strip() for line in plain_text(bytes(self._channel.noise)).splitlines()]
+        said = " | ".join(filter(None, lines))
+        return f", after it printed {said[-SHOWN_NOISE:]!r}" if said else ""
+
     def _raise_lost(self, what: str) -> NoReturn:
-        raise self._lost(what) from None
+        self._gone = self._lost(what)
+        raise self._gone from None
 
     def _pull_chunk(self, path: str, offset: int, limit: int) -> tuple[bytes, int, bool]:
         """(bytes, the file's size, whether they are its last)."""

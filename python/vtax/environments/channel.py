@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
+from vtax import foreign_json
 from vtax.errors import VtaxError
 
 MAX_FRAME_BYTES = 1 << 20
@@ -29,6 +30,10 @@ class ChannelClosedError(VtaxError):
 
 class ChannelTimeoutError(VtaxError):
     """No answer within the time allowed."""
+
+
+class NoFrameError(VtaxError):
+    """What came is no frame of the protocol: what else comes cannot be told apart any more."""
 
 
 class ForgedAnswerError(VtaxError):
@@ -99,6 +104,8 @@ class Channel:
         """When the last bytes came."""
         self._unanswered: set[int] = set()
         self._sending = threading.Lock()
+        self.noise = bytearray()
+        """What came before hello and was not the agent's."""
 
     def send_raw(self, data: bytes, timeout_s: float) -> None:
         """Send bytes that do not form a frame."""
@@ -121,16 +128,23 @@ class Channel:
     def hello(self, timeout_s: float, noise_bytes: int = 0) -> dict[str, Any]:
         """Wait for the line that the agent sends when it is ready.
 
-        Before it, lines that are not a JSON object are skipped, at most `noise_bytes` of them.
+        Before it, also at the beginning of its own line, something else may have printed at most
+        `noise_bytes`.
         """
         deadline = time.monotonic() + timeout_s
-        skipped = 0
-        while skipped < noise_bytes:
-            line = self._receive_line(deadline, "the agent's hello")
-            if line.startswith(b"{"):
-                self._buffer[:0] = line + b"\n"
+        left = noise_bytes
+        while left > 0:
+            try:
+                line = self._receive_line(deadline, "the agent's hello")
+            except VtaxError:
+                self.noise += self._buffer
+                raise
+            if (at := _hello_at(line)) is not None:
+                self.noise += line[:at]
+                self._buffer[:0] = line[at:] + b"\n"
                 break
-            skipped += len(line) + 1
+            self.noise += line + b"\n"
+            left -= len(line) + 1
         return self._announced("hello", deadline - time.monotonic())
 
     def waiting(self, timeout_s: float) -> dict[str, Any]:
@@ -157,7 +171,7 @@ class Channel:
         `watch` is called meanwhile, and says in how many seconds again. `span`, of a request with
         `announce`, gets the times of its command.
         Raises AgentError with the agent's own message, ChannelClosedError, ChannelTimeoutError,
-        ForgedAnswerError.
+        NoFrameError, ForgedAnswerError.
         """
         deadline = time.monotonic() + patience_s
         # What runs in the machine cannot know it, so it cannot answer for the agent.
@@ -193,7 +207,7 @@ class Channel:
             _unwrap(frame)
         announced = frame.get(what)
         if not isinstance(announced, dict):
-            raise VtaxError(f"the machine's first message is no {what} of vtax-agent")
+            raise NoFrameError(f"the machine's first message is no {what} of vtax-agent")
         return announced
 
     def _send_whole(self, request: str, deadline: float) -> None:
@@ -217,8 +231,9 @@ class Channel:
         self._send_bytes(line.encode() + b"\n", deadline)
 
     def _send_bytes(self, data: bytes, deadline: float) -> None:
-        self._socket.settimeout(max(0.001, deadline - time.monotonic()))
         try:
+            # A socket that was closed takes no time-out either.
+            self._socket.settimeout(max(0.001, deadline - time.monotonic()))
             with self._sending:
                 self._socket.sendall(data)
         except TimeoutError:
@@ -231,28 +246,32 @@ class Channel:
     ) -> dict[str, Any]:
         line = self._receive_line(deadline, what, watch)
         try:
-            frame = json.loads(line)
+            return foreign_json.parse_object(line)
         except ValueError:
-            raise VtaxError(f"{what} is not JSON: {line[:80]!r}") from None
-        if not isinstance(frame, dict):
-            raise VtaxError(f"{what} is not a JSON object: {line[:80]!r}")
-        return frame
+            raise NoFrameError(f"{what} is not a JSON object: {line[:80]!r}") from None
 
     def _receive_line(
         self, deadline: float, what: str, watch: Callable[[], float] | None = None
     ) -> bytes:
         while b"\n" not in self._buffer:
             if len(self._buffer) > MAX_FRAME_BYTES:
-                raise VtaxError(f"{what} is over the channel's limit of 1 MiB")
+                raise NoFrameError(f"{what} is over the channel's limit of 1 MiB")
             remaining = deadline - time.monotonic()
             if remaining <= 0:
                 raise ChannelTimeoutError(f"{what} did not come in time")
             pause = min(remaining, watch()) if watch else remaining
-            if select.select([self._socket], [], [], pause)[0]:
+            if self._readable(what, pause):
                 self._buffer += self._read(what)
         line, _, rest = bytes(self._buffer).partition(b"\n")
         self._buffer = bytearray(rest)
         return line
+
+    def _readable(self, what: str, pause_s: float) -> bool:
+        try:
+            return bool(select.select([self._socket], [], [], pause_s)[0])
+        except ValueError:
+            # Its number is -1.
+            raise ChannelClosedError(f"{what} did not come: the channel is closed") from None
 
     def _read(self, what: str) -> bytes:
         try:
@@ -265,10 +284,24 @@ class Channel:
         return data
 
 
+def _hello_at(line: bytes) -> int | None:
+    """Where the agent's first message begins, at the end of a line that something else began."""
+    at = line.find(b"{")
+    while at >= 0:
+        try:
+            frame = foreign_json.parse_object(line[at:])
+        except ValueError:
+            frame = {}
+        if isinstance(frame.get("hello"), dict) or isinstance(frame.get("error"), dict):
+            return at
+        at = line.find(b"{", at + 1)
+    return None
+
+
 def _unwrap(frame: dict[str, Any]) -> dict[str, Any]:
     if isinstance(ok := frame.get("ok"), dict):
         return ok
     error = frame.get("error")
     if not isinstance(error, dict):
-        raise VtaxError(f"the machine's answer has neither ok nor error: {str(frame)[:80]}")
+        raise NoFrameError(f"the machine's answer has neither ok nor error: {str(frame)[:80]}")
     raise AgentError(str(error.get("kind")), str(error.get("message")))

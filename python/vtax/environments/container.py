@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 import os
 import re
 import resource
@@ -15,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
-from vtax import binaries, cache
+from vtax import binaries, cache, foreign_json
 from vtax.doctor.host import Host
 from vtax.doctor.model import Check, Finding
 from vtax.environments import host_swap, link, sandbox
@@ -398,9 +397,11 @@ def _skeleton(links: Sequence[Path]) -> Path:
 def _rootless_limits(program: str) -> str | None:
     """Why rootless podman cannot set limits; None: it can."""
     try:
-        host = json.loads(_ask([program, "info", "--format", "json"]) or "{}").get("host", {})
+        told = _ask([program, "info", "--format", "json"]) or "{}"
+        host = foreign_json.parse_object(told).get("host")
     except ValueError:
-        host = {}
+        host = None
+    host = host if isinstance(host, Mapping) else {}
     if host.get("cgroupVersion") != "v2":
         return "rootless podman needs version 2 of control groups"
     missing = {"memory", "cpuset"} - set(host.get("cgroupControllers") or ())

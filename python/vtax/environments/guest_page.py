@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Iterator, Sequence
@@ -11,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from vtax import foreign_json
 from vtax.errors import VtaxError
 from vtax.formats.exchange import Exchange
 
@@ -121,7 +121,6 @@ def has_begun(path: Path) -> bool:
 
 def _final(exchange: Exchange) -> dict[str, Any] | None:
     try:
-        answer = json.loads(exchange.read_text("published"))
+        return foreign_json.parse_object(exchange.read_text("published"))
     except ValueError:
         return None
-    return answer if isinstance(answer, dict) else None

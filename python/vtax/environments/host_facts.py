@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 from collections.abc import Mapping
 from typing import Any
 
-from vtax import binaries
+from vtax import binaries, foreign_json
 from vtax.errors import VtaxError
 
 FACTS_TIMEOUT_S = 30.0
@@ -30,7 +29,6 @@ def facts_here() -> Mapping[str, Any]:
         check=False,
     )
     try:
-        found = json.loads(done.stdout)
+        return foreign_json.parse_object(done.stdout)
     except ValueError:
         raise VtaxError("vtax-agent does not tell the facts", "run 'vtax doctor'") from None
-    return found if isinstance(found, dict) else {}

@@ -14,7 +14,6 @@ another network, and no address of this host is used.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import shutil
 import subprocess
@@ -23,6 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+from vtax import foreign_json
 from vtax.doctor.host import Host
 from vtax.doctor.model import Check, Finding
 from vtax.environments import hiding, sandbox
@@ -295,7 +295,7 @@ class _Namespace:
         filtered = self.run(["tc", "-json", "-statistics", "qdisc", "show", "dev", interface])
         passed = self.run(["ip", "-json", "-statistics", "link", "show", "dev", interface])
         try:
-            (tbf,), (own,) = json.loads(filtered), json.loads(passed)
+            (tbf,), (own,) = foreign_json.parse(filtered), foreign_json.parse(passed)
             packets = int(own["stats64"]["tx"]["packets"])
             return Direction(int(tbf["bytes"]), packets, int(tbf["drops"]))
         except (ValueError, KeyError, TypeError):

@@ -140,19 +140,25 @@ class Machine:
 
     def pause(self) -> None:
         """Stop the process that runs the guest; its clock may go on."""
-        os.kill(self._guest_process(), signal.SIGSTOP)
+        self._signal(signal.SIGSTOP)
 
     def resume(self) -> None:
         """Let it go on."""
-        os.kill(self._guest_process(), signal.SIGCONT)
+        self._signal(signal.SIGCONT)
 
     def terminate(self, timeout_s: float) -> bool:
         """Ask the process that runs the guest to end by itself; whether it did."""
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, IndexError):
             os.kill(self._guest_process(), signal.SIGTERM)
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(timeout_s)
         return self._process.poll() is not None
+
+    def _signal(self, number: int) -> None:
+        try:
+            os.kill(self._guest_process(), number)
+        except (OSError, IndexError):
+            raise self._lost("died") from None
 
     def _guest_process(self) -> int:
         """The process of the guest: what the sandbox around it runs."""

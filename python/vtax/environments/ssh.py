@@ -23,6 +23,7 @@ from vtax import binaries
 from vtax.doctor.host import Host
 from vtax.doctor.model import Check, Finding
 from vtax.environments import host_swap
+from vtax.environments.agent import SHOWN_NOISE
 from vtax.environments.base import (
     Allocation,
     Launch,
@@ -33,6 +34,7 @@ from vtax.environments.base import (
     usual_processes,
 )
 from vtax.environments.capabilities import Capability, Files, RecordInside
+from vtax.environments.console import plain_text
 from vtax.environments.copying_machine import CopyingMachine
 from vtax.environments.host_swap import NO_SWAP, REFUSED, HostSwap
 from vtax.environments.machine import Machine
@@ -56,6 +58,10 @@ _HOST = re.compile(
     r"((?:[A-Za-z0-9_][A-Za-z0-9._-]*@)?)([A-Za-z0-9_][A-Za-z0-9._-]*|\[[0-9A-Za-z:.%]+\])(?::([0-9]+))?"
 )
 """User, host and port; nothing that begins with a hyphen, which would be an option of ssh."""
+_OWN = "vtax: "
+"""Begins what `_script` itself has to say."""
+_FOLDER_FAULT = "dir: "
+"""Then, what another folder may be the remedy for."""
 _FOLDER = re.compile(r"/[A-Za-z0-9._/-]*")
 _REASONS = (
     ("has changed and you have requested strict checking", "its host key has changed",
@@ -204,9 +210,10 @@ class Ssh(ProcessEnvironment):
         )
 
     def explain_end(self, code: int, console: Sequence[str]) -> tuple[str, str | None] | None:
-        own = [line.removeprefix("vtax: ") for line in console if line.startswith("vtax: ")]
+        own = [line.removeprefix(_OWN) for line in console if line.startswith(_OWN)]
         if own:
-            return own[-1], "choose another folder with dir="
+            in_folder = own[-1].removeprefix(_FOLDER_FAULT)
+            return in_folder, "choose another folder with dir=" if in_folder != own[-1] else None
         if said := next((line for line in console if line.startswith(REFUSED)), None):
             return said.removeprefix(REFUSED), None
         return _explain(self._client(), console) if code == 255 else None
@@ -281,14 +288,19 @@ def _host_and_port(text: str) -> tuple[str, int | None]:
 def _script(folder: str, size: int, serve: Sequence[str], swap: HostSwap) -> str:
     """What the far side does: take `size` bytes of agent from its input, serve, remove all."""
     agent = f"{folder}/vtax-agent"
+
+    def refused(why: str) -> str:
+        return f'{{ echo "{_OWN}{why}" >&2; exit 1; }}'
+
+    no_folder = refused(f"{_FOLDER_FAULT}cannot make {folder}")
+    no_room = refused(f"{_FOLDER_FAULT}no room for the agent in {folder}")
     steps = [
         "umask 077",
-        f'mkdir {folder} || {{ echo "vtax: cannot make {folder}" >&2; exit 1; }}',
+        f"mkdir {folder} || {no_folder}",
         f'trap "rm -rf {folder}" EXIT',
         'trap "exit 1" HUP INT TERM',
-        f"head -c {size} >{agent}",
-        f'[ "$(wc -c <{agent})" -eq {size} ] || '
-        f'{{ echo "vtax: no room for the agent in {folder}" >&2; exit 1; }}',
+        f"head -c {size} >{agent} || {no_room}",
+        f'[ "$(wc -c <{agent})" -eq {size} ] || {refused("the agent did not come whole there")}',
         f"chmod 700 {agent}",
     ]
     line = f"{agent} {shlex.join(serve)}"
@@ -296,7 +308,18 @@ def _script(folder: str, size: int, serve: Sequence[str], swap: HostSwap) -> str
         # Not in `folder`, which a later vtax would not know, and whose parent may be a tmpfs.
         steps += [f'mkdir -p "{SWAP_FOLDER}"']
         line += f' {shlex.join(swap.size())} --swap-folder "{SWAP_FOLDER}"'
-    steps.append(line)
+    # 126: found, and not to be executed. The deepest mount that the folder is in has the options.
+    steps += [
+        line,
+        "code=$?",
+        f"if [ $code -eq 126 ] && cd {folder}; then at=",
+        "while read -r _ place _ options _; do "
+        'case "$(pwd -P)/" in "${place%/}"/*) '
+        "[ ${#place} -lt ${#at} ] || { at=$place; with=$options; };; esac; done </proc/mounts",
+        f'case ",$with," in *,noexec,*) echo "{_OWN}{_FOLDER_FAULT}$at is mounted noexec" >&2;; '
+        "esac; fi",
+        "exit $code",
+    ]
     return "; ".join(steps)
 
 
@@ -313,15 +336,26 @@ def _probe(client: tuple[str, ...]) -> Found:
             timeout=CONNECT_S + ALIVE_EVERY_S * ALIVE_COUNT,
             check=False,
         )
-    except subprocess.TimeoutExpired:
-        raise VtaxError(f"ssh: no answer from {client[-1]}", f"try: {_by_hand(client)}") from None
+    except subprocess.TimeoutExpired as error:
+        printed = _printed(error.stdout)
+        raise VtaxError(
+            f"ssh: no answer from {client[-1]}{printed}", f"try: {_by_hand(client)}"
+        ) from None
     cpus = re.search(r"^Cpus_allowed_list:\s*([0-9,-]+)$", done.stdout, re.MULTILINE)
     memory = re.search(r"^MemTotal:\s*([0-9]+) kB$", done.stdout, re.MULTILINE)
     if done.returncode != 0 or cpus is None or memory is None:
         lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
-        reason, remedy = _explain(client, lines or ["it does not answer as Linux does"])
+        other = f"it does not answer as Linux does{_printed(done.stdout)}"
+        reason, remedy = _explain(client, lines or [other])
         raise VtaxError(f"ssh: cannot use {client[-1]}: {reason}", remedy)
     return Found(_cpu_list(cpus[1]), int(memory[1]) << 10)
+
+
+def _printed(output: str | bytes | None) -> str:
+    """What to say of an answer that was no answer."""
+    raw = output if isinstance(output, bytes) else (output or "").encode()
+    said = " | ".join(line.strip() for line in plain_text(raw).splitlines() if line.strip())
+    return f": it printed {said[:SHOWN_NOISE]!r}" if said else ""
 
 
 def _cpu_list(text: str) -> tuple[int, ...]:

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from vtax import foreign_json
 from vtax.errors import VtaxError
 
 SYNC_EVERY_S = 1.0
@@ -72,12 +73,11 @@ class Journal:
 
     def _piece(self, number: int, line: bytes) -> dict[str, Any]:
         try:
-            piece = json.loads(line)
-        except (ValueError, RecursionError):
-            piece = None
-        if not isinstance(piece, dict):
-            raise VtaxError(f"{self.path} is damaged: line {number} is not a JSON object")
-        return piece
+            return foreign_json.parse_object(line)
+        except ValueError as error:
+            raise VtaxError(
+                f"{self.path} is damaged: line {number} is not a JSON object: {error}"
+            ) from None
 
 
 def _remove_torn_line(file: BinaryIO) -> None:

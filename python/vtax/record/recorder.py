@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import signal
 import subprocess
 import sys
@@ -13,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from vtax import binaries
+from vtax import binaries, foreign_json
 from vtax.analysis.intervals import RECORD, STREAM
 from vtax.errors import MisuseError, VtaxError
 from vtax.workloads.base import tail
@@ -117,7 +116,7 @@ def summary(out: Path) -> dict[str, Any] | None:
     try:
         if path.stat().st_size > MAX_RECORD_BYTES:
             raise VtaxError(f"{path} is larger than {MAX_RECORD_BYTES >> 20} MiB")
-        content = json.loads(path.read_bytes())
+        content = foreign_json.parse(path.read_bytes())
     except FileNotFoundError:
         return None
     except ValueError:

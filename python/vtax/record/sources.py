@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import functools
-import json
 import subprocess
 from dataclasses import dataclass
 
-from vtax import binaries
+from vtax import binaries, foreign_json
 from vtax.errors import VtaxError
 from vtax.record.recorder import PROGRAM
 
@@ -33,9 +32,10 @@ def declared() -> tuple[Source, ...]:
     try:
         line = [str(binaries.find(PROGRAM)), "sources", "--json"]
         done = subprocess.run(line, capture_output=True, timeout=TIMEOUT_S, check=True)
-    except (VtaxError, OSError, subprocess.SubprocessError):
+        listed = foreign_json.parse(done.stdout)
+    except (VtaxError, OSError, ValueError, subprocess.SubprocessError):
         return ()
     return tuple(
         Source(each["name"], each["about"], tuple(each["needs"]), tuple(each["events"]))
-        for each in json.loads(done.stdout)
+        for each in listed
     )

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from vtax import binaries
+from vtax import binaries, foreign_json
 from vtax.analysis.audit import Beside, Interruption, Observed, Timed, card
 from vtax.analysis.order_drift import OrderDrift
 from vtax.clocks import Skew
@@ -278,11 +277,8 @@ def _interruptions(machine: MachineLike) -> Sequence[Interruption]:
 def _parsed(this: Repetition) -> Mapping[str, Any]:
     text = this.exchange.read_text("stdout", OUTPUT_BYTES)
     try:
-        found = json.loads(text)
+        return foreign_json.parse_object(text)
     except ValueError:
-        found = None
-    if not isinstance(found, dict):
         raise VtaxError(
             f"{this.label}: {Path(this.argv[0]).name} printed no JSON object: {text[:80]!r}"
-        )
-    return found
+        ) from None

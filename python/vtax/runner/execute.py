@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import secrets
 import shutil
 import time
@@ -14,11 +13,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from vtax import __version__, binaries
+from vtax import __version__, binaries, foreign_json
 from vtax.analysis.audit import worst
 from vtax.analysis.clocks import fact, seconds
 from vtax.analysis.results import PROGRAM_TIMES
-from vtax.environments.agent import OUTPUT_LIMIT_BYTES, NotBelievedError
+from vtax.environments.agent import OUTPUT_LIMIT_BYTES, NotBelievedError, unless_lost
 from vtax.environments.base import MachineLike
 from vtax.environments.host_facts import facts_here
 from vtax.errors import VtaxError
@@ -156,6 +155,8 @@ class Campaign(Keeper):
         except BaseException:
             self.state = "failed"
             self._folder.clean_raw()
+            with contextlib.suppress(VtaxError):
+                self._folder.write_record(self.record())
             raise
         return self._finish()
 
@@ -382,9 +383,9 @@ class Campaign(Keeper):
         path = shutil.which(program, path=self._settings.environment.get("PATH")) or program
         path = str((self._settings.workdir or Path()) / path)
         argv = [tool, "--identify"] if own else [tool, "--identify-for", path]
-        with contextlib.suppress(VtaxError, ValueError):
+        with unless_lost(ValueError):
             machine.run(argv, self._settings.environment, exchange.name, IDENTIFY_TIMEOUT_S)
-            return _library(json.loads(exchange.read_text("stdout", 1 << 20)))
+            return _library(foreign_json.parse_object(exchange.read_text("stdout", 1 << 20)))
         return {}
 
     def _environment_record(self, seen: _Seen) -> EnvironmentRecord:

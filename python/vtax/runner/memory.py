@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from vtax import __version__
+from vtax import __version__, foreign_json
 from vtax.analysis import memory as analysis
 from vtax.analysis.memory import Measured, SizedRun, Used
 from vtax.environments.base import Environment, MachineLike
@@ -224,10 +223,11 @@ class _Seen:
 def _used(this: Repetition) -> Used:
     """What the run used, as far as the machine says it. Its word is not trusted beyond its form."""
     try:
-        found = json.loads(this.exchange.read_text(RESULT, RESULT_BYTES))
-    except (VtaxError, ValueError, RecursionError):
+        return analysis.used(
+            foreign_json.parse_object(this.exchange.read_text(RESULT, RESULT_BYTES))
+        )
+    except (VtaxError, ValueError):
         return Used()
-    return analysis.used(found) if isinstance(found, dict) else Used()
 
 
 def _was_killed(outcome: Outcome, seen: Used) -> bool:

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import json
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from vtax import foreign_json
 from vtax.analysis.paging_modes import MODES, Mode, PagingModes, Run
 from vtax.environments.base import MachineLike, PagingEnvironment, require
 from vtax.environments.capabilities import Switch
@@ -151,6 +151,6 @@ class _Keeper(Keeper):
 
 def _report(this: Repetition) -> Mapping[str, Any] | None:
     with contextlib.suppress(VtaxError, ValueError):
-        parsed = json.loads(this.exchange.read_text("stdout", OUTPUT_BYTES))
-        return parsed if isinstance(parsed, dict) and "workload" in parsed else None
+        parsed = foreign_json.parse_object(this.exchange.read_text("stdout", OUTPUT_BYTES))
+        return parsed if "workload" in parsed else None
     return None

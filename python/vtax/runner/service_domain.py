@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import json
 import os
 import select
 import subprocess
@@ -22,7 +21,7 @@ from typing import Annotated, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from vtax import binaries
+from vtax import binaries, foreign_json
 from vtax.errors import MisuseError, VtaxError
 from vtax.workloads.base import tail
 
@@ -335,8 +334,8 @@ def _read(kind: type[A], said: bytes) -> A:
     try:
         if len(said) > MOST_BYTES:
             raise ValueError
-        return kind.model_validate(json.loads(said))
-    except (ValueError, ValidationError, RecursionError):
+        return kind.model_validate(foreign_json.parse(said))
+    except (ValueError, ValidationError):
         words = tail(said[:1000].decode(errors="replace"), 1)
         raise VtaxError(
             f"{PROGRAM} is not of this version: it said {words!r}", "run 'make setup'"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import sys
 import tempfile
@@ -12,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from vtax import foreign_json
 from vtax.environments import traced_qemu
 from vtax.environments.base import allowed_cpus
 from vtax.environments.machine import Machine
@@ -191,7 +191,7 @@ def _run(
     if outcome is not None:
         # The command may have written anything there.
         with contextlib.suppress(VtaxError, ValueError, KeyError, TypeError):
-            wall_s = float(json.loads(exchange.read_text(TIME))["wall_s"])
+            wall_s = float(foreign_json.parse_object(exchange.read_text(TIME))["wall_s"])
     return _Run(outcome, wall_s, console)
 
 
@@ -209,12 +209,12 @@ def _passed_on(folder: Path, *, wanted: bool) -> Iterator[None]:
 def _totals(summary: Path, console: str) -> Mapping[str, int]:
     """What the plugin counted. Raises VtaxError when it wrote no trace."""
     try:
-        found = json.loads(read_bounded(summary, SUMMARY_BYTES))
+        found = foreign_json.parse_object(read_bounded(summary, SUMMARY_BYTES))
     except ValueError:
         found = {"begun": False}
     if found.get("error"):
         raise VtaxError(f"the trace could not be written: {found['error']}", "free space there")
-    if not found["begun"]:
+    if not found.get("begun"):
         said = [line for line in console.splitlines() if line.startswith("vtax-trace:")]
         raise VtaxError(
             f"the guest was not traced: {said[-1] if said else 'the command did not begin'}",

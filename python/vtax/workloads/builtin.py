@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from vtax import binaries
+from vtax import binaries, foreign_json
 from vtax.errors import VtaxError
 from vtax.workloads import programs
 from vtax.workloads.base import tail
@@ -34,7 +33,7 @@ def builtin_workloads() -> dict[str, str]:
         check=False,
     )
     try:
-        listed = json.loads(done.stdout)
+        listed = foreign_json.parse(done.stdout)
         return {str(each["name"]): str(each["summary"]) for each in listed}
     except (ValueError, KeyError, TypeError):
         raise VtaxError(f"vtax-agent does not list its workloads: {tail(done.stderr)}") from None

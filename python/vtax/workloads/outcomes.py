@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import signal
 from typing import Any
 
+from vtax import foreign_json
 from vtax.errors import VtaxError
 from vtax.formats.model import Better
 from vtax.workloads.base import Metric, Outcome, ResultFolder, tail
@@ -56,11 +56,11 @@ def json_result(program: str, folder: ResultFolder) -> dict[str, Any]:
     """
     text = folder.read_text(STDOUT)
     try:
-        result = json.loads(text)
-    except (ValueError, RecursionError):
-        result = None
-    if not isinstance(result, dict):
-        raise VtaxError(f"{program} printed no JSON object: {tail(text) or 'nothing at all'}")
+        result = foreign_json.parse_object(text)
+    except ValueError:
+        raise VtaxError(
+            f"{program} printed no JSON object: {tail(text) or 'nothing at all'}"
+        ) from None
     if result.get("verified") is not True:
         raise VtaxError(f"{program} computed a wrong result: its own check failed")
     return result

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,6 +10,7 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import ValidationError
 
+from vtax import foreign_json
 from vtax.analysis.tune import NOT_INSTALLED
 from vtax.errors import VtaxError
 from vtax.formats.tuning import Foreign, Probed, Tuned
@@ -162,10 +162,10 @@ def identified(library: str, outcome: Outcome, folder: ResultFolder) -> Identifi
         said = last_words(folder)[:REASON_LENGTH] or "it cannot be loaded"
         missing = f"{library}: {_NO_FILE}" in said
         return Identified(None, NOT_INSTALLED if missing else said)
-    found: Any = None
-    with contextlib.suppress(ValueError, RecursionError):
-        found = json.loads(folder.read_text(STDOUT, ANSWER_BYTES))
-    own: Any = found.get("library", found) if isinstance(found, Mapping) else None
+    found: Mapping[str, Any] = {}
+    with contextlib.suppress(ValueError):
+        found = foreign_json.parse_object(folder.read_text(STDOUT, ANSWER_BYTES))
+    own: Any = found.get("library", found)
     version = own.get("version") if isinstance(own, Mapping) else None
     return Identified(version[:VERSION_LENGTH] if isinstance(version, str) else None)
 

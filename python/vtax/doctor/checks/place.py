@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-
+from vtax import foreign_json
 from vtax.doctor.host import Host
 from vtax.doctor.model import Check, Finding
 from vtax.errors import VtaxError
@@ -25,7 +24,7 @@ class SlowCores(Check):
             )
         output = host.run([program, "backends", "--json"])
         try:
-            found = json.loads(output.stdout)["backends"]
+            found = foreign_json.parse_object(output.stdout)["backends"]
             possible = [each["name"] for each in found if each["possible"]]
             reasons = [f"{each['name']}: {each['reason']}" for each in found]
         except (ValueError, KeyError, TypeError):

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
-from vtax.environments.agent import Agent, MachineLostError
+from vtax.environments.agent import Agent, MachineLostError, unless_lost
 from vtax.environments.channel import AgentError, Channel, ChannelTimeoutError
 from vtax.environments.console import plain_text
 from vtax.environments.lab import nested
@@ -85,9 +84,9 @@ def let_in(host: EmulatedHost, channels: Sequence[Channel]) -> tuple[dict[str, A
 
 
 def console(host: EmulatedHost, number: int) -> list[str]:
-    """The last lines that guest `number` printed."""
+    """The last lines that guest `number` printed. Raises MachineLostError when the host is lost."""
     raw = b""
-    with contextlib.suppress(VtaxError):
+    with unless_lost():
         raw = host.tail(str(nested.folder(number) / "console"))
     lines = [line.strip() for line in plain_text(raw).splitlines() if line.strip()]
     return lines[-6:] or ["(nothing)"]

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
+from vtax import foreign_json
 from vtax.errors import VtaxError
 
 MAX_LINE_BYTES = 1 << 20
@@ -89,21 +90,20 @@ class Qmp:
             if len(self._buffer) > MAX_LINE_BYTES:
                 raise QmpError("QEMU's monitor sends a line without end")
             remaining = deadline - time.monotonic()
-            if remaining <= 0 or not select.select([self._socket], [], [], remaining)[0]:
-                raise QmpError("QEMU's monitor did not answer in time")
             try:
+                if remaining <= 0 or not select.select([self._socket], [], [], remaining)[0]:
+                    raise QmpError("QEMU's monitor did not answer in time")
                 data = self._socket.recv(65536)
             except OSError as error:
                 raise QmpError(f"QEMU's monitor is gone: {error.strerror}") from None
+            except ValueError:
+                raise QmpError("the channel to QEMU's monitor is closed") from None
             if not data:
                 raise QmpError("QEMU ended")
             self._buffer += data
         line, _, rest = bytes(self._buffer).partition(b"\n")
         self._buffer = bytearray(rest)
         try:
-            frame = json.loads(line)
+            return foreign_json.parse_object(line)
         except ValueError:
-            raise QmpError(f"QEMU's monitor sends no JSON: {line[:80]!r}") from None
-        if not isinstance(frame, dict):
-            raise QmpError(f"QEMU's monitor sends no JSON object: {line[:80]!r}")
-        return frame
+            raise QmpError(f"QEMU's monitor sends no JSON object: {line[:80]!r}") from None

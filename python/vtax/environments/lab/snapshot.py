@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from vtax import cache
+from vtax import cache, foreign_json
 from vtax.errors import VtaxError
 
 KEEP = 4
@@ -63,7 +63,7 @@ class Snapshot:
         self.folder = folder
         self._lock: int | None = lock
         try:
-            self.meta: Mapping[str, Any] = json.loads((folder / _META).read_text())
+            self.meta: Mapping[str, Any] = foreign_json.parse_object((folder / _META).read_text())
             self.state = (folder / "state").read_bytes()
         except (OSError, ValueError) as error:
             self.release()

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import functools
-import json
 import tempfile
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
+from vtax import foreign_json
 from vtax.errors import MisuseError
 from vtax.paging import native, policy
 from vtax.paging.inputs import Description, machine_description
@@ -43,7 +43,7 @@ def evaluate(point: Point) -> list[dict[str, Any]]:
     settings = cast("Settings", point.settings())
     result = simulate(
         _workload(point.workload),
-        {**json.loads(point.machine_json), "name": point.machine},
+        {**foreign_json.parse_object(point.machine_json), "name": point.machine},
         [_mode(name, point.policies, parameters) for name in point.modes],
         parameters={name: values for name, values in parameters.items() if name in policies()},
         **settings,

@@ -8,7 +8,6 @@ hardware events, by the guest's clock.
 from __future__ import annotations
 
 import contextlib
-import json
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,9 +15,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar
 
-from vtax import binaries
+from vtax import binaries, foreign_json
 from vtax.analysis.intervals import EVENTS, MAX_ROWS_BYTES, RECORD, ROWS, STREAM
 from vtax.environments import guest_page
+from vtax.environments.agent import unless_lost
 from vtax.environments.capabilities import (
     Capability,
     GuestPage,
@@ -140,7 +140,10 @@ def _inside(repetition: Repetition, inside: RecordInside, options: Options) -> I
         said = repetition.exchange.read_text("stderr")
         raise failure(finished.outcome.exit_code, said)
     _fetch(rows, out, (ROWS, EVENTS, RECORD))
-    found = json.loads((out / RECORD).read_bytes())
+    try:
+        found = foreign_json.parse_object((out / RECORD).read_bytes())
+    except ValueError as error:
+        raise VtaxError(f"the recorder in the machine wrote no {RECORD}: {error}") from None
     repetition.finished = (replace(finished, told=_of_the_command(finished.told, found)),)
 
 
@@ -153,10 +156,11 @@ def _fetch(rows: Exchange, out: Path, names: Sequence[str]) -> None:
 
 def _of_the_command(recorder: Outcome, found: Mapping[str, Any]) -> Outcome:
     """The recorder ends with 0 however its command ended, which it tells."""
-    end = found.get("end", {}).get("command")
-    if not isinstance(end, dict):
+    end = found.get("end")
+    own = end.get("command") if isinstance(end, Mapping) else None
+    if not isinstance(own, Mapping):
         return recorder
-    return replace(recorder, exit_code=end.get("exit_code"), signal=end.get("signal"))
+    return replace(recorder, exit_code=own.get("exit_code"), signal=own.get("signal"))
 
 
 class RemoteRecorder:
@@ -226,8 +230,8 @@ class RemoteRecorder:
 
     def _failed(self, what: str) -> VtaxError:
         said = ""
-        with contextlib.suppress(VtaxError):
+        with unless_lost():
             said = self._host.tail(str(self._folder / "said"), 4096).decode(errors="replace")
-        with contextlib.suppress(VtaxError):
+        with unless_lost():
             self.kill()
         return failure(None, said or f"the recorder around the machine {what}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -10,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vtax import environments
+from vtax import environments, foreign_json
 from vtax.environments import Environment
 from vtax.environments.base import MachineLike
 from vtax.errors import VtaxError
@@ -48,8 +47,8 @@ class _Clocks(Keeper):
     def done(self, done: Done) -> None:
         outcome = done.repetition.finished[0].outcome
         try:
-            found = json.loads(done.repetition.exchange.read_text("stdout", OUTPUT_BYTES))
-            self.found = found if isinstance(found, dict) and outcome.exit_code == 0 else None
+            text = done.repetition.exchange.read_text("stdout", OUTPUT_BYTES)
+            self.found = foreign_json.parse_object(text) if outcome.exit_code == 0 else None
         except ValueError:
             self.found = None
 

@@ -7,10 +7,10 @@ emulated CPU as much as the workload.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 
+from vtax import foreign_json
 from vtax.analysis.intervals import Recording, load
 from vtax.environments import Environment
 from vtax.errors import VtaxError
@@ -104,7 +104,7 @@ def instructions(done: Done) -> float:
     """
     printed = done.repetition.exchange.read_text("stdout")
     try:
-        wall_s = float(json.loads(printed)["wall_s"])
+        wall_s = float(foreign_json.parse_object(printed)["wall_s"])
     except (ValueError, KeyError, TypeError):
         raise VtaxError(f"{done.step.folder} did not print its result") from None
     return wall_s * 1e9 / (1 << ICOUNT)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 import subprocess
 import tempfile
@@ -13,7 +12,7 @@ from typing import Any
 
 import polars as pl
 
-from vtax import binaries
+from vtax import binaries, foreign_json
 from vtax.analysis.intervals import Recording, load
 from vtax.errors import VtaxError
 from vtax.record.options import Options as RecordOptions
@@ -155,7 +154,7 @@ def _availability() -> tuple[dict[str, str], list[str]]:
     line = [str(binaries.find(PROGRAM)), "list", "--json"]
     done = subprocess.run(line, capture_output=True, timeout=LIST_TIMEOUT_S, check=False)
     try:
-        listed = json.loads(done.stdout)
+        listed = foreign_json.parse(done.stdout)
     except ValueError:
         raise VtaxError("vtax-recorder does not list its events") from None
     absent = {each["name"]: each["reason"] for each in listed if not each["available"]}

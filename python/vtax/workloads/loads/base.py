@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from vtax import foreign_json
 from vtax.errors import VtaxError
 from vtax.formats.model import Better
 from vtax.workloads.base import Command, tail
@@ -102,12 +102,9 @@ def json_object(program: str, stdout: str) -> dict[str, Any]:
     """The JSON object in the output, after warnings. Raises VtaxError without one."""
     text = bounded(program, stdout)
     try:
-        found = json.loads(text[text.index("{") :])
-    except (ValueError, RecursionError):
+        return foreign_json.parse_object(text[text.index("{") :])
+    except ValueError:
         raise unreadable(program, stdout) from None
-    if not isinstance(found, dict):
-        raise unreadable(program, stdout)
-    return found
 
 
 def number(program: str, found: Any, *keys: str) -> float:
