@@ -172,8 +172,8 @@ impl Watch for Channel {
                     lease.until = Instant::now() + lease.length;
                 }
                 for line in self.splitter.push(&bytes[..count]) {
-                    // With a lease an empty line asks for nothing but to renew it.
-                    if self.lease.is_some() && line == Line::Whole(Vec::new()) {
+                    // It asks for nothing: it renews a lease, or is to wake the machine.
+                    if line == Line::Whole(Vec::new()) {
                         continue;
                     }
                     self.waiting_bytes += size(&line);

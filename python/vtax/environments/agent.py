@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import contextlib
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -115,7 +116,8 @@ class Agent:
     """One agent at the other end of a channel.
 
     `lost` is called when it does not answer or is gone: it ends the machine and makes the error.
-    Whatever is asked of it afterwards raises the same error again.
+    Whatever is asked of it afterwards raises the same error again. `nudge_s`: while a request
+    waits, the machine gets an interrupt so often, from an empty line on the channel.
     """
 
     def __init__(
@@ -125,11 +127,13 @@ class Agent:
         lost: Callable[[str], MachineLostError],
         *,
         emulated_clock: bool = False,
+        nudge_s: float | None = None,
     ) -> None:
         self._channel = channel
         self._work_inside = work_inside
         self._lost = lost
         self._emulated_clock = emulated_clock
+        self._nudge_s = nudge_s
         self._gone: MachineLostError | None = None
         self.busy = False
         """A request was sent and not answered: the next one would be answered only after it."""
@@ -279,6 +283,8 @@ class Agent:
         if self._gone is not None:
             raise type(self._gone)(self._gone.message, self._gone.remedy)
         self.busy = True
+        if self._nudge_s is not None:
+            watch = self._nudging(self._nudge_s, watch)
         try:
             answer = self._channel.request(op, patience_s, watch=watch, span=span, **fields)
         except AgentError:
@@ -322,6 +328,19 @@ class Agent:
         lines = [line.strip() for line in plain_text(bytes(self._channel.noise)).splitlines()]
         said = " | ".join(filter(None, lines))
         return f", after it printed {said[-SHOWN_NOISE:]!r}" if said else ""
+
+    def _nudging(self, every_s: float, watch: Callable[[], float] | None) -> Callable[[], float]:
+        due = time.monotonic() + every_s
+
+        def look() -> float:
+            nonlocal due
+            pause = math.inf if watch is None else watch()
+            if (now := time.monotonic()) >= due:
+                self.renew()
+                due = now + every_s
+            return min(pause, due - now)
+
+        return look
 
     def _raise_lost(self, what: str) -> NoReturn:
         self._gone = self._lost(what)

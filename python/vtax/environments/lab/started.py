@@ -27,6 +27,11 @@ from vtax.formats.files import write_atomic
 if TYPE_CHECKING:
     from vtax.environments.lab.environment import Lab
 
+NUDGE_S = 5.0
+"""QEMU 7.2 now and then leaves the timer's interrupt pending (IRR of the local APIC has it) while a
+nested guest runs, and delivers it with the next one. If that guest only computes, there is no next
+one, and the emulated host stands still."""
+
 
 class StartedHost:
     """An emulated host whose guests, if it has any, are up. Whoever makes one kills it.
@@ -200,7 +205,7 @@ def _make(
 
 def _agent(channel: Channel, lost: Callable[[str], MachineLostError]) -> Agent:
     # On a busy host the emulator's clock lags, and with it those of the guests.
-    return Agent(channel, sandbox.WORK, lost, emulated_clock=True)
+    return Agent(channel, sandbox.WORK, lost, emulated_clock=True, nudge_s=NUDGE_S)
 
 
 def _snapshot_notes(made_s: float | None) -> list[str]:
