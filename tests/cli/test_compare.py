@@ -109,8 +109,9 @@ def test_another_clock_leads(tmp_path: Path, clock: str, metric: str) -> None:
     _, samples = load(next(tmp_path.glob("runs/*")))
     times = [sample for sample in samples if sample.metric == metric]
     assert len(times) == 4
-    # The host's time has the way to the machine and back.
-    assert all(each.wall_s * 0.99 < each.value < each.wall_s * 1.01 + 0.2 for each in times)
+    # The host's time has the way from the machine, which a busy host makes long.
+    assert all(each.wall_s * 0.99 < each.value < each.host_wall_s * 1.01 for each in times)
+    assert all(each.value >= 0.5 * 0.99 for each in times)
 
 
 @pytest.mark.slow
