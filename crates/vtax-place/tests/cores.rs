@@ -82,9 +82,10 @@ fn two_kinds_of_amd() {
         .each("acpi_cppc/highest_perf", 0..4, 236)
         .each("acpi_cppc/highest_perf", 4..12, 176);
     assert_eq!(machine.kinds(), named(&[("fast", "0-3"), ("slow", "4-11")]));
-    // Rankings within a kind: a laptop's, as `amd-pstate triage` shows them (nixpkgs, issue 436966).
+    // Rankings within a kind: a laptop's, as amd-debug-tools shows them
+    // (nixpkgs, pull request 436966).
     let mut machine = Machine::new("0-7");
-    for (cpu, rank) in [226, 226, 232, 232, 214, 202, 208, 220].iter().enumerate() {
+    for (cpu, rank) in [226, 232, 232, 214, 214, 202, 202, 220].iter().enumerate() {
         machine = machine.each("acpi_cppc/highest_perf", cpu..cpu + 1, rank);
     }
     assert_eq!(machine.kinds(), named(&[("fast", "0-7")]));
@@ -102,6 +103,13 @@ fn three_kinds_of_arm_and_an_order_by_numbers() {
         .each("cpu_capacity", 7..8, 1024);
     let three = named(&[("fast", "7"), ("medium", "4-6"), ("slow", "0-3")]);
     assert_eq!(machine.kinds(), three);
+    // Two variants of a part, by clocks (Snapdragon 8 Elite).
+    let machine = Machine::new("0-7")
+        .each("regs/identification/midr_el1", 0..6, "0x00000000513f0014")
+        .each("regs/identification/midr_el1", 6..8, "0x00000000514f0014")
+        .each("cpufreq/cpuinfo_max_freq", 0..6, 3_532_800)
+        .each("cpufreq/cpuinfo_max_freq", 6..8, 4_320_000);
+    assert_eq!(machine.kinds(), named(&[("fast", "6-7"), ("slow", "0-5")]));
     // The same parts, and nothing that says which are faster.
     let machine = Machine::new("0-1")
         .each("regs/identification/midr_el1", 0..1, "0x00000000411fd050")

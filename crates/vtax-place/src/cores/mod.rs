@@ -18,7 +18,7 @@ use crate::cores::cut::{count, median};
 use crate::cores::read::{Core, cores};
 use crate::cpus::{isolated, online, written};
 
-/// What a second hardware thread adds to a core, of the core alone: Linux's own estimate until 4.19
+/// What a second hardware thread adds to a core, of the core alone: Linux's own estimate until 2018
 /// (`smt_gain` = 1178 of 1024, kernel/sched/topology.c).
 const SIBLING: f64 = 0.15;
 /// A core is favoured that has this much more than most of its kind.

@@ -167,14 +167,15 @@ fn third_level(tree: &Tree, core: &Core) -> Option<bool> {
         .then(|| levels.contains(&3))
 }
 
-/// arm64: who made a core, and which one it is (`MIDR_EL1`, without variant and revision).
+/// arm64: who made a core, and which one it is (`MIDR_EL1` without its revision). Snapdragon 8 Elite's
+/// two kinds differ by the variant alone.
 fn by_part(tree: &Tree, cores: &[Core]) -> Option<Types> {
-    const IMPLEMENTER_AND_PART: u64 = 0xff00_fff0;
+    const IMPLEMENTER_VARIANT_PART: u64 = 0xfff0_fff0;
     let part = |core: &Core| {
         let file = format!("{}/regs/identification/midr_el1", folder(*core.first()?));
         let text = tree.text(&file)?;
         let number = u64::from_str_radix(text.trim_start_matches("0x"), 16).ok()?;
-        (number > 0).then_some(number & IMPLEMENTER_AND_PART)
+        (number > 0).then_some(number & IMPLEMENTER_VARIANT_PART)
     };
     let of: Vec<Option<u64>> = cores.iter().map(part).collect();
     several(&of).then_some(Types {
