@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from place_hosts import advice, threads
 from vtax.errors import MisuseError
 from vtax.formats.plan import cpu_list
 from vtax.place.cores import cores
@@ -125,6 +126,25 @@ def test_capacities_that_wander_between_readings(noise: list[float]) -> None:
         root = Made({f"{CPU}/online": "0-31", **shown}, [], []).at(Path(folder))
         found = cores(None, None, None, root)
     assert [cpu_list(each.cpus) for each in found.classes] == ["0-15", "16-31"]
+
+
+@pytest.mark.parametrize(
+    ("vcpus", "to"), [(8, "0-15"), (9, "0-15"), (11, "0-31")], ids=["eight", "nine", "eleven"]
+)
+def test_busy_vcpus_are_not_squeezed_onto_favoured_cores(
+    vcpus: int, to: str, tmp_path: Path
+) -> None:
+    """Eight fast cores of two hardware threads, two of them favoured; sixteen slow ones."""
+    shown = {f"{CPU}/cpu{cpu}/cpu_capacity": str(size) for cpu, size in FAVOURED.items()}
+    shown |= {
+        f"{CPU}/cpu{cpu}/topology/core_cpus_list": f"{cpu & ~1}-{cpu | 1}" for cpu in range(16)
+    }
+    root = Made({f"{CPU}/online": "0-31", **shown}, [], []).at(tmp_path)
+    vcpu = next(each for each in threads("kvm_vhost") if each.role == "vcpu")
+    every = tuple(range(32))
+    guests = tuple(replace(vcpu, tid=n + 1, cpu=0.98, cpus=every) for n in range(vcpus))
+    found = advice(guests, cores(None, None, None, root))
+    assert {cpu_list(each.cpus) for each in found.threads} == {to}
 
 
 def test_two_kinds_by_what_amd_states_and_nothing_else(tmp_path: Path) -> None:

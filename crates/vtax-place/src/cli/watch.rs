@@ -66,6 +66,9 @@ impl WatchArguments {
         let tree = Tree::host();
         let json = self.json;
         let request = self.request(&tree)?;
+        for note in &request.cores.notes {
+            eprintln!("vtax-place: {}", plain(note));
+        }
         watch(&tree, request, &ending, |line| {
             if json {
                 output::json(line)

@@ -19,6 +19,8 @@ pub struct Pair {
     pub speed_percent: Option<f64>,
     /// How many cores the slow ones are worth; see [`crate::cores::Kind::worth`].
     pub slow_worth: f64,
+    /// How it is known, and what to know before believing it; none of what a user names.
+    pub notes: Vec<String>,
 }
 
 impl Pair {
@@ -73,23 +75,36 @@ impl Pair {
             fast,
             slow,
             speed_percent,
+            notes: Vec::new(),
         })
     }
 
     /// The fastest and the slowest kind.
     fn of_kinds(found: Cores, speed_percent: Option<f64>) -> Result<Self, Error> {
-        let notes = found.notes.join("; ");
+        let source = found.source;
+        let mut notes = found.notes;
         let mut kinds = found.kinds.into_iter();
         let (fast, slow) = kinds.next().zip(kinds.next_back()).ok_or_else(|| {
             let alike = "all cores of this machine are of one kind".to_owned();
-            let reason = if notes.is_empty() { alike } else { notes };
+            let reason = if notes.is_empty() {
+                alike
+            } else {
+                notes.join("; ")
+            };
             Error::misuse("--fast and --slow", reason, NAME_BOTH)
         })?;
+        let how = source.unwrap_or_default();
+        let (fastest, slowest) = (written(&fast.cpus), written(&slow.cpus));
+        notes.insert(
+            0,
+            format!("fast are CPU {fastest}, slow are {slowest}, {how}"),
+        );
         Ok(Self {
             fast: fast.cpus,
             slow: slow.cpus,
             speed_percent: speed_percent.or(slow.speed_percent),
             slow_worth: slow.worth,
+            notes,
         })
     }
 }
@@ -136,6 +151,10 @@ mod tests {
         let cores = Pair::choose(&tree, None, None, None).unwrap();
         assert_eq!((cores.fast, cores.slow), (vec![0, 1], vec![3]));
         assert_eq!(cores.speed_percent, Some(25.0));
+        assert_eq!(
+            cores.notes,
+            ["fast are CPU 0-1, slow are 3, by cpu_capacity"]
+        );
     }
 
     #[test]
