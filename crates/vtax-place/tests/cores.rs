@@ -213,6 +213,10 @@ fn sources_that_disagree_are_said() {
 fn a_machine_that_says_nothing_is_alike() {
     let machine = Machine::new("0-3");
     assert_eq!(machine.kinds(), named(&[("fast", "0-3")]));
+    let odd = Machine::new("0-3")
+        .each("cpu_capacity", 0..1, u32::MAX)
+        .each("cpu_capacity", 1..4, 1);
+    assert_eq!(odd.kinds(), named(&[("fast", "0-3")]));
     let nothing = Cores::of(&Tree::at("/nonexistent"));
     assert!(nothing.kinds.is_empty() && nothing.notes.is_empty());
 }

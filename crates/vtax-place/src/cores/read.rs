@@ -86,15 +86,26 @@ pub fn cores(tree: &Tree, cpus: &[usize]) -> Vec<Core> {
     found
 }
 
-/// The number of each core: the largest of its hardware threads'; `None` where it is missing or 0.
+/// No core is that slow, as a share of the fastest one: such a number is none.
+const LEAST: f64 = 0.01;
+
+/// The number of each core: the largest of its hardware threads'; `None` where it is missing, 0 or
+/// beyond belief.
 pub fn numbers(tree: &Tree, source: Source, cores: &[Core]) -> Vec<Option<f64>> {
     let of_cpu = |cpu: &usize| {
         let number = tree.number::<u32>(&format!("{}/{}", folder(*cpu), source.file));
         number.filter(|number| *number > 0)
     };
-    cores
+    let of_core = |core: &Core| core.iter().filter_map(of_cpu).max();
+    let found: Vec<Option<f64>> = cores
         .iter()
-        .map(|core| core.iter().filter_map(of_cpu).max().map(f64::from))
+        .map(|core| of_core(core).map(f64::from))
+        .collect();
+    let most = found.iter().flatten().copied().fold(0.0, f64::max);
+    let believed = |number: &f64| *number >= LEAST * most;
+    found
+        .into_iter()
+        .map(|number| number.filter(believed))
         .collect()
 }
 
