@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from place_hosts import ALIKE, HYBRID, PAIR, advice, predictor, threads
-from vtax.analysis.host_advice import Advised, Cores, HostAdvice, HostCores, HostThread
+from vtax.analysis.host_advice import Advised, HostAdvice, HostThread
+from vtax.analysis.host_cores import Cores, HostCores
 from vtax.analysis.place_advice import Sensitivity
 
 
@@ -189,7 +190,10 @@ def with_cpuset(*cpus: int) -> tuple[HostThread, ...]:
 
 
 def test_the_cpus_of_a_plan_are_in_the_cpuset() -> None:
-    found = advice(with_cpuset(0, 1, 5, 6, 9), by=predictor(), loss_percent=20.0)
+    quiet = tuple(
+        replace(each, cpu=0.1) if each.tid == 2111 else each for each in with_cpuset(0, 1, 5, 6, 9)
+    )
+    found = advice(quiet, by=predictor(), loss_percent=20.0)
     assert by_tid(found, 3112).cpus == (5, 6)
     assert by_tid(found, 2110).cpus == (0, 1), "a vCPU that might run on all"
 
@@ -213,6 +217,62 @@ def test_a_cpuset_with_slow_cores_of_another_node_only() -> None:
     assert "its cpuset has none of the cores of its node" in vhost.sentence
 
 
+def busy(vcpus: int, on: int) -> tuple[HostThread, ...]:
+    """So many busy vCPUs that may run on all of so many CPUs."""
+    vcpu = next(each for each in threads("kvm_vhost") if each.tid == 2110)
+    every = tuple(range(on))
+    return tuple(
+        replace(vcpu, tid=100 + n, cpu=0.97, run_delay=0.02, cpus=every) for n in range(vcpus)
+    )
+
+
+def host(*kinds: int, siblings: int = 0) -> HostCores:
+    """Kinds of so many CPUs each, the first of which are pairs of siblings."""
+    first, classes = 0, []
+    for number, count in enumerate(kinds):
+        cpus = frozenset(range(first, first + count))
+        classes.append(Cores(f"kind-{number}", 100.0 / (number + 1), cpus))
+        first += count
+    pairs = tuple(frozenset({2 * n, 2 * n + 1}) for n in range(siblings))
+    return HostCores(tuple(classes), dict.fromkeys(range(first), 0), "made", False, pairs, 0.15)
+
+
+@pytest.mark.parametrize(
+    ("vcpus", "cores", "to"),
+    [
+        (8, host(16, 16), range(16)),
+        (8, host(2, 8), range(10)),  # two fast cores are not for eight busy vCPUs
+        (2, host(2, 8), range(2)),
+        (3, host(1, 3, 4), range(4)),  # big and mid, and no little one
+        (5, host(1, 3, 4), range(8)),
+        (8, host(8, 8), range(8)),
+        (6, host(8, 8, siblings=4), range(16)),  # four cores with two threads are not eight
+        (4, host(8, 8, siblings=4), range(8)),
+    ],
+)
+def test_vcpus_are_kept_to_fast_cores_while_these_have_room(
+    vcpus: int, cores: HostCores, to: range
+) -> None:
+    found = advice(busy(vcpus, len(cores.node)), cores)
+    assert {each.cpus for each in found.threads} == {tuple(to)}
+    every = len(to) == len(cores.node)
+    assert bool(found.planned) is not every
+    crowded = len(to) > len(cores.classes[0].cpus)
+    assert all(("work would run on CPU" in each.sentence) is crowded for each in found.threads)
+
+
+@given(st.lists(st.integers(1, 8), min_size=1, max_size=3), st.integers(1, 20), st.integers(0, 4))
+@settings(deadline=None, max_examples=60)
+def test_no_plan_crowds_fast_cores_while_slower_ones_are_left(
+    kinds: list[int], vcpus: int, siblings: int
+) -> None:
+    cores = host(*kinds, 4, siblings=min(siblings, kinds[0] // 2))
+    found = advice(busy(vcpus, len(cores.node)), cores)
+    (to,) = {each.cpus for each in found.threads}
+    further = sum(1 for pair in cores.siblings if pair <= set(to))
+    assert len(to) == len(cores.node) or 0.99 * vcpus <= 1.05 * (len(to) - 0.85 * further)
+
+
 def test_a_cpuset_says_nothing_of_supposed_cores() -> None:
     found = advice(with_cpuset(0, 1), ALIKE, predictor(), loss_percent=20.0)
     assert by_tid(found, 3112).advice.advice == "slow" and not found.planned
@@ -227,7 +287,7 @@ def test_a_thread_whose_cpus_are_off_stays() -> None:
         found = advice(pinned, cores, predictor(), loss_percent=20.0)
         vhost = by_tid(found, 3112)
         assert vhost.advice.advice == "unknown" and not vhost.moves
-        assert vhost.advice.reason == "none of the CPUs that it may run on (8) is on"
+        assert vhost.advice.reason == "the CPUs that it may run on (8) are off or isolated"
         assert vhost.thread.id not in found.plan.moved
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from place_hosts import ALIKE, HYBRID, PAIR
-from vtax.analysis.host_advice import Cores, HostCores
+from vtax.analysis.host_cores import Cores, HostCores
 from vtax.analysis.interrupt_advice import (
     AdvisedInterrupt,
     HostInterrupt,

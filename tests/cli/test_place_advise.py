@@ -23,13 +23,12 @@ from place_hosts import predictor, threads
 from vtax.analysis.host_advice import HostThread
 from vtax.analysis.interrupt_advice import HostInterrupt
 from vtax.cli import place_advise
-from vtax.formats.plan import PlannedInterrupt, read
-from vtax.place.cores import cores
+from vtax.formats.plan import PlannedInterrupt, cpu_list, cpu_numbers, read
 from vtax.place.energy import Drawn
 from vtax.place.threads import Look
 
 FRAME = bytes(6 * [0xFF]) + bytes(6 * [2]) + b"\x88\xb5" + bytes(500)
-ON = sorted(next(iter(cores(None, None, None).classes)).cpus)
+ON = cpu_numbers(Path("/sys/devices/system/cpu/online").read_text().strip())
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root moves threads of others")
 needs_switch = pytest.mark.skipif(
     shutil.which("vde_switch") is None or shutil.which("vde_plug") is None, reason="needs vde2"
@@ -47,10 +46,10 @@ def test_help(verb: str, snapshot: SnapshotAssertion) -> None:
 @pytest.mark.parametrize(
     ("argv", "said"),
     [
-        (("advise", "--fast", "0"), "--slow is missing"),
-        (("advise", "--fast", "0", "--slow", "0"), "CPU 0 is in --fast and in --slow"),
+        (("advise", "--fast", "0", "--slow", "0"), "CPU 0: it is in --fast and in --slow"),
         (("advise", "--fast", "0", "--slow", "8191"), "CPU 8191 is not on"),
-        (("advise", "--fast", "0", "--slow", "; id"), "is no list of CPUs"),
+        (("advise", "--fast", "0", "--slow", "; id"), "'; id' is not a CPU number"),
+        (("advise", "--slow", cpu_list(ON)), "--fast: no CPU is left for it"),
         (("advise", "--slow-speed", "fast"), "is not a percentage"),
         (("advise", "--loss", "0"), "not between 0 and 100"),
         (("advise", "--for", "1h"), "not from 100 ms to 120 s"),

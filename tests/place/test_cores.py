@@ -36,8 +36,8 @@ def test_cores_of_three_capacities(tmp_path: Path) -> None:
     root = host(tmp_path, "0-3", capacities(256, 256, 768, 1024))
     assert [(each.name, each.speed_percent) for each in cores(None, None, None, root).classes] == [
         ("fast", 100.0),
-        ("slow-768", 75.0),
-        ("slow-256", 25.0),
+        ("medium", 75.0),
+        ("slow", 25.0),
     ]
     with pytest.raises(MisuseError, match="3 kinds of cores"):
         cores(None, None, 40.0, root)
@@ -76,19 +76,39 @@ def test_nodes(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("fast", "slow", "said"),
     [
-        ("0-2", "2-3", "CPU 2 is in --fast and in --slow"),
-        ("0-1", "2-4", "--slow 2-4: CPU 4 is not on; CPUs that are: 0-3"),
-        ("0-1", None, "--slow is missing"),
-        (None, "0-1", "--fast is missing"),
-        ("0-", "2", "is no list of CPUs"),
-        ("3-1", "2", "impossible range"),
-        ("$(id)", "2", "is no list of CPUs"),
+        ("0-2", "2-3", "CPU 2: it is in --fast and in --slow"),
+        ("0-1", "2-4", "--slow: CPU 4 is not online; online are 0-3"),
+        ("0-3", None, "--slow: no CPU is left for it"),
+        ("0-", "2", "--fast: '0-' is not a CPU number or a range"),
+        ("3-1", "2", "'3-1' is not a CPU number or a range"),
+        ("$(id)", "2", "'$(id)' is not a CPU number"),
+        ("--json", "2", "'--json' is not a CPU number"),
     ],
 )
 def test_lists_that_cannot_be(tmp_path: Path, fast: str, slow: str, said: str) -> None:
     with pytest.raises(MisuseError) as error:
         cores(fast, slow, None, host(tmp_path, "0-3"))
     assert said in str(error.value)
+
+
+@pytest.mark.parametrize(("fast", "slow"), [("0-1", None), (None, "2-3"), ("0-1", "2-3")])
+def test_one_list_is_enough_and_isolated_cpus_are_in_none(
+    tmp_path: Path, fast: str | None, slow: str | None
+) -> None:
+    alike = {f"{CPU}/isolated": "4", **capacities(1024, 1024, 256, 256, 1024)}
+    found = cores(fast, slow, None, host(tmp_path, "0-4", alike))
+    assert [sorted(each.cpus) for each in found.classes] == [[0, 1], [2, 3]]
+    assert found.classes[1].speed_percent == 25.0 and sorted(found.node) == [0, 1, 2, 3]
+    named = cores("0-1,4", slow, None, tmp_path)
+    assert sorted(named.classes[0].cpus) == [0, 1, 4]
+
+
+def test_siblings_are_worth_a_part_of_a_core(tmp_path: Path) -> None:
+    pairs = {f"{CPU}/cpu{cpu}/topology/thread_siblings_list": "0,2" for cpu in (0, 2)}
+    found = cores(None, None, None, host(tmp_path, "0-2", pairs | capacities(1024, 512, 1024)))
+    assert found.worth({0, 1, 2}) == pytest.approx(2.15)
+    assert found.worth({1, 2}) == 2.0
+    assert [dict(each.cores) for each in found.planned()] == [{0: pytest.approx(1.15)}, {0: 1.0}]
 
 
 def test_a_host_without_sysfs(tmp_path: Path) -> None:

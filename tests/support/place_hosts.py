@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from vtax.analysis import host_advice, place_hypothesis
-from vtax.analysis.host_advice import Cores, HostAdvice, HostCores, HostThread
+from vtax.analysis.host_advice import HostAdvice, HostThread
+from vtax.analysis.host_cores import Cores, HostCores
 from vtax.analysis.place_advice import Sensitivity
 from vtax.analysis.placement import Constraints
 from vtax.formats.place import Predictor

@@ -5,12 +5,12 @@ use std::path::PathBuf;
 use std::thread::spawn;
 
 use serde::{Deserialize, Serialize};
-use vtax_sys::calls::processor::cpuid_leaf;
-use vtax_sys::calls::scheduling::{Policy, set_affinity, set_policy};
+use vtax_sys::calls::scheduling::{Policy, set_policy};
 use vtax_sys::cgroup::locate::locate;
 use vtax_sys::cgroup::quota;
 use vtax_sys::tree::Tree;
 
+use crate::cores::Cores;
 use crate::cpus;
 
 /// A way to make threads slower.
@@ -125,69 +125,8 @@ fn writable(path: &std::path::Path) -> bool {
 }
 
 fn no_core_types(tree: &Tree) -> Option<String> {
-    core_classes(tree)
-        .is_empty()
-        .then(|| "all cores of this machine are of one type".into())
-}
-
-/// CPUs of each type, the fastest first; none where all are alike.
-///
-/// By `cpu_capacity`, else by the PMUs of hybrid processors, else by CPUID's leaf 0x1A.
-pub fn core_classes(tree: &Tree) -> Vec<Vec<usize>> {
-    let online = cpus::online(tree);
-    let capacity = |cpu: usize| tree.number::<u32>(&format!("{}/cpu_capacity", cpus::folder(cpu)));
-    let by_capacity = classes(&online, capacity);
-    if by_capacity.len() > 1 {
-        return by_capacity;
-    }
-    let of_pmu = |name: &str| {
-        let text = tree.text(&format!("/sys/bus/event_source/devices/{name}/cpus"));
-        text.and_then(|text| vtax_sys::cpu_list::parse(&text).ok())
-    };
-    if let (Some(fast), Some(slow)) = (of_pmu("cpu_core"), of_pmu("cpu_atom")) {
-        return vec![fast, slow];
-    }
-    if !is_hybrid() {
-        return Vec::new();
-    }
-    let by_instruction = classes(&online, core_kind);
-    if by_instruction.len() > 1 {
-        by_instruction
-    } else {
-        Vec::new()
-    }
-}
-
-/// CPUs by a number that all of them have, the highest first.
-fn classes(cpus: &[usize], number: impl Fn(usize) -> Option<u32>) -> Vec<Vec<usize>> {
-    let numbers: Option<Vec<(u32, usize)>> =
-        cpus.iter().map(|cpu| Some((number(*cpu)?, *cpu))).collect();
-    let mut found: Vec<(u32, Vec<usize>)> = Vec::new();
-    for (number, cpu) in numbers.unwrap_or_default() {
-        match found.iter_mut().find(|(known, _)| *known == number) {
-            Some((_, cpus)) => cpus.push(cpu),
-            None => found.push((number, vec![cpu])),
-        }
-    }
-    found.sort_by_key(|(number, _)| std::cmp::Reverse(*number));
-    found.into_iter().map(|(_, cpus)| cpus).collect()
-}
-
-/// Intel's manual, volume 2, CPUID: leaf 7, EDX bit 15.
-fn is_hybrid() -> bool {
-    const HYBRID: u32 = 1 << 15;
-    cpuid_leaf(0, 0).is_some_and(|found| found[0] >= 0x1a)
-        && cpuid_leaf(7, 0).is_some_and(|found| found[3] & HYBRID != 0)
-}
-
-/// The same, leaf 0x1A: EAX bits 24 to 31 are 0x40 for a core, 0x20 for an atom. It answers for the
-/// CPU that it runs on.
-fn core_kind(cpu: usize) -> Option<u32> {
-    let ask = move || {
-        set_affinity(0, &[cpu]).ok()?;
-        cpuid_leaf(0x1a, 0).map(|found| found[0] >> 24)
-    };
-    spawn(ask).join().ok()?
+    let found = Cores::of(tree);
+    (!found.differ()).then(|| "all cores of this machine are of one kind".into())
 }
 
 /// Asked of a thread, which ends with it.
@@ -241,7 +180,7 @@ mod tests {
     const ONLINE: (&str, &str) = ("sys/devices/system/cpu/online", "0-2\n");
 
     #[test]
-    fn core_types_by_capacity() {
+    fn the_slower_kind_of_cores_is_a_way() {
         let file = |cpu| format!("sys/devices/system/cpu/cpu{cpu}/cpu_capacity");
         let names = [file(0), file(1), file(2)];
         let (_root, tree) = machine(&[
@@ -250,18 +189,7 @@ mod tests {
             (&names[1], "1024"),
             (&names[2], "446"),
         ]);
-        assert_eq!(core_classes(&tree), [vec![1], vec![0, 2]]);
         assert_eq!(Backend::CoreType.obstacle(&tree), None);
-    }
-
-    #[test]
-    fn core_types_by_pmu() {
-        let (_root, tree) = machine(&[
-            ONLINE,
-            ("sys/bus/event_source/devices/cpu_core/cpus", "0-1\n"),
-            ("sys/bus/event_source/devices/cpu_atom/cpus", "2\n"),
-        ]);
-        assert_eq!(core_classes(&tree), [vec![0, 1], vec![2]]);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The command line.
 
+mod cores;
 mod watch;
 
 use std::fs;
@@ -18,6 +19,7 @@ use vtax_place::slow::{Request, guardian};
 use vtax_place::{apply, backends, host, window};
 use vtax_sys::tree::Tree;
 
+use crate::cli::cores::CoresArguments;
 use crate::cli::watch::WatchArguments;
 use crate::tables;
 
@@ -42,6 +44,7 @@ Exit code: 0 done, 1 the machine failed, 2 misuse.";
 enum Subcommands {
     Threads(ThreadsArguments),
     Backends(BackendsArguments),
+    Cores(CoresArguments),
     Slow(SlowArguments),
     Apply(ApplyArguments),
     Undo(UndoArguments),
@@ -164,6 +167,7 @@ impl Arguments {
         match self.command {
             Subcommands::Threads(arguments) => arguments.carry_out(),
             Subcommands::Backends(arguments) => arguments.carry_out(),
+            Subcommands::Cores(arguments) => arguments.carry_out(),
             Subcommands::Slow(arguments) => arguments.carry_out(),
             Subcommands::Apply(arguments) => arguments.carry_out(),
             Subcommands::Undo(arguments) => arguments.carry_out(),

@@ -14,6 +14,11 @@ pub fn online(tree: &Tree) -> Vec<usize> {
     list(tree, "online")
 }
 
+/// The CPUs that are kept free of other work; none where the kernel does not say.
+pub fn isolated(tree: &Tree) -> Vec<usize> {
+    list(tree, "isolated")
+}
+
 /// The CPUs that are plugged in.
 pub fn present(tree: &Tree) -> Vec<usize> {
     list(tree, "present")

@@ -7,6 +7,7 @@
 
 pub mod apply;
 pub mod backends;
+pub mod cores;
 pub mod counting;
 pub mod cpus;
 pub mod domain;

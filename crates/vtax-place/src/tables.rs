@@ -3,6 +3,8 @@
 use vtax_cli::{Error, output};
 use vtax_place::apply::Applied;
 use vtax_place::backends::Possibility;
+use vtax_place::cores::Cores;
+use vtax_place::cpus::written;
 use vtax_place::window::{Thread, Window};
 
 const HEAD: [&str; 11] = [
@@ -92,6 +94,32 @@ pub fn backends(all: &[Possibility]) -> Result<(), Error> {
         output::line(&format!("{:<10} does not reproduce {}", "", one.does_not))?;
     }
     Ok(())
+}
+
+/// The kinds of cores.
+pub fn cores(found: &Cores) -> Result<(), Error> {
+    for kind in &found.kinds {
+        let speed = kind
+            .speed_percent
+            .map_or("unknown speed".to_owned(), |speed| format!("{speed:.1} %"));
+        let favoured = match written(&kind.favoured) {
+            none if none.is_empty() => none,
+            some => format!(", favoured {some}"),
+        };
+        let (name, cpus, cores) = (&kind.name, written(&kind.cpus), kind.cores);
+        output::line(&format!(
+            "{name:<9} {speed:<13} {cores} cores: CPU {cpus}{favoured}"
+        ))?;
+    }
+    let source = found
+        .source
+        .as_deref()
+        .unwrap_or("nothing says that cores differ");
+    output::line(source)?;
+    found
+        .notes
+        .iter()
+        .try_for_each(|note| output::line(&format!("note: {note}")))
 }
 
 fn columns<const N: usize>(rows: &[[String; N]]) -> Result<(), Error> {

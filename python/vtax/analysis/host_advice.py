@@ -19,10 +19,11 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from vtax.analysis import place_advice, placement
+from vtax.analysis.fast_room import Kept, Wish, kept
+from vtax.analysis.host_cores import HostCores
 from vtax.analysis.place import FULL
 from vtax.analysis.place_advice import VCPU, Sensitivity, advise, by_predictor
 from vtax.analysis.placement import WORTH, Constraints, CoreClass, Place, Plan
-from vtax.analysis.power import MODELS, PowerModel, at_speed
 from vtax.formats.place import Advice, Predictor, ThreadAdvice
 from vtax.formats.plan import PlannedThread, cpu_list
 
@@ -30,7 +31,6 @@ RUNS_A_GUEST = frozenset({VCPU, "guest"})
 MONITOR = "monitor"
 SHARED = frozenset({"softirq", "napi", "dom0", "xen", MONITOR})
 """Roles that serve everybody, or do no work for a guest."""
-_X86, _ARM = MODELS["golden-cove"], MODELS["cortex-a72"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,63 +76,6 @@ class HostThread:
         if not self.service or self.role in SHARED:
             return None
         return f"process {self.pid}" if self.guest is None else f"guest {self.guest}"
-
-
-@dataclass(frozen=True, slots=True)
-class Cores:
-    """Cores of a host that are alike."""
-
-    name: str
-    speed_percent: float
-    """Of the fastest ones'."""
-    cpus: frozenset[int]
-    """Empty for supposed ones."""
-
-
-@dataclass(frozen=True, slots=True)
-class HostCores:
-    """The cores of a host, the fastest first, one class of slower ones at least."""
-
-    classes: tuple[Cores, ...]
-    node: Mapping[int, int]
-    """NUMA node of each CPU that is on."""
-    source: str
-    """How they are known, for the reader."""
-    arm: bool = False
-
-    @property
-    def supposed(self) -> bool:
-        """Whether slow ones are only supposed: then nothing can be put on them."""
-        return not all(each.cpus for each in self.classes)
-
-    @property
-    def slowest_percent(self) -> float:
-        return self.classes[-1].speed_percent
-
-    @property
-    def slower(self) -> frozenset[int]:
-        """CPUs that are slower than the fastest; none where they are supposed."""
-        return frozenset(cpu for each in self.classes[1:] for cpu in each.cpus)
-
-    def cpus(self, place: Place) -> frozenset[int]:
-        """Of a class on a NUMA node."""
-        (own,) = (each.cpus for each in self.classes if each.name == place.core_class)
-        return frozenset(cpu for cpu in own if self.node.get(cpu, 0) == place.node)
-
-    def planned(self) -> tuple[CoreClass, ...]:
-        """For the planner; supposed ones are as many as there are fast ones."""
-        return tuple(
-            CoreClass(each.name, each.speed_percent / FULL, self._counts(each), self._power(each))
-            for each in self.classes
-        )
-
-    def _counts(self, cores: Cores) -> Mapping[int, int]:
-        nodes = [self.node.get(cpu, 0) for cpu in cores.cpus or self.classes[0].cpus]
-        return {node: nodes.count(node) for node in sorted(set(nodes))}
-
-    def _power(self, cores: Cores) -> PowerModel:
-        full = _ARM if self.arm else _X86
-        return full if cores is self.classes[0] else at_speed(full, cores.speed_percent / FULL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,16 +164,13 @@ def advice(
         constraints,
     )
     judge = _Judge(cores, constraints, plan)
-    return HostAdvice(
-        tuple(
-            judge.advised(each, sensitivity, "")
-            if (sensitivity := known.get(each.tid))
-            else judge.advised(each, None, _unknown(each, cores, predictor, values))
-            for each in threads
-        ),
-        cores,
-        plan,
-    )
+    given = [
+        judge.given(each, sensitivity, "")
+        if (sensitivity := known.get(each.tid))
+        else judge.given(each, None, _unknown(each, cores, predictor, values))
+        for each in threads
+    ]
+    return HostAdvice(judge.advised(threads, given), cores, plan)
 
 
 def _full_speed_cpu(thread: HostThread, cores: HostCores) -> float | None:
@@ -336,7 +276,8 @@ def _unknown(
 ) -> str:
     """Why nothing says how sensitive it is."""
     if _elsewhere(thread, cores):
-        return f"none of the CPUs that it may run on ({cpu_list(thread.cpus)}) is on"
+        own = cpu_list(thread.cpus)
+        return f"the CPUs that it may run on ({own}) are off or isolated"
     if thread.role == MONITOR:
         return "it does no work for a guest"
     if thread.role in SHARED:
@@ -368,25 +309,34 @@ class _Judge:
     def fastest(self) -> CoreClass:
         return self.classes[self.cores.classes[0].name]
 
-    def advised(self, thread: HostThread, sensitivity: Sensitivity | None, unknown: str) -> Advised:
-        """`unknown` is why there is no sensitivity."""
+    def advised(
+        self, threads: Sequence[HostThread], given: Sequence[ThreadAdvice]
+    ) -> tuple[Advised, ...]:
+        """The same threads with what is advised, and their CPUs."""
+        pairs = list(zip(threads, given, strict=True))
+        wishes = [Wish(each.id, _asks(each), self._choices(each, own)) for each, own in pairs]
+        found = kept(wishes, self.cores.worth, lambda cpus: f"CPU {cpu_list(cpus)}")
+        return tuple(self._one(each, own, found[each.id]) for each, own in pairs)
+
+    def _one(self, thread: HostThread, given: ThreadAdvice, room: Kept) -> Advised:
         place = self.plan.places[thread.id]
         now = _now(thread, self.cores)
-        given = self._allowed(thread, sensitivity, unknown, place)
-        cpus = self._cpus(thread, given.advice, place)
+        cpus = tuple(sorted(room.cpus))
         return Advised(
             thread=thread,
             advice=given,
             core_class=place.core_class,
             cpus=cpus,
-            sentence=self._sentence(thread, given, cpus),
+            sentence=self._sentence(thread, given, cpus, room),
             model_watts_now=_watts(thread, self.classes[now.core_class] if now else self.fastest),
             model_watts=_watts(thread, self.classes[place.core_class]),
         )
 
-    def _allowed(
-        self, thread: HostThread, sensitivity: Sensitivity | None, unknown: str, place: Place
+    def given(
+        self, thread: HostThread, sensitivity: Sensitivity | None, unknown: str
     ) -> ThreadAdvice:
+        """`unknown` is why there is no sensitivity."""
+        place = self.plan.places[thread.id]
         slow = self._slow(place)
         budget = _budget(thread, self.constraints)
         asked = place_advice.Thread(
@@ -415,21 +365,36 @@ class _Judge:
         name = place.core_class
         return self.classes[name if name != self.fastest.name else self.cores.classes[-1].name]
 
-    def _cpus(self, thread: HostThread, given: Advice, place: Place) -> tuple[int, ...]:
-        """Those of now where nothing is known, or nothing is gained."""
-        now = frozenset(thread.cpus)
-        if given == "unknown" or self.cores.supposed:
-            return thread.cpus
-        if thread.id in self.plan.moved:
-            return tuple(sorted(thread.within(self.cores.cpus(place))))
-        # What is to be fast is kept from the slow cores that it may run on now.
-        fast = now & thread.within(self.cores.classes[0].cpus)
-        return tuple(sorted(fast)) if given == "fast" and fast else thread.cpus
+    def _choices(self, thread: HostThread, given: ThreadAdvice) -> tuple[frozenset[int], ...]:
+        """Those of now where nothing is known, or nothing is gained.
 
-    def _sentence(self, thread: HostThread, given: ThreadAdvice, cpus: tuple[int, ...]) -> str:
+        What is to be fast is kept from the slower cores that it may run on now, as far as the
+        faster ones have room.
+        """
+        now = frozenset(thread.cpus)
+        if given.advice == "unknown" or self.cores.supposed:
+            return (now,)
+        if thread.id in self.plan.moved:
+            return (thread.within(self.cores.cpus(self.plan.places[thread.id])),)
+        if given.advice != "fast":
+            return (now,)
+        faster, found = frozenset[int](), list[frozenset[int]]()
+        for each in self.cores.classes:
+            faster |= each.cpus
+            own = now & thread.within(faster)
+            if own and own not in found:
+                found.append(own)
+        # With all kinds it stays as it is, also where it may run on CPUs of no kind.
+        return (*found[:-1], now) if len(found) > 1 else (found[0] if found else now,)
+
+    def _sentence(
+        self, thread: HostThread, given: ThreadAdvice, cpus: tuple[int, ...], room: Kept
+    ) -> str:
         where = f"{given.advice} cores"
         if given.advice == "unknown":
             what = "stays where it is"
+        elif room.crowded is not None:
+            what = f"is to run on {cpu_list(cpus)}, for {room.crowded}"
         elif cpus != thread.cpus:
             moved = thread.id in self.plan.moved
             verb = "goes to" if moved else "is kept to"
@@ -446,6 +411,13 @@ class _Judge:
         if not moved or len(self.classes[place.core_class].cores) < 2:
             return ""
         return f"; its guest's memory is on node {place.node}"
+
+
+def _asks(thread: HostThread) -> float:
+    """Cores; one where its CPU time is not known and it runs a guest."""
+    if thread.cpu is None:
+        return 1.0 if thread.planner_role == VCPU else 0.0
+    return min(thread.cpu + (thread.run_delay or 0.0), 1.0)
 
 
 def _changed(given: ThreadAdvice, to: Advice, reason: str) -> ThreadAdvice:

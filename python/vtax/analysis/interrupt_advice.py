@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from vtax.analysis.host_advice import HostCores
+from vtax.analysis.host_cores import HostCores
 from vtax.formats.plan import PlannedInterrupt, cpu_list
 
 _NOT_MEASURED = "what it costs on slow cores was not measured"

@@ -47,8 +47,8 @@ class CoreClass:
     name: str
     speed: float
     """Of the fastest class's, above 0 to 1."""
-    cores: Mapping[int, int]
-    """NUMA node to how many."""
+    cores: Mapping[int, float]
+    """NUMA node to how many they are worth: a further hardware thread is no whole core."""
     power: PowerModel
 
 

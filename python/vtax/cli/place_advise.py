@@ -56,7 +56,10 @@ PredictorFile = Annotated[
 ]
 Fast = Annotated[
     str | None,
-    typer.Option(help="Fast CPUs. Default: by the kernel, where cores differ.", metavar="CPUS"),
+    typer.Option(
+        help="Fast CPUs. Default: those that are not slow; by the kernel, where cores differ.",
+        metavar="CPUS",
+    ),
 ]
 Slow = Annotated[str | None, typer.Option(help="Slow CPUs, likewise.", metavar="CPUS")]
 Pids = Annotated[
@@ -160,6 +163,7 @@ def advise(
         notes=(
             *filter(None, (why, _rate_missing(by, rate))),
             *_supposed(given),
+            *known.notes,
             *seen.notes,
             *given.plan.notes,
             *([unwritten] if plan and not written else ()),
@@ -192,7 +196,7 @@ def _refuse_plan(option: str) -> None:
 
     raise MisuseError(
         f"{option}: the kernel says of no core that it is slower",
-        "name fast and slow CPUs, e.g. --fast 0-3 --slow 4-7",
+        "name some with --fast or --slow, e.g. --slow 4-7",
     )
 
 

@@ -108,6 +108,29 @@ class _Backends(_Answer):
     backends: tuple[Backend, ...]
 
 
+class Kind(_Answer):
+    """Cores that are alike."""
+
+    name: str
+    speed_percent: Annotated[float, Field(gt=0, le=100)] | None = None
+    """Of the fastest kind's; None: nobody says."""
+    cpus: str
+    """As the kernel writes them."""
+
+
+class Kinds(_Answer):
+    """The cores of a host, the fastest kind first; one kind where all are alike."""
+
+    kinds: tuple[Kind, ...]
+    source: str | None = None
+    """How they are known; None where all are alike."""
+    siblings: tuple[str, ...] = ()
+    """The CPUs of each core that has several."""
+    sibling: Annotated[float, Field(ge=0, le=1)] = 1.0
+    """What a further CPU of a core is worth, of a core."""
+    notes: tuple[str, ...] = ()
+
+
 class _Host(_Answer):
     host: str
 
@@ -202,6 +225,16 @@ def usable(known: Iterable[Backend]) -> tuple[Backend, ...]:
         why = "; ".join(f"{each.name}: {each.reason}" for each in every)
         raise VtaxError(f"nothing can make a thread slower here: {why}", "run vtax as root")
     return found
+
+
+def kinds(root: Path, **named: str | None) -> Kinds:
+    """The kinds of cores of the host whose /sys is below `root`; `named` are options.
+
+    Raises MisuseError for CPUs that cannot be named so, VtaxError when the program fails.
+    """
+    options = [f"--{name.replace('_', '-')}={text}" for name, text in named.items() if text]
+    process = _spawn("cores", "--json", f"--root={root}", *options)
+    return _read(Kinds, _output(process, ANSWER_S))
 
 
 def host() -> str:

@@ -8,13 +8,12 @@ use clap::Args;
 use vtax_cli::{Error, output, units};
 use vtax_place::signals::Ending;
 use vtax_place::watch::controller::Settings;
-use vtax_place::watch::cores::Cores;
 use vtax_place::watch::predictor::Predictor;
 use vtax_place::watch::{Request, watch};
-use vtax_sys::cpu_list;
 use vtax_sys::tree::Tree;
 
 use crate::cli::State;
+use crate::cli::cores::{Named, percent};
 use crate::tables::plain;
 
 /// Move service threads to slow CPUs while guests do not lose by it, one at a time
@@ -28,15 +27,8 @@ Examples:
   vtax-place watch --fast 0-3 --slow 4-7 --slow-speed 55% --predictor run.json
   vtax-place watch --apply --budget 2% --predictor run.json")]
 pub struct WatchArguments {
-    /// The fast CPUs [default: by the types of cores]
-    #[arg(long, value_name = "CPUS")]
-    fast: Option<String>,
-    /// The slow CPUs [default: by the types of cores]
-    #[arg(long, value_name = "CPUS")]
-    slow: Option<String>,
-    /// Speed of the slow CPUs, of the fast ones' [default: as the kernel says]
-    #[arg(long, value_name = "PERCENT", value_parser = |text: &str| percent(text, 1.0, 99.9))]
-    slow_speed: Option<f64>,
+    #[command(flatten)]
+    named: Named,
     /// Only this process and its descendants; may be repeated
     #[arg(long, value_name = "PID", value_parser = clap::value_parser!(i32).range(1..))]
     pid: Vec<i32>,
@@ -66,14 +58,6 @@ pub struct WatchArguments {
     state: State,
 }
 
-/// A number, with or without the sign, in a range.
-fn percent(text: &str, least: f64, most: f64) -> Result<f64, String> {
-    let number = text.trim_end_matches('%').trim_end().parse::<f64>().ok();
-    number
-        .filter(|number| (least..=most).contains(number))
-        .ok_or_else(|| format!("not a percentage from {least} to {most}"))
-}
-
 impl WatchArguments {
     /// Watch until the end.
     pub fn carry_out(self) -> Result<(), Error> {
@@ -82,6 +66,9 @@ impl WatchArguments {
         let tree = Tree::host();
         let json = self.json;
         let request = self.request(&tree)?;
+        for note in &request.cores.notes {
+            eprintln!("vtax-place: {}", plain(note));
+        }
         watch(&tree, request, &ending, |line| {
             if json {
                 output::json(line)
@@ -92,9 +79,7 @@ impl WatchArguments {
     }
 
     fn request(self, tree: &Tree) -> Result<Request, Error> {
-        let fast = cpus("--fast", self.fast.as_deref())?;
-        let slow = cpus("--slow", self.slow.as_deref())?;
-        let cores = Cores::choose(tree, fast, slow, self.slow_speed)?;
+        let cores = self.named.choose(tree)?;
         let predictor = self.predictor.map(read).transpose()?;
         let mut settings = Settings {
             budget_percent: self.budget,
@@ -128,11 +113,6 @@ impl WatchArguments {
             state: self.state.folder,
         })
     }
-}
-
-fn cpus(option: &str, text: Option<&str>) -> Result<Option<Vec<usize>>, Error> {
-    let parsed = text.map(cpu_list::parse).transpose();
-    parsed.map_err(|error| Error::misuse(option, error, "write for example 0-3,8"))
 }
 
 fn read(path: PathBuf) -> Result<Predictor, Error> {

@@ -10,7 +10,8 @@ use vtax_sys::cgroup::locate::{locate, locate_of};
 use vtax_sys::cgroup::quota::{self, QuotaGroup};
 use vtax_sys::tree::Tree;
 
-use crate::backends::{Backend, core_classes};
+use crate::backends::Backend;
+use crate::cores::choose::Pair;
 use crate::cpus::{self, written};
 use crate::domain::thread_folder;
 use crate::journal::{self, Affinity, Before, Setting};
@@ -225,11 +226,12 @@ fn way(tree: &Tree, request: &Request, targets: &[Target]) -> Result<Way, Error>
             frequency(tree, cpu, request.percent / FULL)
         }
         Backend::CoreType => {
-            let classes = core_classes(tree);
-            let fast = classes.first().and_then(|cpus| cpus.first());
-            let slow = classes.last().and_then(|cpus| cpus.first());
-            let (Some(fast), Some(slow)) = (fast, slow) else {
-                return Err(refused(request.backend, "all cores are of one type"));
+            let pair = Pair::choose(tree, None, None, None).ok();
+            let firsts = pair
+                .as_ref()
+                .and_then(|pair| pair.fast.first().zip(pair.slow.first()));
+            let Some((fast, slow)) = firsts else {
+                return Err(refused(request.backend, "all cores are of one kind"));
             };
             let slow = request.cpu.unwrap_or(*slow);
             movable(targets, slow)?;

@@ -99,8 +99,8 @@ pub struct Window {
     pub threads: Vec<Seen>,
     /// What each guest got done.
     pub progress: BTreeMap<String, Progress>,
-    /// Slow cores that are on.
-    pub slow_cores: usize,
+    /// How many cores the slow CPUs that are on are worth.
+    pub slow_worth: f64,
     /// CPU seconds per second of all that ran on them; None: not known.
     pub slow_busy: Option<f64>,
 }
@@ -410,8 +410,7 @@ impl Controller {
     fn room(&self, window: &Window) -> f64 {
         let on_slow = self.known.values().filter(|known| known.on_slow);
         let own: f64 = on_slow.map(|known| known.cpu_share).sum();
-        #[expect(clippy::cast_precision_loss, reason = "cores are few")]
-        let whole = window.slow_cores as f64 * self.settings.headroom;
+        let whole = window.slow_worth * self.settings.headroom;
         let used = window.slow_busy.map_or(own, |busy| busy.max(own));
         (whole - used).min(self.settings.headroom)
     }

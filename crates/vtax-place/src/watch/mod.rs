@@ -4,7 +4,6 @@
 //! and [`moves`] carries it out.
 
 pub mod controller;
-pub mod cores;
 pub mod follow;
 pub mod moves;
 pub mod predictor;
@@ -19,13 +18,13 @@ use vtax_cli::Error;
 use vtax_sys::clock::process_time_ns;
 use vtax_sys::tree::Tree;
 
+use crate::cores::choose::Pair;
 use crate::cpus::{online, written};
 use crate::role::Role;
 use crate::signals::Ending;
 use crate::watch::controller::{
     Class, Controller, Decision, Loss, Seen, Settings, Signal, ThreadKey, Window,
 };
-use crate::watch::cores::Cores;
 use crate::watch::follow::{Followed, Follower};
 use crate::watch::moves::{Found, Moves};
 use crate::watch::predictor::{Predictor, Work};
@@ -43,7 +42,7 @@ const NO_PREDICTOR: &str = "what guests would lose is not known: no --predictor 
 #[derive(Debug)]
 pub struct Request {
     /// Fast and slow CPUs.
-    pub cores: Cores,
+    pub cores: Pair,
     /// Only these processes, what descends from them, and the kernel's threads for them; none: all.
     pub roots: Vec<i32>,
     /// Move threads, rather than say what would be moved.
@@ -160,9 +159,16 @@ impl<'a> Watch<'a> {
         Window {
             threads: self.seen(&done),
             progress: self.progress(done),
-            slow_cores: slow.len(),
+            slow_worth: self.worth(slow.len()),
             slow_busy: busy,
         }
+    }
+
+    /// Of the slow CPUs that are on.
+    #[expect(clippy::cast_precision_loss, reason = "cores are few")]
+    fn worth(&self, on: usize) -> f64 {
+        let cores = &self.request.cores;
+        cores.slow_worth * on as f64 / cores.slow.len() as f64
     }
 
     fn slow_online(&self, online: &[usize]) -> Vec<usize> {

@@ -47,13 +47,14 @@ class CoreClasses(Check):
             known = cores(None, None, None, host.root)
         except VtaxError as error:
             return self.degraded(f"not known: {error.message}", "name them: --fast, --slow")
+        notes = "".join(f"; {each}" for each in known.notes)
         if known.supposed:
-            return self.ok("all cores are alike; --fast and --slow can name some")
+            return self.ok(f"all cores are alike; --fast and --slow can name some{notes}")
         kinds = ", ".join(
             f"{each.name} {cpu_list(each.cpus)} ({each.speed_percent:.3g} %)"
             for each in known.classes
         )
-        return self.ok(f"{kinds}, {known.source}")
+        return self.ok(f"{kinds}, {known.source}{notes}")
 
 
 CHECKS = (SlowCores, CoreClasses)

@@ -28,7 +28,7 @@ fn window(threads: &[Seen], bytes: f64) -> Window {
     Window {
         threads: threads.to_vec(),
         progress: BTreeMap::from([("g".to_owned(), signals)]),
-        slow_cores: 1,
+        slow_worth: 1.0,
         slow_busy: None,
     }
 }

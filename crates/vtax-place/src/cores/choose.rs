@@ -1,26 +1,33 @@
-//! Which CPUs are fast and which are slow.
+//! Two kinds of CPUs: fast ones and slow ones, as a user names them or as Linux shows them.
 
 use vtax_cli::Error;
 use vtax_sys::tree::Tree;
 
-use crate::backends::core_classes;
-use crate::cpus::{folder, online, written};
+use crate::cores::cut::median;
+use crate::cores::read::{SOURCES, cores, numbers};
+use crate::cores::{Cores, worth};
+use crate::cpus::{online, written};
 
 /// Two kinds of CPUs.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Cores {
+pub struct Pair {
     /// Sorted, at least one.
     pub fast: Vec<usize>,
     /// Sorted, at least one, none of them fast.
     pub slow: Vec<usize>,
     /// Speed of the slow ones in percent of the fast ones'; None: nobody says.
     pub speed_percent: Option<f64>,
+    /// How many cores the slow ones are worth; see [`crate::cores::Kind::worth`].
+    pub slow_worth: f64,
+    /// How it is known, and what to know before believing it; none of what a user names.
+    pub notes: Vec<String>,
 }
 
-impl Cores {
-    /// As a user says; of what is not said, by the types of cores that this machine has.
+impl Pair {
+    /// As a user says. Of one that is not named, all CPUs that are on, are not isolated and not in
+    /// the other; of none, the fastest and the slowest kind.
     ///
-    /// Fails where it has one type, for a CPU that is not online, and for one that is in both.
+    /// Fails where there is one kind, for a CPU that is not online, and for one that is in both.
     pub fn choose(
         tree: &Tree,
         fast: Option<Vec<usize>>,
@@ -36,15 +43,16 @@ impl Cores {
                 return Err(Error::misuse(option, reason, &remedy));
             }
         }
+        let found = Cores::of(tree);
         let rest = |named: &[usize]| -> Vec<usize> {
-            let others = online.iter().filter(|cpu| !named.contains(cpu));
-            others.copied().collect()
+            let other = |cpu: &&usize| !named.contains(cpu) && !found.isolated.contains(cpu);
+            online.iter().filter(other).copied().collect()
         };
         let (fast, slow) = match (fast, slow) {
             (Some(fast), Some(slow)) => (fast, slow),
             (Some(fast), None) => (fast.clone(), rest(&fast)),
             (None, Some(slow)) => (rest(&slow), slow),
-            (None, None) => types(tree)?,
+            (None, None) => return Self::of_kinds(found, speed_percent),
         };
         let both: Vec<usize> = fast
             .iter()
@@ -63,38 +71,58 @@ impl Cores {
         }
         let speed_percent = speed_percent.or_else(|| stated(tree, &fast, &slow));
         Ok(Self {
+            slow_worth: worth(&cores(tree, &slow)),
             fast,
             slow,
             speed_percent,
+            notes: Vec::new(),
+        })
+    }
+
+    /// The fastest and the slowest kind.
+    fn of_kinds(found: Cores, speed_percent: Option<f64>) -> Result<Self, Error> {
+        let source = found.source;
+        let mut notes = found.notes;
+        let mut kinds = found.kinds.into_iter();
+        let (fast, slow) = kinds.next().zip(kinds.next_back()).ok_or_else(|| {
+            let alike = "all cores of this machine are of one kind".to_owned();
+            let reason = if notes.is_empty() {
+                alike
+            } else {
+                notes.join("; ")
+            };
+            Error::misuse("--fast and --slow", reason, NAME_BOTH)
+        })?;
+        let how = source.unwrap_or_default();
+        let (fastest, slowest) = (written(&fast.cpus), written(&slow.cpus));
+        notes.insert(
+            0,
+            format!("fast are CPU {fastest}, slow are {slowest}, {how}"),
+        );
+        Ok(Self {
+            fast: fast.cpus,
+            slow: slow.cpus,
+            speed_percent: speed_percent.or(slow.speed_percent),
+            slow_worth: slow.worth,
+            notes,
         })
     }
 }
 
 const NAME_BOTH: &str = "name fast and slow CPUs, such as --fast 0-3 --slow 4-7";
 
-/// The fastest and the slowest type.
-fn types(tree: &Tree) -> Result<(Vec<usize>, Vec<usize>), Error> {
-    let mut types = core_classes(tree).into_iter();
-    let both = types.next().zip(types.next_back());
-    both.ok_or_else(|| {
-        let reason = "all cores of this machine are of one type";
-        Error::misuse("--fast and --slow", reason, NAME_BOTH)
-    })
-}
-
-/// By `cpu_capacity`, where the fastest has 1024 (kernel documentation, ABI/testing,
-/// sysfs-devices-system-cpu).
+/// By the first source that has a number for each of them, and less for the slow ones.
 fn stated(tree: &Tree, fast: &[usize], slow: &[usize]) -> Option<f64> {
-    let mean = |cpus: &[usize]| {
-        let capacity = |cpu: &usize| tree.number::<u32>(&format!("{}/cpu_capacity", folder(*cpu)));
-        let all: Option<Vec<u32>> = cpus.iter().map(capacity).collect();
-        let sum: f64 = all?.into_iter().map(f64::from).sum();
-        #[expect(clippy::cast_precision_loss, reason = "cores are few")]
-        let count = cpus.len() as f64;
-        Some(sum / count)
-    };
-    let (fast, slow) = (mean(fast)?, mean(slow)?);
-    (slow > 0.0 && slow < fast).then(|| slow / fast * 100.0)
+    SOURCES.iter().find_map(|source| {
+        let middle = |cpus: &[usize]| {
+            let all: Option<Vec<f64>> = numbers(tree, *source, &cores(tree, cpus))
+                .into_iter()
+                .collect();
+            median(all?.into_iter())
+        };
+        let (fast, slow) = (middle(fast)?, middle(slow)?);
+        (slow < fast).then(|| slow / fast * 100.0)
+    })
 }
 
 #[cfg(test)]
@@ -120,16 +148,20 @@ mod tests {
     #[test]
     fn by_the_types_of_the_machine() {
         let (_root, tree) = machine(&[1024, 1024, 700, 256]);
-        let cores = Cores::choose(&tree, None, None, None).unwrap();
+        let cores = Pair::choose(&tree, None, None, None).unwrap();
         assert_eq!((cores.fast, cores.slow), (vec![0, 1], vec![3]));
         assert_eq!(cores.speed_percent, Some(25.0));
+        assert_eq!(
+            cores.notes,
+            ["fast are CPU 0-1, slow are 3, by cpu_capacity"]
+        );
     }
 
     #[test]
     fn as_the_user_says() {
         let (_root, tree) = machine(&[1024; 4]);
         let choose = |fast: Option<&[usize]>, slow: Option<&[usize]>| {
-            Cores::choose(
+            Pair::choose(
                 &tree,
                 fast.map(<[_]>::to_vec),
                 slow.map(<[_]>::to_vec),
@@ -141,7 +173,7 @@ mod tests {
         let cores = choose(Some(&[0]), Some(&[2])).unwrap();
         assert_eq!((cores.fast, cores.slow), (vec![0], vec![2]));
         let cases = [
-            (None, None, "one type"),
+            (None, None, "one kind"),
             (Some([0, 1].as_slice()), Some([1, 2].as_slice()), "CPU 1"),
             (None, Some([7].as_slice()), "not online"),
             (Some([0, 1, 2, 3].as_slice()), None, "no CPU is left"),

@@ -1,0 +1,249 @@
+//! The kinds of cores of this machine: one classification for all that plans by it
+//! (docs/place-cores.md).
+//!
+//! [`read`] has what Linux says, [`cut`] how numbers become kinds, [`classify`] which numbers are
+//! believed, [`choose`] what a user names instead.
+
+pub mod choose;
+mod classify;
+pub mod cut;
+pub mod read;
+
+use serde::Serialize;
+use vtax_cli::Error;
+use vtax_sys::tree::Tree;
+
+use crate::cores::classify::Found;
+use crate::cores::cut::{count, median};
+use crate::cores::read::{Core, cores};
+use crate::cpus::{isolated, online, written};
+
+/// What a second hardware thread adds to a core, of the core alone: Linux's own estimate until 2018
+/// (`smt_gain` = 1178 of 1024, kernel/sched/topology.c).
+const SIBLING: f64 = 0.15;
+/// A core is favoured that has this much more than most of its kind.
+const FAVOURED: f64 = 1.02;
+
+/// Cores that are alike.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Kind {
+    /// `fast`, `slow`; between them `medium`, or `medium-1` and so on.
+    pub name: String,
+    /// In percent of the fastest kind's; `None`: nobody says.
+    pub speed_percent: Option<f64>,
+    /// As the kernel writes them.
+    #[serde(serialize_with = "as_list")]
+    pub cpus: Vec<usize>,
+    /// Those with a higher number than most of the kind: the kernel prefers them for a single thread.
+    #[serde(serialize_with = "as_list")]
+    pub favoured: Vec<usize>,
+    /// How many cores.
+    pub cores: usize,
+    /// How many cores they are worth, with a further hardware thread counted as 0.15 of a core.
+    pub worth: f64,
+}
+
+/// The cores of a machine.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Cores {
+    /// The fastest first; one where all are alike, none where the kernel lists no CPU.
+    pub kinds: Vec<Kind>,
+    /// How kinds are known; `None` where all are alike.
+    pub source: Option<String>,
+    /// Kept free of other work (`isolcpus`): in no kind, unless a user names them.
+    #[serde(serialize_with = "as_list")]
+    pub isolated: Vec<usize>,
+    /// Nothing says of which kind they are.
+    #[serde(serialize_with = "as_list")]
+    pub unknown: Vec<usize>,
+    /// The CPUs of each core that has several, of all that are on.
+    #[serde(serialize_with = "as_lists")]
+    pub siblings: Vec<Core>,
+    /// What a second hardware thread is worth, of a core.
+    pub sibling: f64,
+    /// What to know before believing it.
+    pub notes: Vec<String>,
+}
+
+fn as_list<S: serde::Serializer>(cpus: &[usize], to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(&written(cpus))
+}
+
+fn as_lists<S: serde::Serializer>(cores: &[Core], to: S) -> Result<S::Ok, S::Error> {
+    to.collect_seq(cores.iter().map(|core| written(core)))
+}
+
+impl Cores {
+    /// Those of this machine, as Linux shows them.
+    pub fn of(tree: &Tree) -> Self {
+        let on = online(tree);
+        let isolated: Vec<usize> = isolated(tree)
+            .into_iter()
+            .filter(|cpu| on.contains(cpu))
+            .collect();
+        // Where everything is isolated it means nothing.
+        let isolated = if isolated.len() < on.len() {
+            isolated
+        } else {
+            Vec::new()
+        };
+        let all = cores(tree, &on);
+        let mut kinds = Found::of(tree, &all);
+        let places = |kind: Option<usize>| {
+            let of_kind = all
+                .iter()
+                .zip(&kinds.of)
+                .filter(move |(_, of)| **of == kind);
+            of_kind.map(|(core, _)| core)
+        };
+        let planned = |core: &Core| -> Core {
+            let free = core.iter().filter(|cpu| !isolated.contains(cpu));
+            free.copied().collect()
+        };
+        let number = |core: &Core| {
+            let place = all.iter().position(|one| one == core)?;
+            *kinds.numbers.get(place)?
+        };
+        let mut found: Vec<(Vec<Core>, Vec<f64>, Vec<Core>)> = Vec::new();
+        for kind in 0..count(&kinds.of) {
+            let own: Vec<&Core> = places(Some(kind)).collect();
+            let known: Vec<f64> = own.iter().filter_map(|core| number(core)).collect();
+            let most = median(known.iter().copied()).unwrap_or(f64::INFINITY);
+            let favoured = own
+                .iter()
+                .filter(|core| number(core).is_some_and(|one| one > FAVOURED * most));
+            let free = |cores: &mut dyn Iterator<Item = &Core>| -> Vec<Core> {
+                cores.map(planned).filter(|core| !core.is_empty()).collect()
+            };
+            let favoured = free(&mut favoured.copied());
+            let own = free(&mut own.iter().copied());
+            if !own.is_empty() {
+                found.push((own, known, favoured));
+            }
+        }
+        let fastest = found
+            .first()
+            .and_then(|(_, known, _)| median(known.iter().copied()));
+        let unknown = sorted(&places(None).map(planned).collect::<Vec<_>>());
+        let last = found.len();
+        let made = (1..).zip(found).map(|(rank, (cores, known, favoured))| {
+            let own = median(known.into_iter());
+            let speed = own.zip(fastest).map(|(own, fastest)| 100.0 * own / fastest);
+            let speed = if rank == 1 {
+                Some(100.0)
+            } else {
+                speed.filter(|own| *own < 100.0)
+            };
+            Kind {
+                name: name(rank, last),
+                speed_percent: speed,
+                ..Kind::new(&cores, &favoured)
+            }
+        });
+        let made: Vec<Kind> = made.collect();
+        if !unknown.is_empty() {
+            let what = written(&unknown);
+            kinds.notes.push(format!(
+                "CPU {what}: nothing says of which kind it is, and no plan has it"
+            ));
+        }
+        if !isolated.is_empty() {
+            let what = written(&isolated);
+            kinds.notes.push(format!(
+                "CPU {what} is isolated (isolcpus): no plan has it unless you name it"
+            ));
+        }
+        Self {
+            source: kinds.source.filter(|_| made.len() > 1),
+            kinds: made,
+            isolated,
+            unknown,
+            siblings: all.into_iter().filter(|core| core.len() > 1).collect(),
+            sibling: SIBLING,
+            notes: kinds.notes,
+        }
+    }
+
+    /// Two kinds that a user names; of the rest nothing is planned. Speeds where they are known.
+    pub fn named(tree: &Tree, pair: &choose::Pair) -> Self {
+        let kind = |name: &str, cpus: &[usize], speed_percent| Kind {
+            name: name.into(),
+            speed_percent,
+            ..Kind::new(&cores(tree, cpus), &[])
+        };
+        let here = Self::of(tree);
+        let named = |cpu: &usize| pair.fast.contains(cpu) || pair.slow.contains(cpu);
+        let rest = |cpus: Vec<usize>| cpus.into_iter().filter(|cpu| !named(cpu)).collect();
+        Self {
+            kinds: vec![
+                kind("fast", &pair.fast, Some(100.0)),
+                kind("slow", &pair.slow, pair.speed_percent),
+            ],
+            source: Some("named by --fast and --slow".into()),
+            isolated: rest(here.isolated),
+            unknown: Vec::new(),
+            siblings: here.siblings,
+            sibling: SIBLING,
+            notes: Vec::new(),
+        }
+    }
+
+    /// With the speed of the slow ones as a user says.
+    ///
+    /// Fails where there are more than two kinds.
+    pub fn with_speed(mut self, percent: Option<f64>) -> Result<Self, Error> {
+        let kinds = self.kinds.len();
+        if percent.is_some() && kinds > 2 {
+            let reason = format!("this machine has {kinds} kinds of cores");
+            let remedy = "name two with --fast and --slow";
+            return Err(Error::misuse("--slow-speed", reason, remedy));
+        }
+        if let Some(slow) = self.kinds.get_mut(1) {
+            slow.speed_percent = percent.or(slow.speed_percent);
+        }
+        Ok(self)
+    }
+
+    /// Do cores differ?
+    pub fn differ(&self) -> bool {
+        self.kinds.len() > 1
+    }
+}
+
+impl Kind {
+    fn new(cores: &[Core], favoured: &[Core]) -> Self {
+        let cpus = sorted(cores);
+        Self {
+            name: String::new(),
+            speed_percent: None,
+            cpus,
+            favoured: sorted(favoured),
+            cores: cores.len(),
+            worth: worth(cores),
+        }
+    }
+}
+
+fn name(rank: usize, last: usize) -> String {
+    match rank {
+        1 => "fast".into(),
+        _ if rank == last => "slow".into(),
+        _ if last == 3 => "medium".into(),
+        _ => format!("medium-{}", rank - 1),
+    }
+}
+
+/// How many cores these are worth; see [`Kind::worth`].
+pub fn worth(cores: &[Core]) -> f64 {
+    #[expect(clippy::cast_precision_loss, reason = "cores are few")]
+    let threads = |core: &Core| core.len() as f64;
+    let of = |core: &Core| 1.0 + SIBLING * (threads(core) - 1.0);
+    cores.iter().map(of).sum()
+}
+
+/// All their CPUs.
+fn sorted(cores: &[Core]) -> Vec<usize> {
+    let mut cpus: Vec<usize> = cores.iter().flatten().copied().collect();
+    cpus.sort_unstable();
+    cpus
+}

@@ -1,0 +1,82 @@
+"""The cores of a host, as advice and its plan go by them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from vtax.analysis.place import FULL
+from vtax.analysis.placement import CoreClass, Place
+from vtax.analysis.power import MODELS, PowerModel, at_speed
+
+_X86, _ARM = MODELS["golden-cove"], MODELS["cortex-a72"]
+
+
+@dataclass(frozen=True, slots=True)
+class Cores:
+    """Cores of a host that are alike."""
+
+    name: str
+    speed_percent: float
+    """Of the fastest ones'."""
+    cpus: frozenset[int]
+    """Empty for supposed ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostCores:
+    """The cores of a host, the fastest first, one class of slower ones at least."""
+
+    classes: tuple[Cores, ...]
+    node: Mapping[int, int]
+    """NUMA node of each CPU that a plan may have: it is on, and not isolated unless named."""
+    source: str
+    """How they are known, for the reader."""
+    arm: bool = False
+    siblings: tuple[frozenset[int], ...] = ()
+    """The CPUs of each core that has several."""
+    sibling: float = 1.0
+    """What a further CPU of a core is worth, of a core."""
+    notes: tuple[str, ...] = ()
+    """What to know before believing it."""
+
+    @property
+    def supposed(self) -> bool:
+        """Whether slow ones are only supposed: then nothing can be put on them."""
+        return not all(each.cpus for each in self.classes)
+
+    @property
+    def slowest_percent(self) -> float:
+        return self.classes[-1].speed_percent
+
+    @property
+    def slower(self) -> frozenset[int]:
+        """CPUs that are slower than the fastest; none where they are supposed."""
+        return frozenset(cpu for each in self.classes[1:] for cpu in each.cpus)
+
+    def cpus(self, place: Place) -> frozenset[int]:
+        """Of a class on a NUMA node."""
+        (own,) = (each.cpus for each in self.classes if each.name == place.core_class)
+        return frozenset(cpu for cpu in own if self.node.get(cpu, 0) == place.node)
+
+    def worth(self, cpus: Collection[int]) -> float:
+        """How many cores some CPUs are worth."""
+        further = sum(max(len(core & set(cpus)) - 1, 0) for core in self.siblings)
+        return len(cpus) - further * (1.0 - self.sibling)
+
+    def planned(self) -> tuple[CoreClass, ...]:
+        """For the planner; supposed ones are as many as there are fast ones."""
+        return tuple(
+            CoreClass(each.name, each.speed_percent / FULL, self._counts(each), self._power(each))
+            for each in self.classes
+        )
+
+    def _counts(self, cores: Cores) -> Mapping[int, float]:
+        on: dict[int, list[int]] = {}
+        for cpu in cores.cpus or self.classes[0].cpus:
+            on.setdefault(self.node.get(cpu, 0), []).append(cpu)
+        return {node: self.worth(cpus) for node, cpus in sorted(on.items())}
+
+    def _power(self, cores: Cores) -> PowerModel:
+        full = _ARM if self.arm else _X86
+        return full if cores is self.classes[0] else at_speed(full, cores.speed_percent / FULL)
