@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from command_line import SOURCE
 from tested_machines import checked
@@ -17,6 +18,10 @@ from vtax.environments.machine import Machine
 
 pytest_plugins = ("arm64_machine", "browser_page", "recording_data")
 """Their fixtures are for every test."""
+
+# How long an example takes says how busy the machine is.
+settings.register_profile("vtax", deadline=None)
+settings.load_profile("vtax")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

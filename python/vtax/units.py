@@ -30,6 +30,14 @@ _LARGEST_COUNT = 10**18
 
 _SI_PREFIXES = {-9: "n", -6: "\N{MICRO SIGN}", -3: "m", 0: "", 3: "k", 6: "M", 9: "G", 12: "T"}
 
+LEAST_QUANTITY, MOST_QUANTITY = 1e-100, 1e100
+OUT_OF_RANGE = "not between 1e-100 and 1e100"
+
+
+def is_quantity(value: float) -> bool:
+    """Whether it is 0, or of a size whose squares and ratios are floats too."""
+    return value == 0 or LEAST_QUANTITY <= abs(value) <= MOST_QUANTITY
+
 
 def parse_size(text: str) -> int:
     """Bytes of ``512k``, ``256M``, ``1.5G``, ``1GiB`` or a plain number.

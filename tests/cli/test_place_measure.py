@@ -15,7 +15,7 @@ import polars as pl
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from command_line import SOURCE, command, one_line, vtax
+from command_line import SOURCE, command, one_line, vtax, without_root
 from process_watch import descendants, ended, eventually, processes_naming
 from tested_machines import checked
 from vtax.cli.place_measure import _complete_load
@@ -62,19 +62,7 @@ def test_misuse_that_only_a_host_knows(argv: tuple[str, ...], said: str, tmp_pat
 
 
 def test_without_root(tmp_path: Path) -> None:
-    tmp_path.chmod(0o777)
-    line = command("place", "measure")
-    if os.geteuid() == 0:
-        line = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", *line]
-    done = subprocess.run(
-        line,
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(SOURCE), "HOME": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert "root" in one_line(done, 1)
+    assert "root" in one_line(without_root("place", "measure", cwd=tmp_path), 1)
 
 
 def test_completion_goes_on_after_a_comma() -> None:

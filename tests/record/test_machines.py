@@ -55,7 +55,7 @@ def until_found(guest: Guest, out: Path) -> None:
 def written(out: Path) -> pl.DataFrame:
     """Rows that are in the stream by now."""
     try:
-        content, _ = whole_messages((out / STREAM).read_bytes())
+        content = whole_messages((out / STREAM).read_bytes()).stream
     except ValueError:
         # Not even the names of the columns are there yet.
         return pl.DataFrame({"pid": []})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -17,7 +16,7 @@ from syrupy.assertion import SnapshotAssertion
 import asymmetric_data
 from asymmetric_data import ALONE, PAPER, Made
 from browser_page import OVERLAPS, Visit
-from command_line import SOURCE, command, one_line, vtax
+from command_line import one_line, vtax, without_root
 from tested_machines import checked
 from vtax.environments import build
 from vtax.errors import VtaxError
@@ -402,13 +401,8 @@ def test_nothing_that_can_be_measured_is_one_error(
 
 
 def test_without_root_it_is_one_line(tmp_path: Path) -> None:
-    tmp_path.chmod(0o777)
-    line = command("study", "asymmetric-cores", "--quick", "--quiet")
-    if os.geteuid() == 0:
-        line = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", *line]
-    own = {**os.environ, "PYTHONPATH": str(SOURCE), "HOME": str(tmp_path)}
-    done = subprocess.run(line, cwd=tmp_path, env=own, capture_output=True, text=True, check=False)
-    assert "root" in one_line(done, 1)
+    line = ("study", "asymmetric-cores", "--quick", "--quiet")
+    assert "root" in one_line(without_root(*line, cwd=tmp_path), 1)
 
 
 @pytest.mark.slow

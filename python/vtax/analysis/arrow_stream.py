@@ -10,54 +10,79 @@ who knows their number before, and pyarrow, which gives them batch by batch, tak
 from __future__ import annotations
 
 import struct
+from dataclasses import dataclass
 from io import BytesIO
 
 CONTINUATION = b"\xff\xff\xff\xff"
 END = CONTINUATION + b"\0\0\0\0"
-_BODY_LENGTH_SLOT = 3
+_HEADER_TYPE_SLOT, _HEADER_SLOT, _BODY_LENGTH_SLOT = 1, 2, 3
 """Of the table `Message`: version, header type, header, bodyLength."""
+_RECORD_BATCH = 3
+_LENGTH_SLOT = 0
+"""Of the table `RecordBatch`."""
 
 
-def whole_messages(content: bytes) -> tuple[BytesIO, int]:
-    """The stream up to its last whole message, ended properly, and the bytes cut off.
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """What is whole of a stream."""
 
-    Raises ValueError when not even the schema is whole.
-    """
-    end = 0
-    while (following := _end_of_message(content, end)) is not None:
-        end = following
+    stream: BytesIO
+    """Ended properly."""
+    torn_bytes: int
+    """Cut off at its end."""
+    rows: int
+    """As its messages say, before any is read."""
+
+
+def whole_messages(content: bytes) -> Whole:
+    """The stream up to its last whole message. Raises ValueError when its schema is not whole."""
+    end = rows = 0
+    while (found := _message(content, end)) is not None:
+        end, more = found
+        rows += more
     if end == 0:
         raise ValueError("the stream ends before its schema")
     cut = len(content) - end
-    return BytesIO(content[:end] + END), 0 if content[end:] == END else cut
+    return Whole(BytesIO(content[:end] + END), 0 if content[end:] == END else cut, rows)
 
 
-def _end_of_message(content: bytes, start: int) -> int | None:
-    """Where the message that starts there ends; None at the end of what is whole."""
+def _message(content: bytes, start: int) -> tuple[int, int] | None:
+    """Where the message that starts there ends, and its rows; None at the end of what is whole."""
     if content[start : start + 4] != CONTINUATION or len(content) < start + 8:
         return None
     (size,) = struct.unpack_from("<i", content, start + 4)
     metadata = start + 8
     if size <= 0 or metadata + size > len(content):
         return None
+    message = content[metadata : metadata + size]
     try:
-        body = _body_length(content[metadata : metadata + size])
+        (root,) = struct.unpack_from("<I", message, 0)
+        body, rows = _integer(message, root, _BODY_LENGTH_SLOT, "<q"), 0
+        if _integer(message, root, _HEADER_TYPE_SLOT, "<B") == _RECORD_BATCH:
+            header = _place(message, root, _HEADER_SLOT)
+            (to,) = struct.unpack_from("<I", message, header)
+            rows = _integer(message, header + to, _LENGTH_SLOT, "<q")
     except struct.error:
         return None
     end = metadata + size + body
-    return end if body >= 0 and end <= len(content) else None
+    return (end, rows) if body >= 0 and rows >= 0 and end <= len(content) else None
 
 
-def _body_length(metadata: bytes) -> int:
-    """`Message.bodyLength` (int64), 0 when the flatbuffer leaves it out as the default."""
-    (table,) = struct.unpack_from("<I", metadata, 0)
-    (back,) = struct.unpack_from("<i", metadata, table)
+def _integer(message: bytes, table: int, slot: int, form: str) -> int:
+    """A field of a table; 0 when the flatbuffer leaves it out as the default."""
+    place = _place(message, table, slot)
+    return int(struct.unpack_from(form, message, place)[0]) if place != table else 0
+
+
+def _place(message: bytes, table: int, slot: int) -> int:
+    """Where a field of a table is; the table itself where the field is left out."""
+    (back,) = struct.unpack_from("<i", message, table)
     vtable = table - back
     if vtable < 0:
         raise struct.error("the vtable lies before the metadata")
-    (vtable_size,) = struct.unpack_from("<H", metadata, vtable)
-    slot = 4 + 2 * _BODY_LENGTH_SLOT
-    if slot + 2 > vtable_size:
-        return 0
-    (offset,) = struct.unpack_from("<H", metadata, vtable + slot)
-    return int(struct.unpack_from("<q", metadata, table + offset)[0]) if offset else 0
+    (vtable_size,) = struct.unpack_from("<H", message, vtable)
+    at = 4 + 2 * slot
+    if at + 2 > vtable_size:
+        return table
+    (offset,) = struct.unpack_from("<H", message, vtable + at)
+    return table + int(offset)

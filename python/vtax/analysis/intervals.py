@@ -8,7 +8,7 @@ docs/record-format.md describes the files.
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +18,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from vtax.analysis.arrow_stream import whole_messages
 from vtax.analysis.ways import By, Per
 from vtax.errors import MisuseError, VtaxError
+from vtax.formats import tables
+from vtax.formats.files import read_bounded
 from vtax.specs import unknown
 from vtax.units import plural
 
@@ -41,6 +43,10 @@ FIXED = (
     *("length_instructions", "length_cycles", "time_enabled", "time_running"),
     "throttled_ns",
 )
+_TEXTS = ("mode", "comm")
+_CLOCKS = ("seq", "interval", "time_ns", "tsc", "time_enabled", "time_running")
+"""Go on from row to row, and are not summed."""
+MOST_COUNTED = float(1 << 62)
 FORMAT = 1
 """Of the files; `record.json` names theirs."""
 CYCLES = "hw.cycles."
@@ -147,16 +153,16 @@ def load(path: Path, label: str | None = None) -> Recording:
     if not path.is_dir():
         raise MisuseError(f"'{path}' is not a run folder", "give a folder that vtax record wrote")
     raw, notes = _rows(path)
-    missing = [name for name in NEEDED if name not in raw.columns]
-    if missing:
-        raise VtaxError(f"{path}: its rows have no column {', '.join(missing)}", _NOT_A_RECORDING)
+    _require_columns(path, raw)
     events = _events(path, raw)
+    levels = [event.name for event in events if event.is_level]
+    _require_counts(path, raw, {*_CLOCKS, *levels})
     wanted = [name for name in FIXED if name in raw.columns] + [event.name for event in events]
     frame = raw.select(wanted)
     for name in FIXED:
         if name not in frame.columns:
             frame = frame.with_columns(pl.lit(None, dtype=_fixed_type(name)).alias(name))
-    for name in ("mode", "comm"):
+    for name in _TEXTS:
         frame = frame.with_columns(pl.col(name).cast(pl.String))
     frame, more = _of_some_length(frame)
     frame = _spread(frame, events)
@@ -296,18 +302,59 @@ def _rows(path: Path) -> tuple[pl.DataFrame, list[str]]:
 
     try:
         if (path / ROWS).is_file():
-            _bounded(path / ROWS, MAX_ROWS_BYTES)
-            return _signed(pl.read_parquet(path / ROWS)), []
+            return _signed(tables.read(path / ROWS, _known_columns, MAX_ROWS_BYTES)), []
         if (path / STREAM).is_file():
             _bounded(path / STREAM, MAX_ROWS_BYTES)
-            table, torn = whole_messages((path / STREAM).read_bytes())
+            content = read_bounded(path / STREAM, MAX_ROWS_BYTES)
+            whole = whole_messages(content)
+            columns = len(pl.read_ipc_stream(whole.stream, n_rows=0).columns)
+            tables.require_size(path / STREAM, len(content), whole.rows, columns)
+            whole.stream.seek(0)
+            table = pl.read_ipc_stream(whole.stream)
+            tables.require_plain(path / STREAM, table)
             note = "the recorder did not finish: rows are those up to its last flush"
-            if torn:
-                note += f" ({plural(torn, 'byte')} of an unfinished flush left out)"
-            return _signed(pl.read_ipc_stream(table)), [note]
+            if whole.torn_bytes:
+                note += f" ({plural(whole.torn_bytes, 'byte')} of an unfinished flush left out)"
+            return _signed(table), [note]
     except (pl.exceptions.PolarsError, OSError, ValueError, TypeError) as error:
         raise VtaxError(f"{path}: cannot read its rows: {error}", "record again") from None
     raise VtaxError(f"{path} has neither {ROWS} nor {STREAM}", _NOT_A_RECORDING)
+
+
+def _known_columns(names: Sequence[str]) -> list[str]:
+    """Those that a recording has: its fixed ones, and events, whose names have a dot."""
+    return [name for name in names if name in FIXED or "." in name]
+
+
+def _require_columns(path: Path, rows: pl.DataFrame) -> None:
+    """Raise VtaxError where what tells rows apart is not there, or no whole number in each row."""
+    import polars as pl
+
+    missing = [name for name in NEEDED if name not in rows.columns]
+    if missing:
+        raise VtaxError(f"{path}: its rows have no column {', '.join(missing)}", _NOT_A_RECORDING)
+    for name in (name for name in FIXED if name in rows.columns and name not in _TEXTS):
+        column = rows[name]
+        if not column.dtype.is_integer() and (column.dtype != pl.Null or name in NEEDED):
+            raise VtaxError(
+                f"{path}: its column {name} is {column.dtype}, no whole number", _NOT_A_RECORDING
+            )
+        if name in NEEDED and column.null_count():
+            raise VtaxError(f"{path}: its column {name} lacks values", _NOT_A_RECORDING)
+
+
+def _require_counts(path: Path, rows: pl.DataFrame, unsummed: Container[str]) -> None:
+    """Raise VtaxError for a number that no counter has: a sum has to stay within 63 bits."""
+    import polars as pl
+
+    for name in rows.columns:
+        if rows[name].dtype.is_numeric():
+            sizes = rows[name].cast(pl.Float64).abs().drop_nulls()
+            most = (sizes.max() if name in unsummed else sizes.sum()) or 0.0
+            if not (isinstance(most, float) and most < MOST_COUNTED):
+                raise VtaxError(
+                    f"{path}: its column {name} has values that no counter has", "record again"
+                )
 
 
 def _signed(table: pl.DataFrame) -> pl.DataFrame:
@@ -375,7 +422,7 @@ def _warnings(path: Path) -> list[str]:
 def _fixed_type(name: str) -> Any:
     import polars as pl
 
-    return pl.String if name in ("mode", "comm") else pl.Int64
+    return pl.String if name in _TEXTS else pl.Int64
 
 
 def _of_some_length(frame: pl.DataFrame) -> tuple[pl.DataFrame, list[str]]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import functools
+import io
 import os
 import re
 import resource
@@ -11,7 +13,7 @@ import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, ClassVar, Literal, Self
 
 from vtax import binaries, cache, foreign_json
@@ -210,8 +212,8 @@ class Container(HostTree, link.Linked):
         if refused is None:
             line += ["--cpuset-cpus", ",".join(map(str, allocation.cpus))]
             line += self._memory()
-        line += ["-v", f"{allocation.work}:{sandbox.WORK}"]
-        line += ["-v", f"{binaries.find('vtax-agent')}:{AGENT_INSIDE}:ro", *self._tree()]
+        line += _bind(allocation.work, sandbox.WORK)
+        line += _read_only(binaries.find("vtax-agent"), AGENT_INSIDE) + self._tree()
         line += ["serve", "--cpus", ",".join(map(str, allocation.cpus))]
         notes = [f"The memory limit is not enforced: {refused}."] if refused else []
         return Launch(
@@ -289,15 +291,20 @@ class Container(HostTree, link.Linked):
         """What the container's root is, and the program that is started in it."""
         agent = str(AGENT_INSIDE)
         if self.image is not None:
-            pushed = [part for path in self.pushed for part in ("-v", _read_only(path.resolve()))]
+            pushed = [part for path in self.pushed for part in _read_only(path.resolve())]
             return [*pushed, "--user", "0", "--pull", "never", "--entrypoint", agent, self.image]
         if self._is_root():
             # Not --read-only: podman 4.3 then copies all of the host's /run.
-            return [*_volumes(_file_systems(), self.view(), "O"), "--rootfs", "/:O", agent]
+            return [
+                *_volumes(_file_systems(), self.view(), overlaid=True),
+                "--rootfs",
+                "/:O",
+                agent,
+            ]
         # A user may not overlay files of root's: the folders of / one by one, on an empty root.
         folders = [path for path in sorted(Path("/").iterdir()) if str(path) not in _NOT_SHARED]
-        shared = [path for path in folders if path.is_dir() and not path.is_symlink()]
-        binds = _volumes(shared, self.view(), "ro")
+        folders_of_root = [path for path in folders if path.is_dir() and not path.is_symlink()]
+        binds = _volumes(folders_of_root, self.view(), overlaid=False)
         links = [path for path in folders if path.is_symlink()]
         return [*binds, "--read-only", "--rootfs", str(_skeleton(links)), agent]
 
@@ -342,28 +349,50 @@ def _process_limits() -> list[str]:
     return ["--ulimit", files, "--ulimit", f"nproc={processes}:{processes}"]
 
 
-def _read_only(path: Path) -> str:
-    return f"{path}:{path}:ro"
+def _read_only(path: Path, inside: PurePath | None = None) -> list[str]:
+    return _bind(path, inside or path, "readonly")
 
 
-def _volumes(shared: Sequence[Path], view: View, uncovered: str) -> list[str]:
+def _bind(source: Path, inside: PurePath, *options: str) -> list[str]:
+    return _mount("type=bind", f"source={source}", f"destination={inside}", *options)
+
+
+def _mount(*fields: str) -> list[str]:
+    """An option that takes any path: a row of comma-separated values, quoted where need be.
+
+    `-v` has no way to write a colon.
+    """
+    row = io.StringIO()
+    # What may end a line is quoted, too.
+    csv.writer(row, lineterminator="\r\n").writerow(fields)
+    return ["--mount", row.getvalue().removesuffix("\r\n")]
+
+
+def _volumes(shared: Sequence[Path], view: View, *, overlaid: bool) -> list[str]:
     """The host's folders `shared`, and over the tree what hides its secrets.
 
-    `uncovered`: how folders are mounted that are seen in a hidden one.
+    `overlaid`: folders that are seen in a hidden one can be written, in memory.
     Raises VtaxError for a path that cannot be told to podman.
     """
-    line = [part for path in shared if not view.hides(path) for part in ("-v", _read_only(path))]
+    line = [part for path in shared if not view.hides(path) for part in _read_only(path)]
     for path, covered in view.covered.items():
-        if set(str(path)) & set(":,\\"):
-            raise VtaxError(f"container: podman takes no path with a colon or comma: {path}")
         if not covered and path not in shared:
-            line += ["-v", f"{path}:{path}:{uncovered if path.is_dir() else 'ro'}"]
+            line += _overlaid(path) if overlaid and path.is_dir() else _read_only(path)
         elif covered and path.is_dir():
             # Else podman fills it with what it is to hide.
-            line += ["--mount", f"type=tmpfs,destination={path},notmpcopyup"]
+            line += _mount("type=tmpfs", f"destination={path}", "notmpcopyup")
         elif covered:
-            line += ["-v", f"{os.devnull}:{path}:ro"]
+            line += _read_only(Path(os.devnull), path)
     return line
+
+
+def _overlaid(path: Path) -> list[str]:
+    if set(str(path)) & set(":,\\"):
+        raise VtaxError(
+            f"container: podman lays nothing over a path with a colon or comma: {path}",
+            "give the folder another name, or work outside of hidden folders",
+        )
+    return ["-v", f"{path}:{path}:O"]
 
 
 def _file_systems() -> list[Path]:
@@ -373,7 +402,7 @@ def _file_systems() -> list[Path]:
         before, _, after = line.partition(" - ")
         point, kind = before.split()[4], after.split()[0]
         apart = any(point == each or point.startswith(each + "/") for each in _NOT_SHARED)
-        plain = not apart and point != "/" and not set(point) & set(":\\,")
+        plain = not apart and point != "/" and "\\" not in point
         # What engines mount for their containers is none of the host's own.
         own = kind not in _NO_FILES and "/containers/" not in point
         if plain and own and Path(point).is_dir():

@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import stat
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 from vtax.errors import VtaxError
 
@@ -46,12 +47,26 @@ def write_table(path: Path, table: polars.DataFrame, remedy: str = "free space t
     write_atomic(path, content.getvalue(), remedy)
 
 
+def open_regular(path: Path) -> BinaryIO:
+    """A regular file for reading.
+
+    Raises VtaxError for a pipe or a device, which would be waited for, and OSError when it cannot
+    be opened.
+    """
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+    file = os.fdopen(os.open(path, flags), "rb")
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise VtaxError(f"{path} is not a regular file: refused")
+    return file
+
+
 def read_bounded(path: Path, limit_bytes: int) -> bytes:
     """The content of a file of at most `limit_bytes`.
 
-    Raises VtaxError for a larger one, OSError when it cannot be read.
+    Raises VtaxError for a larger one or what is no regular file, OSError when it cannot be read.
     """
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         content = file.read(limit_bytes + 1)
     if len(content) > limit_bytes:
         raise VtaxError(f"{path} is larger than {limit_bytes} bytes: refused")

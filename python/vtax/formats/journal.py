@@ -15,6 +15,7 @@ from typing import Any, BinaryIO
 
 from vtax import foreign_json
 from vtax.errors import VtaxError
+from vtax.formats.files import open_regular
 
 SYNC_EVERY_S = 1.0
 MAX_BYTES = 1 << 30
@@ -56,7 +57,7 @@ class Journal:
         Raises VtaxError when a whole line is not a JSON object, or the file is larger than 1 GiB.
         """
         try:
-            with self.path.open("rb") as file:
+            with open_regular(self.path) as file:
                 if os.fstat(file.fileno()).st_size > MAX_BYTES:
                     raise VtaxError(f"{self.path} is larger than 1 GiB: refused")
                 for number, line in enumerate(file, 1):

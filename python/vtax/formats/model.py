@@ -10,12 +10,22 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from vtax.units import OUT_OF_RANGE, is_quantity
 
 Better = Literal["higher", "lower"]
 BetterFrom = Literal["given", "unit", "assumed"]
 """What says a metric's direction: the user or the workload, its unit, a reasonable assumption."""
-Finite = Annotated[float, Field(strict=True, allow_inf_nan=False)]
+
+
+def _quantity(value: float) -> float:
+    if not is_quantity(value):
+        raise ValueError(f"{value:g} is {OUT_OF_RANGE}")
+    return value
+
+
+Finite = Annotated[float, Field(strict=True, allow_inf_nan=False), AfterValidator(_quantity)]
 Scalar = bool | int | float | str
 Clock = Literal["wall", "cpu", "tsc", "host"]
 """By which a program is timed: the machine's own wall clock, the CPU time that it accounts, the

@@ -11,6 +11,7 @@ import polars
 from pydantic import TypeAdapter, ValidationError
 
 from vtax.errors import VtaxError
+from vtax.formats import tables
 from vtax.formats.model import ComparisonRecord, Sample
 
 MAX_BYTES = 1 << 30
@@ -74,13 +75,7 @@ def frame(samples: Sequence[Sample]) -> polars.DataFrame:
 
 def read_table(path: Path, record: ComparisonRecord) -> list[Sample]:
     """The samples of `samples.parquet`; raises VtaxError when they are not of this run."""
-    if path.stat().st_size > MAX_BYTES:
-        raise VtaxError(f"{path} is larger than 1 GiB: refused")
-    try:
-        rows = polars.read_parquet(path).iter_rows(named=True)
-    except (polars.exceptions.PolarsError, OSError) as error:
-        raise VtaxError(f"{path} is damaged: {str(error).splitlines()[0]}") from None
-    return checked(path, rows, record)
+    return checked(path, tables.read(path, limit=MAX_BYTES).iter_rows(named=True), record)
 
 
 def checked(

@@ -15,6 +15,7 @@ from typing import Any, Self
 from vtax import binaries, foreign_json
 from vtax.analysis.intervals import RECORD, STREAM
 from vtax.errors import MisuseError, VtaxError
+from vtax.formats.files import read_bounded
 from vtax.workloads.base import tail
 
 PROGRAM = "vtax-recorder"
@@ -114,9 +115,7 @@ def summary(out: Path) -> dict[str, Any] | None:
     """
     path = out / RECORD
     try:
-        if path.stat().st_size > MAX_RECORD_BYTES:
-            raise VtaxError(f"{path} is larger than {MAX_RECORD_BYTES >> 20} MiB")
-        content = foreign_json.parse(path.read_bytes())
+        content = foreign_json.parse(read_bounded(path, MAX_RECORD_BYTES))
     except FileNotFoundError:
         return None
     except ValueError:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from vtax.errors import VtaxError
+from vtax.units import OUT_OF_RANGE, is_quantity
 from vtax.workloads.base import Metric
 from vtax.workloads.metric_units import conversion
 
@@ -31,6 +32,8 @@ class OneUnit:
             )
         if factor != 1:
             metric = replace(metric, value=float(metric.value * factor))
+        if not is_quantity(metric.value):
+            raise VtaxError(f"metric '{metric.name}': {metric.value:g} is {OUT_OF_RANGE}")
         return replace(metric, unit=first.unit, better=first.better, better_from=first.better_from)
 
 

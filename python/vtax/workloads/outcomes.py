@@ -8,6 +8,7 @@ from typing import Any
 from vtax import foreign_json
 from vtax.errors import VtaxError
 from vtax.formats.model import Better
+from vtax.units import is_quantity
 from vtax.workloads.base import Metric, Outcome, ResultFolder, tail
 
 STDOUT = "stdout"
@@ -70,7 +71,11 @@ def positive(program: str, result: dict[str, Any], key: str) -> float:
     """A number above zero from a JSON result; VtaxError when it is anything else."""
     value = result.get(key)
     # bool is an int in Python, and no measurement.
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e300:
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, int | float)
+        or not (value > 0 and is_quantity(value))
+    ):
         raise VtaxError(f"{program} reported no valid {key}: {value!r:.40}")
     return float(value)
 

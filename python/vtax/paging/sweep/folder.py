@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vtax.errors import MisuseError, VtaxError
-from vtax.formats import records
+from vtax.formats import records, tables
 from vtax.formats.folder import RunFolder
 from vtax.formats.journal import Journal
 from vtax.formats.sweep import SweepRecord
@@ -146,7 +146,7 @@ class SweepFolder:
         if not path.is_file():
             return {}
         try:
-            table = polars.read_parquet(path)
+            table = tables.read(path)
             keys = ("point", "error", "wall_s")
             record = self.read_record()
             left_out = {*COLUMNS, *(record.axes if record else ())} - {"mode"}

@@ -1,0 +1,77 @@
+"""Tables of run folders as Parquet, read without believing them.
+
+A few kilobytes can say that they are billions of rows: how large a table will be in memory is known
+from its metadata, and bounded by the file's own size, before any of it is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from vtax.errors import VtaxError
+from vtax.formats.files import open_regular
+from vtax.units import format_bytes
+
+if TYPE_CHECKING:
+    import polars as pl
+
+MAX_BYTES = 4 << 30
+"""In memory, and of a file: what is larger would not fit most machines."""
+FREE_BYTES = 256 << 20
+"""In memory: what may be so small a file that its size says nothing."""
+MOST_PACKED = 64
+"""Times that a table of measurements is larger in memory than in its file; 5 to 20 were seen."""
+VALUE_BYTES = 8
+LONGEST_TEXT = 1 << 16
+"""Bytes of one text in a table."""
+
+Choose = Callable[[Sequence[str]], Sequence[str]]
+"""Those columns that are wanted of those that there are."""
+
+
+def read(path: Path, choose: Choose = lambda names: names, limit: int = MAX_BYTES) -> pl.DataFrame:
+    """The wanted columns of a table.
+
+    Raises VtaxError for what is no regular file, no Parquet, or larger than measurements are.
+    """
+    import polars as pl
+
+    with open_regular(path) as file:
+        size = file.seek(0, 2)
+    if size > limit:
+        raise VtaxError(f"{path} is larger than {format_bytes(limit)}: refused")
+    try:
+        table = pl.scan_parquet(path, glob=False)
+        names = choose(table.collect_schema().names())
+        require_size(path, size, table.select(pl.len()).collect().item(), len(names))
+        found = table.select(names).collect()
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, ValueError) as error:
+        said = (str(error).splitlines() or ["it cannot be read"])[0]
+        raise VtaxError(f"{path} is damaged: {said}") from None
+    require_plain(path, found)
+    return found
+
+
+def require_size(path: Path, file_bytes: int, rows: int, columns: int) -> None:
+    """Raise VtaxError for a table that its file is too small for."""
+    wanted = rows * columns * VALUE_BYTES
+    if wanted > min(MAX_BYTES, max(FREE_BYTES, MOST_PACKED * file_bytes)):
+        raise VtaxError(
+            f"{path} claims {rows} rows of {columns} columns, {format_bytes(wanted)}, in a file of "
+            f"{format_bytes(file_bytes)}: refused"
+        )
+
+
+def require_plain(path: Path, table: pl.DataFrame) -> None:
+    """Raise VtaxError for columns that are no numbers and no short texts."""
+    import polars as pl
+
+    for name, kind in table.schema.items():
+        if kind.is_nested() or kind in (pl.Object, pl.Binary):
+            raise VtaxError(f"{path} is damaged: its column {name:.80} has {kind}, not values")
+        if kind == pl.String:
+            longest = table[name].str.len_bytes().max()
+            if isinstance(longest, int) and longest > LONGEST_TEXT:
+                raise VtaxError(f"{path} is damaged: its column {name:.80} has texts without end")
