@@ -89,7 +89,7 @@ class Answering(Mock):
         (own / "stdout").write_text("" if isinstance(said, bytes) else json.dumps(said))
         (own / "stderr").write_bytes(said if isinstance(said, bytes) else b"")
         code = 1 if isinstance(said, bytes) else 0
-        return dataclasses.replace(finished, outcome=dataclasses.replace(OUTCOME, exit_code=code))
+        return dataclasses.replace(finished, told=dataclasses.replace(OUTCOME, exit_code=code))
 
 
 @dataclasses.dataclass
