@@ -213,6 +213,24 @@ def test_little_memory_is_one_line_or_enough(
     assert not any(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("most", [10, 12, 14, 20])
+def test_few_open_files_are_one_line_or_enough(
+    tmp_path: Path, environment: dict[str, str], most: int
+) -> None:
+    line = command(*QUICK, "--quiet", "--out", str(tmp_path), *TRUE)
+    done = subprocess.run(
+        ["sh", "-c", f'ulimit -n {most} && exec "$@"', "sh", *line],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    if done.returncode != 0:
+        assert done.stderr.count("\n") == 1, done.stderr
+        one_line(done, 1)
+
+
 @pytest.mark.parametrize("most", [1, 4, 9, 12])
 def test_no_more_threads_is_one_line(
     tmp_path: Path, environment: dict[str, str], most: int

@@ -67,7 +67,12 @@ def _of_surroundings(error: Exception) -> VtaxError | None:
         return _full(error)
     if isinstance(error, FileNotFoundError) and not room.has_folder():
         return room.NO_FOLDER
-    known = {errno.ENOMEM: room.out_of_memory(), errno.EAGAIN: room.NO_THREADS}
+    known = {
+        errno.ENOMEM: room.out_of_memory(),
+        errno.EAGAIN: room.NO_THREADS,
+        errno.EMFILE: room.NO_FILES,
+        errno.ENFILE: room.NO_FILES,
+    }
     return known.get(error.errno or 0)
 
 

@@ -30,6 +30,7 @@ NO_THREADS = VtaxError(
     "no more threads can be started here",
     "raise the limit of processes (ulimit -u, or the container's), or end some",
 )
+NO_FILES = VtaxError("no more files can be opened here", "raise the limit, e.g. ulimit -n 1024")
 NO_FOLDER = VtaxError("the working folder has been removed", "cd to one that is there")
 
 
