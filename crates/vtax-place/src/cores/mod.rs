@@ -77,90 +77,36 @@ impl Cores {
     /// Those of this machine, as Linux shows them.
     pub fn of(tree: &Tree) -> Self {
         let on = online(tree);
-        let isolated: Vec<usize> = isolated(tree)
-            .into_iter()
-            .filter(|cpu| on.contains(cpu))
-            .collect();
-        // Where everything is isolated it means nothing.
-        let isolated = if isolated.len() < on.len() {
-            isolated
-        } else {
-            Vec::new()
-        };
         let all = cores(tree, &on);
-        let mut kinds = Found::of(tree, &all);
-        let places = |kind: Option<usize>| {
-            let of_kind = all
-                .iter()
-                .zip(&kinds.of)
-                .filter(move |(_, of)| **of == kind);
-            of_kind.map(|(core, _)| core)
-        };
-        let planned = |core: &Core| -> Core {
-            let free = core.iter().filter(|cpu| !isolated.contains(cpu));
-            free.copied().collect()
-        };
-        let number = |core: &Core| {
-            let place = all.iter().position(|one| one == core)?;
-            *kinds.numbers.get(place)?
-        };
-        let mut found: Vec<(Vec<Core>, Vec<f64>, Vec<Core>)> = Vec::new();
-        for kind in 0..count(&kinds.of) {
-            let own: Vec<&Core> = places(Some(kind)).collect();
-            let known: Vec<f64> = own.iter().filter_map(|core| number(core)).collect();
-            let most = median(known.iter().copied()).unwrap_or(f64::INFINITY);
-            let favoured = own
-                .iter()
-                .filter(|core| number(core).is_some_and(|one| one > FAVOURED * most));
-            let free = |cores: &mut dyn Iterator<Item = &Core>| -> Vec<Core> {
-                cores.map(planned).filter(|core| !core.is_empty()).collect()
-            };
-            let favoured = free(&mut favoured.copied());
-            let own = free(&mut own.iter().copied());
-            if !own.is_empty() {
-                found.push((own, known, favoured));
+        let isolated = set_apart(tree, &on);
+        let mut found = Found::of(tree, &all);
+        let groups: Vec<Group> = (0..count(&found.of))
+            .map(|kind| Group::of(&found, &all, Some(kind), &isolated))
+            .filter(|group| !group.cores.is_empty())
+            .collect();
+        let unknown = sorted(&Group::of(&found, &all, None, &isolated).cores);
+        for (cpus, what) in [
+            (
+                &unknown,
+                "nothing says of which kind it is, and no plan has it",
+            ),
+            (
+                &isolated,
+                "isolated (isolcpus), and no plan has it unless you name it",
+            ),
+        ] {
+            if !cpus.is_empty() {
+                found.notes.push(format!("CPU {}: {what}", written(cpus)));
             }
-        }
-        let fastest = found
-            .first()
-            .and_then(|(_, known, _)| median(known.iter().copied()));
-        let unknown = sorted(&places(None).map(planned).collect::<Vec<_>>());
-        let last = found.len();
-        let made = (1..).zip(found).map(|(rank, (cores, known, favoured))| {
-            let own = median(known.into_iter());
-            let speed = own.zip(fastest).map(|(own, fastest)| 100.0 * own / fastest);
-            let speed = if rank == 1 {
-                Some(100.0)
-            } else {
-                speed.filter(|own| *own < 100.0)
-            };
-            Kind {
-                name: name(rank, last),
-                speed_percent: speed,
-                ..Kind::new(&cores, &favoured)
-            }
-        });
-        let made: Vec<Kind> = made.collect();
-        if !unknown.is_empty() {
-            let what = written(&unknown);
-            kinds.notes.push(format!(
-                "CPU {what}: nothing says of which kind it is, and no plan has it"
-            ));
-        }
-        if !isolated.is_empty() {
-            let what = written(&isolated);
-            kinds.notes.push(format!(
-                "CPU {what} is isolated (isolcpus): no plan has it unless you name it"
-            ));
         }
         Self {
-            source: kinds.source.filter(|_| made.len() > 1),
-            kinds: made,
+            source: found.source.filter(|_| groups.len() > 1),
+            kinds: kinds(&groups),
             isolated,
             unknown,
             siblings: all.into_iter().filter(|core| core.len() > 1).collect(),
             sibling: SIBLING,
-            notes: kinds.notes,
+            notes: found.notes,
         }
     }
 
@@ -222,6 +168,76 @@ impl Kind {
             worth: worth(cores),
         }
     }
+}
+
+/// Cores of one kind.
+struct Group {
+    /// Without what is isolated.
+    cores: Vec<Core>,
+    favoured: Vec<Core>,
+    /// The median of their numbers.
+    middle: Option<f64>,
+}
+
+impl Group {
+    fn of(found: &Found, all: &[Core], kind: Option<usize>, isolated: &[usize]) -> Self {
+        let own: Vec<(&Core, Option<f64>)> = all
+            .iter()
+            .zip(&found.numbers)
+            .zip(&found.of)
+            .filter(|(_, of)| **of == kind)
+            .map(|((core, number), _)| (core, *number))
+            .collect();
+        let middle = median(own.iter().filter_map(|(_, number)| *number));
+        let planned = |above: Option<f64>| -> Vec<Core> {
+            let some = own.iter().filter(|(_, number)| {
+                above.is_none_or(|least| number.is_some_and(|one| one > least))
+            });
+            some.map(|(core, _)| {
+                let free = core.iter().filter(|cpu| !isolated.contains(cpu));
+                free.copied().collect()
+            })
+            .filter(|core: &Core| !core.is_empty())
+            .collect()
+        };
+        Self {
+            cores: planned(None),
+            favoured: planned(Some(FAVOURED * middle.unwrap_or(f64::INFINITY))),
+            middle,
+        }
+    }
+}
+
+/// The isolated CPUs that are on; none where all are, which means nothing.
+fn set_apart(tree: &Tree, on: &[usize]) -> Vec<usize> {
+    let mut cpus = isolated(tree);
+    cpus.retain(|cpu| on.contains(cpu));
+    if cpus.len() < on.len() {
+        cpus
+    } else {
+        Vec::new()
+    }
+}
+
+/// With names, and speeds below the fastest one's where the numbers say so.
+fn kinds(groups: &[Group]) -> Vec<Kind> {
+    let fastest = groups.first().and_then(|group| group.middle);
+    let speed = |rank: usize, group: &Group| {
+        if rank == 1 {
+            return Some(100.0);
+        }
+        let both = group.middle.zip(fastest);
+        let speed = both.map(|(own, fastest)| 100.0 * own / fastest);
+        speed.filter(|speed| *speed < 100.0)
+    };
+    let ranked = (1..).zip(groups);
+    ranked
+        .map(|(rank, group)| Kind {
+            name: name(rank, groups.len()),
+            speed_percent: speed(rank, group),
+            ..Kind::new(&group.cores, &group.favoured)
+        })
+        .collect()
 }
 
 fn name(rank: usize, last: usize) -> String {
