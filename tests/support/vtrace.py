@@ -1,10 +1,10 @@
-"""A reader of .vtrace after docs/trace-format.md, which shares no code with vtax's."""
+"""A reader and a writer of .vtrace after docs/trace-format.md, which share no code with vtax's."""
 
 from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,6 +15,11 @@ OPERATIONS = {
 }  # fmt: skip
 """Tags of what was observed in a real guest, and how many fields each has."""
 TABLE, ENTRY, FREE_TABLE, LOAD_CR3, INVLPG, FAULT = OPERATIONS
+ASKED = {
+    0x10: 1, 0x11: 3, 0x12: 2, 0x13: 3, 0x14: 1, 0x15: 1, 0x16: 1, 0x17: 1, 0x18: 1,
+}  # fmt: skip
+"""The same of what a program asks for."""
+SPAWN, MAP, UNMAP, PROTECT, FORK, EXIT, SWITCH, SYSTEM_CALLS, OTHER_EXITS = ASKED
 PRESENT, WRITTEN = 1, 16
 
 
@@ -82,3 +87,41 @@ def _records(payload: bytes) -> Iterator[Block]:
             previous = (previous + delta) % (1 << 63)
             block.references.append((previous << 1, bool(token & 1)))
     yield block
+
+
+def record(tag: int, *fields: int) -> bytes:
+    """One record but a block of references."""
+    return bytes([tag]) + b"".join(map(_varint, fields))
+
+
+def block(instructions: int, addresses: Sequence[int]) -> bytes:
+    """Stores to the addresses, as the first block of a frame: at most 4,096."""
+    found, previous = [b"\x01", _varint(len(addresses)), _varint(instructions)], 0
+    for address in addresses:
+        delta = (address >> 1) - previous
+        previous = address >> 1
+        zigzag = 2 * delta if delta >= 0 else -2 * delta - 1
+        found.append(_varint(zigzag << 1 | 1))
+    return b"".join(found)
+
+
+def trace(payloads: Sequence[bytes], totals: tuple[int, int], header: bytes = b"{}") -> bytes:
+    """A file with a frame for each payload, compressed; `totals` are references and instructions."""
+    start = struct.pack("<HHI", 2, 0, len(header))
+    head = b"\x89VTRC\r\n\x1a" + start + struct.pack("<I", zlib.crc32(header, zlib.crc32(start)))
+    frames = [_frame(1, zstandard.compress(raw), len(raw)) for raw in payloads]
+    end = struct.pack("<QQ", *totals)
+    return head + header + b"".join(frames) + _frame(2, end, len(end))
+
+
+def _frame(kind: int, stored: bytes, raw: int) -> bytes:
+    head = struct.pack("<III", len(stored), raw, kind)
+    return head + struct.pack("<I", zlib.crc32(stored, zlib.crc32(head))) + stored
+
+
+def _varint(value: int) -> bytes:
+    found = bytearray()
+    while value >= 0x80:
+        found.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*found, value])

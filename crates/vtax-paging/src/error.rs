@@ -31,6 +31,9 @@ pub enum ModelError {
         /// Why it cannot be done.
         reason: String,
     },
+    /// The workload asks for more than a file may.
+    #[error("the trace asks for {0}; docs/trace-format.md has the limits")]
+    Limit(String),
     /// A source of references failed: a damaged trace, a policy written in Python that raised.
     #[error("{0}")]
     Source(String),

@@ -14,6 +14,7 @@
 
 mod description;
 pub mod error;
+pub mod limits;
 pub mod model;
 mod names;
 pub mod policy;

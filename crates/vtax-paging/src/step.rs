@@ -1,6 +1,7 @@
 //! What a workload is made of, and what supplies it.
 
 use crate::error::ModelError;
+use crate::limits::Limits;
 use crate::model::address::{Gfn, Gva, PageSize, Reference};
 
 /// What an entry of a page table says, as far as translation goes.
@@ -149,4 +150,9 @@ pub enum Step<'a> {
 pub trait Source: Send {
     /// The next step, or `None` at the end.
     fn next_step(&mut self) -> Result<Option<Step<'_>>, ModelError>;
+
+    /// How much it may ask for. What comes from a file is limited.
+    fn limits(&self) -> Limits {
+        Limits::NONE
+    }
 }

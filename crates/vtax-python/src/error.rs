@@ -25,6 +25,8 @@ pub(crate) fn raise(error: ModelError) -> PyErr {
         ModelError::OutOfMemory { .. } => DescriptionError::new_err(format!(
             "{message}; give the guest more, or the workload a smaller footprint"
         )),
-        ModelError::Operation { .. } | ModelError::Source(_) => InputError::new_err(message),
+        ModelError::Operation { .. } | ModelError::Limit(_) | ModelError::Source(_) => {
+            InputError::new_err(message)
+        }
     }
 }

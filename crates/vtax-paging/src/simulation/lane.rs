@@ -20,6 +20,9 @@ pub(super) fn reading(counters: &Counters) -> Reading {
     }
 }
 
+/// Portions of the exits of one step before the rest is one: a step may be billions of exits.
+const MOST_PORTIONS: u32 = 4096;
+
 /// A policy and when it is due.
 struct Steering {
     policy: Box<dyn Policy>,
@@ -107,6 +110,11 @@ impl Lane {
         Ok(true)
     }
 
+    /// Rows of the output so far.
+    pub(super) fn rows(&self) -> usize {
+        self.recorder.rows() + self.switches.len()
+    }
+
     /// Ends a window.
     pub(super) fn cut(&mut self, phase: u32) {
         let view = self
@@ -129,7 +137,8 @@ impl Lane {
 }
 
 impl Steering {
-    /// Hands over exits in portions between which nothing can be decided.
+    /// Hands over exits in portions between which nothing can be decided; after many of them that
+    /// decided nothing, on readings that are the same, the rest at once.
     fn tell_exits(
         &mut self,
         exits: f64,
@@ -139,8 +148,14 @@ impl Steering {
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // a count
         let mut left = exits as u64;
         let started = self.policy.wanted();
-        while left > 0 && self.policy.wanted() == started {
-            let portion = left.min(self.policy.exits_until_decision().max(1));
+        for turn in 0_u32.. {
+            if left == 0 || self.policy.wanted() != started {
+                break;
+            }
+            let portion = match turn {
+                MOST_PORTIONS => left,
+                _ => left.min(self.policy.exits_until_decision().max(1)),
+            };
             self.policy.on_shadow_exits(portion, now)?;
             left -= portion;
         }

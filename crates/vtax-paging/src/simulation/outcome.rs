@@ -31,7 +31,7 @@ impl Outcome {
 }
 
 /// One way of translation over the whole workload.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct ModeOutcome {
     /// The choice's name.
     pub name: String,

@@ -5,6 +5,7 @@ use super::sampling::{BATCHES, Sampling};
 use super::setup::Setup;
 use super::whole::Follower;
 use crate::error::ModelError;
+use crate::limits::Limits;
 use crate::model::address::{Gva, PAGE_SHIFT, Reference};
 use crate::model::counters::Counters;
 use crate::model::mode::{Paging, Translating};
@@ -58,7 +59,7 @@ pub(super) fn measure(
     let core = setup.core(workload.pages);
     let lane = |mode: &Translating| Lane::fixed(String::new(), &core, *mode);
     let lanes = modes.iter().map(lane).collect::<Result<_, _>>()?;
-    let mut follower = Follower::new(setup, lanes)?;
+    let mut follower = Follower::new(setup, lanes, Limits::NONE)?;
     let seed = setup.seed.wrapping_add(index as u64);
     let mut source = Synthetic::new(workload, Part::Phase(index), seed)?;
     while source.entering() {

@@ -48,6 +48,10 @@ impl Recorder {
         });
     }
 
+    pub(super) fn rows(&self) -> usize {
+        self.rows.len()
+    }
+
     pub(super) fn into_rows(self) -> Vec<WindowRow> {
         self.rows
     }

@@ -5,7 +5,9 @@ use super::oracle;
 use super::outcome::{Outcome, Progress};
 use super::setup::{Choice, Setup};
 use crate::error::ModelError;
+use crate::limits::{Limits, Meter};
 use crate::model::address::Reference;
+use crate::model::counters::Counters;
 use crate::model::guest::{Block, Guest};
 use crate::model::guest_event::GuestEvent;
 use crate::model::mode::Translating;
@@ -14,6 +16,10 @@ use crate::step::{Operation, Source, Step};
 /// Blocks between two calls of the progress callback.
 const BLOCKS_PER_REPORT: u32 = 512;
 
+/// Most equal events in a row that are followed one by one. In so many the roots, tags and tables
+/// of any mode come to rest, so that each further event changes counters only.
+const SINGLY: u32 = 64;
+
 /// Simulates `source` under every choice in one pass.
 ///
 /// The guest is simulated once; each choice has a core of its own that follows it. Windows and
@@ -21,8 +27,8 @@ const BLOCKS_PER_REPORT: u32 = 512;
 /// counter's overflow is served with some skid. A native core always runs along.
 ///
 /// # Errors
-/// [`ModelError`] for an impossible setup, a workload that does not fit, a damaged trace, or a
-/// policy that fails.
+/// [`ModelError`] for an impossible setup, a workload that does not fit or exceeds its limits, a
+/// damaged trace, or a policy that fails.
 pub fn simulate(
     source: &mut dyn Source,
     setup: &Setup,
@@ -30,7 +36,7 @@ pub fn simulate(
     progress: Progress<'_>,
 ) -> Result<Outcome, ModelError> {
     setup.check()?;
-    let mut run = Run::new(setup, choices)?;
+    let mut run = Run::new(setup, choices, source.limits())?;
     let mut blocks = 0_u32;
     let mut stopped = false;
     while let Some(step) = source.next_step()? {
@@ -56,16 +62,20 @@ pub(super) struct Follower {
     pub(super) lanes: Vec<Lane>,
     block: Block,
     events: Vec<GuestEvent>,
+    limits: Limits,
+    meter: Meter,
 }
 
 impl Follower {
-    pub(super) fn new(setup: &Setup, lanes: Vec<Lane>) -> Result<Self, ModelError> {
-        let guest = Guest::new(setup.guest())?;
+    pub(super) fn new(setup: &Setup, lanes: Vec<Lane>, limits: Limits) -> Result<Self, ModelError> {
+        let guest = Guest::new(setup.guest())?.limited(limits);
         Ok(Self {
             guest,
             lanes,
             block: Block::default(),
             events: Vec::new(),
+            limits,
+            meter: Meter::new(&limits),
         })
     }
 
@@ -77,6 +87,7 @@ impl Follower {
                 instructions,
                 base_cpi,
             } => {
+                self.meter.pay(references.len());
                 self.follow(references)?;
                 for lane in &mut self.lanes {
                     lane.core
@@ -84,18 +95,67 @@ impl Follower {
                 }
             }
             Step::Operation(operation) => {
+                self.meter.pay(0);
                 if let Operation::Fault { address } = operation {
                     let walk = self.guest.faulting_walk(address);
                     for lane in &mut self.lanes {
                         lane.core.guest_fault(address, &walk);
                     }
                 }
-                self.guest.apply(&operation, &mut self.events)?;
-                self.tell();
+                self.operate(&operation)?;
             }
             Step::Phase(_) => {}
         }
+        self.check()
+    }
+
+    /// Fails when the workload asks for more than it may.
+    fn check(&self) -> Result<(), ModelError> {
+        let lanes = self.lanes.iter();
+        let work = lanes.clone().map(|lane| lane.core.work());
+        self.meter
+            .check(work.sum::<u64>().saturating_add(self.guest.work()))?;
+        let pages = lanes.clone().map(|lane| lane.core.shadow_pages()).sum();
+        Limits::check(pages, self.limits.shadow_pages, "shadow pages in all modes")?;
+        let rows = lanes.map(Lane::rows).sum();
+        let what = "windows and changes of the mode in all modes: choose a longer window";
+        Limits::check(rows, self.limits.rows, what)
+    }
+
+    fn operate(&mut self, operation: &Operation) -> Result<(), ModelError> {
+        match *operation {
+            Operation::SystemCalls { count } if count > SINGLY => {
+                self.repeat(count, &Operation::SystemCalls { count: 1 })
+            }
+            Operation::OtherExits { count } if count > SINGLY => {
+                self.repeat(count, &Operation::OtherExits { count: 1 })
+            }
+            _ => {
+                self.guest.apply(operation, &mut self.events)?;
+                self.tell();
+                Ok(())
+            }
+        }
+    }
+
+    /// `once` so many times, in a time that does not grow with the count.
+    fn repeat(&mut self, count: u32, once: &Operation) -> Result<(), ModelError> {
+        let mut before = self.counters();
+        for _ in 0..SINGLY {
+            before = self.counters();
+            self.guest.apply(once, &mut self.events)?;
+            self.tell();
+        }
+        for (lane, before) in self.lanes.iter_mut().zip(before) {
+            let charged = lane.core.counters() - before;
+            lane.core.charge_again(&charged, f64::from(count - SINGLY));
+        }
         Ok(())
+    }
+
+    fn counters(&self) -> Vec<Counters> {
+        let lanes = self.lanes.iter();
+        lanes.map(|lane| lane.core.counters()).collect()
     }
 
     /// Forgets the last page, because a TLB may have been emptied.
@@ -181,7 +241,11 @@ struct Run {
 }
 
 impl Run {
-    fn new(setup: &Setup, choices: Vec<(String, Choice)>) -> Result<Self, ModelError> {
+    fn new(
+        setup: &Setup,
+        choices: Vec<(String, Choice)>,
+        limits: Limits,
+    ) -> Result<Self, ModelError> {
         let core = setup.core(setup.guest_page);
         let mut lanes = Vec::new();
         let mut outputs = Vec::new();
@@ -220,7 +284,7 @@ impl Run {
         };
         let window = setup.window_instructions as f64;
         Ok(Self {
-            follower: Follower::new(setup, lanes)?,
+            follower: Follower::new(setup, lanes, limits)?,
             outputs,
             native,
             both,
@@ -265,16 +329,17 @@ impl Run {
     fn finish(mut self, setup: &Setup, stopped: bool) -> Result<Outcome, ModelError> {
         self.cut();
         let resident = self.follower.guest.resident_pages();
-        let outcomes: Vec<_> = self.follower.lanes.into_iter().map(Lane::finish).collect();
+        let mut outcomes: Vec<_> = self.follower.lanes.into_iter().map(Lane::finish).collect();
         let refill = oracle::refill_bound(setup, resident);
         let plan = |[shadow, nested]: [usize; 2]| {
             oracle::from_windows(setup, &outcomes[shadow], &outcomes[nested], |_| refill)
         };
         let oracle = self.both.map(plan).transpose()?;
+        let native = outcomes[self.native].totals;
         let mut modes = Vec::with_capacity(self.outputs.len());
         for output in self.outputs {
             match (output, &oracle) {
-                (Output::Lane(at), _) => modes.push(outcomes[at].clone()),
+                (Output::Lane(at), _) => modes.push(std::mem::take(&mut outcomes[at])),
                 (Output::Oracle(name), Some(found)) => {
                     modes.push(super::outcome::ModeOutcome {
                         name,
@@ -286,7 +351,7 @@ impl Run {
         }
         Ok(Outcome {
             modes,
-            native: outcomes[self.native].totals,
+            native,
             whole: true,
             stopped,
         })

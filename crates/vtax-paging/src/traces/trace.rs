@@ -3,6 +3,7 @@
 use std::io::Read;
 
 use crate::error::ModelError;
+use crate::limits::Limits;
 use crate::step::{Source, Step};
 
 use crate::traces::block::{Block, Item, Reader};
@@ -157,5 +158,9 @@ fn find_format(input: &mut Input) -> Result<Format, Fault> {
 impl Source for Trace {
     fn next_step(&mut self) -> Result<Option<Step<'_>>, ModelError> {
         Ok(self.step()?)
+    }
+
+    fn limits(&self) -> Limits {
+        Limits::TRACE
     }
 }

@@ -94,6 +94,8 @@ pub struct Core {
     tally: Tally,
     /// Everything that is not in `tally` or counted by `data`.
     charged: Counters,
+    /// Work of shadow tables that were dropped.
+    past_work: u64,
 }
 
 /// What the hot path counts.
@@ -146,6 +148,7 @@ impl Core {
             missed: Vec::new(),
             tally: Tally::default(),
             charged: Counters::default(),
+            past_work: 0,
             machine,
         };
         core.begin(translating);
@@ -155,6 +158,7 @@ impl Core {
     /// Starts in a mode, with empty shadow tables where it has any.
     fn begin(&mut self, translating: Translating) {
         self.translating = translating;
+        self.past_work = self.work();
         let shadowing = matches!(translating, Translating::Shadow | Translating::Agile);
         self.shadow = shadowing.then(|| Shadow::new(self.shadow_setup, translating));
         let format = if shadowing {
@@ -261,6 +265,25 @@ impl Core {
         self.charged.instructions += instructions as f64;
         self.charged.references += references as f64;
         self.charged.cycles.base += instructions as f64 * f64::from(base_cpi);
+    }
+
+    /// What was charged once is charged so many times more: events that repeat and change nothing
+    /// but counters.
+    pub fn charge_again(&mut self, once: &Counters, times: f64) {
+        self.charged = self.charged + once.scaled(times);
+    }
+
+    /// Shadow pages in use.
+    pub fn shadow_pages(&self) -> usize {
+        self.shadow
+            .as_ref()
+            .map_or(0, |shadow| shadow.tables.pages())
+    }
+
+    /// Visits of pages and entries where one change leads to many.
+    pub fn work(&self) -> u64 {
+        let shadow = self.shadow.as_ref();
+        self.past_work + shadow.map_or(0, |shadow| shadow.tables.work())
     }
 
     /// The policy's instruction counter overflowed and the VMM ran the policy.

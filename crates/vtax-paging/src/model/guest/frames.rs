@@ -10,7 +10,9 @@ use crate::model::address::Gfn;
 pub(super) struct Frames {
     next: u64,
     limit: u64,
-    free: Vec<Gfn>,
+    /// Free frames as first and end of runs, the one freed last at the end: frames freed in their
+    /// order, and the gaps before aligned runs, take one place.
+    free: Vec<(u64, u64)>,
     /// Aligned runs of frames, by their length.
     free_runs: HashMap<u64, Vec<Gfn>>,
     /// Frames mapped more than once, with their number of mappings.
@@ -33,10 +35,15 @@ impl Frames {
 
     /// One frame.
     pub(super) fn take(&mut self) -> Result<Gfn, ModelError> {
-        match self.free.pop() {
-            Some(frame) => Ok(frame),
-            None => self.extend(1, 1),
+        let Some((first, end)) = self.free.last_mut() else {
+            return self.extend(1, 1);
+        };
+        *end -= 1;
+        let (frame, empty) = (Gfn(*end), first == end);
+        if empty {
+            self.free.pop();
         }
+        Ok(frame)
     }
 
     /// `count` frames in a row, aligned to `count` (a power of two).
@@ -58,7 +65,7 @@ impl Frames {
                 self.shared.remove(&frame);
             }
         } else if count == 1 {
-            self.free.push(frame);
+            self.release(frame.0, frame.0 + 1);
         } else {
             self.free_runs.entry(count).or_default().push(frame);
         }
@@ -73,6 +80,20 @@ impl Frames {
         self.shared.contains_key(&frame)
     }
 
+    /// Frames that are shared.
+    pub(super) fn shared(&self) -> usize {
+        self.shared.len()
+    }
+
+    /// Single frames from `first` to before `end` are free.
+    fn release(&mut self, first: u64, end: u64) {
+        match self.free.last_mut() {
+            _ if first == end => {}
+            Some(last) if last.1 == first => last.1 = end,
+            _ => self.free.push((first, end)),
+        }
+    }
+
     fn extend(&mut self, count: u64, align: u64) -> Result<Gfn, ModelError> {
         let first = self.next.next_multiple_of(align);
         let end = first.saturating_add(count);
@@ -80,7 +101,7 @@ impl Frames {
             let memory_bytes = self.limit << crate::model::address::PAGE_SHIFT;
             return Err(ModelError::OutOfMemory { memory_bytes });
         }
-        self.free.extend((self.next..first).map(Gfn));
+        self.release(self.next, first);
         self.next = end;
         Ok(Gfn(first))
     }

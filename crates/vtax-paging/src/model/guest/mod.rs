@@ -12,9 +12,11 @@ mod process;
 mod ranges;
 mod tables;
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 
 use crate::error::ModelError;
+use crate::limits::Limits;
 use crate::model::address::{Gfn, Gva, PageSize, TableFormat};
 use crate::model::guest_event::{GuestEvent, PartialWalk, Translation};
 use crate::model::machine::Costs;
@@ -74,6 +76,11 @@ pub struct Guest {
     root: Gfn,
     /// The page tables are a real guest's.
     observed: Option<Observed>,
+    limits: Limits,
+    /// Ranges of all processes.
+    ranges: usize,
+    /// See [`Self::work`].
+    work: Cell<u64>,
 }
 
 impl Guest {
@@ -96,12 +103,30 @@ impl Guest {
             running: 0,
             root: Gfn(0),
             observed: None,
+            limits: Limits::NONE,
+            ranges: 0,
+            work: Cell::new(0),
             setup,
         };
         let process = guest.new_process()?;
         guest.root = process.user_root;
         guest.processes.insert(0, process);
         Ok(guest)
+    }
+
+    /// The same guest, which refuses what is beyond the limits.
+    #[must_use]
+    pub fn limited(self, limits: Limits) -> Self {
+        Self { limits, ..self }
+    }
+
+    /// Pages, tables and ranges that operations visited: what one operation multiplies.
+    pub fn work(&self) -> u64 {
+        self.work.get()
+    }
+
+    fn worked(&self, visits: usize) {
+        self.work.set(self.work.get().saturating_add(visits as u64));
     }
 
     /// The root in CR3 while user code runs.
@@ -248,6 +273,11 @@ impl Guest {
     }
 
     fn new_process(&mut self) -> Result<Process, ModelError> {
+        Limits::check(
+            self.processes.len() + 1,
+            self.limits.processes,
+            "processes at once",
+        )?;
         let levels = self.setup.tables.levels();
         let kernel_root = self.new_table(levels)?;
         let user_root = if self.setup.isolation {
@@ -259,9 +289,18 @@ impl Guest {
     }
 
     fn new_table(&mut self, level: u8) -> Result<Gfn, ModelError> {
+        self.room_for_table()?;
         let frame = self.frames.take()?;
         self.tables.add(frame, level);
         Ok(frame)
+    }
+
+    fn room_for_table(&self) -> Result<(), ModelError> {
+        Limits::check(
+            self.tables.len() + 1,
+            self.limits.tables,
+            "page tables at once",
+        )
     }
 
     fn spawn(&mut self, number: u32) -> Result<(), ModelError> {

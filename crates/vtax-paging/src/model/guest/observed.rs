@@ -141,6 +141,7 @@ impl Guest {
                 format!("frame {:#x} is one already", frame.0),
             ));
         }
+        self.room_for_table()?;
         self.tables.add(frame, level);
         if let Some(observed) = &mut self.observed {
             observed.starts.insert(frame, start.0);

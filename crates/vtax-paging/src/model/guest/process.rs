@@ -32,6 +32,11 @@ impl Process {
         }
     }
 
+    /// How many ranges it has reserved.
+    pub(super) fn ranges(&self) -> usize {
+        self.regions.len()
+    }
+
     /// The same ranges under other roots.
     pub(super) fn copy(&self, kernel_root: Gfn, user_root: Gfn) -> Self {
         Self {
@@ -60,18 +65,23 @@ impl Process {
     }
 
     /// Takes `start..end` out of the ranges, cutting those that reach over.
-    pub(super) fn release(&mut self, start: u64, end: u64) {
-        for (from, region) in self.cut(start, end) {
-            self.regions.remove(&from);
+    /// Returns how many ranges it visited.
+    pub(super) fn release(&mut self, start: u64, end: u64) -> usize {
+        let pieces = self.cut(start, end);
+        for (from, region) in &pieces {
+            self.regions.remove(from);
             debug_assert!(region.end <= end);
         }
+        pieces.len()
     }
 
-    /// Allows or forbids writes in `start..end`.
-    pub(super) fn protect(&mut self, start: u64, end: u64, writable: bool) {
-        for (from, region) in self.cut(start, end) {
+    /// Allows or forbids writes in `start..end`. Returns how many ranges it visited.
+    pub(super) fn protect(&mut self, start: u64, end: u64, writable: bool) -> usize {
+        let pieces = self.cut(start, end);
+        for &(from, region) in &pieces {
             self.regions.insert(from, Region { writable, ..region });
         }
+        pieces.len()
     }
 
     /// Cuts the ranges at `start` and `end` and returns the pieces between.

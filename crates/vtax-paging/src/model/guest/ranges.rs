@@ -1,7 +1,8 @@
 //! Operations on ranges and whole address spaces: map, unmap, protect, fork, exit.
 
-use super::{Guest, Region, unknown};
+use super::{Guest, Process, Region, unknown};
 use crate::error::ModelError;
+use crate::limits::Limits;
 use crate::model::address::{Gfn, Gva, PageSize};
 use crate::model::guest::tables::GuestEntry;
 use crate::model::guest_event::GuestEvent;
@@ -9,6 +10,8 @@ use crate::model::guest_event::GuestEvent;
 /// Linux invalidates so many pages one by one and everything beyond
 /// (`tlb_single_page_flush_ceiling`, Documentation/arch/x86/tlb.rst).
 const SINGLE_FLUSHES: usize = 33;
+/// What looking through all entries of a table counts, in visits.
+const TABLE_VISITS: usize = 16;
 
 impl Guest {
     pub(super) fn map(
@@ -22,19 +25,12 @@ impl Guest {
         let end = self.range("map", start, bytes, size)?;
         self.check_address(start)?;
         self.check_address(Gva(end - 1))?;
-        let running = self.running;
-        let process = self
-            .processes
-            .get_mut(&running)
-            .ok_or_else(|| unknown("map", running))?;
-        process.reserve(
-            start.0,
-            Region {
-                end,
-                size,
-                writable: true,
-            },
-        )?;
+        let region = Region {
+            end,
+            size,
+            writable: true,
+        };
+        self.change_ranges("map", |process| process.reserve(start.0, region))??;
         self.system_call(events)
     }
 
@@ -46,12 +42,8 @@ impl Guest {
     ) -> Result<(), ModelError> {
         let end = self.range("unmap", start, bytes, PageSize::K4)?;
         let found = self.mapped("unmap", start.0, end)?;
-        let running = self.running;
-        let process = self
-            .processes
-            .get_mut(&running)
-            .ok_or_else(|| unknown("unmap", running))?;
-        process.release(start.0, end);
+        let visited = self.change_ranges("unmap", |process| process.release(start.0, end))?;
+        self.worked(visited);
         self.system_call(events)?;
         for leaf in &found {
             self.write(
@@ -77,12 +69,9 @@ impl Guest {
     ) -> Result<(), ModelError> {
         let end = self.range("protect", start, bytes, PageSize::K4)?;
         let mut found = self.mapped("protect", start.0, end)?;
-        let running = self.running;
-        let process = self
-            .processes
-            .get_mut(&running)
-            .ok_or_else(|| unknown("protect", running))?;
-        process.protect(start.0, end, writable);
+        let protect = |process: &mut Process| process.protect(start.0, end, writable);
+        let visited = self.change_ranges("protect", protect)?;
+        self.worked(visited);
         self.system_call(events)?;
         // A page shared after fork stays read-only: its copy is due at the next write.
         found.retain(|leaf| {
@@ -113,7 +102,13 @@ impl Guest {
             });
         }
         let leaves = self.mapped("fork", 0, u64::MAX)?;
+        Limits::check(
+            self.frames.shared().saturating_add(leaves.len()),
+            self.limits.pages,
+            "pages shared by processes",
+        )?;
         self.system_call(events)?;
+        self.copied_ranges()?;
         let fresh = self.new_process()?;
         let (root, user_root) = (fresh.kernel_root, fresh.user_root);
         let copy = self.running()?.copy(root, user_root);
@@ -149,7 +144,8 @@ impl Guest {
             .processes
             .remove(&number)
             .ok_or_else(|| unknown("exit", number))?;
-        for leaf in self.leaves(process.kernel_root, 0, u64::MAX) {
+        self.ranges -= process.ranges();
+        for leaf in self.leaves(process.kernel_root, 0, u64::MAX)? {
             self.write(
                 leaf.table,
                 leaf.size.level(),
@@ -202,7 +198,7 @@ impl Guest {
         start: u64,
         end: u64,
     ) -> Result<Vec<Leaf>, ModelError> {
-        let found = self.leaves(self.running()?.kernel_root, start, end);
+        let found = self.leaves(self.running()?.kernel_root, start, end)?;
         for leaf in &found {
             let bytes = 1 << self.setup.tables.span(leaf.size.level());
             if leaf.page.0 < start || leaf.page.0.saturating_add(bytes - 1) >= end {
@@ -213,12 +209,37 @@ impl Guest {
         Ok(found)
     }
 
+    /// Changes the ranges of the running process and counts them.
+    fn change_ranges<T>(
+        &mut self,
+        operation: &'static str,
+        change: impl FnOnce(&mut Process) -> T,
+    ) -> Result<T, ModelError> {
+        let running = self.running;
+        let process = self.processes.get_mut(&running);
+        let process = process.ok_or_else(|| unknown(operation, running))?;
+        let before = process.ranges();
+        let changed = change(process);
+        self.ranges = self.ranges - before + process.ranges();
+        Limits::check(self.ranges, self.limits.ranges, "ranges mapped at once")?;
+        Ok(changed)
+    }
+
+    /// Counts the ranges of the running process again: those of its copy.
+    fn copied_ranges(&mut self) -> Result<(), ModelError> {
+        let ranges = self.running()?.ranges();
+        self.ranges += ranges;
+        self.worked(ranges);
+        Limits::check(self.ranges, self.limits.ranges, "ranges mapped at once")
+    }
+
     /// Present leaves below `root` that reach into `start..end`, in the order of addresses.
-    fn leaves(&self, root: Gfn, start: u64, end: u64) -> Vec<Leaf> {
+    fn leaves(&self, root: Gfn, start: u64, end: u64) -> Result<Vec<Leaf>, ModelError> {
         let format = self.setup.tables;
         let mut found = Vec::new();
         let mut pending = vec![(root, format.levels(), 0_u64)];
         while let Some((table, level, base)) = pending.pop() {
+            self.worked(TABLE_VISITS);
             let mut below = Vec::new();
             for (index, entry) in self.tables.entries(table) {
                 let from = base + (u64::from(index) << format.span(level));
@@ -239,8 +260,10 @@ impl Guest {
                 }
             }
             pending.extend(below.into_iter().rev());
+            Limits::check(found.len(), self.limits.pages, "pages in one operation")?;
         }
-        found
+        self.worked(found.len());
+        Ok(found)
     }
 
     /// An address of the upper half is sign-extended.

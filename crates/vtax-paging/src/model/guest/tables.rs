@@ -70,6 +70,32 @@ const fn flag(set: bool, bit: u64) -> u64 {
     if set { bit } else { 0 }
 }
 
+/// Frames in one piece of [`Slots`].
+const PIECE: usize = 128;
+
+/// By frame: 1 + the position in `arena`, or 0. A table in a high frame takes one piece, not room
+/// for all frames below it.
+#[derive(Debug, Default)]
+struct Slots(Vec<Option<Box<[u32; PIECE]>>>);
+
+impl Slots {
+    #[inline]
+    fn get(&self, frame: Gfn) -> Option<u32> {
+        let frame = usize::try_from(frame.0).ok()?;
+        let piece = self.0.get(frame / PIECE)?.as_ref()?;
+        Some(piece[frame % PIECE])
+    }
+
+    fn set(&mut self, frame: Gfn, slot: u32) {
+        let frame = frame.0 as usize;
+        let at = frame / PIECE;
+        if self.0.len() <= at {
+            self.0.resize_with(at + 1, || None);
+        }
+        self.0[at].get_or_insert_with(|| Box::new([0; PIECE]))[frame % PIECE] = slot;
+    }
+}
+
 #[derive(Debug)]
 struct Table {
     frame: Gfn,
@@ -81,8 +107,7 @@ struct Table {
 #[derive(Debug)]
 pub struct GuestTables {
     format: TableFormat,
-    /// By frame: 1 + the position in `arena`, or 0.
-    slots: Vec<u32>,
+    slots: Slots,
     arena: Vec<Table>,
     /// The entries of all tables, by their position in `arena`.
     entries: Vec<u64>,
@@ -112,7 +137,7 @@ impl GuestTables {
     pub(super) fn new(format: TableFormat) -> Self {
         Self {
             format,
-            slots: Vec::new(),
+            slots: Slots::default(),
             arena: Vec::new(),
             entries: Vec::new(),
             free: Vec::new(),
@@ -198,18 +223,14 @@ impl GuestTables {
             self.entries.resize(entries, 0);
             (self.arena.len() - 1) as u32
         };
-        let slot = frame.0 as usize;
-        if self.slots.len() <= slot {
-            self.slots.resize(slot + 1, 0);
-        }
-        self.slots[slot] = position + 1;
+        self.slots.set(frame, position + 1);
     }
 
     /// Forgets the table in `frame`.
     pub(super) fn remove(&mut self, frame: Gfn) {
         if let Some(position) = self.position(frame) {
             self.shape += 1;
-            self.slots[frame.0 as usize] = 0;
+            self.slots.set(frame, 0);
             self.arena[position].present = 0;
             self.free.push(position as u32);
         }
@@ -401,8 +422,7 @@ impl GuestTables {
     }
 
     fn position(&self, frame: Gfn) -> Option<usize> {
-        let slot = *self.slots.get(usize::try_from(frame.0).ok()?)?;
-        (slot as usize).checked_sub(1)
+        (self.slots.get(frame)? as usize).checked_sub(1)
     }
 
     fn table(&self, frame: Gfn) -> Option<&Table> {

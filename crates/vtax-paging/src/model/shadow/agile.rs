@@ -31,6 +31,8 @@ pub(super) struct Agile {
     dirty: HashSet<Gfn>,
     /// Tables whose dirty bit was scanned; the scan is not yet charged.
     scanned: u64,
+    /// Entries and slots that were looked at.
+    pub(super) work: u64,
 }
 
 impl Agile {
@@ -42,6 +44,7 @@ impl Agile {
     /// Remembers that the entry at `slot` leads to a nested table.
     fn enter_from(&mut self, table: Gfn, slot: usize) {
         let slots = self.nested.entry(table).or_default();
+        self.work += slots.len() as u64 / 32;
         if !slots.contains(&slot) {
             slots.push(slot);
         }
@@ -137,6 +140,7 @@ impl ShadowTables {
         };
         for (top, slots) in std::mem::take(&mut agile.nested) {
             agile.scanned += 1;
+            agile.work += 1;
             if agile.dirty.contains(&top) {
                 agile.nested.insert(top, slots);
                 continue;
@@ -187,10 +191,13 @@ impl ShadowTables {
 /// Below a table that returned to shadow mode, the dirty ones stay nested.
 fn keep_dirty_below(agile: &mut Agile, top: Gfn, tables: &GuestTables) {
     let mut todo = vec![top];
+    // Observed tables may lead to themselves, or in many ways to one table.
+    let mut seen = HashSet::from([top]);
     while let Some(table) = todo.pop() {
         if tables.level(table).is_none_or(|level| level < 2) {
             continue;
         }
+        agile.work += 16;
         let entries = (0..1 << tables.format().index_bits())
             .map_while(|index| tables.entry(table, index))
             .filter(|entry| entry.present && !entry.large);
@@ -198,7 +205,7 @@ fn keep_dirty_below(agile: &mut Agile, top: Gfn, tables: &GuestTables) {
             agile.scanned += 1;
             if agile.dirty.contains(&entry.frame) {
                 agile.nested.entry(entry.frame).or_default();
-            } else {
+            } else if seen.insert(entry.frame) {
                 todo.push(entry.frame);
             }
         }

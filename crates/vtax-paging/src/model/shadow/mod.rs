@@ -175,6 +175,8 @@ pub struct ShadowTables {
     roots: Roots,
     refills: Refills,
     agile: Option<Agile>,
+    /// Work of what was dropped.
+    past_work: u64,
 }
 
 impl ShadowTables {
@@ -191,12 +193,21 @@ impl ShadowTables {
             roots: Roots::default(),
             refills: Refills::default(),
             agile: setup.agile.then(Agile::default),
+            past_work: 0,
         }
     }
 
     /// Shadow pages in use.
     pub fn pages(&self) -> usize {
         self.pages.len()
+    }
+
+    /// Visits of pages and entries where one change leads to many.
+    pub fn work(&self) -> u64 {
+        let agile = self.agile.as_ref().map_or(0, |agile| agile.work);
+        self.past_work
+            .saturating_add(self.pages.work())
+            .saturating_add(agile)
     }
 
     /// Walks for `found.page`: see [`Self::resolve_at`], which large pages need.
@@ -293,6 +304,7 @@ impl ShadowTables {
     /// Drops everything, at a switch to shadow paging. Fills of entries that the guest had
     /// written by `clock` ([`GuestTables::clock`]) are refills from now on, each once.
     pub fn clear(&mut self, clock: u64) {
+        self.past_work = self.work();
         self.pages = Pages::new();
         self.roots = Roots::default();
         self.refills = Refills::since(clock);

@@ -42,6 +42,7 @@ pub(super) struct Pages {
     by_frame: HashMap<(Gfn, bool), usize>,
     oldest: usize,
     newest: usize,
+    work: u64,
 }
 
 impl Pages {
@@ -53,7 +54,17 @@ impl Pages {
             by_frame: HashMap::new(),
             oldest: NONE,
             newest: NONE,
+            work: 0,
         }
+    }
+
+    /// Visits of entries and of pages, in groups of 32, where one change leads to many.
+    pub(super) fn work(&self) -> u64 {
+        self.work
+    }
+
+    fn worked(&mut self, visits: usize) {
+        self.work = self.work.saturating_add((visits / 32) as u64);
     }
 
     /// How many pages are in use.
@@ -90,6 +101,7 @@ impl Pages {
 
     /// The pages in use.
     pub(super) fn live(&mut self) -> impl Iterator<Item = &mut Page> {
+        self.worked(self.states.len());
         self.states.iter_mut().filter(|page| page.live)
     }
 
@@ -154,6 +166,7 @@ impl Pages {
             let parents = &mut self.states[child].parents;
             if let Some(at) = parents.iter().position(|&parent| parent == slot) {
                 parents.swap_remove(at);
+                self.worked(at);
             }
         }
         before
@@ -165,7 +178,8 @@ impl Pages {
     }
 
     /// The pages that the entries of `page` point to.
-    pub(super) fn children(&self, page: usize) -> Vec<usize> {
+    pub(super) fn children(&mut self, page: usize) -> Vec<usize> {
+        self.worked(ENTRIES);
         let first = Self::slot(page, 0);
         let entries = &self.entries[first..first + ENTRIES];
         entries.iter().filter_map(|entry| entry.child()).collect()
@@ -210,6 +224,7 @@ impl Pages {
     fn mark_above(&mut self, page: usize) {
         let mut todo = vec![page];
         while let Some(page) = todo.pop() {
+            self.worked(self.states[page].parents.len());
             for at in 0..self.states[page].parents.len() {
                 let parent = self.states[page].parents[at] >> INDEX_BITS;
                 if !std::mem::replace(&mut self.states[parent].unsync_below, true) {

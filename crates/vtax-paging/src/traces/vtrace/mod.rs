@@ -71,6 +71,9 @@ const FRAME_HEADER: usize = 16;
 const FRAME_LIMIT: usize = 1024 * 1024;
 /// Bytes of an end frame's payload.
 const TOTALS: usize = 16;
+/// Most memory of a guest that a header may state: the host's mappings of it take a bit for each
+/// page in each mode.
+const MEMORY_LIMIT: u64 = 1 << 40;
 /// Most instructions in one block.
 const INSTRUCTION_LIMIT: u64 = 1 << 40;
 
@@ -105,12 +108,16 @@ pub struct Header {
 
 impl Header {
     fn check(&self) -> Result<(), String> {
-        match self.instructions_per_reference {
-            Some(ratio) if !(0.0..=1e6).contains(&ratio) => {
-                Err("instructions_per_reference must be a number from 0 to 1000000".into())
-            }
-            _ => Ok(()),
+        let ratio = self.instructions_per_reference.unwrap_or_default();
+        if !(0.0..=1e6).contains(&ratio) {
+            return Err("instructions_per_reference must be a number from 0 to 1000000".into());
         }
+        if self.memory_bytes.is_some_and(|bytes| bytes > MEMORY_LIMIT) {
+            return Err(format!(
+                "memory_bytes must be at most {MEMORY_LIMIT} (1 TiB)"
+            ));
+        }
+        Ok(())
     }
 }
 
