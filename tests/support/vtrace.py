@@ -106,7 +106,7 @@ def block(instructions: int, addresses: Sequence[int]) -> bytes:
 
 
 def trace(payloads: Sequence[bytes], totals: tuple[int, int], header: bytes = b"{}") -> bytes:
-    """A file with a frame for each payload, compressed; `totals` are references and instructions."""
+    """A file with a compressed frame for each payload; `totals`: references, instructions."""
     start = struct.pack("<HHI", 2, 0, len(header))
     head = b"\x89VTRC\r\n\x1a" + start + struct.pack("<I", zlib.crc32(header, zlib.crc32(start)))
     frames = [_frame(1, zstandard.compress(raw), len(raw)) for raw in payloads]

@@ -84,7 +84,7 @@ impl Meter {
     }
 
     /// Fails when more was done than was paid for.
-    pub(crate) fn check(&self, work: u64) -> Result<(), ModelError> {
+    pub(crate) fn check(self, work: u64) -> Result<(), ModelError> {
         if work > self.paid {
             let reason = format!(
                 "more work than its length allows: operations on many pages, tables or ranges \
