@@ -134,7 +134,13 @@ def _carry_out(
     # vtax has no network there to fetch them from.
     kernels = tuple(cache.folder(name) for name in CACHED)
     shown = (*sharing.shown({"--share": environment}, share), *kernels)
-    environment = environment.with_shown(Shown(folder, shown))
+    installed = sharing.installed(
+        {"lab": environment}, Shown(folder, shown), command[:1], variables["PATH"]
+    )
+    for said in () if quiet else installed.said():
+        print(f"note: {said}", file=sys.stderr)
+    variables |= installed.variables or {}
+    environment = environment.with_shown(Shown(folder, shown, installed.folders))
     program = programs.require(command[0], variables["PATH"], folder, "check its name")
     sharing.require_seen({"the emulated host": environment}, program)
     environment.check()
