@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -221,29 +220,9 @@ def test_a_command_runs_in_the_users_folder(tmp_path: Path, spec: str) -> None:
     assert found and set(found) == {f"{tmp_path}/inner\n"}
 
 
-def test_a_program_in_a_home_runs_where_it_is_shared(tmp_path: Path) -> None:
+def test_what_cannot_be_shared_is_refused(tmp_path: Path) -> None:
     checked("uml")
-    home, project = tmp_path / "people/me", tmp_path / "people/me/project"
-    project.mkdir(parents=True)
-    (home / "bin").mkdir()
-    (home / "bin/tool").write_text("#!/bin/sh\necho rate 7\n")
-    (home / "bin/tool").chmod(0o755)
-    words = ("--in", "uml", *QUICK, "--metric", "rate=rate (.*)")
-
-    def compare(*more: str) -> subprocess.CompletedProcess[str]:
-        tool = str(home / "bin/tool")
-        return vtax(
-            "compare", *words, *more, "--", tool, cwd=project, environment={"HOME": str(home)}
-        )
-
-    refused = compare()
-    assert f"hidden from uml; --share {home}/bin" in one_line(refused, 2)
-    assert list(project.iterdir()) == []
-    done = compare("--share", f"{home}/bin")
-    assert done.returncode == 0, done.stderr
-    rows = [r for r in json.loads(done.stdout)["results"] if r["metric"] == "rate"]
-    assert {row["best"] for row in rows} == {7.0}
-    gone = compare("--share", "gone")
+    gone = vtax("compare", "--in", "uml", *QUICK, "--share", "gone", "--", "true", cwd=tmp_path)
     assert "--share gone: it does not exist" in one_line(gone, 2)
 
 

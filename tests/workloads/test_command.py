@@ -24,7 +24,7 @@ from vtax.workloads.base import MachineShape, Metric
 from vtax.workloads.command import parse_pattern
 from vtax.workloads.dgemm import Dgemm
 from vtax.workloads.stream import Stream
-from vtax.workloads.variables import NO_HOME, base_environment, split
+from vtax.workloads.variables import base_environment, is_secret, user_variables
 
 GIB = 1 << 30
 OUTCOME = replace(tested_machines.OUTCOME, wall_s=2.0, user_s=1.0, system_s=0.5, steal_s=0.0)
@@ -268,24 +268,43 @@ def test_stream_refuses_what_does_not_fit_and_says_what_does() -> None:
 
 def test_variables_that_change_results_are_told_apart() -> None:
     environ = {"OPENBLAS_CORETYPE": "Haswell", "LD_PRELOAD": "x.so", "EDITOR": "vi", "LDAP": "y"}
-    assert split(environ) == (
-        {"EDITOR": "vi", "LDAP": "y"},
-        {"LD_PRELOAD": "x.so", "OPENBLAS_CORETYPE": "Haswell"},
-    )
+    found = user_variables(environ)
+    assert found.scrubbed == {"LD_PRELOAD": "x.so", "OPENBLAS_CORETYPE": "Haswell"}
+    assert found.environment.items() >= {"EDITOR": "vi", "LDAP": "y"}.items()
 
 
 def test_machines_get_a_clean_environment() -> None:
-    environ = {"PATH": "/a:/b", "HOME": "/root", "LANG": "de_DE.UTF-8", "TOKEN": "secret"}
-    environ["OMP_NUM_THREADS"] = "7"
-    clean = base_environment(environ, keep_env=False)
-    assert clean["PATH"] == "/a:/b"
-    assert clean["LC_ALL"] == "C.UTF-8"
-    assert clean["HOME"] == NO_HOME
-    assert not {"TOKEN", "OMP_NUM_THREADS"} & set(clean)
-    kept = base_environment(environ, keep_env=True)
-    assert (kept["OMP_NUM_THREADS"], kept["HOME"]) == ("7", "/root")
-    assert "TOKEN" not in kept
-    assert base_environment({}, keep_env=False)["PATH"]
+    environ = {"PATH": "/a:/b", "HOME": "/root", "LANG": "de_DE.UTF-8", "MY_TOKEN": "secret"}
+    environ |= {"OMP_NUM_THREADS": "7", "SIZE": "5", "SSH_AUTH_SOCK": "/tmp/s", "STYLE": "x"}
+    clean = base_environment(environ)
+    assert set(clean) == {"PATH", "LANG", "LC_ALL", "TMPDIR"}
+    assert (clean["PATH"], clean["LC_ALL"]) == ("/a:/b", "C.UTF-8")
+    usual = user_variables(environ)
+    assert usual.environment == {**clean, "SIZE": "5", "STYLE": "x"}
+    assert usual.withheld == ("MY_TOKEN",)
+    assert usual.scrubbed == {"LANG": "de_DE.UTF-8", "OMP_NUM_THREADS": "7"}
+    kept = user_variables(environ, keep_env=True).environment
+    assert (kept["OMP_NUM_THREADS"], kept["HOME"], kept["LANG"]) == ("7", "/root", "de_DE.UTF-8")
+    assert not {"MY_TOKEN", "SSH_AUTH_SOCK", "LC_ALL"} & set(kept)
+    assert user_variables(environ, clean=True).environment == clean
+    assert base_environment({})["PATH"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "secret"),
+    [
+        ("GITHUB_TOKEN", "x", True),
+        ("AWS_SECRET_ACCESS_KEY", "x", True),
+        ("PGPASSWORD", "x", True),
+        ("DB_PASS", "x", True),
+        ("https_proxy", "http://me:word@proxy:80", True),
+        ("https_proxy", "http://proxy:80", False),
+        ("COMPASS", "x", False),
+        ("SIZE", "a:b@c", False),
+    ],
+)
+def test_what_may_be_a_secret(name: str, value: str, secret: bool) -> None:
+    assert is_secret(name, value) is secret
 
 
 def test_importing_workloads_loads_no_numerical_library() -> None:

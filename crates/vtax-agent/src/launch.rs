@@ -2,7 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{DirBuilder, File, OpenOptions};
-use std::io;
+use std::io::{self, Read};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -13,10 +13,12 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::resource::{Resource, getrlimit};
 use nix::unistd::{AccessFlags, access};
 
-use vtax_cli::reason;
 use vtax_sys::calls::children::{Apart, ChildSetup, Image};
 use vtax_sys::confine::Confinement;
 use vtax_sys::gated::{Gated, c_string};
+
+/// Of a script that the kernel looks at (`BINPRM_BUF_SIZE`).
+const FIRST_LINE_BYTES: u64 = 256;
 
 /// A command that is ready to be started.
 #[derive(Debug)]
@@ -27,6 +29,8 @@ pub struct Launch {
     pub env: Vec<(OsString, OsString)>,
     /// Working folder; exists.
     pub cwd: PathBuf,
+    /// The standard input.
+    pub stdin: OwnedFd,
     /// Where the standard output goes.
     pub stdout: OwnedFd,
     /// Where the standard error goes.
@@ -36,8 +40,14 @@ pub struct Launch {
 }
 
 impl Launch {
-    /// Make its process, held as asked, in a process group of its own, with no input; it waits to
-    /// begin. `mounts`: the mount namespace to be in. The error is the reason.
+    /// Why the kernel would not find what runs the program; `None`: it would, or there is none.
+    pub fn missing_interpreter(&self) -> Option<String> {
+        let program = self.argv.first()?;
+        let found = find_program(program, search_path(&self.env), &self.cwd).ok()?;
+        missing_interpreter(&self.cwd.join(found))
+    }
+
+    /// Make its process, held as asked, in a process group of its own; it waits to begin. `mounts`: the mount namespace to be in. The error is the reason.
     pub fn hold(
         self,
         confinement: &Confinement,
@@ -48,7 +58,6 @@ impl Launch {
         };
         let found = find_program(program, search_path(&self.env), &self.cwd)?;
         let file_limit_bytes = self.file_limit_bytes.map(within_hard_limit).transpose()?;
-        let input = File::open("/dev/null").map_err(|error| reason(&error))?;
         let held = || {
             let environment = self.env.iter().map(|(name, value)| {
                 let sign = OsStr::new("=");
@@ -66,13 +75,38 @@ impl Launch {
                 mounts: mounts.map(AsRawFd::as_raw_fd),
                 apart: Some(Apart {
                     folder: c_string(&self.cwd)?,
-                    files: [input.into(), self.stdout, self.stderr],
+                    files: [self.stdin, self.stdout, self.stderr],
                 }),
             };
             Gated::hold(&image, &setup)
         };
         held().map_err(|errno: Errno| errno.desc().to_owned())
     }
+}
+
+/// The interpreter in a script's first line that is not there.
+///
+/// The kernel's reason is the same as for a program that is missing itself.
+fn missing_interpreter(program: &Path) -> Option<String> {
+    let mut first = Vec::new();
+    let file = File::open(program).ok()?;
+    file.take(FIRST_LINE_BYTES).read_to_end(&mut first).ok()?;
+    let line = first
+        .strip_prefix(b"#!")?
+        .split(|byte| *byte == b'\n')
+        .next()?;
+    let blank = |byte: &u8| matches!(*byte, b' ' | b'\t');
+    let name = line.split(blank).find(|word| !word.is_empty())?;
+    let interpreter = Path::new(OsStr::from_bytes(name));
+    let ending = if name.ends_with(b"\r") {
+        ": its lines end with CR LF"
+    } else {
+        ""
+    };
+    (!interpreter.exists()).then(|| {
+        let shown = name.escape_ascii();
+        format!("its interpreter {shown} does not exist{ending}")
+    })
 }
 
 /// A limit above the one that the agent has itself cannot be set without privilege.
@@ -166,6 +200,28 @@ mod tests {
             find("passwd", Some("/etc")),
             Err("/etc/passwd is not executable".into())
         );
+    }
+
+    #[test]
+    fn an_interpreter_that_is_missing_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let script = folder.path().join("script");
+        for (first, named) in [
+            ("#!/bin/sh\r\n", Some("/bin/sh\\r")),
+            ("#! /no/such -x\n", Some("/no/such")),
+            ("#!/bin/sh -e\n", None),
+            ("#!", None),
+            ("echo\n", None),
+        ] {
+            std::fs::write(&script, first).unwrap();
+            let found = missing_interpreter(&script);
+            let named = named.map(|name| format!("its interpreter {name} does not exist"));
+            assert_eq!(
+                found.map(|text| text.replace(": its lines end with CR LF", "")),
+                named
+            );
+        }
+        assert_eq!(missing_interpreter(Path::new("/none")), None);
     }
 
     #[test]

@@ -28,6 +28,7 @@ pub mod serve;
 pub mod signals;
 pub mod steal;
 pub mod supervise;
+pub mod surroundings;
 pub mod swap;
 pub mod switch;
 pub mod switch_request;

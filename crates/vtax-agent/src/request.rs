@@ -104,6 +104,10 @@ pub enum Operation {
 }
 
 /// The fields of `run`.
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "each is a field of the protocol"
+)]
 #[derive(Debug, PartialEq, Deserialize)]
 pub struct RunRequest {
     /// Program and arguments.
@@ -117,6 +121,12 @@ pub struct RunRequest {
     /// With it, `cwd` must exist: it is a folder of the user's, not of the run.
     #[serde(default)]
     pub results: Option<PathBuf>,
+    /// Make a folder in `results` that is its `HOME`, and remove it afterwards.
+    #[serde(default)]
+    pub home: bool,
+    /// Name of a file in `results` that is its standard input; `None`: it has none.
+    #[serde(default)]
+    pub stdin: Option<String>,
     /// Name of a file in `results` for the standard output.
     pub stdout: String,
     /// The same for the standard error.
@@ -255,8 +265,15 @@ fn check(request: &RunRequest) -> Result<(), String> {
             ));
         }
     }
-    for (field, name) in [("stdout", &request.stdout), ("stderr", &request.stderr)] {
-        if !is_file_name(name) {
+    let names = [
+        ("stdin", request.stdin.as_ref()),
+        ("stdout", Some(&request.stdout)),
+        ("stderr", Some(&request.stderr)),
+    ];
+    for (field, name) in names {
+        if let Some(name) = name
+            && !is_file_name(name)
+        {
             return Err(format!("{field}: {name:?} is not the name of a file"));
         }
     }

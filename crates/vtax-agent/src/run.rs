@@ -91,6 +91,9 @@ fn launch(options: &Options) -> Result<Launch, Error> {
         argv: options.argv.clone(),
         env: std::env::vars_os().collect(),
         cwd,
+        stdin: File::open("/dev/null")
+            .map_err(|error| Error::failure("/dev/null", reason(&error), "make the device"))?
+            .into(),
         stdout: output("--stdout", options.stdout.as_deref())?,
         stderr: output("--stderr", options.stderr.as_deref())?,
         file_limit_bytes: None,

@@ -40,4 +40,6 @@ pub struct RunAnswer {
     pub signal: Option<i32>,
     /// It was killed because its time was up.
     pub timed_out: bool,
+    /// Processes that it had left running when it ended by itself, and that were killed.
+    pub left_processes: u64,
 }

@@ -23,6 +23,7 @@ use crate::request::{self, Operation, PROTOCOL, RequestError, RunRequest};
 use crate::root::mounts::Deferred;
 use crate::run_answer::RunAnswer;
 use crate::supervise::{RunError, Supervisor, Terms};
+use crate::surroundings::{self, Home};
 use crate::swap;
 use crate::switch_request;
 use crate::transfer;
@@ -333,7 +334,7 @@ impl Session {
     }
 
     fn run(&mut self, id: u64, request: &RunRequest) -> Result<RunAnswer, RunError> {
-        let launch = launch(request).map_err(RunError::System)?;
+        let (launch, _home) = launch(request).map_err(RunError::System)?;
         let terms = Terms {
             timeout: request.timeout(),
             leave: request.leave,
@@ -357,8 +358,8 @@ fn answered(id: u64, result: Result<impl Serialize, String>) -> Value {
     }
 }
 
-/// Make the folder and the output files of a request; the error names what failed and why.
-fn launch(request: &RunRequest) -> Result<Launch, String> {
+/// Make the folders and the output files of a request; the error names what failed and why.
+fn launch(request: &RunRequest) -> Result<(Launch, Option<Home>), String> {
     let cwd = &request.cwd;
     let results = request.results.as_ref().unwrap_or(cwd);
     make_folder(results)
@@ -373,18 +374,29 @@ fn launch(request: &RunRequest) -> Result<Launch, String> {
         output_file(results, name)
             .map_err(|error| format!("open {}: {}", results.join(name).display(), reason(&error)))
     };
-    Ok(Launch {
+    let stdin = surroundings::input(results, request.stdin.as_deref())
+        .map_err(|error| format!("standard input: {}", reason(&error)))?;
+    let home = request.home.then(|| Home::make(results)).transpose();
+    let home = home.map_err(|error| format!("home folder: {}", reason(&error)))?;
+    let own_home = home
+        .as_ref()
+        .map(|home| ("HOME".into(), home.path().into()));
+    let launch = Launch {
         argv: request.argv.iter().map(Into::into).collect(),
         env: request
             .env
             .iter()
             .map(|(name, value)| (name.into(), value.into()))
+            .filter(|(name, _)| !(request.home && name == "HOME"))
+            .chain(own_home)
             .collect(),
         cwd: cwd.clone(),
+        stdin,
         stdout: output(&request.stdout)?.into(),
         stderr: output(&request.stderr)?.into(),
         file_limit_bytes: Some(request.output_limit_bytes),
-    })
+    };
+    Ok((launch, home))
 }
 
 fn run_error(request: &RunRequest, error: RunError) -> RequestError {

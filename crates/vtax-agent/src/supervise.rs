@@ -29,6 +29,8 @@ const TERM_PATIENCE: Duration = Duration::from_secs(2);
 const KILL_PATIENCE: Duration = Duration::from_secs(10);
 /// How often descendants are looked for again while they are being killed.
 const KILL_ROUND: Duration = Duration::from_millis(20);
+/// What a command left may take to end by itself before it counts as cut off.
+const LEFT_PATIENCE: Duration = Duration::from_millis(40);
 /// How often descendants are looked for at most before those that were found are killed.
 const STOP_ROUNDS: u32 = 50;
 
@@ -174,6 +176,7 @@ impl Supervisor {
         };
         self.confinement.open();
         let stolen = self.stolen_ticks();
+        let missing = launch.missing_interpreter();
         let held = launch
             .hold(&self.confinement, self.mounts.as_ref())
             .map_err(RunError::Spawn)?;
@@ -206,17 +209,27 @@ impl Supervisor {
         let spent = Stamp::now().since(&begin);
         let heard = watch.announce(Step::Ended);
         let stolen = self.stolen_since(stolen);
+        let mut left_processes = 0;
         if timed_out || !terms.leave {
+            if !timed_out {
+                left_processes = self.left_running()?;
+            }
             self.kill_others(None)?;
         }
         if !heard {
             return Err(RunError::Closed);
         }
         if let Some(errno) = released.refusal() {
-            return Err(RunError::Spawn(errno.desc().into()));
+            let missing = missing.filter(|_| errno == Errno::ENOENT);
+            return Err(RunError::Spawn(
+                missing.unwrap_or_else(|| errno.desc().into()),
+            ));
         }
         let counted = counts.map(ProgramCounts::read).unwrap_or_default();
-        Ok(answer(spent, end, &usage, counted, stolen, timed_out))
+        Ok(RunAnswer {
+            left_processes,
+            ..answer(spent, end, &usage, counted, stolen, timed_out)
+        })
     }
 
     /// Kill every descendant and reap it, also what was left by request.
@@ -226,6 +239,20 @@ impl Supervisor {
     pub fn kill_all(&mut self) -> Result<(), RunError> {
         self.left.clear();
         self.kill_others(None)
+    }
+
+    /// How many descendants go on although the command has ended; the last ones of a pipeline or
+    /// of `mpirun` are about to end and do not count.
+    fn left_running(&mut self) -> Result<u64, RunError> {
+        let deadline = Instant::now() + LEFT_PATIENCE;
+        while reap_any()? {
+            let others = self.others(&self.left).len();
+            if others == 0 || Instant::now() > deadline {
+                return Ok(others as u64);
+            }
+            self.wait(None, Some(KILL_ROUND))?;
+        }
+        Ok(0)
     }
 
     /// Kill every descendant but those left before; a group that is named is asked to end first.
@@ -457,5 +484,6 @@ fn answer(
         exit_code,
         signal,
         timed_out,
+        left_processes: 0,
     }
 }

@@ -38,6 +38,8 @@ pub fn run(request: &SwitchRequest) -> RunRequest {
         env: BTreeMap::from([("PATH".into(), "/usr/sbin:/usr/bin:/sbin:/bin".into())]),
         cwd: PathBuf::from(FOLDER),
         results: None,
+        home: false,
+        stdin: None,
         stdout: STDOUT.into(),
         stderr: STDERR.into(),
         // Each wait of a switch is bounded by itself.

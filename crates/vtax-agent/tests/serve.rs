@@ -67,12 +67,13 @@ fn a_command_is_run_as_asked_and_measured() {
     assert_eq!(ok["exit_code"], 3, "{answer}");
     assert_eq!(ok["signal"], Value::Null);
     assert_eq!(ok["timed_out"], false);
+    assert_eq!(ok["left_processes"], 0);
     assert!(ok["wall_s"].as_f64().unwrap() > 0.0);
     assert!(ok["tsc_ticks"].as_u64().unwrap() > 0);
     assert!(ok["max_rss_bytes"].as_u64().unwrap() > 100_000);
     assert_eq!(
         ok.as_object().unwrap().len(),
-        16,
+        17,
         "the fields of the protocol, no others"
     );
     let folder = agent.folder.path().join("run");
@@ -509,5 +510,23 @@ fn a_list_names_regular_files_and_follows_no_link() {
     let answer = agent.request(json!({"op": "list", "path": folder}));
     assert_eq!(answer["ok"], json!({"files": {"five": 5, "folder/one": 1}}));
     let answer = agent.request(json!({"op": "list", "path": folder.join("five")}));
+    assert_eq!(answer["error"]["kind"], "system", "{answer}");
+}
+
+#[test]
+fn a_command_gets_its_input_and_a_home_of_its_own() {
+    let mut agent = Agent::start(&[]);
+    let folder = agent.folder.path().join("run");
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::write(folder.join("stdin"), "a\nb\nc\n").unwrap();
+    let script = "wc -l; cd && ls -A && touch x && pwd; sleep 60 & sleep 60 &";
+    for _ in 0..2 {
+        let answer = agent.run(script, &json!({"home": true, "stdin": "stdin"}));
+        assert_eq!(answer["ok"]["left_processes"], 2, "{answer}");
+        let expected = format!("3\n{}\n", folder.join("home").display());
+        assert_eq!(agent.text("stdout"), expected);
+        assert!(!folder.join("home").exists());
+    }
+    let answer = agent.run("true", &json!({"stdin": "none"}));
     assert_eq!(answer["error"]["kind"], "system", "{answer}");
 }

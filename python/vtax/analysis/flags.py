@@ -57,6 +57,7 @@ def flags(
         found += _timer_inversion(environment, runs)
         found += _too_short(environment, runs)
         found += _steal(environment, runs)
+        found += _left_processes(environment)
         found += _clock_disagreement(environment, runs)
         found += _host_time(environment, runs)
         found += _drift(record, environment, grouped)
@@ -152,6 +153,18 @@ def _few_message(n: int) -> str:
     else:
         text = f"{n} values say little about their own spread, so the interval is very wide"
     return f"{text}; run at least {FEW} repetitions, better 5 or more."
+
+
+def _left_processes(environment: EnvironmentRecord) -> Iterator[Flag]:
+    if count := environment.left_processes:
+        yield Flag(
+            environment.label,
+            None,
+            "left-processes",
+            f"When the command ended, {count} process{'' if count == 1 else 'es'} that it had "
+            "started went on, until vtax ended them; what was left to do is in no time here. Let "
+            "the command wait, as with sh's wait.",
+        )
 
 
 def _timer_inversion(environment: EnvironmentRecord, runs: Sequence[Sample]) -> Iterator[Flag]:

@@ -72,7 +72,7 @@ def audit(
     try:
         cards = measure(
             built,
-            dict(base_environment(os.environ, keep_env=False)),
+            dict(base_environment(os.environ)),
             depth,
             listener(depth.steps * len(built), quiet),
             (folder.path / RAW).absolute(),

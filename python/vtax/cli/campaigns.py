@@ -64,6 +64,6 @@ def variables() -> dict[str, str]:
     from vtax import binaries
     from vtax.workloads.variables import base_environment, require_utf8
 
-    found = dict(base_environment(os.environ, keep_env=False))
+    found = dict(base_environment(os.environ))
     require_utf8(found)
     return found | {"PATH": binaries.on_path(found)}

@@ -164,6 +164,9 @@ def compare(
     keep_env: Annotated[
         bool, typer.Option("--keep-env", help="Keep OMP_*, OPENBLAS_*, MKL_* and the like.")
     ] = False,
+    clean_env: Annotated[
+        bool, typer.Option("--clean-env", help="Give commands none of your own variables.")
+    ] = False,
     metric: Annotated[
         list[str] | None,
         typer.Option(
@@ -223,6 +226,7 @@ def compare(
         push=tuple(push or ()),
         share=tuple(share or ()),
         keep_env=keep_env,
+        clean_env=clean_env,
         control=control,
         baseline=baseline,
         repetitions=repetitions or (USUAL_REPETITIONS if until is None else PILOT_ROUNDS),
@@ -258,6 +262,7 @@ def _settings(
     argv: tuple[str, ...], specs: list[str], patterns: tuple[str, ...], **options: Any
 ) -> Settings:
     from vtax import binaries, workloads
+    from vtax.cli.standard_input import given
     from vtax.environments import sharing
     from vtax.environments.base import working_folder
     from vtax.environments.hiding import Shown
@@ -265,32 +270,38 @@ def _settings(
     from vtax.runner.instruments import chosen
     from vtax.runner.matching import compared_variants, pushed, showing
     from vtax.workloads.command import CommandLine
-    from vtax.workloads.variables import base_environment, readable, require_utf8, split
+    from vtax.workloads.variables import user_variables
 
     keep_env, control = options.pop("keep_env"), options.pop("control")
+    clean_env = options.pop("clean_env")
     baseline = options.pop("baseline")
     workload = workloads.parse(argv, patterns)
     variants = pushed(compared_variants(specs, control, baseline), options.pop("push"))
     if isinstance(workload, CommandLine):
         alone = not any(each.role == "measured" and each.baseline for each in variants)
-        workload = replace(workload, compared=not alone)
+        workload = replace(workload, compared=not alone, stdin=given())
     instruments = chosen(options.pop("instruments"), [each.environment for each in variants])
     machines = {each.label: each.environment for each in variants}
     workdir = working_folder(options.pop("workdir"), machines)
-    shown = Shown(workdir, sharing.shown(machines, options.pop("share")))
-    environment = dict(base_environment(os.environ, keep_env))
-    require_utf8(environment)
+    variables = user_variables(os.environ, keep_env=keep_env, clean=clean_env)
+    environment = dict(variables.environment)
+    shared = sharing.shown(machines, options.pop("share"))
+    installed = sharing.installed(
+        machines, Shown(workdir, shared), workload.needs(), environment["PATH"]
+    )
+    shown = Shown(workdir, shared, installed.folders)
+    environment |= installed.variables or {}
     environment["PATH"] = binaries.on_path(environment)
-    changing = split(os.environ)[1]
-    scrubbed = {readable(name): readable(value) for name, value in changing.items()}
+    inputs = (*installed.said(), *variables.said())
     return Settings(
         workload=workload,
         compared_variants=showing(variants, shown),
         instruments=instruments,
         workdir=workdir,
         environment=environment,
-        recorded_variables=changing if keep_env else {},
-        scrubbed_variables={} if keep_env else scrubbed,
+        recorded_variables=variables.kept,
+        scrubbed_variables=variables.scrubbed,
+        inputs=inputs,
         command_line=("vtax", *sys.argv[1:]),
         **options,
     )

@@ -85,8 +85,8 @@ def lab(
 
     The command sees this machine's files, in the folder where you are, but for its secrets
     (docs/security.md). It may write everywhere: that stays in the emulated host's memory, but for
-    --out. It has your environment variables, and no network but the loopback. The exit code is the
-    command's.
+    --out. It has your environment variables but for secrets, and no network but the loopback. The
+    exit code is the command's.
     """
     from vtax.environments.base import with_paging_modes
     from vtax.errors import MisuseError
@@ -119,11 +119,11 @@ def _carry_out(
     from vtax.runner.following import Following
     from vtax.units import parse_duration
     from vtax.workloads import programs
-    from vtax.workloads.variables import require_utf8
+    from vtax.workloads.variables import user_variables
 
     limit_s = None if timeout is None else parse_duration(timeout)
-    variables = {**os.environ, "XDG_CACHE_HOME": str(cache.base())}
-    require_utf8(variables)
+    given = user_variables(os.environ, keep_env=True)
+    variables = {**given.environment, "XDG_CACHE_HOME": str(cache.base())}
     variables["PATH"] = binaries.on_path(variables)
     folder = Path.cwd()
     if not environment.has_folder(folder):
@@ -134,7 +134,13 @@ def _carry_out(
     # vtax has no network there to fetch them from.
     kernels = tuple(cache.folder(name) for name in CACHED)
     shown = (*sharing.shown({"--share": environment}, share), *kernels)
-    environment = environment.with_shown(Shown(folder, shown))
+    installed = sharing.installed(
+        {"lab": environment}, Shown(folder, shown), command[:1], variables["PATH"]
+    )
+    for said in () if quiet else (*installed.said(), *given.said()):
+        print(f"note: {said}", file=sys.stderr)
+    variables |= installed.variables or {}
+    environment = environment.with_shown(Shown(folder, shown, installed.folders))
     program = programs.require(command[0], variables["PATH"], folder, "check its name")
     sharing.require_seen({"the emulated host": environment}, program)
     environment.check()

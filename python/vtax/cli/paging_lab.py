@@ -125,7 +125,7 @@ def _variables() -> dict[str, str]:
 
     from vtax.workloads.variables import base_environment
 
-    return dict(base_environment(os.environ, False))
+    return dict(base_environment(os.environ))
 
 
 def _show_list(workloads: dict[str, str], as_json: bool) -> None:

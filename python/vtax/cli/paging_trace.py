@@ -192,7 +192,7 @@ def _prepared(
     from vtax.workloads.variables import base_environment, require_utf8
 
     guest = traced_qemu.guest({"mem": memory} | ({"kernel": str(kernel)} if kernel else {}))
-    variables = base_environment(os.environ, keep_env=False)
+    variables = base_environment(os.environ)
     require_utf8(variables)
     variables["PATH"] = binaries.on_path(variables)
     folder = working_folder(None, {"the guest": guest})

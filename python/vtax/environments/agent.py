@@ -9,7 +9,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Any, NoReturn
 
 from vtax.clocks import ROUNDS, Skew, least_s, measure, time_in
@@ -31,6 +31,8 @@ REQUEST_TIMEOUT_S = 30.0
 """For an answer that needs no work; generous, because emulated guests are slow."""
 OUTPUT_LIMIT_BYTES = 1 << 30
 """What a workload may write, unless another limit is given."""
+STDIN = "stdin"
+"""The file in the folder of results that is a command's standard input, if it is there."""
 RESULTS_VARIABLE = "VTAX_RESULTS"
 """Names the folder of results to the command, which may run in a folder that it cannot write."""
 RATE_ERROR = 0.005
@@ -47,6 +49,11 @@ SHOWN_NOISE = 300
 """Characters of what was printed instead of hello."""
 CHUNK_BYTES = 512 << 10
 """Of a file in one frame: the agent's limit (docs/agent-protocol.md)."""
+
+
+def given_input(work: Path, folder: str) -> str | None:
+    """The name of the standard input that was put into a folder of results below `work`."""
+    return STDIN if (work / folder / STDIN).is_file() else None
 
 
 class MachineLostError(VtaxError):
@@ -177,6 +184,7 @@ class Agent:
         """Run a command with `folder` (below the writable folder, or absolute) for its results.
 
         It runs in `workdir`, which must exist in the machine; None: in `folder`.
+        Where the environment has no HOME, the machine makes a fresh one for the command.
         A machine that writes more than `limit` while the command runs is ended.
         Raises VtaxError when it cannot be started, MachineLostError when the machine went away.
         """
@@ -194,6 +202,7 @@ class Agent:
             env={**environment, RESULTS_VARIABLE: results},
             cwd=str(workdir or results),
             results=results,
+            home="HOME" not in environment,
             stdout="stdout",
             stderr="stderr",
             timeout_s=timeout_s,

@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from vtax import binaries, cache
 
@@ -58,6 +58,8 @@ class Shown:
     """The folder in which the command runs; secrets known by name in it stay hidden."""
     shared: tuple[Path, ...] = ()
     """What the user shares, with all that is in it."""
+    programs: tuple[Path, ...] = ()
+    """Installations of programs; secrets known by name in them stay hidden."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +79,12 @@ def view(shown: Shown, root: Path = Path("/"), home: Path | None = None) -> View
 
     Paths are as below `root`. vtax's own programs are always seen.
     """
-    secrets = set(_secrets(root, home or cache.home()))
+    secrets = set(_secrets(root, home))
     secrets -= {each for each in secrets for shared in shown.shared if each.is_relative_to(shared)}
     # A folder that the user is in may be a home. What is shared by name wins over what is hidden.
-    needed = [binaries.FOLDER.resolve(), *shown.shared, *([shown.working] if shown.working else [])]
+    needed = [binaries.FOLDER.resolve(), *shown.shared]
+    needed += [each for each in shown.programs if not _is_secret(each, root, home)]
+    needed += [shown.working] if shown.working else []
     asked = dict.fromkeys(secrets, True) | dict.fromkeys(needed, False)
     covered: dict[Path, bool] = {}
     for path in sorted(asked, key=lambda each: len(each.parts)):
@@ -89,13 +93,31 @@ def view(shown: Shown, root: Path = Path("/"), home: Path | None = None) -> View
     return View(covered)
 
 
+def homes(root: Path = Path("/"), home: Path | None = None) -> frozenset[Path]:
+    """Homes of people, and of who runs vtax."""
+    found = {*_below(root, "home/*"), *_below(root, "root"), *_homes(root)}
+    home = home or cache.home()
+    return frozenset(found | ({home} if home is not None and _is_a_home(home) else set()))
+
+
+def _is_secret(path: Path, root: Path, home: Path | None) -> bool:
+    """Whether it lies in what is hidden by its name in a home."""
+    return any(
+        PurePath(*inside.parts[:count]).match(name)
+        for each in homes(root, home)
+        if path.is_relative_to(each)
+        for inside in [path.relative_to(each)]
+        for name in IN_A_HOME
+        for count in [len(PurePath(name).parts)]
+    )
+
+
 def _secrets(root: Path, home: Path | None) -> Iterator[Path]:
-    homes = {*_below(root, "home/*"), *_below(root, "root"), *_homes(root)}
-    homes |= {home} if home is not None and _is_a_home(home) else set()
-    patterns = [*SECRETS, *(str(each.relative_to("/")) for each in homes)]
+    people = homes(root, home)
+    patterns = [*SECRETS, *(str(each.relative_to("/")) for each in people)]
     for pattern in patterns:
         yield from _below(root, pattern)
-    for each in homes:
+    for each in people:
         for name in IN_A_HOME:
             yield from _below(root, f"{each.relative_to('/')}/{name}")
 

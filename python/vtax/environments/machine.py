@@ -17,7 +17,13 @@ from typing import Any, Self
 from vtax import binaries
 from vtax.clocks import Skew
 from vtax.environments import sandbox
-from vtax.environments.agent import OUTPUT_LIMIT_BYTES, Agent, Finished, MachineLostError
+from vtax.environments.agent import (
+    OUTPUT_LIMIT_BYTES,
+    Agent,
+    Finished,
+    MachineLostError,
+    given_input,
+)
 from vtax.environments.base import Allocation, Launch, ProcessEnvironment
 from vtax.environments.capabilities import (
     C,
@@ -110,13 +116,17 @@ class Machine:
         leave: bool = False,
     ) -> Finished:
         """Run a command in `workdir`, a folder of this machine's that the environment has, with
-        its output in `folder` (below the writable folder); None: in that one too.
+        its output in `folder` (below the writable folder); None: in that one too. The file `stdin`
+        in that folder, if there is one, is its standard input.
 
         `leave`: what it leaves running goes on until the machine ends.
         Raises VtaxError when it cannot be started, MachineLostError when the machine went away.
         """
         limit = OutputLimit(self._work, folder, self.output_limit_bytes)
-        return self._agent.run(argv, environment, folder, timeout_s, workdir, limit, leave=leave)
+        stdin = given_input(self._work, folder)
+        return self._agent.run(
+            argv, environment, folder, timeout_s, workdir, limit, leave=leave, stdin=stdin
+        )
 
     def offer(self, wanted: type[C]) -> C | None:
         """The means to use a capability; None when the machine has it not."""

@@ -33,6 +33,8 @@ class OutputLimit:
         self.limit_bytes = limit_bytes
         self._folder = folder
         self._results = folder / results
+        self._input = allocated(self._results)
+        """What the host has put there."""
         self._before: int | None = None
         self._began = time.monotonic()
 
@@ -47,13 +49,13 @@ class OutputLimit:
         whole = allocated(self._folder)
         if self._before is None:
             # Of what is not among the results nothing earlier is known.
-            self._before = whole - allocated(self._results)
+            self._before = whole - allocated(self._results) + self._input
         self._judge(whole - self._before)
         return max(EVERY_S, (time.monotonic() - begin) / MOST_SHARE)
 
     def end(self) -> None:
         """Look at the results of a command that has ended; raises OutputLimitError as `check`."""
-        self._judge(allocated(self._results))
+        self._judge(allocated(self._results) - self._input)
 
     def _judge(self, grown: int) -> None:
         if grown >= self.limit_bytes:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from vtax.environments.base import Environment
-from vtax.environments.hiding import View
+from vtax.environments.hiding import Shown, View
+from vtax.environments.own_programs import PROGRAM_FOLDERS, Installations, installations
 from vtax.errors import MisuseError
-
-PROGRAM_FOLDERS = ("bin", "sbin", "shims")
-"""Beside such a folder lies what its programs need."""
 
 
 def shown(environments: Mapping[str, Environment], shared: Sequence[Path]) -> tuple[Path, ...]:
@@ -29,6 +29,23 @@ def shown(environments: Mapping[str, Environment], shared: Sequence[Path]) -> tu
         if lacking:
             raise MisuseError(f"--share {path}: {', '.join(lacking)} has its own {path.resolve()}")
     return tuple(path.resolve() for path in shared)
+
+
+def installed(
+    environments: Mapping[str, Environment], shown: Shown, programs: Sequence[str], path: str
+) -> Installations:
+    """What guests are shown for programs in a home: these, and all that are on the PATH."""
+    seeing = [each.with_shown(shown) for each in environments.values()]
+    views = [view for each in seeing if (view := each.view()).covered]
+    if not views:
+        return Installations()
+    folder = shown.working or Path.cwd()
+    found = [
+        folder / each if "/" in each else Path(which)
+        for each in programs
+        if (which := each if "/" in each else shutil.which(each, path=path))
+    ]
+    return installations(views, found, path, os.environ)
 
 
 def require_seen(environments: Mapping[str, Environment], program: Path) -> None:

@@ -7,6 +7,7 @@ never blocks, and reads a bounded number of bytes from regular files only.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 from collections.abc import Mapping
@@ -44,6 +45,15 @@ class Exchange:
                 f"cannot write the workload's input in {self.path}: {error.strerror}",
                 "free space or choose another folder with --out",
             ) from None
+        finally:
+            os.close(folder)
+
+    def remove(self, name: str) -> None:
+        """Remove a file, if it is still there. Raises VtaxError when the folder is gone."""
+        folder = self._reopen()
+        try:
+            with contextlib.suppress(OSError):
+                os.unlink(name, dir_fd=folder)
         finally:
             os.close(folder)
 

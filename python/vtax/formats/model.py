@@ -178,6 +178,8 @@ class EnvironmentRecord(MachineRecord):
     """It reads the host's own clock, which cannot disagree with itself."""
     libraries: dict[str, str] = Field(default_factory=dict)
     """Library as resolved inside the environment: ``{"libblas.so.3": "/usr/lib/... (0.3.21)"}``."""
+    left_processes: int = 0
+    """Most that a repetition's command left running, which were ended with it."""
     differences: tuple[str, ...] = ()
     """What still differs from the baseline and could not be removed, one sentence each."""
 
@@ -218,6 +220,8 @@ class ComparisonRecord(VerbRecord):
     """Variables that change a result and that the workload saw."""
     scrubbed_variables: dict[str, str] = Field(default_factory=dict)
     """Such variables that vtax took away (kept with --keep-env)."""
+    inputs: tuple[str, ...] = ()
+    """What commands get that differs from a native start: sentences for the first screen."""
     repetitions: int
     """Rounds with one run of each environment; with `until_percent` the first ones."""
     until_percent: float | None = None

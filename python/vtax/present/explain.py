@@ -26,6 +26,14 @@ EXPLANATIONS: Mapping[str, Explanation] = MappingProxyType(
             "Look at the host's clock beside the machine's own in the samples, run longer "
             "problems, and choose another clock source for the guest.",
         ),
+        "left-processes": Explanation(
+            "Work was cut off",
+            "The command ended while processes that it had started (with &, setsid, or as a "
+            "daemon) were still running. vtax ends them, so that they do not disturb the next "
+            "repetition: their work is in no time.",
+            "Let the command wait for them (in a shell: wait), or start the program so that it "
+            "stays in the foreground.",
+        ),
         "steal": Explanation(
             "CPU time taken by others",
             "While the program was ready to run, the hypervisor gave its CPU to somebody else. "

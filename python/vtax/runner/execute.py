@@ -73,6 +73,8 @@ class Settings:
     recorded_variables: Mapping[str, str]
     scrubbed_variables: Mapping[str, str]
     command_line: tuple[str, ...]
+    inputs: tuple[str, ...] = ()
+    """What commands get that differs from a native start, in sentences."""
     repetitions: int = USUAL_REPETITIONS
     """Rounds with one run each."""
     until_percent: float | None = None
@@ -101,6 +103,8 @@ class _Seen:
     observed: Observed | None = None
     notes: tuple[str, ...] = ()
     boots: list[float] = field(default_factory=list)
+    left_processes: int = 0
+    """Most that a command left running."""
 
 
 class Campaign(Keeper):
@@ -240,6 +244,7 @@ class Campaign(Keeper):
             workload_parameters=settings.workload.parameters(),
             environment_variables=dict(settings.recorded_variables),
             scrubbed_variables=dict(settings.scrubbed_variables),
+            inputs=settings.inputs,
             repetitions=settings.repetitions,
             until_percent=settings.until_percent,
             reboot=settings.reboot,
@@ -324,6 +329,8 @@ class Campaign(Keeper):
 
     def read(self, this: Repetition) -> None:
         outcome = this.finished[0].outcome
+        seen = self._seen[this.label]
+        seen.left_processes = max(seen.left_processes, outcome.left_processes)
         if doubt := this.finished[0].doubt():
             raise NotBelievedError(f"not believed: {doubt}")
         found = self._settings.workload.metrics(outcome, this.exchange)
@@ -407,6 +414,7 @@ class Campaign(Keeper):
             tsc_hz=self._tsc_hz(seen),
             emulated_clock=variant.environment.emulates_clock(),
             host_clock=variant.environment.has_host_clock(),
+            left_processes=seen.left_processes,
             differences=differ,
             notes=((variant.note,) if variant.note else ()) + seen.notes,
         )

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, Protocol
 
-from vtax.environments.agent import Finished
+from vtax.environments.agent import STDIN, Finished
 from vtax.environments.base import MachineLike
 from vtax.environments.capabilities import Capability, Guests
 from vtax.errors import VtaxError
@@ -75,7 +75,8 @@ def run(
     Raises VtaxError when it cannot be started or an instrument fails, MachineLostError when the
     machine went away. How the command ended is the caller's to look at.
     """
-    repetition.exchange.create(command.files)
+    given = {} if command.stdin is None else {STDIN: command.stdin}
+    repetition.exchange.create({**command.files, **given})
     machine = repetition.machine
     with ExitStack() as stack:
         for instrument in instruments:
@@ -91,3 +92,5 @@ def run(
             ended = machine.run(line, variables, folder, timeout_s, workdir=where)
             repetition.finished = (ended,)
         repetition.exchange.check()
+        if given:
+            repetition.exchange.remove(STDIN)

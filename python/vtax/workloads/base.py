@@ -54,6 +54,8 @@ class Command:
     timeout_s: float | None = None
     in_user_folder: bool = False
     """It runs in the user's folder, not in that of its results."""
+    stdin: bytes | None = None
+    """Its standard input, in each repetition anew; None: it has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,8 @@ class Outcome:
     exit_code: int | None
     signal: int | None
     timed_out: bool
+    left_processes: int = 0
+    """That it left running and that were ended with it."""
 
     @property
     def cpu_s(self) -> float:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import shlex
 import statistics
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, ClassVar, Literal, Self
 
@@ -236,6 +237,8 @@ class CommandLine:
     patterns: tuple[Pattern, ...] = ()
     compared: bool = True
     """False: there is one environment alone, and no direction is needed."""
+    stdin: bytes | None = field(default=None, repr=False)
+    """What the user gave; each repetition reads it from its beginning."""
 
     @classmethod
     def from_args(cls, args: Sequence[str], metric_patterns: Sequence[str] = ()) -> Self:
@@ -253,8 +256,11 @@ class CommandLine:
         return cls(argv, patterns)
 
     def parameters(self) -> dict[str, Any]:
+        digest = None if self.stdin is None else hashlib.sha256(self.stdin).hexdigest()
+        given = {"stdin_bytes": len(self.stdin), "stdin_sha256": digest} if self.stdin else {}
         return {
             "argv": list(self.argv),
+            **given,
             "metrics": [
                 {
                     "name": p.name,
@@ -272,7 +278,7 @@ class CommandLine:
         return text if len(text) <= 60 else f"{text[:57]}..."
 
     def command(self, shape: MachineShape) -> Command:
-        return Command(argv=self.argv, in_user_folder=True)
+        return Command(argv=self.argv, in_user_folder=True, stdin=self.stdin)
 
     def metrics(self, outcome: Outcome, folder: ResultFolder) -> Sequence[Metric]:
         require_success(self.argv[0], outcome, folder)

@@ -2,13 +2,16 @@
 
 A thread count or a CPU type forced on a BLAS, an allocator's tunables or a preloaded library
 changes results by more than the virtualization does. A run without ``--keep-env`` is free
-of them; what was taken away is recorded in run.json.
+of them; what was taken away is recorded in run.json. All other variables of the user's are passed
+on, but for secrets and the plumbing of the session.
 """
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from vtax.errors import MisuseError
 
@@ -30,9 +33,31 @@ PREFIXES: tuple[str, ...] = (
 
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-# No home: a file like ~/.openmpi/mca-params.conf changes results without leaving a trace in the
-# environment, and a world-writable stand-in like /tmp would let another user supply that file.
-NO_HOME = "/nonexistent"
+LOCALE = ("LANG", "LANGUAGE", "LC_", "TMPDIR")
+"""What vtax sets for all environments alike: number formats, order of texts, a folder that all
+have."""
+OWN = ("PATH", "HOME", "VTAX_RESULTS")
+
+SESSION: tuple[str, ...] = (
+    # Sockets and numbers of a log-in, a desktop, a terminal's program, a service manager.
+    "SSH_", "XDG_", "DBUS_", "DISPLAY", "WAYLAND_", "XAUTHORITY", "GPG_", "GNOME_", "KDE_",
+    "TMUX", "TMUX_", "STY", "WINDOWID", "VTE_", "SUDO_", "MAIL", "KRB5CCNAME", "PULSE_",
+    "PIPEWIRE_", "INVOCATION_ID", "JOURNAL_STREAM", "NOTIFY_SOCKET", "LISTEN_FDS",
+    "LISTEN_FDNAMES", "LISTEN_PID", "SYSTEMD_",
+    "MANAGERPID", "MEMORY_PRESSURE_", "CREDENTIALS_DIRECTORY",
+    # Sockets of container engines.
+    "DOCKER_", "CONTAINER_HOST", "KUBECONFIG",
+    # A shell's own book-keeping, which is of another folder.
+    "PWD", "OLDPWD", "SHLVL", "_",
+)  # fmt: skip
+"""Plumbing of this host's session: of no use in a guest, and in part a way to its keys.
+Whole names, or beginnings that end with an underscore."""
+
+_SECRET = re.compile(
+    "TOKEN|SECRET|PASSW|PASSPHRASE|CREDENTIAL|(^|_)PASS($|_)|KEY|COOKIE|(^|_)AUTH($|_)",
+    re.IGNORECASE,
+)
+_USER_IN_ADDRESS = re.compile(r"://[^/@\s]*:[^/@\s]*@")
 
 
 def changes_results(name: str) -> bool:
@@ -40,13 +65,76 @@ def changes_results(name: str) -> bool:
     return name.startswith(PREFIXES)
 
 
-def split(environ: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    """(variables that change no result, variables that do), each sorted by name."""
-    harmless: dict[str, str] = {}
-    changing: dict[str, str] = {}
+def _among(name: str, names: tuple[str, ...]) -> bool:
+    return any(name.startswith(each) if each.endswith("_") else name == each for each in names)
+
+
+def is_secret(name: str, value: str) -> bool:
+    """Whether it may be a key or a password: by its name, or an address with a password in it."""
+    return bool(_SECRET.search(name) or _USER_IN_ADDRESS.search(value))
+
+
+@dataclass(frozen=True, slots=True)
+class UserVariables:
+    """What becomes of the user's variables."""
+
+    environment: dict[str, str]
+    """The command's, without a home: it gets a fresh one for each repetition."""
+    kept: dict[str, str]
+    """Those among them that change results."""
+    scrubbed: dict[str, str]
+    """Such that were taken away, or set to another value."""
+    withheld: tuple[str, ...]
+    """Names of those that may be secrets."""
+
+    def said(self) -> tuple[str, ...]:
+        """What the command does not get, in sentences."""
+        found = []
+        if self.scrubbed:
+            names = ", ".join(self.scrubbed)
+            found.append(f"not given, as they change results: {names} (--keep-env keeps them)")
+        if self.withheld:
+            names = ", ".join(map(readable, self.withheld))
+            found.append(
+                f"not given, as they may be secrets: {names} (-- env NAME=VALUE PROGRAM gives them)"
+            )
+        return tuple(found)
+
+
+def user_variables(
+    environ: Mapping[str, str], *, keep_env: bool = False, clean: bool = False
+) -> UserVariables:
+    """The user's own variables for a command, the same in every environment.
+
+    Secrets and the plumbing of the session stay out in any case. What changes results does unless
+    `keep_env`; `clean` leaves out all. Raises MisuseError when one that goes in is not UTF-8.
+    """
+    base = base_environment(environ)
+    if clean:
+        return UserVariables(base, {}, {}, ())
+    kept: dict[str, str] = {}
+    scrubbed: dict[str, str] = {}
+    withheld: list[str] = []
+    own: dict[str, str] = {}
     for name in sorted(environ):
-        (changing if changes_results(name) else harmless)[name] = environ[name]
-    return harmless, changing
+        value = environ[name]
+        if _among(name, SESSION) or name in OWN:
+            continue
+        if is_secret(name, value):
+            withheld.append(name)
+        elif changes_results(name) or _among(name, LOCALE):
+            if value != base.get(name):
+                (kept if keep_env else scrubbed)[name] = value
+        else:
+            own[name] = value
+    if keep_env:
+        base["HOME"] = environ.get("HOME") or os.sep
+        if any(_among(name, LOCALE[:3]) for name in kept):
+            del base["LANG"], base["LC_ALL"]
+    environment = own | base | kept
+    require_utf8(environment)
+    shown = {readable(name): readable(value) for name, value in scrubbed.items()}
+    return UserVariables(environment, kept, shown, tuple(withheld))
 
 
 def require_utf8(variables: Mapping[str, str]) -> None:
@@ -63,21 +151,16 @@ def readable(text: str) -> str:
     return os.fsencode(text).decode(errors="backslashreplace")
 
 
-def base_environment(environ: Mapping[str, str], keep_env: bool) -> dict[str, str]:
-    """The environment of the workload's processes, the same in every machine.
+def base_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment of vtax's own workloads, the same in every machine.
 
-    The user's PATH, a UTF-8 locale with a decimal point, no home folder. With `keep_env` also the
-    user's home folder and every variable that changes results. All others stay out in any case:
-    among them are tokens and sockets, which are no business of a guest's.
+    The user's PATH, a UTF-8 locale with a decimal point, and no home: where there is none, a
+    machine makes a fresh one. A file like ~/.openmpi/mca-params.conf changes results without
+    leaving a trace.
     """
-    base = {
+    return {
         "PATH": environ.get("PATH") or DEFAULT_PATH,
         "LANG": "C.UTF-8",
         "LC_ALL": "C.UTF-8",
-        "HOME": NO_HOME,
         "TMPDIR": "/tmp",
     }
-    if keep_env:
-        base["HOME"] = environ.get("HOME") or os.sep
-        base |= split(environ)[1]
-    return base

@@ -2,6 +2,7 @@
 //!
 //! `init` makes the root, and the request `enter` of `serve` what was put off.
 
+mod dev_nodes;
 mod disk;
 pub mod mounts;
 pub mod parameters;

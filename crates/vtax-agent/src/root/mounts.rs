@@ -7,8 +7,8 @@ use nix::mount::{MsFlags, mount};
 use nix::unistd::{chdir, chroot};
 
 use crate::root::InitError;
-use crate::root::disk;
 use crate::root::parameters::{Export, Source};
+use crate::root::{dev_nodes, disk};
 use vtax_cli::reason;
 
 /// A folder that every root has, also a read-only one: everything else is made on a tmpfs there.
@@ -161,7 +161,7 @@ fn volatile(root: &str, shared_memory: &str) -> Result<(), InitError> {
         };
         put(&file_system, &format!("{root}{folder}"))?;
     }
-    Ok(())
+    dev_nodes::complete(root)
 }
 
 fn put_work(source: &Source, target: &str) -> Result<(), InitError> {

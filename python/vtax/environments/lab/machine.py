@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from vtax.environments import sandbox
-from vtax.environments.agent import OUTPUT_LIMIT_BYTES, Agent, Finished
+from vtax.environments.agent import OUTPUT_LIMIT_BYTES, Agent, Finished, given_input
 from vtax.environments.capabilities import (
     C,
     Files,
@@ -90,7 +90,14 @@ class LabMachine:
             self._push_inputs(agent, folder)
         variables = self._variables(environment)
         finished = agent.run(
-            argv, variables, folder, timeout_s, workdir, self._output_limit(folder), leave=leave
+            argv,
+            variables,
+            folder,
+            timeout_s,
+            workdir,
+            self._output_limit(folder),
+            leave=leave,
+            stdin=given_input(self._work, folder),
         )
         if not self._shares:
             self._pull_outputs(agent, folder, folder)

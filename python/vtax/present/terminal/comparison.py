@@ -282,6 +282,8 @@ def _closing(comparison: Comparison, all_notes: bool) -> Iterator[RenderableType
 def _notes(comparison: Comparison) -> Iterator[tuple[str, str, str]]:
     """What is doubtful, unlike, inconclusive or missing; what changes a conclusion comes first."""
     margin = comparison.record.margin_percent
+    for sentence in comparison.record.inputs:
+        yield "i", "the command", one_line(sentence)
     lines = trust.lines(comparison.flags)
     for line in lines:
         if line.kind not in BACKGROUND:

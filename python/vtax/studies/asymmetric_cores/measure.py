@@ -139,5 +139,5 @@ def _campaign(
 
 
 def _variables() -> dict[str, str]:
-    found = dict(base_environment(os.environ, keep_env=False))
+    found = dict(base_environment(os.environ))
     return found | {"PATH": binaries.on_path(found)}

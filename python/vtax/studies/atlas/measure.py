@@ -127,5 +127,5 @@ class _Campaigns:
 
 
 def _variables() -> dict[str, str]:
-    found = dict(base_environment(os.environ, keep_env=False))
+    found = dict(base_environment(os.environ))
     return found | {"PATH": binaries.on_path(found)}

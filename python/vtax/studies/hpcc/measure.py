@@ -60,7 +60,7 @@ def measure(options: Options, progress: Progress) -> Data:
     with the reason.
     """
     plan = QUICK if options.quick else FULL
-    variables = dict(base_environment(os.environ, keep_env=False))
+    variables = dict(base_environment(os.environ))
     for program in Hpcc((plan.sizes[0],), processes=1).needs():
         programs.require(
             program, variables["PATH"], Path(), "run 'vtax doctor' for what is missing"
