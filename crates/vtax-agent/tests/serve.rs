@@ -333,12 +333,7 @@ fn a_folder_that_cannot_be_made_is_an_error_of_the_machine() {
 #[test]
 fn bad_frames_are_answered_and_the_next_line_is_read() {
     let mut agent = Agent::start(&[]);
-    for line in [
-        &b"garbage\n"[..],
-        b"[]\n",
-        b"\xff\xfe\n",
-        b"{\"id\": 1, \n",
-    ] {
+    for line in [&b"garbage\n"[..], b"[]\n", b"\xff\xfe\n", b"{\"id\": 1, \n"] {
         agent.send_bytes(line);
         let answer = agent.receive();
         assert_eq!(answer["id"], Value::Null);
