@@ -139,7 +139,7 @@ struct ImportXenArguments {
     /// The output of xentrace, a file: it is read twice
     trace: PathBuf,
     /// Ticks of the host's time stamp counter in a second (Xen says them when it starts)
-    #[arg(long, value_name = "HZ", value_parser = clap::value_parser!(u64).range(1..=100_000_000_000))]
+    #[arg(long, value_name = "HZ", value_parser = tsc_hz)]
     tsc_hz: u64,
     /// Length of an interval
     #[arg(long, value_name = "TIME", default_value = "1ms", value_parser = units::duration)]
@@ -156,6 +156,30 @@ struct ImportXenArguments {
     /// Print what was imported as JSON
     #[arg(long)]
     json: bool,
+}
+
+/// Slower and faster than every processor that Xen runs on.
+const TSC_HZ: std::ops::RangeInclusive<u64> = 100_000_000..=20_000_000_000;
+
+/// A wrong power of ten would make all times wrong by as much, so it is refused.
+fn tsc_hz(text: &str) -> Result<u64, String> {
+    let hz: u64 = text.parse().map_err(|_| "not a whole number of hertz")?;
+    if TSC_HZ.contains(&hz) {
+        return Ok(hz);
+    }
+    let than = if hz < *TSC_HZ.start() {
+        "below"
+    } else {
+        "above"
+    };
+    let meant = [1_000, 1_000_000, 1_000_000_000]
+        .iter()
+        .filter_map(|factor| hz.checked_mul(*factor))
+        .find(|hz| TSC_HZ.contains(hz));
+    Err(match meant {
+        Some(meant) => format!("{than} any processor's clock: hertz are meant, perhaps {meant}"),
+        None => format!("{than} any processor's clock"),
+    })
 }
 
 #[derive(Debug, Clone, Copy)]

@@ -283,6 +283,28 @@ fn what_xen_lost_is_told_and_not_counted_as_run() {
 }
 
 #[test]
+fn a_frequency_that_no_processor_has_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    for (hz, said) in [
+        (
+            2_596,
+            "below any processor's clock: hertz are meant, perhaps 2596000000",
+        ),
+        (
+            2_596_131,
+            "below any processor's clock: hertz are meant, perhaps 2596131000",
+        ),
+        (0, "below any processor's clock"),
+        (2_596_131_000_000, "above any processor's clock"),
+    ] {
+        let output = import(folder.path(), "lost", hz, &[]);
+        let errors = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{errors}");
+        assert!(errors.contains(said), "{errors}");
+    }
+}
+
+#[test]
 fn xenperf_goes_with_the_trace_and_needs_both_texts() {
     let folder = tempfile::tempdir().unwrap();
     let line = |count: u32| format!("{:<35} T={count:10}  {count:10}\n", "exceptions");

@@ -163,6 +163,10 @@ fn parse_line(line: &[u8]) -> Result<Line, String> {
         [b' ', b'L', b' ', rest @ ..] => parse_access(rest).map(Line::Load),
         [b' ', b'S', b' ', rest @ ..] => parse_access(rest).map(Line::Store),
         [b' ', b'M', b' ', rest @ ..] => parse_access(rest).map(Line::Modify),
+        // Of `--trace-superblocks=yes`: where one begins.
+        [b'S', b'B', b' ', rest @ ..] if (1..=16).contains(&rest.len()) => {
+            number::<16>(rest).map(|_| Line::Noise)
+        }
         _ => is_noise(line).then_some(Line::Noise),
     };
     parsed.ok_or_else(|| {
@@ -226,7 +230,7 @@ mod tests {
     #[test]
     fn a_snippet_in_the_documented_shape() {
         let mut reader = reader(
-            "==7== Lackey\nI  0401ab70,3\n L 1fff000ffc,8\n S 04222f00,8\nI  0401ab73,5\n M 00001000,4\n--7-- x\n",
+            "==7== Lackey\nSB 0401ab70\nI  0401ab70,3\n L 1fff000ffc,8\n S 04222f00,8\nI  0401ab73,5\n M 00001000,4\n--7-- x\n",
         );
         let mut block = Block::new();
         assert_eq!(reader.next(&mut block), Ok(Item::References));
@@ -264,6 +268,8 @@ mod tests {
             (" L ,2\n", "line 2: \" L ,2\" is not a line of lackey's"),
             (" L 1g,2\n", "line 2: \" L 1g,2\" is not a line of lackey's"),
             ("==x==\n", "line 2: \"==x==\" is not a line of lackey's"),
+            ("SB \n", "line 2: \"SB \" is not a line of lackey's"),
+            ("SB 04x\n", "line 2: \"SB 04x\" is not a line of lackey's"),
             (" L 1000", "line 2: truncated: the last line has no end"),
             (&long, "line 2: a line of more than 16384 bytes"),
             (&noise, "line 2: a line of more than 16384 bytes"),
