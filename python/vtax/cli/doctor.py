@@ -51,10 +51,11 @@ def doctor(
 
     if clean:
         from vtax.environments import host_swap
+        from vtax.formats import scratch
         from vtax.runner import service_domain
         from vtax.units import plural
 
-        removed = service_domain.sweep() + host_swap.sweep()
+        removed = service_domain.sweep() + host_swap.sweep() + scratch.sweep()
         print(f"removed {plural(removed, 'leftover')} of killed runs")
         return
     known = [check.name for check in registered()]

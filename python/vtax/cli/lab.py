@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import tempfile
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -115,6 +114,7 @@ def _carry_out(
     from vtax.environments.base import allowed_cpus
     from vtax.environments.hiding import Shown
     from vtax.errors import MisuseError
+    from vtax.formats.scratch import scratch
     from vtax.present.terminal.progress import progress
     from vtax.runner.following import Following
     from vtax.units import parse_duration
@@ -144,9 +144,9 @@ def _carry_out(
     program = programs.require(command[0], variables["PATH"], folder, "check its name")
     sharing.require_seen({"the emulated host": environment}, program)
     environment.check()
-    with tempfile.TemporaryDirectory(prefix="vtax-lab-") as name, progress(quiet) as told:
+    with scratch("lab") as work, progress(quiet) as told:
         told.announce("starting the emulated host")
-        with environment.start_host(Path(name), allowed_cpus(), out) as host:
+        with environment.start_host(work, allowed_cpus(), out) as host:
             told.stop()
             streams = {"stdout": sys.stdout.buffer, "stderr": sys.stderr.buffer}
             with Following(host.output, streams):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import glob
 import io
 import os
 import stat
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from vtax.errors import VtaxError
+from vtax.formats.scratch import held, remove_left
 
 if TYPE_CHECKING:
     import polars
@@ -20,13 +22,15 @@ if TYPE_CHECKING:
 def replacing(path: Path, remedy: str = "free space there") -> Iterator[Path]:
     """A path to write to, which becomes `path` when all went well.
 
-    A reader sees all of it or none, also after kill -9. Raises VtaxError when it cannot be
-    written; a file that was there is then unchanged.
+    A reader sees all of it or none, also after kill -9, after which the next one removes what is
+    left. Raises VtaxError when it cannot be written; a file that was there is then unchanged.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        yield temporary
-        temporary.replace(path)
+        remove_left(f".{glob.escape(path.name)}.*.tmp", path.parent)
+        with held(temporary):
+            yield temporary
+            temporary.replace(path)
     except OSError as error:
         raise VtaxError(f"cannot write {path}: {error.strerror or error}", remedy) from None
     finally:

@@ -6,7 +6,6 @@ What the passes of a round are and say is in vtax.analysis.order_drift.
 from __future__ import annotations
 
 import random
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from vtax.analysis.order_drift import Observation, Order
 from vtax.environments.base import Environment
 from vtax.errors import VtaxError
 from vtax.formats.model import Sample
+from vtax.formats.scratch import scratch
 from vtax.runner.repetition import Repetition
 from vtax.runner.runner import Done, Keeper, Listener, Plan, Runner, Starter, Step, Variant, boot
 from vtax.runner.samples import sample
@@ -71,8 +71,7 @@ def measure(
     environments take turns at each pass, in a random order of their own. A run that fails is
     kept as a failure and the others go on. Raises VtaxError when an environment does not come up.
     """
-    with tempfile.TemporaryDirectory(prefix="vtax-order-") as name:
-        folder = Path(name)
+    with scratch("order") as folder:
         variants = []
         for number, (label, subject) in enumerate(subjects.items()):
             work = folder / str(number)

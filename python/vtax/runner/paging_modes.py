@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +21,7 @@ from vtax.environments.capabilities import Switch
 from vtax.environments.hiding import Shown
 from vtax.environments.kvm_counters import REPORTED
 from vtax.errors import VtaxError
+from vtax.formats.scratch import scratch
 from vtax.runner.instruments.kvm_counters import Counting
 from vtax.runner.repetition import Repetition
 from vtax.runner.runner import Done, Keeper, Listener, Plan, Runner, Step, Variant
@@ -49,20 +49,18 @@ def measure(
     keeper = _Keeper(timeout_s)
     obstacle = environment.paging_obstacle("shadow")
     modes = MODES if obstacle is None else MODES[:1]
-    with tempfile.TemporaryDirectory(prefix="vtax-paging-") as folder:
+    with scratch("paging") as folder:
         if argv[0] in builtin_workloads():
             own = environment.for_builtin()
             require(own, Switch, "switching a running guest")
             line = (own.agent_inside(), "workload", *argv, "--json")
-            variants = _switched(own, Path(folder), keeper.switches)[: len(modes)]
+            variants = _switched(own, folder, keeper.switches)[: len(modes)]
         else:
             line = tuple(argv)
-            variants = _apart(environment.with_shown(Shown(Path.cwd())), Path(folder))[: len(modes)]
+            variants = _apart(environment.with_shown(Shown(Path.cwd())), folder)[: len(modes)]
         command = Command(line, timeout_s=timeout_s)
         steps = [
-            Step(
-                mode, number // len(modes), command, f"run-{number}", Path(folder) / f"out-{number}"
-            )
+            Step(mode, number // len(modes), command, f"run-{number}", folder / f"out-{number}")
             for number, mode in enumerate(each for each in order(repetitions) if each in modes)
         ]
         Runner(Plan(variants, steps, variables, warm_up=warm_up), keeper, listener).run()

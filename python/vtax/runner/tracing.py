@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from vtax.environments.traced_qemu import Guest, PluginQemu, Recording
 from vtax.errors import VtaxError
 from vtax.formats.exchange import Exchange
 from vtax.formats.files import read_bounded, replacing
+from vtax.formats.scratch import scratch
 from vtax.runner.following import Following
 from vtax.workloads.base import Outcome
 
@@ -78,15 +78,14 @@ def trace(wanted: Wanted, guest: Guest, announce: Callable[[str], None]) -> Trac
     Ctrl-C ends the command and keeps what was traced. Raises VtaxError when it cannot be traced.
     """
     qemu = traced_qemu.find()
-    with tempfile.TemporaryDirectory(prefix="vtax-trace-") as name:
-        scratch = Path(name)
-        with _target(wanted, scratch) as path:
+    with scratch("trace") as folder:
+        with _target(wanted, folder) as path:
             recording = Recording(
-                path, scratch / "summary", wanted.user_only, pack=wanted.consume is None
+                path, folder / "summary", wanted.user_only, pack=wanted.consume is None
             )
-            run = _run(wanted, guest, qemu, scratch, recording, announce)
-        totals = _totals(scratch / "summary", run.console)
-        slowdown, reason = _slowdown(wanted, guest, qemu, scratch, run, announce)
+            run = _run(wanted, guest, qemu, folder, recording, announce)
+        totals = _totals(folder / "summary", run.console)
+        slowdown, reason = _slowdown(wanted, guest, qemu, folder, run, announce)
     return Traced(
         file=wanted.out,
         references=totals["references"],

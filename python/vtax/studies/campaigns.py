@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
@@ -13,6 +12,7 @@ from vtax.errors import VtaxError
 from vtax.formats.folder import REPORT, RunFolder
 from vtax.formats.memory import MemoryRecord
 from vtax.formats.place import PlaceRecord
+from vtax.formats.scratch import scratch
 from vtax.formats.tune import TuneRecord
 from vtax.runner.campaign import Campaign
 
@@ -28,8 +28,8 @@ def run_folders(study: Path | None) -> Iterator[Path]:
     if study is not None:
         yield study / RUNS
         return
-    with tempfile.TemporaryDirectory(prefix="vtax-study-") as folder:
-        yield Path(folder)
+    with scratch("study") as folder:
+        yield folder
 
 
 def carried_out(campaign: Campaign[R], folder: RunFolder) -> R:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -23,6 +22,7 @@ from vtax.environments.lab.snapshot import Snapshot, Store
 from vtax.environments.qemu_program import program_version
 from vtax.errors import VtaxError
 from vtax.formats.files import write_atomic
+from vtax.formats.scratch import scratch
 
 if TYPE_CHECKING:
     from vtax.environments.lab.environment import Lab
@@ -189,8 +189,8 @@ def _make(
         os.fchmod(ram.fileno(), 0o600)
         ram.truncate(lab.memory_bytes)
     with (
-        tempfile.TemporaryDirectory(prefix="vtax-lab-") as work,
-        Emulator(machine, built.initramfs, Path(work), cpus) as emulator,
+        scratch("lab") as work,
+        Emulator(machine, built.initramfs, work, cpus) as emulator,
     ):
 
         def lost(what: str) -> MachineLostError:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import tempfile
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any, cast
 
 from vtax import foreign_json
 from vtax.errors import MisuseError
+from vtax.formats.scratch import scratch
 from vtax.paging import native, policy
 from vtax.paging.inputs import Description, machine_description
 from vtax.paging.modes import Parameters, Value, available, policies
@@ -79,8 +79,8 @@ def _mode(
 
 @functools.lru_cache(maxsize=64)
 def _loaded(file: PolicyFile) -> type[policy.Policy]:
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, file.name)
+    with scratch("sweep") as folder:
+        path = folder / file.name
         path.write_text(file.source)
         return policy.load(f"{path}:{file.class_name}")
 

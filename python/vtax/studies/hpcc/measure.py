@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ from vtax import environments, foreign_json
 from vtax.environments import Environment
 from vtax.environments.base import MachineLike
 from vtax.errors import VtaxError
+from vtax.formats.scratch import scratch
 from vtax.runner import order_drift
 from vtax.runner.order_drift import Subject
 from vtax.runner.repetition import Repetition
@@ -98,11 +98,11 @@ def _place(
     """Boot it once, and look at its clocks. Raises VtaxError when it does not come up."""
     keeper = _Clocks()
     argv = (environment.agent_inside(), "clocks", "--seconds", str(plan.clocks_s))
-    with tempfile.TemporaryDirectory(prefix="vtax-hpcc-") as folder:
-        work = Path(folder) / "work"
+    with scratch("hpcc") as folder:
+        work = folder / "work"
         work.mkdir(mode=0o700)
         command = Command(argv, timeout_s=PROBE_TIMEOUT_S)
-        step = Step(name, 0, command, "clocks", Path(folder))
+        step = Step(name, 0, command, "clocks", folder)
         Runner(
             Steps([Variant(name, environment, work)], [step], variables, matched=True),
             keeper,

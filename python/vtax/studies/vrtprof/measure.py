@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import subprocess
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ import polars as pl
 from vtax import binaries, foreign_json
 from vtax.analysis.intervals import Recording, load
 from vtax.errors import VtaxError
+from vtax.formats.scratch import scratch
 from vtax.record.options import Options as RecordOptions
 from vtax.record.recorder import PROGRAM, Recorder
 from vtax.runner.instruments.record import Recording as Recorded
@@ -61,8 +61,8 @@ def measure(options: Options, progress: Progress) -> Data:
     plan = QUICK if options.quick else FULL
     wanted = options.figure
     found = Found()
-    with tempfile.TemporaryDirectory(prefix="vtax-vrtprof-") as folder:
-        _require_recording(Path(folder))
+    with scratch("vrtprof") as folder:
+        _require_recording(folder)
         found.absent, counted = _availability()
         targets = [] if wanted == "overhead" else _targets(plan, counted)
         repetitions = plan.overhead_repetitions if wanted in (None, "overhead") else 0
@@ -72,11 +72,11 @@ def measure(options: Options, progress: Progress) -> Data:
         total += repetitions * len(plan.workloads) * (len(SETTINGS) + 1)
         shown = Counting(total + (emulated.steps(plan) if inside else 0), progress)
         for target in targets:
-            _record_all(target, plan, options.seed, Path(folder), found, shown)
+            _record_all(target, plan, options.seed, folder, found, shown)
         if repetitions:
-            _measure_overheads(plan, repetitions, options.seed, Path(folder), found, shown)
+            _measure_overheads(plan, repetitions, options.seed, folder, found, shown)
         if inside:
-            emulated.measure(plan, options.seed, Path(folder), found, shown)
+            emulated.measure(plan, options.seed, folder, found, shown)
     return Data(
         found.recordings,
         found.absent,
