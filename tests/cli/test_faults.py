@@ -149,7 +149,7 @@ def test_ctrl_c_writes_the_report_and_ends_every_guest(
     before = abandoned_cgroups()
     process = start_long(tmp_path, environment, spec, "0.07222")
     process.send_signal(number)
-    printed = process.communicate(timeout=60)[0]
+    printed = process.communicate(timeout=300)[0]
     assert process.returncode == 130, printed
     assert "interrupted" in printed and "Traceback" not in printed
     (folder,) = tmp_path.iterdir()
@@ -169,7 +169,7 @@ def test_the_default_place_is_below_the_working_folder(
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 0, done.stderr

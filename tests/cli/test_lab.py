@@ -91,7 +91,7 @@ def test_a_guest_is_compared_under_its_kvm(tmp_path: Path, soak: bool) -> None:
     inner = ["compare", "--in", "qemu:accel=kvm,mem=256M", "--reps", "2", "--no-control"]
     program = [sys.executable, "-m", "vtax.cli.main", *inner, "--out", runs, "--", "true"]
     shared = ("--share", sys.base_prefix) if sys.base_prefix != "/usr" else ()
-    done = vtax("lab", *shared, "--out", runs, "--", *program, timeout=600)
+    done = vtax("lab", *shared, "--out", runs, "--", *program)
     assert done.returncode == 0, done.stderr
     (run,) = Path(runs).iterdir()
     record = read(run / "run.json")

@@ -53,7 +53,7 @@ def recorder(page: Path, out: Path) -> subprocess.Popen[str]:
 
 def recorded(process: subprocess.Popen[str], out: Path) -> dict[str, Any]:
     process.terminate()
-    _, said = process.communicate(timeout=60)
+    _, said = process.communicate(timeout=300)
     if any(reason in said for reason in ("lacks CAP_", "no type information", "locked down")):
         pytest.skip(said.strip())
     assert process.returncode == 0, said

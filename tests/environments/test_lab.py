@@ -148,7 +148,7 @@ def test_each_guest_has_its_own_files_and_one_has_the_network() -> None:
 def test_the_scripts_are_shell() -> None:
     scripts = [nested.prepare_script(2), nested.pause_script(2), nested.resume_script(2)]
     for script in [*scripts, nested.share_script(), nested.furnish_script("/bin/busybox")]:
-        subprocess.run(["sh", "-n", "-c", script], check=True, timeout=10)
+        subprocess.run(["sh", "-n", "-c", script], check=True, timeout=300)
 
 
 # --- initramfs ------------------------------------------------------------------------------
@@ -162,7 +162,7 @@ def unpack(archive: bytes, folder: Path) -> None:
         input=archive,
         cwd=folder,
         capture_output=True,
-        timeout=30,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -322,7 +322,7 @@ def test_what_a_killed_maker_left_is_removed_by_the_next(store: Store, tmp_path:
         "with Store(pathlib.Path(sys.argv[1])).making(Name('a' * 16, '1' * 16)) as folder:\n"
         "    (folder / 'ram').write_bytes(b'half'); os.kill(os.getpid(), 9)\n"
     )
-    subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=False, timeout=30)
+    subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=False, timeout=300)
     assert len([path for path in tmp_path.iterdir() if path.is_dir()]) == 1
     make(store, name_of("b"))
     assert [path.name for path in tmp_path.iterdir() if path.is_dir()] == [str(name_of("b"))]

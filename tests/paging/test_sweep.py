@@ -432,7 +432,7 @@ def test_kill_9_loses_nothing_and_leaves_nothing(
     saved = SweepFolder(tmp_path / "out").finished()
     assert len(saved) >= 3
     second = start(SEEDS, "evaluate", "resume")
-    out, err = second.communicate(timeout=60)
+    out, err = second.communicate(timeout=300)
     assert out == "complete 20\n"
     assert f"20 points, {len(saved)} of them from before" in err
     table = polars.read_parquet(tmp_path / "out" / "sweep.parquet")
@@ -449,7 +449,7 @@ def test_ctrl_c_keeps_what_is_finished_and_leaves_no_process(
     wait_until(lambda: journal_lines(tmp_path / "out") >= 3)
     # Ctrl-C on a terminal reaches the workers too; a polite kill only the sweep itself.
     (os.killpg if number == signal.SIGINT else os.kill)(process.pid, number)
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=300)
     assert out.startswith("interrupted ")
     assert "Traceback" not in err
     wait_until(lambda: group_members(process.pid) == [], 5.0)
@@ -466,7 +466,7 @@ def test_ctrl_c_does_not_wait_for_a_long_point(
     time.sleep(0.5)
     begin = time.monotonic()
     os.killpg(process.pid, signal.SIGINT)
-    out, _ = process.communicate(timeout=30)
+    out, _ = process.communicate(timeout=300)
     assert time.monotonic() - begin < 20
     assert out == "interrupted 0\n"
     wait_until(lambda: group_members(process.pid) == [], 5.0)

@@ -42,7 +42,7 @@ def on_a_terminal(code: str) -> tuple[str, str]:
         pass
     finally:
         os.close(terminal)
-    out, _ = process.communicate(timeout=30)
+    out, _ = process.communicate(timeout=300)
     assert process.returncode == 0, seen.decode()
     return out.decode(), seen.decode()
 

@@ -10,13 +10,15 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "python"
+HUNG_S = 1800.0
+"""Ends a command that hangs. No bound on work: on a busy machine that takes as long as it takes."""
 
 
 def vtax(
     *argv: str,
     cwd: Path | None = None,
     environment: Mapping[str, str] | None = None,
-    timeout: float = 300,
+    timeout: float = HUNG_S,
 ) -> subprocess.CompletedProcess[str]:
     """The command as a user calls it, on no terminal."""
     settings = {"PYTHONPATH": str(SOURCE), "COLUMNS": "100", "NO_COLOR": "1"}
