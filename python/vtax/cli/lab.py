@@ -135,7 +135,7 @@ def _carry_out(
     kernels = tuple(cache.folder(name) for name in CACHED)
     shown = (*sharing.shown({"--share": environment}, share), *kernels)
     installed = sharing.installed(
-        {"lab": environment}, Shown(folder, shown), command[:1], variables["PATH"]
+        {"the emulated host": environment}, Shown(folder, shown), command[:1], variables["PATH"]
     )
     for said in () if quiet else (*installed.said(), *given.said()):
         print(f"note: {said}", file=sys.stderr)
@@ -144,7 +144,7 @@ def _carry_out(
     program = programs.require(command[0], variables["PATH"], folder, "check its name")
     sharing.require_seen({"the emulated host": environment}, program)
     environment.check()
-    with scratch("lab") as work, progress(quiet) as told:
+    with scratch("host") as work, progress(quiet) as told:
         told.announce("starting the emulated host")
         with environment.start_host(work, allowed_cpus(), out) as host:
             told.stop()
