@@ -96,6 +96,50 @@ def test_a_file_is_read_from_where_it_stands_and_one_too_large_is_refused(tmp_pa
     assert "standard input holds more than 64 MiB" in one_line(done, 2)
 
 
+@pytest.mark.parametrize("blocks", [True, False])
+def test_a_pipe_that_stays_open_is_told_and_then_read_to_its_end(
+    blocks: bool, tmp_path: Path
+) -> None:
+    reader, writer = os.pipe()
+    os.set_blocking(reader, blocks)
+    os.write(writer, b"a\nb\n")
+    with lines_of_a(reader, tmp_path) as started:
+        os.close(reader)
+        assert started.stderr is not None and started.stderr.readline() == READING
+        os.write(writer, b"c\n")
+        os.close(writer)
+        out, err = started.communicate()
+    done = subprocess.CompletedProcess(started.args, started.returncode, out, err)
+    assert values(done, "n") == {3}
+
+
+def test_a_pipe_into_which_nobody_writes_is_told_and_given_up(tmp_path: Path) -> None:
+    reader, writer = os.pipe()
+    with lines_of_a(reader, tmp_path) as started:
+        out, err = started.communicate()
+    os.close(reader)
+    os.close(writer)
+    done = subprocess.CompletedProcess(started.args, started.returncode, out, err)
+    assert values(done, "n") == {0}
+    assert err.splitlines(keepends=True)[0] == READING and "the command gets none" in err
+
+
+READING = "note: reading standard input to its end (< /dev/null gives the command none)\n"
+
+
+def lines_of_a(stdin: int, cwd: Path) -> subprocess.Popen[str]:
+    metric = ("--metric", "n:count:higher=n=([0-9]+)")
+    return subprocess.Popen(
+        command("compare", *QUICK, *metric, "--", "sh", "-c", "echo n=$(wc -l)"),
+        env={**os.environ, "PYTHONPATH": str(SOURCE)},
+        cwd=cwd,
+        stdin=stdin,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
 @pytest.mark.parametrize("spec", ["native", *GUESTS])
 def test_own_variables_arrive_and_what_does_not_is_named(spec: str, tmp_path: Path) -> None:
     given = {"SIZE": "1000000", "MY_TOKEN": "x", "OPENBLAS_NUM_THREADS": "1"}

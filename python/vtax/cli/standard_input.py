@@ -7,9 +7,12 @@ import os
 import select
 import stat
 import sys
+import time
 
 LIMIT_BYTES = 64 << 20
 """Of what is given to every repetition."""
+NOTICE_S = 2.0
+"""Whoever waits for longer is told what for."""
 SILENCE_S = 10.0
 """A pipe into which nothing came for so long is one that nobody writes to."""
 _PIECE = 1 << 20
@@ -25,9 +28,12 @@ def given() -> bytes | None:
 
     try:
         mode = os.fstat(0).st_mode
-        if not _may_hold(mode):
+        if stat.S_ISREG(mode):
+            content = _read(may_wait=False)
+        elif stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode):
+            content = _read(may_wait=True)
+        else:
             return None
-        content = _read()
     except OSError as error:
         if error.errno == errno.EBADF:
             return None  # closed by whoever started vtax
@@ -40,25 +46,34 @@ def given() -> bytes | None:
     return content or None
 
 
-def _may_hold(mode: int) -> bool:
-    if stat.S_ISREG(mode):
-        return True
-    if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)):
-        return False
-    if select.select([0], [], [], SILENCE_S)[0]:
-        return True
-    print(
-        f"note: standard input is a pipe that gave nothing for {SILENCE_S:g} s: the command gets "
-        "none (< /dev/null keeps vtax from waiting)",
-        file=sys.stderr,
-    )
-    return False
-
-
-def _read() -> bytes:
+def _read(*, may_wait: bool) -> bytes:
+    """Up to the end, or a little more than LIMIT_BYTES; nothing of a silent pipe."""
     pieces: list[bytes] = []
     size = 0
-    while size <= LIMIT_BYTES and (piece := os.read(0, _PIECE)):
+    began = time.monotonic()
+    told = False
+    while size <= LIMIT_BYTES:
+        if may_wait and not told and not _ready(began + NOTICE_S):
+            told = True
+            _note("reading standard input to its end (< /dev/null gives the command none)")
+            if not pieces and not _ready(began + SILENCE_S):
+                _note(f"it is a pipe that gave nothing for {SILENCE_S:g} s: the command gets none")
+                break
+        if may_wait:
+            select.select([0], [], [])  # whoever made the pipe may have set it to never block
+        piece = os.read(0, _PIECE)
+        if not piece:
+            break
         pieces.append(piece)
         size += len(piece)
     return b"".join(pieces)
+
+
+def _ready(until: float) -> bool:
+    """Whether there is something to read, or the end, by then."""
+    left = max(0.0, until - time.monotonic())
+    return bool(select.select([0], [], [], left)[0])
+
+
+def _note(text: str) -> None:
+    print(f"note: {text}", file=sys.stderr, flush=True)
