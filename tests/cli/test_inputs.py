@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from command_line import SOURCE, command, one_line, vtax
 from tested_machines import CONTAINED, checked
 from vtax.cli.standard_input import LIMIT_BYTES
-from vtax.workloads.variables import SESSION, is_secret, user_variables
+from vtax.workloads.variables import OWN, PREFIXES, SESSION, is_secret, user_variables
 
 GUESTS = ("uml:mem=256M", "qemu:accel=tcg,mem=512M", *CONTAINED)
 QUICK = ("--reps", "2", "--no-control", "--no-warm-up", "--baseline", "none", "--quiet", "--json")
@@ -29,10 +29,11 @@ def compare(
     metrics: tuple[str, ...] = (),
     stdin: bytes | None = None,
     environment: Mapping[str, str] | None = None,
+    options: tuple[str, ...] = (),
 ) -> subprocess.CompletedProcess[str]:
     named = [word for each in metrics for word in ("--metric", each)]
     done = subprocess.run(
-        command("compare", "--in", spec, *QUICK, *named, "--", *argv),
+        command("compare", "--in", spec, *QUICK, *options, *named, "--", *argv),
         env={**os.environ, "PYTHONPATH": str(SOURCE), **(environment or {})},
         cwd=cwd,
         input=stdin,
@@ -158,9 +159,13 @@ def test_own_variables_arrive_and_what_does_not_is_named(spec: str, tmp_path: Pa
     assert "MY_TOKEN" in said and "OPENBLAS_NUM_THREADS" in said and "SIZE" not in said
 
 
-@given(
-    st.dictionaries(st.from_regex(r"[A-Z_]{1,12}", fullmatch=True), st.text("abc:/@%", max_size=9))
+ENVIRON = st.dictionaries(
+    st.from_regex(r"[A-Z_]{1,12}", fullmatch=True) | st.sampled_from([*PREFIXES, *SESSION, "LANG"]),
+    st.text("abc:/@%", max_size=9),
 )
+
+
+@given(ENVIRON)
 def test_every_variable_is_given_or_named_or_of_the_session(environ: dict[str, str]) -> None:
     found = user_variables(environ)
     told = " ".join(found.said())
@@ -169,9 +174,52 @@ def test_every_variable_is_given_or_named_or_of_the_session(environ: dict[str, s
             assert not is_secret(name, value)
         else:
             session = any(name == each or name.startswith(each) for each in SESSION)
-            assert name in told or session or name in ("PATH", "HOME", "VTAX_RESULTS")
+            assert name in told or session or name in OWN
     clean = user_variables(environ, clean=True)
     assert set(clean.environment) == {"PATH", "LANG", "LC_ALL", "TMPDIR"}
+
+
+@given(ENVIRON, st.booleans(), st.booleans(), st.data())
+def test_a_variable_asked_for_is_given_whatever_it_is(
+    environ: dict[str, str], keep_env: bool, clean: bool, data: st.DataObject
+) -> None:
+    names = sorted(set(environ) - set(OWN))
+    asked = data.draw(st.lists(st.sampled_from(names), unique=True) if names else st.just([]))
+    usual = user_variables(environ, keep_env=keep_env, clean=clean)
+    found = user_variables(environ, keep_env=keep_env, clean=clean, named=asked)
+    assert {name: found.environment[name] for name in asked} == {
+        name: environ[name] for name in asked
+    }
+    assert not set(asked) & {*found.scrubbed, *found.withheld}
+    assert not [name for name in found.kept if is_secret(name, environ[name])]
+    others = {*usual.environment} - {"LANG", "LC_ALL"} - {*asked}
+    assert {name: found.environment[name] for name in others} == {
+        name: usual.environment[name] for name in others
+    }
+
+
+@pytest.mark.parametrize("spec", ["native", "uml:mem=256M"])
+def test_a_secret_asked_for_is_given_and_not_recorded(spec: str, tmp_path: Path) -> None:
+    done = compare(
+        spec,
+        *("sh", "-c", "echo n=${#MY_TOKEN}"),
+        cwd=folder_of(spec, tmp_path),
+        metrics=("n:count:higher=n=([0-9]+)",),
+        environment={"MY_TOKEN": "very-secret"},
+        options=("--env", "MY_TOKEN"),
+    )
+    assert values(done, "n") == {len("very-secret")}
+    files = [each for each in tmp_path.rglob("*") if each.is_file()]
+    assert files and not [each for each in files if b"very-secret" in each.read_bytes()]
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("NO_SUCH_THING", "there is no such variable"), ("A=5", "no such"), ("HOME", "sets it")],
+)
+def test_what_cannot_be_given_is_refused(name: str, said: str, tmp_path: Path) -> None:
+    done = vtax("compare", *QUICK, "--env", name, "--", "true", cwd=tmp_path)
+    assert said in one_line(done, 2)
 
 
 @pytest.mark.parametrize("spec", ["native", *GUESTS])

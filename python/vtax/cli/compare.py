@@ -15,6 +15,7 @@ import typer
 
 from vtax.cli.declared import (
     DeclaredWithWorkloads,
+    EnvOption,
     ShareOption,
     complete_instrument,
     complete_spec,
@@ -167,6 +168,7 @@ def compare(
     clean_env: Annotated[
         bool, typer.Option("--clean-env", help="Give commands none of your own variables.")
     ] = False,
+    env: EnvOption = None,
     metric: Annotated[
         list[str] | None,
         typer.Option(
@@ -209,6 +211,9 @@ def compare(
     Every environment is compared with a native run that has the same CPUs and memory: the
     workload runs on this machine too, also if only guests are named. For a program that must not,
     give --baseline none.
+
+    Each repetition of a command gets your standard input (a file or a pipe), your variables but
+    for secrets and such that change results, and an empty home (docs/environments.md).
     """
     from vtax.environments import BASELINE
     from vtax.errors import VtaxError
@@ -227,6 +232,7 @@ def compare(
         share=tuple(share or ()),
         keep_env=keep_env,
         clean_env=clean_env,
+        env=tuple(env or ()),
         control=control,
         baseline=baseline,
         repetitions=repetitions or (USUAL_REPETITIONS if until is None else PILOT_ROUNDS),
@@ -273,7 +279,7 @@ def _settings(
     from vtax.workloads.variables import user_variables
 
     keep_env, control = options.pop("keep_env"), options.pop("control")
-    clean_env = options.pop("clean_env")
+    clean_env, named = options.pop("clean_env"), options.pop("env")
     baseline = options.pop("baseline")
     workload = workloads.parse(argv, patterns)
     variants = pushed(compared_variants(specs, control, baseline), options.pop("push"))
@@ -283,7 +289,7 @@ def _settings(
     instruments = chosen(options.pop("instruments"), [each.environment for each in variants])
     machines = {each.label: each.environment for each in variants}
     workdir = working_folder(options.pop("workdir"), machines)
-    variables = user_variables(os.environ, keep_env=keep_env, clean=clean_env)
+    variables = user_variables(os.environ, keep_env=keep_env, clean=clean_env, named=named)
     environment = dict(variables.environment)
     shared = sharing.shown(machines, options.pop("share"))
     installed = sharing.installed(

@@ -21,6 +21,14 @@ ShareOption = Annotated[
         metavar="PATH",
     ),
 ]
+EnvOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--env",
+        help="Give this variable of yours too, which is else left out (a secret); repeat it.",
+        metavar="NAME",
+    ),
+]
 
 
 class Declared(TyperCommand):

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vtax.cli.declared import ShareOption
+from vtax.cli.declared import EnvOption, ShareOption
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from vtax.environments.base import PagingEnvironment
+    from vtax.workloads.variables import UserVariables
 
 EXAMPLES = """\b
 Examples:
@@ -71,6 +72,7 @@ def lab(
         ),
     ] = None,
     share: ShareOption = None,
+    env: EnvOption = None,
     timeout: Annotated[
         str | None, typer.Option(help="End the command after this time.", metavar="TIME")
     ] = None,
@@ -89,6 +91,7 @@ def lab(
     """
     from vtax.environments.base import with_paging_modes
     from vtax.errors import MisuseError
+    from vtax.workloads.variables import user_variables
 
     if not command:
         raise MisuseError("no command", "name one after --, e.g. vtax lab -- ls -l /dev/kvm")
@@ -96,12 +99,16 @@ def lab(
     options |= {"kernel": str(kernel)} if kernel else {}
     options |= {} if snapshot else {"snapshot": "off"}
     environment = with_paging_modes().from_options(options)
-    raise typer.Exit(_carry_out(environment, command, out, share or (), timeout, quiet=quiet))
+    given = user_variables(os.environ, keep_env=True, named=env or ())
+    raise typer.Exit(
+        _carry_out(environment, command, given, out, share or (), timeout, quiet=quiet)
+    )
 
 
 def _carry_out(
     environment: PagingEnvironment,
     command: Sequence[str],
+    given: UserVariables,
     out: Path | None,
     share: Sequence[Path],
     timeout: str | None,
@@ -119,10 +126,8 @@ def _carry_out(
     from vtax.runner.following import Following
     from vtax.units import parse_duration
     from vtax.workloads import programs
-    from vtax.workloads.variables import user_variables
 
     limit_s = None if timeout is None else parse_duration(timeout)
-    given = user_variables(os.environ, keep_env=True)
     variables = {**given.environment, "XDG_CACHE_HOME": str(cache.base())}
     variables["PATH"] = binaries.on_path(variables)
     folder = Path.cwd()

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from vtax.errors import MisuseError
@@ -95,46 +95,59 @@ class UserVariables:
             found.append(f"not given, as they change results: {names} (--keep-env keeps them)")
         if self.withheld:
             names = ", ".join(map(readable, self.withheld))
-            found.append(
-                f"not given, as they may be secrets: {names} (-- env NAME=VALUE PROGRAM gives them)"
-            )
+            found.append(f"not given, as they may be secrets: {names} (--env NAME gives one)")
         return tuple(found)
 
 
 def user_variables(
-    environ: Mapping[str, str], *, keep_env: bool = False, clean: bool = False
+    environ: Mapping[str, str],
+    *,
+    keep_env: bool = False,
+    clean: bool = False,
+    named: Sequence[str] = (),
 ) -> UserVariables:
     """The user's own variables for a command, the same in every environment.
 
-    Secrets and the plumbing of the session stay out in any case. What changes results does unless
-    `keep_env`; `clean` leaves out all. Raises MisuseError when one that goes in is not UTF-8.
+    Secrets and the plumbing of the session stay out, and what changes results unless `keep_env`;
+    `clean` leaves out all. The `named` go in whatever they are; of secrets no value is recorded.
+    Raises MisuseError when a named one is not set or vtax's own, or one that goes in is not UTF-8.
     """
+    _require_named(environ, named)
     base = base_environment(environ)
-    if clean:
-        return UserVariables(base, {}, {}, ())
     kept: dict[str, str] = {}
     scrubbed: dict[str, str] = {}
     withheld: list[str] = []
     own: dict[str, str] = {}
-    for name in sorted(environ):
+    for name in sorted(named if clean else environ):
         value = environ[name]
-        if _among(name, SESSION) or name in OWN:
+        asked = name in named
+        if name in OWN or (_among(name, SESSION) and not asked):
             continue
-        if is_secret(name, value):
+        if is_secret(name, value) and not asked:
             withheld.append(name)
-        elif changes_results(name) or _among(name, LOCALE):
+        elif not is_secret(name, value) and (changes_results(name) or _among(name, LOCALE)):
             if value != base.get(name):
-                (kept if keep_env else scrubbed)[name] = value
+                (kept if keep_env or asked else scrubbed)[name] = value
         else:
             own[name] = value
-    if keep_env:
+    if keep_env and not clean:
         base["HOME"] = environ.get("HOME") or os.sep
-        if any(_among(name, LOCALE[:3]) for name in kept):
-            del base["LANG"], base["LC_ALL"]
+    if any(_among(name, LOCALE[:3]) for name in kept):
+        del base["LANG"], base["LC_ALL"]
     environment = own | base | kept
     require_utf8(environment)
     shown = {readable(name): readable(value) for name, value in scrubbed.items()}
     return UserVariables(environment, kept, shown, tuple(withheld))
+
+
+def _require_named(environ: Mapping[str, str], named: Sequence[str]) -> None:
+    for name in named:
+        if name in OWN:
+            raise MisuseError(f"--env {name}: vtax sets it itself", "leave it out")
+        if name not in environ:
+            word = readable(name)
+            remedy = "give a name alone, after: export NAME=VALUE"
+            raise MisuseError(f"--env {word}: there is no such variable", remedy)
 
 
 def require_utf8(variables: Mapping[str, str]) -> None:
