@@ -165,7 +165,7 @@ def test_a_machine_offers_what_its_environment_declares(spec: str, tmp_path: Pat
             before = counters.read().values["exits"]
             assert counters.read().values["exits"] == before
             pause.resume()
-            machine.run(("/proc/1/exe", "--version"), {}, "after", 60)
+            machine.run(("/run/vtax/vtax-agent", "--version"), {}, "after", 60)
             assert counters.read().values["exits"] > before
     finally:
         machine.close()

@@ -55,7 +55,7 @@ def end(host: EmulatedHost, pid: int) -> None:
 
 def recover(host: EmulatedHost) -> dict[str, Any]:
     """What `vtax-agent recover` reports."""
-    said = shell(host, "/proc/1/exe recover --json")
+    said = shell(host, "/run/vtax/vtax-agent recover --json")
     report = json.loads(said)
     assert isinstance(report, dict)
     return report

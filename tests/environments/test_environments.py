@@ -106,7 +106,7 @@ def test_vector_registers_survive_context_switches(start: Start, tmp_path: Path,
     """In user-mode Linux this is what libvtax_umlfix.so is for (AMX hosts)."""
     machine = start(spec)
     Exchange(tmp_path / "work0", "r0").create({})
-    argv = ["/proc/1/exe", "check-fp"]
+    argv = ["/run/vtax/vtax-agent", "check-fp"]
     finished = machine.run(argv, GUEST_ENVIRONMENT, "r0", timeout_s=120)
     assert finished.outcome.exit_code == 0, shell(machine, tmp_path, "cat ../r0/std*", "r1")
 

@@ -46,7 +46,7 @@ def test_of_a_guest(
     machine = start(spec)
     exchange = Exchange(tmp_path / "work0", "r0")
     exchange.create({})
-    argv = ["/proc/1/exe", "probe", "--json", "--seconds", str(SECONDS)]
+    argv = ["/run/vtax/vtax-agent", "probe", "--json", "--seconds", str(SECONDS)]
     begin = time.monotonic()
     finished = machine.run(argv, GUEST_ENVIRONMENT, "r0", timeout_s=PATIENCE_S)
     assert finished.outcome.exit_code == 0, exchange.read_text("stderr")

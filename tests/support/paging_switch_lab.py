@@ -24,7 +24,7 @@ GUEST_ADDRESS = "192.168.77.2/24"
 PATH = {"PATH": "/bin:/usr/bin"}
 PATIENCE_S = 120.0
 """An emulated host on a busy machine; each takes a second or two on an idle one."""
-AGENT = "/proc/1/exe"
+AGENT = "/run/vtax/vtax-agent"
 
 
 @contextmanager
