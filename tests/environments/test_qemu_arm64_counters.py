@@ -47,6 +47,8 @@ def holding(arm64: Arm64) -> Arm64:
 @pytest.fixture
 def limits(arm64: Arm64) -> Iterator[Arm64]:
     """What the kernel allows perf is as it was, afterwards."""
+    # Read-only for a workload, which root may change (docs/security.md).
+    arm64.shell("mount -o remount,bind,rw none /proc/sys")
     before = arm64.shell(f"cat {RATE} {PERCENT}").split()
     yield arm64
     # The percentage first: a change of it sets the rate.
