@@ -101,7 +101,9 @@ def test_of_a_guest(
     machine = start(spec)
     exchange = Exchange(tmp_path / "work0", "r0")
     exchange.create({})
-    finished = machine.run(["/run/vtax/vtax-agent", *ARGUMENTS], GUEST_ENVIRONMENT, "r0", timeout_s=60)
+    finished = machine.run(
+        ["/run/vtax/vtax-agent", *ARGUMENTS], GUEST_ENVIRONMENT, "r0", timeout_s=60
+    )
     assert finished.outcome.exit_code == 0, exchange.read_text("stderr")
     found = json.loads(exchange.read_text("stdout"))
     judge(found)

@@ -7,6 +7,15 @@ import pytest
 from vtax.errors import VtaxError
 from vtax.workloads.programs import require
 
+SCRIPTS = {
+    "crlf": b"#!/bin/sh\r\necho\r\n",
+    "argument": b"#! \t/no/such/interpreter -x\n",
+    "env": b"#!/usr/bin/env no-such-program\n",
+    "good-script": b"#!/bin/sh -e\n",
+    "good-env": b"#!/usr/bin/env good\n",
+    "no-script": b"\x7fELF",
+}
+
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
@@ -14,25 +23,52 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "good").write_text("")
     (tmp_path / "good").chmod(0o755)
     (tmp_path / "inner").mkdir()
+    for name, line in SCRIPTS.items():
+        (tmp_path / name).write_bytes(line)
+        (tmp_path / name).chmod(0o755)
     return tmp_path
 
 
 @pytest.mark.parametrize(
     ("program", "reason"),
     [
-        ("/etc/passwd", "program '/etc/passwd': it is not executable"),
-        ("./plain", "it is not executable"),
-        ("./inner", "it is not a file"),
-        ("./missing", "it does not exist"),
-        ("plain", "plain is not executable"),
-        ("missing", "it is not on the PATH"),
+        ("/etc/passwd", "/etc/passwd is not executable; chmod +x /etc/passwd"),
+        ("./plain", "plain is not executable; chmod +x"),
+        ("./inner", "it is not a file; check its name"),
+        ("./missing", "it does not exist; check its name"),
+        ("plain", "plain is not executable; chmod +x"),
+        ("missing", "it is not on the PATH; check its name"),
+        ("./crlf", r"interpreter /bin/sh\r does not exist: its lines end with CR LF; sed -i"),
+        ("crlf", r"interpreter /bin/sh\r does not exist: its lines end with CR LF; sed -i"),
+        ("argument", "interpreter /no/such/interpreter does not exist; install it"),
+        ("env", "interpreter 'no-such-program' is not on the PATH; install it"),
     ],
 )
 def test_the_reason_is_said(folder: Path, program: str, reason: str) -> None:
-    with pytest.raises(VtaxError, match=f"{reason}; check its name"):
+    with pytest.raises(VtaxError) as refused:
         require(program, f"/nonexistent:{folder}", folder, "check its name")
+    assert reason in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("argv", "written"),
+    [
+        (["wc -l < in.txt"], "write sh -c 'wc -l < in.txt'"),
+        (["wc<in.txt"], "write sh -c 'wc<in.txt'"),
+        (["ls -l"], "write sh -c 'ls -l'"),
+        (["SIZE=5", "sh", "-c", "echo $SIZE"], "write env SIZE=5 sh -c 'echo $SIZE'"),
+        (["cd", "/tmp"], "write sh -c 'cd /tmp'"),
+        (["a;b"], "write sh -c 'a;b'"),
+        (["./my program"], "check its name"),
+        (["hpc"], "check its name"),
+    ],
+)
+def test_what_a_shell_would_have_read_is_written_for_one(argv: list[str], written: str) -> None:
+    with pytest.raises(VtaxError) as refused:
+        require(argv[0], "/usr/bin:/bin", Path("/"), "check its name", argv[1:])
+    assert refused.value.remedy == written
 
 
 def test_a_program_that_is_there_is_taken(folder: Path) -> None:
-    for program in ("good", "./good", str(folder / "good")):
+    for program in ("good", "./good", str(folder / "good"), "good-script", "good-env", "no-script"):
         require(program, str(folder), folder, "")

@@ -324,17 +324,21 @@ def _check(settings: Settings) -> None:
     from vtax.environments import sharing
     from vtax.runner.matching import common_shape
     from vtax.workloads import programs
+    from vtax.workloads.command import CommandLine
 
     settings.workload.command(common_shape(settings.compared_variants))
     for compared in settings.compared_variants:
         compared.environment.check()
-    own = settings.workload.name == "command"
+    workload = settings.workload
+    own = workload if isinstance(workload, CommandLine) else None
     remedy = "check its name" if own else "run 'vtax doctor' for what is missing"
     machines = {each.label: each.environment for each in settings.compared_variants}
     here = any(each.sees_host_files() for each in machines.values())
     where = (settings.environment["PATH"], settings.workdir or Path())
-    for program in settings.workload.needs() if here else ():
-        sharing.require_seen(machines, programs.require(program, *where, remedy))
+    arguments = own.argv[1:] if own else ()
+    for program in workload.needs() if here else ():
+        found = programs.require(program, *where, remedy, arguments)
+        sharing.require_seen(machines, found)
 
 
 def _discard_if_empty(folder: Any, campaign: Campaign) -> None:

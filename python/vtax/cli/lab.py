@@ -146,7 +146,7 @@ def _carry_out(
         print(f"note: {said}", file=sys.stderr)
     variables |= installed.variables or {}
     environment = environment.with_shown(Shown(folder, shown, installed.folders))
-    program = programs.require(command[0], variables["PATH"], folder, "check its name")
+    program = programs.require(command[0], variables["PATH"], folder, "check its name", command[1:])
     sharing.require_seen({"the emulated host": environment}, program)
     environment.check()
     with scratch("host") as work, progress(quiet) as told:

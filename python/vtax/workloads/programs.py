@@ -6,6 +6,7 @@ import os
 import re
 import shlex
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 from vtax.errors import VtaxError
@@ -13,51 +14,74 @@ from vtax.errors import VtaxError
 FIRST_LINE_BYTES = 256
 """Of a script that the kernel looks at (BINPRM_BUF_SIZE)."""
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
+_SHELL = re.compile("[|&;<>$`]")
+_BUILT_IN = frozenset({"cd", "export", "source", ".", "ulimit", "umask", "eval", "set", "time"})
 
 
-def require(program: str, path: str, folder: Path, remedy: str) -> Path:
+def require(
+    program: str, path: str, folder: Path, remedy: str, arguments: Sequence[str] = ()
+) -> Path:
     """Where `program`, as named from `folder`, is; VtaxError when it cannot be started.
 
     A script whose interpreter is missing cannot. A name without a slash is looked up in `path`,
-    the value of the variable PATH.
+    the value of the variable PATH. `arguments` are those of its command line.
     """
-    if reason := _obstacle(program, path, folder):
-        raise VtaxError(f"program '{program}': {reason}", _meant(program) or remedy)
+    if obstacle := _obstacle(program, path, folder):
+        reason, own = obstacle
+        meant = own or _meant(program, path, arguments) or remedy
+        raise VtaxError(f"program '{program}': {reason}", meant)
     return folder / (program if "/" in program else shutil.which(program, path=path) or program)
 
 
-def _meant(program: str) -> str | None:
+def _meant(program: str, path: str, arguments: Sequence[str]) -> str | None:
     """What to write for a word that is no program's name."""
+    whole = shlex.join([program, *arguments])
     if _ASSIGNMENT.match(program):
-        return f"write env {program} ..."
-    if len(program.split()) > 1:
-        return f"write sh -c {shlex.quote(program)}"
+        return f"write env {whole}"
+    if program in _BUILT_IN:
+        return f"write sh -c {shlex.quote(whole)}"
+    words = program.split()
+    if _SHELL.search(program) or (len(words) > 1 and shutil.which(words[0], path=path)):
+        return f"write sh -c {shlex.quote(' '.join([program, *arguments]))}"
     return None
 
 
-def _obstacle(program: str, path: str, folder: Path) -> str | None:
+def _obstacle(program: str, path: str, folder: Path) -> tuple[str, str] | None:
+    """The reason, and what to do where that is known."""
     if "/" in program:
-        return _why_not(folder / program)
+        return _why_not(folder / program, path)
     if which := shutil.which(program, path=path):
-        return _why_not(folder / which)
+        return _why_not(folder / which, path)
     for directory in path.split(os.pathsep):
         if directory and (found := Path(directory) / program).is_file():
-            return f"{found} is not executable"
-    return "it is not on the PATH"
+            return _not_executable(found)
+    return "it is not on the PATH", ""
 
 
-def _why_not(file: Path) -> str | None:
+def _not_executable(file: Path) -> tuple[str, str]:
+    return f"{file} is not executable", f"chmod +x {shlex.quote(str(file))}"
+
+
+def _why_not(file: Path, path: str) -> tuple[str, str] | None:
     if not file.exists():
-        return "it does not exist"
+        return "it does not exist", ""
     if not file.is_file():
-        return "it is not a file"
+        return "it is not a file", ""
     if not os.access(file, os.X_OK):
-        return "it is not executable"
-    interpreter = script_words(file)[:1]
-    if interpreter and not Path(interpreter[0]).exists():
-        shown = interpreter[0].encode("unicode_escape").decode()
-        ending = ": its lines end with CR LF" if shown.endswith("\\r") else ""
-        return f"its interpreter {shown} does not exist{ending}"
+        return _not_executable(file)
+    words = script_words(file)
+    if not words:
+        return None
+    shown = words[0].encode("unicode_escape").decode()
+    if not Path(words[0]).exists():
+        reason = f"its interpreter {shown} does not exist"
+        if not words[0].endswith("\r"):
+            return reason, "install it, or change the script's first line"
+        ends = rf"sed -i 's/\r$//' {shlex.quote(str(file))} removes the line ends of Windows"
+        return f"{reason}: its lines end with CR LF", ends
+    named = words[1] if len(words) > 1 and Path(words[0]).name == "env" else ""
+    if named and not named.startswith("-") and not shutil.which(named.rstrip("\r"), path=path):
+        return f"its interpreter {named!r} is not on the PATH", "install it"
     return None
 
 
