@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from vtax.errors import VtaxError
 
 UNSEEN_SHARE, UNSEEN_S = 0.01, 0.02
-"""Of a duration by this machine's clock: what the other machine's own may lack of it. Beyond that
+"""What the other machine's time may lack of this machine's, as a share and in seconds. Beyond that
 this machine was busy, or the other's clock is wrong, and this machine's is taken."""
 ROUNDS = 50
 """The shortest of so many round trips is taken; each takes 0.1 to 2 ms."""

@@ -218,7 +218,7 @@ def test_a_cpuset_with_slow_cores_of_another_node_only() -> None:
 
 
 def busy(vcpus: int, on: int) -> tuple[HostThread, ...]:
-    """So many busy vCPUs that may run on all of so many CPUs."""
+    """Busy vCPUs, each of which may run on all CPUs that are on."""
     vcpu = next(each for each in threads("kvm_vhost") if each.tid == 2110)
     every = tuple(range(on))
     return tuple(
@@ -227,7 +227,7 @@ def busy(vcpus: int, on: int) -> tuple[HostThread, ...]:
 
 
 def host(*kinds: int, siblings: int = 0) -> HostCores:
-    """Kinds of so many CPUs each, the first of which are pairs of siblings."""
+    """A kind for each count of CPUs; those of the first kind are pairs of siblings."""
     first, classes = 0, []
     for number, count in enumerate(kinds):
         cpus = frozenset(range(first, first + count))

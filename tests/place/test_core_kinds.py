@@ -36,7 +36,7 @@ class Made:
     files: Files
     truth: list[list[int]]
     speeds: list[tuple[float, float]]
-    """Of each kind, in percent of the first, between these."""
+    """Least and most number of each kind, in percent of the first kind's."""
 
     def at(self, root: Path) -> Path:
         for name, text in self.files.items():

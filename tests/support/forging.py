@@ -29,7 +29,7 @@ CALLS = {
     "ptrace": 101, "iopl": 172, "init_module": 175, "kexec_load": 246, "setns": 308,
     "process_vm_readv": 310, "pidfd_open": 434, "pidfd_getfd": 438,
 }  # fmt: skip
-"""Of x86-64."""
+"""Their numbers on x86-64."""
 _libc = ctypes.CDLL(None, use_errno=True)
 
 Attempts = dict[str, str]

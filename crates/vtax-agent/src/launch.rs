@@ -17,7 +17,7 @@ use vtax_sys::calls::children::{Apart, ChildSetup, Image};
 use vtax_sys::confine::Confinement;
 use vtax_sys::gated::{Gated, c_string};
 
-/// Of a script that the kernel looks at (`BINPRM_BUF_SIZE`).
+/// The kernel looks at this much of a script (`BINPRM_BUF_SIZE`).
 const FIRST_LINE_BYTES: u64 = 256;
 
 /// A command that is ready to be started.

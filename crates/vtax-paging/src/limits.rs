@@ -77,7 +77,7 @@ impl Meter {
         Self { paid: limits.work }
     }
 
-    /// One more step, with so many references.
+    /// One more step, with N references.
     pub(crate) fn pay(&mut self, references: usize) {
         let references = PER_REFERENCE.saturating_mul(references as u64);
         self.paid = self.paid.saturating_add(PER_STEP + references);

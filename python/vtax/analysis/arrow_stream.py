@@ -16,10 +16,10 @@ from io import BytesIO
 CONTINUATION = b"\xff\xff\xff\xff"
 END = CONTINUATION + b"\0\0\0\0"
 _HEADER_TYPE_SLOT, _HEADER_SLOT, _BODY_LENGTH_SLOT = 1, 2, 3
-"""Of the table `Message`: version, header type, header, bodyLength."""
+"""Slots of the table `Message`: version, header type, header, bodyLength."""
 _RECORD_BATCH = 3
 _LENGTH_SLOT = 0
-"""Of the table `RecordBatch`."""
+"""Slot of the table `RecordBatch`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,7 @@ _OPTIMAL = 1e-6
 """The relative gap at which a solution counts as the best."""
 _ROUNDING = 1e-9
 _WORTHWHILE = 1e-5
-"""Of the cost: what an exchange of two must save, so that there are few of them."""
+"""Share of the cost that an exchange of two must save, so that there are few of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +45,11 @@ class Effort:
     """What branch and cut may take."""
 
     options: int = 400
-    """Of the core, unless more are divided. HiGHS solves most problems of so many in its time."""
+    """Options in the core, unless more are divided. HiGHS solves most of these in its time."""
     gap: float = 0.01
-    """Of the bound; a wider one has everything searched, and not the core alone."""
+    """Share of the bound; a wider one has everything searched, and not the core alone."""
     seconds: float = 0.3
-    """Of each search."""
+    """Seconds of each search."""
 
 
 NORMAL = Effort()
@@ -65,9 +65,9 @@ class Problem:
     family: Indices
     cost: Floats
     use: Floats
-    """Of the group's capacity, at least 0."""
+    """What each takes of its group's capacity, at least 0."""
     loss: Floats
-    """Of the family's budget, at least 0."""
+    """What each takes of its family's budget, at least 0."""
     capacities: Floats
     """Shape (groups,)."""
     budgets: Floats

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 CROWDED = 1.05
-"""Of what cores are worth: so that what idle threads take decides nothing."""
+"""Threads may ask for this multiple of what cores are worth: idle ones then decide nothing."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ class Cores:
 
     name: str
     speed_percent: float
-    """Of the fastest ones'."""
+    """In percent of the fastest ones' speed."""
     cpus: frozenset[int]
     """Empty for supposed ones."""
 
@@ -55,7 +55,7 @@ class HostCores:
         return frozenset(cpu for each in self.classes[1:] for cpu in each.cpus)
 
     def cpus(self, place: Place) -> frozenset[int]:
-        """Of a class on a NUMA node."""
+        """The CPUs of a class on a NUMA node."""
         (own,) = (each.cpus for each in self.classes if each.name == place.core_class)
         return frozenset(cpu for cpu in own if self.node.get(cpu, 0) == place.node)
 

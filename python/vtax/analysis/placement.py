@@ -46,7 +46,7 @@ class CoreClass:
 
     name: str
     speed: float
-    """Of the fastest class's, above 0 to 1."""
+    """Share of the fastest class's speed, above 0 to 1."""
     cores: Mapping[int, float]
     """NUMA node to how many they are worth: a further hardware thread is no whole core."""
     power: PowerModel

@@ -10,7 +10,7 @@ import sys
 import time
 
 LIMIT_BYTES = 64 << 20
-"""Of what is given to every repetition."""
+"""Each repetition gets a copy, so there is a limit."""
 NOTICE_S = 2.0
 """Whoever waits for longer is told what for."""
 SILENCE_S = 10.0

@@ -23,7 +23,7 @@ MARKS = ("lib", "lib64", "libexec", "pyvenv.cfg", "conda-meta")
 BESIDE = ("bin", "lib", "lib64", "libexec")
 """What is an installation's of `~/.local`, where the data of all of a user's programs lies too."""
 MOST_ENTRIES = 2000
-"""Of one folder of the PATH that are followed."""
+"""Most programs that are followed in one folder of the PATH."""
 MOST_STEPS = 16
 
 
@@ -45,7 +45,7 @@ class Installations:
 def installations(
     views: Sequence[View], programs: Sequence[Path], path: str, environ: Mapping[str, str]
 ) -> Installations:
-    """Of these programs, and of all on the PATH, where one of the views hides them."""
+    """What these programs, and all on the PATH, need where one of the views hides them."""
     found: dict[Path, None] = {}
     variables: dict[str, str] = {}
 
@@ -71,20 +71,20 @@ def installations(
 
 def chain(program: Path, path: str) -> Iterator[Path]:
     """The program, what its links lead to, its interpreter, and the Python that a venv is of."""
-    todo, seen = [program], set[Path]()
-    while todo and len(seen) < MOST_STEPS:
-        each = todo.pop()
+    pending, seen = [program], set[Path]()
+    while pending and len(seen) < MOST_STEPS:
+        each = pending.pop()
         each = each.parent.resolve() / each.name
         if each in seen:
             continue
         seen.add(each)
         yield each
         if each.is_symlink():
-            todo.append(each.parent / each.readlink())
+            pending.append(each.parent / each.readlink())
         elif interpreter := interpreter_of(each, path):
-            todo.append(interpreter)
+            pending.append(interpreter)
         if home := _base_python(each.parent.parent / "pyvenv.cfg"):
-            todo.append(home / each.name if (home / each.name).exists() else home / "python3")
+            pending.append(home / each.name if (home / each.name).exists() else home / "python3")
 
 
 def interpreter_of(script: Path, path: str) -> Path | None:

@@ -113,7 +113,7 @@ class Kind(_Answer):
 
     name: str
     speed_percent: Annotated[float, Field(gt=0, le=100)] | None = None
-    """Of the fastest kind's; None: nobody says."""
+    """Speed in percent of the fastest kind's; None: nobody says."""
     cpus: str
     """As the kernel writes them."""
 

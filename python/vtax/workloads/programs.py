@@ -12,7 +12,7 @@ from pathlib import Path
 from vtax.errors import VtaxError
 
 FIRST_LINE_BYTES = 256
-"""Of a script that the kernel looks at (BINPRM_BUF_SIZE)."""
+"""The kernel looks at this much of a script (BINPRM_BUF_SIZE)."""
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
 _SHELL = re.compile("[|&;<>$`]")
 _BUILT_IN = frozenset({"cd", "export", "source", ".", "ulimit", "umask", "eval", "set", "time"})

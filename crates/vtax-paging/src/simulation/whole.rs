@@ -16,8 +16,8 @@ use crate::step::{Operation, Source, Step};
 /// Blocks between two calls of the progress callback.
 const BLOCKS_PER_REPORT: u32 = 512;
 
-/// Most equal events in a row that are followed one by one. In so many the roots, tags and tables
-/// of any mode come to rest, so that each further event changes counters only.
+/// Most equal events in a row that are followed one by one. After these the roots, tags and tables
+/// of any mode are at rest, so that each further event changes counters only.
 const SINGLY: u32 = 64;
 
 /// Simulates `source` under every choice in one pass.
@@ -138,7 +138,7 @@ impl Follower {
         }
     }
 
-    /// `once` so many times, in a time that does not grow with the count.
+    /// Apply `once` N times, in a time that does not grow with N.
     fn repeat(&mut self, count: u32, once: &Operation) -> Result<(), ModelError> {
         let mut before = self.counters();
         for _ in 0..SINGLY {

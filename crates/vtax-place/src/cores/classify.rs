@@ -10,7 +10,7 @@ use crate::cpus::written;
 /// The kind of each core, and how it is known.
 pub struct Found {
     pub of: Kinds,
-    /// Of each core, from the source of speeds.
+    /// Each core's number, from the source of speeds.
     pub numbers: Vec<Option<f64>>,
     /// How kinds are known.
     pub source: Option<String>,
@@ -19,7 +19,7 @@ pub struct Found {
 }
 
 impl Found {
-    /// Of these cores.
+    /// Classify these cores.
     pub fn of(tree: &Tree, all: &[Core]) -> Self {
         let readings = SOURCES.map(|source| Reading::take(tree, source, all));
         let types = types(tree, all);

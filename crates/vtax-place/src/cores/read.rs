@@ -54,7 +54,7 @@ const TYPES: [&str; 3] = ["cpu_core", "cpu_atom", "cpu_lowpower"];
 pub struct Types {
     /// How it is known.
     pub source: &'static str,
-    /// Of each core, the least for the fastest where `ordered`; `None`: not known.
+    /// Each core's type, the least for the fastest where `ordered`; `None`: not known.
     pub of: Vec<Option<u64>>,
     /// Do the numbers say which is faster?
     pub ordered: bool,

@@ -164,7 +164,7 @@ impl<'a> Watch<'a> {
         }
     }
 
-    /// Of the slow CPUs that are on.
+    /// How many cores the slow CPUs that are on are worth.
     #[expect(clippy::cast_precision_loss, reason = "cores are few")]
     fn worth(&self, on: usize) -> f64 {
         let cores = &self.request.cores;

@@ -267,8 +267,8 @@ impl Core {
         self.charged.cycles.base += instructions as f64 * f64::from(base_cpi);
     }
 
-    /// What was charged once is charged so many times more: events that repeat and change nothing
-    /// but counters.
+    /// Charge N times more what was charged once, for events that repeat and change nothing but
+    /// counters.
     pub fn charge_again(&mut self, once: &Counters, times: f64) {
         self.charged = self.charged + once.scaled(times);
     }
