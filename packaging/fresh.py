@@ -153,10 +153,12 @@ def enter(folder: Path, line: str) -> tuple[int, str]:
     ) as process:  # fmt: skip
         shown = threading.Thread(target=show, args=(process.stdout, said))
         shown.start()
-        process.wait()
-        # What it left behind may hold the pipe.
-        end_children()
-        shown.join()
+        try:
+            process.wait()
+        finally:
+            # What it left behind may hold the pipe.
+            end_children()
+            shown.join()
     return process.returncode, "".join(said)
 
 

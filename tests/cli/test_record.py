@@ -219,7 +219,7 @@ def test_a_program_that_cannot_be_started_is_named(
 ) -> None:
     done = vtax("record", *where, "--out", "run", "--", program, folder=tmp_path)
     assert done.returncode == 1
-    assert done.stderr.startswith(f"vtax: program '{program}': it ")
+    assert done.stderr.startswith(f"vtax: program '{program}': ")
     assert done.stderr.count("\n") == 1
     assert not (tmp_path / "run").exists()
 
