@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-import struct
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,7 +12,6 @@ from typing import NoReturn
 from vtax.errors import VtaxError
 
 FOLDER = Path(__file__).parent / "_bin"
-PT_INTERP = 3
 ARM64 = "aarch64"
 """arm64, as `uname` calls it. On another machine its programs are in a folder of this name."""
 
@@ -35,15 +33,6 @@ def find(name: str, machine: str | None = None) -> Path:
     raise VtaxError(
         f"{name} is not part of this installation", "run 'make setup' or 'pip install .'"
     )
-
-
-def is_static(program: Path) -> bool:
-    """Whether a 64-bit ELF program names no interpreter, so that it needs no library there."""
-    content = program.read_bytes()
-    (at,) = struct.unpack_from("<Q", content, 32)
-    size, count = struct.unpack_from("<HH", content, 54)
-    kinds = {struct.unpack_from("<I", content, at + size * number)[0] for number in range(count)}
-    return PT_INTERP not in kinds
 
 
 def on_path(variables: Mapping[str, str]) -> str:

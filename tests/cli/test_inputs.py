@@ -14,8 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from command_line import SOURCE, command, one_line, vtax
+from recording import obstacle
 from tested_machines import CONTAINED, checked
-from vtax.cli.standard_input import LIMIT_BYTES
+from vtax.cli.standard_input import LIMIT_BYTES, SILENT
 from vtax.workloads.variables import OWN, PREFIXES, SESSION, is_secret, user_variables
 
 GUESTS = ("uml:mem=256M", "qemu:accel=tcg,mem=512M", *CONTAINED)
@@ -123,6 +124,8 @@ def test_a_pipe_into_which_nobody_writes_is_told_and_given_up(tmp_path: Path) ->
     done = subprocess.CompletedProcess(started.args, started.returncode, out, err)
     assert values(done, "n") == {0}
     assert err.splitlines(keepends=True)[0] == READING and "the command gets none" in err
+    (run,) = tmp_path.glob("runs/*")
+    assert json.loads((run / "run.json").read_text())["inputs"][-1] == SILENT
 
 
 READING = "note: reading standard input to its end (< /dev/null gives the command none)\n"
@@ -157,6 +160,37 @@ def test_own_variables_arrive_and_what_does_not_is_named(spec: str, tmp_path: Pa
     (run,) = tmp_path.glob("runs/*")
     said = " ".join(json.loads((run / "run.json").read_text())["inputs"])
     assert "MY_TOKEN" in said and "OPENBLAS_NUM_THREADS" in said and "SIZE" not in said
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("words", "spec"),
+    [
+        (("record", "--in", "native", "--out", "run"), "native"),
+        (("record", "--in", "uml:mem=256M", "--out", "run"), "uml:mem=256M"),
+        (("lab", "--quiet"), "lab"),
+        (("paging", "trace", "--no-slowdown", "--out", "it.vtrace"), "lab"),
+    ],
+)
+def test_other_verbs_give_a_command_the_same(
+    words: tuple[str, ...], spec: str, tmp_path: Path
+) -> None:
+    checked(spec)
+    if words[0] == "record" and (missing := obstacle()):
+        pytest.skip(missing)
+    given = {"SIZE": "1000000", "MY_TOKEN": "x", "PYTHONPATH": str(SOURCE)}
+    done = subprocess.run(
+        command(*words, "--", "sh", "-c", "echo n=$SIZE=${MY_TOKEN:-4}=$(wc -l)"),
+        env={**os.environ, **given},
+        cwd=tmp_path,
+        input="a\nb\nc\n",
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "n=1000000=4=3\n" in done.stdout + done.stderr
 
 
 ENVIRON = st.dictionaries(

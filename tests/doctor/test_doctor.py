@@ -27,7 +27,7 @@ from vtax.present.terminal import tables
 
 GIB = 1 << 30
 CPU = "sys/devices/system/cpu"
-STATIC = "\x7fELF\x02" + "\0" * 59
+STATIC = "\x7fELF\x02\x01" + "\0" * 58
 """A 64-bit ELF program without any segment, so without a dynamic linker."""
 QEMU = "QEMU emulator version 7.2.22 (Debian 1:7.2)\n"
 QEMU_10 = "QEMU emulator version 10.0.13 (Debian 1:10.0.13+ds-0+deb13u1)\n"

@@ -257,6 +257,17 @@ def test_one_unit_in_all_repetitions() -> None:
             units.same([read("mean:lower=dev: ([0-9.]+)", text)])
 
 
+def test_an_unknown_word_behind_the_number_is_the_same_in_all_repetitions() -> None:
+    units = OneUnit()
+    for text in ("dev: 5 jiffies", "dev: 1 jiffie", "dev: 7", "dev: 6 in all"):
+        units.same([read("mean:lower=dev: ([0-9.]+)", text)])
+    with pytest.raises(VtaxError, match="'tick' stands behind the number here, 'jiffie' before"):
+        units.same([read("mean:lower=dev: ([0-9.]+)", "dev: 5 ticks")])
+    hosts = OneUnit()
+    for text in ("dev: 5 alpha", "dev: 5 beta"):
+        hosts.same([read(r"mean:lower=dev: ([0-9.]+) \w+", text)])
+
+
 @pytest.mark.parametrize("text", ["a:lower:higher=(.)", "a:ms:us=(.)", "a:first:last=(.)"])
 def test_contradictions_are_misuse(text: str) -> None:
     with pytest.raises(MisuseError, match="is neither"):

@@ -1,10 +1,13 @@
 """A program that cannot be started is refused with its reason, before anything boots."""
 
+import subprocess
 from pathlib import Path
 
 import pytest
 
+from vtax import elf
 from vtax.errors import VtaxError
+from vtax.workloads import programs
 from vtax.workloads.programs import require
 
 SCRIPTS = {
@@ -67,6 +70,27 @@ def test_what_a_shell_would_have_read_is_written_for_one(argv: list[str], writte
     with pytest.raises(VtaxError) as refused:
         require(argv[0], "/usr/bin:/bin", Path("/"), "check its name", argv[1:])
     assert refused.value.remedy == written
+
+
+def test_a_program_that_the_kernel_would_not_start(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(programs, "EMULATORS", folder / "none")
+    true = Path("/bin/true").read_bytes()
+    loader = elf.read(Path("/bin/true")).loader  # type: ignore[union-attr]
+    assert loader is not None
+    named = true.replace(loader.encode(), loader.replace("ld", "xx").encode())
+    cases = {"does not exist": named, "not for": true[:18] + b"\x16\0" + true[20:]}
+    for reason, content in cases.items():
+        (folder / "made").write_bytes(content)
+        (folder / "made").chmod(0o755)
+        with pytest.raises(VtaxError, match=reason):
+            require("./made", "", folder, "")
+        done = subprocess.run(["sh", "-c", "./made"], cwd=folder, check=False, capture_output=True)
+        assert done.returncode != 0
+    (folder / "none").mkdir()
+    (folder / "none/qemu-s390x").touch()
+    assert require("./made", "", folder, "") == folder / "./made"
 
 
 def test_a_program_that_is_there_is_taken(folder: Path) -> None:

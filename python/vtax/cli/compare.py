@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import secrets
 import sys
 from dataclasses import replace
@@ -267,47 +266,38 @@ def compare(
 def _settings(
     argv: tuple[str, ...], specs: list[str], patterns: tuple[str, ...], **options: Any
 ) -> Settings:
-    from vtax import binaries, workloads
-    from vtax.cli.standard_input import given
-    from vtax.environments import sharing
+    from vtax import workloads
+    from vtax.cli import standard_input
     from vtax.environments.base import working_folder
-    from vtax.environments.hiding import Shown
     from vtax.runner.execute import Settings
+    from vtax.runner.given import Wishes, given
     from vtax.runner.instruments import chosen
     from vtax.runner.matching import compared_variants, pushed, showing
     from vtax.workloads.command import CommandLine
-    from vtax.workloads.variables import user_variables
 
-    keep_env, control = options.pop("keep_env"), options.pop("control")
-    clean_env, named = options.pop("clean_env"), options.pop("env")
+    control = options.pop("control")
+    wishes = Wishes(*map(options.pop, ("share", "keep_env", "clean_env", "env")))
     baseline = options.pop("baseline")
     workload = workloads.parse(argv, patterns)
     variants = pushed(compared_variants(specs, control, baseline), options.pop("push"))
+    unread: tuple[str, ...] = ()
     if isinstance(workload, CommandLine):
         alone = not any(each.role == "measured" and each.baseline for each in variants)
-        workload = replace(workload, compared=not alone, stdin=given())
+        read = standard_input.given()
+        workload, unread = replace(workload, compared=not alone, stdin=read.content), read.said
     instruments = chosen(options.pop("instruments"), [each.environment for each in variants])
     machines = {each.label: each.environment for each in variants}
     workdir = working_folder(options.pop("workdir"), machines)
-    variables = user_variables(os.environ, keep_env=keep_env, clean=clean_env, named=named)
-    environment = dict(variables.environment)
-    shared = sharing.shown(machines, options.pop("share"))
-    installed = sharing.installed(
-        machines, Shown(workdir, shared), workload.needs(), environment["PATH"]
-    )
-    shown = Shown(workdir, shared, installed.folders)
-    environment |= installed.variables or {}
-    environment["PATH"] = binaries.on_path(environment)
-    inputs = (*installed.said(), *variables.said())
+    gets = given(machines, workload.needs(), workdir, wishes)
     return Settings(
         workload=workload,
-        compared_variants=showing(variants, shown),
+        compared_variants=showing(variants, gets.shown),
         instruments=instruments,
         workdir=workdir,
-        environment=environment,
-        recorded_variables=variables.kept,
-        scrubbed_variables=variables.scrubbed,
-        inputs=inputs,
+        environment=gets.environment,
+        recorded_variables=gets.variables.kept,
+        scrubbed_variables=gets.variables.scrubbed,
+        inputs=(*gets.said, *unread),
         command_line=("vtax", *sys.argv[1:]),
         **options,
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from enum import StrEnum
 from pathlib import Path
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from vtax.environments.base import PagingEnvironment
-    from vtax.workloads.variables import UserVariables
+    from vtax.runner.given import Wishes
 
 EXAMPLES = """\b
 Examples:
@@ -86,12 +85,12 @@ def lab(
 
     The command sees this machine's files, in the folder where you are, but for its secrets
     (docs/security.md). It may write everywhere: that stays in the emulated host's memory, but for
-    --out. It has your environment variables but for secrets, and no network but the loopback. The
-    exit code is the command's.
+    --out. It has your environment variables but for secrets, the standard input, and no network but
+    the loopback. The exit code is the command's.
     """
     from vtax.environments.base import with_paging_modes
     from vtax.errors import MisuseError
-    from vtax.workloads.variables import user_variables
+    from vtax.runner.given import Wishes
 
     if not command:
         raise MisuseError("no command", "name one after --, e.g. vtax lab -- ls -l /dev/kvm")
@@ -99,37 +98,33 @@ def lab(
     options |= {"kernel": str(kernel)} if kernel else {}
     options |= {} if snapshot else {"snapshot": "off"}
     environment = with_paging_modes().from_options(options)
-    given = user_variables(os.environ, keep_env=True, named=env or ())
-    raise typer.Exit(
-        _carry_out(environment, command, given, out, share or (), timeout, quiet=quiet)
-    )
+    wishes = Wishes(share or (), keep_env=True, named=env or ())
+    raise typer.Exit(_carry_out(environment, command, wishes, out, timeout, quiet=quiet))
 
 
 def _carry_out(
     environment: PagingEnvironment,
     command: Sequence[str],
-    given: UserVariables,
+    wishes: Wishes,
     out: Path | None,
-    share: Sequence[Path],
     timeout: str | None,
     *,
     quiet: bool,
 ) -> int:
     """The command's exit code."""
-    from vtax import binaries, cache
+    from vtax import cache
+    from vtax.cli import standard_input
     from vtax.environments import sharing
     from vtax.environments.base import allowed_cpus
-    from vtax.environments.hiding import Shown
     from vtax.errors import MisuseError
     from vtax.formats.scratch import scratch
     from vtax.present.terminal.progress import progress
     from vtax.runner.following import Following
+    from vtax.runner.given import given
     from vtax.units import parse_duration
     from vtax.workloads import programs
 
     limit_s = None if timeout is None else parse_duration(timeout)
-    variables = {**given.environment, "XDG_CACHE_HOME": str(cache.base())}
-    variables["PATH"] = binaries.on_path(variables)
     folder = Path.cwd()
     if not environment.has_folder(folder):
         raise MisuseError(f"{folder}: the emulated host has its own", "work in another folder")
@@ -138,24 +133,23 @@ def _carry_out(
         out.mkdir(parents=True, exist_ok=True)
     # vtax has no network there to fetch them from.
     kernels = tuple(cache.folder(name) for name in CACHED)
-    shown = (*sharing.shown({"--share": environment}, share), *kernels)
-    installed = sharing.installed(
-        {"the emulated host": environment}, Shown(folder, shown), command[:1], variables["PATH"]
-    )
-    for said in () if quiet else (*installed.said(), *given.said()):
+    machine = {"the emulated host": environment}
+    gets = given(machine, command[:1], folder, wishes, kernels)
+    for said in () if quiet else gets.said:
         print(f"note: {said}", file=sys.stderr)
-    variables |= installed.variables or {}
-    environment = environment.with_shown(Shown(folder, shown, installed.folders))
+    variables = {**gets.environment, "XDG_CACHE_HOME": str(cache.base())}
+    environment = environment.with_shown(gets.shown)
     program = programs.require(command[0], variables["PATH"], folder, "check its name", command[1:])
     sharing.require_seen({"the emulated host": environment}, program)
     environment.check()
+    stdin = standard_input.given().content
     with scratch("host") as work, progress(quiet) as told:
         told.announce("starting the emulated host")
         with environment.start_host(work, allowed_cpus(), out) as host:
             told.stop()
             streams = {"stdout": sys.stdout.buffer, "stderr": sys.stderr.buffer}
             with Following(host.output, streams):
-                outcome = host.run(command, variables, folder, limit_s).outcome
+                outcome = host.run(command, variables, folder, limit_s, stdin).outcome
     if outcome.timed_out:
         print(f"vtax: the command was ended after {timeout}", file=sys.stderr)
     if outcome.signal is not None:

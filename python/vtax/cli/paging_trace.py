@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import json
-import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vtax.cli.declared import ShareOption
+from vtax.cli.declared import EnvOption, ShareOption
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from vtax.environments.traced_qemu import Guest
     from vtax.paging.result import SimulationResult
+    from vtax.runner.given import Given, Wishes
     from vtax.runner.tracing import Traced
 
 EXAMPLES = """\b
@@ -84,6 +85,7 @@ def trace(
         typer.Option(help="A vmlinuz-RELEASE. Default: found or fetched.", metavar="FILE"),
     ] = None,
     share: ShareOption = None,
+    env: EnvOption = None,
     timeout: Annotated[
         str | None, typer.Option(help="End the command after this time.", metavar="TIME")
     ] = None,
@@ -98,10 +100,13 @@ def trace(
 
     Needs QEMU 9.2 or newer: this machine's, or the one of Debian's backports, which is fetched
     into the cache and not installed. What the command prints goes to standard error. Ctrl-C ends
-    the command and keeps what was traced.
+    the command and keeps what was traced. The command gets your standard input and your variables
+    as in vtax compare.
     """
+    from vtax.cli import standard_input
     from vtax.errors import MisuseError
     from vtax.present.terminal.progress import progress
+    from vtax.runner.given import Wishes
     from vtax.runner.tracing import Wanted
     from vtax.runner.tracing import trace as carry_out
     from vtax.units import parse_duration
@@ -111,11 +116,15 @@ def trace(
     if out is None and not online:
         raise MisuseError("no file for the trace", "use --out FILE, or --online to keep none")
     simulated = _Simulated(machine, mode, window, out) if online else None
-    guest, variables, folder = _prepared(workload, memory, kernel, share or ())
+    wishes = Wishes(share or (), named=env or ())
+    guest, gets = _prepared(workload, memory, kernel, wishes)
+    for said in () if quiet else gets.said:
+        print(f"note: {said}", file=sys.stderr)
     wanted = Wanted(
         argv=workload,
-        variables=variables,
-        workdir=folder,
+        variables=gets.environment,
+        workdir=gets.shown.working,
+        stdin=standard_input.given().content,
         out=None if online else out,
         consume=simulated,
         user_only=user_only,
@@ -181,27 +190,22 @@ class _Simulated:
 
 
 def _prepared(
-    workload: Sequence[str], memory: str, kernel: Path | None, share: Sequence[Path]
-) -> tuple[Guest, dict[str, str], Path | None]:
-    """The guest, the command's variables, and the folder that it runs in."""
-    from vtax import binaries
+    workload: Sequence[str], memory: str, kernel: Path | None, wishes: Wishes
+) -> tuple[Guest, Given]:
+    """The guest, and what the command gets."""
     from vtax.environments import sharing, traced_qemu
     from vtax.environments.base import working_folder
-    from vtax.environments.hiding import Shown
+    from vtax.runner.given import given
     from vtax.workloads import programs
-    from vtax.workloads.variables import base_environment, require_utf8
 
     guest = traced_qemu.guest({"mem": memory} | ({"kernel": str(kernel)} if kernel else {}))
-    variables = base_environment(os.environ)
-    require_utf8(variables)
-    variables["PATH"] = binaries.on_path(variables)
-    folder = working_folder(None, {"the guest": guest})
-    guest = guest.with_shown(Shown(folder, sharing.shown({"the guest": guest}, share)))
-    program = programs.require(
-        workload[0], variables["PATH"], folder or Path("/"), "check its name"
-    )
+    machine = {"the guest": guest}
+    gets = given(machine, workload[:1], working_folder(None, machine), wishes)
+    guest = guest.with_shown(gets.shown)
+    folder = gets.shown.working or Path("/")
+    program = programs.require(workload[0], gets.environment["PATH"], folder, "check its name")
     sharing.require_seen({"the guest": guest}, program)
-    return guest, variables, folder
+    return guest, gets
 
 
 def _as_json(done: Traced) -> dict[str, Any]:

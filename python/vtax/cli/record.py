@@ -10,12 +10,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vtax.cli.declared import DeclaredWithSources, ShareOption, complete_events, complete_spec
+from vtax.cli.declared import (
+    DeclaredWithSources,
+    EnvOption,
+    ShareOption,
+    complete_events,
+    complete_spec,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from vtax.record.options import Options
+    from vtax.runner.given import Wishes
     from vtax.runner.recording import Recorded
 
 EXAMPLES = """\b
@@ -116,6 +123,7 @@ def record(
         typer.Option(help="With --in: run COMMAND there. Default: here.", metavar="DIR"),
     ] = None,
     share: ShareOption = None,
+    env: EnvOption = None,
     list_events: Annotated[
         bool, typer.Option("--list", help="Print all events, and why some are absent.")
     ] = False,
@@ -124,7 +132,8 @@ def record(
     """Record events of hardware, VMM, kernel, guest and application, a row for each interval.
 
     It ends with COMMAND, the process, --for, or Ctrl-C; the files are complete then. The exit code
-    is the recorder's; how COMMAND ended is said.
+    is the recorder's; how COMMAND ended is said. With --in COMMAND gets your standard input and
+    your variables as in vtax compare.
     """
     from vtax.errors import MisuseError
     from vtax.record.options import Options, Target
@@ -140,15 +149,19 @@ def record(
             raise MisuseError("--workdir needs --in", "without it COMMAND runs where vtax does")
         if share:
             raise MisuseError("--share needs --in", "without it COMMAND sees all that you do")
+        if env:
+            raise MisuseError("--env needs --in", "without it COMMAND has all your variables")
         if recorder is From.GUEST:
             raise MisuseError("--from guest needs a guest", "name one with --in")
         raise typer.Exit(_natively(Target(pid, vm, argv), options, out, as_json))
     if pid is not None or vm is not None:
         raise MisuseError("--in records what it starts", "leave out --pid and --vm")
+    from vtax.runner.given import Wishes
     from vtax.units import parse_size
 
     limit_bytes = parse_size(max_output)
-    _inside(environment, argv, options, out, as_json, recorder, workdir, limit_bytes, share or ())
+    wishes = Wishes(share or (), named=env or ())
+    _inside(environment, argv, options, out, as_json, recorder, workdir, limit_bytes, wishes)
 
 
 def _require_one(*choices: tuple[str, bool]) -> None:
@@ -179,9 +192,10 @@ def _inside(
     recorder: From,
     workdir: Path | None,
     max_output_bytes: int,
-    share: Sequence[Path],
+    wishes: Wishes,
 ) -> None:
     from vtax import environments
+    from vtax.cli import standard_input
     from vtax.record.recorder import summary
     from vtax.runner.recording import record_in
 
@@ -194,7 +208,9 @@ def _inside(
         by_guest=recorder is From.GUEST,
         workdir=workdir,
         max_output_bytes=max_output_bytes,
-        share=share,
+        wishes=wishes,
+        stdin=standard_input.given().content,
+        note=lambda said: print(f"note: {said}", file=sys.stderr),
     )
     if not as_json:
         _echo(done)

@@ -8,6 +8,7 @@ import select
 import stat
 import sys
 import time
+from dataclasses import dataclass
 
 LIMIT_BYTES = 64 << 20
 """Each repetition gets a copy, so there is a limit."""
@@ -15,11 +16,22 @@ NOTICE_S = 2.0
 """Whoever waits for longer is told what for."""
 SILENCE_S = 10.0
 """A pipe into which nothing came for so long is one that nobody writes to."""
+SILENT = f"standard input is a pipe that gave nothing for {SILENCE_S:g} s: the command gets none"
 _PIECE = 1 << 20
 
 
-def given() -> bytes | None:
-    """What a file or a pipe holds; None: a terminal, a device, nothing, or a silent pipe.
+@dataclass(frozen=True, slots=True)
+class StandardInput:
+    """What commands get for theirs."""
+
+    content: bytes | None = None
+    """None: vtax has a terminal, a device, nothing, or a silent pipe."""
+    said: tuple[str, ...] = ()
+    """What they do not get."""
+
+
+def given() -> StandardInput:
+    """What a file or a pipe holds.
 
     Raises MisuseError when it is more than LIMIT_BYTES or cannot be read.
     """
@@ -28,26 +40,27 @@ def given() -> bytes | None:
 
     try:
         mode = os.fstat(0).st_mode
-        if stat.S_ISREG(mode):
-            content = _read(may_wait=False)
-        elif stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode):
-            content = _read(may_wait=True)
-        else:
-            return None
+        waits = stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
+        if not waits and not stat.S_ISREG(mode):
+            return StandardInput()
+        content = _read(may_wait=waits)
     except OSError as error:
         if error.errno == errno.EBADF:
-            return None  # closed by whoever started vtax
+            return StandardInput()  # closed by whoever started vtax
         raise MisuseError(f"standard input: {error.strerror}", "write < /dev/null") from None
+    if content is None:
+        _note(SILENT)
+        return StandardInput(said=(SILENT,))
     if len(content) > LIMIT_BYTES:
         raise MisuseError(
             f"standard input holds more than {format_bytes(LIMIT_BYTES)}",
             "let the command read the file itself: -- sh -c 'PROGRAM < FILE'",
         )
-    return content or None
+    return StandardInput(content or None)
 
 
-def _read(*, may_wait: bool) -> bytes:
-    """Up to the end, or a little more than LIMIT_BYTES; nothing of a silent pipe."""
+def _read(*, may_wait: bool) -> bytes | None:
+    """Up to the end, or a little more than LIMIT_BYTES; None: a silent pipe."""
     pieces: list[bytes] = []
     size = 0
     began = time.monotonic()
@@ -57,8 +70,7 @@ def _read(*, may_wait: bool) -> bytes:
             told = True
             _note("reading standard input to its end (< /dev/null gives the command none)")
             if not pieces and not _ready(began + SILENCE_S):
-                _note(f"it is a pipe that gave nothing for {SILENCE_S:g} s: the command gets none")
-                break
+                return None
         if may_wait:
             select.select([0], [], [])  # whoever made the pipe may have set it to never block
         piece = os.read(0, _PIECE)

@@ -280,6 +280,7 @@ class ProgramHost(Protocol):
         environment: Mapping[str, str],
         workdir: Path,
         timeout_s: float | None = None,
+        stdin: bytes | None = None,
     ) -> Finished: ...
 
     def __enter__(self) -> Self: ...

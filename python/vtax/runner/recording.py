@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -11,12 +10,12 @@ from vtax.environments import sharing
 from vtax.environments.agent import OUTPUT_LIMIT_BYTES
 from vtax.environments.base import Environment, MachineLike, require, working_folder
 from vtax.environments.capabilities import GuestPage
-from vtax.environments.hiding import Shown
 from vtax.errors import MisuseError, VtaxError
 from vtax.formats.folder import RunFolder
 from vtax.record import folder
 from vtax.record.folder import RecordedMachine
 from vtax.record.options import Options
+from vtax.runner.given import Wishes, given
 from vtax.runner.instruments.record import Recording
 from vtax.runner.runner import Done, Keeper, Listener, Plan, Runner, Step, Variant
 from vtax.workloads import builtin
@@ -51,12 +50,14 @@ def record_in(
     by_guest: bool = False,
     workdir: Path | None = None,
     max_output_bytes: int = OUTPUT_LIMIT_BYTES,
-    share: Sequence[Path] = (),
+    wishes: Wishes = Wishes(),  # noqa: B008
+    stdin: bytes | None = None,
+    note: Callable[[str], None] = lambda _: None,
 ) -> Recorded:
     """Record a workload in an environment, in a new run folder; `by_guest`: from within.
 
     It runs in `workdir`; None: in the current folder where the environment has it.
-    A guest sees `share` of what is hidden otherwise.
+    It gets the user's variables and files as `wishes` say, and `stdin`; `note` is told what not.
     It is stopped when it writes more than `max_output_bytes`.
 
     Raises MisuseError for what cannot be had there, VtaxError when the machine does not come up,
@@ -70,8 +71,12 @@ def record_in(
     environment.check()
     machine = {spec: environment}
     workdir = working_folder(workdir, machine)
-    environment = environment.with_shown(Shown(workdir, sharing.shown(machine, share)))
-    if environment.has_folder(Path("/usr")) and not builtin.is_builtin(argv):
+    own = not builtin.is_builtin(argv)
+    gets = given(machine, argv[:1] if own else (), workdir, wishes)
+    for said in gets.said:
+        note(said)
+    environment = environment.with_shown(gets.shown)
+    if environment.has_folder(Path("/usr")) and own:
         sharing.require_seen({spec: environment}, builtin.require_here(argv))
     recorded = RecordedMachine(
         spec, cpus=environment.shape().cpus, memory_bytes=environment.memory_limit()
@@ -86,13 +91,14 @@ def record_in(
                 tuple(builtin.line(argv, environment.agent_inside())),
                 timeout_s=timeout_s,
                 in_user_folder=True,
+                stdin=stdin,
             )
             keeper = _Keeper(recorded)
             step = Step(spec, 0, command, NAME, run.path)
             plan = Plan(
                 (variant,),
                 (step,),
-                variables(),
+                gets.environment,
                 max_output_bytes=max_output_bytes,
                 workdir=workdir,
                 everywhere=True,
@@ -104,11 +110,6 @@ def record_in(
         if run is None or not run.path.exists():
             raise
         return Recorded(run.path, (), (), interrupted=True)
-
-
-def variables() -> dict[str, str]:
-    """What a recorded workload sees of the user's environment."""
-    return {"PATH": os.environ.get("PATH", "/usr/bin:/bin"), "LANG": "C.UTF-8"}
 
 
 @dataclass(slots=True)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from vtax import foreign_json
 from vtax.environments import traced_qemu
+from vtax.environments.agent import STDIN
 from vtax.environments.base import allowed_cpus
 from vtax.environments.machine import Machine
 from vtax.environments.traced_qemu import Guest, PluginQemu, Recording
@@ -42,6 +43,7 @@ class Wanted:
     compare: bool
     """Run the command once more without the plugin, for the slowdown."""
     timeout_s: float | None = None
+    stdin: bytes | None = None
     consume: Callable[[Path], None] | None = None
     """Instead of a file: reads the trace from a pipe while it is made. In a thread of its own."""
 
@@ -172,7 +174,7 @@ def _run(
     with Machine(placed, work, allowed_cpus()) as machine:
         announce("tracing" if recording else "running without the plugin, for the slowdown")
         exchange = Exchange(work, FOLDER)
-        exchange.create({})
+        exchange.create({} if wanted.stdin is None else {STDIN: wanted.stdin})
         where = f"{machine.launch.work_inside}/{FOLDER}/{TIME}"
         line = [guest.agent_inside(), "traced", "--out", where, "--", *wanted.argv]
         try:

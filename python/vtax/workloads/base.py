@@ -17,6 +17,8 @@ class Reading:
     """1 also where the user chose among several."""
     unit: str
     """As printed; "": none."""
+    word: str = ""
+    """Behind a number without a known unit: maybe a unit that vtax does not know."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -152,6 +152,7 @@ class Pattern:
             reading=Reading(
                 len(places) if self.choice is None else 1,
                 next((each.unit for each in found if each.unit), ""),
+                found[0].word,
             ),
         )
 

@@ -30,11 +30,22 @@ class OneUnit:
                 f"{_quoted(first)} before",
                 f"name the unit that is meant: --metric '{metric.name}:UNIT=...'",
             )
+        here, before = _word(metric), _word(first)
+        if here and before and here != before:
+            raise VtaxError(
+                f"metric '{metric.name}': '{here}' stands behind the number here, '{before}' "
+                "before: maybe another unit",
+                "let the expression match the word as well, if it says nothing of the number",
+            )
         if factor != 1:
             metric = replace(metric, value=float(metric.value * factor))
         if not is_quantity(metric.value):
             raise VtaxError(f"metric '{metric.name}': {metric.value:g} is {OUT_OF_RANGE}")
         return replace(metric, unit=first.unit, better=first.better, better_from=first.better_from)
+
+
+def _word(metric: Metric) -> str:
+    return metric.reading.word if metric.reading else ""
 
 
 def _quoted(metric: Metric) -> str:

@@ -52,6 +52,7 @@ _PROSE = re.compile(
     "|avg|mean|median|stddev|stdev|std|max|maximum|minimum|each|all|as|than"
 )
 """Words that go on with the sentence behind a number."""
+_WORD = re.compile(r"[ \t\u00a0\u202f]*([A-Za-z\u00b5\u03bc]+)(?![\w/.-])")
 _ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\\)|[ -/]+[0-~])")
 _STATISTICS = re.compile(r"\b(?:max|maximum|avg|mean|median)\b", re.IGNORECASE)
 
@@ -63,6 +64,8 @@ class Printed:
     value: Fraction
     unit: str | None
     """None: none that the table knows is beside it."""
+    word: str = ""
+    """Where there is no unit: the word behind the number, which may be one, without a plural s."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +118,7 @@ def read(place: Place, declared: str) -> Printed:
     if value and not LEAST <= abs(value) <= MOST:
         raise _refused(place, "its size is not between 1e-100 and 1e100")
     _require_only_number(place, begin, unit)
-    return Printed(value, unit)
+    return Printed(value, unit, "" if unit else _word_behind(place, behind))
 
 
 def _refused(place: Place, reason: str) -> VtaxError:
@@ -267,6 +270,15 @@ def _known_unit(place: Place, match: re.Match[str], declared: str, tight: bool) 
     if tight or (declared and not known(word) and not (said_by_the_user or _PROSE.fullmatch(word))):
         return word
     return None
+
+
+def _word_behind(place: Place, behind: str) -> str:
+    """Nothing where the sentence goes on, or where the user's expression matches the word."""
+    found = _WORD.match(behind)
+    if found is None or _PROSE.fullmatch(found[1]):
+        return ""
+    end = len(place.line) - len(behind) + found.end()
+    return "" if end <= place.match_end else found[1].removesuffix("s")
 
 
 def _is_count(word: str) -> bool:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
+import platform
 import re
 import shlex
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
+from vtax import elf
 from vtax.errors import VtaxError
 
+EMULATORS = Path("/proc/sys/fs/binfmt_misc")
+"""Where the kernel lists the kinds of programs that it gives to an emulator."""
 FIRST_LINE_BYTES = 256
 """The kernel looks at this much of a script (BINPRM_BUF_SIZE)."""
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
@@ -71,7 +75,7 @@ def _why_not(file: Path, path: str) -> tuple[str, str] | None:
         return _not_executable(file)
     words = script_words(file)
     if not words:
-        return None
+        return _elf_obstacle(file)
     shown = words[0].encode("unicode_escape").decode()
     if not Path(words[0]).exists():
         reason = f"its interpreter {shown} does not exist"
@@ -82,6 +86,25 @@ def _why_not(file: Path, path: str) -> tuple[str, str] | None:
     named = words[1] if len(words) > 1 and Path(words[0]).name == "env" else ""
     if named and not named.startswith("-") and not shutil.which(named.rstrip("\r"), path=path):
         return f"its interpreter {named!r} is not on the PATH", "install it"
+    return None
+
+
+def _elf_obstacle(file: Path) -> tuple[str, str] | None:
+    """Why the kernel would not start a program that is an ELF file; None: no reason is seen."""
+    header = elf.read(file)
+    if header is None:
+        return None
+    own = platform.machine()
+    runs = header.machine == own or (header.machine, own) == (elf.I386, elf.X86_64)
+    if not runs:
+        # Where an emulator is registered, its own loader is looked for elsewhere.
+        emulated = any(EMULATORS.glob("qemu-*"))
+        meant = f"it is built for {header.machine}, not for {own}"
+        return None if emulated else (meant, f"build it for {own}")
+    if header.loader and not Path(header.loader).exists():
+        shown = header.loader.encode("unicode_escape").decode()
+        reason = f"its dynamic loader {shown} does not exist"
+        return reason, "install the C library that it was built for, or link it statically"
     return None
 
 

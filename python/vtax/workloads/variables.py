@@ -54,7 +54,9 @@ SESSION: tuple[str, ...] = (
 Whole names, or beginnings that end with an underscore."""
 
 _SECRET = re.compile(
-    "TOKEN|SECRET|PASSW|PASSPHRASE|CREDENTIAL|(^|_)PASS($|_)|KEY|COOKIE|(^|_)AUTH($|_)",
+    "TOKEN|SECRET|PASSW|PASSPHRASE|CREDENTIAL|(^|_)PASS($|_)|COOKIE|(^|_)AUTH($|_)"
+    # Not MONKEY, KEYBOARD or KEYMAP.
+    "|(^|_|API|ACCESS|PRIVATE|SSH|ACCOUNT|MASTER|CRYPT|SIGN|SIGNING|AUTH)KEYS?($|[_0-9])",
     re.IGNORECASE,
 )
 _USER_IN_ADDRESS = re.compile(r"://[^/@\s]*:[^/@\s]*@")

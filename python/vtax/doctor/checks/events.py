@@ -6,9 +6,9 @@ import errno
 import os
 from pathlib import Path
 
-from vtax.binaries import is_static
 from vtax.doctor.host import CAP_BPF, CAP_PERFMON, Host
 from vtax.doctor.model import Check, Finding
+from vtax.elf import is_static
 
 DYNAMIC = "; vtax-recorder is dynamic: a machine into which it is pushed needs libelf"
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-import struct
 import subprocess
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from vtax import binaries
+from vtax import binaries, elf
 from vtax.environments import guest_kernel, qemu_program
 from vtax.environments.initramfs import newc
 from vtax.environments.kernel_image import ModuleTree
@@ -32,8 +31,6 @@ FOR_TREE = ("overlay", "veth", "bridge", "sch_tbf", "vhost_net", "zram", "loop")
 KVM_MODULE = "/modules/kvm_amd.ko"
 BUSYBOX_PATHS = (Path("/bin/busybox"), Path("/usr/bin/busybox"))
 BUSYBOX_PACKAGE = "busybox-static"
-ELF_HEADER_BYTES = 64
-PT_INTERP = struct.pack("<I", 3)
 FOLDERS = ("dev", "proc", "run", "sys", "tmp", "var", "etc", "root")
 
 
@@ -94,20 +91,10 @@ def busybox(paths: Sequence[Path] = BUSYBOX_PATHS) -> Path:
     remedy = f"apt-get install {BUSYBOX_PACKAGE}"
     for path in paths:
         if path.is_file():
-            if not _is_static(path.read_bytes()):
+            if not elf.is_static(path):
                 raise VtaxError(f"{path} is not statically linked: guests cannot run it", remedy)
             return path
     raise VtaxError("busybox is missing: the lab's guests have their shell from it", remedy)
-
-
-def _is_static(program: bytes) -> bool:
-    """Whether a 64-bit ELF program has no segment that names a dynamic linker."""
-    if program[:5] != b"\x7fELF\x02" or len(program) < ELF_HEADER_BYTES:
-        return False
-    (offset,) = struct.unpack_from("<Q", program, 32)
-    size, count = struct.unpack_from("<HH", program, 54)
-    kinds = [program[offset + i * size :][:4] for i in range(count)]
-    return PT_INTERP not in kinds
 
 
 def libraries(program: Path) -> list[Path]:

@@ -114,10 +114,14 @@ class LabMachine:
         """Run a command in all guests at once; output of guest N goes to the folder FOLDER-N."""
         variables, limit = self._variables(environment), self._output_limit(folder)
         asked = (argv, variables, folder, timeout_s, workdir, limit)
+        stdin = given_input(self._work, folder)
         # Each guest has its own channel, so a thread each.
         pool = ThreadPoolExecutor(len(self.guests))
+        if not self._shares:
+            for guest in self.guests:
+                self._push_inputs(guest, folder)
         try:
-            running = [pool.submit(guest.run, *asked) for guest in self.guests]
+            running = [pool.submit(guest.run, *asked, stdin=stdin) for guest in self.guests]
             found = [each.result() for each in running]
         finally:
             # After Ctrl-C they go on until the machine, and with it their channels, is closed.

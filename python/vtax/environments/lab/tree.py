@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Self
 
 from vtax.environments import sandbox
-from vtax.environments.agent import Finished
+from vtax.environments.agent import STDIN, Finished, given_input
 from vtax.environments.lab.emulator import KEPT
 from vtax.environments.lab.started import StartedHost
 
@@ -50,6 +50,7 @@ class Tree:
         environment: Mapping[str, str],
         workdir: Path,
         timeout_s: float | None = None,
+        stdin: bytes | None = None,
     ) -> Finished:
         """Run a command there; stdout and stderr grow in `output` meanwhile.
 
@@ -57,7 +58,10 @@ class Tree:
         """
         change = ["/bin/sh", "-c", 'cd "$1" && shift && exec "$@"', "sh", str(workdir)]
         line = ["/bin/busybox", "chroot", str(ROOT), *change, *argv]
-        return self._started.agent.run(line, environment, OUTPUT, timeout_s)
+        if stdin is not None:
+            (self.output / STDIN).write_bytes(stdin)
+        name = given_input(self.output.parent, OUTPUT)
+        return self._started.agent.run(line, environment, OUTPUT, timeout_s, stdin=name)
 
     def kill(self) -> None:
         """End it now, and all that is in it."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar
 
-from vtax import binaries, foreign_json
+from vtax import binaries, elf, foreign_json
 from vtax.analysis.intervals import EVENTS, MAX_ROWS_BYTES, RECORD, ROWS, STREAM
 from vtax.environments import guest_page
 from vtax.environments.agent import unless_lost
@@ -208,7 +208,7 @@ class RemoteRecorder:
 
     def _push(self) -> None:
         program = binaries.find(PROGRAM)
-        if not binaries.is_static(program):
+        if not elf.is_static(program):
             raise VtaxError(
                 f"{PROGRAM} is dynamic here and cannot run in the emulated host",
                 "install a libelf that can be linked statically (not Debian 13's); make setup",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,7 +14,6 @@ from vtax.analysis.intervals import Recording
 from vtax.environments import Environment
 from vtax.errors import VtaxError
 from vtax.record.recorder import summary
-from vtax.runner.recording import variables
 from vtax.runner.repetition import Repetition
 from vtax.runner.runner import Done, Keeper, Runner, Step, Variant
 from vtax.runner.runner import Plan as Steps
@@ -21,6 +21,7 @@ from vtax.studies.counting import Counting
 from vtax.studies.vrtprof.setup import Work
 from vtax.workloads import builtin
 from vtax.workloads.base import Command
+from vtax.workloads.variables import base_environment
 
 TIMEOUT_S = 300.0
 BARE = "without"
@@ -63,7 +64,7 @@ def run(
     warm_up: bool = False,
 ) -> None:
     """Run the steps; `keep` gets each. Raises VtaxError when one fails."""
-    plan = Steps(variants, steps, variables(), warm_up=warm_up, everywhere=True)
+    plan = Steps(variants, steps, base_environment(os.environ), warm_up=warm_up, everywhere=True)
     Runner(plan, _Keeper(keep), shown).run()
 
 
