@@ -17,7 +17,7 @@ from tested_machines import CONTAINED, checked
 QUESTIONS = ROOT / "tests/data/questions.sh"
 DOCUMENT = ROOT / "docs/environments.md"
 HEADING = "| question | answered otherwise than natively in |\n| --- | --- |\n"
-GUESTS = ("uml:mem=256M", "qemu:accel=tcg,mem=512M", *CONTAINED)
+GUESTS = ("uml:mem=256M", "qemu:accel=tcg,mem=512M", "lab", *CONTAINED)
 GIVEN = {"SIZE": "1000000", "MY_TOKEN": "x", "SSH_AUTH_SOCK": "/tmp/x", "TZ": "UTC"}
 
 
