@@ -44,6 +44,12 @@ fn input(folder: &Path, name: &str, home: &Path) -> io::Result<File> {
         .iter()
         .fold(text.clone(), |text, sizes| text.replace(sizes, ours));
     assert_ne!(text, changed, "{name}");
+    // Not ours; of LAPACK 3.12.1 (Debian 13) it fails for these sizes with the reference BLAS alone.
+    let changed = ["cblas_dgemmtr", "cblas_sgemmtr"]
+        .iter()
+        .fold(changed, |text, name| {
+            text.replace(&format!("{name} T"), &format!("{name} F"))
+        });
     fs::write(home.join(name), changed)?;
     File::open(home.join(name))
 }
