@@ -25,7 +25,6 @@ pub mod root;
 pub mod run;
 pub mod run_answer;
 pub mod serve;
-pub mod signals;
 pub mod steal;
 pub mod supervise;
 pub mod surroundings;

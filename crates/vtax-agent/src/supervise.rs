@@ -14,13 +14,13 @@ use thiserror::Error;
 use crate::descendants::{self, Process};
 use crate::launch::Launch;
 use crate::run_answer::RunAnswer;
-use crate::signals::Signals;
 use crate::steal;
 use vtax_sys::calls::children::{self, End, Usage};
-use vtax_sys::calls::signals;
+use vtax_sys::calls::signals::reset_actions;
 use vtax_sys::clock::{self, Stamp};
 use vtax_sys::confine::Confinement;
 use vtax_sys::program_counts::{Counted, ProgramCounts};
+use vtax_sys::signals::{self, Signals};
 use vtax_sys::tree::Tree;
 
 /// How long a command may take to tidy up when it is asked to end; `mpirun` takes 1.0 s.
@@ -124,8 +124,9 @@ impl Supervisor {
         steal_cpus: Option<Vec<usize>>,
         confinement: Confinement,
     ) -> Result<Self, RunError> {
-        signals::reset_actions();
-        let signals = Signals::take().map_err(|errno| system("signalfd", errno))?;
+        reset_actions();
+        let signals =
+            Signals::take(&[Signal::SIGCHLD]).map_err(|errno| system("signalfd", errno))?;
         nix::sys::prctl::set_child_subreaper(true).map_err(|errno| system("prctl", errno))?;
         Ok(Self {
             signals,
@@ -384,7 +385,10 @@ impl Supervisor {
         if let Some((descriptor, events)) = watch.and_then(Watch::poll_for) {
             entries.push(PollFd::new(descriptor, events));
         }
-        match poll(&mut entries, timeout(limit)) {
+        match poll(
+            &mut entries,
+            limit.map_or(PollTimeout::NONE, signals::timeout),
+        ) {
             Ok(_) | Err(Errno::EINTR) => {}
             Err(errno) => return Err(system("poll", errno)),
         }
@@ -393,7 +397,7 @@ impl Supervisor {
             .signals
             .drain()
             .map_err(|errno| system("read", errno))?;
-        self.ending = self.ending.or(signal);
+        self.ending = self.ending.or(signal.map(|signal| signal as i32));
         Ok(ready)
     }
 
@@ -440,15 +444,6 @@ fn reap_any() -> Result<bool, RunError> {
             Err(errno) => return Err(system("waitpid", errno)),
         }
     }
-}
-
-/// poll's time-out, rounded up to whole milliseconds so that it never returns just too early.
-fn timeout(limit: Option<Duration>) -> PollTimeout {
-    let Some(limit) = limit else {
-        return PollTimeout::NONE;
-    };
-    let millis = limit.as_micros().div_ceil(1000).min(i32::MAX as u128);
-    PollTimeout::try_from(millis).unwrap_or(PollTimeout::MAX)
 }
 
 fn system(call: &str, errno: Errno) -> RunError {

@@ -15,12 +15,12 @@ use vtax_cli::Error;
 use vtax_sys::calls::children::{ChildSetup, End, Image};
 use vtax_sys::cgroup;
 use vtax_sys::gated::{Gated, c_string};
+use vtax_sys::signals::Signals;
 use vtax_sys::swap::{self, Kind, Swap};
 use vtax_sys::tree::Tree;
 
 use crate::launch::find_program;
 use crate::memory::leave;
-use crate::signals::Signals;
 
 /// What is asked for.
 #[derive(Debug, Clone)]
@@ -53,7 +53,7 @@ pub fn made(options: &Options) -> Result<Swap, Error> {
 /// Fails when the swap cannot be made, and when the command cannot be started.
 pub fn run(options: &Options, argv: &[OsString]) -> Result<(), Error> {
     let failed = |errno: Errno| Error::system("with-swap", errno, "this is a fault of the machine");
-    let signals = Signals::take().map_err(failed)?;
+    let signals = Signals::take(&[Signal::SIGCHLD]).map_err(failed)?;
     set_pdeathsig(Signal::SIGTERM).map_err(failed)?;
     let swap = made(options)?;
     let end = wait(start(argv)?, &signals).map_err(failed)?;

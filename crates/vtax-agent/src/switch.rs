@@ -7,6 +7,7 @@ use serde::Serialize;
 use vtax_switch::{Fault, Observer, Options, Report, SwitchError, Target};
 
 use vtax_cli::Error;
+use vtax_sys::kvm::PagingMode;
 
 /// The options of `switch`.
 #[derive(Debug, Clone)]
@@ -41,8 +42,8 @@ impl Observer for Lines {
 /// What a switch would do, as JSON.
 #[derive(Debug, Serialize)]
 struct DryRun {
-    from: vtax_switch::Mode,
-    to: vtax_switch::Mode,
+    from: PagingMode,
+    to: PagingMode,
     module: String,
     guests: Vec<DryGuest>,
     warnings: Vec<String>,

@@ -34,3 +34,9 @@ pub fn pretty_json(value: &impl Serialize) -> Result<(), Error> {
 fn no_json(error: serde_json::Error) -> Error {
     Error::failure("output", error, "report this as a bug")
 }
+
+/// A text without characters that a terminal would obey; programs choose the names of threads.
+pub fn plain(text: &str) -> String {
+    let visible = |letter: char| if letter.is_control() { '?' } else { letter };
+    text.chars().map(visible).collect()
+}

@@ -14,8 +14,8 @@ use vtax_control::line::Line;
 use vtax_control::metrics::Metrics;
 use vtax_control::policy_file::Recipe;
 use vtax_control::sensors::Sensors;
-use vtax_control::signals::Signals;
 use vtax_control::state::{self, Folder};
+use vtax_sys::signals::Signals;
 use vtax_sys::tree::Tree;
 
 use crate::{unit, view};
@@ -149,7 +149,7 @@ impl RunArguments {
             if self.json {
                 output::json(line)
             } else {
-                output::line(&view::plain(&line.to_string()))
+                output::line(&output::plain(&line.to_string()))
             }
         };
         run(
@@ -223,7 +223,7 @@ impl What {
 }
 
 fn signals() -> Result<Signals, Error> {
-    Signals::take().map_err(|errno| Error::system("signals", errno, "try again"))
+    Signals::take(&[]).map_err(|errno| Error::system("signals", errno, "try again"))
 }
 
 #[cfg(test)]

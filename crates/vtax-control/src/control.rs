@@ -4,8 +4,8 @@
 //! obeyed starts anew: what it had concluded rests on a mode that never was.
 
 use vtax_cli::Error;
-use vtax_paging::model::mode::Paging;
 use vtax_paging::policy::Reading;
+use vtax_sys::kvm::PagingMode;
 
 use crate::drive::Driver;
 use crate::gain::gain;
@@ -182,7 +182,7 @@ impl<H: Host> Control<H> {
     }
 
     /// The mode may have been changed by somebody else.
-    fn notice(&mut self, mode: Paging, now_s: f64) {
+    fn notice(&mut self, mode: PagingMode, now_s: f64) {
         if self.state.mode.is_some_and(|before| before != mode) {
             let name = mode.name();
             self.events
@@ -198,7 +198,7 @@ impl<H: Host> Control<H> {
     /// The mode that the policy wants after this window.
     ///
     /// Fails with the reason when the window says nothing.
-    fn wanted(&mut self, mode: Paging, step: &Step) -> Result<Paging, Held> {
+    fn wanted(&mut self, mode: PagingMode, step: &Step) -> Result<PagingMode, Held> {
         let counting = self.recipe.counts();
         if counting {
             usable(step)?;
@@ -231,7 +231,7 @@ impl<H: Host> Control<H> {
     /// Switch, or find out that it could be done.
     fn carry_out(
         &mut self,
-        to: Paging,
+        to: PagingMode,
         now_s: f64,
         line: &mut Line,
         save: Save<'_>,
@@ -303,12 +303,12 @@ fn usable(step: &Step) -> Result<(), Held> {
     Ok(())
 }
 
-fn reading(mode: Paging, step: &Step) -> Reading {
+fn reading(mode: PagingMode, step: &Step) -> Reading {
     let count = |quantity| step.counts.get(quantity);
     let exits = match mode {
-        Paging::Shadow => count(Quantity::PagingExits),
+        PagingMode::Shadow => count(Quantity::PagingExits),
         // What KVM counts there are missing host frames, which both modes have.
-        Paging::Nested => None,
+        PagingMode::Nested => None,
     };
     Reading {
         instructions: count(Quantity::Instructions).unwrap_or(0.0),

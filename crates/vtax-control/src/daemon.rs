@@ -3,15 +3,16 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use nix::sys::signal::Signal;
 use vtax_cli::Error;
 use vtax_sys::clock;
+use vtax_sys::signals::Signals;
 
 use crate::control::Control;
 use crate::host::Host;
 use crate::line::Line;
 use crate::metrics::Metrics;
 use crate::policy_file::Recipe;
-use crate::signals::{Asked, Signals};
 use crate::state::{Folder, State};
 
 /// When there are windows, and what a reload reads.
@@ -50,13 +51,13 @@ pub fn run<H: Host>(
         let until = end.map_or(next, |end| end.min(next));
         let asked = signals.wait_until(until);
         match asked.map_err(|errno| Error::system("waiting", errno, "try again"))? {
-            Some(Asked::End) => return Ok(()),
-            Some(Asked::Reload) => {
+            Some(Signal::SIGHUP) => {
                 let name = schedule.policy.as_deref();
                 let recipe = Recipe::read(schedule.file.as_deref(), name, schedule.machine);
                 control.reload(recipe);
                 continue;
             }
+            Some(_) => return Ok(()),
             None => {}
         }
         if end.is_some_and(|end| Instant::now() >= end) && Instant::now() < next {

@@ -6,8 +6,8 @@
 //! for.
 
 use vtax_paging::error::ModelError;
-use vtax_paging::model::mode::Paging;
 use vtax_paging::policy::{Policy, PolicyView, Reading};
+use vtax_sys::kvm::PagingMode;
 
 /// Calls of a policy for one window at most; what is left of it is then passed over.
 const MOST_CALLS: u32 = 20_000;
@@ -44,7 +44,7 @@ impl Driver {
     }
 
     /// The mode that it wants.
-    pub fn wanted(&self) -> Paging {
+    pub fn wanted(&self) -> PagingMode {
         self.policy.wanted()
     }
 
@@ -57,7 +57,7 @@ impl Driver {
     /// no more of a window in which it has decided for the other mode.
     ///
     /// Fails as the policy does: with what it lacks.
-    pub fn feed(&mut self, mode: Paging, step: &Reading) -> Result<Paging, ModelError> {
+    pub fn feed(&mut self, mode: PagingMode, step: &Reading) -> Result<PagingMode, ModelError> {
         let end = sum(&self.told, step, 1.0);
         let result = self.spread(mode, step);
         // Also after a decision: the rest of the window has happened.
@@ -65,7 +65,7 @@ impl Driver {
         result
     }
 
-    fn spread(&mut self, mode: Paging, step: &Reading) -> Result<Paging, ModelError> {
+    fn spread(&mut self, mode: PagingMode, step: &Reading) -> Result<PagingMode, ModelError> {
         let window = self.policy.window_instructions() as f64;
         let begin = self.told;
         let mut done = 0.0;
@@ -98,13 +98,13 @@ impl Driver {
     /// Tell the exits of a part of the window.
     fn exits(
         &mut self,
-        mode: Paging,
+        mode: PagingMode,
         step: &Reading,
         begin: &Reading,
         (done, part): (f64, f64),
         calls: &mut u32,
-    ) -> Result<Paging, ModelError> {
-        if mode != Paging::Shadow {
+    ) -> Result<PagingMode, ModelError> {
+        if mode != PagingMode::Shadow {
             return Ok(self.policy.wanted());
         }
         let exits = step.shadow_exits * part + self.part_of_exit;
@@ -173,15 +173,15 @@ mod tests {
             1000
         }
 
-        fn wanted(&self) -> Paging {
+        fn wanted(&self) -> PagingMode {
             if self.exits > self.leave_after {
-                Paging::Nested
+                PagingMode::Nested
             } else {
-                Paging::Shadow
+                PagingMode::Shadow
             }
         }
 
-        fn on_shadow_exits(&mut self, count: u64, now: &Reading) -> Result<Paging, ModelError> {
+        fn on_shadow_exits(&mut self, count: u64, now: &Reading) -> Result<PagingMode, ModelError> {
             assert!(count <= self.exits_until_decision());
             self.exits += count;
             self.calls.lock().unwrap().push(Call::Exits(count, *now));
@@ -192,7 +192,7 @@ mod tests {
             self.batch
         }
 
-        fn on_window(&mut self, now: &Reading) -> Result<Paging, ModelError> {
+        fn on_window(&mut self, now: &Reading) -> Result<PagingMode, ModelError> {
             self.calls.lock().unwrap().push(Call::Window(*now));
             Ok(self.wanted())
         }
@@ -239,18 +239,18 @@ mod tests {
     fn overflows_come_where_the_instructions_had_retired() {
         let (mut driver, calls) = driver(u64::MAX, u64::MAX);
         for _ in 0..4 {
-            driver.feed(Paging::Shadow, &step(700.0, 0.0)).unwrap();
+            driver.feed(PagingMode::Shadow, &step(700.0, 0.0)).unwrap();
         }
         assert_eq!(windows(&calls), [1000.0, 2000.0]);
-        driver.feed(Paging::Shadow, &step(2500.0, 0.0)).unwrap();
+        driver.feed(PagingMode::Shadow, &step(2500.0, 0.0)).unwrap();
         assert_eq!(windows(&calls)[2..], [3000.0, 4000.0, 5000.0]);
     }
 
     #[test]
     fn exits_come_in_batches_and_end_with_a_decision() {
         let (mut driver, calls) = driver(10, 25);
-        let wanted = driver.feed(Paging::Shadow, &step(800.0, 80.0)).unwrap();
-        assert_eq!(wanted, Paging::Nested);
+        let wanted = driver.feed(PagingMode::Shadow, &step(800.0, 80.0)).unwrap();
+        assert_eq!(wanted, PagingMode::Nested);
         let told = calls.lock().unwrap().clone();
         assert_eq!(told.len(), 3, "nothing after the decision: {told:?}");
         let Call::Exits(10, now) = told[2] else {
@@ -259,14 +259,14 @@ mod tests {
         assert!((now.instructions - 300.0).abs() < 1e-6, "{now:?}");
         assert!((now.shadow_exits - 30.0).abs() < 1e-6, "{now:?}");
         // The next window begins where this one has ended.
-        driver.feed(Paging::Nested, &step(200.0, 0.0)).unwrap();
+        driver.feed(PagingMode::Nested, &step(200.0, 0.0)).unwrap();
         assert!((driver.told.instructions - 1000.0).abs() < 1e-6);
     }
 
     #[test]
     fn without_instructions_only_exits_are_told() {
         let (mut driver, calls) = driver(u64::MAX, u64::MAX);
-        driver.feed(Paging::Shadow, &step(0.0, 5.0)).unwrap();
+        driver.feed(PagingMode::Shadow, &step(0.0, 5.0)).unwrap();
         assert_eq!(windows(&calls), [0.0; 0]);
         assert_eq!(calls.lock().unwrap().len(), 1);
     }
@@ -280,7 +280,7 @@ mod tests {
         ) {
             let (mut driver, calls) = driver(batch, u64::MAX);
             for (instructions, exits) in &steps {
-                driver.feed(Paging::Shadow, &step(*instructions, *exits)).unwrap();
+                driver.feed(PagingMode::Shadow, &step(*instructions, *exits)).unwrap();
             }
             let exits: f64 = steps.iter().map(|step| step.1).sum();
             let instructions: f64 = steps.iter().map(|step| step.0).sum();

@@ -6,7 +6,7 @@
 //! 24; what its exits cost is not taken off.
 
 use vtax_paging::model::machine::Costs;
-use vtax_paging::model::mode::Paging;
+use vtax_sys::kvm::PagingMode;
 
 use crate::sensors::{Quantity, Step};
 
@@ -27,14 +27,14 @@ pub struct Gain {
 }
 
 /// What leaving `mode` saves at most; `None` where that is not known.
-pub fn gain(mode: Paging, step: &Step, costs: &Costs, machine: &str) -> Option<Gain> {
+pub fn gain(mode: PagingMode, step: &Step, costs: &Costs, machine: &str) -> Option<Gain> {
     let cycles = step
         .counts
         .get(Quantity::Cycles)
         .filter(|count| *count > 0.0)?;
     let (saved, source) = match mode {
-        Paging::Shadow => exits(step, costs, machine)?,
-        Paging::Nested => walks(step)?,
+        PagingMode::Shadow => exits(step, costs, machine)?,
+        PagingMode::Nested => walks(step)?,
     };
     Some(Gain {
         percent: (100.0 * saved / cycles).clamp(0.0, 100.0),
@@ -85,7 +85,7 @@ mod tests {
         }
     }
 
-    fn of(mode: Paging, counts: &[(Quantity, f64)]) -> Option<Gain> {
+    fn of(mode: PagingMode, counts: &[(Quantity, f64)]) -> Option<Gain> {
         let mut costs = presets::by_name("zen4").unwrap().costs;
         (costs.exit, costs.shadow_fill) = (1000, 1500);
         gain(mode, &step(counts), &costs, "zen4")
@@ -94,21 +94,24 @@ mod tests {
     #[test]
     fn it_says_what_it_rests_on() {
         let counts = [(Quantity::Cycles, 1e6), (Quantity::PagingExits, 40.0)];
-        let found = of(Paging::Shadow, &counts).unwrap();
+        let found = of(PagingMode::Shadow, &counts).unwrap();
         assert!((found.percent - 10.0).abs() < 1e-9);
         let source = "estimated, at most: paging_exits x 2500 cycles as on zen4 (model)";
         assert_eq!(found.source, source);
         let counts = [(Quantity::Cycles, 1e6), (Quantity::WalkCycles, 3e5)];
-        let found = of(Paging::Nested, &counts).unwrap();
+        let found = of(PagingMode::Nested, &counts).unwrap();
         assert!((found.percent - 25.0).abs() < 1e-9);
         let counts = [(Quantity::Cycles, 1e6), (Quantity::TlbMisses, 1e6)];
-        assert!((of(Paging::Nested, &counts).unwrap().percent - 100.0).abs() < 1e-9);
+        assert!((of(PagingMode::Nested, &counts).unwrap().percent - 100.0).abs() < 1e-9);
     }
 
     #[test]
     fn what_is_not_counted_is_not_known() {
-        assert_eq!(of(Paging::Shadow, &[(Quantity::PagingExits, 9.0)]), None);
-        assert_eq!(of(Paging::Nested, &[(Quantity::Cycles, 1e6)]), None);
-        assert_eq!(of(Paging::Nested, &[(Quantity::Cycles, 0.0)]), None);
+        assert_eq!(
+            of(PagingMode::Shadow, &[(Quantity::PagingExits, 9.0)]),
+            None
+        );
+        assert_eq!(of(PagingMode::Nested, &[(Quantity::Cycles, 1e6)]), None);
+        assert_eq!(of(PagingMode::Nested, &[(Quantity::Cycles, 0.0)]), None);
     }
 }

@@ -2,12 +2,9 @@
 
 use std::path::PathBuf;
 
-use vtax_paging::model::mode::Paging;
-use vtax_switch::{Mode, Observer, Options, SwitchError, Target};
+use vtax_switch::{Observer, Options, SwitchError, Target};
+use vtax_sys::kvm::{self, PagingMode, Vendor};
 use vtax_sys::tree::Tree;
-
-/// The modules and their parameter for nested paging (kernel-parameters.txt).
-const MODULES: [(&str, &str); 2] = [("kvm_amd", "npt"), ("kvm_intel", "ept")];
 
 /// A switch that was made.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -24,17 +21,17 @@ pub trait Host {
     /// The mode now.
     ///
     /// Fails with the reason when it cannot be known.
-    fn mode(&self) -> Result<Paging, String>;
+    fn mode(&self) -> Result<PagingMode, String>;
 
     /// Could it be switched now? Touches nothing.
     ///
     /// Fails with the reason, such as a guest that cannot be handed over.
-    fn look(&mut self, to: Paging) -> Result<(), String>;
+    fn look(&mut self, to: PagingMode) -> Result<(), String>;
 
     /// Switch it.
     ///
     /// Fails with the reason and what has become of the guests.
-    fn switch(&mut self, to: Paging) -> Result<Switched, String>;
+    fn switch(&mut self, to: PagingMode) -> Result<Switched, String>;
 
     /// Bring a switch that was begun by somebody who is gone to its end; what was found.
     ///
@@ -62,41 +59,30 @@ impl Machine {
         }
     }
 
-    fn options(&self, to: Paging) -> Options {
-        let mode = match to {
-            Paging::Shadow => Mode::Shadow,
-            Paging::Nested => Mode::Nested,
-        };
+    fn options(&self, to: PagingMode) -> Options {
         Options {
             state_dir: self.state_dir.clone(),
             module_path: self.module_path.clone(),
-            ..Options::to(Target::Mode(mode))
+            ..Options::to(Target::Mode(to))
         }
     }
 }
 
 impl Host for Machine {
-    fn mode(&self) -> Result<Paging, String> {
-        let there = |(name, _): &&(&str, &str)| self.tree.exists(&format!("/sys/module/{name}"));
-        let (name, parameter) = MODULES
-            .iter()
-            .find(there)
-            .ok_or("neither kvm_amd nor kvm_intel is loaded")?;
-        let path = format!("/sys/module/{name}/parameters/{parameter}");
-        match self.tree.text(&path).as_deref() {
-            Some("Y" | "1") => Ok(Paging::Nested),
-            Some("N" | "0") => Ok(Paging::Shadow),
-            _ => Err(format!("{name} does not say its mode ({path})")),
-        }
+    fn mode(&self) -> Result<PagingMode, String> {
+        let Vendor { module, parameter } =
+            kvm::vendor(&self.tree).ok_or("neither kvm_amd nor kvm_intel is loaded")?;
+        kvm::paging_mode(&self.tree, module, parameter)
+            .ok_or_else(|| format!("{module} does not say its mode (parameter {parameter})"))
     }
 
-    fn look(&mut self, to: Paging) -> Result<(), String> {
+    fn look(&mut self, to: PagingMode) -> Result<(), String> {
         vtax_switch::plan(&self.options(to))
             .map(drop)
             .map_err(reason)
     }
 
-    fn switch(&mut self, to: Paging) -> Result<Switched, String> {
+    fn switch(&mut self, to: PagingMode) -> Result<Switched, String> {
         let mut warnings = Warnings::default();
         let report = vtax_switch::switch(&self.options(to), &mut warnings).map_err(reason)?;
         let pause = |guest: &vtax_switch::GuestReport| Some(guest.pause_ms? + guest.retries_ms);
@@ -157,7 +143,7 @@ mod tests {
         let folder = root.path().join("sys/module/kvm_amd/parameters");
         fs::create_dir_all(&folder).unwrap();
         assert!(host.mode().unwrap_err().contains("does not say"));
-        for (text, mode) in [("Y\n", Paging::Nested), ("0\n", Paging::Shadow)] {
+        for (text, mode) in [("Y\n", PagingMode::Nested), ("0\n", PagingMode::Shadow)] {
             fs::write(folder.join("npt"), text).unwrap();
             assert_eq!(host.mode(), Ok(mode));
         }

@@ -19,5 +19,4 @@ pub mod line;
 pub mod metrics;
 pub mod policy_file;
 pub mod sensors;
-pub mod signals;
 pub mod state;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
-use vtax_paging::model::mode::Paging;
+use vtax_sys::kvm::PagingMode;
 
 /// A window.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -12,7 +12,7 @@ pub struct Line {
     /// Its end, in seconds since 1970.
     pub time: f64,
     /// The mode of the host at its end; `None`: it is not known.
-    pub mode: Option<Paging>,
+    pub mode: Option<PagingMode>,
     /// Per second, all guests together: `exits`, `paging_exits`, `instructions`, `cycles`,
     /// `tlb_misses`, `walk_cycles`, `vmm_cycles`, those that are counted. `model.` before a name:
     /// a model counted it, not hardware. `guests` is their number.
@@ -26,7 +26,7 @@ pub struct Line {
     /// What that estimate rests on.
     pub gain_source: Option<String>,
     /// The mode that it is, or would be, switched to.
-    pub to: Option<Paging>,
+    pub to: Option<PagingMode>,
     /// The switch was made.
     pub applied: bool,
     /// How long the guest that paused longest was paused for it, earlier attempts to save its state
@@ -100,7 +100,7 @@ impl Line {
 
 impl fmt::Display for Line {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mode = self.mode.map_or("unknown", Paging::name);
+        let mode = self.mode.map_or("unknown", PagingMode::name);
         write!(
             formatter,
             "{}  {mode}  {}: {}",
@@ -146,11 +146,11 @@ mod tests {
     #[test]
     fn a_line_for_people_and_one_for_programs() {
         let mut line = Line::new(36_061.5, "naive");
-        line.mode = Some(Paging::Shadow);
+        line.mode = Some(PagingMode::Shadow);
         line.rates.insert("paging_exits".into(), 41_234.0);
         line.rates.insert("guests".into(), 2.0);
         line.reason = "naive wants it".into();
-        (line.decision, line.to) = (Decision::Switch, Some(Paging::Nested));
+        (line.decision, line.to) = (Decision::Switch, Some(PagingMode::Nested));
         line.gain_percent = Some(12.34);
         line.events.push("guest 1-2 came".into());
         assert_eq!(

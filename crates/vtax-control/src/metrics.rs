@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use vtax_cli::Error;
-use vtax_paging::model::mode::Paging;
+use vtax_sys::kvm::PagingMode;
 
 use crate::guard::Guard;
 use crate::line::{Decision, Line};
@@ -59,7 +59,7 @@ impl Metrics {
             }
         };
         let plain = |value: f64| vec![(String::new(), value)];
-        let modes = [Paging::Nested, Paging::Shadow].map(|mode| {
+        let modes = [PagingMode::Nested, PagingMode::Shadow].map(|mode| {
             let is = f64::from(u8::from(line.mode == Some(mode)));
             (format!("{{mode=\"{}\"}}", mode.name()), is)
         });
@@ -204,7 +204,7 @@ mod tests {
 
     fn line() -> Line {
         let mut line = Line::new(0.0, "vtax");
-        line.mode = Some(Paging::Shadow);
+        line.mode = Some(PagingMode::Shadow);
         line.rates.insert("guests".into(), 3.0);
         line.rates.insert("model.instructions".into(), 2e9);
         line.gain_percent = Some(4.5);

@@ -8,9 +8,9 @@ use serde::Deserialize;
 use vtax_cli::Error;
 use vtax_paging::error::ModelError;
 use vtax_paging::model::machine::{Costs, Machine};
-use vtax_paging::model::mode::Paging;
 use vtax_paging::policy::{Policy, registry};
 use vtax_paging::presets;
+use vtax_sys::kvm::PagingMode;
 
 use crate::sensors::perf::Events;
 
@@ -85,7 +85,7 @@ impl Recipe {
             events: text.perf,
         };
         // What cannot be made is told now, and not in some later window.
-        for mode in [Paging::Shadow, Paging::Nested] {
+        for mode in [PagingMode::Shadow, PagingMode::Nested] {
             recipe.make(mode, 0.0).map_err(|error| error.to_string())?;
         }
         Ok(recipe)
@@ -114,7 +114,11 @@ impl Recipe {
     /// The policy, starting in `mode`, which a change costs so many cycles, all guests together.
     ///
     /// Fails on parameters that mean nothing; names the field.
-    pub fn make(&self, mode: Paging, change_cycles: f64) -> Result<Box<dyn Policy>, ModelError> {
+    pub fn make(
+        &self,
+        mode: PagingMode,
+        change_cycles: f64,
+    ) -> Result<Box<dyn Policy>, ModelError> {
         // Not negative; the cast saturates.
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
         let change = change_cycles.round() as u32;
@@ -151,7 +155,7 @@ mod tests {
     fn nothing_given_is_vtaxs_policy() {
         let recipe = parse("").unwrap();
         assert_eq!((recipe.name(), recipe.machine()), ("vtax", "zen4"));
-        for mode in [Paging::Shadow, Paging::Nested] {
+        for mode in [PagingMode::Shadow, PagingMode::Nested] {
             let policy = recipe.make(mode, 1e6).unwrap();
             assert_eq!(policy.wanted(), mode);
             assert_eq!(policy.window_instructions(), 1_000_000_000);
@@ -162,13 +166,13 @@ mod tests {
     fn every_policy_can_be_named_and_starts_in_the_mode_that_is() {
         for name in registry::names() {
             let recipe = Recipe::parse("window = 1000000", Some(name), "zen4").unwrap();
-            let policy = recipe.make(Paging::Nested, 0.0).unwrap();
+            let policy = recipe.make(PagingMode::Nested, 0.0).unwrap();
             assert_eq!(policy.name(), name);
             let fixed = FIXED.contains(&name) && name == "shadow";
             let wanted = if fixed {
-                Paging::Shadow
+                PagingMode::Shadow
             } else {
-                Paging::Nested
+                PagingMode::Nested
             };
             assert_eq!(policy.wanted(), wanted);
         }
@@ -181,7 +185,7 @@ mod tests {
              [parameters]\nthreshold_vexit = 7\nstart = \"shadow\"\n[perf]\nwalk_cycles = 0x1008",
         )
         .unwrap();
-        let view = recipe.make(Paging::Nested, 0.0).unwrap().view();
+        let view = recipe.make(PagingMode::Nested, 0.0).unwrap().view();
         assert_eq!(view.threshold_vexit, Some(7.0));
         assert_eq!(view.state, "Nested");
         assert_eq!(recipe.events.walk_cycles, Some(0x1008));

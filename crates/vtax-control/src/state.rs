@@ -1,14 +1,14 @@
 //! What outlives the daemon: a file in its folder, written whole or not at all.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::fs::{self, File};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use nix::fcntl::{Flock, FlockArg};
+use nix::fcntl::Flock;
 use serde::{Deserialize, Serialize};
 use vtax_cli::Error;
-use vtax_paging::model::mode::Paging;
+use vtax_sys::kvm::PagingMode;
+use vtax_sys::state;
 use vtax_sys::tree::Tree;
 
 use crate::guard::Guard;
@@ -30,9 +30,9 @@ pub struct State {
     /// The boot that its times are of; set when it is written.
     pub boot: Option<String>,
     /// The mode of the last window.
-    pub mode: Option<Paging>,
+    pub mode: Option<PagingMode>,
     /// A switch to this mode has begun, and nothing says that it has ended.
-    pub switching: Option<Paging>,
+    pub switching: Option<PagingMode>,
     /// What is known of earlier switches.
     pub guard: Guard,
 }
@@ -50,26 +50,13 @@ impl Folder {
     ///
     /// Fails when it cannot be made, and when another daemon has it.
     pub fn hold(path: &Path, tree: &Tree) -> Result<Self, Error> {
-        let failed = |error: io::Error| failed(path, &error);
-        let above = path.parent().map_or(Ok(()), fs::create_dir_all);
-        let made = above.and_then(|()| DirBuilder::new().mode(0o700).create(path));
-        match made {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-                return Err(failed(error));
-            }
-            _ => {}
-        }
-        let file = File::open(path).map_err(failed)?;
-        let lock = Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| {
-            let shown = path.display().to_string();
-            match errno {
-                nix::errno::Errno::EWOULDBLOCK => Error::failure(
-                    shown,
-                    "another vtax-control works with it",
-                    "end that one, or name another folder with --state-dir",
-                ),
-                errno => Error::failure(shown, errno.desc(), "name another with --state-dir"),
-            }
+        let lock = state::try_hold_folder(path).map_err(|error| match error.kind() {
+            io::ErrorKind::WouldBlock => Error::failure(
+                path.display().to_string(),
+                "another vtax-control works with it",
+                "end that one, or name another folder with --state-dir",
+            ),
+            _ => failed(path, &error),
         })?;
         Ok(Self {
             path: path.to_owned(),
@@ -119,22 +106,16 @@ impl Folder {
 
     fn replace(&self, name: &str, value: &impl Serialize, sync: bool) -> Result<(), Error> {
         let path = self.path.join(name);
-        let draft = self.path.join(format!("{name}.draft"));
-        let write = || -> io::Result<()> {
+        let write = |file: &mut File| {
             let text = serde_json::to_string(value)?;
-            let mut file = OpenOptions::new()
-                .write(true)
-                .create(true)
-                .truncate(true)
-                .mode(0o600)
-                .open(&draft)?;
-            writeln!(file, "{text}")?;
-            if sync {
-                file.sync_all()?;
-            }
-            fs::rename(&draft, &path)
+            writeln!(file, "{text}")
         };
-        write().map_err(|error| failed(&path, &error))
+        let written = if sync {
+            state::replace_on_disk(&path, write)
+        } else {
+            state::replace(&path, 0o600, write)
+        };
+        written.map_err(|error| failed(&path, &error))
     }
 }
 
@@ -151,7 +132,7 @@ fn failed(path: &Path, error: &io::Error) -> Error {
 }
 
 fn read(path: &Path) -> Result<Option<State>, String> {
-    let Some(text) = bounded(path).map_err(|error| vtax_sys::reason(&error))? else {
+    let Some(text) = state::read(path, MAX_BYTES).map_err(|error| vtax_sys::reason(&error))? else {
         return Ok(None);
     };
     let state: State = serde_json::from_str(&text).map_err(|error| error.to_string())?;
@@ -161,28 +142,14 @@ fn read(path: &Path) -> Result<Option<State>, String> {
     Ok(Some(state))
 }
 
-fn bounded(path: &Path) -> io::Result<Option<String>> {
-    let file = match File::open(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        file => file?,
-    };
-    let mut text = String::new();
-    file.take(MAX_BYTES).read_to_string(&mut text)?;
-    Ok(Some(text))
-}
-
 /// What the daemon that works with a folder has published last; `None`: no daemon works with it.
 ///
 /// Fails when the folder may not be read.
 pub fn published(folder: &Path) -> Result<Option<String>, Error> {
-    let Ok(file) = File::open(folder) else {
+    if !state::is_held(folder) {
         return Ok(None);
-    };
-    // Who gets the lock shows that nobody has it; a file may be left by one that was killed.
-    match Flock::lock(file, FlockArg::LockSharedNonblock) {
-        Ok(_) => Ok(None),
-        Err(_) => bounded(&folder.join(STATUS)).map_err(|error| failed(folder, &error)),
     }
+    state::read(&folder.join(STATUS), MAX_BYTES).map_err(|error| failed(folder, &error))
 }
 
 #[cfg(test)]
@@ -200,8 +167,8 @@ mod tests {
 
     fn state() -> State {
         let mut state = State {
-            mode: Some(Paging::Nested),
-            switching: Some(Paging::Shadow),
+            mode: Some(PagingMode::Nested),
+            switching: Some(PagingMode::Shadow),
             ..State::default()
         };
         state.guard.switched(12.0, Some(99.5));

@@ -5,22 +5,17 @@ use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use nix::sys::signal::Signal;
 use vtax_cli::{Error, output};
 use vtax_control::line::{Line, short};
-use vtax_control::signals::{Asked, Signals};
 use vtax_control::state::published;
-use vtax_paging::model::mode::Paging;
+use vtax_sys::kvm::PagingMode;
+use vtax_sys::signals::Signals;
 
 /// Between two looks at what a controller has published.
 const LOOK: Duration = Duration::from_millis(200);
 /// From the cursor to the end of the screen.
 const CLEAR: &str = "\x1b[J";
-
-/// A text without characters that a terminal would obey.
-pub fn plain(text: &str) -> String {
-    let visible = |letter: char| if letter.is_control() { '?' } else { letter };
-    text.chars().map(visible).collect()
-}
 
 /// Shows window after window: in place on a terminal, elsewhere one below the other.
 #[derive(Debug)]
@@ -44,7 +39,7 @@ impl Screen {
     /// Fails when the standard output cannot be written.
     pub fn show(&mut self, line: &Line) -> Result<(), Error> {
         if !self.terminal {
-            return output::line(&plain(&line.to_string()));
+            return output::line(&output::plain(&line.to_string()));
         }
         let block = block(line);
         let mut text = String::new();
@@ -71,7 +66,7 @@ const COLUMNS: usize = 78;
 fn block(line: &Line) -> Vec<String> {
     let mut rows = vec![
         row("time", &line.time_of_day()),
-        row("mode", line.mode.map_or("unknown", Paging::name)),
+        row("mode", line.mode.map_or("unknown", PagingMode::name)),
         row("decision", &line.verb()),
     ];
     rows.extend(wrapped("why", &line.reason));
@@ -107,7 +102,7 @@ fn block(line: &Line) -> Vec<String> {
 }
 
 fn row(name: &str, text: &str) -> String {
-    let text = format!("{name:<9} {}", plain(text));
+    let text = format!("{name:<9} {}", output::plain(text));
     text.chars().take(COLUMNS).collect()
 }
 
@@ -163,7 +158,8 @@ impl Follow<'_> {
             let then = end.map_or(then, |end| end.min(then));
             let asked = signals.wait_until(then);
             let asked = asked.map_err(|errno| Error::system("waiting", errno, "try again"))?;
-            if asked == Some(Asked::End) || end.is_some_and(|end| Instant::now() >= end) {
+            let ended = asked.is_some_and(|signal| signal != Signal::SIGHUP);
+            if ended || end.is_some_and(|end| Instant::now() >= end) {
                 return Ok(());
             }
         }
@@ -178,7 +174,7 @@ mod tests {
     fn a_window_fits_a_terminal_and_obeys_nothing_in_it() {
         let mut line = Line::new(0.0, "dav2m");
         line.reason = format!("a guest is called \x1b[2J{}", "word ".repeat(60));
-        line.mode = Some(Paging::Nested);
+        line.mode = Some(PagingMode::Nested);
         line.threshold_vexit = Some(10_000.0);
         line.rates.insert("model.tlb_misses".into(), 12_345.0);
         let rows = block(&line);

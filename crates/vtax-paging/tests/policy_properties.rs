@@ -12,9 +12,9 @@ mod policy_world;
 use policy_world::{WINDOW, costs};
 use proptest::prelude::*;
 use vtax_paging::error::ModelError;
-use vtax_paging::model::mode::Paging;
 use vtax_paging::policy::dav2m::{Dav2m, Dav2mParameters, Event, ShadowProbe, TRANSITIONS};
 use vtax_paging::policy::{Policy, Reading, registry};
+use vtax_sys::kvm::PagingMode;
 
 /// What happens between two calls, and which call comes.
 #[derive(Clone, Debug)]
@@ -72,8 +72,8 @@ fn drive(
     policy: &mut dyn Policy,
     steps: &[Step],
     counters: bool,
-    mut check: impl FnMut(&dyn Policy, Event, Paging) -> Result<(), TestCaseError>,
-) -> Result<Vec<Paging>, TestCaseError> {
+    mut check: impl FnMut(&dyn Policy, Event, PagingMode) -> Result<(), TestCaseError>,
+) -> Result<Vec<PagingMode>, TestCaseError> {
     let mut now = Reading {
         walk_cycles: counters.then_some(0.0),
         vmm_cycles: counters.then_some(0.0),
@@ -91,7 +91,7 @@ fn drive(
         prop_assert!(due >= 1);
         let answer = match step.exits {
             None => policy.on_window(&now),
-            Some(_) if before == Paging::Nested => continue,
+            Some(_) if before == PagingMode::Nested => continue,
             Some(count) => {
                 now.shadow_exits += count as f64;
                 let answer = policy.on_shadow_exits(count, &now);
@@ -135,9 +135,9 @@ fn parameters() -> impl Strategy<Value = Dav2mParameters> {
                 let defaults = Dav2mParameters::scaled(WINDOW);
                 Dav2mParameters {
                     start: if flags[0] {
-                        Paging::Shadow
+                        PagingMode::Shadow
                     } else {
-                        Paging::Nested
+                        PagingMode::Nested
                     },
                     prepaging: flags[1],
                     reset_outside_damping: flags[2],
@@ -251,7 +251,7 @@ proptest! {
                 now.instructions += WINDOW as f64;
                 now.cycles += 2.0 * WINDOW as f64;
             }
-            if policy.wanted() == Paging::Shadow && exits > 0 {
+            if policy.wanted() == PagingMode::Shadow && exits > 0 {
                 policy.on_shadow_exits(exits, &now).unwrap();
             }
             policy.on_window(&now).unwrap();
@@ -272,15 +272,15 @@ fn probes_of_dav2m_that_always_fail_grow_rare() {
     // 100 exits per window against a threshold of 10, and nested paging 30 % worse.
     for _ in 0..2000 {
         let cpi = match policy.wanted() {
-            Paging::Shadow => 1.0,
-            Paging::Nested => 1.3,
+            PagingMode::Shadow => 1.0,
+            PagingMode::Nested => 1.3,
         };
         now.instructions += WINDOW as f64;
         now.cycles += cpi * WINDOW as f64;
         policy.on_window(&now).unwrap();
-        if policy.wanted() == Paging::Shadow {
+        if policy.wanted() == PagingMode::Shadow {
             policy.on_shadow_exits(100, &now).unwrap();
-            probes += usize::from(policy.wanted() == Paging::Nested);
+            probes += usize::from(policy.wanted() == PagingMode::Nested);
         }
     }
     // Each failure raises the threshold at least twofold: 10, 20, 40, 80, and 160 is above 100.

@@ -8,7 +8,6 @@ use vtax_sys::tree::Tree;
 
 use crate::cpus::{cpuset, online, written};
 use crate::domain::{Finder, Member, thread_folder};
-use crate::folder;
 use crate::host::host;
 use crate::journal::{self, Affinity, Before, Restored, Setting};
 use crate::plan::{Plan, PlannedThread};
@@ -74,7 +73,7 @@ pub fn apply(tree: &Tree, plan: &Plan, state: &Path) -> Result<Applied, Error> {
     let path = state.join(JOURNAL);
     let applied = check(tree, plan)?;
     let before = before(tree, &applied, plan)?;
-    let _lock = folder::lock(state)?;
+    let _lock = journal::lock(state)?;
     if !journal::begin(&path, &before)? {
         return Err(in_force(tree, &path, "plan"));
     }
@@ -105,10 +104,10 @@ pub fn undo(tree: &Tree, state: &Path) -> Result<Restored, Error> {
     let nothing = || Error::misuse("undo", "no plan is in force", "there is nothing to do");
     // Who only asks makes no folder.
     let is_there = path.try_exists();
-    if !is_there.map_err(|error| folder::failed(&path, &error))? {
+    if !is_there.map_err(|error| journal::failed(&path, &error))? {
         return Err(nothing());
     }
-    let _lock = folder::lock(state)?;
+    let _lock = journal::lock(state)?;
     let before = journal::read(&path)?.ok_or_else(nothing)?;
     if before.living_owner(tree).is_some() {
         return Err(in_force(tree, &path, "undo"));

@@ -12,7 +12,7 @@ use clap::{Args, Parser, Subcommand};
 use serde_json::json;
 use vtax_cli::{Error, output, units};
 use vtax_place::backends::Backend;
-use vtax_place::folder::STATE;
+use vtax_place::journal::STATE;
 use vtax_place::plan::Plan;
 use vtax_place::slow::wait::End;
 use vtax_place::slow::{Request, guardian};

@@ -1,11 +1,11 @@
 //! What was before, on disk before anything changes, so that it can be restored whoever is killed.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs::{self, File};
+use std::io;
 use std::path::{Path, PathBuf};
 
+use nix::fcntl::Flock;
 use serde::{Deserialize, Serialize};
 use vtax_cli::Error;
 use vtax_sys::calls::scheduling::set_affinity;
@@ -13,12 +13,14 @@ use vtax_sys::cgroup::quota;
 use vtax_sys::clock::ticks_per_second;
 use vtax_sys::cpu_list::parse;
 use vtax_sys::owner;
+use vtax_sys::state;
 use vtax_sys::tree::Tree;
 
 use crate::domain::process::Processes;
 use crate::domain::thread_folder;
-use crate::folder;
 
+/// Where journals are, unless a caller says otherwise: gone with the affinities at a restart.
+pub const STATE: &str = "/run/vtax/place";
 /// More than any journal.
 const MAX_BYTES: u64 = 64 << 20;
 
@@ -241,60 +243,43 @@ pub fn set(tree: &Tree, path: &str, text: &str) -> Result<(), String> {
 /// Fails when it cannot be written.
 pub fn begin(path: &Path, before: &Before) -> Result<bool, Error> {
     let parent = path.parent().unwrap_or(Path::new("/"));
-    folder::make(parent)?;
-    let draft = draft(path);
-    let written = write_whole(&draft, before);
-    let linked = written.and_then(|()| fs::hard_link(&draft, path));
-    let _ = fs::remove_file(&draft);
-    match linked {
-        Ok(()) => folder::sync(parent).map(|()| true),
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
-        Err(error) => Err(error),
-    }
-    .map_err(|error| folder::failed(path, &error))
+    state::make_folder(parent)
+        .and_then(|()| state::create_on_disk(path, whole(before)))
+        .map_err(|error| failed(path, &error))
 }
 
 /// Put another journal in the place of one, whole or not at all.
 ///
 /// Fails when it cannot be written: then the old one stays.
 pub fn replace(path: &Path, before: &Before) -> Result<(), Error> {
-    let draft = draft(path);
-    let written = write_whole(&draft, before).and_then(|()| fs::rename(&draft, path));
-    if let Err(error) = written {
-        let _ = fs::remove_file(&draft);
-        return Err(folder::failed(path, &error));
-    }
-    let parent = path.parent().unwrap_or(Path::new("/"));
-    folder::sync(parent).map_err(|error| folder::failed(path, &error))
+    state::replace_on_disk(path, whole(before)).map_err(|error| failed(path, &error))
 }
 
-fn draft(path: &Path) -> PathBuf {
-    path.with_extension(format!("draft-{}", std::process::id()))
+fn whole(before: &Before) -> impl FnOnce(&mut File) -> io::Result<()> {
+    move |file| Ok(serde_json::to_writer(file, before)?)
 }
 
-fn write_whole(path: &Path, before: &Before) -> io::Result<()> {
-    let mut options = OpenOptions::new();
-    let mut file = options
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(path)?;
-    serde_json::to_writer(&mut file, before)?;
-    file.flush()?;
-    file.sync_all()
+/// Make the folder of journals, and keep others out until this is dropped: `apply` and `undo` take
+/// turns.
+///
+/// Fails when it cannot be made or locked.
+pub fn lock(folder: &Path) -> Result<Flock<File>, Error> {
+    state::hold_folder(folder).map_err(|error| failed(folder, &error))
+}
+
+/// An error of a file of the folder.
+pub fn failed(path: &Path, error: &io::Error) -> Error {
+    Error::input_output(&path.display().to_string(), error, "run it as root")
 }
 
 /// Read a journal; `None` when there is none.
 ///
 /// Fails when it cannot be read, or is of another version of this program.
 pub fn read(path: &Path) -> Result<Option<Before>, Error> {
-    let file = match File::open(path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(folder::failed(path, &error)),
+    let text = state::read(path, MAX_BYTES).map_err(|error| failed(path, &error))?;
+    let Some(text) = text else {
+        return Ok(None);
     };
-    let before: Result<Before, _> = serde_json::from_reader(io::Read::take(file, MAX_BYTES));
     let wrong = |reason: String| {
         Error::failure(
             path.display().to_string(),
@@ -302,7 +287,7 @@ pub fn read(path: &Path) -> Result<Option<Before>, Error> {
             "restart the machine, or remove it",
         )
     };
-    let before = before.map_err(|error| wrong(error.to_string()))?;
+    let before: Before = serde_json::from_str(&text).map_err(|error| wrong(error.to_string()))?;
     if before.format != FORMAT {
         return Err(wrong(format!(
             "its format is {}, not {FORMAT}",
@@ -315,10 +300,7 @@ pub fn read(path: &Path) -> Result<Option<Before>, Error> {
 /// Remove a journal whose affinities are restored.
 pub fn remove(path: &Path) {
     // What is restored is restored: a journal that stays only says the same again.
-    let _ = fs::remove_file(path);
-    if let Some(parent) = path.parent() {
-        let _ = folder::sync(parent);
-    }
+    let _ = state::remove_on_disk(path);
 }
 
 #[cfg(test)]

@@ -64,7 +64,7 @@ fn row(thread: &Thread, window: &Window) -> [String; 11] {
 /// What a plan has moved.
 pub fn applied(applied: &Applied) -> Result<(), Error> {
     for one in &applied.threads {
-        let name = plain(&one.name);
+        let name = output::plain(&one.name);
         output::line(&format!(
             "thread {} ({name}): {} -> {}",
             one.tid, one.before, one.cpus
@@ -77,7 +77,7 @@ pub fn applied(applied: &Applied) -> Result<(), Error> {
         ))?;
     }
     for one in &applied.skipped {
-        let name = plain(&one.name);
+        let name = output::plain(&one.name);
         output::line(&format!(
             "thread {} ({name}): left out, {}",
             one.tid, one.reason
@@ -126,7 +126,7 @@ fn columns<const N: usize>(rows: &[[String; N]]) -> Result<(), Error> {
     let width = |column: usize| {
         let texts = rows.iter().filter_map(|row| row.get(column));
         texts
-            .map(|text| plain(text).chars().count())
+            .map(|text| output::plain(text).chars().count())
             .max()
             .unwrap_or(0)
     };
@@ -134,14 +134,8 @@ fn columns<const N: usize>(rows: &[[String; N]]) -> Result<(), Error> {
     rows.iter().try_for_each(|row| {
         let cells = row.iter().zip(&widths);
         let cells: Vec<String> = cells
-            .map(|(cell, width)| format!("{:<width$}", plain(cell)))
+            .map(|(cell, width)| format!("{:<width$}", output::plain(cell)))
             .collect();
         output::line(cells.join("  ").trim_end())
     })
-}
-
-/// Names of threads are chosen by programs: nothing in them may command a terminal.
-pub fn plain(text: &str) -> String {
-    let shown = |letter: char| if letter.is_control() { '?' } else { letter };
-    text.chars().map(shown).collect()
 }

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use vtax_paging::model::counters::{Counters, Exit, WALK_SOURCE_NAMES};
-use vtax_paging::model::mode::Paging;
 use vtax_paging::simulation::{self, ModeOutcome, SwitchRow, WindowRow};
+use vtax_sys::kvm::PagingMode;
 
 /// A number of a row by the name of its column.
 type Column<T> = (String, Box<dyn Fn(&T) -> f64>);
@@ -83,7 +83,7 @@ impl Outcome {
         let table = numbers(py, &columns, rows)?;
         let paging: Vec<_> = rows
             .iter()
-            .map(|row: &WindowRow| row.paging.map(Paging::name))
+            .map(|row: &WindowRow| row.paging.map(PagingMode::name))
             .collect();
         let state: Vec<_> = rows
             .iter()

@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use pyo3::prelude::*;
 use vtax_paging::error::ModelError;
-use vtax_paging::model::mode::Paging;
 use vtax_paging::policy::{Policy, PolicyView, Reading};
+use vtax_sys::kvm::PagingMode;
 
 /// What the package knows of a policy in Python: `vtax.paging.policy.Steering`.
 #[derive(FromPyObject)]
@@ -45,7 +45,7 @@ pub(crate) struct PythonPolicy {
     name: String,
     steering: Steering,
     failure: Failure,
-    wanted: Paging,
+    wanted: PagingMode,
     window_start: Reading,
     exits_in_window: u64,
 }
@@ -79,7 +79,7 @@ impl PythonPolicy {
         })
     }
 
-    fn decide(&mut self, now: &Reading) -> Result<Paging, ModelError> {
+    fn decide(&mut self, now: &Reading) -> Result<PagingMode, ModelError> {
         let arguments = (figures(now), figures(&now.since(&self.window_start)));
         let answer = Python::attach(|py| {
             let answer = self.steering.decide.call1(py, arguments)?;
@@ -102,11 +102,11 @@ impl Policy for PythonPolicy {
         self.steering.window_instructions
     }
 
-    fn wanted(&self) -> Paging {
+    fn wanted(&self) -> PagingMode {
         self.wanted
     }
 
-    fn on_shadow_exits(&mut self, count: u64, now: &Reading) -> Result<Paging, ModelError> {
+    fn on_shadow_exits(&mut self, count: u64, now: &Reading) -> Result<PagingMode, ModelError> {
         let before = self.exits_in_window;
         self.exits_in_window = before.saturating_add(count);
         match self.steering.exit_alarm {
@@ -121,7 +121,7 @@ impl Policy for PythonPolicy {
         left.filter(|&exits| exits > 0).unwrap_or(u64::MAX)
     }
 
-    fn on_window(&mut self, now: &Reading) -> Result<Paging, ModelError> {
+    fn on_window(&mut self, now: &Reading) -> Result<PagingMode, ModelError> {
         let wanted = self.decide(now)?;
         self.window_start = *now;
         self.exits_in_window = 0;
@@ -137,8 +137,8 @@ impl Policy for PythonPolicy {
     }
 }
 
-fn paging(name: &str) -> Option<Paging> {
-    [Paging::Shadow, Paging::Nested]
+fn paging(name: &str) -> Option<PagingMode> {
+    [PagingMode::Shadow, PagingMode::Nested]
         .into_iter()
         .find(|mode| mode.name() == name)
 }

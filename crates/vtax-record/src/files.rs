@@ -1,11 +1,13 @@
 //! The files of a recording.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::BufWriter;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
 use vtax_cli::Error;
+use vtax_sys::state;
 
 /// The folder of one recording.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,11 +52,9 @@ impl Folder {
     /// Fails when the file cannot be written, or when `value` has no JSON.
     pub fn describe(&self, name: &str, value: &impl Serialize) -> Result<(), Error> {
         let path = self.0.join(name);
-        let fresh = path.with_extension("json.tmp");
-        let text = serde_json::to_vec_pretty(value).map_err(|error| failed(&path, error))?;
-        fs::write(&fresh, text)
-            .and_then(|()| fs::rename(&fresh, &path))
-            .map_err(|error| failed(&path, error))
+        let write =
+            |file: &mut File| Ok(serde_json::to_writer_pretty(BufWriter::new(file), value)?);
+        state::replace(&path, 0o644, write).map_err(|error| failed(&path, error))
     }
 }
 

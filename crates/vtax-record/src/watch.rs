@@ -4,17 +4,14 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use nix::errno::Errno;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::signal::{SigSet, Signal};
-use nix::sys::signalfd::{SfdFlags, SignalFd};
-
-/// Signals that end a recording, with its files complete.
-const ENDING: [Signal; 3] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP];
+use nix::poll::{PollFd, PollFlags, poll};
+use nix::sys::signal::Signal;
+use vtax_sys::signals::{Signals, timeout};
 
 /// What can end a recording.
 #[derive(Debug)]
 pub struct Watch {
-    signals: SignalFd,
+    signals: Signals,
     process: Option<OwnedFd>,
 }
 
@@ -22,7 +19,7 @@ pub struct Watch {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Found {
     /// The signal that asks for the end.
-    pub signal: Option<i32>,
+    pub signal: Option<Signal>,
     /// The watched process has ended.
     pub ended: bool,
     /// The other descriptor is readable.
@@ -34,11 +31,8 @@ impl Watch {
     ///
     /// Fails with the errno of the system call.
     pub fn new() -> Result<Self, Errno> {
-        let set = SigSet::from_iter(ENDING);
-        set.thread_block()?;
-        let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;
         Ok(Self {
-            signals: SignalFd::with_flags(&set, flags)?,
+            signals: Signals::take(&[])?,
             process: None,
         })
     }
@@ -57,16 +51,13 @@ impl Watch {
         // What is not there is stood for by the signals, and not looked at.
         let mut entries = [Some(signals), process, hotplug]
             .map(|fd| PollFd::new(fd.unwrap_or(signals), PollFlags::POLLIN));
-        let millis = limit.as_micros().div_ceil(1000);
-        let timeout = PollTimeout::try_from(millis).unwrap_or(PollTimeout::MAX);
-        match poll(&mut entries, timeout) {
+        match poll(&mut entries, timeout(limit)) {
             Ok(_) | Err(Errno::EINTR) => {}
             Err(errno) => return Err(errno),
         }
         let [_, ended, changed] = entries.map(|entry| entry.any().unwrap_or(false));
-        let signal = self.signals.read_signal()?;
         Ok(Found {
-            signal: signal.map(|signal| signal.ssi_signo.cast_signed()),
+            signal: self.signals.next()?,
             ended: ended && process.is_some(),
             hotplug: changed && hotplug.is_some(),
         })

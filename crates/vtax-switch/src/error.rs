@@ -26,7 +26,7 @@ pub enum SwitchError {
         /// Why.
         reason: String,
         /// The mode that was restored.
-        mode: crate::Mode,
+        mode: vtax_sys::kvm::PagingMode,
     },
     /// A step failed and so did going back; the saved states are kept.
     #[error(

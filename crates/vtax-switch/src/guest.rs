@@ -7,12 +7,12 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::Mode;
 use crate::arguments::{Arguments, Backend, resolve};
 use crate::error::SwitchError;
 use crate::inheritance::{cgroups, limits, mask};
 use crate::qmp::Qmp;
 use crate::sys;
+use vtax_sys::kvm::PagingMode;
 use vtax_sys::process::{Descriptor, is_kvm, is_plain};
 use vtax_sys::tree::Tree;
 
@@ -84,7 +84,12 @@ pub fn users(tree: &Tree) -> Vec<i32> {
 /// Look at the process `pid`; changes nothing.
 /// Fails with `Refused` when the process is no QEMU, when its QMP socket does not answer in time,
 /// or when the guest cannot be handed to another QEMU as it is.
-pub fn look(tree: &Tree, pid: i32, from: Mode, patience: Duration) -> Result<Guest, SwitchError> {
+pub fn look(
+    tree: &Tree,
+    pid: i32,
+    from: PagingMode,
+    patience: Duration,
+) -> Result<Guest, SwitchError> {
     let candidate = Candidate::new(tree, pid)?;
     candidate.same_world()?;
     let mut qmp = candidate.control(patience)?;
@@ -99,7 +104,7 @@ pub fn look(tree: &Tree, pid: i32, from: Mode, patience: Duration) -> Result<Gue
     let objects = ask("qom-list", json!({"path": "/objects"}))?;
     let cpus = ask("query-cpus-fast", json!({}))?;
     let chardevs = ask("query-chardev", json!({}))?;
-    let features = if from == Mode::Nested {
+    let features = if from == PagingMode::Nested {
         needing_nested(&cpus, &mut ask)
     } else {
         Vec::new()

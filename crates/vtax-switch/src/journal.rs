@@ -11,10 +11,11 @@ use std::path::{Path, PathBuf};
 use nix::fcntl::{Flock, FlockArg};
 use serde::{Deserialize, Serialize};
 
-use crate::Mode;
 use crate::error::{Failure, SwitchError};
 use crate::guest::GuestPlan;
 use crate::module::Module;
+use vtax_sys::kvm::PagingMode;
+use vtax_sys::state;
 
 /// More than any journal.
 const MAX_BYTES: u64 = 64 << 20;
@@ -24,9 +25,9 @@ const RECOVER: &str = "run `vtax paging recover` (or `vtax-agent recover`) first
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Transaction {
     /// The mode before.
-    pub from: Mode,
+    pub from: PagingMode,
     /// The mode asked for.
-    pub to: Mode,
+    pub to: PagingMode,
     /// The module that is loaded again.
     pub module: Module,
     /// The guests, in the order of their numbers.
@@ -135,16 +136,10 @@ impl Journal {
         let log = self.folder.join("log");
         // A log without a plan is of a switch that was ended.
         self.log = Some(create(&log).map_err(Failure::file(&log))?);
-        let new = self.folder.join("plan.json.new");
+        let plan = self.folder.join("plan.json");
         let text = serde_json::to_vec_pretty(transaction)
             .map_err(|error| Failure::Other(format!("the plan: {error}")))?;
-        let written = create(&new).and_then(|mut file| {
-            file.write_all(&text)?;
-            file.sync_all()?;
-            fs::rename(&new, self.folder.join("plan.json"))?;
-            File::open(&self.folder)?.sync_all()
-        });
-        written.map_err(Failure::file(&new))
+        state::replace_on_disk(&plan, |file| file.write_all(&text)).map_err(Failure::file(&plan))
     }
 
     /// Add a line; it is on disk when this returns.
@@ -197,7 +192,7 @@ impl Journal {
         for entry in listed.flatten() {
             let name = entry.file_name();
             let name = name.to_string_lossy();
-            let ours = name.ends_with(".state") || name == "log" || name == "plan.json.new";
+            let ours = name.ends_with(".state") || name == "log" || name == "plan.json.draft";
             if ours {
                 remove(&entry.path()).map_err(Failure::file(entry.path()))?;
             }

@@ -23,12 +23,11 @@ pub mod steps;
 mod switch;
 mod sys;
 
-use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use vtax_sys::kvm::PagingMode;
 
 pub use error::SwitchError;
 pub use plan::{SwitchPlan, plan};
@@ -38,41 +37,11 @@ pub use saving::Lacked;
 pub use steps::{Fault, Phase};
 pub use switch::switch;
 
-/// How KVM translates guest addresses.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Mode {
-    /// Two-dimensional, by the hardware (NPT, EPT).
-    Nested,
-    /// Shadow page tables, made by KVM.
-    Shadow,
-}
-
-impl Mode {
-    /// The other one.
-    #[must_use]
-    pub fn other(self) -> Self {
-        match self {
-            Self::Nested => Self::Shadow,
-            Self::Shadow => Self::Nested,
-        }
-    }
-}
-
-impl fmt::Display for Mode {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(match self {
-            Self::Nested => "nested",
-            Self::Shadow => "shadow",
-        })
-    }
-}
-
 /// The mode that is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Target {
     /// This one.
-    Mode(Mode),
+    Mode(PagingMode),
     /// The one that the host is not in.
     Other,
 }
@@ -82,8 +51,8 @@ impl FromStr for Target {
 
     fn from_str(text: &str) -> Result<Self, String> {
         match text {
-            "nested" => Ok(Self::Mode(Mode::Nested)),
-            "shadow" => Ok(Self::Mode(Mode::Shadow)),
+            "nested" => Ok(Self::Mode(PagingMode::Nested)),
+            "shadow" => Ok(Self::Mode(PagingMode::Shadow)),
             "other" => Ok(Self::Other),
             _ => Err("not one of nested, shadow, other".into()),
         }

@@ -10,17 +10,14 @@ use nix::errno::Errno;
 use nix::kmod::{DeleteModuleFlags, ModuleInitFlags, delete_module, finit_module};
 use serde::{Deserialize, Serialize};
 
-use crate::Mode;
 use crate::error::{Failure, SwitchError};
+use vtax_sys::kvm::{self, PagingMode, Vendor};
 use vtax_sys::tree::Tree;
 
 /// `MODULE_INIT_COMPRESSED_FILE` of linux/module.h: the kernel unpacks the file (6.0 on).
 const COMPRESSED: u32 = 4;
 /// Between two tries to unload a module that its last user is just leaving.
 const NAP: Duration = Duration::from_millis(1);
-
-/// The two vendor modules and the parameter that chooses the paging mode.
-const VENDORS: [(&str, &str); 2] = [("kvm_amd", "npt"), ("kvm_intel", "ept")];
 
 /// A loaded vendor module that can be loaded again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,9 +38,10 @@ impl Module {
     /// Fails with `Refused` when no vendor module is loaded, when it is built in or has no
     /// parameter for the mode, or when its file is not found.
     pub fn find(tree: &Tree, file: Option<&Path>) -> Result<Self, SwitchError> {
-        let Some((name, parameter)) = VENDORS
-            .into_iter()
-            .find(|(name, _)| tree.exists(&format!("/sys/module/{name}")))
+        let Some(Vendor {
+            module: name,
+            parameter,
+        }) = kvm::vendor(tree)
         else {
             if cfg!(target_arch = "aarch64") {
                 return Err(SwitchError::refused(
@@ -99,16 +97,8 @@ impl Module {
     }
 
     /// The mode that the loaded module works in; `None`: it is not loaded.
-    pub fn mode(&self, tree: &Tree) -> Option<Mode> {
-        let text = tree.text(&format!(
-            "/sys/module/{}/parameters/{}",
-            self.name, self.parameter
-        ))?;
-        match text.as_str() {
-            "Y" | "1" => Some(Mode::Nested),
-            "N" | "0" => Some(Mode::Shadow),
-            _ => None,
-        }
+    pub fn mode(&self, tree: &Tree) -> Option<PagingMode> {
+        kvm::paging_mode(tree, &self.name, &self.parameter)
     }
 
     /// How many users the kernel counts; `None`: it does not say.
@@ -141,9 +131,9 @@ impl Module {
     ///
     /// Fails when the file cannot be opened, or when the kernel (`modprobe` for a file that the
     /// kernel cannot unpack) refuses the module. A module that is loaded already is no error.
-    pub fn load(&self, mode: Mode) -> Result<(), Failure> {
+    pub fn load(&self, mode: PagingMode) -> Result<(), Failure> {
         let mut parameters = self.options.clone();
-        let flag = u8::from(mode == Mode::Nested);
+        let flag = u8::from(mode == PagingMode::Nested);
         parameters.push(format!("{}={flag}", self.parameter));
         let text = CString::new(parameters.join(" "))
             .map_err(|_| Failure::Other("a module parameter has a zero byte".into()))?;
@@ -290,7 +280,7 @@ mod tests {
         );
         assert!(module.file.ends_with("kernel/a/kvm-amd.ko.xz"));
         assert_eq!(module.options, ["nested=0", "avic=1"]);
-        assert_eq!(module.mode(&tree), Some(Mode::Nested));
+        assert_eq!(module.mode(&tree), Some(PagingMode::Nested));
         assert_eq!(module.users(&tree), Some(3));
     }
 

@@ -3,7 +3,8 @@
 use crate::error::SwitchError;
 use crate::guest::{self, Guest};
 use crate::module::Module;
-use crate::{Mode, Options, Target};
+use crate::{Options, Target};
+use vtax_sys::kvm::PagingMode;
 use vtax_sys::process::is_kvm;
 use vtax_sys::tree::Tree;
 
@@ -11,9 +12,9 @@ use vtax_sys::tree::Tree;
 #[derive(Debug)]
 pub struct SwitchPlan {
     /// The mode now.
-    pub from: Mode,
+    pub from: PagingMode,
     /// The mode asked for.
-    pub to: Mode,
+    pub to: PagingMode,
     /// The module.
     pub module: Module,
     /// The guests; empty when the host is in that mode already.

@@ -4,17 +4,17 @@ use std::time::Instant;
 
 use serde::Serialize;
 
-use crate::Mode;
 use crate::saving::Lacked;
 use crate::steps::Phase;
+use vtax_sys::kvm::PagingMode;
 
 /// A finished switch.
 #[derive(Debug, Clone, Serialize)]
 pub struct Report {
     /// The mode before.
-    pub from: Mode,
+    pub from: PagingMode,
     /// The mode now.
-    pub to: Mode,
+    pub to: PagingMode,
     /// The module that was loaded again.
     pub module: String,
     /// False: the host was in that mode already and nothing was done.
@@ -75,7 +75,7 @@ pub struct RecoveryReport {
     pub recovered: bool,
     /// The mode now; absent when there was nothing to recover.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub mode: Option<Mode>,
+    pub mode: Option<PagingMode>,
     /// The guests.
     pub guests: Vec<RecoveredGuest>,
 }

@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::Mode;
 use crate::error::{Failure, SwitchError};
 use crate::guest::GuestPlan;
 use crate::incoming::{self, IncomingQemu};
@@ -20,6 +19,7 @@ use crate::report::RecoveredGuest;
 use crate::saving::{self, control};
 use crate::switch::{EXPEDITED, wait_for_end};
 use crate::sys;
+use vtax_sys::kvm::PagingMode;
 use vtax_sys::tree::Tree;
 
 /// Between two looks for a control socket that a new QEMU is about to make.
@@ -106,9 +106,9 @@ pub fn decide(trace: &Trace, old_lives: bool, new_lives: bool) -> Decision {
 pub fn roll_back(
     transaction: &Transaction,
     journal: &mut Journal,
-    target: Option<Mode>,
+    target: Option<PagingMode>,
     patience: Duration,
-) -> Result<(Mode, Vec<RecoveredGuest>), Failure> {
+) -> Result<(PagingMode, Vec<RecoveredGuest>), Failure> {
     let entries = match journal.read() {
         Ok(Some((_, entries))) => entries,
         // It failed before the plan was written: nothing was touched.
@@ -182,7 +182,7 @@ impl Rollback<'_> {
         }
     }
 
-    fn go_on(&mut self, target: Option<Mode>) -> Result<Mode, Failure> {
+    fn go_on(&mut self, target: Option<PagingMode>) -> Result<PagingMode, Failure> {
         let tree = Tree::host();
         let now = self.transaction.module.mode(&tree);
         let kept_new = self.decisions.contains(&Decision::KeepNew);
@@ -415,7 +415,7 @@ pub(crate) fn undone(
     journal: Journal,
     step: String,
     failure: &Failure,
-    outcome: Result<(Mode, Vec<RecoveredGuest>), Failure>,
+    outcome: Result<(PagingMode, Vec<RecoveredGuest>), Failure>,
 ) -> SwitchError {
     let reason = failure.to_string();
     let entries = journal.read().ok().flatten().map(|(_, entries)| entries);

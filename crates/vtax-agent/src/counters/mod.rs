@@ -6,7 +6,6 @@
 mod binary;
 mod debugfs;
 mod guests;
-mod module;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -15,10 +14,10 @@ use serde::Serialize;
 
 use vtax_cli::Error;
 use vtax_sys::clock;
+use vtax_sys::kvm::{self, PagingMode};
 use vtax_sys::tree::Tree;
 
 pub use binary::{BinaryError, Statistic, parse};
-pub use module::Mode;
 
 /// The values of counters by their names in the kernel; what this kernel lacks is absent.
 pub type Values = BTreeMap<String, u64>;
@@ -31,7 +30,7 @@ pub struct Counters {
     /// `kvm_amd` or `kvm_intel`; `None` when neither is there.
     pub module: Option<&'static str>,
     /// How guests' addresses are translated; `None` when the module does not say.
-    pub mode: Option<Mode>,
+    pub mode: Option<PagingMode>,
     /// Where the values come from; `None` when there is no guest and no debugfs.
     pub source: Option<Source>,
     /// Sums over the guests that exist now: they drop when a guest ends.
@@ -92,7 +91,7 @@ impl Reading {
 /// Fails, with the remedy, when debugfs is not mounted and the statistics of a running guest cannot
 /// be read.
 pub fn read(tree: &Tree) -> Result<Counters, Error> {
-    let loaded = module::find(tree);
+    let vendor = kvm::vendor(tree);
     let running = guests::running(tree);
     let (source, whole, guests) = if debugfs::mounted(tree) {
         let guests = debugfs::guests(tree);
@@ -115,8 +114,8 @@ pub fn read(tree: &Tree) -> Result<Counters, Error> {
     };
     Ok(Counters {
         monotonic_s: Duration::from_nanos(clock::monotonic_ns()).as_secs_f64(),
-        module: loaded.as_ref().map(|found| found.name),
-        mode: loaded.and_then(|found| found.mode),
+        module: vendor.map(|vendor| vendor.module),
+        mode: vendor.and_then(|vendor| kvm::paging_mode(tree, vendor.module, vendor.parameter)),
         source,
         counters: whole.values,
         gauges: whole.gauges,
@@ -133,7 +132,7 @@ pub fn read(tree: &Tree) -> Result<Counters, Error> {
 
 /// Lines for people: the sums and what they are of.
 pub fn describe(counters: &Counters) -> String {
-    let mode = counters.mode.map_or("unknown", Mode::name);
+    let mode = counters.mode.map_or("unknown", PagingMode::name);
     let mut lines = vec![format!(
         "{}, {mode} paging, {} guest(s)",
         counters.module.unwrap_or("no KVM module"),
@@ -210,7 +209,7 @@ mod tests {
         let root = host();
         let counters = read(&Tree::at(root.path())).unwrap();
         assert_eq!(counters.module, Some("kvm_amd"));
-        assert_eq!(counters.mode, Some(Mode::Shadow));
+        assert_eq!(counters.mode, Some(PagingMode::Shadow));
         assert_eq!(counters.source, Some(Source::Debugfs));
         let values = |exits, pages| {
             let peak = ("max_mmu_rmap_size".into(), 0);

@@ -14,9 +14,9 @@ use serde::Serialize;
 use vtax_sys::guest_page::applications::{self, Collector};
 use vtax_sys::guest_page::{COUNTERS, PageError, Publisher};
 
-use crate::signals::Signals;
 use vtax_cli::{Error, reason};
 use vtax_sys::clock;
+use vtax_sys::signals::Signals;
 use vtax_sys::tree::Tree;
 
 /// The counter of the processor time that publishing itself takes.
@@ -53,7 +53,7 @@ pub struct Published {
 /// Fails when the folder of the applications' counters cannot be used, when the counters are too
 /// many for a page, or when the page cannot be found, made or written.
 pub fn guest(options: &Options) -> Result<Published, Error> {
-    let signals = Signals::take().map_err(|errno| failed("signalfd", errno.desc()))?;
+    let signals = Signals::take(&[]).map_err(|errno| failed("signalfd", errno.desc()))?;
     let mut counters = Counters::begin(&Tree::host(), options.applications.clone())?;
     let mut publisher = begin(options, &counters.names)?;
     let start = Instant::now();

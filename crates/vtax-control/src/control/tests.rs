@@ -11,12 +11,12 @@ use crate::sensors::{Sensor, Source, Values};
 /// A host that does as it is told, and what was asked of it.
 #[derive(Debug, Default)]
 struct Acts {
-    mode: Option<Paging>,
+    mode: Option<PagingMode>,
     look: Option<String>,
     switch: Option<String>,
     recover: Option<String>,
     pause_ms: Option<f64>,
-    switched: Vec<Paging>,
+    switched: Vec<PagingMode>,
     looked: u32,
     recovered: u32,
 }
@@ -25,17 +25,17 @@ struct Acts {
 struct Actor(Rc<RefCell<Acts>>);
 
 impl Host for Actor {
-    fn mode(&self) -> Result<Paging, String> {
+    fn mode(&self) -> Result<PagingMode, String> {
         self.0.borrow().mode.ok_or_else(|| "no module".into())
     }
 
-    fn look(&mut self, _to: Paging) -> Result<(), String> {
+    fn look(&mut self, _to: PagingMode) -> Result<(), String> {
         let mut acts = self.0.borrow_mut();
         acts.looked += 1;
         acts.look.clone().map_or(Ok(()), Err)
     }
 
-    fn switch(&mut self, to: Paging) -> Result<Switched, String> {
+    fn switch(&mut self, to: PagingMode) -> Result<Switched, String> {
         let mut acts = self.0.borrow_mut();
         if let Some(reason) = acts.switch.clone() {
             return Err(reason);
@@ -129,7 +129,7 @@ fn recipe(text: &str) -> Recipe {
     Recipe::parse(text, None, "zen4").unwrap()
 }
 
-fn rig(mode: Paging, apply: bool, windows: &[Window]) -> Rig {
+fn rig(mode: PagingMode, apply: bool, windows: &[Window]) -> Rig {
     let acts = Rc::new(RefCell::new(Acts {
         mode: Some(mode),
         pause_ms: Some(50.0),
@@ -173,7 +173,7 @@ impl Rig {
         (0..count).map(|_| self.window()).collect()
     }
 
-    fn switched(&self) -> Vec<Paging> {
+    fn switched(&self) -> Vec<PagingMode> {
         self.acts.borrow().switched.clone()
     }
 }
@@ -188,9 +188,9 @@ fn it_follows_the_guests_and_lets_modes_last() {
     let mut windows = vec![QUIET; 3];
     windows.extend(vec![FAULTING; 3]);
     windows.push(MISSING);
-    let mut rig = rig(Paging::Shadow, true, &windows);
+    let mut rig = rig(PagingMode::Shadow, true, &windows);
     let lines = rig.windows(30);
-    let switches: Vec<(usize, Option<Paging>)> = lines
+    let switches: Vec<(usize, Option<PagingMode>)> = lines
         .iter()
         .enumerate()
         .filter(|(_, line)| line.decision == Decision::Switch)
@@ -198,13 +198,19 @@ fn it_follows_the_guests_and_lets_modes_last() {
         .collect();
     assert_eq!(
         switches[..2],
-        [(3, Some(Paging::Nested)), (13, Some(Paging::Shadow))]
+        [
+            (3, Some(PagingMode::Nested)),
+            (13, Some(PagingMode::Shadow))
+        ]
     );
-    assert_eq!(rig.switched()[..2], [Paging::Nested, Paging::Shadow]);
+    assert_eq!(
+        rig.switched()[..2],
+        [PagingMode::Nested, PagingMode::Shadow]
+    );
     held(&lines[2], "keeps shadow");
     held(&lines[8], "--min-dwell");
     assert!(lines[3].applied && lines[3].pause_ms == Some(50.0));
-    assert_eq!(lines[3].mode, Some(Paging::Nested));
+    assert_eq!(lines[3].mode, Some(PagingMode::Nested));
     // Before it switched it has said so on disk, and after it that it was done.
     let begun = rig.saved.iter().position(|state| state.switching.is_some());
     let begun = begun.unwrap();
@@ -213,13 +219,13 @@ fn it_follows_the_guests_and_lets_modes_last() {
 
 #[test]
 fn without_apply_it_says_what_it_would_do_and_touches_nothing() {
-    let mut rig = rig(Paging::Shadow, false, &[FAULTING]);
+    let mut rig = rig(PagingMode::Shadow, false, &[FAULTING]);
     let lines = rig.windows(15);
     assert_eq!(
         (lines[1].decision, lines[1].applied),
         (Decision::Switch, false)
     );
-    assert_eq!(lines[1].to, Some(Paging::Nested));
+    assert_eq!(lines[1].to, Some(PagingMode::Nested));
     assert!(lines[1].gain_percent.unwrap() > 1.0);
     assert!(lines[1].gain_source.as_deref().unwrap().contains("model"));
     held(&lines[3], "--min-dwell");
@@ -233,7 +239,7 @@ fn without_apply_it_says_what_it_would_do_and_touches_nothing() {
 #[test]
 fn a_lost_sensor_holds_and_its_return_goes_on() {
     let mut rig = rig(
-        Paging::Shadow,
+        PagingMode::Shadow,
         true,
         &[QUIET, QUIET, Window::Lost, Window::Lost, QUIET, FAULTING],
     );
@@ -247,7 +253,11 @@ fn a_lost_sensor_holds_and_its_return_goes_on() {
 #[test]
 fn no_guest_and_idle_guests_hold() {
     let idle = Window::Ran(10, 0, 0);
-    let mut rig = rig(Paging::Shadow, true, &[Window::Empty, Window::Empty, idle]);
+    let mut rig = rig(
+        PagingMode::Shadow,
+        true,
+        &[Window::Empty, Window::Empty, idle],
+    );
     let lines = rig.windows(4);
     held(&lines[1], "no guest runs");
     // The guest that came.
@@ -258,7 +268,7 @@ fn no_guest_and_idle_guests_hold() {
 
 #[test]
 fn a_guest_that_cannot_be_handed_over_holds_with_the_reason_and_is_asked_rarely() {
-    let mut rig = rig(Paging::Shadow, true, &[FAULTING]);
+    let mut rig = rig(PagingMode::Shadow, true, &[FAULTING]);
     rig.acts.borrow_mut().look = Some("guest web has vhost".into());
     let lines = rig.windows(60);
     held(&lines[1], "cannot be switched: guest web has vhost");
@@ -270,12 +280,12 @@ fn a_guest_that_cannot_be_handed_over_holds_with_the_reason_and_is_asked_rarely(
     assert!((3..=4).contains(&rig.acts.borrow().looked));
     rig.acts.borrow_mut().look = None;
     rig.windows(60);
-    assert_eq!(rig.switched(), [Paging::Nested]);
+    assert_eq!(rig.switched(), [PagingMode::Nested]);
 }
 
 #[test]
 fn a_failed_switch_waits_longer_each_time() {
-    let mut rig = rig(Paging::Shadow, true, &[FAULTING]);
+    let mut rig = rig(PagingMode::Shadow, true, &[FAULTING]);
     rig.acts.borrow_mut().switch = Some("load: no memory; every guest runs on".into());
     let lines = rig.windows(80);
     held(&lines[1], "the switch failed: load: no memory");
@@ -296,20 +306,20 @@ fn a_failed_switch_waits_longer_each_time() {
 
 #[test]
 fn a_pause_beyond_the_budget_is_the_last_one() {
-    let mut rig = rig(Paging::Shadow, true, &[FAULTING, FAULTING, MISSING]);
+    let mut rig = rig(PagingMode::Shadow, true, &[FAULTING, FAULTING, MISSING]);
     rig.acts.borrow_mut().pause_ms = Some(450.0);
     let lines = rig.windows(60);
-    assert_eq!(rig.switched(), [Paging::Nested]);
+    assert_eq!(rig.switched(), [PagingMode::Nested]);
     held(lines.last().unwrap(), "guests would pause 450 ms");
 }
 
 #[test]
 fn a_mode_that_somebody_else_has_set_is_taken_as_it_is() {
-    let mut rig = rig(Paging::Shadow, true, &[QUIET]);
+    let mut rig = rig(PagingMode::Shadow, true, &[QUIET]);
     rig.windows(3);
-    rig.acts.borrow_mut().mode = Some(Paging::Nested);
+    rig.acts.borrow_mut().mode = Some(PagingMode::Nested);
     let line = rig.window();
-    assert_eq!(line.mode, Some(Paging::Nested));
+    assert_eq!(line.mode, Some(PagingMode::Nested));
     assert_eq!(
         line.events,
         ["somebody else has switched the host to nested"]
@@ -322,7 +332,7 @@ fn a_mode_that_somebody_else_has_set_is_taken_as_it_is() {
 
 #[test]
 fn a_broken_policy_file_leaves_the_old_policy() {
-    let mut rig = rig(Paging::Shadow, true, &[QUIET]);
+    let mut rig = rig(PagingMode::Shadow, true, &[QUIET]);
     rig.windows(2);
     let broken = Recipe::read(Some("/nonexistent".as_ref()), None, "zen4");
     rig.control.reload(broken);
@@ -338,7 +348,7 @@ fn a_broken_policy_file_leaves_the_old_policy() {
 
 #[test]
 fn a_policy_that_lacks_a_counter_names_it() {
-    let mut rig = rig(Paging::Shadow, true, &[FAULTING]);
+    let mut rig = rig(PagingMode::Shadow, true, &[FAULTING]);
     rig.control
         .reload(Ok(recipe("policy = \"rpms\"\nwindow = 10000000")));
     let lines = rig.windows(2);
@@ -349,15 +359,15 @@ fn a_policy_that_lacks_a_counter_names_it() {
 #[test]
 fn a_policy_of_one_mode_needs_no_counter() {
     let windows = [Window::Ran(0, 0, 0)];
-    let mut rig = rig(Paging::Shadow, true, &windows);
+    let mut rig = rig(PagingMode::Shadow, true, &windows);
     rig.control.reload(Ok(recipe("policy = \"nested\"")));
     rig.windows(2);
-    assert_eq!(rig.switched(), [Paging::Nested]);
+    assert_eq!(rig.switched(), [PagingMode::Nested]);
 }
 
 #[test]
 fn nothing_is_switched_when_the_state_cannot_be_kept() {
-    let mut rig = rig(Paging::Shadow, true, &[FAULTING]);
+    let mut rig = rig(PagingMode::Shadow, true, &[FAULTING]);
     rig.full = true;
     let lines = rig.windows(3);
     held(&lines[1], "the state cannot be kept: disk: full");
@@ -366,9 +376,9 @@ fn nothing_is_switched_when_the_state_cannot_be_kept() {
 
 #[test]
 fn a_switch_that_was_cut_off_is_recovered_and_then_the_mode_is_held() {
-    let mut rig = rig(Paging::Shadow, true, &[FAULTING]);
+    let mut rig = rig(PagingMode::Shadow, true, &[FAULTING]);
     let left = State {
-        switching: Some(Paging::Nested),
+        switching: Some(PagingMode::Nested),
         ..State::default()
     };
     rig.control
@@ -380,18 +390,18 @@ fn a_switch_that_was_cut_off_is_recovered_and_then_the_mode_is_held() {
     );
     held(&lines[1], "a switch to nested was cut off (1 in a row");
     assert_eq!(rig.acts.borrow().recovered, 1);
-    assert_eq!(rig.switched(), [Paging::Nested], "after the wait");
+    assert_eq!(rig.switched(), [PagingMode::Nested], "after the wait");
 
-    let mut rig = self::rig(Paging::Shadow, true, &[FAULTING]);
+    let mut rig = self::rig(PagingMode::Shadow, true, &[FAULTING]);
     rig.acts.borrow_mut().recover = Some("guest web: by hand".into());
     rig.control.resume(left.clone(), vec![], 100.0);
     let lines = rig.windows(30);
     held(&lines[29], "is not recovered: guest web: by hand");
     assert!(rig.switched().is_empty());
     // The next start tries again.
-    assert_eq!(rig.control.state().switching, Some(Paging::Nested));
+    assert_eq!(rig.control.state().switching, Some(PagingMode::Nested));
 
-    let mut rig = self::rig(Paging::Shadow, false, &[FAULTING]);
+    let mut rig = self::rig(PagingMode::Shadow, false, &[FAULTING]);
     rig.control.resume(left, vec![], 100.0);
     assert!(rig.window().events[0].contains("vtax paging recover"));
     assert_eq!(rig.acts.borrow().recovered, 0);
@@ -399,9 +409,9 @@ fn a_switch_that_was_cut_off_is_recovered_and_then_the_mode_is_held() {
 
 #[test]
 fn the_dwell_outlives_a_restart() {
-    let mut rig = rig(Paging::Shadow, true, &[FAULTING]);
+    let mut rig = rig(PagingMode::Shadow, true, &[FAULTING]);
     let mut left = State {
-        mode: Some(Paging::Shadow),
+        mode: Some(PagingMode::Shadow),
         ..State::default()
     };
     left.guard.switched(98.0, Some(20.0));
@@ -419,21 +429,21 @@ fn busy(misses: u64, exits: u64) -> Window {
 #[test]
 fn the_default_policy_leaves_the_mode_that_costs_a_third_of_the_cycles() {
     // 1e6 exits of some 2,500 cycles, of 8e9 cycles in all; hardly a miss.
-    let mut rig = rig(Paging::Shadow, true, &[busy(1000, 1_000_000)]);
+    let mut rig = rig(PagingMode::Shadow, true, &[busy(1000, 1_000_000)]);
     rig.control.reload(Ok(recipe("")));
     let lines = rig.windows(5);
-    assert_eq!(lines[1].to, Some(Paging::Nested), "{lines:?}");
+    assert_eq!(lines[1].to, Some(PagingMode::Nested), "{lines:?}");
     assert!(lines[1].gain_percent.unwrap() > 20.0);
     // Without misses there is nothing to go back for.
     let lines = rig.windows(60);
     assert!(lines.iter().all(|line| line.decision == Decision::Hold));
-    assert_eq!(rig.switched(), [Paging::Nested]);
+    assert_eq!(rig.switched(), [PagingMode::Nested]);
 }
 
 #[test]
 fn quiet_guests_are_left_alone_by_every_policy() {
     for policy in ["vtax", "dav2m", "naive"] {
-        for mode in [Paging::Shadow, Paging::Nested] {
+        for mode in [PagingMode::Shadow, PagingMode::Nested] {
             let mut rig = rig(mode, true, &[busy(1000, 100)]);
             rig.control
                 .reload(Ok(Recipe::parse("", Some(policy), "zen4").unwrap()));
@@ -456,7 +466,7 @@ proptest! {
             _ => Window::Empty,
         }).collect();
         let count = windows.len();
-        let mut rig = rig(Paging::Shadow, true, &windows);
+        let mut rig = rig(PagingMode::Shadow, true, &windows);
         let mut last = f64::NEG_INFINITY;
         for line in rig.windows(count) {
             prop_assert!(!line.reason.is_empty());

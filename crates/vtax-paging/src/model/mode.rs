@@ -1,35 +1,7 @@
 //! The ways to translate a guest's addresses.
 
 use serde::{Deserialize, Serialize};
-
-/// The two modes that a policy chooses between.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Paging {
-    /// The VMM keeps shadow page tables.
-    Shadow,
-    /// The hardware walks guest and host tables.
-    Nested,
-}
-
-impl Paging {
-    /// The other one.
-    #[must_use]
-    pub const fn other(self) -> Self {
-        match self {
-            Self::Shadow => Self::Nested,
-            Self::Nested => Self::Shadow,
-        }
-    }
-
-    /// The name in tables and files.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Shadow => "shadow",
-            Self::Nested => "nested",
-        }
-    }
-}
+use vtax_sys::kvm::PagingMode;
 
 /// How a core translates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -46,11 +18,11 @@ pub enum Translating {
     Agile,
 }
 
-impl From<Paging> for Translating {
-    fn from(paging: Paging) -> Self {
+impl From<PagingMode> for Translating {
+    fn from(paging: PagingMode) -> Self {
         match paging {
-            Paging::Shadow => Self::Shadow,
-            Paging::Nested => Self::Nested,
+            PagingMode::Shadow => Self::Shadow,
+            PagingMode::Nested => Self::Nested,
         }
     }
 }

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use super::measure::{Meter, check_window, check_within};
 use super::{Policy, PolicyView, Reading};
 use crate::error::ModelError;
-use crate::model::mode::Paging;
+use vtax_sys::kvm::PagingMode;
 
 /// What happens when the counter reaches its lower end (open in the source).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -63,7 +63,7 @@ pub struct ControllerParameters {
     pub min_load: f64,
 
     /// Open: the mode at the start. Nested, KVM's default.
-    pub start: Paging,
+    pub start: PagingMode,
     /// Open: the factor by which `high` of the mode that was left rises or falls. 1.5, an
     /// assumption.
     pub threshold_step: f64,
@@ -91,7 +91,7 @@ impl ControllerParameters {
             worse: 0.9,
             better: 1.1,
             min_load: 0.6,
-            start: Paging::Nested,
+            start: PagingMode::Nested,
             threshold_step: 1.5,
             high_limit: 0.5,
             at_low_end: AtLowEnd::Hold,
@@ -130,7 +130,7 @@ enum Stage {
 #[derive(Clone, Debug)]
 pub struct Controller {
     parameters: ControllerParameters,
-    mode: Paging,
+    mode: PagingMode,
     stage: Stage,
     /// From minus `limit` to `limit`.
     count: i64,
@@ -164,7 +164,7 @@ impl Controller {
     }
 
     /// The share of the cycles above which a window counts against `mode` now.
-    pub fn high(&self, mode: Paging) -> f64 {
+    pub fn high(&self, mode: PagingMode) -> f64 {
         self.high[mode as usize]
     }
 
@@ -245,11 +245,11 @@ impl Policy for Controller {
         self.parameters.window
     }
 
-    fn wanted(&self) -> Paging {
+    fn wanted(&self) -> PagingMode {
         self.mode
     }
 
-    fn on_shadow_exits(&mut self, _count: u64, _now: &Reading) -> Result<Paging, ModelError> {
+    fn on_shadow_exits(&mut self, _count: u64, _now: &Reading) -> Result<PagingMode, ModelError> {
         Ok(self.mode)
     }
 
@@ -257,7 +257,7 @@ impl Policy for Controller {
         u64::MAX
     }
 
-    fn on_window(&mut self, now: &Reading) -> Result<Paging, ModelError> {
+    fn on_window(&mut self, now: &Reading) -> Result<PagingMode, ModelError> {
         require("walk_cycles", now.walk_cycles)?;
         require("vmm_cycles", now.vmm_cycles)?;
         let Some(step) = self.meter.advance(now) else {
@@ -272,8 +272,8 @@ impl Policy for Controller {
             Stage::Watching if self.load < self.parameters.min_load || step.cycles <= 0.0 => {}
             Stage::Watching => {
                 let spent = match self.mode {
-                    Paging::Shadow => step.vmm_cycles,
-                    Paging::Nested => step.walk_cycles,
+                    PagingMode::Shadow => step.vmm_cycles,
+                    PagingMode::Nested => step.walk_cycles,
                 };
                 self.watch(&step, spent.unwrap_or(0.0));
             }
@@ -284,10 +284,10 @@ impl Policy for Controller {
     fn view(&self) -> PolicyView {
         PolicyView {
             state: match (self.stage, self.mode) {
-                (Stage::Watching, Paging::Shadow) => "Shadow",
-                (Stage::Watching, Paging::Nested) => "Nested",
-                (Stage::Waiting { .. }, Paging::Shadow) => "ToShadow",
-                (Stage::Waiting { .. }, Paging::Nested) => "ToNested",
+                (Stage::Watching, PagingMode::Shadow) => "Shadow",
+                (Stage::Watching, PagingMode::Nested) => "Nested",
+                (Stage::Waiting { .. }, PagingMode::Shadow) => "ToShadow",
+                (Stage::Waiting { .. }, PagingMode::Nested) => "ToNested",
             },
             // Its thresholds are shares of the cycles, not counts per window.
             threshold_vexit: None,
@@ -340,8 +340,8 @@ mod tests {
         assert_eq!(script.windows(3, 2000.0, 0.1), "Nested");
         assert_eq!(script.windows(1, 2000.0, 0.1), "ToShadow");
         assert_eq!(script.windows(2, 2300.0, 0.0), "Shadow");
-        assert!((script.policy.high(Paging::Nested) - 0.135).abs() < 1e-12);
-        assert!((script.policy.high(Paging::Shadow) - 0.09).abs() < 1e-12);
+        assert!((script.policy.high(PagingMode::Nested) - 0.135).abs() < 1e-12);
+        assert!((script.policy.high(PagingMode::Shadow) - 0.09).abs() < 1e-12);
     }
 
     #[test]
@@ -349,7 +349,7 @@ mod tests {
         let mut script = Script::new(|parameters| parameters.threshold_step = 100.0);
         script.windows(4, 2000.0, 0.1);
         script.windows(2, 1500.0, 0.0);
-        assert!((script.policy.high(Paging::Nested) - 0.02).abs() < 1e-12);
+        assert!((script.policy.high(PagingMode::Nested) - 0.02).abs() < 1e-12);
     }
 
     #[test]

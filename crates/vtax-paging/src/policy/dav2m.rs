@@ -22,7 +22,7 @@ pub use parameters::{
 use super::measure::{Meter, MovingRate};
 use super::{Policy, PolicyView, Reading};
 use crate::error::ModelError;
-use crate::model::mode::Paging;
+use vtax_sys::kvm::PagingMode;
 
 /// The states of the paper's figure 7.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -41,10 +41,10 @@ pub enum State {
 
 impl State {
     /// The mode it runs in.
-    pub const fn mode(self) -> Paging {
+    pub const fn mode(self) -> PagingMode {
         match self {
-            Self::Shadow | Self::PreShadow => Paging::Shadow,
-            Self::PreNested | Self::Prepaging | Self::Nested => Paging::Nested,
+            Self::Shadow | Self::PreShadow => PagingMode::Shadow,
+            Self::PreNested | Self::Prepaging | Self::Nested => PagingMode::Nested,
         }
     }
 
@@ -201,8 +201,8 @@ impl Dav2m {
         Ok(Self {
             parameters,
             state: match parameters.start {
-                Paging::Shadow => State::Shadow,
-                Paging::Nested => State::Nested,
+                PagingMode::Shadow => State::Shadow,
+                PagingMode::Nested => State::Nested,
             },
             threshold_vexit: parameters.threshold_vexit,
             threshold_tmiss: parameters.threshold_tmiss,
@@ -360,11 +360,11 @@ impl Dav2m {
     }
 
     /// Raises both thresholds when the mode changes too soon after it last did so in this direction.
-    fn damp(&mut self, to: Paging) {
+    fn damp(&mut self, to: PagingMode) {
         let window = self.parameters.window_trans;
         let count = match to {
-            Paging::Shadow => &mut self.count_n2s,
-            Paging::Nested => &mut self.count_s2n,
+            PagingMode::Shadow => &mut self.count_n2s,
+            PagingMode::Nested => &mut self.count_s2n,
         };
         let soon = count.saturating_mul(self.parameters.window_inst) < window;
         if soon || self.parameters.reset_outside_damping {
@@ -387,13 +387,13 @@ impl Policy for Dav2m {
         self.parameters.window_inst
     }
 
-    fn wanted(&self) -> Paging {
+    fn wanted(&self) -> PagingMode {
         self.state.mode()
     }
 
-    fn on_shadow_exits(&mut self, count: u64, now: &Reading) -> Result<Paging, ModelError> {
-        if self.wanted() == Paging::Nested {
-            return Ok(Paging::Nested);
+    fn on_shadow_exits(&mut self, count: u64, now: &Reading) -> Result<PagingMode, ModelError> {
+        if self.wanted() == PagingMode::Nested {
+            return Ok(PagingMode::Nested);
         }
         self.count_vexit = self.count_vexit.saturating_add(count);
         if self.count_vexit as f64 > self.threshold_vexit {
@@ -409,15 +409,15 @@ impl Policy for Dav2m {
         match self.wanted() {
             // The first count above the threshold; at most 1e30, and the cast saturates.
             #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-            Paging::Shadow => (self.threshold_vexit.floor() as u64)
+            PagingMode::Shadow => (self.threshold_vexit.floor() as u64)
                 .saturating_add(1)
                 .saturating_sub(self.count_vexit)
                 .max(1),
-            Paging::Nested => u64::MAX,
+            PagingMode::Nested => u64::MAX,
         }
     }
 
-    fn on_window(&mut self, now: &Reading) -> Result<Paging, ModelError> {
+    fn on_window(&mut self, now: &Reading) -> Result<PagingMode, ModelError> {
         self.measure(now);
         self.count_pmu = self.count_pmu.saturating_add(1);
         self.count_s2n = self.count_s2n.saturating_add(1);

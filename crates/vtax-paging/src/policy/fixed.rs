@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::measure::check_window;
 use super::{Policy, PolicyView, Reading};
 use crate::error::ModelError;
-use crate::model::mode::Paging;
+use vtax_sys::kvm::PagingMode;
 
 /// Parameters of a static mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -18,13 +18,13 @@ pub struct FixedParameters {
 /// One mode for ever.
 #[derive(Clone, Debug)]
 pub struct Fixed {
-    mode: Paging,
+    mode: PagingMode,
     window: u64,
 }
 
 impl Fixed {
     /// Stays in `mode`. Fails when the window is empty.
-    pub fn new(mode: Paging, parameters: FixedParameters) -> Result<Self, ModelError> {
+    pub fn new(mode: PagingMode, parameters: FixedParameters) -> Result<Self, ModelError> {
         check_window("window", parameters.window)?;
         Ok(Self {
             mode,
@@ -42,11 +42,11 @@ impl Policy for Fixed {
         self.window
     }
 
-    fn wanted(&self) -> Paging {
+    fn wanted(&self) -> PagingMode {
         self.mode
     }
 
-    fn on_shadow_exits(&mut self, _count: u64, _now: &Reading) -> Result<Paging, ModelError> {
+    fn on_shadow_exits(&mut self, _count: u64, _now: &Reading) -> Result<PagingMode, ModelError> {
         Ok(self.mode)
     }
 
@@ -54,15 +54,15 @@ impl Policy for Fixed {
         u64::MAX
     }
 
-    fn on_window(&mut self, _now: &Reading) -> Result<Paging, ModelError> {
+    fn on_window(&mut self, _now: &Reading) -> Result<PagingMode, ModelError> {
         Ok(self.mode)
     }
 
     fn view(&self) -> PolicyView {
         PolicyView {
             state: match self.mode {
-                Paging::Shadow => "Shadow",
-                Paging::Nested => "Nested",
+                PagingMode::Shadow => "Shadow",
+                PagingMode::Nested => "Nested",
             },
             threshold_vexit: None,
             threshold_tmiss: None,

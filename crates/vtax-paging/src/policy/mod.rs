@@ -14,7 +14,7 @@ pub mod registry;
 pub mod vtax;
 
 use crate::error::ModelError;
-use crate::model::mode::Paging;
+use vtax_sys::kvm::PagingMode;
 
 /// What a VMM can read at an event, cumulative since the start of the guest (the DAV2M paper,
 /// section 4).
@@ -75,20 +75,20 @@ pub trait Policy: Send {
     fn window_instructions(&self) -> u64;
 
     /// The mode wanted now; before the first event, the mode to start in.
-    fn wanted(&self) -> Paging;
+    fn wanted(&self) -> PagingMode;
 
     /// `count` further paging exits under shadow paging. Called only in shadow paging.
     ///
     /// `now` includes them. A driver may hand over several at once when it knows that nothing can
     /// be decided between them: at most [`Policy::exits_until_decision`] at a time.
-    fn on_shadow_exits(&mut self, count: u64, now: &Reading) -> Result<Paging, ModelError>;
+    fn on_shadow_exits(&mut self, count: u64, now: &Reading) -> Result<PagingMode, ModelError>;
 
     /// How many further shadow exits, at least one, may be handed over before the policy could
     /// decide something. `u64::MAX` when exits alone decide nothing.
     fn exits_until_decision(&self) -> u64;
 
     /// The instruction counter overflowed.
-    fn on_window(&mut self, now: &Reading) -> Result<Paging, ModelError>;
+    fn on_window(&mut self, now: &Reading) -> Result<PagingMode, ModelError>;
 
     /// The policy's inside, for the output.
     fn view(&self) -> PolicyView;

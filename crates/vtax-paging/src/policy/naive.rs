@@ -7,7 +7,7 @@ use super::dav2m;
 use super::measure::{Meter, check_window, check_within};
 use super::{Policy, PolicyView, Reading};
 use crate::error::ModelError;
-use crate::model::mode::Paging;
+use vtax_sys::kvm::PagingMode;
 
 /// Parameters of [`Naive`].
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -16,7 +16,7 @@ pub struct NaiveParameters {
     /// Retired instructions between two decisions.
     pub window: u64,
     /// The mode it starts in.
-    pub start: Paging,
+    pub start: PagingMode,
     /// Paging exits per window above which it leaves shadow paging.
     pub threshold_vexit: f64,
     /// TLB misses per window above which it leaves nested paging.
@@ -28,7 +28,7 @@ impl NaiveParameters {
     pub fn scaled(window: u64) -> Self {
         Self {
             window,
-            start: Paging::Shadow,
+            start: PagingMode::Shadow,
             threshold_vexit: dav2m::starting_vexits(window),
             threshold_tmiss: dav2m::starting_tmisses(window),
         }
@@ -46,7 +46,7 @@ impl NaiveParameters {
 #[derive(Clone, Debug)]
 pub struct Naive {
     parameters: NaiveParameters,
-    mode: Paging,
+    mode: PagingMode,
     meter: Meter,
 }
 
@@ -71,11 +71,11 @@ impl Policy for Naive {
         self.parameters.window
     }
 
-    fn wanted(&self) -> Paging {
+    fn wanted(&self) -> PagingMode {
         self.mode
     }
 
-    fn on_shadow_exits(&mut self, _count: u64, _now: &Reading) -> Result<Paging, ModelError> {
+    fn on_shadow_exits(&mut self, _count: u64, _now: &Reading) -> Result<PagingMode, ModelError> {
         Ok(self.mode)
     }
 
@@ -83,11 +83,11 @@ impl Policy for Naive {
         u64::MAX
     }
 
-    fn on_window(&mut self, now: &Reading) -> Result<Paging, ModelError> {
+    fn on_window(&mut self, now: &Reading) -> Result<PagingMode, ModelError> {
         if let Some(step) = self.meter.advance(now) {
             let leave = match self.mode {
-                Paging::Shadow => step.shadow_exits > self.parameters.threshold_vexit,
-                Paging::Nested => step.tlb_misses > self.parameters.threshold_tmiss,
+                PagingMode::Shadow => step.shadow_exits > self.parameters.threshold_vexit,
+                PagingMode::Nested => step.tlb_misses > self.parameters.threshold_tmiss,
             };
             if leave {
                 self.mode = self.mode.other();
@@ -99,8 +99,8 @@ impl Policy for Naive {
     fn view(&self) -> PolicyView {
         PolicyView {
             state: match self.mode {
-                Paging::Shadow => "Shadow",
-                Paging::Nested => "Nested",
+                PagingMode::Shadow => "Shadow",
+                PagingMode::Nested => "Nested",
             },
             threshold_vexit: Some(self.parameters.threshold_vexit),
             threshold_tmiss: Some(self.parameters.threshold_tmiss),

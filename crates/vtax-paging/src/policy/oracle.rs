@@ -3,7 +3,7 @@
 //! It reads the future and is therefore no [`super::Policy`]; it is what policies are judged by.
 
 use crate::error::ModelError;
-use crate::model::mode::Paging;
+use vtax_sys::kvm::PagingMode;
 
 /// What every window would cost in either mode, and what changing between them costs. Cycles.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -19,21 +19,21 @@ pub struct OracleInput {
     /// beginning.
     pub refill: Vec<f64>,
     /// The mode the guest is in before the first window; `None`: the first mode is free to choose.
-    pub start: Option<Paging>,
+    pub start: Option<PagingMode>,
 }
 
 /// A sequence of modes and what it costs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
     /// The mode of each window.
-    pub modes: Vec<Paging>,
+    pub modes: Vec<PagingMode>,
     /// Cycles with switches and refills.
     pub total: f64,
     /// Changes of mode, one from [`OracleInput::start`] included.
     pub switches: usize,
 }
 
-const MODES: [Paging; 2] = [Paging::Shadow, Paging::Nested];
+const MODES: [PagingMode; 2] = [PagingMode::Shadow, PagingMode::Nested];
 
 impl OracleInput {
     /// Fails on tables of different lengths and on cycles that are negative or not finite.
@@ -114,7 +114,7 @@ impl OracleInput {
     }
 
     /// Cycles and changes of mode of a given sequence.
-    fn price(&self, modes: &[Paging]) -> (f64, usize) {
+    fn price(&self, modes: &[PagingMode]) -> (f64, usize) {
         let mut total = 0.0;
         let mut switches = 0;
         let mut previous = self.start;
@@ -129,10 +129,10 @@ impl OracleInput {
         (total, switches)
     }
 
-    fn change_cost(&self, window: usize, to: Paging) -> f64 {
+    fn change_cost(&self, window: usize, to: PagingMode) -> f64 {
         match to {
-            Paging::Shadow => self.to_shadow + self.refill[window],
-            Paging::Nested => self.to_nested,
+            PagingMode::Shadow => self.to_shadow + self.refill[window],
+            PagingMode::Nested => self.to_nested,
         }
     }
 
@@ -140,10 +140,12 @@ impl OracleInput {
         let mut mode = match self.start {
             // Without windows the guest stays where it is.
             Some(start) if changed.is_empty() => start,
-            _ if best[Paging::Nested as usize] < best[Paging::Shadow as usize] => Paging::Nested,
-            _ => Paging::Shadow,
+            _ if best[PagingMode::Nested as usize] < best[PagingMode::Shadow as usize] => {
+                PagingMode::Nested
+            }
+            _ => PagingMode::Shadow,
         };
-        let mut modes: Vec<Paging> = changed
+        let mut modes: Vec<PagingMode> = changed
             .iter()
             .rev()
             .map(|came| {
@@ -178,8 +180,8 @@ mod tests {
         let cost = || prop::collection::vec(0.0..100.0f64, windows);
         let start = prop_oneof![
             Just(None),
-            Just(Some(Paging::Shadow)),
-            Just(Some(Paging::Nested))
+            Just(Some(PagingMode::Shadow)),
+            Just(Some(PagingMode::Nested))
         ];
         (cost(), cost(), 0.0..150.0f64, 0.0..150.0f64, cost(), start).prop_map(
             |(shadow, nested, to_nested, to_shadow, refill, start)| OracleInput {
@@ -196,7 +198,7 @@ mod tests {
         let windows = input.cycles[0].len();
         (0..1u32 << windows)
             .map(|bits| {
-                let modes: Vec<Paging> = (0..windows)
+                let modes: Vec<PagingMode> = (0..windows)
                     .map(|at| MODES[(bits >> at & 1) as usize])
                     .collect();
                 input.price(&modes).0
@@ -222,12 +224,12 @@ mod tests {
             to_nested: 3.0,
             to_shadow: 3.0,
             refill: vec![4.0; 12],
-            start: Some(Paging::Shadow),
+            start: Some(PagingMode::Shadow),
         };
         input.cycles[0][4..8].fill(14.6);
         let plan = input.solve().unwrap();
         assert_eq!(plan.switches, 2);
-        assert_eq!(plan.modes[4..8], [Paging::Nested; 4]);
+        assert_eq!(plan.modes[4..8], [PagingMode::Nested; 4]);
         assert!((plan.total - (8.0 * 10.0 + 4.0 * 12.0 + 10.0)).abs() < 1e-9);
         input.refill.fill(4.5);
         assert_eq!(input.solve().unwrap().switches, 0);

@@ -11,8 +11,8 @@ use super::naive::{Naive, NaiveParameters};
 use super::vtax::{Vtax, VtaxParameters};
 use crate::error::ModelError;
 use crate::model::machine::Costs;
-use crate::model::mode::Paging;
 use crate::names::unknown;
+use vtax_sys::kvm::PagingMode;
 
 /// How a policy is made from its table of parameters, the machine's costs and the window.
 type Make = fn(toml::Table, &Costs, u64) -> Result<Box<dyn Policy>, ModelError>;
@@ -20,10 +20,10 @@ type Make = fn(toml::Table, &Costs, u64) -> Result<Box<dyn Policy>, ModelError>;
 /// A new policy is one file and one line here.
 const POLICIES: &[(&str, Make)] = &[
     ("shadow", |table, _, window| {
-        fixed(Paging::Shadow, table, window)
+        fixed(PagingMode::Shadow, table, window)
     }),
     ("nested", |table, _, window| {
-        fixed(Paging::Nested, table, window)
+        fixed(PagingMode::Nested, table, window)
     }),
     ("naive", |table, _, window| {
         let defaults = NaiveParameters::scaled(window_in(&table, "window", window));
@@ -66,7 +66,7 @@ pub fn by_name(
     make(parameters.unwrap_or_default(), costs, window)
 }
 
-fn fixed(mode: Paging, table: toml::Table, window: u64) -> Result<Box<dyn Policy>, ModelError> {
+fn fixed(mode: PagingMode, table: toml::Table, window: u64) -> Result<Box<dyn Policy>, ModelError> {
     let parameters = overlay(&FixedParameters { window }, table)?;
     Ok(Box::new(Fixed::new(mode, parameters)?))
 }

@@ -30,7 +30,7 @@ use super::measure::{Meter, check_window, check_within};
 use super::{Policy, PolicyView, Reading};
 use crate::error::ModelError;
 use crate::model::machine::Costs;
-use crate::model::mode::Paging;
+use vtax_sys::kvm::PagingMode;
 
 /// Parameters of [`Vtax`]. Where no source is named, a value is an assumption.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -39,7 +39,7 @@ pub struct VtaxParameters {
     /// Retired instructions between two decisions; exits can bring one forward.
     pub window: u64,
     /// The mode at the start. Shadow, as DAV2M.
-    pub start: Paging,
+    pub start: PagingMode,
     /// Fraction of all cycles that probes and predictions may lose against the lazy walker: 0.01.
     pub allowance: f64,
     /// What the purse holds at the start, in round trips: 2.
@@ -81,7 +81,7 @@ impl VtaxParameters {
     pub fn with_window(window: u64) -> Self {
         Self {
             window,
-            start: Paging::Shadow,
+            start: PagingMode::Shadow,
             allowance: 0.01,
             grant: 2.0,
             purse: 4.0,
@@ -271,7 +271,7 @@ impl Vtax {
         }
     }
 
-    fn learn_change(&mut self, to: Paging, transient: Transient, cpi: f64) {
+    fn learn_change(&mut self, to: PagingMode, transient: Transient, cpi: f64) {
         let measured = transient.cycles - cpi * transient.instructions;
         if !measured.is_finite() {
             return;
@@ -280,15 +280,15 @@ impl Vtax {
         let newest = blend(*cost, measured.max(self.direct.to(to)), NEWEST);
         *cost = Some(newest);
         match to {
-            Paging::Shadow => self.costs.to_shadow = newest,
-            Paging::Nested => self.costs.to_nested = newest,
+            PagingMode::Shadow => self.costs.to_shadow = newest,
+            PagingMode::Nested => self.costs.to_nested = newest,
         }
     }
 
-    fn walks(&self, step: &Reading, mode: Paging) -> f64 {
+    fn walks(&self, step: &Reading, mode: PagingMode) -> f64 {
         let per_miss = match mode {
-            Paging::Shadow => self.parameters.miss_cycles_shadow,
-            Paging::Nested => self.parameters.miss_cycles_nested,
+            PagingMode::Shadow => self.parameters.miss_cycles_shadow,
+            PagingMode::Nested => self.parameters.miss_cycles_nested,
         };
         step.walk_cycles.unwrap_or(step.tlb_misses * per_miss)
     }
@@ -296,8 +296,8 @@ impl Vtax {
     fn signature(&self, step: &Reading, cpi: f64) -> Signature {
         let mode = self.governor.mode();
         let exits = match mode {
-            Paging::Shadow => step.shadow_exits * self.exit_cycles,
-            Paging::Nested => 0.0,
+            PagingMode::Shadow => step.shadow_exits * self.exit_cycles,
+            PagingMode::Nested => 0.0,
         };
         let walks = self.walks(step, mode);
         Signature::new(cpi, walks / step.instructions, exits / step.instructions)
@@ -309,7 +309,7 @@ impl Vtax {
         let walks = self.walks(step, mode) / step.instructions;
         let [low, high] = self.parameters.walk_ratio;
         match mode {
-            Paging::Shadow => {
+            PagingMode::Shadow => {
                 let counted = step.shadow_exits * self.exit_cycles;
                 let exits = step.vmm_cycles.unwrap_or(counted) / step.instructions;
                 let flushes = step.shadow_exits * self.parameters.flush_cycles / step.instructions;
@@ -318,7 +318,7 @@ impl Vtax {
                     most: exits + walks.min(flushes) - (walks - flushes).max(0.0) * (low - 1.0),
                 }
             }
-            Paging::Nested => Gain {
+            PagingMode::Nested => Gain {
                 least: f64::NEG_INFINITY,
                 most: walks * (1.0 - 1.0 / high),
             },
@@ -331,8 +331,8 @@ impl Vtax {
             return bounds;
         };
         let measured = match self.governor.mode() {
-            Paging::Shadow => -gap,
-            Paging::Nested => gap,
+            PagingMode::Shadow => -gap,
+            PagingMode::Nested => gap,
         };
         let gain = measured.max(bounds.least).min(bounds.most);
         Gain {
@@ -346,8 +346,9 @@ impl Vtax {
     fn retry_after(&self, bounds: Gain, known: Gain) -> f64 {
         let probe = (self.parameters.settle_windows + 1.0) * self.parameters.window as f64;
         let mut loss = (-known.least).clamp(0.0, f64::MAX) * probe;
-        let glimpse = self.phases.observed(Paging::Shadow) < 0.5 * self.parameters.window as f64;
-        if self.governor.mode() == Paging::Nested && glimpse {
+        let glimpse =
+            self.phases.observed(PagingMode::Shadow) < 0.5 * self.parameters.window as f64;
+        if self.governor.mode() == PagingMode::Nested && glimpse {
             // Exits ended the only look at shadow paging, as the first touch of memory does. That says
             // little about the phase, and another probe that drowns in exits ends as early.
             loss = loss.min(SETTLING_PATIENCE * self.costs.round_trip());
@@ -355,7 +356,7 @@ impl Vtax {
         self.parameters.retry * (self.costs.round_trip() + loss) / bounds.most
     }
 
-    fn wish(&self, cpi: f64, bounds: Gain, known: Gain) -> Paging {
+    fn wish(&self, cpi: f64, bounds: Gain, known: Gain) -> PagingMode {
         let mode = self.governor.mode();
         let window = self.parameters.window as f64;
         let remaining = self.phases.remaining(self.parameters.supposed_run * window);
@@ -382,12 +383,12 @@ impl Policy for Vtax {
         self.parameters.window
     }
 
-    fn wanted(&self) -> Paging {
+    fn wanted(&self) -> PagingMode {
         self.governor.mode()
     }
 
-    fn on_shadow_exits(&mut self, count: u64, now: &Reading) -> Result<Paging, ModelError> {
-        if self.wanted() == Paging::Shadow {
+    fn on_shadow_exits(&mut self, count: u64, now: &Reading) -> Result<PagingMode, ModelError> {
+        if self.wanted() == PagingMode::Shadow {
             let due = self.exits_until_decision();
             self.exits = self.exits.saturating_add(count);
             if count >= due {
@@ -402,7 +403,7 @@ impl Policy for Vtax {
 
     /// Exits can pay for a change long before a window is over, as the rent of skis for their price.
     fn exits_until_decision(&self) -> u64 {
-        if self.wanted() == Paging::Nested {
+        if self.wanted() == PagingMode::Nested {
             return u64::MAX;
         }
         let patience = self
@@ -414,7 +415,7 @@ impl Policy for Vtax {
         exits.max(MIN_EXITS).saturating_sub(self.exits).max(1)
     }
 
-    fn on_window(&mut self, now: &Reading) -> Result<Paging, ModelError> {
+    fn on_window(&mut self, now: &Reading) -> Result<PagingMode, ModelError> {
         // After a decision that exits brought forward, the rest of the window may be too short to say
         // anything; it then belongs to the next one.
         let shortest = 0.5 * self.parameters.window as f64;
@@ -429,12 +430,12 @@ impl Policy for Vtax {
         let detour = self.governor.mode() != self.governor.walker();
         PolicyView {
             state: match (self.governor.mode(), self.transient.is_some(), detour) {
-                (Paging::Shadow, true, _) => "ToShadow",
-                (Paging::Nested, true, _) => "ToNested",
-                (Paging::Shadow, false, false) => "Shadow",
-                (Paging::Nested, false, false) => "Nested",
-                (Paging::Shadow, false, true) => "TryShadow",
-                (Paging::Nested, false, true) => "TryNested",
+                (PagingMode::Shadow, true, _) => "ToShadow",
+                (PagingMode::Nested, true, _) => "ToNested",
+                (PagingMode::Shadow, false, false) => "Shadow",
+                (PagingMode::Nested, false, false) => "Nested",
+                (PagingMode::Shadow, false, true) => "TryShadow",
+                (PagingMode::Nested, false, true) => "TryNested",
             },
             // It weighs cycles; it has no thresholds on rates.
             threshold_vexit: None,

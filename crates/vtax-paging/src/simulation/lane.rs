@@ -143,7 +143,7 @@ impl Steering {
         &mut self,
         exits: f64,
         now: &Reading,
-    ) -> Result<crate::model::mode::Paging, ModelError> {
+    ) -> Result<vtax_sys::kvm::PagingMode, ModelError> {
         self.exits_told += exits.floor();
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // a count
         let mut left = exits as u64;

@@ -5,9 +5,9 @@ use super::recorder::Recorder;
 use super::setup::Setup;
 use crate::error::ModelError;
 use crate::model::counters::Counters;
-use crate::model::mode::Paging;
 use crate::model::shadow::ShadowStyle;
 use crate::policy::oracle::OracleInput;
+use vtax_sys::kvm::PagingMode;
 
 /// Cycles to fill the shadow entries of `pages` again: every page once, prefetched neighbours
 /// free. An upper bound, because not every resident page is touched again.
@@ -56,8 +56,8 @@ pub(super) fn from_windows(
     for (at, &mode) in plan.modes.iter().enumerate() {
         if current != Some(mode) {
             let cost_cycles = match mode {
-                Paging::Nested => to_nested,
-                Paging::Shadow => to_shadow,
+                PagingMode::Nested => to_nested,
+                PagingMode::Shadow => to_shadow,
             };
             switches.push(SwitchRow {
                 instructions: now.instructions,
@@ -66,7 +66,7 @@ pub(super) fn from_windows(
             });
             now.switches += 1.0;
             now.cycles.switches += cost_cycles;
-            now.cycles.refill += if mode == Paging::Shadow {
+            now.cycles.refill += if mode == PagingMode::Shadow {
                 refill(at)
             } else {
                 0.0
@@ -74,8 +74,8 @@ pub(super) fn from_windows(
             current = Some(mode);
         }
         let row = match mode {
-            Paging::Shadow => &shadow.windows[at],
-            Paging::Nested => &nested.windows[at],
+            PagingMode::Shadow => &shadow.windows[at],
+            PagingMode::Nested => &nested.windows[at],
         };
         now = now + row.counters;
         recorder.cut(now, row.phase, Some(mode), None);

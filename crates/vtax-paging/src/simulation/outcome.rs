@@ -3,8 +3,8 @@
 use std::ops::ControlFlow;
 
 use crate::model::counters::Counters;
-use crate::model::mode::Paging;
 use crate::policy::PolicyView;
+use vtax_sys::kvm::PagingMode;
 
 /// Called with the number of instructions done; may ask to stop.
 pub type Progress<'a> = &'a mut dyn FnMut(f64) -> ControlFlow<()>;
@@ -58,7 +58,7 @@ pub struct WindowRow {
     /// Cycles per instruction, moving average over ten windows (the DAV2M paper, section 4).
     pub smoothed_cpi: f64,
     /// The paging mode at the window's end; `None` natively and under agile paging.
-    pub paging: Option<Paging>,
+    pub paging: Option<PagingMode>,
     /// The policy's state and thresholds at the window's end.
     pub view: Option<PolicyView>,
 }
@@ -69,7 +69,7 @@ pub struct SwitchRow {
     /// Retired instructions before it.
     pub instructions: f64,
     /// The mode from then on.
-    pub to: Paging,
+    pub to: PagingMode,
     /// Cycles of the change itself, without the refill that follows.
     pub cost_cycles: f64,
 }

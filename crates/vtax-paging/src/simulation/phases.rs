@@ -8,9 +8,10 @@ use crate::error::ModelError;
 use crate::limits::Limits;
 use crate::model::address::{Gva, PAGE_SHIFT, Reference};
 use crate::model::counters::Counters;
-use crate::model::mode::{Paging, Translating};
+use crate::model::mode::Translating;
 use crate::step::{Source, Step};
 use crate::workload::{Part, Synthetic, Workload};
+use vtax_sys::kvm::PagingMode;
 
 /// Student's t for a 95 % interval with `BATCHES - 1` degrees of freedom.
 const T_95: f64 = 2.365;
@@ -138,7 +139,7 @@ fn measure_refill(
 ) -> Result<Counters, ModelError> {
     follower.lanes.swap(0, shadow);
     follower.lanes.truncate(1);
-    follower.lanes[0].core.switch(Paging::Shadow);
+    follower.lanes[0].core.switch(PagingMode::Shadow);
     follower.forget();
     let before = counters(&follower)[0];
     sweep(source, &mut follower)?;

@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 
 use super::outcome::WindowRow;
 use crate::model::counters::Counters;
-use crate::model::mode::Paging;
 use crate::policy::PolicyView;
+use vtax_sys::kvm::PagingMode;
 
 /// Steps of the moving average of CPI (the DAV2M paper, section 4).
 const SMOOTHING: usize = 10;
@@ -24,7 +24,7 @@ impl Recorder {
         &mut self,
         now: Counters,
         phase: u32,
-        paging: Option<Paging>,
+        paging: Option<PagingMode>,
         view: Option<PolicyView>,
     ) {
         let counters = now - self.last;

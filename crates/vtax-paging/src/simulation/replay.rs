@@ -8,8 +8,9 @@ use super::setup::Setup;
 use super::timeline::Segment;
 use crate::error::ModelError;
 use crate::model::counters::{Counters, Exit};
-use crate::model::mode::{Paging, Translating};
+use crate::model::mode::Translating;
 use crate::policy::Policy;
+use vtax_sys::kvm::PagingMode;
 
 /// What a replay goes over.
 pub(super) struct Course<'a> {
@@ -58,8 +59,8 @@ pub(super) fn fixed(
         run.enter(segment, index)?;
         run.advance(segment, index, run.steady(segment)?)?;
         run.paging = match mode {
-            Translating::Shadow => Some(Paging::Shadow),
-            Translating::Nested => Some(Paging::Nested),
+            Translating::Shadow => Some(PagingMode::Shadow),
+            Translating::Nested => Some(PagingMode::Nested),
             Translating::Native | Translating::Agile => None,
         };
     }
@@ -96,7 +97,7 @@ pub(super) fn steered(
             let index = indices[mode as usize];
             let exits_per_instruction = run.rates(segment, index)?.shadow_paging_exits();
             let mut length = left.min((next_overflow - run.now.instructions).max(0.0));
-            if mode == Paging::Shadow && exits_per_instruction > 0.0 {
+            if mode == PagingMode::Shadow && exits_per_instruction > 0.0 {
                 let wanted = policy.exits_until_decision().max(1) as f64 - unreported;
                 length = length.min((wanted / exits_per_instruction).max(1.0));
             }
@@ -125,7 +126,7 @@ struct Run<'a> {
     switches: Vec<SwitchRow>,
     window: u32,
     phase: u32,
-    paging: Option<Paging>,
+    paging: Option<PagingMode>,
     view: Option<crate::policy::PolicyView>,
     /// Squares of the cycles' absolute errors, by phase and mode.
     spent: Vec<Vec<f64>>,
@@ -200,11 +201,11 @@ impl<'a> Run<'a> {
         &mut self,
         segment: &Segment,
         policy: &mut dyn Policy,
-        mode: &mut Paging,
+        mode: &mut PagingMode,
         unreported: &mut f64,
     ) -> Result<(), ModelError> {
         // A remainder below one exit is rounding.
-        while *mode == Paging::Shadow && *unreported >= 1.0 - 1e-6 {
+        while *mode == PagingMode::Shadow && *unreported >= 1.0 - 1e-6 {
             #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // a count
             let whole = (*unreported + 1e-6).floor() as u64;
             let portion = whole.min(policy.exits_until_decision().max(1));
@@ -219,8 +220,8 @@ impl<'a> Run<'a> {
     fn follow(
         &mut self,
         segment: &Segment,
-        wanted: Paging,
-        mode: &mut Paging,
+        wanted: PagingMode,
+        mode: &mut PagingMode,
         unreported: &mut f64,
     ) -> Result<(), ModelError> {
         if wanted == *mode {
@@ -229,8 +230,8 @@ impl<'a> Run<'a> {
         *mode = wanted;
         let costs = &self.course.setup.machine.costs;
         let cost = match wanted {
-            Paging::Shadow => costs.switch_to_shadow,
-            Paging::Nested => costs.switch_to_nested,
+            PagingMode::Shadow => costs.switch_to_shadow,
+            PagingMode::Nested => costs.switch_to_nested,
         };
         let cost_cycles = f64::from(cost);
         let instructions = self.now.instructions;
@@ -242,7 +243,7 @@ impl<'a> Run<'a> {
         self.now.switches += 1.0;
         self.now.cycles.switches += cost_cycles;
         *unreported = 0.0;
-        if wanted == Paging::Shadow {
+        if wanted == PagingMode::Shadow {
             let refill = self.course.phase(segment)?.refill;
             self.now = self.now + refill;
             *unreported = refill.shadow_paging_exits();

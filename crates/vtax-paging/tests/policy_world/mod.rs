@@ -4,9 +4,9 @@
 #![allow(dead_code)]
 
 use vtax_paging::model::machine::Costs;
-use vtax_paging::model::mode::Paging;
 use vtax_paging::policy::oracle::{OracleInput, Plan};
 use vtax_paging::policy::{Policy, Reading};
+use vtax_sys::kvm::PagingMode;
 
 /// Retired instructions of a window.
 pub const WINDOW: u64 = 1_000_000;
@@ -28,10 +28,10 @@ pub struct Window {
 }
 
 impl Window {
-    pub fn cycles(&self, mode: Paging) -> f64 {
+    pub fn cycles(&self, mode: PagingMode) -> f64 {
         let exits = match mode {
-            Paging::Shadow => self.exits * EXIT,
-            Paging::Nested => 0.0,
+            PagingMode::Shadow => self.exits * EXIT,
+            PagingMode::Nested => 0.0,
         };
         self.base + exits + self.misses * WALK[mode as usize]
     }
@@ -98,7 +98,7 @@ pub fn run(
 
 struct Guest {
     now: Reading,
-    mode: Paging,
+    mode: PagingMode,
     changes: Changes,
     /// Exits of the refill still to come.
     refill: f64,
@@ -115,7 +115,7 @@ impl Guest {
         self.now.tlb_misses += window.misses * part;
         self.now.cycles += window.base * part + walks;
         self.now.walk_cycles = self.now.walk_cycles.map(|cycles| cycles + walks);
-        if self.mode == Paging::Shadow {
+        if self.mode == PagingMode::Shadow {
             // The refill is over after a fifth of a window.
             let refill = self.refill.min(self.changes.refill_exits * part * 5.0);
             self.refill -= refill;
@@ -125,7 +125,7 @@ impl Guest {
     }
 
     fn exits(&mut self, policy: &mut dyn Policy) {
-        while self.pending >= 1.0 && self.mode == Paging::Shadow {
+        while self.pending >= 1.0 && self.mode == PagingMode::Shadow {
             let due = policy.exits_until_decision();
             assert!(due >= 1);
             let count = self.pending.floor().min(due as f64);
@@ -138,19 +138,19 @@ impl Guest {
         }
     }
 
-    fn change(&mut self, wanted: Paging) {
+    fn change(&mut self, wanted: PagingMode) {
         if wanted == self.mode {
             return;
         }
         self.mode = wanted;
         self.switches += 1;
         match wanted {
-            Paging::Shadow => {
+            PagingMode::Shadow => {
                 self.now.cycles += TO_SHADOW;
                 self.refill = self.changes.refill_exits;
                 self.pending = 0.0;
             }
-            Paging::Nested => self.now.cycles += self.changes.to_nested,
+            PagingMode::Nested => self.now.cycles += self.changes.to_nested,
         }
     }
 }
@@ -158,11 +158,11 @@ impl Guest {
 pub fn oracle(windows: &[Window], changes: Changes) -> OracleInput {
     let table = |mode| windows.iter().map(|window| window.cycles(mode)).collect();
     OracleInput {
-        cycles: [table(Paging::Shadow), table(Paging::Nested)],
+        cycles: [table(PagingMode::Shadow), table(PagingMode::Nested)],
         to_nested: changes.to_nested,
         to_shadow: TO_SHADOW,
         refill: vec![changes.refill_exits * EXIT; windows.len()],
-        start: Some(Paging::Shadow),
+        start: Some(PagingMode::Shadow),
     }
 }
 

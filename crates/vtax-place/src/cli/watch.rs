@@ -6,15 +6,14 @@ use std::time::Duration;
 
 use clap::Args;
 use vtax_cli::{Error, output, units};
-use vtax_place::signals::Ending;
 use vtax_place::watch::controller::Settings;
 use vtax_place::watch::predictor::Predictor;
 use vtax_place::watch::{Request, watch};
+use vtax_sys::signals::Signals;
 use vtax_sys::tree::Tree;
 
 use crate::cli::State;
 use crate::cli::cores::{Named, percent};
-use crate::tables::plain;
 
 /// Move service threads to slow CPUs while guests do not lose by it, one at a time
 #[derive(Debug, Args)]
@@ -62,18 +61,18 @@ impl WatchArguments {
     /// Watch until the end.
     pub fn carry_out(self) -> Result<(), Error> {
         let ending =
-            Ending::take().map_err(|errno| Error::system("signals", errno, "try again"))?;
+            Signals::take(&[]).map_err(|errno| Error::system("signals", errno, "try again"))?;
         let tree = Tree::host();
         let json = self.json;
         let request = self.request(&tree)?;
         for note in &request.cores.notes {
-            eprintln!("vtax-place: {}", plain(note));
+            eprintln!("vtax-place: {}", output::plain(note));
         }
         watch(&tree, request, &ending, |line| {
             if json {
                 output::json(line)
             } else {
-                output::line(&plain(&line.to_string()))
+                output::line(&output::plain(&line.to_string()))
             }
         })
     }

@@ -12,10 +12,10 @@ use std::process::{Child, Command, Stdio};
 
 use vtax_cli::Error;
 use vtax_sys::owner;
+use vtax_sys::state::make_folder;
 use vtax_sys::tree::Tree;
 
 use crate::apply::recover;
-use crate::folder;
 use crate::journal::{self, Before, Restored};
 
 const PREFIX: &str = "slow-";
@@ -36,7 +36,7 @@ impl Held {
     ///
     /// Fails when either cannot be done; then nothing of it is left.
     pub fn begin(tree: &Tree, state: &Path, before: Before) -> Result<Self, Error> {
-        folder::make(state)?;
+        make_folder(state).map_err(|error| journal::failed(state, &error))?;
         sweep(tree, state);
         let path = state.join(format!("{PREFIX}{}{SUFFIX}", owner::name(tree)));
         journal::begin(&path, &before)?;

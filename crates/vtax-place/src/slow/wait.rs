@@ -8,11 +8,11 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::Signal;
 
-use crate::signals::Ending;
+use vtax_sys::signals::Signals;
 
 /// What ends a slow-down.
 #[derive(Debug)]
-pub struct End(Ending);
+pub struct End(Signals);
 
 impl End {
     /// Take the signals from now on, one of them at the end of the thread that started this process.
@@ -20,7 +20,7 @@ impl End {
     ///
     /// Fails with the errno of the system call.
     pub fn new() -> Result<Self, Errno> {
-        let ending = Ending::take()?;
+        let ending = Signals::take(&[])?;
         set_pdeathsig(Signal::SIGTERM)?;
         Ok(Self(ending))
     }

@@ -16,12 +16,12 @@ use std::time::{Duration, Instant};
 
 use vtax_cli::Error;
 use vtax_sys::clock::process_time_ns;
+use vtax_sys::signals::Signals;
 use vtax_sys::tree::Tree;
 
 use crate::cores::choose::Pair;
 use crate::cpus::{online, written};
 use crate::role::Role;
-use crate::signals::Ending;
 use crate::watch::controller::{
     Class, Controller, Decision, Loss, Seen, Settings, Signal, ThreadKey, Window,
 };
@@ -68,7 +68,7 @@ pub struct Request {
 pub fn watch(
     tree: &Tree,
     request: Request,
-    ending: &Ending,
+    signals: &Signals,
     mut say: impl FnMut(&Line) -> Result<(), Error>,
 ) -> Result<(), Error> {
     let every = request.every;
@@ -77,9 +77,9 @@ pub fn watch(
     loop {
         let next = watch.begun + every;
         let until = end.map_or(next, |end| end.min(next));
-        let wait = until.saturating_duration_since(Instant::now());
-        let ended = ending.comes_within(wait);
-        if ended.map_err(|errno| Error::system("waiting", errno, "try again"))? {
+        let signal = signals.wait_until(until);
+        let signal = signal.map_err(|errno| Error::system("waiting", errno, "try again"))?;
+        if signal.is_some() {
             break;
         }
         if end.is_some_and(|end| Instant::now() >= end) {

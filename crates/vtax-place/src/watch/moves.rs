@@ -11,7 +11,6 @@ use vtax_sys::tree::Tree;
 use crate::apply::{JOURNAL, check_cpus, check_cpuset, in_force};
 use crate::cpus::written;
 use crate::domain::thread_folder;
-use crate::folder;
 use crate::journal::{self, Affinity, Before, Restored};
 use crate::watch::controller::ThreadKey;
 
@@ -49,7 +48,7 @@ impl Moves {
     ///
     /// Fails when there is one, or it cannot be written.
     pub fn begin(tree: &Tree, state: &Path) -> Result<Self, Error> {
-        let _lock = folder::lock(state)?;
+        let _lock = journal::lock(state)?;
         let mut moves = Self {
             tree: tree.clone(),
             state: state.to_owned(),

@@ -31,8 +31,9 @@ use crate::model::counters::{Counters, Exit};
 use crate::model::guest::{GuestTables, MAX_MEMORY_BYTES};
 use crate::model::guest_event::{GuestEvent, PartialWalk, Translation};
 use crate::model::machine::{Machine, WalkCaches as WalkDescription};
-use crate::model::mode::{Paging, Translating};
+use crate::model::mode::Translating;
 use crate::model::shadow::{ShadowSetup, ShadowStyle};
+use vtax_sys::kvm::PagingMode;
 
 use data_cache::DataCaches;
 use native::Radix;
@@ -292,13 +293,13 @@ impl Core {
     }
 
     /// Goes on in the other mode, if the core is in one of the two that can change.
-    pub fn switch(&mut self, to: Paging) {
+    pub fn switch(&mut self, to: PagingMode) {
         if self.paging().is_none_or(|from| from == to) {
             return;
         }
         let cycles = match to {
-            Paging::Nested => self.machine.costs.switch_to_nested,
-            Paging::Shadow => self.machine.costs.switch_to_shadow,
+            PagingMode::Nested => self.machine.costs.switch_to_nested,
+            PagingMode::Shadow => self.machine.costs.switch_to_shadow,
         };
         self.charged.switches += 1.0;
         self.charged.cycles.switches += f64::from(cycles);
@@ -310,10 +311,10 @@ impl Core {
     }
 
     /// The mode, when it is one that a policy can choose.
-    pub fn paging(&self) -> Option<Paging> {
+    pub fn paging(&self) -> Option<PagingMode> {
         match self.translating {
-            Translating::Shadow => Some(Paging::Shadow),
-            Translating::Nested => Some(Paging::Nested),
+            Translating::Shadow => Some(PagingMode::Shadow),
+            Translating::Nested => Some(PagingMode::Nested),
             Translating::Native | Translating::Agile => None,
         }
     }

@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::error::ModelError;
-use crate::model::mode::Paging;
 use crate::policy::measure::{check_window, check_within};
+use vtax_sys::kvm::PagingMode;
 
 /// The starting `threshold_vexit` for a window of `window` retired instructions, at the rate of the
 /// paper's 1e4 exits per `window_vexit` of 1e9 (section 6).
@@ -72,7 +72,7 @@ pub struct Dav2mParameters {
     /// right after a change of phase compares with the phase before.
     pub smoothing_cpi: u32,
     /// Open: the state at the start. Shadow, where the paper's figure 8 begins.
-    pub start: Paging,
+    pub start: PagingMode,
     /// Open: by how much "raise" and "increment" multiply a threshold. 2, an assumption.
     pub threshold_rise: f64,
     /// Open: by how much a switch that helped multiplies the threshold that caused it ("the switch
@@ -123,7 +123,7 @@ impl Dav2mParameters {
             threshold_tmiss: starting_tmisses(window_tmiss),
             smoothing_tmiss: 10,
             smoothing_cpi: 1,
-            start: Paging::Shadow,
+            start: PagingMode::Shadow,
             threshold_rise: 2.0,
             threshold_fall: 0.5,
             threshold_range: [1.0 / 1024.0, 1_048_576.0],

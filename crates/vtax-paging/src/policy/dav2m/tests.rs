@@ -98,7 +98,7 @@ fn an_overflow_soon_after_an_exit_driven_switch_does_not_end_the_probe() {
 
 fn nested() -> Script {
     let mut script = Script::new(Dav2mParameters {
-        start: Paging::Nested,
+        start: PagingMode::Nested,
         ..parameters()
     });
     assert_eq!(script.windows(200, 2.0, 10.0), State::Nested);
@@ -134,7 +134,7 @@ fn the_probe_of_shadow_paging_ends_at_once_when_exits_pass_the_threshold() {
 #[test]
 fn open_points_are_parameters() {
     let mut short = Script::new(Dav2mParameters {
-        start: Paging::Nested,
+        start: PagingMode::Nested,
         shadow_probe: ShadowProbe::WindowVexit,
         threshold_fall: 1.0,
         ..parameters()
@@ -152,7 +152,7 @@ fn open_points_are_parameters() {
 
     // The pseudo-code's counters: the probe of shadow paging is over at the next overflow.
     let mut literal = Script::new(Dav2mParameters {
-        start: Paging::Nested,
+        start: PagingMode::Nested,
         reset_at_switch: false,
         ..parameters()
     });

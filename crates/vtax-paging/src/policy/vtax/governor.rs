@@ -26,7 +26,7 @@
 //!
 //! `total <= walker + allowance x total + grant + the largest difference of one window`
 
-use crate::model::mode::Paging;
+use vtax_sys::kvm::PagingMode;
 
 /// What changing the mode costs, refill included. Cycles.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -39,10 +39,10 @@ pub struct ChangeCosts {
 
 impl ChangeCosts {
     /// Of the change to `mode`.
-    pub const fn to(&self, mode: Paging) -> f64 {
+    pub const fn to(&self, mode: PagingMode) -> f64 {
         match mode {
-            Paging::Shadow => self.to_shadow,
-            Paging::Nested => self.to_nested,
+            PagingMode::Shadow => self.to_shadow,
+            PagingMode::Nested => self.to_nested,
         }
     }
 
@@ -55,8 +55,8 @@ impl ChangeCosts {
 /// The walker and the purse.
 #[derive(Clone, Debug)]
 pub struct Governor {
-    walker: Paging,
-    actual: Paging,
+    walker: PagingMode,
+    actual: PagingMode,
     lead: f64,
     purse: f64,
     allowance: f64,
@@ -66,7 +66,7 @@ pub struct Governor {
 impl Governor {
     /// Starts in `start` with `grant` cycles in the purse, which receives `allowance` (a fraction)
     /// of all cycles and holds at most `cap_round_trips` times a round trip (and the grant).
-    pub fn new(start: Paging, grant: f64, allowance: f64, cap_round_trips: f64) -> Self {
+    pub fn new(start: PagingMode, grant: f64, allowance: f64, cap_round_trips: f64) -> Self {
         Self {
             walker: start,
             actual: start,
@@ -78,12 +78,12 @@ impl Governor {
     }
 
     /// The mode the guest is in.
-    pub fn mode(&self) -> Paging {
+    pub fn mode(&self) -> PagingMode {
         self.actual
     }
 
     /// The mode the lazy walker is in.
-    pub fn walker(&self) -> Paging {
+    pub fn walker(&self) -> PagingMode {
         self.walker
     }
 
@@ -95,7 +95,7 @@ impl Governor {
     /// A window has run in [`Self::mode`]. `cycles` is what it took (or would have taken) in shadow
     /// and in nested paging; `wish` is the mode the predictions want. Cycles that are not finite say
     /// nothing and are left out.
-    pub fn step(&mut self, cycles: [f64; 2], costs: &ChangeCosts, wish: Paging) -> Paging {
+    pub fn step(&mut self, cycles: [f64; 2], costs: &ChangeCosts, wish: PagingMode) -> PagingMode {
         if !cycles.iter().all(|cycles| cycles.is_finite()) {
             return self.actual;
         }
@@ -129,8 +129,8 @@ impl Governor {
     fn walk(&mut self, cycles: [f64; 2], costs: &ChangeCosts) {
         self.lead = (self.lead + cycles[0] - cycles[1]).clamp(-costs.to_nested, costs.to_shadow);
         let leave = match self.walker {
-            Paging::Shadow => self.lead >= costs.to_shadow,
-            Paging::Nested => self.lead <= -costs.to_nested,
+            PagingMode::Shadow => self.lead >= costs.to_shadow,
+            PagingMode::Nested => self.lead <= -costs.to_nested,
         };
         if leave {
             self.walker = self.walker.other();
@@ -163,7 +163,7 @@ mod tests {
 
     /// Windows with their true costs, and what predictions wish.
     fn run(windows: &[([f64; 2], bool)], grant: f64, allowance: f64) -> Run {
-        let mut governor = Governor::new(Paging::Shadow, grant, allowance, 4.0);
+        let mut governor = Governor::new(PagingMode::Shadow, grant, allowance, 4.0);
         let mut total = 0.0;
         for (cycles, contrary) in windows {
             let before = governor.mode();
@@ -180,7 +180,7 @@ mod tests {
             to_nested: COSTS.to_nested,
             to_shadow: COSTS.to_shadow,
             refill: vec![0.0; windows.len()],
-            start: Some(Paging::Shadow),
+            start: Some(PagingMode::Shadow),
         };
         Run {
             total,
@@ -234,7 +234,7 @@ mod tests {
     #[test]
     fn an_adversary_who_always_makes_the_current_mode_dear_gets_no_more_than_the_bound() {
         for dear in [1.5, 2.0, 3.0] {
-            let mut governor = Governor::new(Paging::Shadow, 0.0, 0.0, 4.0);
+            let mut governor = Governor::new(PagingMode::Shadow, 0.0, 0.0, 4.0);
             let windows: Vec<_> = (0..2000)
                 .map(|_| {
                     let mode = governor.mode();
@@ -252,34 +252,34 @@ mod tests {
 
     #[test]
     fn the_walker_waits_until_the_difference_has_paid_the_way_back() {
-        let mut governor = Governor::new(Paging::Shadow, 0.0, 0.0, 4.0);
+        let mut governor = Governor::new(PagingMode::Shadow, 0.0, 0.0, 4.0);
         for _ in 0..9 {
             assert_eq!(
-                governor.step([12.0, 10.0], &COSTS, Paging::Shadow),
-                Paging::Shadow
+                governor.step([12.0, 10.0], &COSTS, PagingMode::Shadow),
+                PagingMode::Shadow
             );
         }
         // Its purse has the way out from the walker's account, but that is no reason to stay.
         assert_eq!(
-            governor.step([12.0, 10.0], &COSTS, Paging::Nested),
-            Paging::Nested
+            governor.step([12.0, 10.0], &COSTS, PagingMode::Nested),
+            PagingMode::Nested
         );
     }
 
     #[test]
     fn a_detour_ends_when_the_purse_cannot_pay_the_way_back() {
-        let mut governor = Governor::new(Paging::Shadow, 30.0, 0.0, 4.0);
+        let mut governor = Governor::new(PagingMode::Shadow, 30.0, 0.0, 4.0);
         assert_eq!(
-            governor.step([10.0, 10.0], &COSTS, Paging::Nested),
-            Paging::Nested
+            governor.step([10.0, 10.0], &COSTS, PagingMode::Nested),
+            PagingMode::Nested
         );
         assert_eq!(
-            governor.step([10.0, 12.0], &COSTS, Paging::Nested),
-            Paging::Nested
+            governor.step([10.0, 12.0], &COSTS, PagingMode::Nested),
+            PagingMode::Nested
         );
         assert_eq!(
-            governor.step([10.0, 12.0], &COSTS, Paging::Nested),
-            Paging::Shadow
+            governor.step([10.0, 12.0], &COSTS, PagingMode::Nested),
+            PagingMode::Shadow
         );
     }
 }

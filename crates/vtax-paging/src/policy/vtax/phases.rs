@@ -6,7 +6,7 @@
 //! A phase looks different in either mode. The two looks are joined when the mode changes within it,
 //! which is also when the policy learns by how much the modes differ there.
 
-use crate::model::mode::Paging;
+use vtax_sys::kvm::PagingMode;
 
 /// What a window looks like, in log2 of cycles per instruction.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -70,7 +70,7 @@ pub(super) struct Phases {
 /// A window to assign to a phase.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Observation {
-    pub(super) mode: Paging,
+    pub(super) mode: PagingMode,
     pub(super) signature: Signature,
     pub(super) cpi: f64,
     pub(super) instructions: f64,
@@ -120,7 +120,7 @@ impl Phases {
     }
 
     /// Instructions for which the current phase was observed in `mode`.
-    pub(super) fn observed(&self, mode: Paging) -> f64 {
+    pub(super) fn observed(&self, mode: PagingMode) -> f64 {
         self.known
             .get(self.current)
             .map_or(0.0, |phase| phase.observed[mode as usize])
@@ -238,7 +238,7 @@ impl Phase {
     }
 
     fn gap(&self) -> Option<f64> {
-        Some(self.cpi[Paging::Nested as usize]? - self.cpi[Paging::Shadow as usize]?)
+        Some(self.cpi[PagingMode::Nested as usize]? - self.cpi[PagingMode::Shadow as usize]?)
     }
 }
 
@@ -251,7 +251,7 @@ pub(super) fn blend(mean: Option<f64>, newest: f64, weight: f64) -> f64 {
 mod tests {
     use super::*;
 
-    fn window(mode: Paging, cpi: f64, misses: f64, after_change: bool) -> Observation {
+    fn window(mode: PagingMode, cpi: f64, misses: f64, after_change: bool) -> Observation {
         Observation {
             mode,
             signature: Signature::new(cpi, misses, 0.0),
@@ -265,10 +265,10 @@ mod tests {
     #[test]
     fn windows_that_look_alike_are_one_phase() {
         let mut phases = Phases::new(0.5, 8);
-        assert!(!phases.observe(&window(Paging::Shadow, 2.0, 0.0, false)));
-        assert!(phases.observe(&window(Paging::Shadow, 2.2, 0.0, false)));
-        assert!(!phases.observe(&window(Paging::Shadow, 4.0, 0.5, false)));
-        assert!(!phases.observe(&window(Paging::Shadow, 2.1, 0.0, false)));
+        assert!(!phases.observe(&window(PagingMode::Shadow, 2.0, 0.0, false)));
+        assert!(phases.observe(&window(PagingMode::Shadow, 2.2, 0.0, false)));
+        assert!(!phases.observe(&window(PagingMode::Shadow, 4.0, 0.5, false)));
+        assert!(!phases.observe(&window(PagingMode::Shadow, 2.1, 0.0, false)));
         assert_eq!(phases.known.len(), 2);
         // Its run was 200 instructions; 100 of the next one have passed.
         assert!((phases.remaining(1e9) - 100.0).abs() < 1e-9);
@@ -277,23 +277,23 @@ mod tests {
     #[test]
     fn a_change_of_mode_joins_two_looks_and_measures_the_gap() {
         let mut phases = Phases::new(0.5, 8);
-        phases.observe(&window(Paging::Shadow, 2.0, 0.0, false));
+        phases.observe(&window(PagingMode::Shadow, 2.0, 0.0, false));
         assert_eq!(phases.gap(), None);
-        assert!(phases.observe(&window(Paging::Nested, 3.0, 0.8, true)));
+        assert!(phases.observe(&window(PagingMode::Nested, 3.0, 0.8, true)));
         assert_eq!(phases.gap(), Some(1.0));
         // Back: the same phase is known by its look.
-        assert!(phases.observe(&window(Paging::Shadow, 2.0, 0.0, true)));
+        assert!(phases.observe(&window(PagingMode::Shadow, 2.0, 0.0, true)));
         assert_eq!(phases.known.len(), 1);
     }
 
     #[test]
     fn two_half_known_phases_become_one() {
         let mut phases = Phases::new(0.5, 8);
-        phases.observe(&window(Paging::Nested, 3.0, 0.8, false));
-        phases.observe(&window(Paging::Nested, 9.0, 0.0, false));
-        phases.observe(&window(Paging::Shadow, 8.0, 0.0, true));
-        phases.observe(&window(Paging::Shadow, 2.0, 0.0, false));
-        assert!(phases.observe(&window(Paging::Nested, 3.0, 0.8, true)));
+        phases.observe(&window(PagingMode::Nested, 3.0, 0.8, false));
+        phases.observe(&window(PagingMode::Nested, 9.0, 0.0, false));
+        phases.observe(&window(PagingMode::Shadow, 8.0, 0.0, true));
+        phases.observe(&window(PagingMode::Shadow, 2.0, 0.0, false));
+        assert!(phases.observe(&window(PagingMode::Nested, 3.0, 0.8, true)));
         assert_eq!(phases.gap(), Some(1.0));
     }
 
@@ -301,7 +301,7 @@ mod tests {
     fn the_phase_unseen_for_longest_is_forgotten() {
         let mut phases = Phases::new(0.5, 2);
         for cpi in [1.0, 4.0, 16.0, 1.0, 4.0] {
-            phases.observe(&window(Paging::Shadow, cpi, 0.0, false));
+            phases.observe(&window(PagingMode::Shadow, cpi, 0.0, false));
         }
         assert_eq!(phases.known.len(), 2);
     }

@@ -50,7 +50,7 @@ impl Script {
     }
 
     /// Cycles of the whole window, of its walks and of its exits, and how many exits.
-    fn window(&mut self, cycles: f64, walks: f64, exits: u64) -> Paging {
+    fn window(&mut self, cycles: f64, walks: f64, exits: u64) -> PagingMode {
         self.now.instructions += WINDOW as f64;
         self.now.cycles += cycles;
         self.now.walk_cycles = self.now.walk_cycles.map(|before| before + walks);
@@ -67,14 +67,14 @@ impl Script {
 fn certain_gains_are_taken_at_once_and_the_change_is_measured() {
     let mut script = Script::new(|_| {});
     // Exits of 30 %, walks of 1 %: even six times the walks leave a gain.
-    assert_eq!(script.window(1.5e6, 1.5e4, 150), Paging::Nested);
+    assert_eq!(script.window(1.5e6, 1.5e4, 150), PagingMode::Nested);
     assert_eq!(script.policy.view().state, "ToNested");
     script.window(1.25e6, 3e4, 0);
     script.window(1.1e6, 3e4, 0);
     // The first window took 150,000 cycles more than the one that followed.
     assert!((script.policy.change_costs().to_nested - 150_000.0).abs() < 1.0);
     for _ in 0..100 {
-        assert_eq!(script.window(1.1e6, 1e4, 0), Paging::Nested);
+        assert_eq!(script.window(1.1e6, 1e4, 0), PagingMode::Nested);
     }
 }
 
@@ -82,17 +82,17 @@ fn certain_gains_are_taken_at_once_and_the_change_is_measured() {
 fn gains_not_worth_a_probe_are_left() {
     let mut script = Script::new(|_| {});
     for _ in 0..2000 {
-        assert_eq!(script.window(1.2e6, 1e5, 1), Paging::Shadow);
+        assert_eq!(script.window(1.2e6, 1e5, 1), PagingMode::Shadow);
     }
 }
 
 #[test]
 fn a_probe_that_fails_goes_back_and_is_rarely_repeated() {
-    let mut script = Script::new(|parameters| parameters.start = Paging::Nested);
+    let mut script = Script::new(|parameters| parameters.start = PagingMode::Nested);
     let mut in_shadow = 0;
     for _ in 0..2000 {
         // A fifth of the cycles are walks; shadow paging would lose more to exits.
-        if script.policy.wanted() == Paging::Nested {
+        if script.policy.wanted() == PagingMode::Nested {
             script.window(1.5e6, 3e5, 0);
         } else {
             script.window(1.8e6, 1e5, 170);
@@ -105,12 +105,12 @@ fn a_probe_that_fails_goes_back_and_is_rarely_repeated() {
 #[test]
 fn without_purse_and_grant_only_the_walker_moves() {
     let mut script = Script::new(|parameters| {
-        parameters.start = Paging::Nested;
+        parameters.start = PagingMode::Nested;
         parameters.grant = 0.0;
         parameters.allowance = 0.0;
     });
     for _ in 0..1000 {
-        assert_eq!(script.window(1.5e6, 3e5, 0), Paging::Nested);
+        assert_eq!(script.window(1.5e6, 3e5, 0), PagingMode::Nested);
     }
 }
 
