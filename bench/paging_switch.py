@@ -7,7 +7,7 @@ nothing but fault and is switched, and one whose guest was ended, so that its mo
 again by plain rmmod and insmod. Every round does each once in each direction, in shuffled order.
 Figures are medians in emulated milliseconds; the first switch and the first reload of a restored
 lab run code that the emulator has not translated yet, and are left out. Retries are states that
-were saved again because they lacked the error code of a waiting page fault (docs/lab.md).
+were saved again because they lacked the error code of a waiting page fault (docs/host.md).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-//! `vtax-agent traced`: a command between marks that an emulator sees (docs/paging-trace.md).
+//! `vtax-agent traced`: a command between marks that an emulator sees (docs/trace-format.md).
 
 use std::ffi::OsString;
 use std::fs;

@@ -39,7 +39,7 @@ enum Verb {
 #[command(after_help = "\
 Without --apply it only says what it would do. Signals: TERM and INT end it, HUP has it read the
 policy file again. Prints a line for each window. Tried only in an emulated AMD host, with vtax's
-own guests. docs/control.md has the rest.
+own guests. docs/host.md has the rest.
 
 Examples:
   vtax-control run --for 10s

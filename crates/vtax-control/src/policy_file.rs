@@ -22,7 +22,7 @@ pub const POLICY: &str = "vtax";
 const WINDOW: u64 = 1_000_000_000;
 /// Policies that know one mode and have none to start in.
 const FIXED: [&str; 2] = ["shadow", "nested"];
-const REMEDY: &str = "docs/control.md says what may be in it";
+const REMEDY: &str = "docs/host.md says what may be in it";
 
 /// How to decide.
 #[derive(Debug, Clone, Deserialize)]

@@ -268,7 +268,7 @@ fn policies_on_random_workloads() {
     }
 }
 
-/// What each point that the paper leaves open changes; printed, for `docs/paging-policies.md`.
+/// What each point that the paper leaves open changes; printed.
 #[test]
 fn open_points_of_dav2m() {
     let changes = Changes::of(0.3);

@@ -174,7 +174,7 @@ fn find_file(tree: &Tree, name: &str) -> Option<PathBuf> {
                 is_module(path, name).then(|| tree.path(&format!("{folder}/{path}")))
             })
         });
-    // An initramfs of vtax has its modules here (docs/lab.md).
+    // An initramfs of vtax has its modules here (docs/host.md).
     listed.or_else(|| {
         let path = tree.path(&format!("/modules/{name}.ko"));
         path.is_file().then_some(path)

@@ -17,7 +17,7 @@ use crate::state::{self, Incomplete};
 /// The descriptor's name in QEMU.
 const NAME: &str = "vtax-switch-state";
 /// How often an incomplete state is saved again. About one in seven was, in a guest that does
-/// nothing but fault under shadow paging (docs/lab.md), so that this many in a row do not come.
+/// nothing but fault under shadow paging (docs/host.md), so that this many in a row do not come.
 const RETRIES: u32 = 20;
 /// How long the guest runs between two of these saves; injecting an exception, and telling QEMU of an
 /// end of interrupt, takes microseconds.

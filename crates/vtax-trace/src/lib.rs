@@ -1,4 +1,4 @@
-//! A plugin of QEMU that observes a Linux guest with one CPU (docs/paging-trace.md).
+//! A plugin of QEMU that observes a Linux guest with one CPU (docs/trace-format.md).
 //!
 //! QEMU's translator calls [`hooks_unsafe`] for each block that it translates; there each
 //! instruction is looked at ([`decode`]) and gets callbacks. What they see goes to the

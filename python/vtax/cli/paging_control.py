@@ -63,7 +63,7 @@ PolicyName = Annotated[
 PolicyFile = Annotated[
     Path | None,
     typer.Option(
-        help="A TOML file with the policy and its parameters (docs/control.md); SIGHUP reads it "
+        help="A TOML file with the policy and its parameters (docs/host.md); SIGHUP reads it "
         "again.",
         metavar="FILE",
     ),

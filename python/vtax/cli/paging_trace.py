@@ -29,7 +29,7 @@ Examples:
 
 \b
 The guest is emulated and has one CPU; it sees this machine's files read-only. The trace has what
-its kernel loads and stores, too, and each change of its page tables: docs/paging-trace.md.
+its kernel loads and stores, too, and each change of its page tables: docs/trace-format.md.
 """
 
 SETTINGS: dict[str, Any] = {

@@ -1,6 +1,6 @@
 """The cores of this host: which are on, on which NUMA node, and which are slower than others.
 
-`vtax-place cores` says of which kind each is (docs/place-cores.md). Where all are alike the user
+`vtax-place cores` says of which kind each is (docs/place-format.md). Where all are alike the user
 says which count as slow.
 """
 

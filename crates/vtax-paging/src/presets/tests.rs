@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use super::*;
 use crate::model::machine::{CacheLevel, WalkCache};
 
-/// How a source says what kind it is: see `docs/paging-machines.md`.
+/// How a source says what kind it is: see `docs/paging.md`.
 const KINDS: [&str; 5] = [
     "published: ",
     "published, unchecked: ",

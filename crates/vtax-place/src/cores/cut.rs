@@ -4,7 +4,7 @@ use crate::cores::read::Types;
 
 /// Between the numbers of two kinds there is a gap: the slower one has less than this of the faster
 /// one. Neighbours of one kind were seen at 0.85 and above (favoured cores, a cluster with a higher
-/// clock), kinds at 0.79 and below: this is in the middle (docs/place-cores.md lists them).
+/// clock), kinds at 0.79 and below: this is in the middle (docs/place-format.md lists them).
 pub const CUT: f64 = 0.815;
 
 /// Parts of different names that differ by less than this are one kind.

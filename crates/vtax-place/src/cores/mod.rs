@@ -1,5 +1,5 @@
 //! The kinds of cores of this machine: one classification for all that plans by it
-//! (docs/place-cores.md).
+//! (docs/place-format.md).
 //!
 //! [`read`] has what Linux says, [`cut`] how numbers become kinds, [`classify`] which numbers are
 //! believed, [`choose`] what a user names instead.

@@ -195,7 +195,7 @@ fn windows_in_the_wrong_order_name_the_field() {
 
 #[test]
 fn the_documentation_shows_the_diagram() {
-    let text = include_str!("../../../../../docs/paging-policies.md");
+    let text = include_str!("../../../../../docs/paging.md");
     for arrow in TRANSITIONS {
         let on = match arrow.on {
             Event::ShadowExit => "exit",
