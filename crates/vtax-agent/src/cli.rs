@@ -200,7 +200,7 @@ impl CountersArguments {
     }
 }
 
-/// Publish this machine's counters in a page that the host samples (docs/guest-page.md)
+/// Publish this machine's counters in a page that the host samples (docs/record.md)
 ///
 /// Page faults, swapping, context switches, interrupts, times of the CPUs, and what applications
 /// register. At the end, and at a signal, it prints what it has published, as JSON.
