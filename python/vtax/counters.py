@@ -28,7 +28,7 @@ from pathlib import Path
 FOLDER = Path("/run/vtax/app")
 FOLDER_VARIABLE = "VTAX_APP_DIR"
 
-# docs/guest-page.md
+# docs/record.md
 _BYTES = 4096
 _MAGIC = b"VTAXPAGE"
 _VERSION = 1

@@ -1,4 +1,4 @@
-"""Pages of counters as a model would publish them (docs/guest-page.md), and hosts of files.
+"""Pages of counters as a model would publish them (docs/record.md), and hosts of files.
 
 What is in them is made up by the tests: no hardware and no model has counted it.
 """

@@ -74,7 +74,7 @@ struct FactsArguments {
     pretty: bool,
 }
 
-/// Print what this machine's clocks are, do and cost, as JSON (docs/clocks.md)
+/// Print what this machine's clocks are, do and cost, as JSON (docs/audit.md)
 ///
 /// Each clock's claimed resolution, smallest step, cost, path and steps back, and the time that a
 /// loop on one CPU loses to everything else. What is null has its reason in `reasons`. Takes 2 to
@@ -200,7 +200,7 @@ impl CountersArguments {
     }
 }
 
-/// Publish this machine's counters in a page that the host samples (docs/guest-page.md)
+/// Publish this machine's counters in a page that the host samples (docs/record.md)
 ///
 /// Page faults, swapping, context switches, interrupts, times of the CPUs, and what applications
 /// register. At the end, and at a signal, it prints what it has published, as JSON.

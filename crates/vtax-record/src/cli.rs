@@ -79,7 +79,7 @@ struct RecordArguments {
     #[arg(long, value_name = "ROWS", hide = true,
           value_parser = clap::value_parser!(u32).range(1..=65_536))]
     ring: Option<u32>,
-    /// A page in which a guest or a program publishes counters (docs/guest-page.md)
+    /// A page in which a guest or a program publishes counters (docs/record.md)
     #[arg(long, value_name = "PATH")]
     guest: Option<PathBuf>,
     /// The guest's clock less this machine's and the bound of its error, to be kept with the rows

@@ -171,7 +171,7 @@ fn open_page(path: &Path) -> Result<PageSamples, Error> {
             Error::failure(
                 format!("--guest {}", path.display()),
                 error,
-                "name a page that a publisher has begun (docs/guest-page.md)",
+                "name a page that a publisher has begun (docs/record.md)",
             )
         })
 }

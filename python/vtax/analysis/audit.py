@@ -60,7 +60,7 @@ class Observed:
     """What was seen of a machine."""
 
     clocks: Mapping[str, Any]
-    """As `vtax-agent clocks` prints them (docs/clocks.md)."""
+    """As `vtax-agent clocks` prints them (docs/audit.md)."""
     skews: Sequence[tuple[float, Skew]] | None
     """Host time in seconds, and the machine's clock less the host's then; in order, and with no
     interruption between them. None: its clock is emulated and does not follow the host's."""

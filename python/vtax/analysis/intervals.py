@@ -2,7 +2,7 @@
 
 The rows are in `intervals.parquet` or, when the recorder was killed, in `intervals.arrows` up to
 its last flush; `events.json` says what each event's column is, `record.json` how it was recorded.
-docs/record-format.md describes the files.
+docs/record.md describes the files.
 """
 
 from __future__ import annotations

@@ -156,7 +156,7 @@ class GuestPage(Capability):
     """The guest publishes its counters in a page that a recorder outside samples."""
 
     name: ClassVar[str] = "guest-page"
-    about: ClassVar[str] = "the guest can publish its counters in a page (docs/guest-page.md)"
+    about: ClassVar[str] = "the guest can publish its counters in a page (docs/record.md)"
 
     seen_at: Path
     """The page as the recorder of `RecordOutside` sees it."""

@@ -1,4 +1,4 @@
-"""Letting a guest publish its counters in a page that the host samples (docs/guest-page.md)."""
+"""Letting a guest publish its counters in a page that the host samples (docs/record.md)."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ KVM_DEVICE = Path("/dev/kvm")
 SMALLEST_BYTES = 192 << 20
 """The uncompressed Debian kernel alone takes 63 MiB while it is loaded; 192 MiB boots."""
 PAGE_BYTES = 4096
-"""docs/guest-page.md"""
+"""docs/record.md"""
 BOOT_TIMEOUT_S = {"kvm": 30.0, "tcg": 120.0}
 
 

@@ -1,4 +1,4 @@
-"""What `vtax-agent probe` and `vtax-agent tune` print (docs/probes.md, docs/tune.md).
+"""What `vtax-agent probe` and `vtax-agent tune` print (docs/tune.md).
 
 A machine's word is not trusted beyond its form: everything is bounded, and what this vtax does not
 know is left out. Records keep these as they are.

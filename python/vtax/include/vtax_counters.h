@@ -14,7 +14,7 @@
  * is not of the letters a-z, 0-9, _ and . (52 at most), and from the 64th counter on.
  *
  * C99 or C++11, GCC or Clang, Linux. Threads may register and count at any time. After fork() the
- * child counts in its parent's page. The layout is docs/guest-page.md.
+ * child counts in its parent's page. The layout is docs/record.md.
  */
 #ifndef VTAX_COUNTERS_H
 #define VTAX_COUNTERS_H

@@ -162,7 +162,7 @@ def probes(record: TuneRecord, few: bool = False) -> Rows:
     return Rows(
         "probes",
         "Probes",
-        "Medians with 95 % intervals (docs/probes.md); in brackets what is claimed, where it "
+        "Medians with 95 % intervals (docs/tune.md); in brackets what is claimed, where it "
         "disagrees. ATLAS's names for what the paper's table 3 and figure 2 have.",
         ("Quantity", "Unit", *found),
         tuple(rows),

@@ -22,7 +22,7 @@ class Options:
     """Names, layers or `default`, with commas; None: what fits what is recorded."""
     duration: str | None = None
     guest: Path | None = None
-    """The page in which a guest publishes counters (docs/guest-page.md)."""
+    """The page in which a guest publishes counters (docs/record.md)."""
     overhead: bool = False
     """Measure how long the eBPF programs run."""
     counters: int | None = None

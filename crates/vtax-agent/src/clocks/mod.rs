@@ -2,7 +2,7 @@
 //!
 //! What each claims, what it does and costs, and what the machine takes from a loop that only
 //! reads one. A field that is null has its reason beside it, in `reasons`; nothing is guessed.
-//! docs/clocks.md describes the fields. Each part is bounded in time.
+//! docs/audit.md describes the fields. Each part is bounded in time.
 
 mod cost;
 mod distribution;

@@ -1,5 +1,5 @@
 //! Publishing this machine's counters in a page that the host samples: `vtax-agent guest`
-//! (docs/guest-page.md).
+//! (docs/record.md).
 
 pub(crate) mod device;
 mod kernel;

@@ -7,7 +7,7 @@ use vtax_cli::{Error, output, units};
 
 use crate::probe::{Options, Probe, describe, measure};
 
-/// Measure caches, TLBs and the floating-point unit, beside what CPUID claims (docs/probes.md)
+/// Measure caches, TLBs and the floating-point unit, beside what CPUID claims (docs/tune.md)
 ///
 /// Medians of 20 runs with 95 % intervals. What could not be measured has its reason. Takes 20 s
 /// at most, on a slow machine some seconds more, and stays on one CPU.

@@ -1,7 +1,7 @@
 //! What the processor and its memory are: `vtax-agent probe`.
 //!
 //! Each quantity is measured in many runs and stands beside what CPUID and the kernel claim of it;
-//! what could not be measured is null with a reason. docs/probes.md describes the quantities. Each
+//! what could not be measured is null with a reason. docs/tune.md describes the quantities. Each
 //! stage has a part of the time, and ends when that is over.
 
 mod arena;

@@ -1,4 +1,4 @@
-//! A page of counters that somebody else publishes (docs/guest-page.md), such as an emulator's model
+//! A page of counters that somebody else publishes (docs/record.md), such as an emulator's model
 //! of a processor. Its counters are named `model.*`, and so is what comes of them.
 
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! The page in which a guest, or a program, publishes cumulative counters (docs/guest-page.md).
+//! The page in which a guest, or a program, publishes cumulative counters (docs/record.md).
 //!
 //! The agent in a guest writes it ([`Publisher`]), the recorder on the host samples it
 //! ([`Reader`]). Applications register counters in pages of their own, which both collect
