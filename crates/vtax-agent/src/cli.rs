@@ -174,7 +174,7 @@ struct ServeArguments {
 }
 
 /// Be the first process of a guest (crates/vtax-agent/PROTOCOL.md);
-    /// chosen without a word as process 1
+/// chosen without a word as process 1
 #[derive(Debug, Args)]
 struct InitArguments {}
 
