@@ -16,6 +16,7 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import BaseModel
 
 from command_line import ROOT
 from record_data import RECORD_OF_ONE, RECORDING
@@ -321,50 +322,53 @@ def parts_of(title: str) -> dict[str, list[str]]:
     return parts
 
 
+DOCUMENTED: tuple[tuple[str, dict[str, type[BaseModel]]], ...] = (
+    (
+        "run.json of vtax compare",
+        {"": ComparisonRecord, "environments": EnvironmentRecord, "failures": Failure},
+    ),
+    (
+        "run.json of vtax memory",
+        {
+            "": MemoryRecord,
+            "environments": MemoryEnvironment,
+            "environments.points": MemoryPoint,
+            "environments.cliff": MemoryCliff,
+            "differences": MemoryDifference,
+        },
+    ),
+    (
+        "run.json of vtax tune",
+        {
+            "": TuneRecord,
+            "environments": TuneEnvironment,
+            "environments.routines": TuneRoutine,
+            "environments.peers": TunePeer,
+            "transfer": TuneTransfer,
+            "equivalence": TuneEquivalence,
+        },
+    ),
+    (
+        "run.json of vtax place measure",
+        {
+            "": PlaceRecord,
+            "environments": PlaceEnvironment,
+            "loads": PlaceLoad,
+            "loads.points": PlacePoint,
+            "loads.by_backend": PlaceElasticity,
+            "loads.simulation": PlaceSimulation,
+            "hypothesis": PlaceHypothesis,
+            "predictor": Predictor,
+        },
+    ),
+    ("run.json of vtax record", {"": RecordingRecord}),
+    ("sweep.json of vtax paging sweep", {"": SweepRecord}),
+    ("study.json of vtax study", {"": StudyRecord, "claims": ClaimRecord}),
+)
+
+
 def test_the_document_names_every_field_of_a_record() -> None:
-    for title, models in (
-        (
-            "run.json of vtax compare",
-            {"": ComparisonRecord, "environments": EnvironmentRecord, "failures": Failure},
-        ),
-        (
-            "run.json of vtax memory",
-            {
-                "": MemoryRecord,
-                "environments": MemoryEnvironment,
-                "environments.points": MemoryPoint,
-                "environments.cliff": MemoryCliff,
-                "differences": MemoryDifference,
-            },
-        ),
-        (
-            "run.json of vtax tune",
-            {
-                "": TuneRecord,
-                "environments": TuneEnvironment,
-                "environments.routines": TuneRoutine,
-                "environments.peers": TunePeer,
-                "transfer": TuneTransfer,
-                "equivalence": TuneEquivalence,
-            },
-        ),
-        (
-            "run.json of vtax place measure",
-            {
-                "": PlaceRecord,
-                "environments": PlaceEnvironment,
-                "loads": PlaceLoad,
-                "loads.points": PlacePoint,
-                "loads.by_backend": PlaceElasticity,
-                "loads.simulation": PlaceSimulation,
-                "hypothesis": PlaceHypothesis,
-                "predictor": Predictor,
-            },
-        ),
-        ("run.json of vtax record", {"": RecordingRecord}),
-        ("sweep.json of vtax paging sweep", {"": SweepRecord}),
-        ("study.json of vtax study", {"": StudyRecord, "claims": ClaimRecord}),
-    ):
+    for title, models in DOCUMENTED:
         parts = parts_of(title)
         for part, model in models.items():
             fields = [field.alias or name for name, field in model.model_fields.items()]
