@@ -8,8 +8,8 @@ A worker does a fixed amount of work again and again on one CPU, and stays while
 go; they may use any CPU. Each run under a recorder is compared with the bare runs right before and
 after it, so that what changes slowly in the machine is in both. The order of the recorders is
 shuffled in every round. The spinning worker gives a second estimate: it reads the clock and adds
-up the steps that took longer than a step takes, which is the time that was taken from it. docs/
-overhead.md has more.
+up the steps that took longer than a step takes, which is the time that was taken from it.
+bench/RESULTS.md has the results.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ def measure(
 
 
 def time_in(answer: dict[str, object]) -> int:
-    """The time in an agent's answer to `clock` (docs/agent-protocol.md).
+    """The time in an agent's answer to `clock` (crates/vtax-agent/PROTOCOL.md).
 
     Raises VtaxError when the answer has no time.
     """

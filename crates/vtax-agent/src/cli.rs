@@ -147,7 +147,7 @@ struct StreamArguments {
     json: bool,
 }
 
-/// Answer requests on a channel (docs/agent-protocol.md)
+/// Answer requests on a channel (crates/vtax-agent/PROTOCOL.md)
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  vtax-agent serve --channel fd:3 --cpus 0 --memory 1G\n  \
@@ -173,7 +173,8 @@ struct ServeArguments {
     lease: Option<Duration>,
 }
 
-/// Be the first process of a guest (docs/agent-protocol.md); chosen without a word as process 1
+/// Be the first process of a guest (crates/vtax-agent/PROTOCOL.md);
+/// chosen without a word as process 1
 #[derive(Debug, Args)]
 struct InitArguments {}
 
@@ -184,7 +185,7 @@ struct InitArguments {}
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  vtax-agent counters\n  vtax-agent counters --json")]
 struct CountersArguments {
-    /// JSON, with each guest's own counters (docs/agent-protocol.md)
+    /// JSON, with each guest's own counters (crates/vtax-agent/PROTOCOL.md)
     #[arg(long)]
     json: bool,
 }

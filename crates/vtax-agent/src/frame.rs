@@ -1,4 +1,4 @@
-//! Frames of the channel: one JSON object per line (docs/agent-protocol.md).
+//! Frames of the channel: one JSON object per line (PROTOCOL.md).
 
 use serde_json::{Map, Value};
 

@@ -1,4 +1,4 @@
-//! Requests in parts, for channels that lose what comes at once (docs/agent-protocol.md, "Parts").
+//! Requests in parts, for channels that lose what comes at once (PROTOCOL.md, "Parts").
 
 use serde_json::{Map, Value};
 

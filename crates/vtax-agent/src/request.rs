@@ -1,4 +1,4 @@
-//! Requests and answers of docs/agent-protocol.md, checked before anything is done.
+//! Requests and answers of PROTOCOL.md, checked before anything is done.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

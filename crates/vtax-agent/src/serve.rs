@@ -1,4 +1,4 @@
-//! Answering requests on a channel (docs/agent-protocol.md).
+//! Answering requests on a channel (PROTOCOL.md).
 
 use std::os::fd::OwnedFd;
 use std::time::Duration;

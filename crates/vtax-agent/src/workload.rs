@@ -1,4 +1,4 @@
-//! Runs a built-in workload: `vtax-agent workload` (docs/guest-workloads.md).
+//! Runs a built-in workload: `vtax-agent workload` (docs/environments.md).
 //!
 //! The command line is made from the table of `vtax-workloads`, so that a new workload needs
 //! no line here.

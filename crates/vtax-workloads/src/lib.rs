@@ -2,7 +2,7 @@
 //!
 //! Each stresses address translation in another way, so that the counters of a hypervisor can be
 //! compared between nested and shadow paging. [`WORKLOADS`] is the table; [`run`] runs one and
-//! reports. `docs/guest-workloads.md` describes them.
+//! reports. `docs/environments.md` describes them.
 
 mod bound;
 mod cast;

@@ -145,11 +145,10 @@ def tables() -> Mapping[str, str]:
             ),
         ),
         "keys": _markdown(
-            ("environment", "key", "meaning"),
+            ("key", "meaning", "environments"),
             (
-                (f"`{name}`", f"`{key}`", text)
-                for name, cls in own.items()
-                for key, text in cls.keys.items()
+                (f"`{key}`", text, ", ".join(f"`{name}`" for name in names))
+                for (key, text), names in _by_key(own).items()
             ),
         ),
         "capabilities": _markdown(
@@ -208,6 +207,15 @@ def with_tables(text: str) -> str:
                 made.append(line)
             inside = False
     return "\n".join(made) + "\n"
+
+
+def _by_key(environments: Mapping[str, Any]) -> Mapping[tuple[str, str], Sequence[str]]:
+    """Each key with its meaning to the environments that have both, in the order of keys."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for name, cls in environments.items():
+        for declared in cls.keys.items():
+            found.setdefault(declared, []).append(name)
+    return dict(sorted(found.items(), key=lambda item: item[0][0]))
 
 
 def _markdown(heading: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

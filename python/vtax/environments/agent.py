@@ -48,7 +48,7 @@ LAST_WORDS_S = 1.0
 SHOWN_NOISE = 300
 """Characters of what was printed instead of hello."""
 CHUNK_BYTES = 512 << 10
-"""Of a file in one frame: the agent's limit (docs/agent-protocol.md)."""
+"""Of a file in one frame: the agent's limit (crates/vtax-agent/PROTOCOL.md)."""
 
 
 def given_input(work: Path, folder: str) -> str | None:
@@ -284,7 +284,7 @@ class Agent:
         span: Span | None = None,
         **fields: Any,
     ) -> dict[str, Any]:
-        """Send a request of docs/agent-protocol.md and wait for its answer.
+        """Send a request of crates/vtax-agent/PROTOCOL.md and wait for its answer.
 
         `watch` is called meanwhile, and says in how many seconds again; `span` as in `Channel`.
         Raises AgentError when the agent refuses, MachineLostError from the loss of the machine on.

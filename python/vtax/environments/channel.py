@@ -1,4 +1,4 @@
-"""The client of docs/agent-protocol.md: one JSON object per line over a socket."""
+"""The client of crates/vtax-agent/PROTOCOL.md: one JSON object per line over a socket."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from vtax.errors import VtaxError
 
 MAX_FRAME_BYTES = 1 << 20
 SHORT_FRAME_BYTES = 2048
-"""A longer frame would stop user-mode Linux's serial line for good (docs/agent-protocol.md)."""
+"""A longer frame would stop a serial line of UML for good (crates/vtax-agent/PROTOCOL.md)."""
 PART_PATIENCE_S = 30.0
 PART_BYTES = 900
 """Characters of a part; ASCII, of which the worst need two bytes when they are quoted again."""
@@ -44,7 +44,7 @@ class ForgedAnswerError(VtaxError):
 
 
 class AgentError(VtaxError):
-    """The agent answered with an error; `kind` as in docs/agent-protocol.md."""
+    """The agent answered with an error; `kind` as in crates/vtax-agent/PROTOCOL.md."""
 
     def __init__(self, kind: str, message: str) -> None:
         self.kind = kind

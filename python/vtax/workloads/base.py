@@ -62,7 +62,7 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What the agent said of a finished command; the fields of `run` in docs/agent-protocol.md."""
+    """What the agent said of a finished command: `run` in crates/vtax-agent/PROTOCOL.md."""
 
     wall_s: float
     tsc_ticks: int | None

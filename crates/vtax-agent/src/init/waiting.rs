@@ -1,4 +1,4 @@
-//! Waiting for the word to make the root (docs/agent-protocol.md, "Waiting").
+//! Waiting for the word to make the root (PROTOCOL.md, "Waiting").
 
 use serde_json::{Map, Value, json};
 

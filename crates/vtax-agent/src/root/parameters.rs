@@ -1,4 +1,4 @@
-//! The `vtax.*` parameters on the kernel's command line (docs/agent-protocol.md).
+//! The `vtax.*` parameters on the kernel's command line (PROTOCOL.md).
 
 use std::fmt;
 use std::path::PathBuf;
