@@ -42,7 +42,6 @@ impl FromStr for Kind {
 
 /// Swap in use. Dropping it turns it off and removes it.
 #[derive(Debug)]
-#[expect(missing_docs, reason = "they are held to be dropped")]
 pub enum Swap {
     File(SwapFile),
     Zram(Zram),
