@@ -31,7 +31,7 @@ impl Signals {
 
     /// Take all pending signals; returns the one that asks the agent to end, if any.
     ///
-    /// SIGCHLD needs no answer: whoever waits for children asks the kernel about them.
+    /// SIGCHLD needs no answer: the code that waits for children asks the kernel about them.
     ///
     /// Fails with the errno of the system call.
     pub fn drain(&self) -> Result<Option<i32>, Errno> {

@@ -11,14 +11,14 @@ const MODULES: [(&str, &str); 2] = [("kvm_amd", "npt"), ("kvm_intel", "ept")];
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mode {
-    /// By the processor, through a second page table.
+    /// The processor, through a second page table.
     Nested,
-    /// By page tables that KVM keeps for the guest.
+    /// KVM, by page tables that it keeps for the guest.
     Shadow,
 }
 
 impl Mode {
-    /// As in the JSON.
+    /// The name in the JSON.
     pub fn name(self) -> &'static str {
         match self {
             Self::Nested => "nested",
@@ -27,16 +27,15 @@ impl Mode {
     }
 }
 
-/// A module that is there.
+/// A loaded KVM module.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Found {
-    /// Its name.
     pub name: &'static str,
-    /// `None` when it does not say.
+    /// `None` when the module does not say.
     pub mode: Option<Mode>,
 }
 
-/// The first one that is there; no machine can have both.
+/// The first module that is there; no machine can have both.
 pub(super) fn find(tree: &Tree) -> Option<Found> {
     let there = |(name, _): &&(&str, &str)| tree.exists(&format!("/sys/module/{name}"));
     let (name, parameter) = MODULES.iter().find(there)?;

@@ -85,7 +85,7 @@ enum Precisions {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Family {
     Gemm,
-    /// Of GEMM only the form that needs no transposition
+    /// The form of GEMM that needs no transposition.
     GemmNn,
     Gemv,
     Ger,
