@@ -161,7 +161,7 @@ struct ImportXenArguments {
 /// Slower and faster than every processor that Xen runs on.
 const TSC_HZ: std::ops::RangeInclusive<u64> = 100_000_000..=20_000_000_000;
 
-/// A wrong power of ten would make all times wrong by as much, so it is refused.
+/// A wrong power of ten would make all times wrong by that factor, so it is refused.
 fn tsc_hz(text: &str) -> Result<u64, String> {
     let hz: u64 = text.parse().map_err(|_| "not a whole number of hertz")?;
     if TSC_HZ.contains(&hz) {
