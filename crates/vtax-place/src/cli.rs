@@ -160,7 +160,7 @@ struct HostArguments {
 }
 
 impl Arguments {
-    /// Do what they ask for.
+    /// Carry out the subcommand.
     ///
     /// Fails as the subcommand does.
     pub fn carry_out(self) -> Result<(), Error> {
@@ -233,7 +233,7 @@ impl SlowArguments {
         let named = |known: &Backend| known.name() == self.backend;
         let backend = Backend::ALL.into_iter().find(named);
         let request = Request {
-            // The command line knows no other names.
+            // The command line accepts no other names.
             backend: backend.unwrap_or(Backend::Quota),
             percent: self.percent,
             cpu: self.cpu,

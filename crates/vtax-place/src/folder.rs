@@ -8,10 +8,10 @@ use std::path::Path;
 use nix::fcntl::{Flock, FlockArg};
 use vtax_cli::Error;
 
-/// Where journals are, unless a caller says otherwise: gone with the affinities at a restart.
+/// The default folder of journals; a restart removes it together with the affinities.
 pub const STATE: &str = "/run/vtax/place";
 
-/// Make the folder, for its owner alone; those above it are for all.
+/// Make the folder, accessible only to its owner; its parents are accessible to all.
 ///
 /// Fails when it cannot be made.
 pub fn make(folder: &Path) -> Result<(), Error> {
@@ -23,7 +23,7 @@ pub fn make(folder: &Path) -> Result<(), Error> {
     }
 }
 
-/// Make the folder, and keep others out until this is dropped: `apply` and `undo` take turns.
+/// Make the folder, and lock it until this is dropped: `apply` and `undo` take turns.
 ///
 /// Fails when it cannot be made or locked.
 pub fn lock(folder: &Path) -> Result<Flock<File>, Error> {
@@ -33,14 +33,14 @@ pub fn lock(folder: &Path) -> Result<Flock<File>, Error> {
         .map_err(|(_, errno)| failed(folder, &io::Error::from(errno)))
 }
 
-/// Have what was linked or removed in the folder on disk.
+/// Sync the folder, so that links and removals in it are on disk.
 ///
 /// Fails with the error of the system call.
 pub fn sync(folder: &Path) -> io::Result<()> {
     File::open(folder)?.sync_all()
 }
 
-/// An error of a file of the folder.
+/// The error for a file in the folder.
 pub fn failed(path: &Path, error: &io::Error) -> Error {
     Error::input_output(&path.display().to_string(), error, "run it as root")
 }

@@ -10,12 +10,13 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 
 const ENDING: [Signal; 3] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP];
 
-/// The signals, taken out of the ordinary way that they go.
+/// Blocked signals, which are read instead of delivered.
 #[derive(Debug)]
 pub struct Ending(SignalFd);
 
 impl Ending {
-    /// Take them from now on. To be called before other threads start, which would take them else.
+    /// Block the signals from here on. Call this before other threads start; otherwise those
+    /// threads would receive them.
     ///
     /// Fails with the errno of the system call.
     pub fn take() -> Result<Self, Errno> {
@@ -24,7 +25,7 @@ impl Ending {
         SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC).map(Self)
     }
 
-    /// Wait so long; true as soon as one of them has come.
+    /// Wait for this time; true as soon as a signal has come.
     ///
     /// Fails with the errno of the system call.
     pub fn comes_within(&self, time: Duration) -> Result<bool, Errno> {

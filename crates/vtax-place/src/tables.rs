@@ -61,7 +61,7 @@ fn row(thread: &Thread, window: &Window) -> [String; 11] {
     ]
 }
 
-/// What a plan has moved.
+/// What a plan moved.
 pub fn applied(applied: &Applied) -> Result<(), Error> {
     for one in &applied.threads {
         let name = plain(&one.name);
@@ -140,7 +140,7 @@ fn columns<const N: usize>(rows: &[[String; N]]) -> Result<(), Error> {
     })
 }
 
-/// Names of threads are chosen by programs: nothing in them may command a terminal.
+/// Programs choose the names of threads: no character in a name may control the terminal.
 pub fn plain(text: &str) -> String {
     let shown = |letter: char| if letter.is_control() { '?' } else { letter };
     text.chars().map(shown).collect()

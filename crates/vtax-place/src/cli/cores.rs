@@ -39,7 +39,7 @@ pub struct Named {
 }
 
 impl CoresArguments {
-    /// Print them.
+    /// Print the cores.
     pub fn carry_out(self) -> Result<(), Error> {
         let tree = Tree::at(self.root);
         let named = &self.named;
@@ -56,7 +56,7 @@ impl CoresArguments {
 }
 
 impl Named {
-    /// Two kinds of them.
+    /// The two kinds of CPUs.
     pub fn choose(&self, tree: &Tree) -> Result<Pair, Error> {
         let fast = cpus("--fast", self.fast.as_deref())?;
         let slow = cpus("--slow", self.slow.as_deref())?;
@@ -69,7 +69,7 @@ fn cpus(option: &str, text: Option<&str>) -> Result<Option<Vec<usize>>, Error> {
     parsed.map_err(|error| Error::misuse(option, error, "write for example 0-3,8"))
 }
 
-/// A number, with or without the sign, in a range.
+/// A number in a range, with or without the percent sign.
 pub fn percent(text: &str, least: f64, most: f64) -> Result<f64, String> {
     let number = text.trim_end_matches('%').trim_end().parse::<f64>().ok();
     number

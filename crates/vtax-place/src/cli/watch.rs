@@ -92,7 +92,7 @@ impl WatchArguments {
                 let remedy = "name it in percent of the fast ones, such as --slow-speed 50%";
                 return Err(Error::misuse("--slow-speed", reason, remedy));
             }
-            // Nothing is expected of any thread, and so nothing is weighed by it.
+            // No loss is known for any thread, so nothing is decided by one.
             None => {}
         }
         if self.rate.is_none() && predictor.as_ref().is_some_and(Predictor::takes_links) {
