@@ -1,4 +1,4 @@
-//! Signals: those that end the program, and the one that has the policy file read again.
+//! Signals: those that end the program, and the one that makes it read the policy file again.
 
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
@@ -17,12 +17,13 @@ pub enum Asked {
     Reload,
 }
 
-/// The signals, taken out of the ordinary way that they go.
+/// Blocked signals, which are read instead of delivered.
 #[derive(Debug)]
 pub struct Signals(SignalFd);
 
 impl Signals {
-    /// Take them from now on. To be called before other threads start, which would take them else.
+    /// Block the signals from here on. Call this before other threads start; otherwise those
+    /// threads would receive them.
     ///
     /// Fails with the errno of the system call.
     pub fn take() -> Result<Self, Errno> {
