@@ -80,7 +80,7 @@ fn carry_out(arguments: &Arguments) -> Result<()> {
         return print(&identify_for(program)?);
     }
     if arguments.one_cpu {
-        // Before the library has threads.
+        // Done before the library has threads.
         let pinned = stay_on_last();
         pinned.map_err(|reason| anyhow::anyhow!("--one-cpu: {reason}; leave it out"))?;
     }
