@@ -1,4 +1,4 @@
-//! The model's errors as Python exceptions; the package turns them into its own.
+//! The model's errors as Python exceptions; the package turns them into its own exceptions.
 
 use pyo3::exceptions::PyException;
 use pyo3::{PyErr, create_exception};
