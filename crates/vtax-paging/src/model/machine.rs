@@ -24,7 +24,7 @@ pub struct Machine {
     pub host_tables: TableFormat,
     /// The two levels of TLB.
     pub tlb: Tlbs,
-    /// What shortens a walk.
+    /// The structures that shorten a walk.
     #[serde(default)]
     pub walk: WalkCaches,
     /// The cache levels a page walker reads through, nearest first; at most four.
@@ -65,14 +65,14 @@ pub struct TlbArray {
     pub pages: Vec<PageSize>,
     /// Entries in all.
     pub entries: u32,
-    /// Associativity; equal to `entries` when fully associative.
+    /// Associativity; equal to `entries` for a fully associative array.
     pub ways: u32,
-    /// Which entry of a set goes.
+    /// Which entry of a set is replaced.
     #[serde(default)]
     pub replacement: Replacement,
 }
 
-/// Which way of a set is replaced.
+/// A replacement policy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Replacement {
@@ -89,7 +89,7 @@ pub enum Replacement {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WalkCaches {
-    /// Guest dimension (the only one natively and under shadow paging): from an address prefix to
+    /// Guest dimension, the only one natively and under shadow paging: from an address prefix to
     /// the table of the next level.
     #[serde(default)]
     pub page_walk: Vec<WalkCache>,
@@ -130,8 +130,8 @@ pub struct CacheLevel {
     pub line: u32,
     /// Cycles of a hit.
     pub latency: u32,
-    /// Ways that page-table lines can hold against the program's own data, 1 to `ways`. The
-    /// model does not follow data lines; this is what stands for their pressure.
+    /// The number of ways, 1 to `ways`, that page-table lines can keep against the program's own
+    /// data. The model does not follow data lines; this number represents their pressure.
     pub pte_ways: u32,
 }
 
@@ -153,7 +153,7 @@ pub struct Costs {
     pub unsync: u32,
     /// Shadow: bring one unsync table back in step: fixed part.
     pub sync_table: u32,
-    /// Shadow: the same, per entry that changed.
+    /// Shadow: the same, for each entry that changed.
     pub sync_entry: u32,
     /// Shadow: take one shadow page down.
     pub zap: u32,
@@ -161,7 +161,7 @@ pub struct Costs {
     pub invlpg: u32,
     /// Shadow: handle a CR3 load whose root is cached.
     pub load_cr3: u32,
-    /// Shadow: the same when the root has to be built.
+    /// Shadow: handle a CR3 load whose root has to be built.
     pub build_root: u32,
     /// Handle an exit that the mode does not decide.
     pub other: u32,

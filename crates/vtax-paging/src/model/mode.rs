@@ -13,7 +13,7 @@ pub enum Paging {
 }
 
 impl Paging {
-    /// The other one.
+    /// The other mode.
     #[must_use]
     pub const fn other(self) -> Self {
         match self {
@@ -31,7 +31,7 @@ impl Paging {
     }
 }
 
-/// How a core translates.
+/// How a core translates addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Translating {
@@ -41,8 +41,8 @@ pub enum Translating {
     Shadow,
     /// Nested paging.
     Nested,
-    /// Agile paging (Gandhi, Hill, Swift, ISCA 2016): shadow for the upper levels and the quiet
-    /// subtrees, nested for the subtrees the guest writes to.
+    /// Agile paging (Gandhi, Hill, Swift, ISCA 2016): shadow tables for the upper levels and the
+    /// quiet subtrees, nested paging for the subtrees that the guest writes to.
     Agile,
 }
 

@@ -1,4 +1,4 @@
-//! Every format from a file that is known to be right, and what each kind of damage is called.
+//! Every format from a file that is known to be right, and the error for each kind of damage.
 
 use std::io::{Cursor, Read};
 use std::sync::Arc;
@@ -20,7 +20,8 @@ fn error((_, end): Outcome) -> String {
     end.unwrap_err()
 }
 
-/// All references, all instructions, and the operations and phases with their position between.
+/// All references, all instructions, and the operations and phases with their positions between the
+/// references.
 fn joined(steps: &[Owned]) -> (Vec<Reference>, u64, Vec<(usize, Owned)>) {
     let (mut all, mut instructions, mut others) = (Vec::new(), 0, Vec::new());
     for step in steps {
