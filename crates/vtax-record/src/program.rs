@@ -218,7 +218,7 @@ impl Programs {
     }
 }
 
-/// Of libbpf's many messages, the last warning says best why a load failed.
+/// The last warning among libbpf's many messages says best why a load failed.
 static LAST_WARNING: std::sync::Mutex<String> = std::sync::Mutex::new(String::new());
 
 fn collect_message(_: PrintLevel, text: String) {

@@ -157,7 +157,7 @@ pub fn available_bytes(tree: &Tree) -> Option<u64> {
 }
 
 fn kernel(tree: &Tree, probe: &dyn Probe) -> Kernel {
-    // Of these files, gVisor has only the last: `Linux version RELEASE VERSION`.
+    // gVisor has only the last of these files: `Linux version RELEASE VERSION`.
     let line = tree.text("/proc/version").unwrap_or_default();
     let parts = line
         .strip_prefix("Linux version ")

@@ -98,7 +98,7 @@ fn value_then(before: &Perf, name: &str) -> Option<u64> {
     let left_out = || {
         let (counter, _) = name.strip_suffix(']')?.rsplit_once('[')?;
         let sum = *before.get(counter)?;
-        // Of the hypercalls' values, each that is 0 is left out.
+        // Values of hypercalls that are 0 are left out one by one.
         let of_many = counter == HYPERCALLS
             && before
                 .keys()

@@ -178,8 +178,8 @@ fn join_cgroup(procs: RawFd) -> Result<(), Errno> {
     Errno::result(written).map(drop)
 }
 
-/// Start a child that sets itself up, writes 0 to `report`, waits for a byte on `gate` (a pipe's two
-/// ends) and then becomes `image`.
+/// Start a child that sets itself up, writes 0 to `report`, waits for a byte on `gate` (a pipe's
+/// two ends) and then becomes `image`.
 ///
 /// When one of these steps fails, the child writes the error's number instead; numbers have 4
 /// bytes. The descriptors must be marked close-on-exec. The child has no signal blocked, and dies
