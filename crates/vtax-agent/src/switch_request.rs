@@ -65,7 +65,7 @@ pub fn answer(ended: &RunAnswer) -> Result<Value, RequestError> {
     Err(failed(match (last, ended.signal) {
         (_, Some(signal)) => format!("switch: killed by signal {signal}"),
         (Some(line), None) => line.trim_start_matches("vtax-agent: ").to_owned(),
-        (None, None) => "switch: it failed and says nothing".into(),
+        (None, None) => "switch: it failed without a message".into(),
     }))
 }
 

@@ -51,7 +51,7 @@ impl Args for WorkloadArguments {
         let list = Arg::new("list")
             .long("list")
             .action(ArgAction::SetTrue)
-            .help("Say which workloads there are");
+            .help("List the workloads");
         let json = Arg::new("json")
             .long("json")
             .action(ArgAction::SetTrue)
@@ -123,7 +123,7 @@ impl FromArgMatches for WorkloadArguments {
         let action = match matches.subcommand() {
             Some((name, matches)) => run_action(name, matches)?,
             None if matches.get_flag("list") => Action::List,
-            None => return Err(misuse("no workload is named; --list says which there are")),
+            None => return Err(misuse("no workload is named; --list shows all workloads")),
         };
         let json = matches.get_flag("json");
         Ok(Self { json, action })

@@ -104,7 +104,7 @@ impl<H: Host> Control<H> {
             }
             Err(error) => self
                 .events
-                .push(format!("{error}; the policy of before stays")),
+                .push(format!("{error}; the earlier policy stays")),
         }
     }
 

@@ -49,7 +49,7 @@ impl Guard {
     pub fn expected_pause(&self) -> (f64, &'static str) {
         match self.pauses_ms.iter().copied().reduce(f64::max) {
             Some(longest) => (longest, "the longest of the last switches"),
-            None => (SUPPOSED_PAUSE_MS, "supposed, none was measured yet"),
+            None => (SUPPOSED_PAUSE_MS, "assumed, none was measured yet"),
         }
     }
 

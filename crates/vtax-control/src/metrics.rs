@@ -91,7 +91,7 @@ impl Metrics {
             ("switches_total", "switches that were made", self.switches),
             (
                 "wishes_total",
-                "switches that were not asked for (no --apply)",
+                "switches that --apply would have made",
                 self.wishes,
             ),
         ];

@@ -65,7 +65,7 @@ impl Folder {
             match errno {
                 nix::errno::Errno::EWOULDBLOCK => Error::failure(
                     shown,
-                    "another vtax-control works with it",
+                    "another vtax-control uses it",
                     "end that one, or name another folder with --state-dir",
                 ),
                 errno => Error::failure(shown, errno.desc(), "name another with --state-dir"),

@@ -77,13 +77,13 @@ pub fn apply(tree: &Tree, plan: &Plan, state: &Path) -> Result<Applied, Error> {
         Err(reason) => {
             let restored = before.restore(tree);
             if let Some(left) = restored.failed.first() {
-                let reason = format!("{reason}; taking it back failed too: {left}");
+                let reason = format!("{reason}; undoing it failed too: {left}");
                 return Err(Error::failure("plan", reason, "run `vtax-place undo`"));
             }
             journal::remove(&path);
             Err(Error::failure(
                 "plan",
-                format!("{reason}; all was taken back"),
+                format!("{reason}; everything was undone"),
                 NEW_PLAN,
             ))
         }
@@ -108,11 +108,7 @@ pub fn undo(tree: &Tree, state: &Path) -> Result<Restored, Error> {
     }
     let restored = before.restore(tree);
     if let Some(reason) = restored.failed.first() {
-        return Err(Error::failure(
-            "undo",
-            reason,
-            "put it right and run it again",
-        ));
+        return Err(Error::failure("undo", reason, "fix this and run it again"));
     }
     journal::remove(&path);
     Ok(restored)

@@ -220,7 +220,10 @@ fn a_refused_move_takes_all_back() {
     let before = own.cpus();
     let plan = Plan::parse(&text).unwrap();
     let error = apply(&tree, &plan, Path::new(&place.state())).unwrap_err();
-    assert!(error.to_string().contains("all was taken back"), "{error}");
+    assert!(
+        error.to_string().contains("everything was undone"),
+        "{error}"
+    );
     assert_eq!(own.cpus(), before);
     assert!(is_empty(Path::new(&place.state())));
 }

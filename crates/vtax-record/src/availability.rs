@@ -88,8 +88,8 @@ fn no_steal_clock() -> Option<String> {
     const STEAL_TIME: u32 = 1 << 5; // KVM_FEATURE_STEAL_TIME
     match kvm_features() {
         Some(features) if features & STEAL_TIME != 0 => None,
-        Some(_) => Some("the hypervisor does not tell what it steals".into()),
-        None => Some("no hypervisor that is known to tell what it steals".into()),
+        Some(_) => Some("the hypervisor does not report steal time".into()),
+        None => Some("no hypervisor that is known to report steal time".into()),
     }
 }
 

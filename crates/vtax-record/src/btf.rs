@@ -19,8 +19,7 @@ impl Tracepoints {
             format!("the kernel has no type information ({FOLDER}/vmlinux: {error})")
         })?;
         let mut names = HashSet::new();
-        collect(&kernel, &mut names)
-            .ok_or_else(|| format!("{FOLDER}/vmlinux is not as BTF should be"))?;
+        collect(&kernel, &mut names).ok_or_else(|| format!("{FOLDER}/vmlinux is not valid BTF"))?;
         for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
             if let Ok(module) = std::fs::read(entry.path()) {
                 // A module that cannot be read has no tracepoint that could be attached.

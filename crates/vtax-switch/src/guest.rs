@@ -259,10 +259,7 @@ impl<'a> Candidate<'a> {
             return Err(self.refused(format!("-{option}: {why}"), "start it without that option"));
         }
         if self.arguments.taps().contains(&None) {
-            return Err(self.refused(
-                "a tap device of it has no name of its own",
-                "give it ifname=NAME",
-            ));
+            return Err(self.refused("one of its tap devices has no name", "give it ifname=NAME"));
         }
         let model = self.arguments.cpu().unwrap_or_default();
         let follows = FOLLOWS_HOST.contains(&model.split(',').next().unwrap_or_default());
@@ -338,7 +335,7 @@ impl<'a> Candidate<'a> {
     fn features(&self, features: &[&str]) -> Result<(), SwitchError> {
         match features.first() {
             Some(feature) => Err(self.refused(
-                format!("its CPU has {feature}, which shadow paging cannot carry"),
+                format!("its CPU has {feature}, which shadow paging does not support"),
                 &format!("start it with {feature}=off in -cpu"),
             )),
             None => Ok(()),
@@ -434,7 +431,7 @@ impl<'a> Candidate<'a> {
         if !is_plain(&program) {
             return Err(self.refused(
                 format!("its program {program} was replaced"),
-                "restart the guest with the present one",
+                "restart the guest with the current program",
             ));
         }
         let mut inherited: Vec<i32> = self.arguments.descriptors();

@@ -43,7 +43,7 @@ pub fn plan(options: &Options) -> Result<SwitchPlan, SwitchError> {
     let Some(from) = module.mode(&tree) else {
         return Err(SwitchError::refused(
             module.name,
-            "it does not say in which mode it is",
+            "it does not report its mode",
             "load it again by hand",
         ));
     };

@@ -263,7 +263,7 @@ impl Rollback<'_> {
         number: usize,
         incoming: Option<&mut IncomingQemu>,
     ) -> Result<(), Failure> {
-        let missing = || Failure::Other("the plan and the journal do not fit".into());
+        let missing = || Failure::Other("the plan and the journal do not match".into());
         let guest = self.transaction.guests.get(number).ok_or_else(missing)?;
         let trace = self.traces.get(number).ok_or_else(missing)?;
         let (pid, found) = match (self.decisions.get(number), incoming) {

@@ -144,7 +144,7 @@ impl Place {
         });
         let two = cpus.and_then(|cpus| match cpus[..] {
             [first, .., last] => Ok([first, last]),
-            _ => Err("this process may use one CPU only".to_owned()),
+            _ => Err("this process may use only one CPU".to_owned()),
         });
         Self { pinned, two }
     }

@@ -59,7 +59,7 @@ impl Curve {
             let words = order(*size);
             let measured = point(arena, &words, meter, budget);
             let Some((ticks, cycle_ticks)) = measured else {
-                curve.ended = Some(format!("the time was over before size {size}"));
+                curve.ended = Some(format!("the time was up before size {size}"));
                 break;
             };
             curve.sizes.push(*size);

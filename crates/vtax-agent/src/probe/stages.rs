@@ -394,7 +394,7 @@ fn enough(share: &Result<f64, String>) -> Result<(), String> {
             "only {:.0} % of the memory came in pages of 2 MiB",
             100.0 * share
         )),
-        Err(reason) => Err(format!("whether pages of 2 MiB came: {reason}")),
+        Err(reason) => Err(format!("cannot tell whether pages of 2 MiB came: {reason}")),
     }
 }
 

@@ -41,7 +41,7 @@ pub fn start(
         log.write_start(start)?;
     }
     let claimed = start.from == Source::Claimed;
-    let note = claimed.then(|| format!("starts from the caches that are claimed: {reason}"));
+    let note = claimed.then(|| format!("starts from the claimed cache sizes: {reason}"));
     Ok((Some(start), note))
 }
 

@@ -328,7 +328,7 @@ fn a_broken_policy_file_leaves_the_old_policy() {
     rig.control.reload(broken);
     let line = rig.window();
     assert!(
-        line.events[0].contains("the policy of before stays"),
+        line.events[0].contains("the earlier policy stays"),
         "{line:?}"
     );
     assert_eq!(line.policy, "naive");

@@ -55,7 +55,7 @@ pub(crate) fn detect(input: &mut Input) -> Result<Format, Fault> {
     } else if start.len() < CHAMPSIM_BYTES && vtrace::MAGIC.starts_with(start) {
         "it ends within the first eight bytes of a .vtrace"
     } else {
-        "it begins like none"
+        "its beginning matches no known format"
     };
     Err(Fault::NotATrace(reason.into()))
 }

@@ -57,7 +57,7 @@ pub enum Fault {
         reason: String,
     },
     /// The operating system or the decompressor reports an error.
-    #[error("{position}: cannot read on: {reason}")]
+    #[error("{position}: cannot read further: {reason}")]
     Read {
         position: Position,
         /// The reason, in the system's or decompressor's words.

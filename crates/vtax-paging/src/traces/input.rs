@@ -145,6 +145,6 @@ mod tests {
         input.consume(2);
         assert_eq!((input.position(), input.fill(1)), (2, b"c".as_slice()));
         let text = input.failure(Position::Byte(2)).unwrap().to_string();
-        assert_eq!(text, "byte 2: cannot read on: a\u{fffd}b");
+        assert_eq!(text, "byte 2: cannot read further: a\u{fffd}b");
     }
 }

@@ -173,7 +173,7 @@ proptest! {
         let whole = read(&bytes);
         prop_assert_eq!(ragged(bytes.clone(), &pieces, false), whole);
         let (_, end) = ragged(bytes, &pieces, true);
-        let gone = end.unwrap_err().contains("cannot read on: the disk\u{fffd}is gone");
+        let gone = end.unwrap_err().contains("cannot read further: the disk\u{fffd}is gone");
         prop_assert!(gone);
     }
 }

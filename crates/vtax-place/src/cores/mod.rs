@@ -88,13 +88,10 @@ impl Cores {
             .collect();
         let unknown = sorted(&Group::of(&found, &all, None, &isolated).cores);
         for (cpus, what) in [
-            (
-                &unknown,
-                "nothing says of which kind it is, and no plan has it",
-            ),
+            (&unknown, "its kind is unknown, so no plan uses it"),
             (
                 &isolated,
-                "isolated (isolcpus), and no plan has it unless you name it",
+                "isolated (isolcpus), so no plan uses it unless you name it",
             ),
         ] {
             if !cpus.is_empty() {

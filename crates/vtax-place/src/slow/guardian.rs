@@ -65,7 +65,7 @@ impl Held {
             Some(reason) => Err(Error::failure(
                 "restoring",
                 reason,
-                "put it right and run `vtax-place sweep`",
+                "fix this and run `vtax-place sweep`",
             )),
             None => Ok(restored),
         }

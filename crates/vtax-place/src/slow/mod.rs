@@ -125,7 +125,7 @@ impl Request {
     }
 }
 
-const REMEDY: &str = "see `vtax-place backends`, or take another way";
+const REMEDY: &str = "see `vtax-place backends`, or choose another way";
 
 fn target(tree: &Tree, tid: i32) -> Result<Target, Error> {
     let found = tree.process_of(tid).and_then(|pid| {

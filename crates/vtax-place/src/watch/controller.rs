@@ -332,7 +332,7 @@ impl Controller {
         self.known.iter().find_map(|(key, known)| {
             let dear = known.qualified >= self.settings.steady && known.blocked == 0;
             match known {
-                Known { owed: true, .. } => Some((*key, "it could not be taken back before")),
+                Known { owed: true, .. } => Some((*key, "it could not be moved back before")),
                 Known { on_slow: true, .. } if dear => Some((
                     *key,
                     "its guest is expected to lose more than the budget now",

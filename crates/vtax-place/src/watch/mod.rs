@@ -305,7 +305,7 @@ impl<'a> Watch<'a> {
                 continue;
             }
             let reason = match self.follower.get(key) {
-                Some(_) => "it could not be taken back before",
+                Some(_) => "it could not be moved back before",
                 None => "it serves no guest any more",
             };
             lines.push(self.back(key, reason));

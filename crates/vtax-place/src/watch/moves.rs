@@ -149,7 +149,7 @@ impl Moves {
             Some(reason) => Err(Error::failure(
                 "taking all back",
                 reason,
-                "put it right and run `vtax-place undo`",
+                "fix this and run `vtax-place undo`",
             )),
             None => Ok(restored),
         }

@@ -49,10 +49,10 @@ pub enum PredictorError {
     #[error("in that run nothing predicted what a guest loses")]
     None,
     /// Numbers that no line through measured points can have.
-    #[error("it is no line through {LEAST_PAIRS} or more measured points")]
+    #[error("it is not a line through {LEAST_PAIRS} or more measured points")]
     Numbers,
     /// The predictor needs a value that `watch` cannot measure.
-    #[error("it goes by {0:?}, which watch does not measure")]
+    #[error("it goes by {0:?}, which watch cannot measure")]
     Name(String),
 }
 

@@ -35,7 +35,7 @@ pub enum LogError {
     #[error("{0}")]
     File(#[from] io::Error),
     /// The log belongs to another processor, version or search.
-    #[error("it is of another search: {0}")]
+    #[error("it belongs to another search: {0}")]
     Other(String),
     /// The log is too long, or not a file.
     #[error("it is not a file of at most {LARGEST_BYTES} bytes")]

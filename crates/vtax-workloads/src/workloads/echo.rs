@@ -82,7 +82,7 @@ fn accept(listener: &TcpListener, limit: &mut Limit) -> Result<TcpStream, Error>
     }
     Err(Error::failure(
         "echo",
-        "nobody connected before its end",
+        "nobody connected before it ended",
         "start round-trip with --connect",
     ))
 }

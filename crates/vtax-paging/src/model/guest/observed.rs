@@ -138,7 +138,7 @@ impl Guest {
         if self.tables.level(frame).is_some() {
             return Err(wrong(
                 "page table",
-                format!("frame {:#x} is one already", frame.0),
+                format!("frame {:#x} is a page table already", frame.0),
             ));
         }
         self.room_for_table()?;
@@ -162,7 +162,10 @@ impl Guest {
         let starts = self.observed.as_ref().map(|observed| &observed.starts);
         let start = starts.and_then(|starts| starts.get(&table)).copied();
         let (Some(start), true) = (start, u32::from(index) >> format.index_bits() == 0) else {
-            let reason = format!("entry {index} of frame {:#x}, which has no such", table.0);
+            let reason = format!(
+                "entry {index} of frame {:#x}, which has no such entry",
+                table.0
+            );
             return Err(wrong("page table", reason));
         };
         if entry.large && !matches!(level, 2 | 3) {
@@ -198,7 +201,7 @@ impl Guest {
             .and_then(|observed| observed.starts.remove(&table))
             .is_none()
         {
-            let reason = format!("frame {:#x} is freed and was none", table.0);
+            let reason = format!("frame {:#x} is freed but was no page table", table.0);
             return Err(wrong("page table", reason));
         }
         self.tables.remove(table);

@@ -40,7 +40,7 @@ pub const REASONS: [Reason; 27] = [
     // VMX reports every exception and the NMI by one reason.
     reason(
         "exception",
-        "exception of the guest but page faults",
+        "exception of the guest except page faults",
         &[0x41, 0x43, 0x46, 0x47, 0x4d, 0x51, 0x52],
         &[0],
     ),
