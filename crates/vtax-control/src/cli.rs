@@ -60,7 +60,7 @@ struct RunArguments {
     /// Print each line as JSON
     #[arg(long)]
     json: bool,
-    /// Print the unit for systemd that runs it with these options, and end
+    /// Print a systemd unit that runs this program with these options, and end
     #[arg(long)]
     print_unit: bool,
 }

@@ -104,8 +104,8 @@ impl Trace {
 
     /// The next step, or `None` at the end.
     ///
-    /// Fails when the trace is corrupt or truncated, or cannot be read on. Every later call fails
-    /// in the same way.
+    /// Fails when the trace is corrupt or truncated, or cannot be read further. Every later call
+    /// fails in the same way.
     pub fn step(&mut self) -> Result<Option<Step<'_>>, TraceError> {
         if self.end.is_none() {
             self.block.clear();

@@ -11,7 +11,7 @@ use vtax_sys::tree::Tree;
 
 use crate::tables;
 
-/// Print which cores are fast and which are slow, and how that is known
+/// Print which cores are fast and which are slow, and how this is known
 #[derive(Debug, Args)]
 pub struct CoresArguments {
     #[command(flatten)]
@@ -33,7 +33,7 @@ pub struct Named {
     /// The slow CPUs [default: those that are not fast; by the kinds of cores]
     #[arg(long, value_name = "CPUS")]
     slow: Option<String>,
-    /// Speed of the slow CPUs, of the fast ones' [default: as the kernel says]
+    /// Speed of the slow CPUs, relative to the fast ones [default: as the kernel says]
     #[arg(long, value_name = "PERCENT", value_parser = |text: &str| percent(text, 1.0, 99.9))]
     slow_speed: Option<f64>,
 }
