@@ -179,7 +179,6 @@ fn answer(mut stream: &TcpStream, text: &Mutex<String>) -> io::Result<()> {
     )
 }
 
-/// The path of a GET request.
 fn path(request: &[u8]) -> Option<&[u8]> {
     let line = request.split(|byte| *byte == b'\r').next()?;
     let mut words = line.split(|byte| *byte == b' ');

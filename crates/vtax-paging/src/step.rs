@@ -64,15 +64,9 @@ pub enum Operation {
         process: u32,
     },
     /// Consecutive system calls that do not change page tables.
-    SystemCalls {
-        /// How many.
-        count: u32,
-    },
+    SystemCalls { count: u32 },
     /// Exits that the paging mode does not decide.
-    OtherExits {
-        /// How many.
-        count: u32,
-    },
+    OtherExits { count: u32 },
     /// A frame becomes a page table, without present entries.
     Table {
         frame: Gfn,

@@ -30,7 +30,6 @@ pub struct Affinity {
     pub tid: i32,
     /// When it started, in clock ticks since boot.
     pub start_ticks: u64,
-    /// Its CPUs.
     pub cpus: String,
     /// The CPUs that it is moved to; empty when it stays.
     #[serde(default)]

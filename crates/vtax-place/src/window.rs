@@ -24,7 +24,6 @@ pub struct Thread {
     pub start_ticks: u64,
     /// The name of its process.
     pub process: String,
-    /// Its own name.
     pub name: String,
     /// What it does for guests.
     pub role: Role,

@@ -36,7 +36,6 @@ fn open_counter(
     perf::open(*request, cpu, leader)
 }
 
-/// The error of a system call.
 pub fn system(call: &str, errno: Errno) -> Error {
     Error::failure(call, errno.desc(), "try again")
 }
@@ -78,7 +77,6 @@ pub struct Left {
 
 /// How the recording began.
 pub struct Begin {
-    /// The clocks.
     pub clock: Pair,
     /// The command's process.
     pub child: Option<Pid>,

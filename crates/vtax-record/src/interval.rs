@@ -16,7 +16,6 @@ pub const NANOSECONDS: std::ops::RangeInclusive<u64> = 50_000..=1_000_000_000;
 pub enum Interval {
     /// A number of retired instructions.
     Instructions(u64),
-    /// A time.
     Time(Duration),
 }
 

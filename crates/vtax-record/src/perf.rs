@@ -21,11 +21,8 @@ const SETTLES: Duration = Duration::from_millis(2);
 pub struct Exclude {
     /// Programs.
     pub user: bool,
-    /// The kernel.
     pub kernel: bool,
-    /// The host.
     pub host: bool,
-    /// Guests.
     pub guest: bool,
 }
 

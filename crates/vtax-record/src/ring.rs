@@ -36,7 +36,6 @@ impl Shape {
         HEADER_WORDS + self.slots
     }
 
-    /// Bytes of a row.
     pub fn row_bytes(self) -> u32 {
         u32::try_from(self.row_words() * 8).unwrap_or(u32::MAX)
     }

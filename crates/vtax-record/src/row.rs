@@ -14,7 +14,6 @@ pub const MAX_ABSOLUTE: usize = 24;
 pub enum Layer {
     /// A program of the host.
     HostUser,
-    /// The kernel of the host.
     HostKernel,
     /// The idle task.
     Idle,
@@ -26,7 +25,6 @@ pub enum Layer {
     Guest,
     /// A program of the guest.
     GuestUser,
-    /// The kernel of the guest.
     GuestKernel,
 }
 

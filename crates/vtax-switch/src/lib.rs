@@ -69,7 +69,6 @@ impl fmt::Display for Mode {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Target {
-    /// This mode.
     Mode(Mode),
     /// The mode that the host is not in.
     Other,

@@ -78,7 +78,6 @@ pub struct RecoveryReport {
 
 #[derive(Debug, Clone, Serialize)]
 pub struct RecoveredGuest {
-    /// Its name.
     pub name: String,
     /// The QEMU that runs the guest.
     pub pid: i32,

@@ -34,7 +34,6 @@ pub struct Descriptor {
 }
 
 impl Tree {
-    /// All processes.
     pub fn processes(&self) -> Vec<i32> {
         numbers(self.names("/proc"))
     }

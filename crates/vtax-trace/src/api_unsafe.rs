@@ -174,7 +174,6 @@ impl Instruction {
         (0..count).map(move |at| Self(unsafe { sys::qemu_plugin_tb_get_insn(block, at) }))
     }
 
-    /// Its address.
     pub fn address(&self) -> u64 {
         // SAFETY: it is alive during the translation.
         unsafe { sys::qemu_plugin_insn_vaddr(self.0) }

@@ -12,11 +12,9 @@ pub enum Special {
     LoadCr4,
     /// `mov r, cr2`: the kernel's page-fault handler asks for the address.
     ReadCr2,
-    /// INVLPG.
     Invlpg(Operand),
     /// INVPCID: the general register with the type, and the address of the descriptor.
     Invpcid(u8, Operand),
-    /// CPUID.
     Cpuid,
 }
 

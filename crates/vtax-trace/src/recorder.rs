@@ -22,7 +22,6 @@ pub struct Totals {
     pub references: u64,
     /// Instructions between begin and end.
     pub instructions: u64,
-    /// Operations.
     pub operations: u64,
 }
 

@@ -33,7 +33,6 @@ pub type Contents = Box<[u64; ENTRIES]>;
 pub trait GuestMemory {
     /// The content of a frame that is a table; `None` when it cannot be read.
     fn table(&mut self, frame: u64) -> Option<Contents>;
-    /// One entry of a frame, by its index.
     fn entry(&mut self, frame: u64, index: usize) -> Option<u64>;
 }
 

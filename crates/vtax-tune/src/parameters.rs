@@ -73,7 +73,6 @@ pub enum Precision {
 }
 
 impl Precision {
-    /// Bytes of one number.
     pub fn bytes(self) -> u32 {
         match self {
             Self::Double => 8,

@@ -14,7 +14,6 @@ pub struct Interval {
     pub low: f64,
     /// The upper end of the interval.
     pub high: f64,
-    /// The number of runs.
     pub runs: usize,
 }
 
@@ -61,7 +60,6 @@ pub struct Spread {
     pub low: Option<f64>,
     /// The upper end of the interval.
     pub high: Option<f64>,
-    /// The number of runs.
     pub runs: usize,
 }
 

@@ -123,7 +123,6 @@ impl Tuned {
         }
     }
 
-    /// The result as TOML.
     pub fn to_toml(&self) -> Result<String, TunedError> {
         Ok(toml::to_string(self)?)
     }

@@ -189,7 +189,6 @@ impl<T: Element> Blocked<T> {
         Ok(region)
     }
 
-    /// The work of one thread.
     fn work(&self, shared: &Shared<'_, T>, thread: usize, team: &Team) {
         let (problem, lengths) = (shared.problem, &shared.lengths);
         let mut turn = 0;

@@ -3,7 +3,6 @@
 use crate::cast;
 use crate::pattern;
 
-/// Bytes of a message.
 pub const MESSAGE_BYTES: usize = 64;
 
 /// The seed of all messages; both ends know it.
@@ -17,7 +16,6 @@ pub fn message(number: u64) -> Message {
     record(SEED, number)
 }
 
-/// The record with a number and a seed.
 pub fn record(seed: u64, number: u64) -> Message {
     let mut bytes = [0; MESSAGE_BYTES];
     for (position, chunk) in bytes.chunks_exact_mut(8).enumerate() {

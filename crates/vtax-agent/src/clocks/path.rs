@@ -20,7 +20,6 @@ pub enum Path {
     Syscall,
     /// An instruction of the processor.
     Instruction,
-    /// Unknown.
     Unknown,
 }
 

@@ -38,7 +38,6 @@ pub struct Counters {
     pub counters: Values,
     /// The names of the counters that are gauges: their differences mean nothing.
     pub gauges: BTreeSet<String>,
-    /// The guests one by one.
     pub guests: Vec<Guest>,
 }
 

@@ -79,7 +79,6 @@ impl fmt::Display for ChannelLocation {
 pub enum Lower {
     /// An overlay over this tree.
     Host(Source),
-    /// The initramfs as it is.
     Initramfs,
 }
 

@@ -21,13 +21,11 @@ pub enum Quantity {
     Cycles,
     /// Walks of page tables that misses of the data TLB in guests began.
     TlbMisses,
-    /// Cycles in those walks.
     WalkCycles,
     /// Cycles of the VMM for paging exits.
     VmmCycles,
     /// Exits for paging.
     PagingExits,
-    /// All exits.
     Exits,
 }
 
@@ -67,7 +65,6 @@ impl<T: Copy> Values<T> {
         self.0.get(quantity as usize).copied().flatten()
     }
 
-    /// Set one value.
     pub fn set(&mut self, quantity: Quantity, value: T) {
         if let Some(place) = self.0.get_mut(quantity as usize) {
             *place = Some(value);

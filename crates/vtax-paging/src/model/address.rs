@@ -128,7 +128,6 @@ impl TableFormat {
         }
     }
 
-    /// Bytes of one entry.
     pub const fn entry_bytes(self) -> u64 {
         match self {
             Self::Two => 4,

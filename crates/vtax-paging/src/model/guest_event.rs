@@ -32,7 +32,6 @@ pub struct Translation {
 pub struct Access {
     /// The referenced address.
     pub address: Gva,
-    /// Is it a write?
     pub write: bool,
     /// The result from the guest's tables; the same for all references of a block.
     pub found: Translation,

@@ -30,7 +30,6 @@ pub struct Machine {
     /// The cache levels a page walker reads through, nearest first; at most four.
     #[serde(default)]
     pub caches: Vec<CacheLevel>,
-    /// Latency of memory.
     pub memory_latency: u32,
     /// What exits and the VMM's work cost.
     pub costs: Costs,
@@ -57,13 +56,11 @@ pub struct Tlbs {
     pub l2_latency: u32,
 }
 
-/// One array of a TLB.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TlbArray {
     /// The page sizes it holds.
     pub pages: Vec<PageSize>,
-    /// Entries in all.
     pub entries: u32,
     /// Associativity; equal to `entries` for a fully associative array.
     pub ways: u32,
@@ -104,7 +101,6 @@ pub struct WalkCaches {
     pub latency: u32,
 }
 
-/// One walk cache.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WalkCache {
@@ -112,7 +108,6 @@ pub struct WalkCache {
     /// table); no two caches of one dimension hold the same level. Empty in a nested TLB.
     #[serde(default)]
     pub levels: Vec<u8>,
-    /// Entries in all.
     pub entries: u32,
     /// Associativity.
     pub ways: u32,

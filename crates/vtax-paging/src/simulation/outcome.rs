@@ -39,7 +39,6 @@ pub struct ModeOutcome {
     /// Half-width of the 95 % interval of the cycles, relative to them; `None` when nothing was
     /// sampled.
     pub relative_error: Option<f64>,
-    /// One row for each window.
     pub windows: Vec<WindowRow>,
     /// Changes of the paging mode, in order.
     pub switches: Vec<SwitchRow>,

@@ -15,7 +15,6 @@ pub const SHORTEST_WINDOW: u64 = 10_000;
 /// How the guest is virtualized and how the output is divided.
 #[derive(Clone, Debug)]
 pub struct Setup {
-    /// The machine.
     pub machine: Machine,
     /// Format of the guest's page tables.
     pub guest_tables: TableFormat,

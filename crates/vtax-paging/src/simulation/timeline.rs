@@ -13,7 +13,6 @@ const MOST_WINDOWS: f64 = 1e6;
 pub(super) struct Segment {
     /// Index of the phase.
     pub(super) phase: usize,
-    /// Number of the window.
     pub(super) window: u32,
     /// Length in instructions.
     pub(super) instructions: f64,

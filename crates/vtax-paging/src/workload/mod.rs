@@ -100,7 +100,6 @@ pub struct Mix {
 pub struct Changes {
     /// Allocations: mmap, a write to every page, munmap after `lifetime` further allocations.
     pub allocations: f64,
-    /// Pages of one allocation.
     pub allocation_pages: u32,
     /// The number of allocations that live at a time.
     pub lifetime: u32,

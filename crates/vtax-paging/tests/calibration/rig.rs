@@ -137,7 +137,6 @@ impl Rig {
     }
 }
 
-/// Exits of one cause.
 pub fn exits(counters: &Counters, cause: Exit) -> f64 {
     counters.exits[cause as usize]
 }

@@ -95,7 +95,6 @@ fn order(groups: &mut Vec<(Vec<usize>, Option<f64>)>) {
     *groups = merged;
 }
 
-/// The number of kinds.
 pub fn count(kinds: &[Option<usize>]) -> usize {
     kinds.iter().flatten().max().map_or(0, |last| last + 1)
 }

@@ -38,7 +38,6 @@ pub struct Kind {
     /// thread.
     #[serde(serialize_with = "as_list")]
     pub favoured: Vec<usize>,
-    /// The number of cores.
     pub cores: usize,
     /// How many cores they are worth, with each further hardware thread counted as 0.15 of a core.
     pub worth: f64,

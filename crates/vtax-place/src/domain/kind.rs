@@ -6,7 +6,6 @@ use crate::domain::process::{Process, Processes};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// QEMU.
     Qemu,
     /// The kernel of user-mode Linux.
     UserMode,
@@ -14,9 +13,7 @@ pub enum Kind {
     Sentry,
     /// gVisor's gofer, which gives a guest access to files.
     Gofer,
-    /// virtiofsd.
     Virtiofsd,
-    /// A switch.
     Switch,
     /// A guest's network in user space.
     UserNetwork,

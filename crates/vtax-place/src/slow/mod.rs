@@ -23,7 +23,6 @@ use crate::slow::means::Means;
 /// The user is told when the measured speed is this far from the wanted speed.
 const TOLERATED_POINTS: f64 = 10.0;
 
-/// The request.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Request {
     pub backend: Backend,

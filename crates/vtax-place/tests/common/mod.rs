@@ -15,7 +15,6 @@ use nix::unistd::Pid;
 use serde_json::Value;
 use vtax_sys::tree::Tree;
 
-/// The program.
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_vtax-place");
 const BUSY: &str = "while :; do :; done";
 /// A test that waits this long fails.
@@ -197,7 +196,6 @@ pub fn until(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-/// Is the folder empty?
 pub fn is_empty(folder: &Path) -> bool {
     File::open(folder).is_err() || fs::read_dir(folder).unwrap().next().is_none()
 }

@@ -48,7 +48,6 @@ pub enum Need {
     Ebpf,
     /// Hardware counters.
     Pmu,
-    /// KVM.
     Kvm,
     /// A hypervisor that reports steal time.
     StealClock,

@@ -37,7 +37,6 @@ pub struct End {
     pub reason: &'static str,
     /// When the reference event stopped.
     pub monotonic_ns: u64,
-    /// How the command ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub command: Option<target::End>,
 }

@@ -135,7 +135,6 @@ pub(super) fn class(event: u32) -> u32 {
     event & 0x0fff_0000
 }
 
-/// The column of an event.
 pub(super) fn column(event: u32) -> Option<usize> {
     let event = plain(event);
     EVENTS.iter().position(|known| known.codes.contains(&event))

@@ -15,7 +15,6 @@ pub(super) const TIMES: [(&str, &str); 2] = [
         "time that virtual CPUs of domains had the CPU",
     ),
 ];
-/// The number of all columns.
 pub(super) const COLUMNS: usize = EVENTS.len() + TIMES.len();
 const GUEST_TIME: usize = EVENTS.len();
 const RUN_TIME: usize = EVENTS.len() + 1;
@@ -50,9 +49,7 @@ pub(super) struct Totals {
     pub cpus: BTreeSet<u32>,
     /// Domains that ran.
     pub domains: BTreeSet<u32>,
-    /// Sums of the columns.
     pub sums: [u64; COLUMNS],
-    /// The number of records.
     pub records: u64,
     /// Records that Xen had no room for.
     pub lost: u64,

@@ -30,7 +30,6 @@ pub enum TraceError {
     Cpu(u32),
 }
 
-/// One record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Record {
     /// The CPU on which it was made.
@@ -68,7 +67,6 @@ impl Record {
 /// Records for which Xen had no room, on one CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lost {
-    /// The number of records.
     pub records: u32,
     /// The domain that runs on the CPU at this moment.
     pub domain: u32,

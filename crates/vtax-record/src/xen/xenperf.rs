@@ -65,7 +65,6 @@ fn counter(name: &str, rest: &str) -> Vec<(String, u64)> {
         .collect()
 }
 
-/// A line of one hypercall.
 fn hypercall(line: &str) -> Option<(String, u64)> {
     let mut words = line.split_whitespace();
     let (name, value, None) = (words.next()?, words.next()?, words.next()) else {

@@ -12,7 +12,6 @@ use arrow_array::types::{UInt32Type, UInt64Type};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use serde_json::Value;
 
-/// The program.
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_vtax-recorder");
 
 /// Why this machine cannot record at all; tests that record print the reason and end.

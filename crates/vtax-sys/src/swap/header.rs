@@ -32,7 +32,6 @@ pub fn header(pages: u64, page_bytes: u64, uuid: Uuid) -> io::Result<Vec<u8>> {
     Ok(header)
 }
 
-/// The UUID of a device.
 pub fn uuid(mut device: impl Read) -> io::Result<Uuid> {
     let mut start = [0; UUID_OFFSET + 16];
     device.read_exact(&mut start)?;

@@ -21,7 +21,6 @@ use crate::{owner, reason};
 /// What the swap is on.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Kind {
-    /// A file.
     #[default]
     File,
     /// Compressed memory.

@@ -8,7 +8,6 @@ use crate::{PAGE_BYTES, pattern};
 use vtax_cli::Error;
 use vtax_sys::calls::memory::Region;
 
-/// Words of a page.
 pub const PAGE_WORDS: usize = PAGE_BYTES / 8;
 
 /// Cache lines of a page, and words of a line.

@@ -36,7 +36,6 @@ pub static WORKLOADS: &[&dyn Workload] = &[
     &echo::Echo,
 ];
 
-/// The workload with this name.
 pub fn find(name: &str) -> Option<&'static dyn Workload> {
     let mut workloads = WORKLOADS.iter().copied();
     workloads.find(|workload| workload.description().name == name)

@@ -33,7 +33,6 @@ pub use tables::{GuestEntry, GuestTables, MAX_MEMORY_BYTES};
 pub struct GuestSetup {
     /// The format of its page tables.
     pub tables: TableFormat,
-    /// Its memory in bytes.
     pub memory_bytes: u64,
     /// Page-table isolation: the kernel has its own root.
     pub isolation: bool,
@@ -43,7 +42,6 @@ pub struct GuestSetup {
     pub map_on_touch: Option<PageSize>,
     /// Cycles of a page fault in the guest's kernel.
     pub fault_cycles: u32,
-    /// Cycles of a system call.
     pub system_call_cycles: u32,
     /// Cycles of a context switch.
     pub switch_cycles: u32,

@@ -51,7 +51,6 @@ fn take_slowly(bytes: &mut &[u8]) -> Option<u64> {
     None
 }
 
-/// The reference of a token.
 #[inline]
 pub fn reference(token: u64, previous: &mut u64) -> Reference {
     let zigzag = token >> 1;

@@ -58,7 +58,6 @@ pub struct Writer<W: Write> {
 }
 
 impl<W: Write> Writer<W> {
-    /// Write the header.
     pub fn new(mut target: W, header: &Header, codec: Codec) -> Result<Self, WriteError> {
         target.write_all(&header_bytes(header)?)?;
         Ok(Self {
