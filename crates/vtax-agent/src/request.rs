@@ -33,7 +33,7 @@ pub enum RequestError {
     /// The program cannot be started.
     #[error("cannot start '{program}': {reason}")]
     Spawn {
-        /// As the request names it.
+        /// The program as the request names it.
         program: String,
         /// The kernel's reason, or that the program is not in `PATH`.
         reason: String,

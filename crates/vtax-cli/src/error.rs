@@ -56,7 +56,7 @@ impl Error {
         Self::failure(call, errno.desc(), remedy)
     }
 
-    /// As [`Error::system`], for an error of the standard library.
+    /// Like [`Error::system`], for an error of the standard library.
     pub fn input_output(thing: &str, error: &std::io::Error, remedy: &str) -> Self {
         Self::failure(thing, reason(error), remedy)
     }

@@ -305,7 +305,7 @@ fn reading(mode: Paging, step: &Step) -> Reading {
     let count = |quantity| step.counts.get(quantity);
     let exits = match mode {
         Paging::Shadow => count(Quantity::PagingExits),
-        // In nested paging KVM counts missing host frames here, which both modes have.
+        // In nested paging KVM counts missing host frames as paging exits; both modes have those.
         Paging::Nested => None,
     };
     Reading {

@@ -30,7 +30,7 @@ impl Random {
         low + (high - low) * self.next()
     }
 
-    /// As likely between 1 and 2 as between 10 and 20.
+    /// A random number between `low` and `high`, as likely between 1 and 2 as between 10 and 20.
     fn scale(&mut self, low: f64, high: f64) -> f64 {
         low * (high / low).powf(self.next())
     }

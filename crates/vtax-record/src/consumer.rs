@@ -1,4 +1,4 @@
-//! From the rings to the stream.
+//! Moves rows from the rings to the stream.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -18,7 +18,7 @@ pub struct Backward {
     pub readings: u64,
     /// How many of them were earlier.
     pub steps: u64,
-    /// By how much at most, in the clock's unit.
+    /// The largest step back, in the clock's unit.
     pub largest: u64,
 }
 

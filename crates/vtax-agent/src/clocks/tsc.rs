@@ -20,7 +20,7 @@ const MHZ: u64 = 1_000_000;
 pub struct Tsc {
     /// It keeps its rate when the processor changes its own (`constant_tsc`).
     pub constant: Option<bool>,
-    /// It runs on when the processor sleeps (`nonstop_tsc`).
+    /// It keeps running when the processor sleeps (`nonstop_tsc`).
     pub nonstop: Option<bool>,
     /// The kernel was told its rate and did not have to measure it (`tsc_known_freq`).
     pub known_frequency: Option<bool>,

@@ -1,4 +1,4 @@
-//! From the kernel's first root to one over the host's tree.
+//! Moves from the kernel's first root to a root over the host's tree.
 
 use std::fs;
 use std::path::Path;

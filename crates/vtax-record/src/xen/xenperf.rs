@@ -18,7 +18,7 @@ const HYPERCALLS: &str = "hypercalls";
 /// Counters by their names: sums as `name`, values as `name[index]`.
 pub type Perf = BTreeMap<String, u64>;
 
-/// By how much counters grew.
+/// The growth of counters.
 #[derive(Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Growth {
     /// Counters whose growth is known.
