@@ -3,8 +3,8 @@
 //!
 //! **The walker** is the work-function algorithm for a metrical task system of two states. It keeps
 //! `lead`: how much dearer the cheapest past that ends in shadow paging is than the cheapest past
-//! that ends in nested paging, and changes the mode only when the cheapest way to be in its own
-//! mode would have been to come from the other mode.
+//! that ends in nested paging. It changes the mode only when the cheapest way to be in its own mode
+//! would have been to come from the other mode.
 //!
 //! Between two changes, the walker's mode costs at least a round trip D more than the other mode.
 //! While a cycle of two changes costs the walker at most 3 D plus what the optimum also pays, the
