@@ -198,7 +198,8 @@ impl Watch for Channel {
     }
 }
 
-/// Write all to a descriptor that does not block; an error when it takes nothing until `until`.
+/// Write everything to a non-blocking descriptor; an error when the descriptor takes nothing until
+/// `until`.
 fn write_until(output: &mut File, mut bytes: &[u8], until: Instant) -> io::Result<()> {
     while !bytes.is_empty() {
         match output.write(bytes) {

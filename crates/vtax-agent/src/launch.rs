@@ -48,8 +48,8 @@ impl Launch {
         missing_interpreter(&self.cwd.join(found))
     }
 
-    /// Make the command's process in a process group of its own; the process waits to begin.
-    /// `mounts` is the mount namespace to be in. The error says what failed.
+    /// Make the command's process in its own process group; the process waits to begin. `mounts` is
+    /// the mount namespace to be in. The error says what failed.
     pub fn hold(
         self,
         confinement: &Confinement,

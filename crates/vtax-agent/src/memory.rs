@@ -1,4 +1,5 @@
-//! `vtax-agent memory`: a command, and what memory it and the machine used meanwhile.
+//! `vtax-agent memory`: runs a command and records the memory that it and the machine use
+//! meanwhile.
 //!
 //! It runs in the machine, because each look from outside would cost a request. A look reads two
 //! files of `/proc`.

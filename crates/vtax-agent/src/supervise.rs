@@ -241,8 +241,8 @@ impl Supervisor {
         self.kill_others(None)
     }
 
-    /// The number of descendants that go on after the command has ended. The last processes of a
-    /// pipeline or of `mpirun` are about to end and do not count.
+    /// The number of descendants that still run after the command has ended. The last processes of
+    /// a pipeline or of `mpirun` are about to end and do not count.
     fn left_running(&mut self) -> Result<u64, RunError> {
         let deadline = Instant::now() + LEFT_PATIENCE;
         while reap_any()? {

@@ -435,7 +435,7 @@ fn a_long_request_may_come_in_parts() {
 fn files_are_pushed_and_pulled_in_the_largest_pieces() {
     let mut agent = Agent::start(&[]);
     let path = agent.folder.path().join("folder/file");
-    // In base64 this is the most that a frame of 1 MiB holds beside the other fields.
+    // In base64 this is the most that a frame of 1 MiB holds besides the other fields.
     let data = "AAAA".repeat(255 << 10);
     let pushed = agent.request(json!({"op": "push", "path": path, "data": data, "mode": 0o755}));
     assert_eq!(pushed["ok"], json!({"size": 765 << 10}));

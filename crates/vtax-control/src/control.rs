@@ -1,7 +1,7 @@
 //! Handles one window after the other: what was counted, what the policy wants, what is done.
 //!
 //! Whatever is wrong with a window, the mode stays and the reason is reported. A policy that was
-//! not obeyed starts anew: its conclusions rest on a mode that never came.
+//! not obeyed is reset: its conclusions rest on a mode that never came.
 
 use vtax_cli::Error;
 use vtax_paging::model::mode::Paging;
@@ -47,7 +47,7 @@ pub struct Control<H> {
 }
 
 impl<H: Host> Control<H> {
-    /// A controller that goes on from `state`; it switches the host only with `apply`.
+    /// A controller that continues from `state`; it switches the host only with `apply`.
     pub fn new(host: H, sensors: Sensors, recipe: Recipe, limits: Limits, apply: bool) -> Self {
         Self {
             host,
@@ -187,7 +187,7 @@ impl<H: Host> Control<H> {
                 .push(format!("somebody else has switched the host to {name}"));
             self.state.guard.changed(now_s);
             self.driver = None;
-            // The guests' counters have started anew too.
+            // The guests' counters have restarted too.
             self.sensors.restart();
         }
         self.state.mode = Some(mode);

@@ -29,7 +29,7 @@ use vtax_record::row::HEADER_WORDS;
 use vtax_record::sources;
 
 const CPUS: u32 = 2;
-/// Hardware counters, with three values each, beside the counters of programs.
+/// Hardware counters, with three values each, besides the counters of programs.
 const PERF: usize = 4;
 /// Nanoseconds from one row of a CPU to its next.
 const EVERY_NS: u64 = 100_000;

@@ -316,7 +316,7 @@ mod tests {
         differences.resume(0, 8_500);
         let after = differences.take(row(0, 8, &[7]));
         assert_eq!((after.length_ns, after.columns), (520, vec![Some(2)]));
-        // A CPU that was not there at the begin; overflows without a row still count as lost rows.
+        // A CPU that was offline at the start; overflows without a row still count as lost rows.
         differences.resume(1, 2_500);
         differences.end(1, 0);
         assert_eq!(differences.take(row(1, 2, &[3])).length_ns, 500);

@@ -105,7 +105,7 @@ pub fn ready(qmp: &mut Qmp, path: &Path, patience: Duration) -> Result<File, Fai
     Ok(file)
 }
 
-/// Begin to save. QEMU stops the guest by itself when little is left to save.
+/// Begin to save. QEMU itself stops the guest when little is left to save.
 ///
 /// Fails when QEMU's socket does not take the command.
 pub fn begin(qmp: &mut Qmp) -> Result<(), Failure> {

@@ -27,7 +27,7 @@ const END_OF_SECTIONS: u8 = 0x00;
 const FULL_SECTION: u8 = 0x04;
 const DESCRIPTION: u8 = 0x06;
 const FOOTER: u8 = 0x7e;
-/// A section's header beside the device's name: its instance and its version.
+/// A section's header besides the device's name: its instance and its version.
 const HEADER_BYTES: u64 = 1 + 4 + 1 + 4 + 4;
 const FOOTER_BYTES: u64 = 1 + 4;
 /// The names in `vmstate_x86_cpu` (target/i386/machine.c) of what is read of a vCPU.

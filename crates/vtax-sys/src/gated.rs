@@ -25,7 +25,7 @@ pub struct Gated {
     report: File,
 }
 
-/// A command that has been told to begin.
+/// A command that was released to begin.
 #[derive(Debug)]
 pub struct Released {
     pub process: Pid,

@@ -16,7 +16,7 @@ pub struct Options {
     pub memory_bytes: u64,
     /// Leave out the kernel's loads and stores.
     pub user_only: bool,
-    /// Compress the trace, which is not worth it for a trace that is simulated while it is made.
+    /// Compress the trace; this is not worth it for a trace that is simulated while it is made.
     pub pack: bool,
 }
 

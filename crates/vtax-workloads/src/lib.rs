@@ -1,4 +1,4 @@
-//! Small workloads that a guest can run without any other file, each with a check of its own work.
+//! Small workloads that a guest can run without any other file, each of which checks its own work.
 //!
 //! Each stresses address translation in a different way, so that the counters of a hypervisor can
 //! be compared between nested and shadow paging. [`WORKLOADS`] is the table; [`run`] runs one and

@@ -112,7 +112,7 @@ impl Source {
         if self.is_instruction() { "ticks" } else { "ns" }
     }
 
-    /// Does each thread have a clock of its own?
+    /// Does each thread have its own clock?
     pub fn is_of_one_thread(self) -> bool {
         self.reader == Reader::Clock(ClockId::CLOCK_THREAD_CPUTIME_ID)
     }

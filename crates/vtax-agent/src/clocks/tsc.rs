@@ -34,7 +34,7 @@ pub struct Tsc {
     pub base_leaf_hz: Option<u64>,
     /// Its rate by CPUID leaf 0x40000010.
     pub hypervisor_leaf_hz: Option<u64>,
-    /// Its rate by a register of its own (`CNTFRQ_EL0`), which only arm64 has.
+    /// Its rate by a separate register (`CNTFRQ_EL0`), which only arm64 has.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub register_hz: Option<u64>,
     /// Ticks per second of `CLOCK_MONOTONIC_RAW`, over the whole measurement.
@@ -132,7 +132,7 @@ struct Leaves<'a> {
     probe: &'a dyn Probe,
     /// `Err`: CPUID would answer for another machine.
     is_own: Result<(), String>,
-    /// Is there a hypervisor with leaves of its own?
+    /// Is there a hypervisor with its own leaves?
     hypervisor: bool,
 }
 

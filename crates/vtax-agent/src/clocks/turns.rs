@@ -13,7 +13,7 @@ use crate::clocks::steps::Backward;
 use vtax_sys::pinning::stay_on;
 
 const MOST_TURNS: u64 = 10_000;
-/// Fewer turns say little: the threads go on for them beyond the usual limit.
+/// Fewer turns say little: the threads continue beyond the usual limit to get enough.
 const ENOUGH_TURNS: u64 = 200;
 /// Looks at the turn before the thread yields the CPU and checks the time.
 const SPINS: u32 = 256;

@@ -19,7 +19,7 @@ use vtax_sys::calls::descriptors;
 
 /// What the links of statistics descriptors say after `anon_inode:`.
 const KINDS: [&str; 2] = ["kvm-vm-stats", "kvm-vcpu-stats"];
-/// Statistics of today's kernels are about 8 KiB.
+/// Statistics of current kernels take about 8 KiB.
 const MAX_BYTES: usize = 1 << 20;
 /// `struct kvm_stats_desc` without its name.
 const DESCRIPTOR_BYTES: usize = 16;
@@ -51,7 +51,7 @@ pub struct Statistic {
 
 /// The statistics in the bytes of a descriptor; histograms are left out.
 ///
-/// At most one statistic for each 16 bytes comes out, whatever the header says.
+/// At most one statistic for each 16 bytes is returned, whatever the header says.
 ///
 /// Fails with `Short` when the bytes end before what the header or a descriptor promises, and with
 /// `Name` when a name is not UTF-8.

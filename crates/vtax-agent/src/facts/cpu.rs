@@ -7,7 +7,7 @@ use vtax_sys::tree::{Tree, field};
 
 const FOLDER: &str = "/sys/devices/system/cpu";
 
-/// The processors; the first one stands for all where they are described one by one.
+/// The processors; the first one represents all where they are described one by one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Cpu {
     /// Such as `GenuineIntel`.

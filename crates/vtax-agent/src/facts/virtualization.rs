@@ -136,7 +136,7 @@ fn by_signature(probe: &dyn Probe) -> Virtualization {
     for leaf in SIGNATURE_LEAVES {
         let text = signature(probe, leaf);
         match SIGNATURES.iter().find(|(known, _)| *known == text) {
-            // Hyper-V's interface is the only one that other hypervisors offer beside their own.
+            // Hyper-V's interface is the only one that other hypervisors offer besides their own.
             Some((_, kind)) if found.0 == "unknown" || found.0 == "hyperv" => found = (kind, leaf),
             _ => {}
         }

@@ -47,7 +47,7 @@ const READ_ONLY: [&str; 3] = ["/proc/sys", "/proc/sysrq-trigger", "/sys"];
 /// Apply all protections; returns the mount namespace for workloads.
 pub(super) fn keep() -> Result<OwnedFd, InitError> {
     set_dumpable(false).map_err(step("dumpable"))?;
-    // Root could swap it out to a file of its own, and read and change it there.
+    // Root could swap it out to its own file, and read and change it there.
     let as_used = MlockAllFlags::from_bits_retain(libc::MCL_ONFAULT);
     let all = MlockAllFlags::MCL_CURRENT | MlockAllFlags::MCL_FUTURE | as_used;
     mlockall(all).map_err(step("mlockall"))?;

@@ -222,7 +222,7 @@ impl Sensors {
         step
     }
 
-    /// Start anew: earlier counts belong to no window.
+    /// Start over: earlier counts belong to no window.
     pub fn restart(&mut self) {
         self.last_s = None;
         self.guests = None;

@@ -88,7 +88,7 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Start anew.
+    /// Start over: forget the counts of the last window.
     pub fn forget(&mut self) {
         self.last = None;
     }

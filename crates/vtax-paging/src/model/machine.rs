@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::ModelError;
 use crate::model::address::{PageSize, TableFormat};
 
-/// A machine. All latencies and costs are in cycles of its own clock.
+/// A machine. All latencies and costs are in cycles of the machine's clock.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Machine {

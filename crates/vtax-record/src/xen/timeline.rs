@@ -33,7 +33,7 @@ pub(super) fn column_classes() -> [u32; COLUMNS] {
 /// A row, and the time stamp counter at its end.
 pub(super) type TimedRow = (Interval, u64);
 
-/// What is going on, on all CPUs.
+/// What happens on all CPUs.
 pub(super) struct Timeline {
     tsc_hz: u64,
     ticks: u64,

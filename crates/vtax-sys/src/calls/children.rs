@@ -128,7 +128,7 @@ pub struct ChildSetup {
     pub apart: Option<Apart>,
 }
 
-/// A process group of its own, with another folder and other files.
+/// The settings of a child in its own process group, with another folder and other files.
 #[derive(Debug)]
 pub struct Apart {
     pub folder: CString,

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use nix::errno::Errno;
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
 
-/// Give every signal its default action, as commands expect it, except SIGPIPE.
+/// Give every signal its default action, as commands expect, except SIGPIPE.
 ///
 /// Otherwise a parent that ignores signals (Python, nohup) would pass that on through exec. Call it
 /// before the first thread: the C library's own signals (32 to 34), which its `signal` refuses to

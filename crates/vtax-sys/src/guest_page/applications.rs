@@ -1,9 +1,9 @@
 //! Counters that applications register (`vtax_counters.h`, `vtax.counters`).
 //!
-//! Each process has a page of its own, `NAME.page` in one folder, and holds a lock on it while it
-//! lives. The process adds to the values in the page itself, so that an addition is one
-//! instruction. The collector adds up all processes. It removes the page of a process that has
-//! ended after reading the last values.
+//! Each process has its own page, `NAME.page` in one folder, and holds a lock on it while it lives.
+//! The process adds to the values in the page itself, so that an addition is one instruction. The
+//! collector adds up all processes. It removes the page of a process that has ended after reading
+//! the last values.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -79,7 +79,7 @@ impl Collector {
         Ok(collector)
     }
 
-    /// The sums over all processes since the begin, including what processes that ran at the begin
+    /// The sums over all processes since the start, including what processes that ran at the start
     /// had counted before. The sums never fall.
     ///
     /// Fails with the error of the file or descriptor.

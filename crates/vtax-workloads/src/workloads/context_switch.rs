@@ -107,7 +107,7 @@ impl Member {
         Self { pages, seed }
     }
 
-    /// A copy for after the fork: pages of its own, with the same content.
+    /// A copy for after the fork: separate pages with the same content.
     fn own(&self) -> Option<Self> {
         let pages = self.pages.words().len() * 8 / crate::PAGE_BYTES;
         Some(Self::new(Region::map(pages).ok()?, self.seed))

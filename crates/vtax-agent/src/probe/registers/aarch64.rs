@@ -6,7 +6,7 @@ use super::{Operation, Rounds, Width};
 
 static ONES: [f64; 2] = [1.0; 2];
 
-/// Registers beside the accumulators: one, for the second operand.
+/// Registers besides the accumulators: one, for the second operand.
 pub const OPERANDS: u32 = 1;
 
 /// Numbers of accumulators that [`spilling`] has: none, because there is no spilling code for

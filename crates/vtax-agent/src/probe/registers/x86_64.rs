@@ -10,7 +10,7 @@ struct Spilled([u64; 2 * 32]);
 
 static ONES: [f64; 8] = [1.0; 8];
 
-/// Registers beside the accumulators: one, for the second operand.
+/// Registers besides the accumulators: one, for the second operand.
 pub const OPERANDS: u32 = 1;
 
 /// Numbers of accumulators that [`spilling`] has.

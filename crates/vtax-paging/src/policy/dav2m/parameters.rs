@@ -97,8 +97,8 @@ pub struct Dav2mParameters {
     /// leaves them unchanged on three of the four transitions, so that `PreShadow` would be over at
     /// its first event. `true`.
     pub reset_at_switch: bool,
-    /// Open: whether the moving averages go on across a change of mode. `false`: a probe's CPI is
-    /// then from the probe alone.
+    /// Open: whether the moving averages continue across a change of mode. `false`: a probe's CPI
+    /// is then from the probe alone.
     pub smooth_across_switch: bool,
     /// Open: how long `PreShadow` lasts. The default is the pseudo-code's `window_tmiss`.
     pub shadow_probe: ShadowProbe,

@@ -18,7 +18,7 @@ pub const CROWDED: &str = "others (perf, the NMI watchdog, guests) or the refere
 
 /// Says which events can have counters at the same time.
 pub trait Pmu {
-    /// Can all these events have a counter at the same time, beside the reference event?
+    /// Can all these events have a counter at the same time, besides the reference event?
     ///
     /// Fails with the errno of a system call when an event cannot be opened for another reason.
     fn holds(&mut self, group: &[Request]) -> Result<bool, Errno>;
@@ -68,9 +68,9 @@ pub fn crowded_out(pmu: &mut impl Pmu, event: Request) -> Option<String> {
 /// same time.
 ///
 /// An event that fits no group changes places with others, whatever chain of changes that takes,
-/// before it begins a group of its own. Where the sets that fit are the matchings of events to
-/// counters, no division has fewer groups (Edmonds's partition of matroids). For 24 events it tries
-/// at most some 500 groups (`tests/grouping.rs`), each with a few system calls.
+/// before it begins a new group. Where the sets that fit are the matchings of events to counters,
+/// no division has fewer groups (Edmonds's partition of matroids). For 24 events it tries at most
+/// some 500 groups (`tests/grouping.rs`), each with a few system calls.
 ///
 /// Fails as [`Pmu::holds`] does.
 pub fn divide(
