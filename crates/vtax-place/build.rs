@@ -12,7 +12,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo:rerun-if-env-changed=CLANG");
     let target = PathBuf::from(env::var("OUT_DIR")?).join("place.bpf.o");
     let clang = env::var("CLANG").unwrap_or_else(|_| "clang".into());
-    // libbpf-sys passes on where libbpf's headers are.
+    // libbpf-sys tells where libbpf's headers are.
     let include = env::var("DEP_BPF_INCLUDE")?;
     let architecture = match env::var("CARGO_CFG_TARGET_ARCH")?.as_str() {
         "x86_64" => "-D__TARGET_ARCH_x86",

@@ -43,7 +43,7 @@ fn includes() -> Result<String, Box<dyn Error>> {
 
 fn compile(target: &Path, generated: &Path) -> Result<(), Box<dyn Error>> {
     let clang = env::var("CLANG").unwrap_or_else(|_| "clang".into());
-    // libbpf-sys passes on where libbpf's headers are.
+    // libbpf-sys tells where libbpf's headers are.
     let include = env::var("DEP_BPF_INCLUDE")?;
     let architecture = match env::var("CARGO_CFG_TARGET_ARCH")?.as_str() {
         "x86_64" => "-D__TARGET_ARCH_x86",
@@ -68,7 +68,7 @@ fn compile(target: &Path, generated: &Path) -> Result<(), Box<dyn Error>> {
     }
 }
 
-/// A table of name, offset and size of what lies in `.rodata`.
+/// A table of the variables in `.rodata`: name, offset and size.
 fn variables(compiled: &Path) -> Result<String, Box<dyn Error>> {
     let bytes = fs::read(compiled)?;
     let file = object::File::parse(&*bytes)?;

@@ -203,7 +203,7 @@ def test_a_policy_file_is_read_again_and_a_broken_one_is_not_taken(
         policy.write_text("policy = [")
         daemon.process.send_signal(signal.SIGHUP)
         line = daemon.until(told, **BUSY)
-        assert "the policy of before stays" in line["events"][0] and line["policy"] == "naive"
+        assert "the earlier policy stays" in line["events"][0] and line["policy"] == "naive"
         policy.write_text('policy = "dav2m"\nwindow = 1_000_000\n')
         daemon.process.send_signal(signal.SIGHUP)
         line = daemon.until(told, **BUSY)
@@ -248,7 +248,7 @@ def test_two_do_not_work_with_one_state(host: FakeHost, policy: Path, tmp_path: 
             check=False,
         )
         assert second.returncode == 1
-        assert "another vtax-control works with it" in second.stderr
+        assert "another vtax-control uses it" in second.stderr
         assert daemon.state.stat().st_mode & 0o777 == 0o700
 
 

@@ -90,7 +90,7 @@ def test_as_nobody_on_one_cpu() -> None:
     judge(found)
     monotonic = found["clocks"]["CLOCK_MONOTONIC"]
     assert found["noise"]["cpu"] == cpu
-    assert monotonic["reasons"]["backward_across_cpus"] == "this process may use one CPU only"
+    assert monotonic["reasons"]["backward_across_cpus"] == "this process may use only one CPU"
 
 
 @pytest.mark.slow

@@ -22,7 +22,6 @@ use vtax_sys::calls::descriptors;
 
 const READ_BYTES: usize = 1 << 16;
 
-/// Where the channel is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ChannelSpec {
     /// Standard input and output.
@@ -47,11 +46,11 @@ impl FromStr for ChannelSpec {
     }
 }
 
-/// The channel, open. It has ended when [`Watch::ready`] says so or a `send` fails.
+/// The channel, open. The peer has gone when [`Watch::ready`] says so or a `send` fails.
 #[derive(Debug)]
 pub struct Channel {
     input: File,
-    /// `None`: the input is also the output.
+    /// The output, where it is not the input as well.
     output: Option<File>,
     splitter: Splitter,
     waiting: VecDeque<Line>,
@@ -60,7 +59,7 @@ pub struct Channel {
     announced: Option<u64>,
 }
 
-/// The channel has ended when nothing came for `length`.
+/// The channel counts as ended when nothing came for `length`.
 #[derive(Debug, Clone, Copy)]
 struct Lease {
     length: Duration,
@@ -68,7 +67,7 @@ struct Lease {
 }
 
 impl Channel {
-    /// Open it; a terminal is set raw, without echo.
+    /// Open the channel; a terminal is set raw, without echo.
     ///
     /// Fails with the error of the file or descriptor.
     pub fn open(spec: &ChannelSpec) -> io::Result<Self> {
@@ -96,7 +95,7 @@ impl Channel {
         Ok(channel)
     }
 
-    /// A channel on a descriptor that is read and written, such as a socket.
+    /// Use a descriptor that is both read and written, such as a socket.
     pub fn on(descriptor: OwnedFd) -> Self {
         Self {
             input: descriptor.into(),
@@ -109,7 +108,7 @@ impl Channel {
         }
     }
 
-    /// End when nothing came for `length`, also while an answer cannot be sent.
+    /// Let the channel end when nothing came for `length`, also while an answer cannot be sent.
     ///
     /// Fails when the channel cannot be made non-blocking.
     pub fn with_lease(mut self, length: Duration) -> io::Result<Self> {
@@ -128,7 +127,7 @@ impl Channel {
         Some(line)
     }
 
-    /// Announce what a command does under this request's number; `None`: say nothing of it.
+    /// Announce what a command does under this request's number; `None` announces nothing.
     pub fn announce_as(&mut self, request: Option<u64>) {
         self.announced = request;
     }
@@ -149,8 +148,8 @@ impl Channel {
 }
 
 impl Watch for Channel {
-    /// With a full queue only a hang-up is of interest (it needs no asking), so that a sender
-    /// cannot make the agent grow.
+    /// With a full queue only a hang-up matters (poll reports it unasked), so that a sender cannot
+    /// make the agent grow.
     fn poll_for(&self) -> Option<(BorrowedFd<'_>, PollFlags)> {
         let events = if self.waiting_bytes < MAX_FRAME_BYTES {
             PollFlags::POLLIN
@@ -172,7 +171,7 @@ impl Watch for Channel {
                     lease.until = Instant::now() + lease.length;
                 }
                 for line in self.splitter.push(&bytes[..count]) {
-                    // It asks for nothing: it renews a lease, or is to wake the machine.
+                    // An empty line asks for nothing: it renews a lease or wakes the machine.
                     if line == Line::Whole(Vec::new()) {
                         continue;
                     }
@@ -199,7 +198,8 @@ impl Watch for Channel {
     }
 }
 
-/// Write all to a descriptor that does not block; an error when it takes nothing until `until`.
+/// Write everything to a non-blocking descriptor; an error when the descriptor takes nothing until
+/// `until`.
 fn write_until(output: &mut File, mut bytes: &[u8], until: Instant) -> io::Result<()> {
     while !bytes.is_empty() {
         match output.write(bytes) {
@@ -223,7 +223,7 @@ fn write_until(output: &mut File, mut bytes: &[u8], until: Instant) -> io::Resul
     Ok(())
 }
 
-/// What a waiting line takes, also one that was too long to be kept.
+/// The memory that a waiting line counts for, also a line that was too long to be kept.
 fn size(line: &Line) -> usize {
     match line {
         Line::Whole(bytes) => bytes.len() + size_of::<Line>(),

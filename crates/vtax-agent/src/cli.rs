@@ -63,9 +63,9 @@ enum Subcommands {
 
 /// Print what machine this is, as JSON
 ///
-/// What the machine does not tell is null. The steal clock is true when stolen time is
-/// reported, false when there is a hypervisor that does not report it, and null when there is
-/// nothing that could steal or no way to tell.
+/// What the machine does not tell is null. The steal clock is true when steal time is reported,
+/// false when there is a hypervisor that does not report it, and null when nothing could steal time
+/// or there is no way to tell.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  vtax-agent facts --pretty")]
 struct FactsArguments {
@@ -116,7 +116,7 @@ struct RunArguments {
     /// Memory limit, such as 512M, swap included
     #[arg(long, value_name = "SIZE", value_parser = units::size)]
     memory: Option<u64>,
-    /// Limit of processes and threads
+    /// Limit on processes and threads
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pids: Option<u64>,
     /// Count instructions and cycles, where the machine has counters for them
@@ -129,8 +129,8 @@ struct RunArguments {
 
 /// Measure memory bandwidth with the STREAM kernels, on one thread
 ///
-/// Best of all rounds but the first; 1 GB is 10^9 bytes, counted as STREAM does (16 bytes per
-/// element for copy and scale, 24 for add and triad). The result is JSON in any case.
+/// The result is the best of all rounds but the first; 1 GB is 10^9 bytes, counted as STREAM does
+/// (16 bytes per element for copy and scale, 24 for add and triad). The result is JSON in any case.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  vtax-agent stream\n  \
     vtax-agent stream --bytes 256M --times 20")]
@@ -163,7 +163,7 @@ struct ServeArguments {
     /// Memory limit for commands, such as 512M, swap included
     #[arg(long, value_name = "SIZE", value_parser = units::size)]
     memory: Option<u64>,
-    /// Limit of processes and threads for commands
+    /// Limit on processes and threads for commands
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pids: Option<u64>,
     #[command(flatten)]
@@ -174,7 +174,7 @@ struct ServeArguments {
 }
 
 /// Be the first process of a guest (crates/vtax-agent/PROTOCOL.md);
-/// chosen without a word as process 1
+/// process 1 does so without being told
 #[derive(Debug, Args)]
 struct InitArguments {}
 
@@ -226,16 +226,16 @@ struct GuestArguments {
 #[derive(Debug, Clone)]
 struct Applications(Option<Vec<String>>);
 
-/// End and remove the control groups of agents that were killed, and print how many
+/// End the processes in control groups of killed agents, remove the groups, and print how many
 #[derive(Debug, Args)]
 #[command(hide = true)]
 struct SweepArguments {
-    /// Turn off and remove the swap that they left, by their files in this folder, too
+    /// Also turn off and remove the swap that they left, found by its files in this folder
     #[arg(long, value_name = "FOLDER")]
     swap_folder: Option<PathBuf>,
 }
 
-/// Run a command of this machine with swap that is there as long as it runs
+/// Run a command on this machine with swap that exists as long as the command runs
 #[derive(Debug, Args)]
 #[command(hide = true)]
 struct WithSwapArguments {
@@ -248,11 +248,12 @@ struct WithSwapArguments {
 
 #[derive(Debug, Args)]
 struct SwapArguments {
-    /// What commands may swap out beside their memory limit, to what goes with the agent
+    /// What commands may swap out beyond their memory limit, to swap that ends with the agent
     #[arg(long, value_name = "SIZE", value_parser = units::size, required = false,
           requires = "swap_folder")]
     swap: u64,
-    /// Folder for its file, on a file system that can hold one, or for its record
+    /// Folder for the swap file, on a file system that can hold one, or for the record of the zram
+    /// device
     #[arg(long, value_name = "FOLDER", required = false, requires = "swap")]
     swap_folder: PathBuf,
     /// file or zram, compressed memory; default: file
@@ -262,8 +263,8 @@ struct SwapArguments {
 
 /// Run a command and write what memory it and the machine used, as JSON
 ///
-/// Ends as the command does, with its exit code or by its signal. What this machine does not say is
-/// null.
+/// Ends as the command does, with its exit code or by its signal. Values that this machine does not
+/// report are null.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  vtax-agent memory --out memory.json -- vtax-dgemm --size 1000")]
 struct MemoryArguments {
@@ -273,8 +274,8 @@ struct MemoryArguments {
     /// Time from one look at the memory to the next (1ms to 10s)
     #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = rate)]
     every: Duration,
-    /// Find how much memory the command uses within a second; the kernel reclaims pages less well
-    /// meanwhile
+    /// Measure how much memory the command uses within a second; meanwhile the kernel reclaims
+    /// pages less well
     #[arg(long)]
     working_set: bool,
     /// The command
@@ -284,7 +285,7 @@ struct MemoryArguments {
 
 /// Run a command between marks at which an emulator begins and ends a trace
 ///
-/// Does nothing else where no emulator watches. Ends as the command ends.
+/// Where no emulator watches, the marks do nothing. Ends as the command ends.
 #[derive(Debug, Args)]
 #[command(hide = true)]
 struct TracedArguments {
@@ -315,11 +316,11 @@ struct CheckFpArguments {
 #[command(after_help = "Examples:\n  vtax-agent switch --to shadow\n  \
     vtax-agent switch --to other --dry-run")]
 struct SwitchArguments {
-    /// nested, shadow, or other: the one that the host is not in
+    /// nested, shadow, or other: the mode that the host is not in
     #[arg(long, value_name = "MODE", required_unless_present = "list_faults",
           value_parser = str::parse::<vtax_switch::Target>)]
     to: Option<vtax_switch::Target>,
-    /// Look only, and say what would be done
+    /// Only say what would be done
     #[arg(long)]
     dry_run: bool,
     /// Folder for the journal and the states, on a tmpfs; default: /run/vtax/switch
@@ -339,7 +340,7 @@ struct SwitchArguments {
     list_faults: bool,
 }
 
-/// Bring a switch to an end that was killed, and every guest back to life
+/// Finish a switch that was killed, and bring every guest back to life
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  vtax-agent recover")]
 struct RecoverArguments {

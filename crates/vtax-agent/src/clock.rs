@@ -1,4 +1,4 @@
-//! Setting a guest's wall clock: a restored machine's stands where it was saved.
+//! Setting a guest's wall clock: a restored machine's clock stands where it was saved.
 
 use std::time::Duration;
 
@@ -33,7 +33,8 @@ impl ClockRequest {
     fn time(self) -> Result<TimeSpec, String> {
         Duration::try_from_secs_f64(self.realtime_s)
             .ok()
-            // Later than that, the kernel's count of nanoseconds could overflow while it runs.
+            // Later than that, the kernel's count of nanoseconds could overflow while the guest
+            // runs.
             .filter(|time| time.as_secs() < u64::from(u32::MAX))
             .map(TimeSpec::from_duration)
             .ok_or_else(|| format!("realtime_s: {} is not a time since 1970", self.realtime_s))

@@ -7,7 +7,6 @@ use vtax_sys::tree::Tree;
 /// A process; its start time distinguishes it from a later one with the same number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Process {
-    /// Its process number.
     pub number: i32,
     /// When it started, in clock ticks since boot.
     pub start: u64,
@@ -33,7 +32,7 @@ pub fn of(tree: &Tree, ancestor: i32, spared: &BTreeSet<Process>) -> Vec<Process
     let mut found = Vec::new();
     let mut open = vec![ancestor];
     while let Some(number) = open.pop() {
-        // Removing makes the walk end even if the numbers were reused into a circle.
+        // Removing makes the walk end even if reused numbers form a circle.
         if let Some(direct) = children.remove(&number) {
             open.extend(direct.iter().map(|process| process.number));
             found.extend(direct);

@@ -5,16 +5,15 @@ use serde_json::{Map, Value};
 /// Longest frame in bytes, its newline included.
 pub const MAX_FRAME_BYTES: usize = 1 << 20;
 
-/// One line of the channel.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Line {
-    /// The bytes of a line without its newline.
+    /// A line's bytes, without its newline.
     Whole(Vec<u8>),
     /// A line longer than [`MAX_FRAME_BYTES`], which was thrown away.
     TooLong,
 }
 
-/// Cuts a stream of bytes into lines; holds at most one line that is not finished.
+/// Cuts a stream of bytes into lines; holds at most one unfinished line.
 #[derive(Debug, Default)]
 pub struct Splitter {
     unfinished: Vec<u8>,
@@ -22,7 +21,7 @@ pub struct Splitter {
 }
 
 impl Splitter {
-    /// Add bytes as they came; returns the lines that they finish.
+    /// Add bytes as they come; returns the lines that they finish.
     pub fn push(&mut self, bytes: &[u8]) -> Vec<Line> {
         let mut lines = Vec::new();
         for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
@@ -58,7 +57,7 @@ impl Splitter {
     }
 }
 
-/// The object in a line; the error is the reason why there is none.
+/// The object in a line; the error says why there is none.
 pub fn object(line: &Line) -> Result<Map<String, Value>, String> {
     let Line::Whole(bytes) = line else {
         return Err("the line is longer than 1 MiB".into());

@@ -1,4 +1,4 @@
-//! Starting one command: where its program is, where its output goes, what its child sets up.
+//! Starting one command: finding the program, opening the output, preparing the child.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{DirBuilder, File, OpenOptions};
@@ -23,11 +23,11 @@ const FIRST_LINE_BYTES: u64 = 256;
 /// A command that is ready to be started.
 #[derive(Debug)]
 pub struct Launch {
-    /// Program and arguments; not empty.
+    /// Program and arguments; never empty.
     pub argv: Vec<OsString>,
     /// The whole environment.
     pub env: Vec<(OsString, OsString)>,
-    /// Working folder; exists.
+    /// Working folder, which exists.
     pub cwd: PathBuf,
     /// The standard input.
     pub stdin: OwnedFd,
@@ -40,14 +40,16 @@ pub struct Launch {
 }
 
 impl Launch {
-    /// Why the kernel would not find what runs the program; `None`: it would, or there is none.
+    /// Why the kernel would not find the program's interpreter; `None`: it would, or none is
+    /// needed.
     pub fn missing_interpreter(&self) -> Option<String> {
         let program = self.argv.first()?;
         let found = find_program(program, search_path(&self.env), &self.cwd).ok()?;
         missing_interpreter(&self.cwd.join(found))
     }
 
-    /// Make its process, held as asked, in a process group of its own; it waits to begin. `mounts`: the mount namespace to be in. The error is the reason.
+    /// Make the command's process in its own process group; the process waits to begin. `mounts` is
+    /// the mount namespace to be in. The error says what failed.
     pub fn hold(
         self,
         confinement: &Confinement,
@@ -84,9 +86,9 @@ impl Launch {
     }
 }
 
-/// The interpreter in a script's first line that is not there.
+/// The interpreter that a script's first line names and that does not exist.
 ///
-/// The kernel's reason is the same as for a program that is missing itself.
+/// The kernel gives the same reason as for a program that is missing.
 fn missing_interpreter(program: &Path) -> Option<String> {
     let mut first = Vec::new();
     let file = File::open(program).ok()?;
@@ -109,7 +111,7 @@ fn missing_interpreter(program: &Path) -> Option<String> {
     })
 }
 
-/// A limit above the one that the agent has itself cannot be set without privilege.
+/// A limit above the agent's own cannot be set without privilege.
 fn within_hard_limit(limit: u64) -> Result<u64, String> {
     let (_, hard) = getrlimit(Resource::RLIMIT_FSIZE)
         .map_err(|errno| format!("getrlimit: {}", errno.desc()))?;
@@ -122,7 +124,7 @@ fn search_path(env: &[(OsString, OsString)]) -> Option<&OsStr> {
         .map(|(_, value)| value.as_os_str())
 }
 
-/// The program as execvp(3) would find it, but with the reason when it does not.
+/// The program as execvp(3) would find it, but with the reason when it is not found.
 pub fn find_program(program: &OsStr, path: Option<&OsStr>, cwd: &Path) -> Result<PathBuf, String> {
     if program.as_bytes().contains(&b'/') {
         return Ok(cwd.join(program));
@@ -147,7 +149,7 @@ pub fn find_program(program: &OsStr, path: Option<&OsStr>, cwd: &Path) -> Result
     })
 }
 
-/// Make a working folder, and what is missing above it, with permissions 0700.
+/// Make a working folder and its missing parents, with permissions 0700.
 ///
 /// Fails with the error of the file or descriptor.
 pub fn make_folder(path: &Path) -> io::Result<()> {
@@ -157,7 +159,7 @@ pub fn make_folder(path: &Path) -> io::Result<()> {
 /// Create a file for output in `folder`, empty, with permissions 0600.
 ///
 /// Fails when the file cannot be made, and when a link, pipe or device has its name: somebody else
-/// may have prepared the folder.
+/// may have prepared it.
 pub fn output_file(folder: &Path, name: &str) -> io::Result<File> {
     let file = OpenOptions::new()
         .write(true)

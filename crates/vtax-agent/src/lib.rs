@@ -2,9 +2,9 @@
 //!
 //! The program `vtax-agent` is a thin shell around this library: it describes the machine
 //! ([`facts`]), its clocks ([`clocks`]), its processor and memory ([`probe`]), tunes matrix kernels
-//! on it ([`tune`]), runs commands and measures them ([`run`]), runs workloads of its own ([`workload`]), answers requests on a channel
-//! ([`serve`]) and is the first process of a guest ([`init`]). `PROTOCOL.md` is the
-//! contract of the last two.
+//! on it ([`tune`]), runs commands and measures them ([`run`]), runs its own workloads
+//! ([`workload`]), answers requests on a channel ([`serve`]) and is the first process of a guest
+//! ([`init`]). `PROTOCOL.md` is the contract of the last two.
 
 pub mod channel;
 pub mod check_fp;

@@ -14,8 +14,8 @@ fn main() -> ExitCode {
     if let Some(code) = workload::noop_code(std::env::args_os().skip(1)) {
         return ExitCode::from(code);
     }
-    // The kernel starts the first process with no arguments, or with those of its own command
-    // line that it does not know.
+    // The kernel starts the first process with no arguments, or with those parameters of its own
+    // command line that it does not know.
     if nix::unistd::getpid().as_raw() == 1 && !started_by_hand() {
         init::init();
     }
@@ -34,7 +34,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// In a container the agent may be process 1 as well, but then somebody named a subcommand.
+/// In a container the agent may also be process 1, but then somebody named a subcommand.
 fn started_by_hand() -> bool {
     let first = std::env::args().nth(1);
     first.is_some_and(|word| cli::is_subcommand(&word) && word != "init")

@@ -1,7 +1,8 @@
-//! `vtax-agent memory`: a command, and what memory it and the machine used meanwhile.
+//! `vtax-agent memory`: runs a command and records the memory that it and the machine use
+//! meanwhile.
 //!
-//! It runs in the machine, because a look from outside would cost a request each time. One look
-//! reads two files of `/proc`.
+//! It runs in the machine, because each look from outside would cost a request. A look reads two
+//! files of `/proc`.
 
 use std::ffi::OsString;
 use std::fs;
@@ -24,7 +25,7 @@ use vtax_sys::tree::{Tree, field};
 
 use crate::working_set::WorkingSet;
 
-/// Of `/proc/meminfo`.
+/// Fields of `/proc/meminfo`.
 const MEMORY: [&str; 9] = [
     "MemTotal",
     "MemFree",
@@ -36,12 +37,11 @@ const MEMORY: [&str; 9] = [
     "KernelStack",
     "VmallocUsed",
 ];
-/// Of `/proc/vmstat`: running totals since the machine started.
+/// Fields of `/proc/vmstat`: running totals since the machine started.
 const EVENTS: [&str; 5] = ["pswpin", "pswpout", "pgfault", "pgmajfault", "oom_kill"];
-/// Of `/proc/iomem`: the kernel's own image. Only root reads addresses there.
+/// Names in `/proc/iomem` of the kernel's own image. Only root can read their addresses.
 const IMAGE: [&str; 4] = ["Kernel code", "Kernel rodata", "Kernel data", "Kernel bss"];
 
-/// The options of `memory`.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// Program and arguments; not empty.
@@ -50,20 +50,20 @@ pub struct Options {
     pub out: PathBuf,
     /// Time from one look to the next.
     pub every: Duration,
-    /// Look for the working set, too.
+    /// Measure the working set, too.
     pub working_set: bool,
 }
 
-/// What was seen while the command ran: the largest, in bytes, and the last look.
+/// The largest values that were seen while the command ran, in bytes, and the last look.
 #[derive(Debug, Default, Serialize)]
 struct Seen {
     looks: u64,
-    /// Of the command's control group, or of all swap devices where it has none; less what was in
-    /// use before.
+    /// Swap of the command's control group, or of all swap devices where it has none, minus what
+    /// was in use before.
     swap_bytes: Option<u64>,
-    /// Of its first process: what it used within a second, the median.
+    /// What the first process used within a second, the median.
     working_set_bytes: Option<u64>,
-    /// The resident set of the same.
+    /// The resident set of the first process.
     program_rss_bytes: Option<u64>,
     last: Option<Value>,
 }
@@ -83,7 +83,7 @@ pub fn run(options: &Options) -> Result<(), Error> {
         let working_set = options.working_set.then(|| WorkingSet::of(child));
         thread::spawn(move || watch(&tree, child, every, base, working_set, &ended))
     };
-    // This thread waits for nothing else: the time that is taken is the command's.
+    // This thread waits for nothing else, so the time taken is the command's.
     let (end, usage) = wait_with_usage(child)
         .map_err(|errno| Error::system("wait4", errno, "this is a fault of the machine"))?;
     let wall_s = begin.elapsed().as_secs_f64();
@@ -111,7 +111,7 @@ pub fn run(options: &Options) -> Result<(), Error> {
     leave(end)
 }
 
-/// Start the command with this process's surroundings.
+/// Start the command with this process's environment, folder and files.
 fn start(argv: &[OsString]) -> Result<Pid, Error> {
     let mut command = Command::new(&argv[0]);
     command.args(&argv[1..]);
@@ -122,7 +122,7 @@ fn start(argv: &[OsString]) -> Result<Pid, Error> {
     Ok(Pid::from_raw(child.id().cast_signed()))
 }
 
-/// Look until `ended` says so, or the other side of it is gone.
+/// Look until `ended` says so, or its other side is gone.
 fn watch(
     tree: &Tree,
     child: Pid,
@@ -139,7 +139,8 @@ fn watch(
         let status = tree
             .text(&format!("/proc/{child}/status"))
             .unwrap_or_default();
-        // What has ended has no resident set: what is seen now is not of the command.
+        // A process that has ended has no resident set: what this look sees does not belong to the
+        // command.
         let Some(rss) = bytes(&status, "VmRSS") else {
             continue;
         };
@@ -157,7 +158,7 @@ fn watch(
     seen
 }
 
-/// What the machine says of its memory now.
+/// What the machine reports about its memory at this moment.
 fn look(tree: &Tree) -> Value {
     let meminfo = tree.text("/proc/meminfo").unwrap_or_default();
     let vmstat = tree.text("/proc/vmstat").unwrap_or_default();
@@ -171,7 +172,7 @@ fn look(tree: &Tree) -> Value {
     })
 }
 
-/// Time in which some task of the machine waited for memory so far (`/proc/pressure/memory`).
+/// The time in which some task of the machine has waited for memory (`/proc/pressure/memory`).
 fn stalled(tree: &Tree) -> Option<u64> {
     let text = tree.text("/proc/pressure/memory")?;
     let line = text.lines().find(|line| line.starts_with("some "))?;
@@ -184,7 +185,8 @@ fn bytes(text: &str, name: &str) -> Option<u64> {
     number.parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// What is swapped out of this process's control group; in the top one, of the whole machine.
+/// What is swapped out of this process's control group; in the root group, what is swapped out of
+/// the whole machine.
 fn swap_used(tree: &Tree) -> Option<u64> {
     if let Some(group) = locate(tree, "memory").filter(|group| group.parent().is_some()) {
         let file = |name| tree.text(&format!("{}/{name}", group.own));
@@ -208,7 +210,7 @@ fn image(tree: &Tree) -> Value {
     Value::Object(Map::from_iter(parts))
 }
 
-/// `  01000000-01e02fff : Kernel code`: the last address is in it.
+/// `  01000000-01e02fff : Kernel code`: the range includes its last address.
 fn region(iomem: &str, name: &str) -> Option<u64> {
     let line = iomem.lines().find_map(|line| {
         let (range, what) = line.split_once(" : ")?;
@@ -217,7 +219,7 @@ fn region(iomem: &str, name: &str) -> Option<u64> {
     let (first, last) = line.trim().split_once('-')?;
     let parse = |text| u64::from_str_radix(text, 16).ok();
     let size = parse(last)?.checked_sub(parse(first)?)?;
-    // To all but root every address is 0.
+    // For all but root every address reads as 0.
     (size > 0).then_some(size + 1)
 }
 

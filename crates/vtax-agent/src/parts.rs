@@ -5,12 +5,11 @@ use serde_json::{Map, Value};
 use crate::frame::{Line, MAX_FRAME_BYTES};
 use crate::request::RequestError;
 
-/// What a part leads to.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Joined {
-    /// More parts are to come; this many bytes are held.
+    /// More parts are to come; the agent holds this many bytes.
     Held(usize),
-    /// It was the last one: this is the request.
+    /// The part was the last one: this is the request.
     Whole(Line),
 }
 

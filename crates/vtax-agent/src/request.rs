@@ -1,4 +1,4 @@
-//! Requests and answers of PROTOCOL.md, checked before anything is done.
+//! Requests and answers of PROTOCOL.md, checked before the agent acts on them.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -25,7 +25,6 @@ pub enum RequestError {
     /// The line is not a JSON object.
     #[error("{0}")]
     Frame(String),
-    /// There is no such operation.
     #[error("unknown operation '{0}'; known: {OPERATIONS}")]
     Op(String),
     /// A field is missing or wrong.
@@ -34,9 +33,9 @@ pub enum RequestError {
     /// The program cannot be started.
     #[error("cannot start '{program}': {reason}")]
     Spawn {
-        /// As the request names it.
+        /// The program as the request names it.
         program: String,
-        /// The kernel's reason, or that it is not in `PATH`.
+        /// The kernel's reason, or that the program is not in `PATH`.
         reason: String,
     },
     /// A system call of the agent failed.
@@ -69,12 +68,12 @@ pub fn progress(id: u64, step: Step) -> Value {
     }
 }
 
-/// The frame of an answer that is not an error.
+/// The frame of a successful answer.
 pub fn success(id: u64, answer: &Value) -> Value {
     json!({"id": id, "ok": answer})
 }
 
-/// A request that may be carried out.
+/// A checked request.
 #[derive(Debug, PartialEq)]
 pub enum Operation {
     /// Are you there?
@@ -89,7 +88,7 @@ pub enum Operation {
     Pull(PullRequest),
     /// Which files are in a folder?
     List(ListRequest),
-    /// Mount what was put off.
+    /// Mount what was deferred.
     Enter,
     /// Set the guest's wall clock.
     Clock(ClockRequest),
@@ -118,36 +117,35 @@ pub struct RunRequest {
     pub cwd: PathBuf,
     /// Folder of the output, absolute, made if it does not exist; `None`: `cwd`.
     ///
-    /// With it, `cwd` must exist: it is a folder of the user's, not of the run.
+    /// With `results`, `cwd` must exist: it is the user's folder, not the run's.
     #[serde(default)]
     pub results: Option<PathBuf>,
-    /// Make a folder in `results` that is its `HOME`, and remove it afterwards.
+    /// Make a folder in `results` for the command's `HOME`, and remove it afterwards.
     #[serde(default)]
     pub home: bool,
-    /// Name of a file in `results` that is its standard input; `None`: it has none.
+    /// Name of a file in `results` for the standard input; `None`: the input is empty.
     #[serde(default)]
     pub stdin: Option<String>,
     /// Name of a file in `results` for the standard output.
     pub stdout: String,
-    /// The same for the standard error.
+    /// Name of a file in `results` for the standard error.
     pub stderr: String,
     /// Seconds after which the command is killed; `None`: never.
     pub timeout_s: Option<f64>,
     /// Largest file that the command may write.
     pub output_limit_bytes: u64,
-    /// What the command leaves running is not killed before the end of the session.
+    /// Processes that the command leaves running live until the end of the session.
     #[serde(default)]
     pub leave: bool,
     /// Count its instructions and cycles.
     #[serde(default)]
     pub count: bool,
-    /// Say when it begins and when it has ended, for a clock that is not this machine's.
+    /// Say when the command begins and when it has ended, for a clock outside this machine.
     #[serde(default)]
     pub announce: bool,
 }
 
 impl RunRequest {
-    /// The time-out as a duration; checked by [`operation`].
     pub fn timeout(&self) -> Option<Duration> {
         self.timeout_s
             .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
@@ -159,10 +157,10 @@ impl RunRequest {
 pub struct SwitchRequest {
     /// `nested`, `shadow` or `other`.
     pub to: String,
-    /// Look only.
+    /// Only say what would be done.
     #[serde(default)]
     pub dry_run: bool,
-    /// Where the journal and the states go; `None`: the usual folder.
+    /// Folder of the journal and the states; `None`: the usual folder.
     #[serde(default)]
     pub state_dir: Option<String>,
     /// A fault to inject, in tests.
@@ -243,7 +241,7 @@ pub fn fields<T: DeserializeOwned>(
 
 fn describe(error: &serde_path_to_error::Error<serde_json::Error>) -> String {
     match error.path().to_string().as_str() {
-        // A missing field: the message itself names it.
+        // For a missing field, the message itself names the field.
         "." => error.inner().to_string(),
         path => format!("{path}: {}", error.inner()),
     }
@@ -303,7 +301,7 @@ fn holds_nul(text: &str) -> bool {
 }
 
 fn is_file_name(name: &str) -> bool {
-    // The last component of a path is a name only if there is nothing before it.
+    // The last component of a path is a file name only if nothing comes before it.
     Path::new(name).file_name().is_some_and(|last| last == name) && !holds_nul(name)
 }
 

@@ -1,4 +1,4 @@
-//! `vtax-agent run`: one command, measured as the protocol's `run` does it.
+//! `vtax-agent run`: one command, measured as by the protocol's `run`.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -16,18 +16,17 @@ use vtax_cli::{Error, reason};
 use vtax_sys::confine::{Confinement, Limits};
 use vtax_sys::tree::Tree;
 
-/// The options of `run`.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// Program and arguments; not empty.
     pub argv: Vec<OsString>,
-    /// Time after which it is killed.
+    /// Time after which the command is killed.
     pub timeout: Option<Duration>,
     /// Working folder; `None`: the caller's.
     pub cwd: Option<PathBuf>,
     /// File for the standard output; `None`: the agent's standard error.
     pub stdout: Option<PathBuf>,
-    /// The same for the standard error.
+    /// File for the standard error; `None`: the agent's standard error.
     pub stderr: Option<PathBuf>,
     /// CPUs to run on.
     pub cpus: Option<Vec<usize>>,

@@ -5,24 +5,24 @@ use serde::Serialize;
 /// What `run` answers. Times are in seconds.
 #[derive(Debug, PartialEq, Serialize)]
 pub struct RunAnswer {
-    /// `CLOCK_MONOTONIC` from the release of the process, set up and just before exec, to the wait's
-    /// return.
+    /// Time by `CLOCK_MONOTONIC` from the release of the prepared process, just before its exec, to
+    /// the return of the wait.
     pub wall_s: f64,
     /// Ticks of the time stamp counter between the same two points; `None`: there is no counter, or
-    /// it went back.
+    /// it stepped back.
     pub tsc_ticks: Option<u64>,
-    /// Instructions retired from its exec on by the command and all that it starts, in user space
-    /// and in the kernel; `None`: not asked for, or not counted all the time.
+    /// Retired instructions of the command and all that it starts, from its exec on, in user space
+    /// and in the kernel; `None`: not asked for, or not counted the whole time.
     pub instructions: Option<u64>,
-    /// Those in user space.
+    /// Retired instructions in user space.
     pub instructions_user: Option<u64>,
-    /// The same of CPU cycles.
+    /// CPU cycles, counted as `instructions` is.
     pub cycles: Option<u64>,
     /// CPU time in user space.
     pub user_s: f64,
     /// CPU time in the kernel.
     pub system_s: f64,
-    /// Time that the hypervisor took from the CPUs used; `None`: unknown.
+    /// Steal time of the CPUs used; `None`: unknown.
     pub steal_s: Option<f64>,
     /// Largest resident set of a single process.
     pub max_rss_bytes: u64,
@@ -34,12 +34,12 @@ pub struct RunAnswer {
     pub voluntary_switches: u64,
     /// Context switches by preemption.
     pub involuntary_switches: u64,
-    /// `None` when a signal ended it.
+    /// `None`: a signal ended the command.
     pub exit_code: Option<i32>,
-    /// `None` when it exited.
+    /// `None`: the command exited.
     pub signal: Option<i32>,
-    /// It was killed because its time was up.
+    /// The command was killed because its time was up.
     pub timed_out: bool,
-    /// Processes that it had left running when it ended by itself, and that were killed.
+    /// Processes that the command left running when it ended by itself, and that were killed.
     pub left_processes: u64,
 }

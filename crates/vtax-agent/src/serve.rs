@@ -32,7 +32,6 @@ use vtax_sys::confine::{Confinement, Limits, Refused};
 use vtax_sys::cpu_list;
 use vtax_sys::tree::Tree;
 
-/// The options of `serve`.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// Where requests come from.
@@ -41,7 +40,7 @@ pub struct Options {
     pub cpus: Option<Vec<usize>>,
     /// Limits for commands.
     pub limits: Limits,
-    /// Swap for them.
+    /// Swap for commands.
     pub swap: Option<swap::Options>,
     /// End when nothing came for this long; `None`: only when the channel closes.
     pub lease: Option<Duration>,
@@ -56,12 +55,12 @@ pub enum Ending {
     Closed,
 }
 
-/// Serve until `halt`, the end of the channel, or a signal. Nothing that was started is left.
+/// Serve until `halt`, the end of the channel, or a signal. No process that it started is left.
 ///
 /// Fails when the CPUs cannot be used, when the channel cannot be opened, when a process does not
 /// end, and with `Interrupted` when a signal ends the agent.
 pub fn serve(options: &Options) -> Result<Ending, Error> {
-    // Before anything else: what the agent asks for must be possible.
+    // Before anything else: the agent must be able to do what its options ask for.
     if let Some(cpus) = &options.cpus {
         pin(cpus)?;
     }
@@ -76,12 +75,12 @@ pub fn serve(options: &Options) -> Result<Ending, Error> {
             "give --channel fd:N or the path of a device",
         )
     })?;
-    // Dropped after the session: what is swapped out has ended by then.
+    // Dropped after the session: the processes whose memory is swapped out have ended by then.
     let _swap = options.swap.as_ref().map(swap::made).transpose()?;
     Session::new(channel, options.limits, Surroundings::Machine)?.serve()
 }
 
-/// A guest whose first process this is.
+/// A guest whose first process is this process.
 #[derive(Debug)]
 pub struct Guest {
     /// Where requests come from.
@@ -122,14 +121,14 @@ pub fn pin(cpus: &[usize]) -> Result<(), Error> {
             .map_err(|_| refused(&format!("there is no CPU {cpu}")))?;
     }
     sched_setaffinity(this, &wanted).map_err(|_| refused("none of them can be used"))?;
-    // The kernel leaves out what is not there, without a word.
+    // The kernel silently leaves out CPUs that do not exist.
     match sched_getaffinity(this) {
         Ok(got) if got == wanted => Ok(()),
         _ => Err(refused("some of them cannot be used")),
     }
 }
 
-/// The CPUs whose stolen time a command is charged with; `None` where there is no steal clock.
+/// The CPUs whose steal time counts for a command; `None` where there is no steal clock.
 pub fn steal_cpus(facts: &Facts, tree: &Tree) -> Option<Vec<usize>> {
     if facts.clock.steal_clock != Some(true) {
         return None;
@@ -147,15 +146,14 @@ struct Session {
     tree: Tree,
 }
 
-/// Where the agent serves.
 enum Surroundings {
     /// A machine that is not the agent's own: its mounts and its clock are left alone.
     Machine,
-    /// A guest whose first process it is, with what the request `enter` mounts.
+    /// A guest whose first process is the agent, with what the request `enter` mounts.
     Guest(Option<Deferred>),
 }
 
-/// What a request leads to besides its answer.
+/// What follows a request besides its answer.
 enum Next {
     Continue(Value),
     Halt(Value),
@@ -180,7 +178,7 @@ impl Session {
 
     fn serve(mut self) -> Result<Ending, Error> {
         let ending = self.answer_requests();
-        // The group can only be removed when nothing is in it.
+        // The control group can only be removed when it is empty.
         self.supervisor.kill_all().map_err(failed)?;
         ending
     }
@@ -295,7 +293,7 @@ impl Session {
         self.run_and(id, &switch_request::run(switch), switch_request::answer)
     }
 
-    /// Run a command and answer with what `tell` makes of its end.
+    /// Run a command and answer with what `tell` makes of its result.
     fn run_and(
         &mut self,
         id: u64,
@@ -350,7 +348,7 @@ fn clock() -> Value {
     json!({"monotonic_ns": monotonic_ns(), "tsc": time_stamp_counter()})
 }
 
-/// The frame of an operation that the machine may refuse.
+/// The answer to an operation that the machine may refuse.
 fn answered(id: u64, result: Result<impl Serialize, String>) -> Value {
     match result {
         Ok(answer) => request::success(id, &json!(answer)),

@@ -25,13 +25,14 @@ use vtax_sys::tree::Tree;
 
 /// How long a command may take to tidy up when it is asked to end; `mpirun` takes 1.0 s.
 const TERM_PATIENCE: Duration = Duration::from_secs(2);
-/// How long killed processes may take to go; one that hangs in the kernel cannot be waited for.
+/// How long killed processes may take to end; a process that hangs in the kernel cannot be waited
+/// for.
 const KILL_PATIENCE: Duration = Duration::from_secs(10);
-/// How often descendants are looked for again while they are being killed.
 const KILL_ROUND: Duration = Duration::from_millis(20);
-/// What a command left may take to end by itself before it counts as cut off.
+/// How long processes that a command left may take to end by themselves before they count as cut
+/// off.
 const LEFT_PATIENCE: Duration = Duration::from_millis(40);
-/// How often descendants are looked for at most before those that were found are killed.
+/// How often descendants are searched for at most before the found ones are killed.
 const STOP_ROUNDS: u32 = 50;
 
 /// Why a command has no result.
@@ -40,7 +41,6 @@ pub enum RunError {
     /// The program could not be started.
     #[error("{0}")]
     Spawn(String),
-    /// A system call failed; the text has its name and reason.
     #[error("{0}")]
     System(String),
     /// A signal asks the agent to end; the command has been killed.
@@ -55,28 +55,28 @@ pub enum RunError {
 pub trait Watch {
     /// The descriptor to poll, with the events to ask for; `None`: there is nothing to watch.
     fn poll_for(&self) -> Option<(BorrowedFd<'_>, PollFlags)>;
-    /// Called when the descriptor is ready; true when it has come to its end.
+    /// Called when the descriptor is ready; true when the watched thing has ended.
     fn ready(&mut self) -> bool;
-    /// When it ends unless the descriptor is ready before; `None`: never.
+    /// When the watch ends unless the descriptor is ready before; `None`: never.
     fn deadline(&self) -> Option<Instant> {
         None
     }
-    /// Say that a command begins or has ended; false when nobody hears it any more.
+    /// Say that a command begins or has ended; false when there is nobody left to hear it.
     fn announce(&mut self, _step: Step) -> bool {
         true
     }
 }
 
-/// What is announced of a command.
+/// What is announced about a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
-    /// It is about to be let go.
+    /// The command is about to start.
     Begins,
-    /// It has ended and was reaped; what it left running is still there.
+    /// The command has ended and was reaped; processes that it left running still exist.
     Ended,
 }
 
-/// Watches nothing.
+/// A watch of nothing.
 #[derive(Debug)]
 pub struct Nothing;
 
@@ -95,7 +95,7 @@ impl Watch for Nothing {
 pub struct Supervisor {
     signals: Signals,
     tree: Tree,
-    /// The CPUs whose stolen time is counted; `None` where there is no steal clock.
+    /// The CPUs whose steal time is counted; `None` where there is no steal clock.
     steal_cpus: Option<Vec<usize>>,
     confinement: Confinement,
     mounts: Option<OwnedFd>,
@@ -104,12 +104,12 @@ pub struct Supervisor {
     left: BTreeSet<Process>,
 }
 
-/// When a command ends, and what of it may stay.
+/// When a command is ended, and what may stay afterwards.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Terms {
-    /// Time after which it is killed with all it started; `None`: never.
+    /// Time after which the command is killed with all that it started; `None`: never.
     pub timeout: Option<Duration>,
-    /// What it leaves running when it ends by itself is left until [`Supervisor::kill_all`].
+    /// Processes that it leaves running when it ends by itself live until [`Supervisor::kill_all`].
     pub leave: bool,
     /// Count its instructions and cycles.
     pub count: bool,
@@ -144,7 +144,7 @@ impl Supervisor {
         self.mounts = mounts;
     }
 
-    /// Wait until `watch` or a signal has something; false when the agent is to end.
+    /// Wait for `watch` or a signal; false when the agent is to end.
     ///
     /// Fails with `System` when the kernel refuses to poll, to read signals or to reap.
     pub fn idle(&mut self, watch: &mut dyn Watch) -> Result<bool, RunError> {
@@ -159,7 +159,7 @@ impl Supervisor {
     }
 
     /// Run a command to its end. Whatever it leaves running is killed, on every path out, unless
-    /// the terms say otherwise. What was there before it is not touched.
+    /// the terms say otherwise. Processes that were there before are not touched.
     ///
     /// Fails with `Spawn` when the program cannot be started, with `Signal` or `Closed` when a
     /// signal or the end of `watch` comes first, and with `System` when a process does not end or a
@@ -183,14 +183,14 @@ impl Supervisor {
             .map_err(RunError::Spawn)?;
         let counts = terms.count.then(|| ProgramCounts::of(held.process));
         let set_up = held.used();
-        // Before the first reading of the clock here: the span of whoever listens holds this one.
+        // Before the first reading of this clock, so that the listener's span includes this span.
         if !watch.announce(Step::Begins) {
             return Err(RunError::Closed);
         }
         let begin = Stamp::now();
         let released = held.release().map_err(|errno| system("write", errno))?;
         let child = released.process;
-        // A time-out beyond the clock's range is none.
+        // A time-out beyond the clock's range is no time-out.
         let deadline = terms
             .timeout
             .and_then(|timeout| begin.time.checked_add(timeout));
@@ -233,7 +233,7 @@ impl Supervisor {
         })
     }
 
-    /// Kill every descendant and reap it, also what was left by request.
+    /// Kill every descendant and reap it, including those left by request.
     ///
     /// Fails with `System` when a process does not end in time, or when the kernel refuses to poll,
     /// to read signals or to reap.
@@ -242,8 +242,8 @@ impl Supervisor {
         self.kill_others(None)
     }
 
-    /// How many descendants go on although the command has ended; the last ones of a pipeline or
-    /// of `mpirun` are about to end and do not count.
+    /// The number of descendants that still run after the command has ended. The last processes of
+    /// a pipeline or of `mpirun` are about to end and do not count.
     fn left_running(&mut self) -> Result<u64, RunError> {
         let deadline = Instant::now() + LEFT_PATIENCE;
         while reap_any()? {
@@ -256,15 +256,15 @@ impl Supervisor {
         Ok(0)
     }
 
-    /// Kill every descendant but those left before; a group that is named is asked to end first.
+    /// Kill every descendant except those left earlier; `group`, if given, is asked to end first.
     fn kill_others(&mut self, group: Option<Pid>) -> Result<(), RunError> {
         if let Some(group) = group {
             self.ask_to_end(group)?;
         }
         let deadline = Instant::now() + KILL_PATIENCE;
         while reap_any()? {
-            // A process that ends during the search is a zombie then, or the agent's own child,
-            // so an empty search means that there is none.
+            // A process that ends during the search is then a zombie or the agent's own child, so
+            // an empty search means that there is no descendant.
             if self.kill_once(group) == 0 && !self.left.is_empty() {
                 break;
             }
@@ -278,7 +278,8 @@ impl Supervisor {
         Ok(())
     }
 
-    /// True when the child has ended, false when the deadline came first. It is not reaped yet.
+    /// True when the child has ended, false when the deadline came first. The child is not reaped
+    /// yet.
     fn until_ended(
         &mut self,
         child: Pid,
@@ -324,14 +325,14 @@ impl Supervisor {
         Ok(())
     }
 
-    /// The group first, at once; then descendants that made groups of their own. Returns how many
-    /// descendants there were.
+    /// Kill the group first, at once, and then descendants that made groups of their own. Returns
+    /// how many descendants there were.
     fn kill_once(&self, group: Option<Pid>) -> usize {
-        // What was left by request is in the control group too.
+        // Processes left by request are in the control group too.
         if self.left.is_empty() {
             self.confinement.kill();
         }
-        // Errors mean that the process is gone, which is what is wanted.
+        // An error means that the process is gone, which is the goal.
         if let Some(group) = group {
             let _ = killpg(group, Signal::SIGKILL);
         }
@@ -342,8 +343,8 @@ impl Supervisor {
         others.len()
     }
 
-    /// Stop all descendants before the first is killed: what forks faster than it is killed does
-    /// not fork while it is stopped.
+    /// Stop all descendants before the first is killed: a process that forks faster than it is
+    /// killed cannot fork while it is stopped.
     fn stop_others(&self) -> BTreeSet<Process> {
         let mut stopped = BTreeSet::new();
         for _ in 0..STOP_ROUNDS {
@@ -405,7 +406,7 @@ impl Supervisor {
         steal::ticks(&self.tree, self.steal_cpus.as_ref()?)
     }
 
-    /// Seconds stolen since `before`.
+    /// Steal time in seconds since `before`.
     #[allow(clippy::cast_precision_loss, reason = "ticks are far below 2^52")]
     fn stolen_since(&self, before: Option<u64>) -> Option<f64> {
         let ticks = self.stolen_ticks()?.saturating_sub(before?);

@@ -1,4 +1,4 @@
-//! What a command finds around it that is made for it alone: its home and its standard input.
+//! What is made for one command alone: its home and its standard input.
 
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
@@ -18,9 +18,9 @@ const HOME: &str = "home";
 pub struct Home(PathBuf);
 
 impl Home {
-    /// Make an empty one in the folder of the command's results.
+    /// Make an empty home in the folder of the command's results.
     ///
-    /// Fails when what is there under its name cannot be removed, or it cannot be made.
+    /// Fails when something under its name cannot be removed, or when the folder cannot be made.
     pub fn make(results: &Path) -> io::Result<Self> {
         let path = results.join(HOME);
         match fs::remove_dir_all(&path) {
@@ -38,7 +38,7 @@ impl Home {
 
 impl Drop for Home {
     fn drop(&mut self) {
-        // The command may have taken away its permissions; the run's folder is removed later.
+        // The command may have taken its permissions away; the run's folder is removed later.
         let _ = fs::remove_dir_all(&self.0);
     }
 }

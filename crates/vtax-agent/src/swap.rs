@@ -1,4 +1,4 @@
-//! Swap for what runs below this process: it is there as long as the process.
+//! Swap for processes below this process, which lasts as long as this process.
 
 use std::env;
 use std::ffi::OsString;
@@ -22,33 +22,32 @@ use vtax_sys::tree::Tree;
 use crate::launch::find_program;
 use crate::memory::leave;
 
-/// What is asked for.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Its size.
     pub bytes: u64,
-    /// What it is in.
+    /// What the swap is on.
     pub kind: Kind,
-    /// Where its file is made or the device recorded, and what killed agents left of theirs.
+    /// The folder in which swap is made or recorded, and in which leftovers of killed agents are
+    /// looked for.
     pub folder: PathBuf,
 }
 
-/// Make it, after what killed agents left of theirs is gone.
+/// Make the swap, after what killed agents left is removed.
 ///
 /// Fails when the machine does not let this process make it.
 pub fn made(options: &Options) -> Result<Swap, Error> {
     let tree = Tree::host();
-    // What is in their groups may be swapped out: it ends first.
+    // The memory of these groups may be swapped out: their processes end first.
     cgroup::sweep::sweep(&tree);
     swap::sweep(&tree, &options.folder);
     Swap::on(&tree, &options.folder, options.bytes, options.kind)
         .map_err(|refused| Error::failure("--swap", refused.reason, refused.remedy))
 }
 
-/// Run a command as long as there is swap for it, and end as it ends.
+/// Run a command with swap for as long as it runs, and end as the command ends.
 ///
-/// A signal that asks this process to end is passed on to the command; the command is killed with
-/// this process, which is asked to end with its parent.
+/// A signal that asks this process to end is passed on to the command; the command is killed when
+/// this process dies, and this process is asked to end when its parent dies.
 ///
 /// Fails when the swap cannot be made, and when the command cannot be started.
 pub fn run(options: &Options, argv: &[OsString]) -> Result<(), Error> {
@@ -57,7 +56,7 @@ pub fn run(options: &Options, argv: &[OsString]) -> Result<(), Error> {
     set_pdeathsig(Signal::SIGTERM).map_err(failed)?;
     let swap = made(options)?;
     let end = wait(start(argv)?, &signals).map_err(failed)?;
-    // Only now is nothing swapped out any more.
+    // Only at this point is nothing swapped out any more.
     drop(swap);
     leave(end)
 }
@@ -99,7 +98,7 @@ fn wait(child: Pid, signals: &Signals) -> Result<End, Errno> {
             Err(errno) => return Err(errno),
         }
         if signals.drain()?.is_some() {
-            // An error means that it has ended, which the next round finds.
+            // An error means that the process has ended, which the next round finds.
             let _ = kill(child, Signal::SIGTERM);
         }
     }

@@ -1,4 +1,4 @@
-//! `switch` and `recover`: the command line of the library vtax-switch.
+//! The subcommands `switch` and `recover`: the command line of the library vtax-switch.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -9,21 +9,18 @@ use vtax_switch::{Fault, Observer, Options, Report, SwitchError, Target};
 use vtax_cli::Error;
 use vtax_sys::kvm::PagingMode;
 
-/// The options of `switch`.
 #[derive(Debug, Clone)]
 pub struct SwitchOptions {
-    /// What is asked of the library.
+    /// The library's options.
     pub options: Options,
-    /// Look only.
+    /// Only say what would be done.
     pub dry_run: bool,
 }
 
-/// What is printed: JSON, or lines for people.
+/// What a subcommand prints: JSON, or lines for people.
 #[derive(Debug)]
 pub struct Output {
-    /// As JSON.
     pub json: serde_json::Value,
-    /// As text.
     pub text: String,
 }
 
@@ -56,10 +53,10 @@ struct DryGuest {
     running: bool,
 }
 
-/// Switch, or only look with `dry_run`.
+/// Switch, or with `dry_run` only say what would be done.
 ///
-/// Fails when the switch is refused, and when a step of it fails: the message then says whether
-/// every guest runs on.
+/// Fails when the switch is refused, and when a step fails: the message then says whether every
+/// guest runs on.
 pub fn switch(request: &SwitchOptions) -> Result<Output, Error> {
     if request.dry_run {
         return look(&request.options);
@@ -121,7 +118,7 @@ pub fn faults() -> String {
     Fault::all().join("\n")
 }
 
-/// The options from the words of the command line.
+/// The library's options from the words of the command line.
 pub fn options(
     to: Target,
     state_dir: Option<PathBuf>,

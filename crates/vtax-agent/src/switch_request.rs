@@ -1,7 +1,7 @@
 //! The operation `switch` of `serve`: the subcommand of that name, run as a child.
 //!
-//! A child, because the agent is the first process of the machine: whatever a switch meets, the
-//! machine must not end with it.
+//! The subcommand is a child because the agent is the first process of the machine: whatever
+//! happens to a switch, the machine must not end with it.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -16,10 +16,10 @@ use crate::run_answer::RunAnswer;
 const FOLDER: &str = "/run/vtax/switch-request";
 const STDOUT: &str = "stdout";
 const STDERR: &str = "stderr";
-/// Of what the child prints; a report has about 200 bytes per guest.
+/// The limit of the child's output; a report has about 200 bytes per guest.
 const OUTPUT_LIMIT_BYTES: u64 = 512 << 10;
 
-/// The child's command; the new QEMUs that it leaves must live on.
+/// The child's command; the new QEMUs that the child leaves must live on.
 pub fn run(request: &SwitchRequest) -> RunRequest {
     let mut argv: Vec<String> = ["/proc/self/exe", "switch", "--json", "--to", &request.to]
         .map(String::from)
@@ -42,7 +42,7 @@ pub fn run(request: &SwitchRequest) -> RunRequest {
         stdin: None,
         stdout: STDOUT.into(),
         stderr: STDERR.into(),
-        // Each wait of a switch is bounded by itself.
+        // Each wait within a switch has its own limit.
         timeout_s: None,
         output_limit_bytes: OUTPUT_LIMIT_BYTES,
         leave: true,
@@ -53,7 +53,7 @@ pub fn run(request: &SwitchRequest) -> RunRequest {
 
 /// The child's report.
 ///
-/// Fails with `System`, in the child's words, when it failed or its report cannot be read.
+/// Fails with `System`, in the child's words, when the child failed or its report cannot be read.
 pub fn answer(ended: &RunAnswer) -> Result<Value, RequestError> {
     let failed = |message: String| RequestError::System(message);
     if ended.exit_code == Some(0) {
@@ -65,7 +65,7 @@ pub fn answer(ended: &RunAnswer) -> Result<Value, RequestError> {
     Err(failed(match (last, ended.signal) {
         (_, Some(signal)) => format!("switch: killed by signal {signal}"),
         (Some(line), None) => line.trim_start_matches("vtax-agent: ").to_owned(),
-        (None, None) => "switch: it failed and says nothing".into(),
+        (None, None) => "switch: it failed without a message".into(),
     }))
 }
 

@@ -15,8 +15,8 @@ use vtax_sys::trace_mark::Mark;
 
 use crate::memory::leave;
 
-/// The emulator drops what it translated so far, at the end of a block that it executes. A sleep
-/// makes it leave that block.
+/// The emulator drops its translations at the end of a block that it executes. A sleep makes it
+/// leave that block.
 const ARMING: Duration = Duration::from_millis(20);
 
 /// Run the command between marks, write how long that took, and end as the command ended.

@@ -15,12 +15,12 @@ use serde::{Deserialize, Deserializer, Serialize};
 use crate::launch::make_folder;
 use vtax_cli::reason;
 
-/// The most that one `pull` answers, in bytes: in base64 it fits a frame.
+/// The most bytes that one `pull` answers: in base64 they fit a frame.
 pub const MAX_PULL_BYTES: u64 = 512 << 10;
-/// The most that the names of one `list` take: in JSON, in which a byte may become six, and with
-/// the sizes they fit a frame.
+/// The most bytes that the names of one `list` take: in JSON, in which a byte may become six, they
+/// fit a frame together with the sizes.
 const MAX_LISTED_BYTES: usize = 128 << 10;
-/// What a file takes in it beside its name.
+/// What a file takes in the answer besides its name.
 const LISTED_BYTES: usize = 24;
 /// The permission bits of a pushed file when none are asked for.
 const DEFAULT_PERMISSIONS: u32 = 0o600;
@@ -30,12 +30,12 @@ const DEFAULT_PERMISSIONS: u32 = 0o600;
 pub struct PushRequest {
     /// The file, absolute; folders above it are made.
     pub path: PathBuf,
-    /// What is written.
+    /// The bytes to write.
     #[serde(deserialize_with = "bytes")]
     pub data: Vec<u8>,
-    /// Permission bits; `None`: 0600 for a new file, else as they are.
+    /// Permission bits; `None`: 0600 for a new file, else unchanged.
     pub mode: Option<u32>,
-    /// Where to write; 0 replaces the file.
+    /// The offset to write at; 0 replaces the file.
     #[serde(default)]
     pub offset: u64,
 }
@@ -43,7 +43,7 @@ pub struct PushRequest {
 /// What `push` answers.
 #[derive(Debug, PartialEq, Serialize)]
 pub struct PushAnswer {
-    /// The file's size now.
+    /// The file's size after writing.
     pub size: u64,
 }
 
@@ -52,7 +52,7 @@ pub struct PushAnswer {
 pub struct PullRequest {
     /// The file, absolute.
     pub path: PathBuf,
-    /// Where to begin.
+    /// The offset to read from.
     #[serde(default)]
     pub offset: u64,
     /// Most bytes to answer.
@@ -62,7 +62,7 @@ pub struct PullRequest {
 /// What `pull` answers.
 #[derive(Debug, PartialEq, Serialize)]
 pub struct PullAnswer {
-    /// What was read, in base64.
+    /// The bytes that were read, in base64.
     pub data: String,
     /// The file's size as the kernel gives it; 0 in `/proc`.
     pub size: u64,
@@ -80,7 +80,7 @@ pub struct ListRequest {
 /// What `list` answers.
 #[derive(Debug, PartialEq, Serialize)]
 pub struct ListAnswer {
-    /// Path below the folder to size in bytes, of the regular files in it.
+    /// The path below the folder and the size in bytes of each regular file in it.
     pub files: BTreeMap<String, u64>,
 }
 
@@ -138,7 +138,7 @@ fn check_path(path: &Path) -> Result<(), String> {
 
 /// Write a piece of a file; the error names what failed and why.
 ///
-/// The first piece replaces what exists, so that a program that runs may be replaced.
+/// The first piece replaces what exists, so that even a running program can be replaced.
 pub fn push(request: &PushRequest) -> Result<PushAnswer, String> {
     let path = &request.path;
     let refused = |call: &str, error: &io::Error| explain(call, path, error);
@@ -175,7 +175,7 @@ pub fn pull(request: &PullRequest) -> Result<PullAnswer, String> {
     let mut data = Vec::new();
     file.seek(SeekFrom::Start(request.offset))
         .map_err(|error| explain("seek", path, &error))?;
-    // One byte more than is answered says whether there is more.
+    // Read one byte more than is answered, to see whether there is more.
     file.take(request.limit + 1)
         .read_to_end(&mut data)
         .map_err(|error| explain("read", path, &error))?;
@@ -197,7 +197,7 @@ fn create(path: &Path) -> Result<File, String> {
         Ok(found) if found.is_file() => {
             fs::remove_file(path).map_err(|error| explain("remove", path, &error))?;
         }
-        // What is not a file is refused below, because it exists.
+        // Anything other than a file exists, and is refused below.
         _ => {}
     }
     OpenOptions::new()
@@ -208,8 +208,8 @@ fn create(path: &Path) -> Result<File, String> {
         .map_err(|error| explain("create", path, &error))
 }
 
-/// The regular files in a folder and those below it, links not followed; names that are not UTF-8
-/// are left out.
+/// The regular files in a folder and below, without following links; names that are not UTF-8 are
+/// left out.
 ///
 /// Fails when a folder cannot be read, or when the files are too many for one frame.
 pub fn list(request: &ListRequest) -> Result<ListAnswer, String> {
@@ -239,7 +239,7 @@ pub fn list(request: &ListRequest) -> Result<ListAnswer, String> {
     Ok(ListAnswer { files })
 }
 
-/// Open a regular file; a pipe or device is refused, and not waited for.
+/// Open a regular file; a pipe or device is refused without waiting for it.
 fn open(options: &mut OpenOptions, path: &Path) -> Result<File, String> {
     let file = options
         .custom_flags((OFlag::O_NONBLOCK | OFlag::O_NOCTTY).bits())

@@ -1,8 +1,8 @@
 //! How much memory a process uses within a second, by the accessed bits of its pages: the median of
 //! the seconds.
 //!
-//! The kernel's `Documentation/filesystems/proc.rst`: `Referenced` of `smaps_rollup` is what was
-//! accessed since 1 was written to `clear_refs`. Pages that are swapped out are not in it.
+//! The kernel's `Documentation/filesystems/proc.rst`: `Referenced` of `smaps_rollup` counts the
+//! memory accessed since 1 was written to `clear_refs`, without swapped-out pages.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -10,22 +10,21 @@ use std::time::{Duration, Instant};
 use nix::unistd::Pid;
 use vtax_sys::tree::{Tree, field};
 
-/// Pages that are used less often than this are not of the working set.
+/// Pages that are used less often than this are not in the working set.
 const WINDOW: Duration = Duration::from_secs(1);
 
-/// The working set of one process.
 #[derive(Debug)]
 pub struct WorkingSet {
     process: Pid,
     window: Instant,
-    /// Accessed in the present window, as of the last look.
+    /// Bytes accessed in the current window, as of the last look.
     current: Option<u64>,
-    /// Accessed in each that is over.
+    /// Bytes accessed in each finished window.
     windows: Vec<u64>,
 }
 
 impl WorkingSet {
-    /// Of a process that begins now.
+    /// The working set of a process that begins at this moment.
     pub fn of(process: Pid) -> Self {
         Self {
             process,
@@ -35,9 +34,10 @@ impl WorkingSet {
         }
     }
 
-    /// See what was accessed, and begin another window when this one is over.
+    /// Read what was accessed, and begin another window when this one is over.
     ///
-    /// That clears the accessed bits, so the kernel that reclaims pages knows less of their use.
+    /// Beginning a window clears the accessed bits, so the kernel knows less about the use of pages
+    /// when it reclaims them.
     pub fn look(&mut self, tree: &Tree) {
         self.current = self.referenced(tree);
         let Some(bytes) = self.current else { return };
@@ -54,8 +54,9 @@ impl WorkingSet {
         referenced.parse::<u64>().ok()?.checked_mul(1024)
     }
 
-    /// Bytes of the median window, the lower one of two: a program uses more while it begins. Of the
-    /// first one when it ended too early for another. `None`: the kernel does not say.
+    /// Bytes of the median window, the lower one of two middle windows because a program uses more
+    /// while it begins. When the process ended before the first window did, bytes of that window.
+    /// `None`: the kernel does not say.
     pub fn bytes(mut self) -> Option<u64> {
         self.windows.sort_unstable();
         let middle = self.windows.len().saturating_sub(1) / 2;
@@ -75,7 +76,7 @@ mod tests {
     #[test]
     fn memory_that_is_no_longer_used_leaves_it() {
         let tree = Tree::host();
-        // It keeps what it has read, and waits for more.
+        // The shell keeps what it has read, and waits for more.
         let mut holder = Command::new("tail")
             .args(["-c", "67108864"])
             .stdin(Stdio::piped())

@@ -17,10 +17,9 @@ use crate::facts;
 use vtax_cli::{Error, output, units};
 use vtax_sys::tree::Tree;
 
-/// The word before the exit code in the hidden form that fork-exec-storm starts.
+/// The word before the exit code in the hidden command that fork-exec-storm starts.
 const NOOP: &str = "--noop";
 
-/// What was asked for.
 #[derive(Debug)]
 pub struct WorkloadArguments {
     json: bool,
@@ -37,9 +36,9 @@ enum Action {
     },
 }
 
-/// The exit code of `workload --noop CODE`; `None`: something else was asked for.
+/// The exit code of `workload --noop CODE`; `None`: another command was given.
 ///
-/// To be looked at before anything else, so that the process is as small as can be.
+/// Check this before anything else, so that the process is as small as possible.
 pub fn noop_code(mut arguments: impl Iterator<Item = OsString>) -> Option<u8> {
     if arguments.next()? != "workload" || arguments.next()? != NOOP {
         return None;
@@ -52,7 +51,7 @@ impl Args for WorkloadArguments {
         let list = Arg::new("list")
             .long("list")
             .action(ArgAction::SetTrue)
-            .help("Say which workloads there are");
+            .help("List the workloads");
         let json = Arg::new("json")
             .long("json")
             .action(ArgAction::SetTrue)
@@ -124,7 +123,7 @@ impl FromArgMatches for WorkloadArguments {
         let action = match matches.subcommand() {
             Some((name, matches)) => run_action(name, matches)?,
             None if matches.get_flag("list") => Action::List,
-            None => return Err(misuse("no workload is named; --list says which there are")),
+            None => return Err(misuse("no workload is named; --list shows all workloads")),
         };
         let json = matches.get_flag("json");
         Ok(Self { json, action })

@@ -14,7 +14,7 @@ use vtax_agent::clocks::timing::Timing;
 use vtax_agent::facts::{Probe, gather_with};
 use vtax_sys::tree::Tree;
 
-/// Answers CPUID leaf 1 and those of hypervisors.
+/// Answers CPUID leaf 1 and the hypervisor leaves.
 struct Fake {
     hypervisor: bool,
     leaves: Vec<(u32, [u32; 4])>,
@@ -238,7 +238,7 @@ fn arm64_is_described_by_its_own_names() {
     assert_eq!(cpu.flags, ["asimd", "fp"]);
     assert_eq!(facts().clock.tsc_hz, Some(62.5e6));
     assert!(facts().pmu.present);
-    // Nothing names a hypervisor, which does not mean that there is none.
+    // Nothing names a hypervisor, but there may still be one.
     assert_eq!(facts().virtualization.kind, "unknown");
     put("proc/device-tree/compatible", "linux,dummy-virt\0");
     let below = facts().virtualization;

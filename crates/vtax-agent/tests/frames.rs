@@ -1,4 +1,4 @@
-//! `serve` and whatever may come on its channel: every line has one answer, and it goes on.
+//! `serve` and arbitrary input on its channel: every line has one answer, and `serve` goes on.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 use serde_json::json;
 
-/// Lines of any bytes, and lines that are almost requests that change nothing.
+/// Lines of any bytes, and near-requests that change nothing.
 fn line() -> impl Strategy<Value = Vec<u8>> {
     let requests = [
         json!({"id": 1, "op": "ping"}),
@@ -55,7 +55,7 @@ proptest! {
             line.push(b'\n');
             agent.send_bytes(&line);
             if is_empty {
-                // It asks for nothing.
+                // An empty line asks for nothing.
                 continue;
             }
             let answer = agent.receive();

@@ -1,4 +1,4 @@
-//! `vtax-agent guest`, the real program, in this machine in place of a guest.
+//! `vtax-agent guest`, the real program, on this machine instead of in a guest.
 
 #![allow(
     clippy::unwrap_used,
@@ -42,7 +42,7 @@ fn the_page_has_what_the_publisher_says_at_its_end() {
         assert!(Instant::now() < deadline, "no page");
         std::thread::sleep(Duration::from_millis(5));
     }
-    // Applications that begin after the page did, one with a name that it does not have.
+    // Applications that begin after the page was made, one with a name that the page does not have.
     let own = folder.path().join("app/1.page");
     let mut application = Publisher::create(&own, &["app.x", "app.z"]).unwrap();
     application.publish(&[5, 6]).unwrap();

@@ -1,5 +1,5 @@
 //! `vtax-agent probe`, the real program on this machine: its contract, and what holds on any
-//! machine however busy it is.
+//! machine, however busy.
 
 #![allow(
     clippy::unwrap_used,
@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-/// What a quantity of the contract has, whether it was measured or not.
+/// The fields of every quantity, measured or not.
 const FIELDS: [&str; 6] = ["name", "value", "unit", "low", "high", "claimed"];
-/// A stage may be in the middle of a working set when its time is over.
+/// A stage may be in the middle of a working set when its time is up.
 const SLACK: Duration = Duration::from_secs(20);
 
 fn probe(arguments: &[&str]) -> Output {
@@ -134,7 +134,8 @@ fn caches_are_in_order(answer: &Value) {
     }
 }
 
-/// Wider vectors are not slower: as intervals, and with a tenth for a change of the clock.
+/// Wider vectors are not slower: compared as intervals, with a margin of a tenth for a change of
+/// the clock.
 fn peaks_are_in_order(answer: &Value) {
     let wider = if cfg!(target_arch = "x86_64") {
         vec!["peak_scalar", "peak_sse2", "peak_avx2"]

@@ -1,4 +1,4 @@
-//! The other subcommands, the real program.
+//! The other subcommands of the real program.
 
 #![allow(
     clippy::unwrap_used,
@@ -60,7 +60,8 @@ fn memory_ends_as_its_command_and_says_what_it_used() {
         assert_eq!(output.status.signal(), signal);
         let said: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
         assert!(said["wall_s"].as_f64().unwrap() >= 0.3);
-        // The shell's children count, as for wait4; what is seen is of the shell alone.
+        // The shell's children count, as for wait4; the working set that is seen is the shell's
+        // alone.
         assert!(said["max_rss_bytes"].as_u64().unwrap() >= 40 << 20);
         assert!(said["seen"]["looks"].as_u64().unwrap() >= 3, "{said}");
         assert!(said["seen"]["program_rss_bytes"].as_u64().unwrap() < 40 << 20);

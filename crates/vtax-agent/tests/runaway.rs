@@ -1,6 +1,6 @@
-//! Commands that fork without end are ended with all they started.
+//! Commands that fork without end are ended with all that they started.
 //!
-//! Each of them forks a bounded number of times, and below a limit of processes of the test's own.
+//! Each command forks a bounded number of times, below the test's own limit of processes.
 
 #![allow(
     clippy::unwrap_used,
@@ -25,11 +25,11 @@ use vtax_sys::tree::Tree;
 /// Most processes that a test may have at once.
 const MOST: u64 = 400;
 
-/// 20 chains of processes: each forks the next one and ends, so that none is there long enough to
-/// be found and killed. They end by themselves after 20 * 20000 forks.
+/// 20 chains of processes: each forks the next one and ends, so that none exists long enough to be
+/// found and killed. They end by themselves after 20 * 20000 forks.
 ///
-/// What ended counts until its parent has seen it, and the first process of a machine may take a
-/// second for that: a chain that has met its limit tries again.
+/// A process that has ended counts until its parent has reaped it, and the first process of a
+/// machine may take a second for that: a chain that has met its limit tries again.
 fn relays(name: &str) -> String {
     format!(
         ": {name}; next() {{ [ $1 -gt 0 ] || exit; \
@@ -46,7 +46,7 @@ struct Fence {
 }
 
 impl Fence {
-    /// `None` where there can be none. The tests have it one after the other.
+    /// `None` where there can be no limit. The tests use it one after the other.
     fn put_up() -> Option<Self> {
         static ONE: Mutex<()> = Mutex::new(());
         let alone = ONE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -61,14 +61,14 @@ impl Fence {
         })
     }
 
-    /// A line of a shell that goes behind it.
+    /// A line of shell that moves the shell behind the fence.
     fn join(&self) -> String {
         let procs = fs::read_link(format!("/proc/self/fd/{}", self.group.procs()[0])).unwrap();
         format!("echo 0 > {}", procs.display())
     }
 }
 
-/// How many processes have this word on their command line.
+/// The number of processes with this word on their command line.
 fn naming(word: &str) -> usize {
     let processes = fs::read_dir("/proc").unwrap().flatten();
     let lines = processes.filter_map(|entry| fs::read(entry.path().join("cmdline")).ok());
@@ -77,10 +77,10 @@ fn naming(word: &str) -> usize {
         .count()
 }
 
-/// Whether any process has this word on its command line.
+/// Does any process have this word on its command line?
 ///
-/// One look can miss all relays: those that the list of processes names have ended before their
-/// command lines are read.
+/// One look can miss all relays: the processes in the list may have ended before their command
+/// lines are read.
 fn any_naming(word: &str) -> bool {
     (0..50).any(|_| naming(word) > 0)
 }

@@ -97,7 +97,7 @@ fn a_command_is_run_as_asked_and_measured() {
 #[test]
 fn beginning_and_end_are_announced_around_the_command() {
     let mut agent = Agent::start(&[]);
-    // What it leaves running is killed only after its end has been announced.
+    // What the command leaves running is killed only after its end has been announced.
     let script = "sleep 300 & echo $! >&2; exit 3";
     let request = agent.shell(script, &json!({"announce": true}));
     let asked = Instant::now();
@@ -107,7 +107,7 @@ fn beginning_and_end_are_announced_around_the_command() {
     let own = Duration::from_secs_f64(agent.receive()["ok"]["wall_s"].as_f64().unwrap());
     assert!(own <= asked.elapsed());
     assert!(!alive(agent.text("stderr").trim()));
-    // A command that is not begun has no end.
+    // A command that never began has no end.
     let none = agent.shell("", &json!({"announce": true, "argv": ["/no/such/program"]}));
     agent.send(&none);
     let frames: Vec<Value> = (0..3).map(|_| agent.receive()).collect();
@@ -136,7 +136,7 @@ fn a_time_out_kills_descendants_in_other_groups_and_sessions() {
                   (sleep 1000 & echo $! > orphan) ; sleep 1000";
     let answer = agent.run(script, &json!({"timeout_s": 0.5}));
     assert_eq!(answer["ok"]["timed_out"], true, "{answer}");
-    // The shell obeys the request to end; `far` ignores it and is killed.
+    // The shell obeys the request to end; `far` ignores the request and is killed.
     assert_eq!(answer["ok"]["signal"], 15);
     assert_eq!(answer["ok"]["exit_code"], Value::Null);
     let wall = answer["ok"]["wall_s"].as_f64().unwrap();
@@ -333,7 +333,7 @@ fn bad_frames_are_answered_and_the_next_line_is_read() {
         assert_eq!(answer["error"]["kind"], "frame", "{answer}");
     }
     agent.send_bytes(&vec![b'x'; (1 << 20) + 1]);
-    // Neither the end of that line nor an empty one asks for anything.
+    // Neither the end of that line nor an empty line asks for anything.
     agent.send_bytes(b"\n\n");
     assert_eq!(
         agent.receive()["error"]["message"],
@@ -390,7 +390,7 @@ fn memory_is_limited_and_the_group_is_removed() {
         &json!({}),
     );
     assert_eq!(large["ok"]["signal"], 9, "{large}");
-    // Also when it is busy at the end.
+    // Also when the command is busy at the end.
     let frame = agent.shell("echo $$ > near; sleep 1000", &json!({}));
     agent.send(&frame);
     agent.wait_for_line("near");
@@ -435,7 +435,7 @@ fn a_long_request_may_come_in_parts() {
 fn files_are_pushed_and_pulled_in_the_largest_pieces() {
     let mut agent = Agent::start(&[]);
     let path = agent.folder.path().join("folder/file");
-    // In base64 this is as much as a frame of 1 MiB holds beside the other fields.
+    // In base64 this is the most that a frame of 1 MiB holds besides the other fields.
     let data = "AAAA".repeat(255 << 10);
     let pushed = agent.request(json!({"op": "push", "path": path, "data": data, "mode": 0o755}));
     assert_eq!(pushed["ok"], json!({"size": 765 << 10}));
@@ -474,7 +474,7 @@ fn without_a_frame_the_lease_ends_the_command_and_the_agent() {
     }
     assert!(alive(&pid));
     let begin = Instant::now();
-    // The channel stays open, as to a peer behind a network that drops everything.
+    // The channel stays open, as for a peer behind a network that drops everything.
     assert!(agent.process.wait().unwrap().success());
     assert!(begin.elapsed() < Duration::from_secs(10));
     assert!(!alive(&pid));

@@ -1,5 +1,5 @@
-//! `vtax-agent tune`, the real program on this machine: its contract, and what holds on any machine
-//! however busy it is.
+//! `vtax-agent tune`, the real program on this machine: its contract, and what holds on any
+//! machine, however busy.
 
 #![allow(
     clippy::unwrap_used,
@@ -87,7 +87,7 @@ fn a_log_is_gone_on_with_and_then_answers_alone() {
     let second = json(&[&all[..], &["--export", toml]].concat());
     assert_eq!(&second["resumed"], trials);
     assert_eq!(second["routines"], first["routines"]);
-    // What was exported is measured again.
+    // The exported parameters are measured again.
     let given = json(&["--use", toml, "--size", "32"]);
     assert_eq!(named(&given), ["dger"]);
     assert_eq!(

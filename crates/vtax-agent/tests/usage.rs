@@ -29,14 +29,14 @@ fn instructions_are_counted_when_asked_for_and_where_they_can_be() {
     }
 }
 
-/// What its process did before the time began is in neither.
+/// What the process did before the time began is in neither count.
 #[test]
 fn a_command_without_children_uses_no_more_cpu_time_than_time() {
     let mut agent = Agent::start(&[]);
     for _ in 0..20 {
         let answer = agent.run(":", &json!({}));
         let time = |name: &str| answer["ok"][name].as_f64().unwrap();
-        // Both clocks have steps of a microsecond at most here.
+        // Both clocks have steps of a microsecond at most on this machine.
         let used = time("user_s") + time("system_s");
         assert!(used < time("wall_s") + 1e-5, "{answer}");
     }

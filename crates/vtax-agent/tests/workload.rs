@@ -89,7 +89,7 @@ fn fresh_pages_fault_and_present_ones_do_not() {
         "40",
         "--json",
     ]));
-    // 16 pages of text, as many to compare with, and the output.
+    // 16 pages of text, as many pages for comparison, and the output.
     assert!(
         blocks["minor_faults"].as_u64().unwrap() > 40 * 32,
         "{blocks}"

@@ -1,23 +1,21 @@
-//! The arguments' checks: the first that is wrong is named, by its position in the Fortran routine.
+//! Checks arguments; the first wrong argument is reported by its position in the Fortran routine.
 
 use std::ffi::c_int;
 
 /// Position of a wrong argument, from 1, in the Fortran routine: what XERBLA is called with.
 pub type Position = c_int;
 
-/// A matrix that is stored: rows, columns, and from one column to the next.
+/// A stored matrix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stored {
-    /// Rows.
     pub rows: usize,
-    /// Columns.
     pub columns: usize,
-    /// From one column to the next: at least the rows.
+    /// The distance from one column to the next: at least the number of rows.
     pub leading: usize,
 }
 
 impl Stored {
-    /// From its first number to its last, both included.
+    /// How many numbers lie from its first to its last, both included.
     pub fn numbers(&self) -> usize {
         match (self.rows, self.columns) {
             (0, _) | (_, 0) => 0,
@@ -26,17 +24,17 @@ impl Stored {
     }
 }
 
-/// A vector that is stored: its numbers, and from one to the next.
+/// A stored vector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Spaced {
-    /// Numbers.
+    /// How many numbers it has.
     pub count: usize,
-    /// From one to the next; below 0: from the end on.
+    /// The distance from one number to the next; below 0: from the end on.
     pub increment: isize,
 }
 
 impl Spaced {
-    /// From its first number to its last, both included.
+    /// How many numbers lie from its first to its last, both included.
     pub fn numbers(&self) -> usize {
         match self.count {
             0 => 0,
@@ -45,7 +43,8 @@ impl Spaced {
     }
 }
 
-/// Is it transposed? `None`: the letter is none of BLAS's. Of real numbers C is the same as T.
+/// Does the letter mean transposed? `None`: BLAS has no such letter. For real numbers C is the same
+/// as T.
 pub fn transposed(letter: u8) -> Option<bool> {
     match letter.to_ascii_uppercase() {
         b'N' => Some(false),
@@ -54,10 +53,10 @@ pub fn transposed(letter: u8) -> Option<bool> {
     }
 }
 
-/// Arguments of GEMM as they come.
+/// Unchecked arguments of GEMM.
 #[derive(Debug, Clone, Copy)]
 pub struct GemmArguments {
-    /// TRANSA and TRANSB; `None`: no such letter.
+    /// TRANSA and TRANSB; `None`: BLAS has no such letter.
     pub transposed: [Option<bool>; 2],
     /// M, N and K.
     pub sizes: [c_int; 3],
@@ -65,23 +64,20 @@ pub struct GemmArguments {
     pub leading: [c_int; 3],
 }
 
-/// Arguments of GEMM that are right.
+/// Checked arguments of GEMM.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GemmShape {
-    /// A is transposed, B is.
+    /// Whether A and B are transposed.
     pub transposed: [bool; 2],
-    /// Columns of op(A), rows of op(B).
+    /// Columns of op(A), which are rows of op(B).
     pub k: usize,
-    /// A.
     pub a: Stored,
-    /// B.
     pub b: Stored,
-    /// C.
     pub c: Stored,
 }
 
 impl GemmArguments {
-    /// The shape, or the position of the first argument that is wrong, in the order of `dgemm.f`.
+    /// The shape, or the position of the first wrong argument, in the order of `dgemm.f`.
     pub fn check(&self) -> Result<GemmShape, Position> {
         let transposed = [self.transposed[0].ok_or(1)?, self.transposed[1].ok_or(2)?];
         let m = size(self.sizes[0], 3)?;
@@ -97,10 +93,10 @@ impl GemmArguments {
     }
 }
 
-/// Arguments of GEMV as they come.
+/// Unchecked arguments of GEMV.
 #[derive(Debug, Clone, Copy)]
 pub struct GemvArguments {
-    /// TRANS; `None`: no such letter.
+    /// TRANS; `None`: BLAS has no such letter.
     pub transposed: Option<bool>,
     /// M and N.
     pub sizes: [c_int; 2],
@@ -110,21 +106,18 @@ pub struct GemvArguments {
     pub increments: [c_int; 2],
 }
 
-/// Arguments of GEMV that are right.
+/// Checked arguments of GEMV.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GemvShape {
-    /// A is transposed.
+    /// Is A transposed?
     pub transposed: bool,
-    /// A.
     pub a: Stored,
-    /// x.
     pub x: Spaced,
-    /// y.
     pub y: Spaced,
 }
 
 impl GemvArguments {
-    /// The shape, or the position of the first argument that is wrong, in the order of `dgemv.f`.
+    /// The shape, or the position of the first wrong argument, in the order of `dgemv.f`.
     pub fn check(&self) -> Result<GemvShape, Position> {
         let transposed = self.transposed.ok_or(1)?;
         let m = size(self.sizes[0], 2)?;
@@ -139,7 +132,7 @@ impl GemvArguments {
     }
 }
 
-/// Arguments of GER as they come.
+/// Unchecked arguments of GER.
 #[derive(Debug, Clone, Copy)]
 pub struct GerArguments {
     /// M and N.
@@ -150,19 +143,16 @@ pub struct GerArguments {
     pub leading: c_int,
 }
 
-/// Arguments of GER that are right.
+/// Checked arguments of GER.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GerShape {
-    /// x.
     pub x: Spaced,
-    /// y.
     pub y: Spaced,
-    /// A.
     pub a: Stored,
 }
 
 impl GerArguments {
-    /// The shape, or the position of the first argument that is wrong, in the order of `dger.f`.
+    /// The shape, or the position of the first wrong argument, in the order of `dger.f`.
     pub fn check(&self) -> Result<GerShape, Position> {
         let m = size(self.sizes[0], 1)?;
         let n = size(self.sizes[1], 2)?;

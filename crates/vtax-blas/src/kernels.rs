@@ -1,4 +1,4 @@
-//! The kernels: generated at the first call that needs them, and kept.
+//! The kernels, which are generated at the first call that needs them, and kept.
 
 use std::fmt::Debug;
 use std::process::abort;
@@ -13,7 +13,8 @@ use vtax_tune::{
 use crate::plain;
 use crate::settings::{Settings, once, say};
 
-/// Up to so many multiplications a product is done without a kernel: packing would take longer.
+/// Up to this many multiplications, a product is computed without a kernel: packing would take
+/// longer.
 const SMALL: usize = 12 * 12 * 12;
 
 /// The routines' kernels in one precision.
@@ -36,12 +37,11 @@ impl<T: Element> Kernels<T> {
     }
 }
 
-/// A number whose routines are here.
+/// A type of numbers whose routines this library has.
 pub trait Number: Element {
-    /// The letter that its routines' names begin with.
+    /// The first letter of its routines' names.
     const LETTER: char;
 
-    /// Its kernels.
     fn kernels() -> &'static Kernels<Self>;
 }
 
@@ -80,7 +80,7 @@ pub fn gemm<T: Number>(problem: &Problem<'_, T>, c: MatrixMut<'_, T>) {
             return;
         }
     }
-    // Small; or there was no memory for panels, and nothing has been written yet.
+    // A small product; or there was no memory for panels, and nothing has been written yet.
     plain::gemm(problem, c);
 }
 
@@ -110,7 +110,7 @@ pub fn ger<T: Number>(problem: &GerProblem<'_, T>, a: MatrixMut<'_, T>) {
     done(kernel.run(problem, a));
 }
 
-/// These need no memory that may be missing, and their arguments are right.
+/// These routines need no memory that may be missing, and their arguments are right.
 fn done(result: Result<(), Error>) {
     if let Err(error) = result {
         say(&error.to_string());
@@ -134,8 +134,9 @@ fn level2<T: Number, K>(
     generated::<T, _, _>(routine, tuned, |vector| Level2 { vector, ..model }, compile)
 }
 
-/// A routine from the tuned parameters, else from the model's for the widest instruction set, else,
-/// where pages cannot be made executable, from those for portable code.
+/// A routine generated from the tuned parameters; without them, from the model's parameters for the
+/// widest instruction set; and where pages cannot be made executable, from the parameters for
+/// portable code.
 fn generated<T: Number, P: Debug, K>(
     routine: &str,
     tuned: impl Fn(&Routines) -> Option<P>,
@@ -158,7 +159,7 @@ fn generated<T: Number, P: Debug, K>(
     };
     say(&format!("{routine}: {refused}; portable code is used"));
     compile(&model(Vector::Portable), &settings.processor).unwrap_or_else(|error| {
-        // There is no code to generate, nor memory to get.
+        // Portable code needs nothing generated and no memory.
         say(&format!("{routine}: {error}"));
         abort()
     })

@@ -1,5 +1,5 @@
-//! CBLAS: matrices stored by rows are the transposed ones stored by columns, so that arguments are
-//! exchanged, and the positions of wrong ones are those in C.
+//! CBLAS: a matrix stored by rows is its transpose stored by columns, so arguments are exchanged,
+//! and positions of wrong arguments are those in C.
 
 use std::ffi::c_int;
 
@@ -14,7 +14,7 @@ pub enum Layout {
     Columns,
 }
 
-/// `CBLAS_LAYOUT`.
+/// Read a `CBLAS_LAYOUT`.
 pub fn layout(value: c_int) -> Result<Layout, Position> {
     match value {
         101 => Ok(Layout::Rows),
@@ -23,7 +23,7 @@ pub fn layout(value: c_int) -> Result<Layout, Position> {
     }
 }
 
-/// `CBLAS_TRANSPOSE`; of real numbers `CblasConjTrans` is the same as `CblasTrans`.
+/// Read a `CBLAS_TRANSPOSE`; for real numbers `CblasConjTrans` is the same as `CblasTrans`.
 pub fn transposed(value: c_int, position: Position) -> Result<bool, Position> {
     match value {
         111 => Ok(false),
@@ -32,7 +32,7 @@ pub fn transposed(value: c_int, position: Position) -> Result<bool, Position> {
     }
 }
 
-/// C' = op(B)' op(A)': the arguments of the product that is the same memory stored by columns.
+/// C' = op(B)' op(A)': the arguments for the same memory stored by columns.
 pub fn exchange_gemm(given: GemmArguments) -> GemmArguments {
     let exchanged = |[one, other, third]: [c_int; 3]| [other, one, third];
     let [a, b] = given.transposed;
@@ -63,12 +63,12 @@ pub fn exchange_ger(given: GerArguments) -> GerArguments {
     }
 }
 
-/// Positions in C that change places where arguments are exchanged: those of M and N, of LDA and
-/// LDB. The `cblas_xerbla` of netlib has the same tables.
+/// Pairs of positions in C that change places where arguments are exchanged: M and N, LDA and LDB.
+/// Netlib's `cblas_xerbla` has the same tables.
 pub const EXCHANGED_GEMM: &[[Position; 2]] = &[[4, 5], [9, 11]];
-/// Those of M and N.
+/// The pair of M and N.
 pub const EXCHANGED_GEMV: &[[Position; 2]] = &[[3, 4]];
-/// Those of M and N, of INCX and INCY.
+/// The pairs of M and N, and of INCX and INCY.
 pub const EXCHANGED_GER: &[[Position; 2]] = &[[2, 3], [6, 8]];
 
 /// The position in C of an argument with this position in Fortran.
@@ -103,7 +103,7 @@ mod tests {
         assert_eq!(found, [Err(3), Ok(false), Ok(true), Ok(true), Err(3)]);
     }
 
-    /// Of a product by rows that is right but for one argument, the position in `cblas_dgemm`.
+    /// The position in `cblas_dgemm` for a product by rows with one wrong argument.
     #[test]
     fn positions_are_those_of_the_c_function() {
         let right = GemmArguments {

@@ -1,4 +1,5 @@
-//! What the environment says: the file of parameters, the threads, whether to say what is used.
+//! Settings from the environment: the file of parameters, the threads, whether to report what is
+//! used.
 
 use std::env;
 use std::io::{self, Write};
@@ -8,34 +9,33 @@ use std::sync::OnceLock;
 use vtax_tune::tuned::Tuned;
 use vtax_tune::{Processor, Vector};
 
-/// The file of parameters.
+/// The variable with the file of parameters.
 const FILE: &str = "VTAX_BLAS";
-/// When not empty, the parameters of a routine are said when it is first called.
+/// When this variable is not empty, a routine's parameters are reported at its first call.
 const SAY: &str = "VTAX_BLAS_SAY";
-/// Threads: the first that has a number.
+/// The variables for threads; the first that has a number counts.
 const THREADS: [&str; 3] = [
     "VTAX_BLAS_THREADS",
     "OPENBLAS_NUM_THREADS",
     "OMP_NUM_THREADS",
 ];
-/// More are a mistake.
+/// A larger number is taken for a mistake.
 const MOST_THREADS: usize = 1024;
 
 /// What all routines need to know.
 #[derive(Debug)]
 pub struct Settings {
-    /// The processor.
     pub processor: Processor,
-    /// What was tuned for it; `None`: the model's parameters are used.
+    /// The parameters that were tuned for it; `None`: the model's parameters are used.
     pub tuned: Option<Tuned>,
-    /// Threads of one product at most.
+    /// The most threads of one product.
     pub threads: usize,
-    /// Whether to say which parameters are used.
+    /// Report which parameters are used.
     say: bool,
 }
 
 impl Settings {
-    /// Those of this process, as they were at the first call.
+    /// The settings of this process, as they were at the first call.
     pub fn get() -> &'static Self {
         static SETTINGS: OnceLock<Settings> = OnceLock::new();
         once(&SETTINGS, || Self::new(|name| env::var(name).ok()))
@@ -64,13 +64,13 @@ impl Settings {
         }
     }
 
-    /// The widest instruction set that can be used.
+    /// The widest usable instruction set.
     pub fn widest(&self) -> Vector {
         let vectors = self.processor.vectors();
         vectors.last().copied().unwrap_or(Vector::Portable)
     }
 
-    /// Say which parameters a routine has, if that is wanted.
+    /// Report a routine's parameters, if that is wanted.
     pub fn say_used(&self, routine: &str, parameters: &str) {
         if self.say {
             say(&format!(
@@ -81,7 +81,8 @@ impl Settings {
     }
 }
 
-/// Parameters of another processor may be valid here, but are not what was tuned for it.
+/// Read a file of parameters. Those of another processor may be valid, but are not tuned for this
+/// one, so they are refused.
 fn read(path: &Path, processor: &Processor) -> Result<Tuned, String> {
     let tuned = Tuned::read(path, processor).map_err(|error| first_line(&error.to_string()))?;
     match tuned.elsewhere(processor) {
@@ -90,7 +91,7 @@ fn read(path: &Path, processor: &Processor) -> Result<Tuned, String> {
     }
 }
 
-/// TOML's errors show the place in further lines.
+/// The first line: TOML's errors show the place in further lines.
 fn first_line(text: &str) -> String {
     let lines: Vec<&str> = text.lines().map(str::trim).collect();
     match lines.as_slice() {
@@ -99,21 +100,22 @@ fn first_line(text: &str) -> String {
     }
 }
 
-/// A number of threads; OpenMP's variable may be a list, whose first is that of the outer level.
+/// A number of threads; OpenMP's variable may be a list, whose first number is for the outer level.
 fn threads(value: &str) -> Option<usize> {
     let first = value.split(',').next()?.trim().parse().ok()?;
     (1..=MOST_THREADS).contains(&first).then_some(first)
 }
 
-/// One line on stderr. That it may fail is not worth ending a program for, as `eprintln!` does.
+/// Write one line to stderr. A failure must not end the program, as it would with `eprintln!`.
 pub fn say(line: &str) {
     let _ = io::stderr().write_all(format!("vtax-blas: {line}\n").as_bytes());
 }
 
-/// What `new` makes the first time.
+/// The value that `new` makes the first time.
 ///
-/// Threads that come at once each make it, and the first keeps its own: nobody waits, so that a
-/// child that is forked meanwhile does not wait for a thread that it does not have.
+/// Threads that come at the same time each make a value, and the first value is kept. No thread
+/// waits, so that a child that is forked meanwhile does not wait for a thread that it does not
+/// have.
 pub fn once<T>(cell: &'static OnceLock<T>, new: impl FnOnce() -> T) -> &'static T {
     if let Some(kept) = cell.get() {
         return kept;

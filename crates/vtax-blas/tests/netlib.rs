@@ -1,5 +1,5 @@
 //! Netlib's test programs of BLAS and CBLAS (Debian's package libblas-test) with the library
-//! preloaded: transpositions, strides, layouts, and what XERBLA is told of wrong arguments.
+//! preloaded: transpositions, strides, layouts, and what XERBLA gets for wrong arguments.
 
 #![allow(
     clippy::unwrap_used,
@@ -15,10 +15,11 @@ use std::{env, io};
 use vtax_tune::tuned::Tuned;
 use vtax_tune::{Parameters, Precision, Processor, Vector};
 
-/// The sizes in the programs' input are too small for kernels; this is the largest that they take.
+/// The sizes in the programs' input are too small for kernels; this is the largest size that they
+/// accept.
 const SIZES: (&[&str], &str) = (&["0 1 2 3 5 9 ", "1 2 3 5 7 9 "], "0 1 3 9 24 65 ");
 
-/// Where Debian puts the programs, and the reference BLAS, which those of CBLAS need.
+/// Where Debian puts the programs, and the reference BLAS, which the programs of CBLAS need.
 fn folder() -> Option<PathBuf> {
     let folder = PathBuf::from(format!("/usr/lib/{}-linux-gnu/blas", env::consts::ARCH));
     for (file, package) in [("xblat3d", "libblas-test"), ("libblas.so.3", "libblas3")] {
@@ -54,12 +55,13 @@ fn input(folder: &Path, name: &str, home: &Path) -> io::Result<File> {
     File::open(home.join(name))
 }
 
-/// Run a test program. Its routines must be ours, which say so at the first call, and pass.
+/// Run a test program. It must use this library's routines, which report themselves at the first
+/// call, and pass.
 fn passes(program: &str, name: &str, summary: Option<&str>, routines: &[(&str, &[&str])]) {
     let _ = passes_with("", program, name, summary, routines);
 }
 
-/// The same with a file of parameters; what was said.
+/// Run it with a file of parameters; returns what was reported.
 fn passes_with(
     parameters: &str,
     program: &str,
@@ -151,7 +153,7 @@ fn c_single() {
     passes("xscblat3", "sin3", None, &[("cblas_sgemm", &["sgemm"])]);
 }
 
-/// With portable code in the file, as where there is no machine code.
+/// With portable code in the file, as on a machine without machine code.
 #[test]
 fn parameters_are_those_of_the_file_when_it_is_for_this_processor() {
     let here = Processor::this();

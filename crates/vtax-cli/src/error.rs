@@ -1,4 +1,4 @@
-//! The error of a program of vtax: one line that names the thing, the reason and the remedy.
+//! The error of a program of vtax: one line that names the subject, the reason and the remedy.
 
 use nix::errno::Errno;
 use thiserror::Error as ThisError;
@@ -7,12 +7,12 @@ use vtax_sys::reason;
 /// Why a program ended without doing its work.
 #[derive(Debug, ThisError)]
 pub enum Error {
-    /// The user asked for something that cannot be; exit code 2.
+    /// The user asked for something that is not possible; exit code 2.
     #[error("{thing}: {reason}; {remedy}")]
     Misuse {
         /// What the message is about.
         thing: String,
-        /// What is wrong with it.
+        /// What is wrong.
         reason: String,
         /// What to do.
         remedy: String,
@@ -22,7 +22,7 @@ pub enum Error {
     Failure {
         /// What the message is about.
         thing: String,
-        /// What is wrong with it.
+        /// What is wrong.
         reason: String,
         /// What to do.
         remedy: String,
@@ -33,7 +33,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// A misuse from its three parts.
+    /// A misuse, from its three parts.
     pub fn misuse(thing: impl Into<String>, reason: impl ToString, remedy: &str) -> Self {
         Self::Misuse {
             thing: thing.into(),
@@ -42,7 +42,7 @@ impl Error {
         }
     }
 
-    /// A failure from its three parts.
+    /// A failure, from its three parts.
     pub fn failure(thing: impl Into<String>, reason: impl ToString, remedy: &str) -> Self {
         Self::Failure {
             thing: thing.into(),
@@ -51,12 +51,12 @@ impl Error {
         }
     }
 
-    /// A system call that failed, in the kernel's own words.
+    /// A failed system call, in the kernel's own words.
     pub fn system(call: &str, errno: Errno, remedy: &str) -> Self {
         Self::failure(call, errno.desc(), remedy)
     }
 
-    /// As [`Error::system`], for an error of the standard library.
+    /// Like [`Error::system`], for an error of the standard library.
     pub fn input_output(thing: &str, error: &std::io::Error, remedy: &str) -> Self {
         Self::failure(thing, reason(error), remedy)
     }

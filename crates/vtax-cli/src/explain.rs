@@ -2,7 +2,8 @@
 
 use std::process::ExitCode;
 
-/// Print help where it was asked for; otherwise what is wrong with the command line, in one line.
+/// Print help where it was asked for; otherwise one line that says what is wrong with the command
+/// line.
 pub fn explain(program: &str, error: &clap::Error) -> ExitCode {
     if !error.use_stderr() {
         return if error.print().is_ok() {

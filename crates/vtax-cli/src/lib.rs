@@ -1,4 +1,4 @@
-//! What vtax's programs share towards their users: errors, values of options, output.
+//! What vtax's programs share for their users: errors, values of options, output.
 
 mod error;
 #[cfg(feature = "clap")]

@@ -1,4 +1,4 @@
-//! What a program prints when it has done its work.
+//! What a program prints when its work is done.
 
 use std::io::{self, Write};
 
@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::{Error, reason};
 
-/// Print a text and the end of its line.
+/// Print a text and a line break.
 ///
 /// # Errors
 /// A failure when the standard output cannot be written.
@@ -18,12 +18,12 @@ pub fn line(text: &str) -> Result<(), Error> {
 /// Print a value as JSON in one line.
 ///
 /// # Errors
-/// As [`line`], and for a value that has no JSON.
+/// As for [`line`], and for a value that has no JSON form.
 pub fn json(value: &impl Serialize) -> Result<(), Error> {
     line(&serde_json::to_string(value).map_err(no_json)?)
 }
 
-/// Print a value as JSON for people.
+/// Print a value as indented JSON.
 ///
 /// # Errors
 /// As [`json`].

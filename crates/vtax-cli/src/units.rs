@@ -1,14 +1,15 @@
 //! Sizes, durations and counts as users write them: one grammar for every program.
 //!
-//! `python/vtax/units.py` has the same one; `tests/data/units.json` is the table that both are
-//! tested against. The errors are reasons; the caller names the option.
+//! `python/vtax/units.py` implements the same grammar; `tests/data/units.json` is the table that
+//! both are tested against. The errors are the reasons; the caller names the option.
 
 use std::time::Duration;
 
 const SIZE_LETTERS: &str = "kmgtp";
-/// No machine has more; a larger number is a slip of the keyboard.
+/// No machine has more; a larger number is a typing error.
 const LARGEST_SIZE: u64 = 1 << 60;
-/// Units of a duration and their nanoseconds, the longest first: parts come in this order.
+/// Units of a duration and their nanoseconds, in descending order, in which the parts of a duration
+/// come.
 const DURATION_UNITS: [(&str, f64); 7] = [
     ("d", 86_400e9),
     ("h", 3_600e9),
@@ -59,7 +60,7 @@ pub fn duration(text: &str) -> Result<Duration, String> {
 /// The length of a window in which a daemon looks at its host: a duration from 100 ms to 1 hour.
 ///
 /// # Errors
-/// The reason when it is no such.
+/// The reason when it is not such a duration.
 pub fn window(text: &str) -> Result<Duration, String> {
     let range = Duration::from_millis(100)..=Duration::from_secs(3600);
     let time = duration(text)?;
@@ -82,7 +83,7 @@ fn nanoseconds(text: &str) -> Option<f64> {
         let (number, after) = split(rest)?;
         let end = after.find(|letter: char| !letter.is_ascii_alphabetic());
         let (unit, next) = after.split_at(end.unwrap_or(after.len()));
-        // 1h30m, but neither 30m1h nor 5m5m: those are more often a mistake than meant.
+        // 1h30m, but neither 30m1h nor 5m5m: those are more likely to be mistakes.
         let (_, length) = units.find(|(name, _)| *name == unit)?;
         sum += number.parse::<f64>().ok()? * length;
         rest = next;
@@ -114,7 +115,7 @@ pub fn count(text: &str) -> Result<u64, String> {
         .ok_or_else(|| "not a whole number up to 1e18".to_owned())
 }
 
-/// `DIGITS` or `DIGITS.DIGITS`, and what follows.
+/// `DIGITS` or `DIGITS.DIGITS`, and the rest of the text.
 fn split(text: &str) -> Option<(&str, &str)> {
     let digits = |text: &str| text.bytes().take_while(u8::is_ascii_digit).count();
     let whole = digits(text);
@@ -128,7 +129,7 @@ fn split(text: &str) -> Option<(&str, &str)> {
     (whole > 0).then(|| text.split_at(whole + fraction))
 }
 
-/// `eNN`, and what follows; 0 where there is none.
+/// `eNN`, and the rest of the text; 0 where there is none.
 fn exponent(text: &str) -> Option<(u32, &str)> {
     let Some(rest) = text.strip_prefix('e') else {
         return Some((0, text));
@@ -139,7 +140,8 @@ fn exponent(text: &str) -> Option<(u32, &str)> {
     short.then(|| Some((number.parse().ok()?, rest)))?
 }
 
-/// The power that one of `letters` stands for, from 1 on, and what follows; 0 without one.
+/// The power that one of `letters` stands for, from 1 on, and the rest of the text; 0 without a
+/// letter.
 fn letter<'a>(text: &'a str, letters: &str) -> (u32, &'a str) {
     (1..)
         .zip(letters.chars())
@@ -147,7 +149,7 @@ fn letter<'a>(text: &'a str, letters: &str) -> (u32, &'a str) {
         .unwrap_or((0, text))
 }
 
-/// The number times the factor, exactly; `None` when that is not whole or too large.
+/// The number times the factor, exactly; `None` when the product is not whole or too large.
 fn scaled(number: &str, factor: u64) -> Option<u64> {
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
     let fraction = fraction.trim_end_matches('0');

@@ -60,7 +60,7 @@ struct RunArguments {
     /// Print each line as JSON
     #[arg(long)]
     json: bool,
-    /// Print the unit for systemd that runs it with these options, and end
+    /// Print a systemd unit that runs this program with these options, and end
     #[arg(long)]
     print_unit: bool,
 }
@@ -82,7 +82,7 @@ struct WatchArguments {
     time: Option<Duration>,
 }
 
-/// What is read, and by what it is decided.
+/// What is read, and what decides.
 #[derive(Debug, Args)]
 struct What {
     /// The policy [default: vtax, or what the file says]
@@ -115,7 +115,7 @@ struct What {
 }
 
 impl Arguments {
-    /// Do what is asked.
+    /// Carry out the subcommand.
     pub fn carry_out(self) -> Result<(), Error> {
         match self.verb {
             Verb::Run(arguments) => arguments.carry_out(),
@@ -127,7 +127,7 @@ impl Arguments {
 impl RunArguments {
     fn carry_out(self) -> Result<(), Error> {
         if self.print_unit {
-            // Options that cannot be make no unit.
+            // Invalid options make no unit.
             self.what.recipe(&self.what.tree())?;
             return output::line(unit::text()?.trim_end());
         }

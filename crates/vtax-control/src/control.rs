@@ -1,7 +1,7 @@
-//! One window after the other: what was counted, what the policy wants, what is done.
+//! Handles one window after the other: what was counted, what the policy wants, what is done.
 //!
-//! Whatever is wrong with a window, the mode stays and the reason is said. A policy that was not
-//! obeyed starts anew: what it had concluded rests on a mode that never was.
+//! Whatever is wrong with a window, the mode stays and the reason is reported. A policy that was
+//! not obeyed is reset: its conclusions rest on a mode that never came.
 
 use vtax_cli::Error;
 use vtax_paging::policy::Reading;
@@ -16,9 +16,9 @@ use crate::policy_file::Recipe;
 use crate::sensors::{Quantity, Sensors, Step};
 use crate::state::State;
 
-/// Instructions per second below which guests wait for something: their rates say nothing.
+/// Below this many instructions per second guests are idle: their rates say nothing.
 const IDLE: f64 = 1e6;
-/// What every policy that counts is told.
+/// The quantities that every counting policy needs.
 const NEEDED: [Quantity; 4] = [
     Quantity::Instructions,
     Quantity::Cycles,
@@ -26,13 +26,11 @@ const NEEDED: [Quantity; 4] = [
     Quantity::PagingExits,
 ];
 
-/// Writes the state.
 pub type Save<'a> = &'a mut dyn FnMut(&State) -> Result<(), Error>;
 
 /// Why the mode stays.
 type Held = String;
 
-/// The controller of a host.
 #[derive(Debug)]
 pub struct Control<H> {
     host: H,
@@ -43,13 +41,13 @@ pub struct Control<H> {
     state: State,
     saved: Option<State>,
     driver: Option<Driver>,
-    /// A switch that was cut off could not be brought to its end.
+    /// Why an interrupted switch could not be finished.
     stranded: Option<String>,
     events: Vec<String>,
 }
 
 impl<H: Host> Control<H> {
-    /// A controller that goes on from `state`; it switches only with `apply`.
+    /// A controller that continues from `state`; it switches the host only with `apply`.
     pub fn new(host: H, sensors: Sensors, recipe: Recipe, limits: Limits, apply: bool) -> Self {
         Self {
             host,
@@ -65,8 +63,8 @@ impl<H: Host> Control<H> {
         }
     }
 
-    /// Go on from what was left. A switch that was cut off is brought to its end, where switching
-    /// is allowed.
+    /// Continue from the saved state. An interrupted switch is finished, where switching is
+    /// allowed.
     pub fn resume(&mut self, state: State, said: Vec<String>, now_s: f64) {
         self.state = state;
         self.events.extend(said);
@@ -91,7 +89,7 @@ impl<H: Host> Control<H> {
         }
     }
 
-    /// Decide by another recipe from now on, or by the old one when that is broken.
+    /// Decide by another recipe from here on, or keep the old one when the new one is invalid.
     pub fn reload(&mut self, recipe: Result<Recipe, Error>) {
         match recipe {
             Ok(recipe) => {
@@ -106,16 +104,16 @@ impl<H: Host> Control<H> {
             }
             Err(error) => self
                 .events
-                .push(format!("{error}; the policy of before stays")),
+                .push(format!("{error}; the earlier policy stays")),
         }
     }
 
-    /// The state now.
     pub fn state(&self) -> &State {
         &self.state
     }
 
-    /// The window that ends at `now_s`, of a clock in seconds since boot, and at `time` since 1970.
+    /// Handle the window that ends at `now_s` in seconds since boot, which is `time` in seconds
+    /// since 1970.
     pub fn window(&mut self, now_s: f64, time: f64, save: Save<'_>) -> Line {
         let mut line = Line::new(time, self.recipe.name());
         let step = self.sensors.step(now_s);
@@ -181,7 +179,7 @@ impl<H: Host> Control<H> {
         Ok(())
     }
 
-    /// The mode may have been changed by somebody else.
+    /// Take note of the mode: somebody else may have changed it.
     fn notice(&mut self, mode: PagingMode, now_s: f64) {
         if self.state.mode.is_some_and(|before| before != mode) {
             let name = mode.name();
@@ -189,7 +187,7 @@ impl<H: Host> Control<H> {
                 .push(format!("somebody else has switched the host to {name}"));
             self.state.guard.changed(now_s);
             self.driver = None;
-            // The guests' counters have begun anew too.
+            // The guests' counters have restarted too.
             self.sensors.restart();
         }
         self.state.mode = Some(mode);
@@ -216,8 +214,8 @@ impl<H: Host> Control<H> {
         let Some(driver) = &mut self.driver else {
             return Ok(mode);
         };
-        // What it wants waits for the dwell to be over; it is told nothing of the mode that it has
-        // given up.
+        // The policy's wish waits until the dwell is over; the policy is told nothing about the
+        // mode that it has left.
         if driver.wanted() != mode || !counting {
             return Ok(driver.wanted());
         }
@@ -228,7 +226,7 @@ impl<H: Host> Control<H> {
         })
     }
 
-    /// Switch, or find out that it could be done.
+    /// Switch, or check that a switch would be possible.
     fn carry_out(
         &mut self,
         to: PagingMode,
@@ -245,7 +243,7 @@ impl<H: Host> Control<H> {
             return Err(self.refused(now_s, format!("the host cannot be switched: {reason}")));
         }
         if !self.apply {
-            // As if it had been done, so that it is not said in every window.
+            // Without `apply`, take the switch as made, so that it is not reported in every window.
             self.state.guard.changed(now_s);
             self.driver = None;
             return Ok(());
@@ -280,7 +278,7 @@ impl<H: Host> Control<H> {
     }
 }
 
-/// Fails with the reason when a policy cannot be told of this window.
+/// Check that the policy can be told about this window. Fails with the reason when not.
 fn usable(step: &Step) -> Result<(), Held> {
     if !step.faults.is_empty() {
         let faults: Vec<String> = step.faults.iter().map(ToString::to_string).collect();
@@ -307,7 +305,7 @@ fn reading(mode: PagingMode, step: &Step) -> Reading {
     let count = |quantity| step.counts.get(quantity);
     let exits = match mode {
         PagingMode::Shadow => count(Quantity::PagingExits),
-        // What KVM counts there are missing host frames, which both modes have.
+        // In nested paging KVM counts missing host frames as paging exits; both modes have those.
         PagingMode::Nested => None,
     };
     Reading {

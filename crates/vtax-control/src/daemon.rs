@@ -1,4 +1,4 @@
-//! The loop: wait, look, say.
+//! The daemon's loop: wait, read, report.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -15,7 +15,7 @@ use crate::metrics::Metrics;
 use crate::policy_file::Recipe;
 use crate::state::{Folder, State};
 
-/// When there are windows, and what a reload reads.
+/// The times of windows, and what a reload reads.
 #[derive(Debug)]
 pub struct Schedule {
     /// The length of a window.
@@ -26,14 +26,14 @@ pub struct Schedule {
     pub file: Option<PathBuf>,
     /// The policy that the command line names.
     pub policy: Option<String>,
-    /// The machine where the file names none.
+    /// The machine description, where the file names none.
     pub machine: &'static str,
 }
 
 /// Decide window after window until the time is over or a signal comes. `folder` keeps the state;
-/// without one nothing is kept. `say` gets a line for each window.
+/// without a folder nothing is kept. `say` gets a line for each window.
 ///
-/// Fails when the clock of signals does, and when `say` does.
+/// Fails when waiting for signals fails, and when `say` fails.
 pub fn run<H: Host>(
     mut control: Control<H>,
     folder: Option<&Folder>,
@@ -66,11 +66,11 @@ pub fn run<H: Host>(
         let line = control.window(now_s(), time(), &mut save);
         metrics.add(&line, &control.state().guard);
         if let Some(folder) = folder {
-            // Who follows it misses a window; the next one is written again.
+            // A program that follows it misses a window; the next one is written again.
             let _ = folder.publish(&line);
         }
         say(&line)?;
-        // Counted from the end of a window that took long: a switch.
+        // Counted from the end of a window that took long because of a switch.
         next = (next + schedule.every).max(Instant::now());
     }
 }

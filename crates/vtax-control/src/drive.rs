@@ -1,24 +1,24 @@
 //! Feeds a policy with what happened in a window, as the simulation does event by event.
 //!
-//! A window of the clock is longer or shorter than a policy's window of instructions, and KVM tells
-//! sums, not events. So what happened is taken as evenly spread over the window: the policy's
-//! overflows come where its instructions had retired, and exits in batches of at most what it asks
-//! for.
+//! A window of time is longer or shorter than a policy's window of instructions, and KVM gives
+//! sums, not events. So events are taken as evenly spread over the window: the policy's overflows
+//! come where its instructions had retired, and exits come in batches of at most the size that the
+//! policy asks for.
 
 use vtax_paging::error::ModelError;
 use vtax_paging::policy::{Policy, PolicyView, Reading};
 use vtax_sys::kvm::PagingMode;
 
-/// Calls of a policy for one window at most; what is left of it is then passed over.
+/// The most calls of a policy for one window; the rest of the window is then skipped.
 const MOST_CALLS: u32 = 20_000;
 
-/// A policy and what it has been told.
+/// A policy, and what it has been told.
 pub struct Driver {
     policy: Box<dyn Policy>,
     told: Reading,
-    /// Instructions since its last overflow.
+    /// Instructions since the policy's last overflow.
     since_overflow: f64,
-    /// The part of an exit that is not told yet.
+    /// The fraction of an exit that the policy has not been told yet.
     part_of_exit: f64,
 }
 
@@ -43,18 +43,18 @@ impl Driver {
         }
     }
 
-    /// The mode that it wants.
+    /// The mode that the policy wants.
     pub fn wanted(&self) -> PagingMode {
         self.policy.wanted()
     }
 
-    /// What it shows of itself.
+    /// The policy's view of itself.
     pub fn view(&self) -> PolicyView {
         self.policy.view()
     }
 
-    /// Tell what happened in a window in `mode`, and return the mode wanted from now on. It is told
-    /// no more of a window in which it has decided for the other mode.
+    /// Tell what happened in a window in `mode`, and return the mode wanted from now on. Once the
+    /// policy has decided for the other mode, it is told nothing more of that window.
     ///
     /// Fails as the policy does: with what it lacks.
     pub fn feed(&mut self, mode: PagingMode, step: &Reading) -> Result<PagingMode, ModelError> {
@@ -95,7 +95,7 @@ impl Driver {
         Ok(self.policy.wanted())
     }
 
-    /// Tell the exits of a part of the window.
+    /// Tell the exits in a part of the window.
     fn exits(
         &mut self,
         mode: PagingMode,
@@ -108,7 +108,7 @@ impl Driver {
             return Ok(self.policy.wanted());
         }
         let exits = step.shadow_exits * part + self.part_of_exit;
-        // Counts are not negative; the cast saturates.
+        // Counts are not negative, and the cast saturates.
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
         let whole = exits.max(0.0).floor() as u64;
         self.part_of_exit = exits - whole as f64;
@@ -127,7 +127,7 @@ impl Driver {
     }
 }
 
-/// `begin` and a part of what happened since.
+/// `begin` plus a part of what happened since.
 fn sum(begin: &Reading, step: &Reading, part: f64) -> Reading {
     let optional =
         |begin: Option<f64>, step: Option<f64>| step.map(|step| begin.unwrap_or(0.0) + step * part);
@@ -149,7 +149,7 @@ mod tests {
 
     use super::*;
 
-    /// What a policy was called with.
+    /// The calls of a policy.
     #[derive(Debug, Clone, PartialEq)]
     enum Call {
         Exits(u64, Reading),
@@ -159,7 +159,7 @@ mod tests {
     struct Listener {
         calls: Arc<Mutex<Vec<Call>>>,
         batch: u64,
-        /// After so many exits it wants nested paging.
+        /// After this many exits the policy wants nested paging.
         leave_after: u64,
         exits: u64,
     }
@@ -258,7 +258,7 @@ mod tests {
         };
         assert!((now.instructions - 300.0).abs() < 1e-6, "{now:?}");
         assert!((now.shadow_exits - 30.0).abs() < 1e-6, "{now:?}");
-        // The next window begins where this one has ended.
+        // The next window begins where this one ended.
         driver.feed(PagingMode::Nested, &step(200.0, 0.0)).unwrap();
         assert!((driver.told.instructions - 1000.0).abs() < 1e-6);
     }
@@ -272,7 +272,7 @@ mod tests {
     }
 
     proptest! {
-        /// Every instruction and exit is told once, whatever the windows are cut into.
+        /// Every instruction and exit is told once, however the windows are divided.
         #[test]
         fn nothing_is_lost_and_nothing_told_twice(
             steps in proptest::collection::vec((0.0_f64..5000.0, 0.0_f64..300.0), 1..20),

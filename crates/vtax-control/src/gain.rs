@@ -1,32 +1,32 @@
-//! What the other mode would save at most, from what this one shows.
+//! What the other mode would save at most, estimated from the current mode.
 //!
-//! It is an estimate and says what it rests on: hardware counts what happens in the current mode
-//! only. In shadow paging the other mode saves the exits; what its longer walks cost is not taken
-//! off. In nested paging the other mode saves at most the references to the host's tables, 20 of
-//! 24; what its exits cost is not taken off.
+//! The estimate says what it rests on: hardware counts only what happens in the current mode. In
+//! shadow paging the other mode saves the exits; the cost of its longer walks is not subtracted. In
+//! nested paging the other mode saves at most the references to the host's tables, 20 of 24; what
+//! its exits cost is not taken off.
 
 use vtax_paging::model::machine::Costs;
 use vtax_sys::kvm::PagingMode;
 
 use crate::sensors::{Quantity, Step};
 
-/// References of a nested walk that a shadow walk has not: 24 against 4 (policy `vtax`,
-/// `walk_ratio`).
+/// References of a nested walk that a shadow walk does not make: 20 of 24, where a shadow walk
+/// makes 4 (policy `vtax`, `walk_ratio`).
 const SAVED_OF_A_WALK: f64 = 20.0 / 24.0;
-/// Cycles of a miss in nested paging where walks are not counted (policy `vtax`,
+/// Cycles of a TLB miss in nested paging where walks are not counted (policy `vtax`,
 /// `miss_cycles_nested`: an assumption).
 const NESTED_MISS_CYCLES: f64 = 150.0;
 
-/// An estimate.
+/// An estimate of the gain.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Gain {
-    /// Of the guests' cycles, at most.
+    /// The largest possible gain, in percent of the guests' cycles.
     pub percent: f64,
-    /// What it rests on.
+    /// What the estimate rests on.
     pub source: String,
 }
 
-/// What leaving `mode` saves at most; `None` where that is not known.
+/// What leaving `mode` saves at most; `None` where that is unknown.
 pub fn gain(mode: PagingMode, step: &Step, costs: &Costs, machine: &str) -> Option<Gain> {
     let cycles = step
         .counts
@@ -42,7 +42,7 @@ pub fn gain(mode: PagingMode, step: &Step, costs: &Costs, machine: &str) -> Opti
     })
 }
 
-/// Cycles for exits.
+/// Cycles of exits, and their source.
 fn exits(step: &Step, costs: &Costs, machine: &str) -> Option<(f64, String)> {
     if let Some(counted) = step.counts.get(Quantity::VmmCycles) {
         return Some((counted, step.name(Quantity::VmmCycles)));
@@ -54,7 +54,7 @@ fn exits(step: &Step, costs: &Costs, machine: &str) -> Option<(f64, String)> {
     Some((exits * each, source))
 }
 
-/// Cycles in walks, the part of them that is the host's tables.
+/// Cycles of walks that the host's tables cost, and their source.
 fn walks(step: &Step) -> Option<(f64, String)> {
     if let Some(counted) = step.counts.get(Quantity::WalkCycles) {
         let source = format!("{} x 20/24", step.name(Quantity::WalkCycles));

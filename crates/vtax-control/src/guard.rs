@@ -1,55 +1,55 @@
-//! Whether the host may be switched now: dwell, budget of the pause, back-off.
+//! Decides whether the host may be switched: dwell, budget of the pause, back-off.
 
 use serde::{Deserialize, Serialize};
 
-/// Pauses that are remembered.
+/// The number of pauses that are remembered.
 const PAUSES: usize = 8;
-/// What a pause is supposed to take before the first one was measured: an assumption, below the
-/// default budget, so that one switch can be made and measured.
+/// The assumed length of a pause before the first one was measured. It is below the default budget,
+/// so that one switch can be made and measured.
 pub const SUPPOSED_PAUSE_MS: f64 = 150.0;
-/// After so many failures in a row the wait grows no more.
+/// After this many failures in a row the wait does not grow any more.
 const MOST_DOUBLINGS: u32 = 6;
 
-/// What an operator allows.
+/// The limits that an operator sets.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Limits {
-    /// Guests pause no longer, in milliseconds.
+    /// The longest pause of guests, in milliseconds.
     pub max_pause_ms: f64,
-    /// Between two switches, in seconds.
+    /// The least time between two switches, in seconds.
     pub min_dwell_s: f64,
 }
 
-/// What is known of earlier switches. Times are of a clock in seconds since boot.
+/// What is known about earlier switches. Times are in seconds since boot.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Guard {
-    /// When the mode changed last, whoever changed it.
+    /// When the mode last changed, whoever changed it.
     pub changed_s: Option<f64>,
-    /// Not before this.
+    /// No switch before this time.
     pub retry_s: Option<f64>,
     /// Refusals and failures since the last switch that worked.
     pub failures: u32,
-    /// Why the last of them was.
+    /// The reason of the last refusal or failure.
     #[serde(default)]
     pub why: Option<String>,
     /// The longest pause of each of the last switches, in milliseconds, the newest last.
     pub pauses_ms: Vec<f64>,
 }
 
-/// Why not now.
+/// Why the host may not be switched now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Refusal {
-    /// It can be later, without a change of anything.
+    /// A switch will be possible later, without any change.
     Wait(String),
-    /// It cannot be as things are.
+    /// A switch is not possible as things are.
     No(String),
 }
 
 impl Guard {
-    /// The pause that is expected, in milliseconds, and where that is from.
+    /// The expected pause in milliseconds, and where the number comes from.
     pub fn expected_pause(&self) -> (f64, &'static str) {
         match self.pauses_ms.iter().copied().reduce(f64::max) {
             Some(longest) => (longest, "the longest of the last switches"),
-            None => (SUPPOSED_PAUSE_MS, "supposed, none was measured yet"),
+            None => (SUPPOSED_PAUSE_MS, "assumed, none was measured yet"),
         }
     }
 
@@ -85,7 +85,7 @@ impl Guard {
         Ok(())
     }
 
-    /// Guests have paused so long for a switch.
+    /// Record a switch for which guests have paused this long.
     pub fn switched(&mut self, now_s: f64, pause_ms: Option<f64>) {
         self.pauses_ms.extend(pause_ms);
         let too_many = self.pauses_ms.len().saturating_sub(PAUSES);
@@ -94,12 +94,13 @@ impl Guard {
         self.forget_failures();
     }
 
-    /// Somebody else has changed the mode, or would have if it had been asked for.
+    /// Record that somebody else has changed the mode, or that a switch would have been made with
+    /// `apply`.
     pub fn changed(&mut self, now_s: f64) {
         self.changed_s = Some(now_s);
     }
 
-    /// A switch was refused, or has failed: each time it waits twice as long.
+    /// Record that a switch was refused or failed: the wait doubles each time.
     pub fn failed(&mut self, now_s: f64, limits: &Limits, why: &str) {
         let doublings = self.failures.min(MOST_DOUBLINGS);
         let wait = limits.min_dwell_s.max(1.0) * f64::from(1_u32 << doublings);
@@ -108,7 +109,7 @@ impl Guard {
         self.why = Some(why.to_owned());
     }
 
-    /// Times of another boot mean nothing.
+    /// Forget all times: those of another boot mean nothing.
     pub fn forget_times(&mut self) {
         self.changed_s = None;
         self.forget_failures();
@@ -156,7 +157,7 @@ mod tests {
             reason.contains("450 ms") && reason.contains("200 ms"),
             "{reason}"
         );
-        // Switches of others push the old pause out.
+        // Switches by others push the old pause out of the list.
         for _ in 0..PAUSES {
             guard.switched(0.0, Some(90.0));
         }
@@ -179,7 +180,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is tried when, there are no two switches within the dwell.
+        /// Whatever is attempted and when, there are no two switches within the dwell.
         #[test]
         fn no_two_switches_within_the_dwell(
             tries in proptest::collection::vec((0.0_f64..50.0, any::<bool>()), 1..100),

@@ -1,4 +1,4 @@
-//! The host whose mode is decided on: asked, switched, recovered.
+//! The host whose mode is controlled: queried, switched, recovered.
 
 use std::path::PathBuf;
 
@@ -9,37 +9,37 @@ use vtax_sys::tree::Tree;
 /// A switch that was made.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Switched {
-    /// The longest pause of a guest, with what came before it for states saved again, in
-    /// milliseconds; `None`: no guest ran.
+    /// The longest pause of a guest in milliseconds, including earlier attempts to save its state;
+    /// `None`: no guest ran.
     pub pause_ms: Option<f64>,
     /// What guests lost, one line each.
     pub warnings: Vec<String>,
 }
 
-/// What has a paging mode and guests.
+/// Something with a paging mode and guests.
 pub trait Host {
-    /// The mode now.
+    /// The current mode.
     ///
-    /// Fails with the reason when it cannot be known.
+    /// Fails with the reason when the mode cannot be found out.
     fn mode(&self) -> Result<PagingMode, String>;
 
-    /// Could it be switched now? Touches nothing.
+    /// Could the host be switched at this moment? Changes nothing.
     ///
     /// Fails with the reason, such as a guest that cannot be handed over.
     fn look(&mut self, to: PagingMode) -> Result<(), String>;
 
-    /// Switch it.
+    /// Switch the host.
     ///
-    /// Fails with the reason and what has become of the guests.
+    /// Fails with the reason and the state of the guests.
     fn switch(&mut self, to: PagingMode) -> Result<Switched, String>;
 
-    /// Bring a switch that was begun by somebody who is gone to its end; what was found.
+    /// Finish a switch that a process began which is gone; returns what was found.
     ///
     /// Fails with the reason and what to do by hand.
     fn recover(&mut self) -> Result<String, String>;
 }
 
-/// This machine, by the library of `vtax paging switch`.
+/// This machine, through the library of `vtax paging switch`.
 #[derive(Debug)]
 pub struct Machine {
     tree: Tree,
@@ -50,7 +50,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// This one.
+    /// This machine.
     pub fn new(tree: Tree, module_path: Option<PathBuf>) -> Self {
         Self {
             tree,
@@ -119,7 +119,7 @@ impl Observer for Warnings {
     }
 }
 
-/// The machine description of the model that is nearest to this host's processor.
+/// The model's machine description that is nearest to this host's processor.
 pub fn nearest_machine(tree: &Tree) -> &'static str {
     let cpus = tree.text("/proc/cpuinfo").unwrap_or_default();
     if cpus.contains("GenuineIntel") {

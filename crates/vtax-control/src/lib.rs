@@ -1,10 +1,10 @@
 //! Control of the paging mode of a KVM host: counters in, policy, switch of the running guests.
 //!
-//! Each window the [`sensors`] are read and added up over all guests, because the mode is the
-//! host's; the [`drive`]r feeds a policy of `vtax-paging`, the same source that is simulated; the
-//! [`guard`] says whether the host may be switched now; the [`host`] is asked whether it can be, and
-//! switched when that was asked for. Whatever fails, the current mode is kept and the [`line`] of the
-//! window says why.
+//! In each window the [`sensors`] are read and added up over all guests, because the mode belongs
+//! to the host. The [`drive`]r feeds a policy of `vtax-paging`, the same source that the simulation
+//! runs. The [`guard`] says whether the host may be switched now. The [`host`] is asked whether a
+//! switch is possible, and is switched when the user asked for that. Whatever fails, the current
+//! mode is kept and the [`line`] of the window says why.
 
 // Counts are kept as f64, exact up to 2^53, as the policies take them.
 #![allow(clippy::cast_precision_loss)]

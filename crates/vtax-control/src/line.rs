@@ -1,4 +1,4 @@
-//! What is said of a window.
+//! The report of a window.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -6,41 +6,40 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use vtax_sys::kvm::PagingMode;
 
-/// A window.
+/// The report of a window.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Line {
-    /// Its end, in seconds since 1970.
+    /// The end of the window, in seconds since 1970.
     pub time: f64,
-    /// The mode of the host at its end; `None`: it is not known.
+    /// The mode of the host at its end; `None`: unknown.
     pub mode: Option<PagingMode>,
     /// Per second, all guests together: `exits`, `paging_exits`, `instructions`, `cycles`,
-    /// `tlb_misses`, `walk_cycles`, `vmm_cycles`, those that are counted. `model.` before a name:
-    /// a model counted it, not hardware. `guests` is their number.
+    /// `tlb_misses`, `walk_cycles`, `vmm_cycles`, as far as they are counted. A name that begins
+    /// with `model.` was counted by a model, not by hardware. `guests` is the number of guests.
     pub rates: BTreeMap<String, f64>,
     /// What is done.
     pub decision: Decision,
-    /// Why.
+    /// Why it is done.
     pub reason: String,
-    /// What leaving the mode saves at most, of the guests' cycles; `None`: it is not known.
+    /// What leaving the mode saves at most, in percent of the guests' cycles; `None`: unknown.
     pub gain_percent: Option<f64>,
     /// What that estimate rests on.
     pub gain_source: Option<String>,
-    /// The mode that it is, or would be, switched to.
+    /// The mode that the host is, or would be, switched to.
     pub to: Option<PagingMode>,
     /// The switch was made.
     pub applied: bool,
-    /// How long the guest that paused longest was paused for it, earlier attempts to save its state
-    /// included, in milliseconds.
+    /// The longest pause of a guest for the switch, including earlier attempts to save its state,
+    /// in milliseconds.
     pub pause_ms: Option<f64>,
-    /// The policy.
     pub policy: String,
-    /// Its state, as it calls it itself.
+    /// The policy's state, by the policy's own name.
     pub state: Option<String>,
-    /// Paging exits of one of its windows above which it leaves shadow paging.
+    /// The policy leaves shadow paging above this many paging exits in one of its windows.
     pub threshold_vexit: Option<f64>,
-    /// TLB misses of one of its windows above which it leaves nested paging.
+    /// The policy leaves nested paging above this many TLB misses in one of its windows.
     pub threshold_tmiss: Option<f64>,
-    /// What else has happened.
+    /// Other events.
     pub events: Vec<String>,
 }
 
@@ -55,7 +54,7 @@ pub enum Decision {
 }
 
 impl Line {
-    /// A window of which nothing is known.
+    /// A report of a window about which nothing is known.
     pub fn new(time: f64, policy: &str) -> Self {
         Self {
             time,
@@ -76,7 +75,7 @@ impl Line {
         }
     }
 
-    /// The time of day, UTC.
+    /// The time of day, in UTC.
     pub fn time_of_day(&self) -> String {
         #[expect(
             clippy::cast_possible_truncation,
@@ -88,7 +87,7 @@ impl Line {
         format!("{hour:02}:{minute:02}:{second:02}Z")
     }
 
-    /// What is done, in words.
+    /// The decision in words.
     pub fn verb(&self) -> String {
         match (self.decision, self.to, self.applied) {
             (Decision::Hold, ..) | (_, None, _) => "hold".to_owned(),

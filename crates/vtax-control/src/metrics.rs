@@ -1,8 +1,9 @@
-//! What Prometheus asks for, in its text format 0.0.4.
+//! Answers Prometheus in its text format 0.0.4.
 //!
-//! The answer to every request is one text, so the server is written here: a library of HTTP would
-//! be the largest part of a program that runs as root. It reads at most 4 KiB of a request, waits a
-//! second for it, answers one at a time, and listens where it is told, which should be loopback.
+//! The answer to every request is one text, so this module has its own server: an HTTP library
+//! would be the largest part of a program that runs as root. The server reads at most 4 KiB of a
+//! request, waits a second for it, answers one request at a time, and listens at the given address,
+//! which should be loopback.
 
 use std::fmt::Write as _;
 use std::io::{self, Read, Write};
@@ -18,10 +19,10 @@ use crate::line::{Decision, Line};
 
 const PATIENCE: Duration = Duration::from_secs(1);
 const REQUEST_BYTES: usize = 4096;
-/// After an error of accept, such as too many open files.
+/// The pause after an error of accept, such as too many open files.
 const NAP: Duration = Duration::from_millis(100);
 
-/// What is counted of the windows.
+/// Counters over all windows.
 #[derive(Debug, Default)]
 pub struct Metrics {
     windows: u64,
@@ -31,7 +32,7 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Count a window and have its values answered from now on.
+    /// Count a window, and answer with its values from here on.
     pub fn add(&mut self, line: &Line, guard: &Guard) {
         self.windows += 1;
         if line.decision == Decision::Switch {
@@ -90,7 +91,7 @@ impl Metrics {
             ("switches_total", "switches that were made", self.switches),
             (
                 "wishes_total",
-                "switches that were not asked for (no --apply)",
+                "switches that --apply would have made",
                 self.wishes,
             ),
         ];
@@ -119,9 +120,9 @@ impl Metrics {
         text
     }
 
-    /// Answer requests at this address, on a thread of its own, and return the address.
+    /// Answer requests at this address, on a separate thread, and return the address.
     ///
-    /// Fails when it cannot be listened at.
+    /// Fails when listening at the address fails.
     pub fn serve(&self, address: SocketAddr) -> Result<SocketAddr, Error> {
         let failed = |error: io::Error| {
             let remedy = "name another address and port, such as --metrics 127.0.0.1:9102";
@@ -133,7 +134,7 @@ impl Metrics {
         let answer_all = move || {
             loop {
                 match listener.accept() {
-                    // One who goes away before the answer misses it.
+                    // A client that goes away before the answer misses it.
                     Ok((stream, _)) => drop(answer(&stream, &text)),
                     Err(_) => std::thread::sleep(NAP),
                 }
@@ -152,7 +153,8 @@ fn answer(mut stream: &TcpStream, text: &Mutex<String>) -> io::Result<()> {
     stream.set_write_timeout(Some(PATIENCE))?;
     let mut request = [0; REQUEST_BYTES];
     let mut length = 0;
-    // To the end of the head: one that gets no answer before it has said all would lose it.
+    // Read to the end of the head: a client that gets the answer before it has sent everything
+    // would lose the answer.
     while let Some(rest) = request.get_mut(length..).filter(|rest| !rest.is_empty()) {
         let count = stream.read(rest)?;
         length += count;
@@ -177,7 +179,6 @@ fn answer(mut stream: &TcpStream, text: &Mutex<String>) -> io::Result<()> {
     )
 }
 
-/// The path of a GET request.
 fn path(request: &[u8]) -> Option<&[u8]> {
     let line = request.split(|byte| *byte == b'\r').next()?;
     let mut words = line.split(|byte| *byte == b' ');
@@ -234,7 +235,7 @@ mod tests {
         ] {
             assert!(body.lines().any(|line| line == wanted), "{wanted}: {body}");
         }
-        // Each family is announced once, before its values, as the format has it.
+        // Each family is announced once, before its values, as the format requires.
         for family in body.lines().filter(|line| line.starts_with("# TYPE")) {
             assert_eq!(body.matches(family).count(), 1);
         }
@@ -247,7 +248,7 @@ mod tests {
         assert!(ask(address, b"GET / HTTP/1.0\r\n\r\n").starts_with("HTTP/1.0 404"));
         assert!(ask(address, b"POST /metrics HTTP/1.0\r\n\r\n").starts_with("HTTP/1.0 400"));
         assert!(ask(address, &[b'x'; REQUEST_BYTES]).starts_with("HTTP/1.0 400"));
-        // One that says nothing does not keep others from their answer.
+        // A client that sends nothing does not keep others from their answer.
         let silent = TcpStream::connect(address).unwrap();
         assert!(ask(address, b"GET /metrics HTTP/1.0\r\n\r\n").starts_with("HTTP/1.0 200"));
         drop(silent);

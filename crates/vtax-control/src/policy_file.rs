@@ -14,13 +14,13 @@ use vtax_sys::kvm::PagingMode;
 
 use crate::sensors::perf::Events;
 
-/// More than any policy file.
+/// More bytes than any policy file has.
 const MAX_BYTES: u64 = 1 << 20;
-/// The policy where none is named.
+/// The default policy.
 pub const POLICY: &str = "vtax";
-/// Instructions of a window where none are given: those of the DAV2M paper.
+/// The default instructions of a window: those of the DAV2M paper.
 const WINDOW: u64 = 1_000_000_000;
-/// Policies that know one mode and have none to start in.
+/// Policies that know only one mode and have no start mode.
 const FIXED: [&str; 2] = ["shadow", "nested"];
 const REMEDY: &str = "docs/host.md says what may be in it";
 
@@ -37,19 +37,19 @@ struct Text {
     perf: Events,
 }
 
-/// A policy that can be made, in either mode.
+/// A policy that can be created in either mode.
 #[derive(Debug, Clone)]
 pub struct Recipe {
     name: String,
     window: u64,
     machine: Machine,
     parameters: toml::Table,
-    /// What perf counts where the kernel has no name for it.
+    /// Raw perf events for quantities that the kernel has no name for.
     pub events: Events,
 }
 
 impl Recipe {
-    /// The recipe in a file, or the default one; `name` is what the command line says.
+    /// The recipe in a file, or the default one; `name` is the policy on the command line.
     ///
     /// Fails when the file cannot be read, is not TOML, or describes no policy; names the field.
     pub fn read(file: Option<&Path>, name: Option<&str>, default: &str) -> Result<Self, Error> {
@@ -65,7 +65,7 @@ impl Recipe {
         Self::parse(&text, name, default).map_err(|reason| Error::misuse(shown, reason, REMEDY))
     }
 
-    /// The same from a text. `default` is the machine where none is named.
+    /// Read a recipe from a text. `default` is the machine where the text names none.
     ///
     /// Fails with the reason, which names the field.
     pub fn parse(text: &str, name: Option<&str>, default: &str) -> Result<Self, String> {
@@ -84,24 +84,23 @@ impl Recipe {
             parameters: text.parameters,
             events: text.perf,
         };
-        // What cannot be made is told now, and not in some later window.
+        // Report what cannot be created at once, not in some later window.
         for mode in [PagingMode::Shadow, PagingMode::Nested] {
             recipe.make(mode, 0.0).map_err(|error| error.to_string())?;
         }
         Ok(recipe)
     }
 
-    /// The policy's name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Does it go by what is counted? One that knows one mode does not.
+    /// Does the policy use counts? A policy that knows only one mode does not.
     pub fn counts(&self) -> bool {
         !FIXED.contains(&self.name.as_str())
     }
 
-    /// The name of the machine whose costs the policy believes in.
+    /// The name of the machine whose costs the policy assumes.
     pub fn machine(&self) -> &str {
         &self.machine.name
     }
@@ -111,7 +110,8 @@ impl Recipe {
         &self.machine.costs
     }
 
-    /// The policy, starting in `mode`, which a change costs so many cycles, all guests together.
+    /// Create the policy, starting in `mode`; a change of mode costs `change_cycles`, for all
+    /// guests together.
     ///
     /// Fails on parameters that mean nothing; names the field.
     pub fn make(
@@ -119,7 +119,7 @@ impl Recipe {
         mode: PagingMode,
         change_cycles: f64,
     ) -> Result<Box<dyn Policy>, ModelError> {
-        // Not negative; the cast saturates.
+        // Not negative, and the cast saturates.
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
         let change = change_cycles.round() as u32;
         let costs = Costs {
@@ -129,7 +129,7 @@ impl Recipe {
         };
         let mut parameters = self.parameters.clone();
         if self.counts() {
-            // The mode is what it is, whatever the file says that it starts in.
+            // The host's mode counts, whatever start mode the file gives.
             parameters.insert("start".into(), mode.name().into());
         }
         registry::by_name(&self.name, Some(parameters), &costs, self.window)

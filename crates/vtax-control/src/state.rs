@@ -1,4 +1,4 @@
-//! What outlives the daemon: a file in its folder, written whole or not at all.
+//! What outlives the daemon: a file in its folder, written completely or not at all.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -13,11 +13,11 @@ use vtax_sys::tree::Tree;
 
 use crate::guard::Guard;
 
-/// Where it is, unless somebody says otherwise.
+/// The default folder.
 pub const FOLDER: &str = "/run/vtax/control";
 /// The layout that this version writes and reads.
 const FORMAT: u32 = 1;
-/// More than any state.
+/// More bytes than any state has.
 const MAX_BYTES: u64 = 1 << 20;
 const STATE: &str = "state.json";
 const STATUS: &str = "status.json";
@@ -27,17 +27,17 @@ const STATUS: &str = "status.json";
 pub struct State {
     /// The layout of the file; set when it is written.
     pub format: u32,
-    /// The boot that its times are of; set when it is written.
+    /// The boot that its times belong to; set when the file is written.
     pub boot: Option<String>,
     /// The mode of the last window.
     pub mode: Option<PagingMode>,
-    /// A switch to this mode has begun, and nothing says that it has ended.
+    /// A switch to this mode has begun, and its end is not recorded.
     pub switching: Option<PagingMode>,
-    /// What is known of earlier switches.
+    /// What is known about earlier switches.
     pub guard: Guard,
 }
 
-/// The folder, held against other daemons.
+/// The folder, locked against other daemons.
 #[derive(Debug)]
 pub struct Folder {
     path: PathBuf,
@@ -46,14 +46,14 @@ pub struct Folder {
 }
 
 impl Folder {
-    /// Make the folder where it is missing, and keep others out.
+    /// Make the folder if it is missing, and lock out other daemons.
     ///
     /// Fails when it cannot be made, and when another daemon has it.
     pub fn hold(path: &Path, tree: &Tree) -> Result<Self, Error> {
         let lock = state::try_hold_folder(path).map_err(|error| match error.kind() {
             io::ErrorKind::WouldBlock => Error::failure(
                 path.display().to_string(),
-                "another vtax-control works with it",
+                "another vtax-control uses it",
                 "end that one, or name another folder with --state-dir",
             ),
             _ => failed(path, &error),
@@ -65,7 +65,7 @@ impl Folder {
         })
     }
 
-    /// The state that was left, and what is to be said of it.
+    /// The saved state, and what to report about it.
     pub fn read(&self) -> (State, Vec<String>) {
         let path = self.path.join(STATE);
         let mut state = match read(&path) {
@@ -85,9 +85,9 @@ impl Folder {
         (state, vec![said])
     }
 
-    /// Put a state in the place of the last one, on disk when this returns.
+    /// Replace the saved state; the new state is on disk when this returns.
     ///
-    /// Fails when it cannot be written: then the last one stays.
+    /// Fails when it cannot be written: the old state then stays.
     pub fn write(&self, state: &State) -> Result<(), Error> {
         let state = State {
             format: FORMAT,
@@ -97,7 +97,7 @@ impl Folder {
         self.replace(STATE, &state, true)
     }
 
-    /// Put what readers may want to know in its file.
+    /// Publish a status in the file for readers.
     ///
     /// Fails when it cannot be written.
     pub fn publish(&self, status: &impl Serialize) -> Result<(), Error> {
@@ -121,7 +121,7 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // Nobody is to take it for that of a daemon that lives.
+        // No reader may take the status for that of a live daemon.
         let _ = fs::remove_file(self.path.join(STATUS));
     }
 }
@@ -142,7 +142,7 @@ fn read(path: &Path) -> Result<Option<State>, String> {
     Ok(Some(state))
 }
 
-/// What the daemon that works with a folder has published last; `None`: no daemon works with it.
+/// The last status of the daemon that uses a folder; `None`: no daemon uses it.
 ///
 /// Fails when the folder may not be read.
 pub fn published(folder: &Path) -> Result<Option<String>, Error> {
@@ -218,7 +218,7 @@ mod tests {
         assert_eq!(published(&path).unwrap().as_deref(), Some("\"hold\"\n"));
         drop(folder);
         assert_eq!(published(&path).unwrap(), None);
-        // One that was killed leaves its status, and nobody believes it.
+        // A killed daemon leaves its status, which readers ignore.
         fs::write(path.join(STATUS), "\"hold\"").unwrap();
         assert_eq!(published(&path).unwrap(), None);
     }

@@ -31,7 +31,7 @@ ExecStart={command}
 ExecReload=/bin/kill -HUP $MAINPID
 Restart=on-failure
 RestartSec=10
-# A switch that has begun is brought to its end first.
+# A switch that has begun is finished first.
 TimeoutStopSec=120
 # The QEMUs that a switch starts are the guests': they live on.
 KillMode=process

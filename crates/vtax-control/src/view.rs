@@ -1,4 +1,4 @@
-//! The view of a terminal, and following a controller that runs.
+//! The view for a terminal, and following a running controller.
 
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write};
@@ -12,21 +12,21 @@ use vtax_control::state::published;
 use vtax_sys::kvm::PagingMode;
 use vtax_sys::signals::Signals;
 
-/// Between two looks at what a controller has published.
+/// The time between two looks at what a controller has published.
 const LOOK: Duration = Duration::from_millis(200);
-/// From the cursor to the end of the screen.
+/// Clears from the cursor to the end of the screen.
 const CLEAR: &str = "\x1b[J";
 
-/// Shows window after window: in place on a terminal, elsewhere one below the other.
+/// Shows window after window: in place on a terminal, otherwise one below the other.
 #[derive(Debug)]
 pub struct Screen {
     terminal: bool,
-    /// Lines of the last window.
+    /// The number of lines of the last window.
     lines: usize,
 }
 
 impl Screen {
-    /// The standard output.
+    /// A view on the standard output.
     pub fn new() -> Self {
         Self {
             terminal: io::stdout().is_terminal(),
@@ -60,7 +60,7 @@ impl Screen {
     }
 }
 
-/// Columns of a row at most: a row that wraps would not be overwritten.
+/// The most columns of a row: a row that wraps would not be overwritten.
 const COLUMNS: usize = 78;
 
 fn block(line: &Line) -> Vec<String> {
@@ -125,19 +125,17 @@ fn wrapped(name: &str, text: &str) -> Vec<String> {
         .collect()
 }
 
-/// A controller that is followed.
 #[derive(Debug)]
 pub struct Follow<'a> {
-    /// Its folder.
     pub folder: &'a Path,
     /// End after this time.
     pub time: Option<Duration>,
 }
 
 impl Follow<'_> {
-    /// Show its windows until it ends, the time is over, or a signal comes.
+    /// Show the controller's windows until it ends, the time is over, or a signal comes.
     ///
-    /// Fails when what it publishes cannot be read.
+    /// Fails when the published status cannot be read.
     pub fn until_the_end(&self, signals: &Signals, screen: &mut Screen) -> Result<(), Error> {
         let end = self.time.map(|time| Instant::now() + time);
         let mut last = None;

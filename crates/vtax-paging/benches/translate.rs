@@ -1,6 +1,6 @@
 //! Rates of translation: the guest's own tables and one core behind them.
 
-#![allow(missing_docs, clippy::unwrap_used)]
+#![allow(clippy::unwrap_used)]
 
 use criterion::measurement::WallTime;
 use criterion::{BenchmarkGroup, Criterion, Throughput, criterion_group, criterion_main};
@@ -129,7 +129,7 @@ fn translate(criterion: &mut Criterion) {
     }
 }
 
-/// What the guest's own walk costs, which every mode's rate contains.
+/// The cost of the guest's own walk, which every mode's rate contains.
 fn guest_only(criterion: &mut Criterion) {
     let machine = Machine::parse(MACHINES[0].1).unwrap();
     let guest = guest(&machine, &mut []);

@@ -4,7 +4,7 @@ use serde::de::DeserializeOwned;
 
 use crate::error::ModelError;
 
-/// Most bytes of a description.
+/// The most bytes of a description.
 const LIMIT: usize = 1 << 20;
 
 /// Reads a description; an error names the field, or the line where the text is not TOML.

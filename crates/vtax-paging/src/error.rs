@@ -8,7 +8,7 @@ pub enum ModelError {
     /// A field of a description has an invalid value.
     #[error("{field}: {reason}")]
     Field {
-        /// Where, as a path: `tlb.l1[0].ways`.
+        /// The field, as a path: `tlb.l1[0].ways`.
         field: String,
         /// What is wrong and what would be right.
         reason: String,
@@ -18,17 +18,13 @@ pub enum ModelError {
     Syntax(String),
     /// The workload needs more memory than the guest has.
     #[error("workload larger than memory: it needs more than the guest's {memory_bytes} bytes")]
-    OutOfMemory {
-        /// The guest's memory in bytes.
-        memory_bytes: u64,
-    },
+    OutOfMemory { memory_bytes: u64 },
     /// An operation of a workload that its state does not allow (an unknown process, a range that
     /// is not mapped).
     #[error("operation {operation}: {reason}")]
     Operation {
-        /// The operation's name.
         operation: &'static str,
-        /// Why it cannot be done.
+        /// Why it is not possible.
         reason: String,
     },
     /// The workload asks for more than a file may.
@@ -40,7 +36,7 @@ pub enum ModelError {
 }
 
 impl ModelError {
-    /// A wrong field.
+    /// The error of an invalid field.
     pub fn field(field: impl Into<String>, reason: impl Into<String>) -> Self {
         Self::Field {
             field: field.into(),

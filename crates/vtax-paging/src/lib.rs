@@ -1,7 +1,7 @@
 //! A model of virtualized address translation, and the policies that choose a paging mode.
 //!
-//! Nothing here opens a file, and there is no global state; the same input and seed give the same
-//! output. Cycles that come out of here are modelled and are named so wherever they are shown.
+//! The crate opens no files, and has no global state; the same input and seed give the same output.
+//! All cycles from this crate are modelled, and are called so wherever they are shown.
 //!
 //! The parts, in the order in which data flows: a [`step::Source`], a synthetic [`workload`] or a
 //! recorded one ([`traces`]), supplies references and operations; in the [`model`], the guest keeps

@@ -1,32 +1,32 @@
-//! How much a workload from a file may ask for.
+//! Limits what a workload from a file may ask for.
 //!
-//! A few bytes of a trace can ask for any number of processes, page tables and changes of pages.
-//! So what a trace may have alive at once is limited, and the work that is not paid for by the
-//! trace's own length. Real guests stay far below.
+//! A few bytes of a trace can ask for any number of processes, page tables and changes of pages. So
+//! there are limits on what a trace may have alive at once, and on work that the trace's own length
+//! does not pay for. Real guests stay far below these limits.
 
 use crate::error::ModelError;
 
-/// Most of everything that a file's few bytes could multiply.
+/// The limits of everything that a few bytes of a file could multiply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Processes alive.
+    /// Live processes.
     pub processes: usize,
-    /// Ranges mapped in all processes.
+    /// Mapped ranges in all processes.
     pub ranges: usize,
-    /// The guest's page tables alive.
+    /// Live page tables of the guest.
     pub tables: usize,
     /// Pages in one operation, and pages shared after forks.
     pub pages: usize,
-    /// Shadow pages alive in all modes.
+    /// Live shadow pages in all modes.
     pub shadow_pages: usize,
     /// Windows and changes of the mode, in all modes.
     pub rows: usize,
-    /// Work beyond what the length pays for: see [`Meter`].
+    /// Work beyond what the trace's length pays for: see [`Meter`].
     pub work: u64,
 }
 
 impl Limits {
-    /// For a workload whose author is the user.
+    /// No limits, for a workload that the user wrote.
     pub const NONE: Self = Self {
         processes: usize::MAX,
         ranges: usize::MAX,
@@ -37,8 +37,9 @@ impl Limits {
         work: u64::MAX,
     };
 
-    /// For a trace. Page tables are 256 MiB here and map 128 GiB densely in 4 KiB pages, shadow
-    /// pages are 512 MiB, pages of one operation 8 GiB of the guest's memory, rows 200 MB.
+    /// The limits for a trace. Page tables take at most 256 MiB and map 128 GiB densely in 4 KiB
+    /// pages; shadow pages take 512 MiB, the pages of one operation 8 GiB of the guest's memory,
+    /// and rows 200 MB.
     pub const TRACE: Self = Self {
         processes: 1 << 14,
         ranges: 1 << 20,
@@ -60,13 +61,13 @@ impl Limits {
 
 /// Work that each step of the workload pays for, in units.
 const PER_STEP: u64 = 64;
-/// The same of each reference.
+/// Work that each reference pays for.
 const PER_REFERENCE: u64 = 8;
 
 /// What a workload has paid for, and so how much work it may ask for.
 ///
-/// A unit is about one page looked at. Whatever visits many tables, pages or ranges for one step
-/// counts them; a step or a reference by itself takes a bounded time and is not counted.
+/// A unit is about the visit of one page. Code that visits many tables, pages or ranges for one
+/// step counts them; a step or a reference by itself takes a bounded time and is not counted.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Meter {
     paid: u64,
@@ -77,13 +78,13 @@ impl Meter {
         Self { paid: limits.work }
     }
 
-    /// One more step, with N references.
+    /// Pay for one more step, with N references.
     pub(crate) fn pay(&mut self, references: usize) {
         let references = PER_REFERENCE.saturating_mul(references as u64);
         self.paid = self.paid.saturating_add(PER_STEP + references);
     }
 
-    /// Fails when more was done than was paid for.
+    /// Fails when more work was done than paid for.
     pub(crate) fn check(self, work: u64) -> Result<(), ModelError> {
         if work > self.paid {
             let reason = format!(

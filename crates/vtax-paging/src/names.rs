@@ -1,16 +1,17 @@
-//! Looking things up by name: what to say when there is none.
+//! Errors for names that do not exist.
 
 use strsim::levenshtein;
 
 use crate::error::ModelError;
 
-/// The error for a `name` that is not among `known`: it offers the nearest ones, or all.
+/// The error for a `name` that is not among `known`: it offers the nearest names, or all.
 ///
-/// `field` is the path in the description or on the command line, `kind` what the names stand for.
+/// `field` is the path in the description or on the command line, `kind` says what the names stand
+/// for.
 pub fn unknown(field: &str, kind: &str, name: &str, known: &[&str]) -> ModelError {
     let distances = known.iter().map(|known| levenshtein(name, known));
     let nearest = distances.min().unwrap_or(usize::MAX);
-    // Half of the name wrong is not a misspelling any more: then all names help more.
+    // When half of the name is wrong it is not a misspelling; then all names are more helpful.
     let near: Vec<&str> = known
         .iter()
         .copied()

@@ -22,7 +22,7 @@ pub fn names() -> Vec<&'static str> {
     PRESETS.iter().map(|(name, _)| *name).collect()
 }
 
-/// The machine `name`. Fails on an unknown name, and says which is near.
+/// The machine `name`. Fails on an unknown name, and suggests a near one.
 pub fn by_name(name: &str) -> Result<Machine, ModelError> {
     Machine::parse(description(name)?)
 }

@@ -1,37 +1,34 @@
-//! What a workload is made of, and what supplies it.
+//! The steps of a workload, and their sources.
 
 use crate::error::ModelError;
 use crate::limits::Limits;
 use crate::model::address::{Gfn, Gva, PageSize, Reference};
 
-/// What an entry of a page table says, as far as translation goes.
+/// The content of a page-table entry, as far as it matters for translation.
 #[expect(clippy::struct_excessive_bools)] // they are bits of the entry
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TableEntry {
     /// The next table's frame, or the first frame of the page.
     pub frame: Gfn,
-    /// Whether it maps anything; without it all other fields are 0.
+    /// Does it map anything? If not, all other fields are 0.
     pub present: bool,
-    /// Whether it allows writes.
+    /// Does it allow writes?
     pub writable: bool,
-    /// Whether the page counts as written already.
+    /// Does the page count as written already?
     pub dirty: bool,
-    /// Whether it maps a page although it is above level 1.
+    /// Does it map a page although it is above level 1?
     pub large: bool,
 }
 
 /// Something the guest's system software does; references lie between operations.
 ///
 /// The operations up to `OtherExits` say what a program asked for, and the model's own guest does
-/// it. Those after it were observed in a real guest: they say what its kernel did to its page
-/// tables. A workload has operations of one kind only.
+/// it. Later ones were observed in a real guest: they say what its kernel did to its page tables. A
+/// workload has operations of one kind only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// A new, empty address space; it does not run yet. Process numbers are the caller's.
-    Spawn {
-        /// The new process.
-        process: u32,
-    },
+    Spawn { process: u32 },
     /// Reserve `bytes` at `start` in the running process: pages appear at first touch.
     Map {
         /// First byte, page-aligned.
@@ -41,7 +38,7 @@ pub enum Operation {
         /// The size of its pages.
         size: PageSize,
     },
-    /// Take the range out of the running process's page tables (munmap).
+    /// Remove the range from the running process's page tables (munmap).
     Unmap {
         /// First byte, page-aligned.
         start: Gva,
@@ -54,37 +51,24 @@ pub enum Operation {
         start: Gva,
         /// Length in bytes.
         bytes: u64,
-        /// Whether writes are allowed from now on.
+        /// Are writes allowed afterwards?
         writable: bool,
     },
-    /// Copy the running process, both sides copy-on-write; the parent goes on.
-    Fork {
-        /// The new process.
-        child: u32,
-    },
+    /// Copy the running process, both sides copy-on-write; the parent continues.
+    Fork { child: u32 },
     /// Drop a process and its page tables. The running process cannot exit: switch first.
-    Exit {
-        /// The process that ends.
-        process: u32,
-    },
+    Exit { process: u32 },
     /// Let another process run.
     Switch {
-        /// The process that runs from now on.
+        /// The process that runs next.
         process: u32,
     },
-    /// So many system calls in a row that do not change page tables.
-    SystemCalls {
-        /// How many.
-        count: u32,
-    },
-    /// So many exits that the paging mode does not decide.
-    OtherExits {
-        /// How many.
-        count: u32,
-    },
-    /// A frame is a page table from now on, with no entry present.
+    /// Consecutive system calls that do not change page tables.
+    SystemCalls { count: u32 },
+    /// Exits that the paging mode does not decide.
+    OtherExits { count: u32 },
+    /// A frame becomes a page table, without present entries.
     Table {
-        /// The frame.
         frame: Gfn,
         /// Its level: 1 holds the 4 KiB entries.
         level: u8,
@@ -95,23 +79,22 @@ pub enum Operation {
     Entry {
         /// The frame of the table.
         table: Gfn,
-        /// The index in it.
+        /// The entry's index in the table.
         index: u16,
-        /// What it says now.
+        /// Its new content.
         entry: TableEntry,
-        /// Whether the guest wrote it now; else it was there when its table was found.
+        /// Did the guest write it at this moment? Otherwise it was there when its table was found.
         written: bool,
     },
-    /// A frame is no page table any more.
+    /// A frame stops being a page table.
     FreeTable {
         /// The frame.
         table: Gfn,
     },
     /// CR3 was loaded, or with `preserve` false the whole TLB was flushed in another way.
     LoadCr3 {
-        /// The root table.
         root: Gfn,
-        /// Whether entries of the TLB stay (PCID with bit 63 set).
+        /// Do TLB entries stay (PCID with bit 63 set)?
         preserve: bool,
     },
     /// INVLPG, or INVPCID of one page.
@@ -151,7 +134,7 @@ pub trait Source: Send {
     /// The next step, or `None` at the end.
     fn next_step(&mut self) -> Result<Option<Step<'_>>, ModelError>;
 
-    /// How much it may ask for. What comes from a file is limited.
+    /// What the workload may ask for. A workload from a file is limited.
     fn limits(&self) -> Limits {
         Limits::NONE
     }

@@ -1,4 +1,4 @@
-//! The fast core against a plain reference, on random machines and random work.
+//! Compares the fast core with a plain reference, on random machines and random work.
 
 #![allow(
     clippy::unwrap_used,
@@ -59,7 +59,7 @@ enum Work {
     },
 }
 
-/// Few distinct values on every level, so that prefixes and sets meet again and again.
+/// Few distinct values on every level, so that prefixes and sets collide often.
 fn address() -> impl Strategy<Value = u64> {
     let low = prop_oneof![0_u64..16, (0_u64..16).prop_map(|page| page * 32)];
     (0_u64..2, 0_u64..3, 0_u64..3, 0_u64..6, low).prop_map(|(l5, l4, l3, l2, l1)| {
@@ -122,13 +122,13 @@ fn tlb_array(pages: Vec<PageSize>) -> impl Strategy<Value = TlbArray> {
     })
 }
 
-/// Arrays for the sizes, each in one array or in none; 4 KiB in one when it is `needed`.
+/// Arrays for the page sizes, each size in one array or in none; 4 KiB is in one when `needed`.
 fn tlb_level(needed: bool) -> impl Strategy<Value = Vec<TlbArray>> {
     let homes = (0_usize..if needed { 2 } else { 3 }, 0_usize..3, 0_usize..3);
     homes.prop_flat_map(|(small, middle, large)| {
         let mut arrays = BTreeMap::<usize, Vec<PageSize>>::new();
         for (home, size) in [small, middle, large].into_iter().zip(PageSize::ALL) {
-            // The third home is none at all.
+            // The third place is no array at all.
             if home < 2 {
                 arrays.entry(home).or_default().push(size);
             }
@@ -254,7 +254,7 @@ fn setup() -> impl Strategy<Value = CoreSetup> {
     )
 }
 
-/// Some frame of memory for everything that has a number.
+/// An arbitrary frame of memory for anything that has a number.
 fn frame(level: u8, number: u64) -> Gfn {
     let mixed = (number * 8 + u64::from(level)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
     Gfn(mixed % (MEMORY >> 12))
@@ -310,7 +310,7 @@ impl Pair {
         }
     }
 
-    /// Addresses as the guest's format has them.
+    /// Truncates an address to the guest's format.
     fn cut(&self, address: u64) -> u64 {
         address & ((1 << self.format.address_bits()) - 1)
     }
@@ -343,7 +343,7 @@ impl Pair {
         })
     }
 
-    /// The core follows accesses in a row as one block.
+    /// The core follows successive accesses as one block.
     fn follow_block(&mut self, block: &mut Vec<Access>) {
         self.core.access_all(block, self.guest.tables());
         for access in block.drain(..) {

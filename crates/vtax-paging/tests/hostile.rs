@@ -1,5 +1,5 @@
-//! Workloads that ask for much in few steps: the answer is a result or one clear error, soon, and a
-//! count that repeats an event gives what as many single events give.
+//! Workloads that ask for much in few steps: the answer is a result or one clear error, soon; and
+//! an event repeated by a count gives the same result as single events.
 
 #![allow(clippy::unwrap_used)] // these are tests, although not marked one by one
 
@@ -22,7 +22,7 @@ enum Owned {
     Operation(Operation),
 }
 
-/// Steps as from a trace.
+/// Steps like those of a trace.
 struct Steps<I>(I, Option<Owned>);
 
 impl<I: Iterator<Item = Owned> + Send> Source for Steps<I> {
@@ -190,7 +190,7 @@ fn four_billion_events_are_counted_and_take_no_time() {
             mode.name
         );
     }
-    // Two loads of CR3 per call.
+    // Two loads of CR3 for each call.
     let loads = outcome.modes[1].totals.exits[7];
     assert!((loads - 2.0 * f64::from(count)).abs() < 0.5, "{loads}");
 }
@@ -307,12 +307,13 @@ fn observed_tables_that_lead_to_themselves_end() {
         steps.extend([entry(4, 1, 4), entry(4, 1, 4), entry(2, 1, 4)]);
     }
     for names in [&MODES[..], &POLICIES[..]] {
-        // It ends; whether the trace's tables allow the references does not matter here.
+        // The simulation ends; whether the trace's tables allow the references does not matter
+        // here.
         let _ = run(&setup("zen4"), names, steps.clone());
     }
 }
 
-/// Small numbers, those at the edges, and any.
+/// Small numbers, numbers at the edges, and any numbers.
 fn number(most: u64) -> impl Strategy<Value = u64> {
     prop_oneof![
         4 => 0..most.min(9),
@@ -408,7 +409,7 @@ fn steps() -> impl Strategy<Value = Vec<Owned>> {
             1..40,
         )
     };
-    // A root and the tables below it, so that observed references come through.
+    // A root and the tables below it, so that observed references are translated.
     let root = [
         table(4, 4, 0),
         table(3, 3, 0),

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use vtax_paging::model::machine::Machine;
 use vtax_paging::presets;
 
-/// A preset with `old` replaced by `new`, which must be there.
+/// A preset with `old`, which must be there, replaced by `new`.
 fn changed(name: &str, old: &str, new: &str) -> String {
     let text = presets::description(name).expect("a preset");
     assert!(text.contains(old), "{name} has no {old:?}");
@@ -19,7 +19,7 @@ fn error_of(text: &str) -> String {
     message
 }
 
-/// What the change makes of the Opteron's description.
+/// The refusal of the Opteron's description with this change.
 fn refusal(old: &str, new: &str) -> String {
     error_of(&changed("opteron2350", old, new))
 }
@@ -227,7 +227,7 @@ fn apply(text: &mut String, change: &Change) {
     text.replace_range(start..end, &change.with);
 }
 
-/// Numbers of the description, each by its byte range.
+/// The numbers of the description, each as a byte range.
 fn numbers(text: &str) -> Vec<std::ops::Range<usize>> {
     let end = text.find("[sources]").unwrap_or(text.len());
     let bytes = &text.as_bytes()[..end];
@@ -267,7 +267,8 @@ proptest! {
         prop_assert_eq!(error.to_string().lines().count(), 1);
     }
 
-    /// Whatever number is put anywhere: what passes can be indexed and allocated.
+    /// Whatever number is put anywhere, a machine that passes the checks can be indexed and
+    /// allocated.
     #[test]
     fn a_machine_that_passes_has_sane_sets(
         preset in 0..presets::names().len(),

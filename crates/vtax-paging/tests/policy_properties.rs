@@ -1,4 +1,4 @@
-//! What holds for every policy on any input, sensible or not.
+//! Properties of every policy on any input, sensible or not.
 
 #![allow(
     clippy::unwrap_used,
@@ -16,7 +16,7 @@ use vtax_paging::policy::dav2m::{Dav2m, Dav2mParameters, Event, ShadowProbe, TRA
 use vtax_paging::policy::{Policy, Reading, registry};
 use vtax_sys::kvm::PagingMode;
 
-/// What happens between two calls, and which call comes.
+/// What happens between two calls, and which call comes next.
 #[derive(Clone, Debug)]
 struct Step {
     instructions: f64,
@@ -24,11 +24,11 @@ struct Step {
     misses: f64,
     walks: f64,
     vmm: f64,
-    /// `None`: the instruction counter overflows; else so many shadow exits.
+    /// `None`: the instruction counter overflows; otherwise the number of shadow exits.
     exits: Option<u64>,
 }
 
-/// Ordinary amounts, none, absurdly many, and counters that go backwards.
+/// Ordinary amounts, zero, absurdly large amounts, and counters that go backwards.
 fn amount(usual: f64) -> impl Strategy<Value = f64> {
     prop_oneof![
         12 => 0.0..2.0 * usual,
@@ -67,7 +67,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step(), 0..150)
 }
 
-/// Hands the steps to a policy as a driver would and calls `check` after each with the mode before.
+/// Hands the steps to a policy as a driver would, and calls `check` after each with the previous
+/// mode.
 fn drive(
     policy: &mut dyn Policy,
     steps: &[Step],
@@ -176,7 +177,8 @@ proptest! {
     #[test]
     fn switches_per_window_are_bounded(steps in steps()) {
         for name in registry::names() {
-            // Between two overflows: the one that an overflow decided and one that exits decided.
+            // Between two overflows there are two changes: one that an overflow decided and one
+            // that exits decided.
             let most = match name {
                 "shadow" | "nested" => 0,
                 "naive" | "rpms" => 1,
@@ -196,7 +198,7 @@ proptest! {
 
     #[test]
     fn the_controller_waits_and_counts_before_it_acts_again(steps in steps()) {
-        // Two windows of waiting, four that count; at the start there is nothing to wait for.
+        // Two windows of waiting and four that count; at the start there is nothing to wait for.
         let mut since = 2;
         drive(make("rpms").as_mut(), &steps, true, |policy, event, before| {
             since += usize::from(event == Event::Overflow);

@@ -1,4 +1,4 @@
-//! The policies on stylised workloads: which one is best, by how much, and who oscillates.
+//! The policies on stylised workloads: which policy is best, by how much, and which ones oscillate.
 
 #![allow(
     clippy::unwrap_used,
@@ -30,13 +30,13 @@ impl Random {
         low + (high - low) * self.next()
     }
 
-    /// As likely between 1 and 2 as between 10 and 20.
+    /// A random number between `low` and `high`, as likely between 1 and 2 as between 10 and 20.
     fn scale(&mut self, low: f64, high: f64) -> f64 {
         low * (high / low).powf(self.next())
     }
 }
 
-/// A million cycles a window and what paging costs, all with 3 % of noise.
+/// A million cycles a window plus the cost of paging, all with 3 % of noise.
 fn noisy(windows: impl Iterator<Item = (f64, f64)>) -> Vec<Window> {
     let mut random = Random(12_345);
     let mut noise = move || random.between(0.97, 1.03);
@@ -54,7 +54,7 @@ const SHADOW_BEST: (f64, f64) = (2.0, 5000.0);
 const NESTED_BEST: (f64, f64) = (150.0, 2000.0);
 const NEITHER: (f64, f64) = (3.0, 80.0);
 
-/// Workload by name: which pair holds in window `at`.
+/// Workloads by name, with the pair of values for each window.
 fn workloads() -> Vec<(&'static str, Vec<Window>)> {
     let make = |pair: fn(usize) -> (f64, f64)| noisy((0..WINDOWS).map(pair));
     vec![
@@ -103,13 +103,14 @@ fn workloads() -> Vec<(&'static str, Vec<Window>)> {
 struct Row {
     workload: &'static str,
     policy: &'static str,
-    /// Cycles over those of the best static mode.
+    /// Cycles divided by those of the best static mode.
     relative: f64,
     switches: usize,
 }
 
 fn table(counters: bool) -> Vec<Row> {
-    // The refill takes 30 % of a window; the DAV2M paper's dearest took at most 100 ms (section 5).
+    // The refill takes 30 % of a window; the DAV2M paper's dearest refill took at most 100 ms
+    // (section 5).
     let changes = Changes::of(0.3);
     let mut rows = Vec::new();
     for (workload, windows) in workloads() {
@@ -163,8 +164,8 @@ fn policies_on_stylised_workloads() {
                 vtax.relative,
                 dav2m.relative
             );
-            // The DAV2M paper: virtually identical to the best static mode, few switches
-            // (section 7). It says so of workloads with one best mode; square waves have none.
+            // The DAV2M paper: virtually identical to the best static mode, few switches (section
+            // 7). The paper says so for workloads with one best mode; square waves have none.
             let within = if workload.starts_with("square") {
                 1.02
             } else {
@@ -188,13 +189,13 @@ fn policies_on_stylised_workloads() {
         ] {
             assert!(of(&rows, steady, "vtax").switches <= 4, "{steady}");
         }
-        // Where phases alternate, knowing them beats any one mode.
+        // Where phases alternate, knowing them is better than any single mode.
         assert!(of(&rows, "square, 40 windows", "vtax").relative < 0.92);
         assert!(of(&rows, "gcc-like", "vtax").relative < 1.0);
     }
 }
 
-/// Two to four phases that come in any order, with run lengths that vary by half.
+/// Two to four phases in any order, with run lengths that vary by half.
 fn random_workload(seed: u64) -> (Vec<Window>, Changes) {
     let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
     random.next();
@@ -215,7 +216,7 @@ fn random_workload(seed: u64) -> (Vec<Window>, Changes) {
     (noisy(pairs.into_iter()), changes)
 }
 
-/// Cycles of vtax over those of others.
+/// Cycles of vtax divided by those of the others.
 #[derive(Debug)]
 struct Ratios {
     dav2m: f64,
@@ -259,7 +260,7 @@ fn policies_on_random_workloads() {
             mean(|ratios| ratios.best_static),
             most(|ratios| ratios.best_static),
         );
-        // It does not win everywhere; where it loses, it confused two phases.
+        // vtax does not win everywhere; where it loses, it confused two phases.
         assert!(wins as u64 * 10 >= WORKLOADS * 7);
         assert!(mean(|ratios| ratios.dav2m) < 0.99);
         assert!(most(|ratios| ratios.dav2m) < 1.07);
@@ -268,7 +269,7 @@ fn policies_on_random_workloads() {
     }
 }
 
-/// What each point that the paper leaves open changes; printed.
+/// Prints the effect of each point that the paper leaves open.
 #[test]
 fn open_points_of_dav2m() {
     let changes = Changes::of(0.3);
@@ -293,7 +294,7 @@ fn open_points_of_dav2m() {
             let relative = outcome.cycles / best_static(&windows, changes).total;
             let switches = outcome.switches;
             println!("open {choice:<32} {workload:<20} {relative:.4} {switches:>4}");
-            // No choice makes it oscillate.
+            // No choice makes DAV2M oscillate.
             assert!(switches <= 60, "{choice} {workload}");
         }
     }

@@ -1,5 +1,5 @@
-//! What the DAV2M paper found must come out of the model: which mode is better for which
-//! benchmark, and what DAV2M makes of it, on both machines of figure 10.
+//! The model must reproduce the findings of the DAV2M paper: which mode is better for which
+//! benchmark, and how DAV2M does, on both machines of figure 10.
 
 #![allow(clippy::unwrap_used)]
 
@@ -65,7 +65,7 @@ fn switches(outcome: &Outcome, name: &str) -> usize {
         .len()
 }
 
-/// Nested over shadow.
+/// Nested paging's cycles divided by shadow paging's.
 fn ratio(outcome: &Outcome) -> f64 {
     cycles(outcome, "nested") / cycles(outcome, "shadow")
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
-/* Wakeups and softirq time of the threads that user space has put into `threads`, and softirq time
- * of every CPU. */
+/* Counts wakeups and softirq time of the threads that user space has put into `threads`, and the
+ * softirq time of every CPU. */
 
 /* CO-RE finds the true offsets on the running kernel: only names and types matter here. */
 typedef unsigned char __u8;
@@ -41,7 +41,7 @@ struct thread {
 
 struct cpu {
 	__u64 softirq_ns;
-	/* When the softirq that runs began, 0 when none does, and in whose place it runs. */
+	/* When the running softirq began (0: none runs), and in which thread's context. */
 	__u64 since_ns;
 	__u64 tid;
 };

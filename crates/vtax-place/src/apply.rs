@@ -1,4 +1,4 @@
-//! Putting threads and interrupts on the CPUs of a plan, all of it or nothing, and back.
+//! Puts threads and interrupts on the CPUs of a plan, all or none of them, and back.
 
 use std::path::Path;
 
@@ -15,60 +15,53 @@ use crate::plan::{Plan, PlannedThread};
 pub(crate) const JOURNAL: &str = "journal.json";
 const NEW_PLAN: &str = "make a new plan";
 
-/// A thread that was moved.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Moved {
-    /// Its process.
     pub pid: i32,
-    /// Its number.
     pub tid: i32,
-    /// Its name.
     pub name: String,
-    /// Where it could run.
+    /// The CPUs that it could run on before.
     pub before: String,
-    /// Where it can run now.
+    /// The CPUs that it can run on after the move.
     pub cpus: String,
 }
 
-/// An interrupt that was moved.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct MovedInterrupt {
-    /// Its number.
     pub number: u32,
-    /// Where it could be answered.
+    /// The CPUs that could answer it before.
     pub before: String,
-    /// Where it can be answered now.
+    /// The CPUs that can answer it after the move.
     pub cpus: String,
 }
 
-/// A thread of the plan that is no more.
+/// A thread of the plan that does not exist any more.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Skipped {
-    /// Its process.
     pub pid: i32,
-    /// Its number.
     pub tid: i32,
     /// Its name in the plan.
     pub name: String,
-    /// Why it was left out.
+    /// Why it was skipped.
     pub reason: &'static str,
 }
 
-/// What a plan has changed.
+/// What a plan changed.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Applied {
-    /// Threads that were moved, or were there already.
+    /// Threads that were moved, or were already in their place.
     pub threads: Vec<Moved>,
-    /// The same of interrupts.
+    /// Interrupts that were moved, or were already in their place.
     pub interrupts: Vec<MovedInterrupt>,
-    /// Threads that have ended.
     pub skipped: Vec<Skipped>,
 }
 
-/// Put all on the CPUs of a plan. What was before is in a journal in `state` first.
+/// Put all threads and interrupts of a plan on its CPUs. A journal in `state` first records where
+/// they were.
 ///
-/// Fails before anything moves when the plan is not for this machine as it is now, or another one is
-/// in force; and when the kernel refuses a move, after all others were taken back.
+/// Fails before anything moves when the plan is not for this machine in its current state, or
+/// another plan is in force. Fails when the kernel refuses a move, after all other moves were
+/// undone.
 pub fn apply(tree: &Tree, plan: &Plan, state: &Path) -> Result<Applied, Error> {
     let path = state.join(JOURNAL);
     let applied = check(tree, plan)?;
@@ -83,26 +76,26 @@ pub fn apply(tree: &Tree, plan: &Plan, state: &Path) -> Result<Applied, Error> {
         Err(reason) => {
             let restored = before.restore(tree);
             if let Some(left) = restored.failed.first() {
-                let reason = format!("{reason}; taking it back failed too: {left}");
+                let reason = format!("{reason}; undoing it failed too: {left}");
                 return Err(Error::failure("plan", reason, "run `vtax-place undo`"));
             }
             journal::remove(&path);
             Err(Error::failure(
                 "plan",
-                format!("{reason}; all was taken back"),
+                format!("{reason}; everything was undone"),
                 NEW_PLAN,
             ))
         }
     }
 }
 
-/// Put all back where it was before the plan in force.
+/// Put everything back where it was before the current plan.
 ///
-/// Fails when no plan is in force, or when the kernel refuses: then the journal stays.
+/// Fails when no plan is in force, or when the kernel refuses: the journal then stays.
 pub fn undo(tree: &Tree, state: &Path) -> Result<Restored, Error> {
     let path = state.join(JOURNAL);
     let nothing = || Error::misuse("undo", "no plan is in force", "there is nothing to do");
-    // Who only asks makes no folder.
+    // A caller that only asks makes no folder.
     let is_there = path.try_exists();
     if !is_there.map_err(|error| journal::failed(&path, &error))? {
         return Err(nothing());
@@ -114,24 +107,20 @@ pub fn undo(tree: &Tree, state: &Path) -> Result<Restored, Error> {
     }
     let restored = before.restore(tree);
     if let Some(reason) = restored.failed.first() {
-        return Err(Error::failure(
-            "undo",
-            reason,
-            "put it right and run it again",
-        ));
+        return Err(Error::failure("undo", reason, "fix this and run it again"));
     }
     journal::remove(&path);
     Ok(restored)
 }
 
-/// Put back what a `watch` moved that was killed; true when there was one.
+/// Put back what a killed `watch` had moved; true when there was one.
 pub(crate) fn recover(tree: &Tree, state: &Path) -> bool {
     let before = journal::read(&state.join(JOURNAL)).ok().flatten();
     let killed = before.is_some_and(|one| one.owner.is_some() && one.living_owner(tree).is_none());
     killed && undo(tree, state).is_ok()
 }
 
-/// Why `thing` has to wait: whose journal there is.
+/// The error that `thing` has to wait, with the owner of the existing journal.
 pub(crate) fn in_force(tree: &Tree, path: &Path, thing: &str) -> Error {
     let before = journal::read(path).ok().flatten();
     if let Some(pid) = before.as_ref().and_then(|before| before.living_owner(tree)) {
@@ -142,7 +131,7 @@ pub(crate) fn in_force(tree: &Tree, path: &Path, thing: &str) -> Error {
     Error::misuse(thing, reason, "run `vtax-place undo` first")
 }
 
-/// What the plan would move, if all of it can be.
+/// The moves of the plan, if all of them are possible.
 fn check(tree: &Tree, plan: &Plan) -> Result<Applied, Error> {
     let own = host(tree);
     if plan.host != own {

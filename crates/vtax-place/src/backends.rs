@@ -29,21 +29,20 @@ pub enum Backend {
     XenCap,
 }
 
-/// A way, and whether it is possible here.
+/// A way to slow threads, and whether it is possible on this machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Possibility {
-    /// Which.
     pub name: Backend,
-    /// Can it be used here?
+    /// Can this way be used on this machine?
     pub possible: bool,
-    /// Why not.
+    /// Why it cannot be used.
     pub reason: Option<String>,
-    /// What it does not reproduce of a slow core.
+    /// What this way does not reproduce of a slow core.
     pub does_not: &'static str,
 }
 
 impl Backend {
-    /// All of them, those first that are nearest to a slow core.
+    /// All ways, the nearest to a slow core first.
     pub const ALL: [Self; 5] = [
         Self::CoreType,
         Self::Cpufreq,
@@ -52,7 +51,7 @@ impl Backend {
         Self::XenCap,
     ];
 
-    /// Its name on command lines.
+    /// The name on command lines.
     pub fn name(self) -> &'static str {
         match self {
             Self::Cpufreq => "cpufreq",
@@ -63,7 +62,7 @@ impl Backend {
         }
     }
 
-    /// What it does not reproduce of a slow core.
+    /// What this way does not reproduce of a slow core.
     pub fn does_not(self) -> &'static str {
         match self {
             Self::Cpufreq => "caches and width of a small core: those of the fast core stay",
@@ -83,7 +82,7 @@ impl Backend {
         }
     }
 
-    /// Why it cannot be used here; `None`: it can.
+    /// Why this way cannot be used on this machine; `None`: it can.
     pub fn obstacle(self, tree: &Tree) -> Option<String> {
         match self {
             Self::Cpufreq => no_cpufreq(tree),
@@ -95,7 +94,7 @@ impl Backend {
     }
 }
 
-/// All ways, and whether each is possible here.
+/// All ways, and whether each is possible on this machine.
 pub fn all(tree: &Tree) -> Vec<Possibility> {
     let possibility = |name: Backend| {
         let reason = name.obstacle(tree);
@@ -129,7 +128,7 @@ fn no_core_types(tree: &Tree) -> Option<String> {
     (!found.differ()).then(|| "all cores of this machine are of one kind".into())
 }
 
-/// Asked of a thread, which ends with it.
+/// The question is asked for a thread that ends with it.
 fn no_real_time(tree: &Tree) -> Option<String> {
     let asked = spawn(|| set_policy(0, Policy::Fifo(1))).join().ok()?;
     let errno = asked.err()?;
@@ -152,7 +151,7 @@ fn no_xen(tree: &Tree) -> Option<String> {
     xl().is_none().then(|| "xl is not on the PATH".into())
 }
 
-/// Xen's tool.
+/// The path of Xen's tool `xl`.
 pub fn xl() -> Option<PathBuf> {
     let path = env::var_os("PATH")?;
     env::split_paths(&path)

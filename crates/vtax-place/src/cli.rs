@@ -60,7 +60,7 @@ struct ThreadsArguments {
     /// Only this process and its descendants; may be repeated
     #[arg(long, value_name = "PID", value_parser = clap::value_parser!(i32).range(1..))]
     pid: Vec<i32>,
-    /// How long to look
+    /// How long to watch the threads
     #[arg(long = "for", value_name = "TIME", default_value = "1s", value_parser = units::duration)]
     duration: Duration,
     /// Print it as JSON
@@ -90,10 +90,10 @@ struct SlowArguments {
     #[arg(long, value_name = "NAME",
           value_parser = PossibleValuesParser::new(Backend::ALL.map(Backend::name)))]
     backend: String,
-    /// Percent of full speed, 5 to 100; 100 is a control: as otherwise, but nothing is slowed
+    /// Percent of full speed, 5 to 100; 100 is a control: the same setup without slowing
     #[arg(long, value_name = "P", value_parser = percent)]
     percent: f64,
-    /// The CPU that is slow: all threads run there
+    /// The slow CPU, on which all threads run
     #[arg(long, value_name = "N")]
     cpu: Option<usize>,
     /// The threads
@@ -127,7 +127,7 @@ struct UndoArguments {
     state: State,
 }
 
-/// Restore what killed programs have slowed, and a killed watch has moved
+/// Restore threads that killed programs have slowed or a killed watch has moved
 #[derive(Debug, Args)]
 struct SweepArguments {
     /// Print it as JSON
@@ -160,7 +160,7 @@ struct HostArguments {
 }
 
 impl Arguments {
-    /// Do what they ask for.
+    /// Carry out the subcommand.
     ///
     /// Fails as the subcommand does.
     pub fn carry_out(self) -> Result<(), Error> {
@@ -233,7 +233,7 @@ impl SlowArguments {
         let named = |known: &Backend| known.name() == self.backend;
         let backend = Backend::ALL.into_iter().find(named);
         let request = Request {
-            // The command line knows no other names.
+            // The command line accepts no other names.
             backend: backend.unwrap_or(Backend::Quota),
             percent: self.percent,
             cpu: self.cpu,

@@ -9,15 +9,16 @@ use vtax_sys::tree::Tree;
 use crate::cpus;
 
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/place.bpf.o"));
-/// The first PID namespace (`include/linux/proc_ns.h`, `PROC_PID_INIT_INO`): eBPF sees its numbers.
+/// The first PID namespace (`include/linux/proc_ns.h`, `PROC_PID_INIT_INO`): eBPF sees process
+/// numbers of this namespace.
 const FIRST_NAMESPACE: u64 = 0xEFFF_FFFC;
 
-/// What was counted of a thread.
+/// The counts of a thread.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// How often it was woken.
+    /// How often the thread was woken.
     pub wakeups: u64,
-    /// Time of softirqs that ran in its place.
+    /// Time of softirqs that ran in the thread's context.
     pub softirq_ns: u64,
 }
 
@@ -30,9 +31,10 @@ pub struct Counting {
 }
 
 impl Counting {
-    /// Count these threads, from 0 on.
+    /// Count these threads, starting at 0.
     ///
-    /// Fails with the reason, one line, where this process may not or the kernel cannot.
+    /// Fails with the reason, one line, where this process is not allowed to count or the kernel
+    /// cannot.
     pub fn begin(tree: &Tree, threads: &[i32]) -> Result<Self, String> {
         let namespace = fs::metadata(tree.path("/proc/self/ns/pid"));
         if namespace.is_ok_and(|found| found.ino() != FIRST_NAMESPACE) {
@@ -41,7 +43,7 @@ impl Counting {
         load(tree, threads).map_err(|error| format!("eBPF: {error}"))
     }
 
-    /// What was counted of a thread that was named at the beginning.
+    /// The counts of a thread that was named at the start.
     pub fn thread(&self, tid: i32) -> Option<Counts> {
         let [wakeups, softirq_ns] = self.words("threads", tid.cast_unsigned())?;
         Some(Counts {
@@ -69,7 +71,7 @@ impl Counting {
 }
 
 fn load(tree: &Tree, threads: &[i32]) -> Result<Counting, libbpf_rs::Error> {
-    // The reason of a failure is in the error; libbpf's own words are many lines.
+    // The error has the reason of a failure; libbpf's own words are many lines.
     libbpf_rs::set_print(Some((PrintLevel::Warn, |_, _| {})));
     let mut builder = ObjectBuilder::default();
     let mut open = builder.name("vtax_place")?.open_memory(OBJECT)?;

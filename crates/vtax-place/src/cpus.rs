@@ -9,17 +9,16 @@ use vtax_sys::tree::Tree;
 /// Where the kernel lists CPUs.
 const FOLDER: &str = "/sys/devices/system/cpu";
 
-/// The CPUs that are on; none where the kernel does not say.
+/// The online CPUs; empty where the kernel does not say.
 pub fn online(tree: &Tree) -> Vec<usize> {
     list(tree, "online")
 }
 
-/// The CPUs that are kept free of other work; none where the kernel does not say.
+/// The CPUs that are kept free of other work; empty where the kernel does not say.
 pub fn isolated(tree: &Tree) -> Vec<usize> {
     list(tree, "isolated")
 }
 
-/// The CPUs that are plugged in.
 pub fn present(tree: &Tree) -> Vec<usize> {
     list(tree, "present")
 }
@@ -34,7 +33,7 @@ pub fn folder(cpu: usize) -> String {
     format!("{FOLDER}/cpu{cpu}")
 }
 
-/// The control group that says on which CPUs a thread may be, and those; `None` where none does.
+/// The control group that limits a thread's CPUs, and those CPUs; `None` where none does.
 pub fn cpuset(tree: &Tree, folder: &str) -> Option<(String, Vec<usize>)> {
     let location = locate_of(tree, folder, "cpuset")?;
     location.ancestry().into_iter().find_map(|group| {

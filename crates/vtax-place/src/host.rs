@@ -1,10 +1,10 @@
-//! Which machine a plan is for.
+//! Identifies the machine that a plan is for.
 
 use vtax_sys::tree::Tree;
 
 use crate::cpus;
 
-/// A hash over what names this machine and its CPUs: 16 hexadecimal digits.
+/// A hash over the name and the CPUs of this machine: 16 hexadecimal digits.
 ///
 /// The name is `/etc/machine-id` (machine-id(5)); where it is missing, the host's name.
 pub fn host(tree: &Tree) -> String {
@@ -16,7 +16,7 @@ pub fn host(tree: &Tree) -> String {
     format!("{:016x}", fnv1a(text.as_bytes()))
 }
 
-/// FNV-1a (RFC 9923): it only has to tell machines apart, nobody is kept out by it.
+/// FNV-1a (RFC 9923): the hash only has to distinguish machines; it is no protection.
 fn fnv1a(bytes: &[u8]) -> u64 {
     let add = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, add)

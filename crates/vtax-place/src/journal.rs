@@ -1,4 +1,5 @@
-//! What was before, on disk before anything changes, so that it can be restored whoever is killed.
+//! The state before a change, on disk before anything changes, so that it can be restored whichever
+//! process is killed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -21,41 +22,36 @@ use crate::domain::thread_folder;
 
 /// Where journals are, unless a caller says otherwise: gone with the affinities at a restart.
 pub const STATE: &str = "/run/vtax/place";
-/// More than any journal.
+/// More bytes than any journal has.
 const MAX_BYTES: u64 = 64 << 20;
 
-/// Where a thread could run.
+/// The CPUs that a thread could run on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Affinity {
-    /// Its process.
     pub pid: i32,
-    /// Its number.
     pub tid: i32,
     /// When it started, in clock ticks since boot.
     pub start_ticks: u64,
-    /// Its CPUs.
     pub cpus: String,
-    /// The CPUs that it is moved to; none when it stays.
+    /// The CPUs that it is moved to; empty when it stays.
     #[serde(default)]
     pub to: Option<String>,
 }
 
-/// What a file of `/proc` or `/sys` said.
+/// The content of a file in `/proc` or `/sys`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Setting {
-    /// The file.
     pub path: String,
-    /// Its text.
     pub text: String,
 }
 
-/// What was before.
+/// The state before a change.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Before {
     /// The layout of this file.
     pub format: u32,
-    /// When it was written, in clock ticks since boot.
+    /// When the journal was written, in clock ticks since boot.
     pub since_ticks: u64,
     /// Threads that move.
     pub threads: Vec<Affinity>,
@@ -63,7 +59,7 @@ pub struct Before {
     pub settings: Vec<Setting>,
     /// Control groups that are made.
     pub groups: Vec<PathBuf>,
-    /// The program that restores it at its end, as `vtax_sys::owner` names it.
+    /// The program that restores the state at its end, as `vtax_sys::owner` names it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
 }
@@ -71,12 +67,12 @@ pub struct Before {
 /// The layout that this version writes and reads.
 pub const FORMAT: u32 = 1;
 
-/// What became of it.
+/// The result of restoring.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Restored {
-    /// Threads that are where they were.
+    /// The number of threads that are where they were.
     pub threads: usize,
-    /// Files that say what they said.
+    /// The number of files that have their old content.
     pub settings: usize,
     /// Threads that have ended.
     pub ended: Vec<i32>,
@@ -86,14 +82,14 @@ pub struct Restored {
 }
 
 impl Before {
-    /// The process that restores it at its end, while that lives.
+    /// The process that restores the state at its end, if it is alive.
     pub fn living_owner(&self, tree: &Tree) -> Option<&str> {
         let owner = self.owner.as_deref()?;
         let lives = owner::is_dead(tree, owner) == Some(false);
         lives.then(|| owner.split('-').nth(1)).flatten()
     }
 
-    /// An empty one of this moment.
+    /// An empty journal of this moment.
     pub fn now(tree: &Tree) -> Self {
         let uptime = tree.text("/proc/uptime").unwrap_or_default();
         let seconds: f64 = uptime
@@ -114,8 +110,8 @@ impl Before {
         }
     }
 
-    /// Threads and processes that threads have started since they were moved: they have inherited
-    /// the CPUs, and go where those who started them go.
+    /// Threads and processes that moved threads have started since the move: they have inherited
+    /// the CPUs, and go back with the thread that started them.
     fn heirs(&self, tree: &Tree) -> Vec<Affinity> {
         let mut processes = Processes::default();
         processes.read(tree);
@@ -140,7 +136,7 @@ impl Before {
         heirs.into_values().collect()
     }
 
-    /// Restore it; what is as it was already stays untouched.
+    /// Restore the state; what is already restored stays untouched.
     pub fn restore(&self, tree: &Tree) -> Restored {
         let mut done = Restored::default();
         let heirs = self.heirs(tree);
@@ -173,7 +169,7 @@ impl Before {
 }
 
 impl Affinity {
-    /// Where a thread may run now; `None` when there is no such thread.
+    /// The CPUs that a thread may run on at this moment; `None` when there is no such thread.
     pub fn read(tree: &Tree, pid: i32, tid: i32) -> Option<Self> {
         let folder = thread_folder(pid, tid);
         let task = tree.task(&folder).filter(|task| !task.zombie)?;
@@ -192,15 +188,15 @@ impl Affinity {
         own.is_ok() && own == parse(cpus)
     }
 
-    /// Is it the same thread still?
+    /// Does the same thread still exist?
     pub fn lives(&self, tree: &Tree) -> bool {
         let now = Self::read(tree, self.pid, self.tid);
         now.is_some_and(|now| now.start_ticks == self.start_ticks)
     }
 
-    /// Let the thread run on these CPUs, and read it back; false when it has ended.
+    /// Let the thread run on these CPUs, and read them back; false when the thread has ended.
     ///
-    /// Fails with a line when the kernel refuses or does something else.
+    /// Fails with a line when the kernel refuses or sets other CPUs.
     pub fn put(&self, tree: &Tree, cpus: &str) -> Result<bool, String> {
         let line = |reason: &str| format!("thread {} on CPUs {cpus}: {reason}", self.tid);
         let wanted = parse(cpus).map_err(|error| line(&error.to_string()))?;
@@ -221,9 +217,9 @@ impl Affinity {
     }
 }
 
-/// Write a file of the kernel's, and read it back.
+/// Write a file of the kernel, and read it back.
 ///
-/// Fails with a line when the kernel refuses or says something else afterwards.
+/// Fails with a line when the kernel refuses or the file reads otherwise afterwards.
 pub fn set(tree: &Tree, path: &str, text: &str) -> Result<(), String> {
     let is_set = || tree.text(path).is_some_and(|now| now == text);
     if is_set() {
@@ -238,7 +234,7 @@ pub fn set(tree: &Tree, path: &str, text: &str) -> Result<(), String> {
     Err(format!("{path}: it says {now}, not {text}"))
 }
 
-/// Write a journal that is not there yet, whole or not at all; false when there is one.
+/// Write a new journal, completely or not at all; false when one exists already.
 ///
 /// Fails when it cannot be written.
 pub fn begin(path: &Path, before: &Before) -> Result<bool, Error> {
@@ -248,9 +244,9 @@ pub fn begin(path: &Path, before: &Before) -> Result<bool, Error> {
         .map_err(|error| failed(path, &error))
 }
 
-/// Put another journal in the place of one, whole or not at all.
+/// Replace a journal, completely or not at all.
 ///
-/// Fails when it cannot be written: then the old one stays.
+/// Fails when it cannot be written: the old journal then stays.
 pub fn replace(path: &Path, before: &Before) -> Result<(), Error> {
     state::replace_on_disk(path, whole(before)).map_err(|error| failed(path, &error))
 }
@@ -299,7 +295,7 @@ pub fn read(path: &Path) -> Result<Option<Before>, Error> {
 
 /// Remove a journal whose affinities are restored.
 pub fn remove(path: &Path) {
-    // What is restored is restored: a journal that stays only says the same again.
+    // The state is restored: a journal that stays would only restore the same state again.
     let _ = state::remove_on_disk(path);
 }
 

@@ -1,9 +1,9 @@
 //! Which threads of a host work for guests, what they do, and where they run.
 //!
-//! [`domain`] finds and classifies them, [`window`] says what each did for a while, with
-//! [`counting`] where eBPF is allowed. [`slow`] holds some of them below full speed by one of the
-//! [`backends`]; [`apply`] puts them on the CPUs of a [`plan`], and back;
-//! [`watch`] does so by itself, one thread at a time.
+//! [`domain`] finds and classifies these threads. [`window`] measures what each did for a while,
+//! with [`counting`] where eBPF is allowed. [`slow`] holds some of them below full speed by one of
+//! the [`backends`]. [`apply`] puts them on the CPUs of a [`plan`], and back. [`watch`] moves them
+//! by itself, one thread at a time.
 
 pub mod apply;
 pub mod backends;

@@ -11,10 +11,10 @@ use crate::role::Role;
 /// The layout that this version reads.
 const FORMAT: u32 = 1;
 
-/// What threads and interrupts are to be where.
+/// Where threads and interrupts are to be.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
-    /// The machine that it is for.
+    /// The machine that the plan is for.
     pub host: String,
     /// Threads, each once.
     pub threads: Vec<PlannedThread>,
@@ -22,27 +22,24 @@ pub struct Plan {
     pub interrupts: Vec<PlannedInterrupt>,
 }
 
-/// Where a thread is to run.
+/// The CPUs that a thread is to run on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlannedThread {
-    /// Its process.
     pub pid: i32,
-    /// Its number.
     pub tid: i32,
     /// When it started, in clock ticks since boot.
     pub start_ticks: u64,
-    /// Its name, for people.
+    /// The thread's name, for people.
     pub name: String,
-    /// What it does, for people.
+    /// What the thread does, for people.
     pub role: Role,
     /// The CPUs, sorted; at least one.
     pub cpus: Vec<usize>,
 }
 
-/// Where an interrupt is to be answered.
+/// The CPUs that are to answer an interrupt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlannedInterrupt {
-    /// Its number.
     pub number: u32,
     /// The CPUs, sorted; at least one.
     pub cpus: Vec<usize>,
@@ -51,7 +48,7 @@ pub struct PlannedInterrupt {
 /// Why a text is not a plan.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum PlanError {
-    /// Not TOML, or not of these fields.
+    /// The text is not TOML, or has other fields.
     #[error("line {line}: {reason}")]
     Syntax {
         /// The line, counted from 1.
@@ -59,19 +56,19 @@ pub enum PlanError {
         /// What is wrong there.
         reason: String,
     },
-    /// Of another version of this program.
+    /// The plan is of another version of this program.
     #[error("its format is {0}, and this version reads format {FORMAT}")]
     Format(u32),
-    /// A list of CPUs is none.
+    /// A list of CPUs is invalid.
     #[error("cpus of {0}: {1}")]
     Cpus(String, CpuListError),
-    /// Something is named twice.
+    /// A thread or interrupt is named twice.
     #[error("{0} is in it twice")]
     Twice(String),
-    /// A number that no thread has.
+    /// Numbers that no thread has.
     #[error("a thread has the numbers pid = {0}, tid = {1}; both begin at 1")]
     Number(i32, i32),
-    /// Nothing to do.
+    /// There is nothing to do.
     #[error("it names no thread and no interrupt")]
     Nothing,
 }
@@ -108,7 +105,7 @@ struct InterruptEntry {
 impl Plan {
     /// Read a plan.
     ///
-    /// Fails, naming the line or the entry, when it is none.
+    /// Fails, naming the line or the entry, when the text is not a plan.
     pub fn parse(text: &str) -> Result<Self, PlanError> {
         let file: File = toml::from_str(text).map_err(|error| syntax(text, &error))?;
         if file.format != FORMAT {
@@ -173,7 +170,7 @@ fn once(names: impl Iterator<Item = String>) -> Result<(), PlanError> {
     Ok(())
 }
 
-/// One line of what is wrong, and where.
+/// One line that says what is wrong, and where.
 fn syntax(text: &str, error: &toml::de::Error) -> PlanError {
     let start = error.span().map_or(0, |span| span.start);
     let before = text.get(..start).unwrap_or_default();

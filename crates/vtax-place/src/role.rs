@@ -2,7 +2,6 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What a thread does for guests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Role {
@@ -10,25 +9,25 @@ pub enum Role {
     Vcpu,
     /// QEMU's main loop: devices, timers, the monitor.
     MainLoop,
-    /// Devices of its own: QEMU's named I/O threads, and the helper of user-mode Linux.
+    /// I/O threads: QEMU's named ones, and the helper of user-mode Linux.
     IoThread,
-    /// QEMU's pool of threads and its other helpers (RCU, migration, display), KVM's timer.
+    /// QEMU's thread pool and its other helpers (RCU, migration, display); KVM's timer.
     Worker,
     /// The kernel's share of a virtio device.
     Vhost,
     /// ksoftirqd.
     Softirq,
-    /// A network device polled by a thread.
+    /// A thread that polls a network device.
     Napi,
-    /// Files of the host for a guest.
+    /// virtiofsd, which serves the host's files to a guest.
     Virtiofsd,
     /// A switch between guests in a process, such as `vde_switch`.
     Switch,
-    /// A guest's network in a process of the host's: passt, slirp4netns.
+    /// A guest's network in a process of the host: passt, slirp4netns.
     UserNetwork,
     /// gVisor's kernel.
     Sentry,
-    /// gVisor's way to the host's files.
+    /// gVisor's gofer, which gives access to the host's files.
     Gofer,
     /// The guest itself: a kernel in user mode and its processes.
     Guest,
@@ -36,15 +35,15 @@ pub enum Role {
     Dom0,
     /// The kernel's share of a Xen device.
     Xen,
-    /// It only holds a guest or container.
+    /// The process that only holds a guest or container.
     Monitor,
     /// Part of a guest's process, but nothing says what it does.
     Unknown,
 }
 
 impl Role {
-    /// Does it serve guests? A vCPU and a guest's own processes are the guest, and of what is
-    /// unknown nothing is claimed.
+    /// Does it serve guests? A vCPU and a guest's own processes are the guest itself; unknown
+    /// threads count as no service.
     pub fn is_service(self) -> bool {
         !matches!(self, Self::Vcpu | Self::Guest | Self::Unknown)
     }

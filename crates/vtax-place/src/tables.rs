@@ -61,7 +61,7 @@ fn row(thread: &Thread, window: &Window) -> [String; 11] {
     ]
 }
 
-/// What a plan has moved.
+/// What a plan moved.
 pub fn applied(applied: &Applied) -> Result<(), Error> {
     for one in &applied.threads {
         let name = output::plain(&one.name);

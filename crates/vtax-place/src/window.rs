@@ -1,4 +1,4 @@
-//! What threads that work for guests do for a while.
+//! Measures what threads that work for guests do for a while.
 
 use std::collections::BTreeMap;
 use std::thread::sleep;
@@ -17,35 +17,33 @@ use crate::role::Role;
 /// What one thread is and did. Times are in seconds.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Thread {
-    /// Its process.
     pub pid: i32,
-    /// Its number.
     pub tid: i32,
-    /// When it started, in clock ticks since boot: with its number it names it for good.
+    /// When it started, in clock ticks since boot; with its number this identifies the thread for
+    /// good.
     pub start_ticks: u64,
     /// The name of its process.
     pub process: String,
-    /// Its own name.
     pub name: String,
     /// What it does for guests.
     pub role: Role,
-    /// Whether that serves guests, or is one.
+    /// Does it serve guests, rather than be one?
     pub service: bool,
-    /// The guest that it serves, where it is one guest.
+    /// The guest that it serves, where it serves only one.
     pub guest: Option<String>,
     /// Time on a CPU; absent where the kernel does not count it.
     pub cpu_s: Option<f64>,
-    /// Time in which it was ready and waited for a CPU.
+    /// Time in which it was ready but waited for a CPU.
     pub run_delay_s: Option<f64>,
     /// How often it was switched to.
     pub switches: Option<u64>,
     /// How often it was woken; absent without eBPF.
     pub wakeups: Option<u64>,
-    /// Time of softirqs in its place; absent without eBPF.
+    /// Time of softirqs in its context; absent without eBPF.
     pub softirq_s: Option<f64>,
     /// The CPUs that it may run on.
     pub cpus: Option<String>,
-    /// The CPUs that its cpuset lets it have; absent where no control group says.
+    /// The CPUs that its cpuset allows; absent where no control group says.
     pub cpuset: Option<String>,
     /// Its scheduling policy.
     pub policy: &'static str,
@@ -56,28 +54,27 @@ pub struct Thread {
 /// What one CPU did. Times are in seconds.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Cpu {
-    /// Its number.
     pub cpu: usize,
     /// Time in which it was neither idle nor taken by a hypervisor.
     pub busy_s: Option<f64>,
-    /// Time of softirqs: measured by eBPF, else as the kernel samples it.
+    /// Time of softirqs: measured by eBPF, otherwise as sampled by the kernel.
     pub softirq_s: Option<f64>,
 }
 
 /// What the threads did in a window.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Window {
-    /// How long it was.
+    /// The length of the window.
     pub window_s: f64,
-    /// The threads that were there at its end.
+    /// The threads that existed at its end.
     pub threads: Vec<Thread>,
-    /// The CPUs that are on.
+    /// The online CPUs.
     pub cpus: Vec<Cpu>,
-    /// What is absent, and why.
+    /// What is missing, and why.
     pub notes: Vec<String>,
 }
 
-/// Watch the service domain for a while; with `roots` only those processes' and their descendants'.
+/// Watch the service domain for a while; with `roots`, only those processes and their descendants.
 pub fn measure(tree: &Tree, roots: &[i32], time: Duration) -> Window {
     let mut finder = Finder::default();
     let members = finder.find(tree, roots);
@@ -123,7 +120,7 @@ impl Before {
     fn thread(&self, tree: &Tree, member: Member, counting: Option<&Counting>) -> Thread {
         let folder = member.folder();
         let key = (member.tid, member.task.start_ticks);
-        // What has begun in the window had done nothing before it.
+        // Threads that began in the window had done nothing before it.
         let before = self.threads.get(&key).copied();
         let now = tree.schedule(&folder);
         let spent = now.map(|now| difference(before.unwrap_or_default(), now));
@@ -218,9 +215,9 @@ fn notes(threads: &[Thread], before: &Before, refused: Option<&String>) -> Vec<S
     notes
 }
 
-/// Of one CPU in `/proc/stat`.
+/// Ticks of one CPU in `/proc/stat`.
 pub(crate) struct Ticks {
-    /// Neither idle nor taken by a hypervisor.
+    /// Ticks neither idle nor taken by a hypervisor.
     pub(crate) busy: u64,
     softirq: u64,
 }

@@ -1,4 +1,4 @@
-//! Plans on processes of the test's own.
+//! Plans on processes of the test itself.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -102,7 +102,7 @@ fn threads_that_have_ended_are_left_out() {
     let applied = place.apply(&(entry(&own, &cpu) + &gone));
     assert_eq!(applied["threads"].as_array().unwrap().len(), 1);
     assert_eq!(applied["skipped"][0]["reason"], "it has ended");
-    // Its number may be used again: the start tells.
+    // The number may be reused: the start time decides.
     place.undo();
     let start = own.start_ticks();
     let other = entry(&own, &cpu).replace(&format!("start_ticks = {start}"), "start_ticks = 1");
@@ -118,7 +118,7 @@ fn threads_that_have_ended_are_left_out() {
 fn what_a_moved_thread_has_started_comes_back_with_it() {
     root_or_skip!();
     let place = Place::new();
-    // It starts one that is busy when it is told to.
+    // The process starts a busy one when it is told to.
     let script = "read go; while :; do :; done & while :; do sleep 1; done";
     let mut own = Own::guest_of(script);
     let (before, cpu) = (own.cpus(), last_cpu());
@@ -195,7 +195,8 @@ fn the_journal_of_a_killed_program_is_enough_to_undo() {
     assert_eq!(own.cpus(), before);
 }
 
-/// `/proc/version` stands for an interrupt that the kernel does not move: it cannot be written.
+/// `/proc/version` stands for an interrupt that the kernel does not move, because it cannot be
+/// written.
 #[test]
 fn a_refused_move_takes_all_back() {
     root_or_skip!();
@@ -219,7 +220,10 @@ fn a_refused_move_takes_all_back() {
     let before = own.cpus();
     let plan = Plan::parse(&text).unwrap();
     let error = apply(&tree, &plan, Path::new(&place.state())).unwrap_err();
-    assert!(error.to_string().contains("all was taken back"), "{error}");
+    assert!(
+        error.to_string().contains("everything was undone"),
+        "{error}"
+    );
     assert_eq!(own.cpus(), before);
     assert!(is_empty(Path::new(&place.state())));
 }

@@ -1,4 +1,4 @@
-//! Kinds of cores, on machines whose `/sys` is made.
+//! Kinds of cores, on machines with a made-up `/sys`.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -8,7 +8,7 @@ use std::ops::Range;
 use vtax_place::cores::Cores;
 use vtax_sys::tree::Tree;
 
-/// A made `/sys`.
+/// A made-up `/sys`.
 struct Machine(tempfile::TempDir);
 
 impl Machine {
@@ -110,7 +110,7 @@ fn three_kinds_of_arm_and_an_order_by_numbers() {
         .each("cpufreq/cpuinfo_max_freq", 0..6, 3_532_800)
         .each("cpufreq/cpuinfo_max_freq", 6..8, 4_320_000);
     assert_eq!(machine.kinds(), named(&[("fast", "6-7"), ("slow", "0-5")]));
-    // The same parts, and nothing that says which are faster.
+    // The same parts, with nothing that says which are faster.
     let machine = Machine::new("0-1")
         .each("regs/identification/midr_el1", 0..1, "0x00000000411fd050")
         .each("regs/identification/midr_el1", 1..2, "0x00000000412fd410");
@@ -118,7 +118,7 @@ fn three_kinds_of_arm_and_an_order_by_numbers() {
     assert!(machine.cores().notes[0].contains("nothing says which are faster"));
 }
 
-/// Meteor Lake: siblings, and two atoms of low power without a third-level cache.
+/// Meteor Lake: siblings, and two low-power atoms without a third-level cache.
 #[test]
 fn three_kinds_of_hybrid_x86() {
     let machine = Machine::new("0-21")
@@ -151,7 +151,7 @@ fn what_is_isolated_or_off_is_not_planned() {
         .write("sys/devices/system/cpu/isolated", "1,4-5,9")
         .each("cpu_capacity", 0..4, 1024)
         .each("cpu_capacity", 4..8, 400);
-    // All slow ones are isolated: then there is one kind.
+    // All slow CPUs are isolated: then there is one kind.
     assert_eq!(machine.kinds(), named(&[("fast", "0,2-3")]));
     assert_eq!(machine.cores().isolated, [1, 4, 5]);
     let none = Machine::new("0-1").write("sys/devices/system/cpu/isolated", "");

@@ -1,5 +1,5 @@
-//! The service domain of trees of `/proc`: recorded ones (`trees/*.txt`, from this project's own
-//! guests) and written ones, of what cannot run here.
+//! The service domain in trees of `/proc`: recorded trees (`trees/*.txt`, from this project's own
+//! guests), and hand-written trees for what cannot run in the tests.
 //!
 //! A recorded tree is a text: `@ PATH` before each file, `\0` for a zero byte, `\\` for a backslash.
 
@@ -61,7 +61,8 @@ fn stat(number: i32, name: &str, parent: i32, flags: u32, guest_ticks: u32) -> S
     )
 }
 
-/// A process of these threads (number, name, ticks in guests); the first is the process itself.
+/// A process with these threads (number, name, ticks in guests); the first thread is the process
+/// itself.
 fn process(root: &Path, parent: i32, arguments: &[&str], threads: &[(i32, &str, u32)]) {
     let (pid, name, _) = threads[0];
     let folder = format!("proc/{pid}");
@@ -115,7 +116,7 @@ fn qemu_with_tcg_by_the_names_of_its_threads() {
             ("vcpu", "CPU 1/TCG"),
         ]
     );
-    // Without names nothing is guessed.
+    // Without thread names nothing is guessed.
     let roles: Vec<&str> = of("db").iter().map(|(role, _)| *role).collect();
     assert_eq!(roles, ["main-loop", "unknown", "unknown", "unknown"]);
     assert!(all.iter().any(|row| row.0 == "softirq" && row.1.is_none()));
@@ -151,7 +152,7 @@ fn gvisor_by_the_name_of_the_container() {
     }
 }
 
-/// As libvirt starts it, with vhost's threads of before Linux 6.4 in the kernel.
+/// A guest as libvirt starts it, with vhost's threads in the kernel, as before Linux 6.4.
 fn libvirt(root: &Path) {
     let arguments = [
         "/usr/bin/qemu-system-x86_64",
@@ -240,7 +241,7 @@ fn only_what_descends_from_a_process_or_serves_it() {
 #[test]
 fn kvm_without_names_by_its_time_in_the_guest() {
     let root = tempfile::tempdir().unwrap();
-    // Since Linux 6.4 vhost's threads are the process's.
+    // Since Linux 6.4 vhost's threads belong to the process.
     let threads = [
         (100, "kvm", 0),
         (101, "kvm", 0),
@@ -274,7 +275,7 @@ fn what_only_looks_like_virtualization_is_left_out() {
     }
     kernel(root.path(), 14, "ksoftirqd/0");
     assert!(roles(root.path()).is_empty());
-    // The same tool of Xen on a machine of Xen, and its kernel threads.
+    // The same Xen tool on a machine with Xen, and Xen's kernel threads.
     fs::create_dir_all(root.path().join("proc/xen")).unwrap();
     kernel(root.path(), 60, "vif1.0-q0-guest");
     assert_eq!(roles(root.path()), ["softirq", "dom0", "xen"]);

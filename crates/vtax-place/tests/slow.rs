@@ -1,4 +1,4 @@
-//! Slowing processes of the test's own, and restoring them whoever is killed.
+//! Slowing processes of the test itself, and restoring them whichever process is killed.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -13,7 +13,7 @@ use nix::unistd::Pid;
 use vtax_sys::cgroup::locate::{Version, locate_of};
 use vtax_sys::tree::Tree;
 
-/// The folder of the group that rules the CPU time of a process, and its version.
+/// The folder of the group that controls a process's CPU time, and its version.
 fn group(own: &Own) -> Option<(PathBuf, Version)> {
     let found = locate_of(&Tree::host(), &format!("/proc/{}", own.pid()), "cpu")?;
     Some((PathBuf::from(found.own), found.version))
@@ -103,7 +103,7 @@ fn a_killed_slow_leaves_nothing() {
     assert!(!folder.exists());
 }
 
-/// The journal of a slow whose guardian is dead too.
+/// The journal of a `slow` whose guardian is dead too.
 #[test]
 fn the_next_sweep_restores_what_both_have_left() {
     root_or_skip!();

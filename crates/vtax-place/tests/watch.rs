@@ -1,7 +1,7 @@
-//! `vtax-place watch` on processes of the test's own, and on no others.
+//! `vtax-place watch` on processes of the test itself, and on no others.
 //!
-//! It runs in a mount namespace with files of the test's over `/proc/stat` and the list of CPUs that
-//! are on: others may keep the CPUs busy, and no CPU is really switched off.
+//! It runs in a mount namespace with the test's files over `/proc/stat` and the list of online
+//! CPUs: other programs may keep the CPUs busy, and no CPU is really switched off.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -22,14 +22,14 @@ use vtax_sys::calls::scheduling::set_affinity;
 use vtax_sys::cgroup::locate::{Version, locate};
 use vtax_sys::tree::Tree;
 
-/// It loses 1 % at half speed, whatever it does.
+/// By this predictor a guest loses 1 % at half speed, whatever it does.
 const PREDICTOR: &str = r#"{"name": "service CPU", "intercept": 0.02, "slope": 0.0, "n": 12,
     "mean": 30.0, "sum_of_squares": 4000.0, "residual": 0.0, "least": 0.0, "most": 1000.0}"#;
 const MUCH: usize = 400_000;
-/// A test of what never comes fails.
+/// A test that waits for a line that never comes fails after this many lines.
 const MOST_LINES: usize = 300;
 
-/// A guest, whose progress is the size of a file, and what watches it.
+/// A guest, whose progress is the size of a file, and a `watch` of it.
 struct Scene {
     guest: Own,
     folder: tempfile::TempDir,
@@ -38,7 +38,7 @@ struct Scene {
 }
 
 impl Scene {
-    /// `None`, with the reason on standard error, where it cannot be.
+    /// `None`, with the reason on standard error, where the scene is not possible.
     fn new() -> Option<Self> {
         let cpus = online(&Tree::host());
         if !nix::unistd::geteuid().is_root() || cpus.len() < 2 {
@@ -125,7 +125,7 @@ impl Scene {
         Watch { child, output }
     }
 
-    /// One that has just put the guest on the slow CPU.
+    /// A `watch` that has just put the guest on the slow CPU.
     fn after_the_move(&self) -> Watch {
         let mut watch = self.watch(&["--apply"]);
         let line = watch.line(|line| line["to"] == "slow");
@@ -136,7 +136,7 @@ impl Scene {
         watch
     }
 
-    /// Why a second one, or another command, is refused.
+    /// Why a second `watch`, or another command, is refused.
     fn refused(arguments: &[String]) -> String {
         let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
         let (code, message) = complaint(&words);
@@ -151,7 +151,7 @@ struct Watch {
 }
 
 impl Watch {
-    /// The next line that is so.
+    /// The next line for which `is_it` is true.
     fn line(&mut self, is_it: impl FnMut(&Value) -> bool) -> Value {
         let lines = self.output.by_ref().lines().take(MOST_LINES);
         let mut lines = lines.map(|text| serde_json::from_str(&text.unwrap()).unwrap());
@@ -162,7 +162,7 @@ impl Watch {
         Pid::from_raw(self.child.id().cast_signed())
     }
 
-    /// Ask it to end; what it says of that.
+    /// Ask the `watch` to end; returns the lines that it prints then.
     fn end(&mut self) -> Vec<Value> {
         kill(self.number(), Signal::SIGTERM).unwrap();
         let rest = self.output.by_ref().lines().map(|line| line.unwrap());
@@ -301,7 +301,7 @@ fn a_cpuset_that_forbids_the_slow_cpu_is_said() {
     drop(group);
 }
 
-/// A control group of the fast CPUs with the guest in it.
+/// A control group with the fast CPUs, which contains the guest.
 struct Cpuset(PathBuf);
 
 impl Cpuset {
@@ -357,7 +357,7 @@ fn a_closed_output_ends_it_with_everything_back() {
     let Some(scene) = Scene::new() else { return };
     let before = scene.guest.cpus();
     let mut watch = scene.after_the_move();
-    // The reader goes, and its next line finds nobody.
+    // The reader goes away, and the next line finds nobody.
     let (other, _) = std::io::pipe().unwrap();
     watch.output = BufReader::new(OwnedFd::from(other).into());
     assert_eq!(watch.child.wait().unwrap().code(), Some(1));

@@ -62,7 +62,7 @@ impl From<Value> for toml::Value {
 }
 
 impl Mode {
-    /// The model's own form. `failure` gets the exception of a policy in Python.
+    /// The mode in the model's own form. `failure` gets the exception of a policy in Python.
     pub(crate) fn choice(
         self,
         setup: &Setup,
@@ -93,7 +93,7 @@ fn fixed(name: &str) -> Option<Translating> {
     found.map(|(_, translating)| *translating)
 }
 
-/// Names the policy before the field of its parameter.
+/// Add the policy's name to the field of its parameter.
 fn within(policy: &str, error: ModelError) -> ModelError {
     match error {
         ModelError::Field { field, reason } => {

@@ -1,5 +1,5 @@
-//! What studies and sweeps change and ask about before they run: machines and workloads as text,
-//! names of parameters, the locality of a workload.
+//! What studies and sweeps change and query before they run: machines and workloads as text, names
+//! of parameters, the locality of a workload.
 
 use pyo3::prelude::*;
 use vtax_paging::error::ModelError;
@@ -10,7 +10,7 @@ use crate::error::raise;
 use crate::machine::Machine;
 use crate::workload::Workload;
 
-/// Any window will do to ask for the names of parameters.
+/// An arbitrary window, for asking for the names of parameters.
 const WINDOW: u64 = 1_000_000;
 
 /// The whole description of a machine in TOML, defaults written out.
@@ -19,14 +19,14 @@ pub(crate) fn machine_description(machine: &Bound<'_, Machine>) -> PyResult<Stri
     toml::to_string(&machine.get().0).map_err(|error| raise(ModelError::Syntax(error.to_string())))
 }
 
-/// Fails when `policy` has no parameter of that name; says which it has.
+/// Fails when `policy` has no parameter of that name, and lists the parameters that it has.
 #[pyfunction]
 pub(crate) fn check_parameter(
     policy: &str,
     parameter: &str,
     machine: &Bound<'_, Machine>,
 ) -> PyResult<()> {
-    // No parameter is an array, so that the name is looked at and the value never taken.
+    // No parameter is an array, so the name is checked and the value is never used.
     let value = toml::Value::Array(Vec::new());
     let table = [(parameter.to_owned(), value)].into_iter().collect();
     match registry::by_name(policy, Some(table), &machine.get().0.costs, WINDOW) {
@@ -35,7 +35,7 @@ pub(crate) fn check_parameter(
     }
 }
 
-/// The TOML text of the workload of that name.
+/// The TOML text of the workload with that name.
 #[pyfunction]
 pub(crate) fn workload_description(name: &str) -> PyResult<&'static str> {
     profiles::description(name).map_err(raise)

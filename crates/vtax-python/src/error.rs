@@ -1,4 +1,4 @@
-//! The model's errors as Python exceptions; the package turns them into its own.
+//! The model's errors as Python exceptions; the package turns them into its own exceptions.
 
 use pyo3::exceptions::PyException;
 use pyo3::{PyErr, create_exception};
@@ -14,7 +14,7 @@ create_exception!(
     vtax._native,
     InputError,
     PyException,
-    "A trace that cannot be read on, or a workload that does what its state does not allow."
+    "A trace that cannot be read further, or a workload that does what its state does not allow."
 );
 
 /// The exception for an error of the model.

@@ -1,8 +1,8 @@
 //! The Python module `vtax._native`: the paging model of [`vtax_paging`] for the package `vtax`.
 //!
-//! Private to `vtax.paging`, which gives it names, units and documentation for users; the types
-//! are declared in `python/vtax/_native.pyi`. Descriptions come in as TOML texts, results go out
-//! as columns.
+//! The module is private to `vtax.paging`, which gives it names, units and documentation for users;
+//! the types are declared in `python/vtax/_native.pyi`. Descriptions come in as TOML texts, results
+//! go out as columns.
 
 mod choice;
 mod description;
@@ -15,7 +15,7 @@ mod run;
 mod trace;
 mod workload;
 
-/// The module. Its name is that of the library.
+/// The module. Its name is the library's name.
 #[pyo3::pymodule]
 mod _native {
     #[pymodule_export]

@@ -1,4 +1,4 @@
-//! Machines: the presets, and descriptions of users.
+//! Machines: the presets, and users' descriptions.
 
 use pyo3::prelude::*;
 use vtax_paging::presets;
@@ -17,7 +17,7 @@ impl Machine {
         presets::names()
     }
 
-    /// The machine of that name.
+    /// The machine with that name.
     #[staticmethod]
     fn preset(name: &str) -> PyResult<Self> {
         presets::by_name(name).map(Self).map_err(raise)

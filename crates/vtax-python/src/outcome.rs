@@ -1,5 +1,5 @@
 //! Results as columns: lists of names, and numbers as the bytes of native 64-bit floats, which
-//! numpy and polars take over without a Python object per number.
+//! numpy and polars take over without a Python object for each number.
 
 use std::collections::BTreeMap;
 
@@ -9,10 +9,10 @@ use vtax_paging::model::counters::{Counters, Exit, WALK_SOURCE_NAMES};
 use vtax_paging::simulation::{self, ModeOutcome, SwitchRow, WindowRow};
 use vtax_sys::kvm::PagingMode;
 
-/// A number of a row by the name of its column.
+/// A column: its name, and its number in a row.
 type Column<T> = (String, Box<dyn Fn(&T) -> f64>);
 
-/// What a simulation gave. All cycles are modelled.
+/// The result of a simulation. All cycles are modelled.
 #[pyclass(frozen, module = "vtax._native")]
 pub(crate) struct Outcome(simulation::Outcome);
 
@@ -36,7 +36,7 @@ impl Outcome {
         self.0.modes.iter().map(|mode| mode.name.as_str()).collect()
     }
 
-    /// One row per mode: totals. What does not exist is NaN.
+    /// One row per mode: totals. Missing values are NaN.
     fn modes<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let mut columns = counters(|mode: &ModeOutcome| &mode.totals);
         let error = |mode: &ModeOutcome| mode.relative_error.map_or(f64::NAN, |e| 100.0 * e);

@@ -7,25 +7,25 @@ use vtax_paging::error::ModelError;
 use vtax_paging::policy::{Policy, PolicyView, Reading};
 use vtax_sys::kvm::PagingMode;
 
-/// What the package knows of a policy in Python: `vtax.paging.policy.Steering`.
+/// What the package knows about a policy in Python: `vtax.paging.policy.Steering`.
 #[derive(FromPyObject)]
 pub(crate) struct Steering {
     window_instructions: u64,
     start: String,
     exit_alarm: Option<u64>,
-    /// Called with two [`Figures`]: cumulative, and since the window began.
+    /// Called with two [`Figures`]: cumulative ones, and those since the window began.
     decide: Py<PyAny>,
 }
 
 /// A reading in the order of the fields of `vtax.paging.policy.Reading`.
 type Figures = (f64, f64, f64, f64, Option<f64>, Option<f64>);
 
-/// Where the exception of a policy waits until the simulation has returned.
+/// Where a policy's exception waits until the simulation has returned.
 #[derive(Clone, Default)]
 pub(crate) struct Failure(Arc<Mutex<Option<PyErr>>>);
 
 impl Failure {
-    /// Keeps the first exception; what the model gets instead.
+    /// Keep the first exception; returns the error for the model.
     fn keep(&self, error: PyErr) -> ModelError {
         let reason = ModelError::Source(format!("a policy failed: {error}"));
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -33,7 +33,6 @@ impl Failure {
         reason
     }
 
-    /// The exception, if there was one.
     pub(crate) fn take(&self) -> Option<PyErr> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
     }

@@ -8,13 +8,13 @@ use vtax_paging::model::shadow::ShadowStyle;
 use vtax_paging::simulation::Setup;
 use vtax_paging::workload::Workload;
 
-/// How the guest is virtualized and how the output is cut.
+/// How the guest is virtualized and how the output is divided.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 pub(crate) struct Settings {
     guest_levels: u8,
     host_levels: Option<u8>,
-    /// `None`: the workload's own.
+    /// The guest's page size; `None`: the workload's own.
     guest_page: Option<String>,
     host_page: String,
     memory_bytes: u64,
@@ -28,7 +28,7 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    /// The workload with the guest's page size in place of its own.
+    /// The workload, with the guest's page size instead of its own.
     pub(crate) fn workload(&self, workload: &Workload) -> Result<Workload, ModelError> {
         let mut workload = workload.clone();
         if let Some(name) = &self.guest_page {
@@ -37,7 +37,8 @@ impl Settings {
         Ok(workload)
     }
 
-    /// The model's own form, for a guest whose pages are `guest_page` unless the settings say else.
+    /// The settings in the model's own form, for a guest with pages of `guest_page` unless the
+    /// settings say otherwise.
     pub(crate) fn setup(
         &self,
         machine: &Machine,

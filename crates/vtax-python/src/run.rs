@@ -26,8 +26,8 @@ pub(crate) enum Input<'py> {
 
 /// Simulates a workload under every mode, with the interpreter released meanwhile.
 ///
-/// `progress` is called now and then with the instructions so far; an exception of it, and a
-/// signal's such as `KeyboardInterrupt`, ends the simulation.
+/// `progress` is called now and then with the instructions so far; its exception, or a signal's
+/// such as `KeyboardInterrupt`, ends the simulation.
 #[pyfunction]
 #[pyo3(signature = (workload, machine, settings, modes, progress=None))]
 pub(crate) fn simulate(
@@ -103,7 +103,7 @@ impl Runner {
         })
     }
 
-    /// Runs without the interpreter, which is only asked for reports and decisions.
+    /// Runs without the interpreter, which is needed only for reports and decisions.
     fn run(
         self,
         simulate: impl FnOnce(Tasks, Progress<'_>) -> Result<simulation::Outcome, ModelError>,

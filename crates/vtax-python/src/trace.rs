@@ -16,17 +16,17 @@ fn open(path: &Path) -> Result<traces::Trace, TraceError> {
     traces::open(Box::new(file), &name)
 }
 
-/// A file that begins as a trace does. Each simulation but the first opens it again, which a pipe
-/// does not let.
+/// A file that begins like a trace. Each simulation but the first opens it again, which is not
+/// possible with a pipe.
 #[pyclass(frozen, module = "vtax._native")]
 pub(crate) struct Trace {
     path: PathBuf,
-    /// As it was opened, for the first simulation.
+    /// The trace as it was opened, for the first simulation.
     first: Mutex<Option<traces::Trace>>,
     format: &'static str,
     /// The trace does not say what the guest mapped.
     pub(crate) map_on_touch: bool,
-    /// The memory of the guest that was observed.
+    /// The memory size of the observed guest.
     pub(crate) memory_bytes: Option<u64>,
 }
 
@@ -47,10 +47,10 @@ impl Trace {
 
 #[pymethods]
 impl Trace {
-    /// The trace in a file; finds its format by what it holds.
+    /// The trace in a file; the content determines the format.
     #[staticmethod]
     fn open(py: Python<'_>, path: PathBuf) -> PyResult<Self> {
-        // A pipe is waited for.
+        // Opening waits for the writer of a pipe.
         let trace = py
             .detach(|| open(&path))
             .map_err(|error| raise(error.into()))?;
@@ -79,14 +79,14 @@ impl Trace {
         self.format
     }
 
-    /// The length in retired instructions: not known before the end.
+    /// The length in retired instructions: unknown before the end.
     #[getter]
     #[expect(clippy::unused_self)] // the same attribute as a synthetic workload's
     fn instructions(&self) -> Option<f64> {
         None
     }
 
-    /// The names of the phases: they have numbers only.
+    /// The names of the phases: phases of a trace have only numbers.
     #[getter]
     #[expect(clippy::unused_self)] // the same attribute as a synthetic workload's
     fn phases(&self) -> Vec<String> {

@@ -1,4 +1,4 @@
-//! Synthetic workloads: the profiles, and descriptions of users.
+//! Synthetic workloads: the profiles, and users' descriptions.
 
 use pyo3::prelude::*;
 use vtax_paging::workload::profiles;
@@ -17,7 +17,7 @@ impl Workload {
         profiles::names()
     }
 
-    /// The profile of that name.
+    /// The profile with that name.
     #[staticmethod]
     fn profile(name: &str) -> PyResult<Self> {
         profiles::by_name(name).map(Self).map_err(raise)

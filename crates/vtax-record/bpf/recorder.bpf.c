@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
-/* The row is made here, by the program that runs on the overflow of the reference event. All other
- * programs only count, each CPU in memory of its own. */
+/* The program that runs on the overflow of the reference event makes the row. All other programs
+ * only count, each CPU in its own memory. */
 #include "recorder.h"
 #include "targets.h"
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";
 
-/* Set before loading; the verifier sees constants and removes what is not asked for. */
+/* Set before loading; the verifier sees constants and removes unused code. */
 const volatile __u32 rows_per_cpu = 1;
 const volatile __u64 period = 1;
 const volatile __u32 slots = 0;
-/* The reference is a time, of which a row of targets holds at least half a period. */
+/* The reference is a time; a row of targets holds at least half a period of it. */
 const volatile bool of_time = false;
 /* The first `perf_events` of the absolute counters are in the map `perf`. */
 const volatile __u32 perf_events = 0;
@@ -50,9 +50,9 @@ static __always_inline struct cpu_state *this_cpu(void)
 
 static __always_inline void start_counting(struct cpu_state *s, __u64 now);
 
-/* A target runs whose switch to it was not seen: it ran already when it became one, or the kernel
- * hides from tracing whoever ran before it. Between the tracepoint of a switch and the switch
- * itself, the task that leaves is the current one still, but no longer the CPU's. */
+/* A target runs, but the switch to it was not seen: it was already running when it became a
+ * target, or the kernel hides the task before it from tracing. Between the tracepoint of a switch
+ * and the switch itself, the leaving task is still the current one, but not the CPU's any more. */
 static __noinline bool target_runs_unseen(struct cpu_state *s)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
@@ -110,8 +110,8 @@ static __always_inline __u32 layer_of(struct bpf_perf_event_data *ctx, struct cp
 	return LAYER_HOST_KERNEL;
 }
 
-/* Copies the counters; what still runs is added in the row only, so that this program, which may
- * interrupt the others, changes nothing of theirs. */
+/* Copies the counters. Running times are added only in the row, so that this program, which may
+ * interrupt the others, changes none of their data. */
 static __always_inline void fill_values(struct row *row, struct cpu_state *s, __u64 now)
 {
 	for (__u32 i = 0; i < slots && i < MAX_SLOTS; i++)
@@ -134,7 +134,8 @@ int on_overflow(struct bpf_perf_event_data *ctx)
 			return 0;
 		}
 		run = s->run_ns + (now - s->since_ns);
-		/* The event counts whatever the CPU does: targets that came late wait for the next. */
+		/* The event counts whatever the CPU does: targets that came late wait for the
+		 * next row. */
 		if (of_time && run - s->row_ns < period / 2)
 			return 0;
 		s->row_ns = run;
@@ -166,7 +167,7 @@ int on_overflow(struct bpf_perf_event_data *ctx)
 	row->layer = layer_of(ctx, s);
 	bpf_get_current_comm(row->comm, sizeof(row->comm));
 	fill_values(row, s, now);
-	/* The row must be seen before the head. A store that releases needs Linux 6.15; an exchange
+	/* The row must be visible before the head. A store-release needs Linux 6.15; an exchange
 	 * is a full barrier on every processor. */
 	__atomic_exchange_n(&s->head, head + 1, __ATOMIC_SEQ_CST);
 	return 0;

@@ -55,12 +55,12 @@ struct cpu_state {
 	/* Time counted up to `since_ns`, which is 0 while nothing is counted. */
 	__u64 run_ns;
 	__u64 since_ns;
-	/* When the guest was entered, or left; 0: it is not in it. */
+	/* When the CPU entered the guest, or left it for KVM; 0: the CPU is elsewhere. */
 	__u64 entry_ns;
 	__u64 exit_ns;
 	__u32 vm;
 	__s32 vcpu;
-	/* The last exit was for an interrupt: what the interrupt finds was the guest's time. */
+	/* The last exit was for an interrupt: the interrupted time was the guest's. */
 	__u32 interrupted;
 	__u32 pad2;
 	/* `run_ns` of the last row of targets. */
@@ -71,7 +71,7 @@ struct cpu_state {
 	__u64 values[MAX_SLOTS];
 } __attribute__((aligned(64)));
 
-/* ring.rs and row.rs count on these. */
+/* ring.rs and row.rs rely on these offsets and sizes. */
 _Static_assert(sizeof(struct row) == 88, "row.rs: HEADER_WORDS");
 _Static_assert(__builtin_offsetof(struct cpu_state, tail) == 64, "ring.rs: TAIL");
 _Static_assert(__builtin_offsetof(struct cpu_state, seq) == 128, "ring.rs: SEQ");

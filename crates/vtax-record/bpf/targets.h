@@ -2,7 +2,7 @@
 /* Which processes are recorded, when not all are. */
 #pragma once
 
-/* Count only while a target, or what descends from one, runs. */
+/* Count only while a target or a descendant of one runs. */
 const volatile bool filter = false;
 /* Every process that has a virtual machine run is a target. */
 const volatile bool machines = false;
@@ -10,8 +10,8 @@ const volatile bool machines = false;
 /* PID_MAX_LIMIT, include/linux/threads.h. */
 #define MAX_PROCESSES (4 << 20)
 
-/* A bit for each process (tgid) number: looked at in each context switch, so that a hash is too
- * slow. User space sets bits too, so all is atomic. */
+/* A bit for each process (tgid) number. It is read at each context switch, for which a hash is
+ * too slow. User space sets bits too, so all accesses are atomic. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);

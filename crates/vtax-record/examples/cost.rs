@@ -1,7 +1,7 @@
 //! What the recorder itself costs: CPU time and memory for each row, from the rings to the file.
 //!
-//! The rows are made here, in the rings' layout, as a machine of two busy CPUs with hardware
-//! counters would make them; everything after them is the recorder's own code.
+//! This program makes the rows in the rings' layout, as a machine with two busy CPUs and hardware
+//! counters would; all later steps are the recorder's own code.
 //!
 //! `cargo run --release -p vtax-record --example cost -- [ROWS [COUNTERS]]`
 
@@ -29,7 +29,7 @@ use vtax_record::row::HEADER_WORDS;
 use vtax_record::sources;
 
 const CPUS: u32 = 2;
-/// Counters of the hardware, with three values each, beside those of programs.
+/// Hardware counters, with three values each, besides the counters of programs.
 const PERF: usize = 4;
 /// Nanoseconds from one row of a CPU to its next.
 const EVERY_NS: u64 = 100_000;
@@ -87,7 +87,7 @@ fn cpu_ns(work: impl FnOnce()) -> u64 {
     now() - before
 }
 
-/// The most memory that this process has had, in KiB.
+/// The peak memory of this process, in KiB.
 fn high_water() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|line| line.starts_with("VmHWM:"));
@@ -208,7 +208,7 @@ impl Machine {
         self.rows.write_all_at(&bytes, offset).unwrap();
     }
 
-    /// Most events come seldom; cycles, instructions and the like come all the time.
+    /// Most events are rare; cycles, instructions and the like occur all the time.
     fn count(&mut self, cpu: u32, jitter: u64) {
         for slot in 0..self.counted {
             let often = [1, 8, 64, 1_000][slot % 4];
@@ -227,7 +227,7 @@ impl Machine {
         }
     }
 
-    /// An even number below a limit, the same ones in each run (xorshift).
+    /// An even number below a limit; the sequence is the same in each run (xorshift).
     fn below(&mut self, limit: u64) -> u64 {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;

@@ -1,4 +1,4 @@
-//! What holds a recording open: programs, links, perf events.
+//! What keeps a recording open: programs, links, perf events.
 
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -36,25 +36,22 @@ fn open_counter(
     perf::open(*request, cpu, leader)
 }
 
-/// The error of a system call.
 pub fn system(call: &str, errno: Errno) -> Error {
     Error::failure(call, errno.desc(), "try again")
 }
 
-/// What holds the recording open: programs, links, events.
+/// What keeps the recording open: programs, links, events.
 pub struct Attached {
-    /// The programs.
     pub programs: Programs,
     request: Request,
     references: Vec<(u32, Overflow)>,
-    /// When perf stopped them.
+    /// When perf stopped the reference events.
     pub throttling: Throttling,
-    /// For how long those that are not open any more, or have stopped, did count.
+    /// How long closed or stopped reference events counted.
     pub running: Running,
     counters: Vec<Counter>,
     /// Which counters are on together.
     pub groups: Groups,
-    /// The group whose turn it is.
     current: usize,
     known: BTreeSet<i32>,
     measuring: Option<OwnedFd>,
@@ -72,17 +69,16 @@ struct Counter {
 pub struct Left {
     /// The last reading of its reference event.
     pub reference: Reading,
-    /// Those of the events that rows read, by their columns.
+    /// The last readings of the events that rows read, by their columns.
     pub readings: Vec<(usize, Reading)>,
-    /// The groups that are off now.
+    /// The groups that were switched off.
     pub switches: Vec<Switch>,
 }
 
 /// How the recording began.
 pub struct Begin {
-    /// The clocks.
     pub clock: Pair,
-    /// The command that was started.
+    /// The command's process.
     pub child: Option<Pid>,
     /// The groups of counters that were enabled, before `clock`.
     pub switches: Vec<Switch>,
@@ -105,9 +101,9 @@ impl Attached {
         }
     }
 
-    /// Attach everything, then let the reference event count, then the command begin.
+    /// Attach everything, then let the reference event count, then let the command begin.
     ///
-    /// Fails when the kernel refuses a perf event or a program, when a process asked for has ended
+    /// Fails when the kernel refuses a perf event or a program, when a requested process has ended
     /// or has no virtual machine, and when the command cannot be started.
     pub fn begin(
         &mut self,
@@ -159,9 +155,9 @@ impl Attached {
             .to_vec())
     }
 
-    /// It is the next group's turn, on all CPUs.
+    /// Give the next group its turn, on all CPUs.
     ///
-    /// Where that fails, as on a CPU that has just gone, no group is known to be on.
+    /// Where that fails, as on a CPU that has just gone offline, no group is known to be on.
     pub fn turn(&mut self) -> Vec<Switch> {
         let (last, next) = (self.current, self.groups.after(self.current));
         self.current = next;
@@ -202,7 +198,7 @@ impl Attached {
         })
     }
 
-    /// A CPU has gone.
+    /// Record that a CPU went offline.
     pub fn cpu_left(&mut self, cpu: u32) -> Left {
         let mut reference = Reading::default();
         self.references.retain(|(at, event)| {
@@ -237,9 +233,9 @@ impl Attached {
         }
     }
 
-    /// A CPU has come: let its events count.
+    /// A CPU came online: let its events count.
     ///
-    /// Fails when the kernel refuses an event, as it does when the CPU has gone again.
+    /// Fails when the kernel refuses an event, as it does when the CPU has gone offline again.
     pub fn cpu_came(&mut self, columns: &Columns, cpu: u32) -> Result<Vec<Switch>, Error> {
         let switches = self.open_groups(columns, cpu)?;
         self.open_reference(cpu)?;
@@ -264,8 +260,8 @@ impl Attached {
         Ok(())
     }
 
-    /// Whatever the target, each CPU has one event of its own: the kernel
-    /// reprograms one that follows tasks at each context switch, which costs more than all else.
+    /// Open one event for each CPU, whatever the target: the kernel reprograms an event that
+    /// follows tasks at each context switch, which costs more than everything else.
     fn open_references(&mut self, cpus: &Cpus) -> Result<(), Error> {
         cpus.online
             .iter()
@@ -310,7 +306,7 @@ impl Attached {
         Ok(())
     }
 
-    /// Count a process, with all its threads, from now on.
+    /// Count a process, with all its threads, from here on.
     fn follow(&mut self, process: i32) -> Result<(), Error> {
         if !Tree::host().has_process(process) {
             return Err(gone(process, Errno::ESRCH));
@@ -321,7 +317,8 @@ impl Attached {
         Ok(())
     }
 
-    /// Count what descends from a process already; what comes later is counted from its fork on.
+    /// Count the existing descendants of a process; later descendants are counted from their fork
+    /// on.
     fn follow_descendants(&mut self, process: i32) -> Result<(), Error> {
         for one in target::family(&Tree::host(), process) {
             if !self.known.contains(&one) {
@@ -333,16 +330,16 @@ impl Attached {
 
     fn follow_unless_gone(&mut self, process: i32) -> Result<(), Error> {
         match self.follow(process) {
-            // It may end in between.
+            // The process may end in between.
             Err(_) if !Tree::host().has_process(process) => Ok(()),
             other => other,
         }
     }
 
-    /// Count the virtual machines that are there now and are not counted yet.
+    /// Count the virtual machines that exist and are not counted yet.
     ///
     /// Fails when the process `only` has no virtual machine or ends meanwhile. Without `only`, a
-    /// process that ends meanwhile is left out.
+    /// process that ends meanwhile is skipped.
     pub fn follow_machines(&mut self, only: Option<i32>) -> Result<(), Error> {
         let machines = target::machines(&Tree::host());
         if let Some(process) = only.filter(|process| !machines.contains(process)) {
@@ -381,10 +378,10 @@ impl Attached {
         Ok(())
     }
 
-    /// No row is made from now on; the counters stay as they are.
+    /// Make no more rows; the counters stay as they are.
     pub fn stop(&mut self) {
         for (cpu, event) in &self.references {
-            // An event of a CPU that is gone cannot be stopped, and does not count.
+            // An event of a CPU that is offline cannot be stopped, and does not count.
             let _ = perf_event_enable(event.as_fd(), false);
             if let Ok(Some(reading)) = perf::read(event) {
                 self.running.add(*cpu, reading);
@@ -393,7 +390,7 @@ impl Attached {
     }
 }
 
-/// Ignore the error of a CPU that has just gone: its change is reported next.
+/// Ignore the error of a CPU that has just gone offline: the change is reported next.
 ///
 /// The closure fails with the error that it is given when the CPU is online, or when the kernel
 /// does not say which CPUs are.

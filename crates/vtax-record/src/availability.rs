@@ -8,7 +8,7 @@ use crate::sources::{Event, Origin};
 use vtax_sys::calls::processor::kvm_features;
 use vtax_sys::tree::Tree;
 
-/// Tracepoints that every kernel has and that only x86's code passes: elsewhere they count nothing.
+/// Tracepoints that every kernel has but only x86's code passes: elsewhere they count nothing.
 const SILENT: &[&str] = if cfg!(target_arch = "x86_64") {
     &[]
 } else {
@@ -23,7 +23,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// The machine of this tree; perf events are tried on `cpu`.
+    /// Examine the machine of this tree; perf events are tried on `cpu`.
     pub fn look(tree: &Tree, cpu: u32) -> Self {
         Self {
             tracepoints: Tracepoints::find(tree),
@@ -83,13 +83,13 @@ fn absent_tracepoint(name: &str) -> String {
     }
 }
 
-/// Zero without a steal clock would look like a machine that nobody disturbs.
+/// Zero without a steal clock would look like a machine without steal time.
 fn no_steal_clock() -> Option<String> {
     const STEAL_TIME: u32 = 1 << 5; // KVM_FEATURE_STEAL_TIME
     match kvm_features() {
         Some(features) if features & STEAL_TIME != 0 => None,
-        Some(_) => Some("the hypervisor does not tell what it steals".into()),
-        None => Some("no hypervisor that is known to tell what it steals".into()),
+        Some(_) => Some("the hypervisor does not report steal time".into()),
+        None => Some("no hypervisor that is known to report steal time".into()),
     }
 }
 

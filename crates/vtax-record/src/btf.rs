@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use vtax_sys::tree::Tree;
 
-/// Where the kernel shows the types of itself and of its modules.
+/// Where the kernel shows its own types and those of its modules.
 const FOLDER: &str = "/sys/kernel/btf";
 
 /// The tracepoints of the running kernel and of its loaded modules.
@@ -12,15 +12,14 @@ const FOLDER: &str = "/sys/kernel/btf";
 pub struct Tracepoints(HashSet<String>);
 
 impl Tracepoints {
-    /// Look at a machine's tree; the error is the reason why nothing can be attached.
+    /// Find the tracepoints in a machine's tree; the error says why nothing can be attached.
     pub fn find(tree: &Tree) -> Result<Self, String> {
         let folder = tree.path(FOLDER);
         let kernel = std::fs::read(folder.join("vmlinux")).map_err(|error| {
             format!("the kernel has no type information ({FOLDER}/vmlinux: {error})")
         })?;
         let mut names = HashSet::new();
-        collect(&kernel, &mut names)
-            .ok_or_else(|| format!("{FOLDER}/vmlinux is not as BTF should be"))?;
+        collect(&kernel, &mut names).ok_or_else(|| format!("{FOLDER}/vmlinux is not valid BTF"))?;
         for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
             if let Ok(module) = std::fs::read(entry.path()) {
                 // A module that cannot be read has no tracepoint that could be attached.

@@ -59,20 +59,20 @@ struct RecordArguments {
     /// Events, layers or `default`, separated by commas
     #[arg(long, value_name = "NAMES", default_value = "default")]
     events: String,
-    /// Only this process, its threads and all that descends from it
+    /// Only this process, its threads and all its descendants
     #[arg(long, value_name = "PID", conflicts_with_all = ["vm", "command"])]
     pid: Option<i32>,
     /// Only this virtual machine (its process), or all
     #[arg(long, value_name = "PID|all", value_parser = machine, conflicts_with = "command")]
     vm: Option<Machines>,
-    /// Limit of processes and threads for the command
+    /// Limit on processes and threads for the command
     #[arg(long, value_name = "N", requires = "command",
           value_parser = clap::value_parser!(u64).range(1..))]
     pids: Option<u64>,
     /// End after this time
     #[arg(long = "for", value_name = "TIME", value_parser = units::duration)]
     duration: Option<Duration>,
-    /// Rows are in the file no later than this
+    /// Write rows to the file after this time at the latest
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = units::duration)]
     flush: Duration,
     /// Rows that the ring of one CPU holds
@@ -82,25 +82,26 @@ struct RecordArguments {
     /// A page in which a guest or a program publishes counters (docs/record.md)
     #[arg(long, value_name = "PATH")]
     guest: Option<PathBuf>,
-    /// The guest's clock less this machine's and the bound of its error, to be kept with the rows
+    /// The guest's clock minus this machine's, and the bound of its error, to keep with the rows
     #[arg(long, value_name = "NS,NS", value_parser = skew, allow_hyphen_values = true)]
     guest_clock: Option<Skew>,
-    /// Counters of this machine's applications by their names, or all that are there now
+    /// Counters of this machine's applications by their names, or all that exist at the start
     #[arg(long, value_name = "NAMES|all", value_parser = applications)]
     app: Option<Applications>,
     /// Use at most N counters at a time, for software events too; more events take turns
     #[arg(long, value_name = "N")]
     counters: Option<NonZeroUsize>,
-    /// Measure how long the eBPF programs run (which takes time itself)
+    /// Measure how long the eBPF programs run (the measurement itself takes time)
     #[arg(long)]
     overhead: bool,
-    /// Folder for the files; made if need be
+    /// Folder for the files; made if it does not exist
     #[arg(long, value_name = "FOLDER")]
     out: PathBuf,
     /// Print what was recorded as JSON
     #[arg(long)]
     json: bool,
-    /// For a program that starts this one: print nothing when done, and finish when it is gone
+    /// For a program that starts this one: print nothing when done, and finish when that program is
+    /// gone
     #[arg(long, hide = true, conflicts_with = "json")]
     child: bool,
     /// The command; only it and its children are counted
@@ -136,15 +137,15 @@ struct FinishArguments {
 #[command(after_help = "Example:\n  xentrace -D -e all -T 10 trace\n  \
     vtax-recorder import-xen trace --tsc-hz 2400000000 --every 1ms --out run")]
 struct ImportXenArguments {
-    /// The output of xentrace, a file: it is read twice
+    /// The output of xentrace: a file, because it is read twice
     trace: PathBuf,
-    /// Ticks of the host's time stamp counter in a second (Xen says them when it starts)
+    /// Ticks per second of the host's time stamp counter (Xen prints the number when it starts)
     #[arg(long, value_name = "HZ", value_parser = tsc_hz)]
     tsc_hz: u64,
     /// Length of an interval
     #[arg(long, value_name = "TIME", default_value = "1ms", value_parser = units::duration)]
     every: Duration,
-    /// The output of xenperf before the trace; what its counters grew by goes to record.json
+    /// The output of xenperf before the trace; the growth of its counters goes to record.json
     #[arg(long, value_name = "FILE", requires = "xenperf_after")]
     xenperf_before: Option<PathBuf>,
     /// The output of xenperf after the trace
@@ -161,7 +162,7 @@ struct ImportXenArguments {
 /// Slower and faster than every processor that Xen runs on.
 const TSC_HZ: std::ops::RangeInclusive<u64> = 100_000_000..=20_000_000_000;
 
-/// A wrong power of ten would make all times wrong by as much, so it is refused.
+/// A wrong power of ten would make all times wrong by that factor, so it is refused.
 fn tsc_hz(text: &str) -> Result<u64, String> {
     let hz: u64 = text.parse().map_err(|_| "not a whole number of hertz")?;
     if TSC_HZ.contains(&hz) {

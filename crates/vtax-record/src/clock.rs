@@ -18,7 +18,7 @@ pub struct Pair {
 }
 
 impl Pair {
-    /// Read both, as close together as a few tries find.
+    /// Read both clocks, as close together as a few tries allow.
     pub fn now() -> Self {
         let one = || {
             let before = time_stamp_counter();
@@ -52,7 +52,7 @@ impl Pair {
         u64::try_from(tsc).unwrap_or(0)
     }
 
-    /// Ticks in a second between this pair and a later one; `None` when no time passed.
+    /// Ticks per second between this pair and a later one; `None` when no time passed.
     pub fn hertz(&self, later: &Self) -> Option<u64> {
         let span = u128::from(later.monotonic_ns.checked_sub(self.monotonic_ns)?);
         let ticks = u128::from(later.tsc.checked_sub(self.tsc)?);

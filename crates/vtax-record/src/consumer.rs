@@ -1,4 +1,4 @@
-//! From the rings to the stream.
+//! Moves rows from the rings to the stream.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,7 +18,7 @@ use crate::vcpu_clock::{self, VcpuClock};
 use vtax_cli::Error;
 use vtax_sys::tree::Tree;
 
-/// Takes rows from the rings and puts them into the stream.
+/// Takes rows from the rings and appends them to the stream.
 #[derive(Debug)]
 pub struct Consumer {
     rings: Rings,
@@ -81,7 +81,7 @@ impl Consumer {
         })
     }
 
-    /// Take all rows that are there; those of all CPUs come in the order of time.
+    /// Take all available rows, those of all CPUs in the order of time.
     pub fn drain(&mut self, throttling: &mut Throttling) {
         for samples in &mut self.samples {
             samples.sample();
@@ -97,7 +97,7 @@ impl Consumer {
         self.widest = self.widest.max(now.within);
         // Stable: rows of one CPU stay in the order of their sequence.
         self.rows.sort_by_key(|row| row.time_ns);
-        // Its memory is kept for the next time; what is taken out of it meanwhile is nothing.
+        // The buffer's memory is kept for the next time; in between the buffer is empty.
         let mut rows = std::mem::take(&mut self.rows);
         for mut row in rows.drain(..) {
             self.identify(&mut row);
@@ -117,7 +117,7 @@ impl Consumer {
         self.clock = now;
     }
 
-    /// The programs know a machine's process only inside KVM.
+    /// The programs know a virtual machine's process only inside KVM.
     fn identify(&mut self, row: &mut Row) {
         if row.vm != 0 {
             self.machines.insert(row.vm);
@@ -129,13 +129,13 @@ impl Consumer {
         }
     }
 
-    /// These processes have a virtual machine, whether or not one has entered its guest yet.
+    /// Add processes that have a virtual machine, whether or not it has entered its guest yet.
     pub fn know_machines(&mut self, processes: impl Iterator<Item = u32>) {
         self.machines.extend(processes);
     }
 
-    /// A CPU has gone: what its events have counted, by their columns, is kept for its next rows,
-    /// whose events begin at 0.
+    /// A CPU went offline. What its events have counted is kept by column for its next rows, whose
+    /// events begin at 0.
     pub fn cpu_left(&mut self, cpu: u32, reference: Reading, readings: &[(usize, Reading)]) {
         self.differences.leave(cpu, reference.enabled_ns);
         for (column, reading) in readings {
@@ -143,7 +143,7 @@ impl Consumer {
         }
     }
 
-    /// A CPU has come: its next row begins now.
+    /// A CPU came online: its next row begins at this moment.
     pub fn cpu_came(&mut self, cpu: u32, now_ns: u64) {
         self.differences.resume(cpu, now_ns);
     }
@@ -155,12 +155,12 @@ impl Consumer {
         }
     }
 
-    /// When counters take turns: whose rows decide when it is the next one's.
+    /// The schedule of turns, from the rows of all CPUs.
     pub fn schedule(&mut self) -> &mut Schedule {
         &mut self.schedule
     }
 
-    /// Turns that have ended, and the time of all rows.
+    /// The number of turns that have ended, and the time of all rows.
     pub fn turns(&self) -> (u64, u64) {
         (self.schedule.turns(), self.differences.length_ns())
     }
@@ -170,12 +170,12 @@ impl Consumer {
         &self.watched
     }
 
-    /// Write what has been taken.
+    /// Write the rows taken so far.
     ///
     /// Fails when the stream's file cannot be written.
     pub fn flush(&mut self) -> Result<(), Error> {
         if !self.machines.is_empty() {
-            // Here, and not at the end: a machine may be gone by then.
+            // Read at this point, not at the end: a machine may be gone by then.
             let machines = &self.machines;
             vcpu_clock::refresh(&Tree::host(), &mut self.vcpu_clocks, |vm| {
                 machines.contains(&vm)
@@ -189,12 +189,12 @@ impl Consumer {
             .map_err(|error| files::failed(&self.path, error))
     }
 
-    /// Does enough wait that it should be written?
+    /// Do enough rows wait to be written?
     pub fn full(&self) -> bool {
         self.batch.full()
     }
 
-    /// Take the last rows, and count what is lost and what came after them.
+    /// Take the last rows, and count what was lost and what came after them.
     pub fn take_last(&mut self, throttling: &mut Throttling) {
         self.drain(throttling);
         for cpu in 0..self.cpus {
@@ -218,13 +218,13 @@ impl Consumer {
         })
     }
 
-    /// Rows taken, rows lost, and those of them that found the ring full.
+    /// Numbers of rows taken, of rows lost, and of lost rows that found the ring full.
     pub fn rows(&self) -> (u64, u64, u64) {
         let (rows, lost) = self.differences.rows();
         (rows, lost, self.dropped)
     }
 
-    /// For each column the sum of its rows, and what was counted after the last row of each CPU.
+    /// For each column, the total of its rows, and what was counted after the last row of each CPU.
     pub fn totals(&self) -> impl Iterator<Item = (&Total, u64)> {
         self.differences
             .totals()
@@ -237,12 +237,13 @@ impl Consumer {
         &self.samples
     }
 
-    /// How the time stamp counters of their virtual CPUs follow this machine's.
+    /// How the time stamp counters of the virtual machines' CPUs follow this machine's.
     pub fn vcpu_clocks(&self) -> impl Iterator<Item = &VcpuClock> {
         self.vcpu_clocks.values()
     }
 
-    /// The last pair of clocks, and the widest one: the bound of the error of `tsc`.
+    /// The last pair of clocks, and the largest `within` of all pairs: the bound of the error of
+    /// `tsc`.
     pub fn clock(&self) -> (Pair, u64) {
         (self.clock, self.widest)
     }

@@ -1,55 +1,56 @@
-//! From cumulative counters to what happened in each interval; loss by gaps in the sequence.
+//! Turns cumulative counters into counts for each interval; finds lost rows by gaps in the
+//! sequence.
 
 use std::collections::{BTreeSet, HashMap};
 
 use crate::rotation::{Spans, Switch};
 use crate::row::Row;
 
-/// A column of the recording: where its counter is in a row.
+/// A column of the recording: the place of its counter in a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Location {
-    /// A program counts in this slot.
+    /// A counter of a program, in this slot.
     Counted(usize),
-    /// A perf event: count, time enabled, time running, from this slot on.
+    /// A perf event: count, time enabled, time running, in three slots from this one on.
     Perf(usize),
     /// The steal clock.
     Clock(usize),
 }
 
-/// One row with differences in place of cumulative counters.
+/// One row with differences instead of cumulative counters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Interval {
-    /// The row without its cumulative values.
     pub row: Row,
-    /// Rows of this CPU that were lost just before this one, and whose counts are in it.
+    /// Rows of this CPU that were lost just before this one; their counts are in this row.
     pub lost: u64,
-    /// Time counted on this CPU since its row before.
+    /// Time counted on this CPU since its previous row.
     pub length_ns: u64,
-    /// How long the reference event stood still in it, by perf's throttling.
+    /// How long perf's throttling stopped the reference event in this interval.
     pub throttled_ns: u64,
-    /// One for each column; `None`: the counter did not count all the time.
+    /// One value for each column; `None`: the counter did not count the whole time.
     pub columns: Vec<Option<u64>>,
 }
 
-/// Sums over all rows of a column.
+/// Totals of a column over all rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Total {
-    /// Sum of the column.
+    /// Sum of the column's values.
     pub sum: u64,
     /// Rows that have a value.
     pub rows: u64,
-    /// Their time.
+    /// The time of those rows.
     pub covered_ns: u64,
     /// Time that the counter was enabled.
     pub enabled_ns: u64,
-    /// Time that it did count.
+    /// Time that the counter counted.
     pub running_ns: u64,
 }
 
 #[derive(Debug, Clone)]
 struct Before {
     seq: u64,
-    /// When the counters that are read were read; `None`: what they had counted then is not known.
+    /// When the read counters (perf events, steal clock) were read; `None`: their counts at that
+    /// time are unknown.
     read_ns: Option<u64>,
     run_ns: u64,
     /// How long the reference event was enabled.
@@ -57,11 +58,11 @@ struct Before {
     values: Vec<u64>,
 }
 
-/// Takes the rows of all CPUs, each CPU's in order.
+/// Takes the rows of all CPUs; those of one CPU must come in order.
 #[derive(Debug)]
 pub struct Differences {
     locations: Vec<Location>,
-    /// For each location the group that it takes turns with.
+    /// The group of each location, with which it takes turns.
     groups: Vec<usize>,
     spans: Spans,
     start: Start,
@@ -72,18 +73,18 @@ pub struct Differences {
     lost: u64,
 }
 
-/// How counting begins on every CPU.
+/// The start of counting on every CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Start {
-    /// What `run_ns` is.
+    /// The value of `run_ns` at the start.
     pub run_ns: u64,
-    /// When the counters that are read were at 0 for the rows. `None`: they count from before the
+    /// When the read counters were at 0 for the rows. `None`: they begin to count before the
     /// reference event does, and have no value in the first row of a CPU.
     pub read_ns: Option<u64>,
 }
 
 impl Differences {
-    /// `groups`: for each location the group of counters that it belongs to.
+    /// `groups`: the group of counters of each location.
     pub fn new(locations: Vec<Location>, groups: Vec<usize>, start: Start) -> Self {
         Self {
             totals: vec![Total::default(); locations.len()],
@@ -98,17 +99,17 @@ impl Differences {
         }
     }
 
-    /// A group of counters was enabled or disabled.
+    /// Record that a group of counters was enabled or disabled.
     pub fn switch(&mut self, switch: Switch) {
         self.spans.switch(switch);
     }
 
-    /// Time of all rows.
+    /// The time of all rows.
     pub fn length_ns(&self) -> u64 {
         self.length_ns
     }
 
-    /// Rows taken, and rows known to be lost.
+    /// Numbers of rows taken, and of rows known to be lost.
     pub fn rows(&self) -> (u64, u64) {
         (self.rows, self.lost)
     }
@@ -125,7 +126,7 @@ impl Differences {
         self.lost += overflows.saturating_sub(next);
     }
 
-    /// What a CPU's counters have counted since its last row, for each column that is counted.
+    /// What a CPU's counters have counted since its last row, for each counted column.
     pub fn remainder(&self, cpu: u32, values: &[u64]) -> Vec<u64> {
         let before = self.before.get(&cpu);
         let difference = |slot: usize| {
@@ -142,8 +143,8 @@ impl Differences {
             .collect()
     }
 
-    /// A CPU goes away, after its reference event was enabled for so long: the time since its last
-    /// row belongs to its next one, as do the counts.
+    /// A CPU goes offline after its reference event was enabled for `enabled_ns`. The time and the
+    /// counts since its last row belong to its next row.
     pub fn leave(&mut self, cpu: u32, enabled_ns: u64) {
         if let Some(before) = self.before.get_mut(&cpu) {
             let since = enabled_ns.saturating_sub(before.enabled_ns);
@@ -160,7 +161,7 @@ impl Differences {
             enabled_ns: 0,
             values: Vec::new(),
         });
-        // What `leave` has found.
+        // What `leave` has stored.
         before.run_ns = now_ns.saturating_sub(before.enabled_ns);
         before.read_ns = None;
     }
@@ -182,8 +183,8 @@ impl Differences {
             enabled_ns: row.enabled_ns,
             values: std::mem::take(&mut row.values),
         };
-        // The overflow may interrupt a program between two of its additions: such a value
-        // seems to go back, and what is missing is in the next row.
+        // The overflow may interrupt a program between two of its additions. The value then seems
+        // to go back, and the missing part is in the next row.
         for (new, old) in after.values.iter_mut().zip(&before.values) {
             *new = (*new).max(*old);
         }
@@ -199,7 +200,8 @@ impl Differences {
         let locations = self.locations.iter().zip(&self.groups);
         for ((location, group), total) in locations.zip(&mut self.totals) {
             let value = match location {
-                // The clock runs since the machine started: its first reading is where it begins.
+                // The clock has run since the machine started: its first reading is its start
+                // value.
                 Location::Clock(_) if before.values.is_empty() => None,
                 Location::Counted(slot) | Location::Clock(slot) => Some(delta(*slot)),
                 Location::Perf(slot) => perf(*slot, whole.contains(group), delta, total),
@@ -231,12 +233,12 @@ impl Total {
     }
 }
 
-/// `on`: the counter was enabled from before the row's interval until after it.
+/// `on`: the counter was enabled during the row's whole interval.
 fn perf(slot: usize, on: bool, delta: impl Fn(usize) -> u64, total: &mut Total) -> Option<u64> {
     let (enabled, running) = (delta(slot + 1), delta(slot + 2));
     total.enabled_ns += enabled;
     total.running_ns += running;
-    // Others may have had the counter. A part of an interval is never scaled up to the whole.
+    // Other users may have had the counter. A part of an interval is never scaled up to the whole.
     (on && enabled > 0 && running == enabled).then(|| delta(slot))
 }
 
@@ -309,12 +311,12 @@ mod tests {
             enabled_ns: 70,
             ..row(0, 0, &[5])
         });
-        // It goes 20 ns after its last row.
+        // The CPU goes offline 20 ns after its last row.
         differences.leave(0, 90);
         differences.resume(0, 8_500);
         let after = differences.take(row(0, 8, &[7]));
         assert_eq!((after.length_ns, after.columns), (520, vec![Some(2)]));
-        // One that was not there at the begin; overflows without a row are lost ones still.
+        // A CPU that was offline at the start; overflows without a row still count as lost rows.
         differences.resume(1, 2_500);
         differences.end(1, 0);
         assert_eq!(differences.take(row(1, 2, &[3])).length_ns, 500);
@@ -344,7 +346,8 @@ mod tests {
             [Some(10)]
         );
         switch(&mut differences, false, 1500);
-        // It was off for the last part of this row, as its time enabled alone does not tell.
+        // The counter was off for the last part of this row, which its time enabled alone does not
+        // show.
         assert_eq!(differences.take(row(0, 1, &[15, 150, 150])).columns, [None]);
         switch(&mut differences, true, 2500);
         assert_eq!(differences.take(row(0, 2, &[19, 200, 200])).columns, [None]);
@@ -383,7 +386,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever rows are lost, the sum of the rest and the remainder is the counter.
+        /// Whatever rows are lost, the remaining rows and the remainder add up to the counter.
         #[test]
         fn no_count_is_lost_with_a_row(
             steps in proptest::collection::vec((0_u32..3, 0_u64..50, any::<bool>()), 1..200),

@@ -32,7 +32,7 @@ impl Folder {
         Ok(folder)
     }
 
-    /// The folder as it is.
+    /// Use an existing folder.
     pub fn open(path: &Path) -> Self {
         Self(path.to_owned())
     }
@@ -47,9 +47,9 @@ impl Folder {
         self.0.join("intervals.parquet")
     }
 
-    /// Write one of the descriptions; it appears when it is complete.
+    /// Write one of the descriptions; the file appears when it is complete.
     ///
-    /// Fails when the file cannot be written, or when `value` has no JSON.
+    /// Fails when the file cannot be written, or when `value` has no JSON form.
     pub fn describe(&self, name: &str, value: &impl Serialize) -> Result<(), Error> {
         let path = self.0.join(name);
         let write =

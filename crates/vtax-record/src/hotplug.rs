@@ -1,7 +1,7 @@
-//! CPUs that go and come while a recording runs.
+//! CPUs that go offline and come online while a recording runs.
 //!
-//! The kernel removes a CPU's perf events when it goes, and does not bring them back. It says so
-//! by messages on a netlink socket, so that nobody has to look all the time.
+//! The kernel removes a CPU's perf events when the CPU goes offline, and does not bring them back.
+//! It reports changes on a netlink socket, so that the recorder need not poll.
 
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -15,34 +15,33 @@ use vtax_sys::tree::Tree;
 
 use crate::online::Cpus;
 
-/// The group of the kernel's own messages (kernel: `lib/kobject_uevent.c`).
+/// The multicast group of the kernel's own messages (kernel: `lib/kobject_uevent.c`).
 const KERNEL_GROUP: u32 = 1;
-/// Longer than any message of the kernel (`UEVENT_BUFFER_SIZE` and the line before it).
+/// Longer than any kernel message (`UEVENT_BUFFER_SIZE` and the line before it).
 const MESSAGE_BYTES: usize = 8192;
-/// Messages that are read at once at most.
+/// The most messages that are read at once.
 const MESSAGES: usize = 1024;
 
-/// A CPU went or came.
+/// A CPU went offline or came online.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Change {
-    /// Its number.
     pub cpu: u32,
-    /// It is there now.
+    /// The CPU came online; otherwise it went offline.
     pub online: bool,
 }
 
-/// When a CPU was away.
+/// A time in which a CPU was offline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Gap {
-    /// Its number.
     pub cpu: u32,
-    /// `CLOCK_MONOTONIC` when the recorder found it gone; null when it was away at the begin.
+    /// `CLOCK_MONOTONIC` when the recorder found the CPU offline; null when it was offline at the
+    /// start.
     pub from_ns: Option<u64>,
-    /// Just before it counted again; null when it stayed away.
+    /// `CLOCK_MONOTONIC` just before it counted again; null when it stayed offline.
     pub to_ns: Option<u64>,
 }
 
-/// Tells which CPUs go and come.
+/// Reports which CPUs go offline and come online.
 #[derive(Debug)]
 pub struct Hotplug {
     socket: Option<OwnedFd>,
@@ -51,8 +50,8 @@ pub struct Hotplug {
 }
 
 impl Hotplug {
-    /// Begin with those that are there. Where the kernel sends no messages (network namespaces),
-    /// only a change that lasts until [`Hotplug::changes`] looks is found.
+    /// Begin with the CPUs that are online. Where the kernel sends no messages (network
+    /// namespaces), only a change that still holds when [`Hotplug::changes`] looks is found.
     pub fn begin(tree: &Tree, online: &[u32]) -> Self {
         Self {
             socket: listen(),
@@ -66,7 +65,7 @@ impl Hotplug {
         self.socket.as_ref().map(AsFd::as_fd)
     }
 
-    /// What has changed since the last look, in its order.
+    /// The changes since the last look, in their order.
     pub fn changes(&mut self) -> Vec<Change> {
         let mut changes = Vec::new();
         for change in self.messages() {
@@ -124,7 +123,7 @@ fn listen() -> Option<OwnedFd> {
     Some(socket)
 }
 
-/// `online@/devices/system/cpu/cpu1`, and what follows a zero byte.
+/// A message is `online@/devices/system/cpu/cpu1`, with more after a zero byte.
 fn change_in(message: &[u8]) -> Option<Change> {
     let head = message.split(|byte| *byte == 0).next()?;
     let (action, device) = std::str::from_utf8(head).ok()?.split_once('@')?;
@@ -178,7 +177,7 @@ mod tests {
             ..GONE
         };
         assert_eq!(hotplug.changes(), [back]);
-        // A message that came before the look says what is known already.
+        // A message from before the look reports what is known already.
         let mut changes = Vec::new();
         hotplug.take(back, &mut changes);
         assert_eq!(changes, []);

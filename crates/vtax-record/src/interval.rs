@@ -1,4 +1,4 @@
-//! The length of an interval: so many retired instructions, or so much time.
+//! The length of an interval: a number of retired instructions, or a time.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,17 +6,16 @@ use std::time::Duration;
 
 use vtax_cli::units;
 
-/// Instructions of one interval; fewer cost too much, more hide what is looked for.
+/// Instructions of one interval: fewer cost too much, more hide details.
 pub const INSTRUCTIONS: std::ops::RangeInclusive<u64> = 2_000_000..=400_000_000;
 /// Nanoseconds of one interval: 50 microseconds to 1 second.
 pub const NANOSECONDS: std::ops::RangeInclusive<u64> = 50_000..=1_000_000_000;
 
-/// How long one interval is meant to be. What it was is in the row.
+/// The intended length of an interval. The row has the actual length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Interval {
-    /// Retired instructions.
+    /// A number of retired instructions.
     Instructions(u64),
-    /// Time.
     Time(Duration),
 }
 
@@ -29,9 +28,9 @@ impl Interval {
         }
     }
 
-    /// The shortest time that it can take.
+    /// The shortest time that the interval can take.
     ///
-    /// No core of today retires more than 8 instructions a cycle at about 6 GHz for long.
+    /// No current core sustains more than 8 instructions a cycle at about 6 GHz for long.
     pub fn shortest(self) -> Duration {
         match self {
             Self::Instructions(count) => Duration::from_nanos(count / 48),
@@ -54,7 +53,7 @@ impl FromStr for Interval {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let text = text.trim();
-        // Units of time are written small, and 50M is instructions.
+        // Units of time are in lower case: `50M` means instructions.
         if text.ends_with(['s', 'm', 'h', 'd']) {
             let time = Self::Time(units::duration(text).map_err(|reason| named(text, &reason))?);
             return in_range(time, &NANOSECONDS, text, "50us to 1s");

@@ -1,7 +1,7 @@
 //! vtax's recorder: one row per interval, with hardware, VMM, kernel and guest events on one axis.
 //!
 //! An eBPF program on the overflow of the reference event makes the row; others count at
-//! tracepoints (`bpf/`). User space empties the rings ([`ring`]), takes differences
+//! tracepoints (`bpf/`). User space empties the rings ([`ring`]), computes differences
 //! ([`difference`]) and writes an Arrow stream ([`stream`]), which becomes Parquet ([`parquet`]).
 
 pub mod attached;

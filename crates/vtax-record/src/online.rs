@@ -3,17 +3,17 @@
 use vtax_sys::cpu_list;
 use vtax_sys::tree::Tree;
 
-/// CPUs that run now, and how many numbers there can be.
+/// The online CPUs, and how many numbers CPUs can have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cpus {
-    /// Numbers of those that are online.
+    /// Numbers of the online CPUs.
     pub online: Vec<u32>,
     /// One more than the highest possible number.
     pub possible: u32,
 }
 
 impl Cpus {
-    /// Look at a machine's tree; `None` where it does not tell.
+    /// Read a machine's tree; `None` where it does not tell.
     pub fn find(tree: &Tree) -> Option<Self> {
         let list = |name: &str| -> Option<Vec<u32>> {
             let text = tree.text(&format!("/sys/devices/system/cpu/{name}"))?;

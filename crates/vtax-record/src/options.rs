@@ -1,4 +1,4 @@
-//! What to record, and where to.
+//! What to record, and where.
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -8,32 +8,30 @@ use crate::interval::Interval;
 use crate::skew::Skew;
 use crate::target::Target;
 
-/// What to record, and where to.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Length of an interval; `None`: what fits the machine.
+    /// Length of an interval; `None`: a length that fits the machine.
     pub every: Option<Interval>,
     /// Names of events.
     pub events: String,
-    /// Whose events.
+    /// Whose events are counted.
     pub target: Target,
-    /// Most processes and threads of a command.
+    /// The most processes and threads of a command.
     pub processes: Option<u64>,
     /// End after this time.
     pub duration: Option<Duration>,
-    /// Rows are in the file no later than this.
+    /// Rows are written to the file after this time at the latest.
     pub flush: Duration,
-    /// Folder of the files.
     pub out: PathBuf,
-    /// Rows of one CPU's ring; `None`: what fits the memory.
+    /// Rows of one CPU's ring; `None`: as many as fit the memory.
     pub ring_rows: Option<u32>,
     /// The page in which a guest publishes counters.
     pub guest: Option<PathBuf>,
-    /// The guest's clock, by an exchange of messages with it.
+    /// The guest's clock, measured by an exchange of messages with the guest.
     pub guest_clock: Option<Skew>,
     /// Counters of this machine's applications.
     pub applications: Option<Applications>,
-    /// Counters that are used at a time, by software events too; `None`: those that are free.
+    /// The most counters used at a time, including software events; `None`: all free counters.
     pub counters: Option<NonZeroUsize>,
     /// Measure how long the eBPF programs run.
     pub statistics: bool,
@@ -42,8 +40,8 @@ pub struct Options {
 /// Which counters that applications register become columns.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Applications {
-    /// Those that are registered when the recording begins.
+    /// Counters that are registered when the recording begins.
     All,
-    /// These whole names, whenever they are registered.
+    /// Counters with these whole names, whenever they are registered.
     Named(Vec<String>),
 }

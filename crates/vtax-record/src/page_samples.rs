@@ -1,4 +1,4 @@
-//! Samples of counters that others publish, put into the rows by time.
+//! Samples of counters that others publish, added to the rows by time.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -9,21 +9,22 @@ use vtax_sys::guest_page::{PageError, Reader};
 use crate::difference::Total;
 use crate::skew::Bounds;
 
-/// How often a page is looked at.
+/// The time between two looks at a page.
 pub const PERIOD: std::time::Duration = std::time::Duration::from_millis(10);
-/// At most so many samples wait for a row; a machine that sleeps writes no rows.
+/// The most samples that wait for a row; an idle machine writes no rows.
 const WAITING: usize = 4096;
-/// Looks in a row that find the publisher in the middle of a publication before it is said: a
-/// second. A virtual CPU may be taken away there for some time.
+/// After this many successive looks (a second) that find the publisher in the middle of a
+/// publication, the user is warned. The publisher's virtual CPU may lose its CPU there for some
+/// time.
 const TORN: u32 = 100;
 
-/// Samples counters and gives each row what was counted since the row before that had a sample.
+/// Samples counters, and gives each row what was counted since the last row with a sample.
 #[derive(Debug)]
 pub struct PageSamples {
     origin: Origin,
     names: Vec<String>,
     waiting: VecDeque<(u64, Vec<u64>)>,
-    /// What has been given out, or where the counters began.
+    /// The values that were given to rows so far, or the start values.
     given: Option<Vec<u64>>,
     totals: Vec<Total>,
     torn: u32,
@@ -31,17 +32,17 @@ pub struct PageSamples {
     bounds: Bounds,
 }
 
-/// Who publishes.
+/// The publisher.
 #[derive(Debug)]
 enum Origin {
-    /// A guest, or any program with a page of its own.
+    /// A guest, or any program with its own page.
     Page(Reader),
     /// The applications of this machine.
     Applications(Collector),
 }
 
 impl PageSamples {
-    /// Begin with what a page says now.
+    /// Begin with the current values of a page.
     ///
     /// Fails when the page cannot be read, or is not of this version.
     pub fn page(mut reader: Reader) -> Result<Self, PageError> {
@@ -50,8 +51,8 @@ impl PageSamples {
         Ok(Self::new(Origin::Page(reader), names, given))
     }
 
-    /// Begin with what this machine's applications have counted; `names`: whole names of counters,
-    /// which need not be there yet. `None`: those that are there.
+    /// Begin with the current values of this machine's applications; `names`: whole names of
+    /// counters, which need not exist yet. `None`: all existing counters.
     ///
     /// Fails when the page cannot be read, or is not of this version.
     pub fn applications(
@@ -88,7 +89,7 @@ impl PageSamples {
         &self.names
     }
 
-    /// Look at the counters now.
+    /// Read the counters.
     pub fn sample(&mut self) {
         let before_ns = monotonic_ns();
         let values = match &mut self.origin {
@@ -106,7 +107,7 @@ impl PageSamples {
         };
         let Some(values) = values else { return };
         if self.waiting.len() == WAITING {
-            // The counters are cumulative: a later sample has what an earlier one had.
+            // The counters are cumulative: a later sample includes the counts of earlier ones.
             self.waiting.pop_front();
         }
         self.waiting.push_back((monotonic_ns(), values));
@@ -141,7 +142,7 @@ impl PageSamples {
 
     /// What was counted up to the newest sample before a row; rows come in the order of time.
     ///
-    /// `None` for each counter when there is no new sample: what was counted is in a later row.
+    /// `None` for each counter when there is no new sample: the counts go into a later row.
     pub fn up_to(&mut self, time_ns: u64) -> Vec<Option<u64>> {
         let mut newest = None;
         while self.waiting.front().is_some_and(|(at, _)| *at <= time_ns) {
@@ -153,7 +154,7 @@ impl PageSamples {
         let before = self.given.replace(values.clone()).unwrap_or_default();
         let mut differences = Vec::with_capacity(values.len());
         for (index, (value, total)) in values.iter().zip(&mut self.totals).enumerate() {
-            // A counter that falls belongs to a publisher that began again.
+            // A counter that falls belongs to a publisher that started again.
             let difference = before.get(index).and_then(|old| value.checked_sub(*old));
             if let Some(difference) = difference {
                 total.sum += difference;
@@ -178,7 +179,7 @@ impl PageSamples {
             .collect()
     }
 
-    /// The counters themselves in the last sample; empty when there was none.
+    /// The counters' values in the last sample; empty when there was none.
     pub fn last(&self) -> BTreeMap<&str, u64> {
         let waiting = self.waiting.back().map(|(_, values)| values);
         let values = waiting.or(self.given.as_ref());
@@ -191,18 +192,18 @@ impl PageSamples {
         &self.totals
     }
 
-    /// What the page tells of the guest's clock; `None`: it is this machine's own.
+    /// What the page shows of the guest's clock; `None`: that clock is this machine's own.
     pub fn bounds(&self) -> Option<&Bounds> {
         matches!(self.origin, Origin::Page(_)).then_some(&self.bounds)
     }
 
-    /// Why there are samples missing.
+    /// Why samples are missing.
     pub fn warning(&self) -> Option<&str> {
         self.warning.as_deref()
     }
 }
 
-/// The values of these names; a counter that is not there has counted nothing yet.
+/// The values of these names; a missing counter has counted nothing yet.
 fn pick(sums: &BTreeMap<String, u64>, names: &[String]) -> Vec<u64> {
     let value = |name| sums.get(name).copied().unwrap_or(0);
     names.iter().map(value).collect()
@@ -238,7 +239,7 @@ mod tests {
         // This machine's own clock: the offset is 0.
         let skew = samples.bounds().unwrap().skew().unwrap();
         assert!(skew.offset_ns.unsigned_abs() <= skew.within_ns, "{skew:?}");
-        // The publisher begins again.
+        // The publisher starts again.
         publisher.publish(&[2, 6]).unwrap();
         samples.sample();
         assert_eq!(samples.up_to(u64::MAX), [None, Some(1)]);

@@ -15,17 +15,20 @@ use parquet::schema::types::ColumnPath;
 use crate::spill::Spill;
 use crate::stream::Batches;
 
-/// Rows of one row group. What the footer says of each stays in memory to the end, about 20 KB
+/// Rows of one row group. The footer's entry for each group stays in memory to the end, about 20 KB
 /// with 40 columns; the rows themselves do not ([`Spill`]).
 const GROUP_ROWS: usize = 1 << 20;
-/// Rows of one page at most, and values of all columns' pages together: they wait in memory.
+/// The most rows of one page, and the most values of all columns' pages together, which wait in
+/// memory.
 const PAGE_ROWS: usize = 8192;
 const PAGE_VALUES: usize = 20 * PAGE_ROWS;
-/// The same with more than [`MANY_COLUMNS`], whose writers take as much memory as the values.
+/// The most values with more columns than [`MANY_COLUMNS`], whose writers take as much memory as
+/// the values.
 const PAGE_VALUES_OF_MANY: usize = 12 * PAGE_ROWS;
-/// Level 3 makes files as large, and needs 3 MB more for 40 columns.
+/// Level 3 makes the files no smaller, and needs 3 MB more for 40 columns.
 const LEVEL: i32 = 1;
-/// With more columns each has a compressor that takes less memory, and compresses less.
+/// With more columns than this, each column has a compressor that takes less memory and compresses
+/// less.
 const MANY_COLUMNS: usize = 80;
 /// Columns that only grow, or nearly so.
 const GROWING: [&str; 6] = [
@@ -37,19 +40,17 @@ const GROWING: [&str; 6] = [
     "time_running",
 ];
 
-/// What was written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Written {
-    /// Rows.
     pub rows: u64,
-    /// Bytes of the file.
+    /// The file's size in bytes.
     pub bytes: u64,
 }
 
-/// Write all whole batches of a stream; the file appears under its name when it is complete.
+/// Write all complete batches of a stream; the file appears under its name when it is complete.
 ///
-/// Fails when `stream` does not begin as a stream of a recording, or when a file beside `target`
-/// cannot be written. A torn batch ends the stream without an error.
+/// Fails when `stream` is not the stream of a recording, or when a file beside `target` cannot be
+/// written. A torn batch ends the stream without an error.
 pub fn finish(stream: &Path, target: &Path) -> Result<Written, ParquetError> {
     let batches = Batches::open(stream)?;
     let fresh = target.with_extension("parquet.tmp");
@@ -81,12 +82,13 @@ fn properties(schema: &SchemaRef) -> Result<WriterProperties, ParquetError> {
     let page_rows = (page_values / columns).clamp(1, PAGE_ROWS);
     let mut properties = WriterProperties::builder()
         .set_compression(compression)
-        // Both are kept of each page until the end: memory that grows with the recording.
+        // The writer would keep both for each page until the end: memory that grows with the
+        // recording.
         .set_statistics_enabled(EnabledStatistics::None)
         .set_offset_index_disabled(true)
         .set_max_row_group_row_count(Some(GROUP_ROWS))
         .set_data_page_row_count_limit(page_rows)
-        // As many different values as a page has rows.
+        // A page has as many different values as rows.
         .set_dictionary_page_size_limit(8 * page_rows);
     for field in schema.fields() {
         if field.data_type() == &DataType::UInt64 && GROWING.contains(&field.name().as_str()) {

@@ -9,10 +9,10 @@ use perf_event_open_sys::bindings as perf;
 
 use vtax_sys::calls::perf::{perf_event_enable, perf_event_open};
 
-/// How long an enabled event may take to begin to count; with a counter it counts at once.
+/// How long an enabled event may take to begin to count; with a free counter it counts at once.
 const SETTLES: Duration = Duration::from_millis(2);
 
-/// Levels at which a perf event does not count.
+/// The levels at which a perf event does not count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[allow(
     clippy::struct_excessive_bools,
@@ -21,43 +21,41 @@ const SETTLES: Duration = Duration::from_millis(2);
 pub struct Exclude {
     /// Programs.
     pub user: bool,
-    /// The kernel.
     pub kernel: bool,
-    /// The host.
     pub host: bool,
-    /// Guests.
     pub guest: bool,
 }
 
-/// Which event, and how.
+/// A perf event and its settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Request {
     /// `perf_event_attr.type`.
     pub kind: u32,
     /// `perf_event_attr.config`.
     pub config: u64,
-    /// Overflow after so many; `None`: it only counts.
+    /// Overflow after this many; `None`: the event only counts.
     pub period: Option<u64>,
-    /// What of it is left out.
+    /// The levels that are left out.
     pub exclude: Exclude,
-    /// It must have a counter all the time, or else it fails.
+    /// The event must have a counter all the time, or else it fails.
     pub pinned: bool,
 }
 
-/// Open an event of all that runs on a CPU, not counting yet; a member of a group follows its leader.
+/// Open an event for everything that runs on a CPU, disabled at first; a member of a group follows
+/// its leader.
 ///
 /// Fails with the errno of the system call.
 pub fn open(request: Request, cpu: u32, leader: Option<BorrowedFd<'_>>) -> Result<OwnedFd, Errno> {
     let mut attributes = perf::perf_event_attr::default();
     attributes.type_ = request.kind;
-    // Fields after those of this version are not used, so older kernels take it too.
+    // Fields beyond those of this version are not used, so older kernels accept the structure too.
     attributes.size = perf::PERF_ATTR_SIZE_VER5;
     attributes.config = request.config;
     // perf_event_open(2): PERF_FORMAT_TOTAL_TIME_ENABLED and _RUNNING.
     attributes.read_format = 3;
     if let Some(period) = request.period {
         attributes.__bindgen_anon_1.sample_period = period;
-        // What the kernel says of the event has the clock of the rows.
+        // The kernel's records of the event use the clock of the rows.
         attributes.set_use_clockid(1);
         attributes.clockid = ClockId::CLOCK_MONOTONIC.as_raw();
     }
@@ -74,10 +72,10 @@ pub fn open(request: Request, cpu: u32, leader: Option<BorrowedFd<'_>>) -> Resul
 /// Let events count together, pinned as one group; `None` when they have no counters at the same
 /// time.
 ///
-/// The kernel refuses a group that does not fit an empty PMU. One that fits opens without an error,
-/// but cannot be read when it is enabled and others hold the counters.
+/// The kernel refuses a group that does not fit an empty PMU. A group that fits opens without an
+/// error, but cannot be read when it is enabled while others hold the counters.
 ///
-/// Fails with the errno of the system call when an event cannot be had for another reason.
+/// Fails with the errno of the system call when an event cannot be opened for another reason.
 pub fn hold(group: &[Request], cpu: u32) -> Result<Option<Vec<OwnedFd>>, Errno> {
     let mut held: Vec<OwnedFd> = Vec::with_capacity(group.len());
     for request in group {
@@ -88,7 +86,7 @@ pub fn hold(group: &[Request], cpu: u32) -> Result<Option<Vec<OwnedFd>>, Errno> 
         };
         match open(request, cpu, held.first().map(OwnedFd::as_fd)) {
             Ok(event) => held.push(event),
-            // x86 and arm64; kernels before 3.16 say that no counter is left.
+            // x86 and arm64; kernels before 3.16 report that no counter is left.
             Err(Errno::EINVAL | Errno::ENOSPC) => return Ok(None),
             Err(errno) => return Err(errno),
         }
@@ -100,7 +98,7 @@ pub fn hold(group: &[Request], cpu: u32) -> Result<Option<Vec<OwnedFd>>, Errno> 
     Ok(counts(leader)?.then_some(held))
 }
 
-/// Has an event that was enabled a counter?
+/// Does an enabled event have a counter?
 fn counts(event: impl AsFd) -> Result<bool, Errno> {
     let begin = Instant::now();
     while begin.elapsed() < SETTLES {
@@ -113,18 +111,17 @@ fn counts(event: impl AsFd) -> Result<bool, Errno> {
     Ok(false)
 }
 
-/// What a counter says: the count, and for how long it was enabled and did count.
+/// A reading of a counter: the count, and how long the counter was enabled and counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Reading {
-    /// The count.
     pub count: u64,
-    /// Nanoseconds.
+    /// How long the counter was enabled, in nanoseconds.
     pub enabled_ns: u64,
-    /// Nanoseconds.
+    /// How long the counter counted, in nanoseconds.
     pub running_ns: u64,
 }
 
-/// Read a counter; `None` when it is pinned and lost its hardware counter.
+/// Read a counter; `None` when the event is pinned and lost its hardware counter.
 ///
 /// Fails with the errno of the system call.
 pub fn read(event: impl AsFd) -> Result<Option<Reading>, Errno> {
@@ -147,7 +144,7 @@ mod tests {
     use super::*;
     use perf::{PERF_COUNT_SW_CPU_CLOCK, PERF_TYPE_SOFTWARE};
 
-    /// Stands for a pinned event that found no counter: nothing can be read from it.
+    /// Stands for a pinned event that found no counter: it reads nothing.
     fn empty() -> OwnedFd {
         std::fs::File::open("/dev/null").unwrap().into()
     }

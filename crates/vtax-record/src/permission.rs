@@ -4,11 +4,12 @@ use vtax_sys::tree::{Tree, field};
 
 /// Bits of `CapEff` (include/uapi/linux/capability.h).
 const CAPABILITIES: [(&str, u32); 2] = [("CAP_PERFMON", 38), ("CAP_BPF", 39)];
-/// It stands for both of them.
+/// `CAP_SYS_ADMIN` includes both of them.
 const SYS_ADMIN: u32 = 21;
 const LOCKDOWN: &str = "/sys/kernel/security/lockdown";
 
-/// Reason and remedy of what forbids a recording on this machine; `None`: nothing known.
+/// Why a recording is forbidden on this machine, and the remedy; `None`: nothing is known to forbid
+/// it.
 pub fn missing(tree: &Tree) -> Option<(String, String)> {
     let status = tree.text("/proc/self/status")?;
     let effective = u64::from_str_radix(field(&status, "CapEff")?, 16).ok()?;
@@ -34,7 +35,7 @@ pub fn missing(tree: &Tree) -> Option<(String, String)> {
     locked_down(tree)
 }
 
-/// Where this program is: it need not be on the user's PATH.
+/// This program's path, which need not be on the user's PATH.
 fn program() -> String {
     std::env::current_exe().map_or_else(
         |_| "vtax-recorder".to_owned(),
@@ -42,7 +43,8 @@ fn program() -> String {
     )
 }
 
-/// The settings that would allow less privileged recordings elsewhere, with what they are here.
+/// The settings that would allow less privileged recordings elsewhere, with their values on this
+/// machine.
 fn settings(tree: &Tree) -> String {
     let value = |name: &str| {
         let text = tree.text(&format!("/proc/sys/kernel/{name}"));
@@ -55,7 +57,7 @@ fn settings(tree: &Tree) -> String {
     )
 }
 
-/// Confidentiality lockdown forbids programs to read kernel memory (`kernel_lockdown(7)`).
+/// Confidentiality lockdown forbids programs from reading kernel memory (`kernel_lockdown(7)`).
 fn locked_down(tree: &Tree) -> Option<(String, String)> {
     let text = tree.text(LOCKDOWN)?;
     text.contains("[confidentiality]").then(|| {

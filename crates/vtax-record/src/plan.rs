@@ -1,4 +1,4 @@
-//! What is going to be recorded: columns, their slots in a row, and the programs they need.
+//! What will be recorded: columns, their slots in a row, and the programs they need.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ use crate::sources::{Event, Origin};
 use crate::target::Target;
 use vtax_cli::Error;
 
-/// Memory of all rings together, and rows of one CPU at least and at most.
+/// Memory of all rings together, and the least and most rows of one CPU.
 const RING_BYTES: usize = 8 << 20;
 const FEWEST_ROWS: usize = 64;
 const MOST_ROWS: usize = 4096;
@@ -28,9 +28,7 @@ const MOST_ROWS: usize = 4096;
 /// An event that this machine does not have.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Unavailable {
-    /// Its name.
     pub name: String,
-    /// Why it is not recorded.
     pub reason: String,
 }
 
@@ -39,23 +37,23 @@ pub struct Unavailable {
 pub struct Columns {
     /// The events, in the order of their columns.
     pub events: Vec<Event>,
-    /// Where each one is in a row.
+    /// The place of each event in a row.
     pub locations: Vec<Location>,
     /// The perf events, in the order in which rows read them.
     pub perf: Vec<Request>,
-    /// The steal clock is read.
+    /// Is the steal clock read?
     pub steal: bool,
     /// Counters in a row.
     pub slots: usize,
-    /// Events that were asked for but are not there.
+    /// Events that were asked for but are not available.
     pub unavailable: Vec<Unavailable>,
 }
 
 impl Columns {
     /// Give every event that is available its slots, and list the others.
     ///
-    /// `lacks` says why an event is not available. Fails when an event asked for by name is not, or
-    /// when the events are too many for a row.
+    /// `lacks` says why an event is not available. Fails when an event asked for by name is not
+    /// available, or when the events are too many for a row.
     pub fn arrange(
         choices: Vec<Choice>,
         mut lacks: impl FnMut(&Event) -> Option<String>,
@@ -81,14 +79,14 @@ impl Columns {
         Ok(columns)
     }
 
-    /// Counted events first, then those that are read, three values each.
+    /// Assign slots to the counted events first, then to the read events, three values each.
     fn assign_slots(&mut self) -> Result<(), Error> {
         let counted = self
             .events
             .iter()
             .filter(|event| matches!(event.origin, Origin::Counted { .. }))
             .count();
-        // The steal clock is read after the perf events, so it goes last among the columns too.
+        // The steal clock is read after the perf events, so its column is the last too.
         self.events
             .sort_by_key(|event| matches!(event.origin, Origin::Steal));
         let (mut next, mut read) = (0, counted);
@@ -127,10 +125,10 @@ impl Columns {
         Ok(())
     }
 
-    /// Which perf events are on together. Those of software need no counter and are always on,
-    /// unless the number of counters is limited.
+    /// Which perf events are on together. Software events need no counter and are always on, unless
+    /// the number of counters is limited.
     ///
-    /// Fails with the errno of a system call when an event cannot be had any more.
+    /// Fails with the errno of a system call when an event can no longer be opened.
     pub fn divide(&self, pmu: &mut impl Pmu, limit: Option<usize>) -> Result<Groups, Errno> {
         let all = 0..self.perf.len();
         let (always, scarce): (Vec<usize>, Vec<usize>) = all.partition(|number| {
@@ -150,7 +148,8 @@ impl Columns {
         })
     }
 
-    /// For each column the group of perf events that it takes turns with; the others' means nothing.
+    /// The group of perf events that each column takes turns with; for other columns the value
+    /// means nothing.
     pub fn groups(&self, groups: &Groups) -> Vec<usize> {
         let mut perf = 0..self.perf.len();
         let mut group = |location: &Location| match location {
@@ -167,7 +166,6 @@ impl Columns {
         read.nth(perf).map(|(event, _)| event.name.as_str())
     }
 
-    /// The column of an event.
     pub fn find(&self, name: &str) -> Option<usize> {
         self.events.iter().position(|event| event.name == name)
     }
@@ -177,7 +175,7 @@ impl Columns {
         self.events.iter().map(|event| event.name.clone()).collect()
     }
 
-    /// How the programs are to work for these columns.
+    /// The settings of the programs for these columns.
     pub fn settings(
         &self,
         machine: &Machine,
@@ -210,7 +208,8 @@ impl Columns {
                 );
             }
         }
-        // These say which task runs and whose guest, so they are attached even when not counted.
+        // These programs say which task runs and whose guest, so they are attached even when their
+        // events are not recorded.
         tracepoints.extend([
             "sched_switch",
             "kvm_entry",
@@ -237,12 +236,12 @@ impl Columns {
         }
     }
 
-    /// Rings for these columns; `rows`: what the user wants, else what fits the memory.
+    /// The rings for these columns; `rows`: as the user wants, otherwise as many as fit the memory.
     pub fn shape(&self, cpus: u32, rows: Option<u32>) -> Shape {
         let row = (HEADER_WORDS + self.slots) * 8;
         let fit = RING_BYTES / row / cpus.max(1) as usize;
         let fit = fit.clamp(FEWEST_ROWS, MOST_ROWS);
-        // The largest power of two that is not above it.
+        // The largest power of two that is not above the number.
         let fit = 1_u32 << fit.ilog2();
         Shape {
             cpus,
@@ -252,9 +251,9 @@ impl Columns {
     }
 }
 
-/// How often the rings must be emptied so that none fills, and no later than the flush.
+/// How often the rings must be emptied so that none fills up and every flush is in time.
 pub fn drain_period(shape: Shape, shortest: Duration, flush: Duration) -> Duration {
-    // A third: the recorder may be late by as much again, and more.
+    // A third of the ring: the recorder may be late by twice that time.
     let fills = shortest.saturating_mul(shape.rows);
     (fills / 3).clamp(
         Duration::from_millis(1),

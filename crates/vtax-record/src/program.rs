@@ -1,4 +1,4 @@
-//! The eBPF object: its variables are set by name, what is wanted is loaded and attached.
+//! The eBPF object: its variables are set by name; the wanted programs are loaded and attached.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 
@@ -10,13 +10,12 @@ use crate::ring::Shape;
 use crate::row::MAX_ABSOLUTE;
 use vtax_cli::Error;
 
-/// The compiled programs.
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/recorder.bpf.o"));
 /// The program that makes the rows.
 const OVERFLOW: &str = "on_overflow";
 /// As in bpf/targets.h.
 const MAX_PROCESSES: usize = 4 << 20;
-/// What a variable holds whose event is not recorded.
+/// The value of a variable whose event is not recorded.
 const NO_SLOT: u16 = 0xffff;
 
 /// Variables of the object, as the build found them.
@@ -32,7 +31,7 @@ pub mod variables {
             .map(|(_, offset, size)| (*offset, *size))
     }
 
-    /// All that hold numbers of slots.
+    /// All variables that hold slot numbers.
     pub fn of_slots() -> impl Iterator<Item = (usize, usize)> {
         VARIABLES
             .iter()
@@ -44,30 +43,29 @@ pub mod variables {
 /// Whose events the programs count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Whose {
-    /// All that runs.
+    /// Everything that runs.
     Everybody,
-    /// Targets and what descends from them.
+    /// Targets and their descendants.
     Targets,
-    /// The same, and every process that has a virtual machine run becomes a target.
+    /// Targets and their descendants; each process that runs a virtual machine becomes a target.
     Machines,
 }
 
-/// How the programs are to work.
+/// Settings of the programs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// Sizes of the rings.
     pub shape: Shape,
     /// Period of the reference event.
     pub period: u64,
-    /// Whether the reference is a time.
+    /// Is the reference a time?
     pub of_time: bool,
     /// Whose events are counted.
     pub whose: Whose,
-    /// Number of perf events that a row reads.
+    /// The number of perf events that a row reads.
     pub perf_events: u32,
-    /// Read the steal clock after them.
+    /// Read the steal clock after the perf events.
     pub steal: bool,
-    /// Slot of the first counter that is read.
+    /// The slot of the first counter that is read.
     pub absolute_slot: u16,
     /// Variable, element, slot.
     pub slots: Vec<(&'static str, usize, u16)>,
@@ -75,7 +73,7 @@ pub struct Settings {
     pub tracepoints: Vec<&'static str>,
 }
 
-/// A perf event whose overflow makes rows, until this is dropped.
+/// A perf event whose overflow makes rows until this is dropped.
 #[derive(Debug)]
 pub struct Overflow {
     link: Link,
@@ -88,7 +86,6 @@ impl AsFd for Overflow {
     }
 }
 
-/// Loaded programs.
 #[derive(Debug)]
 pub struct Programs {
     object: Object,
@@ -184,7 +181,7 @@ impl Programs {
         Ok(())
     }
 
-    /// The maps of the rings: states and rows.
+    /// The two maps of the rings: states and rows.
     pub fn ring_maps(&self) -> Option<(BorrowedFd<'_>, BorrowedFd<'_>)> {
         Some((self.map_fd("cpus")?, self.map_fd("rows")?))
     }
@@ -211,7 +208,8 @@ impl Programs {
     }
 
     fn map_fd(&self, name: &str) -> Option<BorrowedFd<'_>> {
-        // The descriptor belongs to the object, as the map's does, which has no such lifetime.
+        // The descriptor belongs to the object, as the map's descriptor does, which has no such
+        // lifetime.
         self.object
             .maps()
             .find(|map| map.name() == name)
@@ -220,7 +218,7 @@ impl Programs {
     }
 }
 
-/// libbpf's messages are many; the last warning says best why a load failed.
+/// The last warning among libbpf's many messages says best why a load failed.
 static LAST_WARNING: std::sync::Mutex<String> = std::sync::Mutex::new(String::new());
 
 fn collect_message(_: PrintLevel, text: String) {
@@ -277,7 +275,7 @@ fn set_variables(open: &mut OpenObject, settings: &Settings) -> Result<(), Error
     fill(data, settings).ok_or_else(absent)
 }
 
-/// Write all variables; `None` when one of them is not there.
+/// Write all variables; `None` when one of them does not exist.
 fn fill(data: &mut [u8], settings: &Settings) -> Option<()> {
     for (offset, size) in variables::of_slots() {
         for slot in data.get_mut(offset..offset + size)?.as_chunks_mut::<2>().0 {
@@ -327,8 +325,8 @@ mod tests {
     const ATOMIC: u8 = 0xdb;
     const EXCHANGE: i32 = 0xe1;
 
-    /// A plain store, even one that the compiler keeps in its place, may be seen before the row on
-    /// processors that do not keep the order of stores.
+    /// A plain store, even a volatile one, may become visible before the row on processors that
+    /// reorder stores.
     #[test]
     fn the_head_of_a_ring_is_published_by_an_instruction_that_keeps_the_order() {
         let mut builder = ObjectBuilder::default();

@@ -20,10 +20,9 @@ const VALUES: usize = 1360 / 8;
 pub const STATE_BYTES: u32 = 2944;
 const STATE_WORDS: usize = STATE_BYTES as usize / 8;
 
-/// How large the rings are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shape {
-    /// CPUs that can be: those of the highest number are counted in.
+    /// CPUs that can exist, up to the highest number.
     pub cpus: u32,
     /// Rows of one CPU, a power of two.
     pub rows: u32,
@@ -37,18 +36,16 @@ impl Shape {
         HEADER_WORDS + self.slots
     }
 
-    /// Bytes of a row.
     pub fn row_bytes(self) -> u32 {
         u32::try_from(self.row_words() * 8).unwrap_or(u32::MAX)
     }
 
-    /// Rows of all CPUs.
+    /// Rows of all CPUs together.
     pub fn all_rows(self) -> u32 {
         self.cpus.saturating_mul(self.rows)
     }
 }
 
-/// The rings of all CPUs.
 #[derive(Debug)]
 pub struct Rings {
     shape: Shape,
@@ -70,12 +67,12 @@ impl Rings {
         })
     }
 
-    /// CPUs that can be.
+    /// CPUs that can exist.
     pub fn cpus(&self) -> u32 {
         self.shape.cpus
     }
 
-    /// Take all rows of a CPU that are there.
+    /// Take all available rows of a CPU.
     pub fn take(&self, cpu: u32, mut each: impl FnMut(Row)) {
         let state = Self::state(cpu);
         // Acquire: the rows were written before the head.
@@ -97,7 +94,7 @@ impl Rings {
         self.states.store(state + TAIL, tail, Ordering::Release);
     }
 
-    /// Overflows on a CPU, and those of them whose row found the ring full.
+    /// Overflows on a CPU, and how many of them found the ring full.
     pub fn overflows(&self, cpu: u32) -> (u64, u64) {
         let state = Self::state(cpu);
         (
@@ -106,7 +103,7 @@ impl Rings {
         )
     }
 
-    /// The cumulative counters of a CPU as they are now; those that are read are not among them.
+    /// The current cumulative counters of a CPU, without the read counters.
     pub fn values(&self, cpu: u32) -> Vec<u64> {
         let mut values = Vec::with_capacity(MAX_SLOTS);
         self.states
@@ -114,8 +111,8 @@ impl Rings {
         values
     }
 
-    /// Add what a perf event counted before it was closed to what its CPU's rows begin with. The
-    /// CPU must be away, or the programs would write here too.
+    /// Add what a perf event counted before it was closed to the start values of its CPU's rows.
+    /// The CPU must be offline; otherwise the programs would write here too.
     pub fn carry(&self, cpu: u32, event: usize, reading: Reading) {
         let slot = Self::state(cpu) + SUM + 3 * event;
         let counted = [reading.count, reading.enabled_ns, reading.running_ns];

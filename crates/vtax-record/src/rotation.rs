@@ -1,50 +1,52 @@
 //! Groups of counters that take turns, by whole intervals.
 //!
-//! The kernel would take turns with groups that do not fit the PMU at every tick of its own timer
-//! (about 4 ms), so that hardly an interval were counted whole. Here only one group is on at a
-//! time, and the recorder turns to the next one when enough rows have been made.
+//! The kernel rotates groups that do not fit the PMU at every tick of its own timer (about 4 ms),
+//! so that hardly any interval would be counted as a whole. So only one group is on at a time, and
+//! the recorder turns to the next group when enough rows have been made.
 //!
-//! A counter's value is true for a row when its group was on from before the CPU's row before
-//! until after this one. That is decided by one clock, without a tolerance: a group counts as on
-//! from when the call that enabled it had returned until the call that disables it begins, and a
-//! row reads its counters in one interrupt at its `time_ns`, which no such call can divide.
+//! A counter's value is valid for a row when its group was on from before the CPU's previous row
+//! until after this row. One clock decides that, without a tolerance. A group counts as on from the
+//! return of the call that enabled it until the beginning of the call that disables it. A row reads
+//! its counters in one interrupt at its `time_ns`, which no such call can divide.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::time::Duration;
 
-/// Rows that a CPU makes in a turn at least, the average of those that make any. The row in which
-/// the turn begins is for no group: one in eight at most is lost.
+/// The least rows that a CPU makes in a turn, averaged over the CPUs that make any. The row in
+/// which a turn begins counts for no group, so at most one row in eight is lost.
 pub const ROWS: u64 = 8;
-/// A turn is two calls and two interrupts for each CPU, and wakes the recorder. On two busy CPUs it
-/// took some 50 us of the kernel, and at rows of 1 ms one in twenty is lost to turns.
+/// The shortest turn. A turn costs two calls and two interrupts for each CPU, and wakes the
+/// recorder. On two busy CPUs it took the kernel some 50 us, and with rows of 1 ms one in twenty is
+/// lost to turns.
 pub const SHORTEST: Duration = Duration::from_millis(20);
-/// Changes that are remembered for a CPU. Rows are taken before every turn, so that few are
-/// needed; a row whose changes are forgotten has no value.
+/// Changes that are remembered for a CPU. Rows are taken before every turn, so few are needed; a
+/// row whose changes are forgotten has no value.
 const REMEMBERED: usize = 64;
 
-/// Which counters are on together: groups that take turns, and those that need no turns.
+/// Which counters are on together: groups that take turns, and counters that need no turns.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Groups {
-    /// One of them is on at a time.
+    /// Groups of which one is on at a time.
     pub turns: Vec<Vec<usize>>,
-    /// These are on all the time.
+    /// Counters that are on all the time.
     pub always: Vec<usize>,
 }
 
 impl Groups {
-    /// The number of the group that a counter is in; those that take no turns are one more.
+    /// The number of a counter's group; counters that take no turns have the number after the last
+    /// group.
     pub fn of(&self, counter: usize) -> usize {
         let turns = &self.turns;
         let found = turns.iter().position(|group| group.contains(&counter));
         found.unwrap_or(turns.len())
     }
 
-    /// Is there more than one to take turns?
+    /// Do groups take turns?
     pub fn rotate(&self) -> bool {
         self.turns.len() > 1
     }
 
-    /// The group that is on after this one.
+    /// The group that comes after this one.
     pub fn after(&self, group: usize) -> usize {
         (group + 1) % self.turns.len().max(1)
     }
@@ -53,13 +55,11 @@ impl Groups {
 /// A group of a CPU was enabled or disabled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Switch {
-    /// The CPU.
     pub cpu: u32,
-    /// Number of the group.
     pub group: usize,
-    /// Enabled, else disabled.
+    /// Enabled; otherwise disabled.
     pub on: bool,
-    /// `CLOCK_MONOTONIC` after it was enabled, or before it was disabled.
+    /// `CLOCK_MONOTONIC` after the group was enabled, or before it was disabled.
     pub at_ns: u64,
 }
 
@@ -70,7 +70,7 @@ struct Span {
     to_ns: Option<u64>,
 }
 
-/// When which group of which CPU was on.
+/// When each group of each CPU was on.
 #[derive(Debug, Default)]
 pub struct Spans(HashMap<u32, VecDeque<Span>>);
 
@@ -91,13 +91,13 @@ impl Spans {
             to_ns: None,
         });
         if spans.len() > REMEMBERED {
-            // What is on still is needed, however long ago that began.
+            // A group that is still on is needed, however long ago it was enabled.
             let oldest = spans.iter().position(|span| span.to_ns.is_some());
             oldest.map(|oldest| spans.remove(oldest));
         }
     }
 
-    /// Which groups of a CPU were on all the time between two of its rows.
+    /// The groups of a CPU that were on for the whole time between two of its rows.
     pub fn whole(&self, cpu: u32, from_ns: u64, to_ns: u64) -> BTreeSet<usize> {
         let spans = self.0.get(&cpu).into_iter().flatten();
         spans
@@ -107,7 +107,7 @@ impl Spans {
     }
 }
 
-/// Tells when it is the next group's turn.
+/// Decides when the next group has its turn.
 #[derive(Debug, Default)]
 pub struct Schedule {
     since_ns: u64,
@@ -117,20 +117,20 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// A row was made.
+    /// Count a row.
     pub fn row(&mut self, cpu: u32) {
         self.rows += 1;
         self.cpus.insert(cpu);
     }
 
-    /// Was this turn long enough? Without rows nobody waits for the next.
+    /// Was this turn long enough? Without rows nothing waits for the next turn.
     pub fn due(&self, now_ns: u64) -> bool {
         let cpus = u64::try_from(self.cpus.len()).unwrap_or(u64::MAX);
         let long = u128::from(now_ns.saturating_sub(self.since_ns)) >= SHORTEST.as_nanos();
         long && self.rows >= ROWS.saturating_mul(cpus.max(1))
     }
 
-    /// The next turn has begun.
+    /// Record that the next turn has begun.
     pub fn turned(&mut self, now_ns: u64) {
         *self = Self {
             since_ns: now_ns,
@@ -139,7 +139,7 @@ impl Schedule {
         };
     }
 
-    /// Turns that have ended.
+    /// The number of turns that have ended.
     pub fn turns(&self) -> u64 {
         self.turns
     }
@@ -208,8 +208,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the turns and rows are, a row has a value only for a group that was on in
-        /// every nanosecond of it, and rows within a turn do have it.
+        /// Whatever the turns and rows are, a row has a value only for a group that was on in every
+        /// nanosecond of the row, and rows within a turn do have one.
         #[test]
         fn a_value_is_of_the_whole_interval(
             turns in proptest::collection::vec((1_u64..50, 0_u64..5), 1..REMEMBERED),
@@ -217,7 +217,7 @@ mod tests {
         ) {
             const GROUPS: usize = 3;
             let mut spans = Spans::default();
-            // Which group is on in each nanosecond; none while a turn is made.
+            // The group that is on in each nanosecond; none between two turns.
             let mut on: Vec<Option<usize>> = Vec::new();
             for (number, (long, between)) in turns.iter().enumerate() {
                 let group = number % GROUPS;

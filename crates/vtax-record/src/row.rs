@@ -4,9 +4,9 @@
 pub const HEADER_WORDS: usize = 11;
 /// Words of the thread's name, the last ones of the header.
 const COMM_WORDS: usize = 2;
-/// Counters of one row at most; `MAX_SLOTS` of the C side.
+/// The most counters of one row; `MAX_SLOTS` of the C side.
 pub const MAX_SLOTS: usize = 192;
-/// Counters that are read (perf events, steal clock) at most; `MAX_ABSOLUTE` of the C side.
+/// The most counters that are read (perf events, steal clock); `MAX_ABSOLUTE` of the C side.
 pub const MAX_ABSOLUTE: usize = 24;
 
 /// What the CPU ran when the overflow came.
@@ -14,19 +14,17 @@ pub const MAX_ABSOLUTE: usize = 24;
 pub enum Layer {
     /// A program of the host.
     HostUser,
-    /// The kernel of the host.
     HostKernel,
-    /// Nothing.
+    /// The idle task.
     Idle,
     /// The monitor's program, such as QEMU.
     VmmUser,
     /// KVM, between an exit and the next entry.
     VmmKernel,
-    /// The guest; the processor does not tell at what level.
+    /// The guest; the processor does not tell which level.
     Guest,
     /// A program of the guest.
     GuestUser,
-    /// The kernel of the guest.
     GuestKernel,
 }
 
@@ -60,22 +58,21 @@ impl Layer {
     }
 }
 
-/// One row; counters and times of running are cumulative.
+/// One row; its counters and running times are cumulative.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Row {
     /// Overflows on this CPU before this one.
     pub seq: u64,
     /// Whole periods of the reference event before this row.
     pub interval: u64,
-    /// `CLOCK_MONOTONIC`.
+    /// `CLOCK_MONOTONIC` of the row.
     pub time_ns: u64,
     /// Time counted on this CPU, up to this row.
     pub run_ns: u64,
     /// How long the reference event was enabled.
     pub enabled_ns: u64,
-    /// How long it counted.
+    /// How long the reference event counted.
     pub running_ns: u64,
-    /// CPU number.
     pub cpu: u32,
     /// Process (thread group).
     pub pid: u32,
@@ -89,12 +86,12 @@ pub struct Row {
     pub layer: Option<Layer>,
     /// Name of the thread.
     pub comm: String,
-    /// One for each slot.
+    /// One value for each slot.
     pub values: Vec<u64>,
 }
 
 impl Row {
-    /// Take a row apart; `None` when there are fewer words than a header.
+    /// Parse a row; `None` when there are fewer words than a header.
     pub fn from_words(words: &[u64]) -> Option<Self> {
         let (header, values) = words.split_at_checked(HEADER_WORDS)?;
         let [

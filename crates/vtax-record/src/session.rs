@@ -1,4 +1,4 @@
-//! One recording, from the first look at the machine to the finished files.
+//! One recording, from the first examination of the machine to the finished files.
 
 use std::fs;
 use std::num::NonZeroUsize;
@@ -37,9 +37,9 @@ use vtax_cli::Error;
 
 /// Make a recording.
 ///
-/// Fails when a permission, `/sys` or the kernel's types are missing, when an event, a page or a
-/// target asked for is not available, when the kernel refuses a program or an event, and when the
-/// folder holds a recording already or cannot be written.
+/// Fails when a permission, `/sys` or the kernel's types are missing, when a requested event, page
+/// or target is not available, when the kernel refuses a program or an event, and when the folder
+/// holds a recording already or cannot be written.
 pub fn record(options: &Options) -> Result<Summary, Error> {
     permitted()?;
     let tree = Tree::host();
@@ -80,7 +80,7 @@ pub fn record(options: &Options) -> Result<Summary, Error> {
     let settings = columns.settings(&machine, shape, interval, &options.target);
     let mut watch = Watch::new().map_err(|errno| system("signalfd", errno))?;
     let programs = Programs::load(&settings)?;
-    // Dropped last: what the command left is ended on every path out.
+    // Dropped last, so that what the command left is ended on every path out.
     let limits = Limits {
         memory_bytes: None,
         swap_bytes: 0,
@@ -134,7 +134,7 @@ pub fn record(options: &Options) -> Result<Summary, Error> {
     summary
 }
 
-/// The columns, and which of their counters are on together; both with the counters that are left
+/// The columns, and which of their counters are on together. Both use the counters that are free
 /// beside the reference event.
 fn columns(
     options: &Options,
@@ -156,7 +156,7 @@ fn columns(
     Ok((columns, groups))
 }
 
-/// End the recording, with its files complete, when the process that started this one ends.
+/// End the recording, with its files complete, when the parent process ends.
 ///
 /// Fails when the kernel refuses to announce the parent's end.
 pub fn finish_with_parent() -> Result<(), Error> {
@@ -207,11 +207,11 @@ struct Recording<'a> {
     shape: Shape,
     columns: &'a Columns,
     period: Duration,
-    /// How often it is looked whether counters are to take turns.
+    /// The time between two checks whether counters are to take turns.
     turn: Duration,
 }
 
-/// What a recording has counted.
+/// The counts of a recording.
 struct Counted {
     consumer: Consumer,
     end: summary::End,
@@ -277,7 +277,7 @@ impl Recording<'_> {
                 for change in hotplug.changes() {
                     self.follow_cpu(change, attached, &mut consumer, &mut gaps)?;
                 }
-                // KVM tells of a new machine on the same socket.
+                // KVM announces a new machine on the same socket.
                 if self.options.target == Target::Machines(None) {
                     attached.follow_machines(None)?;
                     consumer.know_machines(attached.machines());
@@ -304,7 +304,7 @@ impl Recording<'_> {
             .map(|child| target::ended(child).unwrap_or(End::Running));
         consumer.take_last(&mut attached.throttling);
         attached.throttling.end(ended_ns);
-        // Before the stream is written, which would be counted in the programs' runs alone.
+        // This comes before the stream is written: writing would count in the programs' runs only.
         let programs = summary::programs(&attached.programs, self.options.statistics);
         consumer.finish()?;
         Ok(Counted {
@@ -334,7 +334,7 @@ impl Recording<'_> {
         }
     }
 
-    /// Let the events of a CPU that came count; keep what those of one that went have counted.
+    /// Let the events of a CPU that came online count; keep the counts of a CPU that went offline.
     fn follow_cpu(
         &self,
         change: Change,
@@ -357,14 +357,15 @@ impl Recording<'_> {
             });
             return Ok(());
         }
-        // Taken before it counts: a recorder that has to wait for its CPU would take it after rows.
+        // The time is taken before the CPU counts: a recorder that has to wait for its own CPU
+        // would take it after rows.
         let came_ns = monotonic_ns();
         if whole {
             consumer.cpu_came(cpu, came_ns);
         }
         let switches = match attached.cpu_came(self.columns, cpu) {
             Ok(switches) => switches,
-            // It may have gone again; that is the next change.
+            // The CPU may have gone offline again; that is the next change.
             Err(error) => return unless_gone(cpu)(error),
         };
         consumer.switched(&switches);

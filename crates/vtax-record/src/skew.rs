@@ -1,27 +1,27 @@
-//! How far a guest's clock is from this machine's, by its page alone.
+//! How far a guest's clock is from this machine's, from the guest's page alone.
 //!
-//! A publication carries the guest's time, read after the page's sequence became odd. It was read
-//! there before this machine saw it, and after this machine last saw the sequence before it. Each
-//! new publication so bounds the difference of the clocks from both sides.
+//! A publication carries the guest's time, read after the page's sequence became odd. The guest
+//! read that time before this machine saw it, and after this machine last saw the previous
+//! sequence. So each new publication bounds the difference of the clocks from both sides.
 
 use serde::Serialize;
 
-/// Publications that are put together: clocks drift apart, so that older ones say less.
+/// Publications that are combined: clocks drift apart, so older ones say less.
 const WINDOW: u32 = 256;
 
-/// The guest's clock less this machine's, both `CLOCK_MONOTONIC`.
+/// The guest's clock minus this machine's; both are `CLOCK_MONOTONIC`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Skew {
-    /// Nanoseconds; the middle of what is possible.
+    /// The offset in nanoseconds: the middle of the possible range.
     pub offset_ns: i64,
-    /// The true offset is no further from it than this.
+    /// The true offset is at most this far from `offset_ns`, in nanoseconds.
     pub within_ns: u64,
 }
 
-/// Puts bounds together.
+/// Combines bounds.
 #[derive(Debug, Clone, Default)]
 pub struct Bounds {
-    /// Sequence of the last publication seen, and the time just before it was looked at.
+    /// The sequence of the last publication seen, and the time just before that look.
     last: Option<(u64, u64)>,
     lowest: Option<i128>,
     highest: Option<i128>,
@@ -39,7 +39,7 @@ impl Bounds {
             return;
         };
         if sequence < old {
-            // Another publisher, and maybe another clock.
+            // The publisher has changed, and perhaps its clock.
             *self = Self {
                 last: self.last,
                 ..Self::default()
@@ -71,8 +71,8 @@ impl Bounds {
         let (low, high) = (self.lowest?, self.highest?);
         Some(Skew {
             offset_ns: i64::try_from(i128::midpoint(low, high)).ok()?,
-            // The bounds cross when the clocks drift more in a window than they leave room for:
-            // then either may be true.
+            // The bounds cross when the clocks drift more within a window than the bounds allow:
+            // then either bound may be true.
             within_ns: u64::try_from(((high - low).abs() + 1) / 2).ok()?,
         })
     }

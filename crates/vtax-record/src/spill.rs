@@ -1,5 +1,6 @@
-//! Where the pages of a row group wait: in a file without a name. A column's pages are together in
-//! Parquet, while rows come with all their columns; kept in memory they would bound the row group.
+//! Where the pages of a row group wait: in an unnamed file. Parquet stores a column's pages
+//! together, while rows come with all their columns; pages in memory would limit the size of a row
+//! group.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -21,7 +22,7 @@ pub struct Spill {
 }
 
 impl Spill {
-    /// The files are at this path for the moment in which they are made.
+    /// Each file is at this path only for the moment in which it is made.
     pub fn new(path: PathBuf) -> Self {
         Self {
             path,
@@ -34,7 +35,7 @@ impl Spill {
         if let Some(file) = current.upgrade() {
             return Ok(file);
         }
-        // The columns of the row group before are gone, and its file with them.
+        // The columns of the previous row group are gone, and their file with them.
         let mut options = File::options();
         options.read(true).write(true).create(true).truncate(true);
         let file = options.open(&self.path)?;
@@ -71,7 +72,7 @@ impl fmt::Debug for Waiting {
 /// The pages of one column.
 struct Pages {
     waiting: Arc<Waiting>,
-    /// Where each page is, and its length.
+    /// The place and the length of each page.
     extents: Vec<(u64, usize)>,
 }
 

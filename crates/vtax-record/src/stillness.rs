@@ -1,31 +1,31 @@
-//! Counters that are there, are on, and do not count.
+//! Finds counters that exist and are on, but do not count.
 //!
 //! Some virtual machines have a PMU whose counters can be opened and enabled, whose time running
-//! equals the time enabled, and whose values never move. No time says so; only work does: a CPU
-//! that is not idle retires instructions, and takes cycles to do it, the recorder's own at the
-//! least, since every row is made by a program.
+//! equals the time enabled, and whose values never move. The times do not show this; only work
+//! does: a CPU that is not idle retires instructions, and takes cycles to do it, at least the
+//! recorder's own, since every row is made by a program.
 
 use std::collections::BTreeMap;
 
 use crate::difference::Interval;
 use crate::row::Layer;
 
-/// Events that move in every interval in which a CPU is busy: those of all levels together.
+/// Events that advance in every interval in which a CPU is busy, over all levels together.
 const ALWAYS_MOVE: [&str; 2] = ["hw.instructions", "hw.cycles"];
-/// Busy time without a movement after which a counter is believed to stand still. One nanosecond
-/// would do, were the layer that runs not looked at only at the end of each row.
+/// Busy time without a change after which a counter is taken to stand still. One nanosecond would
+/// do if the running layer were not checked only at the end of each row.
 const LIMIT_NS: u64 = 10_000_000;
 
-/// Watches the counters that must move.
+/// Watches the counters that must advance.
 #[derive(Debug)]
 pub struct Watched {
     columns: Vec<(&'static str, usize)>,
-    /// By column and CPU.
+    /// Keyed by column and CPU.
     counters: BTreeMap<(&'static str, u32), Stillness>,
 }
 
 impl Watched {
-    /// `find`: the column of an event, if it is recorded.
+    /// `find` gives the column of an event, if it is recorded.
     pub fn new(find: impl Fn(&str) -> Option<usize>) -> Self {
         let columns = ALWAYS_MOVE.iter();
         Self {
@@ -46,7 +46,7 @@ impl Watched {
         }
     }
 
-    /// What the user should know: of each counter that stood still, for how long and where.
+    /// What the user should know: each counter that stood still, how long and where.
     pub fn warnings(&self) -> Vec<String> {
         let mut found: BTreeMap<&str, (u64, Vec<String>)> = BTreeMap::new();
         for ((name, cpu), counter) in &self.counters {
@@ -76,10 +76,10 @@ struct Stillness {
 }
 
 impl Stillness {
-    /// The counter has this value in an interval that was so long and ended so.
+    /// Take the counter's value in an interval of this length and with this end.
     fn take(&mut self, value: Option<u64>, length_ns: u64, layer: Option<Layer>) {
         match value {
-            // It was not on, which says nothing of it.
+            // The counter was not on, which says nothing about it.
             None => {}
             Some(0) if layer == Some(Layer::Idle) => {}
             Some(0) => {
@@ -90,7 +90,7 @@ impl Stillness {
         }
     }
 
-    /// The longest busy time in which the counter stood still, when it was long enough.
+    /// The longest busy time in which the counter stood still, if it was long enough.
     fn found_ns(&self) -> Option<u64> {
         (self.longest_ns >= LIMIT_NS).then_some(self.longest_ns)
     }

@@ -1,4 +1,5 @@
-//! The rows as an Arrow IPC stream: whole up to the last flush, whatever happens to the recorder.
+//! The rows as an Arrow IPC stream: complete up to the last flush, whatever happens to the
+//! recorder.
 
 use std::fs::File;
 use std::io::{BufReader, BufWriter};
@@ -15,7 +16,7 @@ use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef};
 
 use crate::difference::Interval;
 
-/// Columns before those of the events: name and type, and whether a row may lack it.
+/// Columns before those of the events: name, type, and whether a row may lack it.
 const FIXED: [(&str, DataType, bool); 18] = [
     ("seq", DataType::UInt64, false),
     ("interval", DataType::UInt64, false),
@@ -37,9 +38,10 @@ const FIXED: [(&str, DataType, bool); 18] = [
     ("throttled_ns", DataType::UInt64, false),
 ];
 
-/// Values that wait at most before they go to the file, 1 MiB: bounds the recorder's memory.
+/// The most values that wait before they are written to the file, 1 MiB: bounds the recorder's
+/// memory.
 const BATCH_VALUES: usize = 1 << 17;
-/// The level of zstd: 3, the default, needs more time and makes it no smaller.
+/// The zstd level: 3, the default, needs more time and makes the file no smaller.
 const LEVEL: i32 = 1;
 
 /// The schema of a recording with these event columns.
@@ -53,7 +55,7 @@ pub fn schema(events: &[String]) -> SchemaRef {
     Arc::new(Schema::new(fixed.chain(events).collect::<Vec<_>>()))
 }
 
-/// Which event columns are the lengths of an interval.
+/// Which event columns measure the length of an interval.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Lengths {
     /// Column of the retired instructions.
@@ -62,8 +64,8 @@ pub struct Lengths {
     pub cycles: Option<usize>,
 }
 
-/// A column of numbers that wait. There are dozens for each row: a vector and its nulls take a
-/// third of the time of Arrow's builder.
+/// A column of numbers that wait. Each row has dozens: a vector and its nulls take a third of the
+/// time of Arrow's builder.
 #[derive(Debug)]
 struct Numbers {
     values: Vec<u64>,
@@ -87,7 +89,7 @@ impl Numbers {
         }
     }
 
-    /// Take all out; the next batch will be about as long.
+    /// Take all numbers out; the next batch will be about as long.
     fn finish(&mut self) -> ArrayRef {
         let empty = Vec::with_capacity(self.values.len());
         let values = std::mem::replace(&mut self.values, empty);
@@ -132,12 +134,12 @@ impl Batch {
         }
     }
 
-    /// Rows that wait.
+    /// The number of rows that wait.
     pub fn rows(&self) -> usize {
         self.rows
     }
 
-    /// Does so much wait that it should be written?
+    /// Do enough rows wait to be written?
     pub fn full(&self) -> bool {
         self.rows * self.schema.fields().len() >= BATCH_VALUES
     }
@@ -242,7 +244,7 @@ impl Stream {
         Ok(Self(writer))
     }
 
-    /// Append what waits and hand it to the kernel.
+    /// Append the waiting rows and hand them to the kernel.
     ///
     /// Fails when the file cannot be written.
     pub fn flush(&mut self, batch: &mut Batch) -> Result<(), ArrowError> {
@@ -261,7 +263,7 @@ impl Stream {
     }
 }
 
-/// The whole batches of a stream, up to where a killed recorder left it.
+/// The complete batches of a stream, up to where a killed recorder left it.
 #[derive(Debug)]
 pub struct Batches(StreamReader<BufReader<File>>);
 
@@ -273,7 +275,6 @@ impl Batches {
         StreamReader::try_new(BufReader::new(File::open(path)?), None).map(Self)
     }
 
-    /// Its schema.
     pub fn schema(&self) -> SchemaRef {
         self.0.schema()
     }

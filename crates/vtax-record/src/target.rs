@@ -15,7 +15,7 @@ use vtax_sys::confine::Confinement;
 use vtax_sys::gated::{Gated, c_string};
 use vtax_sys::tree::Tree;
 
-/// How long a command may take to tidy up, as long as in the agent.
+/// How long a command may take to tidy up: as long as in the agent.
 const TERM_PATIENCE: Duration = Duration::from_secs(2);
 const TERM_ROUND: Duration = Duration::from_millis(20);
 
@@ -24,22 +24,22 @@ const TERM_ROUND: Duration = Duration::from_millis(20);
 pub enum Target {
     /// All CPUs.
     System,
-    /// A process, its threads, and all that descends from it, now or later.
+    /// A process, its threads, and all its descendants, existing or later.
     Process(i32),
-    /// All virtual machines, or that of one process.
+    /// All virtual machines, or the virtual machine of one process.
     Machines(Option<i32>),
     /// A command and its children.
     Command(Vec<OsString>),
 }
 
-/// Processes that have a virtual machine open.
+/// Processes that have an open virtual machine.
 pub fn machines(tree: &Tree) -> Vec<i32> {
     let mut found = tree.processes();
     found.retain(|process| tree.kvm_descriptors(*process).is_some());
     found
 }
 
-/// A process and all that descends from it, parents before children.
+/// A process and its descendants, parents before children.
 pub fn family(tree: &Tree, process: i32) -> Vec<i32> {
     let parents: Vec<(i32, i32)> = tree
         .processes()
@@ -82,7 +82,7 @@ pub fn hold(argv: &[OsString], confinement: &Confinement) -> Result<Gated, Error
     held().map_err(|errno| Error::failure(name(argv), errno.desc(), "try again"))
 }
 
-/// Let a command begin; an error when there is no such program.
+/// Let a command begin; an error when the program does not exist.
 pub fn go(held: Gated, argv: &[OsString]) -> Result<Pid, Error> {
     let failed = |errno: Errno| {
         Error::failure(
@@ -128,7 +128,7 @@ pub fn ended(child: Pid) -> Option<End> {
     }
 }
 
-/// Ask a command that still runs to end, and wait a while: `mpirun` and others tidy up then.
+/// Ask a command that still runs to end, and wait a while: `mpirun` and others tidy up when asked.
 pub fn ask_to_end(child: Pid) {
     let _ = kill(child, Signal::SIGTERM);
     let deadline = Instant::now() + TERM_PATIENCE;

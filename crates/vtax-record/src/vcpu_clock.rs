@@ -1,17 +1,18 @@
 //! The time stamp counters of virtual CPUs, as KVM sets them.
 //!
-//! A virtual CPU's counter is this machine's, times the ratio, plus the offset: with both a time in
-//! the guest is one here exactly.
+//! A virtual CPU's counter is this machine's counter times the ratio plus the offset, so a time in
+//! the guest converts exactly to a time on this machine.
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 use vtax_sys::tree::Tree;
 
-/// Where KVM tells (kernel: arch/x86/kvm/debugfs.c); a folder `PID-DESCRIPTOR` for each machine.
+/// Where KVM shows them (kernel: arch/x86/kvm/debugfs.c); each machine has a folder
+/// `PID-DESCRIPTOR`.
 const FOLDER: &str = "/sys/kernel/debug/kvm";
 
-/// Which virtual CPU: process, descriptor of the machine, number.
+/// A virtual CPU: process, descriptor of the machine, number.
 pub type Key = (u32, u32, u32);
 
 /// How a virtual CPU's counter follows this machine's.
@@ -21,16 +22,17 @@ pub struct VcpuClock {
     pub vm: u32,
     /// Number of the virtual CPU.
     pub vcpu: u32,
-    /// Ticks added.
+    /// Ticks that are added.
     pub tsc_offset: i64,
     /// The ratio is this over 2 to the power of `tsc_ratio_bits`; null where the processor cannot
-    /// scale, so that it is 1.
+    /// scale, so that the ratio is 1.
     pub tsc_ratio: Option<u64>,
     /// See `tsc_ratio`.
     pub tsc_ratio_bits: Option<u32>,
 }
 
-/// Bring the clocks of these processes' virtual CPUs up to date; those that are gone stay.
+/// Bring the clocks of these processes' virtual CPUs up to date; clocks of virtual CPUs that are
+/// gone stay.
 pub fn refresh(tree: &Tree, clocks: &mut BTreeMap<Key, VcpuClock>, wanted: impl Fn(u32) -> bool) {
     for machine in tree.names(FOLDER) {
         let Some((vm, descriptor)) = machine_of(&machine).filter(|(vm, _)| wanted(*vm)) else {

@@ -15,19 +15,17 @@ pub struct Watch {
     process: Option<OwnedFd>,
 }
 
-/// What a wait has found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Found {
     /// The signal that asks for the end.
     pub signal: Option<Signal>,
-    /// The watched process has ended.
     pub ended: bool,
-    /// The other descriptor is readable.
+    /// The descriptor for hotplug messages is readable.
     pub hotplug: bool,
 }
 
 impl Watch {
-    /// Take the signals from now on.
+    /// Handle the signals from here on.
     ///
     /// Fails with the errno of the system call.
     pub fn new() -> Result<Self, Errno> {
@@ -37,18 +35,18 @@ impl Watch {
         })
     }
 
-    /// Watch a process as well.
+    /// Also watch a process.
     pub fn process(&mut self, descriptor: OwnedFd) {
         self.process = Some(descriptor);
     }
 
-    /// Wait for any of it, for what makes `hotplug` readable, or until the time is up.
+    /// Wait for one of them, until `hotplug` is readable, or until the time is up.
     ///
     /// Fails with the errno of the system call.
     pub fn wait(&self, limit: Duration, hotplug: Option<BorrowedFd<'_>>) -> Result<Found, Errno> {
         let process = self.process.as_ref().map(AsFd::as_fd);
         let signals = self.signals.as_fd();
-        // What is not there is stood for by the signals, and not looked at.
+        // A missing descriptor is replaced by the signals' descriptor, and its result is ignored.
         let mut entries = [Some(signals), process, hotplug]
             .map(|fd| PollFd::new(fd.unwrap_or(signals), PollFlags::POLLIN));
         match poll(&mut entries, timeout(limit)) {

@@ -1,4 +1,4 @@
-//! Groups of counters for PMUs that are not here, by their descriptions.
+//! Groups of counters for PMUs that are not in this machine, by their descriptions.
 
 #![allow(
     clippy::unwrap_used,
@@ -16,8 +16,8 @@ use vtax_record::plan::Columns;
 use vtax_record::sources::counters::grouping::{crowded_out, divide};
 use vtax_record::sources::{self, select};
 
-/// Whether the kernel takes these events as one group, by its rules (pmus/mod.rs names them), not
-/// by the matching that the descriptions are judged with.
+/// Whether the kernel accepts these events as one group, by its own rules (pmus/mod.rs names them),
+/// not by the matching that judges the descriptions.
 const ANSWERS: [(&Description, &str, bool); 25] = [
     // Three fixed counters and four others.
     (
@@ -94,7 +94,7 @@ const ANSWERS: [(&Description, &str, bool); 25] = [
         true,
     ),
     (&ICE_LAKE, "ref_cycles ref_cycles.kernel", false),
-    // Six counters, all alike; a generic event for the reference cycles since Zen 4.
+    // Six equal counters; since Zen 4 there is a generic event for the reference cycles.
     (
         &ZEN_3,
         "instructions cycles cache_references cache_misses branches branch_misses",
@@ -190,7 +190,7 @@ fn the_reference_event_and_the_watchdog_keep_their_counters() {
 
 #[test]
 fn later_events_make_room_for_those_with_fewer_counters() {
-    // First come, first served: the cycles fill a group, and each later one has six counters.
+    // First come, first served: the cycles fill a group, and each later group has six counters.
     let parts = |name: &str| {
         ["", ".user", ".kernel", ".guest", ".host"].map(|part| format!("{name}{part}"))
     };
@@ -245,7 +245,7 @@ fn the_most_events_are_divided_without_too_many_questions() {
 
 proptest! {
     /// Whatever the events and the counters that others hold: each event is in one group, all
-    /// groups can be on, and fewer groups would not do.
+    /// groups can be on, and there is no division into fewer groups.
     #[test]
     fn groups_can_be_on_and_are_as_few_as_can_be(
         machine in 0..ALL.len(),

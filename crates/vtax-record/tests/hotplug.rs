@@ -1,4 +1,4 @@
-//! CPUs and processes that go and come while they are recorded.
+//! CPUs that go offline and come online, and processes that move, during a recording.
 
 #![allow(
     clippy::unwrap_used,
@@ -26,7 +26,7 @@ struct Away {
     cpusets: Vec<(PathBuf, String)>,
 }
 
-/// There is one such CPU for all tests: each holds this while it records.
+/// All tests share one such CPU: each test holds this lock while it records.
 static ALONE: Mutex<()> = Mutex::new(());
 
 fn alone() -> MutexGuard<'static, ()> {
@@ -34,7 +34,7 @@ fn alone() -> MutexGuard<'static, ()> {
 }
 
 impl Away {
-    /// `None` on a machine where no CPU can be taken away.
+    /// `None` on a machine where no CPU can be taken offline.
     fn begin(switch: &'static str) -> Option<Self> {
         let switch = Path::new(switch);
         let away = Self {
@@ -45,7 +45,7 @@ impl Away {
     }
 }
 
-/// The cpusets in and below a folder, those above first.
+/// The cpusets in a folder and below it, parents first.
 fn cpusets(folder: &Path) -> Vec<(PathBuf, String)> {
     let file = folder.join("cpuset.cpus");
     let Ok(cpus) = fs::read_to_string(&file) else {
@@ -61,13 +61,13 @@ impl Drop for Away {
     fn drop(&mut self) {
         let _ = fs::write(self.switch, "1");
         for (file, cpus) in &self.cpusets {
-            // A group that has gone meanwhile needs none.
+            // A group that has gone meanwhile needs no CPU.
             let _ = fs::write(file, cpus);
         }
     }
 }
 
-/// Work for a CPU: an idle CPU writes no rows.
+/// Work for a CPU, because an idle CPU writes no rows.
 struct Busy(Child);
 
 impl Busy {
@@ -163,11 +163,11 @@ fn a_cpu_may_go_and_come() {
         }
         before[2 * cpu.min(1) + late] += 1;
         without[cpu.min(1)] += usize::from(clock[at].is_none());
-        // A row never has more than its own time, and the counters restart without a jump.
+        // A row never contains more than its own time, and the counters restart without a jump.
         assert!(lengths[at].unwrap() < 400_000_000, "{:?}", lengths[at]);
         assert!(clock[at].is_none_or(|clock| clock <= lengths[at].unwrap() + 5_000_000));
     }
-    // The counters are on before the reference event is: at the begin, and when the CPU is back.
+    // The counters are on before the reference event is: at the start, and when the CPU is back.
     assert_eq!(without[1], 2);
     assert!(before.iter().all(|rows| *rows > 50), "{before:?}");
     assert!(rows.sum("sched.switches") > 0);
@@ -246,7 +246,7 @@ fn a_cpu_that_was_away_at_the_begin_is_recorded_too() {
     assert!(times[first].unwrap() >= to - 50_000_000 && lengths[first].unwrap() < 100_000_000);
 }
 
-/// A task that is moved to and fro is counted once, wherever it runs.
+/// A task that moves back and forth is counted once, wherever it runs.
 #[test]
 fn what_moves_between_cpus_is_counted_whole() {
     let _alone = alone();

@@ -25,14 +25,14 @@ use vtax_record::stream::{self, Batch, Lengths, Stream};
 
 const LIMIT_KIB: u64 = 32 << 10;
 
-/// A line of `/proc/PROCESS/status` in KiB: `VmRSS`, what is used; `VmHWM`, the most so far.
+/// A line of `/proc/PROCESS/status` in KiB: `VmRSS`, the current memory; `VmHWM`, the peak.
 fn memory(process: &str, name: &str) -> u64 {
     let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap();
     let line = status.lines().find(|line| line.starts_with(name)).unwrap();
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
-/// The row of this number; each of its counters has another distribution.
+/// The row of this number; each of its counters has a different distribution.
 fn interval(number: u64, counters: u64) -> Interval {
     let counter = |counter: u64| match counter % 4 {
         0 => Some(0),
@@ -64,7 +64,7 @@ fn interval(number: u64, counters: u64) -> Interval {
     }
 }
 
-/// Write a stream of so many rows, and finish it.
+/// Write a stream of `rows` rows, and finish it.
 fn finished(out: &Path, rows: u64, counters: u64) -> Written {
     let path = out.join("intervals.arrows");
     let names: Vec<String> = (0..counters).map(|name| format!("test.{name}")).collect();
@@ -82,9 +82,9 @@ fn finished(out: &Path, rows: u64, counters: u64) -> Written {
     parquet::finish(&path, &out.join("intervals.parquet")).unwrap()
 }
 
-/// The most memory in KiB that this process has while it works.
+/// The peak memory of this process in KiB while `work` runs.
 fn most(work: impl FnOnce()) -> u64 {
-    // Begin again with what it has now.
+    // Begin again with the memory that it has.
     fs::write("/proc/self/clear_refs", "5").unwrap();
     work();
     memory("self", "VmHWM")
@@ -93,8 +93,8 @@ fn most(work: impl FnOnce()) -> u64 {
 /// Set in the processes that `alone` starts.
 const ALONE: &str = "VTAX_TEST_ALONE";
 
-/// Whether this process has nothing to do but the test of this name; if not, it is run in one that
-/// has, because the allocator keeps what other tests have freed.
+/// Does this process run only the test of this name? If not, the test is run in a process that
+/// does, because the allocator keeps memory that other tests have freed.
 fn alone(test: &str) -> bool {
     if env::var_os(ALONE).is_some() {
         return true;
@@ -122,7 +122,7 @@ fn a_long_file_needs_no_more_memory_than_a_short_one() {
     let short = most(|| make(1 << 16));
     let long = most(|| make(rows));
     eprintln!("{short} KiB for 65536 rows, {long} KiB for {rows} rows");
-    // Its pages would be 10 MiB more.
+    // The pages would be 10 MiB more.
     assert!(long < short + (3 << 10), "{short} KiB, then {long} KiB");
     assert!(long < LIMIT_KIB, "{long} KiB");
     assert!(!out.path().join("intervals.pages.tmp").exists());

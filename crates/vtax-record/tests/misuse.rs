@@ -1,4 +1,4 @@
-//! What the program says when it cannot do what it is asked.
+//! What the program says when it cannot do what it is asked to do.
 
 #![allow(
     clippy::unwrap_used,
@@ -71,7 +71,7 @@ fn without_privilege_the_capability_is_named() {
         eprintln!("skipped: only root can become nobody");
         return;
     }
-    // Where nobody may execute it.
+    // In a folder where `nobody` may not execute it.
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join("vtax-recorder");
     std::fs::copy(PROGRAM, &program).unwrap();

@@ -1,4 +1,4 @@
-//! Real recordings, by software events, which take the same path as hardware events.
+//! Real recordings, with software events, which take the same path as hardware events.
 
 #![allow(
     clippy::unwrap_used,
@@ -21,7 +21,7 @@ use nix::unistd::Pid;
 use vtax_record::stream::Batches;
 use vtax_sys::guest_page::Publisher;
 
-/// A program of the shell that computes for a while and starts programs.
+/// A shell program that computes for a while and starts programs.
 const WORK: &str = "i=0; while [ $i -lt 60000 ]; do i=$((i+1)); done; \
                     for j in 1 2 3 4 5 6 7 8; do /bin/true; done";
 
@@ -53,7 +53,7 @@ fn the_rows_and_the_rest_are_what_was_counted() {
             .iter()
             .find(|known| known["name"] == program)
             .unwrap();
-        // The kernel's own count of the program's runs, read a little later.
+        // The kernel's own count of the program's runs is read a little later.
         let runs = found["runs"].as_u64().unwrap();
         assert!(
             counted <= runs && runs <= counted + counted / 10 + 100,
@@ -194,7 +194,7 @@ fn children_that_run_already_are_counted() {
             "300ms",
         ],
     );
-    // It ends its child, which a kill would leave running.
+    // The recorder ends its child, which a kill would leave running.
     signal(&parent, Signal::SIGTERM);
     let _ = parent.wait();
     let rows = Rows::read(out.path());
@@ -292,7 +292,7 @@ fn a_killed_recorder_leaves_what_was_flushed() {
         .map(|batch| batch.num_rows())
         .sum();
     assert!(rows > 20, "{rows}");
-    // A torn end as after a crash of the machine: what is before it stays readable.
+    // A torn end, as after a crash of the machine: the rows before it stay readable.
     let length = std::fs::metadata(&stream).unwrap().len();
     File::options()
         .write(true)

@@ -1,4 +1,4 @@
-//! Counters that take turns, by software events of which only some may be on at a time.
+//! Counters that take turns, with software events of which only some may be on at a time.
 
 #![allow(
     clippy::unwrap_used,
@@ -15,7 +15,7 @@ use std::process::{Child, Command};
 use common::{Rows, described, json, recorded};
 use serde_json::Value;
 
-/// Programs of the shell that take page faults and switch all the time, one for each of two CPUs.
+/// Shell programs that constantly take page faults and switch, one for each of two CPUs.
 struct Work([Child; 2]);
 
 impl Work {
@@ -39,7 +39,7 @@ fn groups(record: &Value) -> Vec<Vec<String>> {
     serde_json::from_value(record["rotation"]["groups"].clone()).unwrap()
 }
 
-/// Part of the time of all rows in which this column has a value, by the rows themselves.
+/// The share of the time of all rows in which this column has a value, computed from the rows.
 #[allow(clippy::cast_precision_loss, reason = "a ratio")]
 fn covered(rows: &Rows, column: &str) -> f64 {
     let lengths = rows.numbers("length_ns");
@@ -72,7 +72,7 @@ fn groups_take_turns_and_each_value_is_of_a_whole_interval() {
     for column in groups.iter().flatten() {
         let described = described(out.path(), column);
         let coverage = described["coverage"].as_f64().unwrap();
-        // A quarter, less the rows at the turns; a recorder that waits for a busy CPU makes single
+        // A quarter, minus the rows at the turns; a recorder that waits for a busy CPU makes single
         // turns longer.
         assert!((0.5 / 4.0..0.4).contains(&coverage), "{column}: {coverage}");
         assert!((coverage - covered(&rows, column)).abs() < 1e-9);
@@ -86,8 +86,8 @@ fn groups_take_turns_and_each_value_is_of_a_whole_interval() {
     clock_agrees(&rows);
 }
 
-/// No row has values of two groups, those of one group are there together, and where a CPU's group
-/// changes there is a row between that has none.
+/// No row has values of two groups, the values of one group come together, and where a CPU's group
+/// changes, a row without values lies between.
 fn one_group_a_row(rows: &Rows, groups: &[Vec<String>]) {
     let columns: Vec<Vec<Vec<Option<u64>>>> = groups
         .iter()
@@ -112,13 +112,13 @@ fn one_group_a_row(rows: &Rows, groups: &[Vec<String>]) {
     assert!(turns > 20, "{turns}");
 }
 
-/// In the rows in which it has a value, a perf event counts what the programs count, which never
-/// take turns.
+/// In the rows in which a perf event has a value, the value matches the programs' count, which
+/// never takes turns.
 ///
 /// A row may end between the tracepoint of a page fault and perf's count of it, which come one
 /// after the other with interrupts on, so that single rows differ by faults in progress; and the
-/// kernel counts a few more context switches than `sched_switch` tells, without turns as well (22
-/// of 12,957 measured). An interval counted in part would be wrong by dozens, in one row in ten.
+/// kernel counts a few more context switches than `sched_switch` tells, even without turns (22 of
+/// 12,957 measured). A partly counted interval would be wrong by dozens, in one row in ten.
 fn agrees(rows: &Rows, column: &str, counted: &[&str]) {
     let counted: Vec<_> = counted.iter().map(|name| rows.numbers(name)).collect();
     let (mut sum, mut apart, mut equal, mut number) = (0, 0, 0, 0);
@@ -135,7 +135,7 @@ fn agrees(rows: &Rows, column: &str, counted: &[&str]) {
     assert!(equal * 10 >= number * 9, "{column}: {equal} of {number}");
 }
 
-/// perf's clock has the length of each row, but for the way from one reading to the other.
+/// perf's clock matches the length of each row, except for the time from one reading to the other.
 fn clock_agrees(rows: &Rows) {
     let lengths = rows.numbers("length_ns");
     let clock = rows.numbers("sw.cpu_clock");
@@ -177,7 +177,7 @@ fn a_command_is_counted_in_turns_too() {
         let coverage = covered(&rows, column);
         assert!((0.25..0.75).contains(&coverage), "{column}: {coverage}");
     }
-    // Where its clock has a value it has the row's length.
+    // Where the clock has a value, it is the row's length.
     let lengths = rows.numbers("length_ns").into_iter();
     let both: Vec<(u64, u64)> = lengths
         .zip(rows.numbers("sw.task_clock"))
@@ -203,7 +203,7 @@ fn events_that_fit_take_no_turns() {
     all_but_the_first(out.path());
 }
 
-/// The counters are on before the rows begin: only the first row of a CPU has no value of them.
+/// The counters are on before the rows begin: only the first row of a CPU has no values.
 fn all_but_the_first(out: &Path) {
     let rows = Rows::read(out);
     let sequence = rows.numbers("seq");

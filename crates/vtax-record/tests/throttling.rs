@@ -18,11 +18,11 @@ use common::{Rows, recorded};
 
 const LIMIT: &str = "/proc/sys/kernel/perf_event_max_sample_rate";
 /// At 250 ticks a second an event stops after 32 overflows, at 1,000 ticks after 8: rows of 100 us
-/// stop, and those of other tests, which are longer, do not.
+/// stop, and the longer rows of other tests do not.
 const LOW: &str = "8000";
 const EVERY_NS: u64 = 100_000;
 
-/// The limit is one for all tests.
+/// All tests share one limit.
 static ALONE: Mutex<()> = Mutex::new(());
 
 fn alone() -> MutexGuard<'static, ()> {
@@ -31,25 +31,25 @@ fn alone() -> MutexGuard<'static, ()> {
         .unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// The numbers of one CPU's rows.
+/// The values of a column in one CPU's rows.
 fn of_cpu(rows: &Rows, column: &str, cpu: u64) -> Vec<u64> {
     let numbers = rows.numbers(column).into_iter().zip(rows.small("cpu"));
     let own = numbers.filter(|(_, own)| own.map(u64::from) == Some(cpu));
     own.filter_map(|(number, _)| number).collect()
 }
 
-/// From a CPU's first row to its last.
+/// The time from a CPU's first row to its last.
 fn span(rows: &Rows, column: &str, cpu: u64) -> u64 {
     let numbers = of_cpu(rows, column, cpu);
     let ends = numbers.first().zip(numbers.last());
     ends.map_or(0, |(first, last)| last - first)
 }
 
-/// The limit as it was before.
+/// The limit before the test.
 struct Lowered(String);
 
 impl Lowered {
-    /// Lower it; `None` where that is not allowed, or where it is low.
+    /// Lower the limit; `None` where that is not allowed, or where it is already low.
     fn begin() -> Option<Self> {
         let before = fs::read_to_string(LIMIT).ok()?;
         let higher = before.trim().parse::<u64>().ok()? > LOW.parse().ok()?;
@@ -64,7 +64,7 @@ impl Drop for Lowered {
     }
 }
 
-/// Keeps a CPU busy: its tick comes every 1 to 10 ms, and the event goes on then.
+/// Keeps a CPU busy: its tick then comes every 1 to 10 ms, and the event goes on.
 struct Busy(Child);
 
 impl Drop for Busy {
@@ -98,13 +98,13 @@ fn the_time_in_which_perf_stops_the_reference_is_named() {
     let rows = Rows::read(out.path());
     let before_rows = rows.sum("throttled_ns");
     assert!(record["throttled"].as_u64().unwrap() > 10, "{record}");
-    // In a CPU's first row or after its last one there may be more.
+    // There may be more in a CPU's first row or after its last row.
     let all = record["throttled_ns"].as_u64().unwrap();
     assert!(
         before_rows > 0 && before_rows <= all,
         "{before_rows} of {all}"
     );
-    // The periods of the event exclude the time in which it stood still, by its own count.
+    // By its own count, the event's periods exclude the time in which it stood still.
     let (mut missing, mut named) = (0, 0);
     for cpu in record["cpus"].as_array().unwrap() {
         let cpu = cpu.as_u64().unwrap();

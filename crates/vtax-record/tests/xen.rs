@@ -1,4 +1,4 @@
-//! Traces that a real Xen recorded, against what Xen's own xenalyze says of them
+//! Traces that a real Xen recorded, compared with what Xen's own xenalyze says about them
 //! (`data/xen/README.md`).
 
 #![allow(
@@ -26,7 +26,7 @@ const LOST_RECORDS: &str = "1f001";
 const VMENTRY: &str = "81001";
 /// `TRC_HVM_VMEXIT64` of Xen 4.17.
 const VMEXIT: &str = "81102";
-/// Runs where nothing else does.
+/// The domain that runs when no other does.
 const IDLE_DOMAIN: &str = "32767";
 
 fn data(name: &str) -> PathBuf {
@@ -51,7 +51,7 @@ fn records(trace: &str) -> Vec<Record> {
     all
 }
 
-/// Run the program on a trace, which it finds in the folder, and where it writes its files.
+/// Run the program on a trace in the folder, where it also writes its files.
 fn import(folder: &Path, trace: &str, tsc_hz: u64, more: &[&str]) -> Output {
     let bytes = unpacked(&format!("{trace}.trace.zst"));
     std::fs::write(folder.join("trace"), bytes).unwrap();
@@ -64,7 +64,7 @@ fn import(folder: &Path, trace: &str, tsc_hz: u64, more: &[&str]) -> Output {
         .unwrap()
 }
 
-/// Imported by the program: the folder, and `record.json`.
+/// An import by the program: the folder, and `record.json`.
 fn imported(trace: &str, tsc_hz: u64) -> (tempfile::TempDir, Value) {
     let folder = tempfile::tempdir().unwrap();
     let output = import(folder.path(), trace, tsc_hz, &[]);
@@ -74,7 +74,7 @@ fn imported(trace: &str, tsc_hz: u64) -> (tempfile::TempDir, Value) {
     (folder, record)
 }
 
-/// Sum of the numbers behind a label over all virtual CPUs of xenalyze's summary.
+/// The sum of the numbers behind a label over all virtual CPUs in xenalyze's summary.
 fn summed(summary: &str, label: &str) -> u64 {
     let lines = summary.lines().filter_map(|line| {
         let rest = line.trim_start().strip_prefix(label)?;
@@ -88,8 +88,8 @@ fn summed(summary: &str, label: &str) -> u64 {
     lines.sum()
 }
 
-/// Ticks that the virtual CPUs of domains ran, and by how much xenalyze's rounding may be off: it
-/// says how often, and a mean.
+/// Ticks that the virtual CPUs of domains ran, and by how much xenalyze's rounding may be off:
+/// xenalyze gives a count and a mean.
 fn ran(summary: &str) -> (u64, u64) {
     let (mut ticks, mut times, mut domain) = (0, 0, "");
     for line in summary.lines() {
@@ -107,7 +107,7 @@ fn ran(summary: &str) -> (u64, u64) {
     (ticks, times)
 }
 
-/// Between the entries and the exits that follow them, by what xenalyze reads.
+/// Ticks between the entries and the exits that follow them, as xenalyze reads the trace.
 fn ticks_in_guest() -> u64 {
     let theirs = String::from_utf8(unpacked("pvh.records.zst")).unwrap();
     let (mut entered, mut ticks) = (BTreeMap::new(), 0);
@@ -207,7 +207,7 @@ fn a_paravirtual_domain_is_counted_as_xenalyze_does() {
     assert_eq!(record["rows"], rows.len());
     let subcalls = summed(&summary, "hypercall (subcall)");
     for (column, expected) in [
-        // Xenalyze counts a call within a multicall as another hypercall.
+        // Xenalyze counts each call within a multicall as another hypercall.
         ("xen.hypercall", summed(&summary, "hypercall") - subcalls),
         ("xen.pv_trap", summed(&summary, "trap")),
         ("xen.pv_page_fault", summed(&summary, "page_fault")),
@@ -278,7 +278,8 @@ fn what_xen_lost_is_told_and_not_counted_as_run() {
     assert!(lost > record["records"].as_u64().unwrap());
     let (ticks, _) = ran(&text("lost.summary"));
     let (run_time, theirs) = (rows.sum("xen.run_time"), nanoseconds(ticks, HZ));
-    // Xenalyze takes one domain to run on for 70 us of the time of which nothing is known.
+    // Xenalyze assumes that one domain goes on running for 70 us of the time of which nothing is
+    // known.
     assert!(run_time.abs_diff(theirs) <= 100_000, "{run_time}, {theirs}");
 }
 

@@ -1,5 +1,5 @@
-//! A QEMU command line: what it says about control socket and memory, and the same line for the
-//! QEMU that takes the guest over.
+//! A QEMU command line: what it says about the control socket and memory, and the command line for
+//! the QEMU that takes the guest over.
 
 use std::path::{Path, PathBuf};
 
@@ -37,7 +37,7 @@ const WITHOUT_VALUE: [&str; 31] = [
     "xen-attach",
     "xen-domid-restrict",
 ];
-/// Options with which a second start is not the same machine, and why.
+/// Options with which a second start does not give the same machine, and why.
 const NOT_AGAIN: [(&str, &str); 7] = [
     (
         "snapshot",
@@ -53,15 +53,14 @@ const NOT_AGAIN: [(&str, &str); 7] = [
     ("sandbox", "it may not be watched while it starts"),
     ("mem-path", "its memory cannot be shared"),
 ];
-/// What is left in a command line by a switch, and taken out by the next one.
+/// What a switch leaves in a command line and the next switch takes out.
 const MONITOR: &str = "vtax-switch";
 
 /// One option, or another word.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Word {
-    /// Without dashes; empty for a word that is not an option (a disk image).
+    /// The option's name without dashes; empty for a word that is not an option (a disk image).
     pub option: String,
-    /// Its value.
     pub value: Option<String>,
 }
 
@@ -91,20 +90,19 @@ pub struct Arguments {
 /// A memory backend whose memory another process can map.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Backend {
-    /// The object's `id`.
     pub id: String,
-    /// The file; `None`: memfd.
+    /// The file; `None`: a memfd.
     pub file: Option<PathBuf>,
-    /// The object's `size`, in bytes, when it is readable.
+    /// The object's `size`, in bytes, when it can be parsed.
     pub bytes: Option<u64>,
 }
 
-/// What the new command line has and the old one had not.
+/// What the new command line has and the old one did not have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Additions<'a> {
-    /// The descriptor of the private monitor; `None`: it has none.
+    /// The descriptor of the private monitor; `None`: there is no such monitor.
     pub monitor: Option<i32>,
-    /// For every memfd backend, in the order of the command line, the descriptor of its memory.
+    /// The descriptor of each memfd backend's memory, in the order of the command line.
     pub memory: &'a [(String, i32)],
 }
 
@@ -156,21 +154,21 @@ impl Arguments {
         (!name.is_empty()).then_some(name)
     }
 
-    /// An option with which the guest cannot be started a second time, and why.
+    /// An option that keeps the guest from being started a second time, and why.
     pub fn not_again(&self) -> Option<(&'static str, &'static str)> {
         NOT_AGAIN
             .into_iter()
             .find(|(option, _)| self.words.iter().any(|word| word.is(option)))
     }
 
-    /// Does an option name `id` (as `id=ID`)?
+    /// Does an option have `id=ID`?
     pub fn has_id(&self, id: &str) -> bool {
         self.words
             .iter()
             .any(|word| key(word.text(), "id").as_deref() == Some(id) || json_id(word.text(), id))
     }
 
-    /// The paths of Unix sockets that speak QMP, as the command line says them.
+    /// The paths of Unix sockets that speak QMP, as the command line gives them.
     pub fn qmp_sockets(&self) -> Vec<PathBuf> {
         let mut paths: Vec<PathBuf> = ["qmp", "qmp-pretty"]
             .into_iter()
@@ -235,7 +233,7 @@ impl Arguments {
             .collect()
     }
 
-    /// Network devices whose connections are inside QEMU and end with it: what they are.
+    /// Network devices whose connections are inside QEMU and end with it: their kinds.
     pub fn inner_networks(&self) -> Vec<String> {
         ["netdev", "nic", "net"]
             .into_iter()
@@ -249,7 +247,7 @@ impl Arguments {
             .collect()
     }
 
-    /// Character devices that are sockets of QEMU's own making, without those of monitors.
+    /// Character devices for which QEMU itself makes sockets, except monitors.
     pub fn own_sockets(&self) -> Vec<String> {
         let monitors: Vec<String> = self
             .values("mon")
@@ -269,8 +267,8 @@ impl Arguments {
 
     /// The command line of the QEMU that takes the guest over.
     ///
-    /// It runs in the foreground, waits for a saved state, stays stopped after it, and does not
-    /// truncate the files that the guest's consoles go to.
+    /// The new QEMU runs in the foreground, waits for a saved state, stays stopped after reading
+    /// it, and does not truncate the files of the guest's consoles.
     #[must_use]
     pub fn incoming(&self, additions: &Additions<'_>) -> Self {
         let mut words = Vec::new();
@@ -343,7 +341,8 @@ fn with_memory(value: &str, memory: &[(String, i32)]) -> String {
     match (first(value).as_str(), number) {
         ("memory-backend-memfd", Some((_, number))) => {
             let kept = pairs(value).into_iter().filter(|(name, _)| {
-                // What a file backend has not; huge pages are a property of the descriptor.
+                // Properties that a file backend does not have; huge pages are a property of the
+                // descriptor.
                 !["qom-type", "", "seal", "hugetlb", "hugetlbsize", "share"]
                     .contains(&name.as_str())
             });
@@ -365,7 +364,7 @@ fn appending(value: &str) -> String {
     }
 }
 
-/// `-serial file:PATH` cannot append; a character device of its own can.
+/// `-serial file:PATH` cannot append; a separate character device can.
 fn appending_legacy(word: &Word, number: usize) -> Vec<Word> {
     let Some(path) = word.text().strip_prefix("file:") else {
         return vec![word.clone()];
@@ -380,7 +379,8 @@ fn appending_legacy(word: &Word, number: usize) -> Vec<Word> {
     ]
 }
 
-/// The device is up already; running the script again would fail on a bridge that has it.
+/// The device is up already; running the script again would fail on a bridge that already has the
+/// device.
 fn without_script(value: &str) -> String {
     if key(value, "fd").is_some() || key(value, "fds").is_some() {
         return value.to_owned();
@@ -470,7 +470,7 @@ fn bytes(text: &str) -> Option<u64> {
     number.checked_mul(1 << shift)
 }
 
-/// Where a path of the command line is, seen from the process's working folder.
+/// A path of the command line, resolved from the process's working folder.
 pub fn resolve(cwd: &Path, path: &Path) -> PathBuf {
     cwd.join(path)
 }

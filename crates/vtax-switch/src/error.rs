@@ -1,4 +1,4 @@
-//! Why a switch was refused or failed: one line with the thing, the reason and the remedy.
+//! Why a switch was refused or failed: one line with the subject, the reason and the remedy.
 
 use std::path::PathBuf;
 
@@ -13,7 +13,7 @@ pub enum SwitchError {
     Refused {
         /// What the message is about.
         thing: String,
-        /// What is wrong with it.
+        /// What is wrong.
         reason: String,
         /// What to do.
         remedy: String,
@@ -23,19 +23,19 @@ pub enum SwitchError {
     Undone {
         /// The step that failed, as in the fault list.
         step: String,
-        /// Why.
+        /// Why it failed.
         reason: String,
         /// The mode that was restored.
         mode: vtax_sys::kvm::PagingMode,
     },
-    /// A step failed and so did going back; the saved states are kept.
+    /// A step failed, and going back failed too; the saved states are kept.
     #[error(
         "{step}: {reason}; going back failed too: {undo}; run `vtax paging recover`, or: {by_hand}"
     )]
     Stranded {
         /// The step that failed, as in the fault list.
         step: String,
-        /// Why.
+        /// Why the step failed.
         reason: String,
         /// Why going back failed.
         undo: String,
@@ -67,16 +67,16 @@ pub enum Failure {
     /// QEMU's control socket failed.
     #[error("{0}: {1}")]
     Qmp(String, crate::qmp::QmpError),
-    /// Something took longer than it may.
+    /// A wait took too long.
     #[error("{0} did not come in {1} s")]
     Late(String, u64),
-    /// Anything else, in words.
+    /// Any other reason, in words.
     #[error("{0}")]
     Other(String),
 }
 
 impl Failure {
-    /// Name the system call or the thing that an errno is about.
+    /// Name the system call, or what an errno is about.
     pub fn call(what: impl Into<String>) -> impl FnOnce(Errno) -> Self {
         let what = what.into();
         move |errno| Self::Call(what, errno)

@@ -1,4 +1,4 @@
-//! Looking at one guest: can it be handed to another QEMU, and what that QEMU needs.
+//! Looking at one guest: whether it can be handed to another QEMU, and what that QEMU needs.
 
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
@@ -18,56 +18,50 @@ use vtax_sys::tree::Tree;
 
 /// CPU features that KVM offers only with nested paging (arch/x86/kvm/cpuid.c, svm.c, vmx.c).
 const NEED_NESTED: [&str; 6] = ["pku", "pks", "la57", "npt", "vmx-ept", "sev"];
-/// CPU models that take over whatever the host offers in its present mode.
+/// CPU models that take whatever the host offers in its current mode.
 const FOLLOWS_HOST: [&str; 2] = ["host", "max"];
 
-/// A guest, as the journal keeps it: all that is needed to start its QEMU again.
+/// A guest as the journal keeps it: everything that is needed to start its QEMU again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GuestPlan {
     /// Its name, or `guest`.
     pub name: String,
-    /// The QEMU that had it when the switch began, and when that started.
+    /// The process number of the QEMU that ran the guest when the switch began.
     pub pid: i32,
-    /// See [`Tree::start_ticks`].
+    /// When that QEMU started, see [`Tree::start_ticks`].
     pub start_ticks: u64,
     /// The program's file.
     pub program: PathBuf,
-    /// The command line with the program's name.
+    /// The command line, including the program's name.
     pub command_line: Vec<String>,
-    /// The environment.
     pub environment: Vec<String>,
-    /// The working folder.
     pub folder: PathBuf,
     /// Real user and group.
     pub user: (u32, u32),
-    /// Further groups.
+    /// Supplementary groups.
     pub groups: Vec<u32>,
     /// Resource limits: number, soft, hard.
     pub limits: Vec<(u32, u64, u64)>,
-    /// The umask.
     pub mask: u32,
     /// Files that a process writes itself into to join the same control groups.
     pub cgroups: Vec<PathBuf>,
-    /// Its QMP socket.
     pub qmp: PathBuf,
-    /// Descriptors that it was started with.
+    /// Descriptors that the QEMU inherited when it started.
     pub inherited: Vec<i32>,
     /// Memory without a file: object and descriptor.
     pub memory: Vec<(String, i32)>,
     /// Tap devices that would vanish with their last user: name and descriptor.
     pub taps: Vec<(String, i32)>,
-    /// It ran; a guest that its owner paused stays paused.
+    /// The guest ran; a guest that its owner paused stays paused.
     pub running: bool,
 }
 
 /// A guest that can be switched, and the connection to its QEMU.
 #[derive(Debug)]
 pub struct Guest {
-    /// What the journal keeps.
     pub plan: GuestPlan,
-    /// The connection.
     pub qmp: Qmp,
-    /// What it will lose.
+    /// What the guest will lose.
     pub warnings: Vec<String>,
 }
 
@@ -81,9 +75,9 @@ pub fn users(tree: &Tree) -> Vec<i32> {
     tree.processes().into_iter().filter(uses).collect()
 }
 
-/// Look at the process `pid`; changes nothing.
-/// Fails with `Refused` when the process is no QEMU, when its QMP socket does not answer in time,
-/// or when the guest cannot be handed to another QEMU as it is.
+/// Examine the process `pid`, without changing anything. Fails with `Refused` when the process is
+/// not a QEMU, when its QMP socket does not answer in time, or when the guest cannot be handed to
+/// another QEMU as it is.
 pub fn look(
     tree: &Tree,
     pid: i32,
@@ -187,7 +181,8 @@ impl<'a> Candidate<'a> {
         SwitchError::refused(format!("{} (pid {})", self.name, self.pid), reason, remedy)
     }
 
-    /// The new QEMU is started from here, so both must see the same files, network and processes.
+    /// The new QEMU is started from here, so this process and the guest must see the same files,
+    /// network and processes.
     fn same_world(&self) -> Result<(), SwitchError> {
         for space in ["mnt", "net", "pid", "user", "ipc"] {
             let of = |process: &str| self.tree.link(&format!("/proc/{process}/ns/{space}"));
@@ -230,7 +225,7 @@ impl<'a> Candidate<'a> {
 
     fn connect(&self, path: &Path, patience: Duration) -> Result<Qmp, String> {
         let path = resolve(&self.folder, path);
-        // A second client of the same socket is not greeted before the first has gone.
+        // A second client of a socket is greeted only after the first has gone.
         let qmp = Qmp::connect(&path, patience)
             .map_err(|error| format!("{}: {error} (is it in use?)", path.display()))?;
         let peer = qmp.peer().map_err(|error| error.to_string())?;
@@ -245,8 +240,8 @@ impl<'a> Candidate<'a> {
         match status.get("status").and_then(Value::as_str) {
             Some("running") => Ok(true),
             // The clock of a guest that was restored is given to KVM when it first runs. Before
-            // that, QEMU saves what KVM has (kvmclock_pre_save in hw/i386/kvm/clock.c: nothing
-            // has set runstate_paused yet), the time since the new VM was made: it would go back.
+            // that, QEMU saves KVM's own time since the new VM was made (kvmclock_pre_save in
+            // hw/i386/kvm/clock.c: nothing has set runstate_paused yet): the clock would go back.
             Some("paused")
                 if self.arguments.own_monitor().is_some()
                     && self.tree.guest_ticks(self.pid).unwrap_or(0) == 0 =>
@@ -269,10 +264,7 @@ impl<'a> Candidate<'a> {
             return Err(self.refused(format!("-{option}: {why}"), "start it without that option"));
         }
         if self.arguments.taps().contains(&None) {
-            return Err(self.refused(
-                "a tap device of it has no name of its own",
-                "give it ifname=NAME",
-            ));
+            return Err(self.refused("one of its tap devices has no name", "give it ifname=NAME"));
         }
         let model = self.arguments.cpu().unwrap_or_default();
         let follows = FOLLOWS_HOST.contains(&model.split(',').next().unwrap_or_default());
@@ -289,7 +281,7 @@ impl<'a> Candidate<'a> {
         Ok(())
     }
 
-    /// Connections that end with this QEMU, for no other process can go on with them.
+    /// Connections that end with this QEMU because no other process can continue them.
     fn losses(&self, chardevs: &Value) -> Vec<String> {
         let is_connected = |id: &String| {
             let mut list = chardevs.as_array().into_iter().flatten();
@@ -328,7 +320,7 @@ impl<'a> Candidate<'a> {
         }
     }
 
-    /// Devices and objects that came later are not in the command line.
+    /// Devices and objects that were added later are not in the command line.
     fn as_started(&self, list: &Value) -> Result<(), SwitchError> {
         let added = list.as_array().into_iter().flatten().find_map(|entry| {
             let is_child = entry.get("type")?.as_str()?.starts_with("child<");
@@ -336,7 +328,7 @@ impl<'a> Candidate<'a> {
             (is_child && !self.arguments.has_id(name)).then(|| name.to_owned())
         });
         match added {
-            // The board's own memory is dealt with as memory.
+            // The board's own memory is handled as memory.
             Some(name) if !name.contains(".ram") => Err(self.refused(
                 format!("{name} was added after its start"),
                 "remove it, or start the guest with it",
@@ -348,14 +340,14 @@ impl<'a> Candidate<'a> {
     fn features(&self, features: &[&str]) -> Result<(), SwitchError> {
         match features.first() {
             Some(feature) => Err(self.refused(
-                format!("its CPU has {feature}, which shadow paging cannot carry"),
+                format!("its CPU has {feature}, which shadow paging does not support"),
                 &format!("start it with {feature}=off in -cpu"),
             )),
             None => Ok(()),
         }
     }
 
-    /// Objects of memory without a file, and their descriptors.
+    /// Objects of memory without a file, with their descriptors.
     fn memory(&self, list: &Value) -> Result<Vec<(String, i32)>, SwitchError> {
         const REMEDY: &str = "start it with -object memory-backend-memfd,id=ram,size=SIZE,share=on \
                               -machine ...,memory-backend=ram";
@@ -387,7 +379,7 @@ impl<'a> Candidate<'a> {
         let is_kept = if let Some(number) = number.and_then(|text| text.parse::<i32>().ok()) {
             self.has(number)
         } else {
-            // QEMU closes the file after mapping it, so the map is what tells.
+            // QEMU closes the file after mapping it, so only the map tells.
             let maps = self.tree.text(&format!("/proc/{}/maps", self.pid));
             let ends = format!(" {path}");
             maps.is_some_and(|maps| maps.lines().any(|line| line.ends_with(&ends)))
@@ -416,7 +408,7 @@ impl<'a> Candidate<'a> {
             .filter(|one| one.target.starts_with("/memfd:memory-backend-memfd"))
             .map(|one| one.number)
             .collect();
-        // After a switch the command line names them by their descriptors.
+        // After a switch the command line gives the memfds by their descriptors.
         if wanted.is_empty() {
             return Ok(Vec::new());
         }
@@ -444,7 +436,7 @@ impl<'a> Candidate<'a> {
         if !is_plain(&program) {
             return Err(self.refused(
                 format!("its program {program} was replaced"),
-                "restart the guest with the present one",
+                "restart the guest with the current program",
             ));
         }
         let mut inherited: Vec<i32> = self.arguments.descriptors();

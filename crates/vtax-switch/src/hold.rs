@@ -1,5 +1,5 @@
-//! A new QEMU, held under ptrace: first before it touches anything that it shares with the
-//! running guest, then before it opens `/dev/kvm`, then let go.
+//! A new QEMU, held under ptrace: first before it touches anything that it shares with the running
+//! guest, then before it opens `/dev/kvm`; then it is let go.
 //!
 //! Only its main thread is traced: until `/dev/kvm` is open no other thread opens anything, and
 //! the first hold also ends at a second thread.
@@ -25,19 +25,19 @@ use nix::unistd::Pid;
 use crate::error::Failure;
 use crate::sys::{self, Child, Waiting};
 
-/// The longest path of interest.
+/// The longest path that matters.
 const MAX_PATH_BYTES: usize = 4096;
 
-/// Where a held process stages.
+/// Where a held process stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Stage {
-    /// Made, with this number; its program does not run yet.
+    /// The process is made, with this number; its program does not run yet.
     Made(i32),
-    /// Before its first touch; what it was about to call.
+    /// Held before its first touch; the call that it was about to make.
     BeforeTouch(&'static str),
-    /// Before it opens `/dev/kvm`.
+    /// Held before it opens `/dev/kvm`.
     BeforeKvm,
-    /// It runs free.
+    /// Let go.
     Free,
 }
 
@@ -48,10 +48,9 @@ enum Order {
     LetGo,
 }
 
-/// A process under ptrace; killed when this is dropped before it was let go.
+/// A process under ptrace; killed when this is dropped before the process was let go.
 #[derive(Debug)]
 pub struct Held {
-    /// Its number.
     pub pid: i32,
     process: Option<OwnedFd>,
     orders: Option<Sender<Order>>,
@@ -119,7 +118,7 @@ impl Held {
         self.stage(patience)?;
         self.orders = None;
         if let Some(tracer) = self.tracer.take() {
-            // A panic there has been printed already.
+            // A panic in that thread has been printed already.
             let _ = tracer.join();
         }
         Ok(())
@@ -150,11 +149,11 @@ impl Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        // Without orders the tracer ends, and with it what it traces.
+        // Without orders the tracer ends, and the process that it traces ends with it.
         self.orders = None;
         if let Some(tracer) = self.tracer.take() {
             if let Some(process) = &self.process {
-                // An error means that it has ended, which is what is wanted.
+                // An error means that the process has ended, which is the goal.
                 let _ = sys::pidfd_kill(process.as_fd(), libc::SIGKILL);
             }
             let _ = tracer.join();
@@ -164,7 +163,7 @@ impl Drop for Held {
 
 fn trace(child: Child, orders: &Receiver<Order>, stages: &Sender<Result<Stage, String>>) {
     if let Err(reason) = traced(child, orders, stages) {
-        // Nobody listens any more when the caller gave up: then there is nobody to tell.
+        // When the caller gave up, nobody listens.
         let _ = stages.send(Err(reason));
     }
 }
@@ -186,7 +185,7 @@ fn traced(
         .iter()
         .map(|(_, number)| *number)
         .collect();
-    // Our copies would keep the monitor's other end open after QEMU ended.
+    // Copies here would keep the monitor's other end open after QEMU ended.
     drop(child);
     let mut tracee = Tracee {
         pid,
@@ -215,10 +214,10 @@ fn traced(
 struct Tracee {
     pid: Pid,
     gate: Option<Waiting>,
-    /// Numbers of descriptors that it has in common with the running guest's QEMU.
+    /// Numbers of the descriptors that the process has in common with the running guest's QEMU.
     shared: BTreeSet<i32>,
     threads: u32,
-    /// Between the two stops of a system call.
+    /// The process is between the two stops of a system call.
     entered: bool,
 }
 
@@ -237,7 +236,7 @@ impl Tracee {
         loop {
             match self.wait()? {
                 WaitStatus::PtraceEvent(_, _, event) if event == libc::PTRACE_EVENT_EXEC => {
-                    // The next stop is the end of this execve.
+                    // The next stop is at the end of this execve.
                     self.entered = true;
                     break;
                 }
@@ -251,7 +250,7 @@ impl Tracee {
     }
 
     fn run_to_kvm(&mut self) -> Result<(), String> {
-        // It stops before its first touch, which may be this one.
+        // The process stops before its first touch, which may be this one.
         let call = self.call()?;
         if self.opens_kvm(&call) {
             return Ok(());
@@ -264,7 +263,7 @@ impl Tracee {
         ptrace::detach(self.pid, None).map_err(|errno| format!("ptrace: {}", errno.desc()))
     }
 
-    /// Run to the first system call that `wanted` names.
+    /// Run to the first system call that `wanted` accepts.
     fn until(
         &mut self,
         wanted: impl Fn(&mut Self, &Call) -> Option<&'static str>,
@@ -335,7 +334,7 @@ impl Tracee {
                 self.threads += 1;
                 (self.threads > 1).then_some("clone")
             }
-            // The terminal, tap devices: TCGETS alone changes nothing.
+            // The terminal or tap devices; only TCGETS changes nothing.
             libc::SYS_ioctl => (second != libc::TCGETS && self.is_shared(first)).then_some("ioctl"),
             libc::SYS_read | libc::SYS_readv | libc::SYS_recvmsg | libc::SYS_recvfrom => {
                 self.is_shared(first).then_some("read")
@@ -377,11 +376,11 @@ impl Tracee {
         .then_some("open")
     }
 
-    /// A string in its memory.
+    /// Read a string from the process's memory.
     fn path(&self, address: u64) -> Option<Vec<u8>> {
         let memory = File::open(format!("/proc/{}/mem", self.pid)).ok()?;
         let mut path = Vec::new();
-        // To the page's end at most: the next page may not be there.
+        // Read to the page's end at most: the next page may not be mapped.
         while path.len() < MAX_PATH_BYTES {
             let at = address.checked_add(path.len() as u64)?;
             let length = usize::try_from(4096 - at % 4096).ok()?;
@@ -400,13 +399,13 @@ impl Tracee {
         None
     }
 
-    /// Take the end of a process that was killed, so that its number is not used until then.
+    /// Reap a process that was killed, so that its number is not reused before that.
     fn reap(&self) {
         let _ = waitpid(self.pid, Some(WaitPidFlag::__WALL | WaitPidFlag::WNOHANG));
     }
 }
 
-/// Calls that reach beyond the process with whatever arguments, on every architecture.
+/// Calls that reach beyond the process with any arguments, on every architecture.
 const REACHING: [(libc::c_long, &str); 10] = [
     (libc::SYS_bind, "bind"),
     (libc::SYS_listen, "listen"),

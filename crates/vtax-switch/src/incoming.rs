@@ -25,9 +25,7 @@ use vtax_sys::tree::Tree;
 /// A new QEMU, from its making to the guest's resumption.
 #[derive(Debug)]
 pub struct IncomingQemu {
-    /// Its number.
     pub pid: i32,
-    /// When it started.
     pub start_ticks: u64,
     held: Option<Held>,
     qmp: Qmp,
@@ -35,7 +33,8 @@ pub struct IncomingQemu {
 }
 
 impl IncomingQemu {
-    /// Make it. `source` has the guest's descriptors at their numbers: the old QEMU or the keeper.
+    /// Make the new QEMU. `source` has the guest's descriptors at their numbers: it is the old QEMU
+    /// or the keeper.
     ///
     /// Fails when there is no `source` or it lacks a descriptor, when the state cannot be opened,
     /// or when the process cannot be made and traced in time.
@@ -55,7 +54,8 @@ impl IncomingQemu {
         descriptors.push((OwnedFd::from(state), above + 1));
         let child = child(plan, above, raise(descriptors, above + 2)?)?;
         let mut qmp = Qmp::over(ours).map_err(control)?;
-        // They wait in the socket until QEMU is up, so that it never waits for us.
+        // The commands wait in the socket until QEMU is up, so that QEMU never waits for this
+        // program.
         qmp.send("migrate-set-capabilities", saving::capabilities(true))
             .map_err(control)?;
         let uri = format!("fd:{}", above + 1);
@@ -83,7 +83,7 @@ impl IncomingQemu {
             write(file, &self.pid.to_string())?;
         }
         let (old, new) = (Pid::from_raw(plan.pid), Pid::from_raw(self.pid));
-        // An old QEMU that has gone leaves the new one where the kernel puts it.
+        // If the old QEMU has gone, the new one stays where the kernel put it.
         if let Ok(cpus) = sched_getaffinity(old) {
             sched_setaffinity(new, &cpus).map_err(Failure::call("sched_setaffinity"))?;
         } else {
@@ -102,28 +102,28 @@ impl IncomingQemu {
         held.ok_or_else(|| Failure::Other("the new QEMU was let go already".into()))
     }
 
-    /// Run it until it would touch what it shares with the running guest.
+    /// Run the new QEMU until it would touch what it shares with the running guest.
     ///
     /// Fails when the new QEMU ends, does not come that far in time, or was let go already.
     pub fn run_to_touch(&mut self, patience: Duration) -> Result<(), Failure> {
         self.held()?.run_to_touch(patience).map(drop)
     }
 
-    /// Let it go on to `/dev/kvm`, without waiting for it.
+    /// Let the new QEMU go on to `/dev/kvm`, without waiting for it.
     ///
     /// Fails when an earlier step failed, or when the new QEMU was let go already.
     pub fn go_to_kvm(&mut self) -> Result<(), Failure> {
         self.held()?.go_to_kvm()
     }
 
-    /// Wait until it stops before `/dev/kvm`.
+    /// Wait until the new QEMU stops before `/dev/kvm`.
     ///
     /// Fails when the new QEMU ends, does not come that far in time, or was let go already.
     pub fn at_kvm(&mut self, patience: Duration) -> Result<(), Failure> {
         self.held()?.at_kvm(patience)
     }
 
-    /// Let it open `/dev/kvm` and read the state.
+    /// Let the new QEMU open `/dev/kvm` and read the state.
     ///
     /// Fails when the new QEMU has ended, or when it cannot be detached in time. A second call does
     /// nothing.
@@ -142,7 +142,7 @@ impl IncomingQemu {
         begun.map(drop).map_err(control)
     }
 
-    /// Wait until it has read the state.
+    /// Wait until the new QEMU has read the state.
     ///
     /// Fails when the new QEMU cannot read the state, ends, or is not done in time.
     pub fn loaded(&mut self, patience: Duration) -> Result<(), Failure> {
@@ -166,7 +166,7 @@ impl IncomingQemu {
         self.qmp.send("cont", json!({})).map(drop).map_err(control)
     }
 
-    /// Wait until the guest runs; QEMU's time of it, in microseconds.
+    /// Wait until the guest runs; returns QEMU's time of that moment, in microseconds.
     ///
     /// Fails when the new QEMU ends, or when the guest does not run in time.
     pub fn resumed(&mut self, patience: Duration) -> Result<Option<i64>, Failure> {
@@ -178,19 +178,17 @@ impl IncomingQemu {
     }
 }
 
-/// A process that holds a guest's descriptors, in case that this program is killed when no QEMU
-/// of the guest is left: memory without a file would vanish.
+/// A process that holds a guest's descriptors in case this program is killed when the guest has no
+/// QEMU left: memory without a file would vanish.
 #[derive(Debug)]
 pub struct Keeper {
-    /// Its number.
     pub pid: i32,
-    /// When it started.
     pub start_ticks: u64,
     process: OwnedFd,
 }
 
 impl Keeper {
-    /// Make it; `source` is the old QEMU.
+    /// Make the keeper; `source` is the old QEMU.
     ///
     /// Fails when a descriptor cannot be copied from the old QEMU, or when the process cannot be
     /// made.
@@ -216,9 +214,9 @@ impl Keeper {
         })
     }
 
-    /// End it.
+    /// End the keeper.
     pub fn end(self) {
-        // An error means that it has ended, which is what is wanted.
+        // An error means that the keeper has ended, which is the goal.
         let _ = sys::pidfd_kill(self.process.as_fd(), libc::SIGKILL);
     }
 }
@@ -290,7 +288,8 @@ fn child(
 
 /// A command that resumes a guest by hand from its saved state.
 ///
-/// `keeper` is the process that has the guest's descriptors; sockets cannot be had from it so.
+/// `keeper` is the process that has the guest's descriptors; the command cannot take sockets from
+/// it.
 pub fn by_hand(plan: &GuestPlan, state: &Path, keeper: Option<i32>) -> String {
     let given = plan.command_line.get(1..).unwrap_or_default();
     let arguments = Arguments::parse(given).incoming(&Additions {

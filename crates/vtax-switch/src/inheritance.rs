@@ -1,12 +1,12 @@
-//! What a process passes on to its children, and another must be given to be the same.
+//! What a process passes on to its children, and what another process must be given to be like it.
 
 use std::path::PathBuf;
 
 use vtax_sys::tree::Tree;
 
-/// The resource limits in a /proc/PID/limits: number, soft, hard.
+/// The resource limits in the text of `/proc/PID/limits`: number, soft, hard.
 ///
-/// Its lines are in the order of the numbers only by chance, so by name.
+/// The lines are found by name: they are in the order of the numbers only by chance.
 pub fn limits(text: Option<&str>) -> Vec<(u32, u64, u64)> {
     const NAMES: [(&str, u32); 16] = [
         ("Max cpu time", libc::RLIMIT_CPU),
@@ -50,7 +50,7 @@ pub fn mask(tree: &Tree, pid: i32) -> u32 {
         .unwrap_or(0o022)
 }
 
-/// The `cgroup.procs` of every control group that the process is in and that is mounted.
+/// The `cgroup.procs` of every control group that contains the process and is mounted.
 pub fn cgroups(tree: &Tree, pid: i32) -> Vec<PathBuf> {
     let text = tree
         .text(&format!("/proc/{pid}/cgroup"))

@@ -1,7 +1,7 @@
-//! What a switch has done so far, on disk, so that a killed one can be brought to an end.
+//! What a switch has done so far, on disk, so that a killed switch can be finished.
 //!
-//! `plan.json` is written whole before anything is touched; `log` grows by one line before and
-//! after what cannot be seen from outside. A line that was not written whole counts as absent.
+//! `plan.json` is written whole before anything is touched; `log` gets a line before and after each
+//! action that cannot be seen from outside. An incomplete line counts as absent.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -17,22 +17,22 @@ use crate::module::Module;
 use vtax_sys::kvm::PagingMode;
 use vtax_sys::state;
 
-/// More than any journal.
+/// More bytes than any journal has.
 const MAX_BYTES: u64 = 64 << 20;
 const RECOVER: &str = "run `vtax paging recover` (or `vtax-agent recover`) first";
 
 /// A switch that was begun.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Transaction {
-    /// The mode before.
+    /// The mode before the switch.
     pub from: PagingMode,
-    /// The mode asked for.
     pub to: PagingMode,
-    /// The module that is loaded again.
+    /// The module that is reloaded.
     pub module: Module,
     /// The guests, in the order of their numbers.
     pub guests: Vec<GuestPlan>,
-    /// The text of `/sys/kernel/rcu_expedited` before; absent where the kernel has no such file.
+    /// The text of `/sys/kernel/rcu_expedited` before the switch; absent where the kernel has no
+    /// such file.
     pub rcu_expedited: Option<String>,
 }
 
@@ -40,13 +40,13 @@ pub struct Transaction {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Entry {
-    /// A process that keeps a guest's descriptors: number and start.
+    /// The process that keeps a guest's descriptors: number and start.
     Keeper(usize, i32, u64),
     /// A new QEMU of a guest was made: number and start.
     Started(usize, i32, u64),
     /// A guest's whole state is in this file.
     Saved(usize, PathBuf),
-    /// The guest's last saved state is old: it has run since, or is about to.
+    /// The guests' last saved states are stale: the guests have run since, or are about to.
     Resuming(Vec<usize>),
 }
 
@@ -62,8 +62,8 @@ pub struct Journal {
 impl Journal {
     /// Make and lock the folder.
     ///
-    /// Fails with `Refused` when the folder cannot be made or written, when others may use it, or
-    /// when another switch or recovery has locked it.
+    /// Fails with `Refused` when the folder cannot be made or written, when other users have access
+    /// to it, or when another switch or recovery has locked it.
     pub fn open(folder: &Path) -> Result<Self, SwitchError> {
         let refused = |error: io::Error| {
             SwitchError::refused(
@@ -109,13 +109,13 @@ impl Journal {
         })
     }
 
-    /// Where a guest's state goes; `round` tells several states of one guest apart.
+    /// Where a guest's state goes; `round` distinguishes several states of one guest.
     pub fn state_file(&self, guest: usize, round: usize) -> PathBuf {
         self.folder
             .join(format!("guest-{}.{round}.state", guest + 1))
     }
 
-    /// Check that no switch was begun and not ended.
+    /// Check that there is no unfinished switch.
     ///
     /// Fails with `Refused` when there is a plan.
     pub fn must_be_empty(&self) -> Result<(), SwitchError> {
@@ -134,7 +134,7 @@ impl Journal {
     /// Fails when the plan or the empty log cannot be written to the disk.
     pub fn begin(&mut self, transaction: &Transaction) -> Result<(), Failure> {
         let log = self.folder.join("log");
-        // A log without a plan is of a switch that was ended.
+        // A log without a plan belongs to a switch that was finished.
         self.log = Some(create(&log).map_err(Failure::file(&log))?);
         let plan = self.folder.join("plan.json");
         let text = serde_json::to_vec_pretty(transaction)
@@ -142,7 +142,7 @@ impl Journal {
         state::replace_on_disk(&plan, |file| file.write_all(&text)).map_err(Failure::file(&plan))
     }
 
-    /// Add a line; it is on disk when this returns.
+    /// Add a line, which is on disk when this returns.
     ///
     /// Fails when the log cannot be opened, or when the line cannot be written to the disk.
     pub fn add(&mut self, entry: &Entry) -> Result<(), Failure> {
@@ -162,7 +162,7 @@ impl Journal {
             .map_err(Failure::file(&path))
     }
 
-    /// What an unfinished switch left; `None`: there is none, or it cannot be opened.
+    /// What an unfinished switch left; `None`: there is no plan, or it cannot be opened.
     ///
     /// Fails with `Refused` when this version cannot read the plan.
     pub fn read(&self) -> Result<Option<(Transaction, Vec<Entry>)>, SwitchError> {
@@ -201,7 +201,7 @@ impl Journal {
     }
 }
 
-/// The whole lines of a log; what follows a line that cannot be read is not believed.
+/// The complete lines of a log; lines after an unreadable line are ignored.
 pub fn entries(log: &[u8]) -> Vec<Entry> {
     log.split_inclusive(|byte| *byte == b'\n')
         .take_while(|line| line.ends_with(b"\n"))

@@ -1,8 +1,8 @@
 //! Moving the running KVM guests of a host between nested and shadow paging.
 //!
 //! Stock KVM has one paging mode per host, a parameter of its vendor module. So all guests are
-//! saved with their memory left in place, the module is loaded again, and new QEMUs take the
-//! guests over. It is a transaction: see [`switch`] and [`recover`]; [`plan`] only looks.
+//! saved with their memory left in place, the module is reloaded, and new QEMUs take the guests
+//! over. A switch is a transaction: see [`switch`] and [`recover`]; [`plan`] only looks.
 
 pub mod arguments;
 pub mod error;
@@ -37,12 +37,10 @@ pub use saving::Lacked;
 pub use steps::{Fault, Phase};
 pub use switch::switch;
 
-/// The mode that is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Target {
-    /// This one.
     Mode(PagingMode),
-    /// The one that the host is not in.
+    /// The mode that the host is not in.
     Other,
 }
 
@@ -59,12 +57,11 @@ impl FromStr for Target {
     }
 }
 
-/// The options of a switch.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// The mode to go to.
     pub to: Target,
-    /// Where the journal and the states go; on a tmpfs, or the pause includes the disk.
+    /// The folder of the journal and the states. It should be on a tmpfs; otherwise the pause
+    /// includes disk writes.
     pub state_dir: PathBuf,
     /// The module's file; `None`: the system's.
     pub module_path: Option<PathBuf>,
@@ -75,7 +72,6 @@ pub struct Options {
 }
 
 impl Options {
-    /// The usual options.
     pub fn to(target: Target) -> Self {
         Self {
             to: target,
@@ -89,18 +85,17 @@ impl Options {
 
 /// Default folder of the journal and the states.
 pub const STATE_DIR: &str = "/run/vtax/switch";
-/// Default bound of each single wait; an emulated host is slow.
+/// Default limit of each single wait; long because an emulated host is slow.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Receives progress.
 pub trait Observer {
-    /// A phase begins.
     fn phase(&mut self, name: &str);
-    /// Something is not as it should be, and the work goes on.
+    /// Something is not as expected, but the work goes on.
     fn warning(&mut self, text: &str);
 }
 
-/// Hears nothing.
+/// Ignores progress.
 #[derive(Debug)]
 pub struct Silent;
 

@@ -16,7 +16,7 @@ use vtax_sys::tree::Tree;
 
 /// `MODULE_INIT_COMPRESSED_FILE` of linux/module.h: the kernel unpacks the file (6.0 on).
 const COMPRESSED: u32 = 4;
-/// Between two tries to unload a module that its last user is just leaving.
+/// The pause between two tries to unload a module whose last user is just leaving.
 const NAP: Duration = Duration::from_millis(1);
 
 /// A loaded vendor module that can be loaded again.
@@ -26,14 +26,14 @@ pub struct Module {
     pub name: String,
     /// `npt` or `ept`.
     pub parameter: String,
-    /// The file it is loaded from.
+    /// The file that the module is loaded from.
     pub file: PathBuf,
-    /// The other parameters that this host is configured to load it with.
+    /// The other parameters that this host is configured to load the module with.
     pub options: Vec<String>,
 }
 
 impl Module {
-    /// Find the module that is loaded, and its file: `file` when given, else the system's.
+    /// Find the loaded module and its file: `file` when given, else the system's.
     ///
     /// Fails with `Refused` when no vendor module is loaded, when it is built in or has no
     /// parameter for the mode, or when its file is not found.
@@ -96,7 +96,7 @@ impl Module {
         })
     }
 
-    /// The mode that the loaded module works in; `None`: it is not loaded.
+    /// The mode of the loaded module; `None`: it is not loaded.
     pub fn mode(&self, tree: &Tree) -> Option<PagingMode> {
         kvm::paging_mode(tree, &self.name, &self.parameter)
     }
@@ -108,7 +108,7 @@ impl Module {
             .ok()
     }
 
-    /// Unload it; waits for users that are just leaving.
+    /// Unload the module; waits for users that are just leaving.
     ///
     /// Fails when the module is still in use after `patience`, or when the kernel refuses. A module
     /// that is not loaded is no error.
@@ -127,7 +127,7 @@ impl Module {
         }
     }
 
-    /// Load it in `mode`.
+    /// Load the module in `mode`.
     ///
     /// Fails when the file cannot be opened, or when the kernel (`modprobe` for a file that the
     /// kernel cannot unpack) refuses the module. A module that is loaded already is no error.
@@ -142,7 +142,7 @@ impl Module {
         let file = File::open(&self.file).map_err(Failure::file(&self.file))?;
         match finit_module(&file, &text, ModuleInitFlags::from_bits_retain(flags)) {
             Ok(()) | Err(Errno::EEXIST) => Ok(()),
-            // This kernel unpacks no modules: modprobe does.
+            // This kernel does not unpack modules; modprobe does.
             Err(Errno::EOPNOTSUPP | Errno::EINVAL) if compressed => self.modprobe(&parameters),
             Err(errno) => Err(Failure::Call(format!("load {}", self.name), errno)),
         }
@@ -174,24 +174,25 @@ fn find_file(tree: &Tree, name: &str) -> Option<PathBuf> {
                 is_module(path, name).then(|| tree.path(&format!("{folder}/{path}")))
             })
         });
-    // An initramfs of vtax has its modules here (docs/host.md).
+    // An initramfs of vtax has its modules in this folder (docs/host.md).
     listed.or_else(|| {
         let path = tree.path(&format!("/modules/{name}.ko"));
         path.is_file().then_some(path)
     })
 }
 
-/// Is this the file of the module, with `-` or `_` in its name, compressed or not?
+/// Is this the module's file, with `-` or `_` in its name, compressed or not?
 fn is_module(path: &str, name: &str) -> bool {
     let file = path.rsplit('/').next().unwrap_or(path);
     file.split_once('.')
         .is_some_and(|(stem, end)| stem.replace('-', "_") == name && end.starts_with("ko"))
 }
 
-/// The parameters that modprobe.d(5) and the kernel's command line give it, without `parameter`.
+/// The parameters that modprobe.d(5) and the kernel's command line give the module, except
+/// `parameter`.
 fn other_parameters(tree: &Tree, name: &str, parameter: &str) -> Vec<String> {
     let mut found = Vec::new();
-    // Files in /etc replace those of the same name in the others.
+    // A file in /etc replaces files of the same name in the other folders.
     let mut seen: Vec<String> = Vec::new();
     for folder in [
         "/etc/modprobe.d",

@@ -1,4 +1,4 @@
-//! What a switch would do, found out without touching anything.
+//! Finds out what a switch would do, without touching anything.
 
 use crate::error::SwitchError;
 use crate::guest::{self, Guest};
@@ -8,14 +8,11 @@ use vtax_sys::kvm::PagingMode;
 use vtax_sys::process::is_kvm;
 use vtax_sys::tree::Tree;
 
-/// What a switch would do.
 #[derive(Debug)]
 pub struct SwitchPlan {
-    /// The mode now.
+    /// The current mode.
     pub from: PagingMode,
-    /// The mode asked for.
     pub to: PagingMode,
-    /// The module.
     pub module: Module,
     /// The guests; empty when the host is in that mode already.
     pub guests: Vec<Guest>,
@@ -29,11 +26,11 @@ impl SwitchPlan {
     }
 }
 
-/// Look at the host and its guests; changes nothing.
+/// Examine the host and its guests, without changing anything.
 ///
 /// Fails with `Refused`, which says what is missing, when this is not root, when the module cannot
 /// be loaded again or does not say its mode, when a guest cannot be switched, and when KVM has a
-/// user that is no guest.
+/// user that is not a guest.
 pub fn plan(options: &Options) -> Result<SwitchPlan, SwitchError> {
     let tree = Tree::host();
     if !nix::unistd::geteuid().is_root() {
@@ -47,7 +44,7 @@ pub fn plan(options: &Options) -> Result<SwitchPlan, SwitchError> {
     let Some(from) = module.mode(&tree) else {
         return Err(SwitchError::refused(
             module.name,
-            "it does not say in which mode it is",
+            "it does not report its mode",
             "load it again by hand",
         ));
     };
@@ -70,7 +67,7 @@ pub fn plan(options: &Options) -> Result<SwitchPlan, SwitchError> {
     })
 }
 
-/// The kernel may count no more users than the guests explain.
+/// Check that the kernel counts no more users than the guests account for.
 fn explained(tree: &Tree, module: &Module, guests: &[Guest]) -> Result<(), SwitchError> {
     let open = guests
         .iter()

@@ -14,18 +14,18 @@ use nix::sys::socket::{
 use serde_json::{Map, Value, json};
 use thiserror::Error;
 
-/// More than any answer to the commands that are sent here.
+/// More bytes than any answer to the commands that are sent here.
 const MAX_LINE_BYTES: usize = 4 << 20;
-/// Events that are kept while nobody asks for them; the oldest goes first.
+/// Events that are kept until somebody asks for them; the oldest is dropped first.
 const MAX_EVENTS: usize = 1024;
 
 /// Why a QMP socket could not be used.
 #[derive(Debug, Error)]
 pub enum QmpError {
-    /// The socket failed or closed.
+    /// The socket failed.
     #[error("its QMP socket failed: {0}")]
     Socket(io::Error),
-    /// It closed.
+    /// The socket closed.
     #[error("its QMP socket closed")]
     Closed,
     /// No answer in time.
@@ -37,7 +37,6 @@ pub enum QmpError {
     /// QEMU refused the command.
     #[error("{command}: {description}")]
     Refused {
-        /// The command.
         command: String,
         /// QEMU's reason.
         description: String,
@@ -49,31 +48,30 @@ pub enum QmpError {
 pub enum Message {
     /// The first line.
     Greeting(Value),
-    /// The answer to a command of ours.
+    /// The answer to one of this client's commands.
     Answer {
-        /// The number that the command carried; absent when QEMU could not read the command.
+        /// The command's number; absent when QEMU could not read the command.
         id: Option<u64>,
-        /// What it returned, or QEMU's reason.
+        /// What the command returned, or QEMU's reason for refusing it.
         result: Result<Value, String>,
     },
-    /// Something happened.
     Event(Event),
 }
 
-/// Something happened in QEMU.
+/// An event in QEMU.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Event {
-    /// Its name, such as STOP.
+    /// Its name, such as `STOP`.
     pub name: String,
-    /// Its fields.
     pub data: Value,
-    /// QEMU's own time of it, microseconds of the real-time clock; absent when QEMU has none.
+    /// QEMU's own time of the event, in microseconds of the real-time clock; absent when QEMU gives
+    /// none.
     pub micros: Option<i64>,
 }
 
 /// Read one line.
 ///
-/// Fails when the line is not a JSON object, or when it is no greeting, answer or event.
+/// Fails when the line is not a JSON object, or when it is not a greeting, an answer or an event.
 pub fn parse(line: &[u8]) -> Result<Message, String> {
     let value: Value = serde_json::from_slice(line).map_err(|error| error.to_string())?;
     let Value::Object(mut object) = value else {
@@ -131,12 +129,12 @@ pub struct Qmp {
 impl Qmp {
     /// Connect to the socket at `path` and wait until QEMU takes commands.
     ///
-    /// Fails when it cannot be connected, or when QEMU does not greet in time.
+    /// Fails when the connection fails, or when QEMU does not greet in time.
     pub fn connect(path: &Path, patience: Duration) -> Result<Self, QmpError> {
         let number = socket(
             AddressFamily::Unix,
             SockType::Stream,
-            // Not blocking: with a full backlog connect would wait without a bound.
+            // Non-blocking: with a full backlog, connect would wait without a limit.
             SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK,
             None,
         );
@@ -148,7 +146,7 @@ impl Qmp {
         Ok(qmp)
     }
 
-    /// Use a connected socket; what is sent before QEMU is up waits in it.
+    /// Use a connected socket; commands sent before QEMU is up wait in it.
     ///
     /// Fails when the socket does not take the first command.
     pub fn over(stream: UnixStream) -> Result<Self, QmpError> {
@@ -182,14 +180,14 @@ impl Qmp {
         Ok(credentials.pid())
     }
 
-    /// Send a command; its answer is waited for with the number returned.
+    /// Send a command; wait for its answer with the returned number.
     ///
     /// Fails when the socket does not take the command.
     pub fn send(&mut self, command: &str, arguments: Value) -> Result<u64, QmpError> {
         self.send_with(command, arguments, None)
     }
 
-    /// As [`Qmp::send`], with a descriptor for QEMU.
+    /// Like [`Qmp::send`], but also passes a descriptor to QEMU.
     ///
     /// Fails when the socket does not take the command.
     pub fn send_with(
@@ -260,7 +258,7 @@ impl Qmp {
         self.wait(id, patience)
     }
 
-    /// Wait for the first event that `wanted` takes; those before it are dropped.
+    /// Wait for the first event that `wanted` accepts; earlier events are dropped.
     ///
     /// Fails when none comes in time, QEMU closes the socket, or it sends something that is not QMP.
     pub fn event(
@@ -280,7 +278,7 @@ impl Qmp {
         }
     }
 
-    /// Forget the events that came so far.
+    /// Forget the events received so far.
     pub fn forget_events(&mut self) {
         self.events.clear();
     }
@@ -316,7 +314,7 @@ impl Qmp {
     fn take(&mut self, message: Message) {
         match message {
             Message::Greeting(_) => self.greeted = true,
-            // An answer without a number is to something that we did not send in full.
+            // An answer without a number belongs to a command that was not sent in full.
             Message::Answer { id: None, .. } => {}
             Message::Answer {
                 id: Some(id),

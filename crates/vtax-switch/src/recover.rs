@@ -1,4 +1,4 @@
-//! Bringing a switch to an end that was killed.
+//! Finishing a switch that was killed.
 
 use std::path::Path;
 use std::time::Duration;
@@ -10,7 +10,8 @@ use crate::report::RecoveryReport;
 use crate::rollback;
 use crate::switch::SignalsHeldBack;
 
-/// Bring the guests of an unfinished switch back to life; does nothing when there is none.
+/// Bring the guests of an unfinished switch back to life; does nothing when there is no unfinished
+/// switch.
 ///
 /// Fails with `Refused` when the folder or the plan in it cannot be used, and with `Stranded` when
 /// a guest cannot be brought back or the journal cannot be removed.

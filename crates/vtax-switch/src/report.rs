@@ -11,20 +11,20 @@ use vtax_sys::kvm::PagingMode;
 /// A finished switch.
 #[derive(Debug, Clone, Serialize)]
 pub struct Report {
-    /// The mode before.
+    /// The mode before the switch.
     pub from: PagingMode,
-    /// The mode now.
+    /// The current mode.
     pub to: PagingMode,
-    /// The module that was loaded again.
+    /// The module that was reloaded.
     pub module: String,
-    /// False: the host was in that mode already and nothing was done.
+    /// False: the host was in that mode already, and nothing was done.
     pub switched: bool,
-    /// The guests.
     pub guests: Vec<GuestReport>,
     /// The phases in order.
     pub phases: Vec<PhaseReport>,
-    /// Unloading and loading in this switch, in milliseconds; absent when nothing was done. It is
-    /// no bare reload: new QEMUs start meanwhile (`bench/paging_switch.py` measures both).
+    /// Unloading and loading in this switch, in milliseconds; absent when nothing was done. This is
+    /// not the time of a bare reload: new QEMUs start meanwhile (`bench/paging_switch.py` measures
+    /// both).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reload_ms: Option<f64>,
     /// The longest pause as a multiple of `reload_ms`; absent without a pause.
@@ -34,35 +34,32 @@ pub struct Report {
     pub warnings: Vec<String>,
 }
 
-/// One guest of a switch.
 #[derive(Debug, Clone, Serialize)]
 pub struct GuestReport {
     /// Its name, or `guest`.
     pub name: String,
-    /// The QEMU that had it.
+    /// The QEMU before the switch.
     pub pid_before: i32,
-    /// The QEMU that has it.
+    /// The QEMU after the switch.
     pub pid_after: i32,
-    /// From its stop to its resumption as the two QEMUs' clocks say, in milliseconds; absent for
-    /// a guest that its owner had paused.
+    /// The pause from the guest's stop to its resumption by the two QEMUs' clocks, in milliseconds;
+    /// absent for a guest that its owner had paused.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pause_ms: Option<f64>,
-    /// Size of the saved state in bytes; memory is not in it.
+    /// Size of the saved state in bytes, without memory.
     pub state_bytes: u64,
-    /// How often the state was saved again because it lacked something that the guest would lose.
+    /// How often the state was saved again because the guest would have lost something.
     pub retries: u32,
-    /// What these states lacked.
+    /// What the incomplete states lacked.
     pub lacked: Lacked,
-    /// How long the guest was paused for those, before `pause_ms`, in milliseconds.
+    /// How long the guest was paused for the incomplete states, before `pause_ms`, in milliseconds.
     pub retries_ms: f64,
 }
 
-/// One phase of a switch.
 #[derive(Debug, Clone, Serialize)]
 pub struct PhaseReport {
-    /// Its name.
     pub name: &'static str,
-    /// When it began, in milliseconds since the switch began.
+    /// When the phase began, in milliseconds since the switch began.
     pub begin_ms: f64,
     /// How long it took, in milliseconds.
     pub ms: f64,
@@ -73,22 +70,19 @@ pub struct PhaseReport {
 pub struct RecoveryReport {
     /// False: there was nothing to recover.
     pub recovered: bool,
-    /// The mode now; absent when there was nothing to recover.
+    /// The current mode; absent when there was nothing to recover.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mode: Option<PagingMode>,
-    /// The guests.
     pub guests: Vec<RecoveredGuest>,
 }
 
-/// One guest of a recovery.
 #[derive(Debug, Clone, Serialize)]
 pub struct RecoveredGuest {
-    /// Its name.
     pub name: String,
-    /// The QEMU that has it.
+    /// The QEMU that runs the guest.
     pub pid: i32,
-    /// What was found: `old`: the QEMU of before; `new`: the one of after; `state`: none, so one
-    /// was started from the saved state.
+    /// What was found: `old`, the QEMU from before the switch; `new`, the new QEMU; or `state`, no
+    /// QEMU, so that one was started from the saved state.
     pub found: &'static str,
 }
 
@@ -108,12 +102,12 @@ impl Clock {
         }
     }
 
-    /// A phase ends, which began when the last one ended.
+    /// Record that a phase ends, which began when the last one ended.
     pub fn ends(&mut self, phase: Phase) {
         self.ends_as(phase.name());
     }
 
-    /// As [`Clock::ends`], for what is not a phase of the fault table.
+    /// Like [`Clock::ends`], for a phase that is not in the fault table.
     pub fn ends_as(&mut self, name: &'static str) {
         let now = self.begin.elapsed().as_secs_f64() * 1e3;
         let begin_ms = self
@@ -127,14 +121,13 @@ impl Clock {
         });
     }
 
-    /// The time of some phases together, in milliseconds.
+    /// The total time of some phases, in milliseconds.
     pub fn sum(&self, phases: &[Phase]) -> f64 {
         let names: Vec<_> = phases.iter().map(|phase| phase.name()).collect();
         let wanted = self.phases.iter().filter(|one| names.contains(&one.name));
         wanted.map(|one| one.ms).sum()
     }
 
-    /// All phases.
     pub fn phases(self) -> Vec<PhaseReport> {
         self.phases
     }

@@ -1,7 +1,7 @@
-//! Bringing an unfinished switch to an end: after a failed step, or after the program was killed.
+//! Finishing an unfinished switch, after a failed step or after the program was killed.
 //!
-//! It goes by what is there (which QEMU lives) and not by how far the switch had come; the
-//! journal only says which processes to look for and which states are whole.
+//! It decides by what exists (which QEMU lives), not by how far the switch had come; the journal
+//! only says which processes to look for and which states are whole.
 
 use std::fs;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -22,36 +22,36 @@ use crate::sys;
 use vtax_sys::kvm::PagingMode;
 use vtax_sys::tree::Tree;
 
-/// Between two looks for a control socket that a new QEMU is about to make.
+/// The pause between two looks for a control socket that a new QEMU is about to make.
 const NAP: Duration = Duration::from_millis(20);
 
-/// What a journal says of one guest.
+/// What a journal says about one guest.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Trace {
-    /// The process that keeps its descriptors.
+    /// The process that keeps the guest's descriptors.
     pub keeper: Option<(i32, u64)>,
-    /// Its last new QEMU.
+    /// The guest's last new QEMU.
     pub started: Option<(i32, u64)>,
-    /// Its last whole state.
+    /// The guest's last complete state.
     pub saved: Option<PathBuf>,
-    /// Its new QEMU may have run it since.
+    /// The new QEMU may have run the guest since then.
     pub resumed: bool,
 }
 
-/// What is to be done for one guest.
+/// What to do for one guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Decision {
-    /// Its old QEMU lives: the guest goes on there.
+    /// The old QEMU lives: the guest goes on there.
     KeepOld,
-    /// Its new QEMU lives and has the guest.
+    /// The new QEMU lives and has the guest.
     KeepNew,
-    /// No QEMU has it: start one from the saved state, after ending a new one that was not ready.
+    /// No QEMU has it: start one from the saved state, after ending a new QEMU that was not ready.
     Start,
-    /// No QEMU has it and no state is good.
+    /// No QEMU has the guest, and no state is usable.
     Lost,
 }
 
-/// Read what a log says of `count` guests.
+/// What a log says about each of `count` guests.
 pub fn traces(entries: &[Entry], count: usize) -> Vec<Trace> {
     let mut traces = vec![Trace::default(); count];
     for entry in entries {
@@ -85,7 +85,7 @@ pub fn traces(entries: &[Entry], count: usize) -> Vec<Trace> {
     traces
 }
 
-/// Decide for one guest by who lives.
+/// Decide for one guest by which QEMU lives.
 pub fn decide(trace: &Trace, old_lives: bool, new_lives: bool) -> Decision {
     match (old_lives, new_lives) {
         (true, _) => Decision::KeepOld,
@@ -96,7 +96,7 @@ pub fn decide(trace: &Trace, old_lives: bool, new_lives: bool) -> Decision {
     }
 }
 
-/// Bring every guest back to life, and return the mode and who has the guests.
+/// Bring every guest back to life, and return the mode and the QEMUs that have the guests.
 ///
 /// The mode is `target`. With `None` it is the new mode when a guest already runs in it, else the
 /// old one.
@@ -111,7 +111,7 @@ pub fn roll_back(
 ) -> Result<(PagingMode, Vec<RecoveredGuest>), Failure> {
     let entries = match journal.read() {
         Ok(Some((_, entries))) => entries,
-        // It failed before the plan was written: nothing was touched.
+        // The switch failed before the plan was written: nothing was touched.
         Ok(None) => Vec::new(),
         Err(error) => return Err(Failure::Other(error.to_string())),
     };
@@ -213,7 +213,7 @@ impl Rollback<'_> {
         Ok(target)
     }
 
-    /// Guests that run in the mode that is to be left are saved once more.
+    /// Save the guests that run in the mode that is to be left once more.
     fn take_back_new(&mut self) -> Result<(), Failure> {
         for (number, guest) in self.transaction.guests.iter().enumerate() {
             if self.decisions.get(number) != Some(&Decision::KeepNew) {
@@ -225,7 +225,7 @@ impl Rollback<'_> {
             let Some(mut qmp) = connect(guest, &process, self.patience)? else {
                 return Err(Failure::Other(format!("{} ended by itself", guest.name)));
             };
-            // One that was loaded and never ran is still as its state says.
+            // A guest that was loaded and never ran is still as its state says.
             if runs(&mut qmp, self.patience)? {
                 let state = self.journal.state_file(number, 1);
                 saving::stop_and_save(&mut qmp, &state, self.patience)?;
@@ -263,7 +263,7 @@ impl Rollback<'_> {
         number: usize,
         incoming: Option<&mut IncomingQemu>,
     ) -> Result<(), Failure> {
-        let missing = || Failure::Other("the plan and the journal do not fit".into());
+        let missing = || Failure::Other("the plan and the journal do not match".into());
         let guest = self.transaction.guests.get(number).ok_or_else(missing)?;
         let trace = self.traces.get(number).ok_or_else(missing)?;
         let (pid, found) = match (self.decisions.get(number), incoming) {
@@ -313,15 +313,15 @@ fn runs(qmp: &mut Qmp, patience: Duration) -> Result<bool, Failure> {
     Ok(status.get("running").and_then(Value::as_bool) == Some(true))
 }
 
-/// The process, if it is still the one that started then.
+/// The process, if it still exists with that start time.
 fn alive(process: Option<(i32, u64)>) -> Option<OwnedFd> {
     let (pid, start) = process?;
     let descriptor = sys::pidfd_open(pid).ok()?;
-    // Looked at after opening: the number cannot be another's now.
+    // Checked after opening: the number cannot be another process's at this point.
     (Tree::host().start_ticks(pid) == Some(start)).then_some(descriptor)
 }
 
-/// Reach a QEMU's own control socket; `None`: the process ended meanwhile.
+/// Connect to a QEMU's private control socket; `None`: the process has ended meanwhile.
 fn connect(
     guest: &GuestPlan,
     process: &OwnedFd,
@@ -340,7 +340,7 @@ fn connect(
                 }
             }
         }
-        // A process that is ending, or one that has not made its socket yet.
+        // The process is ending, or has not made its socket yet.
         if wait_for_end(process, NAP).is_ok() {
             return Ok(None);
         }
@@ -348,12 +348,12 @@ fn connect(
 }
 
 fn end(process: &OwnedFd, patience: Duration) -> Result<(), Failure> {
-    // An error means that it has ended, which is what is wanted.
+    // An error means that the process has ended, which is the goal.
     let _ = sys::pidfd_kill(process.as_fd(), libc::SIGKILL);
     wait_for_end(process, patience)
 }
 
-/// Ask the kernel to hurry with grace periods.
+/// Ask the kernel for expedited RCU grace periods.
 pub(crate) fn expedite(on: bool) -> Result<(), Failure> {
     let path = Tree::host().path(EXPEDITED);
     if !path.exists() {
@@ -362,15 +362,15 @@ pub(crate) fn expedite(on: bool) -> Result<(), Failure> {
     fs::write(&path, if on { "1" } else { "0" }).map_err(Failure::file(path))
 }
 
-/// Put it back as it was.
+/// Restore the setting of RCU grace periods.
 pub(crate) fn restore_expedited(transaction: &Transaction) {
     if let Some(text) = &transaction.rcu_expedited {
-        // It costs speed elsewhere and nothing else; the guests matter more.
+        // A failure costs speed elsewhere and nothing else; the guests matter more.
         let _ = fs::write(Tree::host().path(EXPEDITED), text);
     }
 }
 
-/// Let tap devices outlive their last user, or not.
+/// Choose whether tap devices outlive their last user.
 pub(crate) fn set_taps(
     process: BorrowedFd<'_>,
     taps: &[(String, i32)],
@@ -385,7 +385,7 @@ pub(crate) fn set_taps(
     Ok(())
 }
 
-/// Let tap devices vanish again with their last user, which is now the process `pid`.
+/// Let tap devices vanish again with their last user, the process `pid`.
 pub(crate) fn release_taps(pid: i32, taps: &[(String, i32)]) {
     let Ok(process) = sys::pidfd_open(pid) else {
         return;
@@ -403,13 +403,13 @@ pub(crate) fn release_taps(pid: i32, taps: &[(String, i32)]) {
         let ours =
             sys::tap(copy.as_fd()).is_ok_and(|(name, _)| taps.iter().any(|(tap, _)| *tap == name));
         if ours {
-            // A device that stays too long harms nobody.
+            // A device that stays too long does no harm.
             let _ = sys::set_tap_persistent(copy.as_fd(), false);
         }
     }
 }
 
-/// The error after a failed step, by how going back went.
+/// The error after a failed step, depending on how going back went.
 pub(crate) fn undone(
     transaction: &Transaction,
     journal: Journal,

@@ -16,30 +16,30 @@ use crate::state::{self, Incomplete};
 
 /// The descriptor's name in QEMU.
 const NAME: &str = "vtax-switch-state";
-/// How often an incomplete state is saved again. About one in seven was, in a guest that does
-/// nothing but fault under shadow paging (docs/host.md), so that this many in a row do not come.
+/// How often an incomplete state is saved again. About one in seven was incomplete in a guest that
+/// does nothing but fault under shadow paging (docs/host.md), so that this many in a row do not
+/// occur.
 const RETRIES: u32 = 20;
 /// How long the guest runs between two of these saves; injecting an exception, and telling QEMU of an
 /// end of interrupt, takes microseconds.
 const RUN_ON: Duration = Duration::from_millis(5);
-/// An end of interrupt that so many saves in a row lacked never comes: it is the guest's own state,
-/// from before, and the switch keeps it.
+/// An end of interrupt that is missing in this many saves in a row never comes: the guest was in
+/// that state before, and the switch keeps it.
 const SETTLED: u32 = 5;
 
-/// A saved state.
 #[derive(Debug, Clone, Copy)]
 pub struct Saved {
-    /// Size of the file.
     pub bytes: u64,
-    /// When QEMU stopped the guest, microseconds of the real-time clock; `None`: it was paused.
+    /// When QEMU stopped the guest, in microseconds of the real-time clock; `None`: the guest was
+    /// already paused.
     pub stopped: Option<i64>,
-    /// What incomplete states lacked that came before this one.
+    /// What earlier, incomplete states lacked.
     pub lacked: Lacked,
-    /// How long the guest was paused for those, in microseconds.
+    /// How long the guest was paused for the incomplete states, in microseconds.
     pub retries_micros: i64,
 }
 
-/// How many states of a guest lacked what, and were not used.
+/// How many of a guest's states lacked something and were not used.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Lacked {
     /// The error code of a waiting exception.
@@ -49,7 +49,7 @@ pub struct Lacked {
 }
 
 impl Lacked {
-    /// How many states that were.
+    /// How many states were incomplete.
     pub fn states(self) -> u32 {
         self.error_code + self.end_of_interrupt
     }
@@ -68,7 +68,7 @@ impl Lacked {
     }
 }
 
-/// The capabilities of a migration that leaves shared memory in place and reports its end.
+/// The migration capabilities that leave shared memory in place and report the end.
 pub fn capabilities(on: bool) -> Value {
     let names = ["x-ignore-shared", "events"];
     let list: Vec<Value> = names
@@ -92,7 +92,7 @@ pub fn ready(qmp: &mut Qmp, path: &Path, patience: Duration) -> Result<File, Fai
         .map_err(Failure::file(path))?;
     let commands = [
         qmp.send("migrate-set-capabilities", capabilities(true)),
-        // Without a limit: the file is in memory.
+        // No bandwidth limit: the file is in memory.
         qmp.send("migrate-set-parameters", json!({"max-bandwidth": 0})),
         qmp.send_with("getfd", json!({"fdname": NAME}), Some(file.as_fd())),
     ];
@@ -105,7 +105,7 @@ pub fn ready(qmp: &mut Qmp, path: &Path, patience: Duration) -> Result<File, Fai
     Ok(file)
 }
 
-/// Begin to save. QEMU stops the guest by itself when little is left.
+/// Begin to save. QEMU itself stops the guest when little is left to save.
 ///
 /// Fails when QEMU's socket does not take the command.
 pub fn begin(qmp: &mut Qmp) -> Result<(), Failure> {
@@ -113,7 +113,7 @@ pub fn begin(qmp: &mut Qmp) -> Result<(), Failure> {
     sent.map(drop).map_err(control)
 }
 
-/// Wait until the state is whole and safe.
+/// Wait until the state is complete and synced.
 ///
 /// Fails when QEMU cannot save the state, ends, or is not done in time, and when the file is empty
 /// or cannot be synced.
@@ -148,11 +148,11 @@ pub fn complete(qmp: &mut Qmp, file: &File, patience: Duration) -> Result<Saved,
     })
 }
 
-/// Save the guest again until the state in `path` holds all that its vCPUs were stopped with.
+/// Save the guest again until the state in `path` is complete for its stopped vCPUs.
 ///
 /// Fails when QEMU ends, refuses a command or is not done in time, when the state cannot be read,
-/// and when no state is whole. A guest that its owner had paused cannot be let run on: there the
-/// first incomplete state is the failure.
+/// and when no state is complete. A guest that its owner had paused must not run: the first
+/// incomplete state is then the failure.
 pub fn until_whole(
     qmp: &mut Qmp,
     path: &Path,
@@ -211,7 +211,7 @@ fn refusal(found: Incomplete, running: bool) -> Failure {
     })
 }
 
-/// Let a guest run in the QEMU that has saved it; says when it ran on.
+/// Let a guest run in the QEMU that has saved it; returns when it ran on.
 fn run_on(qmp: &mut Qmp, patience: Duration) -> Result<Option<i64>, Failure> {
     resume(qmp, patience)?;
     let resumed = qmp.event("the guest's resumption", patience, |event| {
@@ -220,10 +220,10 @@ fn run_on(qmp: &mut Qmp, patience: Duration) -> Result<Option<i64>, Failure> {
     Ok(resumed.map_err(control)?.micros)
 }
 
-/// Stop a guest and save it, all at once.
+/// Stop a guest and save it in one step.
 ///
 /// Fails when the file cannot be written, when QEMU ends, refuses a command or is not done in time,
-/// and as [`until_whole`] does when no state is whole.
+/// and as [`until_whole`] does when no state is complete.
 pub fn stop_and_save(qmp: &mut Qmp, path: &Path, patience: Duration) -> Result<Saved, Failure> {
     qmp.call("stop", json!({}), patience).map_err(control)?;
     let file = ready(qmp, path, patience)?;
@@ -232,7 +232,7 @@ pub fn stop_and_save(qmp: &mut Qmp, path: &Path, patience: Duration) -> Result<S
     until_whole(qmp, path, saved, true, patience)
 }
 
-/// Give a guest back to its QEMU that was asked to save it.
+/// Give a guest back to the QEMU that was asked to save it.
 ///
 /// Fails when QEMU ends, refuses a command or does not answer in time, and when the saving does not
 /// stop in time.
@@ -248,8 +248,8 @@ pub fn give_back(qmp: &mut Qmp, running: bool, patience: Duration) -> Result<(),
     Ok(())
 }
 
-/// Let the guest run. QEMU refuses that from the event of a completed migration until its main
-/// loop has finished it, and no event tells when.
+/// Let the guest run. QEMU refuses this between the event of a completed migration and the moment
+/// its main loop has finished the migration, and no event marks that moment.
 fn resume(qmp: &mut Qmp, patience: Duration) -> Result<(), Failure> {
     let begin = Instant::now();
     loop {
@@ -287,19 +287,19 @@ fn until_ended(qmp: &mut Qmp, patience: Duration) -> Result<(), Failure> {
                     patience.as_secs(),
                 ));
             }
-            // Polled, not awaited: a client that reconnects misses the events before it.
+            // Polled, not awaited: a client that reconnects misses earlier events.
             _ => thread::sleep(Duration::from_millis(5)),
         }
     }
 }
 
-/// A migration, out or in, has come to its end.
+/// Has a migration, outgoing or incoming, ended?
 pub fn has_ended(event: &Event) -> bool {
     let ends = ["completed", "failed", "cancelled"];
     status(event).is_some_and(|status| ends.contains(&status))
 }
 
-/// It came to a good end.
+/// Did it succeed?
 pub fn is_completed(event: &Event) -> bool {
     status(event) == Some("completed")
 }

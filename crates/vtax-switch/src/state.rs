@@ -1,17 +1,17 @@
-//! Reading a state that QEMU saved: does it hold all that its vCPUs were stopped with?
+//! Reading a state that QEMU saved: is it complete for its stopped vCPUs?
 //!
 //! QEMU saves that an exception waits for injection and that it has an error code, but QEMU before
-//! "target/i386: Add support for save/load of exception error code" (August 2025) does not save
-//! the code itself: the restored guest gets 0, and a page fault of user code with code 0 ends the
-//! process. Whether a QEMU has that change is seen in the stream and not in its version.
+//! "target/i386: Add support for save/load of exception error code" (August 2025) does not save the
+//! code itself: the restored guest gets 0, and a page fault of user code with code 0 ends the
+//! process. The stream shows whether a QEMU has that change; its version does not.
 //!
 //! The end of an interrupt (EOI) can be missing too. With a split interrupt controller (microvm's
-//! default) the I/O APIC is QEMU's and the local APICs are KVM's. A vCPU that ends a level-triggered
-//! interrupt leaves KVM's local APIC at once, and QEMU hears of it by an exit of its own
-//! (`KVM_REQ_IOAPIC_EOI_EXIT`, arch/x86/kvm/lapic.c). A vCPU that is stopped between the two keeps
-//! the exit as a request in KVM, which no call returns. The restored I/O APIC waits for that end for
-//! ever, and the device never interrupts again. Seen in the stream: an entry of the I/O APIC with
-//! Remote IRR set, whose vector no local APIC holds.
+//! default) the I/O APIC is QEMU's and the local APICs are KVM's. When a vCPU ends a
+//! level-triggered interrupt, KVM's local APIC is updated at once, and QEMU learns of it by a
+//! separate exit (`KVM_REQ_IOAPIC_EOI_EXIT`, arch/x86/kvm/lapic.c). When a vCPU is stopped between
+//! the two, the exit stays a pending request in KVM, which no call returns. The restored I/O APIC
+//! waits for that EOI for ever, and the device never interrupts again. The stream then shows an I/O
+//! APIC entry with Remote IRR set, whose vector no local APIC holds.
 //!
 //! The stream (QEMU's docs/devel/migration, migration/savevm.c) ends with a description of itself
 //! in JSON, which gives the size of every field. So the sections are found from the end backwards,
@@ -27,17 +27,16 @@ const END_OF_SECTIONS: u8 = 0x00;
 const FULL_SECTION: u8 = 0x04;
 const DESCRIPTION: u8 = 0x06;
 const FOOTER: u8 = 0x7e;
-/// A device, its instance and its version in a section's header, beside the name.
+/// A section's header besides the device's name: its instance and its version.
 const HEADER_BYTES: u64 = 1 + 4 + 1 + 4 + 4;
 const FOOTER_BYTES: u64 = 1 + 4;
-/// How `vmstate_x86_cpu` (target/i386/machine.c) names what is read of a vCPU.
+/// The names in `vmstate_x86_cpu` (target/i386/machine.c) of what is read of a vCPU.
 const EXCEPTION: &str = "env.exception_nr";
 const HAS_ERROR_CODE: &str = "env.has_error_code";
 const ERROR_CODE: &str = "cpu/error_code";
 /// `exception_nr` where no exception waits.
 const NO_EXCEPTION: i32 = -1;
 
-/// Why a saved state could not be read.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum StateError {
     /// The stream does not describe itself.
@@ -48,7 +47,7 @@ pub enum StateError {
     /// The description is not as QEMU writes it.
     #[error("the saved state's description: {0}")]
     Description(String),
-    /// The stream is not as its description says.
+    /// The stream does not match its description.
     #[error("the saved state is not as it describes itself: {0}")]
     Stream(String),
 }
@@ -56,16 +55,16 @@ pub enum StateError {
 /// What a saved state lacks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Incomplete {
-    /// The error code of the exception that waits on this vCPU, such as 14 for a page fault.
+    /// The error code of an exception that waits on a vCPU, such as exception 14, a page fault.
     ErrorCode {
         /// The vCPU's number.
         vcpu: u32,
         /// The exception's number.
         exception: i32,
     },
-    /// The end of an interrupt that was delivered by this pin of an I/O APIC.
+    /// The end of an interrupt that this pin of an I/O APIC delivered.
     EndOfInterrupt {
-        /// From 0.
+        /// The pin's number, from 0.
         pin: usize,
         /// The interrupt's number in the vCPU.
         vector: u8,
@@ -105,16 +104,16 @@ struct Subsection {
 #[derive(Debug, Deserialize)]
 struct Field {
     name: String,
-    /// Of one element.
+    /// The size of one element.
     size: u64,
     array_len: Option<u64>,
 }
 
-/// What of the guest would be lost: a waiting exception's error code, then an end of interrupt;
+/// What the guest would lose: first, a waiting exception's error code; second, an end of interrupt;
 /// `None`: nothing.
 ///
 /// # Errors
-/// The stream or its description is not as QEMU writes them; nothing can be said of the state.
+/// The stream or its description is not as QEMU writes them; nothing can be said about the state.
 pub fn incomplete(stream: &[u8]) -> Result<Option<Incomplete>, StateError> {
     let (sections, description) = split(stream)?;
     let parts = description.devices.iter().filter_map(Device::part);
@@ -125,7 +124,7 @@ pub fn incomplete(stream: &[u8]) -> Result<Option<Incomplete>, StateError> {
     let mut error_code = None;
     let mut interrupts = Interrupts::default();
     let mut rest = sections;
-    // The sections of devices that are saved early or piece by piece come before all of these.
+    // The sections of devices that are saved early or in pieces come before all these sections.
     for device in description.devices.iter().rev() {
         if left == 0 {
             break;
@@ -143,7 +142,7 @@ pub fn incomplete(stream: &[u8]) -> Result<Option<Incomplete>, StateError> {
     Ok(error_code.or_else(|| interrupts.without_end()))
 }
 
-/// The sections and the description that follows them.
+/// Split a stream into the sections and the description after them.
 fn split(stream: &[u8]) -> Result<(&[u8], Description), StateError> {
     // JSON text has no control characters, so the last one begins the description.
     let mark = stream.iter().rposition(|byte| *byte == DESCRIPTION);
@@ -164,7 +163,7 @@ fn split(stream: &[u8]) -> Result<(&[u8], Description), StateError> {
     Ok((sections, description))
 }
 
-/// A device of which something is read, by its `VMStateDescription`.
+/// A device that is read, by its `VMStateDescription`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Part {
     Vcpu,
@@ -186,7 +185,8 @@ impl Device {
         StateError::Stream(format!("{} {}: {what}", self.name, self.instance_id))
     }
 
-    /// Cut this device's section from the end of `sections`: what is before it, and its content.
+    /// Cut this device's section from the end of `sections`; returns what is before it, and its
+    /// content.
     fn cut_off<'a>(&self, sections: &'a [u8]) -> Result<(&'a [u8], &'a [u8]), StateError> {
         let shorter = || self.wrong("its section is shorter than described");
         let content = self.content.bytes().ok_or_else(shorter)?;
@@ -244,7 +244,7 @@ impl Device {
 }
 
 impl Content {
-    /// Its length in the stream; `None`: longer than any stream.
+    /// The field's length in the stream; `None`: longer than any stream.
     fn bytes(&self) -> Option<u64> {
         let fields = self.fields.iter().map(Field::bytes);
         let subsections = self.subsections.iter().map(|one| {
@@ -256,7 +256,7 @@ impl Content {
             .try_fold(0_u64, |sum, bytes| sum.checked_add(bytes?))
     }
 
-    /// The bytes of a field; of an array all elements.
+    /// The bytes of a field; for an array, of all its elements.
     fn value<'a>(&self, name: &str, content: &'a [u8]) -> Option<&'a [u8]> {
         let mut at = 0_u64;
         for field in &self.fields {
@@ -276,7 +276,7 @@ impl Field {
     }
 }
 
-/// Bytes that are taken from the front.
+/// Bytes that are consumed from the front.
 struct Bytes<'a>(&'a [u8]);
 
 impl<'a> Bytes<'a> {
@@ -286,7 +286,7 @@ impl<'a> Bytes<'a> {
         Some(taken)
     }
 
-    /// A length and so many bytes.
+    /// A length and that many bytes.
     fn name(&mut self) -> Option<&'a [u8]> {
         let length = *self.take(1)?.first()?;
         self.take(length.into())

@@ -1,10 +1,10 @@
-//! The steps and phases of a switch, as one table: the report, the journal and fault injection
-//! all name them from here.
+//! The steps and phases of a switch, in one table: the report, the journal and fault injection take
+//! the names from it.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// A part of a switch. Between two phases the journal says so.
+/// A part of a switch. The journal records each change of phase.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
     /// New QEMUs are started and held; guests run.
@@ -26,7 +26,7 @@ pub enum Phase {
 }
 
 impl Phase {
-    /// In order.
+    /// All phases, in order.
     pub const ALL: [Self; 8] = [
         Self::Prepare,
         Self::Save,
@@ -38,7 +38,7 @@ impl Phase {
         Self::Finish,
     ];
 
-    /// As reports and faults write it.
+    /// The name in reports and faults.
     pub fn name(self) -> &'static str {
         match self {
             Self::Prepare => "prepare",
@@ -59,7 +59,7 @@ impl fmt::Display for Phase {
     }
 }
 
-/// Something that can fail.
+/// A step that can fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
     /// Writing the journal.
@@ -72,7 +72,7 @@ pub enum Step {
     Ready,
     /// Saving a guest's state.
     Save,
-    /// Looking whether the saved state is whole.
+    /// Checking whether the saved state is complete.
     Check,
     /// Ending a guest's old QEMU.
     End,
@@ -80,9 +80,9 @@ pub enum Step {
     Unload,
     /// Loading the module.
     Load,
-    /// Finding the module in the mode asked for.
+    /// Checking that the module is in the wanted mode.
     Verify,
-    /// Bringing a guest's new QEMU up to KVM.
+    /// Bringing a guest's new QEMU to the point before it opens `/dev/kvm`.
     Hold,
     /// Reading a guest's state.
     Restore,
@@ -91,7 +91,7 @@ pub enum Step {
 }
 
 impl Step {
-    /// In order.
+    /// All steps, in order.
     pub const ALL: [Self; 13] = [
         Self::Journal,
         Self::Keep,
@@ -108,7 +108,7 @@ impl Step {
         Self::Resume,
     ];
 
-    /// As errors and faults write it.
+    /// The name in errors and faults.
     pub fn name(self) -> &'static str {
         match self {
             Self::Journal => "journal",
@@ -137,7 +137,7 @@ impl fmt::Display for Step {
 /// A fault to inject, for tests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// This step fails, for this guest (from 1); without a guest, for the first.
+    /// This step fails for this guest (from 1); for a step without a guest, the first time.
     Fail(Step, usize),
     /// The program kills itself in the middle of this phase.
     Kill(Phase),

@@ -22,15 +22,15 @@ use crate::sys;
 use crate::{Observer, Options};
 use vtax_sys::tree::Tree;
 
-/// Asking the kernel to hurry with its grace periods makes unloading a module short.
+/// Expedited RCU grace periods make unloading a module fast.
 pub(crate) const EXPEDITED: &str = "/sys/kernel/rcu_expedited";
-/// All waits while guests are paused, as a multiple of the longest single one.
+/// The limit of all waits while guests are paused, as a multiple of the longest single wait.
 const PAUSED_WAITS: u32 = 2;
 
-/// Move every guest of this host to the mode asked for.
+/// Move every guest of this host to the wanted mode.
 ///
 /// Fails with `Refused` before anything is touched, with `Undone` when a step failed and everything
-/// is as before, and with `Stranded` when going back failed too. `Refused` about the journal means
+/// was put back, and with `Stranded` when going back failed too. `Refused` about the journal means
 /// that the switch is done and its journal could not be removed.
 pub fn switch(options: &Options, observer: &mut impl Observer) -> Result<Report, SwitchError> {
     let _held_back = SignalsHeldBack::new();
@@ -76,7 +76,7 @@ pub fn switch(options: &Options, observer: &mut impl Observer) -> Result<Report,
         }
         Err(failure) => {
             let step = run.failed.take().unwrap_or_default();
-            // Held QEMUs end and QMP connections close here.
+            // Held QEMUs end and QMP connections close when these are dropped.
             drop(run);
             let outcome = rollback::roll_back(
                 &transaction,
@@ -95,7 +95,7 @@ pub fn switch(options: &Options, observer: &mut impl Observer) -> Result<Report,
     }
 }
 
-/// A switch that was begun is brought to its end: Ctrl-C has its effect after it.
+/// A switch that has begun is finished first: Ctrl-C takes effect after it.
 pub(crate) struct SignalsHeldBack(Option<SigSet>);
 
 impl SignalsHeldBack {
@@ -116,7 +116,7 @@ impl SignalsHeldBack {
 impl Drop for SignalsHeldBack {
     fn drop(&mut self) {
         if let Some(before) = &self.0 {
-            // The mask was ours a moment ago, so setting it back does not fail.
+            // This process set the mask a moment ago, so setting it back does not fail.
             let _ = before.thread_set_mask();
         }
     }
@@ -170,7 +170,7 @@ fn report(
     }
 }
 
-/// One guest while it is switched.
+/// One guest during a switch.
 struct Crossing<'a> {
     number: usize,
     plan: &'a GuestPlan,
@@ -196,9 +196,9 @@ struct Run<'a> {
     journal: &'a mut Journal,
     clock: Clock,
     crossings: Vec<Crossing<'a>>,
-    /// The step that is being done, for the error.
+    /// The current step, for the error.
     failed: Option<String>,
-    /// When guests that are paused must run again, in the other mode or back in the old one.
+    /// When paused guests must run again, in the new mode or back in the old one.
     deadline: Option<Instant>,
 }
 
@@ -247,7 +247,7 @@ impl Run<'_> {
         })
     }
 
-    /// A step begins: here it fails when a test wants it to.
+    /// A step begins: it fails at this point when a test wants it to.
     fn step(&mut self, step: Step, guest: Option<usize>) -> Result<(), Failure> {
         let name = guest
             .and_then(|number| self.transaction.guests.get(number))
@@ -260,7 +260,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Here the program dies when a test wants it to.
+    /// The program dies at this point when a test wants it to.
     fn kill_in(&self, phase: Phase) {
         if self.options.fault == Some(Fault::Kill(phase)) {
             let _ = nix::sys::signal::raise(Signal::SIGKILL);
@@ -322,7 +322,7 @@ impl Run<'_> {
         rollback::set_taps(crossing.process.as_fd(), &crossing.plan.taps, true)
     }
 
-    /// Nothing is ended before every state is whole.
+    /// Save all guests. Nothing is ended before every state is complete.
     fn save(&mut self) -> Result<(), Failure> {
         for crossing in &mut self.crossings {
             saving::begin(&mut crossing.qmp)?;
@@ -345,7 +345,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Nothing that a vCPU was stopped with is missing from the state.
+    /// Save a guest again until its state is complete for its stopped vCPUs.
     fn make_whole(&mut self, number: usize) -> Result<(), Failure> {
         self.step(Step::Check, Some(number))?;
         let patience = self.patience();
@@ -360,10 +360,10 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// End the old QEMUs, and let the new ones go on as soon as theirs has ended.
+    /// End the old QEMUs, and let each new QEMU go on as soon as its old QEMU has ended.
     ///
-    /// They are killed: after a completed migration their disks are inactive and flushed, and
-    /// an orderly end would only take longer and remove sockets that the new ones make.
+    /// The old QEMUs are killed: after a completed migration their disks are inactive and flushed,
+    /// and an orderly end would only take longer and remove sockets that the new QEMUs make.
     fn end(&mut self) -> Result<(), Failure> {
         for number in 0..self.crossings.len() {
             self.step(Step::End, Some(number))?;
@@ -418,7 +418,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// No guest runs before every guest's state has been read.
+    /// Let all guests run. No guest runs before every guest's state has been read.
     fn resume(&mut self) -> Result<Vec<GuestReport>, Failure> {
         let patience = self.patience();
         let numbers = (0..self.crossings.len()).collect();

@@ -1,4 +1,4 @@
-//! The system calls that need `unsafe`. Nothing here decides anything.
+//! The system calls that need `unsafe`. This module makes no decisions.
 
 #![allow(unsafe_code)]
 
@@ -10,40 +10,36 @@ use nix::errno::Errno;
 pub use vtax_sys::calls::descriptors::{own, pidfd_getfd, pidfd_kill, pidfd_open};
 pub use vtax_sys::calls::network::{set_tap_persistent, tap};
 
-/// Everything a child needs between fork and exec; made before, because a child of a process
-/// with threads may not allocate.
+/// Everything that a child needs between fork and exec. It is made before the fork, because a child
+/// of a process with threads must not allocate.
 #[derive(Debug)]
 pub struct Child {
-    /// The program; `None`: it keeps its descriptors open until it is killed.
+    /// The program; `None`: the child keeps its descriptors open until it is killed.
     pub program: Option<CString>,
-    /// Its arguments with its name.
+    /// Its arguments, including its name.
     pub arguments: Vec<CString>,
-    /// Its whole environment.
     pub environment: Vec<CString>,
-    /// Its working folder.
     pub folder: CString,
-    /// Descriptors and the numbers that they get; the sources are above all targets.
+    /// Descriptors and the numbers that they get; all sources have higher numbers than all targets.
     pub descriptors: Vec<(OwnedFd, RawFd)>,
-    /// User, group and further groups.
+    /// User and group.
     pub user: (u32, u32),
-    /// Further groups.
+    /// Supplementary groups.
     pub groups: Vec<u32>,
     /// Resource limits: number, soft, hard.
     pub limits: Vec<(u32, u64, u64)>,
-    /// The umask.
     pub mask: u32,
 }
 
 /// A process that was forked and has not yet executed its program.
 #[derive(Debug)]
 pub struct Waiting {
-    /// Its number.
     pub pid: i32,
     gate: OwnedFd,
 }
 
 impl Waiting {
-    /// Let it run its program.
+    /// Let the process run its program.
     ///
     /// Fails with the errno of the system call.
     pub fn go(self) -> Result<(), Errno> {
@@ -58,8 +54,8 @@ fn pointers(strings: &[CString]) -> Vec<*const libc::c_char> {
 
 /// Make a process that waits at a gate and then runs its program.
 ///
-/// It is nobody's child but the system's, as a daemon: it outlives this program. It ends by
-/// itself when the gate is dropped unopened.
+/// Like a daemon, the process is a child of init and outlives this program. It ends by itself when
+/// the gate is dropped unopened.
 ///
 /// Fails with the errno of the system call.
 pub fn make(child: &Child) -> Result<Waiting, Errno> {
@@ -74,7 +70,7 @@ pub fn make(child: &Child) -> Result<Waiting, Errno> {
         let second = unsafe { libc::fork() };
         if second == 0 {
             let ends = (gate_out.as_raw_fd(), gate_in.as_raw_fd());
-            // SAFETY: this is the child that `run` is made for.
+            // SAFETY: `run` is meant for this child.
             unsafe { run(child, &arguments, &environment, ends) };
         }
         // SAFETY: the number is written whole, from a live variable; then the process ends.
@@ -86,7 +82,7 @@ pub fn make(child: &Child) -> Result<Waiting, Errno> {
     drop((number_in, gate_out));
     let mut bytes = [0; 4];
     let count = nix::unistd::read(&number_out, &mut bytes)?;
-    // The one in between has nothing left to do.
+    // The process in between has nothing left to do.
     nix::sys::wait::waitpid(nix::unistd::Pid::from_raw(first), None)?;
     let pid = i32::from_ne_bytes(bytes);
     if count != bytes.len() || pid <= 0 {
@@ -98,7 +94,7 @@ pub fn make(child: &Child) -> Result<Waiting, Errno> {
 /// What the new process does; never returns.
 ///
 /// # Safety
-/// Only in a fresh child: it changes the whole process. The pointer lists end with null.
+/// Call this only in a fresh child: it changes the whole process. The pointer lists end with null.
 unsafe fn run(
     child: &Child,
     arguments: &[*const libc::c_char],
@@ -114,7 +110,7 @@ unsafe fn run(
         }
         libc::setsid();
         libc::umask(child.mask);
-        // What we inherited ourselves is not the guest's.
+        // What this program itself inherited is not meant for the guest.
         let first = libc::c_uint::from(3_u8);
         libc::syscall(
             libc::SYS_close_range,
@@ -159,20 +155,20 @@ unsafe fn run(
     }
 }
 
-/// Close everything but the targets, which are in ascending order.
+/// Close all descriptors except the targets, which are in ascending order.
 ///
 /// # Safety
-/// Only in a child that uses no other descriptor.
+/// Call this only in a child that uses no other descriptor.
 unsafe fn close_all_but(kept: &[(OwnedFd, RawFd)]) {
     let mut from: libc::c_uint = 0;
     for (_, number) in kept {
         let number = number.unsigned_abs();
         if number > from {
-            // SAFETY: as the function's.
+            // SAFETY: as for this function.
             unsafe { libc::syscall(libc::SYS_close_range, from, number - 1, 0) };
         }
         from = number + 1;
     }
-    // SAFETY: as the function's.
+    // SAFETY: as for this function.
     unsafe { libc::syscall(libc::SYS_close_range, from, u32::MAX, 0) };
 }

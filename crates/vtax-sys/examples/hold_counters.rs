@@ -1,8 +1,9 @@
 //! Holds hardware counters of CPU 0 while a command runs, as another user of the PMU does.
 //!
-//! `hold_counters INSTRUCTIONS CYCLES COMMAND...` opens so many pinned events of each kind. It ends
-//! as the command does, or with 1, before the command, when one of the events gets no counter.
-//! `packaging/arm64.py tests` builds it for tests in the emulated arm64 machine; no package has it.
+//! `hold_counters INSTRUCTIONS CYCLES COMMAND...` opens that number of pinned events of each kind.
+//! It ends as the command does. It ends with 1, without running the command, when one of the events
+//! gets no counter. `packaging/arm64.py tests` builds it for tests in the emulated arm64 machine;
+//! no package contains it.
 
 use std::env;
 use std::error::Error;
@@ -41,7 +42,7 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     Ok(ExitCode::from(code.unwrap_or(1)))
 }
 
-/// Let an event count, which has its counter until it is closed.
+/// Let an event count; it keeps its counter until it is closed.
 fn hold(event: u32) -> Result<File, Box<dyn Error>> {
     let mut attributes = perf::perf_event_attr::default();
     attributes.type_ = perf::PERF_TYPE_HARDWARE;
@@ -56,7 +57,8 @@ fn hold(event: u32) -> Result<File, Box<dyn Error>> {
     Ok(counter)
 }
 
-/// What an event has counted; a pinned one without a counter reads nothing (`perf_event_open(2)`).
+/// What an event has counted; a pinned event without a counter reads nothing
+/// (`perf_event_open(2)`).
 fn count(counter: &mut File) -> Result<u64, Box<dyn Error>> {
     let mut bytes = [0; 8];
     if counter.read(&mut bytes)? < bytes.len() {

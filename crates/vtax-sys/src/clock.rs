@@ -7,25 +7,25 @@ use nix::unistd::{SysconfVar, sysconf};
 
 pub use crate::calls::processor::{time_stamp, time_stamp_counter};
 
-/// What Linux has on every machine that it runs on today.
+/// The rate that Linux has on every machine that it runs on today.
 const USUAL_TICKS: u32 = 100;
 
-/// `CLOCK_MONOTONIC` now, in nanoseconds.
+/// `CLOCK_MONOTONIC` at this moment, in nanoseconds.
 pub fn monotonic_ns() -> u64 {
     nanoseconds(ClockId::CLOCK_MONOTONIC)
 }
 
-/// Processor time of this process, in nanoseconds.
+/// CPU time of this process, in nanoseconds.
 pub fn process_time_ns() -> u64 {
     nanoseconds(ClockId::CLOCK_PROCESS_CPUTIME_ID)
 }
 
-/// Linux has these clocks, so there is no error.
+/// A clock that Linux always has, so there is no error.
 fn nanoseconds(clock: ClockId) -> u64 {
     now_ns(clock).unwrap_or(0)
 }
 
-/// Any clock now, in nanoseconds; `None` when it cannot be read.
+/// Any clock at this moment, in nanoseconds; `None` when it cannot be read.
 pub fn now_ns(clock: ClockId) -> Option<u64> {
     let time = clock_gettime(clock).ok()?;
     let seconds = u64::try_from(time.tv_sec()).unwrap_or(0);
@@ -42,7 +42,6 @@ pub struct Stamp {
 }
 
 impl Stamp {
-    /// This moment.
     #[inline]
     pub fn now() -> Self {
         Self {
@@ -51,7 +50,8 @@ impl Stamp {
         }
     }
 
-    /// The time since `earlier`, and the ticks of the time stamp counter; `None` when it went back.
+    /// The time since `earlier`, and the ticks of the time stamp counter; `None` when the counter
+    /// went back.
     pub fn since(&self, earlier: &Self) -> (Duration, Option<u64>) {
         let ticks = self.ticks.checked_sub(earlier.ticks);
         (self.time.duration_since(earlier.time), ticks)
@@ -65,7 +65,7 @@ pub fn ticks_per_second() -> u32 {
     ticks.filter(|ticks| *ticks > 0).unwrap_or(USUAL_TICKS)
 }
 
-/// Nanoseconds of such a tick.
+/// Nanoseconds of one such tick.
 pub fn tick_ns() -> u64 {
     1_000_000_000 / u64::from(ticks_per_second())
 }
@@ -83,7 +83,7 @@ mod tests {
         let last = Stamp::now();
         let (short, short_ticks) = middle.since(&first);
         let (long, long_ticks) = last.since(&first);
-        // The counter's rate is not known here: both spans give the same one.
+        // The counter's rate is unknown here: both spans must give the same rate.
         let rate = |span: Duration, ticks: Option<u64>| {
             u128::from(ticks.unwrap()) * 1000 / span.as_nanos()
         };

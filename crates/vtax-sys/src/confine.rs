@@ -1,6 +1,6 @@
-//! What holds commands: limits of memory and processes, and how they are ended.
+//! What confines commands: limits of memory and processes, and how they are ended.
 //!
-//! The agent's and the recorder's.
+//! The agent and the recorder use it.
 
 use std::cell::Cell;
 use std::os::fd::RawFd;
@@ -15,35 +15,35 @@ use crate::tree::{Tree, field};
 /// Limits for all commands together.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Limits {
-    /// Bytes of memory, swap included but for the next.
+    /// Bytes of memory, including swap, except for `swap_bytes`.
     pub memory_bytes: Option<u64>,
-    /// Bytes that may be swapped out beside it.
+    /// Bytes that may be swapped out beyond that.
     pub swap_bytes: u64,
     /// Processes and threads.
     pub processes: Option<u64>,
 }
 
-/// What holds commands; by default nothing does. Dropping it ends all that its control group holds.
+/// What confines commands; by default nothing. Dropping it ends every process in its control group.
 #[derive(Debug, Default)]
 pub struct Confinement {
     group: Option<CommandGroup>,
     /// [`Self::kill`] has closed the group.
     closed: Cell<bool>,
-    /// `RLIMIT_NPROC`, where there is no control group for it.
+    /// `RLIMIT_NPROC`, where no control group limits processes.
     user_processes: Option<u64>,
 }
 
-/// Why a limit is not held by a control group, one line each.
+/// Why a control group does not enforce a limit, one line each.
 #[derive(Debug, Default)]
 pub struct Refused {
     /// Memory is not limited.
     pub memory: Option<String>,
-    /// Processes are not limited, or only by the number that the user has.
+    /// Processes are not limited, or only by the user's total.
     pub processes: Option<String>,
 }
 
 impl Confinement {
-    /// Set the limits that are asked for, after the leftovers of killed agents are removed.
+    /// Set the wanted limits after the leftovers of killed agents are removed.
     pub fn new(tree: &Tree, limits: Limits) -> (Self, Refused) {
         let mut this = Self::default();
         let mut refused = Refused::default();
@@ -69,7 +69,7 @@ impl Confinement {
         (this, refused)
     }
 
-    /// What a child writes `0` to in order to join.
+    /// Each file that a child writes `0` to in order to join.
     pub fn procs(&self) -> Vec<RawFd> {
         self.group
             .as_ref()
@@ -82,7 +82,7 @@ impl Confinement {
         self.user_processes
     }
 
-    /// Kill all that is held by a control group, once.
+    /// Kill every process in the control group once.
     pub fn kill(&self) {
         if let Some(group) = &self.group {
             group.kill();
@@ -100,7 +100,7 @@ impl Confinement {
     }
 }
 
-/// The number of processes that this user has, and `more`; `None` for root, whom the kernel does
+/// `more` above the number of processes that this user has; `None` for root, whom the kernel does
 /// not limit (setrlimit(2), `RLIMIT_NPROC`).
 fn user_processes(tree: &Tree, more: u64) -> Option<u64> {
     let user = getuid();

@@ -8,7 +8,7 @@ const MAX_CPU: usize = 8191;
 /// Why a text is not a list of CPUs.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum CpuListError {
-    /// No CPU at all.
+    /// The text names no CPU.
     #[error("it names no CPU")]
     Empty,
     /// A part that is neither a number nor a range.

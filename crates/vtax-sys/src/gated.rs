@@ -15,21 +15,19 @@ use nix::unistd::{Pid, pipe2, write};
 
 use crate::calls::children::{ChildSetup, Image, fork_gated};
 
-/// A command that is set up in a process of its own and waits to begin.
+/// A command that is set up in its own process and waits to begin.
 ///
 /// When it is dropped, the process ends without beginning.
 #[derive(Debug)]
 pub struct Gated {
-    /// Its process.
     pub process: Pid,
     gate: OwnedFd,
     report: File,
 }
 
-/// A command that may begin.
+/// A command that was released to begin.
 #[derive(Debug)]
 pub struct Released {
-    /// Its process.
     pub process: Pid,
     report: File,
 }
@@ -62,13 +60,13 @@ impl Gated {
         }
     }
 
-    /// CPU time that the process has used for its set-up; none where the kernel does not say.
+    /// CPU time that the process has used for its set-up; zero where the kernel does not say.
     pub fn used(&self) -> Duration {
         let clock = clock_getcpuclockid(self.process).and_then(clock_gettime);
         clock.map(Duration::from).unwrap_or_default()
     }
 
-    /// Let it begin.
+    /// Let the command begin.
     ///
     /// Fails with the errno of the system call.
     pub fn release(self) -> Result<Released, Errno> {
@@ -81,7 +79,7 @@ impl Gated {
 }
 
 impl Released {
-    /// Why it did not begin; `None` when it did. Waits until that is known.
+    /// Why the command did not begin; `None` when it did. Waits until that is known.
     pub fn refusal(mut self) -> Option<Errno> {
         reported(&mut self.report).map(Errno::from_raw)
     }
@@ -151,7 +149,7 @@ mod tests {
         assert!(limit.unwrap().contains("1048576"), "{limits}");
         let own = nix::unistd::getpgid(Some(held.process)).unwrap();
         assert_eq!(own, held.process);
-        // Not begun: it is still a copy of this program.
+        // The command never began: the process is still a copy of this program.
         let program = fs::read_link(format!("{process}/exe")).unwrap();
         assert_eq!(program, std::env::current_exe().unwrap());
         assert_eq!(fs::read_to_string(folder.path().join("out")).unwrap(), "");

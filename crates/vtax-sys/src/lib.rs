@@ -1,4 +1,4 @@
-//! All that vtax's programs ask of the machine underneath.
+//! Everything that vtax's programs need from the machine below them.
 //!
 //! [`calls`] has every system call and instruction that needs `unsafe` and is not tied to one
 //! library. [`tree`] and [`process`] read `/proc` and `/sys` below a root that tests can fake.

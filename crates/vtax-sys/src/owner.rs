@@ -1,15 +1,14 @@
-//! Names of what an agent leaves if it is killed: they say whose it is, so that a later one removes
-//! it only when its owner is dead.
+//! Names of what an agent leaves if it is killed. A name says which agent made the thing, so that a
+//! later agent removes it only when its owner is dead.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
 use crate::tree::Tree;
 
-/// What these names begin with.
 pub const PREFIX: &str = "vtax-";
 
-/// `vtax-PID-START-NAMESPACE` of this process: a process number alone is used again, and another
+/// `vtax-PID-START-NAMESPACE` of this process: a process number alone may be reused, and another
 /// PID namespace has the same numbers.
 pub fn name(tree: &Tree) -> String {
     let number = std::process::id();
@@ -19,7 +18,7 @@ pub fn name(tree: &Tree) -> String {
     format!("{PREFIX}{number}-{start}-{namespace}")
 }
 
-/// Did a process of this PID namespace make it that is dead now? `None`: nobody made it.
+/// Was the owner a process of this PID namespace, and is it dead? `None`: the name has no owner.
 pub fn is_dead(tree: &Tree, name: &str) -> Option<bool> {
     let mut parts = name.strip_prefix(PREFIX)?.split('-');
     let number: i32 = parts.next()?.parse().ok()?;

@@ -21,9 +21,9 @@ pub fn stay_on(cpu: usize) -> Result<(), String> {
     sched_setaffinity(THIS_THREAD, &set).map_err(refused)
 }
 
-/// Stay on the last CPU that may be used: the first one often serves the interrupts.
+/// Stay on the last CPU that this thread may use: the first CPU often serves the interrupts.
 ///
-/// The answer is that CPU; the error is the kernel's reason.
+/// Returns that CPU; the error is the kernel's reason.
 pub fn stay_on_last() -> Result<usize, String> {
     let last = *cpus()?.last().ok_or("no CPU may be used")?;
     stay_on(last).map(|()| last)

@@ -5,37 +5,35 @@ use std::path::Path;
 
 use crate::tree::Tree;
 
-/// What the link of a descriptor of a virtual machine says.
+/// The link of a virtual machine's descriptor.
 const MACHINE: &str = "anon_inode:kvm-vm";
-/// What the links of all descriptors that KVM has made begin with.
+/// How the links of all descriptors made by KVM begin.
 const MADE_BY_KVM: &str = "anon_inode:kvm-";
 
-/// What `/proc/PID/stat` says of a process.
+/// A process according to `/proc/PID/stat`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stat {
-    /// It has ended and nobody has asked how.
+    /// The process has ended and nobody has reaped it.
     pub zombie: bool,
-    /// Who is its parent.
+    /// The process number of its parent.
     pub parent: i32,
-    /// When it started, in clock ticks since boot (field 22).
+    /// Start time, in clock ticks since boot (field 22).
     pub start_ticks: Option<u64>,
-    /// Time of its threads in guests, in clock ticks (field 43).
+    /// Time that its threads spent in guests, in clock ticks (field 43).
     pub guest_ticks: Option<u64>,
 }
 
 /// One open descriptor of a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Descriptor {
-    /// Its number.
     pub number: i32,
-    /// What /proc says it is, such as `/dev/kvm` or `anon_inode:kvm-vm`.
+    /// What `/proc` says the descriptor is, such as `/dev/kvm` or `anon_inode:kvm-vm`.
     pub target: String,
-    /// It stays open through exec.
+    /// The descriptor stays open through exec.
     pub inherited: bool,
 }
 
 impl Tree {
-    /// Every process.
     pub fn processes(&self) -> Vec<i32> {
         numbers(self.names("/proc"))
     }
@@ -60,7 +58,7 @@ impl Tree {
         found.collect()
     }
 
-    /// Strings that end with a zero byte each: a command line or an environment.
+    /// Strings that each end with a zero byte: a command line or an environment.
     pub fn strings(&self, path: &str) -> Option<Vec<String>> {
         let bytes = self.bytes(path)?;
         let text = String::from_utf8(bytes).ok()?;
@@ -71,11 +69,12 @@ impl Tree {
         Some(text.split('\0').map(str::to_owned).collect())
     }
 
-    /// What `/proc/PID/stat` says of a process; `None` when there is no such process.
+    /// Read a process's `/proc/PID/stat`; `None` when there is no such process.
     pub fn stat(&self, pid: i32) -> Option<Stat> {
         let bytes = self.bytes(&format!("/proc/{pid}/stat"))?;
         let text = String::from_utf8_lossy(&bytes);
-        // Field 2, the name in parentheses, may hold anything; field 3 follows the last of them.
+        // Field 2, the name in parentheses, may hold anything; field 3 follows the last
+        // parenthesis.
         let (_, rest) = text.rsplit_once(')')?;
         let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
         let field = |number: usize| fields.get(number - 3).copied();
@@ -87,8 +86,8 @@ impl Tree {
         })
     }
 
-    /// When a process that is not a zombie started, in clock ticks since boot: with its number it
-    /// names it for good.
+    /// When a process that is not a zombie started, in clock ticks since boot. Together with its
+    /// number this identifies the process for good.
     pub fn start_ticks(&self, pid: i32) -> Option<u64> {
         let stat = self.stat(pid).filter(|stat| !stat.zombie)?;
         stat.start_ticks
@@ -99,8 +98,8 @@ impl Tree {
         self.stat(pid)?.guest_ticks
     }
 
-    /// What the links of a process's descriptors that KVM has made say after `anon_inode:`, by
-    /// their numbers; `None` when it has no virtual machine, or its descriptors may not be read.
+    /// The links of the descriptors that KVM made for a process, without `anon_inode:`, by their
+    /// numbers; `None` when the process has no virtual machine, or its descriptors may not be read.
     pub fn kvm_descriptors(&self, pid: i32) -> Option<BTreeMap<i32, String>> {
         let mut found = BTreeMap::new();
         let mut machine = false;
@@ -135,7 +134,7 @@ fn numbers(names: Vec<String>) -> Vec<i32> {
     numbers
 }
 
-/// From /proc/PID/fdinfo: not marked close-on-exec.
+/// Is the descriptor not marked close-on-exec, by the text of `/proc/PID/fdinfo`?
 fn is_inherited(info: &str) -> Option<bool> {
     let flags = info.lines().find_map(|line| line.strip_prefix("flags:"))?;
     let flags = u32::from_str_radix(flags.trim(), 8).ok()?;
@@ -147,7 +146,7 @@ pub fn is_kvm(target: &str) -> bool {
     target == "/dev/kvm" || target.starts_with(MADE_BY_KVM)
 }
 
-/// Is a path of the machine itself, not one that was deleted or has no name?
+/// Is this a path of the machine itself, neither deleted nor nameless?
 pub fn is_plain(path: &str) -> bool {
     Path::new(path).is_absolute() && !path.ends_with(" (deleted)")
 }
@@ -166,7 +165,7 @@ mod tests {
         fs::create_dir_all(process.join("fd")).unwrap();
         fs::create_dir_all(process.join("fdinfo")).unwrap();
         fs::write(process.join("cmdline"), b"qemu\0-S\0\0").unwrap();
-        // A name is not always text.
+        // A name need not be UTF-8.
         let name = b"42 (a) b\xff) S ";
         let after_name: Vec<String> = (4..=43).map(|field: u32| field.to_string()).collect();
         let after_name = after_name.join(" ");

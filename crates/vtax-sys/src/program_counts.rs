@@ -12,10 +12,10 @@ use perf_event_open_sys::bindings::{
 
 use crate::calls::perf::count_program;
 
-/// As `perf_event_open(2)` names the caller.
+/// The caller, in `perf_event_open(2)`.
 const THIS_THREAD: Pid = Pid::from_raw(0);
 
-/// Counters of a program that has not begun; those that the machine has.
+/// Counters of a program that has not begun, as far as the machine has them.
 #[derive(Debug)]
 pub struct ProgramCounts {
     instructions: Option<File>,
@@ -23,19 +23,19 @@ pub struct ProgramCounts {
     cycles: Option<File>,
 }
 
-/// What was counted; `None`: there is no such counter, or it was not counting all the time.
+/// What was counted; `None`: there is no such counter, or it did not count the whole time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counted {
-    /// Retired, in user space and in the kernel.
+    /// Retired instructions in user space and in the kernel.
     pub instructions: Option<u64>,
-    /// Those in user space.
+    /// Retired instructions in user space.
     pub instructions_user: Option<u64>,
-    /// Of the CPU.
+    /// CPU cycles.
     pub cycles: Option<u64>,
 }
 
 impl ProgramCounts {
-    /// Of the process, from its exec on, and of all that it starts.
+    /// Open the counters for a process, from its exec on, and for all that it starts.
     pub fn of(process: Pid) -> Self {
         let open = |event, user_only| open(process, (PERF_TYPE_HARDWARE, event), user_only);
         Self {
@@ -55,7 +55,7 @@ impl ProgramCounts {
     }
 }
 
-/// Counters of the TLBs of what this thread starts; those that the machine has.
+/// Counters of the TLBs for what this thread starts, as far as the machine has them.
 #[derive(Debug)]
 pub struct TlbCounts {
     data: Option<File>,
@@ -63,10 +63,10 @@ pub struct TlbCounts {
 }
 
 impl TlbCounts {
-    /// Of programs that this thread starts from now on, each from its exec on.
+    /// Count for programs that this thread starts from here on, each from its exec on.
     pub fn of_children() -> Self {
-        // perf_event_open(2): the number of an event of a cache has the operation in its second
-        // byte and the result in its third.
+        // perf_event_open(2): the number of a cache event has the operation in its second byte and
+        // the result in its third.
         let misses = (PERF_COUNT_HW_CACHE_OP_READ << 8) | (PERF_COUNT_HW_CACHE_RESULT_MISS << 16);
         let open = |cache| open(THIS_THREAD, (PERF_TYPE_HW_CACHE, cache | misses), false);
         Self {
@@ -76,7 +76,7 @@ impl TlbCounts {
     }
 
     /// Misses of loads in the data TLB and of fetches in the instruction TLB until now; `None`:
-    /// there is no such counter, or it was not counting all the time.
+    /// there is no such counter, or it did not count the whole time.
     pub fn read(self) -> (Option<u64>, Option<u64>) {
         (self.data.and_then(read), self.instructions.and_then(read))
     }
@@ -87,7 +87,7 @@ fn open(process: Pid, event: (u32, u32), user_only: bool) -> Option<File> {
     opened.ok().map(File::from)
 }
 
-/// The count, if it is one of the whole time: a scaled one is an estimate.
+/// The count if it covers the whole time; a scaled count is an estimate.
 fn read(mut counter: File) -> Option<u64> {
     let mut words = [0; 24];
     counter.read_exact(&mut words).ok()?;
@@ -117,7 +117,7 @@ mod tests {
             println!("skipped: this kernel lets nobody count events");
             return;
         };
-        // Pages of this process that are new: they must not be in the count.
+        // New pages of this process, which must not be in the count.
         std::hint::black_box(vec![1_u8; 64 << 20]);
         assert!(Command::new("/bin/true").status().unwrap().success());
         let count = read(counter).unwrap();

@@ -21,7 +21,7 @@ impl Signals {
     /// To be called before other threads start: they would be interrupted. Fails with the errno of
     /// the system call.
     pub fn take(others: &[Signal]) -> Result<Self, Errno> {
-        let set = SigSet::from_iter(ENDING.iter().chain(others).copied());
+        let set = ENDING.iter().chain(others).copied().collect::<SigSet>();
         set.thread_block()?;
         let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;
         SignalFd::with_flags(&set, flags).map(Self)

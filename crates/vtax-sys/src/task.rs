@@ -1,4 +1,4 @@
-//! Threads as `/proc` shows them (proc(5)): what the scheduler has done with each.
+//! Threads as `/proc` shows them (proc(5)): what the scheduler did with each.
 
 use crate::tree::{Tree, field};
 
@@ -6,24 +6,24 @@ use crate::tree::{Tree, field};
 const KERNEL_THREAD: u32 = 0x0020_0000;
 const BOUND: u32 = 0x0400_0000;
 
-/// What `/proc/PID/stat` or `/proc/PID/task/TID/stat` says.
+/// A task according to `/proc/PID/stat` or `/proc/PID/task/TID/stat`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Task {
-    /// Its name, of 15 bytes at most.
+    /// Its name, of at most 15 bytes.
     pub name: String,
-    /// It has ended and nobody has asked how.
+    /// The task has ended and has not been reaped.
     pub zombie: bool,
-    /// The process's parent.
+    /// The process number of the parent.
     pub parent: i32,
-    /// It runs in the kernel only.
+    /// The task is a kernel thread.
     pub kernel: bool,
-    /// The kernel lets nobody move it to other CPUs.
+    /// The kernel lets nobody move the task to other CPUs.
     pub bound: bool,
-    /// Its nice value; of real-time threads it means nothing.
+    /// Its nice value; meaningless for real-time threads.
     pub nice: i32,
     /// When it started, in clock ticks since boot.
     pub start_ticks: u64,
-    /// The CPU that it was last on.
+    /// The CPU that the task was last on.
     pub last_cpu: u32,
     /// Its scheduling policy (sched(7)), as the kernel numbers them.
     pub policy: u32,
@@ -31,19 +31,19 @@ pub struct Task {
     pub guest_ticks: u64,
 }
 
-/// What `schedstat` says of a thread (kernel documentation, scheduler/sched-stats).
+/// The `schedstat` of a thread (kernel documentation, scheduler/sched-stats).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Schedule {
     /// Time on a CPU.
     pub run_ns: u64,
     /// Time ready to run, but waiting for a CPU.
     pub delay_ns: u64,
-    /// How often it was switched to.
+    /// How often the thread was switched to.
     pub switches: u64,
 }
 
 impl Schedule {
-    /// Of the text of a `schedstat`; `None` when it is none.
+    /// Parse the text of a `schedstat`; `None` when it is not one.
     pub fn parse(text: &str) -> Option<Self> {
         let mut numbers = text.split_ascii_whitespace().map(str::parse);
         Some(Self {
@@ -59,7 +59,8 @@ impl Tree {
     pub fn task(&self, folder: &str) -> Option<Task> {
         let bytes = self.bytes(&format!("{folder}/stat"))?;
         let text = String::from_utf8_lossy(&bytes);
-        // Field 2, the name in parentheses, may hold anything; field 3 follows the last of them.
+        // Field 2, the name in parentheses, may hold anything; field 3 follows the last
+        // parenthesis.
         let (front, rest) = text.rsplit_once(')')?;
         let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
         let field = |number: usize| fields.get(number - 3).copied();
@@ -78,18 +79,17 @@ impl Tree {
         })
     }
 
-    /// What the scheduler has counted of the task of a folder; `None` where it does not count.
+    /// What the scheduler has counted for the task of a folder; `None` where it does not count.
     pub fn schedule(&self, folder: &str) -> Option<Schedule> {
         Schedule::parse(&self.text(&format!("{folder}/schedstat"))?)
     }
 
-    /// The CPUs that the task of a folder may run on, as a list, those that are offline included.
+    /// The CPUs that the task of a folder may run on, as a list that includes offline CPUs.
     pub fn allowed_cpus(&self, folder: &str) -> Option<String> {
         let status = self.text(&format!("{folder}/status"))?;
         field(&status, "Cpus_allowed_list").map(str::to_owned)
     }
 
-    /// A process's threads.
     pub fn threads(&self, pid: i32) -> Vec<i32> {
         let names = self.names(&format!("/proc/{pid}/task"));
         let mut threads: Vec<i32> = names.iter().filter_map(|name| name.parse().ok()).collect();

@@ -1,16 +1,16 @@
-//! How a program in a guest tells an emulator that traces it where to begin and to end.
+//! How a program in a guest tells an emulator where a trace begins and ends.
 //!
-//! A mark is CPUID with a leaf that no processor has: it needs no privilege, changes nothing, and an
-//! emulator sees it at no cost while nothing is marked. `vtax-agent traced` executes it,
-//! `vtax-trace` watches for it.
+//! A mark is CPUID with a leaf that no processor has: it needs no privilege and changes nothing,
+//! and watching for it costs an emulator nothing while no mark is made. `vtax-agent traced`
+//! executes it, `vtax-trace` watches for it.
 
 use crate::calls::processor::cpuid;
 
-/// A point of the guest's run; the value is the leaf of CPUID.
+/// A point of the guest's run; the value is the CPUID leaf.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Mark {
-    /// The trace begins soon: what is translated from now on is to be instrumented.
+    /// The trace begins soon: code translated from here on is to be instrumented.
     Arm = 0x5654_4100,
     /// The trace begins here.
     Begin = 0x5654_4101,

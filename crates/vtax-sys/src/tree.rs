@@ -8,17 +8,17 @@ use std::io::Read;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// More than any file of `/proc` or `/sys` that is read here, also with thousands of CPUs.
+/// More bytes than any file of `/proc` or `/sys` that is read here, even with thousands of CPUs.
 const MAX_FILE_BYTES: u64 = 64 << 20;
 
-/// A file tree with `proc` and `sys` in it.
+/// A file tree that contains `proc` and `sys`.
 #[derive(Debug, Clone)]
 pub struct Tree {
     root: PathBuf,
 }
 
 impl Tree {
-    /// The machine's own.
+    /// The tree of this machine.
     pub fn host() -> Self {
         Self::at("/")
     }
@@ -28,7 +28,7 @@ impl Tree {
         Self { root: root.into() }
     }
 
-    /// Where `path` (absolute as the machine sees it) is.
+    /// Where `path` (absolute in the machine) is in this tree.
     pub fn path(&self, path: &str) -> PathBuf {
         self.root.join(path.trim_start_matches('/'))
     }
@@ -47,7 +47,7 @@ impl Tree {
         Some(text.trim().to_owned())
     }
 
-    /// What a symbolic link names.
+    /// The target of a symbolic link.
     pub fn link(&self, path: &str) -> Option<String> {
         let target = fs::read_link(self.path(path)).ok()?;
         target.into_os_string().into_string().ok()
@@ -58,7 +58,7 @@ impl Tree {
         self.text(path)?.parse().ok()
     }
 
-    /// The names in a folder, sorted; none when it is missing.
+    /// The names in a folder, sorted; empty when it is missing.
     pub fn names(&self, path: &str) -> Vec<String> {
         let Ok(entries) = fs::read_dir(self.path(path)) else {
             return Vec::new();
@@ -71,7 +71,6 @@ impl Tree {
         names
     }
 
-    /// Does the path exist?
     pub fn exists(&self, path: &str) -> bool {
         self.path(path).exists()
     }

@@ -1,6 +1,6 @@
-//! QEMU's plugin interface, version 4, as far as it is used, in types that cannot be misused.
+//! The used part of QEMU's plugin interface, version 4, in types that cannot be misused.
 //!
-//! All of it may only be called in a callback of QEMU, on the thread of the guest's CPU.
+//! All of it may be called only in a callback of QEMU, on the thread of the guest's CPU.
 
 #![allow(unsafe_code)]
 
@@ -13,12 +13,12 @@ use crate::layout::direct_address;
 use crate::tables::{Contents, ENTRIES, GuestMemory};
 
 unsafe extern "C" {
-    // Of glib, which QEMU is linked to.
+    // A function of glib, with which QEMU is linked.
     fn g_byte_array_new() -> *mut sys::GByteArray;
     fn g_byte_array_set_size(array: *mut sys::GByteArray, length: c_uint) -> *mut sys::GByteArray;
 }
 
-/// General registers in the order in which instructions number them.
+/// General registers in the order of their numbers in instructions.
 const GENERAL: [&str; 16] = [
     "rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi", "r8", "r9", "r10", "r11", "r12", "r13",
     "r14", "r15",
@@ -31,7 +31,7 @@ struct Buffer(NonNull<sys::GByteArray>);
 
 impl Buffer {
     fn new() -> Option<Self> {
-        // SAFETY: it has no precondition.
+        // SAFETY: the call has no precondition.
         NonNull::new(unsafe { g_byte_array_new() }).map(Self)
     }
 
@@ -60,19 +60,19 @@ pub struct Cpu {
 }
 
 impl Cpu {
-    /// The CPU whose initialization is called back. The error names what QEMU does not have.
+    /// The CPU whose initialization callback is running. The error names what QEMU does not have.
     pub fn new() -> Result<Self, String> {
-        // SAFETY: called at the initialization of a CPU. It gives an array of descriptors.
+        // SAFETY: called at the initialization of a CPU. The call returns an array of descriptors.
         let array = unsafe { sys::qemu_plugin_get_registers().as_ref() };
         let array = array.ok_or("QEMU shows no registers")?;
         // glib allocates for any type.
         #[expect(clippy::cast_ptr_alignment)]
         let first = array.data.cast::<sys::qemu_plugin_reg_descriptor>();
-        // SAFETY: the interface says that the array holds `len` of them.
+        // SAFETY: by the interface, the array holds `len` of them.
         let found = unsafe { std::slice::from_raw_parts(first, array.len as usize) };
         let handle = |wanted: &str| {
             let named = found.iter().find(|each| {
-                // SAFETY: names are strings of QEMU's that stay.
+                // SAFETY: names are strings of QEMU that are never freed.
                 !each.name.is_null()
                     && unsafe { CStr::from_ptr(each.name) }.to_bytes() == wanted.as_bytes()
             });
@@ -104,7 +104,7 @@ impl Cpu {
         self.register(self.cr3)
     }
 
-    /// So many bytes at a guest virtual address.
+    /// Read `length` bytes at a guest virtual address.
     pub fn read(&mut self, address: u64, length: usize) -> Option<&[u8]> {
         self.buffer.clear();
         let buffer = self.buffer.0.as_ptr();
@@ -140,19 +140,18 @@ impl GuestMemory for Cpu {
     }
 }
 
-/// A counter that translated code adds to.
+/// A counter that translated code increments.
 #[derive(Clone, Copy)]
 pub struct Counter(sys::qemu_plugin_u64);
 
 impl Counter {
-    /// A counter at 0.
     pub fn new() -> Self {
         // SAFETY: called while the plugin is installed.
         let score = unsafe { sys::qemu_plugin_scoreboard_new(size_of::<u64>()) };
         Self(sys::qemu_plugin_u64 { score, offset: 0 })
     }
 
-    /// What it has come to on the only CPU.
+    /// Its value on the only CPU.
     pub fn get(self) -> u64 {
         // SAFETY: the scoreboard is never freed.
         unsafe { sys::qemu_plugin_u64_get(self.0, 0) }
@@ -163,10 +162,11 @@ impl Counter {
 pub struct Instruction(*mut sys::qemu_plugin_insn);
 
 impl Instruction {
-    /// Those of a block.
+    /// The instructions of a block.
     ///
     /// # Safety
-    /// `block` is that of the translation callback under way, and they are used only in it.
+    /// `block` is the block of the running translation callback, and the instructions are used only
+    /// in it.
     pub unsafe fn of(block: *mut sys::qemu_plugin_tb) -> impl Iterator<Item = Self> {
         // SAFETY: as the caller promises.
         let count = unsafe { sys::qemu_plugin_tb_n_insns(block) };
@@ -174,37 +174,36 @@ impl Instruction {
         (0..count).map(move |at| Self(unsafe { sys::qemu_plugin_tb_get_insn(block, at) }))
     }
 
-    /// Where it is.
     pub fn address(&self) -> u64 {
         // SAFETY: it is alive during the translation.
         unsafe { sys::qemu_plugin_insn_vaddr(self.0) }
     }
 
-    /// Its bytes, into `space`.
+    /// Its bytes, copied into `space`.
     pub fn bytes<'a>(&self, space: &'a mut [u8; 16]) -> &'a [u8] {
         let pointer = space.as_mut_ptr().cast();
-        // SAFETY: it is alive, and writes at most the length given.
+        // SAFETY: it is alive, and the call writes at most the given length.
         let length = unsafe { sys::qemu_plugin_insn_data(self.0, pointer, space.len()) };
         &space[..length.min(space.len())]
     }
 
-    /// Adds one to the counter each time before it is executed.
+    /// Increments the counter each time before the instruction is executed.
     pub fn count(&self, counter: Counter) {
         let add = sys::qemu_plugin_op::QEMU_PLUGIN_INLINE_ADD_U64;
-        // SAFETY: it is alive; the counter stays.
+        // SAFETY: it is alive; the counter is never freed.
         unsafe {
             sys::qemu_plugin_register_vcpu_insn_exec_inline_per_vcpu(self.0, add, counter.0, 1);
         }
     }
 
-    /// Calls back each time before it is executed; registers can be read then.
+    /// Calls back each time before the instruction is executed; the callback can read registers.
     pub fn before(&self, callback: sys::qemu_plugin_vcpu_udata_cb_t, data: *mut c_void) {
         let flags = sys::qemu_plugin_cb_flags::QEMU_PLUGIN_CB_R_REGS;
         // SAFETY: it is alive; the callback is one of this plugin's for such data.
         unsafe { sys::qemu_plugin_register_vcpu_insn_exec_cb(self.0, callback, flags, data) };
     }
 
-    /// Calls back after each load, or each store, that it makes.
+    /// Calls back after each load, or each store, that the instruction makes.
     pub fn memory(&self, callback: sys::qemu_plugin_vcpu_mem_cb_t, stores: bool) {
         let flags = sys::qemu_plugin_cb_flags::QEMU_PLUGIN_CB_NO_REGS;
         let kind = if stores {
@@ -218,8 +217,8 @@ impl Instruction {
     }
 }
 
-/// Bytes of a load or a store.
+/// The number of bytes of a load or a store.
 pub fn access_bytes(info: sys::qemu_plugin_meminfo_t) -> u64 {
-    // SAFETY: the number is that of the callback under way.
+    // SAFETY: the number belongs to the running callback.
     1 << unsafe { sys::qemu_plugin_mem_size_shift(info) }
 }

@@ -1,4 +1,4 @@
-//! What goes from the guest's CPU to the thread that consumes it.
+//! The data that goes from the guest's CPU to the consumer thread.
 
 use std::sync::mpsc::{Receiver, SyncSender};
 
@@ -12,37 +12,37 @@ const BASE_CPI: f32 = 1.0;
 /// A part of the guest's run.
 #[derive(Debug, Default)]
 pub struct Batch {
-    /// References in order.
+    /// References, in order.
     pub references: Vec<Reference>,
-    /// What lies between them, in order.
+    /// The cuts between them, in order.
     pub cuts: Vec<Cut>,
 }
 
 /// The end of a block of references.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Cut {
-    /// How many references of the batch lie before it.
+    /// How many references of the batch lie before the cut.
     pub end: usize,
-    /// Instructions since the cut before.
+    /// Instructions since the previous cut.
     pub instructions: u64,
-    /// What happened there.
+    /// The operation at the cut.
     pub operation: Option<Operation>,
 }
 
 /// The guest's run as it comes in; it ends when the sender is gone.
 pub struct FromGuest {
     batches: Receiver<Batch>,
-    /// Where batches go to be filled again.
+    /// Where empty batches go back to be filled again.
     empty: SyncSender<Batch>,
     batch: Batch,
     cut: usize,
     begin: usize,
-    /// The operation of the cut before has not been given yet.
+    /// The operation of the previous cut, which has not been given out yet.
     waiting: Option<Operation>,
 }
 
 impl FromGuest {
-    /// What `batches` brings; those that are done go to `empty`.
+    /// Reads from `batches`; consumed batches go back through `empty`.
     pub fn new(batches: Receiver<Batch>, empty: SyncSender<Batch>) -> Self {
         Self {
             batches,
@@ -63,7 +63,7 @@ impl FromGuest {
         done.references.clear();
         done.cuts.clear();
         if done.references.capacity() > 0 {
-            // It is full or gone when the guest has ended.
+            // The channel is full or gone when the guest has ended.
             let _ = self.empty.try_send(done);
         }
         true

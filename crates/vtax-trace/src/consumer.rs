@@ -9,10 +9,10 @@ use vtax_paging::traces::vtrace::{Codec, Header, Writer};
 use crate::batch::FromGuest;
 use crate::options::Options;
 
-/// Writing a trace, under way. It ends with the guest's run; the error is a reason.
+/// A running writer of a trace. It ends with the guest's run; the error is a reason.
 pub type Writing = JoinHandle<Result<(), String>>;
 
-/// Writes the guest's run into the file that the options name.
+/// Start to write the guest's run into the file that the options name.
 pub fn start(options: &Options, mut guest: FromGuest) -> Result<Writing, String> {
     let failed = |reason: &dyn std::fmt::Display| format!("{}: {reason}", options.out.display());
     let file = File::create(&options.out).map_err(|error| failed(&error))?;

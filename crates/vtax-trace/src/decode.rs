@@ -1,33 +1,32 @@
-//! Finding the few instructions that matter for translation among all others, by their bytes.
+//! Finds the few instructions that matter for address translation, by their bytes.
 //!
-//! Encodings: Intel SDM volume 2. What is not recognised is no special instruction; nothing here
-//! can fail.
+//! Encodings: Intel SDM volume 2. Unrecognised bytes are no special instruction; decoding cannot
+//! fail.
 
-/// An instruction that is watched.
+/// A watched instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Special {
-    /// `mov cr3, r`: the number of the general register.
+    /// `mov cr3, r`, with the number of the general register.
     LoadCr3(u8),
     /// `mov cr4, r`: it flushes the TLB.
     LoadCr4,
     /// `mov r, cr2`: the kernel's page-fault handler asks for the address.
     ReadCr2,
-    /// INVLPG.
     Invlpg(Operand),
-    /// INVPCID: the general register with its type, and where its descriptor is.
+    /// INVPCID: the general register with the type, and the address of the descriptor.
     Invpcid(u8, Operand),
-    /// CPUID.
     Cpuid,
 }
 
-/// A memory operand: the sum of its parts. Registers are numbered as instructions do.
+/// A memory operand: the sum of its parts. Registers are numbered as in instructions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Operand {
     /// A general register.
     pub base: Option<u8>,
-    /// A general register and the base-2 logarithm of what it is multiplied with.
+    /// A general register and the base-2 logarithm of its factor.
     pub index: Option<(u8, u8)>,
-    /// A constant; relative to the next instruction, it is already added to that one's address.
+    /// A constant; where it is relative to the next instruction, that instruction's address is
+    /// already added.
     pub displacement: u64,
 }
 
@@ -46,7 +45,7 @@ const REX_B: u8 = 1;
 const REX_X: u8 = 2;
 const REX_R: u8 = 4;
 
-/// What an instruction at `address` is, when it is watched.
+/// The watched instruction at `address`; `None`: the instruction is not watched.
 pub fn special(address: u64, bytes: &[u8]) -> Option<Special> {
     let next = address.wrapping_add(bytes.len() as u64);
     let mut bytes = Bytes(bytes);
@@ -57,7 +56,7 @@ pub fn special(address: u64, bytes: &[u8]) -> Option<Special> {
             0x26 | 0x2e | 0x36 | 0x3e | 0xf0 | 0xf2 | 0xf3 => {}
             prefix @ 0x40..=0x4f => rex = prefix & 0xf,
             0x0f => break bytes.take()?,
-            // So are operands in FS or GS (64, 65): no kernel invalidates one.
+            // Operands in FS or GS (64, 65) are ignored too: no kernel invalidates them.
             _ => return None,
         }
     };
@@ -156,7 +155,7 @@ mod tests {
         }
     }
 
-    /// Bytes as GNU as 2.40 makes them.
+    /// Bytes as the assembler GNU as 2.40 produces them.
     #[test]
     fn known_encodings() {
         let cases: [(&[u8], Option<Special>); 14] = [

@@ -20,16 +20,16 @@ use crate::recorder::Recorder;
 use crate::summary::{self, Counts};
 use crate::tables::Tables;
 
-/// What the interface was when this was written; QEMU compares it with its own.
+/// The version of the interface that this code uses; QEMU compares it with its own.
 #[unsafe(no_mangle)]
 pub static qemu_plugin_version: c_int = 4;
 
 const PAGE: u64 = 1 << FRAME_SHIFT;
-/// The largest access that is made in one piece, in bytes.
+/// The largest single access, in bytes.
 const LARGEST_ACCESS: u64 = 64;
-/// CR3's bit that keeps the TLB.
+/// The bit of CR3 that keeps the TLB.
 const PRESERVE: u64 = 1 << 63;
-/// The bits of CR3 that are the root's address.
+/// The bits of CR3 with the root's address.
 const ROOT: u64 = 0x000f_ffff_ffff_f000;
 
 struct State {
@@ -37,7 +37,7 @@ struct State {
     options: Options,
     instructions: Counter,
     cpu: Option<Cpu>,
-    /// Data of callbacks, each once: translated code points to them.
+    /// Data of callbacks, each kept once: translated code points to them.
     specials: HashMap<Special, Box<Special>>,
     armed: bool,
     recorder: Option<Recorder>,
@@ -46,8 +46,8 @@ struct State {
     counts: Counts,
 }
 
-/// The state, used by one thread at a time: callbacks of the only CPU come from its thread, and
-/// those of the installation and the exit when it does not run.
+/// The state, used by one thread at a time: callbacks of the only CPU come from its thread, and the
+/// callbacks of the installation and the exit come when that thread does not run.
 struct Shared(UnsafeCell<Option<State>>);
 
 // SAFETY: see above.
@@ -62,7 +62,7 @@ fn state() -> Option<&'static mut State> {
     unsafe { (*STATE.0.get()).as_mut() }
 }
 
-/// QEMU loaded the plugin.
+/// Called when QEMU has loaded the plugin.
 ///
 /// # Safety
 /// QEMU calls it, once, with `count` strings.
@@ -73,7 +73,7 @@ pub unsafe extern "C" fn qemu_plugin_install(
     count: c_int,
     words: *mut *mut c_char,
 ) -> c_int {
-    // SAFETY: QEMU's own, which stays during the call.
+    // SAFETY: the structure is QEMU's and stays valid during the call.
     let one_cpu =
         unsafe { (*info).system_emulation && (*info).__bindgen_anon_1.system.max_vcpus == 1 };
     let read: Option<Vec<&str>> = (0..usize::try_from(count).unwrap_or(0))
@@ -106,7 +106,7 @@ pub unsafe extern "C" fn qemu_plugin_install(
     };
     // SAFETY: nothing else runs yet.
     unsafe { *STATE.0.get() = Some(fresh) };
-    // SAFETY: while the plugin is installed, with callbacks of their types.
+    // SAFETY: called while the plugin is installed, with callbacks of the right types.
     unsafe {
         sys::qemu_plugin_register_vcpu_init_cb(id, Some(on_cpu));
         sys::qemu_plugin_register_vcpu_tb_trans_cb(id, Some(on_quiet_block));
@@ -122,10 +122,10 @@ unsafe extern "C" fn on_cpu(_: sys::qemu_plugin_id_t, _: c_uint) {
     }
 }
 
-/// Before the trace nothing but marks is watched, so that the guest boots at its usual speed.
+/// Before the trace only marks are watched, so that the guest boots at its usual speed.
 unsafe extern "C" fn on_quiet_block(_: sys::qemu_plugin_id_t, block: *mut sys::qemu_plugin_tb) {
     let Some(state) = state() else { return };
-    // SAFETY: the block of this callback.
+    // SAFETY: `block` is the block of this callback.
     for instruction in unsafe { Instruction::of(block) } {
         if let Some(Special::Cpuid) = find_special(&instruction) {
             watch(state, &instruction, Special::Cpuid);
@@ -135,7 +135,7 @@ unsafe extern "C" fn on_quiet_block(_: sys::qemu_plugin_id_t, block: *mut sys::q
 
 unsafe extern "C" fn on_block(_: sys::qemu_plugin_id_t, block: *mut sys::qemu_plugin_tb) {
     let Some(state) = state() else { return };
-    // SAFETY: the block of this callback.
+    // SAFETY: `block` is the block of this callback.
     for instruction in unsafe { Instruction::of(block) } {
         instruction.count(state.instructions);
         let kernel = is_kernel(instruction.address());
@@ -171,7 +171,7 @@ fn watch(state: &mut State, instruction: &Instruction, found: Special) {
 
 unsafe extern "C" fn on_special(_: c_uint, data: *mut c_void) {
     let Some(state) = state() else { return };
-    // SAFETY: `watch` gave it, and what it points to stays.
+    // SAFETY: `watch` passed the pointer, and its target is never freed.
     let found = unsafe { *data.cast::<Special>() };
     if found == Special::Cpuid {
         state.mark();
@@ -248,17 +248,17 @@ impl State {
     /// A CPUID is about to be executed.
     fn mark(&mut self) {
         let Some(cpu) = &mut self.cpu else { return };
-        // CPUID reads EAX alone.
+        // CPUID reads only EAX.
         let leaf = u32::try_from(cpu.general(0) & u64::from(u32::MAX)).unwrap_or(0);
         match Mark::of(leaf) {
             Some(Mark::Arm) if !self.armed => {
                 self.armed = true;
-                // SAFETY: in a callback; it is carried out when the CPU has left its block.
+                // SAFETY: in a callback; the reset is carried out when the CPU has left its block.
                 unsafe { sys::qemu_plugin_reset(self.id, Some(on_reset)) };
             }
             Some(Mark::Begin) if self.armed && self.writing.is_none() => {
                 if let Err(reason) = self.begin() {
-                    // No summary is written then, which says that there is no trace.
+                    // No summary is written then, which shows that there is no trace.
                     (self.recorder, self.writing) = (None, None);
                     eprintln!("vtax-trace: {reason}");
                 }
@@ -285,7 +285,7 @@ impl State {
         Ok(())
     }
 
-    /// Ends the trace; the file is whole afterwards.
+    /// Ends the trace; the file is complete afterwards.
     fn end(&mut self) {
         let counted = self.instructions.get();
         let totals = self
@@ -354,7 +354,7 @@ impl State {
         self.with_tables(|tables, _, tell| tables.flush(tell));
     }
 
-    /// The kernel stored so many bytes to a page table.
+    /// The kernel stored `bytes` bytes to a page table.
     #[cold]
     fn table_store(&mut self, physical: u64, bytes: u64) {
         let frame = physical >> FRAME_SHIFT;
@@ -378,16 +378,16 @@ impl State {
     }
 }
 
-/// All callbacks and all translated code are gone.
+/// Called when all callbacks and all translated code are gone.
 unsafe extern "C" fn on_reset(id: sys::qemu_plugin_id_t) {
-    // SAFETY: in a callback, with callbacks of their types.
+    // SAFETY: in a callback, with callbacks of the right types.
     unsafe {
         sys::qemu_plugin_register_vcpu_tb_trans_cb(id, Some(on_block));
         sys::qemu_plugin_register_atexit_cb(id, Some(on_exit), std::ptr::null_mut());
     }
 }
 
-/// QEMU ends, for instance because it was asked to: what was traced is kept.
+/// Called when QEMU ends, for instance because it was asked to: what was traced is kept.
 unsafe extern "C" fn on_exit(_: sys::qemu_plugin_id_t, _: *mut c_void) {
     if let Some(state) = state() {
         state.end();

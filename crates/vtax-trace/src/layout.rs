@@ -1,27 +1,28 @@
-//! Where a Linux kernel without randomization has the guest's memory (kernel doc `x86/x86_64/mm`).
+//! Where a Linux kernel without address randomization maps the guest's memory (kernel doc
+//! `x86/x86_64/mm`).
 
 /// Base-2 logarithm of the bytes of a frame.
 pub const FRAME_SHIFT: u32 = 12;
-/// The first address of all memory, one to one, with four-level tables.
+/// The first address of the direct map of all memory, with four-level tables.
 const DIRECT_MAP: u64 = 0xffff_8880_0000_0000;
-/// Its length: 64 TiB.
+/// The direct map's length: 64 TiB.
 const DIRECT_MAP_BYTES: u64 = 1 << 46;
-/// The kernel's image, one to one from address 0 on.
+/// The first address of the kernel's image, which maps memory from address 0 on.
 const IMAGE: u64 = 0xffff_ffff_8000_0000;
-/// Its length: modules follow.
+/// The image's length: modules follow.
 const IMAGE_BYTES: u64 = 1 << 30;
 
-/// Whether an instruction at `address` is the kernel's.
+/// Is an instruction at `address` the kernel's?
 pub const fn is_kernel(address: u64) -> bool {
     address >> 63 != 0
 }
 
-/// The address by which the kernel reads a frame.
+/// The address at which the kernel reads a frame.
 pub const fn direct_address(frame: u64) -> u64 {
     DIRECT_MAP + (frame << FRAME_SHIFT)
 }
 
-/// The guest physical address that the kernel means, if it is one of the two maps of all memory.
+/// The guest physical address of a kernel address, if it is in one of the two maps of all memory.
 #[inline]
 pub const fn physical(address: u64) -> Option<u64> {
     let direct = address.wrapping_sub(DIRECT_MAP);

@@ -1,15 +1,15 @@
 //! A plugin of QEMU that observes a Linux guest with one CPU (docs/trace-format.md).
 //!
-//! QEMU's translator calls [`hooks_unsafe`] for each block that it translates; there each
-//! instruction is looked at ([`decode`]) and gets callbacks. What they see goes to the
-//! [`recorder`], which hands it in batches to a thread of its own ([`consumer`]). The guest's page
-//! tables are followed by [`tables`]: a callback sees what the guest's instructions read and write,
-//! not what the page walker does.
+//! QEMU's translator calls [`hooks_unsafe`] for each block that it translates; the hook examines
+//! each instruction ([`decode`]) and adds callbacks. What the callbacks see goes to the
+//! [`recorder`], which hands it in batches to a separate thread ([`consumer`]). [`tables`] follows
+//! the guest's page tables: a callback sees what the guest's instructions read and write, not what
+//! the page walker does.
 //!
 //! The guest is expected to have four-level tables, no address space randomization of its kernel
 //! and one root per process (`nokaslr no5lvl nopti`): its kernel then sees all memory at one place.
 
-#![cfg_attr(test, allow(dead_code))] // a test is no plugin: nothing of QEMU is there to link to
+#![cfg_attr(test, allow(dead_code))] // A test is no plugin: there is no QEMU to link with.
 
 #[cfg(not(test))]
 mod api_unsafe;

@@ -1,11 +1,11 @@
-//! What the command line of QEMU tells the plugin: `file=libvtax_trace.so,out=FILE,...`.
+//! What QEMU's command line tells the plugin: `file=libvtax_trace.so,out=FILE,...`.
 
 use std::path::PathBuf;
 
 /// Most memory that lies in one piece from address 0 on (machine q35).
 const MOST_MEMORY: u64 = 2 << 30;
 
-/// What to record, and where to.
+/// What to record, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
     /// File for the trace.
@@ -14,14 +14,14 @@ pub struct Options {
     pub summary: PathBuf,
     /// The guest's memory in bytes.
     pub memory_bytes: u64,
-    /// Leave out what the kernel loads and stores.
+    /// Leave out the kernel's loads and stores.
     pub user_only: bool,
-    /// Compress the trace; one that is simulated while it is made is not worth it.
+    /// Compress the trace; this is not worth it for a trace that is simulated while it is made.
     pub pack: bool,
 }
 
 impl Options {
-    /// From `KEY=VALUE` words. The error names the word.
+    /// Parse `KEY=VALUE` words. The error names the word.
     pub fn parse<'a>(words: impl IntoIterator<Item = &'a str>) -> Result<Self, String> {
         let (mut out, mut summary, mut memory) = (None, None, None);
         let (mut user_only, mut pack) = (false, true);

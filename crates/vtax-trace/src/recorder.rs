@@ -8,11 +8,11 @@ use vtax_paging::traces::BLOCK_REFERENCES;
 
 use crate::batch::{Batch, Cut, FromGuest};
 
-/// References of a batch: half a megabyte.
+/// References in a batch: half a megabyte.
 const BATCH_REFERENCES: usize = 16 * BLOCK_REFERENCES;
-/// Most cuts of a batch.
+/// The most cuts in a batch.
 const BATCH_CUTS: usize = 4096;
-/// Batches under way: what the guest may be ahead of the consumer.
+/// Batches in transit: how far the guest may be ahead of the consumer.
 const BATCHES: usize = 16;
 
 /// Totals of a recording.
@@ -22,16 +22,15 @@ pub struct Totals {
     pub references: u64,
     /// Instructions between begin and end.
     pub instructions: u64,
-    /// Operations.
     pub operations: u64,
 }
 
 /// Collects references and operations and sends them on in batches.
 pub struct Recorder {
     batch: Batch,
-    /// References at which the block is cut.
+    /// The number of references at which the block is cut.
     limit: usize,
-    /// Where the block begins.
+    /// Where the current block begins.
     begin: usize,
     counted: u64,
     totals: Totals,
@@ -40,7 +39,8 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// A recorder whose instruction counter stands at `counted`, and what it records.
+    /// A recorder whose instruction counter stands at `counted`, and the receiving end of what it
+    /// records.
     pub fn new(counted: u64) -> (Self, FromGuest) {
         let (to, batches) = sync_channel(BATCHES);
         let (back, empty) = sync_channel(BATCHES);
@@ -56,7 +56,7 @@ impl Recorder {
         (recorder, FromGuest::new(batches, back))
     }
 
-    /// A load or a store; says whether [`Self::cut`] is due.
+    /// Records a load or a store; returns whether [`Self::cut`] is due.
     #[inline]
     pub fn reference(&mut self, address: u64, write: bool) -> bool {
         self.batch
@@ -70,13 +70,13 @@ impl Recorder {
         self.end_block(counted, None);
     }
 
-    /// An operation after everything recorded so far.
+    /// Records an operation after everything recorded so far.
     pub fn operation(&mut self, operation: Operation, counted: u64) {
         self.totals.operations += 1;
         self.end_block(counted, Some(operation));
     }
 
-    /// Sends what is left; the consumer comes to its end after it.
+    /// Sends what is left; after that the consumer ends.
     pub fn finish(mut self, counted: u64) -> Totals {
         self.end_block(counted, None);
         self.send();
@@ -104,7 +104,7 @@ impl Recorder {
     fn send(&mut self) {
         let next = self.empty.try_recv().unwrap_or_else(|_| fresh());
         let full = std::mem::replace(&mut self.batch, next);
-        // A consumer that failed has said so: what comes after it is lost.
+        // A consumer that failed has reported it; later batches are lost.
         let _ = self.to.send(full);
         self.begin = 0;
     }

@@ -11,18 +11,17 @@ use crate::recorder::Totals;
 /// What the guest did to its page tables.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Counts {
-    /// Page faults.
     pub faults: u64,
     /// Loads of CR3, and other flushes of the whole TLB.
     pub cr3_loads: u64,
-    /// Single pages invalidated.
+    /// Invalidations of single pages.
     pub invlpg: u64,
     /// Entries of page tables written.
     pub table_writes: u64,
 }
 
 impl Counts {
-    /// One more of its kind.
+    /// Count an operation by its kind.
     pub fn count(&mut self, operation: &Operation) {
         match operation {
             Operation::Fault { .. } => self.faults += 1,
@@ -44,7 +43,7 @@ struct Summary<'a> {
     error: Option<&'a str>,
 }
 
-/// Writes the summary; without an end of the trace there is none.
+/// Writes the summary; a trace without an end gets none.
 pub fn write(
     path: &Path,
     totals: Option<Totals>,

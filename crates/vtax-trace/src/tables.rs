@@ -1,10 +1,11 @@
 //! The guest's page tables, followed by the stores of its kernel.
 //!
-//! They are learnt by reading them from a root that is loaded; after that every store to a page
-//! that is a table is looked at. A frame stops being a table when the last entry that leads to it
-//! is gone, and a root when it maps no user memory any more and is not in use: Linux empties it
-//! before it gives it back. What a process's tables became before their root was first loaded is
-//! read then, and counts as found, not as written: a VMM that shadows them would not see it either.
+//! They are learnt by reading them from a loaded root; after that, every store to a page that is a
+//! table is examined. A frame stops being a table when the last entry that leads to it is gone. A
+//! root stops being one when it maps no user memory any more and is not in use: Linux empties it
+//! before it frees it. The content of a process's tables before their root is first loaded is read
+//! at that time, and counts as found, not as written: a VMM that shadows them would not see those
+//! writes either.
 
 use std::collections::HashMap;
 
@@ -30,21 +31,20 @@ pub type Contents = Box<[u64; ENTRIES]>;
 
 /// The guest's memory.
 pub trait GuestMemory {
-    /// A whole frame; `None` when it cannot be read.
+    /// The content of a frame that is a table; `None` when it cannot be read.
     fn table(&mut self, frame: u64) -> Option<Contents>;
-    /// Eight bytes of one, by their index.
     fn entry(&mut self, frame: u64, index: usize) -> Option<u64>;
 }
 
 struct Table {
     level: u8,
     start: u64,
-    /// Entries that lead here.
+    /// The number of entries that lead to this table.
     parents: u32,
     entries: Contents,
 }
 
-/// All page tables that are known.
+/// All known page tables.
 pub struct Tables {
     known: HashMap<u64, Table>,
     /// A bit for each frame of the guest's memory.
@@ -54,7 +54,7 @@ pub struct Tables {
 }
 
 impl Tables {
-    /// None yet, of a guest with so many frames of memory.
+    /// No known tables, for a guest with this many frames of memory.
     pub fn new(frames: u64) -> Self {
         let words = usize::try_from(frames.div_ceil(64)).unwrap_or(0);
         Self {
@@ -65,7 +65,7 @@ impl Tables {
         }
     }
 
-    /// Whether a frame is a page table.
+    /// Is a frame a page table?
     #[inline]
     pub fn contains(&self, frame: u64) -> bool {
         let word = usize::try_from(frame / 64)
@@ -74,12 +74,12 @@ impl Tables {
         word.is_some_and(|word| word >> (frame % 64) & 1 == 1)
     }
 
-    /// How many are known.
+    /// The number of known tables.
     pub fn len(&self) -> usize {
         self.known.len()
     }
 
-    /// CR3 was loaded.
+    /// Called when CR3 is loaded.
     pub fn load(
         &mut self,
         root: u64,
@@ -99,7 +99,7 @@ impl Tables {
         }
     }
 
-    /// The TLB was flushed without a load of CR3.
+    /// Called when the TLB is flushed without a load of CR3.
     pub fn flush(&self, tell: &mut dyn FnMut(Operation)) {
         if let Some(root) = self.root {
             let (root, preserve) = (Gfn(root), false);
@@ -107,7 +107,7 @@ impl Tables {
         }
     }
 
-    /// The guest stored to an entry of a frame that [`Self::contains`].
+    /// Called when the guest stores to an entry of a frame that [`Self::contains`].
     pub fn store(
         &mut self,
         frame: u64,
@@ -141,7 +141,7 @@ impl Tables {
         }
     }
 
-    /// An entry leads to a table.
+    /// Called when an entry leads to a table.
     fn link(
         &mut self,
         frame: u64,
@@ -172,7 +172,7 @@ impl Tables {
         }
     }
 
-    /// Reads a table that was not known, and all below it.
+    /// Reads an unknown table, and all tables below it.
     fn find(
         &mut self,
         frame: u64,
@@ -211,7 +211,7 @@ impl Tables {
         }
     }
 
-    /// An entry that led to a table is gone.
+    /// Called when an entry that led to a table is gone.
     fn unlink(&mut self, frame: u64, tell: &mut dyn FnMut(Operation)) {
         let Some(table) = self.known.get_mut(&frame) else {
             return;
@@ -258,7 +258,7 @@ impl Tables {
     }
 }
 
-/// The address bits that an index of a table of `level` stands for, sign-extended from a root's.
+/// The address bits that an index in a table of `level` stands for, sign-extended for a root.
 const fn span(level: u8, index: usize) -> u64 {
     let address = (index as u64) << (12 + 9 * (level as u32 - 1));
     if level == LEVELS && index >= USER_ENTRIES {
@@ -282,7 +282,7 @@ fn entry(table: u64, index: usize, bits: u64, level: u8, written: bool) -> Opera
     let has = |bit| bits & bit != 0;
     let entry = if has(PRESENT) {
         TableEntry {
-            // Devices far above all memory share a frame: they are devices all the same.
+            // Devices far above all memory share one frame number: they are devices in any case.
             frame: Gfn(frame_of(bits).min(MOST_FRAMES - 1)),
             present: true,
             writable: has(WRITABLE),
@@ -335,7 +335,7 @@ mod tests {
         }
     }
 
-    /// Tables and all that was told.
+    /// The tables, and all reported operations.
     struct World {
         memory: Memory,
         tables: Tables,
@@ -343,7 +343,7 @@ mod tests {
     }
 
     impl World {
-        /// A root in frame 1 with a kernel half of one page, loaded.
+        /// A loaded root in frame 1, with one page in the kernel's half.
         fn new() -> Self {
             let mut memory = Memory::default();
             for (frame, next) in [(1, 2), (2, 3), (3, 4), (4, 99)] {
@@ -406,7 +406,7 @@ mod tests {
         world.memory.set(12, 7, 50 << 12 | USER);
         world.store(1, 0, 10 << 12 | USER);
         world.store(10, 0, 11 << 12 | USER);
-        // This table had an entry before it was linked: nobody could see that being written.
+        // This table had an entry before it was linked: the write of that entry could not be seen.
         let told = world.store(11, 1, 12 << 12 | USER);
         assert!(
             matches!(
@@ -479,11 +479,11 @@ mod tests {
         world.memory.set(21, 511, 2 << 12 | USER);
         world.load(21);
         assert_eq!(world.tables.len(), 7);
-        // The first root maps no user memory and is not in use: it is forgotten, the kernel's
+        // The first root maps no user memory and is not in use: it is forgotten, but the kernel's
         // tables below it stay.
         assert!(!world.tables.contains(1));
         assert!(world.tables.contains(2));
-        // Linux empties the tables from below while the root is still loaded.
+        // Linux empties the tables from the lowest level up while the root is still loaded.
         for (frame, below) in [(23, 24), (22, 23), (21, 22)] {
             assert_eq!(freed(&world.store(frame, 0, 0)), [below]);
         }

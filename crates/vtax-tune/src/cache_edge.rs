@@ -1,7 +1,7 @@
 //! `CacheEdge`: how much of the L2 cache the block of A should take.
 //!
-//! ATLAS's measurement, of which the paper shows performance with L1 blocking only (figure 3), with
-//! each edge (figure 4), and how often each was chosen (figure 5).
+//! This is ATLAS's measurement. The paper shows performance with L1 blocking only (figure 3) and
+//! with each edge (figure 4), and how often each edge was chosen (figure 5).
 
 use serde::Serialize;
 
@@ -13,41 +13,41 @@ use crate::search::trial::{Budget, Trial};
 use crate::statistics::Spread;
 
 const SMALLEST_BYTES: u64 = 64 << 10;
-/// The last edge when the processor does not say how large its L2 is.
+/// The last edge when the size of L2 is unknown.
 const LARGEST_BYTES: u64 = 4 << 20;
 
-/// What a sweep found.
+/// The result of a sweep.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct CacheEdge {
     /// Rows and columns of the product.
     pub size: usize,
-    /// With blocks of NB x NB only; null where it could not be timed.
+    /// Performance with blocks of NB x NB only; null where it could not be timed.
     pub l1_only: Option<Spread>,
-    /// With each edge, in ascending order.
+    /// Performance with each edge, in ascending order.
     pub points: Vec<Point>,
     /// The edge that each run would choose; null where L1 blocking alone was fastest.
     pub chosen: Vec<Option<u64>>,
-    /// What the processor says of its L2 cache.
+    /// The size of the L2 cache, as the processor gives it.
     pub l2_bytes: Option<u64>,
 }
 
-/// One edge.
+/// Performance with one edge.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Point {
-    /// The edge.
+    /// The edge in bytes.
     pub bytes: u64,
-    /// MC that goes with it: whole register blocks, so that the block of A may be smaller.
+    /// The MC that belongs to the edge: whole register blocks, so the block of A may be smaller
+    /// than the edge.
     #[serde(rename = "MC")]
     pub mc: u32,
-    /// Its performance.
     #[serde(flatten)]
     pub spread: Spread,
 }
 
 /// Time a product with each edge from 64 KiB to four times L2, and without one, in turns.
 ///
-/// The trial times a product of `size`. Runs end early when the time does. The error is why nothing
-/// could be timed.
+/// The trial times a product of `size`. Runs end early when the time is up. The error says why
+/// nothing could be timed.
 pub fn sweep(
     at: &Parameters,
     (processor, precision): (&Processor, Precision),
@@ -77,7 +77,7 @@ pub fn sweep(
     })
 }
 
-/// Powers of two with the MC of each; those that hold no register block are left out.
+/// Powers of two, each with its MC; powers that hold no register block are left out.
 fn edges(at: &Parameters, processor: &Processor, precision: Precision) -> Vec<(u64, u32)> {
     let most = processor.l2_bytes.map_or(LARGEST_BYTES, |l2| 4 * l2);
     let powers = (0..).map(|power| SMALLEST_BYTES << power);
@@ -86,7 +86,7 @@ fn edges(at: &Parameters, processor: &Processor, precision: Precision) -> Vec<(u
     edges.filter(|(_, mc)| *mc > 0).collect()
 }
 
-/// Blocks of NB x NB, in whole register blocks, as before ATLAS knows an edge.
+/// Blocks of NB x NB, in whole register blocks, as ATLAS uses before it knows an edge.
 fn l1_only(at: &Parameters) -> Parameters {
     let whole = |side: u32| at.nb.next_multiple_of(side.max(1));
     Parameters {
@@ -141,7 +141,7 @@ mod tests {
         }
     }
 
-    /// Best with a block of 256 KiB, but in each third round without one.
+    /// A trial that is best with a block of 256 KiB, but in every third round without any block.
     struct Best(u32);
 
     impl Trial<Parameters> for Best {

@@ -5,7 +5,7 @@ use std::ops::{Add, AddAssign, Mul, Sub};
 
 use crate::parameters::Precision;
 
-/// A number that matrices are made of: `f32` or `f64`.
+/// The type of a matrix's numbers: `f32` or `f64`.
 pub trait Element:
     Copy
     + Debug
@@ -20,7 +20,7 @@ pub trait Element:
     + Into<f64>
     + 'static
 {
-    /// Which of both it is.
+    /// Single or double precision.
     const PRECISION: Precision;
     /// 0.
     const ZERO: Self;
@@ -30,7 +30,7 @@ pub trait Element:
     /// operation (Higham, Accuracy and Stability of Numerical Algorithms, section 2.1).
     const UNIT_ROUNDOFF: f64;
 
-    /// The nearest number.
+    /// Round a number to the nearest one of this type.
     fn nearest(value: f64) -> Self;
 
     /// self * factor + term, rounded once.

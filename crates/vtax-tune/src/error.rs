@@ -1,47 +1,44 @@
-//! What can go wrong.
+//! Errors of this crate.
 
 use nix::errno::Errno;
 
 use crate::parameters::Vector;
 
-/// Errors of this crate.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// A parameter, named as in files, cannot be what it is.
+    /// A parameter, named as in files, has an invalid value.
     #[error("{field} = {value}: {reason}")]
     Parameter {
-        /// The field's name.
         field: &'static str,
-        /// Its value.
         value: String,
-        /// What it should be.
+        /// What the value should be.
         reason: String,
     },
-    /// The processor has no such instructions, or the kernel has not switched them on.
+    /// The processor lacks these instructions, or the kernel has not switched them on.
     #[error("this processor has no {0}")]
     NoVector(Vector),
-    /// An argument of a routine: what BLAS's XERBLA is called for.
+    /// A wrong argument of a routine, for which BLAS calls XERBLA.
     #[error("argument {number} ({name}): {reason}")]
     Argument {
         /// Its position, from 1, in the Fortran routine.
         number: u32,
-        /// Its name there.
+        /// Its name in that routine.
         name: &'static str,
-        /// What is wrong.
+        /// What is wrong with it.
         reason: String,
     },
     /// An instruction could not be encoded: an error of the generator.
     #[error("cannot encode the kernel: {0}")]
     Encode(String),
-    /// Memory for code or panels could not be had.
+    /// Memory for code or panels could not be allocated.
     #[error("cannot get memory for {what}: {}", .errno.desc())]
     Memory {
-        /// What for.
+        /// What the memory was for.
         what: &'static str,
-        /// The system call's answer.
+        /// The errno of the system call.
         errno: Errno,
     },
-    /// A kernel computes something else than the reference.
+    /// A kernel computes a different result than the reference.
     #[error(
         "wrong result for {what}: {got:e} at row {row}, column {column}, not {want:e} (error bound {bound:e})"
     )]
@@ -56,12 +53,12 @@ pub enum Error {
         got: Value,
         /// The reference's value.
         want: Value,
-        /// How far apart they may be.
+        /// The largest allowed difference.
         bound: Value,
     },
 }
 
-/// A number in an error: compared by its bits, so that errors are comparable.
+/// A number in an error. It is compared by its bits, so that errors can be compared.
 #[derive(Debug, Clone, Copy)]
 pub struct Value(pub f64);
 

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-/// Names and values as ATLAS writes them: flags are 0 and 1.
+/// Names and values as ATLAS writes them; flags are 0 and 1.
 pub fn fields<P: Serialize>(parameters: &P) -> Map<String, Value> {
     let named = match serde_json::to_value(parameters) {
         Ok(Value::Object(named)) => named,

@@ -10,27 +10,25 @@ use crate::unsafe_micro::Micro;
 /// A matrix stored by columns.
 #[derive(Debug, Clone, Copy)]
 pub struct Matrix<'a, T> {
-    /// Its numbers.
     pub data: &'a [T],
-    /// From one column to the next: at least the rows.
+    /// The distance from one column to the next: at least the number of rows.
     pub leading: usize,
 }
 
-/// A matrix stored by columns, to be written.
+/// A matrix stored by columns, for writing.
 #[derive(Debug)]
 pub struct MatrixMut<'a, T> {
-    /// Its numbers.
     pub data: &'a mut [T],
-    /// From one column to the next: at least the rows.
+    /// The distance from one column to the next: at least the number of rows.
     pub leading: usize,
 }
 
-/// C = alpha op(A) op(B) + beta C, as BLAS has it: op(A) is m x k, op(B) is k x n.
+/// C = alpha op(A) op(B) + beta C, as in BLAS: op(A) is m x k, op(B) is k x n.
 #[derive(Debug, Clone, Copy)]
 pub struct Problem<'a, T> {
-    /// op(A) is A transposed.
+    /// Is op(A) A transposed?
     pub transpose_a: bool,
-    /// op(B) is B transposed.
+    /// Is op(B) B transposed?
     pub transpose_b: bool,
     /// Rows of C.
     pub m: usize,
@@ -42,9 +40,7 @@ pub struct Problem<'a, T> {
     pub alpha: T,
     /// Factor of C; 0: C is not read.
     pub beta: T,
-    /// A.
     pub a: Matrix<'a, T>,
-    /// B.
     pub b: Matrix<'a, T>,
 }
 
@@ -55,7 +51,8 @@ pub struct Gemm<T: Element> {
     blocked: Blocked<T>,
 }
 
-/// Multiplications that are worth a thread: those of 20 us, which is what starting one takes.
+/// The number of multiplications that is worth a thread: 20 us of them, the time that starting a
+/// thread takes.
 const WORK_OF_A_THREAD: usize = 1 << 20;
 
 impl<T: Element> Gemm<T> {
@@ -73,12 +70,12 @@ impl<T: Element> Gemm<T> {
         })
     }
 
-    /// What it was generated from.
+    /// The parameters that the kernel was generated from.
     pub fn parameters(&self) -> &Parameters {
         &self.parameters
     }
 
-    /// C = alpha op(A) op(B) + beta C on at most so many threads.
+    /// C = alpha op(A) op(B) + beta C on at most `threads` threads.
     ///
     /// Fails, before anything is written, with the number of the argument in DGEMM when a leading
     /// dimension or a matrix is too small, and when memory for the panels is short.
@@ -93,7 +90,7 @@ impl<T: Element> Gemm<T> {
             return Ok(());
         }
         let product = problem.k > 0 && problem.alpha != T::ZERO;
-        // The kernel itself writes over C where beta is 0.
+        // The kernel itself overwrites C where beta is 0.
         if problem.beta != T::ONE && !(product && problem.beta == T::ZERO) {
             scale(problem, c.data, c.leading);
         }
@@ -110,7 +107,7 @@ impl<T: Element> Gemm<T> {
     }
 }
 
-/// C = beta C; 0 does not let NaN survive.
+/// C = beta C; with beta 0, NaN does not survive.
 fn scale<T: Element>(problem: &Problem<'_, T>, c: &mut [T], leading: usize) {
     for column in c.chunks_mut(leading).take(problem.n) {
         let column = &mut column[..problem.m];
@@ -124,7 +121,7 @@ fn scale<T: Element>(problem: &Problem<'_, T>, c: &mut [T], leading: usize) {
     }
 }
 
-/// The arguments, in the order of DGEMM's tests; then what BLAS cannot know, the lengths.
+/// Check the arguments in the order of DGEMM's tests, then the lengths, which BLAS cannot know.
 #[allow(clippy::many_single_char_names, reason = "DGEMM's names")]
 fn check<T: Element>(problem: &Problem<'_, T>, c: &MatrixMut<'_, T>) -> Result<(), Error> {
     let (m, n, k) = (problem.m, problem.n, problem.k);

@@ -9,28 +9,28 @@ use crate::parameters::Level2;
 use crate::processor::Processor;
 use crate::unsafe_columns::{Columns, Routine};
 
-/// A vector with an increment, as BLAS has it: a negative one goes backward from the end.
+/// A vector with an increment, as in BLAS: a negative increment goes backward from the end.
 #[derive(Debug, Clone, Copy)]
 pub struct Strided<'a, T> {
-    /// Its numbers and what is between them.
+    /// Its numbers, and what lies between them.
     pub data: &'a [T],
-    /// From one number to the next; not 0.
+    /// The distance from one number to the next; not 0.
     pub increment: isize,
 }
 
-/// A vector with an increment, to be written.
+/// A vector with an increment, for writing.
 #[derive(Debug)]
 pub struct StridedMut<'a, T> {
-    /// Its numbers and what is between them.
+    /// Its numbers, and what lies between them.
     pub data: &'a mut [T],
-    /// From one number to the next; not 0.
+    /// The distance from one number to the next; not 0.
     pub increment: isize,
 }
 
 /// y = alpha op(A) x + beta y, where A has m rows and n columns.
 #[derive(Debug, Clone, Copy)]
 pub struct GemvProblem<'a, T> {
-    /// op(A) is A transposed.
+    /// Is op(A) A transposed?
     pub transpose: bool,
     /// Rows of A.
     pub m: usize,
@@ -38,7 +38,6 @@ pub struct GemvProblem<'a, T> {
     pub n: usize,
     /// Factor of the product; 0: A and x are not read.
     pub alpha: T,
-    /// A.
     pub a: Matrix<'a, T>,
     /// As many numbers as op(A) has columns.
     pub x: Strided<'a, T>,
@@ -169,7 +168,7 @@ fn scaled<T: Element>(x: &[T], alpha: T) -> Vec<T> {
     x.iter().map(|number| *number * alpha).collect()
 }
 
-/// The numbers of a vector side by side; a copy only where they are not.
+/// The numbers of a vector as a contiguous slice, copied only if they are not contiguous.
 pub(crate) fn together<'a, T: Element>(vector: &Strided<'a, T>, count: usize) -> Cow<'a, [T]> {
     if vector.increment == 1 {
         return Cow::Borrowed(&vector.data[..count]);
@@ -178,7 +177,7 @@ pub(crate) fn together<'a, T: Element>(vector: &Strided<'a, T>, count: usize) ->
     Cow::Owned(places.map(|at| vector.data[at]).collect())
 }
 
-/// Where the numbers of a vector are.
+/// The indices of a vector's numbers.
 fn places(count: usize, increment: isize) -> impl Iterator<Item = usize> {
     let step = increment.unsigned_abs();
     let at = move |index: usize| {
@@ -203,7 +202,7 @@ fn increment(number: u32, name: &'static str, increment: isize) -> Result<(), Er
     })
 }
 
-/// A vector is a matrix of one row.
+/// Check the length of a vector, which is a matrix of one row.
 fn fits(
     number: u32,
     name: &'static str,
@@ -218,7 +217,8 @@ fn fits(
 mod tests {
     use super::*;
 
-    /// As in the reference BLAS: KX = 1 - (LENX - 1) * INCX where INCX is negative, from 1.
+    /// As in the reference BLAS: where INCX is negative, KX = 1 - (LENX - 1) * INCX, counted from
+    /// 1.
     #[test]
     fn a_negative_increment_begins_at_the_end() {
         let places = |count, increment| places(count, increment).collect::<Vec<_>>();

@@ -1,6 +1,6 @@
-//! Matrix kernels as ATLAS has them, generated as machine code at run time.
+//! Matrix kernels in the manner of ATLAS, generated as machine code at run time.
 //!
-//! Nothing here prints. [`Processor`] says what can run; [`Parameters`] say what is generated.
+//! The crate prints nothing. [`Processor`] says what can run; [`Parameters`] say what is generated.
 
 pub mod cache_edge;
 mod element;

@@ -1,16 +1,17 @@
 //! The start of the search: parameters from the sizes of the caches alone.
 //!
 //! Low, Igual, Smith and Quintana-Ortí, Analytical Modeling Is Enough for High-Performance BLIS
-//! (ACM TOMS 43, 2016): nb so that a panel of A, one of B and the lines of C share the sets of L1;
-//! mc so that the block of A shares the sets of L2 with a panel of B; nc likewise for L3.
+//! (ACM TOMS 43, 2016): nb is chosen so that a panel of A, one of B and the lines of C share the
+//! sets of L1; mc so that the block of A shares the sets of L2 with a panel of B; nc likewise for
+//! L3.
 
 use crate::parameters::{Level2, Parameters, Precision, Vector};
 use crate::processor::Processor;
 
-/// What is assumed where nothing tells: the smallest of recent processors.
+/// Assumed where nothing is known: the smallest L1 and L2 of recent processors.
 const L1: (u64, u32) = (32 << 10, 8);
 const L2: (u64, u32) = (256 << 10, 8);
-/// An L3 is shared, and other virtual machines use it too: what one core may hope for.
+/// An L3 is shared, also with other virtual machines: this is what one core may expect.
 const L3_BYTES: u64 = 4 << 20;
 
 impl Parameters {
@@ -24,7 +25,7 @@ impl Parameters {
         Self::model_for(vector, processor, precision)
     }
 
-    /// The same, for kernels of one instruction set.
+    /// Good parameters for kernels of one instruction set.
     pub fn model_for(vector: Vector, processor: &Processor, precision: Precision) -> Self {
         let muladd = processor.fuses(vector);
         let lanes = vector.lanes(precision);
@@ -69,8 +70,8 @@ impl Parameters {
 }
 
 impl Level2 {
-    /// Good parameters for this processor: enough columns that the vector is seldom read again, and
-    /// enough independent sums for the pipeline.
+    /// Good parameters for this processor: so many columns that the vector is seldom read again,
+    /// and enough independent sums for the pipeline.
     pub fn model(processor: &Processor) -> Self {
         let vector = processor
             .vectors()
@@ -85,8 +86,8 @@ impl Level2 {
     }
 }
 
-/// Vectors and columns of the block of C: the largest and squarest that leave registers for a
-/// column of A, and for numbers of B and products in flight.
+/// Vectors and columns of the block of C: the largest and squarest block that leaves registers for
+/// a column of A, for numbers of B, and for products in progress.
 fn register_block(vector: Vector, muladd: bool) -> (u32, u32) {
     match (vector, muladd) {
         (Vector::Portable, _) => (4, 4),
@@ -96,15 +97,16 @@ fn register_block(vector: Vector, muladd: bool) -> (u32, u32) {
     }
 }
 
-/// Steps of K: of the ways of L1 one is for C, and the others are shared by the panels of A and B
-/// as their lengths are (equation 4 of the paper).
+/// Steps of K: one way of L1 is for C, and the panels of A and B share the other ways in proportion
+/// to their lengths (equation 4 of the paper).
 fn depth((bytes, ways): (u64, u32), a: u64, b: u64) -> u32 {
     let way = bytes / u64::from(ways);
     let for_a = (u64::from(ways) - 1) * a / (a + b);
     u32::try_from(for_a.max(1) * way / a).unwrap_or(u32::MAX)
 }
 
-/// Bytes of the block of A: the ways of L2 without one for C and those that a panel of B needs.
+/// Bytes of the block of A: the ways of L2, without one for C and without the ways that a panel of
+/// B needs.
 fn block((bytes, ways): (u64, u32), panel: u64) -> u64 {
     let way = (bytes / u64::from(ways)).max(1);
     let others = 1 + panel.div_ceil(way);

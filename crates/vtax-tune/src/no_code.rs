@@ -1,15 +1,15 @@
-//! No machine code: this processor's kernels are those in Rust.
+//! For processors without generated code: their kernels are written in Rust.
 
 use crate::error::Error;
 use crate::parameters::{Level2, Parameters, Precision};
 use crate::unsafe_columns::Routine;
 
-/// Fails: there is no such code.
+/// Always fails: there is no generated code.
 pub fn gemm(parameters: &Parameters, _: Precision, _copies: u32) -> Result<Vec<u8>, Error> {
     Err(Error::NoVector(parameters.vector))
 }
 
-/// Fails: there is no such code.
+/// Always fails: there is no generated code.
 pub fn level2(
     _: Routine,
     parameters: &Level2,

@@ -1,6 +1,6 @@
-//! What timed kernels work on: made once, for any number of runs of any kernels.
+//! The operands of timed kernels, made once for any number of runs of any kernels.
 //!
-//! Nothing here reads a clock: in user-mode Linux a reading costs as much as a short product.
+//! This module reads no clock: in user-mode Linux a reading costs as much as a short product.
 
 use crate::element::Element;
 use crate::error::Error;
@@ -30,7 +30,7 @@ impl<T: Element> GemmOperands<T> {
         }
     }
 
-    /// C = op(A) op(B).
+    /// Compute C = op(A) op(B).
     pub fn multiply(
         &mut self,
         gemm: &Gemm<T>,
@@ -85,7 +85,7 @@ impl<T: Element> Level2Operands<T> {
         }
     }
 
-    /// y = op(A) x.
+    /// Compute y = op(A) x.
     pub fn gemv(&mut self, gemv: &Gemv<T>, transpose: bool) -> Result<(), Error> {
         let problem = GemvProblem {
             transpose,
@@ -109,7 +109,7 @@ impl<T: Element> Level2Operands<T> {
         gemv.run(&problem, y)
     }
 
-    /// A = A + alpha x y transposed, with an alpha that keeps A small.
+    /// Compute A = A + alpha x y transposed, with an alpha that keeps A small.
     pub fn ger(&mut self, ger: &Ger<T>) -> Result<(), Error> {
         let vector = |data| Strided { data, increment: 1 };
         let problem = GerProblem {

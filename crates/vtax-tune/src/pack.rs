@@ -1,11 +1,11 @@
-//! Copies blocks of A and B into the panels that the kernel goes through in order.
+//! Copies blocks of A and B into the panels that the kernel reads in order.
 //!
-//! A panel of width w has, for each step of K, w numbers: a column of A or a row of B. What the
-//! matrix does not have is zero. Where A is transposed and B is not, packing transposes.
+//! A panel of width w has, for each step of K, w numbers: a column of A or a row of B. Numbers
+//! beyond the matrix are zero. Where A is transposed and B is not, packing transposes.
 
 use crate::element::Element;
 
-/// Steps of K that are transposed at once: so that the lines that are written stay in L1.
+/// Steps of K that are transposed at once: few enough that the written lines stay in L1.
 const TRANSPOSED: usize = 64;
 
 /// A block of a matrix, seen as `width` numbers in each of `depth` steps of K.
@@ -13,24 +13,24 @@ const TRANSPOSED: usize = 64;
 pub struct Block<'a, T> {
     /// The matrix from the block's first number on.
     pub data: &'a [T],
-    /// From one stored column to the next.
+    /// The distance from one stored column to the next.
     pub leading: usize,
-    /// The numbers of one step are next to each other; else those of successive steps are.
+    /// Are the numbers of one step contiguous? Otherwise those of successive steps are.
     pub along: bool,
-    /// Numbers of one step that the matrix has.
+    /// The numbers of one step that the matrix has.
     pub width: usize,
-    /// Steps.
+    /// The number of steps.
     pub depth: usize,
 }
 
-/// How the panel is to be.
+/// The layout of a panel.
 #[derive(Debug, Clone, Copy)]
 pub struct Form<T> {
-    /// Numbers of one step in the panel, without copies.
+    /// The numbers of one step in the panel, not counting copies.
     pub width: usize,
     /// Copies of each number, side by side.
     pub copies: usize,
-    /// What each number is multiplied by.
+    /// The factor for each number.
     pub scale: T,
 }
 
@@ -80,7 +80,7 @@ fn entry<T: Element>(block: &Block<'_, T>, form: &Form<T>, index: usize, k: usiz
     block.data[at] * form.scale
 }
 
-/// Four numbers of one step at once, so that stores are wide.
+/// Pack four numbers of one step at once, so that stores are wide.
 fn transpose<T: Element>(
     panel: &mut [T],
     block: &Block<'_, T>,

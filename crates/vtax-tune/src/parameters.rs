@@ -1,4 +1,4 @@
-//! What a kernel is generated from, with ATLAS's names in files.
+//! The parameters of a kernel; in files they have ATLAS's names.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use crate::processor::Processor;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Vector {
-    /// Rust code as the compiler made it; no code is generated.
+    /// Rust code that the compiler translated; nothing is generated.
     Portable,
     /// One number at a time, in the registers of SSE2.
     Scalar,
@@ -24,7 +24,7 @@ pub enum Vector {
 }
 
 impl Vector {
-    /// Bytes of one register; of one number for scalar and portable code.
+    /// Bytes of one register; for scalar and portable code, of one number.
     pub fn bytes(self, precision: Precision) -> u32 {
         match self {
             Self::Portable | Self::Scalar => precision.bytes(),
@@ -34,12 +34,12 @@ impl Vector {
         }
     }
 
-    /// Numbers of one register.
+    /// Numbers in one register.
     pub fn lanes(self, precision: Precision) -> u32 {
         self.bytes(precision) / precision.bytes()
     }
 
-    /// Registers that instructions can name. Portable code is not bound to them.
+    /// Registers that instructions can name. Portable code is not limited to them.
     pub fn registers(self) -> u32 {
         match self {
             Self::Portable => 64,
@@ -73,7 +73,6 @@ pub enum Precision {
 }
 
 impl Precision {
-    /// Bytes of one number.
     pub fn bytes(self) -> u32 {
         match self {
             Self::Double => 8,
@@ -86,13 +85,12 @@ impl Precision {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE", deny_unknown_fields)]
 pub struct Parameters {
-    /// The instruction set.
     pub vector: Vector,
     /// Multiplication and addition are one instruction (FMA).
     pub muladd: bool,
-    /// In the separate form: multiplications between a multiplication and the addition that uses
-    /// its product, as far as registers are left. In both forms: multiplications between a load and
-    /// its first use, likewise.
+    /// In the separate form, the number of multiplications between a multiplication and the
+    /// addition of its product, as far as registers are left. In both forms, the number of
+    /// multiplications between a load and its first use, likewise.
     pub lat: u32,
     /// Length of the packed panels: blocking of K (Goto's kc).
     pub nb: u32,
@@ -111,16 +109,16 @@ pub struct Parameters {
     /// Iterations of K that A's panel is prefetched ahead; 0: not at all.
     #[serde(rename = "NFTCH")]
     pub nfetch: u32,
-    /// Rows of the packed block of A: with `nb` what the L2 cache is to hold.
+    /// Rows of the packed block of A; together with `nb`, what the L2 cache is to hold.
     pub mc: u32,
-    /// Columns of the packed panel of B: with `nb` what the L3 cache is to hold.
+    /// Columns of the packed panel of B; together with `nb`, what the L3 cache is to hold.
     pub nc: u32,
 }
 
-/// Largest packed block or panel, in bytes: more is no cache blocking.
+/// The largest packed block or panel, in bytes: a larger one would be no cache blocking.
 const MAX_PACKED_BYTES: u64 = 1 << 29;
-/// Largest KU, and largest number of multiplications in one iteration: the loop must fit a part of
-/// the instruction cache.
+/// The largest KU, and the largest number of multiplications in one iteration: the loop must fit in
+/// a part of the instruction cache.
 const MAX_KU: u32 = 64;
 const MAX_MULTIPLICATIONS: u32 = 2048;
 
@@ -137,7 +135,7 @@ impl Parameters {
         column * self.nu + column + 1 + u32::from(!self.muladd)
     }
 
-    /// Can a kernel be generated from these, and run here?
+    /// Can a kernel be generated from these parameters, and run on this processor?
     pub fn is_valid_for(&self, processor: &Processor, precision: Precision) -> Result<(), Error> {
         if !processor.vectors().contains(&self.vector) {
             return Err(Error::NoVector(self.vector));
@@ -211,7 +209,6 @@ fn refuse(field: &'static str, value: u32, reason: String) -> Result<(), Error> 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Level2 {
-    /// The instruction set.
     #[serde(rename = "VECTOR")]
     pub vector: Vector,
     /// Rows of the matrix in one iteration, in registers of `vector`.
@@ -223,11 +220,11 @@ pub struct Level2 {
 }
 
 impl Level2 {
-    /// Can kernels be generated from these, and run here?
+    /// Can kernels be generated from these parameters, and run on this processor?
     ///
-    /// GEMV with A transposed holds `x_unroll` * `y_unroll` sums in registers, one of x for each of
-    /// `x_unroll`, and one product; the others need less. Integer registers for addresses are the
-    /// reason for the 12.
+    /// GEMV with A transposed holds `x_unroll` * `y_unroll` sums in registers, one number of x for
+    /// each of `x_unroll`, and one product; the other routines need less. The 12 is due to the
+    /// integer registers for addresses.
     pub fn is_valid_for(&self, processor: &Processor) -> Result<(), Error> {
         if !processor.vectors().contains(&self.vector) {
             return Err(Error::NoVector(self.vector));

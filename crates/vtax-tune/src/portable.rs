@@ -1,8 +1,9 @@
-//! The kernel of GEMM in Rust, for processors that no code is generated for.
+//! The kernel of GEMM in Rust, for processors without generated code.
 
 use crate::element::Element;
 
-/// Sums of one block of C: `tile[column * mu + row]` = the product of two packed panels.
+/// Compute the sums of one block of C: `tile[column * mu + row]` = the product of two packed
+/// panels.
 pub fn multiply<T: Element>(muladd: bool, shape: (usize, usize), a: &[T], b: &[T], tile: &mut [T]) {
     let kernel = match shape {
         (2, 2) => block::<T, 2, 2>,
@@ -20,7 +21,7 @@ pub fn multiply<T: Element>(muladd: bool, shape: (usize, usize), a: &[T], b: &[T
     kernel(muladd, a, b, tile);
 }
 
-/// The compiler keeps the sums of a constant shape in vector registers.
+/// With a constant shape, the compiler keeps the sums in vector registers.
 fn block<T: Element, const MU: usize, const NU: usize>(
     muladd: bool,
     a: &[T],

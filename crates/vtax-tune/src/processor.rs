@@ -5,15 +5,15 @@ use vtax_sys::tree::Tree;
 
 use crate::parameters::Vector;
 
-/// What is known of the processor: what identifies it, and what kernels are made for.
+/// What is known about the processor: its identity, and what kernels depend on.
 ///
-/// On x86 it is what CPUID says, which in user-mode Linux is the host's processor: that is the one
-/// which carries out the instructions.
+/// On x86 the source is CPUID, which in user-mode Linux describes the host's processor: that
+/// processor executes the instructions.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Processor {
-    /// Such as `AuthenticAMD`; empty where nothing tells.
+    /// The vendor, such as `AuthenticAMD`; empty where unknown.
     pub vendor: String,
-    /// Its name; empty where nothing tells.
+    /// Its name; empty where unknown.
     pub model_name: String,
     /// CPUID family; on arm64 the architecture's version.
     pub family: u32,
@@ -21,24 +21,24 @@ pub struct Processor {
     pub model: u32,
     /// CPUID stepping; on arm64 the revision.
     pub stepping: u32,
-    /// Of the features that kernels use those that are there and switched on by the kernel.
+    /// The features that kernels use, as far as they exist and the kernel has switched them on.
     pub features: Vec<String>,
     /// Bytes of the L1 data cache.
     pub l1_bytes: Option<u64>,
-    /// Lines of one set of the L1 data cache.
+    /// Lines in one set of the L1 data cache.
     pub l1_ways: Option<u32>,
     /// Bytes of the L2 cache.
     pub l2_bytes: Option<u64>,
-    /// Lines of one set of the L2 cache.
+    /// Lines in one set of the L2 cache.
     pub l2_ways: Option<u32>,
-    /// Bytes of the L3 cache, which cores may share.
+    /// Bytes of the L3 cache, which several cores may share.
     pub l3_bytes: Option<u64>,
-    /// Vector registers that instructions can name.
+    /// The number of vector registers that instructions can name.
     pub registers: u32,
 }
 
 impl Processor {
-    /// The one that this runs on.
+    /// The processor that this runs on.
     pub fn this() -> Self {
         let tree = Tree::host();
         let cpuinfo = tree.text("/proc/cpuinfo").unwrap_or_default();
@@ -62,7 +62,7 @@ impl Processor {
         }
     }
 
-    /// Instruction sets that can be used, the widest last. Portable code always can.
+    /// The usable instruction sets, the widest last. Portable code is always usable.
     pub fn vectors(&self) -> Vec<Vector> {
         let mut vectors = vec![Vector::Portable];
         let needs = [
@@ -81,7 +81,7 @@ impl Processor {
     /// Can kernels of this instruction set fuse multiplication and addition?
     pub fn fuses(&self, vector: Vector) -> bool {
         match vector {
-            // Elsewhere than on arm64 the compiler may not use FMA, and calls a slow function.
+            // On x86 the compiler may not use FMA, and calls a slow function instead.
             Vector::Portable => cfg!(target_arch = "aarch64"),
             Vector::Scalar | Vector::Sse2 => false,
             Vector::Avx2 => self.has("fma"),
@@ -94,7 +94,7 @@ impl Processor {
     }
 }
 
-/// What identifies a processor.
+/// The identity of a processor.
 #[derive(Debug, Default)]
 struct Identity {
     vendor: String,
@@ -111,7 +111,7 @@ struct Cache {
     ways: Option<u32>,
 }
 
-/// The data cache of a level: what the kernel says, else CPUID.
+/// The data cache of a level, from the kernel or else from CPUID.
 fn cache(tree: &Tree, level: u32) -> Option<Cache> {
     kernels_cache(tree, level).or_else(|| arch::cache(level))
 }
@@ -140,7 +140,8 @@ mod arch {
 
     use super::{Cache, Identity};
 
-    /// From CPUID's leaves 0 and 1 (Intel SDM 2A, CPUID, figure 3-6) and the brand string.
+    /// The identity from CPUID's leaves 0 and 1 (Intel SDM 2A, CPUID, figure 3-6) and the brand
+    /// string.
     pub fn identity(_cpuinfo: &str) -> Identity {
         let [_, b, c, d] = cpuid(0).unwrap_or_default();
         let [version, ..] = cpuid(1).unwrap_or_default();
@@ -173,7 +174,7 @@ mod arch {
         text.trim_matches(['\0', ' ']).to_owned()
     }
 
-    /// The standard library also asks XCR0 whether the kernel saves the registers.
+    /// The standard library also checks in XCR0 whether the kernel saves the registers.
     pub fn features() -> Vec<&'static str> {
         let all = [
             ("sse2", is_x86_feature_detected!("sse2")),
@@ -302,7 +303,8 @@ mod tests {
         assert!(processor.vectors().contains(&Vector::Sse2));
     }
 
-    /// CPUID is what the kernel has its caches from; where it says nothing, it is asked instead.
+    /// The kernel takes its caches from CPUID; where the kernel says nothing, CPUID is asked
+    /// instead.
     #[test]
     #[cfg(target_arch = "x86_64")]
     fn cpuid_and_the_kernel_agree_on_caches() {

@@ -1,44 +1,45 @@
 //! The order of loads and multiplications in the innermost loop of GEMM, and their registers.
 //!
-//! Registers 0 to mu/lanes * nu - 1 hold the block of C, column after column. The others are a pool
-//! for numbers of A and B and for products: each is given back after its last use.
+//! Registers 0 to mu/lanes * nu - 1 hold the block of C, column after column. The other registers
+//! are a pool for numbers of A and B and for products: each register returns to the pool after its
+//! last use.
 
 use std::collections::VecDeque;
 
 use crate::parameters::{Parameters, Precision};
 
-/// A number or vector of the packed panels.
+/// A number or vector in the packed panels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source {
     /// Vector `row` of the column of A in step `k`.
     A {
-        /// In vectors.
+        /// The row, in vectors.
         row: u32,
-        /// From the start of the iteration.
+        /// The step, from the start of the iteration.
         k: u32,
     },
     /// Number `column` of the row of B in step `k`, in every lane.
     B {
-        /// In numbers.
+        /// The column, in numbers.
         column: u32,
-        /// From the start of the iteration.
+        /// The step, from the start of the iteration.
         k: u32,
     },
 }
 
-/// One instruction of the loop. All are numbers of registers.
+/// One instruction of the loop. The fields are numbers of registers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
     /// `register` = what is at `source`.
     Load {
-        /// Where to.
+        /// The target register.
         register: u32,
-        /// Where from.
+        /// Where the value is loaded from.
         source: Source,
     },
     /// `sum` += `a` * `b`.
     Fused {
-        /// Of the block of C.
+        /// The sum, in the block of C.
         sum: u32,
         /// A vector of A.
         a: u32,
@@ -47,7 +48,7 @@ pub enum Step {
     },
     /// `product` = `a` * `b`; `product` may be `a` or `b`.
     Multiply {
-        /// Where to.
+        /// The target register.
         product: u32,
         /// A vector of A.
         a: u32,
@@ -56,14 +57,14 @@ pub enum Step {
     },
     /// `sum` += `product`.
     Add {
-        /// Of the block of C.
+        /// The sum, in the block of C.
         sum: u32,
-        /// What is added.
+        /// The product that is added.
         product: u32,
     },
-    /// Prefetch the column of A of step `k` and the distance NFTCH.
+    /// Prefetch the column of A for step `k` plus the distance NFTCH.
     Prefetch {
-        /// From the start of the iteration.
+        /// The step, from the start of the iteration.
         k: u32,
     },
 }
@@ -74,7 +75,7 @@ pub fn schedule(parameters: &Parameters, precision: Precision, steps: u32) -> Ve
     Scheduler::new(parameters, rows, steps).run()
 }
 
-/// A load that is to come, and the multiplications that use it first and last.
+/// A later load, and the multiplications that use it first and last.
 #[derive(Debug, Clone, Copy)]
 struct Load {
     source: Source,
@@ -82,7 +83,7 @@ struct Load {
     last: u32,
 }
 
-/// What is loaded: its register, and the multiplication that uses it last.
+/// A loaded value: its source, its register, and the multiplication that uses it last.
 type Held = (Source, u32, u32);
 
 struct Scheduler<'a> {
@@ -129,7 +130,8 @@ impl<'a> Scheduler<'a> {
         self.out
     }
 
-    /// Load what this multiplication needs, and what is used within LAT more while registers last.
+    /// Load what this multiplication needs, and what the next LAT multiplications use, while
+    /// registers last.
     fn load_until(&mut self, at: u32) {
         while self.loads.front().is_some_and(|load| load.first <= at) {
             let register = self.take();
@@ -139,7 +141,7 @@ impl<'a> Scheduler<'a> {
         while self.loads.front().is_some_and(|load| load.first <= ahead) && self.load_early() {}
     }
 
-    /// Load the next value where a register is left, beside one for a product.
+    /// Load the next value if a register is free besides one for a product.
     fn load_early(&mut self) -> bool {
         let reserved = usize::from(!self.parameters.muladd);
         if self.loads.is_empty() || self.free.len() <= reserved {
@@ -158,10 +160,11 @@ impl<'a> Scheduler<'a> {
         }
     }
 
-    /// A free register; products are added until there is one.
+    /// A free register; products are added until a register is free.
     ///
-    /// `least_registers` leaves one for each value that is live and one for a product, so the last
-    /// alternative is never taken; register 0 would make the result wrong, which verification finds.
+    /// `least_registers` leaves a register for each live value and one for a product, so the last
+    /// alternative is never taken; register 0 would make the result wrong, and verification would
+    /// find that.
     fn take(&mut self) -> u32 {
         while self.free.is_empty() && !self.products.is_empty() {
             self.add_products(self.products.len() - 1);
@@ -169,7 +172,7 @@ impl<'a> Scheduler<'a> {
         self.free.pop_front().unwrap_or(0)
     }
 
-    /// The register of a value that is held, given back when this is the last use.
+    /// The register of a loaded value, which is freed when this is its last use.
     fn operand(&mut self, source: Source, at: u32) -> (u32, bool) {
         let Some(index) = self.held.iter().position(|held| held.0 == source) else {
             return (0, false);
@@ -195,7 +198,7 @@ impl<'a> Scheduler<'a> {
             );
             return;
         }
-        // A value that ends here leaves its register to the product.
+        // A value whose last use this is leaves its register to the product.
         let product = match (a_ends, b_ends) {
             (_, true) => b,
             (true, false) => a,
@@ -209,7 +212,7 @@ impl<'a> Scheduler<'a> {
         self.add_products(self.parameters.lat as usize);
     }
 
-    /// Add the oldest products until so many are left.
+    /// Add the oldest products until `left` products are left.
     fn add_products(&mut self, left: usize) {
         while self.products.len() > left {
             if let Some((sum, product)) = self.products.pop_front() {
@@ -255,7 +258,7 @@ mod tests {
         Product(Source, Source),
     }
 
-    /// Carry the steps out on names: which products each sum has got.
+    /// Execute the steps on names; returns the products in each sum.
     fn sums(steps: &[Step], of_c: u32) -> HashMap<u32, Vec<(Source, Source)>> {
         let mut registers: HashMap<u32, Held> = HashMap::new();
         let mut sums: HashMap<u32, Vec<(Source, Source)>> = HashMap::new();

@@ -1,25 +1,25 @@
-//! The median of a quantity's runs, and how sure it is.
+//! The median of a quantity's runs, and its uncertainty.
 
 use serde::Serialize;
 
-/// Runs that a 95 % interval of the median needs: 2 x 0.5^6 = 3.1 % are outside.
+/// The least number of runs for a 95 % interval of the median: with 6 runs, 2 x 0.5^6 = 3.1 % are
+/// outside.
 pub const FEWEST: usize = 6;
 
 /// A median with its 95 % interval.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Interval {
-    /// The median.
     pub value: f64,
-    /// Of the interval.
+    /// The lower end of the interval.
     pub low: f64,
-    /// Of the interval.
+    /// The upper end of the interval.
     pub high: f64,
-    /// Runs.
     pub runs: usize,
 }
 
 impl Interval {
-    /// Of finite numbers: order statistics, without an assumption on the distribution.
+    /// The interval of finite numbers by order statistics, without an assumption about the
+    /// distribution.
     ///
     /// The ranks are the narrowest symmetric ones that cover 95 % by the binomial distribution
     /// (Conover, Practical Nonparametric Statistics, 3.2): 6 and 15 of 20 runs. The error says
@@ -39,7 +39,7 @@ impl Interval {
         })
     }
 
-    /// The same in another unit, which must not turn the order round.
+    /// The interval in another unit; the conversion must not reverse the order.
     #[must_use]
     pub fn scaled(self, by: impl Fn(f64) -> f64) -> Self {
         Self {
@@ -51,21 +51,20 @@ impl Interval {
     }
 }
 
-/// Performance of several runs.
+/// The performance of several runs.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Spread {
     /// The median, in 10^9 floating-point operations per second.
     pub gflops: f64,
-    /// The 95 % interval of the median; `None` of fewer than [`FEWEST`] runs.
+    /// The 95 % interval of the median; `None` for fewer than [`FEWEST`] runs.
     pub low: Option<f64>,
-    /// Of the interval.
+    /// The upper end of the interval.
     pub high: Option<f64>,
-    /// Runs.
     pub runs: usize,
 }
 
 impl Spread {
-    /// Of the runs' performance; `None` of no runs.
+    /// The performance of these runs; `None` without runs.
     pub fn of(sample: &[f64]) -> Option<Self> {
         let interval = Interval::of(sample.to_vec()).ok();
         Some(Self {
@@ -77,7 +76,7 @@ impl Spread {
     }
 }
 
-/// The median; `None` of an empty sample.
+/// The median; `None` for an empty sample.
 pub fn median(mut sample: Vec<f64>) -> Option<f64> {
     sample.sort_by(f64::total_cmp);
     (!sample.is_empty()).then(|| median_of_sorted(&sample))
@@ -92,7 +91,7 @@ fn median_of_sorted(sample: &[f64]) -> f64 {
     }
 }
 
-/// How many of the smallest values lie below the interval, and as many above.
+/// How many of the smallest values lie below the interval; the same number lies above.
 fn outside(runs: usize) -> usize {
     const EACH_SIDE: f64 = 0.025;
     let half = 0.5_f64;
@@ -120,7 +119,7 @@ mod tests {
 
     #[test]
     fn ranks_of_the_table_of_the_binomial_distribution() {
-        // 1-based rank of the lower end, minus one.
+        // The 1-based rank of the lower end, minus one.
         for (runs, below) in [(6, 0), (8, 0), (9, 1), (12, 2), (20, 5), (30, 9)] {
             assert_eq!(outside(runs), below, "{runs}");
         }

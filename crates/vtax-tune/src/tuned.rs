@@ -13,40 +13,39 @@ use crate::parameters::{Level2, Parameters, Precision};
 use crate::processor::Processor;
 use crate::trials::Routine;
 
-/// Changes when a program can no longer read what an older one wrote.
+/// The format's version, which changes when a program cannot read an older program's file.
 pub const FORMAT: u32 = 1;
 /// A file has less than 4 KiB.
 const LARGEST_BYTES: u64 = 64 << 10;
 
-/// Why parameters in a file cannot be used.
+/// Why the parameters in a file cannot be used.
 #[derive(Debug, ThisError)]
 pub enum TunedError {
     /// The kernel refused something.
     #[error("{0}")]
     File(#[from] io::Error),
-    /// It is too long.
+    /// The file is too long.
     #[error("it has more than {LARGEST_BYTES} bytes")]
     Large,
-    /// It is no such file; names the line and the field.
+    /// The text is not such a file; the error names the line and the field.
     #[error("{0}")]
     Toml(#[from] toml::de::Error),
-    /// It cannot be written as TOML.
+    /// The parameters cannot be written as TOML.
     #[error("{0}")]
     Unwritten(#[from] toml::ser::Error),
-    /// Another version wrote it.
+    /// Another version wrote the file.
     #[error("its format is {0}, not {FORMAT}")]
     Format(u32),
     /// A routine's parameters cannot be used on this processor.
     #[error("{routine}: {error}")]
     Routine {
-        /// The routine.
         routine: String,
-        /// The reason.
+        /// Why they cannot be used.
         error: Error,
     },
 }
 
-/// The parameters of all routines that were tuned.
+/// The parameters of all tuned routines.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Tuned {
@@ -54,7 +53,7 @@ pub struct Tuned {
     pub format: u32,
     /// Version of the program that tuned.
     pub agent: String,
-    /// The processor that it was done on.
+    /// The processor that they were tuned on.
     pub processor: Processor,
     /// Double precision.
     #[serde(default)]
@@ -64,17 +63,15 @@ pub struct Tuned {
     pub single: Routines,
 }
 
-/// The parameters in one precision; those of routines that were not tuned are missing.
+/// The parameters in one precision; parameters of routines that were not tuned are missing.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Routines {
     /// All four forms of GEMM: packing absorbs the transposition.
     pub gemm: Option<Parameters>,
-    /// GEMV.
     pub gemv_n: Option<Level2>,
     /// GEMV with the matrix transposed.
     pub gemv_t: Option<Level2>,
-    /// GER.
     pub ger: Option<Level2>,
 }
 
@@ -88,7 +85,7 @@ impl Routines {
         }
     }
 
-    /// The same, to be changed.
+    /// The parameters of a routine of level 2, for changing.
     pub fn level2_mut(&mut self, routine: Routine) -> &mut Option<Level2> {
         match routine {
             Routine::GemvN => &mut self.gemv_n,
@@ -99,7 +96,7 @@ impl Routines {
 }
 
 impl Tuned {
-    /// Without any routine yet.
+    /// A result without any routine yet.
     pub fn new(agent: &str, processor: Processor) -> Self {
         Self {
             format: FORMAT,
@@ -118,7 +115,7 @@ impl Tuned {
         }
     }
 
-    /// The same, to be changed.
+    /// The parameters in a precision, for changing.
     pub fn of_mut(&mut self, precision: Precision) -> &mut Routines {
         match precision {
             Precision::Double => &mut self.double,
@@ -126,15 +123,14 @@ impl Tuned {
         }
     }
 
-    /// As TOML.
     pub fn to_toml(&self) -> Result<String, TunedError> {
         Ok(toml::to_string(self)?)
     }
 
     /// Read a file and check that this processor can use all of it.
     ///
-    /// Fails with the reason; what this processor differs in from that of the file is no failure,
-    /// see [`Tuned::elsewhere`].
+    /// Fails with the reason. A difference between this processor and the file's processor is no
+    /// failure, see [`Tuned::elsewhere`].
     pub fn read(path: &Path, here: &Processor) -> Result<Self, TunedError> {
         let mut text = String::new();
         let file = File::open(path)?;
@@ -145,7 +141,7 @@ impl Tuned {
         Self::parse(&text, here)
     }
 
-    /// The same from a text.
+    /// Like [`Tuned::read`], from a text.
     pub fn parse(text: &str, here: &Processor) -> Result<Self, TunedError> {
         #[derive(Deserialize)]
         struct Format {
@@ -177,7 +173,7 @@ impl Tuned {
         Ok(())
     }
 
-    /// What this processor differs in from the one it was tuned on; `None`: nothing.
+    /// How this processor differs from the one that the result was tuned on; `None`: it does not.
     pub fn elsewhere(&self, here: &Processor) -> Option<String> {
         let [ours, theirs] = [here, &self.processor].map(serde_json::to_value);
         difference("this", &ours.ok()?, "the file's", &theirs.ok()?)

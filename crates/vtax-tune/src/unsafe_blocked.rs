@@ -1,9 +1,9 @@
 //! The loops around the kernel (Goto and van de Geijn, Anatomy of High-Performance Matrix
 //! Multiplication, 2008; Van Zee and van de Geijn, BLIS, 2015).
 //!
-//! nc columns of C at a time, nb steps of K: that panel of B is packed once for all threads, each
-//! of which packs its share. Then each takes the next mc rows of A, packs them for itself, and runs
-//! the kernel over the block of C, where nobody else writes.
+//! The loops take nc columns of C at a time, and nb steps of K. That panel of B is packed once for
+//! all threads, each of which packs its share. Then each thread takes the next mc rows of A, packs
+//! them for itself, and runs the kernel over its block of C, where no other thread writes.
 
 #![allow(unsafe_code)]
 
@@ -24,7 +24,7 @@ const LINE: usize = 64;
 const PAGE: usize = 4096;
 const HUGE_PAGE: usize = 2 << 20;
 
-/// C = C + alpha A B by blocks; the panels are kept from one product to the next.
+/// Computes C = C + alpha A B by blocks; the panels are kept from one product to the next.
 #[derive(Debug)]
 pub struct Blocked<T> {
     micro: Micro<T>,
@@ -36,20 +36,20 @@ pub struct Blocked<T> {
     workspaces: Mutex<Vec<Region>>,
 }
 
-/// Lengths of the blocks of one product, evened out so that the last is not a small rest.
+/// The lengths of the blocks of one product, evened out so that the last block is not a small rest.
 #[derive(Debug, Clone, Copy)]
 struct Lengths {
     mc: usize,
     nb: usize,
     nc: usize,
     threads: usize,
-    /// Numbers of the packed panel of B.
+    /// Numbers in the packed panel of B.
     panel: usize,
-    /// Numbers of one thread's packed block of A, and of the buffer for a block of C.
+    /// Numbers in one thread's packed block of A and its buffer for a block of C.
     block: usize,
 }
 
-/// What all threads of one product see.
+/// What all threads of one product share.
 struct Shared<'a, T> {
     problem: &'a Problem<'a, T>,
     c: *mut T,
@@ -57,9 +57,9 @@ struct Shared<'a, T> {
     panel: *mut T,
     blocks: *mut T,
     lengths: Lengths,
-    /// C is added to from the first step of K on.
+    /// Does the first step of K add to C?
     add: bool,
-    /// Set when all threads that could be started were.
+    /// Set when all threads that could be started have started.
     team: OnceLock<Team>,
     /// The next block of rows, for even and odd panels of B.
     next: [AtomicUsize; 2],
@@ -71,11 +71,12 @@ struct Team {
     threads: usize,
 }
 
-// SAFETY: threads write to different parts of C, of the panel and of the blocks, and read what
-// others wrote only after a barrier.
+// SAFETY: threads write to different parts of C, of the panel and of the blocks, and read other
+// threads' writes only after a barrier.
 unsafe impl<T: Element> Sync for Shared<'_, T> {}
 
-/// Pieces of at most `most`, all but the last of one length, which is a multiple of `unit`.
+/// The length of pieces of at most `most`: all pieces but the last have this length, a multiple of
+/// `unit`.
 fn even(length: usize, most: usize, unit: usize, multiple: usize) -> usize {
     let most = most.max(1);
     let pieces = length.div_ceil(most).next_multiple_of(multiple);
@@ -83,7 +84,7 @@ fn even(length: usize, most: usize, unit: usize, multiple: usize) -> usize {
 }
 
 impl<T: Element> Blocked<T> {
-    /// Around a kernel for blocks of mu x nu.
+    /// Make the loops around a kernel for blocks of mu x nu.
     pub fn new(
         micro: Micro<T>,
         (mu, nu): (usize, usize),
@@ -112,12 +113,12 @@ impl<T: Element> Blocked<T> {
             nc,
             threads,
             panel: (nb * nc * self.micro.copies()).next_multiple_of(PAGE),
-            // Beyond the tile: the kernel prefetches past the end, but does not read there.
+            // The kernel prefetches beyond the tile's end, but does not read there.
             block: (mc * nb + self.micro.tile()).next_multiple_of(line),
         }
     }
 
-    /// C = C + alpha A B, or C = alpha A B without `add`.
+    /// Compute C = C + alpha A B, or C = alpha A B without `add`.
     ///
     /// The caller has checked the arguments, and that m, n and k are not zero; `c` has n columns of
     /// m numbers.
@@ -138,7 +139,7 @@ impl<T: Element> Blocked<T> {
             c: c.as_mut_ptr(),
             leading,
             panel,
-            // SAFETY: the workspace has the panel and then the blocks.
+            // SAFETY: the workspace contains the panel, followed by the blocks.
             blocks: unsafe { panel.add(lengths.panel) },
             lengths,
             add,
@@ -147,7 +148,7 @@ impl<T: Element> Blocked<T> {
         };
         thread::scope(|scope| {
             let shared = &shared;
-            // Where the system gives no more threads, those that there are do the work.
+            // Where the system gives no more threads, the existing ones do the work.
             let started = (1..lengths.threads).take_while(|index| {
                 let index = *index;
                 let work = move || self.work(shared, index, shared.team.wait());
@@ -158,14 +159,15 @@ impl<T: Element> Blocked<T> {
             let team = shared.team.get_or_init(|| Team { barrier, threads });
             self.work(shared, 0, team);
         });
-        // Nobody waits: a child that was forked while another thread held the lock would for ever.
+        // No thread waits: a child that was forked while another thread held the lock would wait
+        // for ever.
         if let Ok(mut kept) = self.workspaces.try_lock() {
             kept.push(workspace);
         }
         Ok(())
     }
 
-    /// Memory of at least so many bytes: what an earlier product left, or fresh pages.
+    /// Memory of at least `bytes` bytes: the memory of an earlier product, or fresh pages.
     fn workspace(&self, bytes: usize) -> Result<Region, Error> {
         let kept = self.workspaces.try_lock().ok().and_then(|mut it| it.pop());
         let enough = kept.filter(|region| region.words().len() * 8 >= bytes);
@@ -182,12 +184,11 @@ impl<T: Element> Blocked<T> {
             errno,
         };
         let mut region = Region::map(bytes.next_multiple_of(unit) / PAGE).map_err(failed)?;
-        // Without huge pages it is slower, but right.
+        // Without huge pages the product is slower, but right.
         let _ = region.set_huge(true);
         Ok(region)
     }
 
-    /// What one thread does.
     fn work(&self, shared: &Shared<'_, T>, thread: usize, team: &Team) {
         let (problem, lengths) = (shared.problem, &shared.lengths);
         let mut turn = 0;
@@ -199,7 +200,7 @@ impl<T: Element> Blocked<T> {
                 self.pack_b(shared, share, (start, depth), (column, columns));
                 team.barrier.wait();
                 if thread == 0 {
-                    // The other turn's counter: everybody has left that turn.
+                    // The other turn's counter: every thread has left that turn.
                     shared.next[(turn + 1) % 2].store(0, Ordering::Relaxed);
                 }
                 loop {
@@ -247,8 +248,8 @@ impl<T: Element> Blocked<T> {
                 (column + first, width),
                 (start, depth),
             );
-            // SAFETY: the panel has room for all columns, each thread has other ones, and readers
-            // wait at the barrier.
+            // SAFETY: the panel has room for all columns, each thread writes different ones, and
+            // readers wait at the barrier.
             let panel =
                 unsafe { slice::from_raw_parts_mut(shared.panel.add(index * numbers), numbers) };
             pack(panel, &block, &form);
@@ -265,7 +266,7 @@ impl<T: Element> Blocked<T> {
         (column, columns): (usize, usize),
     ) {
         let problem = shared.problem;
-        // SAFETY: each thread has a block of its own.
+        // SAFETY: each thread has its own block.
         let own = unsafe {
             let first = shared.blocks.add(thread * shared.lengths.block);
             slice::from_raw_parts_mut(first, shared.lengths.block)
@@ -312,7 +313,7 @@ impl<T: Element> Blocked<T> {
     }
 }
 
-/// The part of A or B that one panel is packed from; `along`: its steps of K are stored columns.
+/// The part of A or B from which one panel is packed; `along`: its steps of K are stored columns.
 fn block<'a, T>(
     matrix: &Matrix<'a, T>,
     along: bool,

@@ -10,14 +10,14 @@ use nix::sys::mman::{MapFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
 
 use crate::error::Error;
 
-/// Machine code in pages of its own, which can be read and executed.
+/// Machine code in its own pages, which can be read and executed.
 #[derive(Debug)]
 pub struct CodePage {
     address: NonNull<c_void>,
     bytes: NonZeroUsize,
 }
 
-// SAFETY: nobody writes to the pages once they exist.
+// SAFETY: the pages are never written after they are made.
 unsafe impl Send for CodePage {}
 // SAFETY: as above.
 unsafe impl Sync for CodePage {}
@@ -56,7 +56,7 @@ impl CodePage {
 
 impl Drop for CodePage {
     fn drop(&mut self) {
-        // SAFETY: the mapping is ours; who calls the code borrows it meanwhile.
+        // SAFETY: the mapping is ours; a caller of the code borrows it during the call.
         let _ = unsafe { munmap(self.address, self.bytes.get()) };
     }
 }

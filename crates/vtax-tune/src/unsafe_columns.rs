@@ -22,8 +22,8 @@ pub enum Routine {
     Rank1,
 }
 
-/// Iterations, first column, bytes between columns, a number for each column, vector along the
-/// columns, iterations of one vector each.
+/// The parameters: iterations, first column, bytes between columns, a number for each column, the
+/// vector along the columns, iterations of one vector each.
 type Code<T> = unsafe extern "C" fn(usize, *mut T, usize, *mut T, *mut T, usize);
 
 /// Kernels of one routine: for YUNROLL columns, and for one.
@@ -37,7 +37,7 @@ pub struct Columns<T> {
     element: PhantomData<fn(T)>,
 }
 
-/// The operands, as pointers: which of them is written depends on the routine.
+/// The operands as pointers: the routine decides which of them is written.
 #[derive(Debug, Clone, Copy)]
 struct Operands<T> {
     a: *mut T,
@@ -73,7 +73,7 @@ impl<T: Element> Columns<T> {
         })
     }
 
-    /// `vector` += A `numbers`.
+    /// Compute `vector` += A `numbers`.
     pub fn plain(&self, a: &[T], leading: usize, numbers: &[T], vector: &mut [T]) {
         assert!(self.routine == Routine::Plain);
         check(a.len(), leading, vector.len(), numbers.len());
@@ -83,7 +83,7 @@ impl<T: Element> Columns<T> {
             numbers: numbers.as_ptr().cast_mut(),
             vector: vector.as_mut_ptr(),
         };
-        // SAFETY: A has so many rows and columns; this routine writes to `vector` only.
+        // SAFETY: A has that many rows and columns; this routine writes only to `vector`.
         let done = unsafe { self.run(operands, vector.len(), numbers.len()) };
         for (column, number) in columns(a, leading).zip(numbers) {
             for (to, a) in vector[done..].iter_mut().zip(&column[done..]) {
@@ -92,7 +92,7 @@ impl<T: Element> Columns<T> {
         }
     }
 
-    /// `numbers` = A transposed times `vector`.
+    /// Compute `numbers` = A transposed times `vector`.
     pub fn transposed(&self, a: &[T], leading: usize, vector: &[T], numbers: &mut [T]) {
         assert!(self.routine == Routine::Transposed);
         check(a.len(), leading, vector.len(), numbers.len());
@@ -104,7 +104,8 @@ impl<T: Element> Columns<T> {
             numbers: lanes.as_mut_ptr(),
             vector: vector.as_ptr().cast_mut(),
         };
-        // SAFETY: as above; this routine writes to `lanes` only, which has all lanes of each column.
+        // SAFETY: as above; this routine writes only to `lanes`, which has all lanes of each
+        // column.
         let done = unsafe { self.run(operands, vector.len(), count) };
         let sums = columns(a, leading).zip(lanes.chunks_exact(self.lanes));
         for (number, (column, lanes)) in numbers.iter_mut().zip(sums) {
@@ -114,7 +115,7 @@ impl<T: Element> Columns<T> {
         }
     }
 
-    /// A += `vector` `numbers` transposed.
+    /// Compute A += `vector` `numbers` transposed.
     pub fn rank1(&self, a: &mut [T], leading: usize, vector: &[T], numbers: &[T]) {
         assert!(self.routine == Routine::Rank1);
         check(a.len(), leading, vector.len(), numbers.len());
@@ -124,7 +125,7 @@ impl<T: Element> Columns<T> {
             numbers: numbers.as_ptr().cast_mut(),
             vector: vector.as_ptr().cast_mut(),
         };
-        // SAFETY: as above; this routine writes to A only.
+        // SAFETY: as above; this routine writes only to A.
         let done = unsafe { self.run(operands, vector.len(), numbers.len()) };
         for (column, number) in a.chunks_mut(leading).zip(numbers) {
             for (to, x) in column[done..].iter_mut().zip(&vector[done..]) {
@@ -133,12 +134,13 @@ impl<T: Element> Columns<T> {
         }
     }
 
-    /// Run the code over all columns; returns the rows that are done, the others are left.
+    /// Run the code over all columns; returns the number of rows that are done; the other rows
+    /// remain.
     ///
     /// # Safety
-    /// `a` has `rows` rows and `columns` columns, `vector` `rows` numbers, `numbers` one for each
-    /// column, for the transposed routine as many as there are lanes; what the routine writes is
-    /// borrowed for writing.
+    /// `a` has `rows` rows and `columns` columns, `vector` has `rows` numbers, and `numbers` has
+    /// one for each column, or for the transposed routine as many as there are lanes; what the
+    /// routine writes is borrowed mutably.
     unsafe fn run(&self, operands: Operands<T>, rows: usize, columns: usize) -> usize {
         let Some(code) = &self.code else { return 0 };
         let vectors = rows / self.lanes;
@@ -153,8 +155,8 @@ impl<T: Element> Columns<T> {
             .step_by(self.y_unroll)
             .map(|first| (first, &code[0]));
         for (first, code) in firsts.chain((wide..columns).map(|first| (first, &code[1]))) {
-            // SAFETY: the page holds a function of this type, and the caller says that the operands
-            // have so many rows and columns.
+            // SAFETY: the page holds a function of this type, and the caller guarantees the
+            // operands' rows and columns.
             unsafe {
                 let function: Code<T> = std::mem::transmute(code.start());
                 function(
@@ -171,7 +173,7 @@ impl<T: Element> Columns<T> {
     }
 }
 
-/// What `run` relies on.
+/// Check what `run` relies on.
 fn check(length: usize, leading: usize, rows: usize, columns: usize) {
     let needed = columns
         .checked_sub(1)

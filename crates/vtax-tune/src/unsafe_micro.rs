@@ -12,21 +12,21 @@ use crate::parameters::{Parameters, Vector};
 use crate::portable;
 use crate::unsafe_code_page::CodePage;
 
-/// Steps of K, panel of A, panel of B, block of C, bytes between its columns, whether to add to it.
+/// The parameters: steps of K, panel of A, panel of B, block of C, bytes between its columns,
+/// whether to add to it.
 type Code<T> = unsafe extern "C" fn(usize, *const T, *const T, *mut T, usize, usize);
 
 /// A block of C in memory.
 #[derive(Debug, Clone, Copy)]
 pub struct Place<T> {
-    /// Its first number.
     pub start: *mut T,
-    /// Numbers from one of its columns to the next.
+    /// The distance from one of its columns to the next, in numbers.
     pub leading: usize,
-    /// Rows that belong to C, at most mu.
+    /// Its rows that belong to C, at most mu.
     pub rows: usize,
-    /// Columns that belong to C, at most nu.
+    /// Its columns that belong to C, at most nu.
     pub columns: usize,
-    /// Add to C; else C is written over without being read.
+    /// Add to C; otherwise C is overwritten without being read.
     pub add: bool,
 }
 
@@ -44,7 +44,7 @@ pub struct Micro<T> {
 impl<T: Element> Micro<T> {
     /// Generate the code.
     pub fn compile(parameters: &Parameters) -> Result<Self, Error> {
-        // SSE2 has no broadcast from memory, so that B is packed with one copy for each lane.
+        // SSE2 has no broadcast from memory, so B is packed with one copy for each lane.
         let copies = match parameters.vector {
             Vector::Sse2 => parameters.vector.lanes(T::PRECISION),
             _ => 1,
@@ -63,12 +63,12 @@ impl<T: Element> Micro<T> {
         })
     }
 
-    /// Copies of each number of B in its packed panel.
+    /// The number of copies of each number of B in its packed panel.
     pub fn copies(&self) -> usize {
         self.copies
     }
 
-    /// Numbers of the buffer that [`Self::run`] needs.
+    /// The size of the buffer that [`Self::run`] needs, in numbers.
     pub fn tile(&self) -> usize {
         self.mu * self.nu
     }
@@ -77,7 +77,7 @@ impl<T: Element> Micro<T> {
     ///
     /// # Safety
     /// `a` points to `depth` * mu numbers, `b` to `depth` * nu * copies, and `place` to memory that
-    /// nobody else uses meanwhile.
+    /// nothing else uses during the call.
     pub unsafe fn run(
         &self,
         depth: usize,
@@ -88,16 +88,16 @@ impl<T: Element> Micro<T> {
     ) {
         let whole = place.rows == self.mu && place.columns == self.nu;
         if let (true, Some(code)) = (whole, &self.code) {
-            // SAFETY: the code is of this type; the caller says what the pointers are.
+            // SAFETY: the code has this type; the caller guarantees the pointers.
             unsafe { call(code, depth, (a, b), place.start, place.leading, place.add) };
             return;
         }
         if let Some(code) = &self.code {
             assert!(tile.len() >= self.tile());
-            // SAFETY: as above, and the buffer has a whole block.
+            // SAFETY: as above, and the buffer holds a whole block.
             unsafe { call(code, depth, (a, b), tile.as_mut_ptr(), self.mu, false) };
         } else {
-            // SAFETY: the caller says that the panels are so long.
+            // SAFETY: the caller guarantees the length of the panels.
             let (a, b) = unsafe {
                 (
                     slice::from_raw_parts(a, depth * self.mu),
@@ -107,7 +107,7 @@ impl<T: Element> Micro<T> {
             portable::multiply(self.muladd, (self.mu, self.nu), a, b, tile);
         }
         for (column, sums) in tile.chunks_exact(self.mu).take(place.columns).enumerate() {
-            // SAFETY: the block has so many rows and columns, and nobody else uses it.
+            // SAFETY: the block has that many rows and columns, and nothing else uses it.
             let c = unsafe {
                 slice::from_raw_parts_mut(place.start.add(column * place.leading), place.rows)
             };
@@ -130,8 +130,8 @@ unsafe fn call<T>(
 ) {
     // SAFETY: the page holds a function of this type, generated for these parameters.
     let function: Code<T> = unsafe { std::mem::transmute(code.start()) };
-    // One column may have any leading dimension, which then is not used.
-    // SAFETY: the caller's.
+    // A single column may have any leading dimension, which is not used then. SAFETY: the caller
+    // guarantees it.
     unsafe {
         function(
             depth,

@@ -1,10 +1,10 @@
 //! Checks a compiled kernel against the naive product.
 //!
-//! The bound of each entry is that of any order of summation: with u the unit roundoff and
-//! `gamma(n)` = n u / (1 - n u), |computed - exact| <= `gamma(k + 3)` (|alpha| |A| |B| + |beta| |C|)
-//! (Higham, Accuracy and Stability of Numerical Algorithms, sections 3.1 and 3.5); three more than k
-//! for alpha, beta and the last addition. The reference is summed in double precision and has a
-//! bound of its own, which is added.
+//! The bound of each entry holds for any order of summation: with u the unit roundoff and
+//! `gamma(n)` = n u / (1 - n u), |computed - exact| <= `gamma(k + 3)` (|alpha| |A| |B| + |beta|
+//! |C|) (Higham, Accuracy and Stability of Numerical Algorithms, sections 3.1 and 3.5); it is three
+//! more than k because of alpha, beta and the last addition. The reference is summed in double
+//! precision and has its own bound, which is added.
 
 use crate::element::Element;
 use crate::error::{Error, Value};
@@ -22,7 +22,7 @@ impl Numbers {
         mixed ^ (mixed >> 31)
     }
 
-    /// From -1 to 1, in steps of 2^-22, so that single precision holds them too.
+    /// Numbers from -1 to 1, in steps of 2^-22, so that single precision can hold them too.
     pub(crate) fn fill<T: Element>(&mut self, count: usize) -> Vec<T> {
         let small = |bits: u64| u32::try_from(bits >> 41).map_or(0.0, f64::from);
         (0..count)
@@ -31,7 +31,7 @@ impl Numbers {
     }
 }
 
-/// Compare one product with the reference: `before` is C as it was, `after` what came out.
+/// Compare one product with the reference: `before` is C before the product, `after` the result.
 pub fn compare<T: Element>(
     problem: &Problem<'_, T>,
     before: &Matrix<'_, T>,
@@ -67,7 +67,7 @@ pub fn compare<T: Element>(
     Ok(())
 }
 
-/// One entry of op(A) op(B), and of |op(A)| |op(B)|.
+/// One entry of op(A) op(B), and the same entry of |op(A)| |op(B)|.
 fn reference<T: Element>(problem: &Problem<'_, T>, row: usize, column: usize) -> (f64, f64) {
     let entry = |matrix: &Matrix<'_, T>, transposed: bool, row: usize, column: usize| -> f64 {
         let (row, column) = if transposed {

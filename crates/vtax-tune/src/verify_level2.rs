@@ -1,4 +1,5 @@
-//! Checks GEMV and GER: they are products with a matrix of one column, with the bound of those.
+//! Checks GEMV and GER. They are products with a matrix of one column, so the bound of products
+//! holds.
 
 use crate::element::Element;
 use crate::error::Error;
@@ -9,7 +10,7 @@ use crate::verify::{Numbers, compare};
 /// Rows and columns around vectors, and around the largest unrolling of both.
 const SHAPES: [(usize, usize); 6] = [(1, 1), (7, 3), (33, 13), (16, 12), (211, 25), (5, 130)];
 
-/// Compare y = alpha op(A) x + beta y with the reference: `before` is y as it was.
+/// Compare y = alpha op(A) x + beta y with the reference: `before` is y before the product.
 pub fn compare_gemv<T: Element>(
     problem: &GemvProblem<'_, T>,
     before: &Strided<'_, T>,
@@ -37,7 +38,7 @@ pub fn compare_gemv<T: Element>(
     compare(&product, &column(&before), &column(&after))
 }
 
-/// Compare A = A + alpha x y transposed with the reference: `before` is A as it was.
+/// Compare A = A + alpha x y transposed with the reference: `before` is A before the update.
 pub fn compare_ger<T: Element>(
     problem: &GerProblem<'_, T>,
     before: &Matrix<'_, T>,

@@ -1,4 +1,5 @@
-//! GEMM on generated kernels against the naive product: any shape, stride, factor and parameters.
+//! GEMM on generated kernels, compared with the naive product: any shape, stride, factor and
+//! parameters.
 
 #![allow(
     clippy::unwrap_used,
@@ -14,7 +15,7 @@ use vtax_tune::{
     verify_gemm,
 };
 
-/// Valid parameters of a small set: every instruction set of this processor, odd blocks.
+/// Valid parameters from a small set: every instruction set of this processor, odd blocks.
 fn parameters(precision: Precision) -> impl Strategy<Value = Parameters> {
     let vectors = Processor::this().vectors();
     let vector = proptest::sample::select(vectors);
@@ -90,7 +91,7 @@ fn case(precision: Precision, side: std::ops::Range<usize>) -> impl Strategy<Val
         )
 }
 
-/// Numbers from -1 to 1 that single precision holds.
+/// Numbers from -1 to 1 that single precision can hold.
 fn random<T: Element>(seed: &mut u64, count: usize) -> Vec<T> {
     let mut next = || {
         *seed = seed
@@ -102,7 +103,7 @@ fn random<T: Element>(seed: &mut u64, count: usize) -> Vec<T> {
     (0..count).map(|_| next()).collect()
 }
 
-/// NaN between the columns: it must neither come into the result nor be written over.
+/// NaN between the columns: it must neither enter the result nor be overwritten.
 fn poison<T: Element>(data: &mut [T], rows: usize, leading: usize) {
     for column in data.chunks_mut(leading) {
         let rows = rows.min(column.len());
@@ -194,7 +195,7 @@ proptest! {
 }
 
 proptest! {
-    // Cases this large take minutes to make small.
+    // Cases this large take minutes to shrink.
     #![proptest_config(ProptestConfig { cases: 16, max_shrink_iters: 20, ..ProptestConfig::default() })]
 
     /// Large enough for several threads.
@@ -353,7 +354,7 @@ fn wrong_arguments_are_named_with_their_number_and_nothing_is_written() {
     }
 }
 
-/// One column may have any leading dimension.
+/// A single column may have any leading dimension.
 #[test]
 fn a_leading_dimension_may_be_as_large_as_integers_go() {
     let processor = Processor::this();

@@ -1,4 +1,4 @@
-//! GEMV and GER against the naive product: any shape, increment, factor and parameters.
+//! GEMV and GER, compared with the naive product: any shape, increment, factor and parameters.
 
 #![allow(
     clippy::unwrap_used,
@@ -65,7 +65,7 @@ fn case() -> impl Strategy<Value = Case> {
         )
 }
 
-/// Numbers from -1 to 1 that single precision holds.
+/// Numbers from -1 to 1 that single precision can hold.
 fn random<T: Element>(seed: &mut u64, count: usize) -> Vec<T> {
     let mut next = || {
         *seed = seed
@@ -77,7 +77,7 @@ fn random<T: Element>(seed: &mut u64, count: usize) -> Vec<T> {
     (0..count).map(|_| next()).collect()
 }
 
-/// NaN wherever BLAS has no business: in `unused` places.
+/// NaN wherever BLAS must not read or write: in `unused` places.
 fn poison<T: Element>(data: &mut [T], unused: impl Fn(usize) -> bool) {
     for (index, number) in data.iter_mut().enumerate() {
         if unused(index) {
@@ -249,7 +249,8 @@ fn wrong_arguments_have_their_numbers_in_blas() {
         other => panic!("{other:?}"),
     };
     let cases = [
-        // LDA, INCX, INCY, length of A, x and y; the numbers in DGEMV and DGER.
+        // LDA, INCX, INCY, and the lengths of A, x and y; the numbers of the arguments in DGEMV and
+        // DGER.
         ((4, 1, 1), (100, 100, 100), (6, 9)),
         ((5, 0, 1), (100, 100, 100), (8, 5)),
         ((5, 1, 0), (100, 100, 100), (11, 7)),

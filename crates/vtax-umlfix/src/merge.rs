@@ -1,10 +1,12 @@
-//! Completing a short FP state. Pure logic; formats from the Intel SDM, volume 1, chapter 13.
+//! Completing a short FP state. This module is pure logic; the formats are from the Intel SDM,
+//! volume 1, chapter 13.
 
 /// Where the legacy region and the header end and the first component may begin.
 pub const HEADER_END: usize = 576;
 /// `XSTATE_BV`: bit `i` says that component `i` is not in its initial state.
 const STATE_BITS: core::ops::Range<usize> = 512..520;
-/// Components 0 (x87) and 1 (SSE) are in the legacy region; others may lie anywhere after it.
+/// Components 0 (x87) and 1 (SSE) are in the legacy region; other components may lie anywhere after
+/// it.
 const FIRST_EXTENDED: usize = 2;
 /// Bit 63 of `XSTATE_BV` is not a component.
 pub const COMPONENTS: usize = 63;
@@ -12,9 +14,8 @@ pub const COMPONENTS: usize = 63;
 /// Where a component lies in the standard (not compacted) format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Extent {
-    /// First byte.
     pub offset: usize,
-    /// Number of bytes; 0: the CPU does not have it.
+    /// Number of bytes; 0: the CPU does not have the component.
     pub size: usize,
 }
 
@@ -30,8 +31,9 @@ pub const EMPTY: Layout = [Extent {
 /// Put the short state `given` over the whole state `current`.
 ///
 /// `layout` tells where each extended component lies. Components that `given` does not hold to
-/// their last byte keep their present values and their bits of `XSTATE_BV`; all others are taken
-/// from `given`. False, and nothing is changed, when `given` has no header or is not the shorter.
+/// their last byte keep their current values and their bits of `XSTATE_BV`; all others are taken
+/// from `given`. Returns false, without a change, when `given` has no header or is not shorter than
+/// `current`.
 pub fn complete(current: &mut [u8], given: &[u8], layout: &Layout) -> bool {
     if given.len() < HEADER_END || given.len() > current.len() {
         return false;
@@ -45,7 +47,7 @@ pub fn complete(current: &mut [u8], given: &[u8], layout: &Layout) -> bool {
         let Extent { offset, size } = *extent;
         if size > 0 && offset.saturating_add(size) > given.len() {
             kept |= 1 << component;
-            // One that begins inside must not get half of its bytes.
+            // A component that begins inside must not get only some of its bytes.
             copied = copied.min(offset.max(HEADER_END));
         }
     }

@@ -15,16 +15,16 @@ const PTRACE_PEEKUSER: c_long = 3;
 const PTRACE_GETREGSET: c_long = 0x4204;
 const PTRACE_SETREGSET: c_long = 0x4205;
 const NT_X86_XSTATE: usize = 0x202;
-/// CPUID leaf of the extended state; its sub-leaf 1 and the components' own follow.
+/// CPUID leaf of the extended state; sub-leaf 1 and the components' sub-leaves follow.
 const XSTATE_LEAF: u32 = 0xd;
 
-/// Larger than the state of any CPU there is (11008 bytes with AMX); the kernel says how much it
-/// filled, and a larger state is passed through as it was.
+/// Larger than any CPU's state (11008 bytes with AMX); the kernel says how much it filled, and a
+/// larger state is passed through unchanged.
 const AREA_BYTES: usize = 1 << 16;
 
 /// What is kept between calls: room for a whole state, and where its components lie.
 ///
-/// The layout is read once: CPUID leaves a virtual machine, at the cost of a hundred system calls,
+/// The layout is read once: CPUID causes a VM exit, which costs as much as a hundred system calls,
 /// and states are set at every context switch of the guest.
 #[repr(C, align(64))]
 struct Kept {
@@ -34,11 +34,12 @@ struct Kept {
 
 struct Static(UnsafeCell<Kept>);
 
-// SAFETY: only `set_short_state` uses it. User-mode Linux restores registers from its one kernel
-// thread, which its timer signals do not make switch there; its helper threads do not.
+// SAFETY: only `set_short_state` uses it. User-mode Linux restores registers only from its one
+// kernel thread, never from helper threads, and its timer signals do not make that thread switch
+// there.
 unsafe impl Sync for Static {}
 
-/// Static, because the stacks of user-mode Linux are too small for it.
+/// Static, because user-mode Linux's stacks are too small for the area.
 static KEPT: Static = Static(UnsafeCell::new(Kept {
     area: [0; AREA_BYTES],
     layout: None,
@@ -61,18 +62,18 @@ pub unsafe extern "C" fn ptrace(
     // The request is an int in C; the upper half of its register is not defined.
     let request = c_long::from((request & 0xffff_ffff) as c_int);
     match request {
-        // SAFETY: the caller answers for the arguments.
+        // SAFETY: the caller guarantees the arguments.
         PTRACE_PEEKTEXT..=PTRACE_PEEKUSER => unsafe { peek(request, process, address) },
         PTRACE_SETREGSET if address.addr() == NT_X86_XSTATE && !data.is_null() => {
             // SAFETY: the data of a SETREGSET is an iovec.
             unsafe { set_short_state(process, address, data.cast()) }
         }
-        // SAFETY: the caller answers for the arguments.
+        // SAFETY: the caller guarantees the arguments.
         _ => unsafe { system_call(request, process, address, data) },
     }
 }
 
-/// End the program; nothing here panics, but the compiler wants to know.
+/// End the program. Nothing in this crate panics, but the compiler requires a handler.
 #[cfg(not(test))]
 pub fn abort() -> ! {
     // SAFETY: abort has no conditions.
@@ -86,7 +87,7 @@ unsafe fn system_call(
     address: *mut c_void,
     data: *mut c_void,
 ) -> c_long {
-    // SAFETY: ptrace's conditions, which the caller has met.
+    // SAFETY: the caller meets ptrace's conditions.
     unsafe {
         libc::syscall(
             libc::SYS_ptrace,
@@ -111,7 +112,7 @@ unsafe fn peek(request: c_long, process: c_int, address: *mut c_void) -> c_long 
     word
 }
 
-/// Set the state in `given`, completed from the present one if it is short.
+/// Set the state in `given`, completed from the current state if it is short.
 unsafe fn set_short_state(process: c_int, kind: *mut c_void, given: *mut libc::iovec) -> c_long {
     // SAFETY: see `Static`: there is no second use at the same time.
     let Kept { area, layout } = unsafe { &mut *KEPT.0.get() };
@@ -120,9 +121,9 @@ unsafe fn set_short_state(process: c_int, kind: *mut c_void, given: *mut libc::i
         iov_base: area.as_mut_ptr().cast(),
         iov_len: AREA_BYTES,
     };
-    // SAFETY: the iovec names the area, whose length it has.
+    // SAFETY: the iovec points to the area and has its length.
     let got = unsafe { system_call(PTRACE_GETREGSET, process, kind, (&raw mut whole).cast()) };
-    // SAFETY: the caller's iovec is live, and its bytes are readable; it is not the area.
+    // SAFETY: the caller's iovec is live, and its bytes are readable; they are not the area.
     let short = unsafe {
         let given = ptr::read(given);
         core::slice::from_raw_parts(given.iov_base.cast::<u8>(), given.iov_len.min(AREA_BYTES))
@@ -134,7 +135,7 @@ unsafe fn set_short_state(process: c_int, kind: *mut c_void, given: *mut libc::i
             .get_mut(..whole.iov_len)
             .is_some_and(|all| merge::complete(all, short, layout));
     let state = if completed { &raw mut whole } else { given };
-    // SAFETY: either the completed state in the area, or what the caller passed.
+    // SAFETY: the data is either the completed state in the area, or what the caller passed.
     unsafe { system_call(PTRACE_SETREGSET, process, kind, state.cast()) }
 }
 
@@ -145,7 +146,7 @@ fn layout_of_this_cpu() -> Layout {
     for (component, extent) in (0_u32..).zip(&mut layout).skip(2) {
         if enabled & (1 << component) != 0 {
             #[allow(unused_unsafe, reason = "safe from Rust 1.94 on")]
-            // SAFETY: the leaf exists where the kernel has XSAVE on, as `enabled` has found.
+            // SAFETY: the leaf exists where the kernel has XSAVE on, as `enabled` found.
             let answer = unsafe { __cpuid_count(XSTATE_LEAF, component) };
             *extent = Extent {
                 offset: answer.ebx as usize,
@@ -156,7 +157,7 @@ fn layout_of_this_cpu() -> Layout {
     layout
 }
 
-/// XCR0, or nothing where the kernel does not use XSAVE.
+/// XCR0, or 0 where the kernel does not use XSAVE.
 fn enabled() -> u64 {
     const OSXSAVE: u32 = 1 << 27;
     #[allow(unused_unsafe, reason = "safe from Rust 1.94 on")]

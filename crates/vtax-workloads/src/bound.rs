@@ -1,10 +1,9 @@
-//! When a workload ends.
+//! Decides when a workload ends.
 
 use std::time::{Duration, Instant};
 
 use vtax_sys::calls::signals;
 
-/// What ends a workload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bound {
     /// This many operations.
@@ -31,9 +30,9 @@ impl Limit {
         }
     }
 
-    /// Operations to do now, at most `batch`; `None` at the end.
+    /// The number of operations to do next, at most `batch`; `None` at the end.
     ///
-    /// They count as done: whoever does fewer must call [`Limit::take_back`].
+    /// They count as done: a caller that does fewer must call [`Limit::take_back`].
     pub fn grant(&mut self, batch: u64) -> Option<u64> {
         let begin = *self.begin.get_or_insert_with(Instant::now);
         let left = match self.bound {
@@ -47,7 +46,7 @@ impl Limit {
         (granted > 0).then_some(granted)
     }
 
-    /// Operations that were granted but not done.
+    /// Take back operations that were granted but not done.
     pub fn take_back(&mut self, operations: u64) {
         self.done = self.done.saturating_sub(operations);
     }

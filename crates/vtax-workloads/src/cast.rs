@@ -1,6 +1,6 @@
-//! Conversions between counts, indices and floats that lose nothing here.
+//! Conversions between counts, indices and floats that lose nothing for the values of this crate.
 
-/// A count as an index.
+/// Convert a count to an index.
 #[allow(
     clippy::cast_possible_truncation,
     reason = "vtax is for x86-64, where both have 64 bits"
@@ -9,12 +9,12 @@ pub fn index(count: u64) -> usize {
     count as usize
 }
 
-/// An index as a count.
+/// Convert an index to a count.
 pub fn count(index: usize) -> u64 {
     index as u64
 }
 
-/// A count for a rate; exact below 2^53.
+/// Convert a count for a rate; exact below 2^53.
 #[allow(
     clippy::cast_precision_loss,
     reason = "a rate needs no more than 53 bits"
@@ -23,7 +23,7 @@ pub fn float(count: u64) -> f64 {
     count as f64
 }
 
-/// Nanoseconds as milliseconds.
+/// Convert nanoseconds to milliseconds.
 pub fn milliseconds(nanoseconds: u64) -> f64 {
     float(nanoseconds) / 1e6
 }

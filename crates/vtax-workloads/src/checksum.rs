@@ -2,30 +2,28 @@
 
 use crate::pattern::mix;
 
-/// Depends on each word and on the order of the words; no defence against intent.
+/// Depends on each word and on their order; it is no defence against intent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Checksum(u64);
 
 impl Checksum {
-    /// Of nothing.
+    /// The checksum of no words.
     pub fn new() -> Self {
         // Not 0, so that leading zeros count.
         Self(0x243f_6a88_85a3_08d3)
     }
 
-    /// Add a word.
     pub fn add(&mut self, word: u64) {
         self.0 = mix(self.0 ^ word);
     }
 
-    /// Add all words.
     pub fn extend(&mut self, words: impl IntoIterator<Item = u64>) {
         for word in words {
             self.add(word);
         }
     }
 
-    /// The sum so far.
+    /// The checksum of the words so far.
     pub fn value(self) -> u64 {
         self.0
     }

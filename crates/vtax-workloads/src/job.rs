@@ -3,19 +3,18 @@
 use vtax_cli::Error;
 use vtax_sys::calls::children::Program;
 
-/// What a workload gets from the program that runs it.
 pub struct Context<'a> {
-    /// What fork-exec-storm starts: a program that ends at once with the exit code which its last
-    /// argument says, 0 to 255.
+    /// The program that fork-exec-storm starts: it ends at once with the exit code in its last
+    /// argument, 0 to 255.
     pub trivial_program: Program,
-    /// Memory that can be had without swapping; `None`: unknown.
+    /// Memory that is available without swapping; `None`: unknown.
     pub available_bytes: Option<u64>,
     /// Shows the user what must be known while a workload runs, such as a port.
     pub announce: &'a dyn Fn(&str),
 }
 
 impl Context<'_> {
-    /// Check that so many bytes are available: if not, the kernel would kill a process later.
+    /// Check that `bytes` bytes are available: otherwise the kernel would kill a process later.
     ///
     /// Fails when fewer bytes are available; never where that is unknown.
     pub fn require_memory(&self, bytes: u64) -> Result<(), Error> {

@@ -1,7 +1,7 @@
-//! Small workloads that a guest can run without any other file, each with a check of its own work.
+//! Small workloads that a guest can run without any other file, each of which checks its own work.
 //!
-//! Each stresses address translation in another way, so that the counters of a hypervisor can be
-//! compared between nested and shadow paging. [`WORKLOADS`] is the table; [`run`] runs one and
+//! Each stresses address translation in a different way, so that the counters of a hypervisor can
+//! be compared between nested and shadow paging. [`WORKLOADS`] is the table; [`run`] runs one and
 //! reports. `docs/environments.md` describes them.
 
 mod bound;

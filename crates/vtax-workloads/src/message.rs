@@ -3,7 +3,6 @@
 use crate::cast;
 use crate::pattern;
 
-/// Bytes of a message.
 pub const MESSAGE_BYTES: usize = 64;
 
 /// The seed of all messages; both ends know it.
@@ -12,12 +11,11 @@ const SEED: u64 = 0x6d65_7373;
 /// A message, or a record of a file, of eight words.
 pub type Message = [u8; MESSAGE_BYTES];
 
-/// The message of a number: the number, then seven words that depend on it.
+/// The message with a number: the number, then seven words that depend on it.
 pub fn message(number: u64) -> Message {
     record(SEED, number)
 }
 
-/// The record of a number and a seed.
 pub fn record(seed: u64, number: u64) -> Message {
     let mut bytes = [0; MESSAGE_BYTES];
     for (position, chunk) in bytes.chunks_exact_mut(8).enumerate() {
@@ -31,7 +29,7 @@ pub fn record(seed: u64, number: u64) -> Message {
     bytes
 }
 
-/// The number of a message whose other words fit it.
+/// The number of a message, if the other words match it.
 pub fn number(bytes: &Message) -> Option<u64> {
     let (first, _) = bytes.split_first_chunk()?;
     let number = u64::from_le_bytes(*first);

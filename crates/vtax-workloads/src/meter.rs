@@ -1,14 +1,14 @@
-//! What the measured part of a workload used.
+//! Measures what the measured part of a workload uses.
 
 use std::time::{Duration, Instant};
 
 use nix::sys::resource::{Usage as Resources, UsageWho, getrusage};
 use nix::sys::time::TimeVal;
 
-/// Used by this process and by the children that it waited for.
+/// What this process and the children that it waited for used.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Usage {
-    /// `CLOCK_MONOTONIC`.
+    /// Time by `CLOCK_MONOTONIC`.
     pub wall: Duration,
     /// CPU time in user space.
     pub user: Duration,
@@ -26,7 +26,7 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// Begin.
+    /// Begin to measure.
     pub fn start() -> Self {
         Self {
             before: used(),
@@ -34,7 +34,7 @@ impl Meter {
         }
     }
 
-    /// What was used since the start.
+    /// End; returns what was used since the start.
     pub fn stop(self) -> Usage {
         let wall = self.begin.elapsed();
         let after = used();

@@ -12,43 +12,40 @@ use crate::cast;
 /// An option of a workload; on the command line `--NAME VALUE`.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct OptionSpec {
-    /// Without dashes.
+    /// The name without dashes.
     pub name: &'static str,
-    /// What values it takes.
+    /// The kind of its values.
     pub kind: Kind,
-    /// As a user would write it; `None`: the option may be absent.
+    /// The default as a user would write it; `None`: the option may be absent.
     pub default: Option<&'static str>,
-    /// One sentence.
+    /// A help text of one sentence.
     pub help: &'static str,
 }
 
-/// What values an option takes.
+/// The kind of values that an option takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
-    /// Bytes as [`units::size`] reads them; at least one page.
+    /// Bytes, as [`units::size`] reads them; at least one page.
     Bytes,
-    /// A whole number in this range, ends included.
+    /// A whole number in this range, including both ends.
     Number(u64, u64),
-    /// Given or not.
+    /// No value: the flag is given or not.
     Flag,
     /// `HOST:PORT`.
     Address,
 }
 
-/// A value of an option.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 pub enum Value {
     /// Bytes or a number.
     Number(u64),
-    /// A flag.
     Flag(bool),
-    /// An address.
     Text(String),
 }
 
-/// Bytes of memory; takes part in most workloads.
+/// The option for bytes of memory, which most workloads have.
 pub const fn mem(default: &'static str, help: &'static str) -> OptionSpec {
     OptionSpec {
         name: "mem",
@@ -58,7 +55,7 @@ pub const fn mem(default: &'static str, help: &'static str) -> OptionSpec {
     }
 }
 
-/// The seed of everything random.
+/// The option for the seed of everything random.
 pub const SEED: OptionSpec = OptionSpec {
     name: "seed",
     kind: Kind::Number(0, u64::MAX),
@@ -66,7 +63,7 @@ pub const SEED: OptionSpec = OptionSpec {
     help: "Same seed and count: same work and same checksum",
 };
 
-/// Huge pages.
+/// The option for huge pages.
 pub const HUGE: OptionSpec = OptionSpec {
     name: "huge",
     kind: Kind::Flag,
@@ -75,7 +72,7 @@ pub const HUGE: OptionSpec = OptionSpec {
 };
 
 impl Kind {
-    /// The value that a user wrote; the error is the reason why it is none.
+    /// Parse the value that a user wrote; the error says why it is invalid.
     pub fn parse(self, text: &str) -> Result<Value, String> {
         match self {
             Self::Bytes => bytes(text).map(Value::Number),
@@ -119,9 +116,9 @@ fn address(text: &str) -> Result<String, String> {
 pub struct Parameters(BTreeMap<&'static str, Value>);
 
 impl Parameters {
-    /// Values as given, and the defaults of those that were not given.
+    /// Take the given values, and the defaults of options that were not given.
     ///
-    /// Fails when an option's default is no value of its kind.
+    /// Fails when an option's default is not a value of its kind.
     pub fn new(
         options: &[OptionSpec],
         mut given: impl FnMut(&OptionSpec) -> Option<Value>,
@@ -142,7 +139,7 @@ impl Parameters {
         Ok(Self(values))
     }
 
-    /// A number; 0 if the workload has no such option.
+    /// The value of a number option; 0 if the workload has no such option.
     pub fn number(&self, name: &str) -> u64 {
         match self.0.get(name) {
             Some(Value::Number(number)) => *number,
@@ -155,7 +152,7 @@ impl Parameters {
         matches!(self.0.get(name), Some(Value::Flag(true)))
     }
 
-    /// An address, if it was given.
+    /// The value of an address option, if it was given.
     pub fn text(&self, name: &str) -> Option<&str> {
         match self.0.get(name) {
             Some(Value::Text(text)) => Some(text),
@@ -163,7 +160,7 @@ impl Parameters {
         }
     }
 
-    /// All values for a report.
+    /// All values, for a report.
     pub fn to_json(&self) -> Map<String, serde_json::Value> {
         let pairs = self.0.iter().map(|(name, value)| {
             let value = match value {

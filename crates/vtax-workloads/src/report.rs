@@ -10,12 +10,11 @@ use crate::options::Parameters;
 use crate::workload::{Job, Outcome, Workload};
 use vtax_cli::Error;
 
-/// What a run is reported as.
+/// The report of a run.
 #[derive(Debug, Serialize)]
 pub struct Report {
-    /// The workload's name.
     pub workload: &'static str,
-    /// Its options, sizes in bytes, and the bound: `count` or `seconds`.
+    /// Its options, with sizes in bytes, and the bound: `count` or `seconds`.
     pub parameters: Map<String, Value>,
     /// Seconds that the operations took.
     pub wall_s: f64,
@@ -31,18 +30,18 @@ pub struct Report {
     pub operations_per_s: Option<f64>,
     /// Page faults without I/O, children included.
     pub minor_faults: u64,
-    /// 16 hexadecimal digits; `None` where there is no data that a seed determines.
+    /// The checksum as 16 hexadecimal digits; `None` where there is no data that a seed determines.
     pub checksum: Option<String>,
-    /// Was all of the work right?
+    /// Was all the work right?
     pub verified: bool,
-    /// What else there is to tell.
+    /// Further details.
     pub details: Map<String, Value>,
 }
 
 /// Run a workload.
 ///
-/// Fails when the workload cannot get what it needs, such as memory. A wrong result is no failure:
-/// the report then has `verified` false.
+/// Fails when the workload cannot get what it needs, such as memory. A wrong result is not a
+/// failure: the report then has `verified` false.
 pub fn run(
     workload: &dyn Workload,
     parameters: &Parameters,

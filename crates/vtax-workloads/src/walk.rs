@@ -1,4 +1,4 @@
-//! The order in which pages are visited: every page once, then every page once again.
+//! The order in which pages are visited: every page once, then every page once more.
 
 use crate::pattern;
 
@@ -18,12 +18,12 @@ enum Order {
 }
 
 impl Walk {
-    /// From the first page to the last, and again; `pages` is at least 1.
+    /// Walk from the first page to the last, and again; `pages` is at least 1.
     pub fn ascending(pages: u64) -> Self {
         Self::new(pages, 0, Order::Ascending)
     }
 
-    /// In a random order which is another in each period; begins with period `period`.
+    /// Walk in a random order that differs in each period; begins with period `period`.
     pub fn shuffled(pages: u64, seed: u64, period: u64) -> Self {
         let permutation = Permutation::new(pages, pattern::word(seed, period));
         Self::new(pages, period, Order::Shuffled { seed, permutation })
@@ -74,7 +74,7 @@ pub struct Permutation {
 }
 
 impl Permutation {
-    /// Of 0..size, size at least 1; another one for each key.
+    /// A bijection of 0..size for this key; `size` is at least 1.
     pub fn new(size: u64, key: u64) -> Self {
         let bits = 64 - size.max(1).saturating_sub(1).leading_zeros();
         let key = |position| pattern::word(key, position);
@@ -154,7 +154,7 @@ mod tests {
         let near = pages
             .windows(2)
             .filter(|pair| pair[0].abs_diff(pair[1]) < 8);
-        // Expected of a random order: 15 of 4095.
+        // A random order is expected to have 15 of 4095.
         assert!(near.count() < 60);
     }
 }

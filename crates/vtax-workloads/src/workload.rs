@@ -10,51 +10,51 @@ use vtax_cli::Error;
 
 /// A workload that checks its own work.
 pub trait Workload: Sync {
-    /// What it is.
+    /// What the workload is.
     fn description(&self) -> &'static Description;
 
     /// Work until `job.limit` grants no more.
     fn run(&self, job: &mut Job<'_>) -> Result<Outcome, Error>;
 }
 
-/// What a user can know of a workload before it runs.
+/// What a user can know about a workload before it runs.
 #[derive(Debug)]
 pub struct Description {
     /// The word on the command line.
     pub name: &'static str,
-    /// What it does, one sentence.
+    /// What it does, in one sentence.
     pub summary: &'static str,
-    /// What it stresses in address translation, one sentence.
+    /// What it stresses in address translation, in one sentence.
     pub stresses: &'static str,
-    /// What is counted.
+    /// The operation that is counted.
     pub unit: &'static str,
-    /// The bound when none is given; small enough for an emulated guest.
+    /// The default bound; small enough for an emulated guest.
     pub default_bound: Bound,
-    /// Its options beside those that bound it.
+    /// Its options besides those that bound it.
     pub options: &'static [OptionSpec],
 }
 
 /// One run of a workload.
 pub struct Job<'a> {
-    /// The values of its options.
     pub parameters: &'a Parameters,
-    /// When it ends.
+    /// When the run ends.
     pub limit: Limit,
     /// What the program around it provides.
     pub context: &'a Context<'a>,
 }
 
-/// What came of a run.
+/// The outcome of a run.
 #[derive(Debug)]
 pub struct Outcome {
-    /// What the operations used, without preparation and without checks afterwards.
+    /// What the operations used, without preparation and without the final checks.
     pub usage: Usage,
     /// How many operations were done.
     pub operations: u64,
-    /// Of the data that was worked on; `None` where there is no data that a seed determines.
+    /// The checksum of the data that was worked on; `None` where there is no data that a seed
+    /// determines.
     pub checksum: Option<u64>,
-    /// Was all of the work right?
+    /// Was all the work right?
     pub verified: bool,
-    /// What else there is to tell; names carry units.
+    /// Further details; their names carry units.
     pub details: Map<String, Value>,
 }

@@ -21,7 +21,7 @@ fn json(output: &Output) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// What `--identify` says; `None`, with the reason printed, where there is no BLAS.
+/// What `--identify` prints; `None`, with the reason printed, where there is no BLAS.
 fn identity() -> Option<Value> {
     let output = run(&["--identify"]);
     if output.status.success() {

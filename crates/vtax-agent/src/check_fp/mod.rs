@@ -1,11 +1,11 @@
 //! Do vector registers keep their values across context switches?
 //!
-//! A guest kernel that saves or restores them wrongly gives wrong results without a word. Two
-//! processes of two threads share one CPU; each thread keeps its own values in every vector
-//! register, gives the CPU away with each round, and looks.
+//! A guest kernel that saves or restores them wrongly silently gives wrong results. Two processes
+//! of two threads share one CPU; each thread keeps its own values in every vector register, gives
+//! the CPU away in each round, and compares.
 //!
-//! Both, because user-mode Linux has one host process for each address space: the host itself
-//! keeps the registers of processes apart, but not those of threads.
+//! The check uses both processes and threads because user-mode Linux has one host process for each
+//! address space: the host itself keeps the registers of processes apart, but not those of threads.
 
 mod registers;
 
@@ -20,15 +20,14 @@ use crate::check_fp::registers::Width;
 use crate::serve::pin;
 use vtax_cli::{Error, reason};
 
-/// Set in the second process; its value is the seed of its values.
+/// Set in the second process: the seed of its register values.
 const SEED_VARIABLE: &str = "VTAX_CHECK_FP_SEED";
 
-/// What was checked; it exists only if nothing was lost.
+/// What was checked; it exists only if no register lost its value.
 #[derive(Debug, Serialize)]
 pub struct Checked {
-    /// The widest registers that the CPU and kernel offer: xmm, ymm or zmm; v on arm64.
+    /// The name of the widest registers that the CPU and kernel offer: xmm, ymm or zmm; v on arm64.
     pub registers: &'static str,
-    /// Rounds of each thread.
     pub rounds: u32,
 }
 
@@ -58,7 +57,7 @@ fn second_process(rounds: u32) -> std::io::Result<Child> {
     Command::new("/proc/self/exe")
         .args(["check-fp", "--rounds", &rounds.to_string()])
         .env(SEED_VARIABLE, (1_u64 << 50).to_string())
-        // Its result is the same as ours; its errors are to be seen.
+        // The second process finds the same result; only its errors are of interest.
         .stdout(std::process::Stdio::null())
         .spawn()
 }

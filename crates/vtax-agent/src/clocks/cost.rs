@@ -8,23 +8,24 @@ use vtax_sys::clock::monotonic_ns;
 use crate::clocks::distribution::Distribution;
 use crate::clocks::limits::Limits;
 
-/// Batches are at least so long: the two readings of the timer around one are then under 1 %.
+/// A batch takes at least this long, so that the two readings of the timer around it are under 1 %
+/// of it.
 const SHORTEST_BATCH_NS: u64 = 10_000;
-/// And so many steps of the timer, so that its resolution is at most 2 % of a batch.
+/// And at least this many steps of the timer, so that its resolution is at most 2 % of a batch.
 const TIMER_STEPS: u64 = 50;
 const SMALLEST_BATCH: u32 = 64;
-/// The bound where the timer comes to stand still.
+/// The largest batch, for a timer that stands still.
 const LARGEST_BATCH: u32 = 1 << 20;
-/// An interruption makes one batch look long enough; hardly three.
+/// An interruption can lengthen one batch, but hardly three.
 const TRIALS: usize = 3;
 const FEWEST: usize = 5;
 const FEWEST_BATCHES: u64 = FEWEST as u64;
 const MOST_BATCHES: usize = 2_000;
 
-/// Nanoseconds of one reading, as the means of batches of readings.
+/// The cost of one reading in nanoseconds, from the means of batches of readings.
 ///
-/// `timer_step_ns` is the smallest step of `CLOCK_MONOTONIC`, which times the batches. The error
-/// is the reason why there is no answer.
+/// `timer_step_ns` is the smallest step of `CLOCK_MONOTONIC`, which times the batches. The error is
+/// the reason why there is no answer.
 pub fn measure<T>(
     read: impl Fn() -> T,
     timer_step_ns: u64,

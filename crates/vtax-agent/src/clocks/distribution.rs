@@ -2,10 +2,9 @@
 
 use serde::Serialize;
 
-/// A sample in order statistics: each value is one of the sample's (nearest rank).
+/// Order statistics of a sample: each value is one of the sample's (nearest rank).
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Distribution {
-    /// The smallest.
     pub min: f64,
     /// Half of the sample is at most this.
     pub median: f64,
@@ -13,14 +12,12 @@ pub struct Distribution {
     pub p90: f64,
     /// 99 % of the sample are at most this.
     pub p99: f64,
-    /// The largest.
     pub max: f64,
-    /// Size of the sample.
     pub n: usize,
 }
 
 impl Distribution {
-    /// Of any sample of finite numbers; `None` of an empty one.
+    /// Summarize finite numbers; `None` when there are none.
     pub fn of(mut sample: Vec<f64>) -> Option<Self> {
         sample.sort_by(f64::total_cmp);
         let n = sample.len();

@@ -1,29 +1,25 @@
-//! Lengths of detours in bins that double.
+//! Lengths of detours in bins of doubling width.
 
 use serde::Serialize;
 
-/// The first bin has all below; the next begins here.
+/// The first bin holds all shorter lengths; the second begins here.
 const FIRST_NS: u64 = 1_000;
 /// Bins: below 1 us, twenty that double from there, and what is longer than 1.05 s.
 const BINS: usize = 22;
 
-/// Counts of lengths.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Histogram([u64; BINS]);
 
-/// One bin, with its bounds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Bin {
     /// The shortest length in it.
     pub from_ns: u64,
-    /// The next bin begins here; `None`: it has no end.
+    /// Where the next bin begins; `None` for the last bin.
     pub below_ns: Option<u64>,
-    /// Lengths in it.
     pub count: u64,
 }
 
 impl Histogram {
-    /// Empty.
     pub fn new() -> Self {
         Self([0; BINS])
     }

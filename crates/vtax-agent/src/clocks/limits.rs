@@ -1,12 +1,12 @@
-//! How long a part of the measurement goes on.
+//! How long a part of the measurement takes.
 
 use std::time::Duration;
 
 /// Two limits, so that a busy machine costs time before it costs an answer.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// Where enough was seen.
+    /// Stop here when enough was seen.
     pub usual: Duration,
-    /// In any case.
+    /// Stop here in any case.
     pub longest: Duration,
 }

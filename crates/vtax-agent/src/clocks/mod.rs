@@ -1,7 +1,7 @@
 //! The clocks of this machine: `vtax-agent clocks`.
 //!
-//! What each claims, what it does and costs, and what the machine takes from a loop that only
-//! reads one. A field that is null has its reason beside it, in `reasons`; nothing is guessed.
+//! What each clock claims, does and costs, and what the machine takes from a loop that only reads
+//! one. A field that is null has its reason beside it, in `reasons`; nothing is guessed.
 //! docs/audit.md describes the fields. Each part is bounded in time.
 
 mod cost;
@@ -36,7 +36,7 @@ use crate::clocks::steps::{Backward, Steps};
 use crate::clocks::tsc::{Moment, Tsc};
 use crate::facts::{Facts, RealProbe, gather};
 
-/// For steps: at 10 ms a tick, eight ticks and some for which the thread had to wait.
+/// For steps: at 10 ms a tick, eight ticks and some slack for when the thread had to wait.
 const STEP_LIMITS: Limits = Limits {
     usual: Duration::from_millis(10),
     longest: Duration::from_millis(150),
@@ -47,51 +47,43 @@ const LIMITS: Limits = Limits {
     longest: Duration::from_millis(120),
 };
 
-/// Everything that `vtax-agent clocks` prints.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Clocks {
-    /// The agent's version.
     pub agent: &'static str,
-    /// The kernel's clock source.
     pub clocksource: ClockSource,
     /// The processor's counter.
     pub tsc: Tsc,
-    /// Each clock by its name.
     pub clocks: BTreeMap<&'static str, Clock>,
-    /// The steal clock.
     pub steal: Steal,
-    /// What a loop loses.
+    /// The time that a loop loses.
     pub noise: Noise,
 }
 
 /// The kernel's clock source, as in the facts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ClockSource {
-    /// The one in use.
     pub current: Option<String>,
-    /// Those that could be chosen.
     pub available: Vec<String>,
-    /// Why what is `None` is.
+    /// Why a field is `None`.
     pub reasons: Reasons,
 }
 
 /// The steal clock, as in the facts, and its resolution.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Steal {
-    /// `None`: nothing could steal, or it cannot be told.
+    /// `None`: nothing could steal time, or there is no way to tell.
     pub present: Option<bool>,
-    /// Why it is present or not.
     pub source: String,
-    /// Of `/proc/stat`.
+    /// The resolution of the steal time in `/proc/stat`.
     pub resolution_ns: Option<u64>,
-    /// Why what is `None` is.
+    /// Why a field is `None`.
     pub reasons: Reasons,
 }
 
 /// One clock; `None` with a reason where nothing is known.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Clock {
-    /// Of steps: `ns`, or `ticks` of the processor's counter.
+    /// The unit of steps: `ns`, or `ticks` of the processor's counter.
     pub unit: &'static str,
     /// What `clock_getres` claims.
     pub resolution_ns: Option<u64>,
@@ -99,11 +91,10 @@ pub struct Clock {
     pub smallest_step: Option<u64>,
     /// How many steps were not zero.
     pub changes: Option<u64>,
-    /// Of one reading: means of batches.
+    /// The cost of one reading, from means of batches.
     pub cost_ns: Option<Distribution>,
-    /// Of the system call that reads the same clock.
+    /// The cost of the system call that reads the same clock.
     pub syscall_cost_ns: Option<Distribution>,
-    /// Which way a reading takes.
     pub path: Path,
     /// How `path` was found.
     pub path_decided_by: String,
@@ -111,17 +102,17 @@ pub struct Clock {
     pub backward_same_cpu: Option<Backward>,
     /// Steps back between readings on two CPUs in turn.
     pub backward_across_cpus: Option<Backward>,
-    /// Why what is `None` is.
+    /// Why a field is `None`.
     pub reasons: Reasons,
 }
 
-/// Where things run; the errors are the reasons why they cannot.
+/// The CPUs that the measurement runs on; an error is the reason why there is none.
 struct Place {
     pinned: Result<usize, String>,
     two: Result<[usize; 2], String>,
 }
 
-/// Measure all of it, the noise for this long.
+/// Measure everything; `noise` is how long the noise is watched.
 ///
 /// The calling thread stays pinned to one CPU.
 pub fn measure(noise: Duration) -> Clocks {
@@ -153,7 +144,7 @@ impl Place {
         });
         let two = cpus.and_then(|cpus| match cpus[..] {
             [first, .., last] => Ok([first, last]),
-            _ => Err("this process may use one CPU only".to_owned()),
+            _ => Err("this process may use only one CPU".to_owned()),
         });
         Self { pinned, two }
     }

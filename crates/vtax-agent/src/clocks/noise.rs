@@ -1,7 +1,7 @@
 //! Time that a loop on one CPU loses to everything else.
 //!
-//! The loop reads `CLOCK_MONOTONIC` back to back. Each reading is the same work, so one that takes
-//! much longer than the others was interrupted: a detour.
+//! The loop reads `CLOCK_MONOTONIC` back to back. Each reading is the same work, so a reading that
+//! takes much longer than the others was interrupted; the interruption is called a detour.
 
 use std::time::Duration;
 
@@ -17,50 +17,47 @@ use crate::steal;
 
 /// The shortest interrupt takes longer; a cache miss in the reading does not.
 const SHORTEST_DETOUR_NS: u64 = 200;
-/// Where a reading takes long itself, what is beyond so many usual steps is no longer its own
-/// variation.
+/// Where a reading itself takes long, its own variation stays below this many usual steps.
 const USUAL_STEPS: u64 = 4;
-/// Steps that say what is usual.
+/// Steps from which the usual step is found.
 const SAMPLE: usize = 1_001;
-/// A clock that ticks every 10 ms is not watched for a thousand ticks.
+/// A clock that ticks every 10 ms is not sampled for a thousand ticks.
 const SAMPLE_LIMIT_NS: u64 = 100_000_000;
 
 /// What the loop saw; `None` with a reason where nothing is known.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Noise {
-    /// What was read.
+    /// The clock that was read.
     pub clock: &'static str,
-    /// The CPU that it was pinned to.
+    /// The CPU that the loop was pinned to.
     pub cpu: Option<usize>,
-    /// How long it ran.
+    /// How long the loop ran.
     pub seconds: f64,
-    /// How often it read the clock.
+    /// How often the loop read the clock.
     pub readings: u64,
-    /// The median step between two readings, of those that are not zero.
+    /// The median of the steps between two readings that are not zero.
     pub usual_step_ns: Option<u64>,
     /// Longer steps are detours.
     pub threshold_ns: Option<u64>,
-    /// How many there were.
     pub detours: Option<u64>,
-    /// Their time beyond the usual step, together.
+    /// The time of all detours beyond the usual step.
     pub lost_ns: Option<u64>,
-    /// Its share of all time.
+    /// The lost time as a share of all time.
     pub lost_share: Option<f64>,
-    /// The largest detour.
     pub largest_ns: Option<u64>,
     /// Detours by their length.
     pub histogram: Option<Vec<Bin>>,
-    /// The thread had to give the CPU to another.
+    /// How often the thread was preempted.
     pub involuntary_switches: Option<i64>,
-    /// The thread waited.
+    /// How often the thread waited.
     pub voluntary_switches: Option<i64>,
     /// Time stolen from this CPU meanwhile.
     pub steal_ns: Option<u64>,
-    /// Why what is `None` is.
+    /// Why a field is `None`.
     pub reasons: Reasons,
 }
 
-/// What is counted outside the loop.
+/// What the kernel counts while the loop runs.
 struct Meanwhile {
     switches: Result<(i64, i64), String>,
     steal_ticks: Result<u64, String>,
@@ -105,14 +102,14 @@ impl Detours {
     }
 }
 
-/// Spin on this thread, which the caller has pinned to `cpu` if that could be done.
+/// Run the loop on this thread, which the caller has pinned to `cpu` if possible.
 pub fn watch(length: Duration, cpu: Result<usize, String>, facts: &Facts, tree: &Tree) -> Noise {
     let mut reasons = Reasons::new();
     let counted = |cpu: &Result<usize, String>| Meanwhile::now(cpu, facts, tree);
     let usual = usual_step_ns(monotonic_ns);
     let before = counted(&cpu);
     let begin = monotonic_ns();
-    // Without a usual step nothing is a detour, but the time is spun all the same.
+    // Without a usual step there are no detours, but the loop runs its full time all the same.
     let mut detours = Detours::new(*usual.as_ref().unwrap_or(&u64::MAX));
     let readings = spin(monotonic_ns, length, &mut detours);
     let passed_ns = monotonic_ns().saturating_sub(begin);
@@ -220,12 +217,11 @@ fn usual_step_ns(mut now: impl FnMut() -> u64) -> Result<u64, String> {
         .ok_or_else(|| "CLOCK_MONOTONIC stood still".into())
 }
 
-/// Read the clock for so long; how often it was read.
+/// Read the clock for this long; returns how often it was read.
 fn spin(mut now: impl FnMut() -> u64, length: Duration, detours: &mut Detours) -> u64 {
     let length_ns = u64::try_from(length.as_nanos()).unwrap_or(u64::MAX);
     let begin = now();
     let mut before = begin;
-    // As above.
     for readings in 1..=length_ns {
         let after = now();
         detours.add(after.saturating_sub(before));
@@ -256,7 +252,7 @@ mod tests {
 
     use super::*;
 
-    /// A clock whose readings are so far apart, and then 25 ns.
+    /// A clock whose readings are these steps apart, and then 25 ns.
     fn clock(steps: Vec<u64>) -> impl FnMut() -> u64 {
         let mut now = 1_000;
         let mut steps = std::iter::once(0).chain(steps).chain(std::iter::repeat(25));

@@ -20,13 +20,12 @@ pub enum Path {
     Syscall,
     /// An instruction of the processor.
     Instruction,
-    /// It could not be told.
     Unknown,
 }
 
-/// Below this share of the system call's cost a reading cannot have made one.
+/// A reading that costs less than this share of the system call cannot have made the call.
 const SURELY_LESS: f64 = 0.5;
-/// A reading that made one costs no less than this share: noise on two equal costs.
+/// A reading that made the call costs no less than this share: noise on two equal costs.
 const SURELY_EQUAL: f64 = 0.8;
 
 /// Which of the sources still answer in a thread that has no system calls for clocks.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-/// Of one object: the names of its fields that are null, each with its reason.
+/// The names of an object's fields that are null, each with its reason.
 pub type Reasons = BTreeMap<&'static str, String>;
 
 /// The value, or `None` with its reason kept.

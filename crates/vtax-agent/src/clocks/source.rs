@@ -28,10 +28,10 @@ enum Reader {
     CounterInOrder,
 }
 
-/// `CLOCK_MONOTONIC`, which times everything else here.
+/// `CLOCK_MONOTONIC`, which times the other clocks here.
 pub const TIMER: Source = Source::clock("CLOCK_MONOTONIC", ClockId::CLOCK_MONOTONIC);
 
-/// `CLOCK_MONOTONIC_RAW`, which nobody steers.
+/// `CLOCK_MONOTONIC_RAW`, which NTP does not adjust.
 pub const RAW: Source = Source::clock("CLOCK_MONOTONIC_RAW", ClockId::CLOCK_MONOTONIC_RAW);
 
 impl Source {
@@ -42,7 +42,6 @@ impl Source {
         }
     }
 
-    /// All of them.
     pub fn all() -> Vec<Self> {
         let mut sources = vec![
             Self::clock("CLOCK_REALTIME", ClockId::CLOCK_REALTIME),
@@ -89,7 +88,7 @@ impl Source {
         }
     }
 
-    /// The same by a system call of its own, for those that have a way around it.
+    /// Read the same clock by a system call, where the source has a way around it.
     pub fn read_by_call(self) -> Option<u64> {
         match self.reader {
             Reader::Clock(clock) => clock_gettime_by_call(clock.as_raw()),
@@ -98,7 +97,7 @@ impl Source {
         }
     }
 
-    /// Does [`Source::read_by_call`] read another way than [`Source::read`] may?
+    /// Can [`Source::read_by_call`] take another path than [`Source::read`]?
     pub fn has_call(self) -> bool {
         matches!(self.reader, Reader::Clock(_) | Reader::TimeOfDay)
     }
@@ -108,17 +107,18 @@ impl Source {
         matches!(self.reader, Reader::Counter | Reader::CounterInOrder)
     }
 
-    /// Of readings and their differences.
+    /// The unit of readings and their differences.
     pub fn unit(self) -> &'static str {
         if self.is_instruction() { "ticks" } else { "ns" }
     }
 
-    /// Does each thread have its own?
+    /// Does each thread have its own clock?
     pub fn is_of_one_thread(self) -> bool {
         self.reader == Reader::Clock(ClockId::CLOCK_THREAD_CPUTIME_ID)
     }
 
-    /// What the kernel claims. Fails, with the reason in words, where it claims nothing.
+    /// The resolution that the kernel claims. Fails, with the reason in words, where it claims
+    /// none.
     pub fn resolution_ns(self) -> Result<u64, String> {
         let values = match self.reader {
             Reader::Clock(clock) => return resolution_ns(clock),

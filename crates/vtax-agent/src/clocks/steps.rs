@@ -5,20 +5,20 @@ use vtax_sys::clock::monotonic_ns;
 
 use crate::clocks::limits::Limits;
 
-/// Readings between two looks at the time: the look is not to be most of the work.
+/// Readings between two looks at the time, so that the looks are not most of the work.
 const READINGS_PER_LOOK: u32 = 64;
 /// A clock that ticks need not be watched longer: back to back, a change is one tick, unless the
 /// thread had to wait meanwhile.
 const ENOUGH_CHANGES: u64 = 8;
 
-/// Steps against time.
+/// Steps back in time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Backward {
-    /// Readings that were compared with the one before.
+    /// Readings that were compared with their predecessor.
     pub readings: u64,
-    /// Of these, how many were earlier.
+    /// How many of them were earlier.
     pub steps: u64,
-    /// By how much at most, in the clock's unit.
+    /// The largest step back, in the clock's unit.
     pub largest: u64,
 }
 
@@ -32,7 +32,7 @@ impl Backward {
         }
     }
 
-    /// What two saw together.
+    /// The sum of what two threads saw.
     pub fn and(self, other: Self) -> Self {
         Self {
             readings: self.readings + other.readings,
@@ -42,7 +42,6 @@ impl Backward {
     }
 }
 
-/// What a series of readings shows.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Steps {
     last: Option<u64>,
@@ -50,12 +49,10 @@ pub struct Steps {
     pub smallest: Option<u64>,
     /// Steps forward that are not zero.
     pub changes: u64,
-    /// Steps against time.
     pub backward: Backward,
 }
 
 impl Steps {
-    /// Take the next reading.
     pub fn add(&mut self, reading: u64) {
         if let Some(last) = self.last {
             self.backward.compare(last, reading);

@@ -14,18 +14,17 @@ const LIMITS: Limits = Limits {
     longest: Duration::from_millis(150),
 };
 
-/// What a duration measured here can be worth; `None`: it could not be found out.
+/// What a duration measured here can be worth; `None` where that could not be found out.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Timing {
     /// The smallest step of `CLOCK_MONOTONIC`.
     pub step_ns: Option<u64>,
-    /// One reading of it, the median.
+    /// The median cost of reading it.
     pub reading_ns: Option<f64>,
     /// Ticks of the time stamp counter per second of `CLOCK_MONOTONIC`.
     pub counter_hz: Option<f64>,
 }
 
-/// Of this machine.
 pub fn look() -> Timing {
     // The first reading faults the vDSO's pages in: 6 us, or 0.15 % of all this.
     let _ = TIMER.read();

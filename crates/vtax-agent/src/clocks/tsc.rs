@@ -10,23 +10,23 @@ use crate::facts::{Facts, Probe};
 const CRYSTAL_LEAF: u32 = 0x15;
 const FREQUENCY_LEAF: u32 = 0x16;
 const HYPERVISOR_LEAF: u32 = 0x4000_0000;
-/// Of KVM and others: EAX is the counter's frequency in kHz.
+/// The leaf of KVM and others in which EAX is the counter's frequency in kHz.
 const HYPERVISOR_FREQUENCY_LEAF: u32 = 0x4000_0010;
 const KHZ: u64 = 1_000;
 const MHZ: u64 = 1_000_000;
 
-/// What is known of the counter; `None` with a reason where nothing is.
+/// What is known of the counter; `None` with a reason where nothing is known.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Tsc {
     /// It keeps its rate when the processor changes its own (`constant_tsc`).
     pub constant: Option<bool>,
-    /// It runs on when the processor sleeps (`nonstop_tsc`).
+    /// It keeps running when the processor sleeps (`nonstop_tsc`).
     pub nonstop: Option<bool>,
     /// The kernel was told its rate and did not have to measure it (`tsc_known_freq`).
     pub known_frequency: Option<bool>,
     /// The kernel does not watch it with another clock (`tsc_reliable`).
     pub reliable: Option<bool>,
-    /// There is RDTSCP.
+    /// The processor has RDTSCP.
     pub rdtscp: Option<bool>,
     /// Its rate by CPUID leaf 0x15.
     pub crystal_leaf_hz: Option<u64>,
@@ -34,12 +34,12 @@ pub struct Tsc {
     pub base_leaf_hz: Option<u64>,
     /// Its rate by CPUID leaf 0x40000010.
     pub hypervisor_leaf_hz: Option<u64>,
-    /// Its rate by a register of its own (`CNTFRQ_EL0`), which only arm64 has.
+    /// Its rate by a separate register (`CNTFRQ_EL0`), which only arm64 has.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub register_hz: Option<u64>,
-    /// Ticks per second of `CLOCK_MONOTONIC_RAW`, over all of this measurement.
+    /// Ticks per second of `CLOCK_MONOTONIC_RAW`, over the whole measurement.
     pub measured_hz: Option<f64>,
-    /// Why what is `None` is.
+    /// Why a field is `None`.
     pub reasons: Reasons,
 }
 
@@ -51,7 +51,6 @@ pub struct Moment {
 }
 
 impl Moment {
-    /// Now.
     pub fn now(clock: Source) -> Self {
         Self {
             ticks: time_stamp_counter(),
@@ -77,7 +76,7 @@ impl Moment {
     }
 }
 
-/// Of this machine; `begin` and `end` are moments as far apart as can be had.
+/// Describe this machine's counter; `begin` and `end` are moments as far apart as possible.
 pub fn read(facts: &Facts, probe: &dyn Probe, begin: Moment, end: Moment) -> Tsc {
     let mut reasons = Reasons::new();
     let register_hz = probe.counter_register_hz();
@@ -118,8 +117,8 @@ fn has_flag(flags: &[String], name: &str) -> Result<bool, &'static str> {
     Ok(flags.iter().any(|flag| flag == name))
 }
 
-/// What a counter with a register for its rate has instead of flags: Arm's generic timer has one
-/// rate, is always on, and tells its rate.
+/// The answer for a counter with a register for its rate instead of flags: Arm's generic timer has
+/// one rate, is always on, and tells its rate.
 fn by_architecture(name: &str) -> Result<bool, &'static str> {
     match name {
         "constant_tsc" | "nonstop_tsc" | "tsc_known_freq" => Ok(true),
@@ -128,12 +127,12 @@ fn by_architecture(name: &str) -> Result<bool, &'static str> {
     }
 }
 
-/// The leaves of CPUID that may be asked.
+/// The CPUID leaves that may be read.
 struct Leaves<'a> {
     probe: &'a dyn Probe,
     /// `Err`: CPUID would answer for another machine.
     is_own: Result<(), String>,
-    /// Is there a hypervisor with leaves of its own?
+    /// Is there a hypervisor with its own leaves?
     hypervisor: bool,
 }
 
@@ -151,7 +150,7 @@ impl<'a> Leaves<'a> {
         }
     }
 
-    /// A leaf's registers, where leaves go so far from `first`.
+    /// A leaf's registers, where the leaves from `first` on reach that far.
     fn get(&self, first: u32, leaf: u32) -> Result<[u32; 4], String> {
         self.is_own.clone()?;
         let none = "this architecture has no CPUID";
@@ -162,7 +161,7 @@ impl<'a> Leaves<'a> {
         Ok(self.probe.cpuid(leaf).ok_or(none)?)
     }
 
-    /// Intel SDM, volume 2, CPUID: crystal times EBX over EAX.
+    /// The crystal's frequency times EBX over EAX (Intel SDM, volume 2, CPUID).
     fn crystal_hz(&self) -> Result<u64, String> {
         let [denominator, numerator, crystal, _] = self.get(0, CRYSTAL_LEAF)?.map(u64::from);
         let rate = (crystal * numerator).checked_div(denominator);

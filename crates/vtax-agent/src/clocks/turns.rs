@@ -13,9 +13,9 @@ use crate::clocks::steps::Backward;
 use vtax_sys::pinning::stay_on;
 
 const MOST_TURNS: u64 = 10_000;
-/// Fewer say little: it goes on for them beyond the usual limit.
+/// Fewer turns say little: the threads continue beyond the usual limit to get enough.
 const ENOUGH_TURNS: u64 = 200;
-/// Looks at the turn before the CPU is offered to others and the time is looked at.
+/// Looks at the turn before the thread yields the CPU and checks the time.
 const SPINS: u32 = 256;
 const TURNS_PER_LOOK: u64 = 64;
 
@@ -73,7 +73,7 @@ impl Table {
     fn play(&self, read: impl Fn() -> Option<u64>, parity: u64) -> Backward {
         let mut seen = Backward::default();
         while let Some(turn) = self.wait_for(parity) {
-            // Else the counter could be read before the turn was.
+            // Otherwise the counter could be read before the turn was.
             finish_loads();
             let Some(now) = read() else { break };
             let last = self.last.swap(now, Ordering::Relaxed);
@@ -95,7 +95,7 @@ impl Table {
             }
     }
 
-    /// `None` when the time or the turns are over.
+    /// `None` when the time is up or all turns are done.
     fn wait_for(&self, parity: u64) -> Option<u64> {
         loop {
             for _ in 0..SPINS {
@@ -104,7 +104,8 @@ impl Table {
                     return None;
                 }
                 if turn % 2 == parity {
-                    // Where turns come at once, the loop below is never left.
+                    // Where each turn comes at once, the check below is never reached: look at the
+                    // time here.
                     let look = turn % TURNS_PER_LOOK < 2;
                     return (!look || self.in_time(turn)).then_some(turn);
                 }

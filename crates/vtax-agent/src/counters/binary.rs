@@ -1,7 +1,8 @@
 //! Counters from binary statistics (kernel doc virt/kvm/api.rst, 4.134 `KVM_GET_STATS_FD`).
 //!
-//! Only the process that made a virtual machine may ask for such a descriptor (others get EIO),
-//! but whoever has a copy of one may read it. QEMU keeps one for each virtual CPU from 8.1 on.
+//! Only the process that made a virtual machine may ask for such a descriptor (others get EIO), but
+//! whoever has a copy of the descriptor may read it. QEMU keeps one for each virtual CPU from 8.1
+//! on.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -16,9 +17,9 @@ use nix::errno::Errno;
 use vtax_cli::reason;
 use vtax_sys::calls::descriptors;
 
-/// What the links of descriptors of statistics say after `anon_inode:`.
+/// What the links of statistics descriptors say after `anon_inode:`.
 const KINDS: [&str; 2] = ["kvm-vm-stats", "kvm-vcpu-stats"];
-/// Statistics of today's kernels are about 8 KiB.
+/// Statistics of current kernels take about 8 KiB.
 const MAX_BYTES: usize = 1 << 20;
 /// `struct kvm_stats_desc` without its name.
 const DESCRIPTOR_BYTES: usize = 16;
@@ -31,7 +32,7 @@ const PEAK: u32 = 2;
 /// Why bytes are not statistics.
 #[derive(Debug, Clone, Copy, Error, PartialEq, Eq)]
 pub enum BinaryError {
-    /// They end before something that an offset or a count promises.
+    /// They end before what an offset or a count promises.
     #[error("the binary statistics end before their {0}")]
     Short(&'static str),
     /// A name is not text.
@@ -39,20 +40,18 @@ pub enum BinaryError {
     Name,
 }
 
-/// One value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Statistic {
     /// Its name in the kernel.
     pub name: String,
-    /// The value.
     pub value: u64,
-    /// It is not a running total.
+    /// The value is not a running total.
     pub gauge: bool,
 }
 
 /// The statistics in the bytes of a descriptor; histograms are left out.
 ///
-/// At most one statistic for each 16 bytes comes out, whatever the header says.
+/// At most one statistic for each 16 bytes is returned, whatever the header says.
 ///
 /// Fails with `Short` when the bytes end before what the header or a descriptor promises, and with
 /// `Name` when a name is not UTF-8.
@@ -103,7 +102,7 @@ fn piece(bytes: &[u8], at: usize, size: usize) -> Option<&[u8]> {
     bytes.get(at..at.checked_add(size)?)
 }
 
-/// The counters of every process; the error is the reason why one has none.
+/// The counters of every process; the error is the reason why a process has none.
 pub(super) fn guests(
     running: &BTreeMap<i32, Descriptors>,
 ) -> Result<BTreeMap<i32, Reading>, String> {
@@ -143,7 +142,7 @@ fn guest(pid: i32, descriptors: &Descriptors) -> Result<Reading, String> {
     Ok(reading)
 }
 
-/// All bytes, without moving the position, which the owner of the descriptor shares.
+/// The whole file, without moving the position, which the owner of the descriptor shares.
 fn whole(file: &File) -> std::io::Result<Vec<u8>> {
     let mut bytes = vec![0; MAX_BYTES];
     let mut length = 0;
@@ -165,7 +164,7 @@ mod tests {
 
     const NAME_BYTES: u32 = 48;
 
-    /// As the kernel lays them out: header, id, descriptors, data.
+    /// Statistics as the kernel lays them out: header, id, descriptors, data.
     fn encoded(statistics: &[(&str, u32, u16, u64)]) -> Vec<u8> {
         let count = u32::try_from(statistics.len()).unwrap();
         let data = 24 + NAME_BYTES + count * (16 + NAME_BYTES);

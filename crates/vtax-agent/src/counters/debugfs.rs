@@ -11,10 +11,10 @@ const FOLDER: &str = "/sys/kernel/debug/kvm";
 const HISTOGRAM: &str = "_hist";
 /// The start of the names of peaks, which may be cleared as running totals may.
 const PEAK: &str = "max_";
-/// Who may write a value may clear it, which the kernel does not allow for what is so now.
+/// The owner may write a value that may be cleared; the kernel does not allow that for gauges.
 const OWNER_MAY_WRITE: u32 = 0o200;
 
-/// Are there counters here at all?
+/// Is debugfs with KVM's counters mounted?
 pub(super) fn mounted(tree: &Tree) -> bool {
     !tree.names(FOLDER).is_empty()
 }
@@ -26,7 +26,7 @@ pub(super) fn host(tree: &Tree) -> Reading {
     reading
 }
 
-/// By process; one process may have several virtual machines (folders `PID-DESCRIPTOR`).
+/// Counters by process; one process may have several virtual machines (folders `PID-DESCRIPTOR`).
 pub(super) fn guests(tree: &Tree) -> BTreeMap<i32, Reading> {
     let mut guests: BTreeMap<i32, Reading> = BTreeMap::new();
     for name in tree.names(FOLDER) {

@@ -1,14 +1,14 @@
-//! The processes that have a virtual machine of KVM, and their time in it.
+//! The processes that have a KVM virtual machine, and their time in it.
 
 use std::collections::BTreeMap;
 
 use vtax_sys::clock;
 use vtax_sys::tree::Tree;
 
-/// The descriptors of KVM that a process holds, see [`Tree::kvm_descriptors`].
+/// The KVM descriptors that a process holds, see [`Tree::kvm_descriptors`].
 pub(super) type Descriptors = BTreeMap<i32, String>;
 
-/// Processes with a virtual machine. Those whose descriptors may not be read are not found.
+/// Processes with a virtual machine. Processes whose descriptors may not be read are not found.
 pub(super) fn running(tree: &Tree) -> BTreeMap<i32, Descriptors> {
     let processes = tree.processes().into_iter();
     processes

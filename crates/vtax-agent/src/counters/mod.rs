@@ -1,7 +1,7 @@
 //! The counters of KVM on this host: `vtax-agent counters` and the operation of that name.
 //!
 //! They come from debugfs; where it is not mounted, from the binary statistics that the kernel
-//! gives to whoever holds a descriptor of them (kernel doc virt/kvm/api.rst, 4.134).
+//! gives to whoever holds their descriptor (kernel doc virt/kvm/api.rst, 4.134).
 
 mod binary;
 mod debugfs;
@@ -31,13 +31,12 @@ pub struct Counters {
     pub module: Option<&'static str>,
     /// How guests' addresses are translated; `None` when the module does not say.
     pub mode: Option<PagingMode>,
-    /// Where the values come from; `None` when there is no guest and no debugfs.
+    /// Where the values come from; `None` when there is neither a guest nor debugfs.
     pub source: Option<Source>,
     /// Sums over the guests that exist now: they drop when a guest ends.
     pub counters: Values,
-    /// Those of the names that are not running totals: their differences mean nothing.
+    /// The names of the counters that are gauges: their differences mean nothing.
     pub gauges: BTreeSet<String>,
-    /// The guests one by one.
     pub guests: Vec<Guest>,
 }
 
@@ -59,7 +58,7 @@ pub struct Guest {
     /// Time that its virtual CPUs spent in the guest, in seconds (resolution 10 ms); `None`: the
     /// kernel does not say.
     pub guest_s: Option<f64>,
-    /// Its own share of the counters.
+    /// The guest's share of the counters.
     pub counters: Values,
 }
 
@@ -130,7 +129,7 @@ pub fn read(tree: &Tree) -> Result<Counters, Error> {
     })
 }
 
-/// Lines for people: the sums and what they are of.
+/// Lines for people: the sums and the guests they are over.
 pub fn describe(counters: &Counters) -> String {
     let mode = counters.mode.map_or("unknown", PagingMode::name);
     let mut lines = vec![format!(

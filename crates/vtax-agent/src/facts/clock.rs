@@ -9,24 +9,23 @@ const FOLDER: &str = "/sys/devices/system/clocksource/clocksource0";
 /// `KVM_FEATURE_STEAL_TIME` in EAX of the leaf after KVM's signature (kernel doc kvm/x86/cpuid).
 const KVM_STEAL_TIME: u32 = 1 << 5;
 
-/// Clocks.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Clock {
     /// The clock source in use.
     pub clocksource: Option<String>,
-    /// Those that could be chosen.
+    /// The clock sources that could be chosen.
     pub available: Vec<String>,
     /// `true`: stolen time is reported. `false`: there is a hypervisor and it reports none, so
     /// stolen time is unknown. `None`: there is nothing that could steal, or no way to tell.
     pub steal_clock: Option<bool>,
-    /// Why.
+    /// Why `steal_clock` is what it is.
     pub steal_reason: String,
     /// The smallest step of `CLOCK_MONOTONIC`; `None`: it stood still.
     pub step_ns: Option<u64>,
-    /// What one reading of it takes; `None`: it is too coarse to say.
+    /// What one reading of that clock takes; `None`: the clock is too coarse to say.
     pub reading_ns: Option<f64>,
-    /// Ticks of the time stamp counter per second; `None` where it has no constant rate. On arm64
-    /// the counter is the virtual one, whose rate is always constant.
+    /// Ticks of the time stamp counter per second; `None` where the counter has no constant rate.
+    /// On arm64 this is the virtual counter, whose rate is always constant.
     pub tsc_hz: Option<f64>,
 }
 

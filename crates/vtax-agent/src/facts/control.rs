@@ -8,14 +8,13 @@ use vtax_sys::tree::Tree;
 /// Version 1 writes "no limit" as the largest multiple of the page size, about 2^63 bytes.
 const NO_LIMIT_BYTES: u64 = 1 << 62;
 
-/// The tightest limits among the group and those above it, as far as they can be seen.
+/// The tightest limits of the group and its ancestors, as far as they are visible.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Cgroup {
     /// The interface that governs memory; `None`: no group.
     pub version: Option<u8>,
-    /// Memory limit.
     pub memory_limit_bytes: Option<u64>,
-    /// CPU time per time, in cores.
+    /// CPU time per elapsed time, in cores.
     pub cpu_quota: Option<f64>,
 }
 
@@ -54,7 +53,7 @@ fn cpu_quota(tree: &Tree, location: &Location) -> Option<f64> {
         .min_by(f64::total_cmp)
 }
 
-/// Quota and period in microseconds; a quota of -1 is none.
+/// Quota and period in microseconds; a quota of -1 means no limit.
 fn quota_of_version_1(tree: &Tree, folder: &str) -> Option<f64> {
     let quota: f64 = tree.number(&format!("{folder}/cpu.cfs_quota_us"))?;
     let period: f64 = tree.number(&format!("{folder}/cpu.cfs_period_us"))?;

@@ -7,12 +7,11 @@ use vtax_sys::tree::{Tree, field};
 
 const FOLDER: &str = "/sys/devices/system/cpu";
 
-/// The processors; the first one stands for all where they are described one by one.
+/// The processors; the first one represents all where they are described one by one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Cpu {
     /// Such as `GenuineIntel`.
     pub vendor: Option<String>,
-    /// The model's name.
     pub model: Option<String>,
     /// CPUID family; on arm64 the architecture's version.
     pub family: Option<u32>,
@@ -20,13 +19,12 @@ pub struct Cpu {
     pub model_number: Option<u32>,
     /// CPUID stepping; on arm64 the revision.
     pub stepping: Option<u32>,
-    /// Microcode revision.
     pub microcode: Option<String>,
     /// CPUs that run.
     pub online: Option<usize>,
     /// CPUs that could be added.
     pub possible: Option<usize>,
-    /// Hardware threads of one core.
+    /// Hardware threads of each core.
     pub threads_per_core: Option<usize>,
     /// What the kernel's switch for hardware threads says.
     pub smt: Option<String>,
@@ -39,12 +37,11 @@ pub struct Cpu {
 /// One cache of CPU 0.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Cache {
-    /// 1 is nearest to the core.
+    /// 1 is the level nearest to the core.
     pub level: Option<u32>,
     /// Data, Instruction or Unified.
     #[serde(rename = "type")]
     pub kind: Option<String>,
-    /// Its size.
     pub size_bytes: Option<u64>,
     /// The CPUs that share it, as a list.
     pub shared_by: Option<String>,
@@ -57,7 +54,7 @@ pub(super) fn read(tree: &Tree, cpuinfo: &str) -> Cpu {
             .map(str::to_owned)
     };
     let number = |name| field(cpuinfo, name).and_then(number);
-    // The second names are those of arm64, which has no name of the model.
+    // The second names are those of arm64, which has no model name.
     Cpu {
         vendor: text("vendor_id").or_else(|| field(cpuinfo, "CPU implementer").map(implementer)),
         model: text("model name"),
@@ -82,8 +79,8 @@ fn number(text: &str) -> Option<u32> {
     }
 }
 
-/// The vendor of an arm64 processor (Arm Architecture Reference Manual, `MIDR_EL1`); the code itself
-/// where it is another.
+/// The vendor of an arm64 processor (Arm Architecture Reference Manual, `MIDR_EL1`); the code
+/// itself where the vendor is not listed.
 fn implementer(code: &str) -> String {
     const KNOWN: [(&str, &str); 8] = [
         ("0x41", "ARM"),
@@ -137,7 +134,7 @@ fn caches(tree: &Tree) -> Vec<Cache> {
         .collect()
 }
 
-/// `48K` is how the kernel writes cache sizes; M is there for the day it does not.
+/// `48K` is how the kernel writes cache sizes; M is accepted as well.
 fn bytes(text: &str) -> Option<u64> {
     let scaled = |digits: &str, scale: u64| digits.parse::<u64>().ok()?.checked_mul(scale);
     if let Some(digits) = text.strip_suffix('K') {

@@ -4,10 +4,9 @@ use serde::Serialize;
 
 use vtax_sys::tree::{Tree, field};
 
-/// Main memory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Memory {
-    /// All that the kernel manages.
+    /// All memory that the kernel manages.
     pub total_bytes: Option<u64>,
     /// What a new program could get without swapping.
     pub available_bytes: Option<u64>,

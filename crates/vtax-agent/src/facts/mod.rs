@@ -27,24 +27,18 @@ pub use facts::memory::Memory;
 pub use facts::pmu::Pmu;
 pub use facts::virtualization::Virtualization;
 
-/// Everything that `vtax-agent facts` prints.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Facts {
-    /// The agent's version.
     pub agent: &'static str,
-    /// The running kernel.
     pub kernel: Kernel,
-    /// What is underneath.
+    /// What this kernel runs on.
     pub virtualization: Virtualization,
-    /// The processors.
     pub cpu: Cpu,
-    /// Main memory and its management.
     pub memory: Memory,
-    /// Clocks.
     pub clock: Clock,
     /// The frequency governor of CPU 0.
     pub governor: Option<String>,
-    /// Vulnerability to what the kernel does about it.
+    /// What the kernel does about each vulnerability.
     pub mitigations: BTreeMap<String, String>,
     /// Limits of this process's control groups.
     pub cgroup: Cgroup,
@@ -58,7 +52,7 @@ pub struct Facts {
     pub uptime_s: Option<f64>,
 }
 
-/// The running kernel, as `uname` says.
+/// The running kernel, from `uname`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Kernel {
     /// Such as `6.1.0-30-amd64`.
@@ -73,13 +67,13 @@ pub struct Kernel {
 pub trait Probe {
     /// The registers EAX, EBX, ECX, EDX of a CPUID leaf; `None`: the processor has no CPUID.
     fn cpuid(&self, leaf: u32) -> Option<[u32; 4]>;
-    /// The rate of the processor's counter as a register has it; `None`: there is none.
+    /// The rate of the processor's counter from a register; `None`: there is no such register.
     fn counter_register_hz(&self) -> Option<u64>;
     /// Can instructions be counted by hardware? The error is the errno.
     fn instruction_counter(&self) -> Result<(), nix::errno::Errno>;
     /// The hardware's name as `uname` gives it.
     fn machine(&self) -> Option<String>;
-    /// How finely it times.
+    /// How finely this machine measures time.
     fn timing(&self) -> Timing;
 }
 
@@ -146,7 +140,7 @@ pub fn uptime_s(tree: &Tree) -> Option<f64> {
         .ok()
 }
 
-/// What decides on the arrays of STREAM.
+/// The memory facts that decide the size of STREAM's arrays.
 pub fn memory(tree: &Tree) -> vtax_workloads::stream::Memory {
     let caches = cpu::read(tree, "").caches;
     vtax_workloads::stream::Memory {
@@ -163,7 +157,7 @@ pub fn available_bytes(tree: &Tree) -> Option<u64> {
 }
 
 fn kernel(tree: &Tree, probe: &dyn Probe) -> Kernel {
-    // gVisor has the last of these files alone: `Linux version RELEASE VERSION`.
+    // gVisor has only the last of these files: `Linux version RELEASE VERSION`.
     let line = tree.text("/proc/version").unwrap_or_default();
     let parts = line
         .strip_prefix("Linux version ")
@@ -183,7 +177,7 @@ fn mitigations(tree: &Tree) -> BTreeMap<String, String> {
     tree.names(folder).into_iter().filter_map(text).collect()
 }
 
-/// From the kernel's text rather than `sched_getaffinity`, whose mask has a fixed size.
+/// Read from `/proc`, not `sched_getaffinity`, whose mask has a fixed size.
 fn affinity(tree: &Tree) -> Option<Vec<usize>> {
     cpu_list::parse(field(
         &tree.text("/proc/self/status")?,

@@ -8,13 +8,12 @@ use vtax_sys::tree::Tree;
 
 /// Event sources that the kernel registers for a core's counters (hybrid CPUs have two).
 const CORE_SOURCES: [&str; 3] = ["cpu", "cpu_core", "cpu_atom"];
-/// What the names of those of arm64 begin with, such as `armv8_cortex_a76`.
+/// The beginning of the names of arm64's sources, such as `armv8_cortex_a76`.
 const ARM_SOURCES: &str = "armv8_";
 
 /// Hardware performance counters.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Pmu {
-    /// Does the machine have them?
     pub present: bool,
     /// How that is known, and whether they may be used.
     pub reason: String,
@@ -33,7 +32,7 @@ pub(super) fn read(tree: &Tree, probe: &dyn Probe) -> Pmu {
     Pmu { present, reason }
 }
 
-/// Without permission the kernel still lists its event sources.
+/// The answer for an errno of missing permission: the kernel lists its event sources all the same.
 fn not_permitted(tree: &Tree, errno: Errno) -> (bool, String) {
     let folder = "/sys/bus/event_source/devices";
     let present = tree

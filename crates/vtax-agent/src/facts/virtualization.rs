@@ -7,11 +7,11 @@ use vtax_sys::tree::{Tree, field};
 
 /// CPUID leaf 1, ECX: a hypervisor is present (Intel SDM and AMD APM reserve it for that).
 const HYPERVISOR_BIT: u32 = 1 << 31;
-/// The leaf at which hypervisors put their signature, and the next leaves where a second one may
-/// be: KVM with Hyper-V enlightenments answers as Hyper-V first.
+/// The leaf at which hypervisors put their signature, and the next leaves, where a second
+/// hypervisor may put its own: KVM with Hyper-V enlightenments answers as Hyper-V first.
 const SIGNATURE_LEAVES: [u32; 3] = [0x4000_0000, 0x4000_0100, 0x4000_0200];
 
-/// Signature in EBX, ECX, EDX of the leaf, without trailing NULs, to kind.
+/// The signature in EBX, ECX, EDX of the leaf, without trailing NULs, and the kind.
 const SIGNATURES: [(&str, &str); 6] = [
     ("KVMKVMKVM", "kvm"),
     ("XenVMMXenVMM", "xen"),
@@ -21,8 +21,8 @@ const SIGNATURES: [(&str, &str); 6] = [
     ("TCGTCGTCGTCG", "qemu-tcg"),
 ];
 
-/// Files of the firmware's tables, the beginnings of what they say, and the kind. "unknown" is for
-/// QEMU's machine, which KVM and TCG show alike.
+/// Files of the firmware's tables, how they begin, and the kind. "unknown" is for QEMU's machine,
+/// which KVM and TCG show alike.
 const FIRMWARE: [(&str, &[(&str, &str)]); 4] = [
     (
         "/proc/device-tree/hypervisor/compatible",
@@ -55,7 +55,7 @@ const FIRMWARE: [(&str, &[(&str, &str)]); 4] = [
 /// What gVisor's kernel calls itself (the constant `LinuxVersion` of its source).
 const GVISOR_VERSION: &str = "#1 SMP Sun Jan 10 15:06:54 PST 2016";
 
-/// What is underneath this kernel.
+/// What this kernel runs on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Virtualization {
     /// none, kvm, xen, vmware, hyperv, virtualbox, qemu-tcg, uml, gvisor or unknown.
@@ -64,21 +64,21 @@ pub struct Virtualization {
     pub hypervisor_vendor: Option<String>,
     /// Where the answer comes from.
     pub source: String,
-    /// The leaf that has the signature of `kind`; its features are in the next one.
+    /// The leaf with the signature of `kind`; the next leaf has its features.
     #[serde(skip)]
     pub leaf: Option<u32>,
 }
 
 pub(super) fn read(tree: &Tree, cpuinfo: &str, probe: &dyn Probe) -> Virtualization {
     if field(cpuinfo, "vendor_id") == Some("User Mode Linux") {
-        // CPUID is not trapped there: it would describe what the host runs on.
+        // CPUID is not trapped there: it would describe the host.
         return without_leaf("uml", "/proc/cpuinfo vendor_id");
     }
     if tree
         .text("/proc/version")
         .is_some_and(|version| version.ends_with(GVISOR_VERSION))
     {
-        // Neither is it here.
+        // CPUID is not trapped here either.
         return without_leaf("gvisor", "/proc/version");
     }
     let Some([_, _, features, _]) = probe.cpuid(1) else {
@@ -102,15 +102,15 @@ fn without_leaf(kind: &'static str, source: &str) -> Virtualization {
     }
 }
 
-/// Where there is no CPUID, the firmware's tables tell whose machine this is, as far as they do: KVM
-/// and emulation show the same ones.
+/// Where there is no CPUID, the firmware's tables tell whose machine this is, as far as possible:
+/// KVM and emulation show the same tables.
 fn by_firmware(tree: &Tree) -> Virtualization {
     let product = "/sys/class/dmi/id/product_name";
     if tree
         .text(product)
         .is_some_and(|name| name.contains(".metal"))
     {
-        // Amazon's instances without a hypervisor.
+        // Amazon's bare-metal instances.
         return without_leaf("none", product);
     }
     for (file, names) in FIRMWARE {
@@ -126,7 +126,7 @@ fn by_firmware(tree: &Tree) -> Virtualization {
             };
         }
     }
-    // A machine that says nothing may be virtual all the same.
+    // A machine that says nothing may still be virtual.
     without_leaf("unknown", "no CPUID, and the firmware names no hypervisor")
 }
 
@@ -136,7 +136,7 @@ fn by_signature(probe: &dyn Probe) -> Virtualization {
     for leaf in SIGNATURE_LEAVES {
         let text = signature(probe, leaf);
         match SIGNATURES.iter().find(|(known, _)| *known == text) {
-            // Only Hyper-V's interface is offered by others beside their own.
+            // Hyper-V's interface is the only one that other hypervisors offer besides their own.
             Some((_, kind)) if found.0 == "unknown" || found.0 == "hyperv" => found = (kind, leaf),
             _ => {}
         }

@@ -23,7 +23,8 @@ pub(crate) fn find(tree: &Tree) -> Result<PathBuf, String> {
             is("vendor", VENDOR) && is("device", DEVICE)
         })
         .ok_or("this machine has none")?;
-    // Without a driver nobody has let the device answer at its addresses, but for a guest's init.
+    // Without a driver, the device does not answer at its addresses until the guest's init enables
+    // it.
     let enable = format!("{folder}/enable");
     if tree
         .number::<u32>(&enable)

@@ -7,12 +7,12 @@ use std::os::unix::fs::FileExt;
 use vtax_sys::clock;
 use vtax_sys::tree::Tree;
 
-/// Files of `/proc` are read whole; these are far shorter, but for the interrupts of machines with
-/// thousands of CPUs, whose line ends beyond what is needed of it.
+/// The files of `/proc` are read whole. They are far shorter than this, except for the interrupts
+/// of machines with thousands of CPUs, whose line is needed only at its beginning.
 const MAX_BYTES: usize = 256 << 10;
 /// Counters of `/proc/vmstat` that are published, as `guest.NAME`.
 const VMSTAT: [&str; 4] = ["pgfault", "pgmajfault", "pswpin", "pswpout"];
-/// Fields of the first line of `/proc/stat` (proc(5)), in clock ticks: position and name.
+/// Fields of the first line of `/proc/stat` (proc(5)), in clock ticks: position and published name.
 const TIMES: [(usize, &str); 4] = [
     (0, "guest.user_ns"),
     (2, "guest.system_ns"),
@@ -39,7 +39,6 @@ const SCHEDSTAT: [(usize, &str); 2] = [(6, "guest.run_ns"), (7, "guest.wait_ns")
 /// The kernel's counters by name; what this kernel does not count is absent.
 pub(super) type Values = BTreeMap<String, u64>;
 
-/// The files.
 #[derive(Debug)]
 pub(super) struct Kernel {
     files: Vec<(File, Parse)>,
@@ -49,7 +48,7 @@ pub(super) struct Kernel {
 type Parse = fn(&str, &mut Values);
 
 impl Kernel {
-    /// Open those that there are.
+    /// Open the files that exist.
     pub(super) fn open(tree: &Tree) -> Self {
         let files: [(&str, Parse); 3] = [
             ("/proc/vmstat", vmstat),
@@ -65,7 +64,6 @@ impl Kernel {
         }
     }
 
-    /// Read them now.
     pub(super) fn read(&mut self) -> Values {
         let mut values = Values::new();
         for (file, parse) in &self.files {

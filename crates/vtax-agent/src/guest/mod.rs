@@ -19,7 +19,7 @@ use vtax_sys::clock;
 use vtax_sys::signals::Signals;
 use vtax_sys::tree::Tree;
 
-/// The counter of the processor time that publishing itself takes.
+/// The counter of the CPU time that publishing takes.
 const OWN_TIME: &str = "guest.publisher_ns";
 
 /// What to publish, and where.
@@ -29,7 +29,7 @@ pub struct Options {
     pub page: Option<PathBuf>,
     /// Time from one publication to the next.
     pub every: Duration,
-    /// Whole names of applications' counters; `None`: those that are registered now.
+    /// Whole names of applications' counters; `None`: all that are registered at the start.
     pub applications: Option<Vec<String>>,
     /// End after this time.
     pub duration: Option<Duration>,
@@ -38,11 +38,10 @@ pub struct Options {
 /// What was published.
 #[derive(Debug, Serialize)]
 pub struct Published {
-    /// How often.
+    /// How often the page was published.
     pub publications: u64,
-    /// Publications that were left out because one before took longer than its time.
+    /// Publications that were skipped because the one before took longer than `every`.
     pub late: u64,
-    /// The counters in the last one.
     pub counters: BTreeMap<String, u64>,
     /// Registered counters that are not in the page, whose list of names is fixed.
     pub left_out: Vec<String>,
@@ -110,12 +109,12 @@ fn wait(signals: &Signals, until: Instant) {
     }
 }
 
-/// Everything that is published, in the order of its names.
+/// All published counters, in the order of their names.
 struct Counters {
     names: Vec<String>,
     kernel: kernel::Kernel,
     applications: Collector,
-    /// How many of the names are the kernel's.
+    /// How many of the names are the kernel's counters.
     own: usize,
 }
 

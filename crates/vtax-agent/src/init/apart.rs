@@ -1,8 +1,8 @@
-//! Keeping workloads, which are root too, out of this process, its channel and the kernel.
+//! Keeps workloads, which are root too, away from this process, its channel and the kernel.
 //!
-//! What cannot be taken back counts (`docs/security.md`): capabilities that are in no set, helpers
-//! of the kernel without any, no further modules, no other kernel. That `/sys` and `/proc/sys` are
-//! read-only keeps accidents out; root may mount them again.
+//! The protection rests on what cannot be undone (`docs/security.md`): capabilities that are in no
+//! set, kernel helpers without capabilities, no further modules, no other kernel. Read-only `/sys`
+//! and `/proc/sys` only prevent accidents: root may mount them again.
 
 use std::fs::{self, File};
 use std::os::fd::OwnedFd;
@@ -20,7 +20,7 @@ use crate::guest::device;
 use crate::root::InitError;
 use vtax_cli::reason;
 
-/// What no workload gets.
+/// Capabilities that no workload gets.
 const WITHHELD: [Capability; 6] = [
     Capability::DacReadSearch,
     Capability::SysModule,
@@ -29,9 +29,9 @@ const WITHHELD: [Capability; 6] = [
     Capability::SysBoot,
     Capability::Mknod,
 ];
-/// Programs that the kernel starts itself (for a core, a module, an event, an empty group) have no
-/// capability from then on; there are no more modules, and there is no other kernel to start.
-/// None of these can be set back.
+/// Programs that the kernel itself starts (for a core dump, a module, an event, an empty group) run
+/// without capabilities after this; no module can be loaded and no other kernel started. None of
+/// these settings can be undone.
 const SETTINGS: [(&str, &str); 5] = [
     ("/proc/sys/kernel/usermodehelper/bset", "0 0"),
     ("/proc/sys/kernel/usermodehelper/inheritable", "0 0"),
@@ -40,14 +40,14 @@ const SETTINGS: [(&str, &str); 5] = [
     ("/sys/kernel/uevent_helper", "\n"),
 ];
 const SECURITY: &str = "/sys/kernel/security";
-/// Forbids root to change the kernel: `/dev/mem`, registers of PCI devices, memory by eBPF.
+/// Forbids root to change the kernel through `/dev/mem`, registers of PCI devices, or eBPF.
 const LOCKDOWN: &str = "/sys/kernel/security/lockdown";
 const READ_ONLY: [&str; 3] = ["/proc/sys", "/proc/sysrq-trigger", "/sys"];
 
-/// Set all this; returns the mount namespace for workloads.
+/// Apply all protections; returns the mount namespace for workloads.
 pub(super) fn keep() -> Result<OwnedFd, InitError> {
     set_dumpable(false).map_err(step("dumpable"))?;
-    // Root could swap it out to a file of its own, and read and change it there.
+    // Root could swap it out to its own file, and read and change it there.
     let as_used = MlockAllFlags::from_bits_retain(libc::MCL_ONFAULT);
     let all = MlockAllFlags::MCL_CURRENT | MlockAllFlags::MCL_FUTURE | as_used;
     mlockall(all).map_err(step("mlockall"))?;
@@ -65,7 +65,7 @@ pub(super) fn keep() -> Result<OwnedFd, InitError> {
     Ok(mounts)
 }
 
-/// A setting that this kernel has not needs none.
+/// A setting that this kernel does not have needs no change.
 fn set(path: &str, value: &str) -> Result<(), InitError> {
     if !Path::new(path).exists() {
         return Ok(());
@@ -73,7 +73,8 @@ fn set(path: &str, value: &str) -> Result<(), InitError> {
     fs::write(path, value).map_err(|error| InitError::new(path, reason(&error)))
 }
 
-/// Where the kernel can; a device's memory that the guest is to write could not be mapped then.
+/// Lock the kernel down if it can be. A guest that is to write a device's memory is not locked
+/// down: the memory could not be mapped then.
 fn lock_down() {
     let kind = Some("securityfs");
     let mounted = mount(kind, SECURITY, kind, MsFlags::empty(), None::<&str>).is_ok();
@@ -83,11 +84,11 @@ fn lock_down() {
     }
 }
 
-/// The mounts again, for workloads to change: this process keeps to its own.
+/// A copy of the mounts, for workloads to change; this process keeps its own.
 fn other_mounts(page: Option<&Path>) -> Result<OwnedFd, InitError> {
     let failed = step("mounts of workloads");
     let own = namespace()?;
-    // What is mounted later here is seen there, but not the other way round.
+    // What is mounted here later also appears there, but not the other way round.
     change("/", MsFlags::MS_REC | MsFlags::MS_SHARED)?;
     unshare(CloneFlags::CLONE_NEWNS).map_err(&failed)?;
     change("/", MsFlags::MS_REC | MsFlags::MS_SLAVE)?;

@@ -27,7 +27,7 @@ use vtax_sys::calls::network;
 use vtax_sys::tree::Tree;
 
 const HOST_NAME: &str = "vtax-guest";
-/// Where workloads find the agent: the running one's file is out of their reach.
+/// Where workloads find the agent: the file of the running agent is out of their reach.
 const AGENT: &str = "/run/vtax/vtax-agent";
 const CHANNEL_PATIENCE: Duration = Duration::from_secs(10);
 const CHANNEL_ROUND: Duration = Duration::from_millis(5);
@@ -46,7 +46,7 @@ pub fn init() -> ! {
     power_off()
 }
 
-/// `init` was asked for on a running machine.
+/// The error for `init` on a running machine.
 pub fn refused() -> Error {
     let reason = "it is only for the first process of a guest";
     Error::misuse("init", reason, "boot a kernel with init=PATH-OF-VTAX-AGENT")
@@ -86,7 +86,8 @@ fn prepare() -> Result<Option<Guest>, InitError> {
         Some(channel) => channel,
         None => open_channel(&parameters.channel)?,
     };
-    // The host of other guests switches their paging, which needs all that root can do.
+    // This machine hosts other guests and switches their paging mode, which needs all of root's
+    // capabilities.
     let mounts = match parameters.host {
         None => Some(apart::keep()?),
         Some(_) => None,
@@ -98,7 +99,7 @@ fn prepare() -> Result<Option<Guest>, InitError> {
     }))
 }
 
-/// Returns what the request `enter` is to mount, where there is such a request.
+/// Returns what the request `enter` is to mount, if such a request is to come.
 fn make_root(parameters: &Parameters) -> Result<Option<Deferred>, InitError> {
     match &parameters.lower {
         Lower::Host(tree) => {
@@ -121,7 +122,7 @@ fn load_module(module: &Module) -> Result<(), InitError> {
         CString::new(parameters.as_str()).map_err(|error| InitError::new(step(), error))?;
     match finit_module(&file, &arguments, ModuleInitFlags::empty()) {
         Ok(()) => Ok(()),
-        // Built in, or loaded by the kernel itself: what it was loaded with is not known.
+        // The module is built in, or the kernel loaded it itself: its parameters are unknown.
         Err(Errno::EEXIST) if parameters.is_empty() => Ok(()),
         Err(errno) => Err(InitError::errno(step(), errno)),
     }
@@ -131,7 +132,7 @@ fn open_channel(location: &ChannelLocation) -> Result<Channel, InitError> {
     let path = wait_for_channel(location)?;
     let failed = |error: io::Error| InitError::new(format!("channel {location}"), reason(&error));
     let channel = Channel::open(&ChannelSpec::Path(path.clone())).map_err(failed)?;
-    // Open it stays; no workload may write answers of its own into it.
+    // The channel stays open; no workload may write answers into it.
     fs::remove_file(path).map_err(failed)?;
     Ok(channel)
 }
@@ -157,16 +158,16 @@ fn wait_for_channel(location: &ChannelLocation) -> Result<PathBuf, InitError> {
     }
 }
 
-/// Say it on the console; where that cannot be written, by the kernel's log.
+/// Say it on the console or, where that cannot be written, in the kernel's log.
 fn tell(message: &str) {
     let line = format!("vtax-agent: {message}\n");
     if io::stderr().write_all(line.as_bytes()).is_err() {
-        // Nobody is left to hear of a second failure.
+        // A second failure could not be reported to anybody.
         let _ = fs::write("/dev/kmsg", line);
     }
 }
 
-/// Write what is buffered and end the machine, in whichever way it can.
+/// Write buffered data and end the machine, in whichever way works.
 fn power_off() -> ! {
     nix::unistd::sync();
     // QEMU with -no-reboot ends on a restart as well, if the kernel cannot power off.
@@ -175,10 +176,10 @@ fn power_off() -> ! {
         RebootMode::RB_AUTOBOOT,
         RebootMode::RB_HALT_SYSTEM,
     ] {
-        // It returns only if it failed.
+        // The call returns only if it failed.
         let Err(errno) = reboot(end);
         tell(&format!("init: power off: {}", errno.desc()));
     }
-    // Ending is the last means: the kernel panics, and restarts if panic= says so.
+    // The last means is to exit: the kernel panics, and restarts if panic= says so.
     std::process::exit(1)
 }

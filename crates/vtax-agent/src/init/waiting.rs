@@ -1,4 +1,4 @@
-//! Waiting for the word to make the root (PROTOCOL.md, "Waiting").
+//! Waiting for the request to make the root (PROTOCOL.md, "Waiting").
 
 use serde_json::{Map, Value, json};
 
@@ -9,9 +9,9 @@ use crate::frame::{self, Line};
 use crate::request::{self, PROTOCOL, RequestError};
 use crate::supervise::Watch;
 
-/// Say that the guest waits, and wait; false when the channel closed instead.
+/// Report that the guest waits, and wait; false when the channel closed instead.
 ///
-/// There is no bound on time: a snapshot may be taken here and go on years later. Whoever gives up
+/// There is no time limit: a snapshot may be taken here and restored years later. Whoever gives up
 /// closes the channel.
 pub(super) fn until_entered(channel: &mut Channel, uptime_s: Option<f64>) -> bool {
     let waiting = json!({"agent": VERSION, "protocol": PROTOCOL, "uptime_s": uptime_s});
@@ -34,7 +34,7 @@ pub(super) fn until_entered(channel: &mut Channel, uptime_s: Option<f64>) -> boo
     }
 }
 
-/// Is it `{"enter": true}`? The time that it may have is set.
+/// Is the line `{"enter": true}`? Sets the clock if the request has a time.
 fn entered(line: &Line) -> Result<(), RequestError> {
     let object: Map<String, Value> = frame::object(line).map_err(RequestError::Frame)?;
     match object.get("enter") {

@@ -1,20 +1,19 @@
-//! Memory to measure in, in pages of a known size.
+//! Memory to measure in, with a known page size.
 
 use vtax_sys::calls::memory::{PAGE_BYTES, Region};
 use vtax_sys::tree::Tree;
 
 use crate::probe::shuffle::shuffle;
 
-/// Of a huge page, on x86-64 and on arm64 with pages of 4 KiB.
+/// The size of a huge page, on x86-64 and on arm64 with 4 KiB pages.
 pub const HUGE_BYTES: usize = 2 << 20;
 const WORD_BYTES: usize = 8;
 
-/// The pages that memory is in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pages {
     /// 4 KiB.
     Small,
-    /// 2 MiB, by `madvise`; [`Arena::huge_share`] says whether they came.
+    /// 2 MiB, by `madvise`; [`Arena::huge_share`] says how much of the memory they cover.
     Huge,
 }
 
@@ -27,12 +26,12 @@ pub struct Arena {
 }
 
 impl Arena {
-    /// So many bytes, touched, so that each page is there; the error is the kernel's reason.
+    /// Allocate this many bytes and touch each page; the error is the kernel's reason.
     pub fn new(bytes: usize, pages: Pages) -> Result<Self, String> {
         let whole = bytes.next_multiple_of(HUGE_BYTES) + HUGE_BYTES;
         let refused = |errno: nix::errno::Errno| format!("memory for it: {}", errno.desc());
         let mut region = Region::map(whole / PAGE_BYTES).map_err(refused)?;
-        // A kernel without huge pages refuses both; then there are small ones in any case.
+        // A kernel without huge pages refuses both calls; the pages are small then in any case.
         let _ = region.set_huge(pages == Pages::Huge);
         let address = region.words().as_ptr().addr();
         let first = (address.next_multiple_of(HUGE_BYTES) - address) / WORD_BYTES;
@@ -45,10 +44,10 @@ impl Arena {
         Ok(arena)
     }
 
-    /// Make every page come.
+    /// Touch every page.
     ///
-    /// Small ones in a random order, so that neighbours are not neighbours in physical memory too:
-    /// some processors hold such pages in one entry of the TLB (Zen: up to four).
+    /// Small pages are touched in a random order, so that neighbours are not neighbours in physical
+    /// memory too: some processors hold such pages in one entry of the TLB (Zen: up to four).
     fn touch(&mut self, pages: Pages) {
         const PAGE_WORDS: usize = PAGE_BYTES / WORD_BYTES;
         let count = u32::try_from(self.words / PAGE_WORDS).unwrap_or(u32::MAX);
@@ -62,12 +61,10 @@ impl Arena {
         }
     }
 
-    /// All of it.
     pub fn words(&self) -> &[u64] {
         &self.region.words()[self.first..self.first + self.words]
     }
 
-    /// All of it, to be written.
     pub fn words_mut(&mut self) -> &mut [u64] {
         &mut self.region.words_mut()[self.first..self.first + self.words]
     }
@@ -83,7 +80,7 @@ impl Arena {
     }
 }
 
-/// `AnonHugePages` of the mapping that an address is in, in the text of `/proc/PID/smaps`.
+/// `AnonHugePages` of the mapping that holds an address, from the text of `/proc/PID/smaps`.
 fn huge_kib(maps: &str, address: usize) -> Option<u32> {
     let mut inside = false;
     for line in maps.lines() {

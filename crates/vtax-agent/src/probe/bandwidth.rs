@@ -10,11 +10,12 @@ use vtax_tune::statistics::Interval;
 const READ: Name = Name::new("memory_bandwidth_read", "GB/s");
 const COPY: Name = Name::new("memory_bandwidth_copy", "GB/s");
 
-/// Both; a run goes once over all of the arena. A copy counts its reads and its writes.
+/// Bandwidth of reading and of copying. A run goes once over the whole arena; a copy counts its
+/// reads and its writes.
 pub fn bandwidth(arena: &mut Arena, meter: &Meter, budget: &Budget) -> Vec<Quantity> {
     let bytes = float(arena.words().len() as u64 * 8);
     let rate = |ticks: f64| bytes / meter.nanoseconds(ticks);
-    // Pages that were never written to the end may be one page of zeros: fill them.
+    // Pages that were never written may all be one page of zeros: fill them.
     arena.words_mut().fill(1);
     let half = Budget::new(budget.runs, budget.left() / 2);
     let reads = half.repeat(|| rate(once(|| read(arena.words()))));
@@ -25,7 +26,7 @@ pub fn bandwidth(arena: &mut Arena, meter: &Meter, budget: &Budget) -> Vec<Quant
     ]
 }
 
-/// Both, without memory to measure in.
+/// Both quantities, where there is no memory to measure in.
 pub fn absent(reason: &str) -> Vec<Quantity> {
     [READ, COPY]
         .map(|name| name.alone(Err(reason.to_owned())))
@@ -37,7 +38,8 @@ fn read(words: &[u64]) {
     black_box(all);
 }
 
-/// One half over the other: as many bytes as there are, half of them read and half written.
+/// Copy one half over the other: it moves as many bytes as the arena has, half of them read and
+/// half written.
 fn copy(words: &mut [u64]) {
     let (to, from) = words.split_at_mut(words.len() / 2);
     to.copy_from_slice(&from[..to.len()]);

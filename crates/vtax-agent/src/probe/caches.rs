@@ -28,8 +28,8 @@ const TIMES: [Name; 3] = [
     Name::new("l2_latency_ns", "ns"),
     Name::new("l3_latency_ns", "ns"),
 ];
-/// A level takes at least so many times as long as the one before: 3 to 4 times are usual, a TLB
-/// miss or a busy neighbour in the same cache adds less.
+/// A level takes at least this many times as long as the level before: 3 to 4 times are usual; a
+/// TLB miss or a busy neighbour in the same cache adds less.
 pub const RULE: Rule = Rule {
     smallest_step: 1.5,
     steepest: 1.3,
@@ -46,15 +46,15 @@ pub fn curve(arena: &mut Arena, most: u64, meter: &Meter, budget: &Budget) -> Cu
     })
 }
 
-/// An index into an arena, which has less than 2^32 words.
+/// An index into an arena, which has fewer than 2^32 words.
 pub fn word(index: u64) -> u32 {
     u32::try_from(index).unwrap_or(u32::MAX)
 }
 
 /// The step that ends each level, by the order of levels.
 ///
-/// The first two steps are those of L1 and L2. Where more than one follows, the largest one is
-/// L3's: a cache that is shared, or spread over a chip, is no single plateau.
+/// The first two steps end L1 and L2. Where more than one step follows, the largest one is L3's: a
+/// cache that is shared, or spread over a chip, is no single plateau.
 fn levels(edges: &[Edge]) -> [Option<&Edge>; 3] {
     let ratio = |edge: &&Edge| edge.upper.level / edge.lower.level;
     let third = edges.iter().skip(2);
@@ -85,7 +85,7 @@ pub fn level(curve: &Curve, number: usize, meter: &Meter, claims: &Claims) -> Ve
     ]
 }
 
-/// The latency of memory: of the last plateau, when it is beyond every cache that is claimed.
+/// The latency of memory: the last plateau's, when it lies beyond every claimed cache.
 pub fn memory(curve: &Curve, meter: &Meter, claims: &Claims) -> Quantity {
     let largest = claims.largest_cache();
     let edges = curve.edges(RULE);

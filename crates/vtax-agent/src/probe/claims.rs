@@ -1,7 +1,7 @@
 //! What CPUID and the kernel say of the caches, the TLBs and the clock.
 //!
-//! In user-mode Linux CPUID answers for the host, whose processor it is that carries out the
-//! instructions; there it is the only one who claims anything.
+//! In user-mode Linux CPUID answers for the host, whose processor executes the instructions; it is
+//! the only source of claims there.
 
 use vtax_sys::calls::processor::cpuid;
 use vtax_sys::tree::{Tree, field};
@@ -14,43 +14,42 @@ const KIB: u32 = 1024;
 const AMD_L1: u32 = 0x8000_0005;
 const AMD_L2_L3: u32 = 0x8000_0006;
 
-/// Asks for claims; tests give it a tree and a CPUID of their own.
+/// Asks for claims; tests use their own tree and CPUID.
 pub struct Claims<'a> {
     tree: &'a Tree,
     cpuid: &'a dyn Fn(u32) -> Option<[u32; 4]>,
 }
 
-/// A property of a cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Property {
-    /// Bytes.
+    /// Size in bytes.
     Size,
-    /// Bytes of a line.
+    /// Line length in bytes.
     Line,
-    /// Lines of a set.
+    /// Lines in a set.
     Ways,
 }
 
 impl<'a> Claims<'a> {
-    /// Of this machine.
+    /// Claims about this machine.
     pub fn host(tree: &'a Tree) -> Self {
         Self::of(tree, &cpuid)
     }
 
-    /// Of any machine.
+    /// Claims from any tree and CPUID.
     pub fn of(tree: &'a Tree, cpuid: &'a dyn Fn(u32) -> Option<[u32; 4]>) -> Self {
         Self { tree, cpuid }
     }
 
-    /// Of the data cache of a level.
+    /// Claims about the data cache of a level.
     pub fn cache(&self, level: u32, property: Property) -> Vec<Claim> {
         let sysfs = self.sysfs_cache(level, property).map(by("sysfs"));
         let cpuid = self.amd_cache(level, property).map(by("cpuid"));
         sysfs.into_iter().chain(cpuid).collect()
     }
 
-    /// Bytes of the largest cache, by the first claim of each level: CPUID's may be of a whole
-    /// package, of which one core uses a part. 0: nobody claims anything.
+    /// Bytes of the largest cache, by the first claim of each level, because CPUID's may be for a
+    /// whole package, of which one core uses a part. 0: there is no claim.
     pub fn largest_cache(&self) -> f64 {
         let each = (1..=3).filter_map(|level| self.cache(level, Property::Size).into_iter().next());
         each.map(|claim| claim.value).fold(0.0, f64::max)
@@ -128,7 +127,7 @@ impl<'a> Claims<'a> {
         ghz.map(by("cpuinfo")).into_iter().collect()
     }
 
-    /// The vector registers that instructions can name.
+    /// The number of vector registers that instructions can name.
     pub fn registers() -> Vec<Claim> {
         let count = if cfg!(target_arch = "x86_64") {
             16.0
@@ -149,7 +148,7 @@ mod tests {
 
     use super::*;
 
-    /// A Zen 4's leaves.
+    /// The CPUID leaves of a Zen 4.
     #[allow(clippy::unnecessary_wraps, reason = "as CPUID's")]
     fn zen(leaf: u32) -> Option<[u32; 4]> {
         let word = |text: &[u8; 4]| u32::from_le_bytes(*text);

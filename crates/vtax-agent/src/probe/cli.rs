@@ -7,10 +7,10 @@ use vtax_cli::{Error, output, units};
 
 use crate::probe::{Options, Probe, describe, measure};
 
-/// Measure caches, TLBs and the floating-point unit, beside what CPUID claims (docs/tune.md)
+/// Measure caches, TLBs and the floating-point unit, and show CPUID's claims (docs/tune.md)
 ///
-/// Medians of 20 runs with 95 % intervals. What could not be measured has its reason. Takes 20 s
-/// at most, on a slow machine some seconds more, and stays on one CPU.
+/// Medians of 20 runs with 95 % intervals. Each quantity that could not be measured has a reason.
+/// Takes 20 s at most, on a slow machine some seconds more, and stays on one CPU.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  vtax-agent probe\n  vtax-agent probe l1 fma\n  \

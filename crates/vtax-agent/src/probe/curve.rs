@@ -1,4 +1,4 @@
-//! Latency of loads that need each other, over a growing working set.
+//! Latency of dependent loads, over a growing working set.
 
 use serde::Serialize;
 
@@ -11,32 +11,31 @@ use vtax_tune::statistics::{Interval, median};
 /// The curve of one kind of working set.
 #[derive(Debug, Clone, Default)]
 pub struct Curve {
-    /// Sizes, growing.
+    /// Working-set sizes, ascending.
     pub sizes: Vec<u64>,
-    /// Of each size: ticks of one load, one for each run.
+    /// Ticks of one load: for each size, one value for each run.
     pub ticks: Vec<Vec<f64>>,
-    /// Of each size: ticks of one cycle of the core.
+    /// Ticks of one core cycle, for each size.
     pub cycle_ticks: Vec<f64>,
-    /// Why it ends early.
+    /// Why the curve ends early.
     pub ended: Option<String>,
 }
 
-/// One point of a curve, as it is printed.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Point {
     /// Working set.
     pub bytes: u64,
-    /// Of one load, the median.
+    /// The median latency of one load.
     pub ns: f64,
-    /// Of its 95 % interval.
+    /// The lower end of the 95 % interval of `ns`.
     pub low: f64,
-    /// Of its 95 % interval.
+    /// The upper end of the 95 % interval of `ns`.
     pub high: f64,
-    /// Cycles of the core, the median.
+    /// The median latency in core cycles.
     pub cycles: f64,
 }
 
-/// 4, 5, 6 and 7 times each power of two, times `unit`, up to `most`: caches are of such sizes.
+/// 4, 5, 6 and 7 times each power of two, times `unit`, up to `most`: these are usual cache sizes.
 pub fn grid(unit: u64, most: u64) -> Vec<u64> {
     let octaves = (0..50).map(|octave| unit << octave);
     let all = octaves.flat_map(|scale| [4, 5, 6, 7].map(|quarter| quarter * scale));
@@ -44,10 +43,10 @@ pub fn grid(unit: u64, most: u64) -> Vec<u64> {
 }
 
 impl Curve {
-    /// Measure: `order` says which words a working set of a size consists of, in which order.
+    /// Measure; `order` gives the words of a working set of each size, in order.
     ///
-    /// Each working set is gone round once before it is timed, and each timing goes on where the
-    /// last one stopped: in a set that does not fit, no word was loaded lately.
+    /// Each working set is walked once before it is timed, and each timing continues where the last
+    /// one stopped, so that in a set that does not fit, no word was loaded recently.
     pub fn measure(
         arena: &mut Arena,
         sizes: &[u64],
@@ -60,7 +59,7 @@ impl Curve {
             let words = order(*size);
             let measured = point(arena, &words, meter, budget);
             let Some((ticks, cycle_ticks)) = measured else {
-                curve.ended = Some(format!("the time was over before size {size}"));
+                curve.ended = Some(format!("the time was up before size {size}"));
                 break;
             };
             curve.sizes.push(*size);
@@ -77,20 +76,20 @@ impl Curve {
             .collect()
     }
 
-    /// The curve of each run, as far as every size has that run.
+    /// The curve of each run, as far as every size has a value for that run.
     pub fn runs(&self) -> Vec<Vec<f64>> {
         let all = self.ticks.iter().map(Vec::len).min().unwrap_or(0);
         let run = |at: usize| self.ticks.iter().map(|ticks| ticks[at]).collect();
         (0..all).map(run).collect()
     }
 
-    /// Steps up of the medians.
+    /// The steps up in the medians.
     pub fn edges(&self, rule: Rule) -> Vec<Edge> {
         edges(&self.medians(), rule)
     }
 
-    /// The largest size before a step, over the runs: the interval reaches to the next size that
-    /// was measured, which no longer fits.
+    /// The largest size before a step, over the runs: the interval reaches to the next measured
+    /// size, which does not fit.
     pub fn size_before(&self, edge: &Edge) -> Result<Interval, String> {
         let runs = self.runs();
         let crossings = runs
@@ -103,7 +102,7 @@ impl Curve {
             let larger = self.sizes.iter().map(|one| float(*one));
             larger.into_iter().find(|one| *one > size).unwrap_or(size)
         };
-        // Between the plateaus may be a slope: the step is somewhere on it.
+        // There may be a slope between the plateaus: the step is somewhere on it.
         let (last, first) = (self.sizes[edge.lower.last], self.sizes[edge.upper.first]);
         Ok(Interval {
             low: found.low.min(float(last)),
@@ -112,7 +111,7 @@ impl Curve {
         })
     }
 
-    /// The latency of the points of a plateau, in ticks, over the runs.
+    /// The latency of a plateau's points in ticks, over the runs.
     pub fn level(&self, first: usize, last: usize) -> Result<Interval, String> {
         let runs = self.runs();
         let levels = runs
@@ -121,7 +120,7 @@ impl Curve {
         Interval::of(levels.collect())
     }
 
-    /// The same in cycles: each point was timed beside additions.
+    /// The same latency in cycles: each point was timed beside additions.
     pub fn level_cycles(&self, first: usize, last: usize) -> Result<Interval, String> {
         let runs = self.runs();
         let cycles = |run: &Vec<f64>| {
@@ -131,7 +130,7 @@ impl Curve {
         Interval::of(runs.iter().filter_map(cycles).collect())
     }
 
-    /// The points, where a unit of size is so many bytes.
+    /// The points of the curve, where a unit of size is `unit_bytes` bytes.
     pub fn points(&self, meter: &Meter, unit_bytes: u64) -> Vec<Point> {
         let all = self.sizes.iter().zip(&self.ticks).zip(&self.cycle_ticks);
         all.filter_map(|((size, ticks), cycle)| {
@@ -148,7 +147,7 @@ impl Curve {
     }
 }
 
-/// Ticks of a load for each run, and ticks of a cycle; `None`: there was no time for it.
+/// Ticks of a load for each run, and ticks of a cycle; `None`: the time was up.
 fn point(
     arena: &mut Arena,
     words: &[u32],
@@ -165,7 +164,7 @@ fn point(
     (ticks.len() == budget.runs).then(|| (ticks, meter.cycle_ticks()))
 }
 
-/// Every word once; in parts, so that it ends in time.
+/// Load every word once, in parts, so that the walk ends in time.
 fn go_round(cycle: &mut Cycle, words: usize, budget: &Budget) -> Option<()> {
     const PART: u64 = 1 << 12;
     let steps = (words as u64).div_ceil(LOADS);

@@ -1,36 +1,34 @@
 //! Where a curve of latencies steps up.
 //!
 //! The curve is cut into plateaus by least squares on the logarithm (optimal partitioning: Jackson
-//! et al., 2005), with a price for each cut. On a logarithmic scale a step is the same wherever it
-//! is, and noise in per cent is the same on every plateau.
+//! et al., 2005), with a price for each cut. On a logarithmic scale a step has the same height at
+//! every level, and relative noise is the same on every plateau.
 
 use vtax_tune::statistics::median;
 
-/// Points of the shortest plateau: a step has to repeat, as ATLAS asks of its own.
+/// Points of the shortest plateau: a step has to repeat, as ATLAS requires of its steps.
 const SHORTEST: usize = 3;
 /// What a cut costs, in squared logarithms: a step of 30 % that lasts for three points pays for it
 /// (0.26^2 x 3 / 2), noise of 5 % does not.
 const CUT: f64 = 0.1;
-/// A slope has fewer points than this: two octaves of a cache that others use too are a plateau.
+/// A slope has fewer points than this: two octaves of slowly rising latency in a cache that others
+/// use too count as a plateau.
 const LONG: usize = 8;
 
 /// What counts as a plateau and as a step between two.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Rule {
-    /// Plateaus that differ by fewer times are one.
+    /// Plateaus whose latencies differ by a smaller factor are merged.
     pub smallest_step: f64,
-    /// What rises by more times from its first point to its last is a slope and no plateau.
+    /// Points that rise by a larger factor from first to last are a slope, not a plateau.
     pub steepest: f64,
 }
 
 /// Neighbouring points of nearly the same latency.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Plateau {
-    /// Index of the first point.
     pub first: usize,
-    /// Index of the last point.
     pub last: usize,
-    /// The median latency.
     pub level: f64,
 }
 
@@ -88,10 +86,10 @@ pub fn edges(latencies: &[f64], rule: Rule) -> Vec<Edge> {
         .collect()
 }
 
-/// The last point before the curve rises above the middle of two plateaus (of their logarithms).
+/// The last point before the curve rises above the middle of two plateaus' logarithms.
 ///
-/// It has to stay there for two points, so that one disturbed point is no step. `None`: the curve
-/// is never below, or never above.
+/// The curve has to stay above for two points, so that one disturbed point makes no step. `None`:
+/// the curve is never below the middle, or never above.
 pub fn crossing(latencies: &[f64], lower: &Plateau, upper: &Plateau) -> Option<usize> {
     let level = |of: &Plateau| median(latencies[of.first..=of.last].to_vec());
     let middle = (level(lower)? * level(upper)?).sqrt();
@@ -100,7 +98,7 @@ pub fn crossing(latencies: &[f64], lower: &Plateau, upper: &Plateau) -> Option<u
     first.checked_sub(1).filter(|at| *at >= lower.first)
 }
 
-/// Half-open ranges that together cost least.
+/// Cut a curve into the half-open ranges that together cost least.
 fn cut(logarithms: &[f64]) -> Vec<(usize, usize)> {
     let n = logarithms.len();
     if n < SHORTEST {
@@ -140,7 +138,7 @@ impl Sums {
         Self(sums)
     }
 
-    /// Squared distances from the mean of a range.
+    /// The sum of squared distances from the mean of a range.
     #[allow(clippy::cast_precision_loss, reason = "a number of points")]
     fn cost(&self, begin: usize, end: usize) -> f64 {
         let (sum, squares) = (
@@ -162,7 +160,7 @@ mod tests {
         steepest: 1.3,
     };
 
-    /// Plateaus of these lengths and levels, each point times its own noise.
+    /// A curve of plateaus of these lengths and levels, each point multiplied by its own noise.
     fn curve(parts: &[(usize, f64)], noise: &[f64]) -> Vec<f64> {
         let flat = parts.iter().flat_map(|(count, level)| vec![*level; *count]);
         flat.enumerate()

@@ -1,7 +1,7 @@
 //! Latency and throughput of floating-point instructions, their pipeline, registers and peak.
 //!
-//! Times are in cycles of the core: every timing has one of dependent additions of integers beside
-//! it, each of which takes a cycle, so that the core's clock cancels.
+//! Times are in cycles of the core: every timing has a timing of dependent integer additions beside
+//! it, each of which takes a cycle, so that the core's clock cancels out.
 
 use crate::probe::claims::Claims;
 use crate::probe::meter::{Budget, Meter, fewest, float};
@@ -14,9 +14,9 @@ use vtax_tune::statistics::Interval;
 const REGISTERS: Name = Name::atlas("vector_registers", "FPU: Registers num.", "registers");
 const PIPELINE: Name = Name::atlas("pipeline_cycles", "FPU: Pipeline cycle", "cycles");
 const DEPTH: Name = Name::new("pipeline_depth", "chains");
-/// The share of the best throughput that counts as all of it.
+/// From this share of the best throughput on, a throughput counts as full.
 const ALL_OF_IT: f64 = 0.95;
-/// And that a spill still leaves when it costs nothing.
+/// A spill that costs nothing keeps at least this share of the throughput.
 const KEPT: f64 = 0.9;
 
 /// The names of one operation's latency and throughput.
@@ -26,19 +26,17 @@ pub struct Names {
     throughput: Name,
 }
 
-/// Of an addition.
 pub const ADD: Names = Names {
     operation: Operation::Add,
     latency: Name::new("add_latency", "cycles"),
     throughput: Name::new("add_throughput", "1/cycle"),
 };
-/// Of a multiplication.
 pub const MULTIPLY: Names = Names {
     operation: Operation::Multiply,
     latency: Name::new("multiply_latency", "cycles"),
     throughput: Name::new("multiply_throughput", "1/cycle"),
 };
-/// Of both in one instruction.
+/// Names for a multiplication fused with an addition.
 pub const FMA: Names = Names {
     operation: Operation::Fma,
     latency: Name::new("fma_latency", "cycles"),
@@ -59,10 +57,10 @@ const PEAKS: &[(Width, Name)] = &[
     (Width::Scalar, Name::atlas("peak_scalar", FIGURE, "GFLOP/s")),
     (Width::Bits128, Name::new("peak_neon", "GFLOP/s")),
 ];
-/// What figure 2 of the paper shows.
+/// ATLAS's name for what figure 2 of the paper shows.
 const FIGURE: &str = "FPU register-to-register performance";
 
-/// One run: ticks of a round, and of a cycle then.
+/// One run: ticks of a round, and ticks of a cycle at that moment.
 #[derive(Debug, Clone, Copy)]
 struct Timing {
     round: f64,
@@ -83,7 +81,7 @@ fn timed(run: Rounds, meter: &Meter, budget: &Budget) -> Vec<Timing> {
     })
 }
 
-/// The code, or why there is none.
+/// The code of an operation, or why there is none.
 fn code(operation: Operation, width: Width, chains: usize) -> Result<Rounds, String> {
     let absent = if has(width) {
         "the processor has no such instruction"
@@ -97,7 +95,8 @@ fn interval(timings: &[Timing], value: impl Fn(Timing) -> f64) -> Result<Interva
     Interval::of(timings.iter().map(|timing| value(*timing)).collect())
 }
 
-/// Latency by one chain, throughput by many; of doubles, one at a time.
+/// The latency of an operation by one chain, its throughput by many chains; of doubles, one at a
+/// time.
 pub fn operation(names: &Names, meter: &Meter, budget: &Budget) -> Vec<Quantity> {
     let latency = code(names.operation, Width::Scalar, 1).and_then(|run| {
         let timings = timed(run, meter, budget);
@@ -113,13 +112,13 @@ pub fn operation(names: &Names, meter: &Meter, budget: &Budget) -> Vec<Quantity>
     ]
 }
 
-/// Instructions of a round.
+/// Instructions in one round.
 fn per_round(chains: usize) -> f64 {
     float(chains as u64) * f64::from(UNROLL)
 }
 
-/// The length of the pipeline: the latency of a multiplication and an addition, and the chains
-/// that are needed to keep it full.
+/// The length of the pipeline: the latency of a multiplication and an addition, and the number of
+/// chains that keep the pipeline full.
 pub fn pipeline(meter: &Meter, budget: &Budget) -> Vec<Quantity> {
     let latency = code(Operation::MultiplyAdd, Width::Scalar, 1).and_then(|run| {
         let timings = timed(run, meter, budget);
@@ -142,7 +141,7 @@ pub fn pipeline(meter: &Meter, budget: &Budget) -> Vec<Quantity> {
     vec![PIPELINE.alone(latency), DEPTH.alone(Interval::of(depths))]
 }
 
-/// For each run: the number of chains or accumulators, and their throughput.
+/// For each run: numbers of chains or accumulators with their throughput.
 fn rows(measured: &[(usize, Vec<Timing>)]) -> Vec<Vec<(usize, f64)>> {
     let runs = measured.iter().map(|(_, timings)| timings.len()).min();
     let rate = |(chains, timings): &(usize, Vec<Timing>), run: usize| {
@@ -153,14 +152,14 @@ fn rows(measured: &[(usize, Vec<Timing>)]) -> Vec<Vec<(usize, f64)>> {
         .collect()
 }
 
-/// The fewest chains that have the best throughput.
+/// The smallest number of chains that has the best throughput.
 fn depth(row: &[(usize, f64)]) -> Option<f64> {
     let best = row.iter().map(|(_, rate)| *rate).fold(0.0, f64::max);
     let full = row.iter().find(|(_, rate)| *rate >= ALL_OF_IT * best)?;
     Some(float(full.0 as u64))
 }
 
-/// The vector registers that can be used before values have to go to memory.
+/// The number of vector registers that can be used before values have to go to memory.
 pub fn registers(meter: &Meter, budget: &Budget) -> Quantity {
     let measured: Vec<(usize, Vec<Timing>)> = SPILLS
         .iter()
@@ -184,7 +183,7 @@ fn usable(measured: &[(usize, Vec<Timing>)]) -> Result<Interval, String> {
     Interval::of(kept).map(|kept| kept.scaled(|count| count + f64::from(OPERANDS)))
 }
 
-/// The most accumulators before throughput falls; `None`: it does not.
+/// The largest number of accumulators before throughput falls; `None`: throughput does not fall.
 fn keeping(row: &[(usize, f64)]) -> Option<f64> {
     let mut best = 0.0_f64;
     for pair in row.windows(2) {
@@ -203,7 +202,7 @@ pub fn peaks(meter: &Meter, budget: &Budget) -> Vec<Quantity> {
         .collect()
 }
 
-/// Scalar code multiplies and adds in instructions of their own, as the paper's machines had to.
+/// Scalar code multiplies and adds in separate instructions, as the paper's machines had to.
 fn peak(width: Width, meter: &Meter, budget: &Budget) -> Result<Interval, String> {
     let separate = code(Operation::Both, width, MANY).map(|run| (Operation::Both, run));
     let fused = code(Operation::Fma, width, MANY).map(|run| (Operation::Fma, run));

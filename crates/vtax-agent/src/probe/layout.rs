@@ -1,4 +1,4 @@
-//! How the first cache is laid out: the length of a line, the lines of a set.
+//! The layout of the first-level cache: the length of a line and the lines of a set.
 
 use crate::probe::arena::Arena;
 use crate::probe::caches::word;
@@ -11,23 +11,22 @@ use vtax_tune::statistics::Interval;
 
 const LINE: Name = Name::new("line_size", "bytes");
 const WAYS: Name = Name::new("l1_associativity", "ways");
-/// A jump that is smaller may be noise.
+/// A smaller jump may be noise.
 const SMALLEST_JUMP: f64 = 1.25;
 /// Distances of a pair of words, in bytes.
 const DISTANCES: [u64; 7] = [8, 16, 32, 64, 128, 256, 512];
-/// Each pair has a block of its own: more than any line.
+/// The block of a pair of words: longer than any line.
 const BLOCK_BYTES: u64 = 1024;
-/// Pairs that are open at once: few lines beside those of the smallest L1.
+/// Pairs that are open at once: few lines compared with the smallest L1.
 const OPEN: usize = 64;
-/// Pairs: as many lines are 256 KiB, more than any L1 of lines of 64 bytes.
+/// The number of pairs: that many lines of 64 bytes are 256 KiB, more than any L1.
 const BLOCKS: u64 = 4096;
-/// Lines in one set, at most.
+/// The most lines of one set that are tried.
 const MOST_WAYS: u64 = 32;
 
-/// Bytes of memory that [`line`] takes.
 pub const LINE_BYTES: u64 = BLOCK_BYTES * BLOCKS;
 
-/// The length of a line: two words in one line cost one miss, in two lines two.
+/// The length of a line: two words cost one miss in one line, and two misses in two lines.
 pub fn line(arena: &mut Arena, meter: &Meter, budget: &Budget, claims: &Claims) -> Quantity {
     let curve = Curve::measure(arena, &DISTANCES, meter, budget, pairs);
     let jumps = curve
@@ -40,8 +39,8 @@ pub fn line(arena: &mut Arena, meter: &Meter, budget: &Budget, claims: &Claims) 
     LINE.found(found, claims.cache(1, Property::Line))
 }
 
-/// The lines of a set: so many that are all a multiple of the cache's size apart fit, one more
-/// does not. `l1_bytes` is the size that was measured.
+/// The lines of a set: as many lines at distances that are multiples of the cache's size fit in the
+/// cache, one more does not. `l1_bytes` is the measured size.
 pub fn ways(
     arena: &mut Arena,
     l1_bytes: Option<f64>,
@@ -71,10 +70,11 @@ pub fn ways(
     WAYS.found(no_jump(&curve).and_then(|()| Interval::of(last)), claimed)
 }
 
-/// The first words of some pairs, then the second ones in another order, and so on.
+/// The order of loads: the first words of some pairs, then their second words in another order, and
+/// so on.
 ///
-/// Where a first word lies in its block is random, and so whether the second is before or behind
-/// it: some prefetchers learn which line of a region follows another (Zen).
+/// The place of a first word in its block is random, and so is whether the second word lies before
+/// or after it: some prefetchers learn which line of a region follows another (Zen).
 fn pairs(distance: u64) -> Vec<u32> {
     let mut blocks: Vec<u32> = (0..BLOCKS).map(word).collect();
     shuffle(&mut blocks);
@@ -88,13 +88,13 @@ fn pairs(distance: u64) -> Vec<u32> {
     words
 }
 
-/// A word of a block; the upper bits of a product are as good as random (Knuth's multiplier).
+/// A random word of a block; the upper bits of a product serve as random bits (Knuth's multiplier).
 fn first_word(block: u32) -> u32 {
     let block_words = word(BLOCK_BYTES / 8);
     block * block_words + (block.wrapping_mul(2_654_435_761) >> 16) % block_words
 }
 
-/// Both quantities, as far as they are wanted, without memory to measure in.
+/// Both quantities, as far as they were asked for, where there is no memory to measure in.
 pub fn absent(line: bool, ways: bool, reason: &str, claims: &Claims) -> Vec<Quantity> {
     let without = |wanted: bool, name: Name, property| {
         wanted.then(|| name.found(Err(reason.to_owned()), claims.cache(1, property)))

@@ -1,4 +1,4 @@
-//! How long things take: in ticks of the counter, in nanoseconds and in cycles of the core.
+//! Times work in ticks of the counter, in nanoseconds and in cycles of the core.
 
 use std::time::Duration;
 
@@ -9,17 +9,16 @@ use crate::clocks::source::TIMER;
 use crate::clocks::tsc::Moment;
 use crate::probe::registers::{ADDS, adds};
 
-/// One timing is at least so long: the counter's reading (20 ns) is then a thousandth, and most
-/// timings end before an interrupt comes (each 1 to 10 ms).
+/// The least length of a timing: reading the counter (20 ns) is then a thousandth of it, and most
+/// timings end before an interrupt comes (one every 1 to 10 ms).
 const TIMING: Duration = Duration::from_micros(20);
-/// For the counter's rate: the error of the readings is then 1 in 10^5.
+/// How long the counter's rate is measured: the error of the readings is then 1 in 10^5.
 const CALIBRATION: Duration = Duration::from_millis(10);
-/// Something that never takes a tick stops growing here.
+/// The limit of rounds, for work that never takes a tick.
 const MOST_ROUNDS: u64 = 1 << 32;
-/// Timings of which one counts.
+/// Timings from which one is chosen.
 const TRIALS: usize = 3;
 
-/// Times work; knows the counter's rate.
 #[derive(Debug, Clone, Copy)]
 pub struct Meter {
     hz: f64,
@@ -28,7 +27,7 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// Of this machine; the error says why its counter cannot time.
+    /// A meter of this machine; the error says why its counter cannot time.
     pub fn calibrate() -> Result<Self, String> {
         let _ = TIMER.read();
         let begin = Moment::now(TIMER);
@@ -50,17 +49,16 @@ impl Meter {
         Ok(meter)
     }
 
-    /// Ticks of the counter per second.
     pub fn hz(&self) -> f64 {
         self.hz
     }
 
-    /// Ticks as nanoseconds.
+    /// Convert ticks to nanoseconds.
     pub fn nanoseconds(&self, ticks: f64) -> f64 {
         ticks * 1e9 / self.hz
     }
 
-    /// So many rounds that the work is worth timing.
+    /// The number of rounds that makes the work long enough to time.
     pub fn rounds(&self, mut work: impl FnMut(u64)) -> u64 {
         let mut rounds = 1;
         while rounds < MOST_ROUNDS && fewest(rounds, &mut work) < self.timing_ticks {
@@ -69,26 +67,26 @@ impl Meter {
         rounds
     }
 
-    /// Ticks of one cycle of the core now, by additions that wait for each other.
+    /// Ticks of one cycle of the core now, by dependent additions.
     pub fn cycle_ticks(&self) -> f64 {
         fewest(self.add_rounds, adds) / (float(self.add_rounds) * f64::from(ADDS))
     }
 }
 
-/// Ticks of the shortest of three timings: what disturbs work makes it longer.
+/// Ticks of the shortest of three timings: disturbances make work longer.
 pub fn fewest(rounds: u64, mut work: impl FnMut(u64)) -> f64 {
     let timings = (0..TRIALS).map(|_| ticks(rounds, &mut work));
     timings.fold(f64::INFINITY, f64::min)
 }
 
-/// Ticks of the middle one of three timings: where the work itself varies.
+/// Ticks of the median of three timings, for work that itself varies.
 pub fn usual(rounds: u64, mut work: impl FnMut(u64)) -> f64 {
     let mut timings = [(); TRIALS].map(|()| ticks(rounds, &mut work));
     timings.sort_by(f64::total_cmp);
     timings[TRIALS / 2]
 }
 
-/// Ticks of one timing, of work that is long.
+/// Ticks of one timing, for long work.
 pub fn once(work: impl FnOnce()) -> f64 {
     let begin = time_stamp();
     work();
@@ -102,13 +100,13 @@ fn ticks(rounds: u64, work: &mut impl FnMut(u64)) -> f64 {
 /// When to stop, and how often to repeat until then.
 #[derive(Debug, Clone, Copy)]
 pub struct Budget {
-    /// At most.
+    /// The most runs.
     pub runs: usize,
     end_ns: u64,
 }
 
 impl Budget {
-    /// From now on.
+    /// A budget that begins at this moment.
     pub fn new(runs: usize, time: Duration) -> Self {
         Self {
             runs,
@@ -116,17 +114,15 @@ impl Budget {
         }
     }
 
-    /// Is there time left?
     pub fn in_time(&self) -> bool {
         monotonic_ns() < self.end_ns
     }
 
-    /// The time left.
     pub fn left(&self) -> Duration {
         Duration::from_nanos(self.end_ns.saturating_sub(monotonic_ns()))
     }
 
-    /// The answers of all runs that fit.
+    /// The answers of all runs that fit in the time.
     pub fn repeat<T>(&self, mut run: impl FnMut() -> T) -> Vec<T> {
         let runs = (0..self.runs).take_while(|_| self.in_time());
         runs.map(|_| run()).collect()
@@ -137,7 +133,7 @@ fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// A count for a rate.
+/// A count as a floating-point number, for a rate.
 #[allow(clippy::cast_precision_loss, reason = "far below 2^53")]
 pub fn float(count: u64) -> f64 {
     count as f64

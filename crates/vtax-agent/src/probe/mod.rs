@@ -1,8 +1,8 @@
 //! What the processor and its memory are: `vtax-agent probe`.
 //!
 //! Each quantity is measured in many runs and stands beside what CPUID and the kernel claim of it;
-//! what could not be measured is null with a reason. docs/tune.md describes the quantities. Each
-//! stage has a part of the time, and ends when that is over.
+//! a quantity that could not be measured is null with a reason. docs/tune.md describes the
+//! quantities. Each stage has a part of the time, and ends when that part is over.
 
 mod arena;
 mod bandwidth;
@@ -77,23 +77,21 @@ pub enum Probe {
     Bandwidth,
 }
 
-/// What to measure, how often and for how long.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// None: all of them.
+    /// What to measure; empty means everything.
     pub probes: Vec<Probe>,
-    /// Of each quantity.
+    /// Runs of each quantity.
     pub runs: usize,
-    /// For all of them.
+    /// Time for all quantities.
     pub time: Duration,
 }
 
 /// The answer of `vtax-agent probe`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Probed {
-    /// The agent's version.
     pub agent: &'static str,
-    /// The CPU that it ran on; `None`: it could not be pinned.
+    /// The CPU that it ran on; `None`: the thread could not be pinned.
     pub cpu: Option<usize>,
     /// Runs of each quantity, where there was time.
     pub runs: usize,
@@ -101,11 +99,10 @@ pub struct Probed {
     pub budget_s: f64,
     /// The time taken.
     pub seconds: f64,
-    /// The counter that timed, and its rate.
+    /// The name of the counter that timed.
     pub counter: &'static str,
     /// Ticks per second of `CLOCK_MONOTONIC`.
     pub counter_hz: f64,
-    /// The quantities.
     pub probes: Vec<Quantity>,
     /// Latency over working sets.
     pub curves: Vec<Drawn>,
@@ -118,13 +115,14 @@ pub struct Probed {
 pub struct Drawn {
     /// `latency`, `tlb_4k` or `tlb_2m`.
     pub name: &'static str,
-    /// The share of the memory that was in huge pages; `None`: unknown.
+    /// The share of the memory in huge pages; `None`: unknown.
     pub huge_pages: Option<f64>,
-    /// The points; of the TLBs without the caches' part, bytes of the pages that are touched.
+    /// The points of the curve; for the TLBs, latency without the caches' part over the bytes of
+    /// the touched pages.
     pub points: Vec<Point>,
-    /// Largest working sets before each step.
+    /// The largest working set before each step.
     pub edges: Vec<DrawnEdge>,
-    /// Why it ends early.
+    /// Why the curve ends early.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ended: Option<String>,
 }
@@ -132,11 +130,11 @@ pub struct Drawn {
 /// A step of a curve, with its 95 % interval over the runs.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct DrawnEdge {
-    /// The largest working set before it.
+    /// The largest working set before the step.
     pub bytes: f64,
-    /// Of the interval.
+    /// The lower end of the interval.
     pub low: f64,
-    /// Of the interval: the next size that was measured no longer fits.
+    /// The upper end of the interval: the next measured size, which does not fit.
     pub high: f64,
 }
 

@@ -1,52 +1,51 @@
-//! One measured quantity beside what is claimed of it.
+//! One measured quantity beside the claims about it.
 
 use serde::Serialize;
 
 use vtax_tune::statistics::Interval;
 
-/// What somebody says a quantity is.
+/// What a source claims a quantity to be.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Claim {
-    /// `sysfs`, `cpuid`, `cpuinfo`, `architecture`.
+    /// The source: `sysfs`, `cpuid`, `cpuinfo` or `architecture`.
     pub by: &'static str,
-    /// In the quantity's unit.
+    /// The claim, in the quantity's unit.
     pub value: f64,
 }
 
-/// What a quantity is called, here and in ATLAS.
+/// A quantity's name, here and in ATLAS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(clippy::struct_field_names, reason = "the contract calls it name")]
 pub struct Name {
-    /// Here.
+    /// The name here.
     pub name: &'static str,
-    /// In the paper's table 3 or figure 2, after ATLAS.
+    /// The name in the paper's table 3 or figure 2, after ATLAS.
     pub atlas: Option<&'static str>,
-    /// Of its value.
+    /// The unit of the value.
     pub unit: &'static str,
 }
 
 /// A quantity: `value` is null with a `reason` where it could not be measured.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Quantity {
-    /// Its name.
     pub name: &'static str,
     /// ATLAS's name for it, if it has one.
     pub atlas: Option<&'static str>,
     /// The median of the runs.
     pub value: Option<f64>,
-    /// Of all numbers here.
+    /// The unit of all numbers here.
     pub unit: &'static str,
-    /// Of the 95 % interval.
+    /// The lower end of the 95 % interval.
     pub low: Option<f64>,
-    /// Of the 95 % interval.
+    /// The upper end of the 95 % interval.
     pub high: Option<f64>,
     /// The first of the claims.
     pub claimed: Option<f64>,
     /// Every claim with its source.
     pub claims: Vec<Claim>,
-    /// Are all claims in the interval? `None`: nothing to compare.
+    /// Are all claims in the interval? `None`: there is nothing to compare.
     pub agrees: Option<bool>,
-    /// Runs that the value is from.
+    /// The number of runs behind the value.
     pub runs: usize,
     /// Why the value is null.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -54,13 +53,13 @@ pub struct Quantity {
 }
 
 impl Name {
-    /// Without a name in ATLAS.
+    /// A name that ATLAS does not have.
     pub const fn new(name: &'static str, unit: &'static str) -> Self {
         let atlas = None;
         Self { name, atlas, unit }
     }
 
-    /// With ATLAS's name.
+    /// A name with its ATLAS counterpart.
     pub const fn atlas(name: &'static str, atlas: &'static str, unit: &'static str) -> Self {
         Self {
             name,
@@ -69,7 +68,7 @@ impl Name {
         }
     }
 
-    /// What was found, beside the claims.
+    /// The measured quantity, beside the claims.
     pub fn found(self, found: Result<Interval, String>, claims: Vec<Claim>) -> Quantity {
         let finite = found.and_then(|found| {
             let all = [found.value, found.low, found.high];
@@ -99,7 +98,7 @@ impl Name {
         }
     }
 
-    /// What was found and nobody claims.
+    /// A measured quantity without claims.
     pub fn alone(self, found: Result<Interval, String>) -> Quantity {
         self.found(found, Vec::new())
     }

@@ -2,7 +2,8 @@
 
 /// Fisher and Yates' shuffle, with Marsaglia's xorshift64 for the choice.
 ///
-/// A cycle through all words in a random order is what Sattolo's algorithm makes too.
+/// Linking the words in the shuffled order makes one random cycle through all of them, as Sattolo's
+/// algorithm does.
 pub fn shuffle(words: &mut [u32]) {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     for last in (1..words.len()).rev() {
@@ -13,7 +14,8 @@ pub fn shuffle(words: &mut [u32]) {
     }
 }
 
-/// The upper bits of a product: no division, and a bias of less than 2^-32.
+/// A random number below `bound`, from the upper bits of a product: no division, and a bias of less
+/// than 2^-32.
 fn below(random: u64, bound: usize) -> usize {
     let product = u128::from(random) * bound as u128;
     usize::try_from(product >> 64).unwrap_or(0)

@@ -1,4 +1,4 @@
-//! What is measured one after the other, and what each stage leaves for the next.
+//! The stages that are measured one after the other, and what each leaves for the next.
 
 use vtax_sys::calls::memory::page_bytes;
 use vtax_sys::tree::Tree;
@@ -14,26 +14,28 @@ use crate::probe::{Drawn, DrawnEdge, Probe, bandwidth, caches, floating, layout,
 use vtax_tune::statistics::Interval;
 
 const MIB: u64 = 1 << 20;
-/// The largest working set: as many times the largest cache that is claimed.
+/// The largest working set as a multiple of the largest claimed cache.
 const TIMES_CACHE: f64 = 4.0;
-/// And in any case between these.
+/// Bounds of the largest working set.
 const LEAST_BYTES: u64 = 64 * MIB;
 const MOST_BYTES: u64 = 512 * MIB;
-/// The share of available memory that is taken: a guest with little must not swap.
+/// One part in this many of the available memory is taken: a guest with little memory must not
+/// swap.
 const SHARE_OF_MEMORY: u64 = 4;
-/// Enough for the step after an L1 of 256 KiB, when nothing else is asked for.
+/// Enough memory for the step after an L1 of 256 KiB, when nothing else is asked for.
 const FOR_L1: u64 = MIB;
-/// And after an L2 of 2 MiB, with enough points for a plateau beyond it.
+/// Enough memory for the step after an L2 of 2 MiB, with enough points for a plateau beyond it.
 const FOR_L2: u64 = 32 * MIB;
 /// Thirty-two lines of one set of a cache of 1 MiB, and all pairs of a line.
 const FOR_LAYOUT: u64 = 32 * MIB;
-/// For the TLBs with small pages: 8192 pages.
+/// Memory for the TLBs with small pages: 8192 pages.
 const FOR_TLB: u64 = 32 * MIB;
-/// With huge pages: 128 pages. The second level reaches gigabytes on recent processors.
+/// Memory for the TLBs with huge pages: 128 pages. The second level reaches gigabytes on recent
+/// processors.
 const FOR_TLB_HUGE: u64 = 256 * MIB;
-/// Memory counts as huge pages from this share on.
+/// From this share of huge pages on, memory counts as huge pages.
 const NEARLY_ALL: f64 = 0.95;
-/// Of the pages that the small TLB entries are for.
+/// The page size of the small TLB entries.
 const SMALL_BYTES: u32 = 4096;
 
 const CLOCK: Name = Name::new("core_clock", "GHz");
@@ -51,7 +53,7 @@ pub enum Stage {
 }
 
 impl Stage {
-    /// The stages that these probes need, in order; none means all.
+    /// The stages that these probes need, in order; without probes, all stages.
     pub fn needed(probes: &[Probe]) -> Vec<Self> {
         let all = [
             Self::Clock,
@@ -86,7 +88,7 @@ impl Stage {
         }
     }
 
-    /// Its share of the time, of all that follow.
+    /// The stage's share of the time of all remaining stages.
     pub fn weight(self) -> u32 {
         match self {
             Self::Clock => 1,
@@ -105,18 +107,14 @@ pub struct Bench<'a> {
     claims: &'a Claims<'a>,
     tree: &'a Tree,
     l1_bytes: Option<f64>,
-    /// Memory that stages hand on: touching it takes seconds in user-mode Linux.
+    /// Memory that one stage hands to the next: touching it takes seconds in user-mode Linux.
     memory: Option<Arena>,
-    /// Found so far.
     pub quantities: Vec<Quantity>,
-    /// Found so far.
     pub curves: Vec<Drawn>,
-    /// Found so far.
     pub notes: Vec<String>,
 }
 
 impl<'a> Bench<'a> {
-    /// Nothing found yet.
     pub fn new(probes: &'a [Probe], meter: Meter, claims: &'a Claims<'a>, tree: &'a Tree) -> Self {
         Self {
             probes,
@@ -191,7 +189,7 @@ impl<'a> Bench<'a> {
         let made = self.take_memory();
         let (curve, share) = match made {
             Ok(mut arena) => {
-                // What is available may have grown since the memory was taken.
+                // More memory may be available than when this memory was taken.
                 let most = most.min(arena.words().len() as u64 * 8);
                 let curve = caches::curve(&mut arena, most, &self.meter, budget);
                 let share = arena.huge_share();
@@ -217,7 +215,7 @@ impl<'a> Bench<'a> {
         self.draw("latency", &curve, (1, caches::RULE), share.ok());
     }
 
-    /// Memory for everything that is asked for, or what the last stage has left of it.
+    /// The memory that the last stage left, or new memory for everything that is asked for.
     fn take_memory(&mut self) -> Result<Arena, String> {
         let layout = self.wants(Probe::Line) || self.wants(Probe::Associativity);
         let all = [
@@ -237,7 +235,7 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// The largest working set that what is asked for needs.
+    /// The largest working set that the probes need.
     fn largest_set(&self) -> u64 {
         if self.wants(Probe::L3) || self.wants(Probe::Memory) {
             self.beyond_caches()
@@ -248,7 +246,7 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// More than the caches hold, as far as memory allows.
+    /// A working set larger than the caches, as far as memory allows.
     fn beyond_caches(&self) -> u64 {
         let largest = self.claims.largest_cache();
         let (least, most) = (float(LEAST_BYTES), float(MOST_BYTES));
@@ -361,7 +359,7 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// Keep a curve whose sizes are in this unit of bytes, with its steps.
+    /// Keep a curve whose sizes are in units of `unit` bytes, with its steps.
     fn draw(
         &mut self,
         name: &'static str,
@@ -396,11 +394,11 @@ fn enough(share: &Result<f64, String>) -> Result<(), String> {
             "only {:.0} % of the memory came in pages of 2 MiB",
             100.0 * share
         )),
-        Err(reason) => Err(format!("whether pages of 2 MiB came: {reason}")),
+        Err(reason) => Err(format!("cannot tell whether pages of 2 MiB came: {reason}")),
     }
 }
 
-/// A curve that could not be begun.
+/// A curve that could not be started.
 fn none(reason: String) -> Curve {
     Curve {
         ended: Some(reason),

@@ -1,7 +1,7 @@
 //! How much memory the TLBs reach, and what a miss in each costs.
 //!
-//! One line of each page is loaded. As many lines of few pages cost what the caches cost; what the
-//! first working set takes beyond that is the TLBs' and the page walk's.
+//! One line of each page is loaded. The same number of lines on few pages costs what the caches
+//! cost; what the first working set takes beyond that is the cost of the TLBs and the page walk.
 
 use crate::probe::arena::Arena;
 use crate::probe::caches::word;
@@ -14,17 +14,17 @@ use crate::probe::shuffle::shuffle;
 use vtax_tune::statistics::{Interval, median};
 
 const LINE_WORDS: u64 = 8;
-/// Of what remains when the caches' part is taken off, relative to the smallest working set: noise
-/// must not make a latency zero or negative, which has no logarithm.
+/// The least that remains when the caches' part is subtracted, relative to the smallest working
+/// set: noise must not make a latency zero or negative, which has no logarithm.
 const LEAST: f64 = 0.25;
-/// A miss of the first level that the second one holds adds little. Beyond the second level the
-/// walks get longer all the way: a slope counts as steps.
+/// A miss in the first level that hits in the second adds little. Beyond the second level the walks
+/// get steadily longer: a slope counts as steps.
 pub const RULE: Rule = Rule {
     smallest_step: 1.15,
     steepest: f64::INFINITY,
 };
 
-/// The names for one size of pages.
+/// The names of the quantities for one page size.
 pub struct Names {
     reach: [Name; 2],
     step: [Name; 2],
@@ -73,15 +73,16 @@ fn order(count: u64, place: impl Fn(u64) -> u64) -> Vec<u32> {
     words
 }
 
-/// The word of a page that is loaded: lines that move on by one from page to page fall into all
-/// sets of the caches evenly, with pages of 4 KiB also where those are in order in memory.
+/// The word of a page that is loaded. The line moves on by one from page to page, so that the lines
+/// fall into all sets of the caches evenly, with 4 KiB pages also where the pages are contiguous in
+/// memory.
 fn place(page: u64, page_bytes: u64) -> u64 {
     let lines = page_bytes / (8 * LINE_WORDS);
     let line = (page + page / 32) % lines;
     page * page_bytes / 8 + line * LINE_WORDS
 }
 
-/// The first curve less the medians of the second, but for what the smallest working set takes.
+/// The first curve minus the medians of the second; what the smallest working set takes is kept.
 fn without(spread: Curve, dense: Curve) -> Curve {
     let caches = dense.medians();
     let Some(first) = caches.first().copied() else {
@@ -104,8 +105,8 @@ fn without(spread: Curve, dense: Curve) -> Curve {
     }
 }
 
-/// More pages never cost the TLBs less: what is above a later point, in the same run, is a conflict
-/// in a cache that lines of many pages meet and neighbouring lines do not.
+/// More pages never cost the TLBs less. A point above a later point of the same run shows a cache
+/// conflict that lines of many pages meet and neighbouring lines do not.
 fn never_fall(ticks: &mut [Vec<f64>]) {
     for at in (1..ticks.len()).rev() {
         let (before, from) = ticks.split_at_mut(at);
@@ -115,7 +116,7 @@ fn never_fall(ticks: &mut [Vec<f64>]) {
     }
 }
 
-/// The reach and the step of both levels.
+/// The reach and the cost of both levels.
 pub fn quantities(names: &Names, curve: &Curve, page_bytes: u32, claims: &Claims) -> Vec<Quantity> {
     let edges = curve.edges(RULE);
     let found = [edges.first(), largest(edges.get(1..).unwrap_or_default())];
@@ -134,7 +135,7 @@ pub fn quantities(names: &Names, curve: &Curve, page_bytes: u32, claims: &Claims
 }
 
 /// The step that ends the second level: the largest after the first one. Conflicts in the first
-/// cache make a small one, and the caches of the page walk make others beyond.
+/// cache make a small step, and the caches of the page walk make other steps beyond.
 fn largest(edges: &[Edge]) -> Option<&Edge> {
     let ratio = |edge: &&Edge| edge.upper.level / edge.lower.level;
     edges
@@ -142,7 +143,7 @@ fn largest(edges: &[Edge]) -> Option<&Edge> {
         .max_by(|one, other| ratio(one).total_cmp(&ratio(other)))
 }
 
-/// What is measured in every run: the level above less the level below, in cycles.
+/// The step in cycles of each run: the level above minus the level below.
 fn step_cycles(curve: &Curve, edge: &Edge) -> Result<Interval, String> {
     let level = |run: &[f64], first: usize, last: usize| {
         let cycles = (first..=last).map(|at| run[at] / curve.cycle_ticks[at]);

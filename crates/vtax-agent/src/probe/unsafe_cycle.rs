@@ -1,24 +1,24 @@
-//! Following pointers through memory: each load needs the one before it.
+//! Following pointers through memory: each load needs the load before it.
 
 #![allow(unsafe_code)]
 
 use std::arch::asm;
 
-/// Loads of one step of [`Cycle::follow`].
+/// Loads in one step of [`Cycle::follow`].
 pub const LOADS: u64 = 16;
 
 /// Words of memory, each with the address of the next; the last leads to the first.
 #[derive(Debug)]
 pub struct Cycle<'a> {
-    /// Borrowed for writing, so that nobody changes a link.
+    /// Borrowed mutably, so that nothing else changes a link.
     #[allow(dead_code, reason = "what it borrows is used, by address")]
     memory: &'a mut [u64],
     at: u64,
 }
 
 impl<'a> Cycle<'a> {
-    /// Link the words of `memory` at these indices in this order; `None` when there are none, or
-    /// one is outside.
+    /// Link the words of `memory` at these indices in this order; `None` when there are no indices,
+    /// or one is out of bounds.
     pub fn link(memory: &'a mut [u64], order: &[u32]) -> Option<Self> {
         let length = memory.len();
         let address = |index: u32| {
@@ -40,8 +40,8 @@ impl<'a> Cycle<'a> {
 
     /// Load `steps` times 16 links, one after the other.
     pub fn follow(&mut self, steps: u64) {
-        // SAFETY: the address is that of a linked word, and so is every link: `link` has written
-        // them, and the memory is borrowed for writing since. Nothing is written.
+        // SAFETY: the address is that of a linked word, and so is every link: `link` wrote them,
+        // and the memory has been borrowed mutably since. Nothing is written.
         unsafe {
             #[cfg(target_arch = "x86_64")]
             asm!(

@@ -1,4 +1,4 @@
-//! What programs rely on below `/dev` that the kernel's own devtmpfs does not make.
+//! What programs expect below `/dev` and the kernel's devtmpfs does not make.
 
 use std::fs;
 use std::io;
@@ -10,7 +10,8 @@ use nix::mount::{MsFlags, mount};
 use crate::root::InitError;
 use vtax_cli::reason;
 
-/// Made by udev or an init elsewhere: bash's `<( )`, `/dev/stdout` as an output file, and so on.
+/// Links that udev or an init makes elsewhere, for bash's `<( )`, `/dev/stdout` as an output file,
+/// and so on.
 const LINKS: [(&str, &str); 5] = [
     ("fd", "/proc/self/fd"),
     ("stdin", "/proc/self/fd/0"),
@@ -19,13 +20,13 @@ const LINKS: [(&str, &str); 5] = [
     ("core", "/proc/kcore"),
 ];
 
-/// Complete the devices of the root that is at `root`; the kernel's own are mounted there.
+/// Complete `/dev` of the root at `root`, where the kernel's devtmpfs is mounted.
 ///
 /// Fails when a link cannot be made.
 pub(super) fn complete(root: &str) -> Result<(), InitError> {
     let folder = format!("{root}/dev");
     link_all(Path::new(&folder))?;
-    // The kernel of a guest may be without POSIX queues; a program that wants them says so.
+    // A guest's kernel may lack POSIX queues; a program that wants them reports it.
     let queues = format!("{folder}/mqueue");
     if fs::create_dir_all(&queues).is_ok()
         && mount(

@@ -1,4 +1,4 @@
-//! A root on a disk image: which of its partitions it is, and mounting it read-only.
+//! A root on a disk image: finding its partition and mounting it read-only.
 
 use std::path::{Path, PathBuf};
 
@@ -8,12 +8,12 @@ use crate::root::InitError;
 use vtax_sys::tree::Tree;
 
 const BLOCK_DEVICES: &str = "/sys/class/block";
-/// The device is read-only, so a journal that was left unfinished cannot be replayed.
+/// The device is read-only, so an unfinished journal cannot be replayed.
 const OPTIONS: &str = "noload";
-/// A file system that has one of these is a root.
+/// A file system with one of these files is a root.
 const SHELLS: [&str; 2] = ["bin/sh", "usr/bin/sh"];
 
-/// Mount the first ext4 file system with a shell, of the device itself or of its partitions.
+/// Mount the first ext4 file system with a shell, on the device itself or on one of its partitions.
 pub(crate) fn mount_root(device: &Path, target: &Path) -> Result<(), InitError> {
     for candidate in candidates(&Tree::host(), device) {
         let flags = MsFlags::MS_RDONLY;

@@ -1,6 +1,6 @@
 //! The root of a guest: what the kernel's command line asks for, and the mounts that make it.
 //!
-//! `init` makes the root, and the request `enter` of `serve` what was put off.
+//! `init` makes the root; the request `enter` of `serve` mounts what was deferred.
 
 mod dev_nodes;
 mod disk;

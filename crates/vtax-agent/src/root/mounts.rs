@@ -1,4 +1,4 @@
-//! From the kernel's first root to one over the host's tree.
+//! Moves from the kernel's first root to a root over the host's tree.
 
 use std::fs;
 use std::path::Path;
@@ -11,17 +11,17 @@ use crate::root::parameters::{Export, Source};
 use crate::root::{dev_nodes, disk};
 use vtax_cli::reason;
 
-/// A folder that every root has, also a read-only one: everything else is made on a tmpfs there.
+/// A folder that every root has, even a read-only root: everything else is made on a tmpfs there.
 const SCRATCH: &str = "/tmp";
 const LOWER: &str = "/tmp/lower";
 const UPPER: &str = "/tmp/upper";
 const OVERLAY_WORK: &str = "/tmp/work";
 const ROOT: &str = "/tmp/root";
-/// A whole export of which a folder is taken lies below.
+/// Below this folder are the whole exports of which only a folder is used.
 const EXPORTS: &str = "/tmp/exports";
 /// Where the guest finds its writable folder.
 const WORK: &str = "/run/vtax/work";
-/// Where the host's tree is when the root is not made of it.
+/// Where the host's tree is when the root is not made from it.
 const HOST: &str = "/run/vtax/host";
 
 /// A file system to mount: type, source, options, flags.
@@ -32,16 +32,16 @@ struct FileSystem<'a> {
     flags: MsFlags,
 }
 
-/// What `/proc/cmdline` says.
+/// The content of `/proc/cmdline`.
 ///
-/// `/proc` is mounted first, also where it seems to be: hostfs shows the host's.
+/// `/proc` is mounted first, even where there seems to be one: hostfs shows the host's.
 pub(crate) fn kernel_command_line() -> Result<String, InitError> {
     let path = "/proc/cmdline";
     put(&plain("proc"), "/proc")?;
     fs::read_to_string(path).map_err(|error| InitError::new(path, reason(&error)))
 }
 
-/// Make devices appear in the first root, as far as a channel must be found there.
+/// Make devices appear in the first root, as far as finding a channel needs them.
 pub(crate) fn devices() -> Result<(), InitError> {
     put(&plain("sysfs"), "/sys")?;
     put(&plain("devtmpfs"), "/dev")
@@ -74,9 +74,9 @@ pub(crate) fn overlay_root(tree: &Source, work: Option<&Source>) -> Result<(), I
     switch()
 }
 
-/// Fill the initramfs up to a whole root; [`kernel_command_line`] and [`devices`] came before.
+/// Complete the initramfs into a whole root; call [`kernel_command_line`] and [`devices`] first.
 pub(crate) fn initramfs_root() -> Result<(), InitError> {
-    // Memory of guests lies in /dev/shm: half of the machine's, the default, is too little.
+    // Guests' memory lies in /dev/shm: half of the machine's memory, the default, is too little.
     volatile("", "mode=1777,size=100%")?;
     put(
         &FileSystem {
@@ -85,12 +85,12 @@ pub(crate) fn initramfs_root() -> Result<(), InitError> {
         },
         SCRATCH,
     )?;
-    // Only the counters of KVM are there, and they have a second source.
+    // Only KVM's counters are there, and they have a second source.
     let _ = put(&plain("debugfs"), "/sys/kernel/debug");
     make(WORK)
 }
 
-/// Mounts that are put off until the request `enter`.
+/// Mounts that are deferred until the request `enter`.
 #[derive(Debug, Default)]
 pub struct Deferred {
     host: Option<Export>,
@@ -107,10 +107,10 @@ impl Deferred {
         }
     }
 
-    /// Mount what is not mounted yet; returns all that is.
+    /// Mount what is not mounted yet; returns all deferred mounts that are in place.
     ///
     /// Fails when a mount point cannot be made or the kernel refuses a mount. A later call tries
-    /// again what is still missing.
+    /// the missing mounts again.
     pub fn enter(&mut self) -> Result<&[&'static str], InitError> {
         if let Some(export) = &self.host {
             put_plan9(export, "loose", MsFlags::MS_RDONLY, HOST)?;
@@ -126,17 +126,17 @@ impl Deferred {
     }
 }
 
-/// Make the tree visible, read-only; returns where.
+/// Make the tree visible, read-only; returns its mount point.
 fn lower(source: &Source) -> Result<&'static str, InitError> {
     match source {
-        // User-mode Linux has it as its first root already.
+        // User-mode Linux already has the tree as its first root.
         Source::Hostfs(path) if path == Path::new("/") => Ok("/"),
         Source::Hostfs(path) => {
             put(&hostfs(&path.to_string_lossy(), MsFlags::MS_RDONLY), LOWER)?;
             Ok(LOWER)
         }
         Source::Plan9(export) => {
-            // Nothing changes the host's tree meanwhile, so what was read once is kept.
+            // Nothing changes the host's tree meanwhile, so cached content stays valid.
             put_plan9(export, "loose", MsFlags::MS_RDONLY, LOWER)?;
             Ok(LOWER)
         }
@@ -167,9 +167,9 @@ fn volatile(root: &str, shared_memory: &str) -> Result<(), InitError> {
 fn put_work(source: &Source, target: &str) -> Result<(), InitError> {
     match source {
         Source::Hostfs(path) => put(&hostfs(&path.to_string_lossy(), MsFlags::empty()), target),
-        // mmap: the host reads the results, so writes must reach it; mapping files works.
+        // mmap: the host reads the results, so writes must reach it; files can be mapped.
         Source::Plan9(export) => put_plan9(export, "mmap", MsFlags::empty(), target),
-        // The parameters do not let it be one.
+        // The parameters do not allow a disk here.
         Source::Disk(device) => Err(InitError::new(
             format!("work folder {}", device.display()),
             "a disk is only for the root",
@@ -177,7 +177,7 @@ fn put_work(source: &Source, target: &str) -> Result<(), InitError> {
     }
 }
 
-/// Mount a 9p export, or a folder in it.
+/// Mount a 9p export or a folder of it.
 fn put_plan9(export: &Export, cache: &str, flags: MsFlags, target: &str) -> Result<(), InitError> {
     let whole = plan9(&export.tag, cache, flags);
     let Some(folder) = &export.folder else {
@@ -198,7 +198,8 @@ fn put_plan9(export: &Export, cache: &str, flags: MsFlags, target: &str) -> Resu
     .map_err(|errno| InitError::errno(format!("bind {inside} on {target}"), errno))
 }
 
-/// The first root stays beneath; it cannot be unmounted, and nothing of it is reachable.
+/// Move into the new root. The first root stays beneath: it cannot be unmounted, and nothing in it
+/// is reachable.
 fn switch() -> Result<(), InitError> {
     let failed = |errno| InitError::errno("switch root", errno);
     chdir(ROOT).map_err(failed)?;
@@ -217,7 +218,7 @@ fn plain(kind: &str) -> FileSystem<'_> {
 }
 
 fn hostfs(path: &str, flags: MsFlags) -> FileSystem<'_> {
-    // Its option is the host's path.
+    // The mount option is the host's path.
     FileSystem {
         kind: "hostfs",
         source: "none",
@@ -233,7 +234,7 @@ struct Plan9 {
 }
 
 fn plan9(tag: &str, cache: &str, flags: MsFlags) -> Plan9 {
-    // The default message size of 8 KiB costs an exit of the guest for each 8 KiB read.
+    // With the default message size of 8 KiB, each 8 KiB read would cost a VM exit.
     let options = format!("trans=virtio,version=9p2000.L,cache={cache},msize=1048576");
     Plan9 {
         tag: tag.into(),

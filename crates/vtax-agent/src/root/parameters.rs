@@ -9,10 +9,10 @@ use thiserror::Error;
 /// Why the command line cannot be followed.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum ParameterError {
-    /// A parameter without which there is no root or no channel.
+    /// A required parameter, without which there is no root or no channel.
     #[error("{0} is missing on the kernel's command line")]
     Missing(&'static str),
-    /// A value of a form that is not known.
+    /// A value in an unknown form.
     #[error("{0}={1} is not of a known form")]
     Form(&'static str, String),
 }
@@ -28,13 +28,13 @@ pub enum Source {
     Disk(PathBuf),
 }
 
-/// What of a 9p export is taken.
+/// A 9p export, or a folder of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Export {
     /// The export's tag.
     pub tag: String,
-    /// A folder in it, if it is not all of it. Whoever exports a folder that will be a mount
-    /// point later has to export the one above.
+    /// The folder to use; `None`: the whole export. To use a folder that becomes a mount point
+    /// later, export the folder above it.
     pub folder: Option<String>,
 }
 
@@ -57,7 +57,6 @@ impl FromStr for Export {
     }
 }
 
-/// Where the channel is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ChannelLocation {
     /// A device.
@@ -75,16 +74,15 @@ impl fmt::Display for ChannelLocation {
     }
 }
 
-/// What the root is made of.
+/// What the root is made from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Lower {
     /// An overlay over this tree.
     Host(Source),
-    /// The initramfs as it is.
     Initramfs,
 }
 
-/// A kernel module and what it is loaded with.
+/// A kernel module and its parameters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Module {
     /// Its file, uncompressed.
@@ -93,19 +91,16 @@ pub struct Module {
     pub parameters: String,
 }
 
-/// All parameters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Parameters {
-    /// The root.
     pub lower: Lower,
     /// The 9p export with the host's tree, mounted by the request `enter`; only with
     /// [`Lower::Initramfs`].
     pub host: Option<Export>,
-    /// The writable folder, if there is one.
     pub work: Option<Source>,
     /// Kernel modules to load, in order.
     pub modules: Vec<Module>,
-    /// Ask before the root is made and requests are served.
+    /// Ask for the request `enter` before the root is made and requests are served.
     pub wait: bool,
     /// Where to serve.
     pub channel: ChannelLocation,
@@ -115,7 +110,7 @@ impl FromStr for Parameters {
     type Err = ParameterError;
 
     fn from_str(line: &str) -> Result<Self, ParameterError> {
-        // As for the kernel itself, the last of several wins.
+        // As with the kernel's own parameters, the last of several wins.
         let value = |name: &'static str| {
             line.split_whitespace()
                 .filter_map(|word| word.strip_prefix(name)?.strip_prefix('='))
@@ -162,7 +157,7 @@ fn source(name: &'static str, text: &str) -> Result<Source, ParameterError> {
     }
 }
 
-/// `9p:TAG`; where the root is the host's tree already there is no second one.
+/// `9p:TAG`; refused where the root is already made from the host's tree.
 fn host(text: &str, lower: &Lower) -> Result<Export, ParameterError> {
     match source("vtax.host", text)? {
         Source::Plan9(export) if *lower == Lower::Initramfs => Ok(export),

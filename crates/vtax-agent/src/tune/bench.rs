@@ -15,16 +15,14 @@ use vtax_tune::{Element, Level2, Parameters, Precision, Processor, Vector, field
 
 use crate::tune::answer::{Rejected, Rival, Tuned};
 
-/// The part of a routine's time that its search may take; the rest is for the measurement.
+/// The share of a routine's time for its search; the rest is for the measurement.
 const SEARCH_PERCENT: u32 = 85;
 /// Runs of each winner and rival: an interval needs 6.
 const RUNS: usize = 9;
-/// Runs of parameters from a file, for which there is all the time.
+/// Runs of parameters from a file, which have all the time.
 const RUNS_OF_GIVEN: usize = 20;
 
-/// What all routines have in common.
 pub struct Bench<'a> {
-    /// The processor.
     pub processor: &'a Processor,
     /// Instruction sets to try, the narrowest first.
     pub vectors: &'a [Vector],
@@ -36,25 +34,22 @@ pub struct Bench<'a> {
     pub threads: usize,
     /// How candidates are chosen.
     pub strategy: Strategy,
-    /// The clock, from the start of the program.
+    /// The time since the start of the program.
     pub clock: &'a dyn Fn() -> Duration,
-    /// What was timed before.
+    /// What was timed earlier.
     pub log: &'a mut Log,
-    /// Told of each candidate.
+    /// Called for each candidate.
     pub progress: &'a mut dyn FnMut(&Progress),
-    /// Did all searches come to their ends?
+    /// Did all searches finish?
     pub complete: bool,
-    /// Candidates that the log had.
+    /// Candidates whose result was already in the log.
     pub resumed: usize,
-    /// What was found.
     pub routines: Vec<Tuned>,
-    /// What a reader has to know.
     pub notes: Vec<String>,
 }
 
 impl Bench<'_> {
-    /// Tune GEMM until this time, or measure the parameters that are given; the answer is the
-    /// winner.
+    /// Tune GEMM until this time, or measure the given parameters; returns the winner.
     pub fn gemm<T: Element>(
         &mut self,
         given: Option<Parameters>,
@@ -91,7 +86,7 @@ impl Bench<'_> {
         Ok(Some(winner))
     }
 
-    /// The same for a routine of level 2.
+    /// Tune or measure a routine of level 2.
     pub fn level2<T: Element>(
         &mut self,
         routine: Routine,
@@ -140,8 +135,8 @@ impl Bench<'_> {
         Ok(found)
     }
 
-    /// Measure in turns, unless the log has all of it: samples are compared, and have to be of the
-    /// same moments.
+    /// Measure in turns, unless the log has every sample: samples are compared, so they have to be
+    /// taken at the same time.
     fn measure<C: Copy, P: Candidate>(
         &mut self,
         entries: &[(String, C)],
@@ -205,7 +200,7 @@ impl Bench<'_> {
     }
 }
 
-/// Parameters and their performance, or why there is none.
+/// Parameters and their performance, or why there is no performance.
 struct Measured<P> {
     candidate: P,
     spread: Result<Spread, String>,

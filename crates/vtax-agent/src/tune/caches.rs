@@ -1,4 +1,4 @@
-//! The caches that the model starts from: as large as they were measured, not as is claimed.
+//! The caches that the model starts from, at their measured size, not the claimed size.
 
 use std::thread;
 use std::time::Duration;
@@ -10,17 +10,17 @@ use vtax_tune::statistics::FEWEST;
 use crate::probe::{self, Probe, Probed};
 use crate::tune::Options;
 
-/// The measurement takes half of it on an idle machine.
+/// The longest measurement; on an idle machine it takes half of this.
 const LONGEST: Duration = Duration::from_millis(1500);
-/// And in a short search this part of it.
+/// One part in this many of a short search's budget.
 const PART_OF_BUDGET: u32 = 10;
-/// No L1 is smaller.
+/// No L1 is smaller than this.
 const SMALLEST: u64 = 4 << 10;
 
-/// What a search of GEMM starts from, with a note where it is what the processor claims.
+/// What a search of GEMM starts from, with a note where that is what the processor claims.
 ///
-/// `None`: there is no such search. A log is gone on with from its start. Fails when the log cannot
-/// be written.
+/// `None`: there is no such search. A search that a log continues keeps the log's start. Fails when
+/// the log cannot be written.
 pub fn start(
     options: &Options,
     processor: &Processor,
@@ -41,11 +41,11 @@ pub fn start(
         log.write_start(start)?;
     }
     let claimed = start.from == Source::Claimed;
-    let note = claimed.then(|| format!("starts from the caches that are claimed: {reason}"));
+    let note = claimed.then(|| format!("starts from the claimed cache sizes: {reason}"));
     Ok((Some(start), note))
 }
 
-/// The processor with caches of these sizes.
+/// The processor with these cache sizes.
 pub fn with(processor: &Processor, start: Start) -> Processor {
     Processor {
         l1_bytes: start.l1_bytes,
@@ -62,7 +62,7 @@ fn claimed(processor: &Processor) -> Start {
     }
 }
 
-/// In a thread of its own, which alone stays on the CPU that the probes choose.
+/// Measure the caches in a separate thread, which alone stays on the CPU that the probes choose.
 fn measured(budget: Duration) -> Result<Start, String> {
     let options = probe::Options {
         probes: vec![Probe::L1, Probe::L2],

@@ -13,8 +13,7 @@ use crate::tune::{Options, Strategy, describe, tune};
 /// Find the best parameters of matrix kernels on this machine (docs/tune.md)
 ///
 /// Kernels are generated as machine code, verified, and timed in turns with the best so far, in the
-/// order of ATLAS. The budget is kept: where it ends before the search, the best so far is the
-/// answer.
+/// order of ATLAS. The budget is kept: if it ends before the search, the result is the best so far.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  vtax-agent tune --export blas.toml\n  \
     vtax-agent tune --log tune.jsonl --budget 10m --search exhaustive\n  \
@@ -30,7 +29,7 @@ pub struct TuneArguments {
     /// Time for everything, such as 60s or 10m
     #[arg(long, value_name = "TIME", default_value = "60", value_parser = seconds)]
     budget: Duration,
-    /// JSON lines of each trial; where the file is there, the search goes on
+    /// File for JSON lines of each trial; if it exists, the search continues from it
     #[arg(long, value_name = "FILE", conflicts_with_all = ["given", "cache_edge"])]
     log: Option<PathBuf>,
     /// Double, single or both
@@ -39,7 +38,7 @@ pub struct TuneArguments {
     /// What to tune
     #[arg(long, value_name = "LIST", value_enum, value_delimiter = ',', default_values_t = Family::ALL)]
     routines: Vec<Family>,
-    /// Rows and columns of what is timed; less where it would take too long
+    /// Rows and columns of the timed problems; less where that would take too long
     #[arg(long, value_name = "N", default_value_t = 1000,
           value_parser = clap::value_parser!(u16).range(16..=20_000))]
     size: u16,
@@ -47,20 +46,20 @@ pub struct TuneArguments {
     #[arg(long, value_name = "N", default_value_t = 1,
           value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: u16,
-    /// No search: measure the parameters of this file
+    /// Instead of a search, measure the parameters in this file
     #[arg(long = "use", id = "given", value_name = "FILE")]
     given: Option<PathBuf>,
     /// Write the result to this file, which --use and libvtaxblas read
     #[arg(long, value_name = "FILE", conflicts_with_all = ["given", "cache_edge"])]
     export: Option<PathBuf>,
-    /// No search: a product with L1 blocking only and with each cache edge
+    /// Instead of a search, time a product with L1 blocking only and with each cache edge
     #[arg(long)]
     cache_edge: bool,
     /// Rows and columns of that product
     #[arg(long, value_name = "N", default_value_t = 2500, requires = "cache_edge",
           value_parser = clap::value_parser!(u16).range(64..=20_000))]
     edge_size: u16,
-    /// Runs of it with each edge
+    /// Runs of that product with each edge
     #[arg(long, value_name = "N", default_value_t = 20, requires = "cache_edge",
           value_parser = clap::value_parser!(u16).range(1..=1000))]
     runs: u16,
@@ -85,7 +84,7 @@ enum Precisions {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Family {
     Gemm,
-    /// Of GEMM only the form that needs no transposition
+    /// The form of GEMM that needs no transposition.
     GemmNn,
     Gemv,
     Ger,

@@ -1,4 +1,4 @@
-//! How large the products are that are timed.
+//! The size of the timed products.
 
 use std::time::Duration;
 
@@ -11,18 +11,18 @@ use vtax_tune::{Element, Parameters, Precision, Processor};
 use crate::facts::available_bytes;
 use crate::tune::Options;
 
-/// Timings that a search needs at least for its result to be worth something.
+/// Timings that a search needs at least for a useful result.
 const SEARCH_TIMINGS: u32 = 500;
-/// Of parameters that are given: four forms, six runs of each.
+/// Timings of given parameters: four forms, six runs of each.
 const GIVEN_TIMINGS: u32 = 30;
-/// What the speed is guessed from, and the least that is timed.
+/// The size from which the speed is estimated, and the smallest that is timed.
 const TRIED: usize = 96;
 const SMALLEST: usize = 64;
 
-/// The size to time, with a note where it is not the one that was asked for.
+/// The size to time, with a note where it is not the size that was asked for.
 ///
-/// In a slow environment it is smaller, and where there is less memory. A log is gone on with at
-/// its size. Fails when the log cannot be written.
+/// The size is smaller in a slow environment, and where there is less memory. A search that a log
+/// continues keeps the log's size. Fails when the log cannot be written.
 pub fn extent(
     options: &Options,
     processor: &Processor,
@@ -44,7 +44,7 @@ pub fn extent(
 fn smaller(options: &Options, processor: &Processor, start: Option<Parameters>) -> (usize, String) {
     let mut least = (options.size, String::new());
     if let Some(bytes) = available_bytes(&Tree::host()) {
-        // Three matrices in half of what is there.
+        // Three matrices in half of the available memory.
         let size = root(bytes / 2 / 3 / 8, 2);
         least = least.min((size, format!("only {} MiB are available", bytes >> 20)));
     }
@@ -74,13 +74,13 @@ fn jobs(options: &Options) -> u32 {
     u32::try_from(options.precisions.len()).unwrap_or(1)
 }
 
-/// Of a small product; `None`: it cannot be timed.
+/// The speed of a small product; `None`: it cannot be timed.
 fn speed<T: Element>(processor: &Processor, at: &Parameters, threads: usize) -> Option<f64> {
     let mut trial = GemmTrial::<T>::new(processor, TRIED, threads);
     trial.gflops(at).ok().map(|measured| measured.gflops_on_cpu)
 }
 
-/// Rows of the largest product that takes no longer.
+/// Rows of the largest product that takes no longer than `each`.
 fn affordable(gflops: f64, each: Duration) -> usize {
     let operations = gflops * 1e9 * each.as_secs_f64() / 2.0;
     #[allow(

@@ -1,7 +1,7 @@
-//! The parameters of matrix kernels that are best on this machine: `vtax-agent tune`.
+//! `vtax-agent tune`: finds the parameters of matrix kernels that are best on this machine.
 //!
-//! The crate `vtax-tune` generates and searches; here is what a user asks for, how the time is
-//! divided, and the answer. docs/tune.md describes the search.
+//! The crate `vtax-tune` generates and searches; this module takes a user's options, divides the
+//! time, and gives the answer. docs/tune.md describes the search.
 
 mod answer;
 mod bench;
@@ -36,7 +36,7 @@ pub use answer::Answer;
 pub use table::describe;
 pub use vtax_tune::search::Strategy;
 
-/// GEMM's part of the time; that of each routine of level 2 is 1.
+/// GEMM's share of the time, where the share of each routine of level 2 is 1.
 const GEMM_WEIGHT: u32 = 6;
 
 /// What to tune, and how.
@@ -46,7 +46,7 @@ pub struct Options {
     pub strategy: Strategy,
     /// The time for everything.
     pub budget: Duration,
-    /// Where trials are written down and read again.
+    /// The file that records trials, for a search that continues.
     pub log: Option<PathBuf>,
     /// Single, double or both.
     pub precisions: Vec<Precision>,
@@ -54,7 +54,7 @@ pub struct Options {
     pub forms: &'static [FormName],
     /// The routines of level 2 to tune.
     pub level2: Vec<Routine>,
-    /// Rows and columns of what is timed.
+    /// Rows and columns of the timed problems.
     pub size: usize,
     /// Threads of the products.
     pub threads: usize,
@@ -64,11 +64,11 @@ pub struct Options {
     pub export: Option<PathBuf>,
     /// Only these instruction sets.
     pub vectors: Option<Vec<Vector>>,
-    /// Instead of the search: sweep cache edges with so many runs.
+    /// Instead of the search: sweep cache edges with this many runs.
     pub cache_edge_runs: Option<usize>,
 }
 
-/// A routine in a precision, and its part of the time.
+/// A routine in one precision, and its share of the time.
 #[derive(Debug, Clone, Copy)]
 struct Job {
     precision: Precision,
@@ -77,10 +77,10 @@ struct Job {
     weight: u32,
 }
 
-/// Tune, or measure what is given.
+/// Tune, or measure the given parameters.
 ///
-/// Fails when an instruction set is not there, and when a file cannot be read or written or is of
-/// another search.
+/// Fails when an instruction set is not there, and when a file cannot be read or written or belongs
+/// to another search.
 pub fn tune(options: &Options) -> Result<Answer, Error> {
     let begin = Instant::now();
     let clock = || begin.elapsed();
@@ -122,7 +122,7 @@ pub fn tune(options: &Options) -> Result<Answer, Error> {
     }
     let (complete, resumed) = (bench.complete, bench.resumed);
     let (mut routines, notes) = (bench.routines, bench.notes);
-    // GEMM was tuned last, and is what a reader looks for.
+    // GEMM was tuned last, but a reader looks for it first.
     routines.sort_by_key(|one| !one.routine.contains("gemm"));
     shown.clear();
     export(options, &file)?;
@@ -142,7 +142,7 @@ pub fn tune(options: &Options) -> Result<Answer, Error> {
     })
 }
 
-/// The routines one after the other: each has its part of the time that is left.
+/// The routines one after the other: each has its share of the remaining time.
 fn carry_out(
     options: &Options,
     bench: &mut Bench,
@@ -172,7 +172,7 @@ fn jobs(options: &Options) -> Vec<Job> {
             level2,
             weight,
         };
-        // GEMM comes last and has what the short searches leave.
+        // GEMM comes last and gets the time that the short searches leave.
         let level2 = options.level2.iter().map(move |it| job(Some(*it), 1));
         let gemm = !options.forms.is_empty();
         level2.chain(gemm.then(|| job(None, GEMM_WEIGHT)))
@@ -195,7 +195,7 @@ fn one<T: Element>(
         return Ok(());
     };
     let only = given.map(|given| given.level2(routine));
-    // A file need not have all routines.
+    // A file need not contain all routines.
     if only != Some(None) {
         *found.level2_mut(routine) = bench.level2::<T>(routine, only.flatten(), end)?;
     }
@@ -239,7 +239,7 @@ fn edges(
     Ok(found)
 }
 
-/// The instruction sets to try: portable code only where nothing else is there, or when asked for.
+/// The instruction sets to try: portable code only where there is no other, or when asked for.
 fn vectors(options: &Options, processor: &Processor) -> Result<Vec<Vector>, Error> {
     let all = processor.vectors();
     let Some(asked) = &options.vectors else {
@@ -345,7 +345,7 @@ fn notes(
         notes.push("GEMV and GER use one thread".into());
     }
     if options.threads == 1 {
-        // Threads would inherit the CPU.
+        // Threads would inherit this CPU.
         let refused = stay_on_last().err();
         notes.extend(refused.map(|reason| format!("not pinned to a CPU: {reason}")));
     }

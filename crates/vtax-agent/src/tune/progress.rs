@@ -1,14 +1,14 @@
-//! How far the search is, on one line of a terminal.
+//! Shows the progress of the search on one line of a terminal.
 
 use std::io::{IsTerminal, Write, stderr};
 use std::time::Duration;
 
 use vtax_tune::search::contest::Progress;
 
-/// A reader sees no more.
+/// A reader sees no faster updates.
 const EVERY: Duration = Duration::from_millis(100);
 
-/// The line.
+/// The progress line.
 pub struct Shown {
     terminal: bool,
     budget: Duration,
@@ -16,7 +16,7 @@ pub struct Shown {
 }
 
 impl Shown {
-    /// Nothing is shown yet, and nothing ever where the standard error is no terminal.
+    /// Start with nothing shown; nothing is ever shown where the standard error is no terminal.
     pub fn new(budget: Duration) -> Self {
         Self {
             terminal: stderr().is_terminal(),
@@ -25,7 +25,7 @@ impl Shown {
         }
     }
 
-    /// Show it, unless the last time was a moment ago.
+    /// Show the line, unless it was shown a moment ago.
     pub fn show(&mut self, progress: &Progress, now: Duration) {
         let recent = self.last.is_some_and(|last| now < last + EVERY);
         if !self.terminal || recent {
@@ -38,14 +38,13 @@ impl Shown {
             trials,
             gflops,
         } = progress;
-        // What cannot be shown is no reason to stop.
+        // A failure to show progress is no reason to stop.
         let _ = write!(
             stderr(),
             "\r{routine}: {trials} tried, {gflops:.1} GFLOP/s, at most {left} s left\x1b[K"
         );
     }
 
-    /// Remove the line.
     pub fn clear(&mut self) {
         if self.last.take().is_some() {
             let _ = write!(stderr(), "\r\x1b[K");

@@ -38,7 +38,7 @@ pub fn describe(answer: &Answer) -> String {
     for note in &answer.notes {
         let _ = writeln!(text, "note: {note}");
     }
-    // The forms of GEMM have one search.
+    // The forms of GEMM share one search.
     let searches = answer.routines.iter();
     let searches = searches.filter(|one| !["_nt", "_tn", "_tt"].contains(&ending(&one.routine)));
     let trials: usize = searches.map(|one| one.trials).sum();

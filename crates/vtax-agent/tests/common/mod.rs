@@ -27,7 +27,7 @@ impl Agent {
         Self::start_in("", options)
     }
 
-    /// The same, after a shell has run `preparation` in the agent's process.
+    /// Start it after a shell has run `preparation` in the agent's process.
     pub fn start_in(preparation: &str, options: &[&str]) -> Self {
         let (socket, theirs) = UnixStream::pair().unwrap();
         socket.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -78,7 +78,7 @@ impl Agent {
         answer
     }
 
-    /// The request of a shell command; fields in `changes` replace the usual ones.
+    /// The request for a shell command; fields in `changes` replace the usual ones.
     pub fn shell(&self, script: &str, changes: &Value) -> Value {
         let mut frame = json!({
             "id": 1000, "op": "run", "argv": ["sh", "-c", script], "env": {"PATH": "/usr/bin:/bin"},
@@ -116,7 +116,7 @@ impl Agent {
         }
     }
 
-    /// Close the channel; returns how the agent ended, and the folder for a last look.
+    /// Close the channel; returns how the agent ended, and the folder for a last check.
     pub fn hang_up(self) -> (ExitStatus, TempDir) {
         let Self {
             mut process,
@@ -140,7 +140,7 @@ pub fn alive(process: &str) -> bool {
     })
 }
 
-/// The control groups whose name begins so.
+/// The control groups whose name begins with `name`.
 pub fn groups(name: &str) -> String {
     let found = Command::new("find")
         .args(["/sys/fs/cgroup", "-maxdepth", "7", "-name"])

@@ -11,11 +11,12 @@ use crate::unsafe_symbols::{Wrong, first, numbers, numbers_mut, xerbla};
 
 macro_rules! gemm {
     ($number:ty, $name:expr, $fortran:ident, $c:ident) => {
-        /// GEMM as Fortran calls it; the lengths of the two letters, which come last, are not read.
+        /// GEMM as Fortran calls it; the lengths of the two letters, the last arguments, are not
+        /// read.
         ///
         /// # Safety
-        /// As the reference BLAS: each pointer is to one value, and A, B and C are to matrices of
-        /// the sizes that are given, of which nobody else uses C meanwhile.
+        /// As for the reference BLAS: each pointer points to one value, and A, B and C to matrices
+        /// of the given sizes; nothing else uses C during the call.
         #[cfg_attr(not(test), unsafe(no_mangle))]
         pub unsafe extern "C" fn $fortran(
             transpose_a: *const c_char,
@@ -32,7 +33,7 @@ macro_rules! gemm {
             c: *mut $number,
             ldc: *const c_int,
         ) {
-            // SAFETY: the caller's pointers are to values.
+            // SAFETY: the caller's pointers point to values.
             let (arguments, operands) = unsafe {
                 let letters = [first(transpose_a), first(transpose_b)];
                 let arguments = GemmArguments {
@@ -51,7 +52,7 @@ macro_rules! gemm {
                     },
                 )
             };
-            // SAFETY: the caller says that the matrices are of these sizes.
+            // SAFETY: the caller guarantees these sizes of the matrices.
             if let Err(position) = unsafe { gemm(arguments, operands) } {
                 xerbla::fortran($name, position);
             }
@@ -60,8 +61,8 @@ macro_rules! gemm {
         /// GEMM as C calls it.
         ///
         /// # Safety
-        /// As the reference CBLAS: A, B and C are to matrices of the sizes that are given, of which
-        /// nobody else uses C meanwhile.
+        /// As for the reference CBLAS: A, B and C point to matrices of the given sizes; nothing
+        /// else uses C during the call.
         #[cfg_attr(not(test), unsafe(no_mangle))]
         pub unsafe extern "C" fn $c(
             layout: c_int,
@@ -88,7 +89,7 @@ macro_rules! gemm {
                 beta,
                 c,
             };
-            // SAFETY: the caller says that the matrices are of these sizes.
+            // SAFETY: the caller guarantees these sizes of the matrices.
             let done = unsafe { c_gemm(settings, sizes, leading, operands) };
             if let Err((position, layout)) = done {
                 xerbla::c(stringify!($c), position, layout, EXCHANGED_GEMM);
@@ -100,7 +101,7 @@ macro_rules! gemm {
 gemm!(f64, c"DGEMM ", dgemm_, cblas_dgemm);
 gemm!(f32, c"SGEMM ", sgemm_, cblas_sgemm);
 
-/// The numbers of a product.
+/// The numbers of a product's matrices.
 struct Operands<T> {
     alpha: T,
     a: *const T,
@@ -110,7 +111,7 @@ struct Operands<T> {
 }
 
 /// # Safety
-/// As the functions that call it.
+/// As for the functions that call it.
 unsafe fn c_gemm<T: Number>(
     (layout, transpose_a, transpose_b): (c_int, c_int, c_int),
     sizes: [c_int; 3],
@@ -130,13 +131,13 @@ unsafe fn c_gemm<T: Number>(
         arguments = layout::exchange_gemm(arguments);
         (operands.a, operands.b) = (operands.b, operands.a);
     }
-    // SAFETY: the caller's.
+    // SAFETY: the caller guarantees it.
     unsafe { gemm(arguments, operands) }
         .map_err(|position| wrong(layout::position(position, layout, EXCHANGED_GEMM)))
 }
 
 /// # Safety
-/// As the functions that call it.
+/// As for the functions that call it.
 unsafe fn gemm<T: Number>(arguments: GemmArguments, operands: Operands<T>) -> Result<(), Position> {
     let shape = arguments.check()?;
     let Operands {
@@ -151,7 +152,7 @@ unsafe fn gemm<T: Number>(arguments: GemmArguments, operands: Operands<T>) -> Re
         return Ok(());
     }
     let [a, b] = [(a, shape.a), (b, shape.b)].map(|(start, stored)| Matrix {
-        // SAFETY: the caller says that the matrices are of these sizes.
+        // SAFETY: the caller guarantees these sizes of the matrices.
         data: unsafe { numbers(start, stored.numbers(), product) },
         leading: stored.leading,
     });
@@ -166,7 +167,7 @@ unsafe fn gemm<T: Number>(arguments: GemmArguments, operands: Operands<T>) -> Re
         a,
         b,
     };
-    // SAFETY: the caller says so of C too.
+    // SAFETY: the caller guarantees the size of C too.
     let data = unsafe { numbers_mut(c, shape.c.numbers()) };
     let leading = shape.c.leading;
     kernels::gemm(&problem, MatrixMut { data, leading });

@@ -11,11 +11,11 @@ use crate::unsafe_symbols::{Wrong, first, numbers, numbers_mut, xerbla};
 
 macro_rules! gemv {
     ($number:ty, $name:expr, $fortran:ident, $c:ident) => {
-        /// GEMV as Fortran calls it; the length of the letter, which comes last, is not read.
+        /// GEMV as Fortran calls it; the length of the letter, the last argument, is not read.
         ///
         /// # Safety
-        /// As the reference BLAS: each pointer is to one value, and A, x and y are of the sizes
-        /// that are given; nobody else uses y meanwhile.
+        /// As for the reference BLAS: each pointer points to one value, and A, x and y have the
+        /// given sizes; nothing else uses y during the call.
         #[cfg_attr(not(test), unsafe(no_mangle))]
         pub unsafe extern "C" fn $fortran(
             transpose: *const c_char,
@@ -30,7 +30,7 @@ macro_rules! gemv {
             y: *mut $number,
             incy: *const c_int,
         ) {
-            // SAFETY: the caller's pointers are to values.
+            // SAFETY: the caller's pointers point to values.
             let (arguments, operands) = unsafe {
                 let arguments = GemvArguments {
                     transposed: transposed(first(transpose)),
@@ -49,7 +49,7 @@ macro_rules! gemv {
                     },
                 )
             };
-            // SAFETY: the caller says that the operands are of these sizes.
+            // SAFETY: the caller guarantees these sizes of the operands.
             if let Err(position) = unsafe { gemv(&arguments, operands) } {
                 xerbla::fortran($name, position);
             }
@@ -58,8 +58,8 @@ macro_rules! gemv {
         /// GEMV as C calls it.
         ///
         /// # Safety
-        /// As the reference CBLAS: A, x and y are of the sizes that are given; nobody else uses y
-        /// meanwhile.
+        /// As for the reference CBLAS: A, x and y have the given sizes; nothing else uses y during
+        /// the call.
         #[cfg_attr(not(test), unsafe(no_mangle))]
         pub unsafe extern "C" fn $c(
             layout: c_int,
@@ -88,7 +88,7 @@ macro_rules! gemv {
                 beta,
                 y,
             };
-            // SAFETY: the caller says that the operands are of these sizes.
+            // SAFETY: the caller guarantees these sizes of the operands.
             let done = unsafe { c_gemv(layout, transpose, arguments, operands) };
             if let Err((position, layout)) = done {
                 xerbla::c(stringify!($c), position, layout, EXCHANGED_GEMV);
@@ -100,7 +100,7 @@ macro_rules! gemv {
 gemv!(f64, c"DGEMV ", dgemv_, cblas_dgemv);
 gemv!(f32, c"SGEMV ", sgemv_, cblas_sgemv);
 
-/// The numbers.
+/// The numbers of the operands.
 struct Operands<T> {
     alpha: T,
     a: *const T,
@@ -110,7 +110,7 @@ struct Operands<T> {
 }
 
 /// # Safety
-/// As the functions that call it.
+/// As for the functions that call it.
 unsafe fn c_gemv<T: Number>(
     layout: c_int,
     transpose: c_int,
@@ -123,13 +123,13 @@ unsafe fn c_gemv<T: Number>(
     if layout == Layout::Rows {
         arguments = layout::exchange_gemv(arguments);
     }
-    // SAFETY: the caller's.
+    // SAFETY: the caller guarantees it.
     unsafe { gemv(&arguments, operands) }
         .map_err(|position| wrong(layout::position(position, layout, EXCHANGED_GEMV)))
 }
 
 /// # Safety
-/// As the functions that call it.
+/// As for the functions that call it.
 unsafe fn gemv<T: Number>(
     arguments: &GemvArguments,
     operands: Operands<T>,
@@ -153,18 +153,18 @@ unsafe fn gemv<T: Number>(
         alpha,
         beta,
         a: Matrix {
-            // SAFETY: the caller says that A is of this size.
+            // SAFETY: the caller guarantees this size of A.
             data: unsafe { numbers(a, shape.a.numbers(), product) },
             leading: shape.a.leading,
         },
         x: Strided {
-            // SAFETY: and x of this.
+            // SAFETY: the caller guarantees this size of x.
             data: unsafe { numbers(x, shape.x.numbers(), product) },
             increment: shape.x.increment,
         },
     };
     let y = StridedMut {
-        // SAFETY: the caller says that y is of this size.
+        // SAFETY: the caller guarantees this size of y.
         data: unsafe { numbers_mut(y, shape.y.numbers()) },
         increment: shape.y.increment,
     };

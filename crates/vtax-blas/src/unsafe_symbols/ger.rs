@@ -14,8 +14,8 @@ macro_rules! ger {
         /// GER as Fortran calls it.
         ///
         /// # Safety
-        /// As the reference BLAS: each pointer is to one value, and A, x and y are of the sizes
-        /// that are given; nobody else uses A meanwhile.
+        /// As for the reference BLAS: each pointer points to one value, and A, x and y have the
+        /// given sizes; nothing else uses A during the call.
         #[cfg_attr(not(test), unsafe(no_mangle))]
         pub unsafe extern "C" fn $fortran(
             m: *const c_int,
@@ -28,7 +28,7 @@ macro_rules! ger {
             a: *mut $number,
             lda: *const c_int,
         ) {
-            // SAFETY: the caller's pointers are to values.
+            // SAFETY: the caller's pointers point to values.
             let (arguments, operands) = unsafe {
                 let arguments = GerArguments {
                     sizes: [*m, *n],
@@ -45,7 +45,7 @@ macro_rules! ger {
                     },
                 )
             };
-            // SAFETY: the caller says that the operands are of these sizes.
+            // SAFETY: the caller guarantees these sizes of the operands.
             if let Err(position) = unsafe { ger(&arguments, operands) } {
                 xerbla::fortran($name, position);
             }
@@ -54,8 +54,8 @@ macro_rules! ger {
         /// GER as C calls it.
         ///
         /// # Safety
-        /// As the reference CBLAS: A, x and y are of the sizes that are given; nobody else uses A
-        /// meanwhile.
+        /// As for the reference CBLAS: A, x and y have the given sizes; nothing else uses A during
+        /// the call.
         #[cfg_attr(not(test), unsafe(no_mangle))]
         pub unsafe extern "C" fn $c(
             layout: c_int,
@@ -75,7 +75,7 @@ macro_rules! ger {
                 leading: lda,
             };
             let operands = Operands { alpha, x, y, a };
-            // SAFETY: the caller says that the operands are of these sizes.
+            // SAFETY: the caller guarantees these sizes of the operands.
             let done = unsafe { c_ger(layout, arguments, operands) };
             if let Err((position, layout)) = done {
                 xerbla::c(stringify!($c), position, layout, EXCHANGED_GER);
@@ -87,7 +87,7 @@ macro_rules! ger {
 ger!(f64, c"DGER  ", dger_, cblas_dger);
 ger!(f32, c"SGER  ", sger_, cblas_sger);
 
-/// The numbers.
+/// The numbers of the operands.
 struct Operands<T> {
     alpha: T,
     x: *const T,
@@ -96,7 +96,7 @@ struct Operands<T> {
 }
 
 /// # Safety
-/// As the functions that call it.
+/// As for the functions that call it.
 unsafe fn c_ger<T: Number>(
     layout: c_int,
     mut arguments: GerArguments,
@@ -107,20 +107,20 @@ unsafe fn c_ger<T: Number>(
         arguments = layout::exchange_ger(arguments);
         (operands.x, operands.y) = (operands.y, operands.x);
     }
-    // SAFETY: the caller's.
+    // SAFETY: the caller guarantees it.
     unsafe { ger(&arguments, operands) }
         .map_err(|position| (layout::position(position, layout, EXCHANGED_GER), layout))
 }
 
 /// # Safety
-/// As the functions that call it.
+/// As for the functions that call it.
 unsafe fn ger<T: Number>(arguments: &GerArguments, operands: Operands<T>) -> Result<(), Position> {
     let shape = arguments.check()?;
     let Operands { alpha, x, y, a } = operands;
     if shape.a.numbers() == 0 || alpha == T::ZERO {
         return Ok(());
     }
-    // SAFETY: the caller says that the vectors are of these sizes.
+    // SAFETY: the caller guarantees these sizes of the vectors.
     let [x, y] = unsafe {
         [(x, shape.x), (y, shape.y)].map(|(start, vector)| Strided {
             data: numbers(start, vector.numbers(), true),
@@ -128,7 +128,7 @@ unsafe fn ger<T: Number>(arguments: &GerArguments, operands: Operands<T>) -> Res
         })
     };
     let (m, n, leading) = (shape.a.rows, shape.a.columns, shape.a.leading);
-    // SAFETY: the caller says that A is of this size.
+    // SAFETY: the caller guarantees this size of A.
     let data = unsafe { numbers_mut(a, shape.a.numbers()) };
     kernels::ger(
         &GerProblem { m, n, alpha, x, y },

@@ -27,34 +27,36 @@ use crate::layout::Layout;
 /// A wrong argument of a C function.
 type Wrong = (Position, Layout);
 
-/// What does not count is not looked at, and need not be there.
+/// The numbers at a pointer. Where they do not count, the pointer is not read, and need not be
+/// valid.
 ///
 /// # Safety
-/// `start` is to so many numbers, if they count, and nobody changes them meanwhile.
+/// If the numbers count, `start` points to that many, and nothing changes them during the call.
 unsafe fn numbers<'a, T>(start: *const T, count: usize, counts: bool) -> &'a [T] {
     if !counts {
         return &[];
     }
-    // SAFETY: the caller's.
+    // SAFETY: the caller guarantees it.
     unsafe { slice::from_raw_parts(start, count) }
 }
 
-/// Beside the numbers of one argument there may be those of others, as in LU factorisation, where
-/// all are parts of one matrix. Between the columns, or between a vector's numbers, nothing is
-/// read or written.
+/// The numbers at a pointer, for writing. Between the numbers of one argument there may be those of
+/// others, as in LU factorisation, where all are parts of one matrix. Nothing is read or written
+/// between the columns, or between a vector's numbers.
 ///
 /// # Safety
-/// `start` is to so many numbers, and nobody uses those of the argument meanwhile.
+/// `start` points to that many numbers, and nothing else uses those of the argument during the
+/// call.
 unsafe fn numbers_mut<'a, T>(start: *mut T, count: usize) -> &'a mut [T] {
-    // SAFETY: the caller's.
+    // SAFETY: the caller guarantees it.
     unsafe { slice::from_raw_parts_mut(start, count) }
 }
 
 /// The first letter of a text.
 ///
 /// # Safety
-/// There is one.
+/// The text has a first letter.
 unsafe fn first(text: *const c_char) -> u8 {
-    // SAFETY: the caller's.
+    // SAFETY: the caller guarantees it.
     unsafe { *text.cast() }
 }

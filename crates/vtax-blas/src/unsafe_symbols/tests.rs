@@ -1,4 +1,4 @@
-//! The symbols as programs call them. XERBLA and larger sizes: tests/netlib.rs.
+//! The symbols as programs call them. Tests of XERBLA and of larger sizes are in tests/netlib.rs.
 
 #![allow(clippy::float_cmp, reason = "small whole numbers are exact")]
 
@@ -16,14 +16,14 @@ fn letter(letter: u8) -> c_char {
     c_char::from_ne_bytes([letter])
 }
 
-/// 2 x 3 by columns; the same by rows is its transposed.
+/// A 2 x 3 matrix by columns; the same numbers by rows are its transpose.
 const A: [f64; 6] = [1.0, 4.0, 2.0, 5.0, 3.0, 6.0];
 const B: [f64; 6] = [1.0, 0.0, 1.0, 2.0, 1.0, 0.0];
 
 fn c_gemm(layout: c_int, transposed: c_int, leading: [c_int; 3], beta: f64, c: &mut [f64]) {
     let [lda, ldb, ldc] = leading;
     let (a, b) = (A.as_ptr(), B.as_ptr());
-    // SAFETY: the matrices are of these sizes, and where they are not the call is refused.
+    // SAFETY: the matrices have these sizes; where they do not, the call is refused.
     unsafe {
         cblas_dgemm(
             layout,
@@ -74,7 +74,7 @@ fn what_does_not_count_is_not_read() {
     let mut c = [f32::NAN; 9];
     let call = |k: c_int, alpha: f32, beta: f32, c: *mut f32| {
         let ldb = size.max(k);
-        // SAFETY: A and B are not read, for alpha or k is 0; C is of this size.
+        // SAFETY: A and B are not read, because alpha or k is 0; C has this size.
         unsafe {
             sgemm_(
                 &raw const no,
@@ -99,7 +99,7 @@ fn what_does_not_count_is_not_read() {
     c.fill(2.0);
     call(1 << 30, 0.0, 0.5, c.as_mut_ptr());
     assert_eq!(c, [1.0; 9]);
-    // SAFETY: of no numbers none is read.
+    // SAFETY: there are no numbers to read.
     unsafe {
         cblas_sgemm(
             ROWS,
@@ -135,7 +135,7 @@ fn what_does_not_count_is_not_read() {
     }
 }
 
-/// Products on both sides of where kernels begin.
+/// Products below and above the size at which kernels are used.
 #[test]
 fn infinity_and_nan_are_multiplied_and_added_as_any_number() {
     for size in [3, 40] {
@@ -143,7 +143,7 @@ fn infinity_and_nan_are_multiplied_and_added_as_any_number() {
         let (mut a, b, mut c) = (vec![1.0; entries], vec![0.0; entries], vec![5.0; entries]);
         a[1] = f64::INFINITY;
         a[2] = f64::NAN;
-        // SAFETY: all three are of this size.
+        // SAFETY: all three have this size.
         unsafe {
             cblas_dgemm(
                 COLUMNS,
@@ -176,7 +176,7 @@ fn vectors_go_backward_and_leave_what_is_between() {
     let mut y = [1.0, -1.0, 2.0];
     let x = [1.0, 0.0, 0.0];
     let (no, m, n, one, two, back) = (letter(b'N'), 2, 3, 1.0, 2, -1);
-    // SAFETY: A has 2 x 3 numbers, x 3 and y 2 with one between.
+    // SAFETY: A has 2 x 3 numbers, x 3 and y has 2 with a gap of one.
     unsafe {
         dgemv_(
             &raw const no,
@@ -213,7 +213,7 @@ fn vectors_go_backward_and_leave_what_is_between() {
     };
     assert_eq!(y, [4.0, -1.0, 8.0], "refused: INCY is 0");
     let mut a = [0.0; 6];
-    // SAFETY: x has 3 numbers, y 2 with one between, A 3 x 2 by rows.
+    // SAFETY: x has 3 numbers, y 2 with a gap of one, A 3 x 2 by rows.
     unsafe {
         cblas_dger(
             ROWS,
@@ -247,7 +247,7 @@ fn threads_call_at_once() {
         for _ in 0..10 {
             let mut c = vec![f32::NAN; rows * rows];
             let (a, b, c_start) = (a.as_ptr(), b.as_ptr(), c.as_mut_ptr());
-            // SAFETY: all three are of this size.
+            // SAFETY: all three have this size.
             unsafe {
                 cblas_sgemm(
                     ROWS, PLAIN, PLAIN, size, size, size, 1.0, a, size, b, size, 0.0, c_start, size,

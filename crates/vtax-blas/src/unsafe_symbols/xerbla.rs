@@ -14,7 +14,7 @@ type CblasXerbla = unsafe extern "C" fn(c_int, *const c_char, *const c_char, ...
 
 /// Report a wrong argument of a Fortran routine, such as `DGEMM `: six letters.
 ///
-/// The name ends with a zero, because there are XERBLAs in C that do not look at its length.
+/// The name ends with a zero, because some XERBLAs in C ignore its length.
 pub fn fortran(routine: &CStr, position: Position) {
     let Some(found) = find(c"xerbla_") else {
         let name = routine.to_string_lossy();
@@ -26,14 +26,15 @@ pub fn fortran(routine: &CStr, position: Position) {
     };
     // SAFETY: this is the signature of every BLAS's xerbla_.
     let xerbla: Xerbla = unsafe { transmute(found) };
-    // SAFETY: the name has as many letters as is said, and the position lives.
+    // SAFETY: the name has the given number of letters, and the position is live.
     unsafe { xerbla(routine.as_ptr(), &raw const position, routine.count_bytes()) };
 }
 
 /// Report a wrong argument of a C routine by its position there.
 ///
 /// Netlib's `cblas_xerbla`, and programs that replace it, exchange positions themselves when the
-/// flag `RowMajorStrg` says that the matrices are stored by rows: they get them unexchanged.
+/// flag `RowMajorStrg` says that the matrices are stored by rows: they get the positions
+/// unexchanged.
 pub fn c(routine: &str, position: Position, layout: Layout, exchanged: &[[Position; 2]]) {
     let (Some(found), Ok(name)) = (find(c"cblas_xerbla"), CString::new(routine)) else {
         say(&format!(
@@ -47,19 +48,20 @@ pub fn c(routine: &str, position: Position, layout: Layout, exchanged: &[[Positi
     let position = flag.map_or(position, |_| exchange(position, exchanged));
     let set = |value: c_int| {
         if let Some(flag) = flag {
-            // SAFETY: in netlib's CBLAS it is an int that each function sets so while it runs.
+            // SAFETY: in netlib's CBLAS this is an int that each function sets in this way while it
+            // runs.
             unsafe { flag.cast::<c_int>().write(value) };
         }
     };
     set(1);
-    // SAFETY: both texts live, and the format names no value.
+    // SAFETY: both texts are live, and the format takes no values.
     unsafe { xerbla(position, name.as_ptr(), c"".as_ptr()) };
     set(0);
 }
 
 /// The address of a symbol of this process.
 fn find(name: &CStr) -> Option<*mut c_void> {
-    // SAFETY: it looks the name up.
+    // SAFETY: the call only looks the name up.
     let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
     (!found.is_null()).then_some(found)
 }

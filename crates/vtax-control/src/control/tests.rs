@@ -8,7 +8,7 @@ use super::*;
 use crate::host::Switched;
 use crate::sensors::{Sensor, Source, Values};
 
-/// A host that does as it is told, and what was asked of it.
+/// A host that obeys, and a record of what was asked of it.
 #[derive(Debug, Default)]
 struct Acts {
     mode: Option<PagingMode>,
@@ -55,7 +55,7 @@ impl Host for Actor {
     }
 }
 
-/// What guests do in each of the next windows; the last goes on.
+/// What guests do in each of the next windows; the last entry repeats.
 #[derive(Debug, Clone)]
 enum Window {
     /// Instructions, TLB misses, paging exits.
@@ -119,7 +119,7 @@ struct Rig {
 }
 
 const NAIVE: &str = "policy = \"naive\"\nwindow = 10000000\n[parameters]\nthreshold_vexit = 100\nthreshold_tmiss = 1000";
-/// Many exits for each of naive's windows of 1e7 instructions.
+/// Many exits for each window of policy `naive`, 1e7 instructions long.
 const FAULTING: Window = Window::Ran(100_000_000, 100, 50_000);
 /// Many TLB misses.
 const MISSING: Window = Window::Ran(100_000_000, 1_000_000, 0);
@@ -211,7 +211,7 @@ fn it_follows_the_guests_and_lets_modes_last() {
     held(&lines[8], "--min-dwell");
     assert!(lines[3].applied && lines[3].pause_ms == Some(50.0));
     assert_eq!(lines[3].mode, Some(PagingMode::Nested));
-    // Before it switched it has said so on disk, and after it that it was done.
+    // Before the switch the controller recorded it on disk, and after the switch that it was done.
     let begun = rig.saved.iter().position(|state| state.switching.is_some());
     let begun = begun.unwrap();
     assert_eq!(rig.saved[begun + 1].switching, None);
@@ -260,7 +260,7 @@ fn no_guest_and_idle_guests_hold() {
     );
     let lines = rig.windows(4);
     held(&lines[1], "no guest runs");
-    // The guest that came.
+    // The guest that was added.
     held(&lines[2], "has counted no window yet");
     assert_eq!(lines[2].events, ["guest 7-7 came"]);
     held(&lines[3], "idle");
@@ -338,7 +338,7 @@ fn a_broken_policy_file_leaves_the_old_policy() {
     rig.control.reload(broken);
     let line = rig.window();
     assert!(
-        line.events[0].contains("the policy of before stays"),
+        line.events[0].contains("the earlier policy stays"),
         "{line:?}"
     );
     assert_eq!(line.policy, "naive");
@@ -398,7 +398,7 @@ fn a_switch_that_was_cut_off_is_recovered_and_then_the_mode_is_held() {
     let lines = rig.windows(30);
     held(&lines[29], "is not recovered: guest web: by hand");
     assert!(rig.switched().is_empty());
-    // The next start tries again.
+    // The next start tries once more.
     assert_eq!(rig.control.state().switching, Some(PagingMode::Nested));
 
     let mut rig = self::rig(PagingMode::Shadow, false, &[FAULTING]);
@@ -434,7 +434,7 @@ fn the_default_policy_leaves_the_mode_that_costs_a_third_of_the_cycles() {
     let lines = rig.windows(5);
     assert_eq!(lines[1].to, Some(PagingMode::Nested), "{lines:?}");
     assert!(lines[1].gain_percent.unwrap() > 20.0);
-    // Without misses there is nothing to go back for.
+    // Without misses there is no reason to go back.
     let lines = rig.windows(60);
     assert!(lines.iter().all(|line| line.decision == Decision::Hold));
     assert_eq!(rig.switched(), [PagingMode::Nested]);

@@ -1,10 +1,10 @@
 //! KVM's own counters, from debugfs: the sums over all virtual machines, as the kernel makes them.
 //!
-//! The mode is the host's, so the sums are what is decided on, and with a hundred guests they cost a
-//! hundredth of their parts. They drop when a machine ends; so a window in which one came or went
-//! is not counted. The binary statistics (`KVM_GET_STATS_FD`) would need a copy of a guest's
-//! descriptor, and each copy is a user of the module that a switch has to unload. debugfs has no
-//! such price, and whoever may switch may mount it.
+//! The mode belongs to the host, so the policy decides on the sums; with a hundred guests, reading
+//! them costs a hundredth of reading each guest. The sums drop when a virtual machine ends, so a
+//! window in which one came or went is not counted. The binary statistics (`KVM_GET_STATS_FD`)
+//! would need a copy of a guest's descriptor, and each copy is a user of the module that a switch
+//! has to unload. debugfs needs no such copy, and a user who may switch may also mount it.
 
 use std::collections::BTreeSet;
 
@@ -13,11 +13,11 @@ use vtax_sys::tree::Tree;
 use super::{Quantity, Sensor, Source, Values};
 
 const FOLDER: &str = "/sys/kernel/debug/kvm";
-/// What makes a paging exit (kernel: arch/x86/kvm): a page fault that KVM intercepts, and INVLPG.
-/// Exits for CR3 have no counter.
+/// What counts as a paging exit (kernel: arch/x86/kvm): a page fault that KVM intercepts, and
+/// INVLPG. Exits for CR3 have no counter.
 const PAGING: [&str; 2] = ["pf_taken", "invlpg"];
 
-/// The counters of a tree.
+/// KVM's counters in a tree.
 #[derive(Debug)]
 pub struct Kvm {
     tree: Tree,
@@ -25,7 +25,7 @@ pub struct Kvm {
 }
 
 impl Kvm {
-    /// Those of this tree.
+    /// The counters in this tree.
     pub fn new(tree: Tree) -> Self {
         Self {
             tree,
@@ -58,7 +58,8 @@ impl Sensor for Kvm {
         if let Some(exits) = number("exits") {
             counts.set(Quantity::Exits, exits);
         }
-        // A kernel that calls one of them otherwise counts no paging exits, not fewer.
+        // With a kernel that has another name for one of them, there is no count of paging exits,
+        // rather than too low a count.
         let paging: Option<Vec<u64>> = PAGING.into_iter().map(number).collect();
         if let Some(paging) = paging {
             counts.set(Quantity::PagingExits, paging.into_iter().sum());

@@ -1,4 +1,4 @@
-//! What is counted, by whom, and how it is added up.
+//! The quantities that are counted, the sensors that count them, and how they are added up.
 
 pub mod kvm;
 pub mod page;
@@ -12,7 +12,7 @@ use vtax_sys::tree::Tree;
 
 pub use tally::{Fault, Tally};
 
-/// What policies and people want counted; each is cumulative.
+/// Quantities for policies and people; each is cumulative.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Quantity {
     /// Instructions retired in guests.
@@ -21,18 +21,16 @@ pub enum Quantity {
     Cycles,
     /// Walks of page tables that misses of the data TLB in guests began.
     TlbMisses,
-    /// Cycles in those walks.
     WalkCycles,
     /// Cycles of the VMM for paging exits.
     VmmCycles,
     /// Exits for paging.
     PagingExits,
-    /// All exits.
     Exits,
 }
 
 impl Quantity {
-    /// In the order of tables.
+    /// All quantities, in the order of tables.
     pub const ALL: [Self; 7] = [
         Self::Instructions,
         Self::Cycles,
@@ -43,7 +41,7 @@ impl Quantity {
         Self::Exits,
     ];
 
-    /// As lines, metrics and counter pages name it.
+    /// The name in lines, metrics and counter pages.
     pub fn name(self) -> &'static str {
         match self {
             Self::Instructions => "instructions",
@@ -57,7 +55,7 @@ impl Quantity {
     }
 }
 
-/// A value for each quantity; `None`: nobody counts it.
+/// A value for each quantity; `None`: it is not counted.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Values<T>([Option<T>; Quantity::ALL.len()]);
 
@@ -67,21 +65,20 @@ impl<T: Copy> Values<T> {
         self.0.get(quantity as usize).copied().flatten()
     }
 
-    /// Set one value.
     pub fn set(&mut self, quantity: Quantity, value: T) {
         if let Some(place) = self.0.get_mut(quantity as usize) {
             *place = Some(value);
         }
     }
 
-    /// The same with one value set.
+    /// These values, with one value set.
     #[must_use]
     pub fn with(mut self, quantity: Quantity, value: T) -> Self {
         self.set(quantity, value);
         self
     }
 
-    /// What is counted.
+    /// The quantities that are counted, with their values.
     pub fn iter(&self) -> impl Iterator<Item = (Quantity, T)> + '_ {
         let pairs = Quantity::ALL.into_iter().zip(self.0);
         pairs.filter_map(|(quantity, value)| Some((quantity, value?)))
@@ -91,33 +88,33 @@ impl<T: Copy> Values<T> {
 /// The cumulative counts of one source: a guest, a thread, a page.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Source {
-    /// Its name: the same name is the same counter.
+    /// Its name: the same name means the same counter.
     pub name: String,
-    /// Its counts.
     pub counts: Values<u64>,
-    /// Changes with each publication of the counts; `None`: they are always of this moment.
+    /// Changes with each publication of the counts; `None`: the counts are always current.
     pub publication: Option<u64>,
 }
 
-/// Somebody who counts.
+/// A source of counts.
 pub trait Sensor {
-    /// As faults name it.
+    /// The name in faults.
     fn name(&self) -> &'static str;
 
-    /// The guests that it found when it was read; `None`: it knows of none. When they are others
-    /// than before, what it has counted is of no window.
+    /// The guests that the sensor found at its last reading; `None`: it does not know guests. When
+    /// the guests have changed, its counts belong to no window.
     fn guests(&self) -> Option<&BTreeSet<String>> {
         None
     }
 
-    /// Does it count what a model says, not what hardware did?
+    /// Does it count what a model says instead of what hardware did?
     fn is_model(&self) -> bool {
         false
     }
 
-    /// The counts of all its sources now.
+    /// The current counts of all its sources.
     ///
-    /// Fails with the reason when they cannot be read: then the sensor is lost until it can.
+    /// Fails with the reason when they cannot be read: the sensor is then lost until it can be read
+    /// again.
     fn read(&mut self) -> Result<Vec<Source>, String>;
 
     /// Give up what would hinder a switch: references to virtual machines.
@@ -127,28 +124,27 @@ pub trait Sensor {
 /// What happened in a window, all guests together.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Step {
-    /// Its length; 0: there was none before, and nothing is counted.
+    /// The window's length; 0: this is the first window, and nothing is counted.
     pub seconds: f64,
-    /// The counts.
     pub counts: Values<f64>,
-    /// Which of them a model counted.
+    /// The quantities that a model counted.
     pub modelled: Vec<Quantity>,
-    /// Guests of KVM.
+    /// The number of KVM guests.
     pub guests: usize,
-    /// Sensors whose counts are not to be used.
+    /// Sensors whose counts must not be used.
     pub faults: Vec<Fault>,
-    /// What else is worth a word.
+    /// Other events worth reporting.
     pub events: Vec<String>,
 }
 
 impl Step {
-    /// Per second; `None`: nobody counts it.
+    /// A rate per second; `None`: the quantity is not counted.
     pub fn rate(&self, quantity: Quantity) -> Option<f64> {
         let count = self.counts.get(quantity)?;
         (self.seconds > 0.0).then(|| count / self.seconds)
     }
 
-    /// As the output names it: what a model counted says so.
+    /// The name in the output, which says so where a model counted.
     pub fn name(&self, quantity: Quantity) -> String {
         let model = if self.modelled.contains(&quantity) {
             "model."
@@ -159,7 +155,7 @@ impl Step {
     }
 }
 
-/// All sensors; where two count the same, the first one's counts are taken.
+/// All sensors; where two count the same quantity, the first sensor's counts are used.
 pub struct Sensors {
     all: Vec<(Box<dyn Sensor>, Tally)>,
     last_s: Option<f64>,
@@ -174,7 +170,6 @@ impl std::fmt::Debug for Sensors {
 }
 
 impl Sensors {
-    /// These sensors.
     pub fn new(sensors: Vec<Box<dyn Sensor>>) -> Self {
         let with_tally = |sensor| (sensor, Tally::default());
         Self {
@@ -184,7 +179,7 @@ impl Sensors {
         }
     }
 
-    /// Those of a machine: KVM's counters; and pages of counters, or else perf.
+    /// The sensors of a machine: KVM's counters, and either pages of counters or perf.
     pub fn of(tree: &Tree, pages: &[std::path::PathBuf], events: Option<perf::Events>) -> Self {
         let mut sensors: Vec<Box<dyn Sensor>> = vec![Box::new(kvm::Kvm::new(tree.clone()))];
         for page in pages {
@@ -196,8 +191,8 @@ impl Sensors {
         Self::new(sensors)
     }
 
-    /// What happened since the last call, which was at `now_s`, a clock in seconds that never goes
-    /// back.
+    /// What happened since the last call; `now_s` is the current time in seconds, of a clock that
+    /// never goes back.
     pub fn step(&mut self, now_s: f64) -> Step {
         let begun = self.last_s.replace(now_s);
         let mut step = Step {
@@ -227,7 +222,7 @@ impl Sensors {
         step
     }
 
-    /// Begin anew: what was counted until now is of no window.
+    /// Start over: earlier counts belong to no window.
     pub fn restart(&mut self) {
         self.last_s = None;
         self.guests = None;
@@ -238,7 +233,7 @@ impl Sensors {
     }
 }
 
-/// Tell which guests came and went; true: some did.
+/// Report which guests came and went; true if any did.
 fn notice(known: &mut Option<BTreeSet<String>>, now: &BTreeSet<String>, step: &mut Step) -> bool {
     step.guests = now.len();
     let Some(before) = known.as_ref() else {

@@ -1,5 +1,5 @@
-//! A page of counters that somebody else publishes (docs/record.md), such as an emulator's model
-//! of a processor. Its counters are named `model.*`, and so is what comes of them.
+//! A page of counters that somebody else publishes (docs/record.md), such as an emulator's
+//! model of a processor. Its counters are named `model.*`, and so are the results.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,6 @@ use super::{Quantity, Sensor, Source, Values};
 
 const PREFIX: &str = "model.";
 
-/// The page of one file.
 #[derive(Debug)]
 pub struct Page {
     path: PathBuf,
@@ -17,7 +16,7 @@ pub struct Page {
 }
 
 impl Page {
-    /// The page in this file; it is opened when it is read.
+    /// The page in this file, which is opened when it is read.
     pub fn new(path: PathBuf) -> Self {
         Self { path, reader: None }
     }
@@ -42,7 +41,7 @@ impl Page {
                 counts.set(quantity, value);
             }
         }
-        // A page that was put in the place of this one is found in the next window.
+        // A page that replaced this one is found in the next window.
         let replaced = is_replaced(&self.path, &reader);
         self.reader = (!replaced).then_some(reader);
         Ok(Source {
@@ -69,14 +68,14 @@ impl Sensor for Page {
     }
 }
 
-/// The quantity of a counter's name; others are somebody else's.
+/// The quantity with this counter's name; other counters are ignored.
 fn quantity(name: &str) -> Option<Quantity> {
     let name = name.strip_prefix(PREFIX)?;
     let mut all = Quantity::ALL.into_iter();
     all.find(|quantity| quantity.name() == name)
 }
 
-/// Is the file of this name another one than was opened, or none?
+/// Is there no file of this name, or another file than the opened one?
 fn is_replaced(path: &std::path::Path, reader: &Reader) -> bool {
     use std::os::fd::AsFd;
 

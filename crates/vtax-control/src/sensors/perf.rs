@@ -1,7 +1,7 @@
-//! What hardware counts of guests: one group of events for each thread that is a virtual CPU.
+//! Hardware counts of guests: one group of events for each thread that is a virtual CPU.
 //!
 //! Following threads, rather than whole CPUs, leaves out what this host's kernel does for others,
-//! and so the cycles in the kernel are those for the guest's exits.
+//! so the cycles in the kernel belong to the guest's exits.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,19 +16,19 @@ const MACHINES: &str = "/sys/kernel/debug/kvm";
 /// Windows between two searches for virtual CPUs of processes that are known already.
 const SEARCH_WINDOWS: u32 = 16;
 
-/// Events that have no name of their own in the kernel, as `perf_event_attr.config` of raw events.
+/// Events that have no name in the kernel, as `perf_event_attr.config` of raw events.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Events {
     /// Cycles in page walks for loads: 0x1008 (`DTLB_LOAD_MISSES.WALK_ACTIVE`) on Skylake's cores.
-    /// AMD has none.
+    /// AMD has no such event.
     pub walk_cycles: Option<u64>,
-    /// Walks of loads that missed the TLB, in the place of the kernel's generic event.
+    /// Walks of loads that missed the TLB, instead of the kernel's generic event.
     pub tlb_misses: Option<u64>,
 }
 
 impl Events {
-    /// What is counted, and where it goes: both counts of cycles are added up.
+    /// The events, and the quantity that each adds to: both counts of cycles are added up.
     fn list(self) -> Vec<(Quantity, Event)> {
         let hardware = |config: u32, level| Event {
             kind: perf::PERF_TYPE_HARDWARE,
@@ -72,14 +72,14 @@ impl Events {
 pub struct Perf {
     tree: Tree,
     events: Vec<(Quantity, Event)>,
-    /// By process and thread.
+    /// Groups by process and thread.
     groups: BTreeMap<(i32, i32), Group>,
     processes: BTreeSet<i32>,
     until_search: u32,
 }
 
 impl Perf {
-    /// Of the guests of this machine.
+    /// The virtual CPUs of this machine's guests.
     pub fn new(tree: Tree, events: Events) -> Self {
         Self {
             tree,
@@ -115,7 +115,7 @@ impl Perf {
                 continue;
             }
             match Group::open(key.1, &events) {
-                // It has ended meanwhile.
+                // The process has ended meanwhile.
                 Err(Errno::ESRCH) => {}
                 Err(errno) => return Err(explain(errno)),
                 Ok(group) => drop(self.groups.insert(key, group)),

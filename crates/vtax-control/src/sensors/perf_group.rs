@@ -12,7 +12,7 @@ use vtax_sys::calls::perf::{perf_event_enable, perf_event_of_thread};
 
 /// `PERF_FORMAT_TOTAL_TIME_ENABLED`, `_RUNNING` and `_GROUP`.
 const FORMAT: u64 = 1 | 2 | 8;
-/// Events of a group at most.
+/// The most events of a group.
 pub const MOST: usize = 8;
 
 /// An event, and where it counts.
@@ -22,31 +22,29 @@ pub struct Event {
     pub kind: u32,
     /// `perf_event_attr.config`.
     pub config: u64,
-    /// Where.
     pub level: Level,
 }
 
-/// Where an event counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Level {
     /// In the guest only.
     Guest,
     /// In this host's kernel only: for a virtual CPU, in KVM and what it calls.
     Kernel,
-    /// Everywhere; for tests on machines without counters of guests.
+    /// Everywhere; for tests on machines that cannot count guests.
     All,
 }
 
 /// The open events of a thread.
 #[derive(Debug)]
 pub struct Group {
-    /// The leader first. Those that follow are read through it.
+    /// The leader first; the others are read through it.
     events: Vec<OwnedFd>,
     leader: File,
 }
 
 impl Group {
-    /// Open and enable them.
+    /// Open and enable the events.
     ///
     /// Fails with the errno of the system call; EINVAL or ENOSPC where the processor cannot count
     /// them at the same time.
@@ -69,7 +67,7 @@ impl Group {
 
     /// The counts, in the order of the events.
     ///
-    /// Fails with the reason when they were not counted all the time: a scaled count would be an
+    /// Fails with the reason when they were not counted the whole time: a scaled count would be an
     /// estimate.
     pub fn read(&mut self) -> Result<Vec<u64>, String> {
         let mut bytes = [0_u8; (3 + MOST) * 8];
@@ -77,7 +75,7 @@ impl Group {
             .leader
             .read(&mut bytes)
             .map_err(|error| vtax_sys::reason(&error))?;
-        // A pinned group that lost its counters ends here.
+        // A pinned group that lost its counters ends at this point.
         if length < (3 + self.events.len()) * 8 {
             return Err("somebody else holds the counters".into());
         }
@@ -95,7 +93,8 @@ impl Event {
     fn attributes(self, leads: bool) -> perf::perf_event_attr {
         let mut attributes = perf::perf_event_attr::default();
         attributes.type_ = self.kind;
-        // Fields after those of this version are not used, so older kernels take it too.
+        // Fields beyond those of this version are not used, so older kernels accept the structure
+        // too.
         attributes.size = perf::PERF_ATTR_SIZE_VER5;
         attributes.config = self.config;
         attributes.read_format = FORMAT;
@@ -114,7 +113,7 @@ mod tests {
 
     #[test]
     fn a_group_of_a_thread_is_read_at_once() {
-        // Software events: they are there without a counter, and grow with the thread's own work.
+        // Software events exist without a hardware counter, and grow with the thread's own work.
         let event = |config: u32| Event {
             kind: perf::PERF_TYPE_SOFTWARE,
             config: config.into(),

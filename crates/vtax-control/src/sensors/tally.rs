@@ -1,17 +1,16 @@
-//! From cumulative counts of sources that come and go to what happened in a window.
+//! Turns cumulative counts of sources that come and go into the counts of a window.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use super::{Quantity, Source, Values};
 
-/// Windows without a publication after which a page of counters is stuck.
+/// A page of counters is stuck after this many windows without a publication.
 const STUCK_WINDOWS: u32 = 3;
 
-/// Why a sensor's counts of a window are not to be used.
+/// Why a sensor's counts of a window must not be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
-    /// The sensor.
     pub sensor: String,
     /// What is wrong.
     pub kind: FaultKind,
@@ -20,18 +19,18 @@ pub struct Fault {
 /// What can be wrong with a sensor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FaultKind {
-    /// It cannot be read, for this reason.
+    /// The sensor cannot be read, for this reason.
     Lost(String),
     /// A source's counter is lower than it was.
     Backwards(String, Quantity),
-    /// A source has published nothing for so many windows.
+    /// A source has published nothing for this many windows.
     Stuck(String, u32),
     /// There is no earlier count yet.
     First,
 }
 
 impl Fault {
-    /// A sensor that cannot be read.
+    /// The fault of a sensor that cannot be read.
     pub fn lost(sensor: &str, reason: String) -> Self {
         Self {
             sensor: sensor.to_owned(),
@@ -39,7 +38,7 @@ impl Fault {
         }
     }
 
-    /// The same, of the sensor of that name.
+    /// The fault, for the sensor of this name.
     #[must_use]
     pub fn of(mut self, sensor: &str) -> Self {
         sensor.clone_into(&mut self.sensor);
@@ -89,16 +88,17 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Begin anew.
+    /// Start over: forget the counts of the last window.
     pub fn forget(&mut self) {
         self.last = None;
     }
 
-    /// What happened since the last call. What a source that came has counted before is left out,
-    /// and so is what one that went had counted since.
+    /// What happened since the last call. Counts of a new source from before are left out, and so
+    /// are counts of a source that disappeared.
     ///
-    /// Fails when there was no earlier call, when a counter went backwards, and when a source that
-    /// publishes has not done so for three windows. In all cases the next window counts from here.
+    /// Fails when there was no earlier call, when a counter went backwards, and when a publishing
+    /// source has published nothing for three windows. In all cases the next window counts from
+    /// here.
     pub fn advance(&mut self, sources: Vec<Source>) -> Result<Values<f64>, Fault> {
         let before = self.last.take();
         let mut now = BTreeMap::new();

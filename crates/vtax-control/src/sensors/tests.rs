@@ -9,7 +9,7 @@ use vtax_sys::guest_page::Publisher;
 
 use super::*;
 
-/// Says what it was told to.
+/// The results that a scripted sensor returns in turn.
 type Script = Rc<RefCell<VecDeque<Result<Vec<Source>, String>>>>;
 
 struct Scripted(Script);
@@ -39,7 +39,7 @@ fn published(instructions: u64, publication: u64) -> Source {
     }
 }
 
-/// The steps of one scripted sensor, a second each.
+/// The steps of one scripted sensor, of a second each.
 fn steps(script: Vec<Result<Vec<Source>, String>>) -> Vec<Step> {
     let count = script.len();
     let script: Script = Rc::new(RefCell::new(script.into()));
@@ -153,7 +153,7 @@ fn kvms_sums_are_read_and_a_window_in_which_guests_change_is_not_counted() {
     assert_eq!((step.guests, step.events.len()), (2, 0));
     assert_eq!(step.rate(Quantity::PagingExits), Some(5.0));
     assert_eq!(step.rate(Quantity::Exits), Some(10.0));
-    // Another guest has counted much before it came.
+    // Another guest had counted much before it came.
     host(root.path(), &["88-11", "101-9"], 9000, 9000, 4);
     let step = sensors.step(3.0);
     assert_eq!(step.events, ["guest 99-7 is gone", "guest 101-9 came"]);
@@ -161,7 +161,8 @@ fn kvms_sums_are_read_and_a_window_in_which_guests_change_is_not_counted() {
     host(root.path(), &["88-11", "101-9"], 9001, 9000, 4);
     let step = sensors.step(4.0);
     assert_eq!(step.rate(Quantity::PagingExits), Some(0.0));
-    // A kernel that calls it otherwise counts no paging exits, not none.
+    // With a kernel that names it otherwise, paging exits are not counted, which is not a count of
+    // 0.
     fs::remove_file(root.path().join("sys/kernel/debug/kvm/invlpg")).unwrap();
     assert_eq!(sensors.step(5.0).rate(Quantity::PagingExits), None);
 }
@@ -181,7 +182,7 @@ fn a_page_of_a_model_is_named_so() {
     let step = sensors.step(2.0);
     assert_eq!(step.rate(Quantity::Instructions), Some(1000.0));
     assert_eq!(step.name(Quantity::Instructions), "model.instructions");
-    // KVM counts exits itself, and what it counts goes first.
+    // KVM counts exits itself, and KVM's count has priority.
     assert_eq!(step.rate(Quantity::PagingExits), Some(3.5));
     assert_eq!(step.name(Quantity::PagingExits), "paging_exits");
     fs::remove_file(&path).unwrap();

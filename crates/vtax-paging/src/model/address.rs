@@ -32,9 +32,9 @@ impl Gfn {
     }
 }
 
-/// One data reference of the guest: an address with bit 0 saying whether it writes.
+/// One data reference of the guest: an address whose bit 0 says whether the reference writes.
 ///
-/// Translation works on pages, so the lowest address bit is free to carry this.
+/// Translation works on pages, so the lowest address bit is free for this.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reference(u64);
 
@@ -49,7 +49,7 @@ impl Reference {
         Gva(self.0 & !1)
     }
 
-    /// Whether the reference writes.
+    /// Does the reference write?
     pub const fn write(self) -> bool {
         self.0 & 1 == 1
     }
@@ -111,7 +111,7 @@ pub enum TableFormat {
 }
 
 impl TableFormat {
-    /// How many levels a walk to a 4 KiB page reads.
+    /// The number of levels that a walk to a 4 KiB page reads.
     pub const fn levels(self) -> u8 {
         match self {
             Self::Two => 2,
@@ -128,7 +128,6 @@ impl TableFormat {
         }
     }
 
-    /// Bytes of one entry.
     pub const fn entry_bytes(self) -> u64 {
         match self {
             Self::Two => 4,
@@ -147,7 +146,8 @@ impl TableFormat {
         ((address >> self.span(level)) & ((1 << self.index_bits()) - 1)) as u16
     }
 
-    /// How many references a walk to a page of `size` makes: one per level down to its entry.
+    /// How many references a walk to a page of `size` makes: one for each level down to the page's
+    /// entry.
     pub const fn walk_length(self, size: PageSize) -> u8 {
         self.levels() - size.level() + 1
     }

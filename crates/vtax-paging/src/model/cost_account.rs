@@ -1,4 +1,4 @@
-//! Charging exits: counts and cycles are kept together here.
+//! Charges exits: keeps counts and cycles together.
 
 use crate::model::counters::{Counters, Exit};
 use crate::model::machine::Costs;
@@ -20,22 +20,21 @@ impl<'a> CostAccount<'a> {
         }
     }
 
-    /// The prices.
     pub fn costs(&self) -> &'a Costs {
         self.costs
     }
 
-    /// One exit with `work` cycles of the VMM on top of leaving and entering.
+    /// Charges one exit with `work` cycles of the VMM on top of leaving and entering.
     pub fn exit(&mut self, cause: Exit, work: u32) {
         self.charge(cause, work, false);
     }
 
-    /// The same for filling an entry that a switch of modes had thrown away.
+    /// Charges an exit for filling an entry that a switch of modes had thrown away.
     pub fn refill(&mut self, cause: Exit, work: u32) {
         self.charge(cause, work, true);
     }
 
-    /// Work of the VMM within an exit already charged.
+    /// Charges work of the VMM within an exit that is charged already.
     pub fn work(&mut self, cycles: u64) {
         self.counters.cycles.exits += cycles as f64;
     }

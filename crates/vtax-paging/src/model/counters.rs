@@ -1,4 +1,4 @@
-//! What one simulated core counts. Counters only grow; differences are taken by who reads them.
+//! What one simulated core counts. Counters only grow; readers take differences.
 
 use std::ops::{Add, Sub};
 
@@ -29,7 +29,6 @@ pub enum Exit {
 }
 
 impl Exit {
-    /// How many causes there are.
     pub const COUNT: usize = 10;
     /// All causes, in the order of [`Counters::exits`].
     pub const ALL: [Self; Self::COUNT] = [
@@ -82,18 +81,18 @@ pub struct Cycles {
     pub tlb: f64,
     /// Page walks.
     pub walks: f64,
-    /// Leaving the guest, the VMM's work, and coming back; refills are apart.
+    /// Leaving the guest, the VMM's work, and coming back; refills are counted separately.
     pub exits: f64,
     /// The guest kernel's own work: page faults, system calls, context switches. Same in all modes.
     pub guest: f64,
     /// Changing the paging mode.
     pub switches: f64,
-    /// Filling shadow tables again that a switch threw away.
+    /// Filling shadow tables again after a switch threw them away.
     pub refill: f64,
 }
 
 impl Cycles {
-    /// All of them.
+    /// The sum of all of them.
     pub fn total(&self) -> f64 {
         self.base + self.tlb + self.walks + self.exits + self.guest + self.switches + self.refill
     }
@@ -116,7 +115,6 @@ pub struct Counters {
     pub exits: [f64; Exit::COUNT],
     /// Changes of the paging mode.
     pub switches: f64,
-    /// Cycles by cause.
     pub cycles: Cycles,
 }
 

@@ -8,19 +8,20 @@ use crate::model::address::{Gfn, Gva, MAX_LEVELS, PageSize};
 /// A valid mapping of the guest's own page tables, found by [`crate::model::guest::Guest::translate`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Translation {
-    /// The page's first byte, aligned to the 2 MiB or 1 GiB (4 MiB in a two-level table) mapped.
+    /// The page's first byte, aligned to the mapped size: 2 MiB or 1 GiB, or 4 MiB in a two-level
+    /// table.
     pub page: Gva,
     /// Its first guest frame.
     pub frame: Gfn,
-    /// The size the guest mapped.
+    /// The page size that the guest mapped.
     pub size: PageSize,
-    /// Whether the guest's entry allows writes.
+    /// Does the guest's entry allow writes?
     pub writable: bool,
-    /// Whether the guest's entry has its dirty bit, this reference included.
+    /// Is the dirty bit of the guest's entry set, this reference included?
     pub dirty: bool,
     /// The tables of the walk, root first; `depth` of them are used.
     pub tables: [Gfn; MAX_LEVELS],
-    /// How many tables the walk read.
+    /// The number of tables that the walk read.
     pub depth: u8,
     /// [`crate::model::guest::Guest::clock`] when the leaf entry was last written.
     pub written_at: u64,
@@ -29,11 +30,10 @@ pub struct Translation {
 /// A reference that the guest's tables translate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Access {
-    /// The address referenced.
+    /// The referenced address.
     pub address: Gva,
-    /// Whether it is written.
     pub write: bool,
-    /// What the guest's tables say; the same for all references of a block.
+    /// The result from the guest's tables; the same for all references of a block.
     pub found: Translation,
 }
 
@@ -42,9 +42,9 @@ pub struct Access {
 pub struct PartialWalk {
     /// The tables read, root first; `depth` of them are used (at least 1).
     pub tables: [Gfn; MAX_LEVELS],
-    /// How many tables the walk read.
+    /// The number of tables that the walk read.
     pub depth: u8,
-    /// Whether an entry was there and forbade the write (copy-on-write, protection).
+    /// Did an entry exist that forbade the write (copy-on-write, protection)?
     pub protection: bool,
 }
 
@@ -61,9 +61,9 @@ pub enum GuestEvent {
         index: u16,
         /// The first address that the entry maps.
         address: Gva,
-        /// Whether the entry was present before.
+        /// Was the entry present before?
         was_present: bool,
-        /// Whether it is present now.
+        /// Is it present afterwards?
         present: bool,
     },
     /// A page-table page was given back to the guest's allocator; its frame will be used again.
@@ -78,14 +78,13 @@ pub enum GuestEvent {
     },
     /// CR3 was loaded.
     LoadCr3 {
-        /// The new root.
         root: Gfn,
         /// PCID with the no-flush bit: TLB entries of other address spaces stay.
         preserve: bool,
     },
-    /// The guest kernel worked for so many cycles: a fault handler, a system call, a switch.
+    /// The guest kernel worked for this many cycles: a fault handler, a system call, a switch.
     Kernel {
-        /// Cycles, the same in all modes.
+        /// The cycles, the same in all modes.
         cycles: u32,
     },
     /// An exit that the paging mode does not decide (interrupt, port I/O, HLT).

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::ModelError;
 use crate::model::address::{PageSize, TableFormat};
 
-/// A machine. All latencies and costs are in cycles of its own clock.
+/// A machine. All latencies and costs are in cycles of the machine's clock.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Machine {
@@ -24,13 +24,12 @@ pub struct Machine {
     pub host_tables: TableFormat,
     /// The two levels of TLB.
     pub tlb: Tlbs,
-    /// What shortens a walk.
+    /// The structures that shorten a walk.
     #[serde(default)]
     pub walk: WalkCaches,
     /// The cache levels a page walker reads through, nearest first; at most four.
     #[serde(default)]
     pub caches: Vec<CacheLevel>,
-    /// Latency of memory.
     pub memory_latency: u32,
     /// What exits and the VMM's work cost.
     pub costs: Costs,
@@ -57,22 +56,20 @@ pub struct Tlbs {
     pub l2_latency: u32,
 }
 
-/// One array of a TLB.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TlbArray {
     /// The page sizes it holds.
     pub pages: Vec<PageSize>,
-    /// Entries in all.
     pub entries: u32,
-    /// Associativity; equal to `entries` when fully associative.
+    /// Associativity; equal to `entries` for a fully associative array.
     pub ways: u32,
-    /// Which entry of a set goes.
+    /// Which entry of a set is replaced.
     #[serde(default)]
     pub replacement: Replacement,
 }
 
-/// Which way of a set is replaced.
+/// A replacement policy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Replacement {
@@ -89,7 +86,7 @@ pub enum Replacement {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WalkCaches {
-    /// Guest dimension (the only one natively and under shadow paging): from an address prefix to
+    /// Guest dimension, the only one natively and under shadow paging: from an address prefix to
     /// the table of the next level.
     #[serde(default)]
     pub page_walk: Vec<WalkCache>,
@@ -104,7 +101,6 @@ pub struct WalkCaches {
     pub latency: u32,
 }
 
-/// One walk cache.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WalkCache {
@@ -112,7 +108,6 @@ pub struct WalkCache {
     /// table); no two caches of one dimension hold the same level. Empty in a nested TLB.
     #[serde(default)]
     pub levels: Vec<u8>,
-    /// Entries in all.
     pub entries: u32,
     /// Associativity.
     pub ways: u32,
@@ -130,8 +125,8 @@ pub struct CacheLevel {
     pub line: u32,
     /// Cycles of a hit.
     pub latency: u32,
-    /// Ways that page-table lines can hold against the program's own data, 1 to `ways`. The
-    /// model does not follow data lines; this is what stands for their pressure.
+    /// The number of ways, 1 to `ways`, that page-table lines can keep against the program's own
+    /// data. The model does not follow data lines; this number represents their pressure.
     pub pte_ways: u32,
 }
 
@@ -153,7 +148,7 @@ pub struct Costs {
     pub unsync: u32,
     /// Shadow: bring one unsync table back in step: fixed part.
     pub sync_table: u32,
-    /// Shadow: the same, per entry that changed.
+    /// Shadow: the same, for each entry that changed.
     pub sync_entry: u32,
     /// Shadow: take one shadow page down.
     pub zap: u32,
@@ -161,7 +156,7 @@ pub struct Costs {
     pub invlpg: u32,
     /// Shadow: handle a CR3 load whose root is cached.
     pub load_cr3: u32,
-    /// Shadow: the same when the root has to be built.
+    /// Shadow: handle a CR3 load whose root has to be built.
     pub build_root: u32,
     /// Handle an exit that the mode does not decide.
     pub other: u32,

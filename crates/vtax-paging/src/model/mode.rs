@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use vtax_sys::kvm::PagingMode;
 
-/// How a core translates.
+/// How a core translates addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Translating {
@@ -13,8 +13,8 @@ pub enum Translating {
     Shadow,
     /// Nested paging.
     Nested,
-    /// Agile paging (Gandhi, Hill, Swift, ISCA 2016): shadow for the upper levels and the quiet
-    /// subtrees, nested for the subtrees the guest writes to.
+    /// Agile paging (Gandhi, Hill, Swift, ISCA 2016): shadow tables for the upper levels and the
+    /// quiet subtrees, nested paging for the subtrees that the guest writes to.
     Agile,
 }
 

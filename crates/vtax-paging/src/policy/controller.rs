@@ -1,16 +1,17 @@
 //! The controller of a patched KVM 4.19 that changes between shadow paging and EPT at run time
 //! (ntua-rpms; one vCPU; no published results. facts.md, "Paging").
 //!
-//! Each window it takes the overhead of the current mode: the VMM's share of the cycles under shadow
-//! paging, the page walks' share under nested paging. A share above `high` moves a counter up, one
-//! below `low` moves it down; at +4 it changes the mode, waits, and compares the IPC with the one
-//! before: much lower raises the threshold that made it change, much higher lowers it.
+//! In each window it takes the overhead of the current mode: the VMM's share of the cycles under
+//! shadow paging, the page walks' share under nested paging. A share above `high` moves a counter
+//! up, one below `low` moves it down; at +4 it changes the mode, waits, and compares the IPC with
+//! the IPC before: a much lower IPC raises the threshold that made it change, a much higher IPC
+//! lowers it.
 //!
 //! The original's window is a second of time. A policy is called by retired instructions, so a
-//! window here is as many instructions as the caller says stand for a second.
+//! window is the number of instructions that the caller gives for a second.
 //!
-//! It needs [`Reading::walk_cycles`] and [`Reading::vmm_cycles`]. Where the machine counts neither,
-//! the first window fails and says which is missing: an estimate would be another policy.
+//! It needs [`Reading::walk_cycles`] and [`Reading::vmm_cycles`]. Where the machine does not count
+//! one of them, the first window fails and names it: an estimate would be a different policy.
 
 use serde::{Deserialize, Serialize};
 
@@ -23,7 +24,8 @@ use vtax_sys::kvm::PagingMode;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum AtLowEnd {
-    /// It stays there, so that a mode that was good for long needs twice as many bad windows.
+    /// It stays there, so that a mode that was good for a long time needs twice as many bad
+    /// windows.
     Hold,
     /// It starts again from 0.
     Restart,
@@ -33,7 +35,7 @@ pub enum AtLowEnd {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum IpcOver {
-    /// Guest and VMM, as the DAV2M paper, section 4, takes its CPI: what the guest loses to exits
+    /// Guest and VMM, as in the CPI of the DAV2M paper, section 4: what the guest loses to exits
     /// counts.
     All,
     /// All but the VMM's cycles for paging exits.
@@ -50,14 +52,14 @@ pub struct ControllerParameters {
     pub high: f64,
     /// Share of the cycles below which a window counts for the mode: 0.02.
     pub low: f64,
-    /// The count at which it acts: 4.
+    /// The count at which the controller acts: 4.
     pub limit: u32,
-    /// Windows it waits after a change of mode: 2. It compares the IPC of the last of them with the
+    /// Windows to wait after a change of mode: 2. The IPC of the last of them is compared with the
     /// IPC of the last window before the change.
     pub settle_windows: u32,
     /// IPC after the change over IPC before, below which the change was bad: 0.9.
     pub worse: f64,
-    /// The same above which it was good: 1.1.
+    /// The same ratio, above which the change was good: 1.1.
     pub better: f64,
     /// CPU load below which a window is skipped: 0.6. See [`Controller::set_load`].
     pub min_load: f64,
@@ -67,15 +69,14 @@ pub struct ControllerParameters {
     /// Open: the factor by which `high` of the mode that was left rises or falls. 1.5, an
     /// assumption.
     pub threshold_step: f64,
-    /// Open: the largest share that `high` can rise to; its least value is `low`. 0.5, an
-    /// assumption.
+    /// Open: the largest value of `high`; its least value is `low`. 0.5, an assumption.
     pub high_limit: f64,
     /// Open: what happens at the counter's lower end. Hold.
     pub at_low_end: AtLowEnd,
     /// Open: the cycles of the IPC. All.
     pub ipc_over: IpcOver,
-    /// Open: whether it goes back at once when the change was bad. `false`: only the threshold
-    /// moves.
+    /// Open: whether the controller goes back at once when the change was bad. `false`: only the
+    /// threshold moves.
     pub go_back: bool,
 }
 
@@ -100,7 +101,7 @@ impl ControllerParameters {
         }
     }
 
-    /// Fails on values with which the controller means nothing; names the field.
+    /// Fails on invalid values; names the field.
     pub fn check(&self) -> Result<(), ModelError> {
         check_window("window", self.window)?;
         check_within("high", self.high, 0.0, 1.0)?;
@@ -117,7 +118,7 @@ impl ControllerParameters {
     }
 }
 
-/// Where the controller is.
+/// The controller's state.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Stage {
     /// Counting good and bad windows.
@@ -126,22 +127,21 @@ enum Stage {
     Waiting { ipc_before: Option<f64>, left: u32 },
 }
 
-/// The controller.
 #[derive(Clone, Debug)]
 pub struct Controller {
     parameters: ControllerParameters,
     mode: PagingMode,
     stage: Stage,
-    /// From minus `limit` to `limit`.
+    /// The counter, from minus `limit` to `limit`.
     count: i64,
-    /// `high` of either mode, as it has moved.
+    /// The current value of `high` for each mode.
     high: [f64; 2],
     load: f64,
     meter: Meter,
 }
 
 impl Controller {
-    /// Fails when a parameter means nothing; names it.
+    /// Fails when a parameter is invalid; names it.
     pub fn new(parameters: ControllerParameters) -> Result<Self, ModelError> {
         parameters.check()?;
         Ok(Self {
@@ -155,15 +155,15 @@ impl Controller {
         })
     }
 
-    /// The guest's CPU load, 0 to 1, during the window that comes next to [`Policy::on_window`].
+    /// Sets the guest's CPU load, 0 to 1, during the window that [`Policy::on_window`] gets next.
     ///
-    /// A [`Reading`] has no clock time, so a live driver says it here. A simulated guest never
-    /// idles: its load is 1, and so it is until this is called.
+    /// A [`Reading`] has no clock time, so a live driver sets the load with this. A simulated guest
+    /// never idles: its load is 1, which is also the value until this is called.
     pub fn set_load(&mut self, load: f64) {
         self.load = load;
     }
 
-    /// The share of the cycles above which a window counts against `mode` now.
+    /// The share of the cycles above which a window currently counts against `mode`.
     pub fn high(&self, mode: PagingMode) -> f64 {
         self.high[mode as usize]
     }
@@ -210,7 +210,7 @@ impl Controller {
             *high = (*high / self.parameters.threshold_step).max(self.parameters.low);
         }
         if bad && self.parameters.go_back {
-            // What was before is known, so nothing is compared after this one.
+            // The earlier IPC is known, so nothing is compared after this window.
             self.change(None);
         }
     }
@@ -225,7 +225,7 @@ impl Controller {
     }
 }
 
-/// Fails when the machine does not count it.
+/// Fails when the machine does not count the quantity.
 fn require(field: &'static str, count: Option<f64>) -> Result<(), ModelError> {
     if count.is_some() {
         return Ok(());
@@ -289,7 +289,7 @@ impl Policy for Controller {
                 (Stage::Waiting { .. }, PagingMode::Shadow) => "ToShadow",
                 (Stage::Waiting { .. }, PagingMode::Nested) => "ToNested",
             },
-            // Its thresholds are shares of the cycles, not counts per window.
+            // The controller's thresholds are shares of the cycles, not counts per window.
             threshold_vexit: None,
             threshold_tmiss: None,
         }

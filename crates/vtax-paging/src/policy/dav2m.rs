@@ -1,12 +1,13 @@
 //! DAV2M (Bae, Lange, Dinda, ICAC 2011, section 6): five states, two events, thresholds that move.
 //!
 //! The pseudo-code of the paper, taken word for word, can wait for ever: it tests `count_pmu` for
-//! equality with a window after having left it at or beyond that window. Here a window is over when
-//! `count_pmu` has reached *or passed* it, and counters restart where [`Dav2mParameters`] says so.
-//! Two more readings of it are needed to make sense:
+//! equality with a window after having left it at or beyond that window. In this implementation, a
+//! window is over when `count_pmu` has reached *or passed* it, and counters restart where
+//! [`Dav2mParameters`] says so. Two more points need interpretation:
 //!
-//! - `count_vexit` restarts in `PreShadow` only when the instruction counter overflows at a multiple
-//!   of `window_vexit`. Tested after every exit, as printed, it would restart at each of them.
+//! - `count_vexit` restarts in `PreShadow` only when the instruction counter overflows at a
+//!   multiple of `window_vexit`. Tested after every exit, as printed, it would restart at each
+//!   exit.
 //! - `PreNested` lasts until "at least `window_vexit` instructions have been retired": an overflow
 //!   that comes sooner after an exit-driven switch does not end it.
 //!
@@ -40,7 +41,7 @@ pub enum State {
 }
 
 impl State {
-    /// The mode it runs in.
+    /// The paging mode of the state.
     pub const fn mode(self) -> PagingMode {
         match self {
             Self::Shadow | Self::PreShadow => PagingMode::Shadow,
@@ -60,7 +61,7 @@ impl State {
     }
 }
 
-/// What drives the machine.
+/// The events of the state machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A paging exit under shadow paging.
@@ -69,20 +70,20 @@ pub enum Event {
     Overflow,
 }
 
-/// An arrow of the diagram.
+/// A transition of the diagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transition {
-    /// Where it starts.
+    /// The state in which it starts.
     pub from: State,
     /// The event at which it is taken.
     pub on: Event,
-    /// When.
+    /// When it is taken.
     pub condition: &'static str,
-    /// Where it ends.
+    /// The state in which it ends.
     pub to: State,
     /// What else happens.
     pub action: &'static str,
-    /// In the paper's diagram; the other arrows exist for an ablation.
+    /// Is it in the paper's diagram? The other transitions exist for an ablation.
     pub in_paper: bool,
 }
 
@@ -170,10 +171,9 @@ enum Verdict {
     Indifferent,
 }
 
-/// An overflow may come this part of a window early and still close it: counters skid.
+/// An overflow may come early by this part of a window and still close the window: counters skid.
 const SKID: f64 = 0.01;
 
-/// DAV2M.
 #[derive(Clone, Debug)]
 pub struct Dav2m {
     parameters: Dav2mParameters,
@@ -181,7 +181,7 @@ pub struct Dav2m {
     threshold_vexit: f64,
     threshold_tmiss: f64,
     count_vexit: u64,
-    /// Overflows since it was last reset; so are the two below.
+    /// Overflows since the last reset; the two fields below are counted likewise.
     count_pmu: u64,
     count_s2n: u64,
     count_n2s: u64,
@@ -195,7 +195,7 @@ pub struct Dav2m {
 }
 
 impl Dav2m {
-    /// Fails when a parameter means nothing; names it.
+    /// Fails when a parameter is invalid; names it.
     pub fn new(parameters: Dav2mParameters) -> Result<Self, ModelError> {
         parameters.check()?;
         Ok(Self {
@@ -219,7 +219,6 @@ impl Dav2m {
         })
     }
 
-    /// Where it is.
     pub fn state(&self) -> State {
         self.state
     }
@@ -231,7 +230,7 @@ impl Dav2m {
         }
     }
 
-    /// `count_pmu` overflows make up `window` instructions.
+    /// Do `count_pmu` overflows make up `window` instructions?
     fn passed(&self, window: u64) -> bool {
         self.count_pmu.saturating_mul(self.parameters.window_inst) >= window
     }
@@ -271,8 +270,8 @@ impl Dav2m {
         let window = self.parameters.window_vexit;
         let retired = now.instructions - self.switched_at;
         let early = retired < window as f64 * (1.0 - SKID);
-        // One overflow may come too soon after an exit. If the next one does, the counter of
-        // instructions is wrong, and must not keep the probe open.
+        // One overflow may come too soon after an exit. If the next overflow does too, the
+        // instruction counter is wrong, and must not keep the probe open.
         let first = !self.passed(window.saturating_add(self.parameters.window_inst));
         if !self.passed(window) || (early && first) {
             return;
@@ -324,7 +323,7 @@ impl Dav2m {
         }
     }
 
-    /// The threshold that caused a probe, after it.
+    /// The threshold that caused a probe, adjusted after the probe.
     fn judged(&self, threshold: f64, verdict: Verdict) -> f64 {
         match verdict {
             Verdict::Worse => threshold * self.parameters.threshold_rise,
@@ -359,7 +358,8 @@ impl Dav2m {
         }
     }
 
-    /// Raises both thresholds when the mode changes too soon after it last did so in this direction.
+    /// Raises both thresholds when the mode changes too soon after the last change in this
+    /// direction.
     fn damp(&mut self, to: PagingMode) {
         let window = self.parameters.window_trans;
         let count = match to {

@@ -1,4 +1,4 @@
-//! The static modes: what a VMM does today, and the yardstick of every other policy.
+//! The static modes, which current VMMs use, and against which every other policy is compared.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,11 +11,11 @@ use vtax_sys::kvm::PagingMode;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FixedParameters {
-    /// Retired instructions of an output window; decides nothing.
+    /// Retired instructions of an output window; it affects no decision.
     pub window: u64,
 }
 
-/// One mode for ever.
+/// One mode for the whole run.
 #[derive(Clone, Debug)]
 pub struct Fixed {
     mode: PagingMode,

@@ -1,4 +1,4 @@
-//! What policies make of cumulative readings: differences, and ratios over the last steps.
+//! What policies compute from cumulative readings: differences, and ratios over the last steps.
 
 use std::collections::VecDeque;
 
@@ -12,17 +12,17 @@ pub(super) struct Meter {
 }
 
 impl Meter {
-    /// What happened since the last call, and from now on counts from here.
+    /// What happened since the last call; the next step starts at `now`.
     ///
     /// `None` when a counter went backwards (a reset, a guest that moved to another CPU) or is not
-    /// finite: such a step says nothing, and the next one starts at `now`.
+    /// finite: such a step says nothing.
     pub(super) fn advance(&mut self, now: &Reading) -> Option<Reading> {
         let step = self.peek(now);
         self.last = *now;
         step
     }
 
-    /// The same without moving on.
+    /// The same as [`Self::advance`], but the next step still starts at the old reading.
     pub(super) fn peek(&self, now: &Reading) -> Option<Reading> {
         let step = now.since(&self.last);
         let counts = [
@@ -57,7 +57,7 @@ impl MovingRate {
         }
     }
 
-    /// Adds a step. One in which nothing was retired says nothing and pushes nothing out.
+    /// Adds a step. A step in which nothing was retired says nothing and pushes no other step out.
     pub(super) fn push(&mut self, count: f64, instructions: f64) {
         if instructions <= 0.0 {
             return;

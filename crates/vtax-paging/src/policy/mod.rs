@@ -1,8 +1,8 @@
 //! Policies: pure state machines that choose between shadow and nested paging.
 //!
-//! The simulator and the live controller drive the same source. A policy sees what a VMM can
-//! measure cheaply and nothing else: no policy here reads the model's ground truth, except the
-//! oracle, which is computed offline and is not a [`Policy`] that could run live.
+//! The simulator and the live controller drive the same source. A policy sees only what a VMM can
+//! measure cheaply. No policy in this crate reads the model's ground truth, except the oracle,
+//! which is computed offline and is not a [`Policy`] that could run live.
 
 pub mod controller;
 pub mod dav2m;
@@ -28,9 +28,9 @@ pub struct Reading {
     pub tlb_misses: f64,
     /// Paging exits taken under shadow paging.
     pub shadow_exits: f64,
-    /// Cycles in page walks, where the machine can count them; else `None`.
+    /// Cycles in page walks, where the machine can count them; otherwise `None`.
     pub walk_cycles: Option<f64>,
-    /// Cycles in the VMM for paging exits, where known; else `None`.
+    /// Cycles in the VMM for paging exits, where known; otherwise `None`.
     pub vmm_cycles: Option<f64>,
 }
 
@@ -55,18 +55,20 @@ impl Reading {
     }
 }
 
-/// What a policy shows of itself in the output of every window.
+/// A policy's view of itself, for the output of every window.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PolicyView {
     /// The name of its state.
     pub state: &'static str,
-    /// Exits per window above which it would leave shadow paging, if it has such a threshold.
+    /// The number of exits per window above which the policy would leave shadow paging, if it has
+    /// such a threshold.
     pub threshold_vexit: Option<f64>,
-    /// TLB misses per window above which it would leave nested paging, if it has such a threshold.
+    /// The number of TLB misses per window above which the policy would leave nested paging, if it
+    /// has such a threshold.
     pub threshold_tmiss: Option<f64>,
 }
 
-/// A policy: it starts in a mode and answers two kinds of event with the mode it wants from now on.
+/// A policy: it starts in a mode and answers two kinds of events with the mode that it wants next.
 pub trait Policy: Send {
     /// The name on the command line and in tables.
     fn name(&self) -> &str;
@@ -74,22 +76,22 @@ pub trait Policy: Send {
     /// Retired instructions between two calls of [`Policy::on_window`].
     fn window_instructions(&self) -> u64;
 
-    /// The mode wanted now; before the first event, the mode to start in.
+    /// The currently wanted mode; before the first event, the mode to start in.
     fn wanted(&self) -> PagingMode;
 
     /// `count` further paging exits under shadow paging. Called only in shadow paging.
     ///
-    /// `now` includes them. A driver may hand over several at once when it knows that nothing can
-    /// be decided between them: at most [`Policy::exits_until_decision`] at a time.
+    /// `now` includes them. A driver may hand over several exits at once when nothing can be
+    /// decided between them: at most [`Policy::exits_until_decision`] at a time.
     fn on_shadow_exits(&mut self, count: u64, now: &Reading) -> Result<PagingMode, ModelError>;
 
     /// How many further shadow exits, at least one, may be handed over before the policy could
     /// decide something. `u64::MAX` when exits alone decide nothing.
     fn exits_until_decision(&self) -> u64;
 
-    /// The instruction counter overflowed.
+    /// Handles an overflow of the instruction counter.
     fn on_window(&mut self, now: &Reading) -> Result<PagingMode, ModelError>;
 
-    /// The policy's inside, for the output.
+    /// The policy's view of itself, for the output.
     fn view(&self) -> PolicyView;
 }

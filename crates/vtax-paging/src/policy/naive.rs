@@ -15,11 +15,10 @@ use vtax_sys::kvm::PagingMode;
 pub struct NaiveParameters {
     /// Retired instructions between two decisions.
     pub window: u64,
-    /// The mode it starts in.
     pub start: PagingMode,
-    /// Paging exits per window above which it leaves shadow paging.
+    /// The number of paging exits per window above which shadow paging is left.
     pub threshold_vexit: f64,
-    /// TLB misses per window above which it leaves nested paging.
+    /// The number of TLB misses per window above which nested paging is left.
     pub threshold_tmiss: f64,
 }
 
@@ -34,7 +33,7 @@ impl NaiveParameters {
         }
     }
 
-    /// Fails on values with which the policy means nothing; names the field.
+    /// Fails on invalid values; names the field.
     pub fn check(&self) -> Result<(), ModelError> {
         check_window("window", self.window)?;
         check_within("threshold_vexit", self.threshold_vexit, 0.0, f64::MAX)?;
@@ -51,7 +50,7 @@ pub struct Naive {
 }
 
 impl Naive {
-    /// Fails when a parameter means nothing; names it.
+    /// Fails when a parameter is invalid; names it.
     pub fn new(parameters: NaiveParameters) -> Result<Self, ModelError> {
         parameters.check()?;
         Ok(Self {

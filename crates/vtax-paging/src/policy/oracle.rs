@@ -1,35 +1,35 @@
 //! The offline optimum: the cheapest sequence of modes for costs known in advance.
 //!
-//! It reads the future and is therefore no [`super::Policy`]; it is what policies are judged by.
+//! It reads the future, so it is not a [`super::Policy`]; policies are judged against it.
 
 use crate::error::ModelError;
 use vtax_sys::kvm::PagingMode;
 
-/// What every window would cost in either mode, and what changing between them costs. Cycles.
+/// The cycles that every window would cost in either mode, and that changes between the modes cost.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct OracleInput {
-    /// Per window, under shadow paging and under nested paging, as if the mode had always been on
-    /// (no refill).
+    /// Cycles of each window under shadow paging and under nested paging, as if the mode had always
+    /// been on (no refill).
     pub cycles: [Vec<f64>; 2],
     /// A change from shadow to nested paging.
     pub to_nested: f64,
     /// A change from nested to shadow paging, without the refill.
     pub to_shadow: f64,
-    /// Per window: filling the shadow tables again when the change to shadow paging comes at its
-    /// beginning.
+    /// For each window, the cycles to fill the shadow tables again when the change to shadow paging
+    /// comes at its beginning.
     pub refill: Vec<f64>,
     /// The mode the guest is in before the first window; `None`: the first mode is free to choose.
     pub start: Option<PagingMode>,
 }
 
-/// A sequence of modes and what it costs.
+/// A sequence of modes and its cost.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
     /// The mode of each window.
     pub modes: Vec<PagingMode>,
-    /// Cycles with switches and refills.
+    /// Cycles, including switches and refills.
     pub total: f64,
-    /// Changes of mode, one from [`OracleInput::start`] included.
+    /// Changes of mode, including one from [`OracleInput::start`].
     pub switches: usize,
 }
 
@@ -80,7 +80,7 @@ impl OracleInput {
             let mut came = [false; 2];
             for mode in MODES {
                 let stay = best[mode as usize];
-                // A free first choice needs no change, which would only cost more.
+                // A free first choice needs no change, which would only add cost.
                 let change = best[mode.other() as usize] + self.change_cost(window, mode);
                 came[mode as usize] = change < stay;
                 next[mode as usize] = stay.min(change) + self.cycles[mode as usize][window];
@@ -91,7 +91,8 @@ impl OracleInput {
         Ok(self.trace_back(&best, &changed))
     }
 
-    /// The cheaper of the two static modes, with the change from [`Self::start`] if it needs one.
+    /// The cheaper of the two static modes, with the change from [`Self::start`] if it needs a
+    /// change.
     ///
     /// Fails on tables of different lengths and on cycles that are negative or not finite.
     pub fn best_static(&self) -> Result<Plan, ModelError> {
@@ -138,7 +139,7 @@ impl OracleInput {
 
     fn trace_back(&self, best: &[f64; 2], changed: &[[bool; 2]]) -> Plan {
         let mut mode = match self.start {
-            // Without windows the guest stays where it is.
+            // Without windows the guest stays in its mode.
             Some(start) if changed.is_empty() => start,
             _ if best[PagingMode::Nested as usize] < best[PagingMode::Shadow as usize] => {
                 PagingMode::Nested

@@ -14,10 +14,10 @@ use crate::model::machine::Costs;
 use crate::names::unknown;
 use vtax_sys::kvm::PagingMode;
 
-/// How a policy is made from its table of parameters, the machine's costs and the window.
+/// Makes a policy from its table of parameters, the machine's costs and the window.
 type Make = fn(toml::Table, &Costs, u64) -> Result<Box<dyn Policy>, ModelError>;
 
-/// A new policy is one file and one line here.
+/// All policies; a new policy is one file and one line here.
 const POLICIES: &[(&str, Make)] = &[
     ("shadow", |table, _, window| {
         fixed(PagingMode::Shadow, table, window)
@@ -51,8 +51,8 @@ pub fn names() -> Vec<&'static str> {
 /// The policy `name` for windows of `window` retired instructions on a machine with `costs`.
 ///
 /// `parameters` override the policy's defaults, which are scaled to the window. Fails on an unknown
-/// name (and says which is near), an unknown or ill-typed parameter and a value that means nothing
-/// (and names the field).
+/// name (and suggests a near one), and on an unknown, ill-typed or invalid parameter (and names the
+/// field).
 pub fn by_name(
     name: &str,
     parameters: Option<toml::Table>,
@@ -71,7 +71,7 @@ fn fixed(mode: PagingMode, table: toml::Table, window: u64) -> Result<Box<dyn Po
     Ok(Box::new(Fixed::new(mode, parameters)?))
 }
 
-/// The base window: a table that sets it sets what all other defaults are scaled to.
+/// The base window: a table that sets it also scales all other defaults.
 fn window_in(table: &toml::Table, key: &str, window: u64) -> u64 {
     table
         .get(key)
@@ -80,7 +80,7 @@ fn window_in(table: &toml::Table, key: &str, window: u64) -> u64 {
         .unwrap_or(window)
 }
 
-/// `defaults` with the keys of `table` in their place.
+/// `defaults`, overridden by the keys of `table`.
 fn overlay<T: Serialize + DeserializeOwned>(
     defaults: &T,
     table: toml::Table,

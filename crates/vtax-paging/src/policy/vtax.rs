@@ -1,23 +1,24 @@
-//! vtax's own policy: it compares what the modes cost with what a change costs.
+//! vtax's own policy: it compares the cost of the modes with the cost of a change.
 //!
 //! DAV2M moves thresholds on two rates until they fit; this policy counts in cycles instead.
 //!
 //! 1. **What a change costs** is known from the machine and learned from the windows after each
 //!    change: the cycles beyond the CPI that follows.
-//! 2. **What the other mode would cost** is bounded by what the current one shows. In shadow paging
-//!    nested paging saves the exits (and at most the TLB misses they cause) and makes the
-//!    walks dearer by a factor within `walk_ratio`. In nested paging shadow paging can save at most that part of the
-//!    walks; what its exits would cost is unknown. Once a phase has seen a change of mode, the
-//!    measured gap replaces the bounds, within them.
+//! 2. **What the other mode would cost** is bounded by measurements of the current mode. In shadow
+//!    paging nested paging saves the exits (and at most the TLB misses they cause) and makes the
+//!    walks dearer by a factor within `walk_ratio`. In nested paging shadow paging can save at most
+//!    that part of the walks; what its exits would cost is unknown. Once a phase has seen a change
+//!    of mode, the measured gap replaces the bounds, within them.
 //! 3. **How long it will last** is learned per phase (`phases.rs`).
 //! 4. It *wishes* for the other mode when the least gain over the rest of the phase pays for the way
 //!    there and back; it wishes to *probe* an unmeasured phase when the greatest gain would.
 //! 5. The [`governor`] lets it have its wishes within a budget and bounds the regret.
 //!
-//! The governor's bound holds for what the policy believes: it is a bound on the true cycles as far
-//! as the learned gaps and costs of changes are true. In a phase that was never measured the walker
-//! counts only gains that the bounds of 2. make certain. The windows that only measure a change are
-//! charged when they are over, so that its "one window" is `settle_windows` + 1 here.
+//! The governor's bound holds for the policy's beliefs: it bounds the true cycles as far as the
+//! learned gaps and costs of changes are true. In a phase that was never measured, the walker
+//! counts only gains that the bounds of point 2 make certain. Windows that only measure a change
+//! are charged when they are over, so the "one window" of the bound is `settle_windows` + 1
+//! windows.
 
 pub mod governor;
 mod phases;
@@ -36,43 +37,44 @@ use vtax_sys::kvm::PagingMode;
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct VtaxParameters {
-    /// Retired instructions between two decisions; exits can bring one forward.
+    /// Retired instructions between two decisions; exits can bring a decision forward.
     pub window: u64,
-    /// The mode at the start. Shadow, as DAV2M.
+    /// The mode at the start. Shadow, as in DAV2M.
     pub start: PagingMode,
-    /// Fraction of all cycles that probes and predictions may lose against the lazy walker: 0.01.
+    /// The fraction of all cycles that probes and predictions may lose compared with the lazy
+    /// walker: 0.01.
     pub allowance: f64,
-    /// What the purse holds at the start, in round trips: 2.
+    /// The purse's content at the start, in round trips: 2.
     pub grant: f64,
-    /// What the purse holds at most, in round trips: 4.
+    /// The most that the purse holds, in round trips: 4.
     pub purse: f64,
     /// A gain below this fraction of the CPI is not worth a probe: 0.02.
     pub worth: f64,
-    /// A measured phase is probed again when the greatest gain would have paid for it this many times
-    /// (and twice as many after each attempt): 16.
+    /// A measured phase is probed again when the greatest gain would have paid for it this many
+    /// times (and twice as many times after each attempt): 16.
     pub retry: f64,
-    /// Windows that a phase is supposed to last before one of its runs has ended: 32.
+    /// The assumed length of a phase in windows before one of its runs has ended: 32.
     pub supposed_run: f64,
-    /// How many times dearer a walk in nested paging can be, from and to: 1.2, and 6 as 24
-    /// references against 4.
+    /// The range of the factor by which a walk is dearer in nested paging: from 1.2 to 6, which is
+    /// 24 references against 4.
     pub walk_ratio: [f64; 2],
     /// Cycles of a TLB miss in shadow paging where walk cycles are not counted: 50.
     pub miss_cycles_shadow: f64,
-    /// The same in nested paging: 150.
+    /// Cycles of a TLB miss in nested paging where walk cycles are not counted: 150.
     pub miss_cycles_nested: f64,
-    /// Cycles that an exit can cost beyond the VMM's by emptying the TLB: 5000.
+    /// Cycles that an exit can cost by emptying the TLB, beyond the VMM's: 5000.
     pub flush_cycles: f64,
-    /// Entries that the shadow tables fill again after a change, until one was measured: 512, the
-    /// reach of the Opteron 2350's second-level TLB.
+    /// Entries that the shadow tables fill again after a change, until a change was measured: 512,
+    /// the reach of the Opteron 2350's second-level TLB.
     pub refill_entries: f64,
     /// Exits bring a decision forward when they have cost this fraction of a round trip since the
-    /// last one: 0.25.
+    /// last decision: 0.25.
     pub patience: f64,
-    /// Windows after a change of mode that only measure what the change cost: 1.
+    /// Windows after a change of mode that only measure the cost of the change: 1.
     pub settle_windows: f64,
     /// How far windows of one phase may lie apart, in powers of two: 0.25.
     pub phase_radius: f64,
-    /// Phases remembered: 32.
+    /// The number of remembered phases: 32.
     pub phases: u32,
 }
 
@@ -100,7 +102,7 @@ impl VtaxParameters {
         }
     }
 
-    /// Fails on values with which the policy means nothing; names the field.
+    /// Fails on invalid values; names the field.
     pub fn check(&self) -> Result<(), ModelError> {
         check_window("window", self.window)?;
         check_within("allowance", self.allowance, 0.0, 0.5)?;
@@ -125,28 +127,28 @@ impl VtaxParameters {
     }
 }
 
-/// The windows after a change of mode, until they are enough.
+/// The windows after a change of mode, until there are enough of them.
 #[derive(Clone, Copy, Debug, Default)]
 struct Transient {
     instructions: f64,
     cycles: f64,
-    /// A flood of exits ended it early: it is what the phase is like.
+    /// A flood of exits ended the measurement early: that is typical of the phase.
     flooded: bool,
 }
 
-/// Cycles per instruction that the other mode saves: between `least` and `most`.
+/// The range of cycles per instruction that the other mode saves.
 #[derive(Clone, Copy, Debug)]
 struct Gain {
     least: f64,
     most: f64,
 }
 
-/// While the shadow tables fill again, only exits worth this many round trips bring a decision
+/// While the shadow tables fill again, only exits that cost this many round trips bring a decision
 /// forward.
 const SETTLING_PATIENCE: f64 = 3.0;
 /// Fewer exits bring no decision forward: their rate would be off by more than an eighth.
 const MIN_EXITS: u64 = 64;
-/// An overflow may come this part of a window early: counters skid.
+/// An overflow may come early by this part of a window: counters skid.
 const SKID: f64 = 0.01;
 /// Weight of the newest measurement in learned costs.
 const NEWEST: f64 = 0.5;
@@ -158,11 +160,11 @@ pub struct Vtax {
     meter: Meter,
     governor: Governor,
     phases: Phases,
-    /// What a change costs at least: the VMM's part.
+    /// The least cost of a change: the VMM's part.
     direct: ChangeCosts,
-    /// What changes to either mode were measured to cost.
+    /// The measured costs of changes to either mode.
     measured: [Option<f64>; 2],
-    /// The same, or what is supposed until then.
+    /// The measured costs, or assumed costs until they are measured.
     costs: ChangeCosts,
     exit_cycles: f64,
     transient: Option<Transient>,
@@ -171,7 +173,7 @@ pub struct Vtax {
 }
 
 impl Vtax {
-    /// Fails when a parameter means nothing; names it.
+    /// Fails when a parameter is invalid; names it.
     pub fn new(parameters: VtaxParameters, costs: &Costs) -> Result<Self, ModelError> {
         parameters.check()?;
         let exit = f64::from(costs.exit);
@@ -204,7 +206,7 @@ impl Vtax {
         })
     }
 
-    /// What a change of mode costs, as learned so far. Cycles.
+    /// The learned cost of a change of mode, in cycles.
     pub fn change_costs(&self) -> ChangeCosts {
         self.costs
     }
@@ -238,7 +240,7 @@ impl Vtax {
         let bounds = self.bounds(&step);
         let gain = self.known(bounds);
         let wish = self.wish(cpi, bounds, gain);
-        // Only what is certain moves the walker: without a sure gain or loss it counts 0.
+        // Only certain differences move the walker: without a sure gain or loss it counts 0.
         let sure = 0f64.clamp(gain.least.min(gain.most), gain.most);
         // The windows after the change count as if they had run like this one.
         let instructions = step.instructions + unobserved;
@@ -303,7 +305,7 @@ impl Vtax {
         Signature::new(cpi, walks / step.instructions, exits / step.instructions)
     }
 
-    /// What the other mode could save, from what this one shows.
+    /// What the other mode could save, estimated from the current mode.
     fn bounds(&self, step: &Reading) -> Gain {
         let mode = self.governor.mode();
         let walks = self.walks(step, mode) / step.instructions;
@@ -325,7 +327,7 @@ impl Vtax {
         }
     }
 
-    /// The bounds, or what the phase has taught, within them.
+    /// The bounds or, within them, what the phase has taught.
     fn known(&self, bounds: Gain) -> Gain {
         let Some(gap) = self.phases.gap() else {
             return bounds;
@@ -342,15 +344,16 @@ impl Vtax {
     }
 
     /// Instructions of a phase after which its gap may be measured again: the greatest gain would
-    /// have paid for it many times, with what the mode is known to lose meanwhile.
+    /// have paid for it many times, taking into account what the mode is known to lose meanwhile.
     fn retry_after(&self, bounds: Gain, known: Gain) -> f64 {
         let probe = (self.parameters.settle_windows + 1.0) * self.parameters.window as f64;
         let mut loss = (-known.least).clamp(0.0, f64::MAX) * probe;
         let glimpse =
             self.phases.observed(PagingMode::Shadow) < 0.5 * self.parameters.window as f64;
         if self.governor.mode() == PagingMode::Nested && glimpse {
-            // Exits ended the only look at shadow paging, as the first touch of memory does. That says
-            // little about the phase, and another probe that drowns in exits ends as early.
+            // Exits ended the only look at shadow paging, as the first touch of memory does. That
+            // says little about the phase, and another probe with too many exits ends just as
+            // early.
             loss = loss.min(SETTLING_PATIENCE * self.costs.round_trip());
         }
         self.parameters.retry * (self.costs.round_trip() + loss) / bounds.most
@@ -401,7 +404,8 @@ impl Policy for Vtax {
         Ok(self.wanted())
     }
 
-    /// Exits can pay for a change long before a window is over, as the rent of skis for their price.
+    /// Exits can pay for a change long before a window is over, as rented skis can pay for their
+    /// price.
     fn exits_until_decision(&self) -> u64 {
         if self.wanted() == PagingMode::Nested {
             return u64::MAX;
@@ -416,8 +420,8 @@ impl Policy for Vtax {
     }
 
     fn on_window(&mut self, now: &Reading) -> Result<PagingMode, ModelError> {
-        // After a decision that exits brought forward, the rest of the window may be too short to say
-        // anything; it then belongs to the next one.
+        // After a decision that exits brought forward, the rest of the window may be too short to
+        // say anything; it then belongs to the next window.
         let shortest = 0.5 * self.parameters.window as f64;
         let short = |step: Reading| step.instructions < shortest;
         if !self.meter.peek(now).is_some_and(short) {
@@ -437,7 +441,7 @@ impl Policy for Vtax {
                 (PagingMode::Shadow, false, true) => "TryShadow",
                 (PagingMode::Nested, false, true) => "TryNested",
             },
-            // It weighs cycles; it has no thresholds on rates.
+            // The policy weighs cycles; it has no thresholds on rates.
             threshold_vexit: None,
             threshold_tmiss: None,
         }

@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use super::*;
 use crate::model::machine::{CacheLevel, WalkCache};
 
-/// How a source says what kind it is: see `docs/paging.md`.
+/// The words with which a source states its kind: see `docs/paging.md`.
 const KINDS: [&str; 5] = [
     "published: ",
     "published, unchecked: ",
@@ -12,7 +12,7 @@ const KINDS: [&str; 5] = [
     "assumption: ",
 ];
 
-/// Every leaf that is a number or a truth value, by its dotted path.
+/// Every leaf that is a number or a boolean, by its dotted path.
 fn leaves(path: &str, value: &toml::Value, found: &mut Vec<String>) {
     match value {
         toml::Value::Table(table) => {
@@ -159,7 +159,7 @@ fn costs_keep_the_order_that_publications_give() {
         assert!(costs.exit > 1000, "{name}");
         // The DAV2M paper, figure 6: shadow to nested takes about half of the reverse.
         assert_eq!(costs.switch_to_nested * 2, costs.switch_to_shadow, "{name}");
-        // Section 5: at most 100 ms with its transients, so less without.
+        // Section 5: at most 100 ms with its transients, so less without them.
         let switch_s = f64::from(costs.switch_to_shadow) / machine.clock_hz;
         assert!(switch_s < 0.1, "{name}: {switch_s} s");
     }
@@ -195,7 +195,7 @@ fn the_opteron_is_the_one_of_figure_1() {
     assert_eq!(machine.walk.nested_tlb.as_ref().map(entries), Some(16));
 }
 
-/// The single costs are what PVM's published times solve to, at 2.5 cycles a nanosecond.
+/// The single costs are the solution for PVM's published times, at 2.5 cycles a nanosecond.
 #[test]
 fn the_costs_of_the_xeon_solve_pvms_equations() {
     let machine = by_name("xeon8269cy").unwrap();

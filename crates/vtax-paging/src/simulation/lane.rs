@@ -20,17 +20,18 @@ pub(super) fn reading(counters: &Counters) -> Reading {
     }
 }
 
-/// Portions of the exits of one step before the rest is one: a step may be billions of exits.
+/// The most portions of a step's exits before the rest is handed over as one: a step may have
+/// billions of exits.
 const MOST_PORTIONS: u32 = 4096;
 
-/// A policy and when it is due.
+/// A policy, and when it is due.
 struct Steering {
     policy: Box<dyn Policy>,
     next_window: f64,
     exits_told: f64,
 }
 
-/// One mode.
+/// One mode of a simulation.
 pub(super) struct Lane {
     name: String,
     pub(super) core: Core,
@@ -70,7 +71,7 @@ impl Lane {
         Ok(lane)
     }
 
-    /// Tells the policy what happened in the block that ended, and follows it. Says whether the
+    /// Tells the policy what happened in the block that ended, and follows it. Returns whether the
     /// TLB may have been emptied.
     pub(super) fn steer(&mut self) -> Result<bool, ModelError> {
         let Some(steering) = &mut self.steering else {
@@ -110,7 +111,7 @@ impl Lane {
         Ok(true)
     }
 
-    /// Rows of the output so far.
+    /// The number of rows of the output so far.
     pub(super) fn rows(&self) -> usize {
         self.recorder.rows() + self.switches.len()
     }
@@ -137,8 +138,8 @@ impl Lane {
 }
 
 impl Steering {
-    /// Hands over exits in portions between which nothing can be decided; after many of them that
-    /// decided nothing, on readings that are the same, the rest at once.
+    /// Hands over exits in portions between which nothing can be decided; after many portions that
+    /// decided nothing, on equal readings, it hands over the rest at once.
     fn tell_exits(
         &mut self,
         exits: f64,

@@ -1,4 +1,4 @@
-//! The best plan afterwards, from the windows of both modes.
+//! The best plan in hindsight, from the windows of both modes.
 
 use super::outcome::{ModeOutcome, SwitchRow};
 use super::recorder::Recorder;
@@ -20,7 +20,7 @@ pub(super) fn refill_bound(setup: &Setup, pages: u64) -> f64 {
     pages as f64 / per_fill * f64::from(costs.exit + costs.shadow_fill)
 }
 
-/// The optimum over windows: in each the cheaper mode, with the costs of the changes between.
+/// The optimum over windows: the cheaper mode in each, with the costs of the changes between them.
 ///
 /// `refill` gives the cycles to fill the shadow tables again when shadow paging starts in a window.
 pub(super) fn from_windows(

@@ -1,4 +1,4 @@
-//! What a simulation gives.
+//! The results of a simulation.
 
 use std::ops::ControlFlow;
 
@@ -6,19 +6,19 @@ use crate::model::counters::Counters;
 use crate::policy::PolicyView;
 use vtax_sys::kvm::PagingMode;
 
-/// Called with the number of instructions done; may ask to stop.
+/// A callback with the number of instructions done; it may ask to stop.
 pub type Progress<'a> = &'a mut dyn FnMut(f64) -> ControlFlow<()>;
 
-/// What a simulation gives. All cycles are modelled.
+/// The results of a simulation. All cycles are modelled.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
-    /// One per choice, in their order.
+    /// One result for each choice, in their order.
     pub modes: Vec<ModeOutcome>,
     /// The same workload without virtualization: what overheads refer to.
     pub native: Counters,
-    /// Whether every reference was followed; otherwise phases were sampled.
+    /// Was every reference followed? Otherwise phases were sampled.
     pub whole: bool,
-    /// Whether the run ended early because the progress callback asked for it.
+    /// Did the run end early because the progress callback asked for it?
     pub stopped: bool,
 }
 
@@ -33,14 +33,12 @@ impl Outcome {
 /// One way of translation over the whole workload.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ModeOutcome {
-    /// The choice's name.
     pub name: String,
     /// Counters over the whole run.
     pub totals: Counters,
     /// Half-width of the 95 % interval of the cycles, relative to them; `None` when nothing was
     /// sampled.
     pub relative_error: Option<f64>,
-    /// One row per window.
     pub windows: Vec<WindowRow>,
     /// Changes of the paging mode, in order.
     pub switches: Vec<SwitchRow>,
@@ -49,11 +47,11 @@ pub struct ModeOutcome {
 /// One window of one mode.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WindowRow {
-    /// The window's number from 0.
+    /// The window's number, from 0.
     pub index: u32,
-    /// The phase at its end.
+    /// The phase at the window's end.
     pub phase: u32,
-    /// Counters of this window alone; the length in instructions is the true one.
+    /// Counters of this window alone; the length in instructions is exact.
     pub counters: Counters,
     /// Cycles per instruction, moving average over ten windows (the DAV2M paper, section 4).
     pub smoothed_cpi: f64,

@@ -19,15 +19,16 @@ const T_95: f64 = 2.365;
 /// Counters of each fixed mode, in the order the modes were asked for.
 pub(super) type PerMode = Vec<Counters>;
 
-/// What a phase costs.
+/// The cost of a phase.
 #[derive(Clone, Debug)]
 pub(super) struct Measured {
-    /// Entering it: mapping and touching what it works on, the warm-up, and one more look at every
-    /// page, by when the tables of every mode are filled. Whole, not per instruction.
+    /// The cost of entering the phase: mapping and touching its memory, the warm-up, and one more
+    /// read of every page, after which the tables of every mode are filled. It is a total, not per
+    /// instruction.
     pub(super) entry: PerMode,
     /// Batches of its steady part, per instruction.
     pub(super) batches: Vec<PerMode>,
-    /// Filling the shadow tables again after a switch: whole.
+    /// Filling the shadow tables again after a switch, in total.
     pub(super) refill: Counters,
 }
 
@@ -49,7 +50,8 @@ impl Measured {
     }
 }
 
-/// Runs phase `index` alone: enters it, warms up, measures batches, then what a refill costs.
+/// Runs phase `index` alone: enters it, warms up, measures batches, and then measures the cost of a
+/// refill.
 pub(super) fn measure(
     workload: &Workload,
     index: usize,
@@ -66,7 +68,7 @@ pub(super) fn measure(
     while source.entering() {
         follow(&mut source, &mut follower)?;
     }
-    // A short phase is not all warm-up.
+    // A short phase must not be all warm-up.
     let longest = 0.1 * workload.phase[index].instructions;
     run(
         &mut source,

@@ -1,4 +1,4 @@
-//! Cutting a run into windows.
+//! Divides a run into windows.
 
 use std::collections::VecDeque;
 

@@ -12,13 +12,13 @@ use crate::model::mode::Translating;
 use crate::policy::Policy;
 use vtax_sys::kvm::PagingMode;
 
-/// What a replay goes over.
+/// The input of a replay.
 pub(super) struct Course<'a> {
     pub(super) setup: &'a Setup,
     pub(super) segments: &'a [Segment],
-    /// By phase.
+    /// The measurements, by phase.
     pub(super) measured: &'a [Option<Measured>],
-    /// The modes measured, in the order of the measurements.
+    /// The measured modes, in the order of the measurements.
     pub(super) modes: &'a [Translating],
 }
 
@@ -46,7 +46,7 @@ impl Course<'_> {
     }
 }
 
-/// The run in one mode all the time.
+/// The run in one mode for the whole time.
 pub(super) fn fixed(
     course: &Course<'_>,
     name: String,
@@ -147,7 +147,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Ends the window before when the segment begins a new one.
+    /// Ends the previous window when the segment begins a new one.
     fn begin(&mut self, segment: &Segment) {
         if segment.window != self.window {
             self.recorder
@@ -157,7 +157,7 @@ impl<'a> Run<'a> {
         self.phase = u32::try_from(segment.phase).unwrap_or(u32::MAX);
     }
 
-    /// Entering the phase, where the segment does.
+    /// Enters the phase, if the segment does.
     fn enter(&mut self, segment: &Segment, index: usize) -> Result<(), ModelError> {
         if segment.entry > 0.0 {
             let entry = self.course.phase(segment)?.entry[index].scaled(segment.entry);
@@ -196,7 +196,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Hands exits to the policy in portions between which nothing can be decided.
+    /// Hands exits to the policy in portions within which nothing can be decided.
     fn report(
         &mut self,
         segment: &Segment,

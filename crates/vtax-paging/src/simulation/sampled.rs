@@ -14,9 +14,9 @@ use crate::workload::Workload;
 /// Simulates `workload` under every choice from samples of each of its phases.
 ///
 /// One-off costs (first touch of a phase's memory with the warm-up, refill after a switch) are
-/// followed whole and counted where they occur; steady rates are measured in eight batches after a warm-up, and a
-/// window takes the rates of one batch in turn. The stated error is the 95 % interval of the
-/// batches' means; it does not include what a longer warm-up would change.
+/// followed completely and counted where they occur; steady rates are measured in eight batches
+/// after a warm-up, and a window takes the rates of one batch in turn. The stated error is the 95 %
+/// interval of the batches' means; it does not include what a longer warm-up would change.
 ///
 /// # Errors
 /// As [`super::simulate`].

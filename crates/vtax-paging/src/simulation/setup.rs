@@ -9,13 +9,12 @@ use crate::model::mode::Translating;
 use crate::model::shadow::ShadowStyle;
 use crate::policy::Policy;
 
-/// Shortest window in instructions: a block of references must fit well into it.
+/// The shortest window in instructions: a block of references must fit well into it.
 pub const SHORTEST_WINDOW: u64 = 10_000;
 
-/// How the guest is virtualized and how the output is cut.
+/// How the guest is virtualized and how the output is divided.
 #[derive(Clone, Debug)]
 pub struct Setup {
-    /// The machine.
     pub machine: Machine,
     /// Format of the guest's page tables.
     pub guest_tables: TableFormat,
@@ -31,7 +30,7 @@ pub struct Setup {
     pub shadow: ShadowStyle,
     /// Length of a window in the output, in instructions.
     pub window_instructions: u64,
-    /// Stop after so many instructions.
+    /// Stop after this many instructions.
     pub instruction_limit: Option<f64>,
     /// Treat every touched page as mapped: traces do not say what they mapped.
     pub map_on_touch: bool,
@@ -43,11 +42,11 @@ pub struct Setup {
 
 /// How one line of the output translates.
 pub enum Choice {
-    /// One way, all the time.
+    /// One mode, all the time.
     Fixed(Translating),
     /// A policy chooses between shadow and nested paging.
     Policy(Box<dyn Policy>),
-    /// The best plan found afterwards, from the windows of both modes and the costs of switching.
+    /// The best plan in hindsight, from the windows of both modes and the costs of switching.
     Oracle,
 }
 
@@ -70,7 +69,7 @@ impl Setup {
         }
     }
 
-    /// Fails when no such simulation can be run; names the field.
+    /// Fails when such a simulation cannot run; names the field.
     pub fn check(&self) -> Result<(), ModelError> {
         self.machine.check()?;
         self.guest_tables.check(self.guest_page)?;

@@ -5,7 +5,7 @@ use super::setup::Setup;
 use crate::error::ModelError;
 use crate::workload::Workload;
 
-/// Most windows of a run.
+/// The most windows of a run.
 const MOST_WINDOWS: f64 = 1e6;
 
 /// A part of the run within one phase and one window.
@@ -13,17 +13,16 @@ const MOST_WINDOWS: f64 = 1e6;
 pub(super) struct Segment {
     /// Index of the phase.
     pub(super) phase: usize,
-    /// Number of the window.
     pub(super) window: u32,
     /// Length in instructions.
     pub(super) instructions: f64,
-    /// Which batch of the phase stands for it.
+    /// The batch of the phase that represents it.
     pub(super) batch: usize,
-    /// Share of the phase's entry that happens at its start; 0 when it goes on.
+    /// Share of the phase's entry that happens at its start; 0 when the phase continues.
     pub(super) entry: f64,
 }
 
-/// Cuts the run at phases and windows.
+/// Divides the run at phases and windows.
 pub(super) fn segments(workload: &Workload, setup: &Setup) -> Result<Vec<Segment>, ModelError> {
     let window = setup.window_instructions as f64;
     let limit = setup.instruction_limit.unwrap_or(f64::INFINITY);
@@ -40,7 +39,7 @@ pub(super) fn segments(workload: &Workload, setup: &Setup) -> Result<Vec<Segment
         if phase.new_process {
             mapped = 0.0;
         }
-        // What the process has mapped and touched before is not entered again.
+        // Memory that the process has mapped and touched before is not entered again.
         let mut entry = ((footprint - mapped) / footprint).max(0.0);
         mapped = footprint.max(mapped);
         let end = (at + phase.instructions).min(total);

@@ -16,15 +16,15 @@ use crate::step::{Operation, Source, Step};
 /// Blocks between two calls of the progress callback.
 const BLOCKS_PER_REPORT: u32 = 512;
 
-/// Most equal events in a row that are followed one by one. After these the roots, tags and tables
-/// of any mode are at rest, so that each further event changes counters only.
+/// The most successive equal events that are followed one by one. After these, the roots, tags and
+/// tables of any mode are in a steady state, so that each further event changes only counters.
 const SINGLY: u32 = 64;
 
 /// Simulates `source` under every choice in one pass.
 ///
-/// The guest is simulated once; each choice has a core of its own that follows it. Windows and
-/// policies are served at the end of a block of references (a few thousand at most), as a
-/// counter's overflow is served with some skid. A native core always runs along.
+/// The guest is simulated once; each choice has its own core that follows the guest. Windows and
+/// policies are served at the end of a block of references (a few thousand at most), as a counter's
+/// overflow is served with some skid. A native core always runs too.
 ///
 /// # Errors
 /// [`ModelError`] for an impossible setup, a workload that does not fit or exceeds its limits, a
@@ -79,7 +79,7 @@ impl Follower {
         })
     }
 
-    /// Gives one step to the guest and to every core.
+    /// Passes one step to the guest and to every core.
     pub(super) fn step(&mut self, step: Step<'_>) -> Result<(), ModelError> {
         match step {
             Step::References {
@@ -138,7 +138,7 @@ impl Follower {
         }
     }
 
-    /// Apply `once` N times, in a time that does not grow with N.
+    /// Applies `once` N times, in a time that does not grow with N.
     fn repeat(&mut self, count: u32, once: &Operation) -> Result<(), ModelError> {
         let mut before = self.counters();
         for _ in 0..SINGLY {
@@ -232,7 +232,7 @@ struct Run {
     follower: Follower,
     outputs: Vec<Output>,
     native: usize,
-    /// Lanes of static shadow and nested paging for the oracle.
+    /// Lanes of static shadow and nested paging, for the oracle.
     both: Option<[usize; 2]>,
     instructions: f64,
     next_window: f64,

@@ -5,14 +5,14 @@ use crate::step::Operation;
 
 use crate::traces::error::{Fault, Position};
 
-/// Most references in one block.
+/// The most references in one block.
 pub const BLOCK_REFERENCES: usize = 4096;
 
 /// References and the instructions around them.
 pub(crate) struct Block {
     /// The references in order, at most [`BLOCK_REFERENCES`].
     pub references: Vec<Reference>,
-    /// Instructions counted in the trace.
+    /// Instructions that the trace counted.
     pub instructions: u64,
     /// The trace's own base CPI.
     pub base_cpi: Option<f32>,
@@ -28,19 +28,19 @@ impl Block {
         }
     }
 
-    /// Empty it for the next block.
+    /// Empties the block for the next one.
     pub fn clear(&mut self) {
         self.references.clear();
         self.instructions = 0;
         self.base_cpi = None;
     }
 
-    /// Whether `count` more references fit.
+    /// Do `count` more references fit?
     pub fn has_room(&self, count: usize) -> bool {
         self.references.len() + count <= BLOCK_REFERENCES
     }
 
-    /// Append a load or a store.
+    /// Appends a load or a store.
     #[inline]
     pub fn push(&mut self, address: u64, write: bool) {
         self.references.push(Reference::new(Gva(address), write));
@@ -65,6 +65,6 @@ pub(crate) trait Reader: Send {
     /// The next item; `block` is empty before.
     fn next(&mut self, block: &mut Block) -> Result<Item, Fault>;
 
-    /// Where the reader is, for a count of what was read.
+    /// The reader's position, for a count of what was read.
     fn position(&self) -> Position;
 }

@@ -16,7 +16,7 @@
 //!
 //! An address of 0 is an empty slot. Sources are loads and come before destinations, the stores.
 //! Sizes are not recorded, so no access is split at a page's end. Fetches are not references. The
-//! address-space number of `CloudSuite` is ignored: a trace is one process.
+//! address-space number of `CloudSuite` is ignored: a trace is of one process.
 
 use crate::traces::block::{Block, Item, Reader};
 use crate::traces::error::{Fault, Position};
@@ -41,7 +41,7 @@ pub(crate) type ChampSimReader = RecordReader<CHAMPSIM_BYTES, 16, 32>;
 pub(crate) type CloudSuiteReader = RecordReader<CLOUDSUITE_BYTES, 24, 56>;
 
 impl<const SIZE: usize, const STORES: usize, const LOADS: usize> RecordReader<SIZE, STORES, LOADS> {
-    /// Four loads follow the stores, which lie side by side.
+    /// Four loads come directly after the stores.
     const SLOTS: usize = 4 + (LOADS - STORES) / 8;
 
     /// A reader of the records of `input`.
@@ -49,7 +49,7 @@ impl<const SIZE: usize, const STORES: usize, const LOADS: usize> RecordReader<SI
         Self { input, records: 0 }
     }
 
-    /// What ends the trace where no whole record is left.
+    /// The end of the trace where no whole record is left.
     fn end(&self) -> Result<Item, Fault> {
         let rest = self.input.buffered().len();
         let position = self.position();
@@ -116,15 +116,15 @@ fn push_all(block: &mut Block, slots: &[u8], write: bool) {
     }
 }
 
-/// Whether the two flags are flags.
+/// Are the two flags valid flags?
 fn is_flagged(record: &[u8]) -> bool {
     FLAGS
         .iter()
         .all(|&offset| record.get(offset).is_some_and(|&flag| flag <= 1))
 }
 
-/// Whether the bytes of the start of a file could be records of `SIZE` bytes: the flags are flags
-/// and the instruction pointers are canonical and not 0. At least one whole record is needed.
+/// Could the first bytes of a file be records of `SIZE` bytes? Then the flags are valid, and the
+/// instruction pointers are canonical and not 0. At least one whole record is needed.
 pub(crate) fn is_plausible<const SIZE: usize>(start: &[u8]) -> bool {
     let (records, _) = start.as_chunks::<SIZE>();
     let plausible = |record: &[u8; SIZE]| {

@@ -4,22 +4,22 @@ use std::io::{self, BufReader, Cursor, Read};
 
 use liblzma::stream::{CONCATENATED, Stream};
 
-/// Most memory the xz decoder may take, in bytes: `xz -9` needs 65 MiB.
+/// The most memory that the xz decoder may take, in bytes: `xz -9` needs 65 MiB.
 const XZ_MEMORY: u64 = 256 * 1024 * 1024;
-/// Base-2 logarithm of the largest zstd window taken: what `zstd` itself takes by default.
+/// Base-2 logarithm of the largest accepted zstd window: the default limit of `zstd` itself.
 const ZSTD_WINDOW: u32 = 27;
-/// Longest magic number, in bytes.
+/// The longest magic number, in bytes.
 const MAGIC: usize = 6;
 
 /// How a file is compressed.
 enum Compression {
     /// Not at all.
     Plain,
-    /// gzip, RFC 1952; several members in a row are one stream.
+    /// gzip, RFC 1952; successive members are one stream.
     Gzip,
-    /// xz; several streams in a row are one stream.
+    /// xz; successive streams are one stream.
     Xz,
-    /// Zstandard, RFC 8878; several frames in a row are one stream.
+    /// Zstandard, RFC 8878; successive frames are one stream.
     Zstd,
 }
 
@@ -35,8 +35,8 @@ impl Compression {
     }
 }
 
-/// The decompressed stream of `reader`. Nothing is read beyond what the caller asks for and one
-/// buffer; a decoder's memory is bounded whatever the file claims.
+/// The decompressed stream of `reader`. It reads no further than the caller asks, plus one buffer;
+/// a decoder's memory is bounded whatever the file claims.
 pub(crate) fn decompress(mut reader: Box<dyn Read + Send>) -> io::Result<Box<dyn Read + Send>> {
     let mut magic = Vec::with_capacity(MAGIC);
     reader.by_ref().take(MAGIC as u64).read_to_end(&mut magic)?;

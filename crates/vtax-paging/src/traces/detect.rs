@@ -1,4 +1,4 @@
-//! Which format a file has, by its content.
+//! Finds a file's format by its content.
 
 use crate::traces::champsim::{self, CHAMPSIM_BYTES, CLOUDSUITE_BYTES};
 use crate::traces::error::Fault;
@@ -31,10 +31,10 @@ impl Format {
     }
 }
 
-/// Bytes looked at: 64 `ChampSim` records.
+/// Bytes that are examined: 64 `ChampSim` records.
 const START: usize = 4096;
 
-/// The format of what `input` holds; nothing is consumed.
+/// The format of the data in `input`; nothing is consumed.
 pub(crate) fn detect(input: &mut Input) -> Result<Format, Fault> {
     let available = input.fill(START);
     let start = &available[..available.len().min(START)];
@@ -55,7 +55,7 @@ pub(crate) fn detect(input: &mut Input) -> Result<Format, Fault> {
     } else if start.len() < CHAMPSIM_BYTES && vtrace::MAGIC.starts_with(start) {
         "it ends within the first eight bytes of a .vtrace"
     } else {
-        "it begins like none"
+        "its beginning matches no known format"
     };
     Err(Fault::NotATrace(reason.into()))
 }

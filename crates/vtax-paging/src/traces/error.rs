@@ -1,17 +1,16 @@
-//! What can be wrong with a trace, always as one printable line that names the position.
+//! Errors of traces, each as one printable line that names the position.
 
 use std::fmt;
 
 use crate::error::ModelError;
 use thiserror::Error;
 
-/// A trace that cannot be read (on), with its name.
+/// A trace that cannot be read or read further, with its name.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{name}: {fault}")]
 pub struct TraceError {
-    /// The name that the caller gave, made printable.
+    /// The caller's name for the trace, made printable.
     pub name: String,
-    /// What is wrong.
     pub fault: Fault,
 }
 
@@ -34,7 +33,7 @@ impl TraceError {
 /// What is wrong, and where.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Fault {
-    /// The file has none of the known formats.
+    /// The file is in none of the known formats.
     #[error(
         "not a trace: {0}; known are vtax's own .vtrace, ChampSim's and Valgrind lackey's, each plain or in gzip, xz or zstd"
     )]
@@ -53,23 +52,21 @@ pub enum Fault {
     /// The trace holds something that its format does not allow.
     #[error("{position}: {reason}")]
     Corrupt {
-        /// Where.
         position: Position,
         /// What was found and what would be right.
         reason: String,
     },
     /// The operating system or the decompressor reports an error.
-    #[error("{position}: cannot read on: {reason}")]
+    #[error("{position}: cannot read further: {reason}")]
     Read {
-        /// Where.
         position: Position,
-        /// The reason in its words.
+        /// The reason, in the system's or decompressor's words.
         reason: String,
     },
 }
 
 impl Fault {
-    /// Something the format does not allow.
+    /// The fault of something that the format does not allow.
     pub(crate) fn corrupt(position: Position, reason: impl Into<String>) -> Self {
         Self::Corrupt {
             position,
@@ -77,7 +74,7 @@ impl Fault {
         }
     }
 
-    /// A trace that ends too early.
+    /// The fault of a trace that ends too early.
     pub(crate) fn truncated(position: Position, reason: impl Into<String>) -> Self {
         Self::Truncated {
             position,
@@ -97,7 +94,6 @@ pub enum Position {
     Line(u64),
     /// A frame of a .vtrace file and the offset at which it begins.
     Frame {
-        /// The frame's number.
         number: u64,
         /// Where it begins in the decompressed data.
         byte: u64,
@@ -132,7 +128,8 @@ pub(crate) fn printable(text: &str) -> String {
     line
 }
 
-/// Neither a control character nor one that ends a line or reorders the text around it.
+/// Is the character neither a control character nor one that ends a line or reorders the text
+/// around it?
 fn is_printable(character: char) -> bool {
     let reorders = matches!(character,
         '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');

@@ -4,15 +4,15 @@ use std::io::{self, Read};
 
 use crate::traces::error::{Fault, Position, printable};
 
-/// Bytes held at most: 4,096 `ChampSim` records, and several decompressor blocks.
+/// The most bytes held: 4,096 `ChampSim` records, and several decompressor blocks.
 pub(crate) const BUFFER_BYTES: usize = 256 * 1024;
 
 /// How the stream ended.
 #[derive(Clone, Debug)]
 enum End {
-    /// Where the data end.
+    /// At the end of the data.
     Clean,
-    /// The decompressor wanted more.
+    /// The decompressor needed more input.
     Early(String),
     /// Reading failed.
     Failed(String),
@@ -51,7 +51,7 @@ impl Input {
         &self.buffer[self.start..self.end]
     }
 
-    /// At least `want` bytes (at most [`BUFFER_BYTES`]), or all that are left.
+    /// At least `want` bytes (at most [`BUFFER_BYTES`]), or all remaining bytes.
     pub fn fill(&mut self, want: usize) -> &[u8] {
         if self.end - self.start < want && self.over.is_none() {
             self.buffer.copy_within(self.start..self.end, 0);
@@ -145,6 +145,6 @@ mod tests {
         input.consume(2);
         assert_eq!((input.position(), input.fill(1)), (2, b"c".as_slice()));
         let text = input.failure(Position::Byte(2)).unwrap().to_string();
-        assert_eq!(text, "byte 2: cannot read on: a\u{fffd}b");
+        assert_eq!(text, "byte 2: cannot read further: a\u{fffd}b");
     }
 }

@@ -18,16 +18,16 @@ use crate::traces::block::{Block, Item, Reader};
 use crate::traces::error::{Fault, Position, printable};
 use crate::traces::input::{BUFFER_BYTES, Input};
 
-/// Longest line in bytes: valgrind's own lines hold the traced command.
+/// The longest line in bytes: valgrind's own lines contain the traced command.
 pub(crate) const LINE_LIMIT: usize = 16 * 1024;
-/// Most lines in one block, so that instructions without references end it too.
+/// The most lines in one block, so that instructions without references end it too.
 const BLOCK_LINES: usize = 16 * 1024;
-/// Largest access in bytes; no x86 instruction's exceeds it, and it spans two pages at most.
+/// The largest access in bytes: no x86 instruction exceeds it, and it spans at most two pages.
 const SIZE_LIMIT: u64 = 4096;
-/// A modify across two pages.
+/// The most references of a line: a modify across two pages.
 const REFERENCES_PER_LINE: usize = 4;
 
-/// What a line says.
+/// The content of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Line {
     Instruction,
@@ -61,7 +61,8 @@ impl LackeyReader {
         }
     }
 
-    /// Parse the lines that are buffered into `block`; the bytes to consume and the lines in them.
+    /// Parses the buffered lines into `block`; returns the bytes to consume and the number of lines
+    /// in them.
     fn parse(text: &[u8], block: &mut Block) -> (usize, u64, Result<(), String>) {
         let (mut used, mut lines) = (0, 0);
         while lines < BLOCK_LINES as u64 && block.has_room(REFERENCES_PER_LINE) {
@@ -80,7 +81,7 @@ impl LackeyReader {
         (used, lines, Ok(()))
     }
 
-    /// What ends the text where no whole line is left.
+    /// The end of the text where no whole line is left.
     fn end(&self) -> Result<Item, Fault> {
         let position = self.position();
         let rest = self.input.buffered();
@@ -120,7 +121,7 @@ impl Reader for LackeyReader {
                 self.end()
             };
         }
-        // A bad line behind good ones is met again, first in its block, by the next call.
+        // A bad line after good ones comes again at the next call, as the first in its block.
         self.check_counted(block)?;
         Ok(Item::References)
     }
@@ -163,7 +164,7 @@ fn parse_line(line: &[u8]) -> Result<Line, String> {
         [b' ', b'L', b' ', rest @ ..] => parse_access(rest).map(Line::Load),
         [b' ', b'S', b' ', rest @ ..] => parse_access(rest).map(Line::Store),
         [b' ', b'M', b' ', rest @ ..] => parse_access(rest).map(Line::Modify),
-        // Of `--trace-superblocks=yes`: where one begins.
+        // From `--trace-superblocks=yes`: the start of a superblock.
         [b'S', b'B', b' ', rest @ ..] if (1..=16).contains(&rest.len()) => {
             number::<16>(rest).map(|_| Line::Noise)
         }
@@ -175,7 +176,7 @@ fn parse_line(line: &[u8]) -> Result<Line, String> {
     })
 }
 
-/// `address,size`.
+/// Parses `address,size`.
 #[inline]
 fn parse_access(text: &[u8]) -> Option<Access> {
     let comma = text.iter().position(|&byte| byte == b',')?;
@@ -197,7 +198,7 @@ fn number<const BASE: u32>(digits: &[u8]) -> Option<u64> {
     Some(value)
 }
 
-/// Valgrind's own lines: `==PID==`, `--PID--` or `**PID**`.
+/// Is it one of valgrind's own lines: `==PID==`, `--PID--` or `**PID**`?
 fn is_noise(line: &[u8]) -> bool {
     let [first, second, rest @ ..] = line else {
         return false;
@@ -209,7 +210,7 @@ fn is_noise(line: &[u8]) -> bool {
     digits > 0 && rest[digits..].starts_with(&[*first, *first])
 }
 
-/// Whether a file that starts like this is lackey's text: its first line is one of lackey's.
+/// Is a file that starts like this lackey's text? Then its first line is one of lackey's.
 pub(crate) fn is_plausible(start: &[u8]) -> bool {
     let end = start.iter().position(|&byte| byte == b'\n');
     let line = &start[..end.unwrap_or(start.len())];

@@ -1,4 +1,4 @@
-//! An open trace of any format: errors named, a [`Source`].
+//! An open trace of any format: a [`Source`] whose errors name the trace.
 
 use std::io::Read;
 
@@ -15,15 +15,15 @@ use crate::traces::input::Input;
 use crate::traces::lackey::LackeyReader;
 use crate::traces::vtrace::{Header, VtraceReader};
 
-/// Cycles per instruction without translation cost where the trace does not say it.
+/// Cycles per instruction without translation cost where the trace does not give it.
 ///
 /// An assumption, not a measurement: it is the unit in which translation cost is compared.
 const ASSUMED_BASE_CPI: f32 = 1.0;
 
-/// Open the trace that `reader` supplies. `name` is what errors call it, and nothing else.
+/// Open the trace that `reader` supplies. `name` is used only in errors.
 ///
-/// A compressed trace is decompressed as it is read. The format is found by content; that fails for
-/// what is not a trace, and for a header that is damaged.
+/// A compressed trace is decompressed as it is read. The format is found by content; this fails for
+/// a file that is not a trace, and for a damaged header.
 pub fn open(reader: Box<dyn Read + Send>, name: &str) -> Result<Trace, TraceError> {
     Trace::new(reader, printable(name)).map_err(|fault| named(name, fault))
 }
@@ -44,9 +44,9 @@ fn cannot_read(error: &std::io::Error) -> Fault {
 
 /// A trace that is being read.
 ///
-/// It gives the references, instructions and, from a `.vtrace`, the operations of the trace, and
-/// nothing else: a trace of another format is one process ([`Self::map_on_touch`]). After an
-/// error every further step is the same error.
+/// It gives only the references, instructions and, from a `.vtrace`, the operations of the trace: a
+/// trace of another format is one process ([`Self::map_on_touch`]). After an error every further
+/// step is the same error.
 pub struct Trace {
     name: String,
     format: Format,
@@ -94,8 +94,8 @@ impl Trace {
         self.header.as_ref()
     }
 
-    /// Whether the trace does not say what is mapped, so that any touched page must count as
-    /// mapped: all but a `.vtrace` that says otherwise.
+    /// Must any touched page count as mapped, because the trace does not say what is mapped? True
+    /// for all traces but a `.vtrace` that says otherwise.
     pub fn map_on_touch(&self) -> bool {
         self.header
             .as_ref()
@@ -104,8 +104,8 @@ impl Trace {
 
     /// The next step, or `None` at the end.
     ///
-    /// Fails when the trace is corrupt or truncated, or cannot be read on. Every later call fails
-    /// in the same way.
+    /// Fails when the trace is corrupt or truncated, or cannot be read further. Every later call
+    /// fails in the same way.
     pub fn step(&mut self) -> Result<Option<Step<'_>>, TraceError> {
         if self.end.is_none() {
             self.block.clear();
@@ -145,11 +145,11 @@ impl Trace {
     }
 }
 
-/// The format by content.
+/// Finds the format by content.
 fn find_format(input: &mut Input) -> Result<Format, Fault> {
     let found = detect::detect(input);
     match (found, input.failure(Position::Byte(0))) {
-        // What cannot be read is reported as such, not by what little came out of it.
+        // A read error is reported as such, not as a format error of the few bytes that were read.
         (Err(_), Some(fault)) => Err(fault),
         (found, _) => found,
     }

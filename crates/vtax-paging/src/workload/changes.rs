@@ -2,7 +2,7 @@
 
 use super::Changes;
 
-/// What is due.
+/// The kind of occurrence that is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Due {
     Allocation,
@@ -50,7 +50,7 @@ impl Calendar {
         }
     }
 
-    /// When the next occurrence is due; infinite when nothing ever is.
+    /// When the next occurrence is due; infinite when nothing is ever due.
     pub(super) fn next(&self) -> f64 {
         self.kinds
             .iter()
@@ -58,7 +58,7 @@ impl Calendar {
             .fold(f64::INFINITY, f64::min)
     }
 
-    /// One occurrence due at `now`, if any; call until there is none.
+    /// Takes one occurrence that is due at `now`, if any; call this until there is none.
     pub(super) fn take(&mut self, now: f64) -> Option<Due> {
         let kind = self.kinds.iter_mut().find(|kind| kind.next <= now)?;
         kind.next += kind.every;

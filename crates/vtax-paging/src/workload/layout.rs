@@ -4,16 +4,17 @@ use crate::model::address::{Gva, PageSize};
 
 /// Bytes of the hot set.
 pub(super) const HOT_BYTES: u64 = 32 << 10;
-/// Largest footprint.
+/// The largest footprint.
 pub(super) const FOOTPRINT_LIMIT: u64 = 1 << 40;
 /// The hot set's first byte.
 pub(super) const HOT: Gva = Gva(0x0800_0000);
 /// The footprint's first byte.
 pub(super) const FOOTPRINT: Gva = Gva(0x1000_0000);
-/// Where allocations begin when they fit below 4 GiB together with the footprint.
+/// The start of allocations, if they fit below 4 GiB together with the footprint.
 const ALLOCATIONS: u64 = 0x9000_0000;
 
-/// Rounds up to whole pages; 4 MiB for the second level, so that every table format can map it.
+/// Rounds up to whole pages, with 4 MiB for the second level, so that every table format can map
+/// them.
 pub(super) fn whole_pages(bytes: u64, size: PageSize) -> u64 {
     let page = match size {
         PageSize::K4 => 1 << 12,

@@ -10,7 +10,7 @@ const REGION_SHIFT: u32 = 22;
 /// References to each touched region of 4 MiB, most referenced first.
 ///
 /// About `references` references are drawn from the steady parts of the phases, by their share of
-/// the instructions. The sum is the number drawn.
+/// the instructions. The sum is the number of drawn references.
 ///
 /// # Errors
 /// [`ModelError`], naming the field, for an invalid workload.

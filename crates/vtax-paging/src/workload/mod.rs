@@ -32,7 +32,7 @@ pub struct Workload {
     pub pages: PageSize,
     /// The phases; a schedule names them.
     pub phase: Vec<Phase>,
-    /// The order in which the phases run, by name; empty: as listed, once.
+    /// The order in which the phases run, by name; if empty, as listed, once.
     #[serde(default)]
     pub schedule: Vec<String>,
     /// How often the schedule runs.
@@ -61,12 +61,12 @@ pub struct Phase {
     pub write_share: f64,
     /// The memory the phase works on.
     pub footprint: Bytes,
-    /// How it walks over the footprint.
+    /// How the phase walks over the footprint.
     pub mix: Mix,
     /// What its system software does meanwhile.
     #[serde(default)]
     pub changes: Changes,
-    /// The phase is a new program: a new process with page tables of its own.
+    /// Is the phase a new program, that is, a new process with its own page tables?
     #[serde(default)]
     pub new_process: bool,
 }
@@ -75,7 +75,7 @@ fn third() -> f64 {
     0.3
 }
 
-/// Shares of the ways to choose the next address. What is left of 1 goes to a hot set of 32 KiB
+/// Shares of the ways to choose the next address. The remainder to 1 goes to a hot set of 32 KiB
 /// (stack, scalars) that every TLB holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -86,7 +86,7 @@ pub struct Mix {
     pub stride: Bytes,
     /// Share that falls uniformly on the footprint.
     pub random: f64,
-    /// Share whose pages follow Zipf's law: the most popular page first, its rivals beside it.
+    /// Share whose pages follow Zipf's law: the most popular page first, the next ones beside it.
     pub zipf: f64,
     /// Exponent of Zipf's law.
     pub exponent: f64,
@@ -100,9 +100,8 @@ pub struct Mix {
 pub struct Changes {
     /// Allocations: mmap, a write to every page, munmap after `lifetime` further allocations.
     pub allocations: f64,
-    /// Pages of one allocation.
     pub allocation_pages: u32,
-    /// How many allocations live at a time.
+    /// The number of allocations that live at a time.
     pub lifetime: u32,
     /// mprotect to read-only and back over `protect_pages` of the footprint.
     pub protects: f64,
@@ -114,7 +113,7 @@ pub struct Changes {
     pub fork_writes: u32,
     /// Context switches, round robin among `processes`.
     pub switches: f64,
-    /// Processes that share the CPU, the running one included.
+    /// The number of processes that share the CPU, including the running one.
     pub processes: u32,
     /// System calls that change no page table.
     pub system_calls: f64,

@@ -28,10 +28,10 @@ pub fn names() -> Vec<&'static str> {
     PROFILES.iter().map(|(name, _)| *name).collect()
 }
 
-/// A workload by its name.
+/// The workload with this name.
 ///
 /// # Errors
-/// When there is none of that name; the error lists all names.
+/// When there is no workload of that name; the error lists all names.
 pub fn by_name(name: &str) -> Result<Workload, ModelError> {
     Workload::parse(description(name)?)
 }

@@ -8,7 +8,7 @@ use super::layout::{FOOTPRINT, HOT, HOT_BYTES};
 use super::{Mix, Phase};
 use crate::model::address::{Gva, PAGE_SHIFT, Reference};
 
-/// Chooses the addresses of a phase, one draw of random bits each.
+/// Chooses the addresses of a phase, with one draw of random bits for each.
 #[derive(Clone, Debug)]
 pub(super) struct References {
     /// Upper ends of the shares, in 2^24ths: sequential, random, Zipf.

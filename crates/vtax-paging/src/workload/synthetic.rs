@@ -13,7 +13,7 @@ use crate::error::ModelError;
 use crate::model::address::{Gva, PAGE_SHIFT, Reference};
 use crate::step::{Operation, Source, Step};
 
-/// References in one block at most.
+/// The most references in one block.
 const BLOCK: usize = 2048;
 /// The first process; the guest makes it.
 const FIRST: u32 = 0;
@@ -27,12 +27,12 @@ pub enum Part {
     Phase(usize),
 }
 
-/// A process of the workload: how much of the footprint it has, and its live allocations.
+/// A process of the workload: the part of the footprint that it has, and its live allocations.
 #[derive(Clone, Debug, Default)]
 struct Process {
     number: u32,
     mapped: u64,
-    /// First byte and length, oldest first.
+    /// The first byte and the length of each allocation, oldest first.
     live: VecDeque<(Gva, u64)>,
 }
 
@@ -48,7 +48,7 @@ impl Process {
 #[derive(Clone, Copy, Debug)]
 enum Pending {
     Operation(Operation),
-    /// A write to each page of a range.
+    /// Write to each page of a range.
     Touch {
         start: Gva,
         pages: u64,
@@ -82,7 +82,7 @@ struct Current {
 }
 
 impl Synthetic {
-    /// The steps of `workload`, all or one phase's.
+    /// The steps of `workload`: all of them, or those of one phase.
     ///
     /// Fails, naming the field, when the workload is invalid or has no such phase.
     pub fn new(workload: &Workload, part: Part, seed: u64) -> Result<Self, ModelError> {
@@ -117,7 +117,7 @@ impl Synthetic {
         })
     }
 
-    /// Whether the phase is still being entered: mapping and touching what it works on.
+    /// Is the phase still being entered, that is, its memory mapped and touched?
     pub fn entering(&self) -> bool {
         self.phase.as_ref().is_none_or(|current| current.entering)
     }
@@ -170,7 +170,7 @@ impl Synthetic {
         });
     }
 
-    /// A new program: its process replaces the ones before.
+    /// A new program: its process replaces the earlier ones.
     fn replace_processes(&mut self) {
         let number = self.fresh_number();
         self.operation(Operation::Spawn { process: number });
@@ -182,7 +182,7 @@ impl Synthetic {
         }
     }
 
-    /// Maps what the process lacks of the phase's memory and touches it once.
+    /// Maps what the process lacks of the phase's memory, and touches it once.
     fn populate(&mut self, at: usize, phase: &Phase) {
         let size = self.workload.pages;
         let had = self.processes[at].mapped;
@@ -297,7 +297,8 @@ impl Synthetic {
         self.block_step(now as f64)
     }
 
-    /// The block as a step; its instructions follow from the phase's rate of references.
+    /// Returns the block as a step; the number of instructions follows from the phase's rate of
+    /// references.
     fn block_step(&mut self, references: f64) -> Step<'_> {
         let Some(current) = self.phase.as_mut() else {
             return Step::References {
@@ -322,7 +323,7 @@ impl Synthetic {
         }
     }
 
-    /// References at the phase's own pattern, up to the next occurrence of anything.
+    /// References in the phase's own pattern, up to the next occurrence of anything.
     fn steady_step(&mut self) -> Step<'_> {
         let Some(current) = self.phase.as_mut() else {
             return self.block_step(0.0);

@@ -1,4 +1,4 @@
-//! The model against published measurements, each with its tolerance and the reason for it:
+//! Compares the model with published measurements, each with its tolerance and the reason for it:
 //! `calibration/measurements.toml`. Run with `--nocapture` to see the table.
 
 mod measurements;
@@ -12,7 +12,7 @@ use vtax_paging::error::ModelError;
 use vtax_paging::model::counters::{Counters, Exit};
 use vtax_paging::presets;
 
-/// System calls and interrupts per page fault in a boot: see the list.
+/// System calls and interrupts for each page fault in a boot: see the list.
 const BOOT_CALLS: u32 = 5;
 
 /// The modelled value of a measurement.
@@ -74,7 +74,7 @@ fn the_model_is_within_tolerance_of_each_published_measurement() {
     assert!(outside.is_empty(), "{}", outside.join("\n"));
 }
 
-/// What dominates does not hang on the assumed number of system calls.
+/// Which cause dominates does not depend on the assumed number of system calls.
 #[test]
 fn cr3_loads_dominate_a_boot_with_isolation_only() {
     let machine = presets::by_name("xeon8269cy").unwrap();

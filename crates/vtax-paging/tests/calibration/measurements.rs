@@ -13,7 +13,7 @@ pub enum Use {
     Open,
 }
 
-/// What is played.
+/// The scenario of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Scenario {
@@ -38,7 +38,7 @@ pub enum Quantity {
     InvlpgShare,
 }
 
-/// How the model is held against a measurement.
+/// How the model is compared with a measurement.
 #[derive(Clone, Copy, Debug)]
 pub struct Play {
     pub scenario: Scenario,
@@ -74,7 +74,7 @@ struct List {
 }
 
 impl Measurement {
-    /// What to play; `None` when something is missing for it.
+    /// The scenario to run; `None` when something is missing for it.
     pub fn play(&self) -> Option<Play> {
         Some(Play {
             scenario: self.scenario?,
@@ -86,7 +86,6 @@ impl Measurement {
     }
 }
 
-/// All measurements.
 pub fn all() -> Result<Vec<Measurement>, toml::de::Error> {
     let list: List = toml::from_str(LIST)?;
     Ok(list.measurement)

@@ -1,4 +1,4 @@
-//! One guest followed by two cores, one with nested and one with shadow paging.
+//! One guest that two cores follow, one with nested and one with shadow paging.
 
 use vtax_paging::error::ModelError;
 use vtax_paging::model::address::{Gva, PageSize, TableFormat};
@@ -11,11 +11,10 @@ use vtax_paging::model::mode::Translating;
 use vtax_paging::model::shadow::ShadowStyle;
 use vtax_paging::step::Operation;
 
-/// Bytes of a page.
 pub const PAGE: u64 = 4096;
 const MEMORY_BYTES: u64 = 1 << 30;
 
-/// A number for each way of paging.
+/// A value for each way of paging.
 #[derive(Clone, Copy, Debug)]
 pub struct Both<T> {
     pub nested: T,
@@ -32,7 +31,7 @@ pub struct Rig {
 }
 
 impl Rig {
-    /// A guest of four-level tables and 4 KiB pages on a host that maps 2 MiB.
+    /// A guest with four-level tables and 4 KiB pages, on a host that maps 2 MiB pages.
     pub fn new(machine: &Machine, isolation: bool) -> Result<Self, ModelError> {
         let setup = CoreSetup {
             machine: machine.clone(),
@@ -60,7 +59,7 @@ impl Rig {
         })
     }
 
-    /// What both cores have counted.
+    /// The counters of both cores.
     pub fn counters(&self) -> Both<Counters> {
         Both {
             nested: self.nested.counters(),
@@ -86,14 +85,14 @@ impl Rig {
         })
     }
 
-    /// An operation of the guest's software.
+    /// Carries out an operation of the guest's software.
     pub fn apply(&mut self, operation: Operation) -> Result<(), ModelError> {
         self.guest.apply(&operation, &mut self.events)?;
         self.tell();
         Ok(())
     }
 
-    /// One reference, with the fault that it may cause.
+    /// Makes one reference, with the fault that it may cause.
     pub fn touch(&mut self, address: u64, write: bool) -> Result<(), ModelError> {
         let address = Gva(address);
         let found = match self.guest.translate(address, write) {
@@ -113,13 +112,13 @@ impl Rig {
         Ok(())
     }
 
-    /// Consecutive pages, one reference each.
+    /// Touches consecutive pages, with one reference each.
     pub fn touch_pages(&mut self, start: u64, pages: u64, write: bool) -> Result<(), ModelError> {
         (0..pages).try_for_each(|page| self.touch(start + page * PAGE, write))
     }
 
-    /// A write that the guest's tables forbid and its kernel answers with a signal: the fault,
-    /// and one way into the kernel and back, which costs what a system call's does.
+    /// Makes a write that the guest's tables forbid and that its kernel answers with a signal: the
+    /// fault, and one entry into the kernel and back, which costs as much as that of a system call.
     pub fn forbidden_write(&mut self, address: u64) -> Result<(), ModelError> {
         let address = Gva(address);
         if let Err(walk) = self.guest.translate(address, true) {
@@ -138,7 +137,6 @@ impl Rig {
     }
 }
 
-/// Exits of one cause.
 pub fn exits(counters: &Counters, cause: Exit) -> f64 {
     counters.exits[cause as usize]
 }

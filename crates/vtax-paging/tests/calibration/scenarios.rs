@@ -8,7 +8,7 @@ use vtax_paging::step::Operation;
 
 use crate::rig::{Both, PAGE, Rig, exits};
 
-/// Repetitions that are timed, after as many that are not.
+/// Timed repetitions, after the same number of untimed ones.
 const REPETITIONS: u32 = 20;
 const HEAP: u64 = 0x10_0000_0000;
 const STACK: u64 = 0x20_0000_0000;
@@ -19,7 +19,8 @@ const LIBRARIES: u64 = 0x30_0000_0000;
 struct Program {
     /// Written pages: data, heap, stack. All are shared copy-on-write after a fork.
     written: u64,
-    /// Of those, what the child writes before it exits, and the parent after the fork.
+    /// The part of them that the child writes before it exits, and that the parent writes after the
+    /// fork.
     child_writes: u64,
     parent_writes: u64,
     /// Faults in files (text, libraries) of a process that has just been forked or executed: the
@@ -93,7 +94,7 @@ pub fn fork(machine: &Machine, isolation: bool) -> Result<Both<f64>, ModelError>
     })
 }
 
-/// Microseconds of fork, exec of a small program, its exit and wait.
+/// Microseconds of fork, exec of a small program, its exit, and wait.
 pub fn exec(machine: &Machine, isolation: bool) -> Result<Both<f64>, ModelError> {
     repeated(machine, isolation, |rig, child| {
         fork_and_exec(rig, child, 0)
@@ -120,7 +121,7 @@ pub fn boot(machine: &Machine, isolation: bool, calls: u32) -> Result<Both<Count
     })
 }
 
-/// Exits that Intel's processors report as exceptions: all page faults that the VMM takes.
+/// Exits that Intel processors report as exceptions: all page faults that the VMM takes.
 pub fn exceptions(counters: &Counters) -> f64 {
     let causes = [
         Exit::ShadowFill,
@@ -147,7 +148,7 @@ impl Both<f64> {
         }
     }
 
-    /// What shadow paging takes beyond nested paging.
+    /// What shadow paging costs beyond nested paging.
     pub fn extra(self) -> f64 {
         self.shadow - self.nested
     }

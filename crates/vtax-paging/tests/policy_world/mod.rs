@@ -1,6 +1,6 @@
-//! A guest that is a table: what every window would cost in either mode.
+//! A guest that is a table of the cost of every window in either mode.
 
-// Every test program uses its part.
+// Each test program uses a part of this module.
 #![allow(dead_code)]
 
 use vtax_paging::model::machine::Costs;
@@ -10,7 +10,7 @@ use vtax_sys::kvm::PagingMode;
 
 /// Retired instructions of a window.
 pub const WINDOW: u64 = 1_000_000;
-/// Cycles of an exit with the VMM's work in it.
+/// Cycles of an exit, including the VMM's work.
 pub const EXIT: f64 = 3000.0;
 /// Cycles of a walk in shadow and in nested paging.
 const WALK: [f64; 2] = [30.0, 100.0];
@@ -19,7 +19,7 @@ pub const TO_SHADOW: f64 = 3500.0;
 /// Parts of a window between which events are handed to the policy.
 const SLICES: u32 = 50;
 
-/// The same in both modes, but for what paging costs.
+/// A window, which is the same in both modes except for the cost of paging.
 #[derive(Clone, Copy, Debug)]
 pub struct Window {
     pub base: f64,
@@ -37,7 +37,7 @@ impl Window {
     }
 }
 
-/// What changes of mode cost.
+/// The costs of changes of the mode.
 #[derive(Clone, Copy, Debug)]
 pub struct Changes {
     /// Exits that fill the shadow tables again after a change to shadow paging.
@@ -47,8 +47,8 @@ pub struct Changes {
 }
 
 impl Changes {
-    /// The refill takes `windows` windows of a million cycles; the change to nested paging costs
-    /// half of it, as the DAV2M paper measured (section 5).
+    /// A refill that takes `windows` windows of a million cycles; the change to nested paging costs
+    /// half of that, as the DAV2M paper measured (section 5).
     pub fn of(windows: f64) -> Self {
         Self {
             refill_exits: windows * 1e6 / EXIT,
@@ -57,14 +57,14 @@ impl Changes {
     }
 }
 
-/// What a policy made of it.
+/// The result of a policy.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     pub cycles: f64,
     pub switches: usize,
 }
 
-/// Runs `policy` over `windows`; `counters` says whether walk and VMM cycles can be read.
+/// Runs `policy` over `windows`; `counters` says whether walk and VMM cycles are available.
 pub fn run(
     policy: &mut dyn Policy,
     windows: &[Window],
@@ -100,9 +100,9 @@ struct Guest {
     now: Reading,
     mode: PagingMode,
     changes: Changes,
-    /// Exits of the refill still to come.
+    /// The exits of the refill that remain.
     refill: f64,
-    /// Exits, whole ones and the fraction of the next.
+    /// Pending exits: whole ones, and the fraction of the next.
     pending: f64,
     switches: usize,
 }
@@ -166,7 +166,7 @@ pub fn oracle(windows: &[Window], changes: Changes) -> OracleInput {
     }
 }
 
-/// The static modes without the change that one of them would need at the start.
+/// The better static mode, without the change that it might need at the start.
 pub fn best_static(windows: &[Window], changes: Changes) -> Plan {
     let input = OracleInput {
         start: None,
@@ -175,7 +175,8 @@ pub fn best_static(windows: &[Window], changes: Changes) -> Plan {
     input.best_static().unwrap()
 }
 
-/// Costs that agree with the constants above; the change itself is the policy's to learn.
+/// Costs that agree with the constants above; the policy has to learn the cost of the change
+/// itself.
 pub fn costs() -> Costs {
     Costs {
         exit: 1500,

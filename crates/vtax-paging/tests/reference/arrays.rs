@@ -1,4 +1,4 @@
-//! Sets of entries, ways searched one by one.
+//! Sets of entries whose ways are searched one by one.
 
 use vtax_paging::model::address::PageSize;
 use vtax_paging::model::machine::{CacheLevel, Replacement, TlbArray, Tlbs};
@@ -14,7 +14,7 @@ struct Set<T> {
     ways: Vec<Option<(T, bool)>>,
     /// The ways in the order of their last use, the oldest first.
     uses: Vec<usize>,
-    /// The inner nodes of the tree, in heap order; node 0 is the root. Whether each points right.
+    /// The inner nodes of the tree, in heap order; node 0 is the root. True: the node points right.
     tree: Vec<bool>,
 }
 
@@ -37,7 +37,7 @@ impl<T: PartialEq> Array<T> {
         }
     }
 
-    /// The flag of the tag's entry. One without the flag is dropped when the flag is needed.
+    /// The flag of the tag's entry. An entry without the flag is dropped when the flag is needed.
     pub fn find(&mut self, number: u64, tag: &T, needed: bool) -> Option<bool> {
         let set = self.set(number);
         let way = set.way_of(tag)?;
@@ -133,7 +133,7 @@ impl<T: PartialEq> Set<T> {
     }
 }
 
-/// What tells TLB entries apart: size, page number, address space.
+/// What distinguishes TLB entries: size, page number, address space.
 type Page = (PageSize, u64, u64);
 type Arrays = Vec<(Vec<PageSize>, Array<Page>)>;
 
@@ -158,7 +158,7 @@ impl Tlb {
         }
     }
 
-    /// The level that has the page; it is in both then.
+    /// The level that has the page; the page is in both levels afterwards.
     pub fn find(&mut self, address: u64, size: PageSize, space: u64, write: bool) -> Option<u8> {
         let [first, second] = &mut self.levels;
         if look_up(first, address, size, space, write).is_some() {
@@ -211,7 +211,7 @@ fn fill(level: &mut Arrays, address: u64, size: PageSize, space: u64, flag: bool
     }
 }
 
-/// Where a level holds pages of a size: as they are, or in pieces of the next size it knows.
+/// How a level holds pages of a size: whole, or in pieces of the next size that it supports.
 fn home(level: &mut Arrays, size: PageSize) -> Option<(&mut Array<Page>, PageSize)> {
     let sizes: Vec<PageSize> = level.iter().flat_map(|(sizes, _)| sizes).copied().collect();
     let held = sizes.into_iter().filter(|&held| held <= size).max()?;
@@ -236,7 +236,7 @@ impl Lines {
         }
     }
 
-    /// Whether the line was there; it is the newest now.
+    /// Was the line there? It is the newest afterwards.
     pub fn read(&mut self, address: u64) -> bool {
         let line = address / self.line;
         let sets = self.sets.len() as u64;

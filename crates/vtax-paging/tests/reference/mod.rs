@@ -1,7 +1,7 @@
-//! A core as its definition says, slowly: lists searched from end to end, one at a time.
+//! A core according to its definition, and slow: lists are searched from end to end, one at a time.
 //!
-//! Nothing is shared with the model but the descriptions, the layout of host memory and the kinds
-//! of counters.
+//! It shares with the model only the descriptions, the layout of host memory and the kinds of
+//! counters.
 
 mod arrays;
 
@@ -16,7 +16,7 @@ use vtax_paging::model::mode::Translating;
 
 use arrays::{Array, Lines, Tlb};
 
-/// What tells walk-cache entries apart: level, address prefix, address space.
+/// What distinguishes walk-cache entries: level, address prefix, address space.
 type Prefix = (u8, u64, u64);
 
 pub struct Reference {
@@ -146,7 +146,7 @@ impl Reference {
         self.exit(Exit::Policy, self.setup.machine.costs.policy);
     }
 
-    /// Reads the entries of the guest's `tables`, root first, as far as no walk cache helps.
+    /// Reads the entries of the guest's `tables`, root first, unless a walk cache helps.
     fn guest_walk(&mut self, address: u64, tables: &[Gfn]) {
         let format = self.setup.guest_tables;
         let levels = format.levels();
@@ -279,7 +279,7 @@ fn keep(caches: &mut [(Vec<u8>, Array<Prefix>)], prefix: Prefix) {
     }
 }
 
-/// The sizes that a guest with such tables can map.
+/// The page sizes that a guest with such tables can map.
 pub fn sizes(format: TableFormat) -> &'static [PageSize] {
     match format {
         TableFormat::Two => &PageSize::ALL[..2],

@@ -1,4 +1,4 @@
-//! Agile paging by definition, as plain as its sibling for shadow paging.
+//! Agile paging according to its definition, as plain as its counterpart for shadow paging.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -36,7 +36,7 @@ pub struct AgileReference {
     scanned: u64,
 }
 
-/// Where a walk ended, after so many references.
+/// Where a walk ended, and after how many references.
 enum End {
     Missing,
     Nested,
@@ -82,7 +82,7 @@ impl AgileReference {
         (LEVELS, End::Missing)
     }
 
-    /// Makes the path to the leaf entry; nothing when it turns nested.
+    /// Makes the path to the leaf entry; `None` when the path turns nested.
     fn path(&mut self, address: Gva, found: &Translation) -> Option<Key> {
         self.enter(found.tables[0]);
         for level in (2..=LEVELS).rev() {
@@ -137,7 +137,7 @@ impl AgileReference {
         let busy = keys.iter().any(|own| self.pages[own].writes >= 2);
         for own in keys {
             if busy {
-                // The table that the entry led to so far counts as below.
+                // The table to which the entry led so far counts as below.
                 self.zap_with_orphans(own, account);
             } else {
                 self.page(own).entries.remove(&index);
@@ -149,7 +149,7 @@ impl AgileReference {
         }
     }
 
-    /// A page, and those below it that nothing else leads to.
+    /// Removes a page, and the pages below it to which nothing else leads.
     fn zap_with_orphans(&mut self, own: Key, account: &mut CostAccount<'_>) {
         let Some(page) = self.pages.get(&own) else {
             return;
@@ -249,7 +249,7 @@ impl AgileReference {
         account.work(scanned * u64::from(account.costs().sync_entry));
     }
 
-    /// Dirty tables at or below a quiet one begin nested subtrees of their own.
+    /// Dirty tables at or below a quiet table begin their own nested subtrees.
     fn keep_dirty_below(&mut self, quiet: Gfn, tables: &GuestTables) {
         if tables.level(quiet).is_none_or(|level| level == 1) {
             return;
@@ -354,7 +354,7 @@ impl Expected for AgileReference {
                 };
             }
             End::Page { writable } if writable || !write => return Outcome { writable, ..good },
-            // Nothing but the dirty bit was missing: a read-only page would have faulted.
+            // Only the dirty bit was missing: a read-only page would have faulted.
             End::Page { .. } => true,
             End::Missing => false,
         };

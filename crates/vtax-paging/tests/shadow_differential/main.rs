@@ -1,4 +1,4 @@
-//! The shadow tables against a plain reference, on random histories of a guest.
+//! Compares the shadow tables with a plain reference, on random histories of a guest.
 
 mod agile;
 mod reference;
@@ -16,7 +16,7 @@ use vtax_paging::model::machine::Costs;
 use vtax_paging::model::shadow::{MIN_PAGES, ShadowSetup, ShadowStyle, ShadowTables, ShadowWalk};
 use vtax_paging::step::Operation;
 
-/// All different, so that no two mistakes cancel out.
+/// The costs are all different, so that no two mistakes cancel out.
 const COSTS: Costs = Costs {
     exit: 1_009,
     nested_fault: 0,
@@ -72,7 +72,7 @@ fn actions(format: TableFormat, page: PageSize) -> impl Strategy<Value = Vec<Act
     };
     let range = (0..REGIONS, 0..64_u64, 1..64_u64).prop_map(move |(at, first, pages)| {
         let unit = bytes / 64;
-        // Large pages are unmapped and protected whole.
+        // Large pages are unmapped and protected as a whole.
         let (first, pages) = if page == PageSize::K4 {
             (first, pages)
         } else {

@@ -1,4 +1,5 @@
-//! Shadow paging by definition: maps of maps, searched from end to end for every question.
+//! Shadow paging according to its definition: maps of maps, searched from end to end for every
+//! question.
 //!
 //! It covers a guest with four levels of 4 KiB pages; the rules are those of the documentation of
 //! `vtax_paging::model::shadow`.
@@ -47,7 +48,7 @@ pub struct Outcome {
     pub flushed: bool,
 }
 
-/// What the shadow tables are held against.
+/// What the shadow tables are compared with.
 pub trait Expected {
     fn pages(&self) -> usize;
     fn clear(&mut self, clock: u64);
@@ -70,7 +71,7 @@ pub struct Reference {
     limit: usize,
     pages: BTreeMap<Key, Page>,
     active: Option<Gfn>,
-    /// Most recent first, without the active one.
+    /// The most recent root first, without the active one.
     previous: Vec<Gfn>,
     created: u64,
     clock: Option<u64>,
@@ -91,7 +92,7 @@ impl Reference {
         }
     }
 
-    /// References made and the leaf found, if the walk gets there.
+    /// The number of references, and the leaf if the walk reaches it.
     fn walk(&self, address: Gva, found: &Translation) -> (u8, Option<Leaf>) {
         if self.active != Some(found.tables[0]) {
             return (0, None);
@@ -234,7 +235,7 @@ impl Reference {
         evicted
     }
 
-    /// Fills a leaf entry with what the guest has; says whether that is a refill.
+    /// Fills a leaf entry from the guest's entry; returns whether that is a refill.
     fn fill(&mut self, table: Gfn, index: u16, tables: &GuestTables) -> bool {
         let Some(guest) = tables.entry(table, index).filter(|guest| guest.present) else {
             return false;
@@ -312,7 +313,7 @@ impl Reference {
             ..leaf
         };
         page.entries.insert(index, Entry::Page(now));
-        // Access is what the entry grants: a read-only page's dirty bit does not show in it.
+        // The access is what the entry grants: a read-only page's dirty bit does not show in it.
         access(now) != access(leaf)
     }
 
@@ -336,7 +337,7 @@ impl Reference {
         }
     }
 
-    /// All pages reachable from a page, itself included, if it is there.
+    /// All pages reachable from a page, including the page itself if it exists.
     fn below(&self, top: Key) -> BTreeSet<Key> {
         let mut seen = BTreeSet::new();
         let mut todo = vec![top];

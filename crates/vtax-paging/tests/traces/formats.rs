@@ -1,4 +1,4 @@
-//! Every format from a file that is known to be right, and what each kind of damage is called.
+//! Every format from a file that is known to be right, and the error for each kind of damage.
 
 use std::io::{Cursor, Read};
 use std::sync::Arc;
@@ -20,7 +20,8 @@ fn error((_, end): Outcome) -> String {
     end.unwrap_err()
 }
 
-/// All references, all instructions, and the operations and phases with their position between.
+/// All references, all instructions, and the operations and phases with their positions between the
+/// references.
 fn joined(steps: &[Owned]) -> (Vec<Reference>, u64, Vec<(usize, Owned)>) {
     let (mut all, mut instructions, mut others) = (Vec::new(), 0, Vec::new());
     for step in steps {
@@ -370,7 +371,7 @@ fn an_endless_trace_is_streamed() {
 fn a_decoder_that_would_need_too_much_memory_is_refused() {
     // A zstd frame that asks for a window of 2^41 bytes.
     let text = error(read(b"\x28\xb5\x2f\xfd\x00\xf8\x01\x00\x00"));
-    assert!(text.contains("cannot read on"), "{text}");
+    assert!(text.contains("cannot read further"), "{text}");
     // An xz block whose header (after 12 bytes of stream header) asks for a dictionary of 4 GiB.
     let mut file = xz(&champsim(100));
     assert_eq!(file[12..16], [2, 0, 0x21, 1]);
@@ -378,5 +379,5 @@ fn a_decoder_that_would_need_too_much_memory_is_refused() {
     let crc = crc32fast::hash(&file[12..20]).to_le_bytes();
     file[20..24].copy_from_slice(&crc);
     let text = error(read(&file));
-    assert!(text.contains("cannot read on"), "{text}");
+    assert!(text.contains("cannot read further"), "{text}");
 }

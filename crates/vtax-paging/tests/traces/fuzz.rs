@@ -1,13 +1,14 @@
-//! Any bytes through every reader: never a panic, always steps and then an end or one clear line.
+//! Feeds arbitrary bytes to every reader: never a panic, always steps and then an end or one clear
+//! line.
 //!
-//! What must hold is checked in `crate::support::drain`. `PROPTEST_CASES=20000` searches longer.
+//! `crate::support::drain` checks what must hold. `PROPTEST_CASES=20000` searches longer.
 
 use std::io::{self, Cursor, Read};
 
 use crate::support::{Outcome, champsim, cloudsuite, drain, read, samples};
 use proptest::prelude::*;
 
-/// What makes the bytes that follow count as a format's, so that they reach its reader.
+/// A beginning that makes the bytes after it count as one format, so that they reach its reader.
 fn any_beginning() -> impl Strategy<Value = Vec<u8>> {
     prop::sample::select(vec![
         Vec::new(),
@@ -172,7 +173,7 @@ proptest! {
         let whole = read(&bytes);
         prop_assert_eq!(ragged(bytes.clone(), &pieces, false), whole);
         let (_, end) = ragged(bytes, &pieces, true);
-        let gone = end.unwrap_err().contains("cannot read on: the disk\u{fffd}is gone");
+        let gone = end.unwrap_err().contains("cannot read further: the disk\u{fffd}is gone");
         prop_assert!(gone);
     }
 }
@@ -217,7 +218,7 @@ fn claims_of_size_are_refused_before_memory_is_taken() {
         end.unwrap_err()
             .contains("byte 12: a header of 4294967295 bytes; at most")
     );
-    // A frame may say that more comes out of it than may; the claim is checked, not trusted.
+    // A frame may claim a larger decompressed size than allowed; the claim is checked, not trusted.
     let bomb = crate::support::zstd(&vec![0; 5_000_000]);
     let (_, end) = read(&sealed(&[(1, bomb, 1 << 20)]));
     assert!(end.unwrap_err().contains("zstd: "));

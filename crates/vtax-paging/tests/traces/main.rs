@@ -1,4 +1,4 @@
-//! The readers of traces: what each format means, and any bytes through all of them.
+//! The readers of traces: what each format means, and arbitrary bytes through all of them.
 
 #![allow(clippy::unwrap_used)] // these are tests, although not marked one by one
 

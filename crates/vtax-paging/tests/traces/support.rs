@@ -105,7 +105,7 @@ pub fn references(step: &Owned) -> &[Reference] {
     }
 }
 
-/// A `.vtrace` of these steps.
+/// A `.vtrace` with these steps.
 pub fn vtrace(steps: &[Owned], codec: Codec, frames: usize) -> Vec<u8> {
     let header = Header {
         recorder: "test".into(),
@@ -153,7 +153,7 @@ pub fn steps() -> Vec<Owned> {
     ]
 }
 
-/// Records as a tracer on x86 would write them: `stores` and the record's size tell the layouts.
+/// Records as a tracer on x86 would write them: `stores` and the record's size decide the layout.
 fn records(count: u64, stores: usize, size: usize) -> Vec<u8> {
     let mut bytes = Vec::new();
     for i in 0..count {

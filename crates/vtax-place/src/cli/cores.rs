@@ -11,7 +11,7 @@ use vtax_sys::tree::Tree;
 
 use crate::tables;
 
-/// Print which cores are fast and which are slow, and how that is known
+/// Print which cores are fast and which are slow, and how this is known
 #[derive(Debug, Args)]
 pub struct CoresArguments {
     #[command(flatten)]
@@ -33,13 +33,13 @@ pub struct Named {
     /// The slow CPUs [default: those that are not fast; by the kinds of cores]
     #[arg(long, value_name = "CPUS")]
     slow: Option<String>,
-    /// Speed of the slow CPUs, of the fast ones' [default: as the kernel says]
+    /// Speed of the slow CPUs, relative to the fast ones [default: as the kernel says]
     #[arg(long, value_name = "PERCENT", value_parser = |text: &str| percent(text, 1.0, 99.9))]
     slow_speed: Option<f64>,
 }
 
 impl CoresArguments {
-    /// Print them.
+    /// Print the cores.
     pub fn carry_out(self) -> Result<(), Error> {
         let tree = Tree::at(self.root);
         let named = &self.named;
@@ -56,7 +56,7 @@ impl CoresArguments {
 }
 
 impl Named {
-    /// Two kinds of them.
+    /// The two kinds of CPUs.
     pub fn choose(&self, tree: &Tree) -> Result<Pair, Error> {
         let fast = cpus("--fast", self.fast.as_deref())?;
         let slow = cpus("--slow", self.slow.as_deref())?;
@@ -69,7 +69,7 @@ fn cpus(option: &str, text: Option<&str>) -> Result<Option<Vec<usize>>, Error> {
     parsed.map_err(|error| Error::misuse(option, error, "write for example 0-3,8"))
 }
 
-/// A number, with or without the sign, in a range.
+/// A number in a range, with or without the percent sign.
 pub fn percent(text: &str, least: f64, most: f64) -> Result<f64, String> {
     let number = text.trim_end_matches('%').trim_end().parse::<f64>().ok();
     number

@@ -15,7 +15,7 @@ use vtax_sys::tree::Tree;
 use crate::cli::State;
 use crate::cli::cores::{Named, percent};
 
-/// Move service threads to slow CPUs while guests do not lose by it, one at a time
+/// Move service threads to slow CPUs, one at a time, as long as guests do not lose by it
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Without --apply it only says what it would do. What it moved goes back when it ends; after kill -9
@@ -44,10 +44,10 @@ pub struct WatchArguments {
     #[arg(long, value_name = "PERCENT", default_value = "5%",
           value_parser = |text: &str| percent(text, 0.1, 50.0))]
     budget: f64,
-    /// What predicts losses: run.json of `vtax place measure`, or the predictor in it
+    /// The predictor of losses: run.json of `vtax place measure`, or the predictor in it
     #[arg(long, value_name = "FILE")]
     predictor: Option<PathBuf>,
-    /// What a guest's link carries, in bits per second; for a predictor that goes by it
+    /// Bandwidth of a guest's link in bits per second, for a predictor that needs it
     #[arg(long, value_name = "BITS", value_parser = units::count)]
     rate: Option<u64>,
     /// Print each line as JSON
@@ -91,7 +91,7 @@ impl WatchArguments {
                 let remedy = "name it in percent of the fast ones, such as --slow-speed 50%";
                 return Err(Error::misuse("--slow-speed", reason, remedy));
             }
-            // Nothing is expected of any thread, and so nothing is weighed by it.
+            // No loss is known for any thread, so nothing is decided by one.
             None => {}
         }
         if self.rate.is_none() && predictor.as_ref().is_some_and(Predictor::takes_links) {

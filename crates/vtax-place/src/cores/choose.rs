@@ -8,26 +8,27 @@ use crate::cores::read::{SOURCES, cores, numbers};
 use crate::cores::{Cores, worth};
 use crate::cpus::{online, written};
 
-/// Two kinds of CPUs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Pair {
     /// Sorted, at least one.
     pub fast: Vec<usize>,
     /// Sorted, at least one, none of them fast.
     pub slow: Vec<usize>,
-    /// Speed of the slow ones in percent of the fast ones'; None: nobody says.
+    /// Speed of the slow CPUs in percent of the fast ones; None: unknown.
     pub speed_percent: Option<f64>,
-    /// How many cores the slow ones are worth; see [`crate::cores::Kind::worth`].
+    /// How many cores the slow CPUs are worth; see [`crate::cores::Kind::worth`].
     pub slow_worth: f64,
-    /// How it is known, and what to know before believing it; none of what a user names.
+    /// How the kinds are known, with caveats; empty for what a user names.
     pub notes: Vec<String>,
 }
 
 impl Pair {
-    /// As a user says. Of one that is not named, all CPUs that are on, are not isolated and not in
-    /// the other; of none, the fastest and the slowest kind.
+    /// The CPUs as a user names them. A kind that is not named gets all online CPUs that are
+    /// neither isolated nor in the other kind. With neither named, the fastest and the slowest
+    /// kind.
     ///
-    /// Fails where there is one kind, for a CPU that is not online, and for one that is in both.
+    /// Fails where there is one kind, for a CPU that is not online, and for a CPU that is in both
+    /// kinds.
     pub fn choose(
         tree: &Tree,
         fast: Option<Vec<usize>>,
@@ -111,7 +112,8 @@ impl Pair {
 
 const NAME_BOTH: &str = "name fast and slow CPUs, such as --fast 0-3 --slow 4-7";
 
-/// By the first source that has a number for each of them, and less for the slow ones.
+/// The slow CPUs' speed by the first source that has a number for each CPU, and lower numbers for
+/// the slow ones.
 fn stated(tree: &Tree, fast: &[usize], slow: &[usize]) -> Option<f64> {
     SOURCES.iter().find_map(|source| {
         let middle = |cpus: &[usize]| {

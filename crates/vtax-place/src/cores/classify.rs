@@ -12,9 +12,9 @@ pub struct Found {
     pub of: Kinds,
     /// Each core's number, from the source of speeds.
     pub numbers: Vec<Option<f64>>,
-    /// How kinds are known.
+    /// How the kinds are known.
     pub source: Option<String>,
-    /// What to know before believing it.
+    /// What to know before believing the result.
     pub notes: Vec<String>,
 }
 
@@ -23,7 +23,8 @@ impl Found {
     pub fn of(tree: &Tree, all: &[Core]) -> Self {
         let readings = SOURCES.map(|source| Reading::take(tree, source, all));
         let types = types(tree, all);
-        // The first whose numbers show several kinds; with types, of which the types differ.
+        // The first source whose numbers show several kinds; with types, numbers that differ
+        // between types.
         let tells = |one: &&Reading| {
             one.known()
                 && match &types {
@@ -63,8 +64,8 @@ impl Found {
         found
     }
 
-    /// Cores without a kind get that of those that they share a cache or a cluster with, else of
-    /// those whose number, in another source, is nearest to theirs.
+    /// A core without a kind gets the kind of the cores with which it shares a cache or a cluster;
+    /// otherwise, the kind whose number in another source is nearest to its own.
     fn complete(&mut self, tree: &Tree, all: &[Core], readings: &[Reading]) {
         let known = self.of.clone();
         let missing = (0..).zip(&known).filter(|(_, of)| of.is_none());
@@ -99,7 +100,7 @@ impl Found {
         }
     }
 
-    /// Sources that show other kinds than these; a clock that shows none says nothing.
+    /// Sources that show kinds other than these; a clock that shows none says nothing.
     fn disagreements(&mut self, all: &[Core], readings: &[Reading], by: Option<Source>) {
         let mut above = true;
         for one in readings {
@@ -130,7 +131,7 @@ impl Found {
         }
     }
 
-    /// Types that are slower by name and faster by numbers.
+    /// Types that are slower by name but faster by numbers.
     fn inversions(&mut self, all: &[Core], by: &Reading) {
         let speeds: Vec<Option<f64>> = (0..count(&self.of))
             .map(|kind| {
@@ -158,7 +159,7 @@ fn shown(all: &[Core], kinds: &[Option<usize>], kind: usize) -> String {
     written(&sorted(&own))
 }
 
-/// Types whose order is to be found by numbers: so it is seen whether these tell them apart.
+/// Types whose order is to be found by numbers, which shows whether the numbers distinguish them.
 fn unordered(types: &Types) -> Types {
     Types {
         ordered: false,
@@ -166,7 +167,7 @@ fn unordered(types: &Types) -> Types {
     }
 }
 
-/// The kind whose numbers in a source are nearest to that of a core, where only one is near.
+/// The kind whose numbers in a source are nearest to a core's, where only one kind is near.
 fn nearest(reading: &Reading, known: &[Option<usize>], place: usize) -> Option<usize> {
     let own = (*reading.numbers.get(place)?)?;
     let near = (0..count(known)).filter(|kind| {
@@ -181,7 +182,7 @@ fn nearest(reading: &Reading, known: &[Option<usize>], place: usize) -> Option<u
     }
 }
 
-/// Numbers of one source.
+/// The numbers of one source.
 struct Reading {
     source: Source,
     numbers: Vec<Option<f64>>,
@@ -199,7 +200,7 @@ impl Reading {
         }
     }
 
-    /// Has it a number for most of the cores?
+    /// Does the source have a number for most of the cores?
     fn known(&self) -> bool {
         2 * self.numbers.iter().flatten().count() > self.numbers.len()
     }

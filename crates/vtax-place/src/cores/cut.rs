@@ -1,19 +1,20 @@
-//! Numbers of cores, cut into kinds.
+//! Cuts numbers of cores into kinds.
 
 use crate::cores::read::Types;
 
-/// Between the numbers of two kinds there is a gap: the slower one has less than this of the faster
-/// one. Neighbours of one kind were seen at 0.85 and above (favoured cores, a cluster with a higher
-/// clock), kinds at 0.79 and below: this is in the middle (docs/place-format.md lists them).
+/// Between the numbers of two kinds there is a gap: the slower kind's number is below this share of
+/// the faster one's. Neighbours of one kind were seen at 0.85 and above (favoured cores, a cluster
+/// with a higher clock), different kinds at 0.79 and below: this value is in the middle
+/// (docs/place-format.md lists them).
 pub const CUT: f64 = 0.815;
 
-/// Parts of different names that differ by less than this are one kind.
+/// Types with different names whose numbers differ by less than this are one kind.
 const ALIKE: f64 = 0.95;
 
-/// The kind of each core, the fastest is 0; `None`: not known.
+/// The kind of each core, 0 for the fastest; `None`: not known.
 pub type Kinds = Vec<Option<usize>>;
 
-/// By the numbers alone.
+/// Kinds by numbers alone.
 pub fn by_numbers(numbers: &[Option<f64>]) -> Kinds {
     let mut sorted: Vec<f64> = numbers.iter().flatten().copied().collect();
     sorted.sort_by(|one, other| other.total_cmp(one));
@@ -34,12 +35,12 @@ pub fn by_numbers(numbers: &[Option<f64>]) -> Kinds {
         .collect()
 }
 
-/// By types, each of which the numbers may divide again.
+/// Kinds by types, which numbers may divide further.
 pub fn by_types(types: &Types, numbers: &[Option<f64>]) -> Kinds {
     let mut labels: Vec<u64> = types.of.iter().flatten().copied().collect();
     labels.sort_unstable();
     labels.dedup();
-    // Each: which cores, and how fast.
+    // Each group: its cores, and how fast they are.
     let mut groups: Vec<(Vec<usize>, Option<f64>)> = Vec::new();
     for label in labels {
         let own: Vec<Option<f64>> = types
@@ -53,7 +54,8 @@ pub fn by_types(types: &Types, numbers: &[Option<f64>]) -> Kinds {
         for part in 0..parts {
             let of_part = |place: &usize| {
                 let is_own = types.of.get(*place) == Some(&Some(label));
-                // Of a type that is one kind, a core without a number is of that kind too.
+                // Where a type is one kind, a core of that type without a number is of that kind
+                // too.
                 is_own && (parts == 1 || inner.get(*place) == Some(&Some(part)))
             };
             let members: Vec<usize> = (0..numbers.len()).filter(of_part).collect();
@@ -72,7 +74,7 @@ pub fn by_types(types: &Types, numbers: &[Option<f64>]) -> Kinds {
     (0..numbers.len()).map(find).collect()
 }
 
-/// The fastest first; those that are as fast as the one before are of its kind.
+/// Put the fastest group first; a group that is as fast as the one before it joins its kind.
 fn order(groups: &mut Vec<(Vec<usize>, Option<f64>)>) {
     groups.sort_by(|(_, one), (_, other)| {
         other
@@ -93,12 +95,11 @@ fn order(groups: &mut Vec<(Vec<usize>, Option<f64>)>) {
     *groups = merged;
 }
 
-/// How many kinds there are.
 pub fn count(kinds: &[Option<usize>]) -> usize {
     kinds.iter().flatten().max().map_or(0, |last| last + 1)
 }
 
-/// The upper one of an even number.
+/// The median; of an even number of values, the upper middle one.
 pub fn median(numbers: impl Iterator<Item = f64>) -> Option<f64> {
     let mut sorted: Vec<f64> = numbers.collect();
     sorted.sort_by(f64::total_cmp);

@@ -1,8 +1,8 @@
-//! The kinds of cores of this machine: one classification for all that plans by it
+//! The kinds of cores of this machine: one classification for every part that makes plans
 //! (docs/place-format.md).
 //!
-//! [`read`] has what Linux says, [`cut`] how numbers become kinds, [`classify`] which numbers are
-//! believed, [`choose`] what a user names instead.
+//! [`read`] reads what Linux says, [`cut`] turns numbers into kinds, [`classify`] decides which
+//! numbers to believe, and [`choose`] takes what a user names instead.
 
 pub mod choose;
 mod classify;
@@ -18,50 +18,51 @@ use crate::cores::cut::{count, median};
 use crate::cores::read::{Core, cores};
 use crate::cpus::{isolated, online, written};
 
-/// What a second hardware thread adds to a core, of the core alone: Linux's own estimate until 2018
+/// What a second hardware thread adds, as a share of a core: Linux's own estimate until 2018
 /// (`smt_gain` = 1178 of 1024, kernel/sched/topology.c).
 const SIBLING: f64 = 0.15;
-/// A core is favoured that has this much more than most of its kind.
+/// A core is favoured when its number is this much above most of its kind.
 const FAVOURED: f64 = 1.02;
 
-/// Cores that are alike.
+/// Cores of one kind.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Kind {
     /// `fast`, `slow`; between them `medium`, or `medium-1` and so on.
     pub name: String,
-    /// In percent of the fastest kind's; `None`: nobody says.
+    /// Speed in percent of the fastest kind; `None`: unknown.
     pub speed_percent: Option<f64>,
-    /// As the kernel writes them.
+    /// The CPUs, in the kernel's list format.
     #[serde(serialize_with = "as_list")]
     pub cpus: Vec<usize>,
-    /// Those with a higher number than most of the kind: the kernel prefers them for a single thread.
+    /// CPUs with a higher number than most of the kind: the kernel prefers them for a single
+    /// thread.
     #[serde(serialize_with = "as_list")]
     pub favoured: Vec<usize>,
-    /// How many cores.
     pub cores: usize,
-    /// How many cores they are worth, with a further hardware thread counted as 0.15 of a core.
+    /// How many cores they are worth, with each further hardware thread counted as 0.15 of a core.
     pub worth: f64,
 }
 
-/// The cores of a machine.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Cores {
-    /// The fastest first; one where all are alike, none where the kernel lists no CPU.
+    /// The fastest kind first; one kind where all cores are alike, none where the kernel lists no
+    /// CPU.
     pub kinds: Vec<Kind>,
-    /// How kinds are known; `None` where all are alike.
+    /// How the kinds are known; `None` where all cores are alike.
     pub source: Option<String>,
-    /// Kept free of other work (`isolcpus`): in no kind, unless a user names them.
+    /// CPUs that are kept free of other work (`isolcpus`): they are in no kind, unless a user names
+    /// them.
     #[serde(serialize_with = "as_list")]
     pub isolated: Vec<usize>,
-    /// Nothing says of which kind they are.
+    /// CPUs of unknown kind.
     #[serde(serialize_with = "as_list")]
     pub unknown: Vec<usize>,
-    /// The CPUs of each core that has several, of all that are on.
+    /// The CPUs of each core that has several online CPUs.
     #[serde(serialize_with = "as_lists")]
     pub siblings: Vec<Core>,
-    /// What a second hardware thread is worth, of a core.
+    /// What a second hardware thread is worth, as a share of a core.
     pub sibling: f64,
-    /// What to know before believing it.
+    /// What to know before believing the result.
     pub notes: Vec<String>,
 }
 
@@ -74,7 +75,7 @@ fn as_lists<S: serde::Serializer>(cores: &[Core], to: S) -> Result<S::Ok, S::Err
 }
 
 impl Cores {
-    /// Those of this machine, as Linux shows them.
+    /// The cores of this machine, as Linux shows them.
     pub fn of(tree: &Tree) -> Self {
         let on = online(tree);
         let all = cores(tree, &on);
@@ -86,13 +87,10 @@ impl Cores {
             .collect();
         let unknown = sorted(&Group::of(&found, &all, None, &isolated).cores);
         for (cpus, what) in [
-            (
-                &unknown,
-                "nothing says of which kind it is, and no plan has it",
-            ),
+            (&unknown, "its kind is unknown, so no plan uses it"),
             (
                 &isolated,
-                "isolated (isolcpus), and no plan has it unless you name it",
+                "isolated (isolcpus), so no plan uses it unless you name it",
             ),
         ] {
             if !cpus.is_empty() {
@@ -110,7 +108,8 @@ impl Cores {
         }
     }
 
-    /// Two kinds that a user names; of the rest nothing is planned. Speeds where they are known.
+    /// Two kinds that a user names; the other CPUs are not planned for. Speeds are set where they
+    /// are known.
     pub fn named(tree: &Tree, pair: &choose::Pair) -> Self {
         let kind = |name: &str, cpus: &[usize], speed_percent| Kind {
             name: name.into(),
@@ -134,7 +133,7 @@ impl Cores {
         }
     }
 
-    /// With the speed of the slow ones as a user says.
+    /// With the slow cores' speed as a user gives it.
     ///
     /// Fails where there are more than two kinds.
     pub fn with_speed(mut self, percent: Option<f64>) -> Result<Self, Error> {
@@ -150,7 +149,7 @@ impl Cores {
         Ok(self)
     }
 
-    /// Do cores differ?
+    /// Are there different kinds of cores?
     pub fn differ(&self) -> bool {
         self.kinds.len() > 1
     }
@@ -172,7 +171,7 @@ impl Kind {
 
 /// Cores of one kind.
 struct Group {
-    /// Without what is isolated.
+    /// The cores, without isolated CPUs.
     cores: Vec<Core>,
     favoured: Vec<Core>,
     /// The median of their numbers.
@@ -208,7 +207,7 @@ impl Group {
     }
 }
 
-/// The isolated CPUs that are on; none where all are, which means nothing.
+/// The online isolated CPUs; empty where all are isolated, which means nothing.
 fn set_apart(tree: &Tree, on: &[usize]) -> Vec<usize> {
     let mut cpus = isolated(tree);
     cpus.retain(|cpu| on.contains(cpu));
@@ -219,7 +218,7 @@ fn set_apart(tree: &Tree, on: &[usize]) -> Vec<usize> {
     }
 }
 
-/// With names, and speeds below the fastest one's where the numbers say so.
+/// Kinds with names, and with speeds relative to the fastest where the numbers give them.
 fn kinds(groups: &[Group]) -> Vec<Kind> {
     let fastest = groups.first().and_then(|group| group.middle);
     let speed = |rank: usize, group: &Group| {
@@ -257,7 +256,7 @@ pub fn worth(cores: &[Core]) -> f64 {
     cores.iter().map(of).sum()
 }
 
-/// All their CPUs.
+/// The CPUs of all these cores, sorted.
 fn sorted(cores: &[Core]) -> Vec<usize> {
     let mut cpus: Vec<usize> = cores.iter().flatten().copied().collect();
     cpus.sort_unstable();

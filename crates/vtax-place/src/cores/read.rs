@@ -1,4 +1,4 @@
-//! What Linux says of cores: siblings, types, and numbers that tell how fast each is.
+//! What Linux says about cores: siblings, types, and numbers that show how fast each core is.
 
 use std::path::Path;
 use std::thread::spawn;
@@ -16,13 +16,13 @@ pub type Core = Vec<usize>;
 /// A number that Linux has for each CPU; larger is faster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Source {
-    /// Below the folder of a CPU.
+    /// The file, below the folder of a CPU.
     pub file: &'static str,
-    /// Whether it is a clock, which says nothing of what a core does in a cycle.
+    /// Is the number a clock, which says nothing about the work of a core in a cycle?
     pub clock: bool,
 }
 
-/// The numbers, those first that are trusted most.
+/// The sources of numbers, the most trusted first.
 pub const SOURCES: [Source; 5] = [
     Source {
         file: "cpu_capacity",
@@ -49,18 +49,18 @@ pub const SOURCES: [Source; 5] = [
 /// PMUs of hybrid x86, the fastest type first.
 const TYPES: [&str; 3] = ["cpu_core", "cpu_atom", "cpu_lowpower"];
 
-/// What type each core is of.
+/// The type of each core.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Types {
-    /// How it is known.
+    /// How the types are known.
     pub source: &'static str,
-    /// Each core's type, the least for the fastest where `ordered`; `None`: not known.
+    /// Each core's type; where `ordered`, the lowest number is the fastest type; `None`: not known.
     pub of: Vec<Option<u64>>,
-    /// Do the numbers say which is faster?
+    /// Does the order of types say which is faster?
     pub ordered: bool,
 }
 
-/// The cores that have some of these CPUs.
+/// The cores that contain any of these CPUs.
 pub fn cores(tree: &Tree, cpus: &[usize]) -> Vec<Core> {
     let mut found: Vec<Core> = Vec::new();
     for cpu in cpus {
@@ -86,11 +86,11 @@ pub fn cores(tree: &Tree, cpus: &[usize]) -> Vec<Core> {
     found
 }
 
-/// No core is that slow, as a share of the fastest one: such a number is none.
+/// No core is slower than this share of the fastest one: a lower number is ignored.
 const LEAST: f64 = 0.01;
 
-/// The number of each core: the largest of its hardware threads'; `None` where it is missing, 0 or
-/// beyond belief.
+/// The number of each core, the largest of its hardware threads' numbers; `None` where it is
+/// missing, 0 or beyond belief.
 pub fn numbers(tree: &Tree, source: Source, cores: &[Core]) -> Vec<Option<f64>> {
     let of_cpu = |cpu: &usize| {
         let number = tree.number::<u32>(&format!("{}/{}", folder(*cpu), source.file));
@@ -124,7 +124,7 @@ fn several(of: &[Option<u64>]) -> bool {
 }
 
 /// Hybrid x86 has a PMU for each type. Atoms without a third-level cache, where others have one,
-/// are those of low power (Meteor Lake, Arrow Lake): a type of their own.
+/// are low-power cores (Meteor Lake, Arrow Lake): a separate type.
 fn by_pmu(tree: &Tree, cores: &[Core]) -> Option<Types> {
     let of_pmu = |name: &&str| {
         let folders = ["devices", "bus/event_source/devices"];
@@ -137,7 +137,7 @@ fn by_pmu(tree: &Tree, cores: &[Core]) -> Option<Types> {
     let ranks = || all.iter().zip(0_u64..);
     let rank = |core: &Core| {
         let found = ranks().find(|(cpus, _)| core.iter().any(|cpu| cpus.contains(cpu)));
-        // Two for each: with and without a third-level cache.
+        // Two types for each PMU: with and without a third-level cache.
         found.map(|(_, rank)| rank * 2)
     };
     let mut of: Vec<Option<u64>> = cores.iter().map(rank).collect();
@@ -164,7 +164,7 @@ fn by_pmu(tree: &Tree, cores: &[Core]) -> Option<Types> {
     })
 }
 
-/// Has it a third-level cache? `None`: its caches are not known.
+/// Does the core have a third-level cache? `None`: its caches are not known.
 fn third_level(tree: &Tree, core: &Core) -> Option<bool> {
     let folder = format!("{}/cache", folder(*core.first()?));
     let names = tree.names(&folder);
@@ -178,7 +178,7 @@ fn third_level(tree: &Tree, core: &Core) -> Option<bool> {
         .then(|| levels.contains(&3))
 }
 
-/// arm64: who made a core, and which one it is (`MIDR_EL1` without its revision). Snapdragon 8 Elite's
+/// arm64: the core's implementer and part (`MIDR_EL1` without its revision). Snapdragon 8 Elite's
 /// two kinds differ by the variant alone.
 fn by_part(tree: &Tree, cores: &[Core]) -> Option<Types> {
     const IMPLEMENTER_VARIANT_PART: u64 = 0xfff0_fff0;
@@ -197,7 +197,7 @@ fn by_part(tree: &Tree, cores: &[Core]) -> Option<Types> {
 }
 
 /// CPUID's leaf 0x1A (Intel's manual, volume 2): EAX bits 24 to 31 are 0x40 for a core, 0x20 for an
-/// atom. It answers for the CPU that it runs on, and so for the machine itself only.
+/// atom. It describes the CPU that it runs on, so it is used only for this machine.
 fn by_instruction(tree: &Tree, cores: &[Core]) -> Option<Types> {
     // Leaf 7, EDX bit 15: hybrid.
     const HYBRID: u32 = 1 << 15;
@@ -223,7 +223,8 @@ fn by_instruction(tree: &Tree, cores: &[Core]) -> Option<Types> {
     })
 }
 
-/// The cores that share a second-level cache or a cluster with each, by their place in `cores`.
+/// For each core, the cores that share a second-level cache or a cluster with it, by their index in
+/// `cores`.
 pub fn mates(tree: &Tree, cores: &[Core], of: usize) -> Vec<usize> {
     let Some(cpu) = cores.get(of).and_then(|core| core.first()) else {
         return Vec::new();

@@ -1,29 +1,25 @@
-//! What a process is, by its program and command line.
+//! Finds out what a process is, by its program and command line.
 
 use vtax_sys::tree::Tree;
 
 use crate::domain::process::{Process, Processes};
 
-/// What a process is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// QEMU.
     Qemu,
     /// The kernel of user-mode Linux.
     UserMode,
     /// gVisor's kernel.
     Sentry,
-    /// gVisor's way to files.
+    /// gVisor's gofer, which gives a guest access to files.
     Gofer,
-    /// virtiofsd.
     Virtiofsd,
-    /// A switch.
     Switch,
-    /// A guest's network.
+    /// A guest's network in user space.
     UserNetwork,
     /// A tool of Xen.
     Dom0,
-    /// What holds a container: `conmon`, `runsc run`.
+    /// The monitor of a container: `conmon`, `runsc run`.
     Monitor,
     /// bubblewrap: it holds a guest only if one is below it.
     Box,
@@ -48,8 +44,8 @@ const XEN_TOOLS: [&str; 5] = [
     "xl",
     "libxl-save-helper",
 ];
-/// What begins arguments of the kernel of user-mode Linux and of few other programs; two of them
-/// make one.
+/// How arguments of user-mode Linux's kernel, and of few other programs, begin; two such arguments
+/// identify it.
 const OF_USER_MODE: [&str; 12] = [
     "mem=",
     "umid=",
@@ -65,10 +61,10 @@ const OF_USER_MODE: [&str; 12] = [
     "vec0:",
 ];
 
-/// What a process is; `None`: nothing that works for guests.
+/// What a process is; `None`: it does not work for guests.
 pub fn kind(tree: &Tree, process: &Process) -> Option<Kind> {
     let program = process.program();
-    // The box holds the command line of the guest after its own.
+    // The box has the guest's command line after its own.
     let found = match program {
         "bwrap" => Kind::Box,
         "conmon" => Kind::Monitor,
@@ -115,7 +111,7 @@ impl Kind {
     }
 }
 
-/// What a guest is called: the name that it was given, else its process number.
+/// A guest's name: the name that it was given, otherwise its process number.
 pub fn guest_name(kind: Kind, process: &Process) -> String {
     let given = match kind {
         Kind::Qemu => process.option("-name").and_then(qemu_name),
@@ -135,14 +131,14 @@ fn qemu_name(value: &str) -> Option<&str> {
         .or_else(|| keys().next().filter(|first| !first.contains('=')))
 }
 
-/// The name of the container comes last.
+/// The container's name is the last argument.
 fn sandbox_name(process: &Process) -> Option<&str> {
     let last = process.arguments.last()?;
     (!last.starts_with('-')).then_some(last)
 }
 
-/// The guest that a helper serves: the only one whose command line names a path of the helper's, or
-/// a process that the helper names.
+/// The guest that a helper serves: the only guest whose command line names one of the helper's
+/// paths, or whose process the helper names.
 pub fn served<'a>(
     helper: &Process,
     guests: &'a [(i32, Kind, String)],
@@ -163,7 +159,7 @@ fn names(helper: &Process, guest: &Process) -> bool {
     values.any(|value| value == number || (is_socket(value) && guest_has(guest, value)))
 }
 
-/// A path of two parts at least: `/` and `/dev` are on many command lines.
+/// A path with at least two parts: `/` and `/dev` are on many command lines.
 fn is_socket(value: &str) -> bool {
     value.starts_with('/') && value.trim_end_matches('/').matches('/').count() >= 2
 }

@@ -1,4 +1,4 @@
-//! The service domain: threads that work for guests, and those that are the guests.
+//! The service domain: threads that work for guests, and the guests' own threads.
 
 pub mod kind;
 pub mod process;
@@ -14,47 +14,44 @@ use crate::domain::process::{Process, Processes};
 use crate::domain::thread::{kernel_thread, qemu_thread};
 use crate::role::Role;
 
-/// A thread that works for guests, or is one.
+/// A thread that works for guests, or belongs to one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Member {
-    /// Its process.
     pub pid: i32,
-    /// Its number.
     pub tid: i32,
-    /// The name of the process.
+    /// The name of its process.
     pub process: String,
     /// What it does.
     pub role: Role,
-    /// The guest that it serves, where it serves one.
+    /// The guest that it serves, where it serves only one.
     pub guest: Option<String>,
-    /// What the kernel says of it.
+    /// What the kernel says about it.
     pub task: Task,
 }
 
 impl Member {
-    /// Its folder in `/proc`.
+    /// The thread's folder in `/proc`.
     pub fn folder(&self) -> String {
         thread_folder(self.pid, self.tid)
     }
 }
 
-/// A thread's folder in `/proc`.
 pub fn thread_folder(pid: i32, tid: i32) -> String {
     format!("/proc/{pid}/task/{tid}")
 }
 
-/// A guest's process, what it is, and its name.
+/// A guest's process, its kind, and its name.
 type Guest = (i32, Kind, String);
 
-/// Finds the service domain again and again; only what is new is looked at closely.
+/// Finds the service domain again and again; only new processes are examined closely.
 #[derive(Debug, Default)]
 pub struct Finder {
     processes: Processes,
 }
 
 impl Finder {
-    /// The threads that work for guests now; with `roots` only those of these processes, of all that
-    /// descends from them, and of the kernel for them.
+    /// The threads that work for guests at this moment. With `roots`, only the threads of these
+    /// processes and their descendants, and the kernel's threads for them.
     pub fn find(&mut self, tree: &Tree, roots: &[i32]) -> Vec<Member> {
         self.processes.read(tree);
         let kinds: Vec<(&Process, Kind)> = self
@@ -74,7 +71,7 @@ impl Finder {
         members
     }
 
-    /// The processes as they were found.
+    /// The processes of the last search.
     pub fn processes(&self) -> &Processes {
         &self.processes
     }
@@ -85,7 +82,7 @@ fn guests(kinds: &[(&Process, Kind)]) -> Vec<Guest> {
     let mut guests: Vec<Guest> = guests
         .map(|(process, kind)| (process.pid, *kind, guest_name(*kind, process)))
         .collect();
-    // The helper and the processes of user-mode Linux look as its kernel does.
+    // The helper and the processes of user-mode Linux look like its kernel.
     let user_mode: BTreeSet<i32> = guests
         .iter()
         .filter(|(_, kind, _)| *kind == Kind::UserMode)
@@ -131,7 +128,8 @@ impl Scene<'_> {
         members
     }
 
-    /// Is a box around a guest? All others are what they look like.
+    /// Does the process belong to the service domain? Only a box must be around a guest; other
+    /// kinds always do.
     fn belongs(&self, process: &Process, kind: Kind) -> bool {
         kind != Kind::Box || !self.below(process.pid).is_empty()
     }
@@ -144,7 +142,7 @@ impl Scene<'_> {
         guests.map(|(_, _, name)| name.as_str()).collect()
     }
 
-    /// The guest above a process or itself.
+    /// The guest that is this process or the nearest above it.
     fn above(&self, process: &Process) -> Option<&Guest> {
         let own = |pid: i32| self.guests.iter().find(|(guest, ..)| *guest == pid);
         let above = self.processes.ancestors(process.pid);
@@ -170,7 +168,7 @@ impl Scene<'_> {
         }
     }
 
-    /// The sandbox that the same process has started.
+    /// The sandbox that the same process started.
     fn beside(&self, gofer: &Process) -> Option<String> {
         let names: Vec<&str> = self
             .guests
@@ -211,8 +209,8 @@ impl Scene<'_> {
         }
     }
 
-    /// The kernel of user-mode Linux traces its processes, but not the helpers that wait for files
-    /// and terminals; all have its name.
+    /// User-mode Linux's kernel traces its processes, but not the helpers that wait for files and
+    /// terminals; all have the kernel's name.
     fn user_mode(&self, process: &Process) -> Role {
         let kernel = self.guests.iter().any(|(pid, ..)| *pid == process.pid);
         if kernel || self.traced(process.pid) {
@@ -266,7 +264,7 @@ impl Scene<'_> {
         };
         let wanted = match chosen {
             Some(chosen) => pid.is_some_and(|pid| chosen.contains(&pid)),
-            // They serve all; where there is no guest they serve none.
+            // They serve all guests; where there is no guest they serve nobody.
             None => guest.is_some() || !nothing || self.xen,
         };
         wanted.then(|| member(process, process.pid, role, guest, process.task.clone()))

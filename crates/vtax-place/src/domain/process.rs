@@ -1,4 +1,4 @@
-//! The processes of a host, as far as it takes to tell what they do.
+//! The processes of a host, with what is needed to tell their kinds.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -6,19 +6,17 @@ use std::path::Path;
 use vtax_sys::task::Task;
 use vtax_sys::tree::Tree;
 
-/// A process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Process {
-    /// Its number.
     pub pid: i32,
-    /// What the kernel says of its first thread.
+    /// What the kernel says about its first thread.
     pub task: Task,
     /// Its command line; empty for a kernel thread.
     pub arguments: Vec<String>,
 }
 
 impl Process {
-    /// The file name of the program that its command line names.
+    /// The file name of the program, from its command line.
     pub fn program(&self) -> &str {
         let path = self.arguments.first().map_or("", String::as_str);
         let name = Path::new(path).file_name();
@@ -41,7 +39,7 @@ impl Process {
     }
 }
 
-/// All processes by their numbers. Command lines are kept from one reading to the next.
+/// All processes by number. Command lines are kept from one reading to the next.
 #[derive(Debug, Default)]
 pub struct Processes {
     all: BTreeMap<i32, Process>,
@@ -72,22 +70,21 @@ impl Processes {
         self.all = now.collect();
     }
 
-    /// Every process.
+    /// All processes.
     pub fn iter(&self) -> impl Iterator<Item = &Process> {
         self.all.values()
     }
 
-    /// One of them.
     pub fn get(&self, pid: i32) -> Option<&Process> {
         self.all.get(&pid)
     }
 
-    /// What a process descends from, the nearest first.
+    /// The ancestors of a process, the nearest first.
     pub fn ancestors(&self, pid: i32) -> Vec<&Process> {
         let mut found: Vec<&Process> = Vec::new();
         let mut next = self.get(pid).map(|process| process.task.parent);
         while let Some(process) = next.and_then(|pid| self.get(pid)) {
-            // Processes are read one after the other: a number used again could close a circle.
+            // Processes are read one after the other: a reused number could close a circle.
             if found.iter().any(|one| one.pid == process.pid) {
                 break;
             }
@@ -97,7 +94,7 @@ impl Processes {
         found
     }
 
-    /// These processes and all that descend from them.
+    /// These processes and all their descendants.
     pub fn with_descendants(&self, roots: &[i32]) -> BTreeSet<i32> {
         let below = |pid: &i32| {
             let above = self.ancestors(*pid);
@@ -107,12 +104,13 @@ impl Processes {
     }
 }
 
-/// A process has another command line after exec, which changes its name with few exceptions.
+/// Is it the same program? Only exec changes the command line, and with few exceptions it changes
+/// the name too.
 fn same(old: &Task, new: &Task) -> bool {
     old.start_ticks == new.start_ticks && old.name == new.name
 }
 
-/// Lossy, as what is not text must not hide a process.
+/// Lossy, because text that is not UTF-8 must not hide a process.
 fn command_line(tree: &Tree, pid: i32) -> Vec<String> {
     let bytes = tree
         .bytes(&format!("/proc/{pid}/cmdline"))

@@ -1,11 +1,11 @@
-//! What a thread does, by its name.
+//! Finds out what a thread does, by its name.
 
 use vtax_sys::task::Task;
 
 use crate::role::Role;
 
-/// What begins the names of QEMU's threads with `debug-threads=on` (QEMU's source: calls of
-/// `qemu_thread_create`). A thread without a name of its own has the process's.
+/// How the names of QEMU's threads begin with `debug-threads=on` (QEMU's source: calls of
+/// `qemu_thread_create`). A thread without its own name has the name of the process.
 const OF_QEMU: [(&str, Role); 15] = [
     ("CPU ", Role::Vcpu),
     ("ALL CPUs/", Role::Vcpu),
@@ -24,7 +24,7 @@ const OF_QEMU: [(&str, Role); 15] = [
     ("kvm-nx-lpage-re", Role::Worker),
 ];
 
-/// What a thread of QEMU does. Since Linux 6.4 the threads of vhost are among them.
+/// What a thread of QEMU does. Since Linux 6.4 vhost's threads are among them.
 pub fn qemu_thread(first: bool, process: &str, task: &Task) -> Role {
     if first {
         return Role::MainLoop;
@@ -38,8 +38,8 @@ pub fn qemu_thread(first: bool, process: &str, task: &Task) -> Role {
     known.map_or(Role::Unknown, |(_, role)| *role)
 }
 
-/// What a kernel thread does for guests, and whom its name says that for: a process, or with Xen a
-/// domain. `None`: nothing.
+/// What a kernel thread does for guests, and for whom according to its name: a process, or a domain
+/// of Xen. `None`: it does nothing for guests.
 pub fn kernel_thread(name: &str, xen: bool) -> Option<(Role, Option<String>)> {
     let after = |begin: &str| {
         let number = name.strip_prefix(begin)?;
@@ -61,7 +61,7 @@ pub fn kernel_thread(name: &str, xen: bool) -> Option<(Role, Option<String>)> {
     }
 }
 
-/// `vif1.0-q0-guest-rx` of netback, `1.xvda-0` of blkback.
+/// A domain's number from `vif1.0-q0-guest-rx` of netback or `1.xvda-0` of blkback.
 fn xen_domain(name: &str) -> Option<String> {
     let (front, back) = name.strip_prefix("vif").unwrap_or(name).split_once('.')?;
     let number: u16 = front.parse().ok()?;

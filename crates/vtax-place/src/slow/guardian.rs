@@ -1,7 +1,8 @@
 //! Restoring what a killed program has changed.
 //!
 //! A second process waits for the end of the first, whatever ends it. Where both are killed, the
-//! next sweep restores: that of `vtax-agent` the control groups, that of `vtax-place` all of it.
+//! next sweep restores: `vtax-agent sweep` restores the control groups, `vtax-place sweep`
+//! everything.
 
 use std::env;
 use std::fs;
@@ -21,7 +22,7 @@ use crate::journal::{self, Before, Restored};
 const PREFIX: &str = "slow-";
 const SUFFIX: &str = ".json";
 
-/// What is to be restored at the end: by dropping this, else by the guardian.
+/// What is to be restored at the end, by dropping this or else by the guardian.
 #[derive(Debug)]
 pub struct Held {
     tree: Tree,
@@ -34,7 +35,7 @@ pub struct Held {
 impl Held {
     /// Write the journal and start the guardian, before anything is changed.
     ///
-    /// Fails when either cannot be done; then nothing of it is left.
+    /// Fails when either is not possible; then nothing is left behind.
     pub fn begin(tree: &Tree, state: &Path, before: Before) -> Result<Self, Error> {
         make_folder(state).map_err(|error| journal::failed(state, &error))?;
         sweep(tree, state);
@@ -55,16 +56,16 @@ impl Held {
         }
     }
 
-    /// Restore it now.
+    /// Restore the state at this point.
     ///
-    /// Fails when the kernel refuses; then the journal stays for the next sweep.
+    /// Fails when the kernel refuses; the journal then stays for the next sweep.
     pub fn end(mut self) -> Result<Restored, Error> {
         let restored = self.restore();
         match restored.failed.first() {
             Some(reason) => Err(Error::failure(
                 "restoring",
                 reason,
-                "put it right and run `vtax-place sweep`",
+                "fix this and run `vtax-place sweep`",
             )),
             None => Ok(restored),
         }
@@ -76,7 +77,7 @@ impl Held {
             journal::remove(&self.path);
         }
         self.done = true;
-        // It finds no journal any more, or tries once more.
+        // The guardian finds no journal any more, or tries once more.
         drop(self.guardian.stdin.take());
         let _ = self.guardian.wait();
         restored
@@ -91,7 +92,7 @@ impl Drop for Held {
     }
 }
 
-/// In a process group of its own: Ctrl-C must not end it too.
+/// The guardian is in its own process group: Ctrl-C must not end it too.
 fn guardian(path: &Path) -> io::Result<Child> {
     Command::new(env::current_exe()?)
         .arg("guard")
@@ -103,8 +104,8 @@ fn guardian(path: &Path) -> io::Result<Child> {
         .spawn()
 }
 
-/// The guardian: wait until standard input ends, and restore what is in the journal, if it is still
-/// there.
+/// Run the guardian: wait until standard input ends, and restore what is in the journal, if the
+/// journal still exists.
 ///
 /// Fails when the journal cannot be read.
 pub fn guard(tree: &Tree, path: &Path) -> Result<(), Error> {
@@ -117,7 +118,7 @@ pub fn guard(tree: &Tree, path: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// Restore what programs have changed that are dead; returns how many of them.
+/// Restore what dead programs have changed; returns how many programs.
 pub fn sweep(tree: &Tree, state: &Path) -> usize {
     let entries = fs::read_dir(state).into_iter().flatten().flatten();
     let names = entries.filter_map(|entry| entry.file_name().into_string().ok());

@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use vtax_sys::calls::scheduling::{Policy, set_affinity, set_policy};
 
-/// Short, so that nobody stands still for long; shorter ones cost time of their own.
+/// Short, so that no thread stands still for long; shorter periods cost too much time themselves.
 const PERIOD: Duration = Duration::from_millis(2);
-/// Above all that is not real-time, below most that is.
+/// Above everything that is not real-time, below most that is.
 const PRIORITY: u8 = 1;
 
-/// The thread, until this is dropped.
+/// The hog's thread, which runs until this is dropped.
 #[derive(Debug)]
 pub struct Hog {
     shared: Arc<Shared>,
@@ -23,13 +23,13 @@ pub struct Hog {
 
 #[derive(Debug, Default)]
 struct Shared {
-    /// What it takes of every period; 0: nothing.
+    /// The time that it takes of every period; 0: none.
     busy_ns: AtomicU64,
     ended: AtomicBool,
 }
 
 impl Hog {
-    /// Start it on a CPU; it takes nothing yet.
+    /// Start the thread on a CPU; it takes no time yet.
     ///
     /// Fails with the errno of the kernel, which may forbid real-time threads.
     pub fn start(cpu: usize) -> Result<Self, Errno> {
@@ -65,9 +65,9 @@ impl Shared {
         let mut begin = Instant::now();
         while !self.ended.load(Ordering::Relaxed) {
             let busy = Duration::from_nanos(self.busy_ns.load(Ordering::Relaxed));
-            // From when it was to begin: what waking it has cost is not added.
+            // Counted from the planned start, so that the cost of waking is not added.
             while !busy.is_zero() && begin.elapsed() < busy {}
-            // Real-time throttling may have stopped it for whole periods: those are lost.
+            // Real-time throttling may have stopped the thread for whole periods: those are lost.
             begin = (begin + PERIOD).max(Instant::now());
             sleep(
                 begin

@@ -1,4 +1,4 @@
-//! What slows the threads: set up, measured, put to work, and gone when it is dropped.
+//! The means that slow threads: set up, measured, put to work, and removed when dropped.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -19,17 +19,16 @@ use crate::slow::hog::Hog;
 use crate::slow::probe::{Obtained, compare};
 use crate::slow::{Request, Target};
 
-/// Full speed.
+/// Full speed, in percent.
 const FULL: f64 = 100.0;
 
-/// What slows.
 #[derive(Debug)]
 pub struct Means {
     share: f64,
-    /// All threads run here.
+    /// The CPU on which all threads run.
     cpu: Option<usize>,
-    /// For the thread that measures: it comes before all others. Absent where there is no such
-    /// group; the nice value has to do then.
+    /// The group of the measuring thread, which gives it priority over all others. Absent where no
+    /// such group is possible; the nice value must suffice then.
     probe: Option<QuotaGroup>,
     before: Before,
     way: Way,
@@ -37,7 +36,7 @@ pub struct Means {
 
 #[derive(Debug)]
 enum Way {
-    /// Nothing: the control.
+    /// Nothing is slowed: the control.
     Nothing,
     Quota(Quota),
     Hog {
@@ -55,14 +54,14 @@ enum Way {
     },
 }
 
-/// Groups, each with its threads, by their numbers, and their nice values.
+/// Groups with their threads' numbers, and their nice values.
 #[derive(Debug)]
 struct Quota(Vec<(QuotaGroup, Vec<(i32, i32)>)>);
 
 impl Means {
-    /// How to do what is asked for; nothing is changed yet.
+    /// Choose how to do what is asked for; nothing is changed yet.
     ///
-    /// Fails when it cannot be done to these threads.
+    /// Fails when it is not possible for these threads.
     pub fn choose(tree: &Tree, request: &Request, targets: &[Target]) -> Result<Self, Error> {
         let way = way(tree, request, targets)?;
         let cpu = match &way {
@@ -98,12 +97,13 @@ impl Means {
         })
     }
 
-    /// What must be restored at the end.
+    /// The state that must be restored at the end.
     pub fn before(&self) -> Before {
         self.before.clone()
     }
 
-    /// Set it up and measure what it leaves; `None` at full speed, where there is nothing to measure.
+    /// Set up the means and measure the speed that it leaves; `None` at full speed, where there is
+    /// nothing to measure.
     ///
     /// Fails with a reason when the kernel refuses.
     pub fn measure(&mut self, tree: &Tree) -> Result<Option<Obtained>, String> {
@@ -143,15 +143,15 @@ impl Means {
             }
         };
         if let Some(group) = probe {
-            // What stays of it goes at the end.
+            // What remains after a failure is removed at the end.
             quota::release(group.folder());
         }
         measured.map(Some)
     }
 
-    /// Put the threads under it.
+    /// Slow the threads.
     ///
-    /// Fails with a reason when the kernel refuses; a thread that has ended is left out.
+    /// Fails with a reason when the kernel refuses; a thread that has ended is skipped.
     pub fn engage(&mut self, tree: &Tree, targets: &[Target]) -> Result<(), String> {
         if let Some(cpu) = self.cpu {
             for one in targets {
@@ -171,7 +171,7 @@ impl Means {
         }
     }
 
-    /// For how long the threads were held back, in seconds.
+    /// How long the threads were held back, in seconds.
     pub fn throttled_s(&self) -> Option<f64> {
         let Way::Quota(quota) = &self.way else {
             return None;
@@ -181,7 +181,7 @@ impl Means {
         Some(Duration::from_nanos(sum).as_secs_f64())
     }
 
-    /// What was set, in words.
+    /// A description of what was set.
     pub fn how(&self) -> String {
         match &self.way {
             Way::Nothing => "nothing is slowed: a control".into(),
@@ -212,7 +212,7 @@ impl Means {
 }
 
 fn way(tree: &Tree, request: &Request, targets: &[Target]) -> Result<Way, Error> {
-    // A group has a weight of its own: so the control of a quota is in one too, without a limit.
+    // A group has its own weight, so the control of a quota is in a group too, without a limit.
     if request.percent >= FULL && request.backend != Backend::Quota {
         return Ok(Way::Nothing);
     }
@@ -291,7 +291,7 @@ fn quotas(tree: &Tree, request: &Request, targets: &[Target]) -> Result<Quota, E
             )
         })?;
         let entry = (one.affinity.tid, one.task.nice);
-        // One slow core: one quota for all on it. Else every thread has its own.
+        // One slow core: one quota for all threads on it. Otherwise each thread has its own quota.
         let shared = request.cpu.and_then(|_| above.get(&location.own).copied());
         if let Some((_, threads)) = shared.and_then(|index| groups.get_mut(index)) {
             threads.push(entry);
@@ -334,7 +334,7 @@ impl Quota {
     }
 }
 
-/// A lower limit of the clock: with every governor it holds a busy core.
+/// Lower the upper limit of the clock: with every governor this holds a busy core.
 fn frequency(tree: &Tree, cpu: usize, share: f64) -> Result<Way, Error> {
     let folder = format!("{}/cpufreq", cpus::folder(cpu));
     let path = format!("{folder}/scaling_max_freq");

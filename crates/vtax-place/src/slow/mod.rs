@@ -1,4 +1,4 @@
-//! Holding threads below full speed until the end, and restoring all of it.
+//! Holds threads below full speed until the end, then restores everything.
 
 pub mod guardian;
 mod hog;
@@ -20,36 +20,32 @@ use crate::journal::Affinity;
 use crate::slow::guardian::Held;
 use crate::slow::means::Means;
 
-/// A measured speed this far from the one that was asked for is said.
+/// The user is told when the measured speed is this far from the wanted speed.
 const TOLERATED_POINTS: f64 = 10.0;
 
-/// What is asked for.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Request {
-    /// By which way.
     pub backend: Backend,
-    /// Percent of full speed.
+    /// The wanted speed in percent of full speed.
     pub percent: f64,
-    /// All threads share this CPU, which is slow.
+    /// The slow CPU that all threads share.
     pub cpu: Option<usize>,
-    /// The threads.
     pub threads: Vec<i32>,
 }
 
 /// What is in force.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct InForce {
-    /// The way.
     pub backend: Backend,
-    /// What was asked for.
+    /// The wanted speed.
     pub asked_percent: f64,
-    /// What was measured; absent where it could not be.
+    /// The measured speed; absent where it could not be measured.
     pub obtained_percent: Option<f64>,
-    /// The interval of it, 96 %.
+    /// The lower end of its 96 % interval.
     pub low: Option<f64>,
-    /// The other end.
+    /// The upper end.
     pub high: Option<f64>,
-    /// The measured speed is near the one that was asked for; absent where it was not measured.
+    /// Is the measured speed near the wanted speed? Absent where it was not measured.
     pub honoured: Option<bool>,
     /// What was set.
     pub how: String,
@@ -57,16 +53,15 @@ pub struct InForce {
     pub does_not: &'static str,
 }
 
-/// What became of it.
+/// The result of slowing.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Ended {
-    /// For how long the quota held the threads back; absent for other ways.
+    /// How long the quota held the threads back; absent for other ways.
     pub throttled_s: Option<f64>,
     /// Threads that have ended meanwhile.
     pub ended: Vec<i32>,
 }
 
-/// A thread that is slowed.
 #[derive(Debug, Clone)]
 pub struct Target {
     affinity: Affinity,
@@ -74,9 +69,10 @@ pub struct Target {
 }
 
 impl Request {
-    /// Hold the threads until `wait` returns; `say` is told what is in force.
+    /// Hold the threads until `wait` returns; `say` receives what is in force.
     ///
-    /// Fails before anything changes when it is not possible; later failures restore all first.
+    /// Fails before anything changes when the request is not possible; a later failure first
+    /// restores everything.
     pub fn hold(
         &self,
         tree: &Tree,
@@ -128,7 +124,7 @@ impl Request {
     }
 }
 
-const REMEDY: &str = "see `vtax-place backends`, or take another way";
+const REMEDY: &str = "see `vtax-place backends`, or choose another way";
 
 fn target(tree: &Tree, tid: i32) -> Result<Target, Error> {
     let found = tree.process_of(tid).and_then(|pid| {

@@ -1,4 +1,4 @@
-//! The speed that a way of slowing really leaves, by a loop that does the same again and again.
+//! Measures the speed that a way of slowing really leaves, with a loop that repeats the same work.
 
 use std::hint::black_box;
 use std::thread::{scope, sleep};
@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 use vtax_sys::calls::scheduling::{set_affinity, set_nice};
 use vtax_sys::cgroup::quota::QuotaGroup;
 
-/// Odd, so that the median is one of them.
+/// Odd, so that the median is one of the pairs.
 const PAIRS: usize = 9;
-/// Many periods of what slows.
+/// Many periods of the slowing means.
 const SLOW: Duration = Duration::from_millis(100);
 const FULL: Duration = Duration::from_millis(40);
-/// After a change: what slows may have saved up some time.
+/// The wait after a change: the slowing means may have saved up some time.
 const SETTLE: Duration = Duration::from_millis(10);
 const ROUNDS: u64 = 1000;
 
@@ -21,17 +21,17 @@ const ROUNDS: u64 = 1000;
 pub struct Obtained {
     /// The median of the pairs.
     pub percent: f64,
-    /// Between this and `high` the median of all such pairs is, with 96 % confidence: the second
+    /// The median of all such pairs lies between this and `high` with 96 % confidence: the second
     /// lowest and second highest of nine (order statistics of the binomial distribution).
     pub low: f64,
     /// See `low`.
     pub high: f64,
 }
 
-/// The speed after `slow` to that after `full`, each called by the measuring thread itself, in turn;
-/// on one CPU, where one is named. The thread comes before all others, by a control group (with the
-/// kernel's autogroups a nice value means nothing to other sessions) and its nice value: what others
-/// take of a CPU is no slowness.
+/// The ratio of the speed after `slow` to the speed after `full`. The measuring thread itself calls
+/// each in turn, on one CPU if one is named. A control group (with the kernel's autogroups a nice
+/// value means nothing to other sessions) and its nice value give this thread priority over all
+/// others, because CPU time that others take is no slowness.
 ///
 /// Fails as `full` or `slow` does.
 pub fn compare(
@@ -74,7 +74,7 @@ fn interval(mut ratios: Vec<f64>) -> Obtained {
     }
 }
 
-/// Rounds of a loop without memory in a second of real time.
+/// Rounds per second of real time, of a loop that uses no memory.
 fn rate(time: Duration) -> f64 {
     let begin = Instant::now();
     let mut rounds = 0.0;

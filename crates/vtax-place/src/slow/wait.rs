@@ -10,13 +10,13 @@ use nix::sys::signal::Signal;
 
 use vtax_sys::signals::Signals;
 
-/// What ends a slow-down.
+/// What ends the slowing.
 #[derive(Debug)]
 pub struct End(Signals);
 
 impl End {
-    /// Take the signals from now on, one of them at the end of the thread that started this process.
-    /// To be called before other threads start, which would take them else.
+    /// Handle the signals from here on; the end of the thread that started this process is one of
+    /// them. Call this before other threads start; otherwise those threads would receive them.
     ///
     /// Fails with the errno of the system call.
     pub fn new() -> Result<Self, Errno> {
@@ -38,7 +38,7 @@ impl End {
                 Err(errno) => return Err(errno),
             }
             let [signal, input] = entries.map(|entry| entry.any().unwrap_or(false));
-            // A closed input reads as nothing; what is typed means nothing.
+            // Closed input reads as an end; typed input means nothing.
             if signal || (input && io::stdin().read(&mut [0; 512]).unwrap_or(0) == 0) {
                 return Ok(());
             }

@@ -1,6 +1,7 @@
-//! What `watch` decides: one thread at a time, with hysteresis, and back when it hurt.
+//! What `watch` decides: one thread at a time, with hysteresis, and back when a move hurt.
 //!
-//! Pure: windows in, decisions out, no clock and no system call, so that every state is tested.
+//! The controller is pure: windows in, decisions out, no clock and no system call, so that every
+//! state can be tested.
 
 mod effect;
 #[cfg(test)]
@@ -10,12 +11,10 @@ use std::collections::{BTreeMap, VecDeque};
 
 use crate::watch::controller::effect::{Effect, Trial};
 
-/// A thread, told apart from a later one with the same number by its start.
+/// A thread; its start time distinguishes it from a later thread with the same number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ThreadKey {
-    /// Process.
     pub pid: i32,
-    /// Thread.
     pub tid: i32,
     /// Clock ticks from boot to its start.
     pub start_ticks: u64,
@@ -24,27 +23,27 @@ pub struct ThreadKey {
 /// Which cores a thread may run on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Class {
-    /// Where it was before.
+    /// The cores that it ran on before.
     Fast,
-    /// The slow ones.
+    /// The slow cores.
     Slow,
 }
 
-/// What a guest gets done, the best measure of its progress first. All are per second.
+/// What a guest gets done: measures of its progress, the best first. All are per second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Signal {
-    /// Bytes on its link, both directions.
+    /// Bytes on its link, in both directions.
     Link,
     /// Bytes that its processes read and wrote by system calls.
     Files,
-    /// Bytes that its processes had storage read and write.
+    /// Bytes that its processes read from storage and wrote to it.
     Storage,
     /// CPU seconds of its vCPUs.
     Cpu,
 }
 
 impl Signal {
-    /// For people.
+    /// The name for people.
     pub fn name(self) -> &'static str {
         match self {
             Self::Link => "traffic",
@@ -54,8 +53,8 @@ impl Signal {
         }
     }
 
-    /// Weaker than this it says nothing of progress: an idle guest has timers, and a silent link
-    /// the broadcasts of others.
+    /// A weaker signal than this says nothing about progress: an idle guest has timers, and a
+    /// silent link the broadcasts of others.
     pub fn least(self) -> f64 {
         match self {
             Self::Link | Self::Files | Self::Storage => 4096.0,
@@ -64,44 +63,41 @@ impl Signal {
     }
 }
 
-/// Signals and how strong each is.
+/// Signals and their strengths.
 pub type Progress = BTreeMap<Signal, f64>;
 
 /// A loss of a guest's throughput, in percent, with its 95 % interval.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Loss {
-    /// The middle.
     pub percent: f64,
-    /// The ends of the interval.
+    /// The lower end of the interval.
     pub low: f64,
-    /// See `low`.
+    /// The upper end of the interval.
     pub high: f64,
 }
 
 /// A service thread in one window.
 #[derive(Debug, Clone)]
 pub struct Seen {
-    /// Which.
     pub key: ThreadKey,
-    /// Whom it works for.
+    /// The guest that it works for.
     pub guest: String,
     /// CPU seconds per second.
     pub cpu_share: f64,
-    /// What its guest is expected to lose when it is on slow cores; the reason when that is not
-    /// known.
+    /// What its guest is expected to lose when the thread is on slow cores; the reason when that is
+    /// not known.
     pub expected: Result<Loss, String>,
 }
 
-/// One window.
 #[derive(Debug, Clone, Default)]
 pub struct Window {
-    /// The service threads that ran at its end and can be moved.
+    /// The service threads that ran at the window's end and can be moved.
     pub threads: Vec<Seen>,
     /// What each guest got done.
     pub progress: BTreeMap<String, Progress>,
-    /// How many cores the slow CPUs that are on are worth.
+    /// How many cores the online slow CPUs are worth.
     pub slow_worth: f64,
-    /// CPU seconds per second of all that ran on them; None: not known.
+    /// CPU seconds per second of everything that ran on them; None: not known.
     pub slow_busy: Option<f64>,
 }
 
@@ -110,22 +106,21 @@ pub struct Window {
 pub struct Settings {
     /// What a guest may lose, in percent.
     pub budget_percent: f64,
-    /// Windows in a row in which a thread has to qualify.
+    /// Successive windows in which a thread has to qualify.
     pub steady: usize,
-    /// Windows that the effect is measured over, before and after a move: at least, and at most
-    /// where a guest's progress is unsteady.
+    /// The least number of windows over which an effect is measured, before and after a move.
     pub trial: usize,
-    /// See `trial`.
+    /// The largest number of windows, where a guest's progress is unsteady.
     pub longest_trial: usize,
     /// Windows between a trial's end and the next move.
     pub rest: usize,
-    /// Windows until a thread that hurt is tried again; doubled each time.
+    /// Windows until a thread that hurt is tried again; the number doubles each time.
     pub retry: usize,
     /// Speed of the slow cores relative to the fast ones.
     pub slow_speed: f64,
     /// How full the slow cores may get, from 0 to 1.
     pub headroom: f64,
-    /// A thread that takes less of a core is not worth a move.
+    /// A thread that uses a smaller share of a core is not worth a move.
     pub least_share: f64,
 }
 
@@ -145,39 +140,33 @@ impl Default for Settings {
     }
 }
 
-/// What to do now.
+/// What to do after a window.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Decision {
-    /// Nothing.
-    Hold {
-        /// Why.
-        reason: String,
-    },
+    /// Do nothing.
+    Hold { reason: String },
     /// Put a thread on the cores of a class.
     Move {
-        /// Which.
         thread: ThreadKey,
-        /// Where to.
         to: Class,
-        /// Why.
         reason: String,
     },
 }
 
-/// What is known of a thread.
+/// What is known about a thread.
 #[derive(Debug, Default)]
 struct Known {
     on_slow: bool,
-    /// Windows in a row in which it qualified for the other class.
+    /// Successive windows in which it qualified for the other class.
     qualified: usize,
     hurt: u32,
     blocked: usize,
-    /// It was to come back, and could not.
+    /// It was to come back, but could not.
     owed: bool,
     cpu_share: f64,
 }
 
-/// The controller. Decisions are asked for once a window, and are taken to be carried out unless
+/// The controller. A decision is made once a window, and counts as carried out unless
 /// [`Controller::refused`] says otherwise.
 #[derive(Debug)]
 pub struct Controller {
@@ -188,13 +177,13 @@ pub struct Controller {
     resting: usize,
 }
 
-/// Expected losses above so many budgets take a thread back to fast cores.
+/// Expected losses above this multiple of the budget take a thread back to fast cores.
 const TOO_MUCH: f64 = 1.5;
-/// Doublings of the time until a thread that hurt is tried again.
+/// The most doublings of the time until a thread that hurt is tried again.
 const MOST_DOUBLINGS: u32 = 8;
 
 impl Controller {
-    /// Nothing has been moved yet.
+    /// A controller that has moved nothing yet.
     pub fn new(settings: Settings) -> Self {
         Self {
             settings,
@@ -205,13 +194,13 @@ impl Controller {
         }
     }
 
-    /// Is the thread on slow cores because of it?
+    /// Has the controller put the thread on slow cores?
     pub fn has_moved(&self, thread: ThreadKey) -> bool {
         self.known.get(&thread).is_some_and(|known| known.on_slow)
     }
 
-    /// A move could not be, or was not, carried out. To slow cores: the thread is left alone for
-    /// long. Back: it is tried again in the next window.
+    /// Record that a move was not carried out. After a move to slow cores, the thread is left alone
+    /// for a long time; a move back is tried again in the next window.
     pub fn refused(&mut self, thread: ThreadKey, to: Class) {
         self.end_trial_of(thread);
         if let Some(known) = self.known.get_mut(&thread) {
@@ -221,7 +210,7 @@ impl Controller {
         }
     }
 
-    /// Somebody else has put the thread where it is now: it is left alone for long.
+    /// Record that somebody else has moved the thread: it is left alone for a long time.
     pub fn lost(&mut self, thread: ThreadKey) {
         self.end_trial_of(thread);
         if let Some(known) = self.known.get_mut(&thread) {
@@ -239,7 +228,7 @@ impl Controller {
         }
     }
 
-    /// What to do after this window.
+    /// Decide what to do after this window.
     pub fn decide(&mut self, window: &Window) -> Decision {
         self.look(window);
         let decision = match self.trial.take() {
@@ -270,7 +259,7 @@ impl Controller {
         }
     }
 
-    /// A trial goes on, is kept, or is taken back.
+    /// Decide whether a trial goes on, is kept, or is undone.
     fn judge(&mut self, mut trial: Trial, window: &Window) -> Decision {
         if !self.known.contains_key(&trial.thread) {
             self.resting = self.settings.rest;
@@ -305,7 +294,8 @@ impl Controller {
         Decision::Move { thread, to, reason }
     }
 
-    /// Without a trial: a thread that must come back, else one that qualifies for slow cores.
+    /// Decide without a trial: a thread that must come back, otherwise one that qualifies for slow
+    /// cores.
     fn next(&mut self, window: &Window) -> Decision {
         if let Some((thread, reason)) = self.too_dear() {
             return self.take_back(thread, reason.to_owned());
@@ -327,7 +317,7 @@ impl Controller {
         if ready.is_empty() {
             return hold("the slow CPUs have no room for a thread that may go there");
         }
-        // The busiest gains most by a slow core's lower power.
+        // The busiest thread gains most from a slow core's lower power.
         ready.sort_by(|a, b| b.cpu_share.total_cmp(&a.cpu_share));
         let begun = ready
             .iter()
@@ -342,7 +332,7 @@ impl Controller {
         self.known.iter().find_map(|(key, known)| {
             let dear = known.qualified >= self.settings.steady && known.blocked == 0;
             match known {
-                Known { owed: true, .. } => Some((*key, "it could not be taken back before")),
+                Known { owed: true, .. } => Some((*key, "it could not be moved back before")),
                 Known { on_slow: true, .. } if dear => Some((
                     *key,
                     "its guest is expected to lose more than the budget now",
@@ -378,7 +368,7 @@ impl Controller {
         }
     }
 
-    /// Why threads wait that may move.
+    /// Why threads that may move have to wait.
     fn waiting(&self, ready: &[&Seen]) -> String {
         let shown = |guest: &str| self.past.get(guest).is_some_and(|past| !past.is_empty());
         match ready.iter().find(|seen| !shown(&seen.guest)) {
@@ -390,7 +380,7 @@ impl Controller {
         }
     }
 
-    /// Why nothing qualifies.
+    /// Why no thread qualifies.
     fn idle(&self, window: &Window) -> String {
         let Some(first) = window.threads.first() else {
             return "no thread that could move works for a guest".into();
@@ -406,7 +396,7 @@ impl Controller {
         }
     }
 
-    /// Free time of slow cores, of one at most: a thread cannot run on two.
+    /// Free time of the slow cores, at most one core's: a thread cannot run on two.
     fn room(&self, window: &Window) -> f64 {
         let on_slow = self.known.values().filter(|known| known.on_slow);
         let own: f64 = on_slow.map(|known| known.cpu_share).sum();
@@ -415,7 +405,7 @@ impl Controller {
         (whole - used).min(self.settings.headroom)
     }
 
-    /// The last windows of a guest, where there are as many as a trial has.
+    /// The last windows of a guest, if there are enough for a trial.
     fn before(&self, guest: &str) -> Option<BTreeMap<Signal, Vec<f64>>> {
         let past = self.past.get(guest)?;
         let long = past

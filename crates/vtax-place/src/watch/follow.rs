@@ -1,8 +1,8 @@
 //! The threads of the service domain, followed from window to window.
 //!
-//! A search reads every process of the machine and is rare. In between only the counters of known
-//! threads are read, from files that stay open: one system call for each thread, and what is read
-//! is never another thread's that got its number.
+//! A search reads every process of the machine, so it is rare. In between, only the counters of
+//! known threads are read, from files that stay open: one system call for each thread, and never
+//! the counters of another thread that got the same number.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -17,7 +17,7 @@ use crate::domain::{Finder, Member};
 use crate::role::Role;
 use crate::watch::controller::ThreadKey;
 
-/// `schedstat` has three numbers of 20 digits at most.
+/// `schedstat` has three numbers of at most 20 digits.
 const MAX_BYTES: usize = 64;
 
 /// The known threads.
@@ -29,41 +29,39 @@ pub struct Follower {
     pub left_out: usize,
 }
 
-/// A thread that is followed.
 #[derive(Debug)]
 pub struct Followed {
-    /// What it is.
     pub member: Member,
-    /// Whom it works for; `None`: for all, or it is the guest.
+    /// The guest or user that it works for; `None`: it works for all, or is the guest.
     pub domain: Option<String>,
     /// The CPUs that it may run on; empty where it does not matter.
     pub cpus: Vec<usize>,
     counters: File,
     last: Option<Schedule>,
-    /// What it did in the last window; `None`: it is new.
+    /// What it did in the last window; `None`: the thread is new.
     pub spent: Option<Spent>,
 }
 
-/// Seconds per second.
+/// CPU use, in seconds per second.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Spent {
-    /// On a CPU.
+    /// Time on a CPU.
     pub cpu: f64,
-    /// Ready, and waiting for one.
+    /// Time ready, waiting for a CPU.
     pub delay: f64,
 }
 
 impl Follower {
-    /// With room for the files of many threads.
+    /// Make room for the open files of many threads.
     pub fn new() -> Self {
-        // Where it is refused, threads are left out, and that is said.
+        // Where the kernel refuses more files, threads are left out, and the user is told.
         if let Ok((_, most)) = getrlimit(Resource::RLIMIT_NOFILE) {
             let _ = setrlimit(Resource::RLIMIT_NOFILE, most, most);
         }
         Self::default()
     }
 
-    /// Search for threads again; with `roots` as [`Finder::find`] does.
+    /// Search for threads again; `roots` as in [`Finder::find`].
     pub fn search(&mut self, tree: &Tree, roots: &[i32]) {
         let mut known = std::mem::take(&mut self.threads);
         self.left_out = 0;
@@ -79,8 +77,8 @@ impl Follower {
         }
     }
 
-    /// Read what each did since the last time, in so many seconds; those that have ended are
-    /// forgotten.
+    /// Read what each thread did in the `seconds` since the last time; threads that have ended are
+    /// dropped.
     pub fn read(&mut self, seconds: f64) {
         self.threads.retain(|_, thread| thread.read(seconds));
     }
@@ -90,12 +88,12 @@ impl Follower {
         self.threads.iter().map(|(key, thread)| (*key, thread))
     }
 
-    /// One of them.
     pub fn get(&self, key: ThreadKey) -> Option<&Followed> {
         self.threads.get(&key)
     }
 
-    /// The processes that work for somebody, and for whom. Kernel threads have nothing of their own.
+    /// The processes that work for a guest or user, and for which. Kernel threads have no process
+    /// of their own.
     pub fn processes(&self) -> BTreeMap<i32, String> {
         let threads = self.threads.values().filter(|one| !one.member.task.kernel);
         let named = threads.filter_map(|one| {
@@ -109,7 +107,7 @@ impl Follower {
 impl Followed {
     fn new(tree: &Tree, member: Member, old: Option<Self>) -> Option<Self> {
         let domain = domain(&member);
-        // Where a known one may run is read again when it moves.
+        // The CPUs of a known thread are read again when it moves.
         if let Some(old) = old.filter(|old| old.domain.is_some() == domain.is_some()) {
             return Some(Self {
                 member,
@@ -131,7 +129,7 @@ impl Followed {
         })
     }
 
-    /// False when the thread has ended.
+    /// Read the counters; false when the thread has ended.
     fn read(&mut self, seconds: f64) -> bool {
         let mut bytes = [0; MAX_BYTES];
         let Ok(length) = self.counters.read_at(&mut bytes, 0) else {
@@ -154,14 +152,14 @@ impl Followed {
         true
     }
 
-    /// May it be put on other CPUs, and would slow ones be new to it?
+    /// May the thread be put on other CPUs, and would slow CPUs be new to it?
     pub fn is_movable(&self, fast: &[usize]) -> bool {
         let bound = self.member.task.bound;
         self.domain.is_some() && !bound && self.cpus.iter().any(|cpu| fast.contains(cpu))
     }
 }
 
-/// What names a thread for good.
+/// The key that identifies a thread for good.
 pub fn key(member: &Member) -> ThreadKey {
     ThreadKey {
         pid: member.pid,
@@ -170,8 +168,8 @@ pub fn key(member: &Member) -> ThreadKey {
     }
 }
 
-/// Whom a service thread works for: a guest, or who uses its process; as `vtax place advise` has it.
-/// `None`: for everybody, or for nobody.
+/// The guest that a service thread works for, or the user of its process, as in `vtax place
+/// advise`. `None`: it works for everybody, or for nobody.
 fn domain(member: &Member) -> Option<String> {
     let shared = matches!(
         member.role,
@@ -199,7 +197,7 @@ mod tests {
         fs::write(path, text).unwrap();
     }
 
-    /// QEMU with a vCPU, and a switch of nobody's.
+    /// QEMU with a vCPU, and a switch that belongs to no guest.
     fn machine(root: &Path) {
         let process = |pid: i32, arguments: &str, threads: &[(i32, &str)]| {
             put(root, &format!("proc/{pid}/cmdline"), arguments);
@@ -265,7 +263,7 @@ mod tests {
             "2000000000 500000000 9\n",
         );
         put(root.path(), "proc/100/task/102/schedstat", "");
-        // A search keeps what was counted before it.
+        // A search keeps the earlier counts.
         follower.search(&tree, &[]);
         follower.read(2.0);
         let (_, first) = follower.threads().next().unwrap();

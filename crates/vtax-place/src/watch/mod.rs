@@ -1,7 +1,7 @@
-//! Moving service threads to slow cores while guests do not lose by it, one at a time.
+//! Moves service threads to slow cores, one at a time, as long as guests do not lose by it.
 //!
-//! Each window [`follow`] and [`progress`] say what threads and guests did, [`controller`] decides,
-//! and [`moves`] carries it out.
+//! In each window [`follow`] and [`progress`] measure what threads and guests did, [`controller`]
+//! decides, and [`moves`] carries the decision out.
 
 pub mod controller;
 pub mod follow;
@@ -32,28 +32,28 @@ use crate::watch::progress::{Done, Sources};
 use crate::watch::report::{Line, Named};
 use crate::window::cpu_ticks;
 
-/// Between two searches for threads and their counters, at least.
+/// The least time between two searches for threads and their counters.
 const BETWEEN_SEARCHES: Duration = Duration::from_secs(60);
-/// The time between them is so many times the CPU time of one: searches cost 0.025 % of a core.
+/// The time between searches is this many times the CPU time of a search: searches cost 0.025 % of
+/// a core.
 const TIMES_A_SEARCH: u64 = 4000;
 const NO_PREDICTOR: &str = "what guests would lose is not known: no --predictor is given";
 
-/// What is asked for.
+/// The options of `watch`.
 #[derive(Debug)]
 pub struct Request {
-    /// Fast and slow CPUs.
     pub cores: Pair,
-    /// Only these processes, what descends from them, and the kernel's threads for them; none: all.
+    /// Only these processes, their descendants, and the kernel's threads for them; empty: all.
     pub roots: Vec<i32>,
-    /// Move threads, rather than say what would be moved.
+    /// Move threads; otherwise only say what would be moved.
     pub apply: bool,
     /// The length of a window.
     pub every: Duration,
     /// End after this time.
     pub time: Option<Duration>,
-    /// What guests lose; None: nothing is moved.
+    /// Predicts what guests lose; None: nothing is moved.
     pub predictor: Option<Predictor>,
-    /// What a link carries, in bits per second.
+    /// The bandwidth of a link in bits per second.
     pub link_bits: Option<f64>,
     /// The limits.
     pub settings: Settings,
@@ -61,10 +61,10 @@ pub struct Request {
     pub state: PathBuf,
 }
 
-/// Watch until the time is over or a signal comes, and take back what was moved. `say` gets a line
-/// for each window, and one for each thread that came back by itself.
+/// Watch until the time is over or a signal comes, and then undo all moves. `say` gets a line for
+/// each window, and a line for each thread that came back by itself.
 ///
-/// Fails when it cannot begin, when `say` does, and when the kernel refuses to take something back.
+/// Fails when it cannot begin, when `say` does, and when the kernel refuses to undo a move.
 pub fn watch(
     tree: &Tree,
     request: Request,
@@ -97,9 +97,9 @@ struct Watch<'a> {
     follower: Follower,
     sources: Sources,
     moves: Option<Moves>,
-    /// When this window began.
+    /// When the current window began.
     begun: Instant,
-    /// When it is time to search again.
+    /// When the next search is due.
     search_at: Instant,
     /// Busy time of the slow CPUs, in clock ticks.
     slow_ticks: Option<u64>,
@@ -142,7 +142,7 @@ impl<'a> Watch<'a> {
         }
     }
 
-    /// End a window: what was done in it. The next one begins.
+    /// End a window and begin the next; returns what was done in it.
     fn measure(&mut self) -> Window {
         let seconds = self.begun.elapsed().as_secs_f64().max(1e-3);
         self.begun = Instant::now();
@@ -164,7 +164,7 @@ impl<'a> Watch<'a> {
         }
     }
 
-    /// How many cores the slow CPUs that are on are worth.
+    /// How many cores the online slow CPUs are worth.
     #[expect(clippy::cast_precision_loss, reason = "cores are few")]
     fn worth(&self, on: usize) -> f64 {
         let cores = &self.request.cores;
@@ -176,7 +176,7 @@ impl<'a> Watch<'a> {
         slow.filter(|cpu| online.contains(cpu)).copied().collect()
     }
 
-    /// A CPU that comes or goes changes the sum: then it is not known.
+    /// When a CPU comes online or goes offline the sum changes; then it is not known.
     fn busy_ticks(&self, slow: &[usize]) -> Option<u64> {
         let all = cpu_ticks(self.tree);
         let every: Option<Vec<u64>> = slow
@@ -212,7 +212,8 @@ impl<'a> Watch<'a> {
         })
     }
 
-    /// What the service threads of each guest did together: predictors are of all of them.
+    /// What the service threads of each guest did together: predictors are for all of them
+    /// together.
     fn work(&self, done: &BTreeMap<String, Done>) -> BTreeMap<&str, Work> {
         let mut work: BTreeMap<&str, Work> = BTreeMap::new();
         for (key, thread) in self.follower.threads() {
@@ -258,7 +259,7 @@ impl<'a> Watch<'a> {
         progress
     }
 
-    /// One window: what is to be said of it.
+    /// Carry out one window; returns its lines.
     fn window(&mut self) -> Vec<Line> {
         if Instant::now() >= self.search_at {
             self.search();
@@ -271,7 +272,7 @@ impl<'a> Watch<'a> {
         lines
     }
 
-    /// Moved threads whose CPUs went away, or that somebody else has moved.
+    /// Handle moved threads whose CPUs went offline, or that somebody else has moved.
     fn look_after(&mut self) -> Vec<Line> {
         let found = self
             .moves
@@ -286,7 +287,7 @@ impl<'a> Watch<'a> {
                     let reason = format!("somebody put it on CPUs {cpus}: it is left there");
                     self.let_go(key, &reason, |moves| moves.forget(key))
                 }
-                // What it started is still there.
+                // Processes that the thread started still exist.
                 Found::Ended => self.let_go(key, "it has ended", |moves| moves.back(key).map(drop)),
             };
             lines.push(line);
@@ -294,7 +295,8 @@ impl<'a> Watch<'a> {
         lines
     }
 
-    /// Moved threads that the controller knows no more, because they serve no guest any more.
+    /// Handle moved threads that the controller does not know any more, because they serve no
+    /// guest.
     fn leavers(&mut self) -> Vec<Line> {
         let moved = self.moves.as_ref().map(Moves::threads).unwrap_or_default();
         let mut lines = Vec::new();
@@ -303,7 +305,7 @@ impl<'a> Watch<'a> {
                 continue;
             }
             let reason = match self.follower.get(key) {
-                Some(_) => "it could not be taken back before",
+                Some(_) => "it could not be moved back before",
                 None => "it serves no guest any more",
             };
             lines.push(self.back(key, reason));
@@ -345,7 +347,7 @@ impl<'a> Watch<'a> {
                 let line = self.line(&reason).moving(self.named(thread), to);
                 match self.make(thread, to) {
                     Some(Ok(true)) => return line.carried_out(),
-                    // Without --apply nothing is refused, and nothing is to be repeated either.
+                    // Without --apply nothing is refused, and nothing is to be repeated.
                     None => self.controller.refused(thread, Class::Slow),
                     Some(Ok(false)) => return line.because("it has ended"),
                     Some(Err(refused)) => {
@@ -358,11 +360,11 @@ impl<'a> Watch<'a> {
         }
     }
 
-    /// Make a move; `None`: moves are not to be made.
+    /// Carry out a move; `None`: moves are not to be made.
     fn make(&mut self, thread: ThreadKey, to: Class) -> Option<Result<bool, String>> {
         self.moves.as_ref()?;
         if to == Class::Slow {
-            // Since the last search its process may have become another program.
+            // The process may have become another program since the last search.
             self.search();
             let known = self.follower.get(thread);
             let serves = known.is_some_and(|one| one.domain.is_some());

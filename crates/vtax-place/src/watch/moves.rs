@@ -1,4 +1,4 @@
-//! What `watch` has moved: in the journal before it moves, and back where it was at the end.
+//! What `watch` moves: it is in the journal before it moves, and back in its place at the end.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -14,12 +14,12 @@ use crate::domain::thread_folder;
 use crate::journal::{self, Affinity, Before, Restored};
 use crate::watch::controller::ThreadKey;
 
-/// What was moved. Dropping it takes all back.
+/// The moved threads. Dropping this undoes all moves.
 #[derive(Debug)]
 pub struct Moves {
     tree: Tree,
     state: PathBuf,
-    /// The journal of nothing moved.
+    /// The journal of an empty set of moves.
     begun: Before,
     moved: BTreeMap<ThreadKey, Move>,
     done: bool,
@@ -28,11 +28,11 @@ pub struct Moves {
 #[derive(Debug)]
 struct Move {
     before: Affinity,
-    /// Where it was put.
+    /// The CPUs that it was put on.
     cpus: Vec<usize>,
 }
 
-/// What became of a moved thread without us.
+/// What happened to a moved thread without `watch`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Found {
     /// It has ended.
@@ -66,9 +66,10 @@ impl Moves {
         Ok(moves)
     }
 
-    /// Put a thread on these CPUs, and read it back; false when it has ended.
+    /// Put a thread on these CPUs, and read them back; false when the thread has ended.
     ///
-    /// Fails with a line when it cannot be there, or the kernel refuses: then it is where it was.
+    /// Fails with a line when the thread cannot be there, or the kernel refuses: the thread is then
+    /// where it was.
     pub fn put(
         &mut self,
         key: ThreadKey,
@@ -94,12 +95,13 @@ impl Moves {
             self.write(None).map_err(line)?;
             return put;
         }
-        // Where taking it back failed too it counts as moved: the end tries again.
+        // Where the undo failed too, the thread counts as moved: the end tries again.
         self.moved.insert(key, Move { before, cpus });
         put
     }
 
-    /// Put a thread where it was, and with it what it has started since; false when it has ended.
+    /// Put a thread back where it was, with everything that it has started since; false when the
+    /// thread has ended.
     ///
     /// Fails with a line when the kernel refuses.
     pub fn back(&mut self, key: ThreadKey) -> Result<bool, String> {
@@ -131,22 +133,22 @@ impl Moves {
         self.moved.keys().copied().collect()
     }
 
-    /// Moved threads that are not as they were put.
+    /// Moved threads that are not where they were put.
     pub fn look(&self, online: &[usize]) -> Vec<(ThreadKey, Found)> {
         let one = |(key, one): (&ThreadKey, &Move)| Some((*key, one.look(&self.tree, online)?));
         self.moved.iter().filter_map(one).collect()
     }
 
-    /// Take all back, and end the journal.
+    /// Undo all moves, and end the journal.
     ///
-    /// Fails when the kernel refuses: then the journal stays.
+    /// Fails when the kernel refuses: the journal then stays.
     pub fn end(mut self) -> Result<Restored, Error> {
         let restored = self.restore();
         match restored.failed.first() {
             Some(reason) => Err(Error::failure(
                 "taking all back",
                 reason,
-                "put it right and run `vtax-place undo`",
+                "fix this and run `vtax-place undo`",
             )),
             None => Ok(restored),
         }
@@ -186,7 +188,7 @@ impl Move {
         };
         let off = self.cpus.iter().find(|cpu| !online.contains(cpu));
         match off {
-            // The kernel may have moved it by itself then.
+            // The kernel may then have moved the thread by itself.
             Some(cpu) => Some(Found::Offline(*cpu)),
             None if parse(&now.cpus).as_ref() == Ok(&self.cpus) => None,
             None => Some(Found::Elsewhere(now.cpus)),

@@ -10,10 +10,11 @@ use crate::watch::controller::Loss;
 const COMBINED_USAGE: &str = "combined usage";
 const SERVICE_CPU: &str = "service CPU";
 const RUN_DELAY: &str = "run delay";
-/// A line through fewer pairs has no error.
+/// A line through fewer pairs has no error estimate.
 const LEAST_PAIRS: u32 = 3;
 
-/// Elasticity as a straight line of one value, as Python writes it (`vtax.formats.place.Predictor`).
+/// Elasticity as a straight line of one value, in the form that Python writes
+/// (`vtax.formats.place.Predictor`).
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct Predictor {
     name: String,
@@ -30,35 +31,35 @@ pub struct Predictor {
 /// What the service threads of a guest did in a window, per second.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Work {
-    /// CPU seconds, as they were at full speed.
+    /// CPU seconds, as at full speed.
     pub cpu: f64,
-    /// Seconds in which one was ready and waited for a CPU.
+    /// Seconds in which a thread was ready and waited for a CPU.
     pub delay: f64,
-    /// Use of its link, of what it can carry; None: not known.
+    /// The used share of its link's bandwidth; None: not known.
     pub device: Option<f64>,
 }
 
-/// Why a text is no predictor.
+/// Why a text is not a usable predictor.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum PredictorError {
-    /// Not JSON of these fields.
+    /// The text is not JSON with these fields.
     #[error("{0}")]
     Syntax(String),
-    /// The run has found none.
+    /// The run found no predictor.
     #[error("in that run nothing predicted what a guest loses")]
     None,
-    /// Numbers that no line through measured points has.
-    #[error("it is no line through {LEAST_PAIRS} or more measured points")]
+    /// Numbers that no line through measured points can have.
+    #[error("it is not a line through {LEAST_PAIRS} or more measured points")]
     Numbers,
-    /// What `watch` cannot measure.
-    #[error("it goes by {0:?}, which watch does not measure")]
+    /// The predictor needs a value that `watch` cannot measure.
+    #[error("it goes by {0:?}, which watch cannot measure")]
     Name(String),
 }
 
 impl Predictor {
     /// Read a predictor, or the `run.json` that it is in.
     ///
-    /// Fails when it is none that can be used here.
+    /// Fails when the text is not a usable predictor.
     pub fn parse(text: &str) -> Result<Self, PredictorError> {
         let syntax = |error: serde_json::Error| PredictorError::Syntax(error.to_string());
         let value: Value = serde_json::from_str(text).map_err(syntax)?;
@@ -78,13 +79,13 @@ impl Predictor {
         Ok(found)
     }
 
-    /// Does it take the use of links?
+    /// Does it use the links' load?
     pub fn takes_links(&self) -> bool {
         self.name == COMBINED_USAGE
     }
 
-    /// What a guest loses whose service threads all run at this percentage of full speed, while
-    /// they do this much.
+    /// What a guest loses when all its service threads run at this percentage of full speed while
+    /// they do this much work.
     ///
     /// Fails with the reason why that is not known.
     pub fn loss(&self, guest: &str, work: Work, slow_percent: f64) -> Result<Loss, String> {
@@ -111,7 +112,8 @@ impl Predictor {
         })
     }
 
-    /// With half its 95 % prediction interval, as `vtax.analysis.place_hypothesis.predicted`.
+    /// The elasticity, with half its 95 % prediction interval, as by
+    /// `vtax.analysis.place_hypothesis.predicted`.
     fn elasticity(&self, value: f64) -> (f64, f64) {
         let leverage =
             1.0 + 1.0 / f64::from(self.n) + (value - self.mean).powi(2) / self.sum_of_squares;
@@ -186,7 +188,7 @@ mod tests {
         assert!((student_t(10) - 2.228_139).abs() < 2e-4);
     }
 
-    /// The numbers are those of `predicted` in Python, of the same predictor.
+    /// The numbers are those of `predicted` in Python for the same predictor.
     #[test]
     fn a_loss_is_elasticity_times_the_speed_that_is_lost() {
         let loss = Predictor::parse(LINE)

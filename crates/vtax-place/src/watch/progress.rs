@@ -1,5 +1,5 @@
-//! What guests get done, counted outside of them: bytes on their links, and what their processes
-//! read and write.
+//! Guests' progress, measured from outside: bytes on their links, and what their processes read and
+//! write.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,11 +9,11 @@ use crate::watch::controller::{Progress, Signal};
 
 const TUN: &str = "/dev/net/tun";
 
-/// Where the counters of guests are.
+/// The counters of guests' progress.
 #[derive(Debug, Default)]
 pub struct Sources {
     guests: BTreeMap<String, Source>,
-    /// Network namespaces, each with a process that is in it.
+    /// Network namespaces, each with a process in it.
     networks: BTreeMap<String, i32>,
     last: BTreeMap<String, Counters>,
 }
@@ -21,19 +21,20 @@ pub struct Sources {
 #[derive(Debug, Default)]
 struct Source {
     processes: BTreeSet<i32>,
-    /// Devices, by their network namespace. `None`: all of it, as no other guest is in it.
+    /// Devices, with their network namespace. `None`: all devices of the namespace, because no
+    /// other guest is in it.
     devices: BTreeSet<(String, Option<String>)>,
 }
 
-/// What has been counted of a guest.
+/// The counts of a guest.
 #[derive(Debug, Clone, Default, PartialEq)]
 struct Counters {
     link: Option<Bytes>,
-    /// By process: bytes by system calls, and by storage.
+    /// By process: bytes by system calls, and bytes by storage.
     processes: BTreeMap<i32, (u64, u64)>,
 }
 
-/// Bytes of devices.
+/// The byte counts of devices.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Bytes {
     received: u64,
@@ -43,14 +44,14 @@ struct Bytes {
 /// What a guest did in a window.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Done {
-    /// As the controller judges it.
+    /// The progress as the controller judges it.
     pub progress: Progress,
-    /// Bytes per second of the busier direction of its link.
+    /// Bytes per second in the busier direction of its link.
     pub busier: Option<f64>,
 }
 
 impl Sources {
-    /// Look for the counters of these processes, by the guest that each works for.
+    /// Find the counters of these processes, grouped by the guest that each works for.
     pub fn find(&mut self, tree: &Tree, processes: &BTreeMap<i32, String>) {
         let network = |pid: i32| tree.link(&format!("/proc/{pid}/ns/net"));
         let own = tree.link("/proc/self/ns/net");
@@ -71,7 +72,7 @@ impl Sources {
             self.networks.entry(network).or_insert(*pid);
         }
         for source in self.guests.values_mut() {
-            // A namespace of its own tells less than taps: it may have a way through it too.
+            // Taps tell more than a separate namespace, through which other traffic may pass.
             if source.devices.iter().any(|(_, device)| device.is_some()) {
                 source.devices.retain(|(_, device)| device.is_some());
             }
@@ -79,8 +80,7 @@ impl Sources {
         self.last.retain(|guest, _| self.guests.contains_key(guest));
     }
 
-    /// What each guest did since the last time, in so many seconds; a guest that is new did nothing
-    /// that is known.
+    /// What each guest did in the `seconds` since the last time; for a new guest nothing is known.
     pub fn read(&mut self, tree: &Tree, seconds: f64) -> BTreeMap<String, Done> {
         let networks: BTreeMap<&str, BTreeMap<String, Bytes>> = self
             .networks
@@ -116,7 +116,7 @@ impl Source {
         }
     }
 
-    /// `None` as well when one of several devices is gone: the sum would be another one.
+    /// `None` also when one of several devices is gone: the sum would not be comparable.
     fn link(&self, networks: &BTreeMap<&str, BTreeMap<String, Bytes>>) -> Option<Bytes> {
         let mut sum = None;
         for (network, device) in &self.devices {
@@ -166,8 +166,8 @@ impl Counters {
     }
 }
 
-/// The tap devices that a process holds: its descriptors say `iff:` (drivers/net/tun.c,
-/// `tun_chr_show_fdinfo`).
+/// The tap devices that a process holds: the `fdinfo` of its descriptors has `iff:`
+/// (drivers/net/tun.c, `tun_chr_show_fdinfo`).
 fn taps(tree: &Tree, pid: i32) -> Vec<String> {
     let folder = format!("/proc/{pid}/fd");
     let names = tree.names(&folder).into_iter();
@@ -177,7 +177,7 @@ fn taps(tree: &Tree, pid: i32) -> Vec<String> {
             let text = tree.text(&format!("/proc/{pid}/fdinfo/{name}"))?;
             field(&text, "iff").map(str::to_owned)
         })
-        // A descriptor that is attached to nothing.
+        // The descriptor is attached to nothing.
         .filter(|device| !device.is_empty() && device != "<NULL>")
         .collect()
 }

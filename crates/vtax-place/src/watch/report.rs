@@ -1,4 +1,4 @@
-//! What is said of a window.
+//! The lines that `watch` prints for a window.
 
 use std::fmt;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -20,7 +20,7 @@ pub struct Named {
 }
 
 impl Named {
-    /// A thread; one that has ended is known by its numbers only.
+    /// Describe a thread; a thread that has ended is known only by its numbers.
     pub fn new(key: ThreadKey, member: Option<&Member>) -> Self {
         Self {
             pid: key.pid,
@@ -37,24 +37,23 @@ impl Named {
 pub struct Line {
     /// Seconds since 1970.
     pub time: f64,
-    /// `move`, or `hold`.
+    /// `move` or `hold`.
     pub decision: &'static str,
-    /// What moves, or is let go.
+    /// The thread that moves or is let go.
     pub thread: Option<Named>,
-    /// Where to.
+    /// The class that it moves to.
     pub to: Option<&'static str>,
-    /// Why.
     pub reason: String,
-    /// Service threads that are followed.
+    /// The number of service threads that are followed.
     pub threads: usize,
-    /// It was moved, and read back.
+    /// The thread was moved, and its CPUs were read back.
     pub carried_out: bool,
     #[serde(skip)]
     slow: String,
 }
 
 impl Line {
-    /// Nothing moves.
+    /// A line that says that nothing moves.
     pub fn hold(reason: &str, threads: usize, slow: &str) -> Self {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         Self {
@@ -69,14 +68,14 @@ impl Line {
         }
     }
 
-    /// It is about a thread.
+    /// The line is about this thread.
     #[must_use]
     pub fn about(mut self, thread: Named) -> Self {
         self.thread = Some(thread);
         self
     }
 
-    /// A thread moves.
+    /// The line says that a thread moves.
     #[must_use]
     pub fn moving(mut self, thread: Named, to: Class) -> Self {
         self.decision = "move";
@@ -87,14 +86,14 @@ impl Line {
         self.about(thread)
     }
 
-    /// It was done.
+    /// The move was carried out.
     #[must_use]
     pub fn carried_out(mut self) -> Self {
         self.carried_out = true;
         self
     }
 
-    /// It was not done, for this reason.
+    /// The move was not carried out, for this reason.
     #[must_use]
     pub fn because(mut self, refused: &str) -> Self {
         self.reason = format!("{}; not done: {refused}", self.reason);

@@ -1,4 +1,4 @@
-//! Runs the program as a user does, on processes of the test's own.
+//! Runs the program as a user does, on processes of the test itself.
 
 #![allow(dead_code, reason = "each test file uses a part")]
 
@@ -15,13 +15,12 @@ use nix::unistd::Pid;
 use serde_json::Value;
 use vtax_sys::tree::Tree;
 
-/// The program.
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_vtax-place");
 const BUSY: &str = "while :; do :; done";
 /// A test that waits this long fails.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Run it to its end.
+/// Run the program to its end.
 pub fn run(arguments: &[&str]) -> Output {
     Command::new(PROGRAM)
         .args(arguments)
@@ -30,7 +29,7 @@ pub fn run(arguments: &[&str]) -> Output {
         .unwrap()
 }
 
-/// The only line of what it says when it refuses, and its exit code.
+/// The only line that the program prints when it refuses, and its exit code.
 pub fn complaint(arguments: &[&str]) -> (Option<i32>, String) {
     let output = run(arguments);
     let message = String::from_utf8(output.stderr).unwrap();
@@ -39,7 +38,7 @@ pub fn complaint(arguments: &[&str]) -> (Option<i32>, String) {
     (output.status.code(), message)
 }
 
-/// Its answer as JSON, where it must not refuse.
+/// The answer as JSON; the program must not refuse.
 pub fn answer(arguments: &[&str]) -> Value {
     let output = run(arguments);
     let message = String::from_utf8_lossy(&output.stderr);
@@ -47,7 +46,7 @@ pub fn answer(arguments: &[&str]) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// Skip a test of what only root may do.
+/// Skip a test that only root can run.
 #[macro_export]
 macro_rules! root_or_skip {
     () => {
@@ -58,40 +57,40 @@ macro_rules! root_or_skip {
     };
 }
 
-/// A process of the test's own, killed at its end.
+/// A process of the test itself, killed at its end.
 pub struct Own(pub Child);
 
 impl Own {
-    /// One that runs this script of the shell, with this name in its command line and these
-    /// arguments, which mean nothing to it.
+    /// A process that runs this shell script, with this name in its command line and these
+    /// arguments, which it ignores.
     fn running(script: &str, name: &str, arguments: &[&str]) -> Self {
         let mut command = Command::new("sh");
         command.arg0(name).args(["-c", script]).args(arguments);
-        // What it starts ends with it.
+        // The processes that it starts end with it.
         command.process_group(0);
         Self(command.stdin(Stdio::piped()).spawn().unwrap())
     }
 
-    /// A line on its standard input.
+    /// Write a line to its standard input.
     pub fn say(&mut self, line: &str) {
         let input = self.0.stdin.as_mut().unwrap();
         writeln!(input, "{line}").unwrap();
     }
 
-    /// One that is busy.
+    /// A busy process.
     pub fn busy() -> Self {
         Self::running(BUSY, "sh", &[])
     }
 
-    /// A busy one that stands for QEMU: it is found by its command line.
+    /// A busy process that stands for QEMU: it is found by its command line.
     pub fn guest() -> Self {
         Self::guest_of(BUSY)
     }
 
-    /// One that stands for QEMU and runs this script.
+    /// A process that stands for QEMU and runs this script.
     pub fn guest_of(script: &str) -> Self {
         let own = Self::running(script, "qemu-system-test", &["-name", "guest=vtax-test"]);
-        // Until exec it has the test's command line.
+        // Until exec the process has the test's command line.
         let path = format!("/proc/{}/cmdline", own.pid());
         until("exec", || {
             let text = fs::read_to_string(&path).unwrap();
@@ -100,17 +99,15 @@ impl Own {
         own
     }
 
-    /// Its number.
     pub fn pid(&self) -> i32 {
         self.0.id().cast_signed()
     }
 
-    /// Its number as text.
     pub fn number(&self) -> String {
         self.pid().to_string()
     }
 
-    /// Where it may run.
+    /// The CPUs that it may run on.
     pub fn cpus(&self) -> String {
         Tree::host()
             .allowed_cpus(&format!("/proc/{}", self.pid()))
@@ -143,7 +140,7 @@ pub struct Slow {
 }
 
 impl Slow {
-    /// Begin; `None`, with the reason on standard error, where this machine cannot.
+    /// Begin; `None`, with the reason on standard error, where this machine cannot do it.
     pub fn begin(state: &Path, arguments: &[&str]) -> Option<Self> {
         let mut child = Command::new(PROGRAM)
             .arg("slow")
@@ -167,7 +164,7 @@ impl Slow {
                 .read_to_string(&mut message)
                 .unwrap();
             child.wait().unwrap();
-            // The only reason that is the machine's and not a mistake.
+            // The only reason that lies in the machine and is not a mistake.
             assert!(message.contains("--backend"), "{message}");
             eprintln!("skipped: {message}");
             return None;
@@ -190,7 +187,7 @@ impl Slow {
     }
 }
 
-/// Wait until it is so.
+/// Wait until `is_so` is true.
 pub fn until(what: &str, is_so: impl Fn() -> bool) {
     let begin = Instant::now();
     while !is_so() {
@@ -199,7 +196,6 @@ pub fn until(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-/// Is there nothing in a folder?
 pub fn is_empty(folder: &Path) -> bool {
     File::open(folder).is_err() || fs::read_dir(folder).unwrap().next().is_none()
 }

@@ -1,4 +1,4 @@
-//! The reference event: what an interval is measured in.
+//! The reference event, which measures the length of intervals.
 
 pub mod running;
 pub mod throttling;
@@ -14,7 +14,7 @@ use crate::interval::Interval;
 use crate::perf::{Request, hold};
 use vtax_cli::Error;
 
-/// Intervals when nobody says how long: about as long as one another on a core of today.
+/// The default lengths of intervals; both are about the same on a current core.
 const DEFAULT_INSTRUCTIONS: u64 = 50_000_000;
 const DEFAULT_TIME: Duration = Duration::from_millis(10);
 
@@ -22,7 +22,7 @@ const DEFAULT_TIME: Duration = Duration::from_millis(10);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reference {
-    /// Retired instructions, of the hardware.
+    /// Retired instructions, counted by hardware.
     Instructions,
     /// Time that the targets' tasks run.
     TaskClock,
@@ -31,13 +31,14 @@ pub enum Reference {
 }
 
 impl Reference {
-    /// What is opened for it.
+    /// The perf event that is opened for this reference.
     pub fn request(self, interval: Interval) -> Request {
         let (kind, config) = match self {
             Self::Instructions => (perf::PERF_TYPE_HARDWARE, perf::PERF_COUNT_HW_INSTRUCTIONS),
-            // The event is of a CPU, whose task clock counts the same time, but after each stop by
-            // perf's throttling once more all of it since the CPU's events were last scheduled
-            // (`task_clock_event_start` begins at the old time of their context).
+            // The event belongs to a CPU, whose task clock counts the same time. But after each
+            // stop by perf's throttling, the task clock counts once more all time since the CPU's
+            // events were last scheduled (`task_clock_event_start` begins at the old time of their
+            // context).
             Self::TaskClock | Self::WallClock => {
                 (perf::PERF_TYPE_SOFTWARE, perf::PERF_COUNT_SW_CPU_CLOCK)
             }
@@ -50,7 +51,7 @@ impl Reference {
         }
     }
 
-    /// The clock for a recording of targets, or of everything.
+    /// The reference clock for a recording of targets, or of everything.
     fn clock(of_targets: bool) -> Self {
         if of_targets {
             Self::TaskClock
@@ -60,23 +61,20 @@ impl Reference {
     }
 }
 
-/// What was chosen.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Choice {
-    /// The reference event.
     pub reference: Reference,
-    /// Its interval.
     pub interval: Interval,
-    /// What the user should know: there are counters, but others hold them.
+    /// What the user should know: counters exist, but others hold them.
     pub warning: Option<String>,
 }
 
 /// Why retired instructions cannot be the reference.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Lack {
-    /// This machine cannot count them.
+    /// This machine cannot count retired instructions.
     Absent(String),
-    /// Others hold the counters now.
+    /// Others hold the counters at the moment.
     Crowded(String),
 }
 
@@ -105,7 +103,7 @@ pub fn choose(
 /// The first CPU on which the event has no counter, although it opens.
 fn crowded(cpus: &[u32], mut holds: impl FnMut(u32) -> Result<bool, Errno>) -> Option<String> {
     cpus.iter().find_map(|cpu| match holds(*cpu) {
-        // The kernel says so of a CPU that has just gone.
+        // The kernel gives this error for a CPU that has just gone offline.
         Ok(true) | Err(Errno::ENODEV) => None,
         Ok(false) => Some(format!(
             "others (perf, the NMI watchdog, guests) hold all counters of CPU {cpu} that can count \
@@ -135,7 +133,7 @@ fn decide(
             let interval = asked.unwrap_or(default);
             Ok(chosen(Reference::Instructions, interval, None))
         }
-        // Another unit in its place would be a number that nobody asked for.
+        // Another unit instead would give a number that nobody asked for.
         (Some(Lack::Absent(reason) | Lack::Crowded(reason)), Some(interval)) => {
             Err(Error::failure(
                 format!("--every {interval}"),

@@ -1,26 +1,27 @@
-//! For how long the reference events had their counters.
+//! How long the reference events had their counters.
 
 use std::collections::BTreeMap;
 
 use crate::perf::Reading;
 
-/// Part of the time below which it is said. An event is scheduled again whenever another one is
+/// The user is warned below this share of the time. An event is rescheduled whenever another one is
 /// enabled on its CPU, which takes a microsecond.
 pub const WHOLE: f64 = 0.999;
 
-/// For how long the reference event of each CPU was enabled, and did count.
+/// How long the reference event of each CPU was enabled, and how long it counted.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Running(BTreeMap<u32, Reading>);
 
 impl Running {
-    /// The last reading of a CPU's event; a CPU that was away has had more than one.
+    /// Add the last reading of a CPU's event; a CPU that was offline has had more than one event.
     pub fn add(&mut self, cpu: u32, reading: Reading) {
         let sum = self.0.entry(cpu).or_default();
         sum.enabled_ns += reading.enabled_ns;
         sum.running_ns += reading.running_ns;
     }
 
-    /// Part of the time of all CPUs in which the event counted; `None` when it was never enabled.
+    /// The share of the time of all CPUs in which the event counted; `None` when it was never
+    /// enabled.
     pub fn share(&self) -> Option<f64> {
         let (enabled, running) = self.0.values().fold((0, 0), |(enabled, running), one| {
             (enabled + one.enabled_ns, running + one.running_ns)
@@ -32,7 +33,7 @@ impl Running {
         })
     }
 
-    /// What the user should know: the event took turns with those of others.
+    /// What the user should know: the event took turns with other users' events.
     pub fn warning(&self) -> Option<String> {
         let shares = self
             .0

@@ -1,8 +1,8 @@
 //! When perf stopped a reference event because it overflowed too often.
 //!
 //! An event that has overflowed `kernel.perf_event_max_sample_rate` / HZ times since the last tick
-//! stands still until the next one, which on an idle CPU can take long. Programs are not told; the
-//! kernel writes it into the event's buffer, which is mapped for nothing else.
+//! stands still until the next tick, which can take long on an idle CPU. eBPF programs are not
+//! told; the kernel writes a record into the event's buffer, which is mapped only for this.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::AsFd;
@@ -17,18 +17,18 @@ use vtax_sys::tree::Tree;
 /// Words of `struct perf_event_mmap_page` (`linux/perf_event.h`).
 const HEAD: usize = 1024 / 8;
 const TAIL: usize = 1032 / 8;
-/// Pages of records: of 4 KiB they hold 256 stops. There is one in a tick at most, and the rings of
-/// the rows, which are emptied together with this one, are full before.
+/// Pages of records: with 4 KiB pages they hold 256 stops. There is at most one stop in a tick, and
+/// the rings of the rows, which are emptied together with this buffer, fill up earlier.
 const PAGES: usize = 4;
 /// Where the kernel's limit is.
 const LIMIT: &str = "/proc/sys/kernel/perf_event_max_sample_rate";
 
-/// The overflows in a second that the kernel allows now.
+/// The overflows per second that the kernel currently allows.
 pub fn limit(tree: &Tree) -> Option<u64> {
     tree.number(LIMIT)
 }
 
-/// An event stood still, or does.
+/// A time in which an event stood still, or still does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Stop {
     from_ns: u64,
@@ -51,7 +51,7 @@ pub struct Throttling {
 }
 
 impl Throttling {
-    /// Watch the event of a CPU from now on.
+    /// Watch the event of a CPU from here on.
     ///
     /// Fails with the errno of the system call.
     pub fn watch(&mut self, cpu: u32, event: impl AsFd) -> Result<(), Errno> {
@@ -59,7 +59,7 @@ impl Throttling {
         Ok(())
     }
 
-    /// The event of a CPU ends.
+    /// Record that the event of a CPU ends.
     pub fn leave(&mut self, cpu: u32, now_ns: u64) {
         self.take();
         if let Some(cpu) = self.cpus.get_mut(&cpu) {
@@ -68,7 +68,7 @@ impl Throttling {
         }
     }
 
-    /// The recording ends.
+    /// Record that the recording ends.
     pub fn end(&mut self, now_ns: u64) {
         self.take();
         for cpu in self.cpus.values_mut() {
@@ -76,8 +76,8 @@ impl Throttling {
         }
     }
 
-    /// Take what the kernel has written. Rows must have been taken before: a stop is written before
-    /// the row that comes after it.
+    /// Take the kernel's records. Rows must have been taken first: a stop is recorded before the
+    /// row that follows it.
     pub fn take(&mut self) {
         for cpu in self.cpus.values_mut() {
             for (kind, time_ns) in cpu.buffer.iter_mut().flat_map(Buffer::take) {
@@ -89,28 +89,28 @@ impl Throttling {
         }
     }
 
-    /// For how long the event of a CPU stood still before this row of it and after the one before.
+    /// How long the event of a CPU stood still between its previous row and this row.
     pub fn before(&mut self, cpu: u32, row_ns: u64) -> u64 {
         self.cpus
             .get_mut(&cpu)
             .map_or(0, |cpu| before(&mut cpu.stops, row_ns))
     }
 
-    /// How often events stood still, and for how many nanoseconds together.
+    /// How often events stood still, and for how many nanoseconds in total.
     pub fn total(&self) -> (u64, u64) {
         (self.times, self.stopped_ns)
     }
 }
 
 impl Cpu {
-    /// What stands still does so until now, and is before no row.
+    /// End the current stop at this moment; the stop is before no row. Returns its nanoseconds.
     fn end(&mut self, now_ns: u64) -> u64 {
         let open = self.stops.drain(..).filter(|stop| stop.to_ns.is_none());
         open.map(|stop| now_ns.saturating_sub(stop.from_ns)).sum()
     }
 }
 
-/// Take a record; the nanoseconds of a stop that it ends.
+/// Take a record; returns the nanoseconds of a stop that it ends.
 fn take(stops: &mut VecDeque<Stop>, kind: u32, time_ns: u64) -> u64 {
     let open = stops.back_mut().filter(|stop| stop.to_ns.is_none());
     match (kind, open) {
@@ -129,8 +129,8 @@ fn take(stops: &mut VecDeque<Stop>, kind: u32, time_ns: u64) -> u64 {
     }
 }
 
-/// The overflow that is one too many makes its row still, a moment after the stop has begun: a stop
-/// is before the first row after its end.
+/// The overflow that is one too many still makes its row, a moment after the stop has begun. So a
+/// stop counts for the first row after its end.
 fn before(stops: &mut VecDeque<Stop>, row_ns: u64) -> u64 {
     let mut sum = 0;
     while let Some(Stop {
@@ -145,7 +145,6 @@ fn before(stops: &mut VecDeque<Stop>, row_ns: u64) -> u64 {
     sum
 }
 
-/// The buffer of a perf event.
 #[derive(Debug)]
 struct Buffer {
     mapping: Mapping,
@@ -162,7 +161,8 @@ impl Buffer {
         })
     }
 
-    /// Kind and time of the records since the last time; those of other kinds have any time.
+    /// Kind and time of the records since the last call; records of other kinds have an arbitrary
+    /// time.
     fn take(&mut self) -> Vec<(u32, u64)> {
         // Acquire: the records were written before the head.
         let head = self.mapping.load(HEAD, Ordering::Acquire);
@@ -179,7 +179,8 @@ impl Buffer {
     }
 }
 
-/// Records are whole words: `struct perf_event_header`, and for these kinds the time next.
+/// Records consist of whole words: `struct perf_event_header`, followed for these kinds by the
+/// time.
 fn records(tail: u64, head: u64, word: impl Fn(u64) -> u64) -> Vec<(u32, u64)> {
     let mut found = Vec::new();
     let mut at = tail;
@@ -215,7 +216,7 @@ mod tests {
     #[test]
     fn a_stop_is_before_the_first_row_after_it() {
         let mut stops = taken(&[(STOP, 99), (GO, 400), (STOP, 500), (GO, 510), (STOP, 700)]);
-        // The row of the overflow itself.
+        // The row of that overflow.
         assert_eq!(before(&mut stops, 100), 0);
         assert_eq!(before(&mut stops, 600), 301 + 10);
         assert_eq!(before(&mut stops, 701), 0);

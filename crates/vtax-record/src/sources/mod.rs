@@ -27,20 +27,20 @@ pub const SOURCES: &[Source] = &[
     published::APP,
 ];
 
-/// What a source declares; help, completion, `vtax doctor` and docs/record.md are made from it.
+/// What a source declares; help, completion, `vtax doctor` and docs/record.md are made from this.
 #[derive(Debug, Clone, Copy)]
 pub struct Source {
-    /// The layer: what the names of its events begin with.
+    /// The layer, with which the names of its events begin.
     pub name: &'static str,
-    /// What it counts, in a few words.
+    /// What the source counts, in a few words.
     pub about: &'static str,
     /// What all its events need of the machine.
     pub needs: &'static [Need],
-    /// The events that it always has.
+    /// The events that the source always has.
     pub events: fn() -> Vec<Event>,
 }
 
-/// What a source needs of the machine, by the name of the check of `vtax doctor` that looks for it.
+/// What a source needs of the machine, named as the check of `vtax doctor` for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Need {
@@ -48,13 +48,12 @@ pub enum Need {
     Ebpf,
     /// Hardware counters.
     Pmu,
-    /// KVM.
     Kvm,
-    /// A hypervisor that tells what it steals.
+    /// A hypervisor that reports steal time.
     StealClock,
 }
 
-/// What one unit of a counter is.
+/// The unit of a counter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Unit {
@@ -69,38 +68,36 @@ pub enum Unit {
 pub struct Event {
     /// `layer.event`.
     pub name: String,
-    /// What it counts, in a few words.
+    /// What the event counts, in a few words.
     pub about: String,
-    /// Its unit.
     pub unit: Unit,
-    /// Recorded when nobody says what to record.
+    /// Recorded by default.
     pub default: bool,
-    /// Where the numbers come from.
     pub origin: Origin,
 }
 
 /// Where an event's numbers come from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Origin {
-    /// A program at a tracepoint counts in a slot of its own.
+    /// A program at a tracepoint counts in its own slot.
     Counted {
-        /// The tracepoints that must be there.
+        /// The tracepoints that must exist.
         tracepoints: &'static [&'static str],
         /// The variables of the eBPF object that take the slot's number.
         slots: Vec<Slot>,
     },
     /// A perf event that the overflow program reads.
     Perf(Request),
-    /// The kernel's account of stolen time.
+    /// The kernel's count of steal time.
     Steal,
 }
 
-/// A variable, or one element of it, that takes the number of a slot.
+/// A variable, or one element of it, that holds the number of a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Slot {
     /// Name of the variable.
     pub variable: &'static str,
-    /// Element of 16 bits.
+    /// The element, of 16 bits.
     pub index: usize,
 }
 
@@ -140,7 +137,6 @@ impl Event {
     }
 }
 
-/// All events of all sources, in order.
 pub fn all() -> Vec<Event> {
     SOURCES
         .iter()

@@ -1,4 +1,4 @@
-//! What others publish in pages: their counters are known when a recording begins.
+//! What others publish in pages: the counters are known when a recording begins.
 
 use super::{Need, Source};
 

@@ -1,21 +1,20 @@
-//! What `--events` asks for.
+//! Parses the argument of `--events`.
 
 use std::collections::BTreeSet;
 
 use super::Event;
 use vtax_cli::Error;
 
-/// The word for the events that are recorded when nobody says what to record.
+/// The word for the events that are recorded by default.
 const DEFAULT: &str = "default";
-/// How alike a name must be to be named as a nearest one, of 1.
+/// How similar a name must be, from 0 to 1, to be suggested.
 const ALIKE: f64 = 0.7;
-/// Nearest names shown at most.
+/// The most suggestions shown.
 const SHOWN: usize = 3;
 
 /// One event that was asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Choice {
-    /// The event.
     pub event: Event,
     /// Asked for by its own name, so that it must be available.
     pub by_name: bool,

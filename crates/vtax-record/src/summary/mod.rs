@@ -1,4 +1,4 @@
-//! `events.json` and `record.json`: what the columns are, and what the recording was.
+//! `events.json` and `record.json`: the descriptions of the columns and of the recording.
 
 mod warnings;
 
@@ -37,59 +37,53 @@ pub struct End {
     pub reason: &'static str,
     /// When the reference event stopped.
     pub monotonic_ns: u64,
-    /// How the command ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub command: Option<target::End>,
 }
 
-/// What the kernel says of one program.
+/// The kernel's statistics of one program.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Program {
-    /// Its name.
     pub name: String,
-    /// Runs; null when they were not measured.
+    /// The number of runs; null when the runs were not measured.
     pub runs: Option<u64>,
-    /// Nanoseconds of them together; null when they were not measured.
+    /// Nanoseconds of all runs together; null when the runs were not measured.
     pub run_ns: Option<u64>,
-    /// Events that it missed because it ran already on that CPU.
+    /// Events that it missed because it was already running on that CPU.
     pub missed: u64,
 }
 
-/// What is known when a recording has ended.
+/// What is known at the end of a recording.
 pub struct Facts<'a> {
-    /// The reference event.
     pub reference: Reference,
     /// The interval that was asked for.
     pub interval: Interval,
-    /// CPUs.
     pub cpus: &'a Cpus,
     /// Sizes of the rings.
     pub shape: Shape,
-    /// The columns.
     pub columns: &'a Columns,
-    /// The clocks at the begin.
+    /// The clocks at the start.
     pub begin: Pair,
-    /// How it ended.
+    /// How the recording ended.
     pub end: End,
-    /// The programs.
     pub programs: Vec<Program>,
     /// The limit of counters that was asked for.
     pub counters: Option<NonZeroUsize>,
     /// Which counters counted together.
     pub groups: &'a Groups,
-    /// For how long the reference events had counters.
+    /// How long the reference events had counters.
     pub running: &'a Running,
-    /// When perf stopped them.
+    /// When perf stopped the reference events.
     pub throttling: &'a Throttling,
-    /// Overflows in a second that the kernel allowed, at the begin and at the end.
+    /// Overflows per second that the kernel allowed, at the start and at the end.
     pub max_sample_rate: [Option<u64>; 2],
-    /// Why the reference is not instructions, where it could be.
+    /// Why the reference is not instructions, where instructions are possible.
     pub no_instructions: Option<String>,
-    /// Only targets were counted.
+    /// Were only targets counted?
     pub filter: bool,
     /// The guest's clock by an exchange of messages.
     pub exchange: Option<Skew>,
-    /// When CPUs were away.
+    /// When CPUs were offline.
     pub gaps: Vec<Gap>,
     /// Why no control group limits the command's processes, where one should.
     pub unlimited: Option<String>,
@@ -110,14 +104,14 @@ struct Column<'a> {
     kind: Kind,
     /// Sum of the column.
     sum: u64,
-    /// Counted after the last row of each CPU; null where the counter is read and not counted.
+    /// Counted after the last row of each CPU; null where the counter is read, not counted.
     after_last_row: Option<u64>,
-    /// Rows that have a value, of all.
+    /// Rows that have a value.
     rows: u64,
-    /// Part of the time of all rows that the rows with a value have; null without a row, and where
-    /// rows only have a value when there is a new sample.
+    /// The share of the time of all rows that belongs to rows with a value; null without rows, and
+    /// where rows only have a value when there is a new sample.
     coverage: Option<f64>,
-    /// Part of the time that its perf event was enabled in which it did count.
+    /// The share of its perf event's enabled time in which the event counted.
     #[serde(skip)]
     running: Option<f64>,
 }
@@ -128,26 +122,26 @@ struct Events<'a> {
     unavailable: &'a [Unavailable],
 }
 
-/// How far the guest's clock is from this machine's, in the ways in which that is known.
+/// How far the guest's clock is from this machine's, by each method that is available.
 #[derive(Debug, Serialize)]
 pub struct GuestClock {
-    /// The smallest bound of them, in nanoseconds; null when there is none.
+    /// The smallest of their bounds in nanoseconds; null when there is no bound.
     pub skew_ns: Option<u64>,
-    /// By the times in the guest's page; null without one.
+    /// From the times in the guest's page; null without a page.
     pub page: Option<PageClock>,
-    /// By an exchange of messages before the recording (`--guest-clock`).
+    /// From an exchange of messages before the recording (`--guest-clock`).
     pub exchange: Option<Skew>,
-    /// By the offsets that KVM has set: exact but for `tsc_within`.
+    /// From the offsets that KVM has set: exact except for `tsc_within`.
     pub vcpus: Vec<VcpuClock>,
 }
 
-/// What the page tells.
+/// The guest's clock according to its page.
 #[derive(Debug, Serialize)]
 pub struct PageClock {
-    /// At the end of the recording.
+    /// The bound at the end of the recording.
     #[serde(flatten)]
     pub last: Skew,
-    /// The widest bound in the recording.
+    /// The widest bound during the recording.
     pub widest_ns: u64,
 }
 
@@ -157,7 +151,7 @@ pub struct PageClock {
 pub struct Rotation {
     /// The columns of each group.
     pub groups: Vec<Vec<String>>,
-    /// How often it was the next group's turn.
+    /// How often the next group had its turn.
     pub turns: u64,
 }
 
@@ -166,65 +160,65 @@ pub struct Rotation {
 pub struct Summary {
     /// Version of the files' layout.
     pub format: u32,
-    /// The reference event.
     pub reference: Reference,
-    /// Part of the time in which it had its counter, of all CPUs; null when it was not enabled.
+    /// The share of the time of all CPUs in which the reference event had its counter; null when it
+    /// was not enabled.
     pub reference_running: Option<f64>,
-    /// How often perf's throttling stopped it.
+    /// How often perf's throttling stopped the reference event.
     pub throttled: u64,
-    /// For how many nanoseconds together; what is before a row is in `throttled_ns` of it.
+    /// The nanoseconds of all stops; the part before a row is in the row's `throttled_ns`.
     pub throttled_ns: u64,
-    /// `kernel.perf_event_max_sample_rate` at the begin and at the end; null where it is not told.
+    /// `kernel.perf_event_max_sample_rate` at the start and at the end; null where the kernel does
+    /// not tell.
     pub max_sample_rate: [Option<u64>; 2],
-    /// The interval that was asked for: instructions or nanoseconds.
+    /// The wanted interval: instructions or nanoseconds.
     pub interval: u64,
-    /// Only the targets were counted.
+    /// Were only the targets counted?
     pub targets_only: bool,
-    /// CPUs that were online when it began.
+    /// CPUs that were online when the recording began.
     pub cpus: Vec<u32>,
-    /// When CPUs were away; they make no rows then.
+    /// When CPUs were offline; an offline CPU makes no rows.
     pub cpus_away: Vec<Gap>,
     /// The clock of `time_ns`.
     pub clock: &'static str,
-    /// Both clocks at the begin and at the last row.
+    /// Both clocks at the start and at the last row.
     pub clocks: [Pair; 2],
-    /// Ticks of the time stamp counter in a second; null when there was no row.
+    /// Ticks of the time stamp counter per second; null when there was no row.
     pub tsc_hz: Option<u64>,
     /// Bound of the error of `tsc`, in ticks.
     pub tsc_within: u64,
-    /// How it ended.
+    /// How the recording ended.
     pub end: End,
     /// Rows in the file.
     pub rows: u64,
-    /// Rows that were lost; their counts are in the rows after them.
+    /// Rows that were lost; their counts are in the rows that follow.
     pub lost: u64,
-    /// Those of the lost rows that found the ring full.
+    /// Lost rows that found the ring full.
     pub lost_ring_full: u64,
     /// The limit of counters that was asked for.
     pub counters: Option<NonZeroUsize>,
-    /// When there were too few counters for all events.
+    /// Set when there were too few counters for all events.
     pub rotation: Option<Rotation>,
     /// Rows in the ring of one CPU.
     pub ring_rows: u32,
     /// Bytes of a row in the ring.
     pub row_bytes: u32,
-    /// Bytes of a row in the finished file; null when there is none.
+    /// Bytes of a row in the finished file; null when there is no row.
     pub file_bytes_per_row: Option<f64>,
-    /// The guest's clock.
     pub guest_clock: GuestClock,
-    /// Counters that others published, in the last sample.
+    /// Counters that others published, from the last sample.
     pub published: BTreeMap<String, u64>,
     /// Processes of the virtual machines that ran or were targets.
     pub vms: Vec<u32>,
-    /// What the eBPF programs did; times only when they were measured.
+    /// What the eBPF programs did; with times only when those were measured.
     pub programs: Vec<Program>,
-    /// Most memory that the recorder used.
+    /// Peak memory of the recorder.
     pub max_rss_bytes: u64,
     /// What the user should know.
     pub warnings: Vec<String>,
 }
 
-/// What the kernel says of the programs; empty where it does not tell.
+/// The kernel's statistics of the programs; empty where it has none.
 pub fn programs(programs: &Programs, measured: bool) -> Vec<Program> {
     let known: std::collections::HashMap<u32, _> = ProgInfoIter::default()
         .map(|info| (info.id, info))
@@ -246,8 +240,8 @@ pub fn programs(programs: &Programs, measured: bool) -> Vec<Program> {
     found
 }
 
-/// Finish the rows and describe them.
-/// Fails when the stream cannot be read or a file cannot be written; the stream is kept then.
+/// Finish the rows and describe them. Fails when the stream cannot be read or a file cannot be
+/// written; the stream is then kept.
 pub fn finish(facts: &Facts<'_>, consumer: Consumer, folder: &Folder) -> Result<Summary, Error> {
     let written = parquet::finish(&folder.stream(), &folder.rows())
         .map_err(|error| files::failed(&folder.rows(), error))?;
@@ -258,7 +252,7 @@ pub fn finish(facts: &Facts<'_>, consumer: Consumer, folder: &Folder) -> Result<
     folder.describe("events.json", &events)?;
     let summary = summary(facts, &consumer, written, &events);
     folder.describe("record.json", &summary)?;
-    // Only now: until here the stream is all there is.
+    // Only at this point: until here the stream is the only copy.
     std::fs::remove_file(folder.stream())
         .map_err(|error| files::failed(&folder.stream(), error))?;
     Ok(summary)
@@ -294,7 +288,7 @@ fn page_columns(page: &PageSamples) -> impl Iterator<Item = Column<'_>> {
             name,
             about: "published by a guest or an application; null in rows without a new sample",
             source: name.split('.').next().unwrap_or_default(),
-            // The publisher says the unit by the name's end.
+            // The publisher gives the unit by the end of the name.
             unit: if name.ends_with("_ns") {
                 Unit::Ns
             } else {
@@ -401,7 +395,7 @@ fn rotation(facts: &Facts<'_>, consumer: &Consumer) -> Option<Rotation> {
     })
 }
 
-/// The most memory of this program; that of `getrusage` has its parent's, from before the exec.
+/// The peak memory of this program; `getrusage` would include its parent's, from before the exec.
 fn max_rss_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));

@@ -1,4 +1,4 @@
-//! What the user should know of a recording.
+//! What the user should know about a recording.
 
 use super::{Column, Events, Facts, Rotation, rotation};
 use crate::consumer::Consumer;
@@ -6,7 +6,7 @@ use crate::page_samples::PageSamples;
 use crate::plan::Unavailable;
 use crate::sources::counters::grouping::CROWDED;
 
-/// All of it, a line each.
+/// All warnings, one line each.
 pub(super) fn all(facts: &Facts<'_>, consumer: &Consumer, events: &Events<'_>) -> Vec<String> {
     let mut warnings: Vec<String> = Vec::new();
     let warned = consumer.samples().iter().filter_map(PageSamples::warning);
@@ -38,7 +38,7 @@ pub(super) fn all(facts: &Facts<'_>, consumer: &Consumer, events: &Events<'_>) -
     warnings
 }
 
-/// The reference event stood still.
+/// The warning that the reference event stood still.
 fn throttled(times: u64, stopped_ns: u64, rates: [Option<u64>; 2]) -> Option<String> {
     let rate = rates[1].map_or_else(String::new, |rate| format!(", now {rate}"));
     (times > 0).then(|| {
@@ -51,7 +51,7 @@ fn throttled(times: u64, stopped_ns: u64, rates: [Option<u64>; 2]) -> Option<Str
     })
 }
 
-/// The kernel lowers its limit when interrupts take too long.
+/// The warning that the kernel changed its limit, which it lowers when interrupts take too long.
 fn rate_changed(rates: [Option<u64>; 2]) -> Option<String> {
     let [Some(begin), Some(end)] = rates else {
         return None;
@@ -64,7 +64,8 @@ fn rate_changed(rates: [Option<u64>; 2]) -> Option<String> {
     })
 }
 
-/// Events that would have had columns at another time; what the machine never has needs no warning.
+/// The warning about events that would have had columns at another time; events that the machine
+/// never has need no warning.
 fn crowded_out(unavailable: &[Unavailable]) -> Option<String> {
     let mut names = unavailable
         .iter()
@@ -78,7 +79,7 @@ fn crowded_out(unavailable: &[Unavailable]) -> Option<String> {
     Some(format!("{first} {more} not recorded: {CROWDED}"))
 }
 
-/// What the coverage of columns that took turns is; nothing without a row.
+/// The warning about the coverage of columns that took turns; none without a row.
 fn turns_taken(rotation: Option<&Rotation>, events: &Events<'_>) -> Option<String> {
     let rotation = rotation?;
     let names: Vec<&String> = rotation.groups.iter().flatten().collect();
@@ -99,7 +100,8 @@ fn turns_taken(rotation: Option<&Rotation>, events: &Events<'_>) -> Option<Strin
     ))
 }
 
-/// A counter that was not had although it was its turn: its column has less than its group.
+/// The warning about a counter that was missing in its turn: its column has less coverage than its
+/// group.
 fn taken_by_others(column: &Column<'_>) -> Option<String> {
     let share = column.running.filter(|running| *running < 1.0)?;
     Some(format!(

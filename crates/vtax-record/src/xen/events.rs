@@ -5,14 +5,14 @@
 pub struct Event {
     /// Name of the column.
     pub name: &'static str,
-    /// What it counts.
+    /// What the column counts.
     pub about: &'static str,
-    /// Numbers, without the flags for 64-bit addresses and nested guests.
+    /// Event numbers, without the flags for 64-bit addresses and nested guests.
     codes: &'static [u32],
 }
 
 impl Event {
-    /// The class of its numbers, which is one.
+    /// The class of its numbers; all have the same class.
     pub(super) fn class(&self) -> u32 {
         self.codes
             .iter()
@@ -33,7 +33,7 @@ pub(super) const SVM_EXIT: u32 = 0x0008_1003;
 /// A virtual CPU changed its state (`TRC_SCHED_RUNSTATE_CHANGE`); bits 8-9 and 4-5 have the old
 /// and the new state.
 pub(super) const RUNSTATE_CHANGE: u32 = 0x0002_1001;
-/// It goes on running (`TRC_SCHED_CONTINUE_RUNNING`).
+/// The virtual CPU goes on running (`TRC_SCHED_CONTINUE_RUNNING`).
 const CONTINUE_RUNNING: u32 = 0x0002_1002;
 /// `RUNSTATE_running`.
 const RUNNING: u32 = 0;
@@ -118,7 +118,7 @@ pub const EVENTS: [Event; 24] = [
     ),
 ];
 
-/// The number without the flags that say how its words are to be read.
+/// The number without the flags that say how to read its words.
 pub(super) fn plain(event: u32) -> u32 {
     match event & 0x0fff_f000 {
         // TRC_64_FLAG and TRC_HVM_NESTEDFLAG.
@@ -135,25 +135,24 @@ pub(super) fn class(event: u32) -> u32 {
     event & 0x0fff_0000
 }
 
-/// The column of an event.
 pub(super) fn column(event: u32) -> Option<usize> {
     let event = plain(event);
     EVENTS.iter().position(|known| known.codes.contains(&event))
 }
 
-/// Domain and virtual CPU that run from this record on.
+/// The domain and virtual CPU that run from this record on.
 pub(super) fn runs_now(event: u32, extra: &[u32]) -> Option<(u32, u32)> {
     let begins = match plain(event) {
         CONTINUE_RUNNING => true,
         RUNSTATE_CHANGE => event >> 4 & 3 == RUNNING,
         _ => false,
     };
-    // The virtual CPU is in the lower half of the word, the domain in the upper one.
+    // The lower half of the word has the virtual CPU, the upper half the domain.
     let word = *extra.first().filter(|_| begins)?;
     Some((word >> 16, word & 0xffff))
 }
 
-/// Whether the virtual CPU that had this CPU gives it up.
+/// Does the virtual CPU that had this CPU give it up?
 pub(super) fn gives_up(event: u32) -> bool {
     plain(event) == RUNSTATE_CHANGE && event >> 8 & 3 == RUNNING
 }
@@ -196,7 +195,7 @@ mod tests {
 
     #[test]
     fn the_domain_that_runs_is_told() {
-        // From runnable (1) to running (0), and to blocked (2).
+        // From runnable (1) to running (0), and from there to blocked (2).
         assert_eq!(runs_now(0x21101, &[0x0003_0001]), Some((3, 1)));
         assert_eq!(runs_now(0x21021, &[0x0003_0001]), None);
         assert_eq!(runs_now(0x21002, &[0x7fff_0000]), Some((0x7fff, 0)));

@@ -1,4 +1,4 @@
-//! Reads a trace and writes the files of a recording, as one made on this machine has them.
+//! Reads a trace and writes the files of a recording, as a recording on this machine would.
 
 use std::fs::File;
 use std::io::BufReader;
@@ -16,43 +16,41 @@ use crate::parquet;
 use crate::stream::{self, Batch, Lengths, Stream};
 use vtax_cli::Error;
 
-/// Rows that wait at most before they go to the file.
+/// The most rows that wait before they are written to the file.
 const BATCH_ROWS: usize = 8192;
 
-/// What is to be imported.
 #[derive(Debug, Clone)]
 pub struct Source {
     /// The output of `xentrace`; it is read twice.
     pub trace: PathBuf,
-    /// Ticks of the time stamp counter in a second, as Xen says at its start (`Detected ... MHz
-    /// processor`); the trace does not have it.
+    /// Ticks of the time stamp counter in a second, as Xen reports at its start (`Detected ... MHz
+    /// processor`); the trace does not contain it.
     pub tsc_hz: u64,
-    /// Length of a row.
     pub every: Duration,
-    /// The output of `xenperf` before the trace and after it.
+    /// The outputs of `xenperf` before and after the trace.
     pub xenperf: Option<(PathBuf, PathBuf)>,
 }
 
-/// What was made of a trace; `record.json`.
+/// The result of an import: the content of `record.json`.
 #[derive(Debug, Serialize)]
 pub struct Imported {
     /// Version of the files' layout.
     pub format: u32,
     /// Where the rows come from.
     pub source: &'static str,
-    /// A row ends after so much time: the trace has no other reference.
+    /// A row ends after a fixed time: the trace has no other reference.
     pub reference: &'static str,
-    /// Nanoseconds.
+    /// The interval in nanoseconds.
     pub interval: u64,
-    /// Not only targets.
+    /// False: everything was traced, not only targets.
     pub targets_only: bool,
     /// CPUs with records.
     pub cpus: Vec<u32>,
-    /// Ticks of the time stamp counter in a second, as the caller said.
+    /// Ticks of the time stamp counter per second, as the caller gave them.
     pub tsc_hz: u64,
     /// Rows in the file.
     pub rows: u64,
-    /// Rows that were lost: none, but see `lost_records`.
+    /// Rows that were lost: always 0; lost records are in `lost_records`.
     pub lost: u64,
     /// Records of the trace.
     pub records: u64,
@@ -60,7 +58,7 @@ pub struct Imported {
     pub lost_records: u64,
     /// Domains that ran.
     pub vms: Vec<u32>,
-    /// By how much the counters of `xenperf` grew, if its output was given.
+    /// By how much the counters of `xenperf` grew, if its outputs were given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub xenperf: Option<Growth>,
     /// What the user should know.
@@ -94,9 +92,9 @@ struct Unavailable {
 
 /// What must be known before the first row.
 struct Survey {
-    /// The first time of any CPU: the CPUs' records stand in the file in blocks.
+    /// The earliest time of any CPU: the file has the CPUs' records in blocks.
     begin: u64,
-    /// Whether the trace has records of the column's class.
+    /// Does the trace have records of the column's class?
     known: [bool; COLUMNS],
 }
 
@@ -106,7 +104,8 @@ struct Survey {
 /// would be shorter than a tick, and when the folder holds a recording already or cannot be
 /// written.
 pub fn import(source: &Source, out: &Path) -> Result<Imported, Error> {
-    // Before anything is written: a file that is not a trace leaves nothing.
+    // Check this before anything is written, so that a file that is not a trace leaves nothing
+    // behind.
     let ticks = ticks(source)?;
     let xenperf = source.xenperf.as_ref().map(grown).transpose()?;
     let survey = survey(&source.trace)?;
@@ -136,7 +135,7 @@ pub fn import(source: &Source, out: &Path) -> Result<Imported, Error> {
     Ok(imported)
 }
 
-/// The length of a row.
+/// The length of a row in ticks.
 fn ticks(source: &Source) -> Result<u64, Error> {
     let ticks = u128::from(source.tsc_hz) * source.every.as_nanos() / 1_000_000_000;
     let ticks = u64::try_from(ticks).ok().filter(|ticks| *ticks > 0);

@@ -1,4 +1,4 @@
-//! From the records of a trace to rows of time, and what was in them.
+//! Turns the records of a trace into rows of time, with what happened in them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +7,7 @@ use super::trace::Record;
 use crate::difference::Interval;
 use crate::row::{Layer, Row};
 
-/// Columns after those of the events: name, what they are; nanoseconds.
+/// Columns after those of the events, in nanoseconds: name and description.
 pub(super) const TIMES: [(&str, &str); 2] = [
     ("xen.guest_time", "time between an entry and the next exit"),
     (
@@ -15,7 +15,6 @@ pub(super) const TIMES: [(&str, &str); 2] = [
         "time that virtual CPUs of domains had the CPU",
     ),
 ];
-/// All columns.
 pub(super) const COLUMNS: usize = EVENTS.len() + TIMES.len();
 const GUEST_TIME: usize = EVENTS.len();
 const RUN_TIME: usize = EVENTS.len() + 1;
@@ -34,7 +33,7 @@ pub(super) fn column_classes() -> [u32; COLUMNS] {
 /// A row, and the time stamp counter at its end.
 pub(super) type TimedRow = (Interval, u64);
 
-/// What is going on, on all CPUs.
+/// What happens on all CPUs.
 pub(super) struct Timeline {
     tsc_hz: u64,
     ticks: u64,
@@ -43,22 +42,20 @@ pub(super) struct Timeline {
     totals: Totals,
 }
 
-/// What the whole trace had.
+/// Totals of the whole trace.
 #[derive(Debug, Default)]
 pub(super) struct Totals {
     /// CPUs with records.
     pub cpus: BTreeSet<u32>,
     /// Domains that ran.
     pub domains: BTreeSet<u32>,
-    /// Sums of the columns.
     pub sums: [u64; COLUMNS],
-    /// Records.
     pub records: u64,
     /// Records that Xen had no room for.
     pub lost: u64,
 }
 
-/// One CPU; times in ticks.
+/// One CPU; times are in ticks.
 struct Cpu {
     seq: u64,
     start: u64,
@@ -72,9 +69,9 @@ struct Cpu {
 /// A period of time that has begun.
 #[derive(Debug, Clone, Copy, Default)]
 struct Open {
-    /// What of it is counted up to here; `None`: nothing has begun.
+    /// The period is counted up to here; `None`: no period has begun.
     since: Option<u64>,
-    /// Nothing is known of the time after this.
+    /// Nothing is known about the time after this.
     known: Option<u64>,
 }
 
@@ -86,7 +83,7 @@ impl Open {
         }
     }
 
-    /// What was not counted before, up to `end`.
+    /// Count the part that is not counted yet, up to `end`.
     fn count(&mut self, end: u64) -> u64 {
         let end = self.known.map_or(end, |known| known.min(end));
         let Some(since) = self.since.filter(|since| *since < end) else {
@@ -96,7 +93,7 @@ impl Open {
         end - since
     }
 
-    /// End it, and count the rest.
+    /// End the period, and count the rest.
     fn end(&mut self, end: u64) -> u64 {
         let rest = self.count(end);
         *self = Self::default();
@@ -128,7 +125,7 @@ impl Timeline {
             .entry(record.cpu)
             .or_insert_with(|| Cpu::begin(now));
         self.totals.cpus.insert(record.cpu);
-        // A record without a time is of the time of the one before it.
+        // A record without a time has the time of the record before it.
         cpu.now = cpu.now.max(now);
         if let Some(lost) = lost {
             cpu.in_guest.known = Some(lost.first_tsc);
@@ -143,7 +140,7 @@ impl Timeline {
         ended.map(|ended| self.interval(ended))
     }
 
-    /// The rows that have begun.
+    /// End the rows that have begun.
     pub(super) fn finish(&mut self) -> Vec<TimedRow> {
         let rows: Vec<Ended> = self
             .cpus
@@ -156,7 +153,7 @@ impl Timeline {
         rows.into_iter().map(|ended| self.interval(ended)).collect()
     }
 
-    /// What the records so far had; the sums are those of the rows so far.
+    /// Totals of the records so far; the sums cover only rows that have ended.
     pub(super) fn totals(&self) -> &Totals {
         &self.totals
     }
@@ -183,7 +180,7 @@ impl Timeline {
     }
 }
 
-/// A row that has ended; times in ticks.
+/// A row that has ended; times are in ticks.
 struct Ended {
     cpu: u32,
     seq: u64,
@@ -280,9 +277,9 @@ impl Cpu {
         }
     }
 
-    /// Another virtual CPU runs, or the same one goes on.
+    /// Another virtual CPU begins to run, or the same one goes on.
     fn runs_now(&mut self, runs: (u32, u32)) {
-        // Who is taken off the CPU is no longer in its guest, whatever was lost.
+        // A virtual CPU that is taken off the CPU has left its guest, whatever records were lost.
         self.leave_guest();
         self.stop_running();
         if runs.0 != IDLE_DOMAIN {
@@ -352,7 +349,7 @@ mod tests {
         file.record(0x81001, Some(5000 * KHZ + 100_000), &[]);
         file.record(0x81102, Some(5000 * KHZ + 400_000), &[48, 1, 2]);
         file.record(0x82021, None, &[1]);
-        // The guest runs on over the ends of two rows.
+        // The guest goes on running over the ends of two rows.
         file.record(0x81001, Some(5000 * KHZ + 600_000), &[]);
         file.record(0x81102, Some(5002 * KHZ + 500_000), &[10, 1, 2]);
         let rows = intervals(&file);
@@ -399,7 +396,7 @@ mod tests {
         file.cpu(0).record(0x21101, Some(KHZ), &[0x0003_0000]);
         file.record(0x81001, Some(KHZ + 100_000), &[]);
         let first = u32::try_from(KHZ + 400_000).unwrap();
-        // At 2.5 ms domain 5 runs, which goes idle 100 us later.
+        // At 2.5 ms domain 5 begins to run; it goes idle 100 us later.
         file.record(0x1f001, Some(KHZ + 2_500_000), &[9, 0x0001_0005, first, 0]);
         file.record(0x21021, Some(KHZ + 2_600_000), &[0x0005_0001]);
         file.record(0x21101, Some(KHZ + 2_600_000), &[0x7fff_0000]);

@@ -1,8 +1,8 @@
 //! The records of a trace buffer, as `xentrace` writes them to its file (Xen's public/trace.h).
 //!
 //! A record is a word (event: 28 bits, number of extra words: 3, whether a time stamp follows: 1),
-//! the time stamp counter in two words if so, and the extra words. Before the records of a CPU
-//! stands one that names it. There is no header.
+//! the time stamp counter in two words if so, and the extra words. A record that names the CPU
+//! comes before the CPU's records. The file has no header.
 
 use std::io::{self, Read};
 
@@ -16,21 +16,20 @@ const WRAP_BUFFER: u32 = 0x0001_f002;
 const CPU_CHANGE: u32 = 0x0001_f003;
 const CYCLES_INCLUDED: u32 = 1 << 31;
 
-/// Why a file is not read to its end.
+/// Why a file cannot be read to its end.
 #[derive(Debug, Error)]
 pub enum TraceError {
-    /// It cannot be read.
+    /// The input cannot be read.
     #[error("{0}")]
     Read(#[from] io::Error),
-    /// It does not begin with the number of a CPU.
+    /// The file does not begin with the number of a CPU.
     #[error("it is not an output of xentrace: it does not begin with the record of a CPU")]
     NotATrace,
-    /// A CPU that cannot be.
+    /// A CPU number that cannot exist.
     #[error("it is not an output of xentrace, or it is damaged: it names CPU {0}")]
     Cpu(u32),
 }
 
-/// One record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Record {
     /// The CPU on which it was made.
@@ -49,7 +48,7 @@ impl Record {
         self.words.get(..self.used).unwrap_or_default()
     }
 
-    /// What was lost just before this record, when it says so.
+    /// The loss just before this record, if this record reports one.
     pub fn lost(&self) -> Option<Lost> {
         let &[records, who, low, high] = self
             .extra()
@@ -57,7 +56,7 @@ impl Record {
             .filter(|_| self.event == LOST_RECORDS)?;
         Some(Lost {
             records,
-            // The other way round than in the records of the scheduler.
+            // Here the halves are the other way round than in the scheduler's records.
             domain: who & 0xffff,
             vcpu: who >> 16,
             first_tsc: u64::from(low) | u64::from(high) << 32,
@@ -68,9 +67,8 @@ impl Record {
 /// Records for which Xen had no room, on one CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lost {
-    /// How many.
     pub records: u32,
-    /// The domain that runs there now.
+    /// The domain that runs on the CPU at this moment.
     pub domain: u32,
     /// Its virtual CPU.
     pub vcpu: u32,
@@ -78,17 +76,17 @@ pub struct Lost {
     pub first_tsc: u64,
 }
 
-/// Reads records one after the other; needs memory for one.
+/// Reads records one after the other, and keeps only one in memory.
 #[derive(Debug)]
 pub struct Records<R> {
     input: R,
     cpu: Option<u32>,
-    /// The file ends in the middle of a record.
+    /// Did the file end in the middle of a record?
     pub cut_off: bool,
 }
 
 impl<R: Read> Records<R> {
-    /// From a reader, which should be buffered.
+    /// Read from `input`, which should be buffered.
     pub fn new(input: R) -> Self {
         Self {
             input,
@@ -97,8 +95,8 @@ impl<R: Read> Records<R> {
         }
     }
 
-    /// The next record of an event, `None` at the end; those that only give the file its form are
-    /// left out.
+    /// The next record of an event, `None` at the end; records that only structure the file are
+    /// skipped.
     ///
     /// Fails with `NotATrace` when the first record names no CPU, with `Cpu` when a CPU's number is
     /// too large, and with `Read` when the input cannot be read.
@@ -156,7 +154,7 @@ impl<R: Read> Records<R> {
         Ok(Some(record))
     }
 
-    /// A word; `None` at the end of the file, which may only be before a record (`whole`).
+    /// The next word; `None` at the end of the file, which may come only before a record (`whole`).
     fn word(&mut self, whole: bool) -> Result<Option<u32>, TraceError> {
         let mut bytes = [0; 4];
         let mut filled = 0;
@@ -175,10 +173,9 @@ impl<R: Read> Records<R> {
     }
 }
 
-/// Writes records by the same specification; stands for `xentrace` in the tests.
+/// Writes records by the same specification; replaces `xentrace` in tests.
 #[cfg(test)]
 pub(crate) mod encoder {
-    /// A file.
     #[derive(Default)]
     pub(crate) struct Encoder(pub Vec<u8>);
 
@@ -274,7 +271,7 @@ mod tests {
             }
             file.0.extend(&bytes);
             let (records, _) = all(&file.0);
-            // Each record has a word at least.
+            // Each record has at least one word.
             prop_assert!(records.map_or(0, |records| records.len()) <= bytes.len() / 4);
         }
 

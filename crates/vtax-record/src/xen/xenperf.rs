@@ -2,32 +2,32 @@
 //!
 //! Xen's tools/misc/xenperf.c prints a line for each counter: its name, `T=` and the sum of its
 //! values. If that is not 0, the values follow: with `-f` or `-p` always, else if there are at most
-//! four. They are those of the CPUs, or of the elements of an array; the text does not say which.
-//! With `-p` the values of `hypercalls` stand in lines of their own, each with the name of the
-//! hypercall, or `[number]`; those that are 0 are left out.
+//! four. The values belong to the CPUs, or to the elements of an array; the text does not say
+//! which. With `-p` the values of `hypercalls` are on separate lines, each with the name of the
+//! hypercall, or `[number]`; values of 0 are left out.
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-/// Most counters that are taken.
+/// The most counters that are read.
 const MOST: usize = 65_536;
 /// The counter whose values have names with `-p`.
 const HYPERCALLS: &str = "hypercalls";
 
-/// Counters by their names: sums as `name`, values as `name[place]`.
+/// Counters by their names: sums as `name`, values as `name[index]`.
 pub type Perf = BTreeMap<String, u64>;
 
-/// By how much counters grew.
+/// The growth of counters.
 #[derive(Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Growth {
-    /// Those that are known.
+    /// Counters whose growth is known.
     pub counters: Perf,
-    /// Those that went back: they were reset, or their 32 bits overflowed.
+    /// Counters that went back: they were reset, or their 32 bits overflowed.
     pub went_back: Vec<String>,
 }
 
-/// The counters of a text; lines that have none are left out.
+/// The counters of a text; lines without a counter are ignored.
 pub fn parse(text: &str) -> Perf {
     let mut perf = Perf::new();
     let mut named = false;
@@ -65,7 +65,6 @@ fn counter(name: &str, rest: &str) -> Vec<(String, u64)> {
         .collect()
 }
 
-/// A line of one hypercall.
 fn hypercall(line: &str) -> Option<(String, u64)> {
     let mut words = line.split_whitespace();
     let (name, value, None) = (words.next()?, words.next()?, words.next()) else {
@@ -76,7 +75,8 @@ fn hypercall(line: &str) -> Option<(String, u64)> {
     Some((format!("{HYPERCALLS}[{name}]"), value.into()))
 }
 
-/// From the counters of two texts; a value in the second only is known if it was 0 in the first.
+/// The growth between two texts; the growth of a value that only the second text has is known if
+/// its first value must have been 0.
 pub fn growth(before: &Perf, after: &Perf) -> Growth {
     let mut growth = Growth::default();
     for (name, now) in after {
@@ -97,7 +97,7 @@ fn value_then(before: &Perf, name: &str) -> Option<u64> {
     let left_out = || {
         let (counter, _) = name.strip_suffix(']')?.rsplit_once('[')?;
         let sum = *before.get(counter)?;
-        // Of the hypercalls' values those that are 0 are left out one by one.
+        // Values of hypercalls that are 0 are left out one by one.
         let of_many = counter == HYPERCALLS
             && before
                 .keys()
@@ -117,7 +117,7 @@ mod tests {
         counters.iter().map(owned).collect()
     }
 
-    /// A line as xenperf's format strings make it.
+    /// A line as xenperf's format strings produce it.
     fn line(name: &str, values: &[u32], shown: bool) -> String {
         let sum: u64 = values.iter().copied().map(u64::from).sum();
         let mut line = format!("{name:<35} T={sum:10} ");

@@ -12,10 +12,9 @@ use arrow_array::types::{UInt32Type, UInt64Type};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use serde_json::Value;
 
-/// The program.
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_vtax-recorder");
 
-/// Why this machine cannot record at all; the tests that record say so and end.
+/// Why this machine cannot record at all; tests that record print the reason and end.
 pub fn cannot_record() -> Option<String> {
     let folder = tempfile::tempdir().unwrap();
     let output = record(folder.path(), &["--for", "10ms"]);
@@ -47,7 +46,7 @@ pub fn record(out: &Path, arguments: &[&str]) -> Output {
         .unwrap()
 }
 
-/// Record, which must work, and return `record.json`.
+/// Record successfully, and return `record.json`.
 pub fn recorded(out: &Path, arguments: &[&str]) -> Value {
     let output = record(out, arguments);
     let message = String::from_utf8_lossy(&output.stderr);
@@ -79,7 +78,6 @@ impl Rows {
         Self(builder.build().unwrap().map(Result::unwrap).collect())
     }
 
-    /// Number of rows.
     pub fn len(&self) -> usize {
         self.0.iter().map(RecordBatch::num_rows).sum()
     }

@@ -1,11 +1,11 @@
 //! PMUs by description: their counters, and which of them each generic event can use.
 //!
-//! The rules are those of Linux 6.12, which decide what `perf_event_open` takes:
+//! The rules are those of Linux 6.12, which decide what `perf_event_open` accepts:
 //! `arch/x86/events/intel/core.c` (`intel_skl_event_constraints`, `intel_icl_event_constraints`,
 //! `skl_hw_cache_event_ids`, and `intel_pmu_init`, which lets an event with a fixed counter use the
-//! general ones too, but for the reference cycles), `arch/x86/events/amd/core.c` (the core's six
-//! counters, any event on each) and `drivers/perf/arm_pmuv3.c` (`armv8pmu_get_event_idx`: cycles try
-//! the cycle counter first).
+//! general ones too, except for the reference cycles), `arch/x86/events/amd/core.c` (the core's six
+//! counters, any event on each) and `drivers/perf/arm_pmuv3.c` (`armv8pmu_get_event_idx`: cycles
+//! try the cycle counter first).
 
 use std::collections::HashMap;
 
@@ -14,7 +14,7 @@ use vtax_record::perf::Request;
 use vtax_record::sources::counters::grouping::Pmu;
 use vtax_record::sources::{self, Origin};
 
-/// A counter for each bit: the general ones from 0 on, the fixed ones from `FIXED` on.
+/// One bit for each counter: the general ones from 0 on, the fixed ones from `FIXED` on.
 type Counters = u16;
 
 const FIXED: u32 = 8;
@@ -22,16 +22,15 @@ const FIXED_0: Counters = 1 << FIXED;
 const FIXED_1: Counters = 2 << FIXED;
 const FIXED_2: Counters = 4 << FIXED;
 
-/// What a PMU has.
 pub struct Description {
     pub name: &'static str,
     /// The counters that any event of the PMU can use, unless it is in `events`.
     pub general: Counters,
-    /// Events with other counters; none: the PMU cannot count it.
+    /// Events with other counters; no bit: the PMU cannot count the event.
     pub events: &'static [(&'static str, Counters)],
 }
 
-/// Of a core of which both threads run: four general counters, three fixed.
+/// A core with both threads running: four general counters, three fixed.
 pub const SKYLAKE: Description = Description {
     name: "Skylake",
     general: 0xf,
@@ -42,8 +41,8 @@ pub const SKYLAKE: Description = Description {
     ],
 };
 
-/// Eight general counters and four fixed, of which the fourth counts slots only, as no generic
-/// event does. Events of codes 03-0a, 48-56, 60-8b and d0-e6 can use the first four.
+/// Eight general and four fixed counters; the fourth fixed counter counts only slots, which no
+/// generic event does. Events of codes 03-0a, 48-56, 60-8b and d0-e6 can use the first four.
 pub const ICE_LAKE: Description = Description {
     name: "Ice Lake",
     general: 0xff,
@@ -76,7 +75,7 @@ pub const ZEN_4: Description = Description {
     events: &[("dtlb_store_misses", 0), ("l1d_stores", 0)],
 };
 
-/// `PMUv3` with six general counters, as of Cortex-A76 and Neoverse-N1.
+/// `PMUv3` with six general counters, as in Cortex-A76 and Neoverse-N1.
 pub const ARM: Description = Description {
     name: "Neoverse-N1",
     general: 0x3f,
@@ -91,7 +90,8 @@ pub const ARM: Description = Description {
 pub const ALL: [&Description; 5] = [&SKYLAKE, &ICE_LAKE, &ZEN_3, &ZEN_4, &ARM];
 
 impl Description {
-    /// The counters that an event can use, by its name without `hw.`; a part has those of the whole.
+    /// The counters that an event can use, by its name without `hw.`; a part of an event has the
+    /// counters of the whole.
     fn counters(&self, event: &str) -> Counters {
         let whole = event.split('.').next().unwrap_or_default();
         let mut special = self.events.iter();
@@ -99,19 +99,20 @@ impl Description {
         found.map_or(self.general, |(_, counters)| *counters)
     }
 
-    /// Can it count this event at all?
+    /// Can the PMU count this event at all?
     pub fn has(&self, event: &str) -> bool {
         self.counters(event) != 0
     }
 
-    /// Do events have a counter each, at the same time? A matching, by changes along a path.
+    /// Can each of the events have a counter at the same time? Found as a matching, by changes
+    /// along a path.
     pub fn schedules(&self, events: &[&str]) -> bool {
         let wants: Vec<Counters> = events.iter().map(|event| self.counters(event)).collect();
         let mut owner = HashMap::new();
         (0..wants.len()).all(|event| assign(event, &wants, &mut 0, &mut owner))
     }
 
-    /// The fewest groups of at most `limit` that hold all events; for a few events.
+    /// The fewest groups of at most `limit` that hold all events; only for a few events.
     pub fn fewest(&self, events: &[&str], beside: &[&str], limit: usize) -> usize {
         let sets = 1_usize << events.len();
         let members = |set: usize| (0..events.len()).filter(move |event| set >> event & 1 == 1);
@@ -132,7 +133,7 @@ impl Description {
     }
 }
 
-/// Give an event a counter; one whose counter it takes gets another.
+/// Give an event a counter; an event whose counter it takes gets another.
 fn assign(
     event: usize,
     wants: &[Counters],
@@ -166,12 +167,12 @@ pub fn hardware() -> Vec<(String, Request)> {
     hardware.collect()
 }
 
-/// A described PMU of which others hold counters, the reference event among them.
+/// A described PMU whose counters are partly held by others, including the reference event.
 pub struct Described<'a> {
     pub description: &'a Description,
     pub held: Vec<&'a str>,
     names: HashMap<Request, String>,
-    /// How often it was asked.
+    /// How often the PMU was asked.
     pub asked: usize,
 }
 

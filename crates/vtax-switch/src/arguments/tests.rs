@@ -76,7 +76,7 @@ fn what_ends_with_a_qemu_is_named() {
 proptest! {
     #[test]
     fn a_successor_of_a_successor_is_the_same(
-        // As QEMU takes them: every option has its value.
+        // As QEMU expects: every option has its value.
         words in proptest::collection::vec(("--?[a-zA-Z]{1,9}", "[,=:a-z0-9]{0,20}"), 0..20),
     ) {
         let words: Vec<String> = words.into_iter().flat_map(|(a, b)| [a, b]).collect();

@@ -6,10 +6,10 @@ use nix::unistd::Pid;
 
 use super::Call;
 
-/// Opening with a path first.
+/// Opening a file with the path as first argument.
 pub(super) const OPEN: Option<libc::c_long> = Some(libc::SYS_open);
 
-/// As [`super::REACHING`].
+/// Like [`super::REACHING`].
 pub(super) const REACHING: &[(libc::c_long, &str)] = &[
     (libc::SYS_creat, "open"),
     (libc::SYS_unlink, "unlink"),
@@ -21,7 +21,7 @@ pub(super) const REACHING: &[(libc::c_long, &str)] = &[
     (libc::SYS_vfork, "fork"),
 ];
 
-/// The call at whose beginning a traced process stands.
+/// The system call that a traced process is about to make.
 ///
 /// Fails with the errno of ptrace.
 pub(super) fn about_to_be_made(pid: Pid) -> Result<Call, Errno> {

@@ -13,8 +13,8 @@ fn log() -> Vec<Entry> {
     ]
 }
 
-/// Old QEMUs are ended only after the last state was logged, new ones run only after
-/// `Resuming` was: with that, no prefix of the log loses a guest.
+/// Old QEMUs are ended only after the last state was logged, and new QEMUs run only after
+/// `Resuming` was logged: so no prefix of the log loses a guest.
 #[test]
 fn every_prefix_of_a_journal_leads_to_a_living_guest() {
     let log = log();
@@ -42,7 +42,7 @@ fn every_prefix_of_a_journal_leads_to_a_living_guest() {
 fn a_guest_that_may_have_run_is_not_started_from_its_old_state() {
     let [first, _] = traces(&log(), 2).try_into().unwrap();
     assert_eq!(decide(&first, false, false), Decision::Lost);
-    // A new state makes it good again.
+    // A new state makes the guest recoverable again.
     let mut log = log();
     log.push(Entry::Saved(0, "/run/0b".into()));
     let [first, second] = traces(&log, 2).try_into().unwrap();

@@ -2,8 +2,8 @@
 
 use super::{Device, Incomplete, StateError};
 
-/// Fields of `vmstate_apic_common` (`hw/intc/apic_common.c`): requested and serviced interrupts, a
-/// bit each in 8 words.
+/// Fields of `vmstate_apic_common` (`hw/intc/apic_common.c`): requested and in-service interrupts,
+/// one bit each in 8 words.
 const REQUESTED: &str = "irr";
 const IN_SERVICE: &str = "isr";
 /// A word for each pin in `vmstate_ioapic_common` (`hw/intc/ioapic_common.c`).
@@ -13,12 +13,13 @@ const VECTOR: u64 = 0xff;
 const REMOTE_IRR: u64 = 1 << 14;
 const LEVEL: u64 = 1 << 15;
 
-/// What the controllers of a state hold.
+/// What a state's interrupt controllers hold.
 #[derive(Debug, Default)]
 pub(super) struct Interrupts {
-    /// A bit for each vector that some local APIC has requested or in service.
+    /// A bit for each vector that some local APIC has as requested or in service.
     held: [u32; 8],
-    /// Delivered, and by the I/O APIC not ended; the first pin comes last.
+    /// Interrupts that were delivered and that the I/O APIC has not ended; the first pin comes
+    /// last.
     delivered: Vec<(usize, u8)>,
 }
 
@@ -48,7 +49,7 @@ impl Interrupts {
         Ok(())
     }
 
-    /// The first interrupt that the I/O APIC waits for and no local APIC knows any more.
+    /// The first interrupt that the I/O APIC waits for and that no local APIC has any more.
     pub(super) fn without_end(&self) -> Option<Incomplete> {
         let ended = |vector: u8| {
             let word = self.held.get(usize::from(vector) / 32);

@@ -3,7 +3,7 @@ use serde_json::{Value, json};
 
 use super::*;
 
-/// Sections with the fields that matter, as QEMU writes them, and the description behind them.
+/// Writes the sections with the fields that matter, as QEMU does, and the description after them.
 struct Writer {
     stream: Vec<u8>,
     devices: Vec<Value>,
@@ -22,7 +22,7 @@ const WAITING: Vcpu = Vcpu {
 };
 const IDLE: Vcpu = Vcpu {
     exception: -1,
-    // KVM does not clear it when the exception has been injected.
+    // KVM does not clear the field when the exception has been injected.
     has_error_code: 1,
     carried: false,
 };
@@ -30,7 +30,7 @@ const IDLE: Vcpu = Vcpu {
 impl Writer {
     fn new() -> Self {
         Self {
-            // What comes before (configuration, memory) is not looked at.
+            // What comes before (configuration, memory) is not read.
             stream: b"QEVM\0\0\0\x03 any bytes \x06 ".to_vec(),
             devices: Vec::new(),
         }
@@ -154,7 +154,8 @@ fn a_stream_without_vcpus_or_with_other_fields_is_refused() {
     assert!(matches!(incomplete(&renamed), Err(StateError::Stream(_))));
 }
 
-/// Made in the lab by QEMU 7.2 on stock KVM under shadow paging: its sections from the vCPU on.
+/// Made in the lab by QEMU 7.2 on stock KVM under shadow paging: the stream from the vCPU's section
+/// on.
 const REAL: &[u8] = include_bytes!("../../tests/data/state-page-fault-waiting");
 
 #[test]
@@ -166,8 +167,8 @@ fn a_real_state_with_a_waiting_page_fault_is_incomplete() {
     assert_eq!(incomplete(REAL), Ok(Some(expected)));
 }
 
-/// `REAL` with no exception waiting, where the local APIC holds the vectors `held`, and these pins
-/// of the I/O APIC have these entries.
+/// `REAL` with no exception waiting, with the vectors `held` in the local APIC, and these entries
+/// for these pins of the I/O APIC.
 fn real_with(held: &[u8], entries: &[(usize, u64)]) -> Vec<u8> {
     let mut stream = REAL.to_vec();
     let change = |stream: &mut Vec<u8>, part, name, bytes: &dyn Fn(usize, &mut [u8])| {
@@ -222,7 +223,8 @@ fn size(stream: &[u8], part: Part, name: &str) -> usize {
     usize::try_from(field.size).unwrap()
 }
 
-/// Found in the lab in a guest whose network was dead after a switch: `info pic` and `info lapic`.
+/// Found in the lab, with `info pic` and `info lapic`, in a guest whose network was dead after a
+/// switch.
 const DEAD: (usize, u64) = (22, 0xc025);
 
 #[test]
@@ -233,7 +235,7 @@ fn an_interrupt_whose_end_only_kvm_knows_is_found() {
     }));
     assert_eq!(incomplete(&real_with(&[], &[DEAD])), lacking);
     assert_eq!(incomplete(&real_with(&[0x24, 0xec], &[DEAD])), lacking);
-    // The first pin is named.
+    // The error names the first pin.
     let other = [(23, 0xc026), DEAD];
     assert_eq!(incomplete(&real_with(&[], &other)), lacking);
 }

@@ -1,4 +1,4 @@
-//! Children: made, set up, reaped.
+//! Making, setting up and reaping children.
 
 use std::ffi::{CStr, CString, c_int};
 use std::mem::MaybeUninit;
@@ -11,28 +11,28 @@ use nix::sys::resource::{Resource, setrlimit};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, sigprocmask};
 use nix::unistd::{ForkResult, Pid, fork};
 
-/// What a command uses, of itself and of the descendants it waited for.
+/// What a command uses, together with the descendants that it waited for.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Usage {
     /// CPU time in user space.
     pub user: Duration,
     /// CPU time in the kernel.
     pub system: Duration,
-    /// Largest resident set of one process.
+    /// Largest resident set of any one process.
     pub max_rss_bytes: u64,
     /// Page faults without I/O.
     pub minor_faults: u64,
     /// Page faults with I/O.
     pub major_faults: u64,
-    /// Context switches by waiting.
+    /// Context switches because the process waited.
     pub voluntary_switches: u64,
     /// Context switches by preemption.
     pub involuntary_switches: u64,
 }
 
 impl Usage {
-    /// Without CPU time that is not the command's: of the kernel's, and what that lacks of the
-    /// user's.
+    /// Subtract CPU time that is not the command's: first from the kernel's time, then the rest
+    /// from the user's.
     pub fn subtract(&mut self, time: Duration) {
         let rest = time.saturating_sub(self.system);
         self.system = self.system.saturating_sub(time);
@@ -49,14 +49,14 @@ pub enum End {
     Signaled(i32),
 }
 
-/// Reap one child that has ended, with its usage; does not return before it ended.
+/// Wait until a child has ended, and reap it with its usage.
 ///
 /// Fails with the errno of the system call.
 pub fn wait_with_usage(child: Pid) -> Result<(End, Usage), Errno> {
     let mut status: c_int = 0;
     let mut usage = MaybeUninit::<libc::rusage>::zeroed();
     loop {
-        // SAFETY: both pointers are to live variables of the type that wait4 fills.
+        // SAFETY: both pointers point to live variables of the types that wait4 fills.
         let result = unsafe { libc::wait4(child.as_raw(), &raw mut status, 0, usage.as_mut_ptr()) };
         match Errno::result(result) {
             Ok(_) => break,
@@ -103,7 +103,7 @@ pub struct Image {
 }
 
 impl Image {
-    /// A program, which is looked for in this process's `PATH` if there is no slash in its name.
+    /// A program; it is looked for in this process's `PATH` if there is no slash in its name.
     pub fn new(program: CString, arguments: Vec<CString>, environment: Vec<CString>) -> Self {
         Self {
             program,
@@ -113,25 +113,24 @@ impl Image {
     }
 }
 
-/// What is set in a child between fork and exec.
+/// What is set up in a child between fork and exec.
 #[derive(Debug, Default)]
 pub struct ChildSetup {
-    /// Largest file that it may write, in bytes; `None`: as the agent.
+    /// Largest file that the child may write, in bytes; `None`: the agent's limit.
     pub file_limit_bytes: Option<u64>,
-    /// Processes that its user may have; `None`: as the agent.
+    /// Processes that the child's user may have; `None`: the agent's limit.
     pub user_processes: Option<u64>,
-    /// Each `cgroup.procs` that it joins.
+    /// Each `cgroup.procs` that the child joins.
     pub cgroup_procs: Vec<RawFd>,
-    /// The mount namespace that it moves to; `None`: as its parent.
+    /// The mount namespace that the child moves to; `None`: its parent's.
     pub mounts: Option<RawFd>,
-    /// `None`: as its parent.
+    /// `None`: the surroundings of its parent.
     pub apart: Option<Apart>,
 }
 
-/// A process group of its own, with other surroundings.
+/// The settings of a child in its own process group, with another folder and other files.
 #[derive(Debug)]
 pub struct Apart {
-    /// The working folder.
     pub folder: CString,
     /// Standard input, output and error. None of them is a standard descriptor of the parent.
     pub files: [OwnedFd; 3],
@@ -155,7 +154,7 @@ fn set_up_child(parent: Pid, setup: &ChildSetup) -> Result<(), Errno> {
         }
     }
     if let Some(mounts) = setup.mounts {
-        // SAFETY: the descriptor is only borrowed, and open in the parent that was copied.
+        // SAFETY: the descriptor is only borrowed, and was open in the parent at the fork.
         Errno::result(unsafe { libc::setns(mounts, libc::CLONE_NEWNS) })?;
     }
     if let Some(apart) = &setup.apart {
@@ -182,9 +181,9 @@ fn join_cgroup(procs: RawFd) -> Result<(), Errno> {
 /// Start a child that sets itself up, writes 0 to `report`, waits for a byte on `gate` (a pipe's
 /// two ends) and then becomes `image`.
 ///
-/// When one of these fails it writes the error's number instead; numbers have 4 bytes. Exec closes
-/// the descriptors, which must be marked so. The child has no signal blocked, and dies with this
-/// process, which must have one thread or be a test.
+/// When one of these steps fails, the child writes the error's number instead; numbers have 4
+/// bytes. The descriptors must be marked close-on-exec. The child has no signal blocked, and dies
+/// with this process, which must have one thread or be a test.
 ///
 /// Fails with the errno of fork.
 pub fn fork_gated(
@@ -227,7 +226,7 @@ fn set_up_and_wait(
     (gate, other_end): (BorrowedFd<'_>, BorrowedFd<'_>),
     report: BorrowedFd<'_>,
 ) -> Result<(), Errno> {
-    // The child's own copy: with it open, the parent's end would never be seen to close.
+    // The child's own copy: while it is open, the child would never see the parent's end close.
     // SAFETY: the child does not use the descriptor again, and its owner is in the parent.
     unsafe { libc::close(other_end.as_raw_fd()) };
     set_up_child(parent, setup)?;
@@ -239,18 +238,17 @@ fn set_up_and_wait(
     }
 }
 
-/// A list as exec takes it.
+/// The pointers of a list, as exec takes them.
 fn pointers(strings: &[CString]) -> Vec<*const libc::c_char> {
     let strings = strings.iter().map(|string| string.as_ptr());
     strings.chain([ptr::null()]).collect()
 }
 
-/// A program that gets one more argument each time that it is started.
+/// A program that gets one more argument at each start.
 #[derive(Debug, Clone)]
 pub struct Program {
-    /// Its file.
     pub path: CString,
-    /// All arguments but the last, its own name included.
+    /// All arguments but the last, including the program's name.
     pub arguments: Vec<CString>,
 }
 
@@ -262,7 +260,7 @@ pub struct Program {
 pub fn fork_and_exec(program: &Program, last: &CStr) -> Result<Pid, Errno> {
     let mut arguments = pointers(&program.arguments);
     arguments.insert(program.arguments.len(), last.as_ptr());
-    // SAFETY: the child makes two async-signal-safe calls only and allocates nothing.
+    // SAFETY: the child makes only two async-signal-safe calls and allocates nothing.
     match unsafe { fork() }? {
         ForkResult::Parent { child } => Ok(child),
         ForkResult::Child => {
@@ -293,7 +291,7 @@ pub fn fork_and_run(work: impl FnOnce() -> u8) -> Result<Pid, Errno> {
             let code = if tied && nix::unistd::getppid() == parent {
                 work()
             } else {
-                // The parent died before its death could be announced.
+                // The parent died before the death signal was set.
                 127
             };
             // SAFETY: returns to nobody.

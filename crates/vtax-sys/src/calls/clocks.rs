@@ -1,13 +1,13 @@
 //! Reading clocks for which nix has no call, and reading past the vDSO.
 //!
-//! Each answers `None` where the call fails.
+//! Each function returns `None` where the call fails.
 
 use std::mem::MaybeUninit;
 
 const NS_PER_S: u64 = 1_000_000_000;
 
 unsafe extern "C" {
-    // Of the C library; the libc crate leaves it out.
+    // A function of the C library that the libc crate leaves out.
     fn clock() -> libc::clock_t;
 }
 
@@ -49,7 +49,7 @@ fn time_of_day(call: impl FnOnce(*mut libc::timeval) -> i64) -> Option<u64> {
     (result == 0).then(|| nanoseconds(time.tv_sec, time.tv_usec * 1_000))
 }
 
-/// `clock()` of the C library, in nanoseconds of this process's CPU time.
+/// `clock()` of the C library, this process's CPU time in nanoseconds.
 #[inline]
 pub fn cpu_clock() -> Option<u64> {
     // POSIX fixes CLOCKS_PER_SEC at a million.
@@ -89,7 +89,7 @@ mod tests {
         let before = gettimeofday().unwrap();
         let by_call = gettimeofday_by_call().unwrap();
         let realtime = clock_gettime_by_call(libc::CLOCK_REALTIME).unwrap();
-        // Whatever this machine does meanwhile, the years agree.
+        // Whatever this machine does meanwhile, both clocks show the same year.
         assert!(by_call.abs_diff(before) < 3600 * NS_PER_S);
         assert!(realtime.abs_diff(by_call) < 3600 * NS_PER_S);
     }

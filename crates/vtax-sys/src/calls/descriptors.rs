@@ -1,4 +1,4 @@
-//! Descriptors: made, taken over, copied from other processes.
+//! Making, inheriting and copying descriptors.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
@@ -6,7 +6,7 @@ use nix::errno::Errno;
 
 /// Own a descriptor that a call has just made, such as fcntl's copy.
 pub fn own(number: RawFd) -> OwnedFd {
-    // SAFETY: the caller has it from the kernel and hands it over once.
+    // SAFETY: the caller got it from the kernel and hands it over once.
     unsafe { OwnedFd::from_raw_fd(number) }
 }
 
@@ -17,7 +17,7 @@ pub(super) fn made(result: libc::c_long) -> Result<OwnedFd, Errno> {
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }
 
-/// A descriptor of `owner`'s for as long as `owner` lives.
+/// Borrow a descriptor of `owner`'s for as long as `owner` lives.
 pub fn borrow<T>(fd: RawFd, _owner: &T) -> BorrowedFd<'_> {
     // SAFETY: callers pass a descriptor that `owner` keeps open.
     unsafe { BorrowedFd::borrow_raw(fd) }
@@ -29,7 +29,7 @@ pub fn borrow<T>(fd: RawFd, _owner: &T) -> BorrowedFd<'_> {
 pub fn inherited(number: RawFd) -> Result<OwnedFd, Errno> {
     // SAFETY: F_GETFD and F_SETFD only look at the number; it is checked before it is owned.
     Errno::result(unsafe { libc::fcntl(number, libc::F_GETFD) })?;
-    // SAFETY: as above. Commands must not get the channel.
+    // SAFETY: as above. Commands must not inherit the channel.
     Errno::result(unsafe { libc::fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC) })?;
     // SAFETY: the descriptor is open, and the caller hands it over once, at the start.
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
@@ -43,7 +43,7 @@ pub fn pidfd_open(pid: i32) -> Result<OwnedFd, Errno> {
     made(unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) })
 }
 
-/// A copy of another process's descriptor (`pidfd_getfd(2)`), closed on exec; both share their
+/// A copy of another process's descriptor (`pidfd_getfd(2)`), closed on exec; both share the file
 /// position.
 ///
 /// Fails with the errno of the system call.
@@ -70,7 +70,7 @@ pub fn pidfd_kill(process: BorrowedFd<'_>, signal: i32) -> Result<(), Errno> {
     Errno::result(result).map(drop)
 }
 
-/// Try to lock an open file (flock(2)); the lock ends with the descriptor.
+/// Try to lock an open file (flock(2)); the lock lasts as long as the descriptor.
 ///
 /// Fails with the errno of the system call.
 pub fn try_lock(file: impl AsFd) -> Result<(), Errno> {

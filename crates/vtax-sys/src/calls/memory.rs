@@ -1,4 +1,4 @@
-//! Memory that is mapped: shared with another side, or fresh.
+//! Mapped memory: shared with another side, or fresh.
 
 use std::ffi::{c_int, c_void};
 use std::num::NonZeroUsize;
@@ -12,10 +12,10 @@ use nix::sys::mman::{
 };
 use nix::unistd::{SysconfVar, sysconf};
 
-/// Bytes of a page: the only size of x86-64 that is not a huge page.
+/// Bytes of a page: the only page size of x86-64 besides huge pages.
 pub const PAGE_BYTES: usize = 4096;
 
-/// Bytes of a page of this kernel: on arm64 there are kernels with larger ones.
+/// Bytes of a page of this kernel: on arm64 some kernels have larger pages.
 pub fn page_bytes() -> u64 {
     let found = sysconf(SysconfVar::PAGE_SIZE).ok().flatten();
     found
@@ -31,7 +31,7 @@ pub struct Mapping {
 }
 
 impl Mapping {
-    /// Map `words` words of 64 bits; a mapping that is written is shared with the other side.
+    /// Map `words` words of 64 bits; a writable mapping is shared with the other side.
     ///
     /// Fails with the errno of the system call.
     pub fn new(file: impl AsFd, words: usize, writable: bool) -> Result<Self, Errno> {
@@ -55,19 +55,19 @@ impl Mapping {
         })
     }
 
-    /// A word; 0 beyond the end.
+    /// Read a word; 0 beyond the end.
     pub fn load(&self, word: usize, order: Ordering) -> u64 {
         self.word(word).map_or(0, |word| word.load(order))
     }
 
-    /// Write a word of a writable mapping; nothing beyond the end.
+    /// Write a word of a writable mapping; does nothing beyond the end.
     pub fn store(&self, word: usize, value: u64, order: Ordering) {
         if let Some(word) = self.word(word) {
             word.store(value, order);
         }
     }
 
-    /// Set bits of a word of a writable mapping; nothing beyond the end.
+    /// Set bits of a word of a writable mapping; does nothing beyond the end.
     pub fn set_bits(&self, word: usize, bits: u64) {
         if let Some(word) = self.word(word) {
             word.fetch_or(bits, Ordering::Relaxed);
@@ -82,8 +82,8 @@ impl Mapping {
 
     fn word(&self, word: usize) -> Option<&AtomicU64> {
         (word < self.words).then(|| {
-            // SAFETY: inside the mapping, aligned as the page is, and alive as long as `self`;
-            // the other side writes words, so they are only touched as atomics.
+            // SAFETY: inside the mapping, aligned as the page is, and alive as long as `self`; the
+            // other side writes words, so they are accessed only as atomics.
             unsafe { AtomicU64::from_ptr(self.start.as_ptr().add(word)) }
         })
     }
@@ -96,7 +96,7 @@ impl Drop for Mapping {
     }
 }
 
-// SAFETY: the memory is only touched as atomics.
+// SAFETY: the memory is accessed only as atomics.
 unsafe impl Send for Mapping {}
 // SAFETY: the same, from several threads at once.
 unsafe impl Sync for Mapping {}
@@ -108,11 +108,12 @@ pub struct Region {
     bytes: NonZeroUsize,
 }
 
-// SAFETY: the mapping is owned like a `Box<[u64]>`, and no thread has a part in it.
+// SAFETY: the mapping is owned like a `Box<[u64]>` and is not tied to any thread.
 unsafe impl Send for Region {}
 
 impl Region {
-    /// Map memory that the kernel accounts for; its pages are 0 and come when they are touched.
+    /// Map memory that the kernel accounts for; its pages are zero and are allocated when they are
+    /// touched.
     ///
     /// Fails with the errno of the system call.
     pub fn map(pages: usize) -> Result<Self, Errno> {
@@ -135,7 +136,7 @@ impl Region {
         })
     }
 
-    /// Give all pages back; they are 0 when they are touched again.
+    /// Give all pages back; they are zero when they are touched again.
     ///
     /// Fails with the errno of the system call.
     pub fn drop_pages(&mut self) -> Result<(), Errno> {
@@ -143,14 +144,14 @@ impl Region {
     }
 
     fn advise(&mut self, advice: MmapAdvise) -> Result<(), Errno> {
-        // SAFETY: the mapping is ours and borrowed for writing; the advice at most clears it,
-        // and any bytes are valid words.
+        // SAFETY: the mapping is ours and borrowed mutably; the advice at most clears it, and any
+        // bytes are valid words.
         unsafe { madvise(self.address, self.bytes.get(), advice) }
     }
 
     /// Make the memory read-only while `look` reads it.
     ///
-    /// When that fails the memory is gone: its protection would be unknown.
+    /// When that fails the memory is unmapped: its protection would be unknown.
     pub fn read_only<T>(self, look: impl FnOnce(&[u64]) -> T) -> Result<(Self, T), Errno> {
         self.protect(ProtFlags::PROT_READ)?;
         let seen = look(self.words());
@@ -164,17 +165,16 @@ impl Region {
         unsafe { mprotect(self.address, self.bytes.get(), protection) }
     }
 
-    /// All words.
     pub fn words(&self) -> &[u64] {
-        // SAFETY: the mapping is readable, page-aligned, as long as said, and any bytes are
-        // valid words; it is borrowed as long as the slice lives.
+        // SAFETY: the mapping is readable, page-aligned, as long as stated, and any bytes are valid
+        // words; it is borrowed as long as the slice lives.
         unsafe { std::slice::from_raw_parts(self.address.as_ptr().cast(), self.bytes.get() / 8) }
     }
 
-    /// All words, to be written.
+    /// All words, for writing.
     pub fn words_mut(&mut self) -> &mut [u64] {
         let words = self.bytes.get() / 8;
-        // SAFETY: as for `words`, and the mapping is writable and borrowed for writing.
+        // SAFETY: as for `words`, and the mapping is writable and borrowed mutably.
         unsafe { std::slice::from_raw_parts_mut(self.address.as_ptr().cast(), words) }
     }
 }
@@ -187,9 +187,9 @@ impl Drop for Region {
     }
 }
 
-/// Give allocations of this size or more memory of their own, which goes back when they are freed.
+/// Give allocations of at least this size their own mapping, which is unmapped when they are freed.
 ///
-/// By default the C library does so too, but stops after the first (mallopt(3),
+/// The C library does so by default, but stops after the first such free (mallopt(3),
 /// `M_MMAP_THRESHOLD`).
 pub fn map_allocations_from(bytes: c_int) -> bool {
     // SAFETY: mallopt takes no pointer, and changes only where memory comes from.
@@ -227,7 +227,7 @@ mod tests {
         let region = Region::map(1).unwrap();
         let child = fork_and_run(|| {
             let _ = region.protect(ProtFlags::PROT_READ);
-            // SAFETY: not sound on purpose: the kernel must stop it, in a process of its own.
+            // SAFETY: deliberately unsound: the kernel must stop it, in a separate process.
             unsafe { region.address.cast::<u64>().write_volatile(1) };
             0
         })

@@ -1,4 +1,4 @@
-//! The system calls and instructions that need `unsafe`. Nothing here decides anything.
+//! The system calls and instructions that need `unsafe`. This module makes no decisions.
 
 #![allow(unsafe_code)]
 

@@ -6,7 +6,7 @@ use nix::errno::Errno;
 
 use super::descriptors::made;
 
-/// `IFF_PERSIST` and the two requests of `linux/if_tun.h` that libc has not.
+/// `IFF_PERSIST` and the two requests of `linux/if_tun.h` that libc lacks.
 const IFF_PERSIST: libc::c_short = 0x0800;
 const TUNGETIFF: libc::c_ulong = 0x8004_54d2;
 const TUNSETPERSIST: libc::c_ulong = 0x4004_54cb;
@@ -37,7 +37,7 @@ pub fn interface_up(name: &str) -> Result<(), Errno> {
     Errno::result(set).map(drop)
 }
 
-/// The name of a tap device and whether it stays when its last user ends.
+/// The name of a tap device and whether the device stays when its last user ends.
 ///
 /// Fails with the errno of the system call.
 pub fn tap(descriptor: BorrowedFd<'_>) -> Result<(String, bool), Errno> {
@@ -59,7 +59,7 @@ pub fn tap(descriptor: BorrowedFd<'_>) -> Result<(String, bool), Errno> {
     ))
 }
 
-/// Let a tap device stay, or not, when its last user ends.
+/// Choose whether a tap device stays when its last user ends.
 ///
 /// Fails with the errno of the system call.
 pub fn set_tap_persistent(descriptor: BorrowedFd<'_>, stays: bool) -> Result<(), Errno> {

@@ -14,7 +14,7 @@ use super::descriptors::made;
 /// `PERF_FLAG_FD_CLOEXEC`.
 const CLOEXEC: u64 = 1 << 3;
 
-/// Open a perf event for all that runs on a CPU.
+/// Open a perf event for everything that runs on a CPU.
 ///
 /// Fails with the errno of the system call.
 pub fn perf_event_open(
@@ -49,8 +49,9 @@ pub fn perf_event_of_thread(
     made(fd.into())
 }
 
-/// Open an event (its type and number) for a process that has not yet begun its program: from exec
-/// on, for all that it starts too, in user space and, unless `user_only`, in the kernel.
+/// Open an event (its type and number) for a process that has not yet begun its program. It counts
+/// from exec on, also in all that the process starts, in user space and, unless `user_only`, in the
+/// kernel.
 ///
 /// Fails with the errno of the system call.
 pub fn count_program(
@@ -75,7 +76,7 @@ pub fn count_program(
     made(number.into())
 }
 
-/// Let a perf event and its group count, or stop it.
+/// Start or stop a perf event and its group.
 ///
 /// Fails with the errno of the system call.
 pub fn perf_event_enable(event: BorrowedFd<'_>, enable: bool) -> Result<(), Errno> {

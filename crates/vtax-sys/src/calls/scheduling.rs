@@ -1,14 +1,13 @@
-//! Where threads run, and by which policy (sched(7)).
+//! Where threads run, and under which policy (sched(7)).
 
 use nix::errno::Errno;
 
-/// CPUs in a mask: as many as a list of them may name (`cpu_list`).
+/// The words of a CPU mask: enough for every CPU that a list may name (`cpu_list`).
 const MASK_WORDS: usize = 8192 / 64;
 
-/// How a thread is scheduled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Policy {
-    /// As most are.
+    /// `SCHED_OTHER`, the usual policy.
     Other,
     /// `SCHED_FIFO` with this priority.
     Fifo(u8),
@@ -16,7 +15,7 @@ pub enum Policy {
 
 /// Let a thread run on these CPUs only; 0 is the caller.
 ///
-/// Fails with the errno of the system call; the kernel leaves CPUs out that the thread may not use.
+/// Fails with the errno of the system call; the kernel leaves out CPUs that the thread may not use.
 pub fn set_affinity(tid: i32, cpus: &[usize]) -> Result<(), Errno> {
     let mut mask = [0_u64; MASK_WORDS];
     for cpu in cpus {
@@ -24,12 +23,12 @@ pub fn set_affinity(tid: i32, cpus: &[usize]) -> Result<(), Errno> {
         *word |= 1 << (cpu % 64);
     }
     let size = size_of_val(&mask);
-    // SAFETY: the kernel reads `size` bytes of the mask, which lives here.
+    // SAFETY: the kernel reads `size` bytes of the mask, which is a local variable.
     let result = unsafe { libc::syscall(libc::SYS_sched_setaffinity, tid, size, mask.as_ptr()) };
     Errno::result(result).map(drop)
 }
 
-/// Schedule a thread by another policy; 0 is the caller. Its children begin without it.
+/// Schedule a thread by another policy; 0 is the caller. Its children do not inherit the policy.
 ///
 /// Fails with the errno of the system call.
 pub fn set_policy(tid: i32, policy: Policy) -> Result<(), Errno> {
@@ -41,7 +40,8 @@ pub fn set_policy(tid: i32, policy: Policy) -> Result<(), Errno> {
         sched_priority: priority,
     };
     let number = number | libc::SCHED_RESET_ON_FORK;
-    // SAFETY: the kernel reads the parameters, which live here. Called directly: it is for a thread.
+    // SAFETY: the kernel reads the parameters, which are local. The system call is made directly
+    // because it applies to one thread.
     let result = unsafe {
         libc::syscall(
             libc::SYS_sched_setscheduler,

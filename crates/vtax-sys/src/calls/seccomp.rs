@@ -9,12 +9,12 @@ const LOAD: u32 = libc::BPF_LD | libc::BPF_W | libc::BPF_ABS;
 const SKIP_UNLESS_EQUAL: u32 = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
 const RETURN: u32 = libc::BPF_RET | libc::BPF_K;
 
-/// Make these system calls of this thread fail with `errno`, until it ends.
+/// Make these system calls of this thread fail with `errno`, until the thread ends.
 ///
-/// This is no confinement: a call of another architecture's numbers passes. Fails where the kernel
+/// This is no confinement: a call by another architecture's numbers passes. Fails where the kernel
 /// has no seccomp, or an outer filter refuses more.
 pub fn refuse(calls: &[libc::c_long], errno: Errno) -> Result<(), Errno> {
-    // Without that, the kernel takes filters from privileged processes only.
+    // Without this, the kernel accepts filters only from privileged processes.
     prctl::set_no_new_privs()?;
     let mut program = vec![step(LOAD, 0, NUMBER_OFFSET)];
     for call in calls {
@@ -67,8 +67,7 @@ mod tests {
         let (refused, errno, pid) = inside.join().unwrap();
         assert_eq!((refused, errno), (-1, Errno::EDOM));
         assert_eq!(pid, i64::from(std::process::id()));
-        // Other threads keep them.
-        // SAFETY: the call takes no argument.
+        // Other threads keep the calls. SAFETY: the call takes no argument.
         assert!(unsafe { libc::syscall(libc::SYS_getppid) } >= 0);
     }
 }

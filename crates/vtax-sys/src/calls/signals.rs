@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use nix::errno::Errno;
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
 
-/// Give every signal its default action, as commands expect it, except SIGPIPE.
+/// Give every signal its default action, as commands expect, except SIGPIPE.
 ///
-/// A parent that ignores signals (Python, nohup) would otherwise pass that on through exec. Call it
+/// Otherwise a parent that ignores signals (Python, nohup) would pass that on through exec. Call it
 /// before the first thread: the C library's own signals (32 to 34), which its `signal` refuses to
 /// set, are among them. SIGPIPE stays ignored in the agent: a closed channel is an error of `write`
 /// there, and `Command` resets it in the child. SIGSEGV and SIGBUS keep the Rust runtime's
@@ -20,7 +20,7 @@ pub fn reset_actions() {
     }
 }
 
-/// The kernel's `struct sigaction` and set of signals, whose zeros mean SIG_DFL (rt_sigaction(2)).
+/// The `struct sigaction` of `rt_sigaction(2)`: zeros mean `SIG_DFL`. Then the size of a signal set.
 const DEFAULT_ACTION: [u64; 4] = [0; 4];
 const SET_BYTES: usize = 8;
 
@@ -38,9 +38,10 @@ extern "C" fn ask_to_end(_signal: c_int) {
     ASKED_TO_END.store(true, Ordering::Relaxed);
 }
 
-/// Let SIGINT and SIGTERM end a workload early but in order: it still checks and reports.
+/// Let SIGINT and SIGTERM end a workload early but in order: it still checks its results and
+/// reports.
 ///
-/// The second one ends the process.
+/// A second signal ends the process.
 ///
 /// Fails with the errno of the system call.
 pub fn end_on_signals() -> Result<(), Errno> {
@@ -53,7 +54,7 @@ pub fn end_on_signals() -> Result<(), Errno> {
     Ok(())
 }
 
-/// Has a signal asked to end?
+/// Has a signal asked the workload to end?
 pub fn asked_to_end() -> bool {
     ASKED_TO_END.load(Ordering::Relaxed)
 }
@@ -67,7 +68,8 @@ mod tests {
         let number = 32;
         let mut action = [libc::SIG_IGN as u64, 0, 0, 0];
         let change = |new: *const u64, old: *mut u64| {
-            // SAFETY: both are null or four words of this frame, as the kernel expects them.
+            // SAFETY: both pointers are null or point to four words of this frame, as the kernel
+            // expects them.
             unsafe { libc::syscall(libc::SYS_rt_sigaction, number, new, old, SET_BYTES) }
         };
         assert_eq!(change(action.as_ptr(), std::ptr::null_mut()), 0);

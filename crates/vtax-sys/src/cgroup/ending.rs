@@ -9,15 +9,16 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill as send};
 use nix::unistd::Pid;
 
-/// How long killed processes may take to go.
+/// How long killed processes may take to end.
 const PATIENCE: Duration = Duration::from_secs(5);
 const ROUND: Duration = Duration::from_millis(5);
 
-/// Kill all in the group `folder` and below it once; returns how many processes were found.
+/// Kill every process in the group `folder` and below it once; returns how many processes were
+/// found.
 ///
-/// `cgroup.kill` (Linux 5.14) does it at once. Before that, and in version 1, no process of the
-/// group can fork any more before the first is killed: version 2 freezes, the pids controller of
-/// both has its limit set to 0. So a second call finds what a first one overlooked, and no more.
+/// `cgroup.kill` (Linux 5.14) does it at once. On older kernels, and in version 1, forking is
+/// stopped before the first process is killed: version 2 freezes the group, and the pids limit of
+/// either version is set to 0. So a second call finds only what the first call overlooked.
 pub fn kill(folder: &Path) -> usize {
     let first = processes(folder);
     if first.is_empty() || fs::write(folder.join("cgroup.kill"), "1").is_ok() {
@@ -27,20 +28,20 @@ pub fn kill(folder: &Path) -> usize {
     set(&folder.join("cgroup.freeze"), "1");
     let found = processes(folder);
     for number in &found {
-        // An error means that it is gone, which is what is wanted.
+        // An error means that the process is gone, which is the goal.
         let _ = send(Pid::from_raw(*number), Signal::SIGKILL);
     }
     found.len()
 }
 
-/// Undo what [`kill`] did to the group, with its limit of `processes`.
+/// Undo what [`kill`] did to the group, and set its limit of `processes` again.
 pub fn open(folder: &Path, processes: Option<u64>) {
     let limit = processes.map_or_else(|| "max".to_owned(), |count| count.to_string());
     set(&folder.join("pids.max"), &limit);
     set(&folder.join("cgroup.freeze"), "0");
 }
 
-/// Kill all in a group, and remove it; false if it is still there.
+/// Kill every process in a group and remove it; false if the group is still there.
 pub fn end(folder: &Path) -> bool {
     let deadline = Instant::now() + PATIENCE;
     while kill(folder) > 0 && Instant::now() < deadline {
@@ -49,7 +50,7 @@ pub fn end(folder: &Path) -> bool {
     remove(folder)
 }
 
-/// Remove a group and those that commands made below it; true if it is gone.
+/// Remove a group and the groups that commands made below it; true if it is gone.
 pub fn remove(folder: &Path) -> bool {
     folders(folder).iter().rev().all(|each| remove_one(each))
 }
@@ -65,7 +66,7 @@ fn remove_one(folder: &Path) -> bool {
     false
 }
 
-/// The processes of the group and of those below it.
+/// The processes of the group and of the groups below it.
 fn processes(folder: &Path) -> Vec<i32> {
     let lists = folders(folder).into_iter();
     let lists = lists.filter_map(|each| fs::read_to_string(each.join("cgroup.procs")).ok());
@@ -73,11 +74,11 @@ fn processes(folder: &Path) -> Vec<i32> {
         let numbers = text.lines().filter_map(|line| line.parse().ok());
         numbers.collect::<Vec<i32>>()
     });
-    // 0 stands for a process of another PID namespace; to send to it would be to send to us.
+    // 0 stands for a process of another PID namespace; a signal to 0 would reach this process.
     numbers.filter(|number| *number > 0).collect()
 }
 
-/// The folder and all below it, those above first.
+/// The folder and all folders below it, parents first.
 fn folders(folder: &Path) -> Vec<PathBuf> {
     let mut found = vec![folder.to_owned()];
     let mut next = 0;

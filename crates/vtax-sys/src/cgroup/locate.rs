@@ -2,7 +2,7 @@
 
 use crate::tree::Tree;
 
-/// The two interfaces of the kernel.
+/// The kernel's two interfaces to control groups.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Version {
     /// One hierarchy for each controller.
@@ -11,7 +11,7 @@ pub enum Version {
     V2,
 }
 
-/// The control group that this process is in.
+/// The control group of this process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Location {
     /// Which interface its files have.
@@ -37,19 +37,19 @@ impl Location {
         folders
     }
 
-    /// The folder above the group's own; `None` at the top.
+    /// The parent of the group's folder; `None` at the top.
     pub fn parent(&self) -> Option<&str> {
         self.ancestry().get(1).copied()
     }
 }
 
-/// The group that `controller` (such as `memory`) governs this process by; `None` where there is
-/// no such group or its hierarchy cannot be seen.
+/// The group by which `controller` (such as `memory`) governs this process; `None` where there is
+/// no such group or its hierarchy is not visible.
 pub fn locate(tree: &Tree, controller: &str) -> Option<Location> {
     locate_of(tree, "/proc/self", controller)
 }
 
-/// The same for the process or thread of a folder such as `/proc/1/task/2`.
+/// The group of the process or thread of a folder such as `/proc/1/task/2`.
 pub fn locate_of(tree: &Tree, folder: &str, controller: &str) -> Option<Location> {
     let groups = tree.text(&format!("{folder}/cgroup"))?;
     let mounts = mounts(tree);
@@ -136,7 +136,7 @@ fn unescape(text: &str) -> String {
 /// Is the root of the file system mounted read-only? `None` when the kernel does not say.
 pub fn root_is_read_only(tree: &Tree) -> Option<bool> {
     let text = tree.text("/proc/self/mountinfo")?;
-    // The last one mounted on `/` is the one that is seen.
+    // The last file system mounted on `/` is the visible one.
     let line = text
         .lines()
         .rfind(|line| line.split(' ').nth(4) == Some("/"))?;

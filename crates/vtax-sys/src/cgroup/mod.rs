@@ -1,6 +1,7 @@
 //! A control group for the commands of one agent or recorder: it limits memory and processes, and ends them.
 //!
-//! Its name tells whose it is, so that a later agent removes it only when its agent is dead.
+//! Its name says which agent made it, so that a later agent removes it only when that agent is
+//! dead.
 
 pub mod ending;
 pub mod locate;
@@ -19,14 +20,15 @@ use crate::tree::Tree;
 
 /// The group into which the processes of a delegated group move (see [`enable`]).
 const CALLERS: &str = "vtax-callers";
-/// Of a group that may swap, where groups have their own: the kernel's default. The machine's may be
-/// 0, and then nothing is swapped out as long as there are files to forget.
+/// Swappiness of a group that may swap, where groups have their own: the kernel's default. The
+/// machine's value may be 0, and then nothing is swapped out as long as there is page cache to
+/// drop.
 const SWAPPINESS: &str = "60";
 const NOT_DELEGATED: &str = "run as root or under systemd-run --user --scope -p Delegate=yes";
 
 /// The folders of one control group: one for each hierarchy of version 1, one in version 2.
 ///
-/// Dropping it ends what is in them, and removes them.
+/// Dropping it ends the processes in them and removes the folders.
 #[derive(Debug, Default)]
 pub struct CommandGroup {
     folders: Vec<Folder>,
@@ -41,7 +43,7 @@ struct Folder {
 }
 
 impl CommandGroup {
-    /// Limit memory to `bytes`, and what may be swapped out beside it to `swap_bytes`.
+    /// Limit memory to `bytes`, and what may be swapped out beyond that to `swap_bytes`.
     ///
     /// Fails when no control group for memory is mounted, or when the group cannot be made or
     /// limited. The error is one line with the reason and, where there is one, the remedy.
@@ -73,28 +75,28 @@ impl CommandGroup {
         Ok(())
     }
 
-    /// What a process writes `0` to in order to join, each of them.
+    /// Each file that a process writes `0` to in order to join.
     pub fn procs(&self) -> Vec<RawFd> {
         let procs = self.folders.iter();
         procs.map(|folder| folder.procs.as_raw_fd()).collect()
     }
 
-    /// Kill all that is in the group once; returns how many processes that were.
+    /// Kill every process in the group once; returns how many there were.
     ///
-    /// Nothing in it can fork any more, until [`Self::open`].
+    /// Nothing in the group can fork any more until [`Self::open`].
     pub fn kill(&self) -> usize {
         let folders = self.folders.iter();
         folders.map(|folder| ending::kill(&folder.path)).sum()
     }
 
-    /// Let commands run in it again after [`Self::kill`].
+    /// Let commands run in the group again after [`Self::kill`].
     pub fn open(&self) {
         for folder in &self.folders {
             ending::open(&folder.path, self.processes);
         }
     }
 
-    /// The folder that `controller` limits this group by, made if it is not there.
+    /// The folder by which `controller` limits this group; it is made if it does not exist.
     fn folder(&mut self, tree: &Tree, controller: &str) -> Result<(PathBuf, Version), String> {
         let location = locate(tree, controller).ok_or_else(|| {
             format!(
@@ -109,7 +111,7 @@ impl CommandGroup {
         }
         let parent = match location.version {
             Version::V1 => PathBuf::from(&location.own),
-            // Only who asks for a memory limit has processes moved for it.
+            // Processes are moved only for callers that ask for a memory limit.
             Version::V2 => delegated_parent(tree, &location, controller, controller == "memory")?,
         };
         let path = tree.path(&parent.join(name(tree)).to_string_lossy());
@@ -148,8 +150,8 @@ fn set_memory_limit(
 ) -> Result<(), String> {
     let (file, swap_file, swap) = match version {
         Version::V1 => {
-            // Memory and swap together. It may not be below the limit of memory alone, hence
-            // second.
+            // The limit of memory and swap together may not be below the limit of memory alone, so
+            // it is set second.
             let both = bytes.saturating_add(swap_bytes);
             ("memory.limit_in_bytes", "memory.memsw.limit_in_bytes", both)
         }
@@ -157,7 +159,7 @@ fn set_memory_limit(
     };
     write(&folder.join(file), &bytes.to_string())?;
     let swap_file = folder.join(swap_file);
-    // It is missing where swap is not accounted.
+    // The file is missing where swap is not accounted.
     if swap_file.exists() {
         write(&swap_file, &swap.to_string())
     } else if swap_bytes == 0 {
@@ -173,8 +175,8 @@ fn set_memory_limit(
 /// The folder in which a version 2 group with this controller can be made.
 ///
 /// A group that has processes cannot pass controllers on ("no internal processes", kernel doc
-/// cgroup-v2), and the agent's own has: the agent. So a sibling is tried first, beside the
-/// agent's own group, where the controller is on already.
+/// cgroup-v2), and the agent's own group has the agent. So the first try is a sibling of the
+/// agent's own group, where the controller is already on.
 fn delegated_parent(
     tree: &Tree,
     location: &Location,
@@ -200,10 +202,10 @@ fn writable(folder: &Path) -> bool {
     nix::unistd::access(folder, nix::unistd::AccessFlags::W_OK).is_ok()
 }
 
-/// Turn a controller on below a group that is delegated to us.
+/// Turn a controller on below a group that is delegated to this user.
 ///
-/// If processes are in the way they move into a group of their own below it (with `may_move`),
-/// which changes nothing for them; container engines do the same.
+/// If processes are in the way, they move (with `may_move`) into a new group below it, which
+/// changes nothing for them; container engines do the same.
 fn enable(tree: &Tree, own: &str, controller: &str, may_move: bool) -> Result<(), String> {
     let available = tree
         .text(&format!("{own}/cgroup.controllers"))
@@ -230,7 +232,7 @@ fn enable(tree: &Tree, own: &str, controller: &str, may_move: bool) -> Result<()
     ))
 }
 
-/// Turn another controller on for a group that was made for a first one.
+/// Turn another controller on for a group that was made for an earlier one.
 fn pass_on(folder: &Path, controller: &str) -> Result<(), String> {
     let on = fs::read_to_string(folder.join("cgroup.controllers")).unwrap_or_default();
     if on.split_whitespace().any(|name| name == controller) {
@@ -247,7 +249,7 @@ fn move_processes(own: &Path) -> io::Result<()> {
         _ => {}
     }
     for process in fs::read_to_string(own.join("cgroup.procs"))?.lines() {
-        // One that has ended meanwhile is not in the way.
+        // A process that has ended meanwhile is not in the way.
         let _ = fs::write(callers.join("cgroup.procs"), process);
     }
     Ok(())

@@ -1,7 +1,6 @@
-//! A control group that gives threads of other programs less CPU time, and takes nothing else from
-//! them.
+//! A control group that gives threads of other programs less CPU time, and limits nothing else.
 //!
-//! It lies below the group that the threads are in, so every other limit stays. Its name tells who
+//! It lies below the group that the threads are in, so every other limit stays. Its name says who
 //! made it: [`sweep`] gives the threads of a dead owner back. Nothing in it is ever killed.
 
 use std::fs;
@@ -15,28 +14,28 @@ use crate::owner;
 use crate::reason;
 use crate::tree::{Tree, field};
 
-/// What the names begin with; a number, perhaps [`ENABLED`], a dot and the name of the owner follow.
+/// How the names begin; a number, perhaps [`ENABLED`], a dot and the name of the owner follow.
 const PREFIX: &str = "vtax-slow-";
-/// The group above passes the controller on only for this one (version 2). That stands in the name so
-/// that whoever removes the group can take it back.
+/// The parent group passes the controller on only for this group (version 2). The name says so, so
+/// that whoever removes the group can turn the controller off again.
 const ENABLED: &str = "+";
-/// The kernel refuses less (kernel/sched/core.c, `min_cfs_quota_period`).
+/// The smallest quota that the kernel accepts (kernel/sched/core.c, `min_cfs_quota_period`).
 const LEAST_QUOTA_US: f64 = 1000.0;
-/// Shorter periods hold no share exactly at 250 ticks a second, longer ones stall for longer.
+/// Shorter periods keep no share exactly at 250 ticks a second; longer periods stall threads for
+/// longer.
 const PERIOD_US: f64 = 5000.0;
-/// The shares of a thread of nice 0 (version 1).
+/// The shares of a nice-0 thread (version 1).
 const USUAL_SHARES: f64 = 1024.0;
-/// What one step of nice changes (kernel/sched/core.c, `sched_prio_to_weight`).
+/// The factor of weight for one step of nice (kernel/sched/core.c, `sched_prio_to_weight`).
 const NICE_FACTOR: f64 = 1.25;
 
-/// A group with a quota.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QuotaGroup {
     folder: PathBuf,
     version: Version,
 }
 
-/// Why no group can have a quota here; `None`: it can.
+/// Why no group can have a quota here; `None`: a group can.
 pub fn obstacle(tree: &Tree) -> Option<String> {
     let Some(found) = locate(tree, "cpu") else {
         return Some(
@@ -76,12 +75,11 @@ impl QuotaGroup {
         }
     }
 
-    /// Its folder.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// Make it, with the weight of threads with these nice values.
+    /// Make the group, with the weight of threads with these nice values.
     ///
     /// Fails with a reason when the kernel refuses.
     pub fn make(&self, nice: &[i32]) -> Result<(), String> {
@@ -105,7 +103,7 @@ impl QuotaGroup {
         self.write(file, &format!("{weight:.0}"))
     }
 
-    /// Give what is in it this share of one CPU; `None`: as much as it likes.
+    /// Limit the group to this share of one CPU; `None`: no limit.
     ///
     /// Fails with a reason when the kernel refuses.
     pub fn limit(&self, share: Option<f64>) -> Result<(), String> {
@@ -123,15 +121,15 @@ impl QuotaGroup {
         }
     }
 
-    /// Take a thread in.
+    /// Move a thread into the group.
     ///
     /// Fails with a reason when the kernel refuses.
     pub fn take(&self, tid: i32) -> Result<(), String> {
         self.write(members(self.version), &tid.to_string())
     }
 
-    /// For how long its threads were held back, in nanoseconds; `None` where the kernel does not
-    /// count it.
+    /// How long the group's threads were held back, in nanoseconds; `None` where the kernel does
+    /// not count that.
     pub fn throttled_ns(&self) -> Option<u64> {
         let text = fs::read_to_string(self.folder.join("cpu.stat")).ok()?;
         match self.version {
@@ -156,12 +154,13 @@ fn members(version: Version) -> &'static str {
     }
 }
 
-/// Give all threads of a group back to the one above and remove it; true if it is gone.
+/// Move all threads of a group back to its parent and remove it; true if it is gone.
 pub fn release(folder: &Path) -> bool {
     let file = ["tasks", "cgroup.threads"]
         .into_iter()
         .find(|name| folder.join(name).exists());
-    // A thread may fork while it moves, and the kernel lets go of one that has ended a moment later.
+    // A thread may fork while it moves, and the kernel detaches a thread that has ended a moment
+    // later.
     for _ in 0..200 {
         if let Some(file) = file {
             move_up(folder, file);
@@ -180,7 +179,7 @@ pub fn release(folder: &Path) -> bool {
     false
 }
 
-/// Have the group above a removed one as it was, unless another one like it is there still.
+/// Turn the parent's controller off again, unless another such group still exists there.
 fn pass_no_longer(folder: &Path) {
     let name = folder.file_name().and_then(|name| name.to_str());
     let number = name
@@ -193,7 +192,7 @@ fn pass_no_longer(folder: &Path) {
         .iter()
         .any(|name| name.starts_with(PREFIX))
     {
-        // The kernel refuses where a group below passes it on itself.
+        // The kernel refuses where a group below passes the controller on itself.
         let _ = fs::write(above.join("cgroup.subtree_control"), "-cpu");
     }
 }
@@ -202,7 +201,7 @@ fn move_up(folder: &Path, file: &str) {
     let above = folder.join("..").join(file);
     let text = fs::read_to_string(folder.join(file)).unwrap_or_default();
     for tid in text.lines() {
-        // An error means that it has ended, which is as well.
+        // An error means that the thread has ended, which is just as good.
         let _ = fs::write(&above, tid);
     }
 }

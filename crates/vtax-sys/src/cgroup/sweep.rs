@@ -1,4 +1,4 @@
-//! Ending and removing what agents left in control groups that were killed before they could.
+//! Ending and removing the control groups of agents that were killed before they could do so.
 
 use std::path::PathBuf;
 
@@ -8,11 +8,12 @@ use crate::cgroup::quota;
 use crate::owner;
 use crate::tree::Tree;
 
-/// End every group of a dead agent that is beside or below the caller's own or above it.
+/// End every group of a dead agent that is a sibling, descendant or ancestor of the caller's own
+/// group.
 ///
-/// The threads that a dead program has slowed are given back by [`quota::sweep`]. Returns how many
-/// folders were removed. Only groups that an agent of this PID namespace made
-/// are looked at, and only when no process has its number and start any more.
+/// [`quota::sweep`] gives back the threads that a dead program has slowed. Returns how many folders
+/// were removed. Only groups that an agent of this PID namespace made are considered, and only when
+/// no process has its number and start time any more.
 pub fn sweep(tree: &Tree) -> usize {
     let mut found: Vec<PathBuf> = ["pids", "memory"]
         .iter()

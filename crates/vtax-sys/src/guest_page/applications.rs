@@ -1,9 +1,9 @@
 //! Counters that applications register (`vtax_counters.h`, `vtax.counters`).
 //!
-//! Each process has a page of its own, `NAME.page` in one folder, and holds a lock on it while it
-//! lives. It adds to the values where they are, so that an addition is one instruction. Who
-//! collects them adds up the processes, and removes the pages of those that have ended after it
-//! has read their last values.
+//! Each process has its own page, `NAME.page` in one folder, and holds a lock on it while it lives.
+//! The process adds to the values in the page itself, so that an addition is one instruction. The
+//! collector adds up all processes. It removes the page of a process that has ended after reading
+//! the last values.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -19,11 +19,11 @@ use crate::calls::descriptors;
 
 /// Where applications register unless `VTAX_APP_DIR` says otherwise.
 pub const FOLDER: &str = "/run/vtax/app";
-/// What the names of applications' counters begin with.
+/// The prefix of the names of applications' counters.
 pub const LAYER: &str = "app.";
-/// Pages at most; bounds what somebody can make a collector do.
+/// The most pages; bounds what other users can make a collector do.
 const PAGES: usize = 256;
-/// Names at most.
+/// The most names.
 const NAMES: usize = 1024;
 
 /// Adds up the counters of all processes.
@@ -45,9 +45,9 @@ pub fn folder() -> PathBuf {
     std::env::var_os("VTAX_APP_DIR").map_or_else(|| FOLDER.into(), PathBuf::from)
 }
 
-/// Make the folder in which applications register; without it they do not.
+/// Make the folder in which applications register; without the folder they do not.
 ///
-/// Every user may register, as in `/tmp`: who collects reads pages with care ([`Reader`]).
+/// Every user may register, as in `/tmp`: the collector distrusts pages ([`Reader`]).
 ///
 /// Fails with the error of the file or descriptor.
 pub fn open_folder(folder: &Path) -> io::Result<()> {
@@ -79,14 +79,14 @@ impl Collector {
         Ok(collector)
     }
 
-    /// The sums over all processes since the begin, and what was counted before it by those that
-    /// ran then. They never fall.
+    /// The sums over all processes since the start, including what processes that ran at the start
+    /// had counted before. The sums never fall.
     ///
     /// Fails with the error of the file or descriptor.
     pub fn collect(&mut self) -> io::Result<&BTreeMap<String, u64>> {
         for name in self.listed()? {
             if self.pages.len() < PAGES && !self.pages.contains_key(&name) {
-                // A file that is not a page is somebody else's.
+                // A file that is not a page belongs to something else.
                 if let Ok(reader) = Reader::open(&self.folder.join(&name)) {
                     let counted = BTreeMap::new();
                     self.pages.insert(name, Page { reader, counted });
@@ -99,7 +99,7 @@ impl Collector {
             sums,
         } = self;
         pages.retain(|name, page| {
-            // Before the values are read: who has ended adds no more.
+            // Checked before the values are read: a process that has ended adds no more.
             let ended = abandoned(&page.reader);
             page.add_to(sums);
             if ended {
@@ -177,7 +177,7 @@ mod tests {
     use super::*;
     use nix::fcntl::{Flock, FlockArg};
 
-    /// A page that a process holds, as the header makes it.
+    /// A page that a process holds, as the header `vtax_counters.h` makes it.
     fn held(path: &Path, names: &[&str]) -> (Publisher, Flock<fs::File>) {
         let publisher = Publisher::create(path, names).unwrap();
         let file = fs::File::open(path).unwrap();
@@ -189,7 +189,7 @@ mod tests {
     fn processes_are_added_up_and_their_last_values_are_kept() {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);
-        // Of a process that ended before: neither counted nor kept.
+        // The page of a process that ended before: neither counted nor kept.
         Publisher::create(&at("0.page"), &["app.old"])
             .unwrap()
             .publish(&[9])

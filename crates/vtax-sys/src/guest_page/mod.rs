@@ -13,11 +13,10 @@ use thiserror::Error;
 pub use publisher::Publisher;
 pub use reader::{Reader, Sample};
 
-/// Bytes of the page.
 pub const BYTES: usize = 4096;
-/// Counters of a page at most.
+/// The most counters of a page.
 pub const COUNTERS: usize = 63;
-/// Bytes of a name at most.
+/// The longest name in bytes.
 pub const NAME_BYTES: usize = 56;
 
 const WORDS: usize = BYTES / 8;
@@ -34,13 +33,12 @@ const FIRST: usize = 8;
 const ENTRY: usize = 8;
 const VALUE: usize = 7;
 
-/// Why a page cannot be used.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum PageError {
-    /// It cannot be opened, read or written; the text has the reason.
+    /// The page cannot be opened, read or written; the text has the reason.
     #[error("{0}")]
     File(String),
-    /// It does not begin as a page of this version does.
+    /// The page does not begin as one of this version does.
     #[error("it is not a guest page of version {VERSION}")]
     NotAPage,
     /// The publisher was writing at each try.
@@ -60,7 +58,7 @@ impl PageError {
     }
 }
 
-/// Is this a name that a counter may have: `layer.event`, of `a-z`, `0-9` and `_`?
+/// Is this a valid name of a counter: `layer.event`, of `a-z`, `0-9` and `_`?
 pub fn is_name(name: &str) -> bool {
     let letter = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
     let part = |part: &str| !part.is_empty() && part.bytes().all(letter);

@@ -15,7 +15,6 @@ use super::{
 use crate::calls::memory::Mapping;
 use crate::clock::{monotonic_ns, time_stamp_counter};
 
-/// Writes a page.
 #[derive(Debug)]
 pub struct Publisher {
     memory: Memory,
@@ -26,15 +25,15 @@ pub struct Publisher {
 /// Where the page is.
 #[derive(Debug)]
 enum Memory {
-    /// A file that is written by system calls: file systems that hand a guest's writes to the host
-    /// (hostfs, 9p) do so at once with these, but not with stores into a mapping.
+    /// A file that is written by system calls: file systems that pass a guest's writes to the host
+    /// (hostfs, 9p) pass system calls at once, but not stores into a mapping.
     File(File),
     /// The memory of a device.
     Device(Mapping),
 }
 
 impl Publisher {
-    /// Begin a page in a file, which is made if need be.
+    /// Begin a page in a file, which is created if necessary.
     ///
     /// Fails when the file cannot be written, or a name or their number is not allowed.
     pub fn create(path: &Path, names: &[&str]) -> Result<Self, PageError> {
@@ -75,7 +74,7 @@ impl Publisher {
         if names.len() > COUNTERS {
             return Err(PageError::TooMany(names.len()));
         }
-        // A page that was published before goes on with its sequence, so that readers see a change.
+        // A page that was published before continues its sequence, so that readers see a change.
         let mut words = vec![0; FIRST + names.len() * ENTRY];
         for (index, word) in [(0, MAGIC), (1, VERSION), (COUNT, names.len() as u64)] {
             put(&mut words, index, word);
@@ -101,7 +100,7 @@ impl Publisher {
         Ok(publisher)
     }
 
-    /// Publish one value for each name, with the time; values beyond are left out.
+    /// Publish one value for each name, with the time; further values are left out.
     ///
     /// Fails when the page cannot be written.
     pub fn publish(&mut self, values: &[u64]) -> Result<(), PageError> {
@@ -122,8 +121,8 @@ impl Publisher {
     /// Write all words from `first` on as one publication.
     fn write_from(&mut self, first: usize) -> io::Result<()> {
         let odd = self.open()?;
-        // The time is read after the odd number is out: a reader that saw the number before it
-        // knows that this time came later.
+        // The time is read after the odd number is written: a reader that saw the number before
+        // knows that this time is later.
         put(&mut self.words, TIME, monotonic_ns());
         put(&mut self.words, TSC, time_stamp_counter());
         // The sequence itself is only written before and after.
@@ -132,7 +131,7 @@ impl Publisher {
         let tail = self.words.get(rest..).unwrap_or_default();
         self.memory.write(first, head)?;
         self.memory.write(rest, tail)?;
-        // What was written must be seen before the even number.
+        // The values must be visible before the even number.
         fence(Ordering::Release);
         let even = odd.wrapping_add(1);
         self.memory.write(SEQUENCE, &[even])?;
@@ -143,7 +142,7 @@ impl Publisher {
     fn open(&self) -> io::Result<u64> {
         let odd = self.words.get(SEQUENCE).copied().unwrap_or(0) | 1;
         self.memory.write(SEQUENCE, &[odd])?;
-        // What is written next must not be seen before the odd number.
+        // The values must not be visible before the odd number.
         fence(Ordering::Release);
         Ok(odd)
     }
@@ -208,7 +207,7 @@ mod tests {
     use super::*;
     use std::sync::atomic::AtomicBool;
 
-    /// The same page by both ways of writing: a file may stand for the memory of a device.
+    /// Run `check` with both ways of writing: a file can stand for the memory of a device.
     fn both(check: impl Fn(&Path, &dyn Fn(&[&str]) -> Result<Publisher, PageError>)) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("file");
@@ -248,7 +247,7 @@ mod tests {
             assert_eq!(reader.sample(), Err(PageError::Torn));
             publisher.publish(&[3]).unwrap();
             assert_eq!(reader.sample().unwrap().unwrap().values, [3]);
-            // Another publisher goes on after one that stopped there.
+            // A later publisher continues after one that stopped in the middle.
             publisher.open().unwrap();
             let mut next = create(&["app.x"]).unwrap();
             next.publish(&[4]).unwrap();

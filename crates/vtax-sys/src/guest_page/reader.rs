@@ -15,26 +15,26 @@ use super::{
 
 /// How often a reader tries while a publisher writes.
 const TRIES: usize = 100;
-/// How often a reader that may wait does so, a millisecond each.
+/// How often a reader that may wait does so, for a millisecond each time.
 const PATIENCE: usize = 100;
 
-/// What a page said at one moment.
+/// The content of a page at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sample {
-    /// The publication; it grows by 2 with each one.
+    /// The number of the publication; it grows by 2 each time.
     pub sequence: u64,
     /// The publisher's time stamp counter.
     pub tsc: u64,
     /// The publisher's `CLOCK_MONOTONIC`.
     pub time_ns: u64,
-    /// One for each name.
+    /// One value for each name.
     pub values: Vec<u64>,
 }
 
 /// Reads a page.
 ///
-/// By system calls and not from a mapping: the publisher may cut its file off, and touching a
-/// mapping beyond a file's end would end this process.
+/// It uses system calls, not a mapping: the publisher may truncate its file, and touching a mapping
+/// beyond a file's end would end this process.
 #[derive(Debug)]
 pub struct Reader {
     file: File,
@@ -47,7 +47,8 @@ impl Reader {
     ///
     /// Fails when the page cannot be read, is not of this version, or is being written at each try.
     pub fn open(path: &Path) -> Result<Self, PageError> {
-        // The file may belong to somebody who would have us follow a link or wait for a pipe.
+        // The file may belong to another user who would have this process follow a link or wait for
+        // a pipe.
         let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
         let file = File::options()
             .read(true)
@@ -66,15 +67,15 @@ impl Reader {
         Ok(reader)
     }
 
-    /// Read all counters like [`Reader::sample`], and wait up to 0.1 s for a publication to end: one
-    /// that goes through 9p to an emulated guest's host takes milliseconds.
+    /// Read all counters like [`Reader::sample`], and wait up to 0.1 s for a publication to end: a
+    /// publication that an emulated guest makes through 9p takes milliseconds.
     ///
     /// Fails when the page cannot be read, is not of this version, or is being written at each try.
     pub fn sample_patiently(&mut self) -> Result<Option<Sample>, PageError> {
         patiently(|| self.sample())
     }
 
-    /// Take the names that the page has now.
+    /// Take the names that the page has at this moment.
     ///
     /// Fails when the page cannot be read, is not of this version, or is being written at each try.
     pub fn learn(&mut self) -> Result<(), PageError> {
@@ -94,12 +95,11 @@ impl Reader {
         Ok(())
     }
 
-    /// Names of the counters.
     pub fn names(&self) -> &[String] {
         &self.names
     }
 
-    /// Read all counters; `None` when the list of names is another one now.
+    /// Read all counters; `None` when the list of names has changed.
     ///
     /// Fails when the page cannot be read, is not of this version, or is being written at each try.
     pub fn sample(&mut self) -> Result<Option<Sample>, PageError> {

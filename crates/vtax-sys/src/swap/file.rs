@@ -1,5 +1,3 @@
-//! A swap file.
-
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -14,7 +12,7 @@ use crate::gated::c_string;
 use crate::swap::Refused;
 use crate::swap::header::{Uuid, header};
 
-/// Of its name in the folder.
+/// The extension of the file's name in the folder.
 pub const EXTENSION: &str = "swap";
 
 /// A swap file in use. Dropping it turns it off and removes it.
@@ -30,7 +28,7 @@ impl SwapFile {
     pub fn on(folder: &Path, name: &str, bytes: u64) -> Result<Self, Refused> {
         let path = folder.join(format!("{name}.{EXTENSION}"));
         let this = Self { path };
-        // From here on dropping removes it.
+        // From here on, dropping removes it.
         let thing = format!("swap file {}", this.path.display());
         make(&this.path, bytes).map_err(|error| {
             let remedy = match error.kind() {
@@ -70,14 +68,15 @@ fn make(path: &Path, bytes: u64) -> io::Result<()> {
     file.sync_all()
 }
 
-/// Turn it off and remove it. False when it is still in use: then the file stays, so that a later
-/// sweep finds it.
+/// Turn the swap file off and remove it. False when it is still in use: the file then stays, so
+/// that a later sweep finds it.
 pub fn remove(path: &Path) -> bool {
     let Ok(name) = c_string(path) else {
         return false;
     };
     match swap::off(&name) {
-        // EINVAL: it was not on; ENOENT: nor made. EPERM: who may not turn it off turned none on.
+        // EINVAL: it was not on; ENOENT: it was not made either. EPERM: a user who may not turn it
+        // off has turned none on.
         Ok(()) | Err(Errno::EINVAL | Errno::ENOENT | Errno::EPERM) => fs::remove_file(path).is_ok(),
         Err(_) => false,
     }

@@ -2,18 +2,19 @@
 
 use std::io::{self, Read};
 
-/// Where its fields are: version, last page, number of bad pages, UUID; and its mark at the end.
+/// Offsets of its fields (version, last page, number of bad pages, UUID) and of its mark at the
+/// end.
 const FIELDS_OFFSET: usize = 1024;
 const UUID_OFFSET: usize = FIELDS_OFFSET + 12;
 const MARK: &[u8] = b"SWAPSPACE2";
 const VERSION: u32 = 1;
-/// mkswap(8) makes none smaller.
+/// The smallest swap area that mkswap(8) makes.
 const SMALLEST_PAGES: u64 = 10;
 
-/// A device's own number.
+/// The number that identifies a device.
 pub type Uuid = [u8; 16];
 
-/// The page, of a device that has so many.
+/// The header page of a device with this many pages.
 pub fn header(pages: u64, page_bytes: u64, uuid: Uuid) -> io::Result<Vec<u8>> {
     let too = |what: &str| io::Error::new(io::ErrorKind::InvalidInput, format!("too {what}"));
     if pages < SMALLEST_PAGES {
@@ -31,7 +32,6 @@ pub fn header(pages: u64, page_bytes: u64, uuid: Uuid) -> io::Result<Vec<u8>> {
     Ok(header)
 }
 
-/// The UUID of a device.
 pub fn uuid(mut device: impl Read) -> io::Result<Uuid> {
     let mut start = [0; UUID_OFFSET + 16];
     device.read_exact(&mut start)?;

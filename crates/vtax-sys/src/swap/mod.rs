@@ -1,7 +1,7 @@
-//! Swap that an agent makes for the commands that it limits, and that goes with it.
+//! Swap that an agent makes for the commands that it limits, and that ends with the agent.
 //!
-//! A file in a folder says by its name whose it is, so the folder is the record of what killed
-//! agents left. No other swap device is ever turned off.
+//! Each file in a folder names its owner, so the folder records what killed agents left. No other
+//! swap device is ever turned off.
 
 pub mod file;
 mod header;
@@ -18,10 +18,9 @@ use crate::swap::zram::Zram;
 use crate::tree::Tree;
 use crate::{owner, reason};
 
-/// What it is in.
+/// What the swap is on.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Kind {
-    /// A file.
     #[default]
     File,
     /// Compressed memory.
@@ -42,7 +41,6 @@ impl FromStr for Kind {
 
 /// Swap in use. Dropping it turns it off and removes it.
 #[derive(Debug)]
-#[expect(missing_docs, reason = "they are held to be dropped")]
 pub enum Swap {
     File(SwapFile),
     Zram(Zram),
@@ -71,7 +69,7 @@ impl Refused {
 }
 
 impl Swap {
-    /// Make `bytes` of it, recorded in `folder`, and use it before all other swap devices.
+    /// Make `bytes` of swap, recorded in `folder`, and use it before all other swap devices.
     ///
     /// Fails when it cannot be made, and without the capability `SYS_ADMIN`.
     pub fn on(tree: &Tree, folder: &Path, bytes: u64, kind: Kind) -> Result<Self, Refused> {
@@ -83,7 +81,8 @@ impl Swap {
     }
 }
 
-/// Turn off and remove what in `folder` is of agents that are dead; returns how much that was.
+/// Turn off and remove the swap in `folder` that belongs to dead agents; returns how many there
+/// were.
 pub fn sweep(tree: &Tree, folder: &Path) -> usize {
     let names = Tree::at(folder).names("/");
     let left = names.iter().filter(|name| {

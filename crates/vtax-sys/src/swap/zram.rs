@@ -1,9 +1,10 @@
 //! A swap device in compressed memory (kernel documentation, admin-guide/blockdev/zram).
 //!
-//! Its number alone does not say whose it is: after a restart, or when it was removed, another
-//! program's device may have it. So the record in the folder has also the UUID that was written
-//! into the device, and a sweep removes a device only if it has that UUID. An agent that is killed
-//! in the instant before the UUID is written leaves a device that holds nothing.
+//! The device's number alone does not say whose it is: after a restart, or when it was removed,
+//! another program's device may have the same number. So the record in the folder also has the UUID
+//! that was written into the device, and a sweep removes a device only if it has that UUID. An
+//! agent that is killed in the instant before the UUID is written leaves a device that holds
+//! nothing.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -21,13 +22,13 @@ use crate::swap::Refused;
 use crate::swap::header::{self, Uuid, header};
 use crate::tree::Tree;
 
-/// Of its name in the folder.
+/// The extension of the record's name in the folder.
 pub const EXTENSION: &str = "zram";
 
 const ADD: &str = "/sys/class/zram-control/hot_add";
 const REMOVE: &str = "/sys/class/zram-control/hot_remove";
 const UUID: &str = "/proc/sys/kernel/random/uuid";
-/// For who looks at new devices, such as udev, to close it.
+/// Tries, while a program that looks at new devices, such as udev, has the device open.
 const TRIES: u32 = 40;
 const BETWEEN_TRIES: Duration = Duration::from_millis(50);
 
@@ -87,8 +88,8 @@ impl Drop for Zram {
     }
 }
 
-/// Turn off and remove the device of a record, if it is still the same, and the record. False when
-/// it is still in use: then the record stays, so that a later sweep finds it.
+/// Turn off and remove the device of a record, if it is still the same device, and the record.
+/// False when the device is still in use: the record then stays, so that a later sweep finds it.
 pub fn remove(record: &Path) -> bool {
     let text = fs::read_to_string(record).unwrap_or_default();
     let same = read(&text).filter(|(number, uuid)| {
@@ -110,7 +111,7 @@ fn release(number: u32) -> bool {
         return false;
     };
     match swap::off(&name) {
-        // EINVAL: it was not on.
+        // EINVAL: the device was not on.
         Ok(()) | Err(Errno::EINVAL) => {}
         Err(_) => return false,
     }
@@ -136,7 +137,7 @@ fn read(record: &str) -> Option<(u32, Uuid)> {
     Some((number.parse().ok()?, parse_uuid(uuid)?))
 }
 
-/// None of what is no UUID, and of zeros: a device without a UUID has these.
+/// A UUID; `None` for text that is no UUID, and for zeros, which a device without a UUID has.
 fn parse_uuid(text: &str) -> Option<Uuid> {
     let number = u128::from_str_radix(&text.replace('-', ""), 16).ok()?;
     (number != 0).then(|| number.to_be_bytes())
@@ -159,7 +160,7 @@ mod tests {
     fn of_a_device_with_another_uuid_only_the_record_goes() {
         let folder = tempfile::tempdir().unwrap();
         let record = folder.path().join("vtax-1-1-1.zram");
-        // Number 0 is made by the kernel, where there is zram.
+        // The kernel makes number 0 itself, where it has zram.
         fs::write(&record, written(0, *b"never written 16")).unwrap();
         assert!(remove(&record));
         assert!(!record.exists());

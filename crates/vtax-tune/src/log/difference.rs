@@ -2,9 +2,10 @@
 
 use serde_json::{Map, Value};
 
-/// What differs, such as `processor.family: this has 26, the log 25`; `None`: nothing.
+/// What differs, such as `processor.family: this has 26, the log 25`; `None`: there is no
+/// difference.
 ///
-/// Of lists it is what only one has.
+/// For lists, the difference is an element that only one has.
 pub fn difference(ours: &str, a: &Value, theirs: &str, b: &Value) -> Option<String> {
     match (a, b) {
         (Value::Object(a), Value::Object(b)) => objects(ours, a, theirs, b),

@@ -1,7 +1,8 @@
-//! The log of a search: JSON lines, so that a search that was killed goes on where it was.
+//! The log of a search: JSON lines, so that a killed search continues where it was.
 //!
-//! The first line is the [`Header`]. Each line after it is written when what it says is known: a
-//! kill loses at most the last one, which is dropped when it is cut. docs/tune.md has the fields.
+//! The first line is the [`Header`]. Each later line is written as soon as its content is known: a
+//! kill loses at most the last line, which is dropped when it is incomplete. docs/tune.md describes
+//! the fields.
 
 mod difference;
 mod record;
@@ -22,9 +23,9 @@ use record::{Line, Size, Timed, Trialled};
 pub use difference::difference;
 pub use record::{Header, Outcome, Source, Start};
 
-/// Changes when a program can no longer read what an older one wrote.
+/// The format's version, which changes when a program cannot read an older program's log.
 pub const FORMAT: u32 = 1;
-/// A log of a whole day is a tenth of it.
+/// A log of a whole day is a tenth of this.
 const LARGEST_BYTES: u64 = 64 << 20;
 
 /// Why a log cannot be used.
@@ -33,21 +34,21 @@ pub enum LogError {
     /// The kernel refused something.
     #[error("{0}")]
     File(#[from] io::Error),
-    /// It is of another processor, version or search.
-    #[error("it is of another search: {0}")]
+    /// The log belongs to another processor, version or search.
+    #[error("it belongs to another search: {0}")]
     Other(String),
-    /// It is longer than any log, or no file.
+    /// The log is too long, or not a file.
     #[error("it is not a file of at most {LARGEST_BYTES} bytes")]
     Large,
-    /// A line is none of a log.
+    /// A line does not belong to a log.
     #[error("line {0}: {1}")]
     Line(usize, String),
-    /// Something has no JSON.
+    /// A value has no JSON form.
     #[error("{0}")]
     Json(#[from] serde_json::Error),
 }
 
-/// What was timed before, and where the rest is written.
+/// Results from before, and the file for new ones.
 #[derive(Debug, Default)]
 pub struct Log {
     file: Option<File>,
@@ -63,10 +64,11 @@ impl Log {
         Self::default()
     }
 
-    /// Begin a log, or go on with the one that is there.
+    /// Begin a log, or continue an existing one.
     ///
-    /// A cut last line is removed from it. Fails when the log is of another processor, version or
-    /// search (the difference is named), is none, or cannot be read or written.
+    /// An incomplete last line is removed. Fails when the file is not a log, or the log belongs to
+    /// another processor, version or search (the error names the difference), and when the file
+    /// cannot be read or written.
     pub fn open(path: &Path, header: &Header) -> Result<Self, LogError> {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false);
@@ -74,7 +76,8 @@ impl Log {
         let bytes = bounded(&mut file)?;
         let first = serde_json::to_string(&Line::Header(header.clone()))?;
         let (mut log, whole) = Self::read(&bytes, header)?;
-        // Of a header that was cut there must be the beginning: the file may be anything else.
+        // An incomplete header must at least have the right beginning: the file may be anything
+        // else.
         if whole == 0 && !first.as_bytes().starts_with(&bytes) {
             return Err(LogError::Line(1, "it is not the header of a log".into()));
         }
@@ -87,7 +90,7 @@ impl Log {
         Ok(log)
     }
 
-    /// The whole lines of a log with this header, and their bytes.
+    /// The complete lines of a log with this header, and their length in bytes.
     fn read(bytes: &[u8], header: &Header) -> Result<(Self, usize), LogError> {
         let mut log = Self::none();
         let whole = bytes.iter().rposition(|byte| *byte == b'\n');
@@ -124,29 +127,29 @@ impl Log {
         Ok(())
     }
 
-    /// How a candidate fared when it was timed before.
+    /// The earlier outcome of a candidate.
     pub fn outcome<P: Serialize>(&self, routine: &str, candidate: &P) -> Option<Outcome> {
         self.outcomes
             .get(&key(routine, &fields(candidate)))
             .cloned()
     }
 
-    /// What a routine with these parameters was measured at before.
+    /// The earlier measurement of a routine with these parameters.
     pub fn spread<P: Serialize>(&self, routine: &str, candidate: &P) -> Option<Spread> {
         self.spreads.get(&key(routine, &fields(candidate))).copied()
     }
 
-    /// What the search started from.
+    /// The recorded start of the search.
     pub fn start(&self) -> Option<Start> {
         self.start
     }
 
-    /// The size of the problem that was timed before.
+    /// The recorded size of the timed problem.
     pub fn size(&self) -> Option<usize> {
         self.size
     }
 
-    /// Write how a candidate fared.
+    /// Write the outcome of a candidate.
     pub fn write_outcome<P: Serialize>(
         &mut self,
         routine: &str,
@@ -160,8 +163,8 @@ impl Log {
         )))
     }
 
-    /// Write what a routine was measured at; the answer is what will be read again, which may
-    /// differ in the last digit.
+    /// Write the measurement of a routine; returns what a later reading gives, which may differ in
+    /// the last digit.
     pub fn write_spread<P: Serialize>(
         &mut self,
         routine: &str,
@@ -174,12 +177,12 @@ impl Log {
         Ok(written)
     }
 
-    /// Write what the search starts from.
+    /// Write the start of the search.
     pub fn write_start(&mut self, start: Start) -> Result<(), LogError> {
         self.append(&Line::Start(start))
     }
 
-    /// Write the size of the problem that is timed.
+    /// Write the size of the timed problem.
     pub fn write_size(&mut self, size: usize) -> Result<(), LogError> {
         self.append(&Line::Size(Size { size }))
     }
@@ -214,7 +217,7 @@ fn same(found: &Value, header: &Header) -> Result<(), LogError> {
     }
 }
 
-/// One text for a routine and its fields, whatever their order.
+/// A text that identifies a routine and its fields, whatever their order.
 fn key(routine: &str, fields: &Map<String, Value>) -> String {
     let each = fields
         .iter()

@@ -7,73 +7,72 @@ use crate::processor::Processor;
 use crate::search::race::{Raced, Verdict};
 use crate::statistics::Spread;
 
-/// What a log is of: a search goes on only where all of it is the same.
+/// What a log belongs to: a search continues only where all of it is the same.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Header {
     /// [`FORMAT`](super::FORMAT).
     pub format: u32,
-    /// The program's version: another may generate other code.
+    /// The program's version: another version may generate other code.
     pub agent: String,
-    /// The processor.
     pub processor: Processor,
-    /// What was asked for, by the names of the options.
+    /// The user's options, by name.
     pub search: Map<String, Value>,
 }
 
-/// How a candidate fared.
+/// The outcome of a candidate.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Outcome {
-    /// It raced against the winner of that time.
+    /// It raced against the winner at that time.
     Raced(Raced),
     /// It was not timed, for this reason.
     Rejected(String),
 }
 
-/// A line.
+/// A line of a log.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "record", rename_all = "snake_case")]
 pub enum Line {
-    /// The first one.
+    /// The first line.
     Header(Header),
-    /// What the search starts from.
+    /// The start of the search.
     Start(Start),
-    /// The size that is timed.
+    /// The size of the timed problem.
     Size(Size),
-    /// A candidate.
+    /// A candidate and its outcome.
     Trial(Trialled),
-    /// What a routine was measured at when the search was over.
+    /// The measurement of a routine after the search.
     Measured(Timed),
 }
 
-/// The size that is timed, which may be smaller than the one asked for.
+/// The size of the timed problem, which may be smaller than the size asked for.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Size {
     /// Rows and columns.
     pub size: usize,
 }
 
-/// The caches from whose sizes the model's parameters are.
+/// The sizes of the caches from which the model computes its parameters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Start {
-    /// Of the L1 data cache; `None`: nobody tells.
+    /// Bytes of the L1 data cache; `None`: unknown.
     pub l1_bytes: Option<u64>,
-    /// Of the L2 cache.
+    /// Bytes of the L2 cache.
     pub l2_bytes: Option<u64>,
-    /// Who tells.
+    /// Where the sizes come from.
     pub from: Source,
 }
 
-/// Who tells the sizes of the caches.
+/// A source of the sizes of caches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Source {
     /// They were measured.
     Probes,
-    /// The kernel or CPUID.
+    /// The kernel or CPUID claims them.
     Claimed,
 }
 
-/// A candidate and how it fared.
+/// A candidate and its outcome.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Trialled {
     #[serde(rename = "ROUTINE")]
@@ -93,7 +92,7 @@ pub struct Trialled {
 }
 
 impl Trialled {
-    /// The line of an outcome.
+    /// The line for an outcome.
     pub fn new(routine: &str, fields: Map<String, Value>, outcome: &Outcome) -> Self {
         let (raced, rejected) = match outcome {
             Outcome::Raced(raced) => (Some(raced), None),
@@ -110,7 +109,7 @@ impl Trialled {
         }
     }
 
-    /// The outcome of a line; the error says what is missing.
+    /// The outcome in a line; the error says what is missing.
     pub fn outcome(&self) -> Result<Outcome, String> {
         if let Some(why) = &self.rejected {
             return Ok(Outcome::Rejected(why.clone()));
@@ -127,7 +126,7 @@ impl Trialled {
     }
 }
 
-/// What a routine was measured at.
+/// The measurement of a routine.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Timed {
     #[serde(rename = "ROUTINE")]
@@ -142,7 +141,7 @@ pub struct Timed {
 }
 
 impl Timed {
-    /// The line of a measurement.
+    /// The line for a measurement.
     pub fn new(routine: &str, fields: Map<String, Value>, spread: &Spread) -> Self {
         let mflop = |gflops: f64| gflops * 1e3;
         Self {
@@ -155,7 +154,7 @@ impl Timed {
         }
     }
 
-    /// The measurement of a line.
+    /// The measurement in a line.
     pub fn spread(&self) -> Spread {
         let gflops = |mflop: f64| mflop / 1e3;
         Spread {

@@ -1,4 +1,4 @@
-//! The winner so far of one routine, and all that have raced against one.
+//! The winner so far of one routine, and all candidates that have raced against a winner.
 
 use std::fmt::Debug;
 
@@ -9,7 +9,7 @@ use crate::search::RIVALS;
 use crate::search::race::{Raced, Unfinished, Verdict, race};
 use crate::search::trial::{Budget, Trial};
 
-/// What can be searched for: parameters with names of fields.
+/// What can be searched for: parameters with named fields.
 pub trait Candidate: Copy + PartialEq + Debug + Serialize {}
 
 impl<P: Copy + PartialEq + Debug + Serialize> Candidate for P {}
@@ -17,25 +17,22 @@ impl<P: Copy + PartialEq + Debug + Serialize> Candidate for P {}
 /// A candidate that took part.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Entry<P> {
-    /// Its parameters.
     pub candidate: P,
-    /// The median of its timings, in 10^9 operations per second on the CPU.
+    /// The median of its timings, in 10^9 operations per second of CPU time.
     pub gflops: f64,
-    /// Performance by that of the start, over the races between: what the machine's speed did
-    /// meanwhile is not in it.
+    /// Performance relative to the start, through the races in between, so that changes of the
+    /// machine's speed are not in it.
     pub score: f64,
 }
 
-/// A candidate that was rejected.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refused<P> {
-    /// Its parameters.
     pub candidate: P,
-    /// The reason.
+    /// Why it was rejected.
     pub why: String,
 }
 
-/// What follows from a candidate's part.
+/// What follows after a candidate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Flow {
     /// Go on.
@@ -44,12 +41,11 @@ pub enum Flow {
     Over,
 }
 
-/// How far a contest is.
+/// The progress of a contest.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Progress<'a> {
-    /// The routine.
     pub routine: &'a str,
-    /// Candidates so far.
+    /// The number of candidates so far.
     pub trials: usize,
     /// The winner's performance when it was timed.
     pub gflops: f64,
@@ -57,21 +53,20 @@ pub struct Progress<'a> {
 
 /// What the contests of a search share.
 pub struct Ground<'a> {
-    /// The time.
     pub budget: Budget<'a>,
-    /// What was timed before, and where it is written down.
+    /// Earlier results, and the record of new ones.
     pub log: &'a mut Log,
-    /// Told of each candidate that took part.
+    /// Called for each candidate that took part.
     pub progress: &'a mut dyn FnMut(&Progress),
 }
 
 /// One routine's contest.
 pub struct Contest<'a, 'g, P, T> {
-    /// All that were timed, the start first, in their order.
+    /// All timed candidates in their order, beginning with the start.
     pub entries: Vec<Entry<P>>,
-    /// Those that were rejected.
+    /// The rejected candidates.
     pub refused: Vec<Refused<P>>,
-    /// How many were in the log already.
+    /// How many candidates were already in the log.
     pub resumed: usize,
     routine: &'a str,
     trial: &'a mut T,
@@ -80,7 +75,7 @@ pub struct Contest<'a, 'g, P, T> {
 }
 
 impl<'a, 'g, P: Candidate, T: Trial<P>> Contest<'a, 'g, P, T> {
-    /// A contest in which nobody took part yet; the routine is named as in the log.
+    /// A contest in which no candidate has taken part yet; the routine is named as in the log.
     pub fn new(routine: &'a str, trial: &'a mut T, ground: &'a mut Ground<'g>) -> Self {
         Self {
             entries: Vec::new(),
@@ -93,15 +88,15 @@ impl<'a, 'g, P: Candidate, T: Trial<P>> Contest<'a, 'g, P, T> {
         }
     }
 
-    /// The winner so far; `None` before the first one that could be timed.
+    /// The winner so far; `None` before the first candidate that could be timed.
     pub fn winner(&self) -> Option<&Entry<P>> {
         self.entries.get(self.best)
     }
 
-    /// Let several take part, each once; `Over` when the time ends before.
+    /// Let several candidates take part, each once; `Over` when the time ends first.
     ///
-    /// The first one that is not rejected is the start and needs no race. Fails when the log cannot
-    /// be written.
+    /// The first candidate that is not rejected is the start and needs no race. Fails when the log
+    /// cannot be written.
     pub fn enter_all(&mut self, candidates: impl IntoIterator<Item = P>) -> Result<Flow, LogError> {
         for candidate in candidates {
             if !self.has_seen(&candidate) && self.enter(candidate)? == Flow::Over {
@@ -127,8 +122,8 @@ impl<'a, 'g, P: Candidate, T: Trial<P>> Contest<'a, 'g, P, T> {
         Ok(Flow::On)
     }
 
-    /// Let those that come next to the winner race against it once more: a disturbance may have
-    /// cost one of so many races.
+    /// Let the best rivals race against the winner once more: among so many races, a disturbance
+    /// may have decided one.
     pub fn rematch(&mut self) -> Result<Flow, LogError> {
         let routine = format!("{} rematch", self.routine);
         for at in self.next_to_winner() {
@@ -163,7 +158,7 @@ impl<'a, 'g, P: Candidate, T: Trial<P>> Contest<'a, 'g, P, T> {
         Ok(outcome)
     }
 
-    /// `None`: the time ends before it is known.
+    /// The candidate's outcome; `None`: the time ends before it is known.
     fn time(&mut self, candidate: &P) -> Option<Outcome> {
         let Some(winner) = self.winner().map(|entry| entry.candidate) else {
             return Some(match self.trial.gflops(candidate) {
@@ -203,7 +198,7 @@ impl<'a, 'g, P: Candidate, T: Trial<P>> Contest<'a, 'g, P, T> {
         }
     }
 
-    /// Those that come next to the winner by their score, the best first.
+    /// The candidates with the next best scores after the winner, the best first.
     pub fn rivals(&self) -> Vec<P> {
         let next = self.next_to_winner().into_iter();
         next.map(|at| self.entries[at].candidate).collect()

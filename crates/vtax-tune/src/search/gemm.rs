@@ -5,7 +5,7 @@ use crate::processor::Processor;
 use crate::search::Space;
 
 const KIB: u64 = 1024;
-/// Where the processor does not say it.
+/// The size of L1 where the processor does not say it.
 const L1_BYTES: u64 = 32 * KIB;
 const L2_BYTES: u64 = 512 * KIB;
 const SMALLEST_EDGE: u64 = 64 * KIB;
@@ -45,7 +45,7 @@ enum Line {
     FetchFirst,
     /// NFTCH.
     Distance,
-    /// MC, by powers of two of the cache's bytes and the halves between.
+    /// MC, by cache bytes that are powers of two, and the values halfway between them.
     CacheEdge,
     /// NC.
     Columns,
@@ -54,13 +54,11 @@ enum Line {
 /// GEMM on one processor.
 #[derive(Debug, Clone)]
 pub struct GemmSpace<'a> {
-    /// The processor.
     pub processor: &'a Processor,
-    /// The precision.
     pub precision: Precision,
     /// The instruction sets to try, the narrowest first.
     pub vectors: Vec<Vector>,
-    /// The size of the product that is timed: what is larger than it cannot be told apart.
+    /// The size of the timed product: larger parameters than this make no difference.
     pub size: u32,
 }
 
@@ -133,7 +131,7 @@ impl GemmSpace<'_> {
         self.allowed(edges.collect::<Vec<_>>())
     }
 
-    /// Every block that the registers hold, those with the fewest loads for an operation first.
+    /// Every block that fits in the registers, those with the fewest loads per operation first.
     fn blocks(&self, winner: &Parameters) -> Vec<Parameters> {
         let lanes = winner.vector.lanes(self.precision);
         let sides = (1..=LONGEST_SIDE / lanes).map(|vectors| vectors * lanes);
@@ -160,7 +158,8 @@ impl GemmSpace<'_> {
         all.into_iter().map(|nb| self.deep(winner, nb)).collect()
     }
 
-    /// Another NB with the same `CacheEdge`: the block of A takes as much of L2 as before.
+    /// Parameters with another NB and the same `CacheEdge`: the block of A takes as much of L2 as
+    /// before.
     fn deep(&self, winner: &Parameters, nb: u32) -> Parameters {
         let deep = Parameters { nb, ..*winner };
         self.with_edge(&deep, winner.cache_edge_bytes(self.precision))
@@ -179,7 +178,7 @@ impl GemmSpace<'_> {
         let powers = powers.take_while(|bytes| *bytes <= most);
         let edges = powers.flat_map(|bytes| [bytes, bytes / 2 * 3]);
         let all = edges.map(|bytes| self.with_edge(winner, bytes));
-        // More rows than the product has are no other candidate.
+        // More rows than the product has make no different candidate.
         all.filter(|edge| edge.mc <= self.size.next_multiple_of(edge.mu.max(1)))
             .collect()
     }
@@ -191,7 +190,8 @@ impl GemmSpace<'_> {
         all.into_iter().filter(|other| differs(other.nc)).collect()
     }
 
-    /// Rounded to whole register blocks, without those that this processor cannot carry out.
+    /// The candidates, rounded to whole register blocks, without those that this processor cannot
+    /// run.
     fn allowed(&self, all: impl IntoIterator<Item = Parameters>) -> Vec<Parameters> {
         let mut kept: Vec<Parameters> = Vec::new();
         for one in all.into_iter().map(|one| rounded(&one)) {
@@ -208,7 +208,7 @@ impl GemmSpace<'_> {
     }
 }
 
-/// Rows of A in a block that takes so many bytes of the cache: whole register blocks, at least one.
+/// Rows of A in a block of this many bytes of the cache: whole register blocks, at least one.
 pub fn rows_of_edge(at: &Parameters, precision: Precision, bytes: u64) -> u32 {
     let row = u64::from(precision.bytes()) * u64::from(at.nb.max(1));
     let rows = u32::try_from(bytes / row).unwrap_or(u32::MAX);

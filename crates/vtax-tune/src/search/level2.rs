@@ -9,7 +9,6 @@ const UNROLLINGS: [u32; 8] = [1, 2, 3, 4, 6, 8, 12, 16];
 /// A routine of level 2 on one processor.
 #[derive(Debug, Clone)]
 pub struct Level2Space<'a> {
-    /// The processor.
     pub processor: &'a Processor,
     /// The instruction sets to try, the narrowest first.
     pub vectors: Vec<Vector>,

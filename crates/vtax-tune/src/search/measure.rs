@@ -1,15 +1,15 @@
-//! Several candidates measured side by side, when the search is over.
+//! Measures several candidates side by side after the search.
 
 use crate::search::trial::{Budget, Trial};
 
-/// What was measured of one candidate, or why it was not.
+/// The measurements of one candidate, or why there are none.
 pub type Sample = Result<Vec<f64>, String>;
 
-/// Time all candidates in turns, in so many rounds as there is time for, `most` at most.
+/// Time all candidates in turns, in as many rounds as there is time for, at most `most`.
 ///
-/// Each round begins with another one. Only whole rounds count, so that the samples are of the same
-/// moments. In the first round those that the time does not reach have empty samples; the first
-/// candidate has one timing in any case.
+/// Each round begins with another candidate. Only complete rounds count, so that all samples come
+/// from the same time. In the first round, candidates that the time does not reach have empty
+/// samples; the first candidate always has one timing.
 pub fn in_turns<P>(
     trial: &mut impl Trial<P>,
     budget: &Budget,
@@ -28,7 +28,7 @@ pub fn in_turns<P>(
     samples
 }
 
-/// Give each candidate one timing; the answer is how many had one.
+/// Give each candidate one timing; returns how many candidates had one.
 fn one_round<P>(
     trial: &mut impl Trial<P>,
     budget: &Budget,

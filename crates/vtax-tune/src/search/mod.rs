@@ -1,9 +1,9 @@
 //! The search for the best parameters of a routine.
 //!
-//! [`Strategy::Lines`] is ATLAS's order: from the model's parameters, one parameter after the other
-//! is varied with the others at the best so far (Whaley, Petitet and Dongarra 2001, section 3.3);
-//! then the winner's neighbours, until none is better beyond the noise. A [`race`] says when one is.
-//! At the end those that came nearest race once more.
+//! [`Strategy::Lines`] is ATLAS's order: it starts from the model's parameters and varies one
+//! parameter after the other, with the others at the best so far (Whaley, Petitet and Dongarra
+//! 2001, section 3.3); then the winner's neighbours, until no neighbour is better beyond the noise.
+//! A [`race`] decides whether one is. At the end, the nearest rivals race once more.
 
 pub mod contest;
 pub mod gemm;
@@ -18,9 +18,9 @@ use crate::log::LogError;
 use contest::{Candidate, Contest, Flow, Ground, Refused};
 use trial::Trial;
 
-/// Rivals that a search names.
+/// The number of rivals that a search reports.
 pub const RIVALS: usize = 3;
-/// Times that the winner's neighbours are tried: it moves by one step each time.
+/// How often the winner's neighbours are tried: the winner moves by one step each time.
 const REFINEMENTS: usize = 30;
 
 /// How the candidates are chosen.
@@ -28,15 +28,16 @@ const REFINEMENTS: usize = 30;
 pub enum Strategy {
     /// Line searches, then the winner's neighbours.
     Lines,
-    /// Every point of a grid, in an order that covers it evenly when the time ends before.
+    /// Every point of a grid, in an order that covers the grid evenly even when the time ends
+    /// early.
     Exhaustive,
 }
 
 /// What can be tried.
 pub trait Space<P> {
-    /// Where to begin: the first that works is the start, the others race against it.
+    /// Where to begin: the first candidate that works is the start, and the others race against it.
     fn starts(&self) -> Vec<P>;
-    /// How many line searches there are.
+    /// The number of line searches.
     fn lines(&self) -> usize;
     /// The candidates of a line search that begins at this winner.
     fn line(&self, line: usize, winner: &P) -> Vec<P>;
@@ -46,25 +47,25 @@ pub trait Space<P> {
     fn grid(&self) -> Vec<P>;
 }
 
-/// What a search found.
+/// The result of a search.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Found<P> {
     /// The winner; `None`: no candidate works.
     pub winner: Option<P>,
-    /// Those that come next, the best first.
+    /// The next best candidates, the best first.
     pub rivals: Vec<P>,
-    /// Those that were not timed, with the reason.
+    /// Candidates that were not timed, with the reason.
     pub refused: Vec<Refused<P>>,
-    /// Candidates that took part, the rejected ones too.
+    /// Candidates that took part, including rejected ones.
     pub trials: usize,
-    /// How many of them were in the log already.
+    /// How many of them were already in the log.
     pub resumed: usize,
-    /// Did it come to its end in the time it had?
+    /// Did the search finish in its time?
     pub complete: bool,
 }
 
 impl<P> Found<P> {
-    /// No search: parameters that somebody gives.
+    /// The result without a search: given parameters.
     pub fn given(winner: P) -> Self {
         Self {
             winner: Some(winner),
@@ -155,8 +156,8 @@ fn exhaustive<P: Candidate, T: Trial<P>>(
     contest.rematch()
 }
 
-/// Every index once, in steps of about the golden section of all: any first part of them is spread
-/// evenly (Knuth, The Art of Computer Programming 3, 6.4).
+/// Every index once, in steps of about the golden section of the length: any first part of the
+/// indices is spread evenly (Knuth, The Art of Computer Programming 3, 6.4).
 fn mixed(length: usize) -> impl Iterator<Item = usize> {
     let gcd = |mut a: usize, mut b: usize| {
         while b > 0 {

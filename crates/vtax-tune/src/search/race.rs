@@ -1,25 +1,26 @@
-//! Whether a candidate is better than the winner so far, beyond the noise.
+//! Decides whether a candidate is better than the winner so far, beyond the noise.
 //!
-//! Both are timed in turns, one pair after the other, so that a change of the machine's speed meets
-//! both; on one thread by the time on the CPU. A pair is won by the candidate when it is faster by more than [`GAIN`]. The candidate takes
-//! the winner's place as soon as it has won so many pairs that one without advantage would have won
-//! them with a chance below 5 % (sign test: 5 of 5, 7 of 8, 9 of 11, 10 of 13, 12 of 16). It is out
-//! when it cannot reach that any more, and when it has lost two pairs more than it has won. One that
-//! is below [`CLEARLY`] of the winner in its first pair is timed once more, for a disturbance only
-//! slows, and is out when it is so again: after three timings.
+//! Both are timed in turns, one pair after the other, so that a change of the machine's speed
+//! affects both; on one thread the CPU time counts. A pair is won by the candidate when it is
+//! faster by more than [`GAIN`]. The candidate replaces the winner as soon as it has won so many
+//! pairs that a candidate without an advantage would win them with a chance below 5 % (sign test: 5
+//! of 5, 7 of 8, 9 of 11, 10 of 13, 12 of 16). It is out when it cannot reach that any more, and
+//! when it has lost two pairs more than it has won. A candidate below [`CLEARLY`] of the winner in
+//! its first pair is timed once more, because a disturbance only slows; it is out when it is below
+//! again, after three timings.
 
 use serde::{Deserialize, Serialize};
 
 use crate::search::trial::{Budget, Rejected, Trial};
 use crate::statistics::median;
 
-/// What a candidate must be faster by to win a pair: less is not worth another kernel.
+/// How much faster a candidate must be to win a pair: less is not worth another kernel.
 pub const GAIN: f64 = 0.003;
-/// The share of the winner's performance that ends a candidate at once.
+/// Below this share of the winner's performance a candidate is out at once.
 pub const CLEARLY: f64 = 0.93;
-/// Pairs and the losses among them that still show an advantage.
+/// Numbers of pairs, and of losses among them, that still show an advantage.
 const ENOUGH: [(u32, u32); 5] = [(5, 0), (8, 1), (11, 2), (13, 3), (16, 4)];
-/// Losses with which nothing can be reached any more, in all and more than wins.
+/// Losses after which an advantage cannot be shown any more: in all, and more than wins.
 const TOO_MANY: u32 = 5;
 const TOO_FAR: u32 = 2;
 
@@ -29,27 +30,26 @@ const TOO_FAR: u32 = 2;
 pub enum Verdict {
     /// The candidate is better beyond the noise.
     Better,
-    /// It is not shown to be better.
+    /// It was not shown that the candidate is better.
     NotBetter,
-    /// It is clearly slower.
+    /// The candidate is clearly slower.
     Slower,
 }
 
 /// A race and its numbers.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Raced {
-    /// How it ended.
     pub verdict: Verdict,
     /// The candidate's median.
     pub gflops: f64,
-    /// Its timings.
+    /// The number of the candidate's timings.
     pub runs: u32,
-    /// The median over the pairs of its performance by the winner's.
+    /// The candidate's performance divided by the winner's, the median over the pairs.
     pub ratio: f64,
 }
 
 impl Raced {
-    /// The first candidate, which has nobody to race against.
+    /// The first candidate, which has no winner to race against.
     pub fn start(gflops: f64) -> Self {
         raced(Verdict::Better, &[gflops], &[1.0])
     }
@@ -72,7 +72,7 @@ impl From<Rejected> for Unfinished {
 
 /// Race a candidate against the winner.
 ///
-/// Fails when the candidate is rejected, and when the budget ends before the race does.
+/// Fails when the candidate is rejected, and when the budget ends before the race.
 pub fn race<P: Copy>(
     trial: &mut impl Trial<P>,
     budget: &Budget,
@@ -105,7 +105,7 @@ fn pairs<P: Copy, T: Trial<P>>(
         if let Some(verdict) = decide(&ratios) {
             return Ok(raced(verdict, &own, &ratios));
         }
-        // The one that was second goes first: neither is always behind the other.
+        // The one that was second goes first, so that neither is always behind the other.
         let (mine, other) = if ratios.len() % 2 == 1 {
             let other = run.time(winner)?;
             (run.time(candidate)?, other)

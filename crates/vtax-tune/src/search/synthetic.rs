@@ -1,4 +1,4 @@
-//! Searches on surfaces whose optimum is known, with noise and a clock of their own.
+//! Searches on surfaces with a known optimum, with noise and a simulated clock.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::log::{Header, Log};
 use crate::parameters::{Level2, Parameters, Precision, Vector};
 use crate::processor::Processor;
 
-/// A surface that is 100 at its top, with noise of a share of it, and timings of 10 ms.
+/// A surface that is 100 at its top, with relative noise and timings of 10 ms.
 struct Surface<'a, P> {
     top: P,
     distance: fn(&P, &P) -> f64,
@@ -32,7 +32,8 @@ impl<P: Copy> Trial<P> for Surface<'_, P> {
         self.clock
             .set(self.clock.get() + Duration::from_secs_f64(seconds));
         self.timings.push(*candidate);
-        // The sum of three has about a normal distribution; one timing of ten is disturbed.
+        // The sum of three random numbers is about normally distributed; one timing in ten is
+        // disturbed.
         let normal = self.random() + self.random() + self.random() - 1.5;
         let disturbed = if self.random() < 0.1 { 0.8 } else { 1.0 };
         let noise = (1.0 + 2.0 * self.noise * normal) * disturbed;
@@ -52,7 +53,7 @@ impl<P> Surface<'_, P> {
     }
 }
 
-/// A processor with everything, whatever this one is.
+/// A processor with every feature, whatever this processor is.
 fn processor() -> Processor {
     let features = ["sse2", "avx", "avx2", "fma", "avx512f", "avx512dq"];
     Processor {
@@ -73,7 +74,7 @@ fn space(processor: &Processor) -> GemmSpace<'_> {
     }
 }
 
-/// Away from the start in every parameter.
+/// An optimum that differs from the start in every parameter.
 const TOP: Parameters = Parameters {
     vector: Vector::Avx2,
     muladd: true,
@@ -326,7 +327,7 @@ fn a_search_that_was_killed_goes_on_and_times_nothing_twice() {
     let mut log = Log::open(&path, &header).unwrap();
     let ended = run(&mut second, &space, Strategy::Lines, 60, &mut log);
     assert!(ended.complete);
-    // The last line was cut.
+    // The last line was incomplete.
     assert_eq!(ended.resumed, begun.trials - 1);
     let winner = begun.winner.unwrap();
     assert!(!second.timings.contains(&first.timings[0]) || winner == first.timings[0]);

@@ -1,4 +1,4 @@
-//! What the search asks of a candidate: one timing at a time.
+//! What the search needs from a candidate: one timing at a time.
 
 use std::time::Duration;
 
@@ -7,15 +7,15 @@ use std::time::Duration;
 pub struct Measured {
     /// 10^9 floating-point operations per second.
     pub gflops: f64,
-    /// The same by the time on the CPU where that is known: by it candidates are compared.
+    /// The same by CPU time where that is known; candidates are compared by this value.
     pub gflops_on_cpu: f64,
-    /// What it took, with all that belongs to it.
+    /// The seconds that the timing took, including everything around it.
     pub seconds: f64,
 }
 
 #[cfg(test)]
 impl Measured {
-    /// On a machine that does nothing else.
+    /// A timing on a machine that does nothing else.
     pub fn undisturbed(gflops: f64, seconds: f64) -> Self {
         Self {
             gflops,
@@ -25,13 +25,13 @@ impl Measured {
     }
 }
 
-/// Why a candidate takes no part: it cannot be compiled, or computes something else.
+/// Why a candidate takes no part: it cannot be compiled, or computes a wrong result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rejected(pub String);
 
-/// Something that times candidates. Tests have one with a known optimum.
+/// Something that times candidates. Tests use one with a known optimum.
 pub trait Trial<P> {
-    /// Time a candidate once; one that is new is compiled and verified first.
+    /// Time a candidate once; a new candidate is compiled and verified first.
     ///
     /// Fails with the reason when the candidate must not be used.
     fn gflops(&mut self, candidate: &P) -> Result<Measured, Rejected>;
@@ -45,17 +45,17 @@ pub struct Budget<'a> {
 }
 
 impl<'a> Budget<'a> {
-    /// Until the clock shows `end`.
+    /// A budget that lasts until the clock shows `end`.
     pub fn until(clock: &'a dyn Fn() -> Duration, end: Duration) -> Self {
         Self { clock, end }
     }
 
-    /// What is left of it.
+    /// The time that is left.
     pub fn left(&self) -> Duration {
         self.end.saturating_sub((self.clock)())
     }
 
-    /// Is there time for something that takes so many seconds?
+    /// Is there time for something that takes this many seconds?
     pub fn has(&self, seconds: f64) -> bool {
         let left = self.left();
         !left.is_zero() && left.as_secs_f64() >= seconds

@@ -10,14 +10,13 @@ use crate::trials::recent::Recent;
 use crate::trials::stopwatch::{Stopwatch, rejected};
 use crate::verify::verify_gemm;
 
-/// GEMM with a transposition of its own.
+/// GEMM in one form of transposition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Form {
-    /// The kernel.
     pub parameters: Parameters,
-    /// A is stored transposed.
+    /// Is A stored transposed?
     pub transpose_a: bool,
-    /// B is stored transposed.
+    /// Is B stored transposed?
     pub transpose_b: bool,
 }
 
@@ -25,7 +24,7 @@ pub struct Form {
 pub type FormName = (&'static str, bool, bool);
 
 impl Form {
-    /// All four, named as by ATLAS: `nn`, `nt`, `tn` and `tt`.
+    /// All four forms, with ATLAS's names: `nn`, `nt`, `tn` and `tt`.
     pub const NAMES: [FormName; 4] = [
         ("nn", false, false),
         ("nt", false, true),
@@ -44,7 +43,7 @@ pub struct GemmTrial<'a, T: Element> {
 }
 
 impl<'a, T: Element> GemmTrial<'a, T> {
-    /// Matrices of `size` rows and columns.
+    /// A trial with matrices of `size` rows and columns.
     pub fn new(processor: &'a Processor, size: usize, threads: usize) -> Self {
         let rows = f64::from(u32::try_from(size).unwrap_or(u32::MAX));
         Self {

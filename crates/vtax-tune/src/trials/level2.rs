@@ -23,7 +23,6 @@ pub enum Routine {
 }
 
 impl Routine {
-    /// All of them.
     pub const ALL: [Self; 3] = [Self::GemvN, Self::GemvT, Self::Ger];
 
     /// Its name without the precision.
@@ -36,7 +35,7 @@ impl Routine {
     }
 }
 
-/// A compiled and verified kernel of one of them.
+/// A compiled and verified kernel of one routine.
 enum Kernel<T: Element> {
     Gemv(Gemv<T>, bool),
     Ger(Ger<T>),
@@ -72,7 +71,7 @@ pub struct Level2Trial<'a, T: Element> {
 }
 
 impl<'a, T: Element> Level2Trial<'a, T> {
-    /// A matrix of `size` rows and columns.
+    /// A trial with a matrix of `size` rows and columns.
     pub fn new(processor: &'a Processor, routine: Routine, size: usize) -> Self {
         let rows = f64::from(u32::try_from(size).unwrap_or(u32::MAX));
         Self {

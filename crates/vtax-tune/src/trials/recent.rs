@@ -1,20 +1,19 @@
-//! Kernels that were compiled, and verified, a moment ago.
+//! Kernels that were compiled and verified recently.
 
 use crate::search::trial::Rejected;
 
-/// The winner, a candidate, and those of the last measurement.
+/// Enough for the winner, a candidate, and the kernels of the last measurement.
 const MOST: usize = 8;
 
-/// The last kernels that were used, the latest last.
+/// The most recently used kernels, the latest last.
 pub struct Recent<P, K>(Vec<(P, K)>);
 
 impl<P: Copy + PartialEq, K> Recent<P, K> {
-    /// None yet.
     pub fn new() -> Self {
         Self(Vec::new())
     }
 
-    /// The kernel of these parameters, which is made where it is not there.
+    /// The kernel for these parameters, which is made if it is missing.
     pub fn get_or_make(
         &mut self,
         parameters: &P,

@@ -1,8 +1,8 @@
 //! Timings that are long enough for any clock.
 //!
-//! On one thread they are also taken by the time on the CPU, so that what other programs take on a
-//! busy machine is not taken for the candidate's. The clock for it is coarse in some environments
-//! (gVisor's steps by 10 ms); it is not used there.
+//! On one thread the CPU time is also taken, so that time that other programs take on a busy
+//! machine does not count for the candidate. The clock of CPU time is coarse in some environments
+//! (gVisor's has steps of 10 ms), and is not used there.
 
 use std::time::{Duration, Instant};
 
@@ -11,17 +11,17 @@ use nix::time::{ClockId, clock_gettime};
 use crate::error::Error;
 use crate::search::trial::{Measured, Rejected};
 
-/// The shortest timing: far above what a clock of a virtual machine costs and steps.
+/// The shortest timing: far above the cost and the step of a virtual machine's clock.
 const SHORTEST_S: f64 = 4e-3;
 const MOST_TIMES: f64 = 1e6;
-/// How the clock of the time on the CPU is tried: in so many tries of so long one must be without
-/// an interruption.
+/// How the clock of CPU time is tested: in this many tries of this length, one must be without an
+/// interruption.
 const TRIES: usize = 50;
 const TRY_S: f64 = 2e-4;
-/// By how much both clocks may differ there.
+/// By how much the two clocks may differ in that test.
 const DIFFERENCE: f64 = 0.05;
 
-/// Times one problem, several times in a row where it is short.
+/// Times one problem, several times in a row if it is short.
 pub struct Stopwatch {
     operations: f64,
     times: Option<u32>,
@@ -29,7 +29,7 @@ pub struct Stopwatch {
 }
 
 impl Stopwatch {
-    /// For a problem of so many floating-point operations on so many threads.
+    /// A stopwatch for a problem of `operations` floating-point operations on `threads` threads.
     pub fn new(operations: f64, threads: usize) -> Self {
         Self {
             operations,
@@ -38,7 +38,7 @@ impl Stopwatch {
         }
     }
 
-    /// Time the problem. The first time says how often it is carried out from then on.
+    /// Time the problem. The first call decides how often later calls run the problem.
     pub fn time(
         &mut self,
         mut problem: impl FnMut() -> Result<(), Error>,
@@ -73,7 +73,7 @@ impl Both {
         Self(Instant::now(), on_cpu())
     }
 
-    /// Seconds since then, and of them those that this thread was on a CPU.
+    /// Seconds since that moment, and how many of them this thread was on a CPU.
     fn elapsed(&self) -> (f64, Option<f64>) {
         let wall = self.0.elapsed().as_secs_f64();
         let cpu = on_cpu().zip(self.1);
@@ -87,7 +87,7 @@ fn on_cpu() -> Option<Duration> {
     now.map(Duration::from)
 }
 
-/// Do both clocks show the same for a thread that only looks at them?
+/// Do both clocks agree for a thread that only reads them?
 fn is_fine() -> bool {
     let begin = Both::now();
     loop {
@@ -111,7 +111,7 @@ fn enough(seconds: f64) -> u32 {
     times
 }
 
-/// The reason as the search reports it.
+/// The reason in the form in which the search reports it.
 pub fn rejected(error: Error) -> Rejected {
     Rejected(error.to_string())
 }

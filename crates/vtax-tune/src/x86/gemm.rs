@@ -11,10 +11,10 @@ use crate::schedule::{Source, Step, schedule};
 
 const LINE: i64 = 64;
 
-/// Code of `fn(k, a, b, c, leading_bytes, add)`, see `unsafe_micro`.
+/// Generate the code of `fn(k, a, b, c, leading_bytes, add)`, see `unsafe_micro`.
 ///
-/// Registers: rdi steps of K left, rsi panel of A, rdx panel of B, rcx block of C, r8 bytes from one
-/// of its columns to the next, r9 whether C is added to.
+/// Registers: rdi has the remaining steps of K, rsi the panel of A, rdx the panel of B, rcx the
+/// block of C, r8 the bytes from one of its columns to the next, r9 whether to add to C.
 pub fn gemm(parameters: &Parameters, precision: Precision, copies: u32) -> Result<Vec<u8>, Error> {
     let bytes = parameters.vector.bytes(precision);
     let mut kernel = Kernel {
@@ -40,14 +40,14 @@ struct Kernel<'a> {
     writer: Writer,
     parameters: &'a Parameters,
     precision: Precision,
-    /// Of the block of C, in vectors.
+    /// Rows of the block of C, in vectors.
     rows: u32,
     vector_bytes: i64,
-    /// One step of K in A's panel.
+    /// Bytes of one step of K in A's panel.
     column_bytes: i64,
-    /// One number of B's panel, with its copies.
+    /// Bytes of one number in B's panel, with its copies.
     number_bytes: i64,
-    /// B's numbers are there once for each lane, and need no broadcast.
+    /// B's numbers are stored once for each lane, and need no broadcast.
     copied: bool,
 }
 
@@ -63,7 +63,7 @@ impl Kernel<'_> {
                 self.writer.prefetch(at(Register::R10, offset))?;
                 offset += LINE;
             }
-            // The column need not begin with a line.
+            // The column need not begin at the start of a cache line.
             self.writer
                 .prefetch(at(Register::R10, self.column_bytes - 1))?;
             self.writer.code.add(r10, r8)?;
@@ -136,7 +136,7 @@ impl Kernel<'_> {
         }
     }
 
-    /// The lines of one column of A that begin in it.
+    /// Prefetch the cache lines that begin in one column of A.
     fn prefetch(&mut self, k: u32) -> Result<(), Error> {
         let ahead = i64::from(self.parameters.nfetch * self.parameters.ku + k) * self.column_bytes;
         let first = (ahead + LINE - 1) / LINE * LINE;
@@ -148,7 +148,7 @@ impl Kernel<'_> {
         Ok(())
     }
 
-    /// Add the sums to C or write them over it: the flags say which.
+    /// Add the sums to C or overwrite C with them, as the flags say.
     fn write_c(&mut self) -> Result<(), Error> {
         let mut over = self.writer.code.create_label();
         let mut done = self.writer.code.create_label();
@@ -162,7 +162,7 @@ impl Kernel<'_> {
     }
 
     fn columns(&mut self, add: bool) -> Result<(), Error> {
-        // The pool is free now: its first register holds what C had.
+        // The pool is free at this point: its first register holds the old values of C.
         let old = self.rows * self.parameters.nu;
         for sum in 0..old {
             let (column, row) = (sum / self.rows, sum % self.rows);

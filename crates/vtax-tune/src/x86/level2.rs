@@ -1,4 +1,5 @@
-//! The kernels of GEMV and GER: some columns of a matrix from its first row to its last.
+//! The kernels of GEMV and GER, which process some columns of a matrix from the first row to the
+//! last.
 
 use iced_x86::code_asm::{r8, r9, r10, r11, rax, rdi, rdx, rsi};
 use iced_x86::{MemoryOperand, Register};
@@ -9,16 +10,18 @@ use crate::error::Error;
 use crate::parameters::{Level2, Precision};
 use crate::unsafe_columns::Routine;
 
-/// Columns that one integer register reaches: at 0, 1 and 2 times the leading dimension.
+/// The number of columns that one integer register reaches: at 0, 1 and 2 times the leading
+/// dimension.
 const REACH: u32 = 3;
 /// Registers for the addresses of columns.
 const BASES: [Register; 4] = [Register::RSI, Register::RAX, Register::R10, Register::R11];
 
-/// Code of `fn(iterations, a, leading_bytes, numbers, vector, rest)`, see `unsafe_columns`.
+/// Generate the code of `fn(iterations, a, leading_bytes, numbers, vector, rest)`, see
+/// `unsafe_columns`.
 ///
-/// Registers: rdi iterations of XUNROLL vectors, rsi the first column, rdx bytes from one to the
-/// next, rcx a number for each column (sums of A transposed: written), r8 the vector along the
-/// columns, r9 iterations of one vector.
+/// Registers: rdi has the iterations of XUNROLL vectors, rsi the first column, rdx the bytes from
+/// one column to the next, rcx a number for each column (for A transposed, the sums, which are
+/// written), r8 the vector along the columns, r9 the iterations of one vector.
 pub fn level2(
     routine: Routine,
     parameters: &Level2,
@@ -56,7 +59,8 @@ impl Kernel {
         self.columns.div_ceil(REACH)
     }
 
-    /// Registers before those for the vector: a number of each column in all lanes, or the sums.
+    /// The number of registers before those for the vector: they hold a number of each column in
+    /// all lanes, or the sums.
     fn held(&self) -> u32 {
         match self.routine {
             Routine::Transposed => self.columns * self.rows,
@@ -92,7 +96,7 @@ impl Kernel {
             self.writer.code.sub(counter, 1)?;
             self.writer.code.jne(again)?;
             self.writer.code.set_label(&mut end)?;
-            // A label needs an instruction of its own.
+            // Two labels need an instruction between them.
             self.writer.code.nop()?;
         }
         Ok(())
@@ -146,7 +150,7 @@ impl Kernel {
         }
     }
 
-    /// sum += loaded * factor; `loaded` is not needed any more.
+    /// sum += loaded * factor; `loaded` may be overwritten.
     fn accumulate(&mut self, sum: u32, loaded: u32, factor: u32) -> Result<(), Error> {
         if self.fused {
             return self.writer.fused(sum, loaded, factor);

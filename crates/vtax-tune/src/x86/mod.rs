@@ -21,7 +21,7 @@ fn at(base: Register, displacement: i64) -> MemoryOperand {
     MemoryOperand::with_base_displ(base, displacement)
 }
 
-/// For `add` and `sub` of an integer register.
+/// An immediate for `add` and `sub` of an integer register.
 fn immediate(value: i64) -> Result<i32, Error> {
     i32::try_from(value).map_err(|_| Error::Encode(format!("{value} does not fit")))
 }

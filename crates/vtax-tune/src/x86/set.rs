@@ -1,4 +1,4 @@
-//! The instructions of each instruction set: what one line of a kernel is in its encoding.
+//! The instructions of each instruction set: the encoding of each line of a kernel.
 
 use iced_x86::code_asm::CodeAssembler;
 use iced_x86::{Code, Instruction, MemoryOperand, Register};
@@ -14,16 +14,18 @@ pub struct Writer {
     first: Register,
 }
 
-/// Instructions of one instruction set and precision.
+/// The instructions of one instruction set and precision.
 struct Set {
     load: Code,
     store: Code,
     broadcast: Code,
-    /// What puts the lowest lane into all, after a load of one number; its operand, if it has one.
+    /// The instruction that copies the lowest lane into all lanes after a load of one number, with
+    /// its immediate operand, if it has one.
     spread: Option<(Code, Option<u32>)>,
     multiply: Code,
     add: Code,
-    /// `None`: two operands, and no fused multiply-add.
+    /// The fused multiply-add; `None`: instructions have two operands, and there is no fused
+    /// multiply-add.
     fused: Option<Code>,
     zero: Code,
     copy: Code,
@@ -110,7 +112,7 @@ impl Writer {
         Ok(self.code.add_instruction(instruction)?)
     }
 
-    /// register = memory, of any alignment.
+    /// register = memory, at any alignment.
     pub fn load(&mut self, register: u32, from: MemoryOperand) -> Result<(), Error> {
         let instruction = Instruction::with2(self.set.load, self.vector(register), from)?;
         self.push(instruction)
@@ -122,7 +124,7 @@ impl Writer {
         self.push(instruction)
     }
 
-    /// Every lane of register = one number.
+    /// All lanes of register = one number.
     pub fn broadcast(&mut self, register: u32, from: MemoryOperand) -> Result<(), Error> {
         let register = self.vector(register);
         let instruction = Instruction::with2(self.set.broadcast, register, from)?;
@@ -141,7 +143,7 @@ impl Writer {
         self.binary(self.set.zero, register, register, register)
     }
 
-    /// product = a * b; `product` may be one of both.
+    /// product = a * b; `product` may be `a` or `b`.
     pub fn multiply(&mut self, product: u32, a: u32, b: u32) -> Result<(), Error> {
         self.binary(self.set.multiply, product, a, b)
     }
@@ -160,7 +162,7 @@ impl Writer {
         self.binary(code, sum, a, b)
     }
 
-    /// A commutative operation, in the two or three operands that it has.
+    /// A commutative operation, in its two-operand or three-operand form.
     fn binary(&mut self, code: Code, to: u32, a: u32, b: u32) -> Result<(), Error> {
         let (target, left, right) = (self.vector(to), self.vector(a), self.vector(b));
         if self.set.fused.is_some() {
@@ -178,7 +180,8 @@ impl Writer {
         self.push(Instruction::with1(Code::Prefetcht0_m8, at)?)
     }
 
-    /// Return to the caller. The upper halves of registers must be zero, or SSE code is slow.
+    /// Return to the caller. The upper halves of registers must be zero, otherwise SSE code is
+    /// slow.
     pub fn finish(mut self) -> Result<Vec<u8>, Error> {
         if self.first != Register::XMM0 {
             self.code.vzeroupper()?;

@@ -6,7 +6,7 @@ use super::{NT_X86_XSTATE, PTRACE_GETREGSET, PTRACE_SETREGSET};
 use super::{enabled, layout_of_this_cpu, ptrace, system_call};
 use crate::merge::{Extent, HEADER_END};
 
-/// What user-mode Linux uses: everything up to PKRU.
+/// The bytes that user-mode Linux uses: everything up to PKRU.
 const SHORT_BYTES: usize = 2696;
 /// Where xmm0 lies in the legacy region.
 const XMM0: std::ops::Range<usize> = 160..176;
@@ -35,7 +35,7 @@ impl Traced {
                 }
             }
             _ => {
-                // SAFETY: no status is wanted.
+                // SAFETY: the call stores no status.
                 unsafe { libc::waitpid(child, std::ptr::null_mut(), libc::WUNTRACED) };
                 Ok(Self(child))
             }
@@ -55,7 +55,7 @@ impl Traced {
             iov_len: bytes.len(),
         };
         let kind = std::ptr::without_provenance_mut(NT_X86_XSTATE);
-        // SAFETY: the vector names live bytes.
+        // SAFETY: the vector points to live bytes.
         let result = unsafe { ptrace(request, self.0, kind, (&raw mut vector).cast()) };
         if result < 0 {
             Err(io::Error::last_os_error())
@@ -87,7 +87,7 @@ fn a_short_state_can_be_set() {
     }
     let mut short = child.state(SHORT_BYTES);
     short[XMM0].copy_from_slice(&[0x5a; 16]);
-    // SSE is not in its initial state any more.
+    // SSE is no longer in its initial state.
     short[512] |= 2;
     child.transfer(PTRACE_SETREGSET, &mut short).unwrap();
     let after = child.state(1 << 16);
@@ -104,7 +104,7 @@ fn words_are_peeked_as_the_c_library_does() {
         Err(error) => return println!("skipped: no traced child here: {error}"),
     };
     let address = (&raw const WORD).cast_mut().cast();
-    // SAFETY: the address is read in the child only; it has the same there.
+    // SAFETY: the address is read only in the child, where it is the same.
     let word = unsafe {
         ptrace(
             super::PTRACE_PEEKTEXT,

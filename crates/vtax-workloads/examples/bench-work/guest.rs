@@ -1,4 +1,4 @@
-//! A guest of a few instructions in real mode, whose every step is an event of KVM.
+//! A guest of a few instructions in real mode, each step of which is an event for KVM.
 
 use kvm_ioctls::{Kvm, VcpuExit, VcpuFd, VmFd};
 
@@ -8,10 +8,10 @@ use crate::sys::{self, PAGE_BYTES, Page};
 const ADDRESS: u64 = PAGE_BYTES as u64;
 /// Bit 1 of the flags is always set (Intel SDM volume 1, 3.4.3).
 const FLAGS: u64 = 2;
-/// Steps of the programs with a counter until they leave to this process: all values of SI.
+/// Steps of the programs with a counter between two exits to this process: all values of SI.
 const STEPS: u64 = 1 << 16;
 
-/// Why there is no guest here, or no longer.
+/// Why there is no guest, or no guest any more.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("/dev/kvm cannot be used: {0}")]
@@ -25,11 +25,11 @@ pub enum Error {
 /// What the guest does in its loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Instruction {
-    /// Writes to a port: each write leaves to this process.
+    /// Writes to a port: each write exits to this process.
     Port,
     /// CPUID, which KVM always handles itself.
     Cpuid,
-    /// Nothing more than the loop.
+    /// Nothing but the loop.
     Count,
 }
 
@@ -47,7 +47,7 @@ impl Instruction {
         }
     }
 
-    /// Steps between two times that the guest leaves to this process.
+    /// Steps between two exits of the guest to this process.
     fn steps(self) -> u64 {
         match self {
             Self::Port => 1,
@@ -88,7 +88,7 @@ impl Guest {
         })
     }
 
-    /// Run until at least so many steps are done; returns how many were.
+    /// Run until at least `steps` steps are done; returns how many were.
     pub fn run(&mut self, steps: u64) -> Result<u64, Error> {
         let times = steps.div_ceil(self.steps);
         for _ in 0..times {
@@ -106,7 +106,7 @@ impl Guest {
 mod tests {
     use super::*;
 
-    /// The guests' steps, where there is KVM; elsewhere the error must say that it is absent.
+    /// Runs the guests' steps where there is KVM; elsewhere the error must say that KVM is absent.
     #[test]
     fn every_guest_does_at_least_what_is_asked() {
         for instruction in [Instruction::Port, Instruction::Cpuid, Instruction::Count] {

@@ -6,9 +6,9 @@ use std::os::fd::OwnedFd;
 use nix::errno::Errno;
 use nix::unistd::{pipe, read, write};
 
-/// Larger than the second-level caches of today, so that loads go further.
+/// Larger than current second-level caches, so that loads go further.
 const CHASE_BYTES: usize = 64 << 20;
-/// Words of a cache line; one of each line is loaded.
+/// Words of a cache line; one word of each line is loaded.
 const LINE_WORDS: usize = 8;
 
 /// Rounds of a generator of pseudo-random numbers (xorshift64, Marsaglia 2003): no memory at all.
@@ -22,7 +22,7 @@ pub fn arithmetic(rounds: u64) {
     black_box(state);
 }
 
-/// A cycle through memory in which each load tells where the next one is.
+/// A cycle through memory in which each load gives the address of the next.
 pub struct Chase {
     next: Vec<usize>,
     at: usize,
@@ -33,9 +33,9 @@ impl Chase {
         let words = CHASE_BYTES / size_of::<usize>();
         let lines = words / LINE_WORDS;
         let mut next = vec![0; words];
-        // A full cycle through all lines (Hull & Dobell 1962: the factor less 1 is divisible by 4,
-        // the step is odd, the number of lines a power of two), in no order that a prefetcher
-        // could follow.
+        // A full cycle through all lines (Hull & Dobell 1962: the factor minus 1 is divisible by 4,
+        // the step is odd, the number of lines a power of two), in no order that a prefetcher could
+        // follow.
         let mut line = 0;
         for _ in 0..lines {
             let following = (line * 1_664_525 + 1_013_904_223) % lines;
@@ -67,7 +67,7 @@ impl Pipe {
         Ok(Self { from, to })
     }
 
-    /// So many bytes, one at a time: two system calls for each.
+    /// Pass `bytes` bytes, one at a time: two system calls for each.
     pub fn pass(&self, bytes: u64) -> Result<(), Errno> {
         let mut buffer = [0];
         for _ in 0..bytes {

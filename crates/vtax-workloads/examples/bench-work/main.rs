@@ -1,7 +1,7 @@
-//! Does amounts of work on request and says how long each took.
+//! Does amounts of work on request and reports how long each took.
 //!
 //! One line of standard input is one amount; the answer is one line of JSON. The process stays
-//! while recorders come and go, so that what is compared is the same code at the same addresses.
+//! while recorders come and go, so that comparisons use the same code at the same addresses.
 
 mod guest;
 mod loops;
@@ -21,7 +21,7 @@ use guest::{Guest, Instruction};
 use loops::{Chase, Pipe};
 use spin::Stolen;
 
-/// An amount of work that takes longer ends the process: whatever hangs, this does not.
+/// An amount of work that takes longer than this ends the process, so that it never hangs.
 const LIMIT_S: u32 = 60;
 
 /// Do amounts of work, one for each line of standard input
@@ -99,7 +99,7 @@ impl Work {
         }
     }
 
-    /// Do at least so much; how much it was, and what a spinning loop saw.
+    /// Do at least this much work; returns how much was done, and what a spinning loop saw.
     fn carry_out(&mut self, amount: u64) -> Result<(u64, Option<Stolen>), Error> {
         match self {
             Self::Cpu => loops::arithmetic(amount),

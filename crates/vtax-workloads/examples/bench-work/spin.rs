@@ -1,4 +1,4 @@
-//! Time that something else took from a loop which does nothing but read the clock.
+//! Measures the time that other work took from a loop that only reads the clock.
 
 use std::time::{Duration, Instant};
 
@@ -6,26 +6,26 @@ use serde::Serialize;
 
 /// A step of the loop that took longer was interrupted: steps themselves take about 30 ns.
 const GAP_NS: u64 = 200;
-/// An interrupt's work is shorter. What is longer is another task or, in a virtual machine, another
+/// An interrupt's work is shorter. A longer gap is another task or, in a virtual machine, another
 /// user of the processor.
 const LONG_NS: u64 = 50_000;
 
-/// What was taken.
+/// The time that was taken.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct Stolen {
     /// Steps of more than 200 ns and at most 50 us.
     pub short_gaps: u64,
-    /// Time of these.
+    /// The time of the short gaps.
     pub short_ns: u64,
     /// Steps of more than 50 us.
     pub long_gaps: u64,
-    /// Time of these.
+    /// The time of the long gaps.
     pub long_ns: u64,
-    /// Mean of all other steps: one reading of the clock.
+    /// The mean of all other steps: one reading of the clock.
     pub step_ns: f64,
 }
 
-/// Read the clock for so many milliseconds.
+/// Read the clock for this many milliseconds.
 pub fn watch(milliseconds: u64) -> Stolen {
     let length = Duration::from_millis(milliseconds);
     let begin = Instant::now();
@@ -34,7 +34,7 @@ pub fn watch(milliseconds: u64) -> Stolen {
     let (mut steps, mut steps_ns) = (0_u64, 0_u64);
     while before - begin < length {
         let now = Instant::now();
-        // Steps are far below 584 years.
+        // The steps take far less than 584 years.
         #[allow(clippy::cast_possible_truncation, reason = "see above")]
         let step = (now - before).as_nanos() as u64;
         before = now;

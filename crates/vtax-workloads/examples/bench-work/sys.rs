@@ -5,16 +5,15 @@
 use kvm_bindings::kvm_userspace_memory_region;
 use kvm_ioctls::VmFd;
 
-/// Bytes of a page.
 pub const PAGE_BYTES: usize = 4096;
 
-/// A page that KVM can show to a guest.
+/// A page that KVM can map into a guest.
 #[repr(C, align(4096))]
 pub struct Page(pub [u8; PAGE_BYTES]);
 
-/// Show a page to a guest at an address that is a multiple of the page's size.
+/// Map a page into a guest at an address that is a multiple of the page's size.
 ///
-/// The page is never freed: the guest may use it as long as there is a descriptor of it.
+/// The page is never freed: the guest may use it as long as the guest has an open descriptor.
 pub fn show(machine: &VmFd, page: Box<Page>, address: u64) -> Result<(), kvm_ioctls::Error> {
     let page: &'static mut Page = Box::leak(page);
     let region = kvm_userspace_memory_region {

@@ -1,9 +1,9 @@
 //! The four loops, which the compiler vectorises for the x86-64 baseline.
 //!
-//! There is no second version for AVX2: it was measured to be within 5 % in and 2 % out of the
-//! last-level cache, and so the same instructions run in every environment that is compared.
-//! `copy` becomes the C library's `memcpy`, as it does with C compilers; that one does adapt to
-//! the CPU, and writes past the caches when the array is large.
+//! There is no second version for AVX2: it was measured to be within 5 % inside and 2 % outside the
+//! last-level cache. So the same instructions run in every environment that is compared. `copy`
+//! becomes the C library's `memcpy`, as with C compilers; `memcpy` adapts to the CPU, and bypasses
+//! the caches when the array is large.
 
 /// to = from
 pub fn copy(to: &mut [f64], from: &[f64]) {

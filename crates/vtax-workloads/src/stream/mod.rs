@@ -3,10 +3,10 @@
 //! After J. D. McCalpin, "Memory Bandwidth and Machine Balance in Current High Performance
 //! Computers", IEEE TCCA Newsletter, December 1995, and his `stream.c` 5.10: three arrays of
 //! doubles, each at least four times the last-level cache; the best of all rounds but the first;
-//! bytes are those that the program names, not those that the caches move for it.
+//! bytes are those that the program accesses, not those that the caches move.
 //!
 //! One thing differs: the factor. With `stream.c`'s 3 the values grow 15-fold in each round and
-//! overflow after 262 rounds. With √2 - 1 they stay, because 2s + s² = 1.
+//! overflow after 262 rounds. With √2 - 1 they stay constant, because 2s + s² = 1.
 
 mod kernels;
 
@@ -18,10 +18,10 @@ use serde::Serialize;
 use vtax_cli::Error;
 
 const FACTOR: f64 = std::f64::consts::SQRT_2 - 1.0;
-/// Where the cache's size is not known: `stream.c`'s own default of 10 million elements.
+/// The size where the cache's size is unknown: `stream.c`'s default of 10 million elements.
 const DEFAULT_BYTES: u64 = 80_000_000;
 const CACHE_MULTIPLE: u64 = 4;
-/// A round of less would be shorter than the clock can time.
+/// A round with less would be too short for the clock.
 const SMALLEST_BYTES: u64 = 1 << 16;
 /// `stream.c`'s bound on the average relative error of doubles.
 const TOLERANCE: f64 = 1e-13;
@@ -29,7 +29,7 @@ const TOLERANCE: f64 = 1e-13;
 /// The bytes per element that each kernel counts: copy, scale, add, triad.
 const COUNTED_BYTES: [f64; 4] = [16.0, 16.0, 24.0, 24.0];
 
-/// What `vtax-agent stream` prints. GB are 10^9 bytes.
+/// What `vtax-agent stream` prints. A GB is 10^9 bytes.
 #[derive(Debug, PartialEq, Serialize)]
 pub struct Bandwidth {
     /// Size of each of the three arrays.
@@ -44,18 +44,18 @@ pub struct Bandwidth {
     pub add_gb_s: f64,
     /// a = b + s c
     pub triad_gb_s: f64,
-    /// The arrays held the right values at the end; always true in a result.
+    /// Did the arrays hold the right values at the end? Always true in a printed result.
     pub verified: bool,
     /// The size of the last-level cache, to which `array_bytes` should be at least four times.
     pub last_level_cache_bytes: Option<u64>,
 }
 
-/// What of a machine decides on the arrays; `None`: not known.
+/// The facts of a machine that decide the size of the arrays; `None`: unknown.
 #[derive(Debug, Clone, Copy)]
 pub struct Memory {
     /// The size of the last-level cache.
     pub last_level_cache_bytes: Option<u64>,
-    /// What can be had without swapping.
+    /// The memory that is available without swapping.
     pub available_bytes: Option<u64>,
 }
 
@@ -136,7 +136,7 @@ struct Arrays {
 }
 
 impl Arrays {
-    /// Allocate and touch; the values are `stream.c`'s.
+    /// Allocate the arrays and touch them; the values are `stream.c`'s.
     fn new(elements: usize) -> Result<Self, Error> {
         Ok(Self {
             a: filled(elements, 1.0)?,
@@ -145,7 +145,8 @@ impl Arrays {
         })
     }
 
-    /// Run all rounds; returns the shortest time of each kernel in seconds, without round one.
+    /// Run all rounds; returns the shortest time of each kernel in seconds, without the first
+    /// round.
     fn rounds(&mut self, times: u32) -> [f64; 4] {
         let mut best = [f64::INFINITY; 4];
         for round in 0..times {
@@ -170,7 +171,7 @@ impl Arrays {
         [copy, scale, add, triad]
     }
 
-    /// Compare with the same arithmetic on single numbers, as `stream.c` does.
+    /// Compare the arrays with the same arithmetic on single numbers, as `stream.c` does.
     fn verify(&self, times: u32) -> bool {
         let (mut a, mut b, mut c) = (1.0, 2.0, 0.0);
         for _ in 0..times {

@@ -17,10 +17,10 @@ use tree::Tree;
 use vtax_cli::Error;
 use vtax_sys::calls::children::fork_and_run;
 
-/// A child is forked for each so many functions, as a compiler's driver starts an assembler.
+/// A child is forked once for this many functions, as a compiler's driver starts an assembler.
 const FUNCTIONS_PER_FORK: u64 = 16;
 
-/// Leaves of a function's tree.
+/// The number of leaves of a function's tree.
 const LEAVES: std::ops::Range<usize> = 100..4000;
 
 /// Compiles made-up functions.

@@ -1,4 +1,4 @@
-//! `context-switch`: a token goes round between processes on one CPU.
+//! `context-switch`: a token goes round a ring of processes on one CPU.
 
 use std::hint::black_box;
 use std::io::{ErrorKind, PipeReader, PipeWriter, Read, Write, pipe};
@@ -82,7 +82,7 @@ impl Workload for ContextSwitch {
 
 /// On two CPUs the processes would wake each other up instead of taking turns.
 ///
-/// Where it fails there is one CPU, or a kernel without affinity.
+/// Where this fails, there is only one CPU, or the kernel has no affinity.
 fn share_one_cpu() {
     let this = Pid::from_raw(0);
     let Ok(current) = sched_getaffinity(this) else {
@@ -95,7 +95,7 @@ fn share_one_cpu() {
     }
 }
 
-/// A process of the round: what it does at its turn.
+/// A process of the ring, with its work for a turn.
 struct Member {
     pages: Region,
     seed: u64,
@@ -107,7 +107,7 @@ impl Member {
         Self { pages, seed }
     }
 
-    /// After the fork: pages of its own, with the same content.
+    /// A copy for after the fork: separate pages with the same content.
     fn own(&self) -> Option<Self> {
         let pages = self.pages.words().len() * 8 / crate::PAGE_BYTES;
         Some(Self::new(Region::map(pages).ok()?, self.seed))
@@ -138,11 +138,11 @@ fn token_after(seed: u64, pages: u64, processes: u64, rounds: u64) -> u64 {
     })
 }
 
-/// What goes through the pipes.
+/// A message in the pipes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Baton {
     Token(u64),
-    /// Pass it on, and end.
+    /// Pass this on, and end.
     Stop,
 }
 
@@ -171,8 +171,8 @@ impl Baton {
 
 /// The life of a child: its turns until the token says stop.
 ///
-/// The end of its input means that the process before it is gone; the next one then sees the
-/// end of its own input, until the first process hears of it.
+/// The end of its input means that the previous process is gone; the next process then sees the end
+/// of its own input, and so on to the first process.
 fn serve(member: &Member, from: &mut PipeReader, to: &mut PipeWriter) -> u8 {
     let Some(member) = member.own() else {
         return 1;
@@ -194,7 +194,7 @@ fn serve(member: &Member, from: &mut PipeReader, to: &mut PipeWriter) -> u8 {
     }
 }
 
-/// The other processes, and the pipes to the first and from the last of them.
+/// The other processes, with the pipes to the first and from the last.
 struct Ring {
     children: Vec<Pid>,
     output: PipeWriter,
@@ -228,7 +228,7 @@ impl Ring {
             }
         }
         self.pass(Baton::Stop)?;
-        // Their time counts once they have been waited for.
+        // The children's time counts once they have been waited for.
         for child in std::mem::take(&mut self.children) {
             wait(child)?;
         }

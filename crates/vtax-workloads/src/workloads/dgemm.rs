@@ -69,7 +69,7 @@ impl Workload for Dgemm {
     }
 }
 
-/// Three matrices, and a fourth for the check.
+/// Check that there is memory for three matrices, and a fourth for the check.
 fn require_memory(job: &Job<'_>, size: u64) -> Result<(), Error> {
     let bytes = 4 * 8 * size * size;
     match job.context.available_bytes {

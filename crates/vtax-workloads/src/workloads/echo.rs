@@ -1,4 +1,4 @@
-//! `echo`: the other end of `round-trip`'s connection.
+//! `echo`: the peer of `round-trip`'s connection.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -15,10 +15,10 @@ use crate::options::{Kind, OptionSpec};
 use crate::workload::{Description, Job, Outcome, Workload};
 use vtax_cli::Error;
 
-/// Between two looks at the bound, milliseconds.
+/// Milliseconds between two looks at the bound.
 const LOOK_MS: u16 = 100;
 
-/// Longest wait until the peer takes an answer.
+/// The longest wait until the peer takes an answer.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Answers numbered messages.
@@ -82,7 +82,7 @@ fn accept(listener: &TcpListener, limit: &mut Limit) -> Result<TcpStream, Error>
     }
     Err(Error::failure(
         "echo",
-        "nobody connected before its end",
+        "nobody connected before it ended",
         "start round-trip with --connect",
     ))
 }
@@ -93,10 +93,10 @@ fn has_time(limit: &mut Limit) -> bool {
     granted.is_some()
 }
 
-/// Waits a moment.
+/// Wait a moment for input.
 fn readable(descriptor: &impl AsFd) -> bool {
     let mut descriptors = [PollFd::new(descriptor.as_fd(), PollFlags::POLLIN)];
-    // A signal interrupts the wait: nothing to read then.
+    // A signal interrupted the wait: there is nothing to read then.
     poll(&mut descriptors, PollTimeout::from(LOOK_MS)).is_ok_and(|ready| ready > 0)
 }
 
@@ -137,12 +137,12 @@ impl Answers {
                 }
             }
         }
-        // A part of a message is a message that was lost.
+        // An incomplete message is a lost message.
         self.errors += u64::from(filled > 0);
         Ok(())
     }
 
-    /// Messages are numbered from 0 without a gap.
+    /// Take a message; messages are numbered from 0 without a gap.
     fn take(&mut self, bytes: &Message) {
         let now = Instant::now();
         let expected = self.last.map_or(0, |(last, _)| last.wrapping_add(1));

@@ -16,7 +16,7 @@ use crate::workloads::memory::{map, word_of};
 use vtax_cli::Error;
 use vtax_sys::calls::memory::Region;
 
-/// Touches every page of fresh memory, gives all back, and begins again.
+/// Touches every page of fresh memory, gives all of it back, and begins again.
 #[derive(Debug)]
 pub struct FaultStorm;
 
@@ -65,7 +65,7 @@ struct Storm {
     pages: u64,
     seed: u64,
     passes: u64,
-    /// Fresh pages that had something in them.
+    /// Fresh pages that were not zero.
     not_zero: u64,
     checksum: Checksum,
 }
@@ -83,7 +83,7 @@ impl Storm {
         }
     }
 
-    /// Touch the first pages, read them back and give all back.
+    /// Touch the first `pages` pages, read them back and give all back.
     fn pass(&mut self, pages: u64) -> Result<(), Error> {
         self.touch(pages);
         let words = black_box(self.region.words());
@@ -101,14 +101,15 @@ impl Storm {
         for page in 0..pages {
             let at = word_of(page);
             words[at] = pattern::word(self.seed, first + page);
-            // The write comes first: a read would map the page of zeros, and the write would be
-            // a second fault.
+            // The write comes first: a read would map the zero page, and the write would be a
+            // second fault.
             let words = black_box(&mut *words);
             self.not_zero += u64::from(words[at + 1] != 0);
         }
     }
 
-    /// Every pass but the last has all pages, so the touches are numbered without a gap.
+    /// The expected checksum. Every pass but the last has all pages, so the touches are numbered
+    /// without a gap.
     fn expected(&self, touches: u64) -> Checksum {
         let mut checksum = Checksum::new();
         checksum.extend((0..touches).map(|touch| pattern::word(self.seed, touch)));

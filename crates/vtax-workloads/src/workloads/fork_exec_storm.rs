@@ -82,7 +82,7 @@ impl Storm {
         }
     }
 
-    /// Each process gets another exit code, and must end with it.
+    /// Start a process with a different exit code each time, and check that it ends with that code.
     fn start_one(&mut self, program: &Program) -> Result<(), Error> {
         let code = pattern::word(self.seed, self.started) % 126;
         self.started += 1;

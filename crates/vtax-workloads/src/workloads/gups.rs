@@ -20,13 +20,13 @@ use vtax_cli::Error;
 /// The primitive polynomial over GF(2) (HPCC `POLY`).
 const POLYNOMIAL: u64 = 7;
 
-/// Streams whose updates alternate, so that they do not follow from one another (HPCC: 128).
+/// Streams whose updates alternate, so that they do not depend on one another (HPCC: 128).
 const STREAMS: usize = 128;
 
 /// Updates between two looks at the clock.
 const BATCH: u64 = 8192;
 
-/// The share of wrong entries that passes (HPCC: 1 %).
+/// The tolerated percentage of wrong entries (HPCC: 1 %).
 const TOLERATED_PERCENT: u64 = 1;
 
 /// Random updates of a table.
@@ -99,7 +99,7 @@ fn is_tolerated(errors: u64, size: u64) -> bool {
     errors * 100 <= size * TOLERATED_PERCENT
 }
 
-/// Do the same updates again, which undoes them, and count the words that are not as before.
+/// Do the same updates again, which undoes them, and count the words that differ from before.
 fn errors_after_undoing(table: &mut [u64], seed: u64, updates: u64) -> u64 {
     Streams::new(seed).update(table, updates);
     let indices = (0..).zip(table.iter());
@@ -127,7 +127,7 @@ fn word_at(position: u64) -> u64 {
         })
 }
 
-/// Of a polynomial over GF(2): the sum of x^(2 n) for each of its x^n.
+/// The square of a polynomial over GF(2): the sum of x^(2 n) for each of its x^n.
 fn square(word: u64) -> u64 {
     let mut power = 1;
     let mut sum = 0;
@@ -140,15 +140,15 @@ fn square(word: u64) -> u64 {
     sum
 }
 
-/// The streams of updates and whose turn it is.
+/// The streams of updates, and whose turn it is.
 struct Streams {
     words: [u64; STREAMS],
     turn: usize,
 }
 
 impl Streams {
-    /// Streams begin 2^33 words apart and seeds 2^40, of a sequence of more than 2^60 words
-    /// (HPCC `PERIOD`); seeds are taken modulo 2^20.
+    /// Streams begin 2^33 words apart, and seeds 2^40, in a sequence of more than 2^60 words (HPCC
+    /// `PERIOD`); seeds are taken modulo 2^20.
     fn new(seed: u64) -> Self {
         let begin = (seed % (1 << 20)) << 40;
         let stream = |number| word_at(begin + (cast::count(number) << 33));
@@ -158,7 +158,7 @@ impl Streams {
         }
     }
 
-    /// The table's length is a power of two.
+    /// Update a table, whose length is a power of two.
     fn update(&mut self, table: &mut [u64], updates: u64) {
         let mask = table.len() - 1;
         for _ in 0..updates {

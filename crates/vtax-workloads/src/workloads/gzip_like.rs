@@ -20,17 +20,17 @@ use vtax_sys::calls::memory::map_allocations_from;
 /// Bytes that are read, compressed and written at a time.
 const BLOCK: usize = 64 << 10;
 
-/// Buffers of this size are mapped when they are made and unmapped when they go, so that each
-/// block works on fresh pages.
+/// Buffers of at least this size are mapped when they are allocated and unmapped when they are
+/// freed, so that each block works on fresh pages.
 const MAPPED_BYTES: i32 = 32 << 10;
 
-/// The output begins again at 0 when it has this many bytes.
+/// The output starts again at 0 when it has this many bytes.
 const OUTPUT_BYTES: u64 = 4 << 20;
 
 /// Words of the text's vocabulary.
 const VOCABULARY: usize = 4096;
 
-/// Bytes that a word or number has at most, its space included.
+/// The most bytes of a word or number, including its space.
 const LONGEST_WORD: usize = 11;
 
 /// Compresses made-up text.
@@ -138,7 +138,7 @@ impl Compressor {
         Ok(())
     }
 
-    /// Write behind what was written, and read it back.
+    /// Append to the output, and read it back.
     fn write(&mut self, output: &[u8]) -> Result<(), Error> {
         let refused = |error| Error::input_output("the output", &error, "give the guest memory");
         if self.written >= OUTPUT_BYTES {
@@ -171,7 +171,7 @@ fn encode(tokens: &[Token]) -> Vec<u8> {
     tokens.iter().flat_map(|token| token.to_bytes()).collect()
 }
 
-/// Made-up text: words of a small vocabulary, the first ones more often, and some numbers.
+/// Made-up text: words of a small vocabulary, early words more often, and some numbers.
 struct Text {
     random: fastrand::Rng,
     words: Vec<Vec<u8>>,
@@ -190,7 +190,7 @@ impl Text {
             if self.random.u8(..16) == 0 {
                 block.extend_from_slice(self.random.u32(..).to_string().as_bytes());
             } else {
-                // The smaller of two: early words are more likely.
+                // The smaller of two random numbers: early words are more likely.
                 let at = self
                     .random
                     .usize(..VOCABULARY)

@@ -2,34 +2,34 @@
 
 use crate::cast;
 
-/// Shortest match: as many bytes as are hashed.
+/// The shortest match: as long as the hashed bytes.
 const SHORTEST: usize = 4;
 
-/// Longest match (RFC 1951).
+/// The longest match (RFC 1951).
 const LONGEST: usize = 258;
 
-/// Candidates that are looked at for each position.
+/// Candidates that are tried for each position.
 const CHAIN: usize = 32;
 
-/// Heads of chains: zlib's default at this hash is 2^15.
+/// Bits of the hash, which selects a chain: zlib's default for this hash is 2^15 chains.
 const HASH_BITS: u32 = 15;
 
 /// A part of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Token {
-    /// This byte.
+    /// A single byte.
     Literal(u8),
     /// Bytes that occurred before.
     Match {
-        /// How far back.
+        /// How far back they are.
         distance: u32,
-        /// How many.
+        /// How many bytes.
         length: u32,
     },
 }
 
 impl Token {
-    /// As the output has it.
+    /// The form in the output.
     pub fn to_bytes(self) -> [u8; 8] {
         let word = match self {
             Self::Literal(byte) => u64::from(byte),
@@ -39,25 +39,25 @@ impl Token {
     }
 }
 
-/// The last bytes of the input, and the positions at which each hash occurred.
+/// The last bytes of the input, and the positions of each hash.
 #[derive(Debug)]
 pub struct Window {
     bytes: Vec<u8>,
     heads: Vec<u32>,
-    /// The position before, of the same hash, for each position in the window.
+    /// For each position in the window, the previous position with the same hash.
     earlier: Vec<u32>,
-    /// Of the next byte; modulo 2^32.
+    /// The position of the next byte, modulo 2^32.
     position: u32,
     block: usize,
 }
 
 impl Window {
-    /// Bytes that a window of this many bytes needs in all.
+    /// The memory in bytes that a window of this size needs.
     pub fn needed_bytes(bytes: u64) -> u64 {
         5 * bytes + (4 << HASH_BITS)
     }
 
-    /// A window of a power of two of bytes, for blocks of at most `block` bytes.
+    /// A window whose size is a power of two, for blocks of at most `block` bytes.
     pub fn new(bytes: usize, block: usize) -> Self {
         Self {
             bytes: vec![0; bytes],
@@ -68,7 +68,7 @@ impl Window {
         }
     }
 
-    /// Take a block into the window and say what it consists of.
+    /// Take a block into the window; returns the tokens that make it up.
     pub fn compress(&mut self, block: &[u8]) -> Vec<Token> {
         for (offset, byte) in (0..).zip(block) {
             let at = self.slot(self.position.wrapping_add(offset));
@@ -103,7 +103,7 @@ impl Window {
             .wrapping_add(u32::try_from(offset).unwrap_or(0))
     }
 
-    /// A match may not reach back further: the block has overwritten what was there.
+    /// The longest distance of a match: the block has overwritten what was further back.
     fn reach(&self) -> u32 {
         u32::try_from(self.bytes.len() - self.block).unwrap_or(u32::MAX)
     }
@@ -154,8 +154,8 @@ impl Window {
         self.earlier[slot] = std::mem::replace(&mut self.heads[hash], here);
     }
 
-    /// The last block again, from its tokens and the window before it; `None`: a token that
-    /// cannot be.
+    /// Rebuild the last block from its tokens and the window before it; `None`: a token is
+    /// impossible.
     pub fn decompress(&self, tokens: &[Token], length: usize) -> Option<Vec<u8>> {
         let begin = self.position.wrapping_sub(u32::try_from(length).ok()?);
         let mut block = Vec::with_capacity(length);
@@ -170,7 +170,7 @@ impl Window {
         (block.len() == length).then_some(block)
     }
 
-    /// What lies in the block comes from the block made so far, not from the window.
+    /// Copy a match. Bytes in the block come from the part rebuilt so far, not from the window.
     fn copy(&self, block: &mut Vec<u8>, begin: u32, distance: u32, length: u32) -> Option<()> {
         for _ in 0..length {
             let done = u32::try_from(block.len()).ok()?;
@@ -184,7 +184,7 @@ impl Window {
     }
 }
 
-/// `None`: too few bytes are left for a match.
+/// The hash of the next bytes; `None`: too few bytes are left for a match.
 fn hash(bytes: &[u8]) -> Option<usize> {
     let (first, _) = bytes.split_first_chunk::<SHORTEST>()?;
     // Knuth's multiplicative hash, 2^32 divided by the golden ratio.

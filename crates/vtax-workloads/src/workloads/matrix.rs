@@ -5,17 +5,16 @@ use crate::cast;
 /// Rows of a block: three blocks of 64 times 64 doubles are 96 KiB.
 const BLOCK: usize = 64;
 
-/// A square matrix.
 #[derive(Debug, Clone)]
 pub struct Matrix {
-    /// Rows, and columns.
+    /// Rows and columns.
     pub n: usize,
     /// Entry (row, column) at `row * n + column`.
     pub entries: Vec<f64>,
 }
 
 impl Matrix {
-    /// All entries 0.
+    /// A matrix whose entries are all 0.
     pub fn zero(n: usize) -> Self {
         Self {
             n,
@@ -23,7 +22,7 @@ impl Matrix {
         }
     }
 
-    /// Entries uniform in [-0.5, 0.5).
+    /// A matrix whose entries are uniform in [-0.5, 0.5).
     pub fn random(n: usize, random: &mut fastrand::Rng) -> Self {
         let mut matrix = Self::zero(n);
         matrix.entries.fill_with(|| random.f64() - 0.5);
@@ -43,7 +42,7 @@ impl Matrix {
     }
 }
 
-/// c = a b, block by block.
+/// Compute c = a b, block by block.
 ///
 /// The order of additions is fixed, so the same matrices give the same bits on every machine.
 pub fn multiply(a: &Matrix, b: &Matrix, c: &mut Matrix) {
@@ -77,8 +76,8 @@ fn multiply_block(a: &Matrix, b: &Matrix, c: &mut Matrix, [row, inner, column]: 
 ///
 /// Compares `c x` with `a (b x)` for a random vector `x` (Freivalds): n² operations, and a single
 /// wrong entry of `c` shows. The bound is that of Higham, "Accuracy and Stability of Numerical
-/// Algorithms", section 3.5, for any order of summation, twice for the two ways:
-/// 2 (2 n u) |a| |b| |x|.
+/// Algorithms", section 3.5, for any order of summation, doubled because there are two sides: 2 (2
+/// n u) |a| |b| |x|.
 pub fn is_product(a: &Matrix, b: &Matrix, c: &Matrix, random: &mut fastrand::Rng) -> bool {
     // At least 0.5, so that no column of c is hidden.
     let x: Vec<f64> = (0..c.n).map(|_| random.f64() + 0.5).collect();

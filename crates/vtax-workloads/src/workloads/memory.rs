@@ -1,4 +1,4 @@
-//! Getting the memory that a workload works on.
+//! Allocates the memory that a workload works on.
 
 use nix::errno::Errno;
 
@@ -8,7 +8,6 @@ use crate::{PAGE_BYTES, pattern};
 use vtax_cli::Error;
 use vtax_sys::calls::memory::Region;
 
-/// Words of a page.
 pub const PAGE_WORDS: usize = PAGE_BYTES / 8;
 
 /// Cache lines of a page, and words of a line.
@@ -17,8 +16,8 @@ const LINE_WORDS: u64 = 8;
 
 /// Map `--mem`, with or without huge pages as `--huge` says.
 ///
-/// Fails when so much memory is not available or cannot be mapped, or when huge pages are asked for
-/// and the kernel has none.
+/// Fails when that much memory is not available or cannot be mapped, or when huge pages are asked
+/// for and the kernel has none.
 pub fn map_mem(job: &Job<'_>) -> Result<Region, Error> {
     map(
         job,
@@ -27,16 +26,16 @@ pub fn map_mem(job: &Job<'_>) -> Result<Region, Error> {
     )
 }
 
-/// Map `bytes` of memory, at least one page, if so much is available.
+/// Map `bytes` of memory, at least one page, if that much is available.
 ///
-/// Fails when so much memory is not available or cannot be mapped, or when huge pages are asked for
-/// and the kernel has none.
+/// Fails when that much memory is not available or cannot be mapped, or when huge pages are asked
+/// for and the kernel has none.
 pub fn map(job: &Job<'_>, bytes: u64, huge: bool) -> Result<Region, Error> {
     job.context.require_memory(bytes)?;
     map_pages(cast::index(bytes) / PAGE_BYTES, huge)
 }
 
-/// Map pages of memory without a look at what is available.
+/// Map pages of memory without checking what is available.
 ///
 /// Fails when the memory cannot be mapped, or when huge pages are asked for and the kernel has
 /// none.
@@ -44,7 +43,7 @@ pub fn map_pages(pages: usize, huge: bool) -> Result<Region, Error> {
     let mut region =
         Region::map(pages).map_err(|errno| Error::system("mmap", errno, "give less --mem"))?;
     match region.set_huge(huge) {
-        // A kernel without huge pages refuses the call, and has none to leave out.
+        // A kernel without huge pages refuses the call, but has none to avoid.
         Err(Errno::EINVAL) if !huge => Ok(region),
         Err(errno) => Err(Error::system(
             "--huge",
@@ -55,10 +54,10 @@ pub fn map_pages(pages: usize, huge: bool) -> Result<Region, Error> {
     }
 }
 
-/// The word of a page that is worked on.
+/// The word of a page that is read and written.
 ///
-/// In another cache line from page to page: with the same one in each, the pages would compete
-/// for one set of the cache, and cache misses would hide the translation.
+/// The word is in a different cache line from page to page: with the same line in each page, the
+/// pages would compete for one set of the cache, and cache misses would hide the translation.
 pub fn word_of(page: u64) -> usize {
     let line = page.wrapping_add(page / LINES) % LINES;
     cast::index(page) * PAGE_WORDS + cast::index(line * LINE_WORDS)

@@ -1,4 +1,4 @@
-//! `mmap-churn`: mappings of random sizes come, change their protection and go.
+//! `mmap-churn`: mappings of random sizes are made, change their protection and are unmapped.
 
 use std::hint::black_box;
 
@@ -16,7 +16,7 @@ use crate::workloads::memory::{map_pages, word_of};
 use vtax_cli::Error;
 use vtax_sys::calls::memory::Region;
 
-/// Mappings that live at a time.
+/// Mappings that exist at a time.
 const SLOTS: usize = 32;
 
 /// Mappings between two looks at the clock.

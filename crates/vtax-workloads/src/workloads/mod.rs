@@ -1,4 +1,4 @@
-//! One workload per file; a new one is a file and a line in the table.
+//! One workload per file; a new workload is a file and a line in the table.
 
 mod compiler_like;
 mod context_switch;
@@ -36,7 +36,6 @@ pub static WORKLOADS: &[&dyn Workload] = &[
     &echo::Echo,
 ];
 
-/// The workload of a name.
 pub fn find(name: &str) -> Option<&'static dyn Workload> {
     let mut workloads = WORKLOADS.iter().copied();
     workloads.find(|workload| workload.description().name == name)

@@ -6,10 +6,10 @@ use nix::unistd::Pid;
 
 use vtax_cli::Error;
 
-/// What to do when there are no processes left.
+/// What to do when no process can be forked.
 pub const FORK_REMEDY: &str = "see ulimit -u and the memory that is left";
 
-/// Reap a child; its exit code, or `None` if a signal ended it.
+/// Reap a child; returns its exit code, or `None` if a signal ended it.
 ///
 /// Fails when this process has no such child, or has reaped it already.
 pub fn wait(child: Pid) -> Result<Option<i32>, Error> {

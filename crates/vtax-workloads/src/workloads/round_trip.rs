@@ -24,7 +24,7 @@ use pages::Pages;
 use ticks::Ticks;
 use vtax_cli::Error;
 
-/// Keeps state and looks at it all the time.
+/// Keeps state and checks it all the time.
 #[derive(Debug)]
 pub struct RoundTrip;
 
@@ -98,7 +98,7 @@ impl State {
         })
     }
 
-    /// Everything once; the clocks are read between the parts, so that gaps are the guest's.
+    /// Do everything once. The clocks are read between the parts, so that gaps are the guest's.
     fn round(&mut self) -> Result<(), Error> {
         self.pages.check_slice();
         self.clocks.read()?;

@@ -1,4 +1,4 @@
-//! Every workload of the table: runs, repeats itself, refuses what it cannot do.
+//! Every workload of the table runs, repeats itself, and refuses what it cannot do.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::report::{Report, run};
 use vtax_cli::Error;
 use vtax_sys::calls::children::Program;
 
-/// Of tests: a shell is the trivial program.
+/// The context of the tests: a shell is the trivial program.
 pub(super) fn context() -> Context<'static> {
     Context {
         trivial_program: Program {
@@ -23,7 +23,7 @@ pub(super) fn context() -> Context<'static> {
     }
 }
 
-/// Those that end by themselves without a peer or a folder.
+/// The workloads that end by themselves without a peer or a folder.
 fn alone() -> impl Iterator<Item = &'static dyn Workload> {
     let others = ["round-trip", "echo"];
     let workloads = WORKLOADS.iter().copied();

@@ -47,7 +47,6 @@ impl Workload for TimerTick {
     }
 }
 
-/// Both clocks.
 #[derive(Debug)]
 pub struct Clocks {
     monotonic: Gaps,
@@ -65,7 +64,7 @@ impl Clocks {
         })
     }
 
-    /// Read both clocks, and compare with the last time.
+    /// Read both clocks, and compare with the last reading.
     ///
     /// Fails when one of the clocks cannot be read.
     pub fn read(&mut self) -> Result<(), Error> {
@@ -74,7 +73,7 @@ impl Clocks {
         Ok(())
     }
 
-    /// Steps backwards of both.
+    /// Steps back of both clocks together.
     pub fn backsteps(&self) -> u64 {
         self.monotonic.backsteps + self.realtime.backsteps
     }
@@ -155,7 +154,7 @@ mod tests {
 
     #[test]
     fn these_clocks_go_forward() {
-        // Before the first reading: a busy machine may stop this thread between the two.
+        // Taken before the first reading: a busy machine may stop this thread between the two.
         let begin = std::time::Instant::now();
         let mut clocks = Clocks::new().unwrap();
         std::thread::sleep(std::time::Duration::from_millis(20));

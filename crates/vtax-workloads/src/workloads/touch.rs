@@ -1,4 +1,4 @@
-//! `sequential-touch` and `random-touch`: one read-modify-write for each visit of a page.
+//! `sequential-touch` and `random-touch`: one read-modify-write for each visit to a page.
 
 use std::hint::black_box;
 
@@ -22,7 +22,7 @@ const BATCH: u64 = 4096;
 
 const OPTIONS: &[OptionSpec] = &[mem("16M", "Working set"), SEED, HUGE];
 
-/// Visits pages in one order or the other.
+/// Visits pages in a sequential or a random order.
 #[derive(Debug)]
 pub struct Touch {
     description: Description,
@@ -129,10 +129,10 @@ impl WorkingSet {
         }
     }
 
-    /// Of the memory, and of what it must contain after this many visits.
+    /// The checksums of the memory, and of what it must contain after this many visits.
     ///
-    /// A page was visited once in each whole period, and once more if it is among the first of
-    /// the period that was not finished.
+    /// A page was visited once in each whole period, and once more if it is among the first pages
+    /// of the unfinished period.
     fn checksums(&self, visits: u64) -> (u64, u64) {
         let (periods, rest) = (visits / self.pages, visits % self.pages);
         let words = black_box(self.region.words());
@@ -149,7 +149,8 @@ impl WorkingSet {
     }
 }
 
-/// What a visit adds: odd and another for each page, so that a visit of a wrong page shows.
+/// What a visit adds: an odd number that differs for each page, so that a visit to a wrong page
+/// shows.
 fn addend(page: u64) -> u64 {
     2 * page + 1
 }

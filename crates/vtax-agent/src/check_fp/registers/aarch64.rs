@@ -1,4 +1,4 @@
-//! The vector registers of arm64. SVE's wider ones begin with them, and are not checked beyond.
+//! The vector registers of arm64. SVE's wider ones begin with them, and only that part is checked.
 
 #![allow(
     clippy::unused_self,
@@ -9,27 +9,24 @@ use std::arch::asm;
 
 use super::Image;
 
-/// How wide the registers are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Width {
     /// 32 registers of 16 bytes: every arm64 CPU that Linux programs are made for.
     Vector,
 }
 
-/// Of the widest.
+/// 8-byte words of the widest register file.
 pub const LARGEST_WORDS: usize = 32 * 2;
 
 impl Width {
-    /// The only ones.
     #[cfg(test)]
     pub const NARROWEST: Self = Self::Vector;
 
-    /// The widest that are checked.
     pub fn widest() -> Self {
         Self::Vector
     }
 
-    /// As assembly names them.
+    /// The registers' name in assembly.
     pub fn name(self) -> &'static str {
         "v"
     }

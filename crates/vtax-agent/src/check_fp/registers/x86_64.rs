@@ -4,7 +4,6 @@ use std::arch::asm;
 
 use super::Image;
 
-/// How wide the registers are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Width {
     /// 16 registers of 16 bytes, SSE2: every x86-64 CPU.
@@ -16,7 +15,7 @@ pub enum Width {
 }
 
 impl Width {
-    /// The widest that the CPU has and the kernel has switched on.
+    /// The widest registers that the CPU has and the kernel has switched on.
     pub fn widest() -> Self {
         if is_x86_feature_detected!("avx512f") {
             Self::Zmm
@@ -27,11 +26,11 @@ impl Width {
         }
     }
 
-    /// Those of every x86-64 CPU.
+    /// The registers of every x86-64 CPU.
     #[cfg(test)]
     pub const NARROWEST: Self = Self::Xmm;
 
-    /// As assembly names them.
+    /// The registers' name in assembly.
     pub fn name(self) -> &'static str {
         match self {
             Self::Xmm => "xmm",
@@ -59,7 +58,7 @@ impl Width {
     }
 }
 
-/// Of the widest.
+/// 8-byte words of the widest register file.
 pub const LARGEST_WORDS: usize = 32 * 8;
 
 /// Load from `[r12]`, call `sched_yield` (24) and `getppid` (110), store to `[r13]`.

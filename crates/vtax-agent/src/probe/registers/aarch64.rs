@@ -6,10 +6,11 @@ use super::{Operation, Rounds, Width};
 
 static ONES: [f64; 2] = [1.0; 2];
 
-/// Registers beside the accumulators: the one that holds the second operand.
+/// Registers besides the accumulators: one, for the second operand.
 pub const OPERANDS: u32 = 1;
 
-/// Numbers of accumulators that [`spilling`] has: none, arm64 has no code that spills.
+/// Numbers of accumulators that [`spilling`] has: none, because there is no spilling code for
+/// arm64.
 pub const SPILLS: &[usize] = &[];
 
 /// Advanced SIMD is in every processor that Linux runs on.
@@ -19,7 +20,7 @@ pub fn has(width: Width) -> bool {
 
 /// Dependent additions of integers, one cycle each: 64 in a round.
 pub fn adds(rounds: u64) {
-    // SAFETY: only registers are changed, and they are named.
+    // SAFETY: only the named registers are changed.
     unsafe {
         asm!(
             "2:",
@@ -34,12 +35,12 @@ pub fn adds(rounds: u64) {
 
 /// Four steps of `N` chains, `rounds` times; `$chain` is one step in register number `\n`.
 ///
-/// Written out four times: inside `.rept` the `\()` that ends a name would be gone too early.
+/// Written out four times: inside `.rept` the `\()` that ends a name would be expanded too early.
 macro_rules! chains {
     ($name:ident, $chain:literal) => {
         fn $name<const N: usize>(rounds: u64) {
-            // SAFETY: every processor has these instructions; the registers that are changed are
-            // declared, and the two numbers that are read live for ever.
+            // SAFETY: every processor has these instructions; the changed registers are declared,
+            // and the two numbers that are read are static.
             unsafe {
                 asm!(
                     "ldr q31, [x20]",
@@ -92,7 +93,7 @@ chains!(
 chains!(scalar_fma, "fmadd d\\n, d\\n, d31, d31");
 chains!(fma_128, "fmla v\\n\\().2d, v31.2d, v31.2d");
 
-/// The function with so many chains, of those that are compiled.
+/// The function with this many chains, of those that are compiled.
 macro_rules! with_chains {
     ($chains:ident, $name:ident, $($count:literal)*) => {
         match $chains {
@@ -119,7 +120,7 @@ pub fn kernel(operation: Operation, width: Width, chains: usize) -> Option<Round
     }
 }
 
-/// There is no such code.
+/// Always `None`: there is no spilling code.
 pub fn spilling(_accumulators: usize) -> Option<Rounds> {
     None
 }

@@ -1,8 +1,8 @@
-//! Chains of instructions in registers: in assembly, because only there nothing else is counted.
+//! Chains of instructions in registers: written in assembly, so that nothing else is measured.
 //!
 //! Every accumulator is an independent chain: each instruction waits for the one before it in the
-//! same register, and for no other. One more register holds 1.0, which is the second operand, so
-//! that values stay small and normal numbers.
+//! same register, and for no other. One more register holds the second operand, 1.0, so that values
+//! stay small and normal numbers.
 
 #![allow(unsafe_code)]
 
@@ -12,7 +12,6 @@ mod arch;
 
 pub use arch::{OPERANDS, SPILLS, adds, has, kernel, spilling};
 
-/// What a chain does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
     /// An addition of doubles.
@@ -35,7 +34,7 @@ pub enum Width {
     Scalar,
     /// Two: SSE2 or Advanced SIMD.
     Bits128,
-    /// Four: AVX, and AVX2 where it is fused.
+    /// Four: AVX, with AVX2 for fused operations.
     Bits256,
     /// Eight: AVX-512.
     Bits512,
@@ -57,16 +56,16 @@ impl Width {
 pub const UNROLL: u32 = 4;
 /// Integer additions in one round of [`adds`].
 pub const ADDS: u32 = 64;
-/// Chains of a throughput: as many as the registers allow in an even number. Most processors have
+/// Chains for a throughput: the largest even number that the registers allow. Most processors have
 /// fewer instructions in flight (Golden Cove and Zen 4: two pipes of four cycles); one with four
 /// pipes of four cycles (Neoverse V1) shows seven eighths of its throughput.
 pub const MANY: usize = 14;
 
-/// Carries out so many rounds.
+/// Runs this many rounds.
 pub type Rounds = fn(u64);
 
 impl Operation {
-    /// Operations on one double that one instruction counts for.
+    /// Floating-point operations on one double that an instruction counts for.
     pub fn flops(self) -> u32 {
         match self {
             Self::Fma => 2,
@@ -107,7 +106,8 @@ mod tests {
                 }
             }
         }
-        // Two of additions, two of multiplications, 15 of both in turn, one beside each other.
+        // Two chains of additions, two of multiplications, 15 of both in turn, one of both side by
+        // side.
         assert!(ran >= 20, "{ran}");
         adds(3);
         for count in SPILLS {

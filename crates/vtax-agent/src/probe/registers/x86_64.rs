@@ -10,7 +10,7 @@ struct Spilled([u64; 2 * 32]);
 
 static ONES: [f64; 8] = [1.0; 8];
 
-/// Registers beside the accumulators: the one that holds the second operand.
+/// Registers besides the accumulators: one, for the second operand.
 pub const OPERANDS: u32 = 1;
 
 /// Numbers of accumulators that [`spilling`] has.
@@ -18,7 +18,7 @@ pub const SPILLS: &[usize] = &[
     4, 6, 8, 10, 12, 13, 14, 15, 16, 17, 18, 19, 20, 22, 24, 28, 32,
 ];
 
-/// Has the processor instructions of this width, and has the kernel switched them on?
+/// Does the processor have instructions of this width, and has the kernel switched them on?
 pub fn has(width: Width) -> bool {
     match width {
         Width::Scalar | Width::Bits128 => true,
@@ -33,7 +33,7 @@ fn has_fma() -> bool {
 
 /// Dependent additions of integers, one cycle each: 64 in a round.
 pub fn adds(rounds: u64) {
-    // SAFETY: only registers are changed, and they are named.
+    // SAFETY: only the named registers are changed.
     unsafe {
         asm!(
             "2:",
@@ -51,8 +51,8 @@ macro_rules! chains {
     ($name:ident, $load:literal, $one:literal, $chain:literal, $end:literal) => {
         fn $name<const N: usize>(rounds: u64) {
             // SAFETY: the caller has checked that the processor has these instructions; only
-            // registers that the C calling convention lets a callee change are changed, and the
-            // eight numbers that are read live for ever.
+            // registers that a callee may change by the C calling convention are changed, and the
+            // eight numbers that are read are static.
             unsafe {
                 asm!(
                     $one,
@@ -144,7 +144,7 @@ chains!(
     "vzeroupper"
 );
 
-/// The function with so many chains, of those that are compiled.
+/// The function with this many chains, of those that are compiled.
 macro_rules! with_chains {
     ($chains:ident, $name:ident, $($count:literal)*) => {
         match $chains {
@@ -177,10 +177,11 @@ pub fn kernel(operation: Operation, width: Width, chains: usize) -> Option<Round
     }
 }
 
-/// `N` accumulators in 16 registers, with additions of integers, which wait one cycle only.
+/// `N` accumulators in 16 registers, with integer additions, which take one cycle only.
 ///
-/// All fit beside the operand up to 15. Beyond, a register is needed to pass values through, so
-/// that 14 stay: each of the others is loaded, added to and stored, as a compiler spills.
+/// Up to 15 accumulators fit beside the operand. Beyond that, one register is needed to pass values
+/// through, so that 14 accumulators stay in registers: each of the others is loaded, added to and
+/// stored, as a compiler spills.
 fn spilled<const N: usize>(rounds: u64) {
     let mut memory = Spilled([0; 2 * 32]);
     // SAFETY: SSE2 is in every x86-64 processor; the memory holds 32 registers, of which at most
@@ -218,7 +219,7 @@ fn spilled<const N: usize>(rounds: u64) {
     }
 }
 
-/// The code for so many accumulators of [`SPILLS`].
+/// The code for this many accumulators of [`SPILLS`].
 pub fn spilling(accumulators: usize) -> Option<Rounds> {
     with_chains!(accumulators, spilled, 4 6 8 10 12 13 14 15 16 17 18 19 20 22 24 28 32)
 }

@@ -1,15 +1,15 @@
-//! A set-associative or fully associative array of tags: what TLBs and walk caches are made of.
+//! A set-associative or fully associative array of tags: the basis of TLBs and walk caches.
 //!
-//! The model computes every address from the guest's tables, so an entry needs no payload but
-//! one bit (whether the translation allows writes): presence is all that decides hits and misses.
+//! The model computes every address from the guest's tables, so an entry needs only one bit of
+//! payload (whether the translation allows writes): only presence decides hits and misses.
 
 use super::rings::Rings;
 use super::scanned::Scanned;
 use super::tag::Key;
 use crate::model::machine::Replacement;
 
-/// An array of tags, in the layout that suits its ways. A tag of its own makes the choice cheaper
-/// than one that is hidden in a length.
+/// An array of tags, in the layout that suits its ways. A separate tag makes the choice cheaper
+/// than one that is derived from a length.
 #[repr(u8)]
 pub enum Array {
     /// LRU, up to 4 ways.
@@ -18,7 +18,7 @@ pub enum Array {
     Sixteen(Rings<16, 128>),
     /// LRU, up to 64 ways.
     SixtyFour(Rings<64, 1024>),
-    /// Any other.
+    /// All other arrays.
     Other(Scanned),
 }
 
@@ -46,27 +46,27 @@ impl Array {
         }
     }
 
-    /// The flag of the key's entry, if it is there; that counts as a use.
+    /// The flag of the key's entry, if the entry exists; finding it counts as a use.
     ///
-    /// An entry that lacks the flag when it is `needed` is dropped: a walk follows, which brings
-    /// it back (Intel SDM volume 3: a page fault invalidates the entries for its address).
+    /// An entry without the flag is dropped when the flag is `needed`: a walk follows, which brings
+    /// the entry back (Intel SDM volume 3: a page fault invalidates the entries for its address).
     #[inline]
     pub fn look_up(&mut self, key: Key, needed: bool) -> Option<bool> {
         each!(self, ways => ways.look_up(key, needed))
     }
 
-    /// Puts in a key that is not there.
+    /// Inserts a key that is not in the array.
     #[inline]
     pub fn insert(&mut self, key: Key, flag: bool) {
         each!(self, ways => ways.insert(key, flag));
     }
 
-    /// Takes one key out, if it is there.
+    /// Removes a key, if it is in the array.
     pub fn remove(&mut self, key: Key) {
         each!(self, ways => ways.remove(key));
     }
 
-    /// Takes everything out, at once: sets notice when they are next used.
+    /// Removes everything at once: each set notices at its next use.
     pub fn clear(&mut self) {
         each!(self, ways => ways.clear());
     }
@@ -76,7 +76,7 @@ impl Array {
 mod tests {
     use super::*;
 
-    /// The machines of the differential test have no LRU sets of more ways than rings take.
+    /// The machines of the differential test have no LRU sets with more ways than rings support.
     #[test]
     fn rings_and_the_search_agree() {
         for (sets, ways) in [(1, 1), (4, 3), (8, 4), (2, 12), (1, 48), (1, 64)] {

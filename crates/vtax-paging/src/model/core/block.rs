@@ -1,10 +1,10 @@
-//! Many references at once: what [`Core::access`] does to each, stage by stage.
+//! Handles many references at once: what [`Core::access`] does for each, stage by stage.
 //!
 //! Under native and nested paging nothing that a walk does changes what the TLBs find for a later
 //! reference, so the whole block goes through the TLBs first and the misses are walked after it:
-//! each stage works on few tables, and the processor overlaps what does not depend on each other.
-//! The one exception is an exit that empties an untagged TLB, at the first touch of a host page.
-//! Under shadow paging any miss can exit, and each reference is finished before the next.
+//! each stage works on few tables, and the processor overlaps independent work. The one exception
+//! is an exit that empties an untagged TLB, at the first touch of a host page. Under shadow paging
+//! any miss can exit, and each reference is finished before the next.
 
 use super::Core;
 use super::tlb::Found;
@@ -13,9 +13,9 @@ use crate::model::guest_event::Access;
 use crate::model::mode::Translating;
 
 impl Core {
-    /// The guest makes all these references, between which it does nothing else.
+    /// Follows these references of the guest, which does nothing else between them.
     ///
-    /// Counts are the same as after [`Core::access`] for each of them, one after the other.
+    /// The counts are the same as after calling [`Core::access`] for each reference in turn.
     pub fn access_all(&mut self, block: &[Access], tables: &GuestTables) {
         if block.is_empty() {
             return;
@@ -32,7 +32,7 @@ impl Core {
     }
 
     fn access_staged(&mut self, block: &[Access]) {
-        // An exit empties what a later reference of the block would be looked up in.
+        // An exit empties the TLB in which a later reference of the block would be looked up.
         let exits_empty = self.translating == Translating::Nested && !self.machine.tlb.tagged;
         let space = self.spaces.current();
         let mut missed = std::mem::take(&mut self.missed);
@@ -83,7 +83,8 @@ impl Core {
         }
     }
 
-    /// Whether the host has mapped all that a nested walk can translate: then it does not exit.
+    /// Has the host mapped everything that a nested walk can translate? Then the walk does not
+    /// exit.
     fn is_mapped(&self, access: &Access) -> bool {
         let found = &access.found;
         let tables = found.tables.iter().take(usize::from(found.depth));

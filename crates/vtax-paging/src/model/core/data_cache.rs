@@ -1,9 +1,9 @@
 //! The data caches as the page walker sees them: only lines of page tables, each level LRU.
 //!
 //! Every level decides on its own (neither inclusive nor exclusive): a reference fills all levels
-//! nearer than the one that serves it. A level keeps `pte_ways` lines per set.
+//! nearer than the level that serves it. A level keeps `pte_ways` lines per set.
 
-// Ways are at most 64; a tag that would not fit 32 bits is refused when the machine is taken.
+// Ways are at most 64; a tag that would not fit in 32 bits is refused when the machine is checked.
 #![allow(clippy::cast_possible_truncation)]
 
 use super::recency::Recency;
@@ -14,7 +14,7 @@ use crate::model::machine::CacheLevel;
 
 const EMPTY: u32 = u32::MAX;
 
-/// The cache levels and how many references each of them and memory served.
+/// The cache levels, and how many references each level and memory served.
 pub struct DataCaches {
     levels: Vec<Level>,
     /// References that no level has seen yet.
@@ -38,14 +38,14 @@ impl DataCaches {
         })
     }
 
-    /// A reference of the page walker, to be served.
+    /// Takes a reference of the page walker, to be served.
     #[inline]
     pub fn read(&mut self, address: Hpa) {
         self.pending.push(address);
     }
 
-    /// Serves the references up to now. Nothing else depends on where they are served, so each
-    /// level sees all that the level before it has missed.
+    /// Serves the pending references. Nothing else depends on where they are served, so each level
+    /// gets all references that the previous level missed.
     pub fn serve(&mut self) {
         if self.pending.is_empty() {
             return;
@@ -67,15 +67,15 @@ impl DataCaches {
     }
 }
 
-/// One level.
+/// One cache level.
 struct Level {
     line_bits: u32,
     set_bits: u32,
     sets: Sets,
 }
 
-/// The sets, by how many ways they have room for. As in
-/// [`super::array::Array`], a tag of its own makes the choice cheap.
+/// The sets, by the number of ways that they have room for. As in [`super::array::Array`], a
+/// separate tag makes the choice cheap.
 #[repr(u8)]
 enum Sets {
     One(Vec<u32>),
@@ -89,7 +89,7 @@ enum Sets {
 struct Ordered<const N: usize> {
     sets: Vec<[u32; N]>,
     uses: Vec<Recency>,
-    /// The place of the oldest way.
+    /// The position of the oldest way in the order.
     last: u32,
 }
 
@@ -121,7 +121,8 @@ impl Level {
         })
     }
 
-    /// Moves the references that this level misses to the front, in order; how many they are.
+    /// Moves the references that this level misses to the front, in order; returns how many they
+    /// are.
     fn serve(&mut self, pending: &mut [Hpa]) -> usize {
         let split = Split {
             line_bits: self.line_bits,
@@ -137,7 +138,7 @@ impl Level {
     }
 }
 
-/// How a level takes an address apart.
+/// How a level divides an address.
 #[derive(Clone, Copy)]
 struct Split {
     line_bits: u32,
@@ -153,7 +154,7 @@ impl Split {
         (set as usize, (line >> self.set_bits) as u32)
     }
 
-    /// Moves the references that are not found to the front, in order; how many they are.
+    /// Moves the references that are not found to the front, in order; returns how many they are.
     #[inline]
     fn serve(self, pending: &mut [Hpa], mut read: impl FnMut(usize, u32) -> bool) -> usize {
         let mut missed = 0;
@@ -167,7 +168,7 @@ impl Split {
     }
 }
 
-/// Sets of one way: whether the tag was there; it is now.
+/// For sets of one way: was the tag there? It is afterwards.
 #[inline]
 fn replace(tags: &mut [u32], set: usize, tag: u32) -> bool {
     tags.get_mut(set)
@@ -183,9 +184,10 @@ impl<const N: usize> Ordered<N> {
         }
     }
 
-    /// Whether the tag was there; it is the newest now.
+    /// Was the tag there? It is the newest afterwards.
     ///
-    /// Hits and misses come in no order that a processor could foresee, so both go the same way.
+    /// Hits and misses come in an order that a processor cannot predict, so both take the same
+    /// path.
     #[inline]
     fn read(&mut self, set: usize, tag: u32) -> bool {
         let (Some(tags), Some(uses)) = (self.sets.get_mut(set), self.uses.get_mut(set)) else {
@@ -216,7 +218,7 @@ impl<const N: usize> Moved<N> {
         }
     }
 
-    /// Whether the tag was there; it is the newest now.
+    /// Was the tag there? It is the newest afterwards.
     fn read(&mut self, set: usize, tag: u32) -> bool {
         let Some(tags) = self.sets.get_mut(set) else {
             return false;

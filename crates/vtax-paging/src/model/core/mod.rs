@@ -1,8 +1,8 @@
 //! One simulated core in one paging mode: its TLBs, its page walker, and what it counts.
 //!
 //! A core sees every reference after the guest's own model has translated it, so walks only decide
-//! what is *read*, never what is *found*. [`Core::access`] is the hot path: it allocates nothing,
-//! counts in integers, and leaves all cycles of walks to [`Core::counters`].
+//! what is *read*, never what is *found*. [`Core::access`] is the hot path: it does not allocate,
+//! counts in integers, and leaves the cycles of walks to [`Core::counters`].
 
 mod array;
 mod block;
@@ -43,18 +43,17 @@ use spaces::Spaces;
 use tlb::{Found, Tlb};
 use walk_cache::WalkCaches;
 
-/// What a core is made from.
+/// The settings of a core.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CoreSetup {
-    /// The machine.
     pub machine: Machine,
     /// The format of the guest's tables.
     pub guest_tables: TableFormat,
     /// The guest's usual page size.
     pub guest_page: PageSize,
-    /// The size in which the host maps the guest's memory.
+    /// The page size with which the host maps the guest's memory.
     pub host_page: PageSize,
-    /// Whether the guest isolates its kernel's page tables.
+    /// Does the guest isolate its kernel's page tables?
     pub isolation: bool,
     /// The guest's memory in bytes; at most [`MAX_MEMORY_BYTES`].
     pub memory_bytes: u64,
@@ -64,56 +63,57 @@ pub struct CoreSetup {
     pub caches: bool,
     /// `false`: TLB misses are counted and nothing is walked.
     pub walks: bool,
-    /// For random replacement.
+    /// The seed for random replacement.
     pub seed: u64,
 }
 
-/// One core. Counters only grow.
+/// A core, whose counters only grow.
 pub struct Core {
     machine: Machine,
     translating: Translating,
     guest: Radix,
     guest_spans: [u32; 3],
     host_page: PageSize,
-    /// The size of a TLB entry for a page of each size of the guest's, in the present mode.
+    /// The size of a TLB entry for each page size of the guest, in the current mode.
     entry_sizes: [PageSize; 3],
     walks: bool,
     tlb: Tlb,
     spaces: Spaces,
-    /// Whether a page of the guest is held in smaller pieces since the TLBs were last emptied.
+    /// Has a page of the guest been held in smaller pieces since the TLBs were last emptied?
     pieces: bool,
     page_walk: WalkCaches,
     data: DataCaches,
     host: Host,
     shadow_setup: ShadowSetup,
-    /// There under shadow and agile paging only.
+    /// Present only under shadow and agile paging.
     shadow: Option<Shadow>,
-    /// The guest's clock at the last event: what a switch to shadow paging has lost.
+    /// The guest's clock at the last event: entries up to this time are lost at a switch to shadow
+    /// paging.
     clock: u64,
     /// Room for the positions of the references of a block that missed the TLB.
     missed: Vec<u32>,
     tally: Tally,
-    /// Everything that is not in `tally` or counted by `data`.
+    /// Everything that is not in `tally` and that `data` does not count.
     charged: Counters,
-    /// Work of shadow tables that were dropped.
+    /// Work of dropped shadow tables.
     past_work: u64,
 }
 
-/// What the hot path counts.
+/// The counts of the hot path.
 #[derive(Default)]
 struct Tally {
     second_tlb_hits: u64,
     tlb_misses: u64,
-    /// Page-walk caches, nested TLB and nested walk caches.
+    /// Hits in page-walk caches, nested TLB and nested walk caches.
     walk_cache_hits: u64,
 }
 
 impl Core {
     /// A core with empty TLBs and caches, under a host that has mapped nothing yet.
     ///
-    /// Fails, naming the field, when the machine cannot exist, when its tables have no page of a
-    /// size asked for or cannot hold guests, or when the memory is more than the model or a cache
-    /// can address.
+    /// Fails, naming the field, when the machine cannot exist, when its tables lack a wanted page
+    /// size or cannot hold guests, or when the memory is more than the model or a cache can
+    /// address.
     pub fn new(setup: &CoreSetup, translating: Translating) -> Result<Self, ModelError> {
         check(setup, translating)?;
         let machine = setup.machine.clone();
@@ -156,7 +156,7 @@ impl Core {
         Ok(core)
     }
 
-    /// Starts in a mode, with empty shadow tables where it has any.
+    /// Starts in a mode, with empty shadow tables where the mode has any.
     fn begin(&mut self, translating: Translating) {
         self.translating = translating;
         self.past_work = self.work();
@@ -178,7 +178,7 @@ impl Core {
         self.data.serve();
     }
 
-    /// [`Self::access`] but for the data caches, which are served later.
+    /// [`Self::access`] without the data caches, which are served later.
     #[inline]
     fn reach(&mut self, address: Gva, found: &Translation, write: bool, tables: &GuestTables) {
         let size = self.entry_sizes[found.size as usize];
@@ -235,8 +235,8 @@ impl Core {
         self.follow(event);
     }
 
-    /// What the event costs in hardware and in the guest's kernel; the same in every mode, so that
-    /// an exit comes on top.
+    /// Charges what the event costs in hardware and in the guest's kernel. This is the same in
+    /// every mode; an exit comes on top.
     fn follow(&mut self, event: &GuestEvent) {
         let costs = &self.machine.costs;
         match *event {
@@ -260,7 +260,7 @@ impl Core {
         }
     }
 
-    /// `instructions` retired with `references` among them; `base_cpi` are the cycles of each
+    /// Retires `instructions`, with `references` among them; `base_cpi` is the cycles of each
     /// without any translation cost.
     pub fn retire(&mut self, instructions: u64, references: u64, base_cpi: f32) {
         self.charged.instructions += instructions as f64;
@@ -268,13 +268,11 @@ impl Core {
         self.charged.cycles.base += instructions as f64 * f64::from(base_cpi);
     }
 
-    /// Charge N times more what was charged once, for events that repeat and change nothing but
-    /// counters.
+    /// Charges N times more what was charged once, for events that repeat and change only counters.
     pub fn charge_again(&mut self, once: &Counters, times: f64) {
         self.charged = self.charged + once.scaled(times);
     }
 
-    /// Shadow pages in use.
     pub fn shadow_pages(&self) -> usize {
         self.shadow
             .as_ref()
@@ -292,7 +290,7 @@ impl Core {
         self.exit(Exit::Policy, self.machine.costs.policy);
     }
 
-    /// Goes on in the other mode, if the core is in one of the two that can change.
+    /// Continues in the other mode, if the core is in one of the two modes that can change.
     pub fn switch(&mut self, to: PagingMode) {
         if self.paging().is_none_or(|from| from == to) {
             return;
@@ -310,7 +308,7 @@ impl Core {
         self.clear_all();
     }
 
-    /// The mode, when it is one that a policy can choose.
+    /// The mode, if it is one that a policy can choose.
     pub fn paging(&self) -> Option<PagingMode> {
         match self.translating {
             Translating::Shadow => Some(PagingMode::Shadow),
@@ -339,7 +337,7 @@ impl Core {
         counters
     }
 
-    /// The guest physical address that `address` means, of which only the page matters.
+    /// The guest physical address of `address`, of which only the page matters.
     #[inline]
     fn data_address(&self, address: Gva, found: &Translation) -> Gpa {
         let offset = address.0 & ((1 << self.guest_spans[found.size as usize]) - 1);
@@ -360,7 +358,7 @@ impl Core {
         }
     }
 
-    /// Leaves the guest once; without tags that empties the TLBs.
+    /// Leaves the guest once; without tags this empties the TLBs.
     fn exit(&mut self, cause: Exit, work: u32) {
         CostAccount::new(&mut self.charged, &self.machine.costs).exit(cause, work);
         if !self.machine.tlb.tagged {
@@ -373,7 +371,7 @@ impl Core {
         self.host.clear_caches();
     }
 
-    /// Empties what is looked up by guest virtual address.
+    /// Empties everything that is looked up by guest virtual address.
     fn clear_guest_dimension(&mut self) {
         self.tlb.clear();
         self.page_walk.clear();
@@ -383,8 +381,8 @@ impl Core {
     /// INVLPG: the page's entries go, and all page-walk caches (Intel SDM volume 3, "Operations
     /// that invalidate TLBs and paging-structure caches"; AMD64 manual volume 2, section 5.5).
     ///
-    /// One address does not find all pieces of a larger page, so when there are any the whole TLB
-    /// goes: an assumption on the safe side.
+    /// One address does not find all pieces of a larger page, so when there are pieces the whole
+    /// TLB is emptied: a conservative assumption.
     fn invalidate_page(&mut self, address: Gva) {
         if self.pieces {
             self.clear_guest_dimension();

@@ -13,7 +13,7 @@ pub const fn host_address(address: Gpa) -> Hpa {
     Hpa(GUEST_BASE.0.wrapping_add(address.0))
 }
 
-/// The geometry of a guest's tables in the form in which a walk needs it.
+/// The geometry of a guest's tables in the form that a walk needs.
 #[derive(Clone, Copy)]
 pub(super) struct Radix {
     pub(super) levels: u8,
@@ -63,7 +63,7 @@ impl Core {
         }
     }
 
-    /// The level whose table a walk to `leaf` reads first, with the page-walk caches' help.
+    /// The level whose table a walk to `leaf` reads first, with the help of the page-walk caches.
     #[inline]
     pub(super) fn first_level(&mut self, address: Gva, leaf: u8, root: u8) -> u8 {
         let space = self.spaces.current();
@@ -76,7 +76,7 @@ impl Core {
         }
     }
 
-    /// The walk read an entry above its leaf: the page-walk caches keep it.
+    /// A walk read an entry above its leaf: the page-walk caches keep it.
     #[inline]
     pub(super) fn remember(&mut self, address: Gva, level: u8, leaf: u8) {
         if level > leaf {

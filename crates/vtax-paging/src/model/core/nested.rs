@@ -17,7 +17,8 @@ use crate::model::machine::WalkCaches as Description;
 /// Host address of the host's level-1 entries; 4 TiB of guest memory need 8 GiB of them.
 const HOST_TABLES: u64 = 0;
 /// Distance between the upper levels' entries, above the level-1 entries. The odd number of pages
-/// keeps the levels from all starting in cache set 0, as separately allocated tables would not.
+/// keeps the levels from all starting in cache set 0; separately allocated tables would not start
+/// there either.
 const LEVEL_STRIDE: u64 = (1 << 28) + 37 * 4096;
 const UPPER_LEVELS: u64 = 1 << 33;
 
@@ -28,7 +29,7 @@ pub struct Host {
     page_shift: u32,
     tlb: Option<Array>,
     walk: WalkCaches,
-    /// One bit per host page of guest memory: mapped.
+    /// One bit for each host page of guest memory: is it mapped?
     mapped: Vec<u64>,
 }
 
@@ -61,7 +62,7 @@ impl Host {
         Key::new(address.0 >> self.page_shift, 0, 0)
     }
 
-    /// Whether the page around `address` is mapped, or none can be.
+    /// Is the page around `address` mapped, or can none be?
     #[inline]
     pub fn has(&self, address: Gpa) -> bool {
         let page = address.0 >> self.page_shift;
@@ -70,8 +71,8 @@ impl Host {
         word.is_none_or(|word| word >> (page % 64) & 1 == 1)
     }
 
-    /// Maps the page around `address`; whether that was still to be done. Nothing lies outside the
-    /// guest's memory.
+    /// Maps the page around `address`; returns whether it was unmapped before. There is nothing
+    /// outside the guest's memory.
     #[inline]
     fn map(&mut self, address: Gpa) -> bool {
         let page = address.0 >> self.page_shift;
@@ -110,7 +111,7 @@ impl Core {
         self.translate(data);
     }
 
-    /// The same without the final frame: all there is when the guest's entry is absent.
+    /// A walk without the final frame: all of it when the guest's entry is absent.
     #[inline]
     pub(super) fn walk_nested_tables(
         &mut self,
@@ -125,8 +126,8 @@ impl Core {
 
     /// Reads the guest's tables from level `top` down to `leaf`.
     ///
-    /// Unless it is the root, the table at `top` was named by a page-walk cache's entry or by
-    /// agile paging's switching entry, and both give its host frame.
+    /// Unless the table at `top` is the root, an entry of a page-walk cache or agile paging's
+    /// switching entry names it, and both give its host frame.
     #[inline]
     pub(super) fn walk_guest_tables(
         &mut self,
@@ -148,10 +149,10 @@ impl Core {
         }
     }
 
-    /// Finds the host frame of a guest frame: nested TLB, else a walk of the host's tables.
+    /// Finds the host frame of a guest frame, in the nested TLB or by a walk of the host's tables.
     ///
     /// At the first touch of a host page the walk finds nothing and the VMM maps it. The walk then
-    /// goes on where it was: the references that a real walker repeats are not counted.
+    /// continues where it was: the references that a real walker repeats are not counted.
     #[inline]
     pub(super) fn translate(&mut self, address: Gpa) {
         let key = self.host.key(address);

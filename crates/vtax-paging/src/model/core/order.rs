@@ -1,9 +1,9 @@
-//! Which way of a set is replaced: tree pseudo-LRU, random.
+//! Decides which way of a set is replaced: tree pseudo-LRU, random.
 
 // Ways are at most 2^20.
 #![allow(clippy::cast_possible_truncation)]
 
-/// Tree pseudo-LRU: `way` was used, so all nodes above it point to their other side. Node n of the
+/// Tree pseudo-LRU: `way` was used, so all nodes above it point to the other side. Node n of the
 /// heap is bit n; a set bit points to the right.
 #[inline]
 pub fn point_away(bits: &mut [u64], way: usize, ways: usize) {
@@ -40,7 +40,8 @@ pub fn draw(state: &mut u64, ways: usize) -> usize {
     ((high * ways as u64) >> 32) as usize
 }
 
-/// Spreads a seed over all bits (the finaliser of `SplitMix64`), so that seeds 0, 1, 2 differ.
+/// Spreads a seed over all bits (the finaliser of `SplitMix64`), so that seeds 0, 1, 2 give
+/// different sequences.
 pub const fn seed(seed: u64) -> u64 {
     let mut x = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
     x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

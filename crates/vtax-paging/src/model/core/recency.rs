@@ -1,23 +1,23 @@
-//! In which order up to 16 ways of a set were used, in one word: LRU without moving a tag.
+//! The order in which up to 16 ways of a set were used, in one word: LRU without moving tags.
 
 const ONES: u64 = 0x1111_1111_1111_1111;
 
-/// The ways from the newest to the oldest, four bits each; the newest is lowest.
+/// The ways from the newest to the oldest, four bits each; the newest way is in the lowest bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Recency(u64);
 
 impl Recency {
-    /// Some order.
+    /// An arbitrary order.
     pub const START: Self = Self(0xfedc_ba98_7654_3210);
 
-    /// The way at a place of the order; the newest has place 0.
+    /// The way at a position of the order; the newest has position 0.
     #[inline]
     #[expect(clippy::cast_possible_truncation)] // four bits are left
     pub const fn at(self, place: u32) -> u32 {
         (self.0 >> (4 * place)) as u32 & 15
     }
 
-    /// The way was used: it is the newest.
+    /// Marks the way as used: it becomes the newest.
     #[inline]
     pub const fn touch(&mut self, way: u32) {
         let newer = (1_u64 << self.place(way)) - 1;
@@ -25,7 +25,7 @@ impl Recency {
         self.0 = (self.0 & !moved) | ((self.0 & newer) << 4) | way as u64;
     }
 
-    /// Base-2 logarithm of the value of the way's place.
+    /// Base-2 logarithm of the value of the way's position.
     #[inline]
     const fn place(self, way: u32) -> u32 {
         // The lowest group of four bits that is zero: Warren, Hacker's Delight, section 6-1.

@@ -1,10 +1,10 @@
 //! LRU sets of up to 64 ways: each set is a ring of tags from the newest to the oldest, so that a
 //! new entry takes the slot in front of the newest and nothing moves.
 //!
-//! A reference that misses the TLB misses most walk caches too. A count of the tags that share a
-//! hash answers nearly all of these look-ups with one byte; only for the others the ring is
-//! searched, the newest tag first. Hits spread evenly over a wide set are slower than a hash table's
-//! would be: references have locality, so most hits are near the newest tag.
+//! A reference that misses the TLB misses most walk caches too. A count of the tags with the same
+//! hash answers nearly all of these look-ups with one byte; only for the others is the ring
+//! searched, the newest tag first. Hits that are spread evenly over a wide set are slower than in a
+//! hash table, but references have locality, so most hits are near the newest tag.
 
 // Ways are at most 64, and so are counts.
 #![allow(clippy::cast_possible_truncation)]
@@ -12,8 +12,8 @@
 use super::tag::{Key, Stored};
 
 /// Sets of up to `N` ways, each replacing its least recently used entry; with `C` counts of tags,
-/// an absent key meets a tag that has its hash with a chance of `N / C` at most. Both are powers
-/// of two.
+/// an absent key meets a tag with the same hash with a probability of at most `N / C`. Both are
+/// powers of two.
 pub struct Rings<const N: usize, const C: usize> {
     sets: Vec<Ring<N, C>>,
     mask: u64,
@@ -23,12 +23,12 @@ pub struct Rings<const N: usize, const C: usize> {
 
 #[derive(Clone)]
 struct Ring<const N: usize, const C: usize> {
-    /// The array's generation when the set was last emptied; sets of older ones are empty.
+    /// The array's generation when the set was last emptied; sets of older generations are empty.
     generation: u32,
-    /// The slot of the newest tag; older ones follow it.
+    /// The slot of the newest tag; older tags follow it.
     newest: u16,
     used: u16,
-    /// How many of the tags have a hash.
+    /// How many of the tags have each hash.
     counts: [u8; C],
     slots: [Stored; N],
 }
@@ -49,7 +49,7 @@ impl<const N: usize, const C: usize> Rings<N, C> {
     pub fn look_up(&mut self, key: Key, needed: bool) -> Option<bool> {
         let generation = self.generation;
         let set = self.sets.get_mut(key.set(self.mask))?;
-        // A set that has yet to be emptied says no less than it holds.
+        // The counts of a set that is not emptied yet are never too low.
         if set.counts[Ring::<N, C>::count(key)] == 0 {
             return None;
         }
@@ -84,7 +84,7 @@ impl<const N: usize, const C: usize> Rings<N, C> {
     pub fn clear(&mut self) {
         self.generation = self.generation.wrapping_add(1);
         if self.generation == 0 {
-            // A set last used 2^32 generations ago must not come back to life.
+            // A set last used 2^32 generations ago must not become valid again.
             self.sets.fill(Ring::new(0));
         }
     }
@@ -114,7 +114,8 @@ impl<const N: usize, const C: usize> Ring<N, C> {
         *self = Self::new(generation);
     }
 
-    /// The first entry since the array was emptied; a call of its own keeps the usual way short.
+    /// Inserts the first entry since the array was emptied; a separate function keeps the usual
+    /// path short.
     #[cold]
     #[inline(never)]
     fn begin(&mut self, generation: u32, key: Key, flag: bool, ways: usize) {
@@ -122,13 +123,13 @@ impl<const N: usize, const C: usize> Ring<N, C> {
         self.insert(key, flag, ways);
     }
 
-    /// Which count a key belongs to.
+    /// The index of a key's count.
     #[inline]
     const fn count(key: Key) -> usize {
         (key.hash() >> 16) as usize % C
     }
 
-    /// The slot of the tag of an age; the newest has age 0.
+    /// The slot of the tag with an age; the newest has age 0.
     #[inline]
     const fn slot(&self, age: usize) -> usize {
         (self.newest as usize + age) % N
@@ -147,7 +148,8 @@ impl<const N: usize, const C: usize> Ring<N, C> {
         self.counts[Self::count(key)] += 1;
     }
 
-    /// The look-up of a key whose hash is there; apart, to keep the others short.
+    /// The look-up of a key whose hash is there; a separate function keeps the other look-ups
+    /// short.
     #[inline(never)]
     fn search(&mut self, key: Key, needed: bool, generation: u32) -> Option<bool> {
         self.bring_up_to(generation);
@@ -167,7 +169,7 @@ impl<const N: usize, const C: usize> Ring<N, C> {
         (0..usize::from(self.used)).find(|&age| self.slots[self.slot(age)].is(key))
     }
 
-    /// Moves the tags newer than `age` one slot on; the newest slot is free then.
+    /// Moves the tags newer than `age` by one slot; the newest slot is then free.
     #[inline]
     fn close(&mut self, age: usize) {
         for age in (0..age).rev() {

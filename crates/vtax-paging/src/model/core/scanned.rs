@@ -1,8 +1,8 @@
 //! Sets of any number of ways and any replacement: a search through the ways.
 //!
-//! What [`super::rings`] do not take: tree pseudo-LRU, random replacement, and LRU with more than 64
-//! ways. Hash buckets in place of the search were not faster on the described machines, whose sets
-//! of tree pseudo-LRU have 4 ways.
+//! These are for what [`super::rings`] do not support: tree pseudo-LRU, random replacement, and LRU
+//! with more than 64 ways. Hash buckets instead of the search were not faster on the described
+//! machines, whose sets of tree pseudo-LRU have 4 ways.
 
 use super::order;
 use super::tag::{Key, Stored};
@@ -18,7 +18,7 @@ pub struct Scanned {
     trees: Vec<u64>,
     words: usize,
     random: u64,
-    /// The array's generation when each set was last emptied; sets of older ones are empty.
+    /// The array's generation when each set was last emptied; sets of older generations are empty.
     generations: Vec<u32>,
     generation: u32,
     mask: u64,
@@ -86,7 +86,7 @@ impl Scanned {
     pub fn clear(&mut self) {
         self.generation = self.generation.wrapping_add(1);
         if self.generation == 0 {
-            // A set last used 2^32 generations ago must not come back to life.
+            // A set last used 2^32 generations ago must not become valid again.
             (0..self.generations.len()).for_each(|set| self.empty(set));
         }
     }
@@ -114,7 +114,7 @@ impl Scanned {
         entries.iter().position(|entry| entry.is(key))
     }
 
-    /// The way for a new entry: the lowest empty one, else the one that is replaced.
+    /// The way for a new entry: the lowest empty way, otherwise the way that is replaced.
     #[inline]
     fn way(&mut self, set: usize) -> usize {
         let (first, ways) = (set * self.ways, self.ways);

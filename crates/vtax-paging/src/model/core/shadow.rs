@@ -53,7 +53,7 @@ pub fn walked_format(setup: &ShadowSetup) -> TableFormat {
 }
 
 impl Core {
-    /// Translates through the shadow tables, after the exits that this takes. Says whether the
+    /// Translates through the shadow tables, after the exits that this takes. Returns whether the
     /// entry allows writes.
     pub(super) fn walk_shadow(
         &mut self,
@@ -93,7 +93,7 @@ impl Core {
         walk.writable
     }
 
-    /// The guest's own fault under shadow paging: the VMM takes it and hands it on.
+    /// The guest's own fault under shadow paging: the VMM takes it and passes it on.
     pub(super) fn fault_shadow(&mut self, walk: &PartialWalk) {
         let Some(shadow) = &mut self.shadow else {
             return;
@@ -128,7 +128,7 @@ impl Core {
         }
     }
 
-    /// The lowest and the highest level that a walk reads. One that turns nested ends in the
+    /// The lowest and the highest level that a walk reads. A walk that turns nested ends in the
     /// guest's own tables.
     fn shadow_levels(&self, walk: &ShadowWalk) -> (u8, u8) {
         if walk.nested_from < walk.depth {
@@ -138,8 +138,8 @@ impl Core {
         (leaf, leaf + walk.depth.max(1) - 1)
     }
 
-    /// Reads the entries from level `root` down to `last`, as far as no page-walk cache helps;
-    /// those above `leaf` name tables and are kept. Returns the level whose table comes next.
+    /// Reads the entries from level `root` down to `last`, unless a page-walk cache helps; entries
+    /// above `leaf` name tables and are kept. Returns the level whose table comes next.
     fn read_shadow(
         &mut self,
         address: Gva,
@@ -159,7 +159,7 @@ impl Core {
         level
     }
 
-    /// Agile paging looks for quiet tables now and then.
+    /// Agile paging looks for quiet tables from time to time.
     fn end_interval(&mut self, tables: &GuestTables) {
         let Some(shadow) = &mut self.shadow else {
             return;

@@ -1,4 +1,4 @@
-//! Address-space tags: which entries of the TLBs a CR3 load leaves usable.
+//! Address-space tags, which decide which TLB entries stay usable after a CR3 load.
 
 use std::collections::BTreeMap;
 
@@ -21,8 +21,8 @@ impl Spaces {
         self.current
     }
 
-    /// A CR3 load that preserves other spaces' entries; whether the tags ran out and everything
-    /// has to go after all.
+    /// A CR3 load that preserves other spaces' entries; returns whether the tags ran out, so that
+    /// everything must be emptied after all.
     pub fn enter(&mut self, root: Gfn) -> bool {
         if let Some(&tag) = self.tags.get(&root) {
             self.current = tag;

@@ -77,7 +77,7 @@ fn guest(format: TableFormat) -> Guest {
     Guest::new(GuestSetup::new(format, 1 << 20, &machine.costs)).unwrap()
 }
 
-/// A page in the middle of memory, whose tables lie in frames of their own.
+/// A page in the middle of memory, whose tables lie in separate frames.
 fn mapped(setup: &CoreSetup, address: u64) -> Translation {
     let format = setup.guest_tables;
     let depth = format.walk_length(setup.guest_page);

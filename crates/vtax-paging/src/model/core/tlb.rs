@@ -1,8 +1,8 @@
 //! Two levels of data TLB.
 //!
 //! A level without an array for a page's size holds the page in pieces of the largest smaller size
-//! for which it has one (an assumption: manuals say little); without any such array it does not
-//! hold the page.
+//! for which it has one (an assumption: manuals say little about it); without any such array it
+//! does not hold the page.
 
 use super::array::Array;
 use super::tag::Key;
@@ -14,13 +14,13 @@ use crate::model::machine::{TlbArray, Tlbs};
 pub enum Found {
     /// In the first level.
     First,
-    /// In the second level; it is in the first now.
+    /// In the second level; afterwards it is in the first level too.
     Second,
     /// In neither: a walk follows.
     Missed,
 }
 
-/// Both levels.
+/// Both TLB levels.
 pub struct Tlb {
     first: Level,
     second: Level,
@@ -34,7 +34,7 @@ struct Level {
 /// Where a level holds pages of a size.
 #[derive(Clone, Copy)]
 struct Home {
-    /// Beyond the arrays when the level does not hold them.
+    /// Beyond the arrays when the level does not hold pages of this size.
     array: usize,
     shift: u32,
     kind: u8,
@@ -49,8 +49,8 @@ impl Tlb {
         }
     }
 
-    /// Looks for the page of `size` around `address`. An entry that forbids a write does not help
-    /// it: the walker has to set the dirty bit or find the fault.
+    /// Looks for the page of `size` around `address`. An entry that forbids writes is no hit for a
+    /// write: the walker has to set the dirty bit or find the fault.
     #[inline]
     pub fn look_up(&mut self, address: Gva, size: PageSize, space: u16, write: bool) -> Found {
         if self.first.look_up(address, size, space, write).is_some() {
@@ -63,7 +63,7 @@ impl Tlb {
         Found::Second
     }
 
-    /// Fills both levels after a walk; the page is in neither.
+    /// Fills both levels after a walk, when the page is in neither.
     #[inline]
     pub fn insert(&mut self, address: Gva, size: PageSize, space: u16, writable: bool) {
         self.first.insert(address, size, space, writable);

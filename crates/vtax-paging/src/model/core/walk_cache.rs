@@ -9,10 +9,10 @@ use crate::model::machine::{Replacement, WalkCache};
 const LEVELS: usize = 6;
 const NO_CACHE: u8 = u8::MAX;
 
-/// The walk caches of one dimension, by the level whose entries they hold.
+/// The walk caches of one dimension, by the level of the entries that they hold.
 pub struct WalkCaches {
     arrays: Vec<Array>,
-    /// The index in `arrays` for each level; of two caches for one level the first counts.
+    /// The index in `arrays` for each level; of two caches for one level, the first is used.
     by_level: [u8; LEVELS],
     index_bits: u32,
 }
@@ -36,7 +36,7 @@ impl WalkCaches {
     }
 
     /// The lowest level from `leaf` + 1 to `root` whose entry for `address` is held: a walk to
-    /// `leaf` can go on below it.
+    /// `leaf` can continue below it.
     ///
     /// Real walkers ask all levels at once and take the lowest; only that entry counts as used.
     #[inline]
@@ -54,7 +54,7 @@ impl WalkCaches {
         None
     }
 
-    /// The walk has read the entry of `level` for `address`, which names a table.
+    /// Records that the walk has read the entry of `level` for `address`, which names a table.
     #[inline]
     pub fn insert(&mut self, address: u64, level: u8, space: u16) {
         let key = self.key(address, level, space);
@@ -63,13 +63,13 @@ impl WalkCaches {
         }
     }
 
-    /// Walks go through tables of another format from now on.
+    /// Walks go through tables of another format from here on.
     pub fn set_format(&mut self, format: TableFormat) {
         self.index_bits = format.index_bits();
         self.clear();
     }
 
-    /// Takes everything out.
+    /// Removes everything.
     pub fn clear(&mut self) {
         self.arrays.iter_mut().for_each(Array::clear);
     }
@@ -87,7 +87,7 @@ impl WalkCaches {
     }
 }
 
-/// The array of one walk cache: LRU.
+/// The array of a walk cache, with LRU.
 pub fn array(cache: &WalkCache) -> Array {
     Array::new(cache.entries, cache.ways, Replacement::Lru, 0)
 }

@@ -1,20 +1,20 @@
 //! Translating many references at once, before any core sees them.
 //!
-//! What takes long is waiting for the entries: 1 GiB of small pages has 2 MiB of them. So a block
-//! first finds the lowest tables, for which it remembers the ways it met, then reads all entries,
-//! which a processor does for many at a time, and last looks at them.
+//! Most of the time goes into waiting for the entries: 1 GiB of small pages has 2 MiB of them. So a
+//! block first finds the lowest tables, for which it remembers recent paths. Then it reads all
+//! entries, which a processor does for many at a time, and finally examines them.
 
 use super::Guest;
 use super::tables::{Leaf, Path};
 use crate::model::address::{Gfn, Gva, PAGE_SHIFT, Reference};
 use crate::model::guest_event::Access;
 
-/// Most accesses of a block: they stay in a processor's nearest caches from stage to stage.
+/// The most accesses of a block: they stay in a processor's nearest caches from stage to stage.
 const LONGEST: usize = 256;
-/// Most after a reference that changed the guest: others may follow it closely, as when memory is
-/// touched for the first time.
+/// The most accesses after a reference that changed the guest: others may follow soon, as when
+/// memory is touched for the first time.
 const SHORTEST: usize = 2;
-/// How many ways to tables are remembered: those to 2 GiB of 4 KiB pages in a row.
+/// How many paths to tables are remembered: those to 2 GiB of consecutive 4 KiB pages.
 const PATHS: usize = 1024;
 
 /// References that change nothing in the guest's tables, so that every core can follow them later.
@@ -23,13 +23,13 @@ const PATHS: usize = 1024;
 #[derive(Debug)]
 pub struct Block {
     accesses: Vec<Access>,
-    /// The page of the last reference taken, and whether it was written.
+    /// The page of the last reference in the block, and whether it was written.
     last: Option<(u64, bool)>,
     paths: Vec<Option<Known>>,
     pending: Vec<Pending>,
-    /// Most accesses of the next block.
+    /// The most accesses of the next block.
     limit: usize,
-    /// How many blocks there were.
+    /// The number of blocks so far.
     number: u64,
 }
 
@@ -38,7 +38,7 @@ pub struct Block {
 struct Known {
     region: u64,
     root: Gfn,
-    /// The block in which it was last needed.
+    /// The block in which the path was last needed.
     block: u64,
     path: Path,
 }
@@ -48,9 +48,9 @@ struct Known {
 struct Pending {
     address: Gva,
     write: bool,
-    /// Of the references that the block is filled from.
+    /// Its index among the references that fill the block.
     number: usize,
-    /// In `paths`.
+    /// Its index in `paths`.
     slot: usize,
     leaf: Leaf,
 }
@@ -69,9 +69,9 @@ impl Default for Block {
 }
 
 impl Block {
-    /// Holds, in place of what it held, the first of `references`: up to one at which the guest
-    /// would fault, set a dirty bit or leave for a device, or as many as a block takes. Returns how many those are and
-    /// whether the next one changes the guest.
+    /// Refills the block with the first of `references`: up to a reference at which the guest would
+    /// fault, set a dirty bit or exit for a device, or as many as fit. Returns how many references
+    /// were taken, and whether the next one changes the guest.
     pub fn fill(&mut self, guest: &Guest, references: &[Reference]) -> (usize, bool) {
         let (mut taken, mut changes) = self.find_tables(guest, references);
         for pending in &mut self.pending {
@@ -110,12 +110,12 @@ impl Block {
         (taken, changes)
     }
 
-    /// What it holds.
+    /// The accesses in the block.
     pub fn accesses(&self) -> &[Access] {
         &self.accesses
     }
 
-    /// A reference that the block could not take has been followed.
+    /// Records that a reference which the block could not take has been followed.
     pub fn followed(&mut self, reference: Reference) {
         self.last = Some((reference.address().0 >> PAGE_SHIFT, reference.write()));
     }
@@ -125,7 +125,7 @@ impl Block {
         self.last = None;
     }
 
-    /// Makes the references pending whose tables are there; returns what [`Self::fill`] does.
+    /// Makes the references pending whose tables exist; returns the same as [`Self::fill`].
     fn find_tables(&mut self, guest: &Guest, references: &[Reference]) -> (usize, bool) {
         self.pending.clear();
         self.number += 1;
@@ -156,8 +156,8 @@ impl Block {
         (references.len(), false)
     }
 
-    /// Where the path to the entries of the region is remembered. Fails when there is none and the
-    /// guest has to make it (`true`), or when a pending reference needs the place (`false`).
+    /// The slot that remembers the path to the region's entries. Fails when there is no path and
+    /// the guest has to make it (`true`), or when a pending reference needs the slot (`false`).
     #[inline]
     fn slot(&mut self, guest: &Guest, address: Gva, region: u64) -> Result<usize, bool> {
         let mixed = region ^ (region >> PATHS.trailing_zeros());
@@ -195,7 +195,7 @@ mod tests {
 
     const SMALL: u64 = 1 << 32;
     const LARGE: u64 = 1 << 33;
-    /// Regions 2,048 and 2,050 + 2^10 remember their paths at one place.
+    /// Regions 2,048 and 2,050 + 2^10 use the same slot for their paths.
     const SAME_PLACE: u64 = (2050 + 1024) << 21;
 
     fn guest(tables: TableFormat) -> Guest {
@@ -216,7 +216,7 @@ mod tests {
         guest.apply(&operation, &mut Vec::new()).unwrap();
     }
 
-    /// What the guest says of one reference, after its kernel's work.
+    /// What the guest's tables say about one reference, after its kernel's work.
     fn translate(guest: &mut Guest, address: Gva, write: bool) -> Translation {
         if let Ok(found) = guest.translate(address, write) {
             return found;
@@ -234,7 +234,7 @@ mod tests {
         Reference::new(address, (*random >> 50).is_multiple_of(4))
     }
 
-    /// Between the rounds the guest changes its tables.
+    /// Changes the guest's tables between the rounds.
     fn change(guest: &mut Guest, round: u32) {
         match round {
             0 => apply(
@@ -306,7 +306,7 @@ mod tests {
             assert_eq!(found, expected, "round {round}");
             all += found.len();
         }
-        // Were all of them followed one by one, the test would show nothing.
+        // If all references were followed one by one, the test would show nothing.
         assert!(in_blocks > all / 2, "{in_blocks} of {all}");
     }
 

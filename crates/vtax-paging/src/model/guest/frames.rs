@@ -5,13 +5,13 @@ use std::collections::HashMap;
 use crate::error::ModelError;
 use crate::model::address::Gfn;
 
-/// Hands out guest frames in order and reuses the ones freed last, as a kernel's free lists do.
+/// Hands out guest frames in order and reuses the frames freed last, as a kernel's free lists do.
 #[derive(Debug)]
 pub(super) struct Frames {
     next: u64,
     limit: u64,
-    /// Free frames as first and end of runs, the one freed last at the end: frames freed in their
-    /// order, and the gaps before aligned runs, take one place.
+    /// Free frames as runs (first, end), the run freed last at the end: frames freed in order, and
+    /// the gaps before aligned runs, take one element.
     free: Vec<(u64, u64)>,
     /// Aligned runs of frames, by their length.
     free_runs: HashMap<u64, Vec<Gfn>>,
@@ -33,7 +33,7 @@ impl Frames {
         }
     }
 
-    /// One frame.
+    /// Takes one frame.
     pub(super) fn take(&mut self) -> Result<Gfn, ModelError> {
         let Some((first, end)) = self.free.last_mut() else {
             return self.extend(1, 1);
@@ -46,7 +46,7 @@ impl Frames {
         Ok(frame)
     }
 
-    /// `count` frames in a row, aligned to `count` (a power of two).
+    /// Takes `count` consecutive frames, aligned to `count` (a power of two).
     pub(super) fn take_run(&mut self, count: u64) -> Result<Gfn, ModelError> {
         if count == 1 {
             return self.take();
@@ -71,7 +71,7 @@ impl Frames {
         }
     }
 
-    /// One more mapping of a run.
+    /// Adds one mapping of a run.
     pub(super) fn share(&mut self, frame: Gfn) {
         *self.shared.entry(frame).or_insert(1) += 1;
     }
@@ -80,12 +80,12 @@ impl Frames {
         self.shared.contains_key(&frame)
     }
 
-    /// Frames that are shared.
+    /// The number of shared frames.
     pub(super) fn shared(&self) -> usize {
         self.shared.len()
     }
 
-    /// Single frames from `first` to before `end` are free.
+    /// Frees the single frames from `first` to before `end`.
     fn release(&mut self, first: u64, end: u64) {
         match self.free.last_mut() {
             _ if first == end => {}

@@ -1,9 +1,9 @@
 //! The guest: processes, page tables and the kernel's work on them, simulated once for all modes.
 //!
-//! The kernel does what Linux does where page tables are concerned: it maps at first touch, copies
-//! on write after fork, empties entries at munmap, invalidates up to 33 pages one by one and
-//! everything beyond (`tlb_single_page_flush_ceiling`), and with page-table isolation keeps two
-//! roots per process and loads CR3 at each entry and exit.
+//! For page tables, the kernel does what Linux does: it maps at first touch, copies on write after
+//! fork, empties entries at munmap, invalidates up to 33 pages one by one and flushes everything
+//! for more (`tlb_single_page_flush_ceiling`), and with page-table isolation keeps two roots per
+//! process and loads CR3 at each entry and exit.
 
 mod block;
 mod frames;
@@ -28,14 +28,13 @@ use observed::Observed;
 use process::{Process, Region};
 pub use tables::{GuestEntry, GuestTables, MAX_MEMORY_BYTES};
 
-/// How a guest is made.
+/// The settings of a guest.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GuestSetup {
     /// The format of its page tables.
     pub tables: TableFormat,
-    /// Its memory in bytes.
     pub memory_bytes: u64,
-    /// Page-table isolation: the kernel has a root of its own.
+    /// Page-table isolation: the kernel has its own root.
     pub isolation: bool,
     /// CR3 loads preserve the TLB entries of other address spaces (PCID).
     pub pcid: bool,
@@ -43,14 +42,13 @@ pub struct GuestSetup {
     pub map_on_touch: Option<PageSize>,
     /// Cycles of a page fault in the guest's kernel.
     pub fault_cycles: u32,
-    /// Cycles of a system call.
     pub system_call_cycles: u32,
     /// Cycles of a context switch.
     pub switch_cycles: u32,
 }
 
 impl GuestSetup {
-    /// A guest whose kernel costs what `costs` say.
+    /// A guest whose kernel has the costs in `costs`.
     pub fn new(tables: TableFormat, memory_bytes: u64, costs: &Costs) -> Self {
         Self {
             tables,
@@ -74,10 +72,10 @@ pub struct Guest {
     processes: BTreeMap<u32, Process>,
     running: u32,
     root: Gfn,
-    /// The page tables are a real guest's.
+    /// The page tables of a real guest, where the trace observed one.
     observed: Option<Observed>,
     limits: Limits,
-    /// Ranges of all processes.
+    /// The number of ranges in all processes.
     ranges: usize,
     /// See [`Self::work`].
     work: Cell<u64>,
@@ -114,13 +112,13 @@ impl Guest {
         Ok(guest)
     }
 
-    /// The same guest, which refuses what is beyond the limits.
+    /// The same guest with limits, which refuses anything beyond them.
     #[must_use]
     pub fn limited(self, limits: Limits) -> Self {
         Self { limits, ..self }
     }
 
-    /// Pages, tables and ranges that operations visited: what one operation multiplies.
+    /// Pages, tables and ranges that operations visited: the work that one operation can multiply.
     pub fn work(&self) -> u64 {
         self.work.get()
     }
@@ -134,7 +132,7 @@ impl Guest {
         self.root
     }
 
-    /// How many table entries the guest has written.
+    /// The number of table entries that the guest has written.
     pub fn clock(&self) -> u64 {
         self.tables.clock()
     }
@@ -151,17 +149,17 @@ impl Guest {
 
     /// Translates with the guest's tables as the hardware would; a write sets the dirty bit.
     ///
-    /// Fails with how far the walk came when the page is absent, or when it is written and
-    /// read-only.
+    /// Fails with the partial walk when the page is absent, or when a read-only page is written.
     #[inline]
     pub fn translate(&mut self, address: Gva, write: bool) -> Result<Translation, PartialWalk> {
         self.tables.walk(self.root, address, write)
     }
 
-    /// The kernel's work on a fault at `address`: map the page, or copy it, or allow the write.
+    /// Does the kernel's work on a fault at `address`: maps the page, copies it, or allows the
+    /// write.
     ///
-    /// Fails when the address is not mapped or does not fit the tables, when it is written and
-    /// read-only, or when the guest has no free memory.
+    /// Fails when the address is not mapped or does not fit the tables, when a read-only page is
+    /// written, or when the guest has no free memory.
     pub fn handle_fault(
         &mut self,
         address: Gva,
@@ -203,10 +201,10 @@ impl Guest {
         self.leave_kernel(events)
     }
 
-    /// Does what the system software does in one operation.
+    /// Carries out one operation of the system software.
     ///
     /// Fails when a process exists already, does not exist, or exits while it runs; when a range is
-    /// not aligned, does not fit the tables, overlaps a mapped one or cuts a large page; and when
+    /// not aligned, does not fit the tables, overlaps a mapped range or cuts a large page; and when
     /// the guest has no free memory.
     pub fn apply(
         &mut self,
@@ -257,7 +255,8 @@ impl Guest {
     fn check_address(&self, address: Gva) -> Result<(), ModelError> {
         let bits = self.setup.tables.address_bits();
         let upper = address.0 >> (bits - 1);
-        // Below: user half; all ones: kernel half. A two-level table has 32-bit addresses.
+        // Addresses below are in the user half; with all upper bits one, in the kernel half. A
+        // two-level table has 32-bit addresses.
         let canonical = upper == 0 || upper == u64::MAX >> (bits - 1);
         if canonical || (self.setup.tables == TableFormat::Two && address.0 >> 32 == 0) {
             return Ok(());
@@ -366,7 +365,7 @@ impl Guest {
         }
     }
 
-    /// Fills the entry of a page that was not there.
+    /// Fills the entry of a page that was absent.
     fn map_page(
         &mut self,
         root: Gfn,
@@ -391,7 +390,7 @@ impl Guest {
         Ok(())
     }
 
-    /// The table of level `leaf` for `address`; the tables on the way are made.
+    /// The table of level `leaf` for `address`; missing tables on the path are made.
     fn table_for(
         &mut self,
         root: Gfn,
@@ -428,7 +427,7 @@ impl Guest {
         Ok(table)
     }
 
-    /// A write to a page that forbids it: copy a shared page, or just allow the write.
+    /// Handles a write to a page that forbids it: copies a shared page, or only allows the write.
     fn copy_on_write(
         &mut self,
         found: Translation,
@@ -462,12 +461,12 @@ impl Guest {
         Ok(())
     }
 
-    /// Frames of a page: 512 or 1,024 for the second level, by the format.
+    /// Frames of a page: 512 or 1,024 for the second level, depending on the format.
     fn frames_of(&self, size: PageSize) -> u64 {
         1 << (self.setup.tables.span(size.level()) - crate::model::address::PAGE_SHIFT)
     }
 
-    /// Writes an entry and tells.
+    /// Writes an entry and reports the event.
     fn write(
         &mut self,
         table: Gfn,

@@ -1,8 +1,8 @@
 //! Page tables as a real guest's kernel wrote them.
 //!
-//! The first operation of this kind throws the model's own processes away: from then on the trace
-//! says what is mapped, the guest's kernel is among the references, and no cycles are charged for
-//! it.
+//! The first operation of this kind discards the model's own processes. From then on the trace says
+//! what is mapped; the references include those of the guest's kernel, and no cycles are charged
+//! for it.
 
 use std::collections::HashMap;
 
@@ -19,7 +19,7 @@ pub(super) struct Observed {
     starts: HashMap<Gfn, u64>,
 }
 
-/// Whether an operation was observed in a real guest.
+/// Was the operation observed in a real guest?
 pub(super) const fn is_observed(operation: &Operation) -> bool {
     matches!(
         operation,
@@ -48,8 +48,8 @@ fn wrong(operation: &'static str, reason: String) -> ModelError {
 }
 
 impl Guest {
-    /// Whether `address`, which is translated as `found`, is a device's and not memory: the guest
-    /// leaves for the VMM in any mode.
+    /// Does `address`, translated as `found`, belong to a device instead of memory? Then the guest
+    /// exits in any mode.
     #[inline]
     pub fn is_device(&self, address: Gva, found: &Translation) -> bool {
         if self.observed.is_none() {
@@ -59,7 +59,7 @@ impl Guest {
         found.frame.0 + (inside >> PAGE_SHIFT) >= self.setup.memory_bytes >> PAGE_SHIFT
     }
 
-    /// How far the processor walked before it raised a page fault at `address`.
+    /// The processor's partial walk before it raised a page fault at `address`.
     pub fn faulting_walk(&mut self, address: Gva) -> PartialWalk {
         match self.translate(address, false) {
             Err(walk) => walk,
@@ -116,7 +116,7 @@ impl Guest {
                 events.extend((0..count).map(|_| GuestEvent::OtherExit));
                 Ok(())
             }
-            // The cores are told by who asks for `faulting_walk`.
+            // The caller of `faulting_walk` tells the cores.
             Operation::Fault { .. } => Ok(()),
             _ => Err(wrong(
                 "process",
@@ -138,7 +138,7 @@ impl Guest {
         if self.tables.level(frame).is_some() {
             return Err(wrong(
                 "page table",
-                format!("frame {:#x} is one already", frame.0),
+                format!("frame {:#x} is a page table already", frame.0),
             ));
         }
         self.room_for_table()?;
@@ -162,7 +162,10 @@ impl Guest {
         let starts = self.observed.as_ref().map(|observed| &observed.starts);
         let start = starts.and_then(|starts| starts.get(&table)).copied();
         let (Some(start), true) = (start, u32::from(index) >> format.index_bits() == 0) else {
-            let reason = format!("entry {index} of frame {:#x}, which has no such", table.0);
+            let reason = format!(
+                "entry {index} of frame {:#x}, which has no such entry",
+                table.0
+            );
             return Err(wrong("page table", reason));
         };
         if entry.large && !matches!(level, 2 | 3) {
@@ -198,7 +201,7 @@ impl Guest {
             .and_then(|observed| observed.starts.remove(&table))
             .is_none()
         {
-            let reason = format!("frame {:#x} is freed and was none", table.0);
+            let reason = format!("frame {:#x} is freed but was no page table", table.0);
             return Err(wrong("page table", reason));
         }
         self.tables.remove(table);
@@ -207,7 +210,7 @@ impl Guest {
     }
 }
 
-/// The address with its upper bits as the processor wants them.
+/// The address with its upper bits sign-extended, as the processor requires.
 const fn canonical(address: u64, bits: u32) -> Gva {
     let unused = 64 - bits;
     Gva(((address << unused).cast_signed() >> unused).cast_unsigned())

@@ -32,12 +32,12 @@ impl Process {
         }
     }
 
-    /// How many ranges it has reserved.
+    /// The number of ranges that it has reserved.
     pub(super) fn ranges(&self) -> usize {
         self.regions.len()
     }
 
-    /// The same ranges under other roots.
+    /// A process with the same ranges under other roots.
     pub(super) fn copy(&self, kernel_root: Gfn, user_root: Gfn) -> Self {
         Self {
             kernel_root,
@@ -64,8 +64,8 @@ impl Process {
         Ok(())
     }
 
-    /// Takes `start..end` out of the ranges, cutting those that reach over.
-    /// Returns how many ranges it visited.
+    /// Removes `start..end` from the ranges, cutting those that extend beyond it. Returns how many
+    /// ranges it visited.
     pub(super) fn release(&mut self, start: u64, end: u64) -> usize {
         let pieces = self.cut(start, end);
         for (from, region) in &pieces {

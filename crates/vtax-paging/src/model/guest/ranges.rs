@@ -7,10 +7,10 @@ use crate::model::address::{Gfn, Gva, PageSize};
 use crate::model::guest::tables::GuestEntry;
 use crate::model::guest_event::GuestEvent;
 
-/// Linux invalidates so many pages one by one and everything beyond
+/// Linux invalidates up to this many pages one by one, and flushes everything for more
 /// (`tlb_single_page_flush_ceiling`, Documentation/arch/x86/tlb.rst).
 const SINGLE_FLUSHES: usize = 33;
-/// What looking through all entries of a table counts, in visits.
+/// The cost of going through all entries of a table, in visits.
 const TABLE_VISITS: usize = 16;
 
 impl Guest {
@@ -165,7 +165,7 @@ impl Guest {
         Ok(())
     }
 
-    /// The end of a range that makes sense.
+    /// The end of a valid range.
     fn range(
         &self,
         operation: &'static str,
@@ -191,7 +191,8 @@ impl Guest {
         }
     }
 
-    /// The present leaves of the running process in a range; a large page must lie in it whole.
+    /// The present leaves of the running process in a range, which must contain large pages
+    /// completely.
     fn mapped(
         &self,
         operation: &'static str,
@@ -225,7 +226,7 @@ impl Guest {
         Ok(changed)
     }
 
-    /// Counts the ranges of the running process again: those of its copy.
+    /// Counts the ranges of the running process once more, for its copy.
     fn copied_ranges(&mut self) -> Result<(), ModelError> {
         let ranges = self.running()?.ranges();
         self.ranges += ranges;
@@ -233,7 +234,7 @@ impl Guest {
         Limits::check(self.ranges, self.limits.ranges, "ranges mapped at once")
     }
 
-    /// Present leaves below `root` that reach into `start..end`, in the order of addresses.
+    /// Present leaves below `root` that overlap `start..end`, in the order of addresses.
     fn leaves(&self, root: Gfn, start: u64, end: u64) -> Result<Vec<Leaf>, ModelError> {
         let format = self.setup.tables;
         let mut found = Vec::new();
@@ -266,7 +267,7 @@ impl Guest {
         Ok(found)
     }
 
-    /// An address of the upper half is sign-extended.
+    /// Sign-extends an address of the upper half.
     fn canonical(&self, address: u64) -> u64 {
         let bits = self.setup.tables.address_bits();
         let upper = bits > 32 && address >> (bits - 1) == 1;
@@ -341,7 +342,7 @@ impl Guest {
         Ok(())
     }
 
-    /// The table of `level` on the way to `address`.
+    /// The table of `level` on the path to `address`.
     fn table_at(&self, root: Gfn, address: Gva, level: u8) -> Option<Gfn> {
         let format = self.setup.tables;
         (level + 1..=format.levels())

@@ -1,6 +1,6 @@
 //! The guest's page tables: a radix tree whose nodes live in guest frames.
 
-// Frames have 30 bits and positions in the arena are fewer: nothing is cut off.
+// Frames have 30 bits, and positions in the arena have fewer: nothing is truncated.
 #![allow(clippy::cast_possible_truncation)]
 
 use crate::model::address::{Gfn, Gva, MAX_LEVELS, PageSize, TableFormat};
@@ -14,7 +14,7 @@ const FRAME_SHIFT: u32 = 4;
 const FRAME_BITS: u32 = 30;
 const CLOCK_SHIFT: u32 = FRAME_SHIFT + FRAME_BITS;
 const CLOCK_MAX: u64 = (1 << (64 - CLOCK_SHIFT)) - 1;
-/// Most guest memory: what the frame field of an entry can name (4 TiB).
+/// The most guest memory: what the frame field of an entry can address (4 TiB).
 pub const MAX_MEMORY_BYTES: u64 = 1 << (FRAME_BITS + crate::model::address::PAGE_SHIFT);
 
 /// An entry of a guest table.
@@ -23,13 +23,13 @@ pub const MAX_MEMORY_BYTES: u64 = 1 << (FRAME_BITS + crate::model::address::PAGE
 pub struct GuestEntry {
     /// The next table's frame, or the first frame of the page.
     pub frame: Gfn,
-    /// Whether the entry maps something.
+    /// Does the entry map something?
     pub present: bool,
-    /// Whether it allows writes.
+    /// Does it allow writes?
     pub writable: bool,
-    /// Whether the page was written (leaf entries).
+    /// Was the page written (leaf entries)?
     pub dirty: bool,
-    /// Whether an entry above level 1 maps a page.
+    /// Does an entry above level 1 map a page?
     pub large: bool,
     /// [`GuestTables::clock`] when the guest last wrote the entry (the dirty bit apart).
     pub written_at: u64,
@@ -73,8 +73,8 @@ const fn flag(set: bool, bit: u64) -> u64 {
 /// Frames in one piece of [`Slots`].
 const PIECE: usize = 128;
 
-/// By frame: 1 + the position in `arena`, or 0. A table in a high frame takes one piece, not room
-/// for all frames below it.
+/// For each frame: 1 + the position in `arena`, or 0. A table in a high frame needs one piece, not
+/// memory for all frames below it.
 #[derive(Debug, Default)]
 struct Slots(Vec<Option<Box<[u32; PIECE]>>>);
 
@@ -113,11 +113,11 @@ pub struct GuestTables {
     entries: Vec<u64>,
     free: Vec<u32>,
     clock: u64,
-    /// Grows when a table comes or goes, or an entry above the lowest level is written.
+    /// Grows when a table is added or removed, or an entry above the lowest level is written.
     shape: u64,
 }
 
-/// The way to a table whose entry maps a page.
+/// The path to a table whose entry maps a page.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Path {
     tables: [Gfn; MAX_LEVELS],
@@ -130,7 +130,7 @@ pub(super) struct Path {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Leaf(u64);
 
-/// What a walk of the guest's tables found.
+/// The result of a walk of the guest's tables.
 pub(super) type Walked = Result<Translation, PartialWalk>;
 
 impl GuestTables {
@@ -158,7 +158,7 @@ impl GuestTables {
         self.format
     }
 
-    /// How many entries the guest has written. Stops at 2^30 - 1.
+    /// The number of entries that the guest has written; it stops at 2^30 - 1.
     pub fn clock(&self) -> u64 {
         self.clock
     }
@@ -176,12 +176,10 @@ impl GuestTables {
         Some(GuestEntry::unpack(bits))
     }
 
-    /// Number of tables.
     pub fn len(&self) -> usize {
         self.arena.len() - self.free.len()
     }
 
-    /// Whether there is no table.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -306,7 +304,7 @@ impl GuestTables {
         })
     }
 
-    /// The way from `root` to the table whose entry maps `address`, if there is one; the entry may
+    /// The path from `root` to the table whose entry maps `address`, if there is one; the entry may
     /// be absent when the table is of level 1.
     pub(super) fn path(&self, root: Gfn, address: Gva) -> Option<Path> {
         let levels = self.format.levels();
@@ -335,13 +333,13 @@ impl GuestTables {
         None
     }
 
-    /// Whether the path is still there.
+    /// Is the path still valid?
     #[inline]
     pub(super) fn holds(&self, path: &Path) -> bool {
         path.shape == self.shape
     }
 
-    /// The entry for `address` at the end of a path that holds.
+    /// The entry for `address` at the end of a valid path.
     #[inline]
     pub(super) fn leaf(&self, path: &Path, address: Gva) -> Leaf {
         let level = self.format.levels() + 1 - path.depth;
@@ -349,7 +347,7 @@ impl GuestTables {
         Leaf(self.bits(path.position as usize, index))
     }
 
-    /// [`Self::walk`] along a path that holds, where that finds a page and changes no bit.
+    /// [`Self::walk`] along a valid path, where that finds a page and changes no bit.
     #[inline]
     pub(super) fn follow(
         &self,
@@ -403,7 +401,7 @@ impl GuestTables {
         })
     }
 
-    /// Where an entry of the table at `position` lies in `entries`.
+    /// The index in `entries` of an entry of the table at `position`.
     #[inline]
     fn at(&self, position: usize, index: u16) -> usize {
         (position << self.format.index_bits()) | usize::from(index)

@@ -287,7 +287,7 @@ mod any_operations {
                     prop_assert!(guest.translate(address, write).is_ok());
                 }
             }
-            // What is given back at the end is everything but the roots of the survivors.
+            // At the end, everything is given back except the roots of the survivors.
             apply(&mut guest, Operation::Unmap { start: Gva(0), bytes: 128 << 12 });
             let running = guest.running;
             let others: Vec<_> = guest.processes.keys().copied().collect();

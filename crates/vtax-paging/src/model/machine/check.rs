@@ -1,28 +1,29 @@
-//! Which machines can exist: the checks behind [`Machine::parse`].
+//! Checks whether a machine can exist, for [`Machine::parse`].
 
 use super::{CacheLevel, Machine, Replacement, TlbArray, WalkCache};
 use crate::error::ModelError;
 use crate::model::address::{MAX_LEVELS, PageSize};
 use crate::model::counters::WALK_SOURCES;
 
-/// Most entries of a TLB or a walk cache; real ones have a few thousand.
+/// The most entries of a TLB or a walk cache; real ones have a few thousand.
 const MOST_ENTRIES: u32 = 1 << 20;
-/// Most lines of a cache level: 1 GiB of 64-byte lines, and at most 256 MiB of the model's memory.
+/// The most lines of a cache level: 1 GiB of 64-byte lines, and at most 256 MiB of the model's
+/// memory.
 const MOST_LINES: u64 = 1 << 24;
-/// Most ways of a cache level.
+/// The most ways of a cache level.
 const MOST_WAYS: u32 = 64;
 /// The shortest line: one entry of a page table.
 const SHORTEST_LINE: u32 = 8;
 /// The longest line: a page, the unit in which page tables are placed.
 const LONGEST_LINE: u32 = 4096;
-/// Fastest clock, in hertz, far beyond any machine.
+/// The fastest clock in hertz, far beyond any machine.
 const FASTEST_HZ: f64 = 1e12;
 
 impl Machine {
-    /// Fails when no such machine can exist; names the field.
+    /// Fails when such a machine cannot exist; names the field.
     pub fn check(&self) -> Result<(), ModelError> {
         require(!self.name.trim().is_empty(), "name", "must not be empty")?;
-        // Written so that it is false for NaN.
+        // Written so that NaN gives false.
         let running = self.clock_hz >= 1.0 && self.clock_hz <= FASTEST_HZ;
         require(running, "clock_hz", "must be 1 to 1e12 hertz")?;
         self.check_tlbs()?;
@@ -128,8 +129,8 @@ fn check_arrays(path: &str, arrays: &[TlbArray]) -> Result<(), ModelError> {
     Ok(())
 }
 
-/// The walk caches of one dimension. They may have room for levels that the tables in use lack: a
-/// processor with five-level caches runs hosts and guests of four.
+/// Checks the walk caches of one dimension. They may have room for levels that the tables in use
+/// lack: a processor with five-level caches runs hosts and guests with four levels.
 fn check_dimension(path: &str, caches: &[WalkCache]) -> Result<(), ModelError> {
     let mut seen = Vec::new();
     for (at, cache) in caches.iter().enumerate() {

@@ -1,8 +1,8 @@
-//! Agile paging: which guest tables are walked nested.
+//! Agile paging decides which guest tables are walked nested.
 //!
 //! After Gandhi, Hill, Swift, ISCA 2016: an address space starts in shadow mode. A table that is
-//! written more than once in an interval goes to nested mode with everything below it; at the end
-//! of an interval, tables whose dirty bit the host finds clear return, from the top down.
+//! written more than once in an interval goes to nested mode with everything below it. At the end
+//! of an interval, tables whose dirty bit is clear return to shadow mode, from the top down.
 //!
 //! The paper's two hardware extensions are assumed: a cache of shadow roots, so that the load of a
 //! known root does not exit, and dirty bits that the hardware sets in both tables. As every table
@@ -24,19 +24,19 @@ const WRITES: u8 = 2;
 /// The tables in nested mode.
 #[derive(Debug, Default)]
 pub(super) struct Agile {
-    /// The topmost tables of nested subtrees, with the slots of the entries that lead there.
+    /// The topmost tables of nested subtrees, with the slots of the entries that lead to them.
     /// Ordered, so that the same input gives the same output.
     nested: BTreeMap<Gfn, Vec<usize>>,
-    /// Unprotected tables written in this interval.
+    /// Unprotected tables that were written in this interval.
     dirty: HashSet<Gfn>,
-    /// Tables whose dirty bit was scanned; the scan is not yet charged.
+    /// Tables whose dirty bit was scanned, where the scan is not charged yet.
     scanned: u64,
-    /// Entries and slots that were looked at.
+    /// Entries and slots that were visited.
     pub(super) work: u64,
 }
 
 impl Agile {
-    /// Whether a nested subtree begins at the table.
+    /// Does a nested subtree begin at the table?
     pub(super) fn is_nested(&self, table: Gfn) -> bool {
         self.nested.contains_key(&table)
     }
@@ -75,14 +75,14 @@ impl ShadowTables {
         }
     }
 
-    /// Whether a nested subtree begins at the table.
+    /// Does a nested subtree begin at the table?
     pub(super) fn is_nested(&self, table: Gfn) -> bool {
         self.agile
             .as_ref()
             .is_some_and(|agile| agile.is_nested(table))
     }
 
-    /// A write to a table under agile paging.
+    /// Handles a write to a table under agile paging.
     pub(super) fn agile_write(
         &mut self,
         table: Gfn,
@@ -124,8 +124,8 @@ impl ShadowTables {
         }
     }
 
-    /// Charges the scans that [`Self::end_interval`] made. That one costs as much as bringing one
-    /// entry in step is an assumption: both read and write one entry of a table.
+    /// Charges the scans that [`Self::end_interval`] made. It is an assumption that a scan costs as
+    /// much as bringing one entry in step: both read and write one entry of a table.
     pub(super) fn charge_scans(&mut self, account: &mut CostAccount<'_>) {
         if let Some(agile) = &mut self.agile {
             let scanned = std::mem::take(&mut agile.scanned);
@@ -188,10 +188,10 @@ impl ShadowTables {
     }
 }
 
-/// Below a table that returned to shadow mode, the dirty ones stay nested.
+/// Below a table that returned to shadow mode, dirty tables stay nested.
 fn keep_dirty_below(agile: &mut Agile, top: Gfn, tables: &GuestTables) {
     let mut todo = vec![top];
-    // Observed tables may lead to themselves, or in many ways to one table.
+    // Observed tables may lead to themselves, or on many paths to one table.
     let mut seen = HashSet::from([top]);
     while let Some(table) = todo.pop() {
         if tables.level(table).is_none_or(|level| level < 2) {

@@ -11,16 +11,16 @@ const PAYLOAD_SHIFT: u32 = 12;
 
 /// An entry, packed into the eight bytes that it has in the modelled host.
 ///
-/// It names guest frames where hardware has host frames: the model lays guest memory out densely
-/// in host memory, so that one stands for the other.
+/// It names guest frames where hardware has host frames: the model lays guest memory out densely in
+/// host memory, so that one represents the other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Entry(u64);
 
 impl Entry {
     pub(super) const ABSENT: Self = Self(0);
 
-    /// Maps a page. A page whose guest entry is clean stays read-only until its first write, so
-    /// that the VMM sees that write and sets the guest's dirty bit.
+    /// An entry that maps a page. A page whose guest entry is clean stays read-only until its first
+    /// write, so that the VMM sees that write and sets the guest's dirty bit.
     pub(super) const fn leaf(frame: Gfn, writable: bool, dirty: bool) -> Self {
         let access = match (writable, dirty) {
             (false, _) => 0,
@@ -30,12 +30,12 @@ impl Entry {
         Self(PRESENT | LEAF | access | (frame.0 << PAYLOAD_SHIFT))
     }
 
-    /// Points to another shadow page.
+    /// An entry that points to another shadow page.
     pub(super) const fn directory(page: usize) -> Self {
         Self(PRESENT | ((page as u64) << PAYLOAD_SHIFT))
     }
 
-    /// Agile paging: from here the walk goes on in the guest's own table in `frame`.
+    /// Agile paging: from this entry on, the walk continues in the guest's own table in `frame`.
     pub(super) const fn nested(frame: Gfn) -> Self {
         Self(PRESENT | NESTED | (frame.0 << PAYLOAD_SHIFT))
     }
@@ -52,7 +52,7 @@ impl Entry {
         self.0 & WRITABLE != 0
     }
 
-    /// Read-only for no other reason than the guest's clear dirty bit.
+    /// Is it read-only only because the guest's dirty bit is clear?
     pub(super) const fn is_clean(self) -> bool {
         self.0 & CLEAN != 0
     }
@@ -67,7 +67,7 @@ impl Entry {
         Gfn(self.0 >> PAYLOAD_SHIFT)
     }
 
-    /// The page that a directory entry points to; nothing for any other entry.
+    /// The page that a directory entry points to; `None` for any other entry.
     #[allow(clippy::cast_possible_truncation)] // made from a usize
     pub(super) const fn child(self) -> Option<usize> {
         if self.0 & (PRESENT | LEAF | NESTED) == PRESENT {

@@ -1,4 +1,4 @@
-//! What a failed walk leads to: an exit, and the entries it needs.
+//! The consequences of a failed walk: an exit, and the entries that the walk needs.
 
 use super::entry::Entry;
 use super::geometry::{ENTRIES, Geometry, Key, Role};
@@ -12,14 +12,14 @@ use crate::model::guest_event::Translation;
 
 /// Where the path to an address leads.
 enum Path {
-    /// To the shadow page with the leaf entry.
+    /// The path leads to the shadow page with the leaf entry.
     Leaf(usize),
-    /// To a table in nested mode.
+    /// The path leads to a table in nested mode.
     Nested,
 }
 
 impl ShadowTables {
-    /// Repairs what let a walk fail, and walks again.
+    /// Repairs the cause of a failed walk, and walks again.
     #[cold]
     pub(super) fn repair(
         &mut self,
@@ -65,7 +65,7 @@ impl ShadowTables {
         }
     }
 
-    /// The page for `key`, made if need be.
+    /// The page for `key`, made if it does not exist.
     pub(super) fn obtain(
         &mut self,
         key: Key,
@@ -81,20 +81,20 @@ impl ShadowTables {
         self.note_use(page);
         if self.pages.page(page).unsync {
             // KVM brings the entries in step before it links the page, but leaves it unsync: the
-            // guest has flushed nothing yet that would call for protection.
+            // guest has not flushed anything yet that would require protection.
             self.refresh(page, tables, account);
         }
         page
     }
 
-    /// A fault's walk through the page: the writes before it count no longer as a flood.
+    /// Records that a fault's walk used the page: earlier writes do not count as a flood any more.
     fn note_use(&mut self, page: usize) {
         if self.agile.is_none() {
             self.pages.page_mut(page).writes = 0;
         }
     }
 
-    /// Makes the path from the root down to where the leaf entry belongs.
+    /// Makes the path from the root down to the place of the leaf entry.
     fn path(
         &mut self,
         address: Gva,
@@ -152,7 +152,7 @@ impl ShadowTables {
         }
     }
 
-    /// Writes the leaf entry; says whether it repeats what a switch threw away.
+    /// Writes the leaf entry; returns whether it refills what a switch threw away.
     fn fill_leaf(&mut self, page: usize, address: Gva, found: &Translation) -> bool {
         let key = self.pages.page(page).key;
         let index = Geometry::index(address.0, key.level);
@@ -186,7 +186,7 @@ impl ShadowTables {
         }
     }
 
-    /// The entry that the guest's tables, or the large page around `like`, call for.
+    /// The entry that the guest's tables, or the large page around `like`, require.
     fn mirror(
         &self,
         key: Key,
@@ -206,7 +206,7 @@ impl ShadowTables {
     fn walk_again(&self, address: Gva, found: &Translation) -> ShadowWalk {
         match self.walk(address, found, false) {
             Walk::Done(walk) => walk,
-            // Only for a translation that contradicts itself: it is taken at its word.
+            // Only for a self-contradictory translation, which is used as it is.
             Walk::Failed(failure) => ShadowWalk {
                 nested_from: failure.read,
                 depth: failure.read,

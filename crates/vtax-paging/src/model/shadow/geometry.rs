@@ -20,25 +20,25 @@ pub(super) struct Key {
     pub(super) frame: Gfn,
     /// The level of the shadow page: 1 holds entries of 4 KiB.
     pub(super) level: u8,
-    /// Table or piece of a large page.
+    /// Table, or piece of a large page.
     pub(super) role: Role,
 }
 
 /// The two kinds of shadow pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Role {
-    /// Shadows a guest table, or the given quarter or half of a 32-bit one.
+    /// Shadows a guest table, or the given quarter or half of a 32-bit guest's table.
     Table(u8),
     /// Splits a large page of the guest into smaller ones; no guest table stands behind it. The
-    /// guest's one entry decides for all of them whether they may be written.
+    /// guest's single entry decides for all of them whether they may be written.
     Direct {
-        /// Whether that entry is writable and dirty.
+        /// Is that entry writable and dirty?
         writable: bool,
     },
 }
 
 impl Key {
-    /// Whether a guest table stands behind the page.
+    /// Does a guest table stand behind the page?
     pub(super) const fn is_table(self) -> bool {
         matches!(self.role, Role::Table(_))
     }
@@ -55,7 +55,7 @@ impl Geometry {
         Self { format }
     }
 
-    /// Levels of shadow pages: the guest's own; three (PAE) for a 32-bit guest.
+    /// The number of shadow levels: the guest's own number; three (PAE) for a 32-bit guest.
     pub(super) const fn levels(self) -> u8 {
         match self.format {
             TableFormat::Two => 3,
@@ -105,18 +105,18 @@ impl Geometry {
         }
     }
 
-    /// The guest table of `level` on the way to `found`.
+    /// The guest table of `level` on the path to `found`.
     pub(super) fn guest_table(self, found: &Translation, level: u8) -> Gfn {
         let step = usize::from(self.format.levels().saturating_sub(level));
         found.tables.get(step).copied().unwrap_or_default()
     }
 
-    /// Whether the page shadows a guest table of its own level: not the PAE root.
+    /// Does the page shadow a guest table of the same level? The PAE root does not.
     pub(super) const fn mirrors(self, key: Key) -> bool {
         key.is_table() && key.level <= self.format.levels()
     }
 
-    /// The index in the guest table that entry `index` of the page stands for.
+    /// The index in the guest table for entry `index` of the page.
     #[expect(clippy::cast_possible_truncation)] // at most ten bits
     pub(super) const fn guest_index(self, key: Key, index: usize) -> u16 {
         let index = index as u16;
@@ -127,7 +127,8 @@ impl Geometry {
         }
     }
 
-    /// The entries of the page that entry `index` of the guest's table decides; may be none.
+    /// The entries of the page that entry `index` of the guest's table determines; there may be
+    /// none.
     pub(super) fn shadow_indices(self, key: Key, index: u16) -> std::ops::Range<usize> {
         let index = usize::from(index);
         let own = match key.role {

@@ -1,9 +1,9 @@
 //! Shadow page tables as KVM and Palacios keep them, and agile paging.
 //!
-//! The VMM mirrors the guest's tables in tables of its own, which map guest virtual straight to
-//! host physical addresses. What it does to keep the two in step is what shadow paging costs. The
-//! rules follow the Linux kernel's documentation `virt/kvm/x86/mmu`, the DAV2M paper's section 2
-//! (Palacios) and Gandhi, Hill, Swift, "Agile Paging", ISCA 2016:
+//! The VMM mirrors the guest's tables in its own tables, which map guest virtual addresses directly
+//! to host physical addresses. The cost of shadow paging is the work that keeps the two in step.
+//! The rules follow the Linux kernel's documentation `virt/kvm/x86/mmu`, the DAV2M paper's section
+//! 2 (Palacios) and Gandhi, Hill, Swift, "Agile Paging", ISCA 2016:
 //!
 //! - **Pages.** A shadow page belongs to a guest table and a level, and is shared by all tables
 //!   above it. It survives CR3 loads. At the page limit the oldest pages go, as in KVM, which
@@ -47,7 +47,7 @@ pub use pages::SHADOW_BASE;
 use refill::Refills;
 use roots::Roots;
 
-/// Fewest shadow pages that a VMM works with, whatever the limit says: KVM's
+/// The fewest shadow pages that a VMM works with, whatever the limit: KVM's
 /// `KVM_MIN_ALLOC_MMU_PAGES`.
 pub const MIN_PAGES: usize = 64;
 
@@ -56,7 +56,7 @@ pub const MIN_PAGES: usize = 64;
 pub enum ShadowStyle {
     /// KVM's.
     Kvm {
-        /// Leaf tables may go out of step; otherwise they are protected like all others.
+        /// May leaf tables go out of step? Otherwise they are protected like all others.
         unsync: bool,
         /// Length of the aligned block of leaf entries that one fault fills; 0 and 1: only the
         /// faulting entry. KVM: 8.
@@ -95,31 +95,31 @@ impl ShadowStyle {
     }
 }
 
-/// How shadow tables are kept.
+/// The settings of shadow tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShadowSetup {
-    /// Whose rules.
+    /// Whose rules apply.
     pub style: ShadowStyle,
     /// The format of the guest's tables. It decides the depth of the shadow tables too, because
     /// under shadow paging the processor runs with the guest's own number of levels.
     pub guest_tables: TableFormat,
     /// The format of the host's tables. Shadow tables do not depend on it.
     pub host_tables: TableFormat,
-    /// The size that the guest mostly maps. Each translation brings its own; not used.
+    /// The size that the guest mostly maps. Not used: each translation brings its own size.
     pub guest_page: PageSize,
     /// The size in which the host backs guest memory: no shadow entry is larger.
     pub host_page: PageSize,
-    /// Page-table isolation. The guest's CR3 loads show it; not used.
+    /// Page-table isolation. Not used: the guest's CR3 loads show it.
     pub isolation: bool,
     /// Agile paging.
     pub agile: bool,
-    /// Most shadow pages; at least [`MIN_PAGES`] are kept.
+    /// The most shadow pages; at least [`MIN_PAGES`] are kept.
     pub page_limit: usize,
 }
 
 impl ShadowSetup {
-    /// Whether shadow tables look like the guest's: Palacios shadows 32-bit tables with 32-bit
-    /// tables (its `pte32_t` shadow tables), where KVM uses PAE tables of twice the size.
+    /// Do shadow tables look like the guest's? Palacios shadows 32-bit tables with 32-bit tables
+    /// (its `pte32_t` shadow tables), where KVM uses PAE tables of twice the size.
     pub const fn has_guest_layout(&self) -> bool {
         matches!(
             (self.style, self.guest_tables),
@@ -139,23 +139,24 @@ impl ShadowSetup {
 pub struct ShadowWalk {
     /// Host physical addresses of the entries read, root first; the first `nested_from` are used.
     pub entries: [Hpa; MAX_LEVELS],
-    /// Levels of the walk: entries read, when no part of it is nested.
+    /// Levels of the walk: the number of entries read, when no part of it is nested.
     pub depth: u8,
-    /// References that the walk made which failed and led to the exit; 0 when it did not fail.
-    /// A 32-bit guest's walk can fail without any: at the PAE root, which is held in registers.
+    /// References of the failed walk that led to the exit; 0 when the walk did not fail. A 32-bit
+    /// guest's walk can fail without any reference: at the PAE root, which is held in registers.
     pub failed_depth: u8,
     /// The size of the resulting TLB entry.
     pub size: PageSize,
-    /// Whether the TLB entry allows writes.
+    /// Does the TLB entry allow writes?
     pub writable: bool,
-    /// How many upper levels were one-dimensional before the walk turned nested (agile paging);
-    /// `depth` when it did not. The guest's tables after those levels are walked nested.
+    /// The number of upper levels that were one-dimensional before the walk turned nested (agile
+    /// paging); `depth` when it did not turn. The guest's tables after those levels are walked
+    /// nested.
     pub nested_from: u8,
-    /// The VMM took pages down and flushed the TLB on the way.
+    /// Did the VMM take pages down and flush the TLB on the way?
     pub flushed: bool,
 }
 
-/// What the VMM, or the guest's own instruction, drops from the TLB.
+/// What is dropped from the TLB by the VMM or by the guest's own instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flush {
     /// Nothing.
@@ -175,12 +176,11 @@ pub struct ShadowTables {
     roots: Roots,
     refills: Refills,
     agile: Option<Agile>,
-    /// Work of what was dropped.
+    /// Work of dropped pages.
     past_work: u64,
 }
 
 impl ShadowTables {
-    /// Empty tables.
     pub fn new(setup: &ShadowSetup) -> Self {
         let setup = ShadowSetup {
             page_limit: setup.page_limit.max(MIN_PAGES),
@@ -210,7 +210,7 @@ impl ShadowTables {
             .saturating_add(agile)
     }
 
-    /// Walks for `found.page`: see [`Self::resolve_at`], which large pages need.
+    /// Walks for `found.page`: see [`Self::resolve_at`], which handles large pages.
     #[inline]
     pub fn resolve(
         &mut self,
@@ -245,7 +245,8 @@ impl ShadowTables {
         walk
     }
 
-    /// Where the entries of a walk lie when each guest table has one shadow table of its own format.
+    /// The addresses of a walk's entries when each guest table has one shadow table in the guest's
+    /// format.
     fn guest_layout(&self, address: Gva, found: &Translation) -> [Hpa; MAX_LEVELS] {
         let format = self.setup.guest_tables;
         let mut entries = [Hpa(0); MAX_LEVELS];
@@ -258,7 +259,7 @@ impl ShadowTables {
         entries
     }
 
-    /// The guest's own page fault: the VMM takes it first and hands it on.
+    /// Handles the guest's own page fault: the VMM takes it first and passes it on.
     ///
     /// Under agile paging a fault in a nested part of the tables goes straight to the guest.
     pub fn guest_fault(&mut self, walk: &PartialWalk, account: &mut CostAccount<'_>) {
@@ -271,7 +272,7 @@ impl ShadowTables {
 
     /// Follows a change that the guest made.
     ///
-    /// `tables` may be ahead: they show the state after all events of the same operation.
+    /// `tables` may be ahead: they have the state after all events of the same operation.
     pub fn event(
         &mut self,
         event: &GuestEvent,
@@ -294,15 +295,15 @@ impl ShadowTables {
         }
     }
 
-    /// Agile paging: an interval ends; quiet tables return to shadow mode.
+    /// Agile paging: ends an interval; quiet tables return to shadow mode.
     ///
     /// The scan for dirty tables is charged with the next exit or event.
     pub fn interval(&mut self, tables: &GuestTables) {
         self.end_interval(tables);
     }
 
-    /// Drops everything, at a switch to shadow paging. Fills of entries that the guest had
-    /// written by `clock` ([`GuestTables::clock`]) are refills from now on, each once.
+    /// Drops everything, at a switch to shadow paging. After this, fills of entries that the guest
+    /// had written by `clock` ([`GuestTables::clock`]) count as refills, each once.
     pub fn clear(&mut self, clock: u64) {
         self.past_work = self.work();
         self.pages = Pages::new();
@@ -372,12 +373,12 @@ enum Walk {
 struct Failure {
     entries: [Hpa; MAX_LEVELS],
     read: u8,
-    /// The entry is there and read-only because the guest's dirty bit was clear.
+    /// The entry exists and is read-only because the guest's dirty bit was clear.
     clean: bool,
 }
 
 impl Failure {
-    /// Before the first entry.
+    /// A failure before the first entry.
     const fn root() -> Self {
         Self {
             entries: [Hpa(0); MAX_LEVELS],

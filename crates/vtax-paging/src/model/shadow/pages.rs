@@ -7,7 +7,7 @@ use super::geometry::{ENTRIES, INDEX_BITS, Key};
 use crate::model::address::{Gfn, Hpa, PAGE_SHIFT};
 
 /// Host physical address of the first shadow page. The host's own tables lie below and guest memory
-/// above ([`crate::model::core::GUEST_BASE`]); a real host scatters them, which the model does not follow.
+/// above ([`crate::model::core::GUEST_BASE`]); a real host scatters them, which the model ignores.
 pub const SHADOW_BASE: u64 = 1 << 34;
 
 const NONE: usize = usize::MAX;
@@ -17,7 +17,7 @@ const NONE: usize = usize::MAX;
 pub(super) struct Page {
     pub(super) key: Key,
     /// Writes to the guest table without a use between them; under agile paging, writes in the
-    /// running interval.
+    /// current interval.
     pub(super) writes: u8,
     /// The guest writes the table freely; entries may be stale.
     pub(super) unsync: bool,
@@ -38,7 +38,7 @@ pub(super) struct Pages {
     entries: Vec<Entry>,
     states: Vec<Page>,
     free: Vec<usize>,
-    /// First page of each guest frame, by whether it is a table.
+    /// The first page of each guest frame, by whether it is a table.
     by_frame: HashMap<(Gfn, bool), usize>,
     oldest: usize,
     newest: usize,
@@ -67,7 +67,7 @@ impl Pages {
         self.work = self.work.saturating_add((visits / 32) as u64);
     }
 
-    /// How many pages are in use.
+    /// The number of pages in use.
     pub(super) fn len(&self) -> usize {
         self.states.len() - self.free.len()
     }
@@ -99,7 +99,6 @@ impl Pages {
         &mut self.states[page]
     }
 
-    /// The pages in use.
     pub(super) fn live(&mut self) -> impl Iterator<Item = &mut Page> {
         self.worked(self.states.len());
         self.states.iter_mut().filter(|page| page.live)
@@ -116,7 +115,7 @@ impl Pages {
         self.chain((frame, true))
     }
 
-    /// A new, empty page.
+    /// Makes a new, empty page.
     pub(super) fn create(&mut self, key: Key) -> usize {
         let chain = (key.frame, key.is_table());
         let page = Page {
@@ -172,7 +171,7 @@ impl Pages {
         before
     }
 
-    /// Whether no entry points to the page.
+    /// Does no entry point to the page?
     pub(super) fn is_orphan(&self, page: usize) -> bool {
         self.states[page].parents.is_empty()
     }
@@ -191,7 +190,7 @@ impl Pages {
         self.mark_above(page);
     }
 
-    /// Takes one page out: no entry points to it, it points to none, nobody finds it.
+    /// Removes a page: no entry points to it, it points to no page, and no look-up finds it.
     /// Returns whether it was in use.
     pub(super) fn remove(&mut self, page: usize) -> bool {
         if !std::mem::replace(&mut self.states[page].live, false) {
@@ -220,7 +219,8 @@ impl Pages {
         std::iter::successors(self.by_frame.get(&frame).copied(), next)
     }
 
-    /// Tells the pages above that there is an unsync page below. Stops at pages that know.
+    /// Marks the pages above as having an unsync page below. Stops at pages that are marked
+    /// already.
     fn mark_above(&mut self, page: usize) {
         let mut todo = vec![page];
         while let Some(page) = todo.pop() {

@@ -1,4 +1,4 @@
-//! Which fills repeat work that a switch of modes threw away.
+//! Which fills repeat work that a switch of modes discarded.
 
 use std::collections::HashMap;
 
@@ -7,13 +7,13 @@ use super::geometry::{ENTRIES, Key};
 /// The entries filled since the last switch to shadow paging.
 #[derive(Debug, Default)]
 pub(super) struct Refills {
-    /// The guest's clock at the switch; nothing before the first.
+    /// The guest's clock at the switch; `None` before the first switch.
     clock: Option<u64>,
     filled: HashMap<Key, [u64; ENTRIES / 64]>,
 }
 
 impl Refills {
-    /// Starts counting at a switch.
+    /// Starts to count at a switch.
     pub(super) fn since(clock: u64) -> Self {
         Self {
             clock: Some(clock),
@@ -21,7 +21,7 @@ impl Refills {
         }
     }
 
-    /// Notes the fill of an entry whose guest entry was written at `written_at`; says whether it
+    /// Notes the fill of an entry whose guest entry was written at `written_at`; returns whether it
     /// is a refill: the guest entry is older than the switch and was not filled since.
     pub(super) fn note(&mut self, key: Key, index: usize, written_at: u64) -> bool {
         if self.clock.is_none_or(|clock| written_at > clock) {

@@ -19,7 +19,7 @@ pub(super) struct Roots {
 }
 
 impl Roots {
-    /// The shadow page of `frame`, if that is the root in use.
+    /// The shadow page of `frame`, if that is the current root.
     #[inline]
     pub(super) fn page_of(&self, frame: Gfn) -> Option<usize> {
         self.active
@@ -27,7 +27,7 @@ impl Roots {
             .map(|root| root.page)
     }
 
-    /// Makes a remembered root the one in use; says whether it was there.
+    /// Makes a remembered root the current one; returns whether it was remembered.
     pub(super) fn activate(&mut self, frame: Gfn) -> bool {
         if self.page_of(frame).is_some() {
             return true;
@@ -40,12 +40,12 @@ impl Roots {
         true
     }
 
-    /// Makes a new root the one in use.
+    /// Makes a new root the current one.
     pub(super) fn enter(&mut self, frame: Gfn, page: usize) {
         self.replace(Root { frame, page });
     }
 
-    /// Puts the root in use aside: the next one is not shadowed.
+    /// Sets the current root aside: the next root is not shadowed.
     pub(super) fn leave(&mut self) {
         if let Some(root) = self.active.take() {
             self.remember(root);
@@ -58,7 +58,7 @@ impl Roots {
         self.previous.retain(|root| root.page != page);
     }
 
-    /// The pages of all roots, the one in use first.
+    /// The pages of all roots, the current root's first.
     pub(super) fn pages(&self) -> impl Iterator<Item = usize> + '_ {
         self.active
             .iter()

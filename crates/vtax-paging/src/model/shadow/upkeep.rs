@@ -9,13 +9,13 @@ use crate::model::cost_account::CostAccount;
 use crate::model::counters::Exit;
 use crate::model::guest::GuestTables;
 
-/// Free pages that a fault may need: one per level of the deepest tables.
+/// Free pages that a fault may need: one for each level of the deepest tables.
 const FREE_BEFORE_FILL: usize = 5;
 /// Free pages after an eviction (KVM's `KVM_REFILL_PAGES`).
 const FREE_AFTER_EVICTION: usize = 25;
 
 impl ShadowTables {
-    /// The guest wrote entry `index` of a table.
+    /// Handles the guest's write to entry `index` of a table.
     pub(super) fn table_write(
         &mut self,
         table: Gfn,
@@ -42,11 +42,11 @@ impl ShadowTables {
         self.emulate_write(&pages, index, address, account)
     }
 
-    /// The guest gave a table's frame back.
+    /// The guest freed a table's frame.
     ///
-    /// The guest does not tell the VMM: it finds out by the writes of the frame's next use. Only
-    /// the zap is charged; those exits (up to `flood` for an upper table, one for a leaf table)
-    /// are not, because the model does not follow the frame's next use.
+    /// The guest does not tell the VMM, which finds out by the writes of the frame's next use. Only
+    /// the zap is charged; those exits (up to `flood` for an upper table, one for a leaf table) are
+    /// not, because the model does not follow the frame's next use.
     pub(super) fn table_freed(&mut self, table: Gfn, account: &mut CostAccount<'_>) -> Flush {
         self.charge_scans(account);
         self.agile_freed(table);
@@ -56,7 +56,7 @@ impl ShadowTables {
         flush_if(zapped > 0)
     }
 
-    /// INVLPG: the entry of that page, under every root that the VMM remembers, comes in step.
+    /// INVLPG brings the entry of that page in step, under every root that the VMM remembers.
     pub(super) fn invlpg(
         &mut self,
         address: Gva,
@@ -77,7 +77,7 @@ impl ShadowTables {
         Flush::Page(address)
     }
 
-    /// A load of CR3.
+    /// Handles a load of CR3.
     pub(super) fn load_cr3(
         &mut self,
         root: Gfn,
@@ -106,7 +106,7 @@ impl ShadowTables {
         if evicted { Flush::All } else { flush }
     }
 
-    /// The root's shadow page, found or made, and now in use.
+    /// The root's shadow page, found or made, which becomes the current one.
     pub(super) fn root_page(
         &mut self,
         root: Gfn,
@@ -147,7 +147,7 @@ impl ShadowTables {
         flush
     }
 
-    /// Frees pages, the oldest first, when few are left; returns how many.
+    /// Frees pages, the oldest first, when few free pages are left; returns how many it freed.
     pub(super) fn make_room(&mut self, account: &mut CostAccount<'_>) -> usize {
         let limit = self.setup.page_limit;
         if self.pages.len() + FREE_BEFORE_FILL <= limit {
@@ -165,7 +165,7 @@ impl ShadowTables {
         zapped
     }
 
-    /// Takes a page down, and the unsync pages below it, as KVM does; returns how many.
+    /// Takes a page and the unsync pages below it down, as KVM does; returns how many.
     pub(super) fn zap(&mut self, page: usize) -> usize {
         let unsync = self.unsync_pages(page);
         let below = unsync.iter().filter(|&&other| other != page);
@@ -179,7 +179,8 @@ impl ShadowTables {
         usize::from(self.pages.remove(page))
     }
 
-    /// Before a table is shadowed at an upper level, which protects it, its unsync leaf pages go.
+    /// Removes the unsync leaf pages of a table before the table is shadowed at an upper level,
+    /// which protects it.
     pub(super) fn zap_unsync_of(&mut self, table: Gfn, account: &mut CostAccount<'_>) {
         let unsync = |&page: &usize| self.pages.page(page).unsync;
         let pages: Vec<usize> = self.pages.of_table(table).filter(unsync).collect();
@@ -233,8 +234,8 @@ impl ShadowTables {
         }
     }
 
-    /// Whether a load of the root finds it although it is not among the last ones: Palacios looks
-    /// in all its shadow pages.
+    /// Does a load of the root find it although it is not among the last ones? Palacios searches
+    /// all its shadow pages.
     fn keeps_root(&self, root: Gfn) -> bool {
         self.setup.style == ShadowStyle::Palacios
             && self.pages.find(self.geometry.root(root)).is_some()
@@ -249,7 +250,7 @@ impl ShadowTables {
     }
 
     /// The unsync pages below a page, itself included, each once. The marks that lead to them are
-    /// erased, so that whoever leaves a page unsync has to set them again.
+    /// cleared, so code that leaves a page unsync has to set them again.
     fn unsync_pages(&mut self, top: usize) -> Vec<usize> {
         let mut found = Vec::new();
         let mut todo = vec![top];
@@ -267,7 +268,7 @@ impl ShadowTables {
         found
     }
 
-    /// The entry for `address` below `root`, if it is there in an unsync page.
+    /// The entry for `address` below `root`, if an unsync page has it.
     fn unsync_entry(&self, root: usize, address: Gva) -> Option<(usize, usize)> {
         let mut page = root;
         for level in (2..=self.geometry.levels()).rev() {
@@ -278,7 +279,7 @@ impl ShadowTables {
         unsync.then_some((page, Geometry::index(address.0, 1)))
     }
 
-    /// Brings one leaf entry in step; says whether it changed. Nothing is filled that was absent.
+    /// Brings one leaf entry in step; returns whether it changed. Absent entries are not filled.
     fn sync_entry(&mut self, page: usize, index: usize, tables: &GuestTables) -> bool {
         let slot = Pages::slot(page, index);
         let entry = self.pages.entry(slot);

@@ -1,4 +1,5 @@
-//! The parameters of DAV2M: the paper's values, and a name for every point its text leaves open.
+//! The parameters of DAV2M: the paper's values, and a name for every point that its text leaves
+//! open.
 
 use serde::{Deserialize, Serialize};
 
@@ -25,7 +26,7 @@ pub const PAPER_WINDOW: u64 = 1_000_000_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ShadowProbe {
-    /// `window_tmiss`, as the pseudo-code has it.
+    /// `window_tmiss`, as in the pseudo-code.
     WindowTmiss,
     /// `window_vexit`, as the text suggests ("like `PreNested`").
     WindowVexit,
@@ -43,33 +44,34 @@ impl ShadowProbe {
 /// Parameters of [`super::Dav2m`]. All windows are in retired instructions.
 ///
 /// The first group is the paper's (section 6, "Parameters and initial settings"); the second names
-/// what the text leaves open, with our choice as the default.
+/// what the text leaves open, with this implementation's choice as the default.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-// Four independent open points that are each a yes or no.
+// Four independent open points, each a yes or no.
 #[allow(clippy::struct_excessive_bools)]
 pub struct Dav2mParameters {
     /// How many times dearer the new mode's CPI may be before a probe has failed: 1.1.
     pub p_factor: f64,
-    /// Between two overflows of the instruction counter: 1e9.
+    /// Instructions between two overflows of the instruction counter: 1e9.
     pub window_inst: u64,
-    /// Over which shadow exits are counted, and how long `PreNested` lasts: 1e9.
+    /// The window over which shadow exits are counted, and the length of `PreNested`: 1e9.
     pub window_vexit: u64,
-    /// Over which TLB misses are counted: 1e10.
+    /// The window over which TLB misses are counted: 1e10.
     pub window_tmiss: u64,
-    /// Two changes of mode in the same direction within it raise both thresholds: 1e11.
+    /// Two changes of mode in the same direction within this window raise both thresholds: 1e11.
     pub window_trans: u64,
-    /// Exits per `window_vexit` above which it leaves shadow paging, at the start: 1e4.
+    /// The number of exits per `window_vexit` above which shadow paging is left, at the start: 1e4.
     pub threshold_vexit: f64,
-    /// Misses per `window_tmiss` above which it leaves nested paging, at the start: 1e5.
+    /// The number of misses per `window_tmiss` above which nested paging is left, at the start:
+    /// 1e5.
     pub threshold_tmiss: f64,
     /// Steps of the moving average of the TLB miss rate: 10.
     pub smoothing_tmiss: u32,
 
-    /// Open: steps (overflows) of the moving average of the CPI that is stored and compared. 1: it is
-    /// "computed from the number of retired instructions and the number of cycles during
-    /// `window_vexit`" (section 6, Shadow). Section 4 speaks of 10 for the CPI it shows; then a probe
-    /// right after a change of phase compares with the phase before.
+    /// Open: steps (overflows) of the moving average of the CPI that is stored and compared. 1: it
+    /// is "computed from the number of retired instructions and the number of cycles during
+    /// `window_vexit`" (section 6, Shadow). Section 4 speaks of 10 for the CPI it shows; then a
+    /// probe right after a change of phase compares with the previous phase.
     pub smoothing_cpi: u32,
     /// Open: the state at the start. Shadow, where the paper's figure 8 begins.
     pub start: PagingMode,
@@ -82,23 +84,23 @@ pub struct Dav2mParameters {
     /// Open: the bounds of both thresholds as multiples of their starting values. 2^-10 and 2^20,
     /// an assumption that only keeps them finite.
     pub threshold_range: [f64; 2],
-    /// Ablation: `Prepaging` exists. With `false`, `PreNested` leads to `Nested` at once.
+    /// Ablation: whether `Prepaging` exists. With `false`, `PreNested` leads to `Nested` at once.
     pub prepaging: bool,
-    /// Open: the overflow after the entry of `PreNested` at which `Prepaging` ends. As long as
-    /// `window_tmiss`, so that the average of 10 steps holds nested steps only.
+    /// Open: the overflow after the entry of `PreNested` at which `Prepaging` ends. The default is
+    /// as long as `window_tmiss`, so that the average of 10 steps holds only nested steps.
     pub window_prepaging: u64,
     /// Open: whether `count_s2n` and `count_n2s` restart at every change of mode in their direction
     /// (the text: "the intervals between transitions") or only within the damping condition (the
     /// pseudo-code; after one quiet `window_trans` nothing would ever be damped again). `true`.
     pub reset_outside_damping: bool,
     /// Open: whether `count_pmu` and `count_vexit` restart at every change of mode. The pseudo-code
-    /// leaves them as they are on three of four, so that `PreShadow` would be over at its first
-    /// event. `true`.
+    /// leaves them unchanged on three of the four transitions, so that `PreShadow` would be over at
+    /// its first event. `true`.
     pub reset_at_switch: bool,
-    /// Open: whether the moving averages go on across a change of mode. `false`: a probe's CPI is
-    /// then its own.
+    /// Open: whether the moving averages continue across a change of mode. `false`: a probe's CPI
+    /// is then from the probe alone.
     pub smooth_across_switch: bool,
-    /// Open: how long `PreShadow` lasts. The pseudo-code's `window_tmiss`.
+    /// Open: how long `PreShadow` lasts. The default is the pseudo-code's `window_tmiss`.
     pub shadow_probe: ShadowProbe,
 }
 
@@ -136,8 +138,8 @@ impl Dav2mParameters {
         }
     }
 
-    /// Fails on values with which DAV2M means nothing, among them windows that break
-    /// `window_inst <= window_vexit < window_tmiss < window_trans`; names the field.
+    /// Fails on invalid values, among them windows that break `window_inst <= window_vexit <
+    /// window_tmiss < window_trans`; names the field.
     pub fn check(&self) -> Result<(), ModelError> {
         self.check_windows()?;
         check_within("p_factor", self.p_factor, 1.0, 1e6)?;

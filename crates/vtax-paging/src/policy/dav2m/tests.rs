@@ -53,7 +53,7 @@ fn exits_above_the_threshold_lead_through_the_probe_to_nested() {
     assert_eq!(script.exits(10), State::Shadow);
     assert_eq!(script.exits(1), State::PreNested);
     assert_eq!(script.windows(1, 1.5, 0.0), State::Prepaging);
-    // Better, and nothing to damp: the switch may come sooner next time.
+    // Better, with nothing to damp: the switch may come sooner next time.
     assert_eq!(script.thresholds(), (5.0, 100.0));
     assert_eq!(script.windows(8, 1.5, 0.0), State::Prepaging);
     assert_eq!(script.windows(1, 1.5, 0.0), State::Nested);
@@ -76,7 +76,7 @@ fn a_failed_probe_of_nested_paging_raises_its_threshold_and_both_when_soon() {
     script.exits(11);
     assert_eq!(script.windows(1, 2.3, 0.0), State::Shadow);
     assert_eq!(script.thresholds(), (20.0, 100.0));
-    // Within window_trans of the last change of either kind: damped at both changes.
+    // Within `window_trans` of the last change in either direction: damped at both changes.
     assert_eq!(script.exits(21), State::PreNested);
     assert_eq!(script.thresholds(), (40.0, 200.0));
     assert_eq!(script.windows(1, 2.3, 0.0), State::Shadow);
@@ -150,7 +150,7 @@ fn open_points_are_parameters() {
     direct.exits(11);
     assert_eq!(direct.windows(1, 1.8, 0.0), State::Nested);
 
-    // The pseudo-code's counters: the probe of shadow paging is over at the next overflow.
+    // With the pseudo-code's counters, the probe of shadow paging is over at the next overflow.
     let mut literal = Script::new(Dav2mParameters {
         start: PagingMode::Nested,
         reset_at_switch: false,

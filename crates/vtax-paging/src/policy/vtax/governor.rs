@@ -1,12 +1,13 @@
-//! What bounds the regret of [`super::Vtax`]: a lazy walker, and a purse for leaving its path.
+//! Bounds the regret of [`super::Vtax`] by a lazy walker, and a purse that pays for leaving its
+//! path.
 //!
 //! **The walker** is the work-function algorithm for a metrical task system of two states. It keeps
-//! `lead`, by how much the cheapest past that ends in shadow paging is dearer than the cheapest that
-//! ends in nested paging, and changes the mode only when the cheapest way to be in its own mode
-//! would have been to come from the other one.
+//! `lead`: how much dearer the cheapest past that ends in shadow paging is than the cheapest past
+//! that ends in nested paging. It changes the mode only when the cheapest way to be in its own mode
+//! would have been to come from the other mode.
 //!
-//! Between two changes the mode it is in costs at least a round trip D more than the other one, and
-//! while a cycle of two changes costs the walker at most 3 D plus what the optimum also pays, the
+//! Between two changes, the walker's mode costs at least a round trip D more than the other mode.
+//! While a cycle of two changes costs the walker at most 3 D plus what the optimum also pays, the
 //! work function rises by at least D. So with true costs, constant costs of changing, and `o` the
 //! part of a window's difference that comes after the threshold was reached:
 //!
@@ -20,15 +21,15 @@
 //!
 //! **The purse** pays for everything the walker would not do: probing the other mode, and following
 //! a prediction. It receives a stated part of all cycles and a starting grant, pays for every
-//! difference to the walker's costs (and keeps what was cheaper than the walker, up to a cap), and
-//! a detour starts only when it can pay the way out and back. When it cannot pay the way back any
-//! more, the detour ends. So, for any predictions whatever:
+//! difference from the walker's costs (and keeps what was saved compared with the walker, up to a
+//! cap), and a detour starts only when the purse can pay the way out and back. When the purse
+//! cannot pay the way back any more, the detour ends. So, for any predictions:
 //!
 //! `total <= walker + allowance x total + grant + the largest difference of one window`
 
 use vtax_sys::kvm::PagingMode;
 
-/// What changing the mode costs, refill included. Cycles.
+/// The cycles that changes of the mode cost, including the refill.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ChangeCosts {
     /// From shadow to nested paging.
@@ -38,7 +39,7 @@ pub struct ChangeCosts {
 }
 
 impl ChangeCosts {
-    /// Of the change to `mode`.
+    /// The cost of the change to `mode`.
     pub const fn to(&self, mode: PagingMode) -> f64 {
         match mode {
             PagingMode::Shadow => self.to_shadow,
@@ -46,7 +47,7 @@ impl ChangeCosts {
         }
     }
 
-    /// There and back.
+    /// The cost of a change and the change back.
     pub fn round_trip(&self) -> f64 {
         self.to_nested + self.to_shadow
     }
@@ -92,9 +93,9 @@ impl Governor {
         self.purse
     }
 
-    /// A window has run in [`Self::mode`]. `cycles` is what it took (or would have taken) in shadow
-    /// and in nested paging; `wish` is the mode the predictions want. Cycles that are not finite say
-    /// nothing and are left out.
+    /// Records that a window has run in [`Self::mode`]. `cycles` is what it took (or would have
+    /// taken) in shadow and in nested paging; `wish` is the mode the predictions want. Cycles that
+    /// are not finite say nothing and are ignored.
     pub fn step(&mut self, cycles: [f64; 2], costs: &ChangeCosts, wish: PagingMode) -> PagingMode {
         if !cycles.iter().all(|cycles| cycles.is_finite()) {
             return self.actual;
@@ -108,7 +109,7 @@ impl Governor {
         } else {
             costs.to(self.walker)
         };
-        // Going where the walker is needs no money; anything else does.
+        // Going to the walker's mode costs the purse nothing; anything else does.
         let next = if wish == self.walker || self.purse < affordable {
             self.walker
         } else {
@@ -134,7 +135,7 @@ impl Governor {
         };
         if leave {
             self.walker = self.walker.other();
-            // The walker pays for this change, whether the guest makes it now, made it before or
+            // The walker pays for this change, whether the guest makes it now, made it earlier or
             // stays behind.
             self.purse += costs.to(self.walker);
         }
@@ -161,7 +162,7 @@ mod tests {
     };
     const ROUND_TRIP: f64 = 27.0;
 
-    /// Windows with their true costs, and what predictions wish.
+    /// Windows with their true costs, and the predictions' wishes.
     fn run(windows: &[([f64; 2], bool)], grant: f64, allowance: f64) -> Run {
         let mut governor = Governor::new(PagingMode::Shadow, grant, allowance, 4.0);
         let mut total = 0.0;
@@ -225,7 +226,7 @@ mod tests {
         }
     }
 
-    /// The walker alone: every wish is to be where it is.
+    /// The walker alone: every wish is for its own mode.
     fn run_lazily(windows: &[([f64; 2], bool)]) -> Run {
         let windows: Vec<_> = windows.iter().map(|(cycles, _)| (*cycles, false)).collect();
         run(&windows, -1e300, 0.0)
@@ -259,7 +260,7 @@ mod tests {
                 PagingMode::Shadow
             );
         }
-        // Its purse has the way out from the walker's account, but that is no reason to stay.
+        // The walker's account has paid for the way out, but that is no reason to stay.
         assert_eq!(
             governor.step([12.0, 10.0], &COSTS, PagingMode::Nested),
             PagingMode::Nested

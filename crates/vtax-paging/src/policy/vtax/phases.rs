@@ -1,26 +1,27 @@
-//! Phases of a workload, recognised online by what a window looks like.
+//! Phases of a workload, recognised online by the signatures of windows.
 //!
-//! A window's signature is its CPI, the cycles per instruction its TLB misses stand for and, in
-//! shadow paging, those its exits stand for; in powers of two, so that a radius is a ratio. A window
-//! belongs to the nearest known phase within the radius, else it founds one (leader clustering).
-//! A phase looks different in either mode. The two looks are joined when the mode changes within it,
-//! which is also when the policy learns by how much the modes differ there.
+//! A window's signature is its CPI, the cycles per instruction that its TLB misses represent and,
+//! in shadow paging, those that its exits represent. All are in powers of two, so that a radius is
+//! a ratio. A window belongs to the nearest known phase within the radius; otherwise it founds a
+//! new phase (leader clustering). A phase has a different signature in each mode. The two
+//! signatures are joined when the mode changes within the phase, which is also when the policy
+//! learns how much the modes differ in it.
 
 use vtax_sys::kvm::PagingMode;
 
-/// What a window looks like, in log2 of cycles per instruction.
+/// The signature of a window, in log2 of cycles per instruction.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Signature([f64; 3]);
 
-/// Cycles per instruction below which misses and exits hardly tell phases apart.
+/// Below this many cycles per instruction, misses and exits hardly distinguish phases.
 const FLOOR: f64 = 0.02;
 /// Weight of the newest window in the running means of a phase.
 const NEWEST: f64 = 0.25;
-/// Weight of the newest measurement in what changes of mode taught.
+/// Weight of the newest measurement in what changes of the mode have taught.
 const NEWEST_GAP: f64 = 0.5;
 
 impl Signature {
-    /// All in cycles per instruction: everything, TLB misses, exits.
+    /// All values are cycles per instruction: of everything, of TLB misses, of exits.
     pub(super) fn new(cpi: f64, misses: f64, exits: f64) -> Self {
         Self([cpi, misses, exits].map(|part| (part + FLOOR).log2()))
     }
@@ -37,25 +38,25 @@ impl Signature {
     }
 }
 
-/// A phase.
+/// What is known about a phase.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Phase {
     looks: [Option<Signature>; 2],
     cpi: [Option<f64>; 2],
-    /// Instructions observed in either mode.
+    /// Instructions observed in each mode.
     observed: [f64; 2],
     /// Mean length of its finished runs, in instructions.
     mean_run: Option<f64>,
-    /// Instructions seen in all.
+    /// Instructions seen in total.
     spent: f64,
-    /// Changes of mode in it: each may have measured the gap.
+    /// The number of mode changes in the phase: each may have measured the gap.
     measured: i32,
-    /// The value of `spent` when it was last measured.
+    /// The value of `spent` at the last measurement.
     measured_at: f64,
     last_seen: u64,
 }
 
-/// All phases and the current one.
+/// All phases, and the current one.
 #[derive(Clone, Debug)]
 pub(super) struct Phases {
     known: Vec<Phase>,
@@ -74,14 +75,15 @@ pub(super) struct Observation {
     pub(super) signature: Signature,
     pub(super) cpi: f64,
     pub(super) instructions: f64,
-    /// Instructions since the window before, when some ran unobserved.
+    /// Unobserved instructions since the previous window.
     pub(super) unobserved: f64,
-    /// It is the first one measured since the mode changed.
+    /// It is the first window measured since the mode changed.
     pub(super) after_change: bool,
 }
 
 impl Phases {
-    /// No phase yet; at most `limit` are remembered, and the one unseen for longest goes.
+    /// Begins without phases; at most `limit` phases are remembered, and the one unseen for longest
+    /// is dropped.
     pub(super) fn new(radius: f64, limit: usize) -> Self {
         Self {
             known: Vec::new(),
@@ -93,7 +95,7 @@ impl Phases {
         }
     }
 
-    /// Assigns a window to a phase; `true` when it continues the phase of the window before.
+    /// Assigns a window to a phase; `true` when it continues the phase of the previous window.
     pub(super) fn observe(&mut self, window: &Observation) -> bool {
         self.clock += 1;
         let found = self.find(window);
@@ -105,7 +107,7 @@ impl Phases {
             self.run = 0.0;
         }
         let clock = self.clock;
-        // What ran unobserved belongs to the phase that was there before and after.
+        // Unobserved instructions belong to the phase before and after them, if it is the same.
         self.run += window.instructions + if same { window.unobserved } else { 0.0 };
         if let Some(phase) = self.known.get_mut(self.current) {
             phase.last_seen = clock;
@@ -126,8 +128,8 @@ impl Phases {
             .map_or(0.0, |phase| phase.observed[mode as usize])
     }
 
-    /// Nothing tried to measure the gap in the last `unit` instructions of the phase; twice as
-    /// many after each attempt.
+    /// Has the gap gone unmeasured for `unit` instructions of the phase, or twice as many after
+    /// each attempt?
     pub(super) fn gap_is_stale(&self, unit: f64) -> bool {
         self.known.get(self.current).is_none_or(|phase| {
             phase.measured == 0
@@ -135,15 +137,17 @@ impl Phases {
         })
     }
 
-    /// A change of mode comes that may measure the gap. It may also fail to: the phase may end.
+    /// Records that a change of mode comes that may measure the gap. It may fail to, because the
+    /// phase may end.
     pub(super) fn try_to_measure(&mut self) {
         if let Some(phase) = self.known.get_mut(self.current) {
             phase.count_measurement();
         }
     }
 
-    /// How many instructions the current phase is expected to go on: as far as it is from its usual
-    /// length, before and after that. `prior` is the length supposed of a phase that never ended.
+    /// For how many more instructions the current phase is expected to run: as many as its distance
+    /// from its usual length, before and after reaching it. `prior` is the assumed length of a
+    /// phase that never ended.
     pub(super) fn remaining(&self, prior: f64) -> f64 {
         let usual = self
             .known
@@ -153,7 +157,7 @@ impl Phases {
         (usual - self.run).abs()
     }
 
-    /// The phase that a window looks like; the current one if it is near enough.
+    /// The phase that matches a window; the current one if it is near enough.
     fn find(&self, window: &Observation) -> Option<usize> {
         let near = |at: usize| {
             let look = self.known.get(at)?.looks[window.mode as usize]?;
@@ -169,7 +173,8 @@ impl Phases {
             .map(|(at, _)| at)
     }
 
-    /// After a change of mode: does the phase before it go on as `found`? Joins the two looks.
+    /// After a change of mode: does the previous phase continue as `found`? Joins the two
+    /// signatures.
     fn join(&mut self, found: Option<usize>, window: &Observation) -> bool {
         let here = window.mode as usize;
         let before = window.mode.other() as usize;
@@ -178,9 +183,10 @@ impl Phases {
         }
         let half_known = found.filter(|at| self.known[*at].looks[before].is_none());
         let Some(at) = half_known else {
-            // Either nothing looks like this yet, or a phase does that looks otherwise in the other
-            // mode: two phases may look alike in one mode. That this one goes on is more likely than
-            // that it ended just now. `update` gives it this look.
+            // Either no phase has this signature yet, or a phase has it whose signature in the
+            // other mode differs: two phases may look alike in one mode. It is more likely that the
+            // current phase continues than that it ended at this moment. `update` gives it this
+            // signature.
             return true;
         };
         let Phase {
@@ -270,7 +276,7 @@ mod tests {
         assert!(!phases.observe(&window(PagingMode::Shadow, 4.0, 0.5, false)));
         assert!(!phases.observe(&window(PagingMode::Shadow, 2.1, 0.0, false)));
         assert_eq!(phases.known.len(), 2);
-        // Its run was 200 instructions; 100 of the next one have passed.
+        // Its run was 200 instructions; 100 of the next run have passed.
         assert!((phases.remaining(1e9) - 100.0).abs() < 1e-9);
     }
 
@@ -281,7 +287,7 @@ mod tests {
         assert_eq!(phases.gap(), None);
         assert!(phases.observe(&window(PagingMode::Nested, 3.0, 0.8, true)));
         assert_eq!(phases.gap(), Some(1.0));
-        // Back: the same phase is known by its look.
+        // Back again: the same phase is known by its signature.
         assert!(phases.observe(&window(PagingMode::Shadow, 2.0, 0.0, true)));
         assert_eq!(phases.known.len(), 1);
     }

@@ -66,12 +66,12 @@ impl Script {
 #[test]
 fn certain_gains_are_taken_at_once_and_the_change_is_measured() {
     let mut script = Script::new(|_| {});
-    // Exits of 30 %, walks of 1 %: even six times the walks leave a gain.
+    // Exits of 30 %, walks of 1 %: even walks that are six times dearer leave a gain.
     assert_eq!(script.window(1.5e6, 1.5e4, 150), PagingMode::Nested);
     assert_eq!(script.policy.view().state, "ToNested");
     script.window(1.25e6, 3e4, 0);
     script.window(1.1e6, 3e4, 0);
-    // The first window took 150,000 cycles more than the one that followed.
+    // The first window took 150,000 cycles more than the window that followed.
     assert!((script.policy.change_costs().to_nested - 150_000.0).abs() < 1.0);
     for _ in 0..100 {
         assert_eq!(script.window(1.1e6, 1e4, 0), PagingMode::Nested);

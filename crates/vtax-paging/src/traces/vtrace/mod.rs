@@ -59,25 +59,25 @@ pub use writer::{Codec, WriteError, Writer};
 pub(crate) const MAGIC: [u8; 8] = *b"\x89VTRC\r\n\x1a";
 /// The version that is written.
 const VERSION: u16 = 2;
-/// The oldest that is read: it has no operations that were observed in a real guest.
+/// The oldest version that is read: it has no operations that were observed in a real guest.
 const OLDEST_VERSION: u16 = 1;
 /// Bytes before the header: magic, version, flags, length, checksum.
 const PREAMBLE: usize = 20;
-/// Most bytes of a header.
+/// The most bytes of a header.
 const HEADER_LIMIT: usize = 64 * 1024;
 /// Bytes before a frame's payload.
 const FRAME_HEADER: usize = 16;
-/// Most bytes of a payload, stored and decompressed.
+/// The most bytes of a payload, stored and decompressed.
 const FRAME_LIMIT: usize = 1024 * 1024;
 /// Bytes of an end frame's payload.
 const TOTALS: usize = 16;
-/// Most memory of a guest that a header may state: the host's mappings of it take a bit for each
+/// The most guest memory that a header may state: the host's mappings of it take a bit for each
 /// page in each mode.
 const MEMORY_LIMIT: u64 = 1 << 40;
-/// Most instructions in one block.
+/// The most instructions in one block.
 const INSTRUCTION_LIMIT: u64 = 1 << 40;
 
-/// What a frame holds.
+/// The kinds of frames.
 mod kind {
     pub const PLAIN: u32 = 0;
     pub const ZSTD: u32 = 1;
@@ -93,11 +93,11 @@ pub struct Header {
     /// The page size that the recorder suggests for mappings; a hint.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub page_size: Option<PageSize>,
-    /// Given when the recorder did not count instructions: what to assume per reference. The
-    /// blocks' own counts are then ignored.
+    /// Given when the recorder did not count instructions: the instructions to assume per
+    /// reference. The blocks' own counts are then ignored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instructions_per_reference: Option<f64>,
-    /// The memory of the guest that was observed, in bytes; frames beyond it are devices.
+    /// The memory of the observed guest in bytes; frames beyond it are devices.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_bytes: Option<u64>,
     /// The trace has no Map operations for what it touches (it was recorded from outside, or
@@ -121,7 +121,7 @@ impl Header {
     }
 }
 
-/// The checksum of pieces that follow each other.
+/// The checksum of consecutive pieces.
 fn crc(pieces: &[&[u8]]) -> u32 {
     let mut hasher = crc32fast::Hasher::new();
     for piece in pieces {
@@ -130,13 +130,13 @@ fn crc(pieces: &[&[u8]]) -> u32 {
     hasher.finalize()
 }
 
-/// The u32 at `offset` of a header that was read whole.
+/// The u32 at `offset` of a complete header.
 fn u32_at(bytes: &[u8], offset: usize) -> u32 {
     let field = bytes.get(offset..).and_then(|rest| rest.first_chunk());
     u32::from_le_bytes(*field.unwrap_or(&[0; 4]))
 }
 
-/// The u64 at `offset` of a payload that was read whole.
+/// The u64 at `offset` of a complete payload.
 fn u64_at(bytes: &[u8], offset: usize) -> u64 {
     let field = bytes.get(offset..).and_then(|rest| rest.first_chunk());
     u64::from_le_bytes(*field.unwrap_or(&[0; 8]))

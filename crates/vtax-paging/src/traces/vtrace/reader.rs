@@ -34,7 +34,7 @@ pub(crate) struct VtraceReader {
 }
 
 impl VtraceReader {
-    /// Read the header.
+    /// Reads the header.
     ///
     /// Fails when the header is cut, corrupt or of another version, or when the input cannot be
     /// read.

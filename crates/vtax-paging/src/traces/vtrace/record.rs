@@ -37,10 +37,10 @@ pub(super) mod bit {
     pub const WRITTEN: u64 = 1 << 4;
 }
 
-/// Base-2 logarithm of the frames there can be (4 TiB): what an entry can name.
+/// Base-2 logarithm of the number of possible frames (4 TiB): what an entry can name.
 pub(super) const FRAME_BITS: u32 = 30;
 
-/// What carries over from record to record within a frame.
+/// The state that carries over from record to record within a frame.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FrameState {
     /// The last reference's address divided by two.

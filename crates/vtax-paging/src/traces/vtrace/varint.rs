@@ -2,7 +2,7 @@
 
 use crate::model::address::{Gva, Reference};
 
-/// Most bytes of a varint.
+/// The most bytes of a varint.
 const LONGEST: usize = 10;
 
 /// Take a varint from the front of `bytes`; `None` when it is cut or exceeds 64 bits.
@@ -25,7 +25,7 @@ pub fn take(bytes: &mut &[u8]) -> Option<u64> {
     take_slowly(bytes)
 }
 
-/// Close the gaps that the top bits of up to eight bytes leave.
+/// Closes the gaps that the top bits of up to eight bytes leave.
 #[inline]
 fn pack(word: u64) -> u64 {
     let word = word & 0x7f7f_7f7f_7f7f_7f7f;
@@ -34,7 +34,7 @@ fn pack(word: u64) -> u64 {
     (word & 0x0fff_ffff) | ((word & 0x0fff_ffff_0000_0000) >> 4)
 }
 
-/// Varints of nine and ten bytes, and those near the end of a payload.
+/// Takes varints of nine and ten bytes, and those near the end of a payload.
 #[cold]
 fn take_slowly(bytes: &mut &[u8]) -> Option<u64> {
     let mut value = 0_u64;
@@ -51,7 +51,6 @@ fn take_slowly(bytes: &mut &[u8]) -> Option<u64> {
     None
 }
 
-/// The reference of a token.
 #[inline]
 pub fn reference(token: u64, previous: &mut u64) -> Reference {
     let zigzag = token >> 1;

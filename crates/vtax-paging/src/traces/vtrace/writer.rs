@@ -13,17 +13,18 @@ use crate::model::address::Reference;
 use crate::step::{Operation, Source, Step, TableEntry};
 use crate::traces::block::BLOCK_REFERENCES;
 
-/// Bytes of records after which a frame is written. One record more cannot reach the limit.
+/// A frame is written after this many bytes of records. One more record cannot reach the limit.
 const FRAME_TARGET: usize = 256 * 1024;
 const _: () = assert!(FRAME_TARGET + 64 + 10 * BLOCK_REFERENCES < FRAME_LIMIT);
 
-/// zstd's level: 1 to 19, more is smaller and slower. Frames are small, so low levels do well.
+/// zstd's level: 1 to 19, higher levels are smaller and slower. Frames are small, so low levels do
+/// well.
 const ZSTD_LEVEL: i32 = 3;
 
 /// How payloads are stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Codec {
-    /// As they are.
+    /// Uncompressed.
     Plain,
     /// Compressed with zstd.
     #[default]
@@ -39,7 +40,7 @@ pub enum WriteError {
     /// A step or a header that the format cannot hold.
     #[error("cannot write the trace: {0}")]
     Value(String),
-    /// The source that was recorded failed; what it gave before is written.
+    /// The recorded source failed; the steps before that are written.
     #[error("cannot record the trace: {0}")]
     Source(#[from] ModelError),
 }
@@ -57,7 +58,6 @@ pub struct Writer<W: Write> {
 }
 
 impl<W: Write> Writer<W> {
-    /// Write the header.
     pub fn new(mut target: W, header: &Header, codec: Codec) -> Result<Self, WriteError> {
         target.write_all(&header_bytes(header)?)?;
         Ok(Self {
@@ -86,7 +86,7 @@ impl<W: Write> Writer<W> {
         self.flush_full()
     }
 
-    /// Append all steps that `source` has left.
+    /// Appends all remaining steps of `source`.
     pub fn record(&mut self, source: &mut dyn Source) -> Result<(), WriteError> {
         while let Some(step) = source.next_step()? {
             self.step(&step)?;
@@ -94,13 +94,13 @@ impl<W: Write> Writer<W> {
         Ok(())
     }
 
-    /// Write what is buffered as a frame: after it, a crash cannot lose it.
+    /// Writes the buffered records as a frame: after that, a crash cannot lose them.
     pub fn flush(&mut self) -> Result<(), WriteError> {
         self.write_frame()?;
         Ok(self.target.flush()?)
     }
 
-    /// Write the end frame and give the target back, flushed.
+    /// Writes the end frame and returns the target, flushed.
     pub fn finish(mut self) -> Result<W, WriteError> {
         self.write_frame()?;
         let totals = [
@@ -188,7 +188,8 @@ impl<W: Write> Writer<W> {
     }
 }
 
-/// The part of `instructions` that goes with `piece` of `references`; all with the last.
+/// The part of `instructions` that belongs to `piece` of `references`; the last piece gets the
+/// rest.
 fn share(instructions: u64, piece: usize, references: usize) -> u64 {
     if piece == references {
         return instructions;
@@ -227,7 +228,7 @@ fn length(bytes: usize) -> Result<[u8; 4], WriteError> {
         .map_err(|_| WriteError::Value(format!("a part of {bytes} bytes")))
 }
 
-/// Append a block of at most [`BLOCK_REFERENCES`], with its base CPI where that changes.
+/// Appends a block of at most [`BLOCK_REFERENCES`], with its base CPI if that changes.
 fn put_references(
     target: &mut Vec<u8>,
     state: &mut FrameState,
@@ -249,7 +250,7 @@ fn put_references(
     }
 }
 
-/// Append the begin of a phase.
+/// Appends the beginning of a phase.
 fn put_phase(target: &mut Vec<u8>, phase: u32) {
     put_fields(target, tag::PHASE, &[phase.into()]);
 }
@@ -346,7 +347,6 @@ mod tests {
         assert_eq!(bytes.len(), 1);
     }
 
-    /// The example of `docs/trace-format.md`.
     #[test]
     fn the_example_of_the_documentation() {
         let references = [(0x1000, false), (0x1008, true)]

@@ -1,39 +1,40 @@
-//! What a move did to a guest: its progress before against its progress after.
+//! The effect of a move on a guest: its progress before against its progress after.
 
 use std::collections::BTreeMap;
 
 use crate::watch::controller::{Loss, Progress, Settings, Signal, ThreadKey};
 
-/// A loss of so many budgets ends a trial at once, and an interval of so many tells nothing.
+/// A loss of this many budgets ends a trial at once, and an interval of this many budgets tells
+/// nothing.
 const PLAIN: f64 = 3.0;
 
 /// A move whose effect is being measured.
 #[derive(Debug)]
 pub struct Trial {
-    /// What was moved.
+    /// The thread that was moved.
     pub thread: ThreadKey,
-    /// Whom it works for.
+    /// The guest that it works for.
     pub guest: String,
     before: BTreeMap<Signal, Vec<f64>>,
     after: BTreeMap<Signal, Vec<f64>>,
     windows: usize,
 }
 
-/// What is known of a move.
+/// What is known about a move's effect.
 #[derive(Debug, PartialEq)]
 pub enum Effect {
-    /// Too little as yet.
+    /// Too little is known yet.
     NotYet(String),
     /// No loss that counts.
     Harmless(String),
     /// A loss above the budget.
     Hurt(String),
-    /// Nothing, and longer waiting would not help.
+    /// Nothing can be measured, and longer waiting would not help.
     Unmeasurable(String),
 }
 
 impl Trial {
-    /// One that begins now.
+    /// A trial that begins with this window.
     pub fn new(thread: ThreadKey, guest: String, before: BTreeMap<Signal, Vec<f64>>) -> Self {
         Self {
             thread,
@@ -44,7 +45,7 @@ impl Trial {
         }
     }
 
-    /// One window more.
+    /// Add one window.
     pub fn add(&mut self, progress: Option<&Progress>) {
         self.windows += 1;
         for (signal, value) in progress.into_iter().flatten() {
@@ -52,7 +53,7 @@ impl Trial {
         }
     }
 
-    /// What it did so far.
+    /// The effect so far.
     pub fn effect(&self, settings: &Settings) -> Effect {
         let budget = settings.budget_percent;
         let over = self.windows >= settings.trial;
@@ -73,7 +74,7 @@ impl Trial {
             ));
         }
         let guest = &self.guest;
-        // The best measure decides: a vCPU that spins is as busy as one that gets things done.
+        // The best measure decides: a vCPU that spins is as busy as one that gets work done.
         match losses.first() {
             None if over => Effect::Unmeasurable(format!(
                 "{guest} did nothing: the effect cannot be measured"
@@ -97,7 +98,7 @@ impl Trial {
         }
     }
 
-    /// By signals that were strong enough before the move, the best measure first.
+    /// Losses by the signals that were strong enough before the move, the best measure first.
     fn losses(&self) -> impl Iterator<Item = (Signal, Loss)> {
         self.before.iter().filter_map(|(signal, before)| {
             let loss = loss(before, self.after.get(signal)?, signal.least())?;
@@ -107,7 +108,7 @@ impl Trial {
 }
 
 /// By how much the mean fell, with Welch's interval of a difference of means (95 %, by the normal
-/// distribution's 1.96 widened to 2.6 for the few windows that there are). None: it was below
+/// distribution's 1.96 widened to 2.6 for the small number of windows). None: the mean was below
 /// `least` before.
 pub fn loss(before: &[f64], after: &[f64], least: f64) -> Option<Loss> {
     let (first, first_error) = mean(before)?;

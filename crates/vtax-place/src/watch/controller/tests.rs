@@ -1,4 +1,4 @@
-//! Every state of the controller.
+//! Tests of every state of the controller.
 
 use super::effect::loss;
 use super::*;
@@ -38,7 +38,7 @@ fn moved(controller: &Controller, threads: &[Seen]) -> usize {
     threads.iter().filter(on_slow).count()
 }
 
-/// Decide until the first move, which is to slow cores.
+/// Decide until the first move, which must be to slow cores.
 fn move_one(controller: &mut Controller, threads: &[Seen]) -> ThreadKey {
     for _ in 0..20 {
         if let Decision::Move { thread, to, .. } = controller.decide(&window(threads, 1e6)) {
@@ -49,7 +49,7 @@ fn move_one(controller: &mut Controller, threads: &[Seen]) -> ThreadKey {
     panic!("nothing was moved");
 }
 
-/// The moves of so many windows with this progress, by whether a thread is on slow cores.
+/// The moves in this number of windows; the progress depends on whether a thread is on slow cores.
 fn moves(
     controller: &mut Controller,
     threads: &[Seen],
@@ -129,7 +129,7 @@ fn slow_cores_are_not_filled_beyond_their_headroom() {
         1,
         "0.3 at half speed is 0.6 of 0.8"
     );
-    // What others run there counts too.
+    // The CPU time of other programs on the slow cores counts too.
     let mut controller = Controller::new(Settings::default());
     for _ in 0..50 {
         let busy = Window {
@@ -154,7 +154,7 @@ fn without_progress_the_effect_cannot_be_measured_and_the_move_is_taken_back() {
 fn unsteady_progress_takes_longer_and_tells_nothing_at_last() {
     let mut controller = Controller::new(Settings::default());
     let threads = [seen(8, 0.2, Some(3.0))];
-    // Its guest works in one window of four.
+    // The guest works in one window of four.
     let bursts = |at: usize, _| if at.is_multiple_of(4) { 4e6 } else { 0.0 };
     let found = moves(&mut controller, &threads, 60, bursts);
     let (first, last) = (found[0], found[1]);

@@ -4,8 +4,8 @@
 /* The absolute counter after the perf events is the steal clock. */
 const volatile bool with_steal = false;
 
-/* What the scheduler has accounted on this CPU, in nanoseconds, brought up to date at each tick. It
- * is reached through the running task: the kernel's own table is found only where all symbols are. */
+/* The scheduler's steal time on this CPU in nanoseconds, updated at each tick. It is reached through
+ * the running task: the kernel's own table is found only where all symbols are available. */
 static __always_inline bool read_steal(__u64 *steal)
 {
 	struct rq *rq = queue_of(bpf_get_current_task_btf());
@@ -69,7 +69,8 @@ static __always_inline void fill_absolute(struct row *row, struct cpu_state *s)
 		if (slot + 2 >= slots || slot + 2 >= MAX_SLOTS)
 			return;
 		if (!read_absolute(i, &value)) {
-			/* What cannot be read now keeps its last value, and so has run for no time. */
+			/* A counter that cannot be read keeps its last value, and so has run for
+			 * no time. */
 			value = s->last[i];
 		}
 		row->values[slot] = s->sum[i].total + value.total - s->last[i].total;

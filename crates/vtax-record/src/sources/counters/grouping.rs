@@ -1,7 +1,7 @@
 //! Which counters can be on together, found by trying.
 //!
-//! How many counters a processor has says little: some events have a fixed counter of their own,
-//! some can use a few of the general ones only, and other users of the PMU, the NMI watchdog and
+//! How many counters a processor has says little: some events have their own fixed counter, some
+//! can use only a few of the general counters, and other users of the PMU, the NMI watchdog and
 //! guests' vPMUs hold counters.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -16,26 +16,26 @@ use crate::perf::{self, Request};
 pub const CROWDED: &str = "others (perf, the NMI watchdog, guests) or the reference event hold all \
                        counters that can count it";
 
-/// Tells which events have counters at the same time.
+/// Says which events can have counters at the same time.
 pub trait Pmu {
-    /// Do all of these have a counter at the same time, beside the reference event?
+    /// Can all these events have a counter at the same time, besides the reference event?
     ///
-    /// Fails with the errno of a system call when an event cannot be had for another reason.
+    /// Fails with the errno of a system call when an event cannot be opened for another reason.
     fn holds(&mut self, group: &[Request]) -> Result<bool, Errno>;
 }
 
-/// The PMU of a CPU of this machine, asked with pinned events.
+/// The PMU of one of this machine's CPUs, tried with pinned events.
 #[derive(Debug)]
 pub struct Kernel {
     cpu: u32,
-    /// Has its counter before all others.
+    /// The reference event, which has its counter before all others.
     _reference: Option<Vec<OwnedFd>>,
 }
 
 impl Kernel {
-    /// Ask a CPU, while it holds the reference event.
+    /// Try on a CPU that already holds the reference event.
     ///
-    /// Fails with the errno of a system call when the reference event cannot be had.
+    /// Fails with the errno of a system call when the reference event cannot be opened.
     pub fn beside(reference: Request, cpu: u32) -> Result<Self, Errno> {
         let reference = if reference.kind == PERF_TYPE_SOFTWARE {
             None
@@ -55,7 +55,7 @@ impl Pmu for Kernel {
     }
 }
 
-/// Why an event has no counter now, although the PMU can count it.
+/// Why an event has no counter at the moment, although the PMU can count it.
 pub fn crowded_out(pmu: &mut impl Pmu, event: Request) -> Option<String> {
     match pmu.holds(&[event]) {
         Ok(true) => None,
@@ -64,13 +64,13 @@ pub fn crowded_out(pmu: &mut impl Pmu, event: Request) -> Option<String> {
     }
 }
 
-/// Divide events, by their numbers, into groups of at most `limit` that have counters at the same
-/// time.
+/// Divide events, by their numbers, into groups of at most `limit` that can have counters at the
+/// same time.
 ///
 /// An event that fits no group changes places with others, whatever chain of changes that takes,
-/// before it begins a group of its own. Where the sets that fit are the matchings of events to
-/// counters, no division has fewer groups (Edmonds's partition of matroids). It asks some
-/// 500 times at most for 24 events (`tests/grouping.rs`), each time with a few system calls.
+/// before it begins a new group. Where the sets that fit are the matchings of events to counters,
+/// no division has fewer groups (Edmonds's partition of matroids). For 24 events it tries at most
+/// some 500 groups (`tests/grouping.rs`), each with a few system calls.
 ///
 /// Fails as [`Pmu::holds`] does.
 pub fn divide(
@@ -100,9 +100,10 @@ struct Division<'a, P> {
 }
 
 impl<P: Pmu> Division<'_, P> {
-    /// Put an event into one of the groups, by the shortest chain of changes; false: none is found.
+    /// Put an event into one of the groups, by the shortest chain of changes; false when there is
+    /// no chain.
     fn insert(&mut self, event: usize) -> Result<bool, Errno> {
-        // Who takes the place of an event that has to go.
+        // The event that takes the place of an event that has to leave.
         let mut successor = BTreeMap::new();
         let mut waiting = VecDeque::from([event]);
         while let Some(mover) = waiting.pop_front() {
@@ -126,8 +127,8 @@ impl<P: Pmu> Division<'_, P> {
         Ok(false)
     }
 
-    /// Move an event to a group, its successor to its place, and so on; not where the PMU, whose
-    /// rules are its own, takes the steps but not the whole.
+    /// Move an event to a group, its successor to its place, and so on. Nothing moves where the
+    /// PMU, which has its own rules, accepts the single steps but not all of them together.
     fn change(
         &mut self,
         successor: &BTreeMap<usize, usize>,
@@ -186,7 +187,7 @@ fn without(group: &[usize], event: usize) -> Vec<usize> {
 mod tests {
     use super::*;
 
-    /// Any two events fit but not any three, and the two of `apart` never.
+    /// Any two events fit but no three, and the two of `apart` never fit.
     struct Odd {
         apart: [u64; 2],
     }
@@ -218,7 +219,8 @@ mod tests {
         assert_eq!(divide(&mut pmu, &[], 1), Ok(vec![]));
     }
 
-    /// Others give a counter back when event 4 is tried, and each step fits but not all of them.
+    /// Other users give a counter back when event 4 is tried, and each step fits alone but not all
+    /// steps together.
     struct Shared {
         given_back: bool,
     }

@@ -1,4 +1,4 @@
-//! Counters that the overflow program reads: hardware, software, stolen time.
+//! Counters that the overflow program reads: hardware, software, steal time.
 
 pub mod grouping;
 
@@ -8,7 +8,7 @@ use crate::perf::{Exclude, Request};
 
 use super::{Event, Need, Origin, Source, Unit};
 
-/// Generic hardware events, whole and by level.
+/// Generic hardware events, in total and by level.
 pub const HARDWARE: Source = Source {
     name: "hw",
     about: "instructions, cycles, branches, caches, TLBs; with .user, .kernel, .guest, .host",
@@ -130,7 +130,7 @@ const CACHE: [(&str, u32, u32, u32, &str, bool); 6] = [
     ),
 ];
 
-/// Software events of perf.
+/// perf's software events.
 const OF_PERF: [(&str, u32, Unit, &str); 8] = [
     (
         "cpu_clock",
@@ -182,7 +182,7 @@ const OF_PERF: [(&str, u32, Unit, &str); 8] = [
     ),
 ];
 
-/// Parts of a hardware event: name, and what is left out.
+/// Parts of a hardware event: the name, and the levels that are left out.
 const PARTS: [(&str, Exclude); 5] = [
     (
         "",

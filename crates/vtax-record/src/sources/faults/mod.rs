@@ -2,7 +2,6 @@
 
 use super::{Event, Need, Source};
 
-/// What it declares.
 pub const SOURCE: Source = Source {
     name: "faults",
     about: "page faults of programs and of the kernel",

@@ -2,7 +2,6 @@
 
 use super::{Event, Need, Origin, Slot, Source, Unit};
 
-/// What it declares.
 pub const SOURCE: Source = Source {
     name: "irq",
     about: "interrupts of devices and of the processor, and soft interrupts",

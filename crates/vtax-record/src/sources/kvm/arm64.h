@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
-/* KVM of arm64, whose tracepoints pass no vCPU: which one it is, and its level, are not known. */
+/* KVM of arm64, whose tracepoints pass no vCPU: the vCPU and its level are unknown. */
 #pragma once
 
-/* arch/arm64/include/asm/kvm_asm.h; the bit of an SError that came too is left out. */
+/* arch/arm64/include/asm/kvm_asm.h; the bit of a simultaneous SError is ignored. */
 #define ARM_EXCEPTION_IRQ 0
 #define ARM_EXCEPTION_CODE(ret) ((ret) & ~(1U << 31))
 

@@ -4,7 +4,7 @@ const volatile __u16 slot_kvm_exit = NO_SLOT;
 const volatile __u16 slot_kvm_guest_ns = NO_SLOT;
 const volatile __u16 slot_kvm_vmm_ns = NO_SLOT;
 
-/* A machine that begins is recorded from its first entry, or its first return to its program, on. */
+/* A new machine is recorded from its first entry, or its first return to its program, on. */
 static __always_inline void find_machine(struct cpu_state *s)
 {
 	if (!machines || s->since_ns)
@@ -82,7 +82,8 @@ COUNT(kvm_vcpu_wakeup)
 
 const volatile __u16 slot_kvm_userspace_exit = NO_SLOT;
 
-/* A KVM without hardware (PVM) tells of no entries: here it is seen whose machine this is. */
+/* A KVM without hardware support (PVM) reports no entries: this tracepoint shows which machine
+ * it is. */
 SEC("tp_btf/kvm_userspace_exit")
 int on_kvm_userspace_exit(void *ctx)
 {

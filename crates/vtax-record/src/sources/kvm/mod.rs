@@ -6,7 +6,6 @@ pub mod reasons;
 use super::{Event, Need, Origin, Slot, Source, Unit};
 use reasons::{INDEXES, REASONS, Reason};
 
-/// What it declares.
 pub const SOURCE: Source = Source {
     name: "kvm",
     about: "exits and their reasons, entries, time in guest and VMM, page faults, MMU work, injections, emulation",
@@ -21,7 +20,7 @@ const VMX: &str = "slots_exit_vmx";
 /// The codes of a reason on one architecture.
 type Codes = fn(&Reason) -> &'static [u16];
 
-/// Its events that one tracepoint each counts.
+/// Events that are each counted by one tracepoint.
 const COUNTED: [(&str, &[&str], &str, &str); 23] = [
     (
         "kvm.entries",
@@ -191,7 +190,7 @@ fn events() -> Vec<Event> {
     events
 }
 
-/// Exits by reason: the codes are those of x86.
+/// Exits by reason; the codes are x86's.
 fn exits() -> Vec<Event> {
     let named = REASONS.iter().map(|reason| {
         let codes = slots(SVM, reason.svm).chain(slots(VMX, reason.vmx));
@@ -222,7 +221,7 @@ fn slots(variable: &'static str, codes: &'static [u16]) -> impl Iterator<Item = 
     })
 }
 
-/// All elements of the tables that no named reason has.
+/// The elements of the tables that no named reason has.
 fn others() -> Vec<Slot> {
     let tables: [(&'static str, Codes); 2] =
         [(SVM, |reason| reason.svm), (VMX, |reason| reason.vmx)];

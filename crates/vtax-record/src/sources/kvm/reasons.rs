@@ -7,9 +7,9 @@ pub struct Reason {
     pub name: &'static str,
     /// What makes the guest exit.
     pub about: &'static str,
-    /// Exit codes of AMD's.
+    /// AMD's exit codes.
     pub svm: &'static [u16],
-    /// Basic exit reasons of Intel's.
+    /// Intel's basic exit reasons.
     pub vmx: &'static [u16],
 }
 
@@ -27,7 +27,7 @@ const fn reason(
     }
 }
 
-/// All that have a name; the others are counted as `other`.
+/// All reasons with a name; the others are counted as `other`.
 pub const REASONS: [Reason; 27] = [
     reason("npf", "nested page fault, EPT violation", &[0x400], &[48]),
     reason(
@@ -40,7 +40,7 @@ pub const REASONS: [Reason; 27] = [
     // VMX reports every exception and the NMI by one reason.
     reason(
         "exception",
-        "exception of the guest but page faults",
+        "exception of the guest except page faults",
         &[0x41, 0x43, 0x46, 0x47, 0x4d, 0x51, 0x52],
         &[0],
     ),
@@ -125,7 +125,7 @@ pub const REASONS: [Reason; 27] = [
 /// Number of elements of the programs' tables; `EXIT_INDEXES` there.
 pub const INDEXES: usize = 273;
 
-/// Where a code is in the table; as `exit_index` in kvm.bpf.c.
+/// The index of a code in the table, as by `exit_index` in kvm.bpf.c.
 pub fn index(code: u16) -> usize {
     match code {
         0..256 => usize::from(code),

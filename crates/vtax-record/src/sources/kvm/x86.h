@@ -18,7 +18,7 @@ const volatile __u16 slots_exit_svm[EXIT_INDEXES] = {};
 #define SVM_INTR 0x60
 #define SVM_NMI 0x61
 
-/* The tracepoint does not pass the reason since Linux 5.16: it is read where KVM keeps it. */
+/* Since Linux 5.16 the tracepoint does not pass the reason: it is read from KVM's own data. */
 static __always_inline __u32 exit_code(struct kvm_vcpu *vcpu, __u32 isa)
 {
 	__u32 code = ~0U;
@@ -72,7 +72,8 @@ int BPF_PROG(on_kvm_exit, struct kvm_vcpu *vcpu, __u32 isa)
 		    isa == ISA_SVM ? code == SVM_INTR || code == SVM_NMI
 				   : code == VMX_EXTERNAL_INTERRUPT || code == VMX_EXCEPTION_NMI);
 	__u32 index = exit_index(code);
-	/* clang knows that it is in range; older verifiers do not, and need the comparison. */
+	/* clang knows that the value is in range; older verifiers do not, and need the
+	 * comparison. */
 	barrier_var(index);
 	if (index < EXIT_INDEXES)
 		add_to(s, isa == ISA_SVM ? slots_exit_svm[index] : slots_exit_vmx[index], 1);

@@ -1,8 +1,7 @@
-//! The scheduler.
+//! Events of the scheduler.
 
 use super::{Event, Need, Source};
 
-/// What it declares.
 pub const SOURCE: Source = Source {
     name: "sched",
     about: "context switches, wakeups, migrations, and tasks that begin and end",

@@ -2,7 +2,7 @@
 const volatile __u16 slot_sched_switch = NO_SLOT;
 const volatile __u16 slot_sched_preempted = NO_SLOT;
 
-/* Also tells where targets run, and that a vCPU's thread has left. */
+/* Also records where targets run, and that a vCPU's thread has left. */
 SEC("tp_btf/sched_switch")
 int BPF_PROG(on_sched_switch, bool preempt, struct task_struct *prev, struct task_struct *next)
 {
@@ -46,7 +46,7 @@ SEC("tp_btf/sched_process_exit")
 int BPF_PROG(on_sched_process_exit, struct task_struct *task)
 {
 	count(slot_sched_process_exit);
-	/* The number may be used again when the last thread is gone. */
+	/* The number may be reused when the last thread is gone. */
 	if (filter && task->signal->live.counter == 0)
 		set_target(task->tgid, false);
 	return 0;

@@ -2,7 +2,6 @@
 
 use super::{Event, Need, Origin, Slot, Source, Unit};
 
-/// What it declares.
 pub const SOURCE: Source = Source {
     name: "tlb",
     about: "TLB flushes by their reason",

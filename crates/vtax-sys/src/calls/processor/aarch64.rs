@@ -2,7 +2,7 @@
 
 use std::arch::asm;
 
-/// How the counter is called; no instruction that every processor has reads it in order.
+/// The counter's name; no instruction that every processor has reads the counter in order.
 pub const COUNTER: &str = "cntvct";
 /// See [`COUNTER`].
 pub const COUNTER_IN_ORDER: Option<&str> = None;
@@ -15,7 +15,7 @@ pub fn time_stamp_counter() -> u64 {
     ticks
 }
 
-/// `None`: `CNTVCTSS_EL0` is only in newer processors.
+/// Always `None`: only newer processors have `CNTVCTSS_EL0`.
 #[inline]
 pub fn time_stamp_counter_in_order() -> Option<u64> {
     None
@@ -29,24 +29,24 @@ pub fn counter_register_hz() -> Option<u64> {
     Some(rate).filter(|rate| *rate > 0)
 }
 
-/// Wait until all earlier loads are done: the counter may be read before them otherwise.
+/// Wait until all earlier loads are done: otherwise the counter may be read before they are.
 #[inline]
 pub fn finish_loads() {
-    // SAFETY: barriers change nothing. They are compiler barriers too: without `nomem`.
+    // SAFETY: barriers change nothing. Without `nomem` they are compiler barriers too.
     unsafe { asm!("dsb ishld", "isb", options(nostack, preserves_flags)) };
 }
 
-/// There is no such instruction.
+/// Always `None`: arm64 has no such instruction.
 pub fn cpuid(_leaf: u32) -> Option<[u32; 4]> {
     None
 }
 
-/// Nor this.
+/// Always `None`: arm64 has no such instruction.
 pub fn cpuid_leaf(_leaf: u32, _part: u32) -> Option<[u32; 4]> {
     None
 }
 
-/// What KVM offers its guest is asked by other means, which only the kernel has.
+/// Always `None`: only the kernel can find out what KVM offers its guest.
 pub fn kvm_features() -> Option<u32> {
     None
 }

@@ -1,4 +1,4 @@
-//! Instructions that Rust has no safe name for.
+//! Instructions for which Rust has no safe function.
 
 #[cfg_attr(target_arch = "x86_64", path = "x86_64.rs")]
 #[cfg_attr(target_arch = "aarch64", path = "aarch64.rs")]
@@ -9,7 +9,8 @@ pub use arch::{
     time_stamp_counter, time_stamp_counter_in_order,
 };
 
-/// The time stamp counter between what comes before and what comes after, for stamps of a duration.
+/// The time stamp counter, read after all earlier loads and before all later ones, for timing a
+/// duration.
 #[inline]
 pub fn time_stamp() -> u64 {
     finish_loads();

@@ -4,12 +4,11 @@ use std::sync::LazyLock;
 
 use core::arch::x86_64::{__cpuid_count, __rdtscp, _mm_lfence, _rdtsc};
 
-/// How the counter and its reading in order are called.
+/// The names of the counter and of the instruction that reads it in order.
 pub const COUNTER: &str = "rdtsc";
 /// See [`COUNTER`].
 pub const COUNTER_IN_ORDER: Option<&str> = Some("rdtscp");
 
-/// The time stamp counter.
 pub fn time_stamp_counter() -> u64 {
     // SAFETY: the instruction is in every processor that this program is compiled for.
     unsafe { _rdtsc() }
@@ -18,21 +17,22 @@ pub fn time_stamp_counter() -> u64 {
 /// The time stamp counter by RDTSCP; `None` where the processor has no such instruction.
 #[inline]
 pub fn time_stamp_counter_in_order() -> Option<u64> {
-    // Asked once: CPUID leaves a virtual machine, which takes longer than the reading.
+    // Asked only once: CPUID causes a VM exit, which takes longer than the reading.
     static PRESENT: LazyLock<bool> = LazyLock::new(has_rdtscp);
     let mut processor = 0;
-    // SAFETY: the instruction is there; it writes one number, which lives here.
+    // SAFETY: the instruction is there; it writes one number, which is a local variable.
     PRESENT.then(|| unsafe { __rdtscp(&raw mut processor) })
 }
 
-/// Does this processor have RDTSCP? Where CPUID answers for the host, so does the instruction.
+/// Does this processor have RDTSCP? Where CPUID answers for the host, the instruction also runs on
+/// the host.
 fn has_rdtscp() -> bool {
     const EXTENDED: u32 = 0x8000_0000;
     const RDTSCP: u32 = 1 << 27;
     registers(EXTENDED)[0] > EXTENDED && registers(EXTENDED + 1)[3] & RDTSCP != 0
 }
 
-/// Wait until all earlier loads are done: RDTSC by itself may be carried out before them.
+/// Wait until all earlier loads are done: RDTSC by itself may execute before them.
 #[inline]
 pub fn finish_loads() {
     // SAFETY: SSE2 is in every x86-64 processor.
@@ -42,19 +42,19 @@ pub fn finish_loads() {
     }
 }
 
-/// The counter's rate as a register has it: there is none, CPUID has it on some processors.
+/// Always `None`: no register holds the counter's rate; on some processors CPUID has it.
 pub fn counter_register_hz() -> Option<u64> {
     None
 }
 
 /// The four registers that CPUID answers for a leaf: EAX, EBX, ECX, EDX.
 ///
-/// Not to be called in user-mode Linux, where the instruction answers for the host.
+/// Do not call it in user-mode Linux, where the instruction answers for the host.
 pub fn cpuid(leaf: u32) -> Option<[u32; 4]> {
     cpuid_leaf(leaf, 0)
 }
 
-/// The same for a leaf that has several parts.
+/// The same for a leaf that has several parts (ECX).
 pub fn cpuid_leaf(leaf: u32, part: u32) -> Option<[u32; 4]> {
     #[allow(unused_unsafe, reason = "safe from Rust 1.94 on")]
     // SAFETY: every x86-64 CPU has CPUID.

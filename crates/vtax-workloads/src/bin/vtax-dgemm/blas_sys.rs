@@ -29,7 +29,7 @@ type Dgemm = unsafe extern "C" fn(
     length_b: usize,
 );
 
-/// Longer than any version text there is.
+/// Longer than any version text.
 const TEXT_BYTES: usize = 512;
 
 /// A loaded BLAS that has `dgemm_`.
@@ -66,12 +66,12 @@ impl Blas {
             return false;
         }
         let transpose = c_char::from_ne_bytes([b'N']);
-        // As 64 bits: in little-endian memory both kinds of integers read it right.
+        // Passed as 64 bits: in little-endian memory both kinds of integers read the right value.
         let n = i64::from(n);
         let n: *const c_int = (&raw const n).cast();
         let (one, zero) = (1.0, 0.0);
-        // SAFETY: all pointers are to live values; the matrices have n times n entries, which
-        // has been checked, and `c` is borrowed for writing.
+        // SAFETY: all pointers point to live values; the matrices have n times n entries, which has
+        // been checked, and `c` is borrowed mutably.
         unsafe {
             (self.dgemm)(
                 &raw const transpose,
@@ -94,9 +94,9 @@ impl Blas {
         true
     }
 
-    /// The file of the object that `dgemm_` is in, links resolved.
+    /// The file of the object that contains `dgemm_`, with links resolved.
     ///
-    /// It may be another than the one that was loaded: `libblas.so.3` may only refer to it.
+    /// The file may be another than the loaded one: `libblas.so.3` may only refer to it.
     pub fn path(&self) -> Option<PathBuf> {
         let mut info = libc::Dl_info {
             dli_fname: std::ptr::null(),
@@ -114,9 +114,9 @@ impl Blas {
         std::fs::canonicalize(OsStr::from_bytes(name.to_bytes())).ok()
     }
 
-    /// What a function of the form `const char *name(void)` says; `None` if there is none.
+    /// The result of a function `const char *name(void)`; `None` if there is no such function.
     pub fn text(&self, name: &str) -> Option<String> {
-        // SAFETY: callers pass names of functions that are documented with this form.
+        // SAFETY: callers pass names of functions that are documented to have this signature.
         let function: Symbol<'_, unsafe extern "C" fn() -> *const c_char> =
             unsafe { self.library.get(name) }.ok()?;
         // SAFETY: as above.
@@ -133,9 +133,9 @@ impl Blas {
         )
     }
 
-    /// What a function of the form `int name(void)` says.
+    /// The result of a function `int name(void)`.
     pub fn number(&self, name: &str) -> Option<i64> {
-        // SAFETY: callers pass names of functions that are documented with this form; those
+        // SAFETY: callers pass names of functions that are documented to have this signature; those
         // that return 64 bits return small numbers.
         let function: Symbol<'_, unsafe extern "C" fn() -> c_int> =
             unsafe { self.library.get(name) }.ok()?;
@@ -143,9 +143,9 @@ impl Blas {
         Some(i64::from(unsafe { function() }))
     }
 
-    /// What a function of the form `void name(char *buffer, int length)` says (MKL's version).
+    /// The result of a function `void name(char *buffer, int length)` (MKL's version).
     pub fn written_text(&self, name: &str) -> Option<String> {
-        // SAFETY: callers pass names of functions that are documented with this form.
+        // SAFETY: callers pass names of functions that are documented to have this signature.
         let function: Symbol<'_, unsafe extern "C" fn(*mut c_char, c_int)> =
             unsafe { self.library.get(name) }.ok()?;
         let mut bytes = [0_u8; TEXT_BYTES];
@@ -159,7 +159,7 @@ impl Blas {
     /// The name of BLIS's kernels: `bli_arch_string(bli_arch_query_id())`.
     pub fn blis_kernels(&self) -> Option<String> {
         let id = c_int::try_from(self.number("bli_arch_query_id")?).ok()?;
-        // SAFETY: BLIS documents this form: an enumeration to a static C string.
+        // SAFETY: BLIS documents this signature, from an enumeration to a static C string.
         let function: Symbol<'_, unsafe extern "C" fn(c_int) -> *const c_char> =
             unsafe { self.library.get("bli_arch_string") }.ok()?;
         // SAFETY: the number comes from BLIS itself.
@@ -167,7 +167,7 @@ impl Blas {
         if text.is_null() {
             return None;
         }
-        // SAFETY: it is a static C string, as the null check leaves nothing else.
+        // SAFETY: the pointer is not null, so it is a static C string.
         Some(
             unsafe { CStr::from_ptr(text) }
                 .to_string_lossy()

@@ -1,4 +1,4 @@
-//! Which BLAS a library is: as far as it tells.
+//! Identifies a BLAS library, as far as the library tells.
 
 use std::path::PathBuf;
 
@@ -6,14 +6,14 @@ use serde::Serialize;
 
 use crate::blas_sys::Blas;
 
-/// What is known of a loaded BLAS.
+/// What is known about a loaded BLAS.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Identity {
     /// The name that was asked for.
     pub requested: String,
     /// The file of the object that has `dgemm_`.
     pub path: Option<PathBuf>,
-    /// The implementation's own words; the reference BLAS has none.
+    /// The version text of the implementation; the reference BLAS has none.
     pub version: Option<String>,
     /// The kernels that it chose for this CPU.
     pub core: Option<String>,
@@ -22,7 +22,7 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Ask the library for everything that one of the known implementations would answer.
+    /// Ask the library everything that any known implementation would answer.
     pub fn of(blas: &Blas, requested: &str) -> Self {
         Self {
             requested: requested.to_owned(),

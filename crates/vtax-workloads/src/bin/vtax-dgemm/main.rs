@@ -31,14 +31,14 @@ struct Arguments {
     #[arg(long, value_name = "N", default_value_t = 1000,
           value_parser = clap::value_parser!(u32).range(1..=46_340))]
     size: u32,
-    /// Multiplications that are timed, after one that is not (but see --cold)
+    /// Timed multiplications, after an untimed one (but see --cold)
     #[arg(long, value_name = "K", default_value_t = 5,
           value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     times: u32,
-    /// Time the first multiplication too: none before those that are timed
+    /// Time the first multiplication too: there is no untimed one before it
     #[arg(long)]
     cold: bool,
-    /// Stay on one CPU, the last that may be used, as vtax-agent tune does with one thread
+    /// Stay on one CPU, the last that may be used, like vtax-agent tune with one thread
     #[arg(long)]
     one_cpu: bool,
     /// The library: a name that the loader resolves, or a path
@@ -80,7 +80,7 @@ fn carry_out(arguments: &Arguments) -> Result<()> {
         return print(&identify_for(program)?);
     }
     if arguments.one_cpu {
-        // Before the library has threads.
+        // Done before the library has threads.
         let pinned = stay_on_last();
         pinned.map_err(|reason| anyhow::anyhow!("--one-cpu: {reason}; leave it out"))?;
     }

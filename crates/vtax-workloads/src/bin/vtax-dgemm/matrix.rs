@@ -1,11 +1,10 @@
-//! Square matrices stored by columns, as Fortran has them.
+//! Square matrices stored by columns, as in Fortran.
 
 use anyhow::{Result, anyhow};
 
-/// A square matrix.
 #[derive(Debug, Clone)]
 pub struct Matrix {
-    /// Rows, and columns.
+    /// Rows and columns.
     pub n: usize,
     /// Entry (row, column) at `row + column * n`.
     pub entries: Vec<f64>,
@@ -43,7 +42,7 @@ impl Matrix {
 
     /// The product of the entries' absolute values with a vector.
     ///
-    /// No copy of the matrix is made: beside a limit of memory it would be what is measured.
+    /// No copy of the matrix is made: under a memory limit, the copy would be what is measured.
     pub fn absolute_times(&self, vector: &[f64]) -> Vec<f64> {
         self.product(vector, f64::abs)
     }
@@ -63,7 +62,8 @@ impl Matrix {
 ///
 /// Compares `c x` with `a (b x)` for a random vector `x`: n² operations, and a single wrong entry
 /// of `c` shows. The bound is that of Higham, "Accuracy and Stability of Numerical Algorithms",
-/// section 3.5, for any order of summation, twice for the two ways: 2 (2 n u) |a| |b| |x|.
+/// section 3.5, for any order of summation, doubled because there are two sides: 2 (2 n u) |a| |b|
+/// |x|.
 pub fn is_product(a: &Matrix, b: &Matrix, c: &Matrix, random: &mut fastrand::Rng) -> bool {
     // At least 0.5, so that no column of c is hidden.
     let x: Vec<f64> = (0..c.n).map(|_| random.f64() + 0.5).collect();

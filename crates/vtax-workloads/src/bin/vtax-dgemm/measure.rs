@@ -10,7 +10,7 @@ use crate::blas_sys::Blas;
 use crate::identity::Identity;
 use crate::matrix::{Matrix, is_product};
 
-/// The same matrices each time, so that runs differ in nothing but the machine.
+/// The same matrices each time, so that runs differ only in the machine.
 const SEED: u64 = 20_110_928;
 
 /// What `vtax-dgemm` prints.
@@ -26,9 +26,9 @@ pub struct Rates {
     pub median_gflops: f64,
     /// The shortest time in seconds.
     pub best_s: f64,
-    /// The result was right; always true in a result.
+    /// Was the result right? Always true in a printed result.
     pub verified: bool,
-    /// Which BLAS it was.
+    /// The BLAS that was used.
     pub library: Identity,
 }
 
@@ -39,11 +39,11 @@ pub struct Wanted {
     pub n: u32,
     /// Multiplications to time.
     pub times: u32,
-    /// None before them.
+    /// Time the first multiplication too, without a warm-up.
     pub cold: bool,
 }
 
-/// Multiply, after a warm-up unless it is to be cold, and check the last product.
+/// Multiply, after a warm-up unless `cold` is set, and check the last product.
 ///
 /// Fails when there is no memory for the matrices, when `n` is too large for the library's
 /// integers, or when the product is wrong.
@@ -59,7 +59,7 @@ pub fn measure(blas: &Blas, wanted: &Wanted, library: Identity) -> Result<Rates>
     }
     let mut seconds = Vec::new();
     for _ in 0..times {
-        // A call that does nothing must not pass with the product of an earlier one.
+        // A call that does nothing must not pass the check with the product of an earlier call.
         c.entries.fill(f64::NAN);
         seconds.push(time(blas, &a, &b, &mut c)?);
     }
@@ -92,7 +92,7 @@ fn time(blas: &Blas, a: &Matrix, b: &Matrix, c: &mut Matrix) -> Result<f64> {
     Ok(seconds)
 }
 
-/// Of sorted numbers, at least one.
+/// The median of sorted numbers, of which there must be at least one.
 fn median(sorted: &[f64]) -> f64 {
     let middle = sorted.len() / 2;
     if sorted.len() % 2 == 1 {

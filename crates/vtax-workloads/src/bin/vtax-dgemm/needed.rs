@@ -1,4 +1,4 @@
-//! Which BLAS a program asks the loader for.
+//! Finds the BLAS that a program asks the loader for.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -24,13 +24,13 @@ pub enum Need {
         /// What to load: the name, or the path where the program itself says so.
         load_as: String,
     },
-    /// None, for this reason.
+    /// The program needs no BLAS, for this reason.
     None(String),
 }
 
 /// The BLAS that `program` (a path, or a name in `PATH`) is linked with.
 ///
-/// Fails when the program is not in `PATH` or cannot be read. One that needs no BLAS is
+/// Fails when the program is not in `PATH` or cannot be read. A program that needs no BLAS gives
 /// [`Need::None`].
 pub fn blas_of(program: &Path) -> Result<Need> {
     let path = find(program)?;
@@ -66,12 +66,12 @@ fn find(program: &Path) -> Result<PathBuf> {
 #[derive(Debug, Default)]
 struct Dynamic {
     needed: Vec<String>,
-    /// Folders that the program itself names for its libraries.
+    /// Folders in which the program itself looks for its libraries.
     folders: Vec<String>,
 }
 
 impl Dynamic {
-    /// `None`: no dynamic 64-bit ELF file, or a damaged one.
+    /// Parse an ELF file; `None`: it is not a dynamic 64-bit ELF file, or is damaged.
     fn read(data: &[u8]) -> Option<Self> {
         let header = FileHeader64::<Endianness>::parse(data).ok()?;
         let endian = header.endian().ok()?;
@@ -86,11 +86,11 @@ impl Dynamic {
                 found.folders.extend(text.split(':').map(str::to_owned));
             }
         }
-        // A program that is linked statically has no such section, or an empty one.
+        // A program that is statically linked has no such section, or an empty one.
         (!found.needed.is_empty()).then_some(found)
     }
 
-    /// The library where the program's own list of folders has it.
+    /// The library's file, where the program's own list of folders has it.
     fn own_copy(&self, program: &Path, name: &str) -> Option<String> {
         let origin = fs::canonicalize(program)
             .ok()?

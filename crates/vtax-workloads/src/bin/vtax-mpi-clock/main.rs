@@ -1,6 +1,7 @@
-//! What `MPI_Wtime` is worth here: its resolution, its smallest step, and what a reading costs.
+//! Measures what `MPI_Wtime` is worth on this machine: its resolution, its smallest step, and what
+//! a reading costs.
 //!
-//! A program of its own, because vtax-agent is static and cannot load a library.
+//! This is a separate program because vtax-agent is static and cannot load a library.
 
 mod mpi_sys;
 
@@ -11,26 +12,27 @@ use serde::Serialize;
 
 use crate::mpi_sys::Mpi;
 
-/// Of Open MPI 4 and MPICH 4, whichever there is.
+/// The libraries of Open MPI 4 and MPICH 4, whichever exists.
 const LIBRARIES: [&str; 3] = ["libmpi.so.40", "libmpi.so", "libmpich.so.12"];
-/// The exit code where there is no MPI.
+/// The exit code when there is no MPI.
 const NONE: u8 = 3;
-/// Readings back to back.
+/// The number of successive readings.
 const READINGS: u32 = 1_000;
-/// As long as it stands still: a clock of 10 ms ticks moves within a million readings of 10 ns.
+/// The most readings while the clock stands still: a clock with 10 ms ticks moves within a million
+/// readings of 10 ns.
 const MOST_READINGS: u32 = 4_000_000;
 
-/// All in nanoseconds.
+/// The results.
 #[derive(Debug, Serialize)]
 struct Clock {
     library: &'static str,
     /// What `MPI_Wtick` claims.
     resolution_ns: f64,
-    /// The smallest step that is not zero; `None`: it stood still.
+    /// The smallest step that is not zero; `None`: the clock stood still.
     smallest_step_ns: Option<f64>,
-    /// A reading, the mean of all.
+    /// The mean cost of a reading.
     reading_ns: f64,
-    /// Steps back.
+    /// The number of steps back.
     backward: u32,
 }
 

@@ -25,8 +25,8 @@ pub struct Mpi {
 impl Mpi {
     /// Load a library as the system's loader resolves `name`, and call `MPI_Init`.
     ///
-    /// Fails when the loader cannot load it, or when it lacks a function; `Ok(None)`: `MPI_Init`
-    /// refused.
+    /// Fails when the loader cannot load the library, or when it lacks a function; `Ok(None)`:
+    /// `MPI_Init` refused.
     pub fn start(name: &str) -> Result<Option<Self>, libloading::Error> {
         // SAFETY: loading runs the library's initialisers, those of the system's MPI.
         let library = unsafe { Library::new(name) }?;
@@ -49,7 +49,7 @@ impl Mpi {
         }))
     }
 
-    /// `MPI_Wtime` now, in seconds.
+    /// `MPI_Wtime` at this moment, in seconds.
     pub fn wtime(&self) -> f64 {
         // SAFETY: MPI is initialised, and the library is loaded as long as `self`.
         unsafe { (self.wtime)() }
@@ -64,7 +64,7 @@ impl Mpi {
 
 impl Drop for Mpi {
     fn drop(&mut self) {
-        // SAFETY: MPI is initialised, and nothing of it is used afterwards.
+        // SAFETY: MPI is initialised, and is not used afterwards.
         unsafe { (self.finalize)() };
     }
 }

@@ -14,10 +14,8 @@ const POOL_NODES: usize = POOL_PAGES * PAGE_WORDS / NODE_WORDS;
 /// A node's number.
 pub type Id = usize;
 
-/// Four words.
 pub type Node = [u64; NODE_WORDS];
 
-/// Nodes in pools.
 #[derive(Debug, Default)]
 pub struct Arena {
     pools: Vec<Region>,
@@ -44,13 +42,12 @@ impl Arena {
         &self.pools[id / POOL_NODES].words()[begin..begin + NODE_WORDS]
     }
 
-    /// The same, to be written.
+    /// The words of a node, for writing.
     pub fn words_mut(&mut self, id: Id) -> &mut [u64] {
         let begin = id % POOL_NODES * NODE_WORDS;
         &mut self.pools[id / POOL_NODES].words_mut()[begin..begin + NODE_WORDS]
     }
 
-    /// How many nodes there are.
     pub fn len(&self) -> usize {
         self.nodes
     }

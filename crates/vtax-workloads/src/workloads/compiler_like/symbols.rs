@@ -8,25 +8,24 @@ use crate::workloads::memory::map;
 use vtax_cli::Error;
 use vtax_sys::calls::memory::Region;
 
-/// Words of an entry: key, value, the next entry's number plus one, and no use.
+/// Words of an entry: key, value, the next entry's number plus one, and one unused.
 const ENTRY_WORDS: u64 = 4;
 
-/// Words of memory for each symbol: an entry and a head of a chain.
+/// Words of memory for each symbol: an entry, and the head of a chain.
 const SYMBOL_WORDS: u64 = ENTRY_WORDS + 1;
 
-/// The table.
 #[derive(Debug)]
 pub struct Symbols {
     seed: u64,
     count: u64,
-    /// Heads, then entries.
+    /// The chains' heads, then the entries.
     memory: Region,
 }
 
 impl Symbols {
-    /// As many symbols as `--mem` has room for.
+    /// A table with as many symbols as fit in `--mem`.
     ///
-    /// Fails when so much memory is not available or cannot be mapped.
+    /// Fails when that much memory is not available or cannot be mapped.
     pub fn new(job: &Job<'_>, seed: u64) -> Result<Self, Error> {
         let memory = map(job, job.parameters.number("mem"), false)?;
         Ok(Self::fill(memory, seed))
@@ -38,7 +37,7 @@ impl Symbols {
             count: cast::count(memory.words().len()) / SYMBOL_WORDS,
             memory,
         };
-        // Names that follow each other in a source do not lie beside each other.
+        // Names that follow each other in a source are not neighbours in the table.
         let indices = Permutation::new(table.count, seed);
         for symbol in 0..table.count {
             table.insert(symbol, indices.at(symbol));
@@ -63,7 +62,6 @@ impl Symbols {
         cast::index(self.count + index * ENTRY_WORDS)
     }
 
-    /// How many symbols there are.
     pub fn len(&self) -> u64 {
         self.count
     }
@@ -73,11 +71,11 @@ impl Symbols {
         pattern::word(self.seed, symbol)
     }
 
-    /// The value of a key, from the table.
+    /// The value of a key, looked up in the table.
     pub fn find(&self, key: u64) -> Option<u64> {
         let words = self.memory.words();
         let mut next = words[self.head(key)];
-        // A chain cannot be longer than the table: a damaged one must not be endless.
+        // A chain cannot be longer than the table: a walk of a damaged chain must end.
         for _ in 0..self.count {
             let index = next.checked_sub(1).filter(|index| *index < self.count)?;
             let entry = &words[self.entry(index)..];

@@ -6,8 +6,8 @@ use crate::workloads::compiler_like::arena::{Arena, Id};
 use crate::workloads::compiler_like::symbols::{self, Symbols};
 use vtax_cli::Error;
 
-/// The kinds of nodes: a leaf's words are kind, key and value; an inner node's are kind and the
-/// two nodes below it.
+/// The kinds of nodes: a leaf's words are kind, key and value; an inner node's words are kind and
+/// the two nodes below it.
 const LEAF: u64 = 0;
 const ADD: u64 = 1;
 const MIX: u64 = 2;
@@ -19,7 +19,7 @@ pub struct Tree {
     root: Id,
 }
 
-/// A part of the tree that is not yet below another one, and its value.
+/// A part of the tree that is not yet below another node, and its value.
 type Part = (Id, u64);
 
 impl Tree {
@@ -92,15 +92,14 @@ impl Tree {
 
     /// The two nodes below an inner node.
     ///
-    /// They were made before it, so each step is to a smaller number: in memory that was damaged
-    /// a walk ends as well, with a wrong value.
+    /// They were made before it, so each step goes to a smaller number. So in damaged memory a walk
+    /// also ends, with a wrong value.
     fn below(&self, id: Id) -> Option<[Id; 2]> {
         let words = self.arena.words(id);
         let below = [words[1], words[2]].map(cast::index);
         (words[0] != LEAF && below.iter().all(|other| *other < id)).then_some(below)
     }
 
-    /// How many nodes it has.
     pub fn len(&self) -> u64 {
         cast::count(self.arena.len())
     }
@@ -108,7 +107,7 @@ impl Tree {
 
 enum Step {
     Enter(Id),
-    /// Both nodes below have their values.
+    /// Visited when both nodes below have their values.
     Leave(u64),
 }
 

@@ -1,8 +1,8 @@
-//! A counter that knows when it was changed by others.
+//! A counter that detects changes by others.
 
 use std::hint::black_box;
 
-/// Kept in memory twice, the second time inverted.
+/// The count is kept in memory twice, the second time inverted.
 #[derive(Debug)]
 pub struct Counter {
     cells: Box<[u64; 2]>,
@@ -10,7 +10,6 @@ pub struct Counter {
 }
 
 impl Counter {
-    /// At 0.
     pub fn new() -> Self {
         Self {
             cells: Box::new([0, !0]),
@@ -18,7 +17,6 @@ impl Counter {
         }
     }
 
-    /// Add one.
     pub fn increment(&mut self) {
         let [value, inverse] = black_box(self.cells.as_mut());
         self.errors += u64::from(*value != !*inverse);
@@ -26,12 +24,11 @@ impl Counter {
         *inverse = !*value;
     }
 
-    /// Its value.
     pub fn value(&self) -> u64 {
         self.cells[0]
     }
 
-    /// How often it was wrong, also now: it must have counted the rounds.
+    /// How often the counter was wrong, including now: it must have counted the rounds.
     pub fn errors(&self, rounds: u64) -> u64 {
         let [value, inverse] = *black_box(&self.cells).as_ref();
         self.errors + u64::from(value != rounds || value != !inverse)

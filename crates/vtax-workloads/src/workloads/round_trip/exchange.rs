@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 use crate::message::{MESSAGE_BYTES, message};
 use vtax_cli::Error;
 
-/// Longest time until there must be a connection: a guest's network may be coming up.
+/// The longest time until there must be a connection: a guest's network may still be starting.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(20);
 
-/// Longest wait for an answer; above any pause that a switch may take.
+/// The longest wait for an answer: longer than any pause for a switch.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(60);
 
-/// Between two tries.
+/// The time between two tries.
 const TRY_EVERY: Duration = Duration::from_millis(2);
 
 /// A message that was sent, at least in part.
@@ -26,16 +26,16 @@ struct Pending {
     begin: Instant,
 }
 
-/// The connection; one message is under way at a time.
+/// The connection; one message is in transit at a time.
 #[derive(Debug)]
 pub struct Exchange {
     stream: TcpStream,
     pending: Option<Pending>,
     last_answer: Option<Instant>,
     largest_gap: Option<Duration>,
-    /// Messages that were answered.
+    /// The number of answered messages.
     pub messages: u64,
-    /// Answers that were wrong, and one for a connection that was lost.
+    /// The number of wrong answers, plus one for a lost connection.
     pub errors: u64,
     /// Why the connection was lost.
     pub lost: Option<String>,
@@ -87,8 +87,8 @@ impl Exchange {
         }
     }
 
-    /// Wait for the answer that is still to come, as long as for any other: the host may be
-    /// switching the guest just now.
+    /// Wait for the outstanding answer, as long as for any other: the host may be switching the
+    /// guest at this moment.
     pub fn finish(&mut self) {
         while self.pending.is_some() {
             self.look();
@@ -96,7 +96,7 @@ impl Exchange {
         }
     }
 
-    /// True: the answer is there.
+    /// Make progress with a message; true when the answer is there.
     fn advance(&mut self, pending: &mut Pending) -> std::io::Result<bool> {
         let bytes = message(self.messages);
         if pending.sent_bytes < MESSAGE_BYTES {
@@ -139,7 +139,8 @@ impl Pending {
     }
 }
 
-/// Nothing yet is 0 bytes; 0 bytes are the end.
+/// Returns 0 bytes when nothing can be moved yet; a result of 0 bytes is the end of the connection,
+/// an error.
 fn now_or_nothing(result: std::io::Result<usize>) -> std::io::Result<usize> {
     match result {
         Ok(0) => Err(ErrorKind::UnexpectedEof.into()),

@@ -9,7 +9,7 @@ use crate::checksum::Checksum;
 use crate::message::{MESSAGE_BYTES, Message, record};
 use vtax_cli::Error;
 
-/// Records of a file before it is checked and emptied: 4 MiB.
+/// The most records of a file before it is checked and emptied: 4 MiB.
 const MOST_RECORDS: u64 = 65_536;
 
 /// Both files; they are removed at the end.
@@ -18,7 +18,7 @@ pub struct Files {
     logs: [Log; 2],
     random: fastrand::Rng,
     checksum: Checksum,
-    /// Appended to both in all.
+    /// Bytes that were appended to both files in total.
     pub bytes: u64,
     /// Records that were wrong or could not be read.
     pub errors: u64,
@@ -65,8 +65,8 @@ impl Files {
 
     /// Read everything back.
     ///
-    /// Fails when the length of a file cannot be had. Records that are wrong or cannot be read are
-    /// counted in `errors`.
+    /// Fails when the length of a file cannot be found out. Records that are wrong or cannot be
+    /// read are counted in `errors`.
     pub fn check_all(&mut self) -> Result<(), Error> {
         for log in &mut self.logs {
             self.errors += log.wrong_records();
@@ -80,7 +80,7 @@ impl Files {
         Ok(())
     }
 
-    /// Of all records that were read and right.
+    /// The checksum of all records that were read and right.
     pub fn checksum(&self) -> u64 {
         self.checksum.value()
     }
@@ -159,7 +159,7 @@ impl Log {
 
 impl Drop for Log {
     fn drop(&mut self) {
-        // Nothing can be done about a file that cannot be removed.
+        // A file that cannot be removed is left behind.
         let _ = std::fs::remove_file(&self.path);
     }
 }

@@ -1,4 +1,4 @@
-//! Memory with a pattern that is checked and replaced by the next one, slice by slice.
+//! Memory with a pattern that is checked and replaced by the next pattern, slice by slice.
 
 use std::hint::black_box;
 
@@ -17,14 +17,14 @@ pub struct Pages {
     seed: u64,
     cursor: usize,
     checksum: Checksum,
-    /// Finished passes over all of the memory.
+    /// Finished passes over the whole memory.
     pub passes: u64,
     /// Words that were wrong.
     pub errors: u64,
 }
 
 impl Pages {
-    /// Filled with the pattern of pass 0.
+    /// Fill the memory with the pattern of pass 0.
     pub fn new(region: Region, seed: u64) -> Self {
         let mut pages = Self {
             region,
@@ -59,7 +59,7 @@ impl Pages {
         }
     }
 
-    /// Check all words, those of the pass that is not finished too.
+    /// Check all words, including those of the unfinished pass.
     pub fn check_all(&mut self) {
         let words = black_box(self.region.words());
         for (position, word) in words.iter().enumerate() {
@@ -69,7 +69,7 @@ impl Pages {
         }
     }
 
-    /// Of all that was read.
+    /// The checksum of everything that was read.
     pub fn checksum(&self) -> u64 {
         self.checksum.value()
     }

@@ -39,7 +39,7 @@ fn with_state<T>(rounds: u64, connect: Option<String>, look: impl FnOnce(&mut St
     look(&mut state)
 }
 
-/// Runs `echo` in a thread; the address and, later, its report.
+/// Run `echo` in a thread; returns the address and, later, its report.
 fn echo() -> (String, thread::JoinHandle<Report>) {
     let (sender, receiver) = mpsc::channel();
     let peer = thread::spawn(move || {

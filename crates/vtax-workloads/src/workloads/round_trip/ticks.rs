@@ -9,10 +9,9 @@ use nix::unistd::read;
 
 use vtax_cli::Error;
 
-/// The period.
 const PERIOD: Duration = Duration::from_millis(10);
 
-/// A timer of `CLOCK_MONOTONIC`, and when it was started: between these two moments.
+/// A timer of `CLOCK_MONOTONIC`, and two moments between which it was started.
 #[derive(Debug)]
 pub struct Ticks {
     timer: TimerFd,
@@ -20,7 +19,7 @@ pub struct Ticks {
     after_start: Instant,
     /// Expirations so far.
     pub total: u64,
-    /// Looks at which the total did not fit the time.
+    /// Readings at which the total did not fit the elapsed time.
     pub errors: u64,
 }
 
@@ -47,11 +46,11 @@ impl Ticks {
         })
     }
 
-    /// Take the expirations since the last look.
+    /// Read the expirations since the last reading.
     ///
-    /// The kernel works out their number from the time when it is asked (`timerfd_read`), so it is
-    /// exact however late the timer's interrupt was. Before that interrupt there is nothing to
-    /// read, which is not an error.
+    /// The kernel computes their number from the time of the read (`timerfd_read`), so it is exact
+    /// however late the timer's interrupt was. Before that interrupt there is nothing to read,
+    /// which is not an error.
     ///
     /// Fails when the timer cannot be read.
     pub fn look(&mut self) -> Result<(), Error> {
@@ -69,7 +68,7 @@ impl Ticks {
         self.total += expirations;
         let least = periods(before.saturating_duration_since(self.after_start));
         let most = periods(after.saturating_duration_since(self.before_start));
-        // The timer's clock and ours are the same one, but rounded differently: one to spare.
+        // The timer and this program use the same clock, but round differently: allow one more.
         let fits = (least.saturating_sub(1)..=most + 1).contains(&self.total);
         self.errors += u64::from(!fits);
     }

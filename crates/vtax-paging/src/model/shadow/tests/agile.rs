@@ -50,7 +50,7 @@ fn a_quiet_table_returns_and_a_busy_one_stays() {
     let walk = rig.page(0, true);
     assert_eq!((walk.nested_from, walk.failed_depth), (4, 3));
     assert_eq!(rig.exits(), [("shadow_fill", 1)]);
-    // Two intervals looked at one table each since an event was last charged.
+    // Since an event was last charged, two intervals have each scanned one table.
     assert_eq!(rig.cycles(), 201);
 }
 

@@ -101,7 +101,7 @@ fn three_writes_to_an_upper_table_zap_its_page() {
     assert_eq!(rig.exits(), [("table_write", 3)]);
     assert_eq!(rig.rewrite(directory, 9, START), Flush::None);
     assert_eq!(rig.exits(), []);
-    // The walk ends where the page was; the leaf page is found again.
+    // The walk ends where the removed page was; the leaf page is found again.
     assert_eq!(rig.page(0, true).failed_depth, 2);
     assert_eq!(
         (rig.shadow.pages(), rig.exits()),
@@ -143,7 +143,7 @@ fn a_cr3_load_brings_unsync_tables_in_step_and_protects_them() {
     let mut rig = plain(16);
     rig.pages(0..8, true);
     let root = rig.guest.root();
-    // Unmapping 3 pages writes 3 entries and invalidates them, so that nothing is left to do.
+    // Unmapping 3 pages writes 3 entries and invalidates them, so nothing is left to do.
     rig.unmap(0, 3);
     assert!(rig.exits().contains(&("invlpg", 3)));
     rig.reset();
@@ -182,7 +182,7 @@ fn a_long_unmapping_is_synced_by_the_full_flush() {
     rig.pages(0..64, true);
     rig.reset();
     rig.unmap(0, 40);
-    // Forty entries, one CR3 load; the table was unsync already.
+    // Forty entries and one CR3 load; the table was unsync already.
     assert_eq!(rig.exits(), [("load_cr3", 1)]);
     assert_eq!(rig.cycles(), 1_000_000 + 1_000 + 40 * 100);
 }
@@ -194,7 +194,7 @@ fn invlpg_brings_one_entry_in_step() {
     rig.reset();
     assert!(rig.unmap(2, 1).contains(&Flush::Page(Gva(START + 0x2000))));
     assert_eq!((rig.exits(), rig.cycles()), (vec![("invlpg", 1)], 110));
-    // Nothing to do for an entry that agrees.
+    // There is nothing to do for an entry that agrees.
     rig.tell(&[GuestEvent::Invlpg {
         address: Gva(START),
     }]);
@@ -233,7 +233,7 @@ fn four_roots_are_remembered_and_processes_keep_their_pages() {
     rig.apply(Operation::Switch { process: 2 });
     assert_eq!(rig.cycles(), 1_000_000);
     rig.apply(Operation::Switch { process: 0 });
-    // Not among the last ones, so it is built: out of the page that is still there. Its leaf
+    // The root is not among the last ones, so it is built from the page that still exists. Its leaf
     // table was never written since it was shadowed.
     assert_eq!(rig.cycles(), 100_000_000);
     assert_eq!(rig.exits(), [("load_cr3", 2)]);
@@ -249,7 +249,7 @@ fn fork_protects_the_parent_and_each_side_copies_at_its_write() {
     rig.apply(Operation::Fork { child: 1 });
     let fork = rig.exits();
     // The parent's four entries lie in a table that is unsync already; the child's tables have no
-    // shadow pages. What is left is the flush of the parent.
+    // shadow pages. Only the flush of the parent remains.
     assert!(
         fork.iter()
             .all(|(name, _)| ["load_cr3", "invlpg"].contains(name)),
@@ -295,9 +295,9 @@ fn an_unsync_table_that_comes_to_be_used_above_the_leaves_is_shadowed_anew() {
     let mut account = CostAccount::new(&mut rig.counters, &COSTS);
     rig.shadow
         .resolve(&found, true, rig.guest.tables(), &mut account);
-    // The unsync leaf page goes, and comes back beside the new page of level 3.
+    // The unsync leaf page goes, and comes back together with the new page of level 3.
     assert_eq!((rig.shadow.pages(), rig.cycles()), (5, 10_001));
-    // Used above the leaves, the table cannot go unsync again.
+    // A table that is used above the leaves cannot go unsync again.
     rig.exits();
     rig.rewrite(table, 9, START);
     assert_eq!(rig.exits(), [("table_write", 1)]);
@@ -363,7 +363,7 @@ fn a_switch_to_shadow_bills_old_entries_as_refills_once() {
     assert_eq!(rig.shadow.pages(), 0);
     rig.pages(0..4, true);
     assert_eq!((rig.refill(), rig.cycles()), (100_000_004, 0));
-    // Filled since: whatever takes them down again is not the switch's fault.
+    // The entries have been filled since: whatever takes them down again is not the switch's fault.
     let table = rig.tables_of(START)[3];
     rig.tell(&[GuestEvent::TableFreed { table }]);
     rig.reset();

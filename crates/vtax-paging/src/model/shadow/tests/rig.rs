@@ -9,7 +9,7 @@ use crate::model::machine::Costs;
 use crate::model::shadow::{Flush, ShadowSetup, ShadowStyle, ShadowTables, ShadowWalk};
 use crate::step::Operation;
 
-/// Powers of ten, so that a sum tells its parts.
+/// Powers of ten, so that a sum shows its parts.
 pub const COSTS: Costs = Costs {
     exit: 0,
     nested_fault: 0,
@@ -74,7 +74,7 @@ impl Rig {
         rig
     }
 
-    /// A reference, with the guest's page faults.
+    /// Makes a reference, with the guest's page faults.
     pub fn touch(&mut self, address: u64, write: bool) -> ShadowWalk {
         for _ in 0..3 {
             match self.guest.translate(Gva(address), write) {
@@ -100,12 +100,12 @@ impl Rig {
         panic!("the guest does not map {address:#x}");
     }
 
-    /// Page `number` of the range at [`START`].
+    /// Touches page `number` of the range at [`START`].
     pub fn page(&mut self, number: u64, write: bool) -> ShadowWalk {
         self.touch(START + (number << 12), write)
     }
 
-    /// Several of them.
+    /// Touches several pages.
     pub fn pages(&mut self, numbers: std::ops::Range<u64>, write: bool) {
         for number in numbers {
             self.page(number, write);
@@ -136,7 +136,7 @@ impl Rig {
         self.shadow.interval(self.guest.tables());
     }
 
-    /// Exits by cause since the last call, those that occurred.
+    /// Exits since the last call by cause, without causes that did not occur.
     pub fn exits(&mut self) -> Vec<(&'static str, u64)> {
         let exits = Exit::ALL.into_iter().zip(take(&mut self.counters.exits));
         let seen = exits.filter(|(_, count)| *count > 0.0);
@@ -165,7 +165,7 @@ impl Rig {
         found.tables[..usize::from(found.depth)].to_vec()
     }
 
-    /// The guest writes an entry of a table with what is there already.
+    /// The guest writes an entry of a table with its existing content.
     pub fn rewrite(&mut self, table: Gfn, index: u16, address: u64) -> Flush {
         let event = GuestEvent::TableWrite {
             table,

@@ -59,7 +59,7 @@ fn a_32_bit_guest_has_two_pages_per_table_under_a_pae_root() {
     assert_eq!(rig.shadow.pages(), 5);
     let table = rig.tables_of(START)[1];
     rig.exits();
-    // The second half's page protected the table again; a write to either lets all of it go.
+    // The second half's page protected the table again; a write to either half drops all of it.
     rig.rewrite(table, 0, START);
     rig.rewrite(table, 1023, START);
     assert_eq!(rig.exits(), [("unsync", 1)]);
@@ -116,7 +116,7 @@ fn a_split_large_page_changes_its_pages_at_the_first_write() {
     assert_eq!(rig.exits(), [("shadow_dirty", 1)]);
     assert!(rig.page(0, false).writable);
     assert_eq!(rig.exits(), [("shadow_fill", 1)]);
-    // The block around page 9 was filled with it.
+    // The block around page 9 was filled together with page 9.
     assert!(rig.page(8, true).writable);
     assert_eq!(rig.exits(), []);
 }
