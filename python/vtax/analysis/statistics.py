@@ -4,7 +4,7 @@ The interval. A benchmark gives few values (five by default), skewed, with outli
 grouped by boot. The plain percentile bootstrap is too narrow there: for the median of seven values
 its 95 % interval covers the true one in 87 %. So the bootstrap is asked only for what it estimates
 well, the standard error of the log of the median, and the interval is the estimate plus and minus
-that many standard errors as Student's t asks for. Coverage by simulation, 95 % wanted: 95 to 99 %
+as many standard errors as Student's t asks for. Coverage by simulation, 95 % wanted: 95 to 99 %
 from n = 3 on, 91 to 96 % at n = 2. Ratios do not come from here but from vtax.analysis.rounds.
 
 Sources: Efron & Tibshirani 1993, chapters 12 and 13 (bootstrap standard error, t interval);
