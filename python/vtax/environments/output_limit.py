@@ -54,7 +54,7 @@ class OutputLimit:
         return max(EVERY_S, (time.monotonic() - begin) / MOST_SHARE)
 
     def end(self) -> None:
-        """Look at the results of a command that has ended; raises OutputLimitError as `check` does."""
+        """Look at the results of an ended command; raises OutputLimitError as `check` does."""
         self._judge(allocated(self._results) - self._input)
 
     def _judge(self, grown: int) -> None:
