@@ -1,4 +1,4 @@
-"""What a newcomer has to know: what each kind of flag means, and the words of the report."""
+"""Explanations for newcomers: what each kind of flag means, and the words of the report."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ EXPLANATIONS: Mapping[str, Explanation] = MappingProxyType(
 
 
 def explain(kind: str) -> Explanation:
-    """The explanation of a kind; a kind without one says so instead of guessing."""
+    """The explanation of a kind of flag; a kind without an explanation says so."""
     known = EXPLANATIONS.get(kind)
     if known is not None:
         return known

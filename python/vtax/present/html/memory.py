@@ -19,7 +19,7 @@ _MIB = float(1 << 20)
 
 @dataclass(frozen=True, slots=True)
 class _Curve:
-    """A quantity of points that is drawn against the size."""
+    """A quantity of points, drawn against the size."""
 
     title: str
     meaning: str
@@ -68,12 +68,12 @@ _CURVES = (
 
 
 def write_report(record: MemoryRecord, path: Path) -> None:
-    """Write the page; one that is there is replaced at once."""
+    """Write the page; an existing page is replaced in one step."""
     write_analysis(page(record), path)
 
 
 def page(record: MemoryRecord) -> Page:
-    """What the page shows."""
+    """The content of the page."""
     figures = [_performance(record), _kernel(record)]
     figures += [
         _figure(record, curve)
@@ -99,7 +99,7 @@ def page(record: MemoryRecord) -> Page:
 
 
 def _performance(record: MemoryRecord) -> Figure:
-    """Median with smallest and largest of each size, and the edges."""
+    """The median, smallest and largest value of each size, and the edges."""
     data: list[Plot] = []
     for index, each in enumerate(record.environments):
         points = [point for point in each.points if point.median is not None]
