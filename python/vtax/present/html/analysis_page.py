@@ -57,5 +57,5 @@ def render(page: Page) -> str:
 
 
 def _widths(figures: Sequence[Figure]) -> list[int]:
-    """The least width in CSS pixels in which each figure can be read; in a narrower page it scrolls."""
+    """The least width in CSS pixels in which each figure can be read; a narrower one scrolls."""
     return [int(figure.plot.get("meta", {}).get("least_width", 0)) for figure in figures]
