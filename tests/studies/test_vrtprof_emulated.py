@@ -104,7 +104,7 @@ def test_one_repetition_is_not_judged(data: Data) -> None:
     found = judged(replace(data, emulated=data.emulated.filter(repetition=0)))
     for name in OVERHEADS:
         assert found[name].verdict is Verdict.UNKNOWN
-        assert found[name].reason.endswith("Of one repetition the noise is not known.")
+        assert found[name].reason.endswith("The noise of one repetition is not known.")
         assert found[name].ours != "no value"
 
 

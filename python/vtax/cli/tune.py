@@ -126,7 +126,7 @@ def tune(
         typer.Option(min=64, max=LARGEST, metavar="N", help="Size of the products of that sweep."),
     ] = 2500,
     edge_runs: Annotated[
-        int, typer.Option(min=1, max=1000, metavar="N", help="Of that sweep.")
+        int, typer.Option(min=1, max=1000, metavar="N", help="Runs of that sweep.")
     ] = 20,
     probe: Annotated[
         bool, typer.Option("--probe/--no-probe", help="Measure caches and registers first, 15 s.")

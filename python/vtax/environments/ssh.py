@@ -68,7 +68,7 @@ _REASONS = (
      "find out why; then remove the old one with ssh-keygen -R, and connect once: {by_hand}"),
     ("Host key verification failed", "its host key is not known here",
      "connect once by hand: {by_hand}"),
-    ("Permission denied", "it lets this user in with no key that ssh has",
+    ("Permission denied", "it accepts none of ssh's keys for this user",
      "make this work without a password, e.g. by ssh-copy-id: {by_hand}"),
     ("not responding", "the connection has been silent for too long", None),
 )  # fmt: skip

@@ -88,9 +88,9 @@ def winners(record: TuneRecord) -> Rows:
     return Rows(
         "winners",
         "Winner and libraries",
-        f"GFLOP/s of a product of matrices of so many rows by {plural(record.threads, 'thread')}: "
+        f"GFLOP/s of a product of square matrices by {plural(record.threads, 'thread')}: "
         f"median of {plural(record.rounds, 'round')} with 95 % interval, or what the search saw. "
-        "Of generated code in percent of the register peak by the probes, too.",
+        "For generated code also the percentage of the register peak that the probes found.",
         (
             "Environment",
             "Kernels",
@@ -139,7 +139,7 @@ def routines(record: TuneRecord, few: bool = False) -> Rows:
     return Rows(
         "routines",
         "Routines",
-        "GFLOP/s with the parameters of the own environment: median of the rounds with 95 % "
+        "GFLOP/s with each environment's own parameters: median of the rounds with 95 % "
         "interval (of the paper's figure 7).",
         ("Routine", *found),
         tuple(rows),

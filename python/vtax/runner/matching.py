@@ -231,7 +231,7 @@ def _memory(baseline: Observed, other: Observed) -> list[str]:
     limit = _at(other.facts, "virtualization.kind") != _at(baseline.facts, "virtualization.kind")
     if limit and isinstance(total, int):
         found.append(
-            f"Of its memory the guest's kernel leaves {format_bytes(total)} to programs; "
+            f"The guest's kernel leaves {format_bytes(total)} of its memory to programs; "
             "the baseline's kernel is not counted against its cap."
         )
     return found

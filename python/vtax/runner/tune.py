@@ -296,7 +296,7 @@ class Campaign(campaign.Campaign[TuneRecord]):
         for name, library in settings.peers.items():
             seen.measured.peers[name] = Peer(library)
             if not environment.has_folder(binaries.FOLDER):
-                seen.measured.peers[name].reason = "it has not this machine's programs"
+                seen.measured.peers[name].reason = "it lacks this machine's programs"
                 continue
             candidate = Candidate("peer", name)
             yield self._step(label, _Task("identify", tuner.identify(library), candidate))

@@ -53,11 +53,11 @@ _CURVES = (
         lambda point: point.minor_faults,
     ),
     _Curve(
-        "Data TLB misses", "Of the program's loads (figure 14).", "misses",
+        "Data TLB misses", "Misses of the program's loads (figure 14).", "misses",
         lambda point: point.dtlb_misses,
     ),
     _Curve(
-        "Instruction TLB misses", "Of the program's code (figure 15).", "misses",
+        "Instruction TLB misses", "Misses of the program's code (figure 15).", "misses",
         lambda point: point.itlb_misses,
     ),
     _Curve(

@@ -125,7 +125,7 @@ def _peaks(record: TuneRecord) -> Figure | None:
     return _figure(
         "Register-to-register peak",
         "What the floating-point unit does without memory, for each width of the registers (the "
-        "paper's figure 2). A width that the processor has not is missing.",
+        "paper's figure 2). A width that the processor lacks is missing.",
         spoken,
         data,
         _categories("GFLOP/s", data),

@@ -104,7 +104,7 @@ FIGURES: dict[str, Maker] = {
     "12": _curves("12", "Major faults of the driver", "By wait4.", "Faults", "major_faults"),
     "13": _curves("13", "Minor faults of the driver", "By wait4.", "Faults", "minor_faults"),
     "14": _curves(
-        "14", "Data TLB misses of the driver", "Of its loads, by the PMU.", "Misses",
+        "14", "Data TLB misses of the driver", "Misses of its loads, by the PMU.", "Misses",
         "dtlb_misses",
     ),
     "15": _curves(

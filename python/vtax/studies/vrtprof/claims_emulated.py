@@ -61,7 +61,7 @@ def every_overhead(data: Data) -> Judgement:
     return judged if _repetitions(data) > 1 else Judgement(judged.ours, None, f"{words} {_ONE}")
 
 
-_ONE = "Of one repetition the noise is not known."
+_ONE = "The noise of one repetition is not known."
 
 
 def _repetitions(data: Data) -> int:
