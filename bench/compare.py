@@ -95,7 +95,7 @@ def quiet(argv: Sequence[str]) -> None:
 
 
 def start_up(count: int) -> Figure:
-    """From starting vtax to the first run of the workload, by the workload's own clock."""
+    """The time from starting vtax to the first run of the workload, by the workload's own clock."""
 
     def vtax() -> float:
         with tempfile.TemporaryDirectory() as out:

@@ -42,8 +42,8 @@ class Row:
 
     name: str
     trial: Callable[[Random, int], bool | None]
-    """From random numbers and repetitions to whether it happened; None: the trial does not
-    count."""
+    """Decides from random numbers and repetitions whether the event happened; None: the trial does
+    not count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class Rates:
     rows: Sequence[Row]
 
     def cells(self, row: Row, trials: int, seed: int) -> Iterator[tuple[int, int]]:
-        """For each size, how often it happened in how many trials."""
+        """For each size, how often the event happened in how many trials."""
         for size in self.sizes:
             random = np.random.default_rng([seed, size])
             found = [row.trial(random, size) for _ in range(trials)]

@@ -67,7 +67,7 @@ TARGETS = {1000 * US: 0.5, 100 * US: 1.2}
 RATE_TARGET = 1e6
 """Events per second on one CPU without loss."""
 MEMORY_TARGET = 32 << 20
-"""Bytes."""
+"""The target for the recorder's memory, in bytes."""
 
 
 @dataclass(slots=True)

@@ -67,7 +67,7 @@ class HostThread:
         return VCPU if self.role in RUNS_A_GUEST else self.role
 
     def within(self, cpus: frozenset[int]) -> frozenset[int]:
-        """Those of `cpus` that its cpuset allows."""
+        """The CPUs among `cpus` that its cpuset allows."""
         return cpus.intersection(self.cpuset) if self.cpuset else cpus
 
     @property

@@ -51,7 +51,8 @@ FORMAT = 1
 """The version of the files' format; `record.json` names theirs."""
 CYCLES = "hw.cycles."
 INSTRUCTIONS = "hw.instructions."
-"""Followed by the part that was counted: user, kernel, guest, host."""
+"""Names of events that count instructions are this and the part that was counted: user, kernel,
+guest, host."""
 PUBLISHED = ("guest.", "app.")
 """Layers that sample a page: a value is what was counted since the sample before."""
 CPI = "derived.cpi"

@@ -36,7 +36,7 @@ _LEAST_SHARE = 0.01
 
 
 def standing_out(values: Floats, cuts: Sequence[int], least: int, rate: float) -> list[int]:
-    """Those of `cuts` whose jump stands out in a column of `values` (n x d, none constant).
+    """The `cuts` whose jump stands out in a column of `values` (n x d, none constant).
 
     `least` is the smallest number of values on either side that a jump is taken from; `rate` the
     probability that any place of a series without changes stands out.

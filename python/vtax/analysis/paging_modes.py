@@ -16,7 +16,7 @@ class Run:
     """One run of the workload in one mode."""
 
     wall_s: float
-    """By the guest's clock."""
+    """Wall time by the guest's clock."""
     counters: Mapping[str, float]
     """KVM's counts during the run; for a level (a gauge) the value at its end."""
     gauges: frozenset[str]

@@ -47,7 +47,7 @@ class Phase:
     """A part of the axis without a detected change."""
 
     start: float
-    """In units of the timeline's axis."""
+    """Where the phase begins, in units of the timeline's axis."""
     end: float
     bins: int
     means: tuple[float, ...]

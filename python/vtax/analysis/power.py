@@ -101,7 +101,7 @@ class EnergyReading:
     domain: str
     """Its `name`, such as package-0."""
     at_s: float
-    """By the monotonic clock."""
+    """The moment by the monotonic clock."""
     energy_uj: int
     max_energy_range_uj: int
     """The value after which the counter begins at 0 again."""

@@ -17,9 +17,9 @@ class State(StrEnum):
     DEGRADED = "degraded"
     """It works, but figures are worse for it, or mean less."""
     MISSING = "missing"
-    """Not there, and the remedy brings it."""
+    """It is absent, and the remedy brings it."""
     IMPOSSIBLE = "impossible"
-    """Not there, and nothing that is done on this machine brings it."""
+    """It is absent, and nothing that can be done on this machine brings it."""
 
 
 @dataclass(frozen=True, slots=True)

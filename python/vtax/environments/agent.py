@@ -84,9 +84,9 @@ class Finished:
     told: Outcome
     """What the machine says."""
     host_wall_s: float
-    """From the message that the command begins to the message that it has ended."""
+    """The time from the message that the command begins to the message that it has ended."""
     longest_s: float
-    """From the request to the answer."""
+    """The time from the request to the answer."""
     lost_s: float | None = None
     """How far the machine's clock fell behind or ran ahead of the host's in that time, since it was
     last looked at; None: it was not looked at again."""

@@ -55,7 +55,8 @@ class Sample:
     position: Count
     """Position in the order in which the campaign ran its repetitions, from 0."""
     wall_s: Finite
-    """By the clock of the machine itself, or by the host's where that clock lacks too much time."""
+    """Wall time by the clock of the machine itself, or by the host's where that clock lacks too
+    much."""
     cpu_s: Finite
     """User plus system time by the accounting of the machine itself."""
     steal_s: Finite | None

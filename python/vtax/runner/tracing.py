@@ -153,7 +153,7 @@ def _consumed(consume: Callable[[Path], None], pipe: Path) -> Iterator[Path]:
 class _Run:
     outcome: Outcome | None
     wall_s: float | None
-    """Between the marks, by the guest's clock, which follows the host's."""
+    """The time between the marks, by the guest's clock, which follows the host's."""
     console: str
 
 

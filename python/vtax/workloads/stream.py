@@ -25,9 +25,10 @@ STREAM_PROGRAM = "vtax-agent"
 """Its folder is on the PATH of every machine."""
 
 DEFAULT_BYTES = 64 << 20
-"""For each of the three arrays, the same in every environment. STREAM's rule is four times the
-last cache; a cloud host's cache is shared and of unknown share, so this is a compromise that also
-fits small guests. A result above the machine's memory bandwidth says that --bytes is too small."""
+"""The size of each of the three arrays, the same in every environment. STREAM's rule is four times
+the last cache; a cloud host's cache is shared and of unknown share, so this is a compromise that
+also fits small guests. A result above the machine's memory bandwidth says that --bytes is too
+small."""
 DEFAULT_TIMES = 10
 """As in STREAM: the best of ten runs counts, and the first is left out."""
 

@@ -300,7 +300,8 @@ def _send(sock: socket.socket, content: bytes) -> None:
 def shadow_obstacle(version: str) -> str | None:
     """Why no guest runs under shadow paging, given the first line of QEMU's `--version`.
 
-    7.2 runs them and 10.0 does not: the guest faults early in its boot. Between, none was tried.
+    QEMU 7.2 runs such guests and 10.0 does not: the guest faults early in its boot. No version in
+    between was tried.
     """
     found = re.search(r"version (\d+)[.\w]*", version)
     if found is None or int(found[1]) < 10:

@@ -109,7 +109,7 @@ def over_best_static(data: Data, machine: str, benchmark: str, mode: str) -> flo
 
 
 def over_best(found: dict[str, float], mode: str) -> float:
-    """As `over_best_static`, from the cycles of each mode.
+    """The result of `over_best_static`, from the cycles of each mode.
 
     Raises Missing when the data lack a static mode.
     """
