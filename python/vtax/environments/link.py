@@ -66,7 +66,7 @@ _START_SWITCH = '"$1" --daemon --rcfile /dev/null --sock "$2" --tap "$3" && shif
 _PACKAGES = {"unshare": "util-linux", "nsenter": "util-linux", "ip": "iproute2", "tc": "iproute2"}
 _FIRST_USE = ["qdisc", "add", "dev", "lo", "root", "tbf", "rate", "1mbit", "burst", "8k"]
 _FIRST_USE += ["latency", LATENCY]
-"""Defaults of a new namespace, not of this host's `lo`."""
+"""Arguments of a first filter on `lo` of a new namespace, not of this host."""
 
 RunInside = Callable[..., "Finished"]
 """`Machine.run`."""

@@ -52,7 +52,7 @@ BOOT_TIMEOUT_S = 120.0
 """The agent's 3 MB have to go through a slow line, too."""
 SMALLEST_CAP_BYTES = 16 << 20
 SWAP_FOLDER = "${XDG_CACHE_HOME:-$HOME/.cache}/vtax/swap"
-"""What a machine's shell finds is what vtax on that machine calls `host_swap.folder`."""
+"""The folder that vtax on the machine calls `host_swap.folder`, in words of the machine's shell."""
 
 _HOST = re.compile(
     r"((?:[A-Za-z0-9_][A-Za-z0-9._-]*@)?)([A-Za-z0-9_][A-Za-z0-9._-]*|\[[0-9A-Za-z:.%]+\])(?::([0-9]+))?"

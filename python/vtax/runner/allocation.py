@@ -20,8 +20,8 @@ from vtax.analysis.results import leading_metric
 from vtax.formats.model import ComparisonRecord, Sample
 
 MOST_RUNS = 8
-"""The most runs of a variant in a round: more would hardly help, while one slow run limits the
-round."""
+"""The most runs of a variant in a round: more would hardly help, because the round's one run of a
+slow variant limits the interval."""
 PILOT_ROUNDS = 3
 """The number of rounds with one run of each variant, before spread and cost are known at all."""
 LEAST_ROUNDS = 5

@@ -30,8 +30,7 @@ for try in $(seq 600); do
 done
 cat log >&2; exit 1
 """
-"""Starts a server that writes nothing while it serves: in a guest, the measured thing serves the
-folder."""
+"""Starts a server that writes nothing while it serves: what is measured may serve the folder."""
 
 
 @dataclass(frozen=True, slots=True)
