@@ -1,11 +1,11 @@
-"""What an audit costs a program on the CPU beside the one that is audited.
+"""What an audit costs a program on the CPU next to the audited one.
 
     make bench                      # about a minute and a half
     .venv/bin/python bench/audit.py --rounds 10
 
 A spinning loop does the same work, alone and while `vtax audit` looks at a machine on the last CPU.
-Its wall time has what took the CPU from it, which others do too; its CPU time has only what slowed
-it, and far less noise. Needs two CPUs.
+Its wall time includes the time for which the audit or other programs took the CPU; its CPU time
+includes only what slowed the loop, and has far less noise. Needs two CPUs.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from short_commands import ratio
 from vtax import binaries
 
 WORK = ["workload", "gups", "--count", "400000000", "--mem", "1M"]
-"""About two seconds, in the cache."""
+"""Work of about two seconds, in the cache."""
 STARTED_S = 2.0
-"""Until the audit's machine runs."""
+"""Time until the audit's machine runs."""
 
 
 def work() -> tuple[float, float]:
-    """Wall and CPU time."""
+    """Wall and CPU time of the work."""
     cpu = min(os.sched_getaffinity(0))
     argv = ["taskset", "-c", str(cpu), str(binaries.find("vtax-agent")), *WORK]
     before = resource.getrusage(resource.RUSAGE_CHILDREN)

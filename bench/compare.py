@@ -48,7 +48,7 @@ class Figure:
     plain_name: str | None = None
     plain_s: tuple[float, ...] = ()
     added: bool = False
-    """The target is for what comes on top of the plain command."""
+    """Whether the target is for what comes on top of the plain command."""
 
     @property
     def median_s(self) -> float:
@@ -56,11 +56,11 @@ class Figure:
 
     @property
     def cost_s(self) -> float:
-        """What the target is for."""
+        """The cost that the target is for."""
         return self.median_s - (statistics.median(self.plain_s) if self.added else 0.0)
 
     def ratio(self) -> tuple[float, float, float] | None:
-        """Ratio to the plain command with its 95 % interval."""
+        """The ratio to the plain command, with its 95 % interval."""
         if not self.plain_s:
             return None
         ratio = log_ratio(one_each(self.values_s), one_each(self.plain_s))
@@ -95,7 +95,7 @@ def quiet(argv: Sequence[str]) -> None:
 
 
 def start_up(count: int) -> Figure:
-    """From starting vtax to the first run of the workload, by the workload's own clock."""
+    """The time from starting vtax to the first run of the workload, by the workload's own clock."""
 
     def vtax() -> float:
         with tempfile.TemporaryDirectory() as out:
@@ -136,7 +136,7 @@ def _span(run: Path, many: int) -> float:
 
 
 def boot(spec: str, target_s: float, plain_name: str, plain: Measure, count: int) -> Figure:
-    """From starting the machine to the first instruction of a workload in it."""
+    """The time from starting the machine to the first instruction of a workload in it."""
     environment = build(spec)
     cpus = allowed_cpus()[-1:]
 
@@ -187,7 +187,7 @@ def bare_qemu(image: Path) -> Measure:
 
 
 def figures(count: int) -> list[Figure]:
-    """All of them; one whose programs are missing is left out and named."""
+    """All figures; one whose programs are missing is left out and named."""
     found = [start_up(count), per_repetition(count)]
     if shutil.which("linux.uml") and shutil.which("bwrap"):
         found.append(boot("uml:mem=1G", 2.0, "bare linux.uml, init=/bin/true", bare_uml, count))
@@ -204,7 +204,7 @@ def figures(count: int) -> list[Figure]:
 
 
 def versions() -> dict[str, str]:
-    """What was compared, and on what."""
+    """The versions of what was compared, and of what it ran on."""
     facts = json.loads(subprocess.check_output([binaries.find("vtax-agent"), "facts"]))
     lines = {
         "machine": f"{facts['cpu']['model']}, {len(facts['affinity'])} CPUs, "

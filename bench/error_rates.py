@@ -1,9 +1,10 @@
-"""The tables of simulated coverage and error rates in docs/statistics.md, and what writes them.
+"""The tables of simulated coverage and error rates in docs/statistics.md, and the program that
+writes them.
 
     python bench/error_rates.py [TABLE...]
 
-Each row is a simulation of whole campaigns of which the truth is known. A test repeats every cell
-with fewer trials and other random numbers.
+Each row is a simulation of whole campaigns whose truth is known. A test repeats every cell with
+fewer trials and other random numbers.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ class Row:
 
     name: str
     trial: Callable[[Random, int], bool | None]
-    """From random numbers and repetitions to whether it happened; None: not among those meant."""
+    """Decides from random numbers and repetitions whether the event happened; None: the trial does
+    not count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +55,7 @@ class Rates:
     rows: Sequence[Row]
 
     def cells(self, row: Row, trials: int, seed: int) -> Iterator[tuple[int, int]]:
-        """How often it happened, of how many trials, for each size."""
+        """For each size, how often the event happened in how many trials."""
         for size in self.sizes:
             random = np.random.default_rng([seed, size])
             found = [row.trial(random, size) for _ in range(trials)]
@@ -70,7 +72,7 @@ class Rates:
 
 
 def alike(noise: noises.Noise, random: Random, rounds: int, runs: int = 3) -> Sides:
-    """One run against the others of a round, all alike, in random order."""
+    """One run against the other runs of a round, all alike, in random order."""
     logs = random.permuted(noise(random, rounds, runs), axis=1)
     return noises.runs(logs[:, :1]), noises.runs(logs[:, 1:])
 
@@ -83,7 +85,7 @@ def slow_runs(slow: float, random: Random, rounds: int) -> Sides:
 
 
 def rounded(step: float, noise: float, true: float, random: Random, rounds: int) -> Sides:
-    """Times of 0.1 to 0.2 s, of which the program or the clock shows whole steps."""
+    """Times of 0.1 to 0.2 s, of which the program or the clock shows whole steps only."""
     length = random.uniform(0.1, 0.2)
     sides = []
     for middle in (length / true, length):

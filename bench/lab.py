@@ -32,7 +32,7 @@ TARGETS_S = {
     "lab:guest=builtin": 3.0,
     "lab": 3.0,
 }
-"""Spec to what issue 5 asks of it on two idle CPUs."""
+"""What issue 5 asks of each spec, on two idle CPUs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Figure:
     spec: str
     target_s: float
     snapshot_s: float | None
-    """What making the snapshot took; None where there is none."""
+    """The time to make the snapshot; None where there is none."""
     values_s: tuple[float, ...]
 
     def row(self) -> dict[str, object]:
@@ -61,7 +61,7 @@ class Figure:
 
 
 def first_workload_s(spec: str) -> float:
-    """Seconds from nothing to the end of the first command in the nested guest."""
+    """Seconds from the start to the end of the first command in the nested guest."""
     with tempfile.TemporaryDirectory(prefix="vtax-bench-") as work:
         (Path(work) / "r0").mkdir()
         begin = time.monotonic()
@@ -87,7 +87,8 @@ def measure(rounds: int) -> list[Figure]:
 
 
 def _share_kernels(cache: Path) -> None:
-    """Unpacked kernels are no part of what is measured, and are not fetched twice."""
+    """Share unpacked kernels, which are not part of the measurement and need not be fetched
+    twice."""
     guest_kernel.prepare()
     (cache / "vtax").mkdir(mode=0o700)
     for name in ("kernels", "guests"):

@@ -1,7 +1,7 @@
 """What `vtax paging control` costs: CPU time of the process, by guests on a host of files.
 
-The trees say what KVM says of 1, 15 and 100 guests; reading a file of debugfs costs about what
-reading one of tmpfs does, and the perf events of a processor with counters are not in it.
+The trees contain what KVM reports about 1, 15 and 100 guests; reading a file of debugfs costs about
+as much as reading one of tmpfs, and the perf events of a processor with counters are not in it.
 Run: .venv/bin/python bench/paging_control.py [SECONDS]
 """
 
@@ -31,7 +31,7 @@ def cpu_seconds(pid: int) -> float:
 
 
 def share(guests: int, seconds: float) -> tuple[float, int]:
-    """The share of one CPU after the first window, and the windows."""
+    """The share of one CPU after the first window, and the number of windows."""
     with tempfile.TemporaryDirectory(dir=TMPFS if TMPFS.is_dir() else None) as folder:
         root = Path(folder) / "root"
         root.mkdir()

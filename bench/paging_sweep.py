@@ -53,7 +53,7 @@ class Times:
 
 
 class Clock(Progress):
-    """Notes when points begin and end."""
+    """Records when points begin and end."""
 
     begun = ended = 0.0
 
@@ -68,7 +68,7 @@ class Clock(Progress):
 
 
 def one(design: Design, workers: int) -> Times:
-    """Run the design once, in a folder that goes away."""
+    """Run the design once, in a folder that is removed."""
     clock = Clock()
     with tempfile.TemporaryDirectory() as out:
         begin = time.perf_counter()
@@ -95,7 +95,7 @@ def rounds(design: Design, count: int) -> dict[int, list[Times]]:
 
 
 def speedup(one_s: list[float], two_s: list[float]) -> tuple[float, float, float] | None:
-    """How many times faster two are, with the 95 % interval of that ratio."""
+    """How many times faster two workers are, with the 95 % interval of that ratio."""
     ratio = log_ratio(one_each(one_s), one_each(two_s))
     if ratio is None:
         return None

@@ -33,7 +33,7 @@ SEED = 1
 ROUNDS = 10
 CPUS = (1, 2)
 DIRECTIONS = {"shadow": 0, "nested": 1}
-"""Mode to the value of npt=."""
+"""The value of npt= for each mode."""
 MODULE = "/modules/kvm_amd.ko"
 STORM = "/proc/1/exe workload fault-storm --mem 4M --seconds 3000"
 PAUSE_TARGET_MS = 1000.0
@@ -49,14 +49,14 @@ class Row:
     guest: str
     """What the guest does."""
     retries: int
-    """In all rounds together."""
+    """Retries in all rounds together."""
     retries_ms: float
-    """What they add to the guest's pauses, in all rounds together."""
+    """What retries add to the guest's pauses, in all rounds together."""
     pause_ms: tuple[float, float, float]
     """Median, low, high."""
     bare_reload_ms: tuple[float, float, float]
     pause_over_bare_reload: float
-    """The two medians' quotient."""
+    """The quotient of the two medians."""
     phases_ms: dict[str, float]
     values: dict[str, list[float]]
 
@@ -71,16 +71,16 @@ def lab(smp: int) -> Iterator[LabMachine]:
 
 
 def bare_reload_ms(machine: LabMachine, to: str) -> float:
-    """The time of rmmod and insmod as the emulated host's own clock has it, in ms."""
+    """The time of rmmod and insmod by the emulated host's own clock, in ms."""
     script = "read a b </proc/uptime; rmmod kvm_amd; "
     script += f"insmod {MODULE} npt={DIRECTIONS[to]}; read c d </proc/uptime; echo $a $c"
     begin, end = machine.host.shell(script, "load its module again").split()
-    # The clock has steps of 10 ms, which a median of many evens out to some of them.
+    # The clock has steps of 10 ms, which the median of many runs partly evens out.
     return (float(end) - float(begin)) * 1e3
 
 
 def fault(machine: LabMachine) -> None:
-    """Let the guest do nothing but fault from now on."""
+    """Let the guest do nothing but fault."""
     argv = ["busybox", "sh", "-c", f"{STORM} >/dev/null 2>&1 </dev/null &"]
     machine.guests[0].run(argv, {"PATH": "/bin"}, "/run/storm", 60.0, leave=True)
 

@@ -43,7 +43,7 @@ def threads(count: int, guests: int, nodes: int, vcpus: float, seed: int) -> lis
 
 
 def classes(cores: int, nodes: int) -> list[CoreClass]:
-    """Three of four cores fast, with the speeds and the shape of power of a hybrid processor."""
+    """Three of four cores are fast; speeds and power are like those of a hybrid processor."""
     fast, slow = PowerModel("a fast core", 20.0, 1.0), PowerModel("a slow core", 5.0, 0.5)
     each = cores // nodes
     return [
@@ -61,7 +61,7 @@ def large(seed: int) -> tuple[float, Plan]:
 
 
 def small(seed: int) -> float | None:
-    """Percent above the optimum; None: it was not proven in time."""
+    """Percent above the optimum; None: the optimum was not proven in time."""
     chance = random.Random(seed)
     count = chance.randrange(60, 220)
     host = classes(max(8, count // 16), 2)

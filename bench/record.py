@@ -63,11 +63,11 @@ from vtax.environments.base import allowed_cpus
 
 WORKS = (SPIN, "cpu", "memory", "syscall", GUEST)
 TARGETS = {1000 * US: 0.5, 100 * US: 1.2}
-"""Length of a row in ns to the overhead in percent that is allowed; the issue's."""
+"""The allowed overhead in percent, by the length of a row in ns; the issue's targets."""
 RATE_TARGET = 1e6
 """Events per second on one CPU without loss."""
 MEMORY_TARGET = 32 << 20
-"""Bytes."""
+"""The target for the recorder's memory, in bytes."""
 
 
 @dataclass(slots=True)
@@ -78,9 +78,9 @@ class Measured:
     wall: list[Trial] = field(default_factory=list)
     cpu: list[Trial] = field(default_factory=list)
     stolen: list[Trial] = field(default_factory=list)
-    """ns of short gaps of the spinning worker in each second."""
+    """Short gaps of the spinning worker, in ns per second."""
     stolen_long: list[Trial] = field(default_factory=list)
-    """The same of longer gaps."""
+    """Longer gaps, in ns per second."""
     rows: list[int] = field(default_factory=list)
     lost: int = 0
     written_bytes: int = 0
@@ -122,24 +122,24 @@ def _per_second(run: Done, gap: str) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How much is measured."""
+    """How much to measure."""
 
     works: Sequence[str]
     rounds: int
     seconds: float
-    """Of one run of the work."""
+    """The time of one run of the work."""
     memory_seconds: int
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Everything."""
+    """All results."""
 
     versions: dict[str, str]
     measured: dict[str, list[Measured]]
-    """By work."""
+    """Measurements by work."""
     absent: dict[str, str]
-    """Work or contender, and why it is not there."""
+    """Work or contender, and why it is absent."""
     rates: list[Rate]
     programs: list[ProgramCost]
     clock_ns: float
@@ -271,7 +271,7 @@ def _rate_line(top: Rate | None) -> Line:
     name = f"{top.guest}: at least {RATE_TARGET:,.0f} events/s without loss"
     cells: list[str] = []
     for each in (top.per_second, top.per_cpu_second):
-        # At least so much is at most its negative.
+        # Negated, "at least" becomes "at most", which `verdict` judges.
         ends = [None if end is None else -end for end in (each.high, each.low)]
         verdict = Interval(each.n, -each.median, *ends).verdict(-RATE_TARGET)
         cells += [each.text("/s", 0), verdict]
@@ -279,9 +279,9 @@ def _rate_line(top: Rate | None) -> Line:
 
 
 def leads(work: str, measured: Sequence[Measured]) -> list[Line]:
-    """Each of vtax's settings with a target against each peer that its rows are as fine as.
+    """Each of vtax's settings with a target, against each peer whose rows are not finer.
 
-    What it takes beyond the timer alone has no target: it is the part that vtax can change.
+    What vtax takes beyond the timer alone has no target: it is the part that vtax can change.
     """
     lines: list[Line] = []
     ours = [each for each in measured if each.contender.interval_ns in TARGETS]
@@ -302,7 +302,7 @@ def _leads(work: str, own: Measured, other: Measured) -> list[Interval]:
     name = f"{work} {own.contender.name} {other.contender.name}"
     if work != SPIN:
         return [lead(own.wall, other.wall, name), lead(own.cpu, other.cpu, f"{name} cpu")]
-    # Both were measured in the same round; their difference is free of what a round has in common.
+    # Both were measured in the same round; their difference excludes what a round has in common.
     differences = [
         (one.added - two.added) / 1e7 for one, two in zip(own.stolen, other.stolen, strict=False)
     ]

@@ -24,7 +24,7 @@ TIMER = Path(__file__).with_name("record_timer.py")
 START_LIMIT_S = 20.0
 STOP_LIMIT_S = 60.0
 SETTLE_S = 0.2
-"""After a recorder is seen to record: what it still does for its start is over then."""
+"""Wait after a recorder is seen to record, so that its start is over."""
 
 GUEST = "guest-port"
 """The work whose events are KVM's; each step leaves KVM to the monitor's process."""
@@ -32,7 +32,7 @@ GUEST = "guest-port"
 PRIVATE_TRACEFS = (
     'test -e /sys/kernel/tracing/events || mount -t tracefs tracefs /sys/kernel/tracing; exec "$@"'
 )
-"""In a mount namespace of its own, so that nothing stays mounted."""
+"""Mounts tracefs in a mount namespace of its own, so that nothing stays mounted."""
 
 TRACEPOINTS = (
     "sched:sched_switch",
@@ -47,7 +47,7 @@ TRACEPOINTS = (
     "exceptions:page_fault_user",
     "exceptions:page_fault_kernel",
 )
-"""Those that vtax counts by default (crates/vtax-record/src/sources)."""
+"""The tracepoints that vtax counts by default (crates/vtax-record/src/sources)."""
 KVM_TRACEPOINTS = (
     "kvm:kvm_entry",
     "kvm:kvm_exit",
@@ -67,7 +67,8 @@ KVM_TRACEPOINTS = (
     "kvm:kvm_userspace_exit",
     "kvm:kvm_vcpu_wakeup",
 )
-"""Those of `kvm` but its memory management, which a guest of one page has no use for."""
+"""The tracepoints of `kvm`, without its memory management, which a guest of one page does not
+use."""
 SOFTWARE = ("page-faults", "context-switches", "cpu-migrations")
 HARDWARE = ("instructions", "cycles", "cache-misses", "branch-misses", "dTLB-load-misses")
 
@@ -78,7 +79,7 @@ class Absent(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What the command lines depend on."""
+    """The facts about the machine that command lines depend on."""
 
     tracepoints: frozenset[str]
     hardware: bool
@@ -112,24 +113,24 @@ class Contender:
 
     name: str
     interval_ns: int | None
-    """Length of its rows; None where it writes every event."""
+    """Length of the recorder's rows; None where it writes every event."""
     command: Command
     ready: Callable[[int, Path], bool]
     """Whether the process with this number, with its files in this folder, records."""
     program: str | None = None
-    """Of another project, and the name of Debian's package unless `package` has it."""
+    """A program of another project; also the name of Debian's package unless `package` has that."""
     package: str | None = None
     role: Literal["ours", "peer", "floor"] = "peer"
     guests_only: bool = False
     tracing: bool = False
-    """It changes the global tracing switch."""
+    """Whether it changes the global tracing switch."""
 
     @property
     def ours(self) -> bool:
         return self.role == "ours"
 
     def require(self, machine: Machine) -> None:
-        """Raise Absent, with the reason, if it cannot be here."""
+        """Raise Absent, with the reason, if the contender cannot run here."""
         if self.program is None:
             return
         if not shutil.which(self.program):
@@ -140,7 +141,8 @@ class Contender:
 
 
 def private(argv: Sequence[str]) -> list[str]:
-    """The command where tracefs is mounted; its process is the one that is started."""
+    """The command in a namespace where tracefs is mounted; its process is the one that is
+    started."""
     unshare = ["unshare", "--mount", "--propagation", "private"]
     return [*unshare, "sh", "-c", PRIVATE_TRACEFS, "sh", *argv]
 
@@ -156,7 +158,7 @@ def vtax(every: str, interval_ns: int) -> Contender:
 
 
 def vtax_ready(_pid: int, out: Path) -> bool:
-    """The stream is made when all is attached."""
+    """Whether the stream exists, which is made when all is attached."""
     return (out / "intervals.arrows").exists()
 
 
@@ -215,17 +217,18 @@ def bpftrace(interval: str) -> Command:
 
 
 def bpftrace_ready(_pid: int, out: Path) -> bool:
-    """The first intervals have been printed, each with at least an empty line."""
+    """Whether the first intervals have been printed, each with at least an empty line."""
     return (out / "stdout").read_bytes().count(b"\n") > 3
 
 
 OURS = (vtax("1ms", MS), vtax("100us", 100 * US), vtax("20ms", 20 * MS))
-"""The last is what `vtax study vrtprof` takes for the paper's setting on a machine without PMU."""
+"""vtax's settings; the last is the one that `vtax study vrtprof` uses for the paper's setting
+without a PMU."""
 FLOORS = (
     Contender("timer alone, 1ms", MS, timer(MS), perf_ready, role="floor"),
     Contender("timer alone, 100us", 100 * US, timer(100 * US), perf_ready, role="floor"),
 )
-"""No recorder: what the reference event costs on this machine, whoever uses it."""
+"""No recorder: the cost of the reference event on this machine, for any recorder."""
 PEERS = (
     Contender("perf stat -I 1", MS, perf_stat, perf_ready, "perf", "linux-perf"),
     Contender("perf record :S, 1ms", MS, perf_record(MS), perf_ready, "perf", "linux-perf"),
@@ -250,7 +253,7 @@ PEERS = (
 
 
 def contenders(kind: str) -> list[Contender]:
-    """Those that record something of this work."""
+    """The contenders that record something of this work."""
     return [each for each in (*OURS, *FLOORS, *PEERS) if kind == GUEST or not each.guests_only]
 
 
@@ -299,7 +302,7 @@ class Recording:
             time.sleep(0.01)
 
     def _why(self) -> str:
-        """Its last words and how it ended."""
+        """The recorder's last words and how it ended."""
         text = (self._out / "stderr").read_text(errors="replace")
         lines = [line.strip() for line in text.splitlines() if line.strip()]
         code = self._process.returncode
@@ -314,7 +317,7 @@ class Recording:
     ) -> None:
         early = self._process.poll() is not None
         self._end()
-        # perf raises the signal that ended it again.
+        # perf raises the signal that ended it once more.
         if error is None and (early or self._process.returncode not in (0, -signal.SIGINT)):
             raise Absent(self._why())
 
@@ -326,19 +329,19 @@ class Recording:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        # What a recorder that failed has left of its own processes.
+        # End the processes that a failed recorder has left.
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         if self._tracing is not None:
             tracing_switch(self._tracing)
 
     def written_bytes(self) -> int:
-        """Size of its files."""
+        """The size of the recorder's files."""
         return sum(path.stat().st_size for path in self._out.iterdir())
 
 
 def tracing_switch(value: str | None = None) -> str:
-    """The global switch of the kernel's ring buffers, read or set."""
+    """Read or set the global switch of the kernel's ring buffers."""
     path = "/sys/kernel/tracing/tracing_on"
     script = f"cat {path}" if value is None else f'echo "$1" > {path}'
     argv = private(["sh", "-c", script, "sh", value or ""])
@@ -346,13 +349,13 @@ def tracing_switch(value: str | None = None) -> str:
 
 
 def record_json(out: Path) -> dict[str, Any]:
-    """What vtax-recorder says of a recording that it has finished."""
+    """What vtax-recorder says about a finished recording."""
     found: dict[str, Any] = json.loads((out / "record.json").read_text())
     return found
 
 
 def versions() -> dict[str, str]:
-    """Of all that is compared, and what it runs on."""
+    """The versions of all that is compared, and of what it runs on."""
     facts = json.loads(subprocess.check_output([binaries.find("vtax-agent"), "facts"]))
     load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
     found = {

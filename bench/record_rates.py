@@ -18,7 +18,7 @@ from vtax import binaries
 GUESTS = ("guest-port", "guest-cpuid", "guest-count")
 OVERFLOW = "on_overflow"
 ENOUGH_RUNS = 1000
-"""A program with fewer runs says little of what one run takes."""
+"""A program with fewer runs says little about the time of one run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,31 +29,31 @@ class Rate:
     per_second: Interval
     """Counted events per second of wall time, on the one CPU that the guest has."""
     per_cpu_second: Interval
-    """The same per second of its CPU time, which other work on the CPU changes less."""
+    """The same per second of that CPU's time, which other work on the CPU changes less."""
     per_step: dict[str, float]
-    """Of the guest's loop: a whole number each if all were counted."""
+    """Counts per step of the guest's loop: each a whole number if all events were counted."""
     agrees: bool
     rows: int
     lost: int
     missed: int
-    """Events that an eBPF program missed because it ran already."""
+    """Events that an eBPF program missed because it was already running."""
     added_ns: Interval
-    """CPU time that the guest's process takes more, per event, rows included."""
+    """How much more CPU time the guest's process takes per event, rows included."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProgramCost:
-    """Of one eBPF program, by the kernel's statistics."""
+    """The cost of one eBPF program, by the kernel's statistics."""
 
     name: str
     runs: int
     ns: float
-    """Of one run, with what the statistics take."""
+    """Nanoseconds of one run, including the statistics."""
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Of a recording of the whole machine with rows of 1 ms."""
+    """The memory of a recording of the whole machine with rows of 1 ms."""
 
     seconds: int
     rows: int
@@ -67,7 +67,7 @@ def recorder(*arguments: str) -> list[str]:
 
 
 def counts(out: Path) -> dict[str, int]:
-    """Of KVM's events, with what came after the last row; `kvm.exit.*` are in `kvm.exits`."""
+    """Counts of KVM's events, with those after the last row; `kvm.exit.*` are in `kvm.exits`."""
     columns = json.loads((out / "events.json").read_text())["columns"]
     return {
         column["name"]: column["sum"] + (column["after_last_row"] or 0)
@@ -79,7 +79,8 @@ def counts(out: Path) -> dict[str, int]:
 
 
 def rate(program: Path, cpu: int, guest: str, rounds: int, seconds: float) -> Rate:
-    """Raises WorkError where there is no KVM, Absent where nothing can be recorded."""
+    """The rate with a guest. Raises WorkError where there is no KVM, Absent where nothing can be
+    recorded."""
     per_second: list[float] = []
     per_cpu_second: list[float] = []
     added: list[float] = []
@@ -102,7 +103,7 @@ def rate(program: Path, cpu: int, guest: str, rounds: int, seconds: float) -> Ra
             per_cpu_second.append(events * 1e9 / during.cpu_ns)
             added.append(trial.added / max(events, 1))
             found = events_per_step(counted, during.done)
-            # The first that is wrong is what is to be seen.
+            # The first wrong value is the one to show.
             if whole:
                 per_step, whole = found, agrees(found)
             record = record_json(out)
@@ -125,7 +126,8 @@ def rate(program: Path, cpu: int, guest: str, rounds: int, seconds: float) -> Ra
 def program_costs(
     program: Path, cpu: int, work: str, events: str, seconds: float
 ) -> list[ProgramCost]:
-    """By `vtax-recorder record --overhead` with rows of 100 us, of programs that ran often."""
+    """The costs of programs that ran often, by `vtax-recorder record --overhead` with rows of 100
+    us."""
     with Worker(program, work, cpu) as worker, tempfile.TemporaryDirectory() as folder:
         amount = worker.amount(work, seconds)
         out = Path(folder, "out")
@@ -143,17 +145,17 @@ def program_costs(
 
 
 def clock_ns(program: Path, cpu: int) -> float:
-    """One reading of the clock, which eBPF's statistics have in each run that they measure.
+    """The time of one reading of the clock, which is in each run that eBPF's statistics measure.
 
-    They read the clock before and after; what lies between the two moments at which it is really
-    read is the program and one reading.
+    The statistics read the clock before and after a run; between the two moments of reading lie the
+    program and one reading.
     """
     with Worker(program, SPIN, cpu) as worker:
         return worker.run(200).gaps["step_ns"]
 
 
 def memory(seconds: int) -> Memory:
-    """Of a recording with the default events."""
+    """The memory of a recording with the default events."""
     with tempfile.TemporaryDirectory() as folder:
         argv = recorder("--for", f"{seconds}s", "--out", folder)
         subprocess.run(
@@ -172,7 +174,7 @@ def memory(seconds: int) -> Memory:
 def rates(
     program: Path, cpu: int, rounds: int, seconds: float
 ) -> tuple[list[Rate], dict[str, str]]:
-    """Of every guest, and why there is none of one."""
+    """The rates of every guest, and why a guest has none."""
     found: list[Rate] = []
     absent: dict[str, str] = {}
     for guest in GUESTS:
@@ -184,6 +186,6 @@ def rates(
 
 
 def best(found: Sequence[Rate]) -> Rate | None:
-    """The highest rate of those without any loss."""
+    """The highest rate without any loss."""
     sound = [each for each in found if not each.lost and not each.missed and each.agrees]
     return max(sound, key=lambda each: each.per_second.median, default=None)

@@ -16,7 +16,7 @@ import struct
 import sys
 
 PERF_EVENT_OPEN = 298
-"""Number of the system call on x86-64."""
+"""The number of the system call on x86-64."""
 PERF_TYPE_SOFTWARE = 1
 PERF_COUNT_SW_CPU_CLOCK = 0
 ATTRIBUTE_BYTES = 64
@@ -33,7 +33,7 @@ def attribute(period_ns: int) -> bytes:
 
 def main() -> None:
     pid, period_ns = int(sys.argv[1]), int(sys.argv[2])
-    # Blocked before there is anything to end, so that none is missed.
+    # Block signals before there is anything to end, so that none is missed.
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     library = ctypes.CDLL(None, use_errno=True)
     any_cpu, no_group, no_flags = -1, -1, 0

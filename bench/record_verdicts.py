@@ -1,4 +1,4 @@
-"""From runs with and without a contender to ratios, verdicts and tables; pure functions."""
+"""Ratios, verdicts and tables from runs with and without a contender; pure functions."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ class Trial:
 
     @property
     def log_ratio(self) -> float:
-        """To the mean of both neighbours, which takes away what changes evenly with time."""
+        """The ratio to the mean of both neighbours, which removes what changes evenly with time."""
         return math.log(self.during / ((self.before + self.after) / 2.0))
 
     @property
     def added(self) -> float:
-        """In the runs' unit."""
+        """The difference in the runs' unit."""
         return self.during - (self.before + self.after) / 2.0
 
 
@@ -63,7 +63,7 @@ def overhead(trials: Sequence[Trial], name: str) -> Interval:
 
 
 def percent(logs: Sequence[float], name: str) -> Interval:
-    """Logarithms of ratios as percent above 1, the interval made where errors are symmetric."""
+    """Logarithms of ratios as percent above 1; the interval is made where errors are symmetric."""
     plain = interval(logs, name)
     ends = [None if end is None else math.expm1(end) * 100.0 for end in (plain.low, plain.high)]
     return Interval(plain.n, math.expm1(plain.median) * 100.0, *ends)
@@ -88,7 +88,7 @@ def _with_ends(found: Estimate, n: int) -> Interval:
 
 
 def lead(ours: Sequence[Trial], theirs: Sequence[Trial], name: str) -> Interval:
-    """Percent by which work under ours takes longer than under theirs; below 0 is ours' lead."""
+    """How many percent longer work takes under ours than under theirs; below 0, ours is faster."""
     pair = [_estimate([t.log_ratio for t in trials], name) for trials in (ours, theirs)]
     n = min(len(ours), len(theirs))
     if pair[0] is None or pair[1] is None:

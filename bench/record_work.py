@@ -22,7 +22,7 @@ FIRST_AMOUNT = {
 """Amounts that take some milliseconds, from which the amount of a run is derived."""
 SPIN = "spin"
 SETTLE_S = 0.2
-"""Work before the first run that counts: caches, clock frequency, the first faults."""
+"""Duration of work before the first run that counts: caches, clock frequency, the first faults."""
 
 
 class WorkError(Exception):
@@ -31,15 +31,15 @@ class WorkError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """One run."""
+    """One run of the work."""
 
     done: int
-    """Amount of work; in the unit that the worker's help names."""
+    """Amount of work, in the unit that the worker's help names."""
     wall_ns: int
     cpu_ns: int
-    """Of its thread, with the interrupts in it where the kernel does not tell them apart."""
+    """CPU time of its thread, including interrupts where the kernel does not tell them apart."""
     gaps: dict[str, float]
-    """What a spinning worker saw; else empty."""
+    """Gaps that a spinning worker saw; otherwise empty."""
 
 
 def build() -> Path:
@@ -53,7 +53,7 @@ def build() -> Path:
 
 
 class Worker:
-    """The process; a context manager."""
+    """The worker's process; a context manager."""
 
     def __init__(self, program: Path, kind: str, cpu: int) -> None:
         argv = ["taskset", "--cpu-list", str(cpu), str(program), kind]
@@ -67,7 +67,7 @@ class Worker:
 
     @property
     def pid(self) -> int:
-        """taskset becomes the worker, so this is the worker's."""
+        """The worker's process number: taskset becomes the worker."""
         return self._process.pid
 
     def run(self, amount: int) -> Done:
@@ -87,7 +87,7 @@ class Worker:
         return Done(answer.pop("done"), answer.pop("wall_ns"), answer.pop("cpu_ns"), gaps=answer)
 
     def amount(self, kind: str, seconds: float) -> int:
-        """How much work takes so long here, nothing else considered."""
+        """How much work takes this many seconds here, with nothing else running."""
         if kind == SPIN:
             return max(1, round(seconds * 1e3))
         amount = FIRST_AMOUNT[kind]

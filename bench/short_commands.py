@@ -40,9 +40,9 @@ class Batch:
 
     median_s: float
     around_s: float
-    """Per run, with all that comes once."""
+    """Time around the command per run, including the part that comes once."""
     more_s: float
-    """Per run, of each further one."""
+    """Time around the command for each further run."""
 
 
 Tool = Callable[[int, Path], list[float]]
@@ -67,7 +67,7 @@ def vtax(runs: int, folder: Path) -> list[float]:
 
 
 def program() -> str:
-    """With its path: who looks it up, and when, is not compared."""
+    """The program with its path, so that looking it up is not compared."""
     return shutil.which("true") or "/bin/true"
 
 

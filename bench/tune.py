@@ -1,4 +1,4 @@
-"""Generated kernels beside libraries with kernels by hand, and how long finding them takes.
+"""Generated kernels against libraries with hand-written kernels, and how long finding them takes.
 
     make bench                      # about four minutes
     .venv/bin/python bench/tune.py --rounds 20
@@ -39,7 +39,7 @@ def agent(*words: str, folder: Path) -> str:
 
 
 def searched(folder: Path) -> None:
-    """Exports any.toml, sse2.toml and scalar.toml."""
+    """Export any.toml, sse2.toml and scalar.toml."""
     for what, words in {
         "probes, target 20 s": ("probe", "--json"),
         "search, target 60 s": ("tune", "--json", *SECOND),
@@ -76,7 +76,7 @@ def contenders(folder: Path, cpu: str) -> dict[str, Callable[[], float]]:
 
 
 def peaks(folder: Path) -> Mapping[str, float]:
-    """Of registers, by instruction set."""
+    """The peaks of registers, by instruction set."""
     probes = json.loads(agent("probe", "peak", "--json", folder=folder))["probes"]
     return {each["name"].removeprefix("peak_"): each["value"] for each in probes if each["value"]}
 

@@ -3,7 +3,7 @@
 `make arm64`, `make test` and `make wheels` run it. Rust's standard library for arm64 comes from
 rustup; the C compiler and the libraries that the recorder links come as packages of Debian,
 unpacked into the cache, and so does the kernel of the environment qemu-arm64. Nothing is installed
-but rustup's target. Where either cannot be had, one line says so.
+but rustup's target. Where the toolchain or the kernel cannot be fetched, one line says so.
 """
 
 from __future__ import annotations
@@ -36,14 +36,15 @@ TEST_PROGRAMS = (
         ("-C", "target-feature=+crt-static"),
     ),
 )
-"""They stay in cargo's folder, where the tests look for them: no package is to have them."""
+"""Programs that stay in cargo's folder, where the tests look for them: no package may contain
+them."""
 LIBRARIES = ("libelf-dev:arm64", "zlib1g-dev:arm64")
 COMPILER = (("gcc-aarch64-linux-gnu",), ("libc6-dev-arm64-cross",))
 RUSTUP_TIMEOUT_S = 300
 
 
 def rust_target() -> None:
-    """Have Rust's standard library for arm64. Raises VtaxError when it cannot be had."""
+    """Install Rust's standard library for arm64. Raises VtaxError when that fails."""
     found = subprocess.run(
         ["rustc", "--print", "target-libdir", "--target", TARGET],
         cwd=vtax_build.ROOT, capture_output=True, text=True, check=False,
@@ -68,7 +69,7 @@ def toolchain(root: Path) -> Mapping[str, str]:
     name = TARGET.replace("-", "_")
     return {
         "PATH": f"{root / 'usr/bin'}:{os.environ['PATH']}",
-        # The assembler's own libraries; there is no other in this folder.
+        # The assembler's own libraries; this folder has no others.
         "LD_LIBRARY_PATH": str(root / "usr/lib" / own),
         f"CC_{name}": "aarch64-linux-gnu-gcc",
         f"AR_{name}": "aarch64-linux-gnu-ar",
@@ -81,7 +82,7 @@ def toolchain(root: Path) -> Mapping[str, str]:
 
 
 QUICK = {
-    # The recorder takes minutes otherwise, which nothing gains in an emulated machine.
+    # The recorder takes minutes otherwise, for no gain in an emulated machine.
     "CARGO_PROFILE_RELEASE_LTO": "off",
     "CARGO_PROFILE_RELEASE_CODEGEN_UNITS": "16",
 }
@@ -90,7 +91,7 @@ QUICK = {
 def build(*, for_tests: bool = False) -> None:
     """Bring the programs for arm64 in `vtax/_bin/aarch64` up to date, and those that tests use.
 
-    Raises VtaxError when the toolchain cannot be had.
+    Raises VtaxError when the toolchain cannot be fetched.
     """
     variables = {**require_toolchain(), **QUICK}
     artifacts = [each for each in vtax_build.ARTIFACTS if each.file in PROGRAMS]
@@ -100,7 +101,7 @@ def build(*, for_tests: bool = False) -> None:
 
 
 def require_toolchain() -> Mapping[str, str]:
-    """The variables of `toolchain`, with what they name fetched. Raises VtaxError."""
+    """The variables of `toolchain`, after fetching what they name. Raises VtaxError."""
     vtax_build.require_cargo()
     rust_target()
     return toolchain(packages.fetch(packages.ARM64, "toolchain", LIBRARIES, COMPILER))
@@ -116,9 +117,9 @@ def compile_into(
 
 
 def wheel(directory: Path, extra: Mapping[str, str] = MappingProxyType({})) -> Path:
-    """Make the wheel for arm64 in `directory`, with further variables for cargo; its path.
+    """Make the wheel for arm64 in `directory`, with further variables for cargo; return its path.
 
-    Raises VtaxError when the toolchain cannot be had or maturin fails.
+    Raises VtaxError when the toolchain cannot be fetched or maturin fails.
     """
     variables = {**require_toolchain(), **extra}
     with tempfile.TemporaryDirectory(prefix="vtax-wheel-") as scratch:
@@ -153,8 +154,8 @@ def _copy_sources(tree: Path) -> None:
 def main(arguments: Sequence[str]) -> None:
     """Build what the arguments ask for.
 
-    None: the programs of the environment qemu-arm64; `tests`: those of its tests too;
-    `wheel FOLDER`: a wheel. Raises VtaxError when the toolchain cannot be had.
+    No argument: the programs of the environment qemu-arm64; `tests`: the programs of its tests too;
+    `wheel FOLDER`: a wheel. Raises VtaxError when the toolchain cannot be fetched.
     """
     if arguments[:1] == ["wheel"]:
         folder = Path(arguments[1])
@@ -162,7 +163,7 @@ def main(arguments: Sequence[str]) -> None:
         print(wheel(folder))
     else:
         build(for_tests="tests" in arguments)
-        # Fetched now rather than at the first use, which may be without a network.
+        # Fetch it here and not at the first use, which may be without a network.
         qemu_arm64.boot_files()
 
 

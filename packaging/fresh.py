@@ -3,7 +3,7 @@
 Each release is a root folder by mmdebstrap, with the apt sources, the CA bundle and the settings of
 apt, pip and cargo that this machine has. Every command enters it in a mount namespace of its own,
 so that no mount outlives the command; what is left running is ended, and the folder is removed, now
-or, after a `kill -9`, by the next run. The checkout in it is a clone: what is committed.
+or, after a `kill -9`, by the next run. The checkout in it is a clone, with what is committed.
 
     packaging/fresh.py [--release 12|13]... [--without-tests]
 """
@@ -29,7 +29,7 @@ from typing import IO
 ROOT = Path(__file__).resolve().parent.parent
 RELEASES = {"12": "bookworm", "13": "trixie"}
 BEFOREHAND = ("git", "make", "python3", "ca-certificates")
-"""What README says must be there."""
+"""The programs that README requires."""
 README_COMMANDS = ("make demo", "make test")
 VERBS = (
     "doctor",
@@ -68,7 +68,7 @@ modes = ["nested"]
 instructions = 1e7
 """
 MAY_REFUSE = ("paging switch", "place apply", "place watch")
-"""Verbs that have nothing to work on where there is no KVM guest and no plan: one line, no more."""
+"""Verbs that have nothing to work on without a KVM guest or a plan: they print one line."""
 MAY_FIND = ("audit",)
 """Verbs whose exit code 1 says that a check failed: clocks of user-mode Linux cannot be believed."""
 VTAX = ".venv/bin/vtax "
@@ -87,7 +87,7 @@ exec "$@"
 
 
 def sources(codename: str) -> list[str]:
-    """apt's lines for this release, at the places where this machine's own come from."""
+    """apt's lines for this release, from the addresses of this machine's own sources."""
     form = "$(ORIGIN)|$(CODENAME)|$(REPO_URI)|$(COMPONENT)"
     listed = subprocess.run(
         ["apt-get", "indextargets", "--format", form, "Created-By: Packages"],
@@ -102,7 +102,7 @@ def sources(codename: str) -> list[str]:
 
 
 def make_root(folder: Path, codename: str) -> None:
-    """A minimal Debian with what must be there beforehand, and this machine's settings."""
+    """Make a minimal Debian with the required programs, and this machine's settings."""
     subprocess.run(
         ["mmdebstrap", "--quiet", "--variant=minbase", f"--include={','.join(BEFOREHAND)}",
          codename, str(folder), *sources(codename)],
@@ -145,7 +145,8 @@ def variables() -> Mapping[str, str]:
 
 
 def enter(folder: Path, line: str) -> tuple[int, str]:
-    """Run a command line in the root, shown as it goes; its exit code and what it printed."""
+    """Run a command line in the root and show its output; return its exit code and what it
+    printed."""
     command = ["unshare", "--mount", "--propagation", "private", "sh", "-ec", ENTER, "sh"]
     command += [str(folder), "bash", "-c", line]
     said: list[str] = []
@@ -158,7 +159,7 @@ def enter(folder: Path, line: str) -> tuple[int, str]:
         try:
             process.wait()
         finally:
-            # What it left behind may hold the pipe.
+            # Processes that it left behind may hold the pipe open.
             end_children()
             shown.join()
     return process.returncode, "".join(said)
@@ -187,7 +188,8 @@ def end_children() -> None:
 
 @contextmanager
 def place(codename: str) -> Iterator[Path]:
-    """An empty folder, alone in using it; removed at the end, and before if a run was killed."""
+    """An empty folder that only this run uses; removed at the end, and before if a run was
+    killed."""
     base = Path(os.environ.get("VTAX_FRESH", "/var/tmp")) / f"vtax-fresh-{codename}"
     base.mkdir(mode=0o755, exist_ok=True)
     with (base.parent / f"{base.name}.lock").open("w") as lock:
@@ -205,7 +207,7 @@ def place(codename: str) -> Iterator[Path]:
 
 
 def commands(with_tests: bool) -> Iterator[str]:
-    """What is run in each root, in this order."""
+    """The commands to run in each root, in this order."""
     yield from (each for each in README_COMMANDS if with_tests or each != "make test")
     yield "make setup"
     for verb in VERBS:
@@ -224,7 +226,7 @@ def state(line: str, code: int, said: str) -> str:
 
 
 def trial(release: str, with_tests: bool) -> list[str]:
-    """All of one release; a line of the summary for each command."""
+    """Run everything for one release; return a line of the summary for each command."""
     with place(RELEASES[release]) as folder:
         began = time.monotonic()
         make_root(folder, RELEASES[release])

@@ -2,7 +2,7 @@
 # Makes this checkout ready: system packages, .venv, Rust parts. Called by make, with a level:
 #   demo   what `vtax compare` needs: no recorder, no model of paging
 #   use    all of vtax (the default)
-#   test   and what its tests need
+#   test   all of vtax, and what its tests need
 # Every step looks first and does nothing when nothing is missing, so it may be run at any time.
 set -euo pipefail
 cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.."
@@ -65,7 +65,7 @@ find_python() {
 candidate() {
     LC_ALL=C apt-cache policy "$1" 2>/dev/null | sed -n 's/^  Candidate: \([^(].*\)/\1/p'
 }
-# The distribution's cargo may be older than what the code is written for.
+# The distribution's cargo may be older than the code needs.
 rust_needed=$(sed -n 's/^rust-version *= *"\([0-9.]*\)".*/\1/p' Cargo.toml | head -n 1)
 new_enough() { [ "$(printf '%s\n%s\n' "$rust_needed" "$1" | sort -V | head -n 1)" = "$rust_needed" ]; }
 cargo_version() { ! command -v cargo >/dev/null 2>&1 || cargo --version | cut -d ' ' -f 2; }
@@ -75,7 +75,7 @@ require_toolchains() {
     [ -n "$python" ] || fail 'Python 3.11 or newer is missing: install it (Debian, Ubuntu: apt-get install python3) or name one with PYTHON=...'
     have=$(cargo_version)
     [ -n "$have" ] || fail "cargo is missing: install Rust $rust_needed or newer with rustup"
-    # Its package takes the place of cargo's, so that setup does not install it unasked.
+    # The package cargo-web replaces cargo, so setup does not install it without being asked.
     if command -v apt-cache >/dev/null 2>&1 && new_enough "$(candidate cargo-web)"; then
         remedy="as root: apt-get install cargo-web (it replaces cargo), or $remedy"
     fi
@@ -86,7 +86,7 @@ python=''
 find_python
 command -v cargo >/dev/null 2>&1 || PATH="$HOME/.cargo/bin:$PATH"
 have=$(cargo_version)
-# apt-get brings what is missing; for the rest nothing is installed in vain.
+# apt-get can bring a missing toolchain. Without it, check first and install nothing in vain.
 if ! command -v apt-get >/dev/null 2>&1 || { [ -n "$have" ] && ! new_enough "$have"; }; then
     require_toolchains
 fi
@@ -111,7 +111,7 @@ $packages"
 fi
 
 field() { printf '%s\n' "$packages" | awk -F ' *[|] *' -v p="$1" -v n="$2" '$1 == p { print $n }'; }
-# Another flavour of nginx does as well, and may be somebody's server.
+# Another flavour of nginx will do, and may be a server in use.
 installed() {
     [ "$1" != nginx-light ] || [ ! -x /usr/sbin/nginx ] || return 0
     [ "$(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null)" = installed ]
@@ -124,8 +124,8 @@ missing_packages() {
     done
 }
 
-# nginx's package would start it now, unless policy-rc.d forbids it, and at each boot. Ours forbids
-# only while this setup runs, and removes itself when it is asked later.
+# nginx's package would start nginx now, unless policy-rc.d forbids that, and at each boot. This
+# policy forbids it only while this setup runs, and removes itself when it is asked later.
 services_policy=/usr/sbin/policy-rc.d
 forbid_services() {
     # shellcheck disable=SC2016 # expanded by the inner shells
@@ -184,7 +184,7 @@ install_packages() {
     fi
     [[ " ${available[*]} " != *' nginx-light '* ]] || allow_services "${as_root[@]}"
     [ "${#absent[@]}" -eq 0 ] || cannot_install 'this distribution has no such package' "${absent[@]}"
-    # Not tried again each time: the answer would be the same, after a slow apt-get update.
+    # These are not tried again each time: the answer would be the same, after a slow update.
     read -r -a missing <<<"$(missing_packages)"
     printf '%s\n' "${missing[*]}" >>"$state/tried"
 }

@@ -2,12 +2,12 @@
 
 vtax ships nine programs and libraries in `vtax/_bin/`: the agent, the recorder, the placer and the
 controller (static, they are pushed into guests and hosts of guests; recorder and placer are dynamic
-where the system's static libelf cannot be linked), the DGEMM driver and the
-reader of MPI's clock (dynamic, they load the BLAS and the MPI that the system resolves), the BLAS
-of tuned kernels, the preload shim of user-mode Linux and the plugin of QEMU. maturin packs one
-crate per wheel, and that is the extension module `vtax._native`; so cargo builds the nine here
-first and maturin includes them as package data. That way they are found beside the Python code in
-every kind of install, editable ones too.
+where the system's static libelf cannot be linked), the DGEMM driver and the reader of MPI's clock
+(dynamic, they load the BLAS and the MPI that the system resolves), the BLAS of tuned kernels, the
+preload shim of user-mode Linux and the plugin of QEMU. maturin packs one crate per wheel, and that
+is the extension module `vtax._native`; so this file builds the nine with cargo first, and maturin
+includes them as package data. That way they lie beside the Python code in every kind of install,
+editable ones too.
 
 An editable install is a wheel with nothing but the path of the Python code; its extension is
 compiled as the programs are, beside that code.
@@ -45,15 +45,15 @@ class Artifact(NamedTuple):
     profile: str = "release"
     environment: tuple[tuple[str, str], ...] = ()
     level: str = "use"
-    """The first level of packaging/setup.sh that needs it."""
+    """The first level of packaging/setup.sh that needs the program."""
     lost: str = ""
-    """What vtax cannot do without it; empty: nothing works."""
+    """What vtax cannot do without the program; empty: nothing works."""
     libelf: bool = False
-    """Links libelf: dynamic where the system's static one cannot be linked."""
+    """Whether it links libelf, dynamically where the system's static libelf cannot be linked."""
     own_target: str | None = None
-    """A folder in cargo's target folder for itself, where sharing it would cost rebuilds."""
+    """A folder of its own in cargo's target folder, where sharing it would cost rebuilds."""
     machines: tuple[str, ...] = ("x86_64", "aarch64")
-    """Architectures that it is for."""
+    """The architectures that the program is for."""
 
 
 STATIC = ("-C", "target-feature=+crt-static")
@@ -84,8 +84,8 @@ ARTIFACTS = (
         lost="vtax place measure, apply and watch",
         libelf=True,
     ),
-    # Static too, and no part of the agent: that is pushed into every guest, and this has the
-    # policies of the model in it, which only a host of guests needs.
+    # Static too, and not a part of the agent: the agent is pushed into every guest, and this has
+    # the policies of the model in it, which only a host of guests needs.
     Artifact(
         "vtax-control",
         "vtax-control",
@@ -107,7 +107,7 @@ ARTIFACTS = (
         level="demo",
         lost="MPI's clock in vtax audit",
     ),
-    # As a cdylib alone: beside an rlib it would not be optimised as a whole.
+    # Only as a cdylib: beside an rlib it would not be optimised as a whole.
     Artifact("libvtaxblas.so", "vtax-blas", ("--lib", "--crate-type", "cdylib"), lost="vtax tune"),
     # User-mode Linux is for x86 only.
     Artifact(
@@ -151,11 +151,12 @@ def require_cargo() -> None:
 
 
 class NotBuilt(SystemExit):
-    """One part could not be built; ends the script unless the caller goes on without it."""
+    """A part could not be built; this ends the script unless the caller goes on without the
+    part."""
 
 
 def target_folder() -> Path:
-    """Where cargo puts what it makes."""
+    """The folder in which cargo puts what it makes."""
     return Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
 
 
@@ -175,7 +176,7 @@ def compile_artifact(
         command += ["--target", target]
     if artifact.own_target is not None:
         command += ["--target-dir", str(target_folder() / artifact.own_target)]
-    # For another architecture the program is pushed, so that one that is not static is of no use.
+    # For another architecture the program is pushed, so a program that is not static is of no use.
     dynamic = artifact.libelf and target is None and not static_libelf()
     command += ["--", *(() if dynamic else artifact.rustc_args)]
     environment = {**os.environ, **dict(artifact.environment), **variables}
@@ -209,7 +210,8 @@ def with_progress(artifact: Artifact, messages: Iterable[Any]) -> Iterator[Any]:
 
 @functools.cache
 def static_libelf() -> bool:
-    """Whether the system's static libelf has all that it refers to (Debian 13's has not)."""
+    """Whether the system's static libelf has all symbols that it refers to (Debian 13's lacks
+    some)."""
     source = "int main(void) { return 0; }\n"
     whole = ("-static", "-Wl,--whole-archive", "-lelf", "-Wl,--no-whole-archive", "-lz")
     done = subprocess.run(
@@ -220,7 +222,8 @@ def static_libelf() -> bool:
 
 
 def place(built: Path, target: Path) -> None:
-    """Copy by rename, so that a running program is never overwritten, and only when it changed."""
+    """Copy by rename, so that a running program is never overwritten, and only if the file
+    changed."""
     if target.is_file() and target.read_bytes() == built.read_bytes():
         return
     fresh = target.with_name(f".{target.name}.{os.getpid()}")

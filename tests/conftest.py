@@ -17,15 +17,16 @@ from vtax.environments.base import allowed_cpus
 from vtax.environments.machine import Machine
 
 pytest_plugins = ("arm64_machine", "browser_page", "recording_data")
-"""Their fixtures are for every test."""
+"""Plugins whose fixtures are for every test."""
 
-# How long an example takes says how busy the machine is.
+# The time of an example says how busy the machine is.
 settings.register_profile("vtax", deadline=None)
 settings.load_profile("vtax")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files that take minutes begin first, so that no worker is left alone with one at the end."""
+    """Files that take minutes begin first, so that no worker is left alone with such a file at the
+    end."""
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: (item.path.name != "test_paging_switch.py", item.path not in slow))
 
@@ -36,7 +37,7 @@ def own_cache(
 ) -> Iterator[None]:
     """Kernels are unpacked once per test session, and never into the user's cache."""
     folder = tmp_path_factory.getbasetemp()
-    # Each of several workers has a folder in the session's.
+    # Each of several workers has a folder in the session's folder.
     session = folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
     monkeypatch.setenv("XDG_CACHE_HOME", str(session / "cache"))
     yield
@@ -44,7 +45,8 @@ def own_cache(
 
 @pytest.fixture
 def swap_alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """No other test turns swap on here meanwhile: what is swapped out is the whole machine's."""
+    """Keep other tests from turning swap on meanwhile: the count of swapped pages is the whole
+    machine's."""
     folder = tmp_path_factory.getbasetemp()
     session = folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
     with (session / "swap.lock").open("w") as lock:
@@ -54,7 +56,7 @@ def swap_alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def soak() -> bool:
-    """Whether repeated trials run in full, as `make soak` has them, and not only a few."""
+    """Whether repeated trials run in full, as in `make soak`, and not only a few times."""
     return "VTAX_SOAK" in os.environ
 
 

@@ -1,4 +1,4 @@
-"""The wheel for arm64, with all that it needs, in the emulated arm64 machine."""
+"""The wheel for arm64, with all its dependencies, in the emulated arm64 machine."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PYTHON = (
     "zlib1g", "libbz2-1.0", "liblzma5", "libcrypt1", "libffi8", "libsqlite3-0", "libssl3",
     "libgcc-s1", "libstdc++6",
 )  # fmt: skip
-"""Debian 12's, with the libraries of its standard library and of the wheels."""
+"""Debian 12's Python, with the libraries that its standard library and the wheels need."""
 PLATFORMS = ("linux", "manylinux_2_28", "manylinux_2_27", "manylinux_2_17", "manylinux2014")
 SITE = "site"
 LEFT_OUT = ("plotly/package_data/datasets", "plotly/labextension")
@@ -56,7 +56,7 @@ def wheel(soak: bool, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def machine(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Arm64]:
-    """Its first file system has Python, the wheel and what that needs."""
+    """A machine whose first file system has Python, the wheel and the wheel's dependencies."""
     work = tmp_path_factory.mktemp("machine")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(work.parent / "cache"))
@@ -77,7 +77,7 @@ def machine(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[A
 
 
 def tree(folder: Path, below: str = "") -> dict[str, bytes]:
-    """Its files by their path; those that are links as what they name."""
+    """The files of a folder by their path; links are stored as what they name."""
     found = {}
     for path in folder.rglob("*"):
         target = path
@@ -89,7 +89,7 @@ def tree(folder: Path, below: str = "") -> dict[str, bytes]:
 
 
 def packages(wheel: Path, work: Path) -> dict[str, bytes]:
-    """What the wheel and all that it depends on install, or a skip."""
+    """What the wheel and its dependencies install, or a skip."""
     line = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"]
     line += ["--only-binary=:all:", "--python-version", "311", "--implementation", "cp"]
     for name in PLATFORMS:

@@ -63,7 +63,7 @@ def test_the_clock_of_a_real_machine(
         assert first.offset_ns < -first.within_ns
     time.sleep(0.2)
     second = machine.clock_skew()
-    # The clocks may drift, by 500 parts in a million when one is adjusted.
+    # The clocks may drift, by 500 parts in a million while one is adjusted.
     slack = first.within_ns + second.within_ns + 1_000_000
     assert abs(first.offset_ns - second.offset_ns) <= slack
     assert first.within_ns < 50_000_000

@@ -1,4 +1,4 @@
-"""CONTRIBUTING's table of what to add: its files and names are there, and following it works."""
+"""CONTRIBUTING's table of what to add: its files and names exist, and following it works."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ REGISTERED = re.compile(r"`(\w+)` of `([^`]+)`")
 
 
 def files(path: str) -> list[Path]:
-    """What a path of the table stands for; NAME is any that is there."""
+    """The files that a path of the table stands for; NAME stands for any that exists."""
     pattern = path.replace("NAME", "*").rstrip("/")
     return [*PACKAGE.glob(pattern), *ROOT.glob(pattern)]
 
@@ -120,7 +120,7 @@ def hello() -> None:
 
 
 class Copy:
-    """The package as a contributor has it; what is compiled is shared with the real one."""
+    """The package as a contributor has it; compiled files are shared with the real package."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -138,7 +138,7 @@ class Copy:
         file.write_text(text)
 
     def insert(self, path: str, after: str, text: str) -> None:
-        """The line of a row, after one that is there."""
+        """Insert the line of a row after an existing line."""
         file = self.package / path
         content = file.read_text()
         assert content.count(after) == 1, f"{path}: {after}"

@@ -88,7 +88,7 @@ def compiled(tmp_path: Path, compiler: str = "cc", standard: str = "c99", end: s
 
 
 def record(folder: Path, out: Path, app: str, command: list[str]) -> dict[str, Any]:
-    """Record a command; returns what was counted by column."""
+    """Record a command; return what was counted, by column."""
     program = [str(binaries.find("vtax-recorder")), "record", "--every", "1ms"]
     program += ["--events", "sched", "--app", app, "--out", str(out), "--", *command]
     environment = os.environ | {"VTAX_APP_DIR": str(folder)}
@@ -112,7 +112,7 @@ def test_a_program_in_c_is_counted(tmp_path: Path, compiler: str, standard: str,
     program = compiled(tmp_path, compiler, standard, end)
     folder, out = tmp_path / "app", tmp_path / "run"
     counted = record(folder, out, "steps,late,n0,n60,n61,absent", [str(program)])
-    # 61 places are left beside steps and late.
+    # There are 61 places left besides steps and late.
     expected = {"steps": 500_000, "late": 7, "n0": 1, "n60": 1, "n61": 0, "absent": 0}
     assert counted == {f"app.{name}": value for name, value in expected.items()}
     assert list(folder.iterdir()) == []
@@ -152,7 +152,7 @@ def test_those_that_run_already_are_found(tmp_path: Path, monkeypatch: pytest.Mo
         count.add("served", 5)
         assert count.value("served") == 5
         counted = record(folder, tmp_path / "run", "all", ["sleep", "0.1"])
-        # What was counted before the recording is not in it.
+        # What was counted before the recording is not in the rows.
         assert counted == {"app.served": 0}
         assert len(list(folder.iterdir())) == 1
 

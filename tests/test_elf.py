@@ -1,4 +1,4 @@
-"""The header of ELF programs, against readelf and against made ones."""
+"""The header of ELF programs, against readelf and for made-up programs."""
 
 from __future__ import annotations
 

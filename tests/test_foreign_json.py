@@ -1,4 +1,4 @@
-"""JSON of other programs: it is what it says, or one kind of error."""
+"""JSON from other programs: it is parsed as it is, or raises one kind of error."""
 
 from __future__ import annotations
 

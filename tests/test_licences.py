@@ -22,7 +22,7 @@ EXCEPTIONS = {
     for each in tomllib.loads((ROOT / "deny.toml").read_text())["licenses"]["exceptions"]
 }
 PLUGIN = "vtax-trace"
-"""Of QEMU, whose licence it has."""
+"""The plugin of QEMU, which has QEMU's licence."""
 ALSO_IN_PYTHON = frozenset({"0BSD", "CNRI-Python", "MIT-0", "PSF-2.0"})
 OLDER_NAMES = {
     "3-Clause BSD License": "BSD-3-Clause",
@@ -34,11 +34,11 @@ OLDER_NAMES = {
     "ISC License (ISCL)": "ISC",
     "MIT License": "MIT",
 }
-"""Of packages without an SPDX expression: the text or the classifier that they have instead."""
+"""Older names of licences: the text or classifier of packages without an SPDX expression."""
 
 
 def allowed(expression: str, names: frozenset[str]) -> bool:
-    """May something be used under these licences? `A/B` is the old form of `A OR B`."""
+    """Whether something may be used under these licences. `A/B` is the old form of `A OR B`."""
     words = re.sub(r"\s*/\s*", " OR ", expression)
     words = re.sub(r"\s+WITH\s+", "-WITH-", words)
     tokens = re.findall(r"[()]|[^\s()]+", words)
@@ -112,7 +112,7 @@ def test_only_the_plugin_uses_what_is_an_exception(packages: list[Mapping[str, A
 
 
 def requirements() -> set[str]:
-    """The distributions that vtax needs to run, and those that they need."""
+    """The distributions that vtax needs to run, and those that they need in turn."""
     found: set[str] = set()
     pending = {"vtax"}
     while pending:

@@ -1,4 +1,4 @@
-"""Installing vtax: the wheel carries the programs, and what is missing is said in one line."""
+"""Installing vtax: the wheel carries the programs, and one line says what is missing."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ BUILDING = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['P
 
 
 def tool(folder: Path, name: str, script: str) -> None:
-    """A program of that name that only does what `script` says."""
+    """Make a program of that name that only does what `script` says."""
     path = folder / name
     path.write_text(f"#!/bin/sh\n{script}\n")
     path.chmod(0o755)
@@ -40,7 +40,7 @@ def tool(folder: Path, name: str, script: str) -> None:
 
 @pytest.fixture
 def bare(tmp_path: Path) -> Path:
-    """A checkout with a space in its path, beside a PATH with nothing but the basic tools."""
+    """A checkout with a space in its path, and a PATH with nothing but the basic tools."""
     checkout = tmp_path / "a checkout"
     (checkout / "packaging").mkdir(parents=True)
     shutil.copy(SETUP, checkout / "packaging")
@@ -69,7 +69,7 @@ def run_setup(checkout: Path, **environment: str) -> subprocess.CompletedProcess
 
 
 def run_without_cargo(bare: Path, candidate: str) -> subprocess.CompletedProcess[str]:
-    """Setup as root where there is no cargo, and apt has this version of cargo-web."""
+    """Run setup as root without cargo, where apt has this version of cargo-web."""
     tools = bare.parent / "tools"
     with_apt(tools, user=0)
     (tools / "cargo").unlink()
@@ -137,7 +137,8 @@ def test_an_old_cargo_is_one_line(bare: Path) -> None:
 
 
 def with_apt(tools: Path, *, user: int, fails: bool = False, build_tools: bool = True) -> None:
-    """A Debian on which everything but hpcc (and gcc) is installed; ends before .venv is made."""
+    """Imitate a Debian on which everything but hpcc (and gcc) is installed; setup ends before .venv
+    is made."""
     for name in ("grep", "tr", "cat", "sha256sum"):
         (tools / name).symlink_to(str(shutil.which(name)))
     for name in ("awk", "env"):
@@ -203,7 +204,7 @@ def test_a_second_setup_waits_for_the_first(bare: Path) -> None:
 
 
 def backend() -> ModuleType:
-    """The build backend, which is no part of the package."""
+    """The build backend, which is not part of the package."""
     sys.path.insert(0, str(ROOT / "packaging"))
     try:
         return importlib.import_module("vtax_build")
@@ -253,13 +254,13 @@ def test_the_backend_without_cargo_is_one_line(tmp_path: Path) -> None:
 
 
 def build(hook: str, directory: Path, environment: Mapping[str, str]) -> None:
-    """The frontend's part of building; pip itself has no command for an sdist."""
+    """Do the frontend's part of building; pip itself has no command for an sdist."""
     script = "import sys; sys.path.insert(0, 'packaging'); import vtax_build;"
     python(environment, "-c", f"{script} vtax_build.{hook}({str(directory)!r})")
 
 
 def python(environment: Mapping[str, str], *arguments: str) -> str:
-    """What a Python program prints that has to succeed."""
+    """Run a Python program that must succeed, and return what it prints."""
     done = subprocess.run(
         [sys.executable, *arguments],
         cwd=ROOT,
@@ -313,8 +314,9 @@ def test_the_sdist_builds_a_wheel_that_works_elsewhere(
         pytest.skip("it compiles everything again, minutes: make soak")
     environment = {
         **BUILDING,
-        # A folder of its own, since files of an sdist bear an old date: cargo would take what it
-        # compiled of older sources for up to date. The test is of packing, not of speed.
+        # The folder is separate because files of an sdist have an old date: cargo would take what
+        # it
+        # compiled from older sources for up to date. The test is about packing, not about speed.
         "CARGO_TARGET_DIR": str(tmp_path / "target"),
         "CARGO_PROFILE_RELEASE_OPT_LEVEL": "0",
         "CARGO_PROFILE_RELEASE_LTO": "off",
@@ -329,7 +331,7 @@ def test_the_sdist_builds_a_wheel_that_works_elsewhere(
         entry = next(name for name in members if name.endswith("/entry_points.txt"))
         assert "vtax=vtax.cli.main:main" in archive_.read(entry).decode()
     assert {f"vtax/_bin/{name}" for name in PROGRAMS} <= set(members)
-    # One extension, for the stable ABI: a wheel built with one Python serves the later ones.
+    # There is one extension, for the stable ABI: a wheel built with one Python serves later ones.
     extensions = [name for name in members if name.endswith(".so") and "/_bin/" not in name]
     assert extensions == ["vtax/_native.abi3.so"]
     assert "-abi3-" in wheel.name
@@ -345,9 +347,10 @@ def test_the_sdist_builds_a_wheel_that_works_elsewhere(
     agent = Path(found.strip())
     assert agent == home / "vtax/_bin/vtax-agent"
     assert subprocess.run([agent, "--version"], check=False).returncode == 0
-    # No interpreter is asked for: the program is static and runs in a guest without libraries.
+    # The build asks for no interpreter: the program is static and runs in a guest without
+    # libraries.
     assert b"ld-linux" not in agent.read_bytes()[:4096]
-    # The command of that name becomes the agent.
+    # The command of that name is replaced by the agent.
     called = python(
         environment, "-P", "-c", "from vtax.binaries import run_agent; run_agent()", "--version"
     )
@@ -357,7 +360,7 @@ def test_the_sdist_builds_a_wheel_that_works_elsewhere(
 
 
 def test_fresh_machines_run_each_verb(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And what it installs beforehand is what README says must be there."""
+    """The script also installs beforehand what README says must be there."""
     monkeypatch.syspath_prepend(str(ROOT / "packaging"))
     fresh = importlib.import_module("fresh")
 

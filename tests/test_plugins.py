@@ -1,4 +1,4 @@
-"""Environments, workloads and policies of another package, and packages that are broken."""
+"""Environments, workloads and policies of another package, and broken packages."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ failing = failing:X
 
 
 def package(folder: Path, name: str, entries: str, **modules: str) -> None:
-    """What an installer leaves of a package: its modules and its metadata."""
+    """Make what an installer leaves of a package: its modules and its metadata."""
     info = folder / f"{name}-1.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1\n")

@@ -13,13 +13,13 @@ from vtax.errors import VtaxError
 
 FOLDER = Path(__file__).parent / "_bin"
 ARM64 = "aarch64"
-"""arm64, as `uname` calls it. On another machine its programs are in a folder of this name."""
+"""arm64, as `uname` calls it. Other machines have its programs in a folder of this name."""
 
 
 def find(name: str, machine: str | None = None) -> Path:
     """The path of a program or library that vtax ships, such as `vtax-agent`.
 
-    `machine` is the architecture that it is for; None: this one's. Raises VtaxError when the
+    `machine` is the architecture that it is for; None: this machine's. Raises VtaxError when the
     package was installed without it.
     """
     foreign = machine not in (None, platform.machine())

@@ -12,7 +12,8 @@ from vtax.errors import VtaxError
 
 
 def home() -> Path | None:
-    """Of who runs vtax; None: HOME is not set, and the user has no entry in /etc/passwd."""
+    """The home folder of the user; None: HOME is not set, and the user has no entry in
+    /etc/passwd."""
     try:
         return Path.home()
     except RuntimeError:
@@ -20,7 +21,7 @@ def home() -> Path | None:
 
 
 def base() -> Path:
-    """``$XDG_CACHE_HOME``, by default ``~/.cache``. VtaxError when there is neither."""
+    """``$XDG_CACHE_HOME``, by default ``~/.cache``. Raises VtaxError when there is neither."""
     if named := os.environ.get("XDG_CACHE_HOME"):
         return Path(named)
     if (own := home()) is None:

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from vtax.errors import VtaxError
 
 UNSEEN_SHARE, UNSEEN_S = 0.01, 0.02
-"""What the other machine's time may lack of this machine's, as a share and in seconds. Beyond that
-this machine was busy, or the other's clock is wrong, and this machine's is taken."""
+"""How much less than this machine's time the other machine's may be, as a share and in seconds. If
+it lacks more, this machine was busy or the other's clock is wrong, and this machine's time is
+taken."""
 ROUNDS = 50
-"""The shortest of so many round trips is taken; each takes 0.1 to 2 ms."""
+"""How often to ask; the shortest round trip is taken. Each takes 0.1 to 2 ms."""
 
 
 def least_s(host_s: float) -> float:
@@ -22,7 +23,7 @@ def least_s(host_s: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class RoundTrip:
-    """One question for the time; all three in nanoseconds of CLOCK_MONOTONIC."""
+    """One question for the time; all three values in nanoseconds of CLOCK_MONOTONIC."""
 
     before_ns: int
     there_ns: int
@@ -43,13 +44,13 @@ class Skew:
 
 
 def estimate(trips: Iterable[RoundTrip]) -> Skew:
-    """By the shortest round trip: the other clock was read somewhere in it.
+    """The skew by the shortest round trip: the other clock was read somewhere within it.
 
-    Raises ValueError without any.
+    Raises ValueError without any round trip.
     """
     shortest = min(trips, key=lambda trip: trip.length_ns)
     middle = (shortest.before_ns + shortest.after_ns) // 2
-    # Rounded up: the middle may have been rounded down.
+    # Round up: the middle may have been rounded down.
     return Skew(shortest.there_ns - middle, (shortest.length_ns + 1) // 2)
 
 

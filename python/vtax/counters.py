@@ -50,9 +50,9 @@ class Counters:
         self._words = {name: _WORDS * (index + 2) - 1 for index, name in enumerate(names)}
 
     def add(self, name: str, amount: int = 1) -> None:
-        """Add to a counter. KeyError for one that was not named; ValueError below 0.
+        """Add to a counter. Raises KeyError for a name that was not registered, ValueError below 0.
 
-        A forked child adds to numbers of its own, which nobody sees.
+        A forked child adds to a copy, which nobody sees.
         """
         if amount < 0:
             raise ValueError("a counter only grows")
@@ -77,8 +77,8 @@ def include_folder() -> Path:
 def counters(*names: str) -> Iterator[Counters]:
     """Register counters `app.NAME` until the block ends.
 
-    Names have the letters a-z, 0-9, `_` and dots between them, at most 52; at most 63 of them.
-    Raises ValueError for others. What was counted stays for whoever records.
+    There are at most 63 names, each of at most 52 characters: a-z, 0-9, `_`, and dots between
+    these. Raises ValueError for other names. A recorder can still read the counts after the block.
     """
     for name in names:
         if not _NAME.fullmatch(name) or len(f"app.{name}") > _NAME_BYTES:
@@ -96,7 +96,7 @@ def counters(*names: str) -> Iterator[Counters]:
         yield Counters(names, None)
         return
     with os.fdopen(descriptor, "r+b") as file:
-        # Whoever collects takes the lock for a sign that the process lives.
+        # The collector takes the lock as a sign that the process lives.
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         file.write(_page(names))
         file.flush()

@@ -14,13 +14,13 @@ MACHINES: Mapping[int, str] = {
     3: I386, 8: "mips", 20: "ppc", 21: "ppc64", 22: "s390x", 40: "armv7l", 62: X86_64,
     183: "aarch64", 243: "riscv64", 258: "loongarch64",
 }  # fmt: skip
-"""`e_machine` (linux/elf-em.h) to the processor's name as `uname -m` gives it."""
+"""The processor's name as `uname -m` gives it, by `e_machine` (linux/elf-em.h)."""
 PT_INTERP = 3
 _HEADER_BYTES = 64
 _MOST_SEGMENTS = 256
 _LOADER_BYTES = 4096
 
-# Where in the header: offset of the segments, their size and number. Where in a segment: offset and
+# Places in the header: offset of the segments, their size and number. In a segment: offset and
 # length of its content (elf(5)).
 _LAYOUTS: Mapping[int, tuple[str, int, int, int, int]] = {
     1: ("I", 28, 42, 4, 16),
@@ -30,12 +30,12 @@ _LAYOUTS: Mapping[int, tuple[str, int, int, int, int]] = {
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """A program's."""
+    """The header of a program."""
 
     machine: str
     """The processor, or the number of one that is not in MACHINES."""
     loader: str | None
-    """The dynamic loader; None: it is linked statically."""
+    """The dynamic loader; None: the program is linked statically."""
 
 
 def read(program: Path) -> Header | None:
@@ -48,7 +48,7 @@ def read(program: Path) -> Header | None:
 
 
 def is_static(program: Path) -> bool:
-    """Whether it is an ELF program without a dynamic loader: it needs no library."""
+    """Whether it is an ELF program without a dynamic loader, which needs no library."""
     header = read(program)
     return header is not None and header.loader is None
 

@@ -1,4 +1,4 @@
-"""The errors a user may see: each names the thing, the reason and the remedy in one line."""
+"""The errors that a user may see: each names the thing, the reason and the remedy in one line."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class VtaxError(Exception):
 
 
 def _one_line(text: str) -> str:
-    """Without line breaks or control characters: texts of users and guests end up in messages."""
+    """The text without line breaks or control characters: messages quote users and guests."""
     return "".join(letter if letter.isprintable() else " " for letter in text)
 
 

@@ -9,14 +9,14 @@ import json
 from typing import Any, NoReturn
 
 SMALLEST_INTEGER, LARGEST_INTEGER = -(1 << 63), (1 << 64) - 1
-"""What programs count in. A larger number fits no float and no column of a table."""
+"""The range in which programs count. A larger number fits no float and no column of a table."""
 
 
 def parse(text: str | bytes) -> Any:
-    """What a JSON text says.
+    """The value of a JSON text.
 
-    Raises ValueError for text that is none, is nested too deep, has an integer beyond 64 bits or a
-    number that no float holds. Half a surrogate pair, which cannot be written, becomes U+FFFD.
+    Raises ValueError for text that is not JSON, is nested too deep, has an integer beyond 64 bits
+    or a number that no float holds. Half a surrogate pair, which cannot be written, becomes U+FFFD.
     """
     try:
         found = json.loads(
@@ -28,7 +28,7 @@ def parse(text: str | bytes) -> Any:
 
 
 def parse_object(text: str | bytes) -> dict[str, Any]:
-    """The same of a JSON object; ValueError for anything else."""
+    """The value of a JSON object's text; raises ValueError for anything else."""
     found = parse(text)
     if not isinstance(found, dict):
         raise ValueError("not an object")

@@ -25,7 +25,7 @@ def load(
 ) -> dict[str, Any]:
     """The usable plugins of a group by name.
 
-    `known` are names that are taken. `fault` says what is wrong with a loaded object, or None.
+    `known` are names that are taken. `fault` returns what is wrong with a loaded object, or None.
     """
     found: dict[str, Any] = {}
     for entry in sorted(entry_points(group=group), key=lambda entry: entry.name):
@@ -43,7 +43,7 @@ def load(
 
 
 def missing(plugin: Any, names: Collection[str]) -> str | None:
-    """What a class lacks of the attributes that its kind must have; None when it has all."""
+    """The attributes that a class lacks and its kind must have; None when it has all of them."""
     if not isinstance(plugin, type):
         return f"{plugin!r:.60} is not a class"
     lacking = sorted(name for name in names if not hasattr(plugin, name))

@@ -1,4 +1,4 @@
-"""Worker processes of Python that are gone when vtax is, however it ends."""
+"""Python worker processes that end when vtax does, however it ends."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _FOR_VTAX = {signal.SIGINT, signal.SIGHUP}
-"""A terminal sends them to the whole process group, but it is vtax that ends the workers."""
+"""A terminal sends these signals to the whole process group, but vtax is to end the workers."""
 _ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Pool:
-    """A pool of processes: leaving it ends them, also in the middle of their work.
+    """A pool of processes: leaving the context ends them, also in the middle of their work.
 
     Each is started fresh, because polars has threads, which a fork would not survive. A process
     that dies breaks the pool: futures and `submit` then raise `concurrent.futures.BrokenExecutor`.
@@ -48,7 +48,7 @@ class Pool:
         """Hand over work; it and its result travel as pickles."""
         # The first process starts the tracker, which unblocks the signals of the thread it is in.
         resource_tracker.ensure_running()
-        # Submitting starts processes, and they inherit what is blocked.
+        # Submitting starts processes, which inherit the blocked signals.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, _FOR_VTAX)
         try:
             return self._executor.submit(work, *args, **kwargs)

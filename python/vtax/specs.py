@@ -1,4 +1,4 @@
-"""Environment specs as written on the command line: ``uml:mem=1G``, ``ssh:me@host:22,cpus=2``."""
+"""Environment specs on the command line, such as ``uml:mem=1G`` or ``ssh:me@host:22,cpus=2``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Spec:
     name: str
     options: Mapping[str, str]
     target: str | None = None
-    """The first part where it is no ``key=value``: which machine is meant."""
+    """The first part where that is no ``key=value``: it says which machine is meant."""
 
     def __str__(self) -> str:
         parts = [self.target] if self.target else []

@@ -17,7 +17,7 @@ from vtax.errors import MisuseError
 _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([kmgtp]?)(i?b)?", re.IGNORECASE)
 _SIZE_LETTERS = "kmgtp"
 _LARGEST_SIZE = 1 << 60
-"""No machine has more; a larger number is a slip of the keyboard."""
+"""No machine has more memory; a larger number is a slip of the keyboard."""
 
 _DURATION_PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)([mun]s|[dhms])")
 _UNIT_SECONDS = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
@@ -35,12 +35,12 @@ OUT_OF_RANGE = "not between 1e-100 and 1e100"
 
 
 def is_quantity(value: float) -> bool:
-    """Whether it is 0, or of a size whose squares and ratios are floats too."""
+    """Whether the value is 0, or of a size whose squares and ratios are floats too."""
     return value == 0 or LEAST_QUANTITY <= abs(value) <= MOST_QUANTITY
 
 
 def parse_size(text: str) -> int:
-    """Bytes of ``512k``, ``256M``, ``1.5G``, ``1GiB`` or a plain number.
+    """The bytes of ``512k``, ``256M``, ``1.5G``, ``1GiB`` or a plain number.
 
     Raises MisuseError, naming the text, when it is not a size, 0, or not a whole number of bytes.
     """
@@ -58,7 +58,7 @@ def parse_size(text: str) -> int:
 
 
 def parse_duration(text: str) -> float:
-    """Seconds of ``90s``, ``5m``, ``1h30m``, ``250ms``, ``50us`` or a plain number of seconds.
+    """The seconds of ``90s``, ``5m``, ``1h30m``, ``250ms``, ``50us`` or a plain number of seconds.
 
     Raises MisuseError, naming the text, when it is not a duration, zero, or more than a year.
     """
@@ -77,7 +77,7 @@ def _seconds(text: str) -> float | None:
     if not parts or "".join(number + unit for number, unit in parts) != text:
         return None
     units = [unit for _, unit in parts]
-    # 1h30m, but neither 30m1h nor 5m5m: those are more often a mistake than meant.
+    # 1h30m, but neither 30m1h nor 5m5m: these are more often mistakes than meant.
     if units != sorted(set(units), key=lambda unit: -_UNIT_SECONDS[unit]):
         return None
     return sum(float(number) * _UNIT_SECONDS[unit] for number, unit in parts)
@@ -86,7 +86,7 @@ def _seconds(text: str) -> float | None:
 def parse_count(text: str) -> int:
     """A count such as ``1000000``, ``1e6``, ``1M``, ``2.5G`` or ``50Mi``.
 
-    Raises MisuseError, naming the text, when it is none, not whole, or above 1e18.
+    Raises MisuseError, naming the text, when it is no count, not whole, or above 1e18.
     """
     match = _COUNT.fullmatch(text.strip())
     if match is None:
@@ -100,9 +100,9 @@ def parse_count(text: str) -> int:
 
 
 def parse_percent(text: str) -> float:
-    """Percent of ``2%``, ``0.5 %`` or a plain number.
+    """The percentage of ``2%``, ``0.5 %`` or a plain number.
 
-    Raises MisuseError, naming the text, when it is none, or not between 0 and 100.
+    Raises MisuseError, naming the text, when it is no percentage, or not between 0 and 100.
     """
     number = text.strip().removesuffix("%").rstrip()
     if not _PLAIN_NUMBER.fullmatch(number):
@@ -115,7 +115,7 @@ def parse_percent(text: str) -> float:
 def format_bytes(count: int) -> str:
     """``1 GiB``, ``1.5 GiB``, ``640 KiB``, ``12 B``: at least three digits, binary multiples."""
     for power in (5, 4, 3, 2, 1):
-        # From the number on that would otherwise be rounded to "1024" of the next smaller unit.
+        # Start at the number that would otherwise be rounded to "1024" of the next smaller unit.
         if abs(count) >= (1 << 10 * power) * (1 - 1 / 2048):
             return f"{_digits(count / (1 << 10 * power))} {'KMGTP'[power - 1]}iB"
     return f"{count} B"

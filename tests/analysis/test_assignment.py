@@ -62,10 +62,10 @@ def test_small_problems_are_solved_exactly(items: int, guests: int, seed: int) -
 def test_the_heuristic_is_within_2_percent_of_the_optimum(
     items: int, guests: int, seed: int
 ) -> None:
-    """Without a search of more than a core, of less than half of the options.
+    """The search covers no more than a core, which has less than half of the options.
 
-    Of these problems, 152 were drawn: the worst was 0.9 % from the best. That is no proof. With no
-    time for branching it was 4.3 %, so a busy machine gets more time here.
+    In 152 drawn problems the worst answer was 0.9 % from the best, which is no proof. With no time
+    for branching it was 4.3 %, so a busy machine gets more time here.
     """
     p = problem(items, guests, seed)
     found = solve(p, Effort(options=200, gap=1.0, seconds=5.0))

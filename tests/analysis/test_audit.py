@@ -1,4 +1,4 @@
-"""From what was seen of clocks to a report card."""
+"""The report card of a machine's clocks, from what was seen of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The same repetitions by each clock, and where a verdict hangs on it."""
+"""The same repetitions by each clock, and where a verdict depends on the clock."""
 
 from __future__ import annotations
 

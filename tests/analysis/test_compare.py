@@ -1,4 +1,4 @@
-"""From samples to results and verdicts."""
+"""Results and verdicts from samples."""
 
 from __future__ import annotations
 

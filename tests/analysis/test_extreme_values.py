@@ -1,6 +1,6 @@
-"""Values at the ends of what is a quantity: judged right without any warning of a library.
+"""Values at the ends of the allowed range: judged right, without any warning from a library.
 
-Beyond them, what came is refused where it comes in.
+Values beyond that range are refused where they come in.
 """
 
 from __future__ import annotations

@@ -141,7 +141,7 @@ def test_a_random_order_is_rarely_called_drift(n: int) -> None:
         )
         for _ in range(trials)
     )
-    # 5 % is asked for; 5 % plus three standard errors of 400 trials is 8.3 %.
+    # The promise is 5 %; 5 % plus three standard errors of 400 trials is 8.3 %.
     assert called / trials < 0.083
 
 

@@ -55,7 +55,7 @@ def test_a_sensitivity_is_supposed_of_every_domain() -> None:
 
 
 def test_what_is_on_slow_cores_already_is_counted_as_on_fast_ones() -> None:
-    """Otherwise a plan that is in force would change the next advice."""
+    """Otherwise a plan in force would change the next advice."""
     by = predictor()
     before = by_tid(advice(threads("uml_vde"), PAIR, by), 23741)
     slowed = tuple(
@@ -200,7 +200,7 @@ def test_the_cpus_of_a_plan_are_in_the_cpuset() -> None:
 
 @pytest.mark.parametrize("tid", [3112, 2105])
 def test_a_cpuset_without_slow_cores_is_said(tid: int) -> None:
-    """Also of an idle thread, which would not move anyway."""
+    """This holds also for an idle thread, which would not move anyway."""
     found = by_tid(advice(with_cpuset(0, 1, 2), by=predictor(), loss_percent=20.0), tid)
     assert found.advice.advice == "fast"
     assert found.advice.reason == "its cpuset (0-2) has no slower cores"
@@ -218,7 +218,7 @@ def test_a_cpuset_with_slow_cores_of_another_node_only() -> None:
 
 
 def busy(vcpus: int, on: int) -> tuple[HostThread, ...]:
-    """Busy vCPUs, each of which may run on all CPUs that are on."""
+    """Busy vCPUs, each of which may run on all CPUs that are `on`."""
     vcpu = next(each for each in threads("kvm_vhost") if each.tid == 2110)
     every = tuple(range(on))
     return tuple(
@@ -292,7 +292,7 @@ def test_a_thread_whose_cpus_are_off_stays() -> None:
 
 
 def test_a_cpu_that_is_off_does_not_hide_where_a_thread_is() -> None:
-    """It may run on 4 and 8; 8 is off, so that it is on slow cores."""
+    """The thread may run on 4 and 8; 8 is off, so the thread is on slow cores."""
     kept = replace(next(each for each in threads("kvm_vhost") if each.tid == 3112), cpus=(4, 8))
     assert by_tid(advice((kept,), by=predictor(), loss_percent=20.0), 3112).core_class == "slow"
 

@@ -37,7 +37,7 @@ def test_a_finished_recording(tmp_path: Path) -> None:
 def stream(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, list[int]]:
     """A stream of four batches of 10 rows, and where each batch ends.
 
-    Put together from streams of one batch: a schema message has no body, so its end is known.
+    It is put together from streams of one batch: a schema message has no body, so its end is known.
     """
     frame = recording_data.rows(1, n=20)
     path = tmp_path_factory.mktemp("stream") / "intervals.arrows"
@@ -212,7 +212,7 @@ def test_a_part_of_a_rotation_is_not_scaled_to_a_merged_row(tmp_path: Path) -> N
     recording = load(folder)
     events = select(recording.events, "hw.branch_misses,hw.dtlb_load_misses,kvm.exits")
     rows = series(recording, By.CPU)[0][1]
-    # Of two rows the first may be at a turn: then the second does not speak for both.
+    # The first of two rows may be at a turn: then the second does not speak for both.
     pairs = merged(rows, events, 2)
     assert pairs["hw.branch_misses"].to_list()[:4] == [None, 6, None, None]
     assert pairs["hw.dtlb_load_misses"].to_list()[:4] == [None, None, None, 10]
@@ -241,7 +241,7 @@ def test_a_part_is_no_total(tmp_path: Path) -> None:
 
 def test_a_sample_of_a_page_is_of_all_rows_since_the_one_before(tmp_path: Path) -> None:
     frame = recording_data.rows(1, n=40).sort("time_ns").with_row_index("at")
-    # A sample in every fifth row; the last rows have none any more.
+    # There is a sample in every fifth row, and none in the last rows.
     sampled = (pl.col("at") % 5 == 4) & (pl.col("at") < 70)
     counted = pl.when(sampled).then(1000 + pl.col("at")).alias("guest.pgfault")
     frame = frame.with_columns(counted).drop("at")

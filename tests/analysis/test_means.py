@@ -1,7 +1,7 @@
 """The mean beside the typical run, mixtures, coarse values and the control, by simulation.
 
 docs/statistics.md has the values of more trials. A bound is four binomial standard errors from the
-value that stands there.
+value on that page.
 """
 
 from __future__ import annotations

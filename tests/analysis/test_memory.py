@@ -1,4 +1,4 @@
-"""From what a machine says of its memory to points and cliffs."""
+"""Points and cliffs, from what a machine says about its memory."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def look(swap_out: int, killed: int = 0, stalled_us: int | None = 5) -> dict[str
 
 
 def said(**changes: Any) -> dict[str, Any]:
-    """As `vtax-agent memory` writes it, of a run that swapped 40 pages out."""
+    """A run that swapped 40 pages out, as `vtax-agent memory` writes it."""
     return {
         "wall_s": 1.5,
         "max_rss_bytes": 60 * MIB,
@@ -69,7 +69,7 @@ def test_what_is_not_said_is_not_known() -> None:
     assert used({}).pressed is None
     assert used(said(before={}, after=None)).swapped_out_bytes is None
     assert used(said(after=look(50, stalled_us=None))).stalled_s is None
-    # A counter that went back is of another machine.
+    # A counter that went back belongs to another machine.
     assert used(said(before=look(90))).swapped_out_bytes is None
 
 
@@ -90,14 +90,14 @@ SAID = st.fixed_dictionaries(
 @given(SAID)
 @settings(max_examples=50, deadline=None)
 def test_a_hostile_machine_breaks_nothing(found: dict[str, Any]) -> None:
-    """What a guest's root may write instead: every number is in its range, or not known."""
+    """Whatever a guest's root writes instead, every number is in its range, or not known."""
     read = used(found)
     numbers = (read.swap_bytes, read.swapped_out_bytes, read.total_bytes, *read.kernel.values())
     assert all(number is None or 0 <= number < 1 << 73 for number in numbers)
 
 
 def runs(edge: int, past: str, count: int = 5, rss: int = 24) -> list[SizedRun]:
-    """Of matrices: `rss` bytes for each of the n² entries."""
+    """Runs with matrices: `rss` bytes for each of the n² entries."""
     made = []
     for size in range(500, 1100, 100):
         for number in range(count):

@@ -1,4 +1,4 @@
-"""Cliffs of curves that are made: with noise, without a fall, killed, and of times."""
+"""Cliffs of made-up curves: with noise, without a fall, with killed runs, and of times."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SIZES = range(100, 2100, 100)
 def rates(
     edge: int | None, noise: float = 0.01, runs: int = 5, seed: int = 1, fallen: float = 0.4
 ) -> Curve:
-    """Rises as a small matrix does, stays, and falls past the edge."""
+    """A curve that rises as a small matrix does, stays level, and falls past the edge."""
     chance = random.Random(seed)
 
     def run(size: int, number: int) -> Run:
@@ -29,7 +29,7 @@ def rates(
 
 
 def times(edge: int | None, power: float = 3, seed: int = 1) -> Curve:
-    """Grows by a power of the size, and ten times as long past the edge."""
+    """Times that grow by a power of the size, and are ten times as long past the edge."""
     chance = random.Random(seed)
 
     def run(size: int, number: int) -> Run:

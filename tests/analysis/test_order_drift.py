@@ -18,7 +18,8 @@ def test_the_guests_drift_is_gone_after_a_reboot() -> None:
     assert found.drift_percent == pytest.approx(20, abs=4)
     assert found.within_pass.percent == pytest.approx(20, abs=4)
     assert found.overall[Contrast.CONTROL].percent == pytest.approx(0, abs=2)
-    # Equation 2: what ran last ascending runs first descending, and the other way round.
+    # Equation 2: the size that ran last in ascending order runs first in descending order, and vice
+    # versa.
     down = found.sizes[Contrast.DESCENDING]
     assert down[SIZES[0]].percent == pytest.approx(20, abs=4)
     assert down[SIZES[-1]].percent == pytest.approx(-100 / 6, abs=4)
@@ -34,7 +35,7 @@ def test_the_machines_drift_survives_a_reboot() -> None:
     assert found.verdict is Verdict.MACHINE
     # The control is three of five passes later.
     assert found.overall[Contrast.CONTROL].percent == pytest.approx(100 * (1.2**0.6 - 1), abs=1.5)
-    # It is not taken for an effect of the order.
+    # The drift is not taken for an effect of the order.
     assert abs(found.sizes[Contrast.DESCENDING][SIZES[1]].percent or math.inf) < 4
 
 

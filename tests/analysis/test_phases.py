@@ -1,4 +1,4 @@
-"""Planted changes are found where they are, and noise has none."""
+"""Planted changes are found where they are, and none are found in noise."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_noise_has_no_changes(noise: str, n: int, d: int) -> None:
 
 @pytest.mark.parametrize("noise", ["normal", "outliers"])
 def test_planted_changes_are_found(noise: str) -> None:
-    """Levels alternate by ten deviations; a cut may be off by bins that look like the other.
+    """Levels alternate by ten deviations; a cut may be off by bins that look like the other level.
 
     Noise can always look like something else, so a few misses are allowed.
     """

@@ -37,7 +37,7 @@ def test_a_straight_line_through_the_control_is_found(true: float, speeds: list[
 
 
 def test_a_drift_is_no_loss() -> None:
-    """Each round is slower than the one before, and every ratio is within a round."""
+    """Each round is slower than the one before, but every ratio is taken within a round."""
     load = one(runs(0.28))
     assert load.elasticity == pytest.approx(0.28)
     assert load.low == pytest.approx(0.28) and load.high == pytest.approx(0.28)
@@ -138,7 +138,7 @@ def test_a_point_that_was_not_held_is_kept_apart_and_said() -> None:
 
 
 def test_a_saturated_generator_at_full_speed_leaves_no_elasticity() -> None:
-    """How fast the service would have been is not known, so nor is what it loses."""
+    """How fast the service would have been is not known, and neither is what it loses."""
     found = [
         dataclasses.replace(run, client_saturated=run.speed_asked_percent == 100)
         for run in runs(0.3)

@@ -32,7 +32,7 @@ def test_the_correlation_is_scipys(values: list[tuple[int, int]]) -> None:
 @pytest.mark.parametrize(("n", "rho"), [(12, 0.0), (12, -0.6), (24, -0.8)])
 def test_the_interval_covers_the_truth(n: int, rho: float) -> None:
     random = np.random.default_rng(7)
-    # Of a bivariate normal: Spearman's correlation is 6/pi asin(rho/2).
+    # For a bivariate normal distribution, Spearman's correlation is 6/pi asin(rho/2).
     true = 6 / np.pi * np.arcsin(rho / 2)
     hits = 0
     for _ in range(1000):

@@ -1,4 +1,4 @@
-"""From measured runs to the queueing model and its error."""
+"""The queueing model and its error, from measured runs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BATCHES = dataclasses.replace(TRUE, batching=Batching(4e-5, 6e-5, 8.0))
 
 
 def runs(of: Host, backend: str = "quota", off: float = 1.0) -> list[SpeedRun]:
-    """What such a host gives at each speed; below full speed off by a factor."""
+    """The runs of such a host at each speed; below full speed off by a factor."""
     made = []
     for run in place_data.runs(0.0, rounds=2, backend=backend):
         speed = run.speed_asked_percent / 100

@@ -103,7 +103,7 @@ def test_a_thread_stays_within_its_cpuset() -> None:
     assert not found.moved and found.places["vhost-1"] == P
     assert "its cpuset has none of the cores of its node" in found.explain("vhost-1")
     assert of(changed(VHOST, allowed=frozenset({P, E}))).moved
-    # What is not in it helps nobody who loses too much.
+    # Threads outside of the plan help no guest that loses too much.
     slow = changed(VHOST, elasticity=(0.4, 0.6), now=E, allowed=frozenset({E}))
     assert of(slow).places["vhost-1"] == E and of(slow).notes
 
@@ -125,7 +125,7 @@ def test_a_guest_that_loses_too_much_already_is_helped() -> None:
 
 
 def test_a_budget_that_cannot_be_kept_is_said() -> None:
-    """Its vCPU cannot keep up where it is, and vCPUs are not moved."""
+    """The guest's vCPU cannot keep up where it is, and vCPUs are not moved."""
     found = of(changed(VCPU, now=E))
     (note,) = found.notes
     assert note.startswith("web may lose 44.4 % with this plan, more than the budget of 5 %")

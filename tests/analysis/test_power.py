@@ -1,4 +1,4 @@
-"""The power model: what it was made from comes out, and a counter of energy that begins again."""
+"""The power model gives the values that it was made from; an energy counter may begin again."""
 
 import pytest
 from hypothesis import given

@@ -32,7 +32,8 @@ def test_one_customer_takes_the_sum_of_the_demands(demands: list[float], delay: 
 
 @given(seconds, st.integers(1, 6), st.integers(1, 40))
 def test_equal_stations_are_shared_evenly(demand: float, stations: int, customers: int) -> None:
-    """Of K equal stations with N customers: N / (N + K - 1) of what one can do."""
+    """With K equal stations and N customers, throughput is N / (N + K - 1) of what one station can
+    do."""
     found = throughputs([demand] * stations, 0.0, customers)[-1]
     assert found == pytest.approx(customers / (customers + stations - 1) / demand)
 

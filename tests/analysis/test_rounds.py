@@ -1,4 +1,4 @@
-"""The ratio from rounds: its coverage, by simulation, and what it is a special case of."""
+"""The ratio from rounds: its coverage by simulation, and its special cases."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_the_interval_covers_what_it_promises(noise: Noise, rounds: int) -> None
 
 
 def test_what_changes_slowly_is_not_in_the_interval() -> None:
-    """A drift of 20 % over the run: a third of the width that unpaired values would have."""
+    """With a drift of 20 % over the run, a third of the width that unpaired values would have."""
     random = np.random.default_rng(3)
     paired, apart = [], []
     for _ in range(100):
@@ -161,7 +161,7 @@ def test_false_verdicts_are_as_rare_as_promised() -> None:
         verdict = judge(found, 2.0)
         if verdict in wrong:
             wrong[verdict] += 1
-    # 5 % and 2.5 %, each with three standard errors of so many trials.
+    # 5 % and 2.5 %, each with three standard errors of this many trials.
     assert wrong[Verdict.EQUIVALENT] / trials < 0.05 + 0.017
     assert wrong[Verdict.SLOWER] / trials < 0.025 + 0.012
 

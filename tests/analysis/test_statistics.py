@@ -160,7 +160,7 @@ def test_best_is_the_minimum_of_times_and_the_maximum_of_rates() -> None:
 
 
 def test_the_trend_test_is_exact() -> None:
-    """Against all orders of six values."""
+    """The test agrees with a count over all orders of six values."""
     scores = [
         sum(np.sign(b - a) for a, b in itertools.combinations(order, 2))
         for order in itertools.permutations(range(6))
@@ -277,7 +277,7 @@ def test_the_range_of_repetitions_holds_the_number_that_decides() -> None:
         asked += 1
         inside += needed.low * 0.95 <= decided <= (needed.high or MOST)
     assert asked > 100
-    # 80 % is meant; a sequence that stops at its first lucky moment stops a little earlier.
+    # The aim is 80 %; a sequence that stops at its first lucky moment stops a little earlier.
     assert inside / asked > 0.6
 
 

@@ -1,4 +1,4 @@
-"""Verdicts of `vtax tune` on what is made with seeded noise, and on what machines may say."""
+"""Verdicts of `vtax tune` on made-up results with seeded noise, and on what machines may say."""
 
 from __future__ import annotations
 

@@ -15,7 +15,8 @@ from error_rates import PAGE, TABLES, TRIALS, shown
 
 FEWER = 60
 UNLIKELY = 1e-5
-"""How rarely a cell may differ where both simulations are the same: there are about 150 cells."""
+"""The probability at which a cell may differ although both simulations are the same; there are
+about 150 cells."""
 
 CELLS = [(name, row, cells) for name in TABLES for row, *cells in shown(PAGE.read_text(), name)]
 
@@ -30,11 +31,12 @@ def test_the_page_has_every_row() -> None:
     [(name, place) for name, table in TABLES.items() for place in range(len(table.rows))],
 )
 def test_the_page_says_what_comes_out(name: str, place: int) -> None:
-    """Two shares of N trials each differ by no more than chance gives (Fisher's test)."""
+    """Two shares of N trials differ by no more than chance allows (Fisher's test)."""
     row = TABLES[name].rows[place]
     _, *cells = shown(PAGE.read_text(), name)[place]
     for cell, (hits, trials) in zip(cells, TABLES[name].cells(row, FEWER, 2), strict=True):
-        # Rows of the campaigns in which something showed have fewer; fewer only widens.
+        # Rows that count only campaigns in which something showed have fewer trials, which only
+        # widens.
         there = round(TRIALS * trials / FEWER)
         printed = round(float(cell) / 100 * there)
         table = [[hits, trials - hits], [printed, there - printed]]

@@ -1,4 +1,4 @@
-"""bench/record.py: what it makes of its runs, and one quick run on this machine."""
+"""bench/record.py: what it concludes from its runs, and one quick run on this machine."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ from record_verdicts import (  # noqa: E402
 from record_work import Done  # noqa: E402
 
 QUICK_LIMIT_S = 150
-"""It takes about 20 s on an idle machine."""
+"""The quick run takes about 20 s on an idle machine."""
 
 
 def trials(percents: list[float], drift: float = 0.0) -> list[Trial]:
-    """Runs that take so much longer than bare ones, on a machine that gets slower."""
+    """Runs that take `percents` longer than bare runs, on a machine that gets slower."""
     return [
         Trial(1.0, (1.0 + drift / 2) * (1.0 + percent / 100.0), 1.0 + drift) for percent in percents
     ]
@@ -119,7 +119,7 @@ def test_a_rate_with_any_loss_is_not_the_best(fault: dict[str, Any]) -> None:
 
 
 def runs(contender: Contender, percents: list[float], *, spins: bool) -> record.Measured:
-    """A second of work, bare and with a contender that takes so much of it."""
+    """A second of work, bare and with a contender that takes `percents` of it."""
     measured = record.Measured(contender)
     gaps = {"short_ns": 1e6, "long_ns": 5e6} if spins else {}
     bare = Done(1000, 1_000_000_000, 900_000_000, gaps)
@@ -196,7 +196,8 @@ def test_a_quick_run_measures_everything() -> None:
 
 
 def check_work(work: str, measured: list[dict[str, Any]], absent: dict[str, str]) -> None:
-    """Ours are there with their rows; each other was measured, or is absent with a reason."""
+    """vtax's settings are there with their rows; each other contender was measured, or is absent
+    with a reason."""
     by_name = {each["recorder"]: each for each in measured}
     for each in OURS:
         one = by_name[each.name]

@@ -23,7 +23,7 @@ FIELDS = {
 
 
 def audited(folder: Path, spec: str) -> subprocess.CompletedProcess[str]:
-    """Keeps its run below `folder`, as it does below the folder that a user is in."""
+    """Run an audit that keeps its run below `folder`, as it would below a user's current folder."""
     return vtax("audit", "--quick", "--json", "--quiet", "--in", spec, cwd=folder)
 
 
@@ -57,8 +57,8 @@ def test_the_contract(spec: str, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_stolen_cpu_is_seen(tmp_path: Path) -> None:
-    """Three loops on the CPU that the audited machine has: more than half of the time is lost,
-    also where other tests' work moves to the other CPUs and comes back."""
+    """With three loops on the audited machine's CPU, more than half of the time is lost, even if
+    other tests' work moves to the other CPUs and comes back."""
     cpu = max(os.sched_getaffinity(0))
     spin = [sys.executable, "-c", f"import os\nos.sched_setaffinity(0, [{cpu}])\nwhile 1: pass"]
     with ExitStack() as loops:
@@ -85,7 +85,7 @@ def test_a_campaign_between_two_audits(tmp_path: Path) -> None:
     record = json.loads((run / "run.json").read_text())
     (before,), (after,) = record["audit_before"], record["audit_after"]
     assert before["spec"] == after["spec"] == "uml:mem=128M"
-    # Its clock costs a system call: user-mode Linux never passes.
+    # Its clock costs a system call, so user-mode Linux never passes.
     stamps = set(polars.read_parquet(run / "samples.parquet")["audit"])
     assert stamps == {"fail"} and "fail" in {before["verdict"], after["verdict"]}
     assert "audit: The audit doubts" in done.stdout

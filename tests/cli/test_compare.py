@@ -56,7 +56,7 @@ def test_a_program_that_fails_is_told_with_its_last_words(tmp_path: Path) -> Non
 
 
 def compare(tmp_path: Path, *argv: str) -> dict[str, Any]:
-    """The JSON of a comparison of all three environments."""
+    """The result of comparing all three environments, from JSON."""
     for spec in GUESTS:
         checked(spec)
     places = [part for spec in ("native", *GUESTS) for part in ("--in", spec)]
@@ -85,7 +85,7 @@ def test_hpcc_in_three_environments(tmp_path: Path) -> None:
         if row["environment"] in GUESTS:
             assert row["ci_low"] <= row["percent_of_baseline"] <= row["ci_high"]
             assert row["verdict"] in ("slower", "faster", "equivalent", "inconclusive")
-    # What no noise can hide: emulation slows arithmetic down by far.
+    # This no noise can hide: emulation slows arithmetic down by far.
     assert rows[GUESTS[1], "HPL_Tflops"]["verdict"] == "slower"
     assert rows[GUESTS[1], "HPL_Tflops"]["percent_of_baseline"] < 50
     (run,) = tmp_path.iterdir()
@@ -99,7 +99,7 @@ def test_hpcc_in_three_environments(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("clock", "metric"), [("tsc", "tsc_s"), ("host", "host_wall_s")])
 def test_another_clock_leads(tmp_path: Path, clock: str, metric: str) -> None:
-    """Both count the same time as the machine's own clock, also that of a guest."""
+    """Both clocks count the same time as the machine's own clock, also in a guest."""
     checked("uml:mem=128M")
     argv = ("--in", "uml:mem=128M", "--reps", "2", "--no-control", "--clock", clock, "--quiet")
     done = vtax("compare", *argv, "--", "sleep", "0.5", cwd=tmp_path)
@@ -108,7 +108,7 @@ def test_another_clock_leads(tmp_path: Path, clock: str, metric: str) -> None:
     _, samples = load(next(tmp_path.glob("runs/*")))
     times = [sample for sample in samples if sample.metric == metric]
     assert len(times) == 4
-    # The host's time has the way from the machine, which a busy host makes long.
+    # The host's time includes the way from the machine, which a busy host makes long.
     assert all(each.wall_s * 0.99 < each.value < each.host_wall_s * 1.01 for each in times)
     assert all(each.value >= 0.5 * 0.99 for each in times)
 
@@ -208,7 +208,7 @@ def test_a_command_runs_in_the_users_folder(tmp_path: Path, spec: str) -> None:
     assert {row["best"] for row in rows} == {5.0}
     (run,) = tmp_path.glob("runs/*")
     assert load(run)[0].workdir == str(tmp_path)
-    # Elsewhere, by name; what it writes to its results is kept and the folder is not changed.
+    # In another folder, by name: what it writes to its results is kept, the folder not changed.
     (tmp_path / "inner").mkdir()
     (tmp_path / "inner/run").write_text('#!/bin/sh\npwd > "$VTAX_RESULTS/where"\n')
     (tmp_path / "inner/run").chmod(0o755)
@@ -264,7 +264,7 @@ def test_where_all_fails_one_line_says_how_and_where_its_output_is(
     tmp_path: Path, warm_up: tuple[str, ...]
 ) -> None:
     script = "echo first; echo why >&2; exit 3"
-    # Without the control, which may be the first to fail.
+    # The control is left out: it may be the first to fail.
     options = ("--quiet", "--reps", "1", "--no-control", *warm_up)
     done = vtax("compare", *options, "--", "sh", "-c", script, cwd=tmp_path)
     assert done.returncode == 1 and done.stdout == ""

@@ -27,7 +27,7 @@ print("took", pathlib.Path(f"values-{count}").read_text().split()[number], "s")
 
 
 def compared(folder: Path, one: list[str], two: list[str]) -> tuple[dict[str, Any], str]:
-    """The result of the machine with one CPU against that with two, and what is printed."""
+    """The result of the machine with one CPU against the machine with two, and the printed text."""
     if len(os.sched_getaffinity(0)) < 2:
         pytest.skip("there is one CPU only")
     (folder / "p.py").write_text(PROGRAM)

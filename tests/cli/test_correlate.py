@@ -1,4 +1,4 @@
-"""Correlations that are there are found, those that are not are not; the verb around them."""
+"""Real correlations are found and others are not; the verb around them."""
 
 from __future__ import annotations
 
@@ -95,7 +95,8 @@ def test_without_the_effective_size_they_would_be() -> None:
 
 @pytest.mark.parametrize(("runs", "spread"), [(1, 0.0), (2, 0.4), (3, 0.0), (3, 0.4)])
 def test_two_sets_of_the_same_kind_do_not_differ(runs: int, spread: float) -> None:
-    """Also when single runs do, by a random strength of each event's link to the others."""
+    """Two sets do not differ even when single runs do, by a random strength of each event's
+    link."""
     random = np.random.default_rng(21)
     trials = 60
     wrong = 0
@@ -176,7 +177,7 @@ def test_runs_are_averaged_by_fishers_z() -> None:
 
 
 def test_the_length_is_given() -> None:
-    """Of three normal variables the partial correlation is (rxy - rxz ryz) / sqrt(...)."""
+    """The partial correlation of three normal variables is (rxy - rxz ryz) / sqrt(...)."""
     random = np.random.default_rng(7)
     lengths, first, second = random.normal(size=(3, 20_000))
     values = np.column_stack([lengths + first, lengths + first + 2.0 * second])
@@ -192,7 +193,7 @@ def test_the_length_is_given() -> None:
 @pytest.mark.parametrize("rates", [True, False])
 @pytest.mark.parametrize("varying", [0.05, 0.3])
 def test_a_common_length_relates_nothing(method: Method, rates: bool, varying: float) -> None:
-    """Pearson 1897: independent counts over a common length; or that grow with it."""
+    """Independent counts over a common length, or counts that grow with it (Pearson 1897)."""
     random = np.random.default_rng(23)
     wrong, spurious = 0, []
     for _ in range(100):
@@ -219,7 +220,8 @@ def discovered(values: recording_data.Floats, lengths: recording_data.Floats, wa
 
 
 def _bursts(random: np.random.Generator, n: int, count: int, length: int) -> recording_data.Floats:
-    """Counts that are ten times as frequent in a few stretches, at places of each column's own."""
+    """Counts that are ten times as frequent in a few stretches, at different places in each
+    column."""
     values = random.poisson(20.0, (n, 10)).astype(float)
     for column, start in zip(
         np.repeat(range(10), count), random.integers(0, n, 10 * count), strict=True

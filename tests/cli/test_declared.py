@@ -53,9 +53,9 @@ ALLOWED = {
     "present/terminal/sweep.py": "`native` is a paging mode of the model",
 }
 ORDINARY = {"container"}
-"""Words that mean other things too; as specs with options they are found."""
+"""Words that have other meanings too; as specs with options they are found."""
 MODEL = ("paging/", "studies/dav2m/")
-"""Of the model, in which `native` is a paging mode."""
+"""Folders of the model, in which `native` is a paging mode."""
 
 
 def test_docs_have_the_tables_of_the_code() -> None:
@@ -67,7 +67,7 @@ def test_docs_have_the_tables_of_the_code() -> None:
 
 
 def test_sources_are_declared_once() -> None:
-    """The recorder's events, help and doctor are of the sources that it declares."""
+    """The recorder's events, help and doctor follow the sources that the recorder declares."""
     declared = {each.name: each for each in sources.declared()}
     listed = vtax("record", "--list", "--json").stdout
     names = [event["name"] for event in json.loads(listed)]
@@ -100,7 +100,8 @@ def modules() -> Iterator[tuple[str, ast.Module]]:
 
 
 def test_nothing_outside_names_an_environment() -> None:
-    """Neither imports its module nor has its spec as a text; help and messages are sentences."""
+    """No module imports an environment's module or has its spec as a text; help and messages are
+    sentences."""
     found = []
     for name, tree in modules():
         if name.startswith(MODEL) or name in ALLOWED:
@@ -118,7 +119,7 @@ def test_nothing_outside_names_an_environment() -> None:
 
 
 def test_no_environment_may_import_another() -> None:
-    """`make lint` checks it for those in the contract."""
+    """`make lint` checks that for the environments in the contract."""
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
     (contract,) = (each for each in settings["contracts"] if each["type"] == "independence")
     assert set(contract["modules"]) == {f"vtax.environments.{name}" for name in BUILT_IN}

@@ -1,4 +1,4 @@
-"""What is exported says what was recorded: decoded again, and asked of Perfetto's own program."""
+"""An export contains what was recorded: it is decoded again, and read by Perfetto's own program."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_slices_begin_and_end_in_turn_and_last_as_long_as_the_rows(
 
 
 def trace_processor() -> str:
-    """Perfetto's program: on the PATH or fetched by its package; else a skip with the reason."""
+    """Perfetto's program, on the PATH or fetched by its package; else a skip with the reason."""
     found = shutil.which("trace_processor_shell") or shutil.which("trace_processor")
     if found:
         return found

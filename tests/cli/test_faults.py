@@ -53,7 +53,7 @@ def eventually_gone(*texts: str) -> bool:
 
 
 def abandoned_cgroups() -> set[str]:
-    """Those whose agent is gone; other runs on this machine have theirs."""
+    """Control groups whose agent is gone; other runs on this machine have groups of their own."""
     return {
         str(path)
         for path in Path("/sys/fs/cgroup").rglob("vtax-[0-9]*")
@@ -108,7 +108,7 @@ def test_kill_9_of_the_agent_leaves_nothing_that_forks_without_end(
         os.kill(agent, signal.SIGKILL)
         process.wait(60)
         assert process.returncode == 1
-    # Not eventually: nothing is alive when vtax has exited.
+    # At once, not eventually: nothing is alive when vtax has exited.
     assert not processes_naming(f"RELAY-{os.getpid()}")
     assert abandoned_cgroups() <= before
 
@@ -127,7 +127,7 @@ def test_kill_9_in_the_middle_of_mpirun_leaves_no_temporary_file(
     with ended(subprocess.Popen(argv, env=environment, stdout=DEVNULL, stderr=DEVNULL)) as process:
 
         def sessions() -> list[Path]:
-            """The folders of those mpiruns that this run started."""
+            """The folders of the mpiruns that this run started."""
             found = (Path("/tmp").glob(f"ompi.*/pid.{pid}") for pid in descendants(process.pid))
             return [path for paths in found for path in paths]
 
@@ -202,7 +202,7 @@ def test_a_full_disk_keeps_what_was_finished(tmp_path: Path, environment: dict[s
     small = tmp_path / "small"
     small.mkdir()
     vtax = " ".join(command("compare", "--no-warm-up", "--reps", "2000", "--out", str(small)))
-    # In a mount namespace of its own, so that nothing stays mounted.
+    # The mount namespace is its own, so that nothing stays mounted.
     script = f"mount -t tmpfs -o size=200k none {small}; {vtax} -- true; echo code $?; "
     script += f"cat {small}/*/samples.jsonl | tail -c 5000 | head -c 4000 | wc -l; "
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""What a command gets of what the user gave: input, variables, home, programs, devices."""
+"""What a command gets of the user's surroundings: input, variables, home, programs, devices."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def test_a_command_runs_beside_a_real_kvm(tmp_path: Path, npt: str) -> None:
     checked("lab")
     (tmp_path / "beside").write_text("this machine's file\n")
     out = tmp_path / "results"
-    # One of a snapshot, one of a boot.
+    # One case uses a snapshot, the other a boot.
     saved = "--snapshot" if npt == "1" else "--no-snapshot"
     line = ("lab", "--npt", npt, saved, "--out", str(out), "--", "sh", "-c", SEEN, "sh", str(out))
     done = vtax(*line, cwd=tmp_path)
@@ -83,7 +83,7 @@ def test_a_signal_ends_it_and_leaves_nothing(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.soak
 def test_a_guest_is_compared_under_its_kvm(tmp_path: Path, soak: bool) -> None:
-    """vtax itself, in the emulated host, with a guest of its real /dev/kvm."""
+    """vtax itself runs in the emulated host, with a guest under the host's real /dev/kvm."""
     if not soak:
         pytest.skip("it takes a minute on an idle machine: make soak")
     checked("lab")

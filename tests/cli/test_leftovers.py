@@ -17,7 +17,7 @@ from vtax.errors import VtaxError
 from vtax.formats.scratch import LOCK
 
 PATIENCE_S = 300.0
-"""For an emulated guest to begin, on a busy machine."""
+"""Time for an emulated guest to begin, on a busy machine."""
 VERBS = {
     "lab": ("lab", "--", "sleep", "600"),
     "paging lab": ("paging", "lab", "random-touch", "--mem", "64M"),

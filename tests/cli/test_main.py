@@ -53,11 +53,11 @@ def test_a_signal_in_the_first_half_second_is_no_traceback(
         "record": ("record", "--", "sleep", "1003"),
         "report": ("report", str(finished_run)),
     }[verb]
-    # A report may be done by then; a recording that has begun ends as it does when it is asked to.
+    # A report may be done by then; a recording that has begun ends as on request.
     allowed = {"compare": (130,), "record": (130, 0), "report": (130, 0)}[verb]
     for step in range(6):
         process = started(words, tmp_path)
-        # Python's own start is not vtax's: its handlers are not there yet.
+        # Python's own start is not vtax's: the handlers are not there yet.
         while process.poll() is None and not _has_handlers(process.pid):
             time.sleep(0.001)
         time.sleep(step * 0.1)
@@ -69,7 +69,7 @@ def test_a_signal_in_the_first_half_second_is_no_traceback(
 
 
 def _has_handlers(pid: int) -> bool:
-    """Whether vtax's are there; the last of them is that of SIGHUP, which Python has none for."""
+    """Whether vtax's handlers are there; the last is that of SIGHUP, for which Python has none."""
     try:
         status = Path(f"/proc/{pid}/status").read_text()
     except OSError:
@@ -146,7 +146,7 @@ def test_a_full_output_is_one_line(tmp_path: Path) -> None:
 
 
 def test_help_and_completion_load_nothing_slow() -> None:
-    """What every command pays for before its own imports."""
+    """Every command pays for these modules before its own imports."""
     slow = {"dask", "numpy", "plotly", "polars", "pydantic", "rich", "scipy", "vtax._native"}
     code = f"import sys, vtax.cli.app; print(sorted({slow!r} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

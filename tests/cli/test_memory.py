@@ -68,7 +68,7 @@ def found(folder: Path, *options: str) -> dict[str, dict[str, Any]]:
 def commanded(
     folder: Path, options: Sequence[str], words: Sequence[str], code: int = 0
 ) -> dict[str, dict[str, Any]]:
-    """The same with a command."""
+    """The environments of a campaign with a command, by spec."""
     fixed = ("--json", "--quiet", "--seed", "1", "--out", str(folder))
     done = vtax("memory", *options, *fixed, *(("--", *words) if words else ()))
     assert done.returncode == code, done.stderr
@@ -92,9 +92,10 @@ def ends(environment: dict[str, Any]) -> list[str]:
 @needs_root
 @pytest.mark.usefixtures("swap_alone")
 def test_native_with_and_without_swap(tmp_path: Path) -> None:
-    """Three matrices of 1200² doubles are 33 MiB, of 2200² 111: the limit of 96 is between.
+    """Three matrices of 1200² doubles take 33 MiB, of 2200² doubles 111: the limit of 96 is
+    between.
 
-    At 1200 all of the program fits, with its libraries that may have to be read first (40 MiB). At
+    At 1200 the whole program fits, with its libraries, which may have to be read first (40 MiB). At
     2200 swapping costs a factor of five, which no noise of runs hides.
     """
     killed, swapping = "native:cpus=1,mem=96M", "native:cpus=1,mem=96M,swap=256M"
@@ -124,10 +125,11 @@ def test_native_with_and_without_swap(tmp_path: Path) -> None:
     ("spec", "past", "end"), [("uml:mem=192M", 3200, "oom"), ("uml:mem=192M,swap=128M", 3000, "ok")]
 )
 def test_user_mode_linux_kills_and_swaps(spec: str, past: int, end: str, tmp_path: Path) -> None:
-    """Memory for what OpenBLAS maps for packing, 128 MiB on some CPUs: it tries for ever else.
+    """The guest has memory for what OpenBLAS maps for packing, 128 MiB on some CPUs: otherwise
+    OpenBLAS tries for ever.
 
-    Far past the edge without swap: close to it the guest reads its own code over and over. With
-    swap the fall is a factor of seven.
+    Without swap the size is far past the edge: close to it the guest reads its own code over and
+    over. With swap the fall is a factor of seven.
     """
     checked(spec)
     seen = found(tmp_path, "--in", spec, "--sizes", f"1200,1500,{past}", "--runs", "1")[spec]
@@ -142,7 +144,7 @@ def test_user_mode_linux_kills_and_swaps(spec: str, past: int, end: str, tmp_pat
 @pytest.mark.slow
 @needs_root
 def test_a_command_takes_the_drivers_place(tmp_path: Path) -> None:
-    """It is killed at its smallest size already: the campaign goes on and says so."""
+    """The command is killed at its smallest size already; the campaign goes on and says so."""
     program = "import sys; x = bytearray(b'x') * (int(sys.argv[1]) << 20); print(len(x))"
     spec = "native:cpus=1,mem=64M"
     words = ("python3", "-c", program, "{size}")
@@ -160,7 +162,7 @@ def test_a_command_takes_the_drivers_place(tmp_path: Path) -> None:
 @pytest.mark.slow
 @needs_root
 def test_the_working_set_is_less_than_the_memory_of_a_program(tmp_path: Path) -> None:
-    """It fills 120 MiB, then goes over a part of them for six seconds."""
+    """The program fills 120 MiB, then goes over a part of it for six seconds."""
     program = (
         "import sys, time; x = bytearray(b'x') * (120 << 20); end = time.time() + 6\n"
         "while time.time() < end: x[: int(sys.argv[1]) << 20] = bytes(int(sys.argv[1]) << 20)"

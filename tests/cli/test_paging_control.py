@@ -27,10 +27,10 @@ window = 1_000_000
 threshold_vexit = 10
 threshold_tmiss = 1000
 """
-"""In shadow paging more than 10 exits in 1e6 instructions make it leave."""
+"""A policy that leaves shadow paging at more than 10 exits in 1e6 instructions."""
 WINDOW_S = 0.1
 PATIENCE_S = 30.0
-"""For what takes a tenth of a second on an idle machine."""
+"""Time for what takes a tenth of a second on an idle machine."""
 
 
 @pytest.mark.parametrize("verb", ["control", "watch"])
@@ -41,7 +41,7 @@ def test_help(verb: str, snapshot: SnapshotAssertion) -> None:
 
 
 class Daemon:
-    """A controller of a fake host, whose lines are read as they come."""
+    """A controller on a fake host, whose lines are read as they come."""
 
     def __init__(self, host: FakeHost, folder: Path, *options: str) -> None:
         self.state = folder / "state"
@@ -59,7 +59,7 @@ class Daemon:
         self.log = folder / "log"
 
     def line(self, **activity: int) -> dict[str, Any]:
-        """The next line; the guests do so much before each."""
+        """The next line; before each line the guests do this much."""
         self._host.goes_on(**activity)
         assert self.process.stdout
         line = self.process.stdout.readline()
@@ -69,7 +69,7 @@ class Daemon:
         return found
 
     def until(self, holds: Callable[[dict[str, Any]], bool], **activity: int) -> dict[str, Any]:
-        """The first line of which that holds."""
+        """The first line for which `holds` is true."""
         deadline = time.monotonic() + PATIENCE_S
         seen = []
         while time.monotonic() < deadline:
@@ -139,7 +139,7 @@ def test_a_line_has_its_fields(
         assert kinds(line) == snapshot
         assert line["mode"] == "shadow" and line["decision"] == "hold"
         assert line["rates"]["guests"] == 2
-        # Who counted is in the name: KVM counts exits itself.
+        # The name says who counted: KVM counts exits itself.
         assert "model.instructions" in line["rates"] and "exits" in line["rates"]
         assert "estimated" in line["gain_source"] and "model" in line["gain_source"]
         assert daemon.end() == 0
@@ -223,7 +223,7 @@ def test_one_that_was_killed_goes_on_from_its_state(
         assert daemon.end(signal.SIGKILL) == -signal.SIGKILL
     path = daemon.state / "state.json"
     state = json.loads(path.read_text())
-    # As if it had been killed between the words that it begins and that it is done.
+    # As if vtax had been killed between announcing the switch and reporting it done.
     state["switching"] = switching
     path.write_text(json.dumps(state))
     with running(host, tmp_path, *options) as daemon:
@@ -233,7 +233,7 @@ def test_one_that_was_killed_goes_on_from_its_state(
         cut = [event for event in first["events"] if "was cut off" in event]
         assert bool(cut) == bool(switching)
         line = daemon.until(lambda line: "wants nested" in line["reason"], **FAULTING)
-        # What was begun before it was killed still counts.
+        # A switch that had begun before the kill still counts.
         assert line["decision"] == "hold" and re.search(r"next attempt|--min-dwell", line["reason"])
         assert daemon.end() == 0
 
@@ -271,7 +271,7 @@ def test_prometheus_is_answered(host: FakeHost, policy: Path, tmp_path: Path) ->
 
 
 def parsed(text: str) -> dict[str, float]:
-    """Prometheus' text format, as its documentation has it."""
+    """Parse Prometheus' text format as its documentation describes it."""
     values: dict[str, float] = {}
     announced = ""
     for line in text.splitlines():
@@ -301,7 +301,7 @@ def test_watch_follows_the_one_that_runs_and_looks_itself_where_none_does(
     done = vtax("paging", "watch", state, "--for", "0.5s")
     assert done.returncode == 0, done.stderr
     assert "this one only looks" in done.stderr and "hold" in done.stdout
-    # It has left nothing.
+    # The daemon has left nothing.
     assert [path.name for path in (tmp_path / "state").iterdir()] == ["state.json"]
 
 

@@ -35,9 +35,9 @@ window = 10_000_000
 threshold_vexit = 3
 threshold_tmiss = 1000
 """
-"""It leaves nested paging by what the page says, and shadow paging by what KVM counts."""
+"""The policy leaves nested paging by what the page says, and shadow paging by what KVM counts."""
 PAUSED = 5
-"""For that many seconds at most: an emulated host is slow, and the guest faults all the time."""
+"""The longest pause in seconds: an emulated host is slow, and the guest faults all the time."""
 PATIENCE_S = 240.0
 
 
@@ -54,7 +54,7 @@ def installed(shared: SharedLab) -> None:
 
 
 def install(host: EmulatedHost) -> None:
-    """The program and the policy."""
+    """Install the program and the policy."""
     host.push(PROGRAM, binaries.find("vtax-control").read_bytes(), 0o700)
     host.push(POLICY, NAIVE.encode())
 
@@ -85,7 +85,8 @@ class Controller:
     def __init__(self, host: EmulatedHost, *options: str) -> None:
         self._host = host
         words = " ".join([f"--policy-file={POLICY}", f"--counters={PAGE}", "--json", *options])
-        # Emptied before it is in the background: nobody takes the lines of one before for its own.
+        # The file is emptied before the controller is in the background, so that no earlier lines
+        # are read.
         script = f": >{LINES}; setsid {PROGRAM} run {words} >{LINES} 2>{LOG} </dev/null & echo $!"
         self.pid = int(shell(host, script))
 
@@ -94,7 +95,7 @@ class Controller:
         return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
 
     def until(self, holds: Callable[[list[dict[str, Any]]], bool]) -> list[dict[str, Any]]:
-        """Its lines, as soon as that holds of them."""
+        """The controller's lines, as soon as `holds` is true of them."""
         deadline = time.monotonic() + PATIENCE_S
         while time.monotonic() < deadline:
             lines = self.lines()
@@ -127,11 +128,11 @@ def test_a_dry_run_reads_the_exits_and_says_what_is_missing(shared: SharedLab) -
         lines = [json.loads(line) for line in done.stdout.splitlines()]
         assert {line["mode"] for line in lines} == {"shadow"}
         assert {line["decision"] for line in lines} == {"hold"}
-        # Each first touch of a page is a paging exit there.
+        # Under shadow paging, each first touch of a page is an exit that paging causes.
         assert any(line["rates"].get("paging_exits", 0) > 100 for line in lines), lines
         assert lines[-1]["rates"]["guests"] == 1
         assert "sensor perf lost" in lines[-1]["reason"]
-        # Nothing was touched.
+        # The controller touched nothing.
         assert mode(machine.host) == "shadow"
         machine.host.switch("nested")
         assert load.report()["verified"] is True
@@ -144,7 +145,7 @@ def test_it_switches_by_the_policy_and_the_guest_loses_nothing(shared: SharedLab
         checked = Checked(machine, "2M")
         load = Background(machine.guests[0], "fault-storm", "--mem 4M --seconds 3000")
         with closing(Feeder(host)):
-            # Only looks: the wish is said, and the host stays as it is.
+            # It only looks: it prints what it would do, and the host stays as it is.
             controller = Controller(host)
             lines = controller.until(lambda lines: any(line["to"] for line in lines))
             controller.end()
@@ -161,7 +162,7 @@ def test_it_switches_by_the_policy_and_the_guest_loses_nothing(shared: SharedLab
         assert (to_shadow["to"], to_nested["to"]) == ("shadow", "nested")
         assert to_shadow["pause_ms"] > 0 and to_nested["pause_ms"] > 0
         assert to_nested["time"] - to_shadow["time"] >= 4
-        # What made it go back was counted by KVM.
+        # KVM counted what made it go back.
         assert to_nested["rates"]["paging_exits"] > 15
         state = json.loads(host.pull(f"{STATE}/state.json"))
         assert state["switching"] is None and len(state["guard"]["pauses_ms"]) >= 2

@@ -93,7 +93,7 @@ def test_an_absent_counter_is_absent() -> None:
 def test_a_level_and_an_unknown_time_have_no_rate() -> None:
     found = result()
     assert found.per_guest_second("nested", "pages_4k") is None
-    # Of the second repetition under shadow paging no guest time was seen.
+    # No guest time was seen in the second repetition under shadow paging.
     assert found.per_guest_second("shadow", "exits") == 9000.0 / 0.5
     assert found.guest_s("shadow") == 0.25
 
@@ -134,11 +134,8 @@ def checked_lab(**options: str) -> None:
 
 @pytest.mark.slow
 def test_shadow_paging_counts_what_theory_says() -> None:
-    """Every first touch of a page is a guest fault and a shadow fault; nested paging has neither.
-
-    KVM documentation virt/kvm/x86/mmu: guest faults are intercepted and reflected only under
-    shadow paging, and INVLPG exits only there.
-    """
+    """Every first touch of a page is a guest fault and a shadow fault; nested paging has
+    neither."""
     checked_lab(npt="0")
     pages = (64 << 20) >> 12
     said = vtax(

@@ -28,7 +28,7 @@ KEYS = [
     "exits",
     "switches",
 ]
-"""What the issue promises of each mode, in this order; more may follow."""
+"""The keys that the issue promises for each mode, in this order; more may follow."""
 
 POLICY = """\
 import vtax.paging
@@ -54,7 +54,7 @@ class Undecided(vtax.paging.Policy):
 
 @pytest.fixture
 def here(tmp_path: Path) -> Path:
-    """A folder with a workload, a policy, a trace and one that is damaged."""
+    """A folder with a workload, a policy, a trace and a damaged trace."""
     (tmp_path / "small.toml").write_text(WORKLOAD)
     (tmp_path / "mine.py").write_text(POLICY)
     (tmp_path / "ok.lackey").write_text("==1== Lackey\n" + lackey_trace(100))
@@ -67,7 +67,8 @@ def simulate(here: Path, *argv: str) -> subprocess.CompletedProcess[str]:
 
 
 def failing(here: Path, argv: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> VtaxError:
-    """The error that `vtax paging simulate` prints; in this process, because they are many."""
+    """The error that `vtax paging simulate` prints; in this process, because there are many
+    errors."""
     monkeypatch.chdir(here)
     with pytest.raises(VtaxError) as caught:
         app(["paging", "simulate", *argv], standalone_mode=False)

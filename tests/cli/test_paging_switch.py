@@ -23,7 +23,7 @@ STATE = "/run/vtax/switch"
 
 
 def faults() -> list[str]:
-    """Every fault that can be injected into the switch."""
+    """Every fault that tests can inject into the switch."""
     agent = str(binaries.find("vtax-agent"))
     said = subprocess.run(
         [agent, "switch", "--list-faults"], capture_output=True, text=True, check=True
@@ -88,7 +88,8 @@ def test_a_guest_under_load_crosses_many_times_and_loses_nothing(
 def test_a_waiting_page_fault_keeps_its_error_code(tmp_path: Path, soak: bool) -> None:
     """QEMU 7.2 saves that a page fault waits, but not its error code: vtax must save again.
 
-    About one state in seven is so here. It crosses until one was, or else nothing was proved.
+    Here about one state in seven has a waiting fault. The guest is switched until one had, because
+    otherwise the test would prove nothing.
     """
     fewest, most = (300, 600) if soak else (8, 200)
     retries: list[int] = []
@@ -128,7 +129,7 @@ def test_a_fault_leaves_every_guest_running(shared: SharedLab, fault: str) -> No
         assert len(qemus(host)) == 1
         left = shell(host, f"ls {STATE}").split()
         assert left in ([], ["lock"]), left
-        # What was met is over: the next switch works.
+        # The fault is over: the next switch works.
         host.switch("other")
         guest, echo = checked.reports()
     require_intact(guest, echo)

@@ -130,7 +130,8 @@ def test_every_access_of_a_known_program_is_there_once(
         totals["instructions"] += block.instructions
         totals["kernel"] += sum(address >> 63 for address, _ in block.references)
         if len(within) == len(block.references) == 4096:
-            # Five instructions for three references, and the kernel's where it came between.
+            # There are five instructions for three references, and the kernel's where it came
+            # between.
             assert 3 * block.instructions >= 5 * 4096 - 15
             totals["whole"] += abs(3 * block.instructions - 5 * 4096) <= 15
         for operation in block.operations:
@@ -177,7 +178,7 @@ def test_a_simulation_while_the_program_runs_keeps_windows_and_no_trace(
             found["references"],
             found["instructions"],
         )
-    # Each page of the program is filled into the shadow tables at its first touch at the latest.
+    # Each page of the program is filled into the shadow tables at its first touch, or before.
     assert modes[1]["exits"] > PAGES
     windows = polars.read_parquet(out / "windows.parquet")
     assert windows.filter(mode="shadow")["instructions"].sum() == found["instructions"]

@@ -99,7 +99,8 @@ def test_a_plan_of_nothing_is_not_written(tmp_path: Path) -> None:
 
 
 def look_at(*found: HostThread) -> Look:
-    """As if they ran here, with an interrupt on both kinds of CPUs and one on a fast one."""
+    """Threads as if they ran here, with one interrupt on both kinds of CPUs and one on a fast
+    CPU."""
     lines = HostInterrupt(24, "vfio-msix[3](0000:01:00.0)", "db", tuple(ON[:2]), None)
     fast = HostInterrupt(25, "eth0-rx-0", None, (ON[0],), None)
     return Look(1.0, found, (lines, fast), {}, Drawn(), ())

@@ -89,10 +89,10 @@ def found(folder: Path, *options: str) -> dict[str, Any]:
 @pytest.mark.slow
 @needs_root
 def test_user_mode_linux_behind_a_switch(tmp_path: Path) -> None:
-    """Its switch is slowed; what that costs is the machine's business, not the test's."""
+    """Its switch is slowed; the test does not judge what that costs."""
     checked(SPEC)
     loads = {"http", "tcp"}
-    # Not every distribution has it.
+    # Not every distribution has netperf.
     loads |= {"netperf-tcp", "netperf-udp", "netperf-rr"} if shutil.which("netperf") else set()
     speeds = ("--speeds", "100,50", "--rounds", "1", "--seconds", "1")
     options = ("--load", ",".join(sorted(loads)), *speeds)
@@ -147,7 +147,7 @@ def test_nothing_is_left_after_kill_9(tmp_path: Path) -> None:
 
 
 def groups_of(pids: Sequence[int]) -> list[Path]:
-    """Control groups that limit threads, made by these processes."""
+    """Control groups that limit threads and were made by these processes."""
     found = Path("/sys/fs/cgroup").rglob("vtax-slow-*")
     return [path for path in found if any(f".vtax-{pid}-" in path.name for pid in pids)]
 

@@ -96,11 +96,11 @@ def test_a_command_is_recorded_and_its_end_is_said(tmp_path: Path) -> None:
 
 
 HELD = "cat /proc/self/cgroup > groups; setsid sleep 5{0} & setsid sleep 5{0} & touch begun; {1}"
-"""Leaves two processes in sessions of their own, which end by themselves."""
+"""A command that leaves two processes in sessions of their own, which end by themselves."""
 
 
 def group_of(folder: Path) -> str | None:
-    """The name of vtax's group in which a command of HELD was."""
+    """The name of vtax's group in which a command HELD ran."""
     found = re.search(r"/(vtax-[0-9-]+)$", (folder / "groups").read_text(), re.MULTILINE)
     return found[1] if found else None
 
@@ -146,7 +146,7 @@ def test_a_command_may_have_as_many_processes_as_natively(tmp_path: Path) -> Non
 
 @pytest.mark.usefixtures("can_record")
 def test_all_that_was_counted_is_in_the_rows_or_after_them(tmp_path: Path) -> None:
-    """Forks of the whole machine, at least those of the command, against the kernel's count."""
+    """Forks of the whole machine: at least those of the command, against the kernel's count."""
 
     def forks() -> int:
         lines = Path("/proc/stat").read_text().splitlines()
@@ -239,7 +239,7 @@ def test_a_working_folder_is_for_machines(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become nobody")
 def test_without_privilege_the_capability_is_named() -> None:
-    # The folders of tests are root's alone; nobody must be able to execute it.
+    # Tests' folders are accessible to root alone; nobody else must be able to execute the file.
     with tempfile.TemporaryDirectory(prefix="vtax-nobody-") as name:
         folder = Path(name)
         folder.chmod(0o755)

@@ -1,4 +1,4 @@
-"""What the command is started in: encodings, streams that nobody reads, folders and limits."""
+"""The surroundings of the command: encodings, streams that nobody reads, folders and limits."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ QUICK = ("compare", "--in", "native", "--baseline", "none", "--no-control", "--n
 QUICK += ("--reps", "2")
 TRUE = ("--", "true")
 ONLY_READ = ("printed.py", "metric_units.py")
-"""Know signs that programs print."""
+"""Files with signs that programs print."""
 OTHER_USER = ("setpriv", "--reuid=61234", "--regid=61234", "--clear-groups")
 OTHER_USER += ("--inh-caps", "+dac_override", "--ambient-caps", "+dac_override")
 """A user whose processes are counted, and who may read and write as root does."""
 
 
 def signs() -> set[str]:
-    """What is no letter in the texts of the source, and no ASCII."""
+    """Characters in the source's texts that are neither letters nor ASCII."""
     found: set[str] = set()
     for file in SOURCE.rglob("*.py"):
         if file.name in ONLY_READ:

@@ -66,7 +66,7 @@ def test_an_interval_over_many_bins_is_spread_evenly() -> None:
 
 
 def made(**columns: list[float | None]) -> Recording:
-    """Rows of one CPU that each last a second."""
+    """A recording of one CPU whose rows each last a second."""
     n = len(next(iter(columns.values())))
     fixed = {
         "seq": range(n),

@@ -113,7 +113,7 @@ def test_native_and_user_mode_linux(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_probes_are_asked_first(tmp_path: Path) -> None:
-    """Without a search: of parameters that the machine refuses nothing else is left."""
+    """There is no search, and the machine refuses the parameters: only the probes are left."""
     file = tmp_path / "wrong.toml"
     file.write_text("format = 99\n")
     answer = found(tmp_path, "--probe", "--peers", "none", "--use", str(file), code=1)

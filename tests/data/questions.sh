@@ -1,5 +1,5 @@
 # Small questions about what a command finds around it: NAME=ANSWER, one a line.
-# Answers that are another in each repetition (a path, a process number) are made yes or no.
+# Answers that differ in each repetition (a path, a process number) are turned into yes or no.
 q() { printf '%s=%s\n' "$1" "$(shift; "$@" 2>&1 | tr '\n' ' ')"; }
 is() { name=$1; shift; if "$@" >/dev/null 2>&1; then echo "$name=yes"; else echo "$name=no"; fi; }
 is home-empty sh -c 'test -z "$(ls -A ~)"'

@@ -32,7 +32,8 @@ STATIC = "\x7fELF\x02\x01" + "\0" * 58
 QEMU = "QEMU emulator version 7.2.22 (Debian 1:7.2)\n"
 QEMU_10 = "QEMU emulator version 10.0.13 (Debian 1:10.0.13+ds-0+deb13u1)\n"
 QEMU_HELP = "x86 EPYC\n  npt svm\ntcg\n"
-"""Of `-cpu help` and `-accel help`, as far as a check looks; a program here has one answer."""
+"""The output of `-cpu help` and `-accel help`, as far as a check looks; a program here has one
+answer."""
 
 BARE_METAL: Mapping[str, str] = {
     "proc/cpuinfo": "processor: 0\nflags\t\t: fpu vmx sse2\n",
@@ -128,7 +129,7 @@ def machine(
 
 
 def changed(*without: str, **with_: str) -> dict[str, str]:
-    """BARE_METAL without the paths that start so, and with others (`__` stands for `/`)."""
+    """BARE_METAL without the paths that begin like these, and with others (`__` stands for `/`)."""
     files = {name: text for name, text in BARE_METAL.items() if not name.startswith(without)}
     return files | {name.replace("__", "/"): text for name, text in with_.items()}
 

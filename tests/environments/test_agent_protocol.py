@@ -114,14 +114,14 @@ def lines(sock: socket.socket) -> Iterator[dict[str, Any]]:
 
 @contextmanager
 def booted(folder: Path, parameters: str) -> Iterator[tuple[socket.socket, Path]]:
-    """A guest whose initramfs is its root; the channel and its console."""
+    """A booted guest whose initramfs is its root; the channel and its console."""
     kernel = guest_kernel.prepare()
     image = folder / "initramfs"
     folders = ("proc", "sys", "dev", "bin")
     busybox = shutil.which("busybox")
     if busybox is None:
         pytest.skip("busybox-static is missing")
-    # The archive of the environment qemu has the modules; one that follows it adds to it.
+    # The archive of the environment qemu has the modules; a second archive adds to it.
     more = initramfs.newc({"bin/busybox": Path(busybox).read_bytes()}, folders)
     image.write_bytes(kernel.initramfs.read_bytes() + more)
     console = folder / "console"

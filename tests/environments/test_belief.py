@@ -42,7 +42,7 @@ done
 mknod /tmp/channel c 4 64 && echo "made a device"
 sleep 0.3
 """
-"""As root: write what the agent would say wherever its channel may be."""
+"""A script for root: write what the agent would say wherever its channel may be."""
 
 
 @pytest.mark.slow
@@ -54,7 +54,7 @@ def test_a_guests_root_cannot_answer_for_the_agent(spec: str, start: Start, tmp_
     finished = machine.run(["sh", "forge.sh"], GUEST_ENVIRONMENT, "forged", 60.0)
     assert finished.outcome.wall_s > 0.3
     written = folder.read_text("stdout", 1 << 20)
-    # Where the console is a serial line it may be written: what comes on it is a log.
+    # Where the console is a serial line it may be written: what comes over it is a log.
     assert "/proc/1/fd" not in written and "vport" not in written
     assert "made a device" not in written
     assert spec != "uml" or "ttyS0" not in written
@@ -66,14 +66,15 @@ def test_a_guest_that_makes_its_clock_one_percent_fast(start: Start, tmp_path: P
     Exchange(tmp_path / "work0", "faster").create({})
     faster = machine.run(["python3", "-c", fast_clock(10_100)], GUEST_ENVIRONMENT, "faster")
     assert faster.outcome.exit_code == 0
-    # So long that on a busy host the way to the machine and back takes less than it is ahead.
+    # It is long enough that on a busy host the way to the machine and back takes less than the
+    # lead.
     Exchange(tmp_path / "work0", "measured").create({})
     measured = machine.run(["sleep", "8"], GUEST_ENVIRONMENT, "measured", 60.0)
     assert (doubt := measured.doubt()) and "its clock gives" in doubt
 
 
 class Scripted:
-    """An agent's channel on which a command takes `host_s` here and tells `own_s`."""
+    """An agent's channel on which a command takes `host_s` here and reports `own_s`."""
 
     def __init__(self, own_s: float, host_s: float = 0.0, lost_s: float = 0.0) -> None:
         self.own_s, self.host_s, self.lost_s = own_s, host_s, lost_s
@@ -101,7 +102,8 @@ class Scripted:
 
 @pytest.mark.parametrize(("lost_s", "believed"), [(0.0, True), (0.7, False), (-0.7, False)])
 def test_a_busy_host_is_told_from_a_clock_that_is_wrong(lost_s: float, believed: bool) -> None:
-    """The command took 1 s by the host, and 0.2 s by the machine; its clock says which is wrong."""
+    """The command took 1 s by the host, and 0.2 s by the machine; the machine's clock says which is
+    wrong."""
     finished = Scripted(0.2, 1.0, lost_s).run()
     assert (finished.doubt() is None) is believed
     assert finished.by_host and finished.outcome.wall_s == finished.host_wall_s >= 1.0

@@ -1,6 +1,6 @@
 """What forks without end under control groups of version 2, and without one, in a guest of its own.
 
-Never on this machine: the guest's limit of processes is its own.
+It never runs on this machine: the guest's limit of processes is its own.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def test_version_2_ends_what_forks_without_end(guest: Guest) -> None:
     assert guest.shell(LEFT)[0] == "none\n"
     assert guest.shell(GROUPS)[0] == ""
 
-    # An agent that is killed itself cannot; the next one does.
+    # An agent that is itself killed cannot end them; the next agent does.
     wait = "while [ ! -e /run/all/begun ]; do sleep 0.1; done"
     count = "wc -l < $(cat /run/all/group)/cgroup.procs"
     kill = f"rm -f /run/all/begun; exec {agent('')} & {wait}; kill -9 $!; wait; {count}"

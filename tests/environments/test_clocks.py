@@ -21,7 +21,7 @@ NOBODY = 65534
 SECONDS = 0.2
 ALWAYS = ("CLOCK_REALTIME", "CLOCK_MONOTONIC", "CLOCK_MONOTONIC_RAW", "CLOCK_BOOTTIME", "rdtsc")
 CALLS = ("CLOCK_PROCESS_CPUTIME_ID", "CLOCK_THREAD_CPUTIME_ID", "clock", "getrusage", "times")
-"""Linux reads CPU times in the kernel only."""
+"""Clocks of CPU time, which Linux reads in the kernel only."""
 ARGUMENTS = ("clocks", "--seconds", str(SECONDS), "--json")
 
 
@@ -34,7 +34,7 @@ def objects(value: Any) -> Iterator[dict[str, Any]]:
 
 
 def judge(found: dict[str, Any]) -> None:
-    """Ask what cannot depend on what else the machine does."""
+    """Check what cannot depend on what else the machine does."""
     for one in objects(found):
         if "reasons" in one:
             assert {name for name, value in one.items() if value is None} == set(one["reasons"])
@@ -49,7 +49,7 @@ def judge(found: dict[str, Any]) -> None:
         if cost := clock["cost_ns"]:
             spread = [cost[part] for part in ("min", "median", "p90", "p99", "max")]
             assert spread == sorted(spread) and spread[0] > 0 and cost["n"] >= 5
-    # Nothing may take these two back, whatever is underneath.
+    # Nothing may set these two back, whatever machine is underneath.
     for name in ("CLOCK_MONOTONIC", "CLOCK_BOOTTIME"):
         assert clocks[name]["backward_same_cpu"]["steps"] == 0
     assert found["tsc"]["measured_hz"] > 1e6
@@ -63,7 +63,7 @@ def judge(found: dict[str, Any]) -> None:
 def measured(**options: Any) -> dict[str, Any]:
     agent = binaries.find("vtax-agent")
     with agent.open("rb") as program:
-        # By its descriptor: another user may have no way to the file.
+        # The descriptor is used because another user may have no way to the file.
         argv = [f"/proc/self/fd/{program.fileno()}", *ARGUMENTS]
         options["pass_fds"] = [program.fileno()]
         done = subprocess.run(argv, capture_output=True, text=True, timeout=60, **options)
@@ -79,7 +79,7 @@ def test_of_this_machine() -> None:
         pytest.skip("one CPU: no clock is read in turn")
     across = [clock["backward_across_cpus"] for clock in found["clocks"].values()]
     seen = [turns for turns in across if turns is not None]
-    # A very busy machine lets a turn or two out, not all fourteen.
+    # A very busy machine leaves out a turn or two, but not all fourteen.
     assert seen and all(turns["readings"] > 0 for turns in seen)
 
 

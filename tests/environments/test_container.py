@@ -1,4 +1,4 @@
-"""Containers: their limits, images, faults, and that nothing of them stays."""
+"""Containers: their limits, images and faults, and that they leave nothing behind."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_over_its_memory_limit_the_command_is_killed_and_the_container_goes_on(
     with pytest.raises(VtaxError, match=r"killed by SIGKILL \(as by a memory limit\)"):
         require_success("python3", finished.outcome, Exchange(tmp_path / "work0", "r0"))
     assert machine.run(["true"], GUEST_ENVIRONMENT, "r1", 60).outcome.exit_code == 0
-    # The engine's own note of it is no business of the user's folder.
+    # The engine's own note must not end up in the user's folder.
     assert list(here.iterdir()) == []
 
 

@@ -103,7 +103,7 @@ def test_a_long_command_line_arrives_whole(start: Start, tmp_path: Path, spec: s
 
 @pytest.mark.parametrize("spec", GUESTS)
 def test_vector_registers_survive_context_switches(start: Start, tmp_path: Path, spec: str) -> None:
-    """In user-mode Linux this is what libvtax_umlfix.so is for (AMX hosts)."""
+    """In user-mode Linux, libvtax_umlfix.so makes this work (on hosts with AMX)."""
     machine = start(spec)
     Exchange(tmp_path / "work0", "r0").create({})
     argv = ["/run/vtax/vtax-agent", "check-fp"]
@@ -119,7 +119,7 @@ def test_a_guest_cannot_write_outside_its_folder(start: Start, tmp_path: Path, s
     printed = shell(machine, tmp_path, ATTACK.format(target=target))
     assert "done" in printed
     if machine.facts["virtualization"]["kind"] == "uml":
-        # The guest did get its own writable mount of the host's tree; what refuses is the box.
+        # The guest got its own writable mount of the host's tree; the box refuses the write.
         assert f"cannot create /tmp/m{target}: Read-only file system" in printed
     assert target.read_text() == "precious"
     # The overlay takes the first write, so the guest itself sees its own copy.
@@ -149,7 +149,7 @@ def test_a_machine_in_the_middle_of_a_command_is_closed_without_asking(
     start: Start, tmp_path: Path, spec: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     machine = start(spec)
-    # Were it asked, closing would wait this long for the answer.
+    # If the agent were asked, closing would wait this long for the answer.
     monkeypatch.setattr(machine_module, "HALT_TIMEOUT_S", 60.0)
     alarm = signal.signal(signal.SIGALRM, signal.default_int_handler)
     signal.setitimer(signal.ITIMER_REAL, 0.5)
@@ -170,7 +170,7 @@ def test_a_guest_that_powers_off_is_lost_with_its_console(
 ) -> None:
     machine = start(spec)
     Exchange(tmp_path / "work0", "r0").create({})
-    # Both are read-only for a workload, which root may change (docs/security.md).
+    # Both files are read-only for a workload, but root may change that (docs/security.md).
     script = "for each in sys sysrq-trigger; do mount -o remount,bind,rw /proc/$each; done; "
     script += "echo the-last-words > /dev/console; echo 1 > /proc/sys/kernel/sysrq; "
     script += "echo o > /proc/sysrq-trigger; sleep 30"

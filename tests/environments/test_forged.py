@@ -1,4 +1,5 @@
-"""Root of a guest tries to answer in the agent's place: each attempt, by a real program there.
+"""Root in a guest tries to answer instead of the agent: each attempt, by a real program in the
+guest.
 
 docs/security.md, "Root in a guest", says the same line by line.
 """
@@ -32,7 +33,7 @@ PATIENCE_S = 120.0
 
 
 def shell(machine: Machine, tmp_path: Path, name: str, script: str) -> Exchange:
-    """A script as root of the guest."""
+    """Run a script as root of the guest."""
     folder = Exchange(tmp_path / "work0", name)
     folder.create({})
     machine.run(["sh", "-c", script], GUEST_ENVIRONMENT, name, 30.0)
@@ -75,7 +76,7 @@ def test_nothing_that_a_guests_root_tries_reaches_the_agent_or_the_kernel(
     effective = capabilities(folder, "attempts")["CapEff:"]
     assert not [each for each in WITHHELD if effective >> each & 1]
     assert [each for each in KEPT if effective >> each & 1] == list(KEPT)
-    # Nor does what the kernel starts for it, which would be outside of all that holds workloads.
+    # Nor do programs that the kernel starts, which would be outside of all that holds workloads.
     # Not every kernel has a helper for events; all have the other two.
     started = [
         name for name in ("core", "module", "event") if (folder.path / f"by-{name}").exists()
@@ -87,7 +88,7 @@ def test_nothing_that_a_guests_root_tries_reaches_the_agent_or_the_kernel(
         assert "done" not in found.values(), found
     found = outcomes(folder, "in-a-user-namespace")
     assert "done" not in found.values(), found
-    # The agent neither ended nor stopped, and answers for the next command as ever.
+    # The agent neither ended nor stopped, and answers the next command as usual.
     assert shell(machine, tmp_path, "after", "echo alive").read_text("stdout") == "alive\n"
 
 
@@ -108,7 +109,8 @@ sleep 60
 def test_a_guests_root_can_end_its_machine_and_no_more(
     spec: str, script: str, start: Start, tmp_path: Path
 ) -> None:
-    """By asking the agent to end, or by taking its channel: a repetition without a result."""
+    """Root asks the agent to end, or takes its channel: the result is a repetition without a
+    result."""
     with pytest.raises(MachineLostError, match="died"):
         shell(start(spec), tmp_path, "ended", script)
 
@@ -118,7 +120,7 @@ def test_what_is_mounted_stays_for_the_next_command_and_the_agent_keeps_its_view
     start: Start, tmp_path: Path
 ) -> None:
     machine = start(SPECS[0])
-    # What the agent finds there of processes it would not find in this one.
+    # The agent would not find the processes of that namespace in its own.
     cover = (
         "mount -t tmpfs none /mnt && echo kept >/mnt/x && mount -t tmpfs none /proc; sleep 300 &"
     )
@@ -138,7 +140,7 @@ sleep 1
 
 @pytest.mark.slow
 def test_a_comparison_of_a_forging_program_is_not_faster_than_it_ran(tmp_path: Path) -> None:
-    """As a user calls it, with the attack where it runs in the guest."""
+    """A comparison as a user calls it, with the attack where the program runs in the guest."""
     checked("uml")
     program = tmp_path / "forger"
     program.write_text(FORGER)

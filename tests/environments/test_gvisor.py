@@ -1,4 +1,4 @@
-"""gVisor: its own facts, its limits and faults, and that nothing of it stays."""
+"""gVisor: its own facts, its limits and faults, and that it leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_facts_are_its_own_and_not_the_hosts(start: Start) -> None:
         "source": "/proc/version",
     }
     assert facts["kernel"]["release"] not in (None, os.uname().release)
-    # Its /proc/stat has a column for stolen time that nothing fills.
+    # gVisor's /proc/stat has a column for stolen time, which nothing fills.
     assert facts["clock"]["steal_clock"] is False
     assert facts["cpu"]["online"] == 1
     assert facts["memory"]["total_bytes"] == 256 << 20
@@ -79,7 +79,7 @@ def test_no_sandbox_is_left_when_vtax_is_ended(
     ) as process:
         assert groups_of(process.pid)
     assert eventually(lambda: not processes_naming(f"{CGROUP_PREFIX}{process.pid}-"))
-    # The box is killed with vtax, and runsc in it: the next start removes the empty group. One
+    # The box is killed with vtax, and runsc in it: the next start removes the empty group. A group
     # that still has a dying process is not empty.
     assert eventually(lambda: not any(map(processes_in, groups_of(process.pid))))
     start("gvisor")

@@ -1,4 +1,4 @@
-"""Secrets of the host: which are hidden from guests, and that no guest gets at them."""
+"""Secrets of the host: which of them are hidden from guests, and that no guest can read them."""
 
 from __future__ import annotations
 
@@ -65,7 +65,8 @@ def test_secrets_and_homes_are_hidden_and_all_else_is_seen(root: Path) -> None:
         "/exp/a/b/x",
     )  # fmt: skip
     assert hidden(found, *seen) == []
-    # Nothing is covered twice: each mount costs, and one in a covered folder has no place.
+    # Nothing is covered twice: each mount costs time, and inside a covered folder there is no mount
+    # point.
     assert Path("/home/bob/.ssh") not in found.covered
 
 
@@ -116,7 +117,7 @@ def test_vtax_is_seen_wherever_it_is_installed(root: Path, monkeypatch: pytest.M
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A home with a key, and a project in it, of who runs vtax."""
+    """A home of vtax's user with a key, and a project in it."""
     home = tmp_path / "people/me"
     for name, content in (
         (".ssh/id", "the-key"), ("letter", "the-letter"), ("project/data", "the-data"),
@@ -141,7 +142,7 @@ def test_a_program_in_a_hidden_folder_is_refused_with_what_to_share(home: Path) 
     sharing.require_seen({"native": build("native"), "c": build("container:image=x")}, tool)
     shared = {"uml": build("uml").with_shown(Shown(None, (home / "tools",)))}
     sharing.require_seen(shared, tool)
-    # The home itself is not what is proposed for a program in its bin.
+    # The message does not propose the home itself for a program in its bin.
     (home / "bin").mkdir()
     with pytest.raises(MisuseError, match=f"--share {home}/bin$"):
         sharing.require_seen(machines, home / "bin/tool")
@@ -172,7 +173,7 @@ done
 cat $root{home}/letter $root{home}/.ssh/id $root/etc/shadow {home}/project/data
 echo new > {home}/project/data; cat {home}/project/data; echo saved > result
 """
-"""Also from another mount of the host's tree, which root of a guest can make itself."""
+"""It also tries another mount of the host's tree, which root of a guest can make itself."""
 
 
 def read(machine: Machine, tmp_path: Path, home: Path) -> str:
@@ -191,7 +192,7 @@ def test_a_guest_reads_its_working_folder_and_no_secret(
 ) -> None:
     project = home / "project"
     printed = read(start(checked(spec).with_shown(Shown(project))), tmp_path, home)
-    # User-mode Linux lets root mount the host's tree again: the same is covered there.
+    # User-mode Linux lets root mount the host's tree again; the same is covered in that mount.
     assert printed.count("the-data") >= (3 if spec.startswith("uml") else 2)
     assert "the-key" not in printed and "the-letter" not in printed and "root:" not in printed
     assert (project / "data").read_text() == "the-data"

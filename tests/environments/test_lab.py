@@ -155,7 +155,7 @@ def test_the_scripts_are_shell() -> None:
 
 
 def unpack(archive: bytes, folder: Path) -> None:
-    """With busybox: the kernel's own rules for archives one after another."""
+    """Unpack an archive with busybox, by the kernel's rules for archives one after another."""
     folder.mkdir()
     done = subprocess.run(
         ["cpio", "-idmu", "--quiet"] if shutil.which("cpio") else ["busybox", "cpio", "-idmu"],
@@ -400,7 +400,7 @@ def test_counts_are_differences_and_levels_are_as_they_are() -> None:
     before = counters.of_guest(answer(7, {"exits": 10, "pages_4k": 5}), None)
     after = counters.of_guest(answer(7, {"exits": 25, "pages_4k": 3, "invlpg": 4}, 1.5), 7)
     found = {metric.name: (metric.value, metric.unit) for metric in counters.metrics(before, after)}
-    # `invlpg` was not read before, so what it counted meanwhile is not known.
+    # `invlpg` was not read before, so its count in the interval is not known.
     assert found == {
         "kvm.exits": (15.0, "count"),
         "kvm.pages_4k": (3.0, "pages"),
@@ -467,7 +467,7 @@ def agent() -> Iterator[tuple[Agent, socket.socket]]:
 
 
 def reply(theirs: socket.socket, *answers: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Answer requests in a thread; returns what was asked, filled while it happens."""
+    """Answer requests in a thread; return the list of requests, which fills while it runs."""
     asked: list[dict[str, Any]] = []
 
     def serve() -> None:

@@ -31,7 +31,7 @@ SHELL = {"PATH": "/bin:/usr/bin"}
 
 @pytest.fixture
 def start_lab(tmp_path: Path) -> Iterator[Start]:
-    """Starts labs and ends them when the test does; then none of their processes is left."""
+    """Starts labs and ends them when the test does; afterwards none of their processes is left."""
     with contextlib.ExitStack() as stack:
 
         def one(spec: str) -> LabMachine:
@@ -57,7 +57,7 @@ def test_a_guest_on_the_hosts_files_is_restored_and_let_in(
     start_lab: Start, tmp_path: Path
 ) -> None:
     expected = hashlib.sha256(Path("/bin/sh").read_bytes()).hexdigest()
-    # The first makes the snapshot, the second finds it; both start from it.
+    # The first start makes the snapshot, the second finds it; both start from it.
     for number in range(2):
         machine = start_lab("lab")
         script = "sha256sum /bin/sh; date +%s.%N; echo inside > made; echo evil > /etc/vtax-evil"
@@ -162,7 +162,7 @@ def test_killing_the_emulator_is_a_lost_machine(start_lab: Start) -> None:
     machine = start_lab("lab:guest=builtin,npt=0")
     running = machine._started.emulator
     running._process.kill()
-    # A signal is sent, not yet obeyed: until the process is gone it may answer.
+    # A signal is sent but not yet obeyed: until the process is gone it may answer.
     running._process.wait()
     running.console.join()
     with pytest.raises(VtaxError, match="the lab's emulated host died"):
@@ -173,13 +173,13 @@ def test_killing_the_emulator_is_a_lost_machine(start_lab: Start) -> None:
 def test_an_initramfs_of_any_size_leaves_the_nested_guest_its_acpi_tables(
     tmp_path: Path, beyond_a_page: int
 ) -> None:
-    """The line of a nested guest with an initramfs of its own, without KVM and the lab."""
+    """The command line of a nested guest with an initramfs of its own, without KVM and the lab."""
     parts = host_initramfs.find_parts(None)
     tree = ModuleTree(parts.kernel.tree)
     modules = tree.closure(("virtio_mmio", "virtio_console"))
     load = "".join(f"$b insmod /modules/{name}.ko\n" for name, _ in modules)
     init = f"#!/bin/busybox sh\nb=/bin/busybox\n{load}$b mount -t sysfs s /sys\n"
-    # Devices are found by the ACPI tables, and a moment after their driver is there.
+    # Devices are found by the ACPI tables, a moment after their driver is there.
     init += "i=0; while [ $i -lt 100 ] && ! [ -e /sys/class/virtio-ports/vport0p1 ]; do\n"
     init += "i=$((i+1)); $b usleep 20000; done\n"
     init += "$b ls /sys/class/virtio-ports > /dev/console\n$b poweroff -f\n"
@@ -200,7 +200,7 @@ def test_an_initramfs_of_any_size_leaves_the_nested_guest_its_acpi_tables(
 
 
 def _nested_alone(parts: host_initramfs.Parts, initramfs: Path) -> list[str]:
-    """A nested guest's machine, firmware and kernel, emulated on this machine."""
+    """The machine, firmware and kernel of a nested guest, emulated on this machine."""
     whole = nested.command(nested.Nested("builtin", 128 << 20, 1, ()), 0)
     machine = whole[whole.index("-machine") + 1].replace(",memory-backend=ram", "")
     firmware = whole[whole.index("-bios") + 1]
@@ -209,7 +209,7 @@ def _nested_alone(parts: host_initramfs.Parts, initramfs: Path) -> list[str]:
     line += ["-bios", str(path), "-m", "128M", "-nodefaults", "-no-user-config", "-no-reboot"]
     line += ["-display", "none", "-chardev", "stdio,id=console,signal=off"]
     line += ["-serial", "chardev:console", "-kernel", str(parts.kernel.kernel)]
-    # KVM tells its guests the frequency of their clock; calibration fails on a machine under load.
+    # KVM tells its guests the frequency of their clock; under load, calibration fails.
     parameters = "console=ttyS0 quiet panic=-1 tsc_early_khz=1000000"
     line += ["-initrd", str(initramfs), "-append", parameters]
     line += ["-device", "virtio-serial-device", "-chardev", "null,id=agent"]

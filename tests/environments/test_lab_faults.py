@@ -1,5 +1,5 @@
-"""Ending vtax in the middle of a lab: nothing runs on, and a half-written snapshot is not used.
-And an emulated host that hangs says where."""
+"""Ending vtax in the middle of a lab: nothing runs on, and a half-written snapshot is not used. And
+an emulated host that hangs leaves traces."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def start_paging_lab(tmp_path: Path) -> Iterator[Callable[[Path], subprocess.Popen[str]]]:
-    """Starts `vtax paging lab` with a cache; what is left of it is killed in the end."""
+    """Starts `vtax paging lab` with a cache; what is left of it is killed at the end."""
     started: list[subprocess.Popen[str]] = []
 
     def one(cache: Path) -> subprocess.Popen[str]:
@@ -80,7 +80,7 @@ def within(seconds: float, condition: Callable[[], bool]) -> bool:
 
 
 def end(process: subprocess.Popen[str], number: signal.Signals) -> None:
-    """Send a signal; vtax ends soon, as it should for that signal."""
+    """Send a signal; vtax ends soon, in the way that suits the signal."""
     process.send_signal(number)
     said = process.communicate(timeout=END_TIMEOUT_S)[1]
     assert process.returncode == (-number if number is signal.SIGKILL else 130), said
@@ -102,7 +102,7 @@ def test_a_signal_while_the_snapshot_is_made_leaves_no_machine_and_no_snapshot(
     assert within(END_TIMEOUT_S, lambda: not processes_naming(str(cache / "vtax/lab")))
     folders = [path for path in (cache / "vtax/lab").iterdir() if path.is_dir()]
     if number is signal.SIGKILL:
-        # Nobody could remove it, so the next maker does.
+        # Nobody could remove it, so the next maker of a snapshot does.
         assert [path.name.startswith(".making-") for path in folders] == [True]
         store = Store(cache / "vtax/lab")
         with store.making(Name("0" * 16, "1" * 16)) as own:
@@ -131,14 +131,14 @@ def test_a_signal_while_the_workload_runs_leaves_no_machine(
     assert within(END_TIMEOUT_S, lambda: not processes_naming(str(cache / "vtax/lab")))
     if number is not signal.SIGKILL:
         assert list((tmp_path / "tmp").iterdir()) == []
-    # The snapshot is whole: the next start takes it.
+    # The snapshot is whole, and the next start takes it.
     assert len(list((cache / "vtax/lab").glob("[0-9a-f]*/meta.json"))) == 1
 
 
 def test_a_host_that_hangs_leaves_what_it_was_doing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its agent is frozen, and its kernel is not."""
+    """The host's agent is frozen, and its kernel is not."""
     freeze = "mkdir /run/cg && mount -t cgroup2 cg /run/cg && mkdir /run/cg/agent && "
     freeze += (
         "echo 1 > /run/cg/agent/cgroup.procs && (sleep 1; echo 1 > /run/cg/agent/cgroup.freeze) &"

@@ -1,4 +1,4 @@
-"""Links of machines: what is asked for, what is started, what passes, and that nothing stays."""
+"""Links of machines: specs, started processes, what passes, and that nothing stays."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ LINKED = (
 RATE_BITS = 50_000_000
 HOLDER = 4711
 PYTHON = "/usr/bin/python3"
-"""The distribution's: it is seen in guests, and by clients."""
+"""The distribution's Python, which is visible in guests and for clients."""
 RECEIVE = "import socket,sys; s=socket.create_connection((sys.argv[1], int(sys.argv[2])), 20)\nn=1"
 RECEIVE += "\nwhile n: n=len(s.recv(1<<16))"
 SEND = "import socket; s=socket.create_server(('', {port})); print('up', flush=True)\n"
@@ -214,7 +214,7 @@ def test_no_machine_stays_of_a_killed_vtax(
     argv = command("compare", *options, "--", "sleep", "1000")
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     with ended(subprocess.Popen(argv, env=environment, **quiet)) as process:  # type: ignore[call-overload]
-        # Two hold the namespaces, and the command runs.
+        # Two processes hold the namespaces, and the command runs.
         outside = Path("/proc/self/ns/net").readlink()
         assert eventually(lambda: list(tmp_path.glob("*/raw/*/warm-up-0/stdout")), 60)
         inside = {Path(f"/proc/{pid}/ns/net").readlink() for pid in descendants(process.pid)}
@@ -237,7 +237,7 @@ def started(spec: str, work: Path) -> Iterator[tuple[MachineLike, Link]]:
 
 
 def serve(machine: MachineLike, work: Path, size: int) -> None:
-    """Leave a server running in the machine that sends so many bytes to who connects."""
+    """Leave a server running in the machine that sends `size` bytes to each client."""
     exchange = Exchange(work, "server")
     exchange.create({"send.py": SEND.format(port=ports.HTTP, size=size).encode()})
     script = f"{PYTHON} send.py >up & while ! test -s up; do sleep 0.1; done"

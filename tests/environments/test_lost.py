@@ -1,4 +1,4 @@
-"""A machine that is lost: whatever is asked of it afterwards says so, and nothing swallows it."""
+"""A lost machine: every later request says that it is lost, and nothing swallows the error."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ USES: dict[str, Use] = {
     "run": lambda agent: agent.run(["true"], {}, "r0"),
     "halt": lambda agent: agent.request("halt", 1.0),
 }
-"""Each is a request that an agent which is alive would answer."""
+"""Requests that a live agent would answer."""
 
 LAST_WORDS = st.one_of(
     st.just(b""),
     st.binary(max_size=60).map(lambda data: data.replace(b"\n", b"") + b"\n"),
     st.sampled_from([b'{"id": 1, "ok": {}}\n', b"[1]\n", b'{"ok"', b"7\n", b"[" * 5000 + b"\n"]),
 )
-"""What a machine may have written before it went away."""
+"""Bytes that a machine may have written before it was lost."""
 
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])

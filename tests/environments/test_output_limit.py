@@ -1,4 +1,5 @@
-"""What a workload may write into its folder: the count, and the clear end in real machines."""
+"""The limit on what a workload writes into its folder: the count, and the clear end in real
+machines."""
 
 from __future__ import annotations
 
@@ -60,7 +61,7 @@ def test_a_short_command_is_judged_by_its_results(tmp_path: Path) -> None:
 @pytest.mark.parametrize("size_mib", [4, 64], ids=["in many files", "in one file"])
 def test_a_runaway_writer_is_stopped(tmp_path: Path, spec: str, size_mib: int) -> None:
     checked(spec)
-    # It ends by itself after 512 MiB.
+    # The program ends by itself after 512 MiB.
     write = f"head -c {size_mib}M /dev/zero > $i || exit 1; i=$((i+1))"
     script = f"cd $VTAX_RESULTS; i=0; while [ $i -lt {512 // size_mib} ]; do {write}; done"
     argv = ["--in", spec, "--baseline", "none", "--no-control", "--no-warm-up", "--reps", "1"]

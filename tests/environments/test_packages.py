@@ -43,7 +43,7 @@ libc6
 
 @pytest.fixture
 def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Sequence[str]]:
-    """What apt is asked; it answers as on a Debian that has the backports."""
+    """The requests to apt, which answers as on a Debian with the backports."""
     (tmp_path / "sources.list.d").mkdir()
     (tmp_path / "sources.list.d/debian.sources").write_text(SOURCES)
     monkeypatch.setattr(packages, "_SOURCES", tmp_path)
@@ -70,7 +70,7 @@ def test_the_suite_of_the_backports_is_beside_the_releases_own(
     assert sum("backports" in line for line in lines) == 1
     assert len(lines) == 4
     assert asked == [["apt-get", "-q", "update"]]
-    # What the machine has is not fetched again, so that its own list of packages counts.
+    # What the machine has is not fetched again, so its own list of packages counts.
     configuration = (tmp_path / "cache/vtax/backports/apt/apt.conf").read_text()
     assert 'status "/var/lib/dpkg/status"' in configuration
     assert "arm64" not in configuration

@@ -1,4 +1,4 @@
-"""`vtax-agent probe` in real machines: it ends in time and says what it could not measure."""
+"""`vtax-agent probe` in real machines: it ends in time and names what it could not measure."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from vtax.formats.exchange import Exchange
 CONTRACT = {"name", "value", "unit", "low", "high", "claimed"}
 SECONDS = 6
 PATIENCE_S = 60
-"""A stage may be in the middle of a working set when its time is over; guests are slow."""
+"""A stage may be in the middle of a working set when its time is up; guests are slow."""
 
 
 def judge(found: dict[str, Any]) -> None:
-    """Ask what cannot depend on what else the machine does."""
+    """Check what cannot depend on what else the machine does."""
     names = [one["name"] for one in found["probes"]]
     assert len(names) == len(set(names))
     for one in found["probes"]:
@@ -54,5 +54,5 @@ def test_of_a_guest(
     found = json.loads(exchange.read_text("stdout"))
     judge(found)
     measured = {one["name"] for one in found["probes"] if one["value"] is not None}
-    # In every machine the time is enough for these, however slow its instructions are.
+    # The time is enough for these in every machine, however slow its instructions are.
     assert measured >= {"core_clock", "add_latency", "multiply_latency", "peak_scalar"}

@@ -20,13 +20,13 @@ from vtax.errors import MisuseError
 pytestmark = pytest.mark.slow
 
 SHIFT = 1
-"""Of `icount`: an instruction takes 2^SHIFT cycles of the emulated clock of 1 GHz."""
+"""The value of `icount`: an instruction takes 2^SHIFT cycles of the emulated clock of 1 GHz."""
 COUNTER_HZ = 62_500_000
-"""Of the virtual counter of QEMU's machine."""
+"""The frequency of the virtual counter of QEMU's machine."""
 WORK = ("vtax-agent", "workload", "dgemm", "--size", "64", "--count", "80")
-"""66 million instructions of user space, nearly none of the kernel."""
+"""Work of 66 million instructions in user space, and nearly none in the kernel."""
 KERNEL_PER_ROW = 7_551
-"""Instructions of the kernel in the row that has the fewest, with five counters to read."""
+"""Instructions of the kernel in the row with the fewest, with five counters to read."""
 SMALL = {
     "sequential-touch": ("--mem", "1M", "--count", "20000"),
     "random-touch": ("--mem", "1M", "--count", "20000"),
@@ -39,7 +39,7 @@ SMALL = {
     "gzip-like": ("--mem", "128K", "--count", "1"),
     "compiler-like": ("--mem", "256K", "--count", "4"),
 }
-"""Built-in workloads that verify what they computed, and little of each."""
+"""Small runs of built-in workloads that verify what they computed."""
 
 
 def test_its_facts_are_those_of_arm64(arm64: Arm64) -> None:
@@ -88,7 +88,7 @@ def test_every_cycle_is_of_programs_or_of_the_kernel(arm64: Arm64) -> None:
     assert parts.height > 8
     assert parts.null_count().row(0) == (0, 0, 0)
     whole, user, kernel = (parts[name].sum() for name in parts.columns)
-    # The events are read one after the other; while they are, the kernel runs.
+    # The events are read one after the other, and meanwhile the kernel runs.
     assert whole == pytest.approx(user + kernel, rel=1e-3)
     assert min(user, kernel) > 0
     assert rows["lost"].sum() == 0
@@ -121,7 +121,7 @@ def test_a_program_takes_the_same_time_each_time(arm64: Arm64) -> None:
     for _ in range(3):
         arm64.run(*WORK)
         times.append(arm64.outcome.wall_s)
-    # Its clock counts instructions. Timer interrupts fall into the program by one more or less.
+    # Its clock counts instructions. Timer interrupts during the program vary by one.
     assert max(times) < 1.001 * min(times), times
     assert min(times) > 0.1
 
@@ -143,7 +143,7 @@ def test_the_recorder_is_in_the_machine(arm64: Arm64) -> None:
     listed = dict(line[2:].split(maxsplit=1) for line in arm64.run(RECORDER, "list").splitlines())
     assert "absent" not in listed["hw.cycles"]
     assert "no such counter" in listed["hw.cache_misses"]
-    # The tracepoint is there, but a column of zeros would be wrong.
+    # The tracepoint exists, but a column of zeros would be wrong.
     assert "never passes" in listed["tlb.switch"]
     assert "kvm.exits" in listed
     assert not any(name.startswith("kvm.exit.") for name in listed)
@@ -163,7 +163,7 @@ def test_a_comparison_counts_the_same_over_boots(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     content = json.loads(done.stdout)
     (wall,) = (each for each in content["results"] if each["metric"] == "wall_s")
-    # What the compiler made of the loop; a clock of the host would give more.
+    # This follows from the compiler's code for the loop; a clock of the host would give more.
     assert 0.05 < wall["median"] < 0.2
     assert "clock-disagreement" not in {flag["kind"] for flag in content["flags"]}
     samples = pl.read_parquet(next(tmp_path.glob("runs/*/samples.parquet")))

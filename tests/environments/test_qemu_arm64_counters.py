@@ -19,11 +19,11 @@ pytestmark = pytest.mark.slow
 WORK = "vtax-agent workload dgemm --size 64 --count 20"
 """23 million instructions, 22 of them in user space: 48 ms."""
 LONGER_WORK = "vtax-agent workload dgemm --size 64 --count 60"
-"""Turns take 8 rows."""
+"""Work in which turns take 8 rows."""
 RECORD = "vtax-recorder record --out recording"
 HOLD = "/run/vtax/hold_counters"
 ALL_GENERAL, ALL = "6 0", "6 1"
-"""Instructions and cycles to count: cycles have a counter of their own, and may use the others."""
+"""Counts of instruction and cycle events: cycles have their own counter, and may use the others."""
 OTHERS_HOLD = "others (perf, the NMI watchdog, guests)"
 ABSENT = "not recorded: others"
 KERNEL_PER_ROW = 7_551
@@ -32,13 +32,13 @@ RATE = "/proc/sys/kernel/perf_event_max_sample_rate"
 PERCENT = "/proc/sys/kernel/perf_cpu_time_max_percent"
 LOW_RATE = 2_000
 TICKS = 250
-"""A second, of this kernel."""
+"""Ticks per second of this kernel."""
 FINE_NS = 100_000
 
 
 @pytest.fixture(scope="module")
 def holding(arm64: Arm64) -> Arm64:
-    """With a program in the machine that holds counters while a command runs."""
+    """A program in the machine holds counters while a command runs."""
     program = program_for_tests("hold_counters")
     arm64.machine.push(HOLD, program.read_bytes(), 0o700)
     return arm64
@@ -46,12 +46,12 @@ def holding(arm64: Arm64) -> Arm64:
 
 @pytest.fixture
 def limits(arm64: Arm64) -> Iterator[Arm64]:
-    """What the kernel allows perf is as it was, afterwards."""
-    # Read-only for a workload, which root may change (docs/security.md).
+    """What the kernel allows perf; restored afterwards."""
+    # Read-only for a workload, but root may change that (docs/security.md).
     arm64.shell("mount -o remount,bind,rw none /proc/sys")
     before = arm64.shell(f"cat {RATE} {PERCENT}").split()
     yield arm64
-    # The percentage first: a change of it sets the rate.
+    # The percentage comes first, because changing it sets the rate.
     arm64.shell(f"echo {before[1]} > {PERCENT}; echo {before[0]} > {RATE}")
 
 
@@ -62,7 +62,7 @@ def one(warnings: list[str], text: str) -> str:
 
 
 def test_held_counters_are_held(holding: Arm64) -> None:
-    # Otherwise the tests below would prove nothing.
+    # Without this, the tests below would prove nothing.
     holding.shell(f"{HOLD} {ALL} true")
     for more in ("7 0", "6 2"):
         assert "no counter is left" in holding.refused("sh", "-c", f"{HOLD} {more} true")
@@ -73,7 +73,7 @@ def test_instructions_asked_for_fail_when_others_hold_the_counters(holding: Arm6
         why = holding.refused("sh", "-c", f"{HOLD} {ALL_GENERAL} {RECORD} {asked} -- {WORK}")
         assert OTHERS_HOLD in why, why
         assert "; give a time" in why or "; leave it out" in why, why
-        # It failed before anything was written.
+        # The recording failed before anything was written.
         assert not (holding.folder / "recording").exists()
 
 
@@ -109,7 +109,7 @@ def test_groups_are_smaller_when_others_hold_some_counters(holding: Arm64) -> No
     holding.shell(words)
     _, record = holding.recorded()
     assert record["rotation"] is None
-    # Three general counters are left, of which the reference has one, and that of cycles.
+    # Three general counters are left, one of them for the reference, and the counter of cycles.
     holding.shell(f"{HOLD} 3 0 {words}")
     rows, record = holding.recorded()
     assert record["reference_running"] == 1.0
@@ -124,7 +124,7 @@ def test_groups_are_smaller_when_others_hold_some_counters(holding: Arm64) -> No
 def test_a_reference_that_others_take_is_said(holding: Arm64) -> None:
     script = f"{WORK}; {HOLD} {ALL} {WORK}; {WORK}"
     rows, record = holding.record("2Mi", "hw.cycles.user", "sh", "-c", script)
-    # The last third is as the first.
+    # The last third is like the first.
     assert record["reference_running"] == pytest.approx(2 / 3, abs=0.03)
     warning = one(record["warnings"], "the reference event had its counter")
     assert f"in {100 * record['reference_running']:.1f} % of the time" in warning
@@ -143,10 +143,10 @@ def counted(arm64: Arm64) -> int:
 
 
 def off(rows: pl.DataFrame, expected: int) -> float:
-    """By how many of its longest rows a recording has another number of instructions.
+    """How far a recording's number of instructions is off, in units of its longest row.
 
-    Rows of 1 ms are 2 % of the work. What it executes after its last row is in none, and in its
-    first is what the fork of it takes until the exec; the kernel's work for rows is not of it.
+    Rows of 1 ms are 2 % of the work. What it executes after its last row is in no row, and its
+    first row includes the time from fork to exec. The kernel's work for rows is not included.
     """
     found = rows["hw.instructions"].sum() - rows.height * KERNEL_PER_ROW
     return float((found - expected) / rows["hw.instructions"].max())
@@ -166,17 +166,18 @@ def test_rows_of_a_command_have_all_that_it_starts(arm64: Arm64) -> None:
     rows, _ = arm64.record("1ms", "hw.instructions", "sh", "-c", f"{WORK} & {WORK}; wait")
     works = rows.filter(pl.col("comm") == "vtax-agent")
     assert works["pid"].n_unique() == 2
-    # Two forks and ends, and the shell's own.
+    # Two forks and exits, and those of the shell.
     assert abs(off(rows, 2 * alone)) < 5, (rows["hw.instructions"].sum(), alone)
 
 
 def test_rows_of_a_process_have_nothing_of_others(arm64: Arm64) -> None:
     alone = counted(arm64)
     arm64.shell(
-        # The target has a child before the recording begins, which waits for a word.
+        # The target has a child before the recording begins; the child waits for a word.
         f"mkfifo go; sh -c '(read word < go; exec {WORK}) & wait' & target=$!; "
         f"{RECORD} --pid $target --every 1ms --events hw.instructions & "
-        # The recorder's start takes a quarter of a second; the other work has half of the CPU.
+        # The recorder's start takes a quarter of a second; the other work has half of the CPU's
+        # time.
         f"sleep 2; {WORK} & other=$!; echo $other > other; echo word > go; wait"
     )
     rows, record = arm64.recorded()
@@ -187,7 +188,7 @@ def test_rows_of_a_process_have_nothing_of_others(arm64: Arm64) -> None:
     # The other took turns with it.
     whole = rows["time_ns"][-1] - rows["time_ns"][0]
     assert whole > 1.5 * rows["length_ns"].sum()
-    # The shell, until it is the work, is in a row more.
+    # The shell, until it becomes the work, is in a further row.
     assert abs(off(rows, alone)) < 2, (rows["hw.instructions"].sum(), alone)
 
 
@@ -198,9 +199,9 @@ def of_one_interval(lengths: pl.Series) -> None:
 
 
 def test_the_gaps_of_throttling_are_named(limits: Arm64) -> None:
-    """Of the whole machine, whose rows have all of its time."""
+    """These are gaps in a recording of the whole machine, whose rows include all of its time."""
     limits.shell(
-        # A CPU that is busy has ticks, at which perf lets the event go on.
+        # A busy CPU has ticks, at which perf lets the event go on.
         f"echo {LOW_RATE} > {RATE}; while :; do :; done & busy=$!; "
         f"{RECORD} --every 100us --events sched.switches --for 100ms; kill $busy"
     )
@@ -216,7 +217,7 @@ def test_the_gaps_of_throttling_are_named(limits: Arm64) -> None:
     assert stops.height > 15
     assert stops["index"].diff().drop_nulls().unique().to_list() == [LOW_RATE // TICKS]
     assert stops["throttled_ns"].sum() > 0.5 * rows["length_ns"].sum()
-    # Without it every row but the first is one interval.
+    # Without the gap, every row but the first is one interval.
     lengths = (rows["length_ns"] - rows["throttled_ns"])[1:]
     of_one_interval(lengths)
     periods = rows["interval"][-1] - rows["interval"][0]
@@ -232,7 +233,7 @@ def test_the_gaps_of_throttling_are_named_for_a_command(limits: Arm64) -> None:
     rows, record = limits.recorded()
     assert record["throttled"] > 5
     rows = rows.with_columns(periods=pl.col("interval").diff())
-    # The recorder and the kernel's threads have the CPU for a moment in some.
+    # In some rows the recorder and the kernel's threads have the CPU for a moment.
     undisturbed = rows.filter(pl.col("time_ns").diff() == pl.col("length_ns"))
     assert undisturbed.filter(pl.col("throttled_ns") > 0).height > 5
     lengths = undisturbed["length_ns"] - undisturbed["throttled_ns"]
@@ -241,14 +242,14 @@ def test_the_gaps_of_throttling_are_named_for_a_command(limits: Arm64) -> None:
 
 
 def test_the_gaps_of_throttling_are_named_for_instructions(limits: Arm64) -> None:
-    # One overflow in a tick, and each is found at a tick.
+    # There is one overflow in a tick, and each is found at a tick.
     limits.shell(f"echo {TICKS} > {RATE}")
     rows, record = limits.record("2Mi", "hw.instructions", *LONGER_WORK.split())
     assert record["reference"] == "instructions"
     assert rows.height > 20
-    # An overflow while the work had not begun stops it too, and makes no row.
+    # An overflow before the work began stops the event too, and makes no row.
     assert record["throttled"] >= rows.height
-    # The stop by a row's own overflow ends after it, at the next tick.
+    # The stop by a row's own overflow ends after the row, at the next tick.
     assert rows["throttled_ns"][1:].is_between(1, 4_000_000).all()
     assert "throttling" in one(record["warnings"], "stopped the reference event")
 

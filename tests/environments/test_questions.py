@@ -1,6 +1,6 @@
-"""The same small questions in every environment; what is answered otherwise than natively.
+"""The same small questions in every environment, and the answers that differ from native ones.
 
-`VTAX_WRITE_DOCS=1` writes the table of docs/environments.md anew, of what runs here.
+`VTAX_WRITE_DOCS=1` rewrites the table of docs/environments.md, for the environments that run here.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def test_what_is_answered_otherwise_than_natively_is_documented(spec: str, tmp_p
     for each in folders:
         each.mkdir()
     native = answers("native:cpus=1", folders[0])
-    # The folders differ by name alone.
+    # The folders differ only by name.
     found = {
         key: text.replace("/guest", "/native") for key, text in answers(spec, folders[1]).items()
     }

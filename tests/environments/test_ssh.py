@@ -1,4 +1,4 @@
-"""Machines over ssh: a real server on loopback, its faults, and what is left of them."""
+"""Machines over ssh: a real server on loopback, its faults, and what they leave behind."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def server(tmp_path: Path) -> Iterator[SshServer]:
 
 @pytest.fixture
 def start_over(server: SshServer, tmp_path: Path) -> Iterator[Start]:
-    """Starts machines on the server; `far` below the test's folder holds what they make there."""
+    """Starts machines on the server; `far` below the test's folder holds what they make on it."""
     machines: list[RemoteMachine] = []
     (tmp_path / "far").mkdir()
 
@@ -169,7 +169,8 @@ def test_a_cut_connection_ends_the_workload_and_loses_no_finished_repetition(
     record, samples = load(folder)
     assert process.returncode == 1, printed
     assert record.state == "complete" and len(record.failures) in (1, 2), printed
-    # Each repetition has two samples: all that did not fail are there, also those after the cut.
+    # Each repetition has two samples: all that did not fail are present, including those after the
+    # cut.
     assert len(samples) == 2 * (60 - len(record.failures))
     assert "Traceback" not in printed
     assert eventually(lambda: not left_on(far))
@@ -194,7 +195,8 @@ def test_nothing_is_left_there_when_vtax_is_ended(
 def start_comparison(
     server: SshServer, tmp_path: Path, environment: dict[str, str], seconds: str
 ) -> subprocess.Popen[str]:
-    """Two machines on the server, one of them in the middle of 30 repetitions each."""
+    """A comparison of two machines on the server, one of them in the middle of its 30
+    repetitions."""
     spec = f"{server.spec},dir={tmp_path / 'far'}"
     argv = ["compare", "--in", spec, "--in", f"{spec},cpus=1", "--reps", "30", "--no-control"]
     process = subprocess.Popen(
@@ -215,7 +217,7 @@ def start_comparison(
 
 
 def unreachable(server: SshServer, environment: dict[str, str], tmp_path: Path) -> str:
-    """The one line of a comparison that does not come to anything, and leaves nothing."""
+    """The one-line error of a comparison that has no result and leaves nothing."""
     runs = tmp_path / "runs"
     done = run(environment, "compare", "--in", server.spec, "--out", str(runs), "--", "true")
     assert not runs.exists() or not list(runs.iterdir())

@@ -1,4 +1,4 @@
-"""What a login shell prints before the agent, and folders there that run no program."""
+"""What a login shell prints before the agent, and remote folders in which no program may run."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_a_login_that_gives_no_shell_is_quoted(
 def test_what_was_printed_instead_of_the_agent_is_quoted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, then: str, said: str
 ) -> None:
-    """The first question is answered, the second login is refused."""
+    """The first question is answered, and the second login is refused."""
     first = f'case "$*" in cat*) {SHELL};; esac'
     login(tmp_path, monkeypatch, first, then)
     with pytest.raises(MachineLostError, match=said) as caught:

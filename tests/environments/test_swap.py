@@ -1,4 +1,4 @@
-"""Swap that vtax makes: it is used, only by the machine, and gone whatever ends vtax."""
+"""Swap space that vtax makes: only the machine uses it, and it is gone whatever ends vtax."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Device:
     path: Path
     used_kib: int
     owner: str
-    """The name of what the agent has that made it: the file's or record's, and its groups'."""
+    """The name that the agent gave it: that of the file or record, and of its groups."""
 
 
 def devices() -> list[Device]:
@@ -126,7 +126,7 @@ def test_no_room_is_said_before_anything_starts() -> None:
 @pytest.mark.slow
 @needs_root
 def test_a_device_that_has_taken_the_number_of_one_that_is_gone_is_left_alone() -> None:
-    """As after a restart: the record's UUID is not the one of the device."""
+    """As after a restart: the record's UUID is not that of the device."""
     checked(COMPRESSED)
     number = (host_swap.ZRAM / "hot_add").read_text().strip()
     device = Path(f"/dev/zram{number}")
@@ -151,7 +151,7 @@ def test_a_guest_needs_the_hosts_programs(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_the_probe_of_kvm_has_no_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It boots in a folder of its own, in which no disk was made."""
+    """The probe boots in a folder of its own, in which no disk was made."""
     probed: list[Qemu] = []
     monkeypatch.setattr(qemu, "kvm_obstacle", lambda: None)
     monkeypatch.setattr(
@@ -209,7 +209,8 @@ def test_a_program_swaps_to_a_file_that_is_there_as_long_as_its_machine(
 @needs_root
 @pytest.mark.usefixtures("swap_alone")
 def test_gvisor_goes_past_its_memory_limit_and_knows_nothing_of_it(tmp_path: Path) -> None:
-    """The sandbox is killed as a whole beyond both, which test_gvisor.py has for memory alone."""
+    """Beyond both limits the whole sandbox is killed; test_gvisor.py tests that for memory
+    alone."""
     machine = checked(SANDBOXED).start(tmp_path, [max(os.sched_getaffinity(0))])
     try:
         exchange = Exchange(tmp_path, "r")
@@ -293,12 +294,12 @@ def test_nothing_is_left_when_vtax_is_ended(
     assert code == (130 if number is signal.SIGINT else -signal.SIGKILL)
     assert eventually(lambda: not device.path.exists() and not groups(name))
     assert device not in devices()
-    # The record of a zram device goes after the device.
+    # The record of a zram device is removed after the device.
     assert eventually(lambda: not list(host_swap.folder().iterdir()))
 
 
 def is_dead(pid: int) -> bool:
-    """Whether it is gone, or a zombie."""
+    """Whether the process is gone, or a zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Which QEMU loads the plugin, and what it is started with; nothing boots."""
+"""Which QEMU loads the plugin, and its command line; nothing boots."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def program(folder: Path, version: str, error: str = PLUGIN_ERROR) -> Path:
 
 @pytest.fixture
 def unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """What is fetched when the machine's own QEMU does not do."""
+    """The QEMU that is fetched when the machine's own is too old."""
     tree = tmp_path / "tree"
     program(tree / "usr/bin", "10.0.2")
     monkeypatch.setattr(packages, "fetch", lambda *_, **__: tree)
@@ -82,7 +82,7 @@ def test_the_plugin_and_the_unpacked_tree_are_let_into_the_box(
     assert "nokaslr" in emulator.parameters
     plain = traced_qemu.inside(guest, qemu, None).emulator
     assert "-plugin" not in plain.options and plain.writable == {}
-    # The same guest otherwise: the slowdown is the plugin's alone.
+    # The guest is otherwise the same: the slowdown is the plugin's alone.
     assert (plain.program, plain.parameters) == (emulator.program, emulator.parameters)
 
 

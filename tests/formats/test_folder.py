@@ -129,7 +129,7 @@ def test_only_one_process_writes(folder: RunFolder) -> None:
 
 @pytest.fixture
 def raw_of_a_user() -> Iterator[Path]:
-    """A folder of somebody who is not root, whom permissions hold."""
+    """The raw folder of a user who is not root, whom permissions stop."""
     run = Path(tempfile.mkdtemp(prefix="vtax-test-"))
     (run / "raw").mkdir()
     if os.geteuid() == 0:

@@ -89,7 +89,7 @@ def test_a_full_disk_is_one_line_and_loses_nothing_before(tmp_path: Path) -> Non
     size = journal.path.stat().st_size
     child = os.fork()
     if child == 0:
-        # A limit instead of a full disk: a signal to be ignored, then the same failed write.
+        # A limit instead of a full disk: there is a signal to ignore, then the same failed write.
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (size + 10, size + 10))
         try:

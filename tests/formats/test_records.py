@@ -1,4 +1,4 @@
-"""One type of record per verb: each comes back as it was written, another version is refused."""
+"""One type of record per verb: each is read as it was written, and another version is refused."""
 
 import json
 from pathlib import Path
@@ -53,7 +53,7 @@ FILES = {
 
 
 def study(path: Path) -> dict[str, Any]:
-    """A study's record as `vtax study --json` prints it, in a file too."""
+    """A study's record, as `vtax study --json` prints it, and the same in a file."""
     path.write_text(to_json(STUDY, study_data.outcome()))
     content = json.loads(path.read_text())
     assert isinstance(content, dict)

@@ -1,4 +1,4 @@
-"""Tables and files of run folders that somebody made up: one line, soon, and in little memory."""
+"""Forged tables and files of run folders: the answer is one line, soon, in little memory."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def test_sixty_million_rows_are_refused_before_they_are_read(
 
 
 def _write_zeros(path: Path, rows: int) -> None:
-    """Written by a process of its own: its memory is not the test's."""
+    """Write in a process of its own, so that its memory is not the test's."""
     script = "import polars as pl, sys\n"
     script += "names = ['seq', 'cpu', 'time_ns', 'length_ns']\n"
     script += f"one = pl.repeat(1, {rows}, dtype=pl.Int64, eager=True)\n"

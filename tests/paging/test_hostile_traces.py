@@ -21,7 +21,7 @@ from command_line import SOURCE, one_line, vtax
 from vtrace import MAP, PROTECT, SPAWN, SYSTEM_CALLS
 
 MOST_BYTES = 3 << 29
-"""1.5 GiB: what the limits let be alive under all modes, and Python with polars."""
+"""1.5 GiB: what the limits allow to live under all modes, and Python with polars."""
 CPU_SECONDS = 120
 
 WORKER = f"""
@@ -49,7 +49,7 @@ class Worker:
         self._process = self._start()
 
     def simulate(self, path: Path) -> str:
-        """What became of it: "result", or the message quoted."""
+        """The result of a simulation: "result", or the message quoted."""
         assert self._process.stdin is not None and self._process.stdout is not None
         self._process.stdin.write(f"{path}\n")
         self._process.stdin.flush()
@@ -84,7 +84,7 @@ def worker() -> Iterator[Worker]:
 
 
 def numbers(most: int) -> st.SearchStrategy[int]:
-    """Small ones, those at the edges, and any."""
+    """Small numbers, numbers at the edges, and any number."""
     edges = st.integers(0, 64).map(lambda bits: min((1 << bits) - 1, most))
     return st.integers(0, min(most, 8)) | edges | st.integers(0, most)
 
@@ -94,7 +94,7 @@ FIELDS = {**vtrace.ASKED, **vtrace.OPERATIONS}
 
 @st.composite
 def payloads(draw: st.DrawFn) -> bytes:
-    """Records of one kind, some of them many times."""
+    """Records of one kind, some of them repeated many times."""
     tags = draw(st.sampled_from([list(vtrace.ASKED), list(vtrace.OPERATIONS)]))
     found = [b""]
     for _ in range(draw(st.integers(1, 12))):
@@ -165,7 +165,7 @@ def test_the_limit_is_named(limit: str, worker: Worker, tmp_path: Path) -> None:
 
 
 def test_a_count_of_four_billion_is_simulated(tmp_path: Path) -> None:
-    """76 bytes took 12.7 GB."""
+    """A trace of 76 bytes that once took 12.7 GB."""
     payload = vtrace.record(SYSTEM_CALLS, (1 << 32) - 1)
     path = tmp_path / "calls.vtrace"
     path.write_bytes(vtrace.trace([payload, vtrace.block(5, [])], (0, 5)))

@@ -1,4 +1,4 @@
-"""docs/paging-policy.ipynb: its code runs, its stored outputs are small and of no machine."""
+"""docs/paging-policy.ipynb: its code runs, and its stored outputs are small and name no machine."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_every_cell_runs() -> None:
     table, figure, parts = (value for _, value in outputs[1:])
     overhead = dict(table.select("mode", "swim %").iter_rows())
     assert overhead["native"] == 0.0
-    # What the text of the notebook says, whatever the figures become.
+    # The notebook's text says this, whatever the figures become.
     assert overhead["TryBoth"] < overhead["nested"]
     assert set(table["mode"]) == {
         "native",

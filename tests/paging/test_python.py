@@ -60,7 +60,7 @@ def test_sampling_states_its_error(small: Path) -> None:
 
 
 class Recorder(Policy):
-    """Alternates, and keeps its arguments."""
+    """A policy that alternates and keeps its arguments."""
 
     window_instructions = 500_000
     start = "shadow"
@@ -86,7 +86,7 @@ def test_a_policy_is_told_what_happened_and_is_followed(small: Path) -> None:
 
 
 class Alarmed(Policy):
-    """Leaves shadow paging at the alarm."""
+    """A policy that leaves shadow paging at the alarm."""
 
     window_instructions = 3_000_000
     start = "shadow"

@@ -22,7 +22,7 @@ ROOT = SOURCE.parent
 
 
 class Extended(Settings, total=False):
-    """What an option more takes in Python: its line."""
+    """The settings with one more option, which takes one line in Python."""
 
     prefetch: Annotated[bool, Setting(False, "Prefetch translations.")]
     depth: Annotated[int | None, Setting(None, "Depth of it.", "N", stored="prefetch_depth")]
@@ -78,7 +78,8 @@ def test_every_setting_is_an_option_and_an_argument() -> None:
 
 
 def test_the_binding_reads_the_same_settings() -> None:
-    """One of the three files that an option touches; the third is the model's own."""
+    """The binding is one of the three files that an option touches; the third is the model's
+    own."""
     source = (ROOT / "crates/vtax-python/src/request.rs").read_text()
     body = source.partition("struct Settings {")[2].partition("\n}")[0]
     fields = re.findall(r"^\s+(?:pub\(crate\) )?(\w+):", body, re.MULTILINE)

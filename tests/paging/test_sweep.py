@@ -1,4 +1,4 @@
-"""Sweeps: what a design may say, and that no accident of a point or a process costs the others."""
+"""Sweeps: what a design may say, and that a failing point or process costs no other point."""
 
 from __future__ import annotations
 
@@ -278,7 +278,8 @@ def test_a_worker_that_dies_costs_only_its_point(read: Read, tmp_path: Path) -> 
     outcome = run(design, tmp_path / "out", standin.dying)
     errors = {point.coordinates[0][1]: error for point, error in outcome.failures}
     assert errors == {2000: "the worker died while it computed this point, each time"}
-    # By itself, and maybe before in the pool that its death, or another's, took down.
+    # The point runs by itself, and before that maybe in the pool that its death or another's took
+    # down.
     assert marker.read_text() in ("died\n" * 2, "died\n" * 3)
     assert outcome.table().filter(polars.col("costs.exit") == 3000)["cycles"].null_count() == 0
     assert workers_here() == []

@@ -36,7 +36,7 @@ class Made:
     files: Files
     truth: list[list[int]]
     speeds: list[tuple[float, float]]
-    """Least and most number of each kind, in percent of the first kind's."""
+    """The least and the greatest number of each kind, in percent of the first kind's."""
 
     def at(self, root: Path) -> Path:
         for name, text in self.files.items():
@@ -47,7 +47,8 @@ class Made:
 
 @st.composite
 def hosts(draw: st.DrawFn) -> Made:
-    """Kinds with a gap between them; in each a ladder of rankings; noise of 2 % on every number."""
+    """Kinds with a gap between them; each has a ladder of rankings; noise of 2 % on every
+    number."""
     source = draw(st.sampled_from(sorted(SOURCES)))
     by_type = draw(st.sampled_from(["", "", "pmu", "midr"]))
     count = draw(st.integers(1, 3 if by_type != "pmu" else 2))
@@ -79,7 +80,7 @@ def hosts(draw: st.DrawFn) -> Made:
             files[f"sys/devices/{('cpu_core', 'cpu_atom')[kind]}/cpus"] = cpu_list(own)
         truth.append(sorted(own))
         top *= ladder[-1] * draw(st.floats(0.3, 0.72 if by_type == "" else 0.74))
-    # CPUs that are off still have folders, and a source that is alike for all says nothing.
+    # CPUs that are off still have folders, and a source that is the same for all says nothing.
     off = len(numbers)
     files[f"{CPU}/cpu{off}/{source}"] = f"{SOURCES[source] * 3}"
     alike = draw(st.sampled_from([each for each in SOURCES if each != source]))
@@ -157,7 +158,7 @@ def test_two_kinds_by_what_amd_states_and_nothing_else(tmp_path: Path) -> None:
 
 
 def test_what_a_host_shows_may_be_anything(tmp_path: Path) -> None:
-    """Damaged files are as missing ones; the lists of a user are checked."""
+    """Damaged files count as missing; the lists of a user are checked."""
     odd = {f"{CPU}/cpu{cpu}/cpu_capacity": text for cpu, text in enumerate(("-1", "9" * 40, "x"))}
     odd |= {"sys/devices/cpu_core/cpus": "0-", "sys/devices/cpu_atom/cpus": "\x00"}
     root = Made({f"{CPU}/online": "0-2", f"{CPU}/isolated": "?", **odd}, [], []).at(tmp_path)

@@ -22,7 +22,7 @@ VFIO = f"vfio-msix[3]({ADDRESS})"
 
 
 class Host:
-    """A host's /proc, /sys and what processes hold."""
+    """A host's /proc and /sys, and what processes hold."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -97,7 +97,7 @@ def test_each_kind_of_interrupt_of_vfio(name: str, host: Host) -> None:
 
 
 def test_a_device_that_is_held_itself(host: Host) -> None:
-    """By QEMU's iommufd."""
+    """QEMU's iommufd holds the device itself."""
     host.interrupt(24, VFIO)
     host.file(f"sys/bus/pci/devices/{ADDRESS}/vfio-dev/vfio3/dev")
     host.link(f"proc/{DB}/fd/9", "/dev/vfio/devices/vfio3")
@@ -169,7 +169,7 @@ def test_devices_below_a_bond_and_a_vlan(host: Host) -> None:
     for name, number in (("eth0", 40), ("eth1", 41)):
         host.device(name, number, bridge=None)
         host.link(f"sys/class/net/bond0/lower_{name}", f"../{name}")
-    # No kernel makes a loop; nothing may hang by one either.
+    # No kernel makes a loop, but a loop may not hang vtax either.
     host.link("sys/class/net/bond0/lower_bond0.7", "../bond0.7")
     assert host.guests() == {40: "web", 41: "web"}
 

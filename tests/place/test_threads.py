@@ -1,4 +1,4 @@
-"""What `vtax-place threads --json` says, as advice takes it."""
+"""The output of `vtax-place threads --json`, as advice takes it."""
 
 from __future__ import annotations
 

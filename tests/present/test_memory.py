@@ -45,7 +45,8 @@ def test_a_cap_below_the_need_and_failures_are_remarked() -> None:
 
 
 def test_what_is_not_known_is_not_drawn() -> None:
-    """No machine of these says how long it waited for memory; one shows no image of its kernel."""
+    """None of these machines says how long it waited for memory; one shows no image of its
+    kernel."""
     figures = {figure.title: figure for figure in page(memory_data.record()).figures}
     assert "Waiting for memory" not in figures
     bars = {bar["name"]: bar["y"] for bar in figures["Kernel memory"].plot["data"]}

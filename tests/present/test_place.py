@@ -74,7 +74,7 @@ def test_an_interval_that_is_too_long_does_not_flatten_the_figure() -> None:
 
 
 def hostile(record: PlaceRecord) -> PlaceRecord:
-    """With foreign text wherever there may be some."""
+    """The record with foreign text wherever some may be."""
     last = record.loads[2].model_copy(update={"load": HOSTILE})
     where = record.environments[0].model_copy(update={"service": (HOSTILE,), "notes": (HOSTILE,)})
     return record.model_copy(

@@ -66,7 +66,7 @@ def test_bars_that_could_not_be_seen_are_logarithmic() -> None:
 
 
 def hostile(record: TuneRecord) -> TuneRecord:
-    """With what a guest may say wherever it may say something."""
+    """The record with text from a guest wherever a guest may say something."""
     last = record.environments[2]
     probe = last.probes[2].model_copy(update={"name": f"peak_{HOSTILE}", "unit": HOSTILE})
     routine = last.searched[0].model_copy(update={"fields": {HOSTILE: HOSTILE}})

@@ -52,9 +52,10 @@ OUR_REASONS = {
     "write_cr0_trap": "cr_write",
     "write_cr4": "cr_write",
 }
-"""Our names of the reasons that perf names so (it has the kernel's own names of SVM's codes)."""
+"""vtax's names for the exit reasons that perf names so (perf has the kernel's own names of SVM's
+codes)."""
 LAB_TIMEOUT_S = 300.0
-"""A lab is made and started and its programs are loaded; 40 s on an idle machine."""
+"""A lab is made and started, and its programs are loaded; that takes 40 s on an idle machine."""
 WORK_S = 3.0
 WORKLOAD = ("/bin/vtax-agent", "workload", "fault-storm", "--seconds", "1")
 
@@ -70,7 +71,7 @@ def machine(tmp_path: Path) -> Iterator[LabMachine]:
 
 
 def counted(run: Path) -> Mapping[str, int]:
-    """All that was counted: the rows' sum and what came after the last row."""
+    """All counts: the sum of the rows and what came after the last row."""
     return {c["name"]: c["sum"] + (c["after_last_row"] or 0) for c in described(run)}
 
 
@@ -95,7 +96,7 @@ def test_exits_are_those_of_kvms_own_statistics(machine: LabMachine, tmp_path: P
     assert ours["kvm.exits"] == theirs["exits"] > 100
     reasons = sum(value for name, value in ours.items() if name.startswith("kvm.exit."))
     assert reasons == ours["kvm.exits"]
-    # A guest that stands still is outside: it was entered as often as it was left.
+    # A guest that stands still is outside, so it was entered as often as it was left.
     assert abs(ours["kvm.entries"] - ours["kvm.exits"]) <= 1
 
 
@@ -109,7 +110,7 @@ def test_rows_say_which_guest_and_which_mode(machine: LabMachine, tmp_path: Path
     assert "fault-storm" in (work / "run-0/stdout").read_text()
     rows = pl.read_parquet(tmp_path / "out/intervals.parquet")
     pid = int(machine.host.pull("/run/vtax/guests/0/pid", 64))
-    # Null where the row is of no guest.
+    # The value is null where the row belongs to no guest.
     assert set(rows["vm"].drop_nulls().to_list()) == {pid}
     assert rows.filter(pl.col("vm") == pid).height > 20
     assert set(rows["vcpu"].drop_nulls().to_list()) <= {0, -1}
@@ -122,7 +123,7 @@ def test_guests_that_end_and_start_in_the_middle(machine: LabMachine, tmp_path: 
     recorder = RemoteRecorder(machine.host)
     recorder.start(Options("1ms", "kvm,sched"), Target(vm="all"))
     first = int(machine.host.pull("/run/vtax/guests/0/pid", 64))
-    # The same guest again: it boots, so it has exits to count.
+    # The same guest again: it boots, so there are exits to count.
     script = (
         f"sleep 1; cat /proc/{first}/cmdline > /tmp/line; kill -KILL {first}; sleep 1; "
         "xargs -0 env < /tmp/line; sleep 4"
@@ -158,7 +159,7 @@ def test_perf_kvm_stat_agrees(machine: LabMachine, tmp_path: Path) -> None:
     recorder.fetch(tmp_path / "out")
     ours = counted(tmp_path / "out")
     assert ours["kvm.exits"] == theirs.exits.total() > 100
-    # A reason for which there is no name here is a failure, not left out.
+    # An exit reason without a name here is a failure, and not left out.
     named: Counter[str] = Counter()
     for reason, count in theirs.exits.items():
         named[f"kvm.exit.{OUR_REASONS[reason]}"] += count
@@ -259,7 +260,7 @@ def test_an_emulated_guest_is_recorded_from_outside(tmp_path: Path) -> None:
 
 
 def test_a_guest_records_itself(tmp_path: Path) -> None:
-    """Its faults are its own kernel's: the host's recorder sees those of QEMU's process."""
+    """The guest's faults are its own kernel's: the host's recorder sees those of QEMU's process."""
     spec, asked = "qemu:accel=tcg,mem=512M", ("fault-storm", "--count", "50000")
     options = Options("1ms", "faults,sched")
     done = record_in(checked(spec), spec, asked, options, tmp_path / "run", by_guest=True)
@@ -267,7 +268,7 @@ def test_a_guest_records_itself(tmp_path: Path) -> None:
     said = (done.outputs[0] / "stdout").read_text()
     assert "fault-storm" in said and "rows" not in said
     sums_agree(done.path)
-    # A fault for each of its pages, and few others.
+    # There is a fault for each of its pages, and few others.
     assert 50_000 <= counted(done.path)["faults.user"] < 60_000
     run = json.loads((done.path / "run.json").read_text())
     assert run["recording"]["from"] == "guest"
@@ -282,7 +283,7 @@ def test_a_guest_that_cannot_record_says_why(tmp_path: Path) -> None:
 
 
 def test_a_nested_guests_own_counters_are_in_the_rows(tmp_path: Path) -> None:
-    """A storm of page faults in the guest, of which the host's rows tell by the guest's page."""
+    """A storm of page faults in the guest, which the host's rows show by the guest's page."""
     lab = checked("lab")
     argv = ("fault-storm", "--seconds", "3")
     done = record_in(lab, "lab", argv, Options("1ms", guest=Path("page")), tmp_path / "run")
@@ -290,7 +291,7 @@ def test_a_nested_guests_own_counters_are_in_the_rows(tmp_path: Path) -> None:
     sums_agree(done.path)
     columns = {column["name"]: column for column in described(done.path)}
     faults = columns["guest.pgfault"]
-    # What the workload says it touched were faults of the guest, in the window of the recording.
+    # The workload's touches were the guest's faults within the recording's window.
     assert faults["sum"] > 1000
     assert faults["rows"] > 5
     assert columns["guest.context_switches"]["sum"] > 0

@@ -1,4 +1,4 @@
-"""`--vm all` on this machine's own KVM: guests that come and die, each with rows of its own."""
+"""`--vm all` on this machine's own KVM: guests that start and die, each with rows of its own."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def possible() -> None:
 
 @contextmanager
 def recording(out: Path, flush: str = "200ms") -> Iterator[Recorder]:
-    """A recorder of all virtual machines, which counts."""
+    """A recorder of all virtual machines that has begun to count."""
     target = Target(vm="all")
     line = [*Options("1ms", "kvm").arguments(), *target.arguments(), "--flush", flush]
     with Recorder(line, out) as recorder:
@@ -45,7 +45,7 @@ def recording(out: Path, flush: str = "200ms") -> Iterator[Recorder]:
 
 
 def until_found(guest: Guest, out: Path) -> None:
-    """Wait until there are rows of a guest's process: it is counted before it has one."""
+    """Wait until there are rows of a guest's process: a guest is counted before it has a row."""
     deadline = time.monotonic() + FOUND_TIMEOUT_S
     while guest.pid not in written(out)["pid"]:
         assert time.monotonic() < deadline, "the guest is not found"
@@ -53,17 +53,17 @@ def until_found(guest: Guest, out: Path) -> None:
 
 
 def written(out: Path) -> pl.DataFrame:
-    """Rows that are in the stream by now."""
+    """The rows that are in the stream so far."""
     try:
         content = whole_messages((out / STREAM).read_bytes()).stream
     except ValueError:
-        # Not even the names of the columns are there yet.
+        # Not even the names of the columns have been written yet.
         return pl.DataFrame({"pid": []})
     return pl.read_ipc_stream(content)
 
 
 def two_cpus() -> tuple[int, int]:
-    """Two CPUs, so that no row of a guest has what another did; a skip where there is one."""
+    """Two CPUs, so that no guest's row includes another's work; a skip where there is only one."""
     cpus = allowed_cpus()
     if len(cpus) < 2:
         pytest.skip("on one CPU guests share rows")
@@ -81,7 +81,7 @@ def record(out: Path) -> dict[str, Any]:
 
 
 def require_alone(out: Path, *guests: Guest) -> None:
-    """Skip when others' virtual machines ran: a row of theirs may have counts of these guests."""
+    """Skip when other virtual machines ran: one of their rows may have counts of these guests."""
     pids = {guest.pid for guest in guests}
     found = set(record(out)["vms"])
     if found > pids:
@@ -90,7 +90,7 @@ def require_alone(out: Path, *guests: Guest) -> None:
 
 
 def total(out: Path, name: str) -> int:
-    """The rows' sum and what came after the last row."""
+    """The sum of the rows, and what came after the last row."""
     column = next(each for each in described(out) if each["name"] == name)
     return int(column["sum"]) + int(column["after_last_row"])
 
@@ -168,7 +168,7 @@ def test_two_guests_at_once_are_told_apart(tmp_path: Path) -> None:
 
 
 def test_a_guest_that_is_gone_before_the_next_flush_is_counted(tmp_path: Path) -> None:
-    """From its first return to its program on, whose access comes just before it."""
+    """It is counted from its first return to its program, whose access comes just before."""
     out = tmp_path / "out"
     with recording(out, flush="60s") as recorder:
         with Guest() as guest:

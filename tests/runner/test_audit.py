@@ -1,4 +1,4 @@
-"""Audits of real machines whose clocks or CPUs are tampered with."""
+"""Audits of real machines with a manipulated clock or a shared CPU."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def spinning(environment: Environment, seconds: float) -> Sequence[str]:
 @pytest.mark.slow
 @pytest.mark.parametrize(("tick_us", "ppm"), [(10_100, 10_000), (9_000, -100_000)])
 def test_a_guest_whose_clock_runs_fast_or_is_broken(tick_us: int, ppm: int, tmp_path: Path) -> None:
-    """1 % fast, and 10 % slow, which nobody calls a clock."""
+    """A clock that is 1 % fast, and one that is 10 % slow, which is no clock."""
     environment = checked(UML)
     script = fast_clock(tick_us)
 
@@ -56,7 +56,7 @@ def test_a_guest_whose_clock_runs_fast_or_is_broken(tick_us: int, ppm: int, tmp_
 
 @pytest.mark.slow
 def test_two_guests_on_one_cpu(tmp_path: Path) -> None:
-    """One is audited, the other computes: the first one loses half of its time."""
+    """One guest is audited, the other computes: the first one loses half of its time."""
     environment = checked(UML)
     other = Competitor(
         environment, tmp_path / "other", kept_cpus(environment, matched=True),

@@ -52,13 +52,13 @@ def test_an_emulated_pmu_counts_the_same_each_time(tmp_path: Path) -> None:
         machine.close()
     assert first.keys() == {"instructions", "instructions_user", "cycles"}
     numbers = [each["instructions"] for each in few]
-    # What differs is how many ticks of the kernel's timer fall into the program.
+    # The difference is how many ticks of the kernel's timer fall into the program.
     assert max(numbers) < 1.002 * min(numbers)
     assert all(each["cycles"] == 2 * each["instructions"] for each in few)
-    # Start and exit are most of it; the second hundred thousand updates are 27 each.
+    # Start and exit take most of the count; the second hundred thousand updates take 27 each.
     assert many["instructions"] > 1.05 * max(numbers)
     assert 0 < many["instructions_user"] < many["instructions"]
-    # It prints no times, so that its own instructions are the same, to the last one.
+    # The program prints no times, so that its own instructions are the same to the last one.
     assert len(set(exact)) == 1, exact
     assert exact[0] > 1_000_000
 

@@ -50,7 +50,7 @@ class Counting:
 
 
 class Timed(Counting):
-    """Every run takes a second, by the metric that decides."""
+    """A workload whose every run takes a second, by the metric that decides."""
 
     def metrics(self, outcome: Outcome, folder: ResultFolder) -> Sequence[Metric]:
         return [Metric("wall_s", "s", "lower", 1.001)]
@@ -86,7 +86,7 @@ def test_every_environment_runs_its_repetitions_in_the_recorded_order(folder: Ru
     run(folder, world)
     record, samples = load(folder.path)
     assert record.state == "complete" and record.finished_utc
-    # Facts as they are under measurement, not just after boot.
+    # The facts are those under measurement, not those just after boot.
     assert [each.facts for each in record.environments] == 3 * [{"uptime_s": 2}]
     assert tuple((each.environment, each.repetition) for each in samples) == record.order
     assert [each.position for each in samples] == list(range(9))
@@ -140,7 +140,8 @@ def test_the_hosts_time_is_taken_where_a_machine_tells_less(folder: RunFolder) -
 
 
 def test_until_adds_rounds_and_the_record_has_them(folder: RunFolder) -> None:
-    """The mock's time is the same in every run: the fifth round is the first that may end it."""
+    """The mock's time is the same in every run; the fifth round is the first that may end the
+    run."""
     campaign = run(folder, World(), workload=Timed(), until_percent=2.0)
     record, samples = load(folder.path)
     assert record.until_percent == 2.0 and record.state == "complete"
@@ -228,7 +229,7 @@ def test_reboot_each_also_after_a_failure(folder: RunFolder) -> None:
     world = World(fail)
     campaign = run(folder, world, reboot="each")
     assert len(campaign.failures) == 3
-    # One boot to prove itself, one for each repetition.
+    # One boot is the probe, and there is one for each repetition.
     assert world.story.count("start uml-mem-1G") == 4
     assert world.alive == 0
 
@@ -341,7 +342,7 @@ def test_the_library_is_told_with_its_version_and_kernels() -> None:
 
 
 class Linked(Counting):
-    """Its BLAS is asked for in every machine."""
+    """A workload whose BLAS is looked up in every machine."""
 
     def libraries(self) -> Sequence[str]:
         return ("vtax-dgemm",)

@@ -1,4 +1,4 @@
-"""Files that grow come out of streams, whatever a machine puts in their place."""
+"""Growing files come out of streams, whatever a machine puts instead of them."""
 
 from __future__ import annotations
 

@@ -136,7 +136,7 @@ def test_every_load_runs_in_real_machines(spec: str, tmp_path: Path) -> None:
 
 
 def test_a_server_that_does_not_start_is_one_error(start: Start, tmp_path: Path) -> None:
-    """Port 1 is nobody's."""
+    """No program listens on port 1."""
     machine = start("native")
     load = Printed(server=serving(1, ("sh", "-c", "echo 'no such module' >&2; exit 3")))
     with pytest.raises(VtaxError, match="its server ended with exit code 1: no such module"):

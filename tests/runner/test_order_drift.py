@@ -55,7 +55,7 @@ def test_every_order_begins_in_a_fresh_machine_but_the_second_pass() -> None:
     assert counts == dict.fromkeys(Order, 2 * 2 * len(SIZES))
     for label in "01":
         own = [line for line in story if line.endswith(f" {label}") or line.startswith(f"{label} ")]
-        # Four passes a round in machines of their own; closing the last ends it.
+        # There are four passes a round in machines of their own; closing the last machine ends it.
         assert own.count(f"start {label}") == own.count(f"close {label}") == 8
         boots = " ".join(own).split(f"start {label}")[1:]
         names = [[word for word in boot.split() if word.startswith("r")] for boot in boots]

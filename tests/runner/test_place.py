@@ -1,6 +1,6 @@
 """The campaign of `vtax place measure` on machines that only answer: pairs, order, marks, resume.
 
-`vtax-place` is a script that writes down what it is asked, and holds nothing.
+`vtax-place` is a script that records its requests and slows nothing.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from vtax.workloads.base import Command, Metric
 from vtax.workloads.loads.base import Load, LoadResult
 
 VDE, TAP = "uml:mem=256M", "uml:mem=512M"
-"""The second has no service threads. Its link is the mock's."""
+"""The second environment has no service threads. Its link is the mock's."""
 SCRIPT = """#!/bin/sh
 story={story}
 case $1 in
@@ -63,7 +63,7 @@ HOG, QUOTA = (Backend(name=name, possible=True, does_not="") for name in ("hog",
 
 
 class Standing(Mock):
-    """With a link whose processes are those of the test."""
+    """A machine with a link whose processes are those of the test."""
 
     def __init__(self, world: World, work: Path, environment: Environment, pid: int) -> None:
         super().__init__(world, work.name, environment)
@@ -101,14 +101,14 @@ class StandIn(Load):
 
 
 class Loaded:
-    """In place of `Loading`: throughput follows the speed that is in force."""
+    """Stands in for `Loading`: throughput follows the speed that is in force."""
 
     name: ClassVar[str] = "load"
     needs = Link
     fails: ClassVar[frozenset[str]] = frozenset()
     saturated: ClassVar[frozenset[str]] = frozenset()
     interrupts: ClassVar[int] = 0
-    """At the load of this number, counted from 1; 0: at none."""
+    """Interrupt at the load with this number, counted from 1; 0: at none."""
     story: ClassVar[Path] = Path("story")
     count: ClassVar[int] = 0
 
@@ -139,7 +139,7 @@ class Loaded:
 class Ran:
     record: PlaceRecord
     story: list[str]
-    """Of the program and of the loads."""
+    """The story of the program and of the loads."""
     world: list[str]
     folder: Path
     campaign: Campaign
@@ -151,14 +151,14 @@ class Ran:
 
 @pytest.fixture
 def service() -> Iterator[int]:
-    """A process in the place of a switch."""
+    """A process that stands in for a switch."""
     with ended(subprocess.Popen(["sleep", "600"])) as process:
         yield process.pid
 
 
 @pytest.fixture
 def domain(tmp_path: Path, service: int, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The script; what it prints as threads is in the file `threads`."""
+    """The script's folder; the file `threads` has what it prints as threads."""
     monkeypatch.setattr(binaries, "FOLDER", tmp_path)
     paths = {"story": tmp_path / "story", "threads": tmp_path / "threads"}
     script = tmp_path / "vtax-place"
@@ -215,7 +215,7 @@ def carry_out(domain: Path, service: int, tmp_path: Path) -> Callable[..., Ran]:
 
 
 def steps(story: Sequence[str]) -> list[str]:
-    """The load of each step with what it is slowed by, in the order of running."""
+    """The load of each step and what it is slowed by, in the order of running."""
     found, slow = [], ""
     for line in story:
         words = line.split()
@@ -367,7 +367,7 @@ def test_vcpus_are_slowed_in_place_of_the_service(
 ) -> None:
     both = window(service)
     own = both["threads"][0]
-    # A thread of its own: the test's process is the service.
+    # This is a thread of its own: the test's process is the service.
     vcpu = os.getpid()
     both["threads"].append(own | {"pid": vcpu, "tid": vcpu, "name": "CPU 0/TCG", "role": "vcpu",
                                   "service": False})  # fmt: skip
@@ -409,7 +409,7 @@ def test_threads_stay_where_their_control_group_lets_them(service: int) -> None:
     allowed = os.sched_getaffinity(service)
     thread = Thread.model_validate(window(service)["threads"][0])
     assert moved([thread], max(allowed)) == max(allowed)
-    # A CPU that is not there is refused as one that is not in the cpuset.
+    # A CPU that does not exist is refused like one outside of the cpuset.
     assert moved([thread], 1000) == max(allowed)
     gone = thread.model_copy(update={"tid": (1 << 22) - 1})
     assert moved([gone], max(allowed)) == max(allowed)

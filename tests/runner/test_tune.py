@@ -28,7 +28,7 @@ PROBED = {"probes": [{"name": "line_size", "unit": "bytes", "value": 64.0, "low"
                       "high": 64.0, "runs": 20}]}  # fmt: skip
 MISSING = b"dlopen failed: bad.so: cannot open shared object file: No such file or directory"
 Answer = Callable[[str, Sequence[str], Path], Any]
-"""Of a machine to a command line in a folder: its output, or an exception's text as bytes."""
+"""A machine's answer to a command line in a folder: its output, or an exception's text as bytes."""
 
 
 def tuned(gflops: float, nb: int = 64) -> dict[str, Any]:
@@ -46,13 +46,13 @@ def tuned(gflops: float, nb: int = 64) -> dict[str, Any]:
 
 
 def changed(**fields: Any) -> dict[str, Any]:
-    """With one routine that is not as it should be."""
+    """The answer with one wrong routine."""
     good = tuned(1.0)
     return good | {"routines": [good["routines"][0] | fields]}
 
 
 def answer(label: str, argv: Sequence[str], folder: Path) -> Any:
-    """What works: each machine finds an NB of its own, and is as fast with the other's."""
+    """A successful answer: each machine finds an NB of its own, and is as fast with the other's."""
     if "--identify" in argv:
         return {"library": {"version": "1.0"}} if "good.so" in argv else MISSING
     if "--library" in argv:
@@ -150,7 +150,7 @@ def test_everything_is_measured_everywhere_in_turn(carry_out: Callable[..., Ran]
     assert verdicts["dgemm VECTOR"] == ("equivalent", None)
     assert verdicts["dgemm_nn"] == verdicts["good"] == ("equivalent", None)
     assert verdicts["line_size"] == ("equivalent", None)
-    # Three rounds of two winners and one library in two environments.
+    # There are three rounds of two winners and one library in two environments.
     assert sum("measure-" in line for line in done.story) == 3 * 3 * 2
     assert done.campaign.parameters(NATIVE) == b"nb = 64"
 
@@ -260,7 +260,7 @@ def test_code_with_one_instruction_set_stands_beside_the_libraries(
     assert verdicts["generated scalar"] == "equivalent" and "generated sse2" not in verdicts
     carry_out(says, generated=("scalar", "sse2"))
     assert logs == [False] * 3 + [True] * 3
-    # Two searches that ended in user-mode Linux, three natively.
+    # Two searches ended in user-mode Linux, three natively.
     assert len(list((tmp_path / "cache/vtax/tune").iterdir())) == 5
 
 

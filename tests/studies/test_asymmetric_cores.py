@@ -139,13 +139,13 @@ def test_the_hypothesis_is_contradicted_where_busy_loads_are_sensitive() -> None
         ("cpu-bound-needs-no-service", changed("dgemm", noise=NOISY)),
         ("cpu-bound-loses-most", changed("ab", noise=NOISY)),
         ("udp-loses-more-than-tcp", changed("tcp", elasticity=0.5)),
-        # Back ends do not agree.
+        # Backends disagree.
         ("kept-ab-qemu", changed("ab", hog=0.9)),
         ("udp-loses-more-than-ab", changed("udp", hog=0.0)),
-        # The client limits at every speed.
+        # The client is the limit at every speed.
         ("kept-tcp-vde", changed("tcp", saturated=True)),
         ("combined-usage-tcp", changed("tcp", saturated=True)),
-        # Then its elasticity is not known, and ten pairs are too few.
+        # Without it the elasticity is not known, and ten pairs are too few.
         ("combined-usage-predicts", changed("tcp", saturated=True)),
         # Not measured.
         ("kept-udp-qemu", asymmetric_data.data(environments=(VDE,))),
@@ -154,7 +154,7 @@ def test_the_hypothesis_is_contradicted_where_busy_loads_are_sensitive() -> None
         ("combined-usage-ab", asymmetric_data.data(without=("ab",))),
         ("combined-usage-udp", changed("udp", link=0.0)),
         ("cpu-rises-ab", asymmetric_data.data(without=("ab",))),
-        # It is always busy.
+        # The core is always busy.
         ("cpu-rises-tcp", changed("tcp", cpu=0.99)),
         ("kept-cpu-bound", asymmetric_data.data(alone=None)),
         ("kept-ab-vde", asymmetric_data.data(rounds=1)),
@@ -305,9 +305,10 @@ def test_every_claim_is_about_its_figure() -> None:
 
 
 class Campaign:
-    """In place of the real one, which boots machines: what it is asked, and a made record.
+    """Stands in for the real campaign, which boots machines; keeps its requests and gives a made-up
+    record.
 
-    That of QEMU fails, which the real one does only where something is broken.
+    QEMU's campaign fails, which the real one does only where something is broken.
     """
 
     asked: ClassVar[list[Settings]] = []
@@ -360,7 +361,7 @@ def test_what_is_measured(campaigns: type[Campaign], tmp_path: Path) -> None:
     assert data.left_out == {QEMU: "its network does not come up"}
     assert data.served is not None and data.slow_guest is not None
     assert [each.spec for each in data.served.environments] == [SPECS[VDE], SPECS[TAP]]
-    # A first look and 5 rounds of 4 speeds, each beside a control, of 7 loads and of one.
+    # A first look and 5 rounds of 4 speeds, each beside a control, for 7 loads and for one.
     each = 7 * (1 + 2 * 5 * 4)
     assert steps[0] == (1, 3 * each + (1 + 2 * 5 * 4), VDE)
     assert steps[-1] == (9, 6 + each, TAP), "what is done was taken off"
@@ -415,7 +416,7 @@ def test_the_whole_study_quickly(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
     content = json.loads(done.stdout)
     assert {claim["name"] for claim in content["claims"]} == {rule.name for rule in RULES}
-    # http stands for ab; there is no UDP. Points that are kept apart are not in 1 to 3.
+    # http stands in for ab; there is no UDP. Points that are kept apart are not in figures 1 to 3.
     numbers = {figure["number"] for figure in content["figures"]}
     assert {"5", "6"} <= numbers <= {"1", "2", "3", "5", "6"}
     points = pl.read_parquet(out / "points.parquet")
@@ -432,10 +433,10 @@ def test_the_whole_study_quickly(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="links and slow threads need root")
 def test_a_cpu_bound_guest_slows_with_its_vcpu(tmp_path: Path) -> None:
-    """Of the full study only the part that `place measure` has not: vCPUs are slowed.
+    """This is the one part of the full study that `place measure` lacks: vCPUs are slowed.
 
-    A hog halves what the vCPU has. A quota halves the CPU, of which a busy machine leaves the
-    vCPU no more anyway.
+    A hog halves the CPU time that the vCPU gets. A quota halves the CPU, but a busy machine leaves
+    the vCPU no more than half anyway.
     """
     checked(SPECS[QEMU])
     part = measure._Part(QEMU, build(SPECS[QEMU]), (LOADS["dgemm"],), slow_guest=True)

@@ -62,9 +62,9 @@ def test_verdicts_follow_the_data(data: Data) -> None:
         assert found[name] is Verdict.HOLDS, name
     # Made so: the guest's edge lies one size earlier in every round.
     assert found["threshold-same"] is Verdict.FAILS
-    # One chose 512 KiB, the other 1024, in one sweep each.
+    # One kernel chose 512 KiB, the other 1024, in one sweep each.
     assert found["edge-same"] is Verdict.UNKNOWN
-    # NB is another one, and OpenBLAS is 5 % faster, not twice.
+    # NB differs, and OpenBLAS is 5 % faster, not twice as fast.
     assert found["parameters-same"] is Verdict.FAILS and found["hand-written"] is Verdict.FAILS
     # User-mode Linux shows no image, and there is no other guest.
     assert found["kernel-code"] is Verdict.UNKNOWN

@@ -80,7 +80,7 @@ def test_verdicts_follow_the_data(data: Data) -> None:
     # Made so: 20 % and not 50; emulation at 1 % of native.
     for name in ("order-smallest", "hpl-little"):
         assert found[name] is Verdict.FAILS, name
-    # Natively nothing was inverted, so its cause cannot be judged.
+    # No native run was inverted, so the cause cannot be judged.
     assert found["inversion-native-steps"] is Verdict.UNKNOWN
 
 
@@ -89,7 +89,7 @@ def test_other_data_turn_the_verdicts() -> None:
     found = verdicts(quiet)
     for name in ("order-native", "order-guests", "inversion-largest"):
         assert found[name] is Verdict.FAILS, name
-    # None anywhere: the intervals of both leave many-fold open.
+    # There are none: the intervals of both leave "many-fold" open.
     assert found["inversion-likelier"] is Verdict.UNKNOWN
     large = hpcc_data.data({NATIVE: 0.0, UML: 0.8, TCG: 0.0})
     assert verdicts(large)["order-smallest"] is Verdict.HOLDS
@@ -104,7 +104,7 @@ def test_what_the_emulated_guest_alone_decides_is_said() -> None:
     # MPIRandomAccess: 50 and 5 % of native; only emulation loses as much as the paper's guest.
     loss = found["random-access-loss"]
     assert (loss.verdict, loss.basis) == (Verdict.HOLDS, Basis.EMULATION)
-    # Natively, and in user-mode Linux by far more than the clocks' steps.
+    # Inversions occur natively, and in user-mode Linux by far more than the clocks' steps.
     assert found["cpu-wall-native-large"].basis is Basis.RESULT
     assert found["inversion-largest"].basis is Basis.RESULT
 

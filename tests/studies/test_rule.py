@@ -1,4 +1,4 @@
-"""What a verdict rests on, and how claims are counted by it."""
+"""What a verdict is based on, and how claims are counted by it."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ def test_the_recorder_knows_what_the_study_asks_for() -> None:
 
 
 def test_the_kernels_part_is_judged_where_it_is_counted(data: Data) -> None:
-    """Columns of the whole row do not stand in for the kernel's."""
+    """Columns of the whole row do not stand in for the kernel's part."""
     names = ("hw.dtlb_load_misses", "hw.branches")
 
     def judged(suffix: str) -> Claim:
@@ -111,7 +111,7 @@ def test_the_kernels_part_is_judged_where_it_is_counted(data: Data) -> None:
 
 
 def with_pair(one: Recording, names: list[str]) -> Recording:
-    """Two events that go together, and with nothing else."""
+    """A recording of two events that go together, and with nothing else."""
     random = np.random.default_rng(int(one.frame["faults.user"].sum()))
     first = random.poisson(1000, one.frame.height)
     second = first + random.poisson(100, one.frame.height)
@@ -245,14 +245,15 @@ def test_the_whole_study_quickly(tmp_path: Path) -> None:
     content = json.loads(done.stdout)
     assert {figure["number"] for figure in content["figures"]} >= {"2", "6"}
     names = {claim["name"]: claim for claim in content["claims"]}
-    # It was measured; whether it can be judged is for the machine's noise to say.
+    # It was measured; the machine's noise decides whether it can be judged.
     assert names["overhead-1ms"]["ours"].endswith(" %")
     assert "Traceback" not in done.stderr
     the_emulated_machine(content)
 
 
 def the_emulated_machine(content: dict[str, Any]) -> None:
-    """Its part of a quick study; skips, with the reason, where the machine cannot be had."""
+    """The emulated machine's part of a quick study; skips, with the reason, where there is no such
+    machine."""
     names = [table["name"] for table in content["tables"]]
     if any(each.startswith(f"{EMULATED} is left out: ") for each in content["cautions"]):
         assert names == ["II", "IV", "pairs"]
@@ -266,7 +267,7 @@ def the_emulated_machine(content: dict[str, Any]) -> None:
     (table,) = (each for each in content["tables"] if each["name"] == "IV-emulated")
     assert [row[0] for row in table["rows"]] == ["compiler-like", "gups", "Geometric mean"]
     claims = {claim["name"]: claim for claim in content["claims"]}
-    # Recording costs instructions, and few: what one repetition shows.
+    # Recording costs few instructions, as one repetition shows.
     for name in ("overhead-paper-interval-emulated", "overhead-finest-emulated"):
         assert 0 < float(claims[name]["ours"].removesuffix(" %")) < 3
     assert claims["flat-emulated"]["ours"].endswith("in 1 run")

@@ -1,4 +1,4 @@
-"""What the study of VrtProf says of the emulated machine, on rows that were recorded in one."""
+"""What the study of VrtProf says about the emulated machine, on rows recorded in one."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ def judged(data: Data) -> dict[str, Claim]:
 
 
 def without(data: Data, reason: str) -> Data:
-    """Where the machine could not be had."""
+    """The data where the machine could not be made."""
     kept = {name: each for name, each in data.recordings.items() if name != EMULATED}
     return replace(data, recordings=kept, emulated=pl.DataFrame(), left_out={EMULATED: reason})
 
 
 def dearer(data: Data, setting: str, factor: float, only: str | None = None) -> Data:
-    """Recording at a setting takes so many times the instructions."""
+    """The data with recording at a setting `factor` times as expensive in instructions."""
     picked = pl.col("setting") == setting
     picked = picked if only is None else picked & (pl.col("workload") == only)
     more = pl.when(picked).then(pl.col("instructions") * factor).otherwise(pl.col("instructions"))
@@ -56,7 +56,7 @@ def dearer(data: Data, setting: str, factor: float, only: str | None = None) -> 
 
 def test_verdicts_follow_what_was_recorded(data: Data) -> None:
     found = judged(data)
-    # Six workloads of which one only switches contexts: it pays for each.
+    # Of six workloads only one switches contexts, and pays for each switch.
     assert found["overhead-paper-interval-emulated"].ours == "0.866 %"
     assert found["overhead-paper-interval-emulated"].verdict is Verdict.HOLDS
     assert found["overhead-finest-emulated"].verdict is Verdict.FAILS
@@ -104,7 +104,7 @@ def test_one_repetition_is_not_judged(data: Data) -> None:
     found = judged(replace(data, emulated=data.emulated.filter(repetition=0)))
     for name in OVERHEADS:
         assert found[name].verdict is Verdict.UNKNOWN
-        assert found[name].reason.endswith("Of one repetition the noise is not known.")
+        assert found[name].reason.endswith("The noise of one repetition is not known.")
         assert found[name].ours != "no value"
 
 

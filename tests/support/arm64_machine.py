@@ -22,10 +22,10 @@ from vtax.errors import VtaxError
 
 VARIABLES = {"PATH": "/bin"}
 USERS_CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "vtax/arm64"
-"""As it is when tests are collected; `make arm64` has put the kernel there."""
+"""The user's cache as it is when tests are collected; `make arm64` has put the kernel there."""
 TIMEOUT_S = 120.0
 BUILT = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
-"""Where `packaging/arm64.py tests` leaves the programs that only tests use."""
+"""The folder in which `packaging/arm64.py tests` leaves the programs that only tests use."""
 
 
 class Arm64:
@@ -38,20 +38,20 @@ class Arm64:
         self._runs = 0
 
     def run(self, *argv: str) -> str:
-        """What a command prints; it must end well."""
+        """Run a command and return what it prints; it must succeed."""
         printed, errors = self._run(argv)
         assert self.outcome.exit_code == 0, errors
         return printed
 
     def refused(self, *argv: str) -> str:
-        """The one line that says why a command failed."""
+        """Run a command that must fail, and return the one line that says why."""
         _, errors = self._run(argv)
         assert self.outcome.exit_code == 1, errors
         (why,) = errors.splitlines()
         return why
 
     def shell(self, script: str) -> str:
-        """What a script of the machine's shell prints; it must end well."""
+        """Run a script in the machine's shell and return what it prints; it must succeed."""
         return self.run("sh", "-c", script)
 
     def _run(self, argv: Sequence[str]) -> tuple[str, str]:
@@ -64,13 +64,13 @@ class Arm64:
     def record(
         self, every: str, events: str, *argv: str, options: Sequence[str] = ()
     ) -> tuple[pl.DataFrame, dict[str, Any]]:
-        """The rows of a command's recording, and `record.json`."""
+        """Record a command, and return the rows and `record.json`."""
         recorder = ["vtax-recorder", "record", "--every", every, "--events", events, *options]
         self.run(*recorder, "--out", "recording", "--", *argv)
         return self.recorded()
 
     def recorded(self) -> tuple[pl.DataFrame, dict[str, Any]]:
-        """What the last command recorded into the folder `recording`."""
+        """The rows and `record.json` that the last command wrote into the folder `recording`."""
         out = self.folder / "recording"
         return pl.read_parquet(out / "intervals.parquet"), json.loads(
             (out / "record.json").read_text()
@@ -83,7 +83,7 @@ class Arm64:
 
 
 def program_for_tests(name: str) -> Path:
-    """Skips, with the reason, where it is not built."""
+    """The path of a program; skips the test, with the reason, where it is not built."""
     program = BUILT / "aarch64-unknown-linux-gnu/release/examples" / name
     if not program.is_file():
         pytest.skip(f"{name} is not built for arm64: packaging/arm64.py tests")
@@ -91,7 +91,7 @@ def program_for_tests(name: str) -> Path:
 
 
 def reuse_packages() -> None:
-    """Have what was fetched for the user in this session's cache, instead of fetching it again."""
+    """Put what was fetched for the user into this session's cache, instead of fetching it again."""
     ours = cache.folder("arm64")
     for pattern in ("kernel-*", "busybox-*"):
         for package in USERS_CACHE.glob(pattern):
@@ -114,7 +114,7 @@ def started(spec: str, folder: Path, timeout_s: float = TIMEOUT_S) -> Iterator[A
 
 @pytest.fixture(scope="module")
 def arm64(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Arm64]:
-    """Skips, with the reason, where the machine cannot be had."""
+    """The emulated machine; skips the test, with the reason, where it cannot be made."""
     work = tmp_path_factory.mktemp("arm64")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(work.parent / "cache"))

@@ -1,7 +1,8 @@
-"""Campaigns of `vtax place measure` that are made, as the study of asymmetric cores reads them.
+"""Made-up campaigns of `vtax place measure`, as the study of asymmetric cores reads them.
 
 By default everything is as the paper has it. A `Made` load loses `elasticity` percent for each
-percent of speed; its service keeps its CPU time where it has enough, so that a slow core is busier.
+percent of speed; its service keeps its CPU time where the core has enough, so that a slow core is
+busier.
 """
 
 from __future__ import annotations
@@ -31,17 +32,17 @@ REASON = "no QEMU here"
 
 @dataclass(frozen=True)
 class Made:
-    """A load of a made environment."""
+    """A load of a made-up environment."""
 
     elasticity: float
     cpu: float = 0.5
-    """Of the service at full speed, of one core."""
+    """CPU time of the service at full speed, as a share of one core."""
     link: float = 60.0
-    """Percent of the rate at full speed."""
+    """Utilisation of the link at full speed, in percent of the rate."""
     hog: float | None = None
-    """Elasticity where a hog slows it; None: the same."""
+    """Elasticity where a hog slows the service; None: the same."""
     saturated: bool = False
-    """Its client, at every speed."""
+    """Whether the load's client is saturated, at every speed."""
     noise: float = 0.003
 
 
@@ -59,7 +60,7 @@ ALONE = Made(0.84, 1.0, 0.0)
 
 
 def runs(name: str, load: str, made: Made, rounds: int) -> Iterator[SpeedRun]:
-    """Each point beside its own control, which has the same round."""
+    """Each point beside its own control, in the same round."""
     chance, pair = random.Random(f"{name} {load}"), 0
     for _ in range(rounds):
         for backend in DOES_NOT:
@@ -84,7 +85,7 @@ def runs(name: str, load: str, made: Made, rounds: int) -> Iterator[SpeedRun]:
 
 
 def record(name: str, loads: Mapping[str, Made], rounds: int = 5) -> PlaceRecord:
-    """Of one environment, without the hypothesis, which is of all of them."""
+    """The record of one environment, without the hypothesis, which is about all environments."""
     own = [run for load, made in loads.items() for run in runs(name, load, made, rounds)]
     service = SERVICE.get(name)
     if service is None:
@@ -126,7 +127,7 @@ def data(
     without: tuple[str, ...] = (),
     rounds: int = 5,
 ) -> Data:
-    """Everything as the paper has it, but for `changes` of loads in all environments."""
+    """Everything as in the paper, except for `changes` of loads in all environments."""
     loads = {name: each for name, each in {**PAPER, **(changes or {})}.items()
              if name not in without}  # fmt: skip
     slow_guest = record(QEMU, {"dgemm": alone}, rounds) if alone else None

@@ -1,4 +1,4 @@
-"""Campaigns of the DGEMM driver that are made, as the study of ATLAS reads them."""
+"""Made-up campaigns of the DGEMM driver, as the study of ATLAS reads them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LEFT_OUT = "no QEMU here"
 
 
 def run(place: Place, size: int, number: int, edge: int, chance: random.Random) -> SizedRun:
-    """Past the edge it swaps and is a third as fast."""
+    """A run that, past the edge, swaps and is a third as fast."""
     over = max(0, 24 * (size**2 - edge**2)) if place.megabytes == 256 else 0
     used = Used(
         wall_s=1.0,
@@ -57,7 +57,7 @@ def data(edges: Mapping[str, int] = EDGES, runs: int = 5) -> Data:
                 )
             )  # fmt: skip
     found = {each.spec: environment(each, "Mflop/s", "higher", 1) for each in measured}
-    # The first two made environments are alike but for NB, which makes no difference.
+    # The first two made-up environments differ only in NB, which makes no difference.
     specs = [place.spec for place in PLACES if place.kernel in edges and place.megabytes == 256]
     own = tune_data.measured(6, specs)
     moved = tune.transfers(own, tune_data.MARGIN)

@@ -73,7 +73,7 @@ COVERED = """plot => {
 
 
 def covered_by_toolbars(page: Page) -> list[str]:
-    """What the toolbars of the page's figures would cover; there has to be a figure."""
+    """What the toolbars of the page's figures would cover; the page must have a figure."""
     plots = page.locator(".plot")
     assert plots.count() > 0
     found: list[str] = []
@@ -104,7 +104,7 @@ def screenshots(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Visit:
-    """A page opened from disk, and everything it complained about or asked for."""
+    """A page opened from disk, and every error and request of it."""
 
     def __init__(self, browser: Browser, path: Path, scheme: str = "light", width: int = 1280):
         self.complaints: list[str] = []

@@ -11,7 +11,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "python"
 HUNG_S = 1800.0
-"""Ends a command that hangs. No bound on work: on a busy machine that takes as long as it takes."""
+"""Time after which a command counts as hung. Work has no bound: it may take long on a busy
+machine."""
 
 
 def vtax(
@@ -64,7 +65,7 @@ def run(
 
 
 def one_line(done: subprocess.CompletedProcess[str], code: int) -> str:
-    """The error: one line on standard error beside progress, no traceback."""
+    """The error: one line on standard error besides progress, and no traceback."""
     assert done.returncode == code, done.stderr
     errors = [line for line in done.stderr.splitlines() if line.startswith("vtax: ")]
     assert len(errors) == 1 and "Traceback" not in done.stderr

@@ -1,4 +1,4 @@
-"""Runs of a comparison, made of a few values."""
+"""Runs of a comparison, made from a few values."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def values(label: str, found: Sequence[float], **changes: Any) -> list[Sample]:
 def run(
     by_label: Mapping[str, Sequence[float]], better: Better = "lower", **changes: Any
 ) -> dict[str, Result]:
-    """Results by environment of one metric; the first environment is the baseline."""
+    """Results of one metric by environment; the first environment is the baseline."""
     first, *others = by_label
     environments = (
         environment(first, "baseline"),

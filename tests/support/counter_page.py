@@ -1,6 +1,6 @@
 """Pages of counters as a model would publish them (docs/record.md), and hosts of files.
 
-What is in them is made up by the tests: no hardware and no model has counted it.
+The tests make up their content: no hardware and no model has counted it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ MAGIC, VERSION = b"VTAXPAGE", 1
 
 
 def page(counters: Mapping[str, int], sequence: int) -> bytes:
-    """A whole page; `sequence` is even and grows with each one."""
+    """A whole page; `sequence` is even and grows with each page."""
     head = MAGIC + struct.pack("<7Q", VERSION, sequence, 0, 0, len(counters), 1, 0)
     entries = (name.encode().ljust(56, b"\0") + struct.pack("<Q", value)
                for name, value in counters.items())  # fmt: skip
@@ -23,7 +23,7 @@ def page(counters: Mapping[str, int], sequence: int) -> bytes:
 
 
 class FakeHost:
-    """A tree of files that says what KVM says on a host with guests."""
+    """A tree of files with what KVM reports on a host with guests."""
 
     def __init__(self, root: Path, guests: int = 1, nested: bool = False) -> None:
         self.root = root
@@ -48,7 +48,7 @@ class FakeHost:
         self._parameter.write_text("Y\n" if nested else "N\n")
 
     def goes_on(self, faults: int = 0, instructions: int = 0, misses: int = 0) -> None:
-        """Each guest takes so many page faults; all together run so many instructions."""
+        """Each guest takes `faults` page faults; all together run `instructions`."""
         self._counts["exits"] += faults
         self._counts["pf_taken"] += faults
         for name, value in self._counts.items():
@@ -58,7 +58,7 @@ class FakeHost:
         self._model["tlb_misses"] += misses
         self._sequence += 2
         named = {f"model.{name}": value for name, value in self._model.items()}
-        # In one write, into the file that a reader holds open.
+        # Write at once, into the file that a reader holds open.
         file = os.open(self.page, os.O_WRONLY | os.O_CREAT, 0o600)
         try:
             os.pwrite(file, page(named, self._sequence), 0)
@@ -71,7 +71,7 @@ class FakeHost:
 
 
 def _write(path: Path, content: bytes) -> None:
-    """Whole or not at all, as the kernel's files are."""
+    """Write the file whole or not at all, as the kernel does with its files."""
     fresh = path.parent / f".{path.name}"
     fresh.write_bytes(content)
     fresh.rename(path)

@@ -17,5 +17,5 @@ raise SystemExit(0 if code >= 0 else f"adjtimex: {ctypes.get_errno()}")
 
 
 def fast_clock(tick_us: int) -> str:
-    """Python that sets what a tick of 100 Hz is worth (adjtimex(2)): 10,000 us are right."""
+    """Python code that sets the length of a 100 Hz tick (adjtimex(2)): 10,000 us are right."""
     return _SCRIPT.replace("TICK", str(tick_us))

@@ -1,4 +1,4 @@
-"""What root of a guest tries to answer in the agent's place: run in the guest, never natively.
+"""What root of a guest tries to answer instead of the agent: run in the guest, never natively.
 
     forging.py FOLDER           all attempts; their outcomes go to FOLDER/attempts and FOLDER/by-*
     forging.py FOLDER KIND ...  as a program that the kernel started, for a core file as an example
@@ -29,7 +29,7 @@ CALLS = {
     "ptrace": 101, "iopl": 172, "init_module": 175, "kexec_load": 246, "setns": 308,
     "process_vm_readv": 310, "pidfd_open": 434, "pidfd_getfd": 438,
 }  # fmt: skip
-"""Their numbers on x86-64."""
+"""Numbers of system calls on x86-64."""
 _libc = ctypes.CDLL(None, use_errno=True)
 
 Attempts = dict[str, str]
@@ -68,7 +68,7 @@ def save(path: Path, found: Attempts) -> None:
 
 
 def attempts() -> Attempts:
-    """Name to `done`, or why not."""
+    """All attempts by name: `done`, or the reason for the failure."""
     tried: dict[str, Callable[[], object]] = {
         "ptrace": lambda: call("ptrace", ATTACH, AGENT, 0, 0),
         "read its memory": read_memory,
@@ -110,7 +110,7 @@ def _long(value: object) -> object:
 def read_memory() -> None:
     buffer = ctypes.create_string_buffer(BUFFER_BYTES)
     own = (ctypes.c_ulong * 2)(ctypes.addressof(buffer), BUFFER_BYTES)
-    # Any address: permission is looked at first.
+    # Any address will do: permission is checked first.
     far = (ctypes.c_ulong * 2)(0x400000, BUFFER_BYTES)
     call("process_vm_readv", AGENT, bytes(own), 1, bytes(far), 1, 0)
 
@@ -157,7 +157,7 @@ def make_channel() -> None:
 
 
 def open_channel() -> None:
-    """Also in another mount of the folder of devices."""
+    """Open the channel, also in another mount of the folder of devices."""
     Path("/tmp/dev").mkdir(exist_ok=True)
     _libc.mount(b"dev", b"/tmp/dev", b"devtmpfs", 0, None)
     numbers = channel_numbers()
@@ -177,7 +177,7 @@ def is_console(major: int, minor: int) -> bool:
 
 
 def machine_process() -> None:
-    """Through the host's tree: the memory of the process that this machine is."""
+    """Through the host's tree, read the memory of the process that runs this machine."""
     Path("/tmp/host").mkdir(exist_ok=True)
     if _libc.mount(b"none", b"/tmp/host", b"hostfs", 0, b"/proc") != 0:
         return uncovered()
@@ -190,7 +190,7 @@ def machine_process() -> None:
 
 
 def uncovered() -> None:
-    """What lies below `/proc`, read past the page cache, by a child with mounts of its own."""
+    """Read what lies below `/proc`, past the page cache, in a child with mounts of its own."""
     child = os.fork()
     if child == 0:
         new_mounts, detach = 0x20000, 2
@@ -207,7 +207,7 @@ def uncovered() -> None:
 
 
 def for_good() -> Attempts:
-    """What was taken away is asked back, after the read-only mounts were changed."""
+    """Try to regain what was taken away, after changing the read-only mounts."""
     for path in (b"/proc/sys", b"/sys"):
         read_write = 0x20 | 0x1000  # MS_REMOUNT, MS_BIND
         _libc.mount(None, path, None, read_write, None)
@@ -283,7 +283,7 @@ HELPERS: dict[str, Callable[[Path, str], None]] = {
 
 
 def in_user_namespace() -> Attempts:
-    """As root of a namespace of its own, with all capabilities in it."""
+    """Attempts as root of a user namespace, with all capabilities in it."""
     new_user, new_mounts = 0x10000000, 0x20000
     if _libc.unshare(new_user | new_mounts) < 0:
         return {"unshare": os.strerror(ctypes.get_errno())}

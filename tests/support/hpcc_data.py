@@ -28,13 +28,13 @@ from vtax.studies.model import Options, Outcome
 MACHINE = [("Machine", "made up, 2 CPUs"), ("Kernel", "Linux 6.18.0")]
 TABLES = {200: 1 << 15, 400: 1 << 17, 2048: 1 << 22}
 SPEEDS = {NATIVE: 1.0, UML: 0.97, TCG: 0.01}
-"""Of HPL against native."""
+"""Speed of HPL against native."""
 RANDOM_SPEEDS = {NATIVE: 1.0, UML: 0.5, TCG: 0.05}
 NO_KVM = "no /dev/kvm here"
 
 
 def data(drifts: Mapping[str, float] | None = None, *, inverted: float = 0.3) -> Data:
-    """`drifts`: of guests, from the first place of a pass to the last.
+    """`drifts`: drifts of guests, from the first place of a pass to the last.
 
     `inverted`: the share of runs in guests whose CPU time is above their wall time, by 5 %.
     """
@@ -68,7 +68,7 @@ def _values(
 ) -> dict[str, float]:
     time_s = each.values["wall_s"] / speed
     wall_s = TABLES[each.size] * 1e-7
-    # Natively a small table is off by half, in guests by 5 %; a large one hardly.
+    # Natively a small table is off by half, in guests by 5 %; a large table is hardly off.
     apart = -0.001 if each.size == max(TABLES) else -0.5 if name == NATIVE else -0.05
     if name != NATIVE and drawn.random() < inverted:
         apart = 0.05

@@ -1,8 +1,9 @@
 """A virtual machine of this machine's own KVM, as small as one can be, for tests.
 
-Its guest runs in real mode and does nothing but write to a port, so each KVM_RUN is one access
-and one return to the program. KVM emulates such a guest where it cannot run it, so that it works
-with implementations of KVM that run no ordinary kernel. As a program it obeys lines on stdin.
+Its guest runs in real mode and does nothing but write to a port, so each KVM_RUN is one access and
+one return to the program. Where KVM cannot run such a guest, it emulates it, so the guest works
+with implementations of KVM that run no ordinary kernel. As a program, this file obeys lines on
+stdin.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from typing import Self
 from vtax.environments import sandbox
 
 DEVICE = Path("/dev/kvm")
-# The requests: linux/kvm.h.
+# The requests, from linux/kvm.h.
 KVM_CREATE_VM = 0xAE01
 KVM_GET_VCPU_MMAP_SIZE = 0xAE04
 KVM_CREATE_VCPU = 0xAE41
@@ -33,7 +34,7 @@ KVM_SET_REGS = 0x4090AE82
 KVM_GET_SREGS = 0x8138AE83
 KVM_SET_SREGS = 0x4138AE84
 REGISTERS = 18
-"""Of `struct kvm_regs`; RIP and RFLAGS are the last two."""
+"""Number of registers in `struct kvm_regs`; RIP and RFLAGS are the last two."""
 SREGS_BYTES = 0x138
 CS_SELECTOR = 12
 """Offset in `struct kvm_sregs`, which begins with CS: its base (8 bytes), limit and selector."""
@@ -55,7 +56,7 @@ class Machine:
     """A virtual machine with one CPU, in this process."""
 
     def __init__(self) -> None:
-        """Raises OSError where KVM refuses."""
+        """Make the machine; raises OSError where KVM refuses."""
         self._kvm = os.open(DEVICE, os.O_RDWR | os.O_CLOEXEC)
         self._vm = fcntl.ioctl(self._kvm, KVM_CREATE_VM, 0)
         self._memory = mmap.mmap(-1, MEMORY_BYTES)
@@ -73,7 +74,8 @@ class Machine:
         fcntl.ioctl(self._cpu, KVM_SET_REGS, struct.pack(f"={REGISTERS}Q", *registers))
 
     def loops(self, count: int) -> None:
-        """Let the guest write to the port so often; raises OSError when it does anything else."""
+        """Let the guest write to the port `count` times; raises OSError when it does anything
+        else."""
         for _ in range(count):
             fcntl.ioctl(self._cpu, KVM_RUN, 0)
             (reason,) = struct.unpack_from("=I", self._run, EXIT_REASON)
@@ -85,7 +87,7 @@ class Guest:
     """A process with a virtual machine that obeys commands; a context manager that ends it."""
 
     def __init__(self, cpu: int | None = None) -> None:
-        """`cpu`: where it runs; None: anywhere."""
+        """Start the process on `cpu`; None: on any CPU."""
         line = [sys.executable, str(Path(__file__).resolve())]
         self._process = subprocess.Popen(
             line if cpu is None else sandbox.pinned([cpu], line),
@@ -103,7 +105,7 @@ class Guest:
         self.tell("create")
 
     def loops(self, count: int) -> None:
-        """Let the guest do so many port accesses; returns when they are done."""
+        """Let the guest do `count` port accesses; return when they are done."""
         self.tell(f"loops {count}")
 
     def work_outside(self) -> None:
@@ -115,12 +117,12 @@ class Guest:
         self._say("forever")
 
     def kill(self) -> None:
-        """As by `kill -9`; returns when the process is gone."""
+        """Kill the process as `kill -9` does; return when it is gone."""
         self._process.kill()
         self._process.wait()
 
     def tell(self, order: str) -> None:
-        """Have one order carried out; raises OSError with the process's own words."""
+        """Have an order carried out; raises OSError with the process's own words."""
         self._say(order)
         answer = self._line(order)
         if answer != "done\n":
@@ -136,7 +138,7 @@ class Guest:
             pipe.close()
 
     def _line(self, order: str) -> str:
-        """The next line of the process, or what there is of it when it ends."""
+        """The next line of the process, or a part of it when the process ends."""
         assert self._process.stdout is not None
         content = b""
         with selectors.DefaultSelector() as selector:
@@ -156,7 +158,7 @@ class Guest:
 
 @functools.cache
 def obstacle() -> str | None:
-    """Why this machine's KVM runs no such guest; asked of it."""
+    """Why this machine's KVM runs no such guest, found by trying."""
     if not DEVICE.exists():
         return f"{DEVICE} does not exist"
     try:

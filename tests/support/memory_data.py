@@ -1,4 +1,4 @@
-"""A campaign of `vtax memory` that is made: three environments, with and without a cliff."""
+"""A made-up campaign of `vtax memory`: three environments, with and without a cliff."""
 
 from __future__ import annotations
 

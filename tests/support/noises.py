@@ -1,4 +1,4 @@
-"""How values of a campaign vary: what intervals are simulated over."""
+"""Ways in which values of a campaign vary, for simulations of intervals."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from vtax.analysis.rounds import Run
 
 Floats = NDArray[np.float64]
 Noise = Callable[[np.random.Generator, int, int], Floats]
-"""From rounds and runs in a round to the logs of values, in the order of running."""
+"""Makes the logs of values, in the order of running, from rounds and runs in a round."""
 
 
 def lognormal(random: np.random.Generator, rounds: int, runs: int) -> Floats:
@@ -20,7 +20,7 @@ def lognormal(random: np.random.Generator, rounds: int, runs: int) -> Floats:
 
 
 def floor(random: np.random.Generator, rounds: int, runs: int) -> Floats:
-    """Nothing runs faster than possible."""
+    """Noise with a floor: nothing runs faster than possible."""
     return np.log1p(random.exponential(0.05, (rounds, runs)))
 
 
@@ -40,7 +40,7 @@ def drift(random: np.random.Generator, rounds: int, runs: int) -> Floats:
 
 
 def remembered(random: np.random.Generator, rounds: int, runs: int) -> Floats:
-    """AR(1), 0.8."""
+    """AR(1) noise with a coefficient of 0.8."""
     steps = random.standard_normal(rounds * runs)
     for index in range(1, steps.size):
         steps[index] = 0.8 * steps[index - 1] + 0.6 * steps[index]
@@ -68,7 +68,7 @@ NOISES: Sequence[Noise] = (
 
 
 def runs(logs: Floats) -> list[Run]:
-    """Values with the digits that a program prints."""
+    """Runs of these values, with the digits that a program prints."""
     return [
         Run(number, 0, float(f"{math.exp(value):.6g}"))
         for number, row in enumerate(logs)

@@ -20,7 +20,7 @@ def observations(
     seed: int = 1,
     sizes: Sequence[int] = SIZES,
 ) -> list[Observation]:
-    """`guest`: how much slower the last place after a boot is than the first; a reboot ends it.
+    """`guest`: how much slower the last place after a boot is than the first; a reboot ends that.
 
     `machine`: how much slower the machine becomes over each round, whatever is rebooted.
     """

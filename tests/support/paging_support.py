@@ -28,5 +28,5 @@ changes = { allocations = 50, allocation_pages = 4, lifetime = 2 }
 
 
 def lackey_trace(pages: int) -> str:
-    """Text of Valgrind's lackey: one instruction and one store to each of so many pages."""
+    """Text of Valgrind's lackey: one instruction and one store to each of `pages` pages."""
     return "".join(f"I  00400000,4\n S {0x10000000 + 4096 * page:x},8\n" for page in range(pages))

@@ -23,13 +23,13 @@ ECHO = "192.168.77.1:7007"
 GUEST_ADDRESS = "192.168.77.2/24"
 PATH = {"PATH": "/bin:/usr/bin"}
 PATIENCE_S = 120.0
-"""An emulated host on a busy machine; each takes a second or two on an idle one."""
+"""Time for an emulated host on a busy machine; a step takes a second or two on an idle machine."""
 AGENT = "/run/vtax/vtax-agent"
 
 
 @contextmanager
 def started(folder: Path, **options: str) -> Iterator[LabMachine]:
-    """A lab with guests that need nothing of the host; a skip where there can be none."""
+    """A lab with guests that need nothing of the host; a skip where there can be no lab."""
     lab = Lab.from_options({"guest": "builtin", **options})
     try:
         lab.check()
@@ -39,7 +39,7 @@ def started(folder: Path, **options: str) -> Iterator[LabMachine]:
         try:
             yield machine
         except MachineLostError as error:
-            # For whom reads the report of the test alone.
+            # For people who read the report of the test alone.
             if error.remedy:
                 print((cache.folder("lab") / traces.FILE).read_text())
             raise
@@ -48,7 +48,7 @@ def started(folder: Path, **options: str) -> Iterator[LabMachine]:
 
 
 class SharedLab:
-    """One lab for tests that leave it as they found it; one in which a test failed is ended."""
+    """One lab for tests that leave it as they found it; a lab in which a test failed is ended."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -69,7 +69,7 @@ class SharedLab:
                 assert not oopses(guest)
         except BaseException as error:
             self._machine = None
-            # Told of it, so that a machine which is lost is not asked how it is.
+            # The block is told of the error, so that a lost machine is not asked for its state.
             self._lab.__exit__(type(error), error, error.__traceback__)
             raise
 
@@ -78,14 +78,14 @@ class SharedLab:
 
 
 def oopses(guest: Agent) -> str:
-    """What the guest's kernel says of faults of its own; nothing where all is well."""
+    """What the guest's kernel says about its own faults; "" where there are none."""
     return shell(guest, "dmesg | grep -E -A 4 'BUG:|Oops|general protection|segfault' || true")
 
 
 def shell(agent: Agent | EmulatedHost, script: str) -> str:
     """What a shell script prints in a guest or in the emulated host; it has to succeed.
 
-    What it starts in the background stays.
+    What the script starts in the background stays.
     """
     argv = ["busybox", "sh", "-c", script]
     if isinstance(agent, EmulatedHost):
@@ -98,7 +98,7 @@ def shell(agent: Agent | EmulatedHost, script: str) -> str:
 
 
 class Background:
-    """A workload of the agent that goes on until it is asked for its report."""
+    """A workload of the agent that runs until it is asked for its report."""
 
     def __init__(self, agent: Agent | EmulatedHost, name: str, arguments: str) -> None:
         self._agent = agent
@@ -109,7 +109,7 @@ class Background:
         self.pid = int(shell(agent, script))
 
     def report(self) -> dict[str, Any]:
-        """End it and return what it says of itself."""
+        """End the workload and return its report about itself."""
         script = f"kill -TERM {self.pid}; while kill -0 {self.pid} 2>/dev/null; do sleep 0.1; done"
         shell(self._agent, script)
         text = self._agent.pull(f"{self._folder}/report")
@@ -145,6 +145,6 @@ def qemus(host: EmulatedHost) -> list[int]:
 
 
 def mode(host: EmulatedHost) -> str | None:
-    """The paging mode that KVM of the emulated host is in."""
+    """The paging mode of KVM in the emulated host."""
     found = host.counters()["mode"]
     return str(found) if found else None

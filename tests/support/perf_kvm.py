@@ -33,7 +33,7 @@ until [ -e ready ]; do
     sleep 0.1
 done
 """
-"""perf starts its command when its events count already, so `ready` says that they do."""
+"""perf starts its command when its events already count, so `ready` says that they count."""
 _END = f"""\
 cd {FOLDER}; : > stop; i=0
 while kill -0 "$(cat pid)" 2>/dev/null; do
@@ -44,7 +44,7 @@ done
 
 
 def program() -> Path:
-    """perf of this machine, or a skip."""
+    """The path of this machine's perf, or a skip."""
     found = shutil.which("perf")
     if found is None:
         pytest.skip("perf is not installed (Debian: linux-perf)")
@@ -59,16 +59,16 @@ class Counted:
     """What perf counted; reasons by perf's names."""
 
     exits: Counter[str]
-    """Events `kvm:kvm_exit` in its file."""
+    """Events `kvm:kvm_exit` in perf's file."""
     reported: Counter[str]
-    """Of `perf kvm stat report`: exits that an entry followed."""
+    """Exits in `perf kvm stat report`: those that an entry followed."""
 
 
 class PerfKvm:
     """A running `perf kvm stat record` over all CPUs of the emulated host."""
 
     def __init__(self, host: EmulatedHost) -> None:
-        """Returns when perf counts."""
+        """Start perf; return when it counts."""
         self._host = host
         self._program = program()
         host.enter()
@@ -76,17 +76,17 @@ class PerfKvm:
         host.must(line, "start perf", leave=True)
 
     def stop(self) -> None:
-        """No event is counted after this."""
+        """Stop perf; no event is counted after this."""
         self._host.shell(_END, "end perf")
 
     def counted(self) -> Counted:
-        """Read what it counted; fails when it says that it lost events."""
+        """Read what perf counted; fails when it says that it lost events."""
         events, _ = self._perf("script --show-lost-events -i {} -F event,trace")
         assert "PERF_RECORD_LOST" not in events
         exits = re.findall(r"kvm:kvm_exit: vcpu \d+,? reason (\S+)", events)
-        # The tracepoint is in every line that is one of its events, whatever its form.
+        # The tracepoint's name is in every line that shows one of its events, whatever the form.
         assert len(exits) == events.count("kvm:kvm_exit:")
-        # Its table is a message to perf, on stderr.
+        # perf prints its table as a message, on stderr.
         report = "".join(self._perf("kvm --host -i {} stat report --event=vmexit"))
         table = re.findall(r"^\s*(\S+)\s+(\d+)\s+[\d.]+%\s", report, re.MULTILINE)
         reported = Counter({reason: int(samples) for reason, samples in table})
@@ -95,9 +95,9 @@ class PerfKvm:
         return Counted(Counter(exits), reported)
 
     def _perf(self, arguments: str) -> tuple[str, str]:
-        """What perf prints, and what it says beside."""
+        """What perf prints on stdout and on stderr."""
         line = f"chroot {TREE} {self._program} {arguments.format(f'{FOLDER}/data')}"
-        # The agent's output has a limit, so it goes by files.
+        # The agent's output has a limit, so files carry it.
         script = f"{line} > {FOLDER}/out 2> {FOLDER}/said"
         done = self._host.run(["busybox", "sh", "-c", script], timeout_s=REPORT_TIMEOUT_S)
         out, said = (

@@ -1,4 +1,4 @@
-"""A campaign of `vtax place measure` that is made: loads whose elasticity is known."""
+"""A made-up campaign of `vtax place measure`: loads whose elasticity is known."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ def runs(
     speeds: Sequence[float] = SPEEDS,
     **fields: Any,
 ) -> list[SpeedRun]:
-    """Of a load that loses so many percent for each percent of speed, on a machine that drifts."""
+    """Runs of a load that loses `elasticity` percent for each percent of speed, on a machine that
+    drifts."""
     chance = random.Random(seed)
     known: dict[str, Any] = {
         "environment": "uml:net=vde",
@@ -50,7 +51,7 @@ def runs(
 
 
 def loads(count: int = 14, noise: float = 0.02) -> tuple[PlaceLoad, ...]:
-    """Loads in two environments, the more sensitive the less Combined Usage they have."""
+    """Loads in two environments; the more sensitive they are, the less Combined Usage they have."""
     made: list[SpeedRun] = []
     for number in range(count):
         made += runs(

@@ -1,7 +1,7 @@
-"""Hosts as `vtax-place threads --json` shows them, with their cores; and predictors that are made.
+"""Hosts as `vtax-place threads --json` shows them, with their cores; and made-up predictors.
 
 `kvm_vhost` has the form of a KVM host with two guests, `uml_vde` that of this project's own cheap
-machine with a switch; the numbers are made.
+machine with a switch; the numbers are made up.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def threads(name: str) -> tuple[HostThread, ...]:
 def predictor(
     name: str = "service CPU", elasticity: float = 0.05, most: float = 150.0
 ) -> Predictor:
-    """Of loads whose elasticity is nearly the same whatever the predictor says."""
+    """A predictor from loads whose elasticity is nearly the same whatever the predictor's value."""
     x = np.linspace(0.0, most, 24)
     return place_hypothesis.fit(name, x, elasticity + 0.002 * np.cos(np.arange(24.0)))
 

@@ -1,4 +1,4 @@
-"""A campaign of `vtax place measure` that is made, with seeded noise.
+"""A made-up campaign of `vtax place measure`, with seeded noise.
 
 `http` loses nothing by a quota and a third by a hog, `tcp` slows with its service, and the client
 of `udp` is saturated at one speed. The second environment has no service threads.
@@ -29,7 +29,7 @@ def kept(load: str, backend: str, speed: float) -> float:
 
 
 def runs() -> Iterator[SpeedRun]:
-    """Each point beside its own control, which has the same round."""
+    """Each point beside its own control, in the same round."""
     chance = random.Random(1)
     pair = 0
     for _ in range(ROUNDS):

@@ -14,7 +14,8 @@ from typing import Any
 
 @contextmanager
 def ended(process: subprocess.Popen[Any]) -> Iterator[subprocess.Popen[Any]]:
-    """A process that ends with the test, and all that it started with it, also when it fails."""
+    """A process that ends with the test, even if the test fails, and so does all that it
+    started."""
     try:
         yield process
     finally:
@@ -30,7 +31,8 @@ def ended(process: subprocess.Popen[Any]) -> Iterator[subprocess.Popen[Any]]:
 def ended_while_it_saves(
     argv: Sequence[str], runs: Path, environment: Mapping[str, str], number: int
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """A `vtax compare` that has saved some samples in `runs`; on leaving it gets the signal."""
+    """A `vtax compare` that has saved some samples in `runs`; on leaving the block it gets the
+    signal."""
     process = subprocess.Popen(
         argv,
         env=environment,
@@ -59,7 +61,8 @@ def descendants(pid: int) -> list[int]:
 
 
 def eventually(condition: Callable[[], object], within_s: float = 10) -> bool:
-    """Whether it comes true in time; a busy machine is slow, so most waits are generous."""
+    """Whether the condition becomes true in time; a busy machine is slow, so most waits are
+    generous."""
     deadline = time.monotonic() + within_s
     while time.monotonic() < deadline:
         if condition():

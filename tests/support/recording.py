@@ -23,7 +23,7 @@ from vtax.record.recorder import Recorder
 
 @functools.cache
 def obstacle() -> str | None:
-    """Why this machine cannot record; asked of the recorder, by a recording."""
+    """Why this machine cannot record, found by trying a recording."""
     import tempfile
 
     with tempfile.TemporaryDirectory() as folder:
@@ -58,7 +58,7 @@ def started(arguments: Sequence[str], folder: Path) -> subprocess.Popen[str]:
         env=environment(),
         cwd=folder,
         start_new_session=True,
-        # A job in the background of a shell ignores SIGINT, and so would what it starts.
+        # A shell's background job ignores SIGINT, and so would the processes that it starts.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
 
@@ -77,7 +77,7 @@ def described(run: Path) -> list[dict[str, Any]]:
 
 
 def sums_agree(run: Path) -> None:
-    """What events.json says was counted is what the rows hold."""
+    """Check that the rows hold what events.json says was counted."""
     rows = pl.read_parquet(run / "intervals.parquet")
     for column in described(run):
         assert rows[column["name"]].sum() == column["sum"], column["name"]

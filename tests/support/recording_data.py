@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 STARTED_NS = 7_000_000_000_000
-"""Since boot: so large that its nanoseconds need care in doubles."""
+"""Nanoseconds since boot: so many that doubles need care."""
 EVENTS = (
     ("hw.instructions", "count"),
     ("hw.cycles", "count"),
@@ -41,8 +41,8 @@ def rows(
 ) -> pl.DataFrame:
     """Rows of about 1 million instructions; from the middle on, exits come three times as often.
 
-    dTLB misses follow the exits where the machine is virtual; branch misses follow the switches
-    where it is not, and nothing where it is.
+    dTLB misses follow the exits where the machine is virtual. Branch misses follow the switches
+    where it is not virtual, and nothing where it is.
     """
     random = np.random.default_rng(seed)
     frames = [_cpu(random, cpu, n, virtual, pmu) for cpu in range(cpus)]

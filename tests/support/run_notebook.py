@@ -2,8 +2,8 @@
 
     python tests/support/run_notebook.py docs/paging-policy.ipynb     # run it and store its outputs
 
-Of a cell whose last statement is an expression the value is the output: a frame as an HTML table,
-a figure as a picture (taken by the system's Chromium), anything else as text.
+If a cell's last statement is an expression, its value is the output: a frame as an HTML table, a
+figure as a picture (taken by the system's Chromium), anything else as text.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def code_cells(path: Path) -> list[Cell]:
 
 
 def run(cells: list[Cell]) -> tuple[dict[str, Any], list[tuple[str, Any]]]:
-    """The names that the cells left, and of each cell what it printed and its value."""
+    """The names that the cells left, and for each cell what it printed and its value."""
     names: dict[str, Any] = {"__name__": "__main__"}
     outputs = []
     for number, cell in enumerate(cells):
@@ -46,7 +46,7 @@ def run(cells: list[Cell]) -> tuple[dict[str, Any], list[tuple[str, Any]]]:
 
 
 def store(path: Path) -> None:
-    """Run the notebook and write it again with its outputs."""
+    """Run the notebook and store it with its outputs."""
     notebook = json.loads(path.read_text())
     cells = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
     _, outputs = run(cells)

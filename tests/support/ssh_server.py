@@ -24,7 +24,7 @@ class SshServer:
     def __init__(self, folder: Path, setting: str = "") -> None:
         if SSHD is None or shutil.which("ssh") is None:
             pytest.skip("no OpenSSH server and client: apt-get install openssh-server")
-        # sshd drops privileges into this folder; systemd would make it.
+        # sshd drops privileges into this folder, which systemd would make.
         if os.geteuid() == 0:
             Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
         self.folder = folder

@@ -36,7 +36,7 @@ OVERHEADS = {
 }
 SWITCHES = {"swim": 0, "apsi": 1, "zeusmp": 0, "gcc": 13, "gzip": 2, "fma3d": 0, "crafty": 1}
 KEPT_MODE = {"swim": "shadow", "zeusmp": "shadow", "fma3d": "shadow"}
-"""The mode that DAV2M keeps; nested where not named."""
+"""The mode that DAV2M keeps; nested for benchmarks that are not named."""
 GAINS = {"mcf": -4.0, "cactusADM": -6.0, "swim": 2.0, "apsi": 5.0, "zeusmp": 6.0}
 
 
@@ -158,7 +158,7 @@ def transitions() -> pl.DataFrame:
 
 
 def sensitivity() -> pl.DataFrame:
-    """Dearer exits speak for nested paging, larger TLBs do too."""
+    """More expensive exits favour nested paging, and so do larger TLBs."""
     rows = []
     for exit_factor in EXIT_FACTORS:
         for tlb_factor in TLB_FACTORS:

@@ -1,4 +1,4 @@
-"""A stand-in for the model: quick, deterministic, and able to fail in every way there is."""
+"""A stand-in for the model: quick, deterministic, and able to fail in every possible way."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ CATALOG = Catalog(
 
 
 def evaluate(point: Point) -> list[dict[str, Any]]:
-    """Figures that depend on the whole description, quickly."""
+    """Quickly made figures that depend on the whole description."""
     machine = json.loads(point.machine_json)
     seed = int(point.settings().get("seed", 0))
     base = 1e6 + seed + len(point.workload.content)

@@ -1,4 +1,4 @@
-"""The machines that tests start, and what they give their commands."""
+"""The machines that tests start, and what the tests give their commands."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from vtax.errors import VtaxError
 from vtax.workloads.base import Outcome
 
 REAL = ("native:cpus=1,mem=512M", "uml:mem=256M", "qemu:accel=tcg,mem=512M")
-"""One of each kind with a kernel of its own, and the baseline, small enough to boot often."""
+"""One machine of each kind with a kernel of its own, and the baseline, small enough to boot
+often."""
 CONTAINED = ("container:cpus=1,mem=512M", "gvisor:cpus=1,mem=512M")
-"""Those that are started by a container's runtime."""
+"""Machines that a container's runtime starts."""
 LOCAL = REAL + CONTAINED
 
 OUTCOME = Outcome(
@@ -34,13 +35,13 @@ OUTCOME = Outcome(
     signal=None,
     timed_out=False,
 )
-"""Of a command that did as it should; tests change what they are about."""
+"""The outcome of a command that succeeded; tests change the fields that they are about."""
 
 GUEST_ENVIRONMENT = {"PATH": os.environ.get("PATH", "/usr/bin:/bin"), "LANG": "C.UTF-8"}
 
 
 def checked(spec: str) -> Environment:
-    """The environment, or a skip with the reason why this machine cannot have it."""
+    """The environment, or a skip with the reason why this machine cannot provide it."""
     environment = build(spec)
     try:
         environment.check()
@@ -50,4 +51,4 @@ def checked(spec: str) -> Environment:
 
 
 HUNGRY = "x = bytearray(400 << 20)\nfor i in range(0, len(x), 4096): x[i] = 1"
-"""Touches 400 MiB."""
+"""A program that touches 400 MiB."""

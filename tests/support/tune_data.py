@@ -1,7 +1,7 @@
-"""A campaign of `vtax tune` that is made, with seeded noise.
+"""A made-up campaign of `vtax tune`, with seeded noise.
 
-The second environment is as fast as the first, and chose another NB, which makes no difference.
-The third is ten times slower, has no AVX, and its parameters lose 20 % elsewhere.
+The second environment is as fast as the first, and chose another NB, which makes no difference. The
+third is ten times slower, has no AVX, and its parameters lose 20 % elsewhere.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ MARGIN = 2.0
 
 
 def fields(number: int) -> Fields:
-    """Of the winner of the environment with this number."""
+    """The fields of the winner in the environment with this number."""
     return {
         "VECTOR": ("avx512", "avx512", "sse2")[number],
         "MULADD": int(number < 2),
@@ -59,7 +59,7 @@ def fields(number: int) -> Fields:
 
 
 def probed(number: int, chance: random.Random) -> Probed:
-    """Two probes that are equal, one that differs, one that the third has not."""
+    """Two equal probes, one that differs, and one that the third environment lacks."""
     slow = 10.0 if number == 2 else 1.0
 
     def around(name: str, value: float, unit: str, atlas: str | None = None) -> Probe:
@@ -94,7 +94,7 @@ def probed(number: int, chance: random.Random) -> Probed:
 
 
 def tuned(number: int) -> Tuned:
-    """A search."""
+    """The result of a search."""
     return Tuned(
         size=1000,
         start=Start.model_validate(
@@ -126,7 +126,7 @@ def tuned(number: int) -> Tuned:
 
 
 def cache_edge(number: int) -> CacheEdge:
-    """Two sizes are as fast; the first environment chooses the smaller one more often."""
+    """Two sizes are equally fast; the first environment chooses the smaller one more often."""
 
     def rated(gflops: float) -> dict[str, Any]:
         return {"gflops": gflops, "low": gflops * 0.999, "high": gflops * 1.001, "runs": 20}
@@ -145,7 +145,7 @@ def cache_edge(number: int) -> CacheEdge:
 
 
 def measured(rounds: int = 6, specs: Sequence[str] = SPECS) -> list[Measured]:
-    """All that such a campaign saw."""
+    """All that such a campaign measured."""
     chance = random.Random(1)
     found = []
     for here, spec in enumerate(specs):
@@ -188,7 +188,7 @@ def measured(rounds: int = 6, specs: Sequence[str] = SPECS) -> list[Measured]:
 
 
 def noise(level: float, rounds: int, chance: random.Random, relative: float = 0.003) -> list[Run]:
-    """One run in each round, with so much noise."""
+    """One run in each round, with this much noise."""
     return [Run(number, 0, level * chance.gauss(1, relative)) for number in range(rounds)]
 
 

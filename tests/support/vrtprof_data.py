@@ -27,10 +27,10 @@ MACHINE = [("Machine", "made up, 2 CPUs"), ("Kernel", "Linux 6.18.0")]
 
 
 def rows(seed: int, guests: int | None) -> pl.DataFrame:
-    """Rows without hardware counters; the more guests, the fewer exits of each."""
+    """Rows without hardware counters; the more guests there are, the fewer exits each has."""
     frame = recording_data.rows(seed, n=200, cpus=1, virtual=guests is not None, pmu=False)
     random = np.random.default_rng(seed)
-    # From the middle on three times as many, as exits are.
+    # From the middle on, there are three times as many, as with exits.
     busy = np.where(np.arange(frame.height) < frame.height // 2, 4.0, 12.0)
     faults = pl.Series("faults.user", random.poisson(busy).astype(np.uint64))
     frame = frame.with_columns(faults)
@@ -82,7 +82,7 @@ def data(parent: Path) -> Data:
 
 
 def emulated_overheads() -> pl.DataFrame:
-    """As they were measured."""
+    """The overheads that were measured."""
     table = pl.read_csv(RECORDED / "overheads.csv")
     return table.with_columns(pl.col("setting").fill_null(""))
 

@@ -1,4 +1,4 @@
-"""A reader and a writer of .vtrace after docs/trace-format.md, which share no code with vtax's."""
+"""A reader and a writer of .vtrace by docs/trace-format.md, which share no code with vtax."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ import zstandard
 OPERATIONS = {
     0x20: 3, 0x21: 4, 0x22: 1, 0x23: 2, 0x24: 1, 0x25: 1,
 }  # fmt: skip
-"""Tags of what was observed in a real guest, and how many fields each has."""
+"""Tags of observations in a real guest, and how many fields each has."""
 TABLE, ENTRY, FREE_TABLE, LOAD_CR3, INVLPG, FAULT = OPERATIONS
 ASKED = {
     0x10: 1, 0x11: 3, 0x12: 2, 0x13: 3, 0x14: 1, 0x15: 1, 0x16: 1, 0x17: 1, 0x18: 1,
 }  # fmt: skip
-"""The same of what a program asks for."""
+"""Tags of what a program asks for, and how many fields each has."""
 SPAWN, MAP, UNMAP, PROTECT, FORK, EXIT, SWITCH, SYSTEM_CALLS, OTHER_EXITS = ASKED
 PRESENT, WRITTEN = 1, 16
 
@@ -33,7 +33,7 @@ class Block:
 
 
 def blocks(path: Path) -> Iterator[Block]:
-    """Those of a whole file; fails for one that is cut."""
+    """The blocks of a whole file; fails for a file that is cut."""
     with path.open("rb") as file:
         magic, version, flags, length, _ = struct.unpack("<8sHHII", file.read(20))
         assert (magic, version, flags) == (b"\x89VTRC\r\n\x1a", 2, 0)
@@ -90,7 +90,7 @@ def _records(payload: bytes) -> Iterator[Block]:
 
 
 def record(tag: int, *fields: int) -> bytes:
-    """One record but a block of references."""
+    """One record other than a block of references."""
     return bytes([tag]) + b"".join(map(_varint, fields))
 
 

@@ -31,7 +31,7 @@ OUTCOME = replace(tested_machines.OUTCOME, wall_s=2.0, user_s=1.0, system_s=0.5,
 
 
 class Folder:
-    """A working folder in memory that keeps to the limit it is given."""
+    """A working folder in memory that enforces its limit."""
 
     def __init__(self, stdout: str = "", stderr: str = "") -> None:
         self.files = {"stdout": stdout, "stderr": stderr}

@@ -120,7 +120,7 @@ def test_a_grid_larger_than_the_processes_is_refused_although_hpcc_succeeds() ->
         metrics(text, 400, stderr=stderr)
     with pytest.raises(VtaxError, match="Need at least 4 processes"):
         metrics(text, 400, stdout=stderr)
-    # Even if what was printed is lost: HPCC solved a default problem of its own.
+    # This is found even if the printed text is lost: HPCC solved a default problem of its own.
     with pytest.raises(VtaxError, match="N=2560, not N=400"):
         metrics(text, 400)
 
@@ -375,7 +375,7 @@ def test_both_clocks_of_random_access_are_read() -> None:
 
 
 def test_how_long_each_kernel_ran() -> None:
-    """HPL's and RandomAccess's own times; for the others their work over their rate."""
+    """HPL's and RandomAccess's own times; for the other kernels their work over their rate."""
     found = {
         metric.name: metric for metric in hpcc_metrics.metrics(read_output(NP1, "", (400,)), (400,))
     }

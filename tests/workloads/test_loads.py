@@ -1,4 +1,4 @@
-"""Loads: their command lines, and what is read from what real clients printed."""
+"""Loads: their command lines, and what is read from the output of real clients."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_what_is_no_result_is_one_error(load: str, text: str, said: str) -> None
 
 
 def damaged(names: list[str]) -> st.SearchStrategy[str]:
-    """Recorded outputs with a piece replaced."""
+    """Recorded outputs in which a piece is replaced."""
 
     def cut(parts: tuple[str, int, int, str]) -> str:
         text, at, length, inserted = parts
@@ -182,7 +182,7 @@ def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found.detail == "no wrk, fio: no load http, http10, disk"
     assert found.remedy == "apt-get install wrk fio"
     assert LoadPrograms().find(Host(which=without(*PACKAGES))).state is State.MISSING
-    # What not every distribution has is not missed.
+    # A program that not every distribution has may be missing.
     some, all_ = (LoadPrograms().find(Host(which=without(*each))) for each in (("netperf",), ()))
     assert (some.state, all_.detail) == (State.OK, f"{some.detail}, netperf")
     assert "netperf" not in some.detail

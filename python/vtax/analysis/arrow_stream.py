@@ -3,8 +3,9 @@
 A stream is a sequence of messages: 0xFFFFFFFF, the length of the metadata (int32), the metadata (a
 flatbuffer), and a body of the length that the metadata names (Arrow columnar format 1.5,
 "Encapsulated message format"). polars refuses a stream that ends within a message; cut at the last
-whole one, every row before it is read. No library in use does that: polars gives the rows only to
-who knows their number before, and pyarrow, which gives them batch by batch, takes 170 MB on disk.
+whole one, every row before that message is read. No library in use does that: polars yields the
+rows only to a caller that knows their number, and pyarrow, which yields them batch by batch, takes
+170 MB on disk.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ _LENGTH_SLOT = 0
 
 @dataclass(frozen=True, slots=True)
 class Whole:
-    """What is whole of a stream."""
+    """The part of a stream that is whole."""
 
     stream: BytesIO
-    """Ended properly."""
+    """The whole messages, with a proper end of stream."""
     torn_bytes: int
-    """Cut off at its end."""
+    """Bytes of the unfinished message at the end."""
     rows: int
-    """As its messages say, before any is read."""
+    """The sum of what the messages say, before any row is read."""
 
 
 def whole_messages(content: bytes) -> Whole:
@@ -47,7 +48,8 @@ def whole_messages(content: bytes) -> Whole:
 
 
 def _message(content: bytes, start: int) -> tuple[int, int] | None:
-    """Where the message that starts there ends, and its rows; None at the end of what is whole."""
+    """The end of the message that starts at `start`, and its rows; None after the last whole
+    message."""
     if content[start : start + 4] != CONTINUATION or len(content) < start + 8:
         return None
     (size,) = struct.unpack_from("<i", content, start + 4)
@@ -75,7 +77,7 @@ def _integer(message: bytes, table: int, slot: int, form: str) -> int:
 
 
 def _place(message: bytes, table: int, slot: int) -> int:
-    """Where a field of a table is; the table itself where the field is left out."""
+    """The position of a table's field; the table's own position where the field is left out."""
     (back,) = struct.unpack_from("<i", message, table)
     vtable = table - back
     if vtable < 0:

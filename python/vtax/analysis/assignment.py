@@ -3,10 +3,11 @@
 An option uses room in a group, whose capacity is bounded, and adds to the losses of the item's
 family, whose budget is bounded. First the linear relaxation, for a bound. Then branch and cut over
 a core: the items that the relaxation divides and those of which it is least sure (by reduced cost),
-all others held. The core of a small problem is all of it, and its answer exact; of a large one
-everything follows for a while if the gap to the bound is still wide, which often is because the
-bound is loose. After each, items change one by one while that saves anything, and at the end two at
-once. How far a heuristic answer may be from the best is in `bound`, and nothing else is proven.
+all others held. The core of a small problem is the whole problem, and the answer is exact. For a
+large problem, a search over everything follows for a while if the gap to the bound is still wide,
+which is often because the bound is loose. After each search, items change one by one while that
+saves anything, and at the end two at once. `bound` says how far a heuristic answer may be from the
+best; nothing else is proven.
 
 Core problems: Martello and Toth, Knapsack Problems, 1990, chapter 2; kernel search: Angelelli,
 Mansini and Speranza, Computers & Operations Research 2010. Both solvers are HiGHS, through scipy
@@ -37,17 +38,17 @@ _OPTIMAL = 1e-6
 """The relative gap at which a solution counts as the best."""
 _ROUNDING = 1e-9
 _WORTHWHILE = 1e-5
-"""Share of the cost that an exchange of two must save, so that there are few of them."""
+"""Share of the cost that an exchange of two items must save, so that there are few exchanges."""
 
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """What branch and cut may take."""
+    """The limits of branch and cut."""
 
     options: int = 400
     """Options in the core, unless more are divided. HiGHS solves most of these in its time."""
     gap: float = 0.01
-    """Share of the bound; a wider one has everything searched, and not the core alone."""
+    """Share of the bound; a wider gap has all items searched, and not the core alone."""
     seconds: float = 0.3
     """Seconds of each search."""
 
@@ -57,34 +58,34 @@ NORMAL = Effort()
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Arrays over options, shape (options,); those of an item follow one another."""
+    """Arrays over options, shape (options,); the options of one item follow one another."""
 
     item: Indices
-    """From 0, ascending, none left out."""
+    """The item of each option: from 0, ascending, none left out."""
     group: Indices
     family: Indices
     cost: Floats
     use: Floats
-    """What each takes of its group's capacity, at least 0."""
+    """What each option takes of its group's capacity, at least 0."""
     loss: Floats
-    """What each takes of its family's budget, at least 0."""
+    """What each option takes of its family's budget, at least 0."""
     capacities: Floats
     """Shape (groups,)."""
     budgets: Floats
     """Shape (families,)."""
     start: Indices
-    """An option for each item, shape (items,); all together they fit."""
+    """An option for each item, shape (items,); together they fit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Assigned:
-    """The option of each item."""
+    """An option for each item."""
 
     chosen: Indices
     method: Literal["exact", "heuristic"]
     cost: float
     bound: float
-    """No assignment costs less; minus infinity: not known."""
+    """No assignment costs less; minus infinity where no bound is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,12 +97,12 @@ class _Relaxed:
     choice: Indices
     """The option that most of each item takes, shape (items,)."""
     divided: NDArray[np.bool_]
-    """Items that take several."""
+    """Items that are divided among several options."""
     bound: float
 
 
 def solve(problem: Problem, effort: Effort = NORMAL) -> Assigned:
-    """The best assignment that was found; `start` at worst."""
+    """The best assignment that was found; no worse than `start`."""
     if not problem.item.size:
         return Assigned(problem.start, "exact", 0.0, 0.0)
     relaxed = _relaxation(problem)
@@ -128,7 +129,7 @@ def solve(problem: Problem, effort: Effort = NORMAL) -> Assigned:
 
 
 def _shifted(problem: Problem, start: Indices, relaxed: _Relaxed) -> Indices:
-    """One item after the other moved to where it costs less, as long as that fits."""
+    """Move one item after the other to an option that costs less, as long as that fits."""
     state = _State(problem, start)
     every = np.argsort(problem.cost - problem.cost[start][problem.item])
     for options in (relaxed.choice, every):
@@ -138,7 +139,7 @@ def _shifted(problem: Problem, start: Indices, relaxed: _Relaxed) -> Indices:
 
 
 def _exchanged(problem: Problem, start: Indices) -> Indices:
-    """The same with two items at once, until no two save anything that counts."""
+    """Move two items at once, until no two save anything that counts."""
     state = _State(problem, start)
     least = _WORTHWHILE * float(np.abs(problem.cost[start]).sum())
     while state.exchange(least):
@@ -161,7 +162,7 @@ class _State:
         )
 
     def shift(self, options: Iterable[int]) -> bool:
-        """Take each option that costs less and fits; whether there was one."""
+        """Take each option that costs less and fits; return whether there was one."""
         p, some = self.problem, False
         for new in options:
             old = self.chosen[p.item[new]]
@@ -176,9 +177,10 @@ class _State:
         return some
 
     def exchange(self, least: float) -> bool:
-        """Take two options at once, of which neither may fit alone; whether any pair saved `least`.
+        """Take two options at once, even if neither fits alone; return whether a pair saved
+        `least`.
 
-        One of the two saves by itself, so each option that would is tried with all others.
+        One of the two saves by itself, so each option that saves is tried with all others.
         """
         p, some = self.problem, False
         for first in range(p.item.size):
@@ -224,7 +226,7 @@ class _State:
 
 
 def _core(problem: Problem, relaxed: _Relaxed, options: int) -> NDArray[np.bool_]:
-    """Which items are in the core: all that are divided, and the least sure; shape (items,)."""
+    """The items in the core: all that are divided, and the least sure; shape (items,)."""
     second = np.full(relaxed.choice.size, np.inf)
     others = np.ones(problem.item.size, dtype=np.bool_)
     others[relaxed.choice] = False
@@ -238,7 +240,7 @@ def _core(problem: Problem, relaxed: _Relaxed, options: int) -> NDArray[np.bool_
 
 
 def _restricted(problem: Problem, chosen: Indices, core: NDArray[np.bool_]) -> Problem:
-    """The problem of the core alone, in what the others leave."""
+    """The problem of the core alone, with the room that the other items leave."""
     held = chosen[~core]
     options = core[problem.item]
     number = np.cumsum(core) - 1
@@ -260,7 +262,8 @@ def _restricted(problem: Problem, chosen: Indices, core: NDArray[np.bool_]) -> P
 
 
 def _relaxation(problem: Problem) -> _Relaxed:
-    """Where the solver gives up, all items are divided and the bound is minus infinity."""
+    """Solve the linear relaxation. Where the solver gives up, all items are divided and the bound
+    is minus infinity."""
     # scipy.optimize takes most of a second to import.
     from scipy.optimize import linprog
 
@@ -284,7 +287,7 @@ def _relaxation(problem: Problem) -> _Relaxed:
 
 
 def _branch_and_cut(problem: Problem, seconds: float) -> tuple[Indices | None, float]:
-    """The best assignment that was found in time, and a bound; None: no assignment."""
+    """The best assignment that was found in time, or None, and a bound."""
     from scipy.optimize import Bounds, LinearConstraint, milp
 
     one, room = _rows(problem)
@@ -307,10 +310,10 @@ def _branch_and_cut(problem: Problem, seconds: float) -> tuple[Indices | None, f
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Nothing on standard output: HiGHS prints a line there when it mends a rounded solution,
-    whatever its options, and a user may expect JSON.
+    """Silence standard output: HiGHS prints a line there when it mends a rounded solution, whatever
+    its options, and a user may expect JSON.
 
-    Of the whole process: other threads should not print meanwhile.
+    This silences the whole process: other threads should not print meanwhile.
     """
     sys.stdout.flush()
     kept = os.dup(1)

@@ -1,4 +1,4 @@
-"""From what was seen of a machine's clocks to a report card: checks against written thresholds.
+"""The report card of a machine's clocks: what was seen of them against written thresholds.
 
 Each check has a limit up to which it passes and one from which it fails; between them it warns.
 """
@@ -23,7 +23,7 @@ from vtax.formats.model import AuditCard, AuditCheck, AuditVerdict
 YES_NO = "yes/no"
 """Unit of a value that is 1 or 0."""
 LONG_S = 1.0
-"""Runs of so long are judged by equation 1: a tick of 10 ms is 1 % of them."""
+"""Runs of this length are judged by equation 1: a tick of 10 ms is 1 % of them."""
 _WORST = (AuditVerdict.FAIL, AuditVerdict.WARN, AuditVerdict.UNKNOWN, AuditVerdict.PASS)
 _Bounds = tuple[float | None, float | None]
 
@@ -57,23 +57,24 @@ class Interruption:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """What was seen of a machine."""
+    """The observations of a machine."""
 
     clocks: Mapping[str, Any]
     """As `vtax-agent clocks` prints them (docs/audit.md)."""
     skews: Sequence[tuple[float, Skew]] | None
-    """Host time in seconds, and the machine's clock less the host's then; in order, and with no
-    interruption between them. None: its clock is emulated and does not follow the host's."""
+    """Pairs of host time in seconds and the machine's clock less the host's at that time; in order,
+    with no interruption between them. None: its clock is emulated and does not follow the
+    host's."""
     timed: Sequence[Timed]
     beside: Beside | None = None
-    """None: not looked at, as the next."""
+    """None: no other machine was run beside it."""
     interruptions: Sequence[Interruption] = ()
     mpi: Mapping[str, Any] | None = None
-    """As `vtax-mpi-clock` prints it; None: there is no MPI, or it was not looked at."""
+    """As `vtax-mpi-clock` prints it; None: there is no MPI, or the audit did not ask for it."""
 
 
 def worst(verdicts: Sequence[AuditVerdict]) -> AuditVerdict:
-    """That of all these together."""
+    """The worst of these verdicts."""
     return next((each for each in _WORST if each in verdicts), AuditVerdict.UNKNOWN)
 
 
@@ -120,7 +121,7 @@ def _check(
     bounds: _Bounds = (None, None),
     shown: float | None = None,
 ) -> AuditCheck:
-    """`shown`: the value to show, where another one is judged."""
+    """A check of `value`; `shown` is the value to show where that is another one."""
     verdict = _judge(own, value)
     return AuditCheck(
         name=name,
@@ -165,7 +166,7 @@ def _cpu_against_wall(observed: Observed) -> Iterator[AuditCheck]:
     value = statistics.median(shares) if shares else None
     bounds = (min(shares), max(shares)) if shares else (None, None)
     yield _check("cpu-against-wall", limits.CPU_WALL, value, "%", bounds)
-    # Each of both times is off by up to a step of its clock.
+    # Each of the two times is off by up to a step of its clock.
     steps_s = sum(
         _number(_clock(observed, name).get("smallest_step")) or 0.0
         for name in ("CLOCK_MONOTONIC", "getrusage")
@@ -187,7 +188,8 @@ def _rate(skews: Sequence[tuple[float, Skew]]) -> AuditCheck:
     span_ms = (end_s - begin_s) * 1e3
     value = (last.offset_ns - first.offset_ns) / span_ms
     within = (last.within_ns + first.within_ns) / span_ms
-    # What the bound leaves open is no fault of the clock; one as wide as the limit says nothing.
+    # A rate that the bound allows is no fault of the clock; a bound as wide as the limit says
+    # nothing.
     sure = max(0.0, abs(value) - within) if within <= limits.RATE.fail else None
     return _check("host-rate", limits.RATE, sure, "ppm", (value - within, value + within), value)
 
@@ -199,7 +201,7 @@ def _steal(observed: Observed) -> AuditCheck:
 
 
 def _beside(beside: Beside) -> Iterator[AuditCheck]:
-    """What another machine on the same CPUs takes, and how much of it CPU time does not show."""
+    """What another machine on the same CPUs takes, and how much of that CPU time does not show."""
     lost = _lost_share(beside.clocks)
     yield _check("noise-beside-guest", limits.BESIDE, _percent(lost), "%")
     shares = [run.cpu_s / run.wall_s for run in beside.timed if run.wall_s > 0]
@@ -219,7 +221,8 @@ def _interrupted(this: Interruption) -> AuditCheck:
 
 
 def _order(drift: OrderDrift) -> AuditCheck:
-    """A drift that is sure, or the bound of none; unknown where noise leaves it open."""
+    """The drift with the order of sizes: a sure one, or a bound; unknown where noise leaves it
+    open."""
     none = drift.verdict is Drift.NONE
     value = drift.below_percent if none else drift.drift_percent
     if value is not None and value <= limits.ORDER.warn and not none:
@@ -256,7 +259,7 @@ def _clock(observed: Observed, name: str) -> Mapping[str, Any]:
 
 
 def _mapping(value: object) -> Mapping[str, Any]:
-    """What the machine said is only taken in the form that it should have."""
+    """What the machine said, if it is a mapping; otherwise an empty one."""
     return value if isinstance(value, Mapping) else {}
 
 

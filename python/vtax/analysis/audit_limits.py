@@ -11,7 +11,7 @@ WALL, CPU = "wall_s", "cpu_s"
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Of a check: it passes up to `warn`, fails beyond `fail`, and warns between."""
+    """The limits of a check: it passes up to `warn`, fails beyond `fail`, and warns between."""
 
     warn: float
     fail: float

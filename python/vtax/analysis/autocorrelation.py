@@ -2,11 +2,11 @@
 
 Two series without any relation still look correlated when both move slowly, or when the few values
 that weigh most meet by chance. A cosine transform turns a series into movements that are nearly
-independent of each other: of a stationary one about, of a random walk exactly. Each pair of
-movements of two unrelated series then has a product of either sign with equal probability, so the
-sum of products over the root of the sum of their squares is at most about standard normal, whatever
-the sizes of the movements: Student's t under symmetry (Efron 1969). The same holds in time for
-values, and for stretches of time when values keep together. The largest of the three sums of
+independent of each other (approximately for a stationary series, exactly for a random walk). Each
+pair of movements of two unrelated series then has a product of either sign with equal probability,
+so the sum of products over the root of the sum of their squares is at most about standard normal,
+whatever the sizes of the movements: Student's t under symmetry (Efron 1969). The same holds in time
+for values, and for stretches of time when values keep together. The largest of the three sums of
 squares says how many independent values the series is worth.
 
 Before that, the movements are brought halfway to one size: otherwise the slowest alone would
@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 STRETCHES = 50
-"""Fewer leave strong relations unproven; of more, bursts outlast one and are not one value."""
+"""With fewer stretches, strong relations stay unproven; with more, bursts outlast a stretch."""
 
 
 def weighed(values: Floats) -> Floats:
@@ -46,7 +46,7 @@ def weighed(values: Floats) -> Floats:
 
 
 def effective_sizes(values: Floats) -> Floats:
-    """For each pair of columns of what `weighed` gave, 1 over the variance of their product's sum.
+    """For each pair of columns from `weighed`, 1 over the variance of their product's sum.
 
     At most n. The variance is that of unrelated columns; it is larger for related ones.
     """

@@ -1,4 +1,4 @@
-"""The same program timed by each clock: which verdicts hang on the clock.
+"""The same program timed by each clock: which verdicts depend on the clock.
 
 Inside a virtual machine the clocks themselves may be wrong (the paper on HPC Challenge in
 virtualized environments, section 3), and CPU time leaves out what a program waits for.
@@ -15,7 +15,7 @@ from vtax.clocks import least_s
 from vtax.formats.model import Clock, ComparisonRecord, Sample
 
 ACCURACY = 0.01
-"""Of the shortest duration."""
+"""Wanted, as a share of the shortest duration."""
 READINGS = 2
 """A duration is the difference of two readings, each off by up to a step."""
 
@@ -26,7 +26,8 @@ _SAID = {Verdict.EQUIVALENT: "equivalent to the baseline"}
 def shortest_duration_s(step_ns: float | None, reading_ns: float | None) -> float | None:
     """The shortest duration that a clock times to 1 %; None: its step is not known.
 
-    `reading_ns`: what a reading takes; None: it is too coarse to say, and then too short to count.
+    `reading_ns`: what a reading takes; None: the clock is too coarse to say, and then a reading is
+    too short to count.
     """
     if step_ns is None:
         return None
@@ -34,7 +35,7 @@ def shortest_duration_s(step_ns: float | None, reading_ns: float | None) -> floa
 
 
 def seconds(sample: Sample, clock: Clock, tsc_hz: float | None) -> float | None:
-    """A repetition's duration by a clock; None where it has no such clock."""
+    """A repetition's duration by a clock; None where the machine has no such clock."""
     if clock == "tsc":
         ticks = sample.tsc_ticks
         return None if ticks is None or tsc_hz is None else _bounded(ticks / tsc_hz, sample)
@@ -42,9 +43,9 @@ def seconds(sample: Sample, clock: Clock, tsc_hz: float | None) -> float | None:
 
 
 def _bounded(told_s: float, sample: Sample) -> float:
-    """A time by a counter that the machine read, bounded by the host's as its clock's is.
+    """A time by a counter that the machine read, bounded by the host's time as its clock's time is.
 
-    An emulator's clock and counter are not: their times are the emulator's.
+    The clock and the counter of an emulator are not bounded: their times are the emulator's.
     """
     least = least_s(sample.host_wall_s)
     return sample.host_wall_s if told_s < least <= sample.wall_s else told_s
@@ -63,7 +64,7 @@ def program_times(record: ComparisonRecord, samples: Sequence[Sample]) -> list[S
 
 
 def clock_flags(record: ComparisonRecord, times: Sequence[Result]) -> Iterator[Flag]:
-    """Where another clock than the leading one would turn a verdict.
+    """Flags where another clock than the leading one would turn a verdict.
 
     `times`: the results of `program_times`.
     """
@@ -99,7 +100,7 @@ def _described(result: Result) -> str:
 
 
 def fact(facts: Mapping[str, Any], name: str) -> float | None:
-    """A number of the clock in the facts of a machine; None: not known."""
+    """A number about the clock in the facts of a machine; None: not known."""
     clock = facts.get("clock")
     value = clock.get(name) if isinstance(clock, Mapping) else None
     if isinstance(value, bool) or not isinstance(value, int | float):

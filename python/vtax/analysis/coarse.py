@@ -15,20 +15,21 @@ import numpy as np
 from vtax.analysis.statistics import CONFIDENCE, Estimate, Floats, median, student_t
 
 _DIGITS = 11
-"""Differences of numbers as large as the seconds since 1970 keep the microseconds."""
+"""Significant digits; with these, differences of seconds since 1970 keep the microseconds."""
 _EXACT = 2.0**53
-"""Whole numbers up to it are floats."""
+"""Whole numbers up to this one are exact as floats."""
 _MOST = 1000.0
 """The largest log of a value: e to it is beyond every float."""
 DITHER_SHARE = 0.5
-"""Rounding averages away where at most this share of values is at one step, and steps are three."""
+"""Rounding averages away where at most this share of values is at one step, over three steps at
+least."""
 
 
 def resolution(values: Sequence[float]) -> float:
-    """The step in which the values come, in their unit; at least one value.
+    """The step in which the values come, in their unit. There is at least one value.
 
-    The last decimal digit that any of them has; where values repeat and yet differ, the largest
-    step of which all are multiples, as those of a clock's tick are.
+    The step is the last decimal digit that any of the values has. Where values repeat and yet
+    differ, the step is the largest number of which all are multiples, such as a clock's tick.
     """
     distinct = np.unique(_shown(values))
     unit = 10.0 ** min(_last_digit(float(value)) for value in distinct)
@@ -38,7 +39,8 @@ def resolution(values: Sequence[float]) -> float:
 
 
 def widened(found: Estimate, own: Sequence[float], base: Sequence[float]) -> Estimate:
-    """With what the steps of both sides leave open; no interval is narrower than a step."""
+    """The estimate with what the steps of both sides leave open; no interval is narrower than a
+    step."""
     sides = [(values, _step(values, other)) for values, other in ((own, base), (base, own))]
     steps = [min(step / median(values), _MOST) for values, step in sides]
     bias = sum(
@@ -50,7 +52,7 @@ def widened(found: Estimate, own: Sequence[float], base: Sequence[float]) -> Est
 
 def _step(values: Sequence[float], other: Sequence[float]) -> float:
     own = resolution(values)
-    # Equal values do not show their step, but those of the other side may.
+    # Equal values do not show their step, but the other side's values may.
     return max(own, resolution(other)) if np.ptp(_shown(values)) == 0 else own
 
 
@@ -60,8 +62,8 @@ def _dithers(values: Sequence[float]) -> bool:
 
 
 def _shown(values: Sequence[float]) -> Floats:
-    """Without what a subtraction or a change of the unit leaves behind the last digit: 0.15 and
-    0.15000000000000002 are one step."""
+    """The values without what a subtraction or a change of the unit leaves behind the last digit:
+    0.15 and 0.15000000000000002 are one step."""
     array = np.asarray(values, dtype=np.float64)
     return np.array([float(f"{value:.{_DIGITS}g}") for value in array])
 

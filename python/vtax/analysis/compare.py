@@ -1,4 +1,4 @@
-"""From the samples of a run to results, verdicts and flags; and those as JSON."""
+"""Results, verdicts and flags from the samples of a run; and the same as JSON."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from vtax.analysis.verdicts import ERROR, both, judge, judge_control, smallest_d
 from vtax.formats.model import Better, ComparisonRecord, EnvironmentRecord, Sample
 
 KVM_COUNTERS = "kvm."
-"""What the names of metrics begin with that a lab's emulated host gives, not the workload."""
+"""The names of metrics that a lab's emulated host gives, not the workload, begin with this."""
 Expected = Sequence[tuple[str, str, Better]]
 """(name, unit, better) of metrics, in display order."""
 
@@ -38,18 +38,18 @@ class _Analysed:
 
     description: Description
     runs: Sequence[Run]
-    """None of them when a value is not above zero."""
+    """Empty when a value is not above zero."""
     interval: tuple[float, float] | None
-    """Of the median, in the metric's unit."""
+    """The 95 % interval of the median, in the metric's unit."""
 
 
 def compare(
     record: ComparisonRecord, samples: Sequence[Sample], run: str, expected: Expected | None = None
 ) -> Comparison:
-    """Analyse a run; a run that is cut short or has no samples at all too.
+    """Analyse a run, also one that is cut short or has no samples at all.
 
-    `run` is its folder as shown to the user. `expected` are metrics that should be there: those
-    come first and are listed as not measured where no environment gave them.
+    `run` is its folder as shown to the user. `expected` are metrics that should be there: they come
+    first and are listed as not measured where no environment gave them.
     """
     metrics = _metrics(samples, record.expected_metrics if expected is None else expected)
     grouped, found = _results(record, samples, metrics)
@@ -96,7 +96,7 @@ def _result_json(result: Result) -> dict[str, Any]:
     found = dataclasses.asdict(result)
     if found["control"] is None:
         del found["control"]
-    # The one number of earlier versions: so many decide in nine of ten cases.
+    # The one number of earlier versions: this many repetitions decide in nine of ten cases.
     return found | {"repetitions_to_settle": needed.high if needed else None}
 
 
@@ -113,7 +113,7 @@ def _group(samples: Sequence[Sample]) -> dict[tuple[str, str], list[Sample]]:
 
 
 def _metrics(samples: Sequence[Sample], expected: Expected) -> list[tuple[str, str, Better]]:
-    """Every metric once: the expected ones, then others in the order they came in."""
+    """Every metric once: the expected ones, then the others in the order in which they came."""
     found = {name: (name, unit, better) for name, unit, better in expected}
     for sample in samples:
         found.setdefault(sample.metric, (sample.metric, sample.unit, sample.better))
@@ -135,7 +135,7 @@ def _analyse(samples: Sequence[Sample], seed: int) -> _Analysed:
 
 
 def _run(sample: Sample) -> Run:
-    # An older vtax ran every variant once in each round.
+    # Older versions of vtax ran every variant once in each round.
     own = sample.repetition if sample.round is None else sample.round
     return Run(own, sample.boot, sample.value)
 
@@ -189,7 +189,7 @@ def _all_runs_of_baseline(
     metric: str,
     analysed: Mapping[tuple[str, str], _Analysed],
 ) -> Sequence[Run]:
-    """The baseline's own; for others than the A/A control also the control's: they are alike."""
+    """The baseline's runs and, unless the A/A control is judged, the control's: they are alike."""
     alike = [
         each.label
         for each in record.environments
@@ -205,7 +205,7 @@ def _measured(
     metric: tuple[str, str, Better],
     own: _Analysed | None,
 ) -> Result:
-    """The result without a comparison."""
+    """The result of an environment without a comparison."""
     name, unit, better = metric
     description = own.description if own else None
     interval = own.interval if own else None
@@ -252,7 +252,7 @@ def _compared(result: Result, ratio: Estimate, mean: Estimate, margin: float) ->
     verdict = both(typical.verdict, average.verdict)
     needed = None
     if verdict is Verdict.INCONCLUSIVE:
-        # A typical run that is decided waits for the mean.
+        # Where the typical run is decided, the verdict waits for the mean.
         waits = ratio if typical.verdict is Verdict.INCONCLUSIVE else mean
         needed = repetitions_needed(waits, margin, result.n)
     return dataclasses.replace(
@@ -291,7 +291,7 @@ def _with_tail(result: Result, own: Sequence[Run], base: Sequence[Run]) -> Resul
 def _percent(own: float, base: float, better: Better) -> float | None:
     """Performance as % of the baseline's: rates directly, times inverted.
 
-    None when a value is not above zero, or the ratio near the end of what a float holds.
+    None when a value is not above zero, or the ratio is near the end of what a float holds.
     """
     if not (own > 0 and base > 0):
         return None

@@ -18,11 +18,11 @@ Floats = NDArray[np.float64]
 _CONSTANT = 1e-9
 """A series whose standard deviation is a smaller share of its size varies by rounding only."""
 _DETERMINED = 1e-6
-"""A series of whose standard deviation a smaller share is left follows from the rest."""
+"""A series that keeps a smaller share of its standard deviation is determined by the rest."""
 
 
 def constant(values: Floats) -> NDArray[np.bool_]:
-    """Of each column, whether it does not vary."""
+    """For each column, whether it is constant."""
     scale = np.abs(values).max(axis=0)
     return np.asarray(values.std(axis=0) <= _CONSTANT * scale, dtype=np.bool_)
 
@@ -30,7 +30,8 @@ def constant(values: Floats) -> NDArray[np.bool_]:
 def conditioned(
     values: Floats, lengths: Floats, method: Method, detrend: Detrend
 ) -> tuple[Floats, int]:
-    """`values` (n x k, no gaps) as they deviate from what is expected, and the variables removed.
+    """How `values` (n x k, no gaps) deviate from what is expected, and how many variables were
+    removed.
 
     A column that the length determines is 0 throughout. `DIFFERENCE` gives n - 1 rows.
     """
@@ -45,7 +46,7 @@ def conditioned(
 
 
 def ranks(values: Floats) -> Floats:
-    """Of each column, ties sharing the mean of their ranks."""
+    """The ranks of each column's values; ties share the mean of their ranks."""
     import polars as pl
 
     columns = [pl.Series(column).rank("average").to_numpy() for column in values.T]
@@ -53,7 +54,7 @@ def ranks(values: Floats) -> Floats:
 
 
 def _terms(lengths: Floats, ranked: bool) -> Floats:
-    """What predicts an event from the length; no column where that does not vary."""
+    """What predicts an event from the length; no column where the length does not vary."""
     if constant(lengths[:, None])[0]:
         return np.empty((lengths.size, 0))
     if not ranked:

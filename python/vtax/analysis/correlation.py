@@ -1,11 +1,12 @@
-"""Which events rise and fall together, on average over runs, and what virtualization changes of it.
+"""Which events rise and fall together, on average over runs, and what virtualization changes in
+that.
 
 Rates of the intervals of one CPU (or task, or vCPU) give a correlation per pair of events and
-series, given the length of the intervals (conditioning.py). It is shown as it is, and tested with
-its movements evened out (autocorrelation.py): Fisher's transformation z = atanh(r) makes that about
-normal with a variance of 1/(n - 3 - c) (Pearson; Fisher 1924) or 1.06/(n - 3 - c) (Spearman;
-Fieller, Hartley & Pearson 1957), n being the effective number of intervals and c the number of
-variables removed. docs/correlation.md has the formulas.
+series, given the length of the intervals (conditioning.py). The correlation is shown as it is, and
+tested with the series' movements evened out (autocorrelation.py): Fisher's transformation z =
+atanh(r) makes that about normal with a variance of 1/(n - 3 - c) (Pearson; Fisher 1924) or 1.06/(n
+- 3 - c) (Spearman; Fieller, Hartley & Pearson 1957), n being the effective number of intervals and
+c the number of variables removed. docs/correlation.md has the formulas.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ if TYPE_CHECKING:
     import polars as pl
 
 MIN_ROWS = 20
-"""Fewer intervals in which both events were measured give no correlation."""
+"""No correlation is calculated from fewer intervals in which both events were measured."""
 MIN_EFFECTIVE = 8.0
 """A correlation from fewer effective intervals is shown but not judged: its z is not normal."""
 _LARGEST_R = 1.0 - 1e-9
-"""Fisher's z of 1 is infinite."""
+"""The largest correlation that is transformed: Fisher's z of 1 is infinite."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,15 +48,15 @@ class Matrix:
     z: Floats
     """What is tested: atanh of the correlation of evened-out movements, averaged over runs."""
     variance: Floats
-    """Of z, with what runs differ by; NaN where it is not judged."""
+    """The variance of z, with what runs differ by; NaN where z is not judged."""
     between: Floats
     """The part of the variance that comes from differences between runs."""
     runs: NDArray[np.int64]
     """Runs that gave a correlation of the pair."""
     intervals: NDArray[np.int64]
-    """Rows in which both were measured, over all series and runs."""
+    """Rows in which both events were measured, over all series and runs."""
     effective: Floats
-    """How many independent ones these are worth."""
+    """How many independent intervals these are worth."""
     p: Floats
     q: Floats
     """p after correction for all pairs of the matrix."""
@@ -77,7 +78,7 @@ class Change:
     ours: float
     theirs: float
     score: float
-    """Difference of the averaged z over its standard error; NaN when it is not judged."""
+    """Difference of the averaged z over its standard error; NaN where it is not judged."""
     p: float
     q: float
     significant: bool
@@ -89,11 +90,11 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Two matrices over the events they share; significant changes first, the largest ahead."""
+    """Two matrices over the events that both have; significant changes first, the largest ahead."""
 
     events: tuple[str, ...]
     r: Floats
-    """Ours minus theirs."""
+    """The first matrix's correlations minus the second's."""
     q: Floats
     alpha: float
     changes: tuple[Change, ...]
@@ -107,12 +108,12 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class _Estimates:
-    """Of one series or one run: z, its variance and what it is made from (all k x k)."""
+    """z, its variance and what it is made from, for one series or one run (all k x k)."""
 
     shown: Floats
     """atanh of the correlation as it is."""
     z: Floats
-    """atanh of that of evened-out movements."""
+    """atanh of the correlation of evened-out movements."""
     variance: Floats
     intervals: Floats
     effective: Floats
@@ -131,9 +132,9 @@ def correlate(
 ) -> Matrix:
     """The matrix of `events` over all recordings, each of which is one run.
 
-    An event that a recording does not have counts as not measured there. Events that are nowhere
-    measured often enough, never vary or follow from the rows' length are left out of the matrix and
-    named in `left_out`.
+    An event that a recording lacks counts as not measured in that recording. Events that are
+    nowhere measured often enough, never vary or are determined by the rows' length are left out of
+    the matrix and named in `left_out`.
     """
     reasons: dict[str, str] = {}
     found = []
@@ -163,14 +164,14 @@ def correlate(
 def difference(ours: Matrix, theirs: Matrix) -> Difference:
     """What changes between two matrices of the same method and unit, over the events of both.
 
-    Tested by (z1 - z2) over its standard error against the normal distribution: how much runs
-    differ is pooled over all pairs and so well known even from few runs.
+    The test is (z1 - z2) over its standard error against the normal distribution: how much runs
+    differ is pooled over all pairs, and so is well known even from few runs.
     """
     common = tuple(name for name in ours.events if name in theirs.events)
     a = [ours.events.index(name) for name in common]
     b = [theirs.events.index(name) for name in common]
     one, two = np.ix_(a, a), np.ix_(b, b)
-    # The diagonal, an infinite z, is nobody's change.
+    # The diagonal, an infinite z, is no change.
     gap = np.where(np.eye(len(common), dtype=np.bool_), 0.0, ours.z[one]) - np.where(
         np.eye(len(common), dtype=np.bool_), 0.0, theirs.z[two]
     )
@@ -200,7 +201,7 @@ def difference(ours: Matrix, theirs: Matrix) -> Difference:
 def correlations(
     values: Floats, lengths: Floats, method: Method, detrend: Detrend = Detrend.NONE
 ) -> _Estimates:
-    """Of one series: `values` is n x k in the order of time, NaN where not measured.
+    """The estimates of one series: `values` is n x k in the order of time, NaN where not measured.
 
     Each pair uses the rows that have both. Columns measured in the same rows are taken together.
     """
@@ -240,7 +241,8 @@ def _present(rows: pl.DataFrame, events: Sequence[Event]) -> list[Event]:
 
 
 def _values(rows: pl.DataFrame, lengths: Floats, events: Sequence[Event], per: Per) -> Floats:
-    """n x k; NaN where not measured: so are columns that these rows lack, and rows of no length."""
+    """An n x k array: NaN where not measured, in columns that these rows lack, and in rows of no
+    length."""
     table = rates(rows, _present(rows, events), per)
     columns = [
         table[event.name].fill_null(float("nan")).to_numpy()
@@ -253,7 +255,7 @@ def _values(rows: pl.DataFrame, lengths: Floats, events: Sequence[Event], per: P
 
 
 def _lengths(rows: pl.DataFrame, per: Per) -> Floats:
-    """NaN where a row has none."""
+    """The length of each row; NaN where a row has none."""
     lengths = rows[per.column].cast(float).fill_null(float("nan")).to_numpy()
     return np.where(lengths > 0, lengths, np.nan)
 
@@ -265,7 +267,7 @@ def _reasons(
     method: Method,
     known: dict[str, str],
 ) -> dict[str, str]:
-    """Why an event can have no correlation in this series."""
+    """Why each event that can have no correlation in this series has none."""
     found = {}
     for column, event in enumerate(events):
         rows = ~np.isnan(values[:, column])
@@ -311,7 +313,7 @@ def _fisher(r: Floats) -> Floats:
 
 
 def _within_run(ones: Sequence[_Estimates]) -> _Estimates:
-    """The weighted mean over the series of one run, with the weighted mean of their variances.
+    """The weighted mean over the series of one run, with the weighted mean of the variances.
 
     CPUs of one machine see the same phases, so several are not taken as independent: the variance
     of a weighted mean is at most the weighted mean of the variances, whatever their dependence.
@@ -320,7 +322,7 @@ def _within_run(ones: Sequence[_Estimates]) -> _Estimates:
     variance = np.stack([one.variance for one in ones])
     weight = np.where(np.isnan(variance) | np.isnan(z), 0.0, 1.0 / variance)
     judged = weight.sum(axis=0) > 0
-    # Series too short to be judged count only where no other says anything.
+    # Series too short to be judged count only where no other series says anything.
     weight = np.where(judged, weight, np.where(np.isnan(z), 0.0, 1.0))
     total = weight.sum(axis=0)
     share = np.divide(weight, total, out=np.zeros_like(weight), where=total > 0)
@@ -382,9 +384,10 @@ def _over_runs(found: Sequence[_Estimates]) -> _Average:
 def _typical(tau: Floats, known: NDArray[np.bool_]) -> float:
     """The mean over all pairs of how much runs differ.
 
-    From a few runs the estimate of a single pair is often zero by chance. No pair is taken to
-    differ less than pairs do on average: without that, 2 runs a side made the test of a difference
-    wrong in 16 of 100 matrices and 3 runs in 9, with it in 1 and 3 (tests/cli/test_correlate.py).
+    From a few runs the estimate of a single pair is often zero by chance. No pair's runs are taken
+    to differ less than those of pairs on average: without that, 2 runs a side made the test of a
+    difference wrong in 16 of 100 matrices and 3 runs in 9, with it in 1 and 3
+    (tests/cli/test_correlate.py).
     """
     above = known & ~np.eye(known.shape[0], dtype=np.bool_)
     return float(tau[above].mean()) if above.any() else 0.0
@@ -437,7 +440,7 @@ def _two_sided(z: Floats, variance: Floats) -> Floats:
 
 
 def _corrected(p: Floats) -> Floats:
-    """Corrected over the pairs above the diagonal, written to both sides of it."""
+    """p corrected over the pairs above the diagonal, written to both sides of it."""
     upper = np.triu_indices(p.shape[0], k=1)
     q = np.full(p.shape, np.nan)
     q[upper] = adjusted(p[upper])
@@ -445,15 +448,15 @@ def _corrected(p: Floats) -> Floats:
 
 
 def _rank(change: Change) -> tuple[bool, float, str, str]:
-    """Significant ones first, the largest change before smaller ones."""
+    """The order of changes: significant ones first, the largest ahead."""
     return (not change.significant, -abs(change.difference), change.first, change.second)
 
 
 def _twins(z: Floats, kept: Sequence[int]) -> list[tuple[int, int]]:
-    """Events that rise and fall exactly as an earlier one, with that one.
+    """Events that rise and fall exactly as an earlier one does, each with that earlier one.
 
-    Cycles per instruction are CPI, and every exit is followed by an entry: to list one quantity
-    twice only adds tests and certain findings.
+    Cycles per instruction are CPI, and every VM exit is followed by an entry. To list one quantity
+    twice only adds tests whose outcome is certain.
     """
     same = np.arctanh(_LARGEST_R) * (1.0 - 1e-6)
     found = []

@@ -1,9 +1,9 @@
 """Cycles per instruction of each layer: guest user, guest kernel, VMM and host.
 
-Two ways, by what was recorded. Counted: pairs of events `hw.cycles.PART` and
-`hw.instructions.PART`, whose counters ran only there (user, kernel, guest, host). Sampled:
-each interval is given whole to the layer that ran when it ended (column `mode`); an interval in
-which several layers ran blurs them, so the shorter the intervals, the sharper the difference.
+There are two ways, depending on what was recorded. Counted: pairs of events `hw.cycles.PART` and
+`hw.instructions.PART`, whose counters ran only there (user, kernel, guest, host). Sampled: each
+interval is given whole to the layer that ran when it ended (column `mode`); an interval in which
+several layers ran blurs them, so the shorter the intervals, the sharper the difference.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class Layers:
-    """Those found, or why there are none."""
+    """The layers that were found, or why there are none."""
 
     layers: tuple[Layer, ...]
     absent: tuple[str, ...]
 
 
 def cpi_per_layer(recordings: Sequence[Recording]) -> Layers:
-    """For each label, in the order given; never a number that was not counted."""
+    """The layers of each label, in the order given; never a number that was not counted."""
     found: list[Layer] = []
     absent = []
     for label in dict.fromkeys(recording.label for recording in recordings):
@@ -89,7 +89,7 @@ def _sampled(label: str, recordings: Sequence[Recording]) -> list[Layer]:
 
 
 def _sums(frame: pl.DataFrame, cycles: str, instructions: str) -> tuple[int, int, int]:
-    """Rows that have both, their instructions and their cycles."""
+    """The number of rows that have both, their instructions and their cycles."""
     both = frame.select(cycles, instructions).drop_nulls()
     return both.height, int(both[instructions].sum()), int(both[cycles].sum())
 

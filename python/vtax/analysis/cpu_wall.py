@@ -1,4 +1,4 @@
-"""CPU time against wall time: how far they are apart, and how often CPU time is the larger one.
+"""CPU time against wall time: how far apart they are, and how often CPU time is the larger one.
 
 Equation 1 and figure 1 of the paper on HPC Challenge in virtualized environments.
 """
@@ -12,7 +12,7 @@ from statistics import median
 from vtax.analysis.statistics import Estimate, median_estimate, share_interval
 
 SEED = 1
-"""Of the bootstrap."""
+"""The bootstrap's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class CpuWall:
-    """Runs by both clocks."""
+    """The comparison of runs by both clocks."""
 
     percent: float
     """Equation 1: the median of |T_cpu / T_wall - 1|."""
@@ -44,18 +44,21 @@ class CpuWall:
     least: float
     most: float
     inverted: Share
-    """CPU time above wall time."""
+    """How often CPU time was above wall time."""
     unexplained: Share
-    """The same by more than both clocks' steps, so that their resolution does not explain it."""
+    """How often it was above by more than both clocks' steps, which their resolution does not
+    explain."""
     step_percent: float
-    """What the steps are of the median wall time."""
+    """The steps of both clocks as a share of the median wall time."""
 
 
 def cpu_wall(runs: Sequence[tuple[float, float]], steps_s: float) -> CpuWall:
-    """Of at least one (CPU time, wall time), in seconds; `steps_s`: both clocks' steps together.
+    """Compare at least one pair (CPU time, wall time), in seconds; `steps_s`: both clocks' steps
+    together.
 
     A time is the difference of two readings and so wrong by less than a step of its clock, and by
-    the time of a reading where that of the other clock lies between; `steps_s` may have it too.
+    the time that a reading of the other clock takes where that lies between; `steps_s` may include
+    it.
     """
     apart = [100.0 * abs(cpu_s / wall_s - 1) for cpu_s, wall_s in runs]
     total = len(runs)

@@ -17,22 +17,22 @@ from vtax.formats.plan import PlannedThread, cpu_list, cpu_numbers
 
 IO_THREAD = "io-thread"
 EMULATOR = ("main-loop", "worker", "vhost")
-"""Roles that libvirt pins together."""
+"""Roles whose threads libvirt pins together."""
 _VCPU = re.compile(r"CPU (\d{1,5})/")
 _IO_THREAD = re.compile(r"IO iothread(\d{1,5})")
-"""QEMU's names of threads, with libvirt's name of the object."""
+"""QEMU's name of an I/O thread, which has libvirt's name of the object in it."""
 
 
 @dataclass(frozen=True, slots=True)
 class CpuTune:
-    """A fragment of domain XML, and what of the plan is not in it."""
+    """A fragment of domain XML, and the parts of the plan that are not in it."""
 
     xml: str
     left_out: tuple[str, ...]
 
 
 def cputune(threads: Iterable[PlannedThread]) -> CpuTune:
-    """Of the threads of one guest."""
+    """The fragment for the threads of one guest."""
     vcpus: dict[int, str] = {}
     io_threads: dict[int, str] = {}
     emulator: set[str] = set()

@@ -17,8 +17,8 @@ Floats = NDArray[np.float64]
 def adjusted(p: Floats) -> Floats:
     """p values after Benjamini & Yekutieli; a test that was not made (NaN) stays NaN.
 
-    To call those at most alpha discoveries makes a share of at most alpha of them false ones, on
-    average.
+    If all tests with a value of at most alpha are called discoveries, on average at most that share
+    of them is false.
     """
     result = np.full(p.shape, np.nan)
     made = np.flatnonzero(~np.isnan(p))

@@ -1,10 +1,10 @@
 """Whether the fast cores have room for the threads that are to be kept to them.
 
-A thread that runs a guest is kept off slower cores only while the faster ones can carry all that is
-kept there: eight busy vCPUs on two favoured cores would each have a quarter of one. Where they
-cannot, the next slower kind is added, at last all. What threads ask for is the CPU time that they
-had and the time that they waited for a CPU; a core's further hardware thread is worth a part of one
-(`HostCores.worth`).
+A thread that runs a guest is kept off slower cores only while the faster cores can carry all that
+is kept there: eight busy vCPUs on two favoured cores would each have a quarter of a core. Where
+they cannot, the next slower kind is added, and in the end all kinds. What threads ask for is the
+CPU time that they had and the time that they waited for a CPU; a core's further hardware thread is
+worth a part of a core (`HostCores.worth`).
 """
 
 from __future__ import annotations
@@ -13,16 +13,18 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 CROWDED = 1.05
-"""Threads may ask for this multiple of what cores are worth: idle ones then decide nothing."""
+"""Threads may ask for this multiple of what cores are worth, so that idle threads decide
+nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """A thread, and the CPUs that it could be kept to: the narrowest first, at last all its own."""
+    """A thread, and the sets of CPUs that it could be kept to: the narrowest first, its own CPUs
+    last."""
 
     id: str
     asks: float
-    """Cores, 0 to 1."""
+    """Cores' worth of CPU time, 0 to 1."""
     choices: tuple[frozenset[int], ...]
 
 
@@ -32,7 +34,7 @@ class Kept:
 
     cpus: frozenset[int]
     crowded: str | None = None
-    """Why it is not kept to the narrowest of its choices."""
+    """Why the thread is not kept to the narrowest of its choices."""
 
 
 def kept(
@@ -40,7 +42,8 @@ def kept(
     worth: Callable[[Collection[int]], float],
     named: Callable[[Collection[int]], str],
 ) -> Mapping[str, Kept]:
-    """By thread. Of a set of CPUs that is crowded all threads that have a wider choice leave."""
+    """Where each thread is kept, by thread. All threads that have a wider choice leave a crowded
+    set."""
     level = {each.id: 0 for each in wishes}
     why: dict[str, str] = {}
     while True:

@@ -22,13 +22,14 @@ from vtax.formats.model import (
 from vtax.units import format_bytes, format_seconds
 
 CLOCK_RESOLUTION_S = 0.02
-"""Two ticks of a kernel that accounts CPU time by a 100 Hz tick: no inversion below that."""
+"""Two ticks of a kernel that accounts CPU time by a 100 Hz tick: no smaller inversion counts."""
 STEAL_SHARE = 0.01
 CLOCK_SHARE = 0.01
 CLOCK_LEAST_S = 0.02
-"""The host's figure includes the channel's round trip, which is a few milliseconds."""
+"""The least disagreement with the host that counts: the host's figure includes the channel's round
+trip, which is a few milliseconds."""
 TREND_P = 0.05
-"""With five repetitions only a strictly rising or falling order is below it (p = 1/60)."""
+"""With five repetitions only a strictly rising or falling order has a smaller p (p = 1/60)."""
 FEW = 3
 SHORT_KERNEL_S = 1.0
 
@@ -72,7 +73,7 @@ def flags(
 
 
 def repetitions(grouped: Grouped, label: str) -> list[Sample]:
-    """One sample of each finished repetition: what describes the whole run is in all of them."""
+    """One sample of each finished repetition: all its samples have what describes the whole run."""
     each = {
         sample.repetition: sample
         for (environment, _), samples in grouped.items()
@@ -125,7 +126,7 @@ def _cut_short(record: ComparisonRecord, environment: EnvironmentRecord, n: int)
         return
     failed = sum(each.environment == environment.label for each in record.failures)
     missing = record.repetitions - n - failed
-    # A run without a single gap was stopped at its very end: nobody has to know.
+    # A run that lacks no repetition was stopped at its very end: the reader need not know.
     if missing > 0:
         yield Flag(
             environment.label,
@@ -240,7 +241,7 @@ def _clock_disagreement(environment: EnvironmentRecord, runs: Sequence[Sample]) 
     bad = [
         run for run in runs if gaps[run] > max(CLOCK_LEAST_S, CLOCK_SHARE * abs(run.host_wall_s))
     ]
-    # The host's figure has in it whatever kept vtax waiting. A delay is in some repetitions and a
+    # The host's figure includes whatever kept vtax waiting. A delay is in some repetitions and a
     # slow clock in all; a machine whose clock is the host's has no other to be slow.
     late = [run for run in bad if told[run] < run.host_wall_s]
     if environment.host_clock or len(late) < len(runs):
@@ -259,7 +260,8 @@ def _clock_disagreement(environment: EnvironmentRecord, runs: Sequence[Sample]) 
 
 
 def _host_time(environment: EnvironmentRecord, runs: Sequence[Sample]) -> Iterator[Flag]:
-    """Where the host's time was taken, and where it could not be because an emulator's lags."""
+    """Flags where the host's time was taken, and where it could not be because an emulator's clock
+    lags."""
     taken = {run: run.told_wall_s for run in runs if run.told_wall_s is not None}
     lagging = {
         run: run.wall_s
@@ -347,7 +349,7 @@ def _control(
 def _coarse(
     record: ComparisonRecord, environment: EnvironmentRecord, own: Sequence[Result]
 ) -> Iterator[Flag]:
-    """Once for an environment: rounding that is no small part of the margin."""
+    """A flag for an environment where rounding is no small part of the margin."""
     coarse = [each for each in own if (each.step_percent or 0.0) > record.margin_percent / 4]
     if coarse and environment.role == "measured":
         worst = max(coarse, key=lambda each: each.step_percent or 0.0)
@@ -362,7 +364,7 @@ def _coarse(
 
 
 def _audited(record: ComparisonRecord, environment: EnvironmentRecord) -> Iterator[Flag]:
-    """What the audits before and after say of the metrics, the worse of both for each check."""
+    """What the audits before and after say of the metrics: for each check the worse of the two."""
     doubtful: dict[str, AuditCheck] = {}
     for card in (*record.audit_before, *record.audit_after):
         for check in card.checks if card.spec == environment.label else ():
@@ -383,7 +385,8 @@ def _audited(record: ComparisonRecord, environment: EnvironmentRecord) -> Iterat
 
 
 def _one_boot(record: ComparisonRecord, grouped: Grouped) -> Iterator[Flag]:
-    """Once for the run: where a machine was started once, its interval lacks a source of spread."""
+    """A flag for the run: where a machine was started once, its interval lacks a source of
+    spread."""
     once = []
     for environment in record.environments:
         runs = repetitions(grouped, environment.label)
@@ -400,7 +403,7 @@ def _one_boot(record: ComparisonRecord, grouped: Grouped) -> Iterator[Flag]:
 
 
 def _fits_cache(record: ComparisonRecord) -> Iterator[Flag]:
-    """Once for the run: kernels that stay in the cache say nothing of memory."""
+    """A flag for the run: kernels that stay in the cache say nothing about memory."""
     size = record.workload_parameters.get(WORKING_SET)
     if not isinstance(size, int):
         return
@@ -418,7 +421,7 @@ def _fits_cache(record: ComparisonRecord) -> Iterator[Flag]:
 
 
 def _short_kernels(record: ComparisonRecord, grouped: Grouped) -> Iterator[Flag]:
-    """Once for the run, by the baseline: what starting and page faults cost is in short kernels."""
+    """A flag for the run, by the baseline: in short kernels, starting and page faults count."""
     for environment in record.environments:
         ran = {
             metric: statistics.median(times)
@@ -441,7 +444,7 @@ def _short_kernels(record: ComparisonRecord, grouped: Grouped) -> Iterator[Flag]
 
 
 def last_level_cache_bytes(facts: Mapping[str, Any]) -> int | None:
-    """Of the largest cache in the facts of a machine; None: not known."""
+    """The size of the largest cache in the facts of a machine; None: not known."""
     cpu = facts.get("cpu")
     caches = cpu.get("caches") if isinstance(cpu, Mapping) else None
     sizes = [

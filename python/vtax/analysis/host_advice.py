@@ -1,11 +1,11 @@
 """What `vtax place advise` says of the threads of a host, from what they did in a window.
 
-The service domain of a guest is its service threads; a process that serves no single guest, such
-as a switch, is one of its own. A predictor was fitted to whole service domains, so its value is
-the sum over the domain, and what it says holds for all of its threads together: some of them cost
-at most that. So where it fits the budget the planner gets each thread's part of it, and otherwise
-all of it for each. Threads of the kernel that serve everybody were not among those that
-`vtax place measure` slows, and nothing is known of them.
+The service domain of a guest is its service threads; a process that serves no single guest, such as
+a switch, is a domain of its own. A predictor was fitted to whole service domains. So its value is
+the sum over the domain, and the loss that it predicts is that of all the domain's threads together:
+some of them cost at most that. Where this loss fits the budget, the planner gets each thread's part
+of it, and otherwise the whole loss for each thread. Threads of the kernel that serve everybody were
+not among those that `vtax place measure` slows, and nothing is known of them.
 
 The planner (vtax.analysis.placement) decides where threads go. Advice is what is allowed: a thread
 that may go to slow cores and saves nothing there has the advice *slow*, and stays.
@@ -45,34 +45,34 @@ class HostThread:
     service: bool
     guest: str | None
     cpu: float | None
-    """CPU seconds per second, on whatever core; in advice of a full-speed one."""
+    """CPU seconds per second on whatever core; in advice, of a full-speed core."""
     run_delay: float | None
-    """Seconds per second in which it was ready and had no CPU."""
+    """Seconds per second in which the thread was ready and had no CPU."""
     cpus: tuple[int, ...]
-    """That it may run on."""
+    """The CPUs that it may run on."""
     last_cpu: int
     cpuset: tuple[int, ...] = ()
-    """That its cpuset lets it run on; empty: no limit."""
+    """The CPUs that its cpuset allows; empty: no limit."""
     memory_node: int | None = None
     """NUMA node of its guest's memory; None: not known, or there is one node."""
 
     @property
     def id(self) -> str:
-        """For a reader."""
+        """A name for the reader."""
         return f"{self.name} ({self.tid})"
 
     @property
     def planner_role(self) -> str:
-        """What runs a guest is a vCPU to the planner."""
+        """Its role to the planner, for which whatever runs a guest is a vCPU."""
         return VCPU if self.role in RUNS_A_GUEST else self.role
 
     def within(self, cpus: frozenset[int]) -> frozenset[int]:
-        """Those of some CPUs that its cpuset has."""
+        """The CPUs among `cpus` that its cpuset allows."""
         return cpus.intersection(self.cpuset) if self.cpuset else cpus
 
     @property
     def domain(self) -> str | None:
-        """The service domain that it is of; None: of none."""
+        """The service domain that the thread belongs to, if any."""
         if not self.service or self.role in SHARED:
             return None
         return f"process {self.pid}" if self.guest is None else f"guest {self.guest}"
@@ -80,22 +80,22 @@ class HostThread:
 
 @dataclass(frozen=True, slots=True)
 class Advised:
-    """A thread, the advice on it, and where the plan has it."""
+    """A thread, the advice on it, and its CPUs in the plan."""
 
     thread: HostThread
     advice: ThreadAdvice
     core_class: str
     cpus: tuple[int, ...]
-    """That it is to run on; those of now where nothing is known."""
+    """The CPUs that it is to run on; its present ones where nothing is known."""
     sentence: str
-    """Where it goes or stays, and why."""
+    """Says where it goes or stays, and why."""
     model_watts_now: float | None
-    """None: its CPU time is not known, as the next."""
+    """None, here and in the next: its CPU time is not known."""
     model_watts: float | None
 
     @property
     def moves(self) -> bool:
-        """Whether its CPUs become others."""
+        """Whether its CPUs change."""
         return self.cpus != self.thread.cpus
 
 
@@ -109,11 +109,11 @@ class HostAdvice:
 
     @cached_property
     def planned(self) -> tuple[PlannedThread, ...]:
-        """The threads that the plan moves or keeps to some of their CPUs."""
+        """The threads that the plan moves, or keeps to some of their CPUs."""
         return tuple(_planned(each) for each in self.threads if each.moves)
 
     def by_guest(self) -> Mapping[str, tuple[PlannedThread, ...]]:
-        """Threads of each guest with the CPUs that they are to have, but those that may be
+        """The threads of each guest with the CPUs that they are to have, without those that may run
         anywhere."""
         found: dict[str, list[PlannedThread]] = {}
         for each in self.threads:
@@ -143,8 +143,8 @@ def advice(
 ) -> HostAdvice:
     """Advice on the threads of a host.
 
-    A sensitivity instead of a predictor is supposed of every service domain.
-    `devices` has the utilisation of links in percent, by service domain.
+    A sensitivity instead of a predictor is assumed for every service domain. `devices` has the
+    utilisation of links in percent, by service domain.
     """
     threads = [replace(each, cpu=_full_speed_cpu(each, cores)) for each in threads]
     values = _values(threads, devices)
@@ -174,7 +174,8 @@ def advice(
 
 
 def _full_speed_cpu(thread: HostThread, cores: HostCores) -> float | None:
-    """A thread that is kept to slow cores would take less time of a fast one."""
+    """The thread's CPU time on a full-speed core: one that is kept to slow cores would need less
+    there."""
     now = _now(thread, cores)
     speeds = {each.name: each.speed_percent / FULL for each in cores.classes}
     return None if thread.cpu is None else thread.cpu * (speeds[now.core_class] if now else 1.0)
@@ -191,7 +192,8 @@ def _sensitivity(
 def _values(
     threads: Sequence[HostThread], devices: Mapping[str, float]
 ) -> Mapping[str, Mapping[str, float | None]]:
-    """Of each service domain, named as `vtax.analysis.place.at_full_speed` does."""
+    """What predictors use, for each service domain, named as `vtax.analysis.place.at_full_speed`
+    does."""
     domains: dict[str, list[HostThread]] = {}
     for each in threads:
         if each.domain is not None:
@@ -220,7 +222,7 @@ def _to_place(
     constraints: Constraints,
     size: int,
 ) -> placement.Thread:
-    """`size` is how many threads its domain has."""
+    """The thread as the planner takes it; `size` is how many threads its domain has."""
     elasticity = None
     if sensitivity is not None:
         lost = sensitivity.high * (FULL - cores.slowest_percent)
@@ -239,7 +241,7 @@ def _to_place(
 
 
 def _allowed(thread: HostThread, cores: HostCores) -> frozenset[Place]:
-    """Places that its cpuset has a CPU of."""
+    """The places of which the thread's cpuset has a CPU."""
     places = {Place(each.name, node) for each in cores.classes for node in cores.node.values()}
     return frozenset(place for place in places if thread.within(cores.cpus(place)))
 
@@ -249,12 +251,13 @@ def _budget(thread: HostThread, constraints: Constraints) -> float:
 
 
 def _elsewhere(thread: HostThread, cores: HostCores) -> bool:
-    """Whether it may run on none of the CPUs that are known here, such as one that is off."""
+    """Whether the thread may run on none of the CPUs that are known here, but on one that is
+    off."""
     return bool(thread.cpus) and not cores.node.keys() & set(thread.cpus)
 
 
 def _now(thread: HostThread, cores: HostCores) -> Place | None:
-    """Where it is kept; None: it may run on several classes, and there is one node."""
+    """Where the thread is kept; None: it may run on several classes, and there is one node."""
     node = cores.node.get(thread.last_cpu, 0)
     fastest = cores.classes[0]
     own = cores.node.keys() & set(thread.cpus)
@@ -274,7 +277,7 @@ def _unknown(
     predictor: Predictor | Sensitivity | None,
     values: Mapping[str, Mapping[str, float | None]],
 ) -> str:
-    """Why nothing says how sensitive it is."""
+    """Why nothing says how sensitive the thread is."""
     if _elsewhere(thread, cores):
         own = cpu_list(thread.cpus)
         return f"the CPUs that it may run on ({own}) are off or isolated"
@@ -295,7 +298,7 @@ def _unknown(
 
 @dataclass(frozen=True)
 class _Judge:
-    """What holds for all threads."""
+    """Judges threads by what holds for all of them."""
 
     cores: HostCores
     constraints: Constraints
@@ -312,7 +315,7 @@ class _Judge:
     def advised(
         self, threads: Sequence[HostThread], given: Sequence[ThreadAdvice]
     ) -> tuple[Advised, ...]:
-        """The same threads with what is advised, and their CPUs."""
+        """The same threads with the advice on them, and their CPUs."""
         pairs = list(zip(threads, given, strict=True))
         wishes = [Wish(each.id, _asks(each), self._choices(each, own)) for each, own in pairs]
         found = kept(wishes, self.cores.worth, lambda cpus: f"CPU {cpu_list(cpus)}")
@@ -335,7 +338,7 @@ class _Judge:
     def given(
         self, thread: HostThread, sensitivity: Sensitivity | None, unknown: str
     ) -> ThreadAdvice:
-        """`unknown` is why there is no sensitivity."""
+        """The advice on a thread; `unknown` is why there is no sensitivity."""
         place = self.plan.places[thread.id]
         slow = self._slow(place)
         budget = _budget(thread, self.constraints)
@@ -366,10 +369,11 @@ class _Judge:
         return self.classes[name if name != self.fastest.name else self.cores.classes[-1].name]
 
     def _choices(self, thread: HostThread, given: ThreadAdvice) -> tuple[frozenset[int], ...]:
-        """Those of now where nothing is known, or nothing is gained.
+        """The sets of CPUs that a thread could have; its present ones where nothing is known or
+        gained.
 
-        What is to be fast is kept from the slower cores that it may run on now, as far as the
-        faster ones have room.
+        A thread that is to be fast is kept off the slower cores that it may run on, as far as the
+        faster cores have room.
         """
         now = frozenset(thread.cpus)
         if given.advice == "unknown" or self.cores.supposed:
@@ -384,7 +388,7 @@ class _Judge:
             own = now & thread.within(faster)
             if own and own not in found:
                 found.append(own)
-        # With all kinds it stays as it is, also where it may run on CPUs of no kind.
+        # With cores of all kinds a thread stays as it is, also where it may run on CPUs of no kind.
         return (*found[:-1], now) if len(found) > 1 else (found[0] if found else now,)
 
     def _sentence(
@@ -405,7 +409,7 @@ class _Judge:
         return f"{thread.id} {what}: {given.reason}{self._memory(thread)}"
 
     def _memory(self, thread: HostThread) -> str:
-        """Said where it decides to which of several nodes a thread goes."""
+        """Words on memory, where its node decides to which of several nodes a thread goes."""
         place = self.plan.places[thread.id]
         moved = thread.id in self.plan.moved and thread.memory_node == place.node
         if not moved or len(self.classes[place.core_class].cores) < 2:
@@ -414,7 +418,7 @@ class _Judge:
 
 
 def _asks(thread: HostThread) -> float:
-    """Cores; one where its CPU time is not known and it runs a guest."""
+    """Cores' worth of CPU time; 1 where it is not known and the thread runs a guest."""
     if thread.cpu is None:
         return 1.0 if thread.planner_role == VCPU else 0.0
     return min(thread.cpu + (thread.run_delay or 0.0), 1.0)

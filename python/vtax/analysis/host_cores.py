@@ -1,4 +1,4 @@
-"""The cores of a host, as advice and its plan go by them."""
+"""The cores of a host, as advice and plans know them."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class Cores:
 
     name: str
     speed_percent: float
-    """In percent of the fastest ones' speed."""
+    """In percent of the speed of the fastest cores."""
     cpus: frozenset[int]
-    """Empty for supposed ones."""
+    """Empty for cores that are only supposed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,20 +29,20 @@ class HostCores:
 
     classes: tuple[Cores, ...]
     node: Mapping[int, int]
-    """NUMA node of each CPU that a plan may have: it is on, and not isolated unless named."""
+    """NUMA node of each CPU that a plan may use: it is on, and not isolated unless named."""
     source: str
-    """How they are known, for the reader."""
+    """How the cores are known, for the reader."""
     arm: bool = False
     siblings: tuple[frozenset[int], ...] = ()
     """The CPUs of each core that has several."""
     sibling: float = 1.0
-    """What a further CPU of a core is worth, of a core."""
+    """What a further CPU of a core is worth, as a share of a core."""
     notes: tuple[str, ...] = ()
-    """What to know before believing it."""
+    """What the reader should know before believing it."""
 
     @property
     def supposed(self) -> bool:
-        """Whether slow ones are only supposed: then nothing can be put on them."""
+        """Whether slow cores are only supposed: then nothing can be put on them."""
         return not all(each.cpus for each in self.classes)
 
     @property
@@ -51,7 +51,7 @@ class HostCores:
 
     @property
     def slower(self) -> frozenset[int]:
-        """CPUs that are slower than the fastest; none where they are supposed."""
+        """CPUs that are slower than the fastest; none where slow cores are only supposed."""
         return frozenset(cpu for each in self.classes[1:] for cpu in each.cpus)
 
     def cpus(self, place: Place) -> frozenset[int]:
@@ -65,7 +65,7 @@ class HostCores:
         return len(cpus) - further * (1.0 - self.sibling)
 
     def planned(self) -> tuple[CoreClass, ...]:
-        """For the planner; supposed ones are as many as there are fast ones."""
+        """The classes for the planner; supposed cores are as many as the fast ones."""
         return tuple(
             CoreClass(each.name, each.speed_percent / FULL, self._counts(each), self._power(each))
             for each in self.classes

@@ -1,8 +1,9 @@
 """What `vtax place advise` says of interrupts that work for guests: they are kept to fast cores.
 
 What a guest loses when slow cores take its interrupts is not measured by `vtax place measure`, so
-nothing says that one may go there. One that slow cores may take is kept to the fast ones among its
-CPUs; where it has none, it goes to the fast cores of its device's NUMA node.
+nothing says that an interrupt may go there. An interrupt that slow cores may take is kept to the
+fast ones among its CPUs; where it has no fast CPU, it goes to the fast cores of its device's NUMA
+node.
 """
 
 from __future__ import annotations
@@ -23,40 +24,40 @@ class HostInterrupt:
 
     number: int
     name: str
-    """Of its action or device, as the kernel has it: any text."""
+    """The name of its action or device as the kernel has it: any text."""
     guest: str | None
-    """None: several, or not known."""
+    """None: several guests, or not known."""
     cpus: tuple[int, ...]
-    """That may take it; some may be off."""
+    """CPUs that may take it; some may be off."""
     node: int | None
     """NUMA node of its device; None: not known."""
     movable: bool = True
-    """False: the kernel is known to refuse."""
+    """False: the kernel is known to refuse a move."""
 
     @property
     def id(self) -> str:
-        """For a reader."""
+        """A name for the reader."""
         return f"interrupt {self.number} ({self.name})"
 
 
 @dataclass(frozen=True, slots=True)
 class AdvisedInterrupt:
-    """An interrupt, and where the plan has it."""
+    """An interrupt, and its CPUs in the plan."""
 
     interrupt: HostInterrupt
     cpus: tuple[int, ...]
-    """That are to take it; those of now where it stays."""
+    """The CPUs that are to take it; its present ones where it stays."""
     reason: str
     advice: Literal["fast"] = "fast"
 
     @property
     def moves(self) -> bool:
-        """Whether its CPUs become others."""
+        """Whether its CPUs change."""
         return self.cpus != self.interrupt.cpus
 
     @property
     def sentence(self) -> str:
-        """Where it goes or stays, and why."""
+        """Says where it goes or stays, and why."""
         what = "stays where it is"
         if self.moves:
             kept = set(self.cpus) <= set(self.interrupt.cpus)
@@ -68,12 +69,12 @@ class AdvisedInterrupt:
 def interrupt_advice(
     interrupts: Iterable[HostInterrupt], cores: HostCores
 ) -> tuple[AdvisedInterrupt, ...]:
-    """Advice on interrupts, in their order."""
+    """Advice on each interrupt, in their order."""
     return tuple(_advised(each, cores) for each in interrupts)
 
 
 def planned(interrupts: Iterable[AdvisedInterrupt]) -> tuple[PlannedInterrupt, ...]:
-    """Those that the plan moves."""
+    """The interrupts that the plan moves."""
     return tuple(
         PlannedInterrupt(number=each.interrupt.number, cpus=cpu_list(each.cpus))
         for each in interrupts

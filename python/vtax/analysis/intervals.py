@@ -45,17 +45,18 @@ FIXED = (
 )
 _TEXTS = ("mode", "comm")
 _CLOCKS = ("seq", "interval", "time_ns", "tsc", "time_enabled", "time_running")
-"""Go on from row to row, and are not summed."""
+"""Columns that go on from row to row, and are not summed."""
 MOST_COUNTED = float(1 << 62)
 FORMAT = 1
-"""Of the files; `record.json` names theirs."""
+"""The version of the files' format; `record.json` names theirs."""
 CYCLES = "hw.cycles."
 INSTRUCTIONS = "hw.instructions."
-"""Followed by the part that was counted: user, kernel, guest, host."""
+"""Names of events that count instructions are this and the part that was counted: user, kernel,
+guest, host."""
 PUBLISHED = ("guest.", "app.")
-"""Layers of which a page is sampled: a value is what was counted since the sample before."""
+"""Layers that sample a page: a value is what was counted since the sample before."""
 CPI = "derived.cpi"
-"""Cycles per retired instruction of the whole row; `derived.cpi.user` and the like of a part."""
+"""Cycles per retired instruction of the whole row; `derived.cpi.user` and the like: of a part."""
 RATIO = "ratio"
 """The kind of an event that is derived as a ratio; its average is weighted by instructions."""
 
@@ -63,8 +64,8 @@ RATIO = "ratio"
 class Event(BaseModel):
     """One column of `events.json`. Only the name is needed to read the rows.
 
-    A row lacks the value of an event that was not counted during the whole of its interval; what
-    rows lost before it had counted is in it, and in its length.
+    A row lacks the value of an event that was not counted during its whole interval. What lost rows
+    before it had counted is in the row, and so is their length.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -78,7 +79,7 @@ class Event(BaseModel):
 
     @property
     def is_level(self) -> bool:
-        """Whether its value is what it is, and no count to be divided by a length."""
+        """Whether its value stands for itself, and is no count to be divided by a length."""
         return self.kind in ("gauge", RATIO)
 
     def weight(self, per: Per) -> str:
@@ -96,7 +97,7 @@ class _Events(BaseModel):
 
 
 class _Record(BaseModel):
-    """What is needed of `record.json`."""
+    """What an analysis needs of `record.json`."""
 
     format: int = FORMAT
     warnings: list[str] = Field(default=[], max_length=1000)
@@ -104,13 +105,13 @@ class _Record(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """The rows of one run, in the order of each CPU, and what they are."""
+    """The rows of one run, ordered within each CPU, and what they are."""
 
     path: Path
     label: str
     frame: pl.DataFrame
     events: tuple[Event, ...]
-    """Those that have a column, in the recorder's order."""
+    """The events that have a column, in the recorder's order."""
     notes: tuple[str, ...]
     """What a reader must know: losses, rows left out, a recorder that was killed."""
 
@@ -122,7 +123,7 @@ class Recording:
         raise unknown("event", name, [event.name for event in self.events])
 
     def total(self, event: Event) -> int | None:
-        """What the rows counted; None when it was not counted in all of them.
+        """What the rows counted; None when the event was not counted in all of them.
 
         A guest's page is read now and then, and what it counted since is in the next value: its
         columns have no coverage, and nothing is missing from their sum.
@@ -132,19 +133,19 @@ class Recording:
         return round(self.frame[event.name].sum())
 
     def measured_ns(self, event: Event) -> int:
-        """The time of the rows in which it was counted."""
+        """The time of the rows in which the event was counted."""
         rows = self.frame
         if event.coverage is not None:
             rows = rows.drop_nulls(event.name)
         return int(rows["length_ns"].sum())
 
     def measures(self, per: Per) -> bool:
-        """Whether any row has a length in that unit."""
+        """Whether any row has a length in the unit `per`."""
         return self.frame[per.column].count() > 0
 
 
 def load(path: Path, label: str | None = None) -> Recording:
-    """The recording in a run folder.
+    """Read the recording in a run folder.
 
     Raises VtaxError when the folder has none or its files cannot be understood.
     """
@@ -172,14 +173,15 @@ def load(path: Path, label: str | None = None) -> Recording:
 
 
 def load_all(arguments: Iterable[str]) -> list[Recording]:
-    """Recordings of `RUN` or `LABEL=RUN` arguments; those of one label are repetitions.
+    """Read the recordings of `RUN` or `LABEL=RUN` arguments; recordings with one label are
+    repetitions.
 
     Raises MisuseError for an argument without a label or a path, and as `load` does.
     """
     found = []
     for argument in arguments:
         label, equals, path = argument.partition("=")
-        # A folder whose own name has an equals sign is that folder.
+        # An equals sign may be part of a folder's own name.
         named = bool(equals) and not Path(argument).exists()
         if named and not (label and path):
             raise MisuseError(
@@ -190,7 +192,7 @@ def load_all(arguments: Iterable[str]) -> list[Recording]:
 
 
 def axis_of(recordings: Sequence[Recording], asked: Per | None) -> Per:
-    """The unit of rates: the one asked for, else instructions, else time where none were counted.
+    """The unit of rates: the one asked for, else instructions, else (where none were counted) time.
 
     Raises MisuseError when a recording has no length in the unit asked for.
     """
@@ -205,7 +207,7 @@ def axis_of(recordings: Sequence[Recording], asked: Per | None) -> Per:
 
 
 def select(events: Sequence[Event], globs: str | None) -> list[Event]:
-    """Events that match one of the comma-separated names or globs; all without any.
+    """Events that match one of the comma-separated names or globs; all events without a glob.
 
     Raises MisuseError, with the nearest name, for a pattern that matches none.
     """
@@ -225,7 +227,7 @@ def select(events: Sequence[Event], globs: str | None) -> list[Event]:
 def series(recording: Recording, by: By) -> list[tuple[str, pl.DataFrame]]:
     """The rows of each CPU, task or vCPU in the order of time, with its name.
 
-    Rows that belong to none (a host's row, when asked by VM) are in no series.
+    Rows that belong to no series (the host's, in series by VM) are left out.
     """
     import polars as pl
 
@@ -256,11 +258,11 @@ def rates(frame: pl.DataFrame, events: Sequence[Event], per: Per) -> pl.DataFram
 
 
 def merged(frame: pl.DataFrame, events: Sequence[Event], count: int) -> pl.DataFrame:
-    """Every `count` rows as one, so that counters that took turns meet in one row.
+    """Merge every `count` rows into one, so that counters that took turns meet in one row.
 
     Counts and lengths are summed. A count that was measured in some of the rows only is brought to
     the whole row's length, but only where the row holds a whole rotation: a value of each event
-    that took turns. A level is their weighted mean. Rows left over at the end are dropped.
+    that took turns. A level is the weighted mean. Rows left over at the end are dropped.
     """
     import polars as pl
 
@@ -297,7 +299,7 @@ _NOT_A_RECORDING = "give a folder that vtax record wrote"
 
 
 def _rows(path: Path) -> tuple[pl.DataFrame, list[str]]:
-    """The table of rows, and what is to be said when it is the stream of a killed recorder."""
+    """The table of rows, and a note where the rows are the stream of a killed recorder."""
     import polars as pl
 
     try:
@@ -322,12 +324,13 @@ def _rows(path: Path) -> tuple[pl.DataFrame, list[str]]:
 
 
 def _known_columns(names: Sequence[str]) -> list[str]:
-    """Those that a recording has: its fixed ones, and events, whose names have a dot."""
+    """The columns that a recording has: fixed ones, and events, whose names have a dot."""
     return [name for name in names if name in FIXED or "." in name]
 
 
 def _require_columns(path: Path, rows: pl.DataFrame) -> None:
-    """Raise VtaxError where what tells rows apart is not there, or no whole number in each row."""
+    """Raise VtaxError where a column that tells rows apart is missing, or is no whole number in
+    each row."""
     import polars as pl
 
     missing = [name for name in NEEDED if name not in rows.columns]
@@ -344,7 +347,7 @@ def _require_columns(path: Path, rows: pl.DataFrame) -> None:
 
 
 def _require_counts(path: Path, rows: pl.DataFrame, unsummed: Container[str]) -> None:
-    """Raise VtaxError for a number that no counter has: a sum has to stay within 63 bits."""
+    """Raise VtaxError for a number that no counter can have: a sum has to stay within 63 bits."""
     import polars as pl
 
     for name in rows.columns:
@@ -358,7 +361,8 @@ def _require_counts(path: Path, rows: pl.DataFrame, unsummed: Container[str]) ->
 
 
 def _signed(table: pl.DataFrame) -> pl.DataFrame:
-    """Differences of unsigned integers would wrap around. Raises PolarsError beyond 63 bits."""
+    """The table with signed integers: differences of unsigned ones would wrap around. Raises
+    PolarsError beyond 63 bits."""
     import polars.selectors as cs
 
     return table.with_columns(cs.unsigned_integer().cast(int))
@@ -401,7 +405,7 @@ def _events(path: Path, raw: pl.DataFrame) -> tuple[Event, ...]:
 
 
 def _warnings(path: Path) -> list[str]:
-    """What the recorder warned of; nothing when it was killed before it could."""
+    """What the recorder warned of; nothing when the recorder was killed before it could."""
     content = _json(path / RECORD)
     if content is None:
         return []
@@ -426,7 +430,7 @@ def _fixed_type(name: str) -> Any:
 
 
 def _of_some_length(frame: pl.DataFrame) -> tuple[pl.DataFrame, list[str]]:
-    """In the order of each CPU, without rows that have no length to be divided by."""
+    """The rows in the order of each CPU, without those that have no length to be divided by."""
     import polars as pl
 
     kept = frame.filter(pl.col("length_ns") > 0)
@@ -438,7 +442,7 @@ def _of_some_length(frame: pl.DataFrame) -> tuple[pl.DataFrame, list[str]]:
 
 
 def _spread(frame: pl.DataFrame, events: Iterable[Event]) -> pl.DataFrame:
-    """With each sample of a page shared out, by their lengths, to the rows of all CPUs since the
+    """The rows with each sample of a page shared out, by length, to the rows of all CPUs since the
     sample before: in its own row alone it would be divided by the length of that row.
 
     Sums stay as they are. Rows after the last sample have no value.
@@ -463,7 +467,8 @@ def _spread(frame: pl.DataFrame, events: Iterable[Event]) -> pl.DataFrame:
 def _with_cpi(
     frame: pl.DataFrame, events: tuple[Event, ...]
 ) -> tuple[pl.DataFrame, tuple[Event, ...]]:
-    """With `derived.cpi` and its parts, wherever both cycles and instructions are counted."""
+    """The rows with `derived.cpi` and its parts, wherever both cycles and instructions are
+    counted."""
     import polars as pl
 
     pairs = {CPI: ("length_cycles", "length_instructions")}

@@ -4,8 +4,9 @@ A series that remembers its past wanders, and each bend looks like a change when
 that remembers nothing or less. So the jump at a change, the mean of the h values after it less that
 of the h before (the moving sums of Eichinger & Kirch 2018), is compared with the same jumps at all
 other places, by their median: it must exceed them by more than the largest jump of a series without
-changes does with a probability of 95 %. That limit is simulated, for series that remember nothing,
-much, and all their past; the largest counts. A trend is the same jump everywhere: none stands out.
+changes exceeds them with a probability of 95 %. That limit is simulated, for series that remember
+nothing, much, and all their past; the largest counts. A trend is the same jump everywhere, so none
+stands out.
 
 What is recorded are counts. Their rate often wanders by factors, and where it is high it also
 wanders farther, so that each burst stands out of the quiet parts. So a jump of values that are
@@ -25,17 +26,17 @@ Floats = NDArray[np.float64]
 
 _SIMULATED = 1000
 _MEMORIES = (0.0, 0.9, 1.0)
-"""First-order processes; 1 is a random walk."""
+"""The memories of the first-order processes that are simulated; 1 is a random walk."""
 _MOST_DEVIATIONS = 5.0
-"""By robust standard deviations: values are limited to it, so that no outlier makes a jump."""
+"""In robust standard deviations: values are limited to this, so that no outlier makes a jump."""
 _NORMAL = 1.4826
 """The standard deviation of normal values over their median deviation."""
 _LEAST_SHARE = 0.01
-"""The least part of the mean that is added: a bin that hardly overlaps an interval has below 1."""
+"""The least share of the mean to add: a bin that hardly overlaps an interval has below 1."""
 
 
 def standing_out(values: Floats, cuts: Sequence[int], least: int, rate: float) -> list[int]:
-    """Those of `cuts` whose jump stands out in a column of `values` (n x d, none constant).
+    """The `cuts` whose jump stands out in a column of `values` (n x d, none constant).
 
     `least` is the smallest number of values on either side that a jump is taken from; `rate` the
     probability that any place of a series without changes stands out.
@@ -59,13 +60,14 @@ def _exceed(sizes: Floats, limit: float) -> NDArray[np.bool_]:
 
 
 def _rounded(n: int) -> int:
-    """Down to three binary digits, of which the limits hardly depend: to simulate them once."""
+    """`n` rounded down to three binary digits, on which the limits hardly depend: each is simulated
+    once."""
     shift = max(n.bit_length() - 3, 0) if n >= 16 else 0
     return n >> shift << shift
 
 
 def _limited(values: Floats) -> Floats:
-    """Values of which most are equal stay as they are."""
+    """Values without outliers; values of which most are equal stay as they are."""
     centre = np.median(values, axis=0)
     deviation = _NORMAL * np.median(np.abs(values - centre), axis=0)
     most = np.where(deviation > 0, _MOST_DEVIATIONS * deviation, np.inf)
@@ -73,22 +75,23 @@ def _limited(values: Floats) -> Floats:
 
 
 def _widths(n: int, least: int) -> list[int]:
-    """From the smallest, each twice the one before, up to an eighth of the series."""
+    """Widths from the smallest on, each twice the one before, up to an eighth of the series."""
     return [
         least << power for power in range(n.bit_length()) if power == 0 or least << power <= n // 8
     ]
 
 
 def _sizes(values: Floats, width: int) -> Floats:
-    """Of the jump at each place but the first and last `width`, less the median jump."""
+    """The size of the jump at each place but the first and last `width`, less the median jump."""
     return _between(_moving_sums(values, width), width)
 
 
 def _ratios(values: Floats, width: int) -> Floats:
-    """The same for the logs of the sums, to which about one count is added: a sum may be 0."""
+    """The same jumps for the logs of the sums, with about one count added, because a sum may be
+    0."""
     one = np.where(values > 0, values, np.inf).min(axis=0)
     added = np.maximum(one, _LEAST_SHARE * width * values.mean(axis=0))
-    # A sum of zeros is not exactly zero as a difference of sums.
+    # As a difference of sums, a sum of zeros is not exactly zero.
     return _between(np.log(np.maximum(_moving_sums(values, width), 0.0) + added), width)
 
 
@@ -104,9 +107,10 @@ def _between(sums: Floats, width: int) -> Floats:
 
 @cache
 def _limits(n: int, least: int, rate: float) -> tuple[tuple[int, float], ...]:
-    """Each width, and how often the median jump the largest may be.
+    """Each width, and which multiple of the median jump the largest may be.
 
-    Equally probable for each width, and together exceeded with the probability `rate`.
+    The limits are equally probable for each width, and together exceeded with the probability
+    `rate`.
     """
     widths = _widths(n, least)
     random = np.random.default_rng(0)

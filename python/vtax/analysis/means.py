@@ -1,9 +1,9 @@
 """The ratio of two variants' means: what many runs cost together, slow ones included.
 
-The trimmed ratio of vtax.analysis.rounds answers for the typical run, and a disturbance of few runs
-is trimmed away from it. Whoever runs a program often pays for those runs too. So the mean of all
-values is compared as well, each with its weight. The error comes from how much the rounds disagree
-(the linearized ratio estimator of Cochran 1977, section 6.3), with rounds, or boots where there are
+The trimmed ratio of vtax.analysis.rounds answers for the typical run, and trims away a disturbance
+of few runs. Whoever runs a program often pays for those runs too. So the mean of all values is
+compared as well, each with its weight. The error comes from how much the rounds disagree (the
+linearized ratio estimator of Cochran 1977, section 6.3), with rounds, or boots where there are
 several, as blocks: what changes slowly falls out. No interval covers what no run showed;
 `unseen_percent` says how much that may be.
 """
@@ -27,10 +27,10 @@ from vtax.analysis.statistics import (
 from vtax.formats.model import Better
 
 TAIL_FROM = 20
-"""Values on either side, of which the 95th percentile is not simply the largest."""
+"""With fewer values on either side, the 95th percentile is simply the largest."""
 _CLEAR_GAP = 4.0
-"""In standard deviations of the larger group, at least; of few values as many as Student's t asks
-for at `_SURE`. docs/statistics.md has how often noise has such a gap."""
+"""The least gap in standard deviations of the larger group; for few values as many as Student's t
+asks for at `_SURE`. docs/statistics.md has how often noise has such a gap."""
 _SURE = 0.9995
 _LEAST_GAP = math.log(1.05)
 _STATES_FROM = 8
@@ -76,7 +76,7 @@ def _mean(values: Sequence[float]) -> float:
 def tail_ratio(own: Sequence[float], base: Sequence[float], better: Better) -> float | None:
     """The ratio of the values that 95 % of runs do not exceed; None for too few values.
 
-    For a rate those that 95 % of runs reach.
+    For a rate, the values that 95 % of runs reach.
     """
     if min(len(own), len(base)) < TAIL_FROM:
         return None
@@ -93,7 +93,7 @@ def unseen_percent(n: int) -> float:
 def mixture(values: Sequence[float]) -> str | None:
     """`27 of 30 runs at 1.00x, 3 at 2.0x`, where values fall into two groups with a gap between.
 
-    The gap must be several standard deviations of the larger group. All values above zero.
+    The gap must be several standard deviations of the larger group. All values must be above zero.
     """
     if len(values) < _STATES_FROM:
         return None

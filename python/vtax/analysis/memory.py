@@ -1,4 +1,4 @@
-"""From the runs of `vtax memory` to points, cliffs and what each kernel leaves to programs."""
+"""Points, cliffs and what each kernel leaves to programs, from the runs of `vtax memory`."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ IMAGE = {
     "code": ("Kernel code",),
     "data": ("Kernel rodata", "Kernel data", "Kernel bss"),
 }
-"""Part of a kernel's image to its names in /proc/iomem."""
+"""Parts of a kernel's image, and their names in /proc/iomem."""
 LIVING = {"slab": "Slab", "page tables": "PageTables", "stacks": "KernelStack"}
-"""What a kernel has besides, and its name in /proc/meminfo."""
+"""Parts of memory that a kernel has besides, and their names in /proc/meminfo."""
 NO_TLB = "the machine has no PMU that counts them all the time"
 _UNCOUNTED = {
     "dtlb_misses": NO_TLB,
@@ -28,13 +28,13 @@ _UNCOUNTED = {
 }
 RESERVED = "reserved at boot"
 """What a guest's kernel keeps of its memory from the start besides code and data, such as the
-structures of pages; with these where the machine does not show them."""
+structures of pages; code and data too where the machine does not show them."""
 PARTS = (*IMAGE, RESERVED, *LIVING)
 
 
 @dataclass(frozen=True, slots=True)
 class Used:
-    """What `vtax-agent memory` wrote of a run. None: the machine did not say."""
+    """What `vtax-agent memory` wrote about a run. None: the machine did not say."""
 
     wall_s: float | None = None
     swap_bytes: int | None = None
@@ -48,15 +48,15 @@ class Used:
     itlb_misses: int | None = None
     stalled_s: float | None = None
     killed: int | None = None
-    """Processes that the OOM killer ended meanwhile."""
+    """Processes that the OOM killer ended during the run."""
     total_bytes: int | None = None
     """All memory that the kernel manages."""
     kernel: Mapping[str, int | None] = field(default_factory=dict)
-    """By part; of the last look while the program ran."""
+    """Bytes by part, from the last look while the program ran."""
 
     @property
     def pressed(self) -> bool | None:
-        """The machine was short of memory; None: it does not say."""
+        """Whether the machine was short of memory; None: it does not say."""
         signs = (self.swapped_out_bytes, self.swapped_in_bytes, self.killed)
         known = [sign for sign in signs if sign is not None]
         return any(known) if known else None
@@ -73,7 +73,7 @@ class SizedRun:
     used: Used = Used()
     message: str | None = None
     too_slow: bool = False
-    """It failed by not ending within its time limit."""
+    """It failed because it did not end within its time limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class Measured:
 
 
 def used(found: Mapping[str, Any]) -> Used:
-    """What the JSON of a machine says; what it should not say is not known."""
+    """What the JSON of a machine says; a value that it should not have counts as not known."""
     before, after = (
         _mapping(_mapping(found.get(key)).get("events")) for key in ("before", "after")
     )
@@ -102,7 +102,7 @@ def used(found: Mapping[str, Any]) -> Used:
     out = _grown(before, after, "pswpout", page)
     swapped = _count(seen.get("swap_bytes"))
     if out == 0:
-        # Nothing was written: no look could have missed it.
+        # Nothing was written to swap: no look could have missed any.
         swapped = 0
     stalls = [_count(_mapping(found.get(key)).get("stalled_us")) for key in ("before", "after")]
     wall = found.get("wall_s")
@@ -168,10 +168,10 @@ def compared(measured: Iterable[Measured], better: Better) -> tuple[MemoryDiffer
 
 
 def curve(runs: Iterable[SizedRun]) -> memory_cliff.Curve:
-    """What a cliff is looked for in: runs with a value, and those without performance.
+    """The runs to look for a cliff in: runs with a value, and those without performance.
 
-    These were killed for lack of memory or ran into their time limit: a machine without swap that
-    has almost no memory left reads its programs' own code from the disk over and over.
+    The latter were killed for lack of memory or ran into their time limit: a machine without swap
+    that has almost no memory left reads its programs' own code from the disk over and over.
     """
     found: dict[int, list[memory_cliff.Run]] = {}
     for run in runs:
@@ -209,7 +209,8 @@ def _point(size: int, runs: Sequence[SizedRun], unit: str) -> MemoryPoint:
 
 
 def _kernel(measured: Measured) -> dict[str, int | None]:
-    """The median of each part over the runs; of what a guest reserved, from its size."""
+    """The median of each part over the runs; the part that a guest reserved follows from its
+    size."""
     parts = {part: _median(run.used.kernel.get(part) for run in measured.runs) for part in PARTS}
     total = _median(run.used.total_bytes for run in measured.runs)
     size = measured.memory_bytes

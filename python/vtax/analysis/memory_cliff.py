@@ -19,18 +19,18 @@ from vtax.formats.model import Better
 Verdict = Literal["differ", "no difference shown", "not known"]
 
 LEAST_FALL = 0.10
-"""Of the performance before. Caches and clocks of a machine move it by less."""
+"""Share of the performance before. Caches and clocks of a machine move it by less."""
 NOISE_FACTOR = 4.0
-"""A fall is at least so many robust standard deviations of a run."""
+"""A fall is at least this many robust standard deviations of a run."""
 BEFORE = 3
-"""Sizes that say what the next is expected to give."""
+"""How many sizes say what the next one is expected to give."""
 RESAMPLES = 400
 CONFIDENCE = 0.95
 SIGNIFICANCE = 0.05
 MOST_EXACT = 20_000
-"""Ways to divide the runs of two environments that are all looked at."""
+"""The most ways to divide the runs of two environments that are all looked at."""
 _TO_SIGMA = 1.4826
-"""Median absolute deviation to standard deviation, of a normal distribution."""
+"""Turns a median absolute deviation into a standard deviation, for a normal distribution."""
 _KILLED = -math.inf
 
 
@@ -54,7 +54,8 @@ class Cliff:
     """An edge between two sizes."""
 
     size: int | None
-    """The largest size before the fall; None: it has fallen at the smallest already."""
+    """The largest size before the fall; None: performance has fallen at the smallest size
+    already."""
     first_fallen: int
     low: int | None
     high: int
@@ -71,7 +72,7 @@ class Difference:
     size_b: float | None
     """The mean of the rounds' own cliffs; None: a round has none."""
     p: float | None
-    """Of the permutation test; None where too few rounds can decide it."""
+    """p of the permutation test; None where too few rounds can decide it."""
     verdict: Verdict
 
 
@@ -99,7 +100,7 @@ def find(curve: Curve, better: Better, seed: int = 0) -> Cliff | None:
 
 
 def differences(curves: Mapping[str, Curve], better: Better) -> Sequence[Difference]:
-    """Each pair of environments. A round ran every size once: it has a cliff of its own."""
+    """The differences of all pairs. A round ran every size once, so it has a cliff of its own."""
     own = {label: _by_round(curve, better) for label, curve in curves.items()}
     return [_difference(a, b, own[a], own[b]) for a, b in itertools.combinations(curves, 2)]
 
@@ -107,8 +108,9 @@ def differences(curves: Mapping[str, Curve], better: Better) -> Sequence[Differe
 def permutation_p(a: Sequence[float], b: Sequence[float]) -> float | None:
     """The two-sided p of the difference of means, over all ways to divide the values.
 
-    Where there are more than `MOST_EXACT` ways, over so many that are drawn, and the one that was
-    seen (Phipson & Smyth 2010). None when there are too few for any outcome to be significant.
+    Where there are more than `MOST_EXACT` ways, that many are drawn, and the one that was seen is
+    added (Phipson & Smyth 2010). None when there are too few ways for any outcome to be
+    significant.
     """
     ways = math.comb(len(a) + len(b), len(a))
     if not a or not b or 2 / ways > SIGNIFICANCE:
@@ -145,7 +147,7 @@ def _fall(curve: Curve, better: Better, least: float) -> int | None:
                 return 0
             continue
         gaps = _gaps(sizes, levels, at, better)
-        # A time is expected by a trend, which is not sure far away: there, below is enough.
+        # The expected time follows a trend, which is unsure far away: any fall is enough there.
         later = least if better == "higher" else 0.0
         if gaps[0] >= least and all(gap >= later for gap in gaps[1:]):
             return at
@@ -155,10 +157,9 @@ def _fall(curve: Curve, better: Better, least: float) -> int | None:
 def _gaps(
     sizes: Sequence[int], levels: Sequence[float], at: int, better: Better
 ) -> Sequence[float]:
-    """By how much each level from `at` on is below what the sizes before let expect.
+    """How far each level from `at` on is below what the smaller sizes lead one to expect.
 
-    A rate is expected to stay. A time is expected to grow by the power of the size by which it
-    grew before.
+    A rate is expected to stay. A time is expected to grow by the same power of the size as before.
     """
     first = max(0, at - BEFORE)
     known = [(size, level) for size, level in zip(sizes[first:at], levels[first:at], strict=True)
@@ -183,7 +184,7 @@ def _level(runs: Sequence[Run], better: Better) -> float:
 
 
 def _pressed(runs: Sequence[Run]) -> bool | None:
-    """Whether the machine was short of memory in some run; None: it is not known of any."""
+    """Whether the machine was short of memory in some run; None: no run says."""
     known = [run.pressed for run in runs if run.pressed is not None]
     return any(known) if known else None
 
@@ -216,7 +217,7 @@ def _between(curve: Curve) -> float:
     ]  # fmt: skip
     levels = [level for level in levels if level != _KILLED]
     bends = [abs(a - 2 * b + c) for a, b, c in zip(levels, levels[1:], levels[2:], strict=False)]
-    # Of three independent medians the weights' squares are 1, 4 and 1.
+    # For three independent medians the weights' squares are 1, 4 and 1.
     return _TO_SIGMA * statistics.median(bends) / math.sqrt(6) if bends else 0.0
 
 

@@ -26,11 +26,12 @@ from vtax.analysis.statistics import Estimate
 from vtax.analysis.verdicts import EQUIVALENCE_CONFIDENCE, ERROR
 
 LIMIT_PERCENT = 5.0
-"""Most that the paper sees on bare metal ("no noticeable impact"); its guests had 15 to 50 %."""
+"""The most that the paper sees on bare metal ("no noticeable impact"); its guests had 15 to 50
+%."""
 
 
 class Order(StrEnum):
-    """A pass over the sizes, in the order of a round but for the two in the middle."""
+    """A pass over the sizes; in the order of a round, except for the two in the middle."""
 
     ASCENDING = "ascending"
     DESCENDING = "descending"
@@ -42,7 +43,7 @@ class Order(StrEnum):
 
 
 class Contrast(StrEnum):
-    """What is held against what."""
+    """What is compared with what."""
 
     DESCENDING = "descending against ascending"
     RANDOM = "random against ascending"
@@ -59,7 +60,7 @@ _SIDES: Mapping[Contrast, tuple[tuple[Order, ...], tuple[Order, ...]]] = {
 
 
 class Verdict(StrEnum):
-    """On an environment."""
+    """The verdict on an environment."""
 
     NONE = "no drift"
     GUEST = "drift of the guest"
@@ -78,25 +79,26 @@ class Observation:
     order: Order
     size: int
     place: int
-    """In its pass, from 0."""
+    """Its place in the pass, from 0."""
     values: Mapping[str, float]
-    """Metrics by name."""
+    """Values of metrics by name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A ratio of times; one that two rounds did not give is None."""
+    """A ratio of times; a value that two rounds did not give is None."""
 
     log_ratio: Estimate | None
 
     @property
     def percent(self) -> float | None:
-        """Signed: equation 2 without the bars. Above 0: slower than what it is held against."""
+        """The change in percent, signed: equation 2 without the bars. Above 0: slower than what it
+        is compared with."""
         return None if self.log_ratio is None else _percent(self.log_ratio.value)
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """95 %, in percent."""
+        """The 95 % interval, in percent."""
         if self.log_ratio is None:
             return None
         half = self.log_ratio.half_width()
@@ -104,31 +106,33 @@ class Change:
 
     @property
     def bound(self) -> float:
-        """On the log scale: the change is smaller, with an error of 5 % on either side."""
+        """On the log scale: the change is smaller than this, with an error of 5 % on either
+        side."""
         if self.log_ratio is None:
             return math.inf
         return abs(self.log_ratio.value) + self.log_ratio.half_width(EQUIVALENCE_CONFIDENCE)
 
     def differs(self, error: float) -> bool:
-        """Whether a change at all is this sure."""
+        """Whether it is this sure that there is a change at all."""
         ratio = self.log_ratio
         return ratio is not None and abs(ratio.value) > ratio.half_width(1.0 - error)
 
 
 @dataclass(frozen=True, slots=True)
 class OrderDrift:
-    """What was found of one environment."""
+    """What was found about one environment."""
 
     verdict: Verdict
     below_percent: float
-    """No change of any size is larger; infinite where it is not known."""
+    """The change of every size is smaller; infinite where that is not known."""
     drift_percent: float | None
     """The largest change that is sure."""
     sizes: Mapping[Contrast, Mapping[int, Change]]
     within_pass: Change
-    """From the first place of a pass to the last, over all fresh passes: what the order moves."""
+    """The change from the first place of a pass to the last, over all fresh passes: what the order
+    moves."""
     overall: Mapping[Contrast, Change]
-    """Over all sizes, of the two contrasts whose passes have the same order."""
+    """The change over all sizes, for the two contrasts whose passes have the same order."""
 
     @property
     def text(self) -> str:
@@ -143,7 +147,7 @@ class OrderDrift:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """A change that was tested, and what the control said of the same."""
+    """A change that was tested, and what the control said of the same change."""
 
     change: Change
     control: Change
@@ -165,7 +169,7 @@ def order_drift(
     sizes = {contrast: dict(_by_size(own, metric, contrast)) for contrast in Contrast}
     overall = {each: _overall(own, metric, each) for each in (Contrast.AGAIN, Contrast.CONTROL)}
     within = Change(of_rounds(list(_slopes(own, metric))))
-    # A pass that no round has was not asked for, and leaves nothing open.
+    # A pass that is in no round was not asked for, and leaves nothing open.
     run = {each.order for each in own}
     every = [
         each
@@ -222,7 +226,7 @@ def _size(change: Change) -> float:
 
 
 def _percent(log_ratio: float) -> float:
-    # Two rounds that disagree have intervals beyond every float.
+    # Two rounds that disagree can have intervals beyond every float.
     return 100.0 * math.expm1(log_ratio) if log_ratio < 300.0 else math.inf
 
 
@@ -262,7 +266,7 @@ def _overall(observations: Sequence[Observation], metric: str, contrast: Contras
 
 
 def _slopes(observations: Sequence[Observation], metric: str) -> Iterator[float]:
-    """Of each round: the change of the log from the first place of a pass to the last.
+    """For each round, the change of the log from the first place of a pass to the last.
 
     Least squares over the passes in fresh machines, each size about its own mean.
     """

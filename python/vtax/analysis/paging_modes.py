@@ -16,14 +16,14 @@ class Run:
     """One run of the workload in one mode."""
 
     wall_s: float
-    """By the guest's clock."""
+    """Wall time by the guest's clock."""
     counters: Mapping[str, float]
-    """KVM's counts during the run; of a level (a gauge) the value at its end."""
+    """KVM's counts during the run; for a level (a gauge) the value at its end."""
     gauges: frozenset[str]
     guest_s: float | None
-    """Time in guest code as the emulated host accounts it; None where it does not."""
+    """Time in guest code as the emulated host accounts it; None where the host does not."""
     report: Mapping[str, Any] | None
-    """What a built-in workload says of itself."""
+    """What a built-in workload says about itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class PagingModes:
     description: str
     """What the machine is, in words."""
     names: Sequence[str]
-    """The counters asked for, in the order of display. KVM may lack some."""
+    """The counters asked for, in the order of display. KVM may lack some of them."""
     shadow_obstacle: str | None = None
     """Why nothing ran under shadow paging; None when it ran."""
 

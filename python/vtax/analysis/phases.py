@@ -1,7 +1,7 @@
 """Where a run changes its behaviour, and what it does between.
 
 Change points of the mean by PELT (Killick, Fearnhead & Eckley 2012), in the implementation of the
-package `ruptures`, after two steps that make it safe for counts: values are replaced by the normal
+package `ruptures`, after two steps that make it safe for counts. Values are replaced by the normal
 scores of their ranks, so that an outlier weighs no more than the largest value of a normal sample;
 and the penalty grows with the long-run variance, because a series that remembers its past wanders
 without changing (Chakar, Lebarbier, Lévy-Leduc & Robin 2017).
@@ -28,17 +28,18 @@ from vtax.analysis.ways import By
 Floats = NDArray[np.float64]
 
 MIN_BINS = 5
-"""A phase has at least so many bins; fewer do not distinguish a phase from noise."""
+"""A phase has at least this many bins; fewer do not distinguish a phase from noise."""
 MOST_BINS = 1000
 FALSE_RATE = 0.05
 """The probability of finding any change in noise stays below it."""
 _MAX_RHO = 0.99
 _KEPT = 0.9
-"""Share of squared differences that count, the smallest ones: changes are among the others."""
+"""Share of the squared differences that count, the smallest ones: changes are among the rest."""
 _MEAN_OF_KEPT = 0.623
-"""Of the smallest 90 % of squares of standard normal variables: 1 - 2 q phi(q) / 0.9, q = 1.645."""
+"""The mean of the smallest 90 % of squares of standard normal variables: 1 - 2 q phi(q) / 0.9, q =
+1.645."""
 _MOST_DEVIATIONS = 3.0
-"""By which a rare value among many equal ones may stand out."""
+"""How far a rare value among many equal ones may stand out, in standard deviations."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,7 @@ class Phase:
     """A part of the axis without a detected change."""
 
     start: float
-    """On the axis of the timeline."""
+    """Where the phase begins, in units of the timeline's axis."""
     end: float
     bins: int
     means: tuple[float, ...]
@@ -106,7 +107,7 @@ def candidates(values: Floats) -> list[int]:
 
 
 def penalty(n: int, d: int) -> float:
-    """What a change must explain of the variance of `d` columns to be believed.
+    """How much of the variance of `d` columns a change must explain to be believed.
 
     The bound of Laurent & Massart (2000, lemma 1) on a chi-squared variable of d degrees of
     freedom, exceeded with the probability `FALSE_RATE` / n.
@@ -128,12 +129,13 @@ def _normal_scores(values: Floats) -> Floats:
 def _long_run_variance(scores: Floats) -> float:
     """n times the variance of the mean of n values between changes.
 
-    From trimmed means of squared differences at lags 1 and 2, which few changes cannot move; with
-    medians in their place this is the estimator of Chakar et al., which varies more.
+    It comes from trimmed means of squared differences at lags 1 and 2, which few changes cannot
+    move. With medians instead, this is the estimator of Chakar et al., which varies more.
 
     Where most neighbours are equal (rare events) the noise is taken as white, with the variance
-    that isolated values but not steps give to products of neighbouring differences; or with more,
-    so that no value stands out by over three deviations, or two rare ones would look like a phase.
+    that isolated values but not steps give to products of neighbouring differences. The variance is
+    raised where a value would otherwise stand out by over three deviations, or two rare values
+    would look like a phase.
     """
     steps = np.diff(scores)
     if np.median(np.abs(steps)) == 0.0:

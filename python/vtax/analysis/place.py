@@ -1,4 +1,4 @@
-"""From the runs of `vtax place measure` to points, Combined Usage and elasticity.
+"""Points, Combined Usage and elasticity, from the runs of `vtax place measure`.
 
 Relative performance is a ratio within a round: each point against the control of the same round,
 which ran at full speed (vtax.analysis.rounds). Combined Usage is the CPU utilisation of the
@@ -10,12 +10,12 @@ Elasticity is the percentage of throughput lost per percentage of speed lost, bo
 14 % lost at half speed is 0.28, as the paper's figure 1 reads. It is the slope of a straight line
 through the control (no loss of speed, no loss of throughput), by least squares. The points of a
 round share their control and so are one observation (repeated measures by summary statistics:
-Matthews, Altman, Campbell and Royston, BMJ 1990); a round that is one point with a control of its
-own is one too. Least squares through a fixed point weights the slowest speeds most, which are what
-placement asks about, and are known best. A slope of log ratios would give an exponent instead
-(0.22 for the same point), which is constant only where throughput is a power of speed; a service
-that saturates at some speed follows neither, and its slope is an average over the speeds that were
-measured.
+Matthews, Altman, Campbell and Royston, BMJ 1990); a round with one point and a control of its own
+is one observation too. Least squares through a fixed point gives the slowest speeds most weight:
+placement asks about these, and they are known best. A slope of log ratios would give an exponent
+instead (0.22 for the same point), which is constant only where throughput is a power of speed; a
+service that saturates at some speed follows neither, and its slope is an average over the speeds
+that were measured.
 """
 
 from __future__ import annotations
@@ -53,18 +53,18 @@ class SpeedRun:
     boot: int = 0
     speed_obtained_percent: float | None = None
     service_cpu: float | None = None
-    """CPU seconds per second, as the next three."""
+    """CPU seconds per second, as in the next three."""
     guest_cpu: float | None = None
     client_cpu: float | None = None
     run_delay: float | None = None
     """Time that the service's threads were ready and did not run."""
     device_percent: float | None = None
     wakeups_per_s: float | None = None
-    """Of the service's threads."""
+    """Wakeups of the service's threads."""
     requests_per_s: float | None = None
     packets_per_s: float | None = None
     service_instructions_per_s: float | None = None
-    """None also where there is no PMU."""
+    """None also where the machine has no PMU."""
     client_saturated: bool = False
     honoured: bool = True
 
@@ -74,7 +74,7 @@ class SpeedRun:
 
     @property
     def mark(self) -> str | None:
-        """Why it counts for no elasticity."""
+        """Why the run does not count for elasticity."""
         if self.client_saturated:
             return SATURATED
         return None if self.honoured else NOT_HONOURED
@@ -113,17 +113,19 @@ def findings(found: Iterable[PlaceLoad]) -> tuple[str, ...]:
 
 
 def slope(points: Sequence[tuple[float, float]]) -> float | None:
-    """Elasticity from pairs of speed and throughput in percent of full; None: no speed below it."""
+    """Elasticity from pairs of speed and throughput in percent of full; None: no speed is below
+    full."""
     lost = [(FULL - speed, FULL - throughput) for speed, throughput in points]
     squares = _squares(points)
     return sum(speed * loss for speed, loss in lost) / squares if squares > 0 else None
 
 
 def elasticity(runs: Sequence[SpeedRun], controls: Sequence[SpeedRun]) -> Estimate | None:
-    """From runs whose speed was measured, and controls, of one load and backend.
+    """Elasticity from runs whose speed was measured, and their controls, of one load and backend.
 
-    A boot is one observation where there are several, otherwise a round is. None: no round has
-    both. An error of infinity: there is one observation, and nothing says how good it is.
+    A boot is one observation where there are several boots, otherwise a round is. None: no round
+    has both. The error is infinite where there is one observation, because nothing says how good it
+    is.
     """
     levels = _levels(controls)
     by_round: dict[tuple[int, int], list[tuple[float, float]]] = {}
@@ -156,14 +158,14 @@ def _over(observed: Sequence[Sequence[tuple[float, float]]]) -> Estimate | None:
 
 
 def _squares(points: Sequence[tuple[float, float]]) -> float:
-    """What a slope through the control weighs."""
+    """The weight of a slope through the control."""
     return sum((FULL - speed) ** 2 for speed, _ in points)
 
 
 def at_full_speed(controls: Sequence[SpeedRun]) -> dict[str, float | None]:
-    """What may predict elasticity, each the mean over the controls.
+    """The values that may predict elasticity, each the mean over the controls.
 
-    Batching is packets per wakeup, where packets were not counted requests per wakeup.
+    Batching is packets per wakeup or, where packets were not counted, requests per wakeup.
     """
     cpu = _mean(controls, lambda run: run.service_cpu)
     device = _mean(controls, lambda run: run.device_percent)
@@ -212,12 +214,12 @@ def _load(runs: Sequence[SpeedRun]) -> PlaceLoad:
 
 
 def _controls(own: Sequence[SpeedRun], every: Sequence[SpeedRun]) -> list[SpeedRun]:
-    """A backend's own controls, otherwise those of any: at full speed none slows anything."""
+    """A backend's own controls, or those of any backend: at full speed none slows anything."""
     return [run for run in own if run.is_control] or [run for run in every if run.is_control]
 
 
 def _counted(runs: Sequence[SpeedRun]) -> tuple[list[SpeedRun], tuple[str, ...]]:
-    """The runs that count; where fewer than half do, all of them with the reasons."""
+    """The runs that count; where fewer than half do, all runs with the reasons."""
     clean = [run for run in runs if run.mark is None]
     if not runs or 2 * len(clean) >= len(runs):
         return clean, ()
@@ -254,7 +256,7 @@ def _point(
 def _relative(
     runs: Sequence[SpeedRun], controls: Sequence[SpeedRun]
 ) -> tuple[float | None, float | None, float | None]:
-    """In percent of the controls, with the interval."""
+    """Throughput in percent of the controls', with the interval."""
     if runs[0].is_control:
         return FULL, FULL, FULL
     own, base = _rounds(runs), _rounds(controls)
@@ -301,7 +303,7 @@ def _words(each: PlaceElasticity) -> str:
 
 
 def _every(choose: Callable[[list[float]], float], values: Sequence[float | None]) -> float | None:
-    """Of all of them; None where one is not known."""
+    """The chosen value of all runs; None where a run lacks it."""
     known = [value for value in values if value is not None]
     return choose(known) if known and len(known) == len(values) else None
 

@@ -19,7 +19,7 @@ VCPU = "vcpu"
 
 @dataclass(frozen=True, slots=True)
 class Sensitivity:
-    """Elasticity with its 95 % interval, and where it is from."""
+    """Elasticity with its 95 % interval, and its source."""
 
     value: float
     low: float
@@ -30,7 +30,7 @@ class Sensitivity:
 
 @dataclass(frozen=True, slots=True)
 class Thread:
-    """A thread of the host as advice is given on it."""
+    """A thread of the host, as advice sees it."""
 
     pid: int
     tid: int
@@ -40,7 +40,7 @@ class Thread:
 
 
 def measured(load: PlaceLoad) -> Sensitivity | None:
-    """Of a load that was measured; None without an interval."""
+    """The sensitivity of a load that was measured; None without an interval."""
     if load.elasticity is None or load.low is None or load.high is None:
         return None
     source = f"measured in {load.environment} with {load.load}"
@@ -48,9 +48,9 @@ def measured(load: PlaceLoad) -> Sensitivity | None:
 
 
 def by_predictor(by: Predictor | None, values: Mapping[str, float | None]) -> Sensitivity | None:
-    """Of a thread that does so much now; None: nothing predicts it, or not that far.
+    """The sensitivity of a thread with these values; None: nothing predicts it, or not that far.
 
-    `values` are named as those that `vtax.analysis.place.at_full_speed` gives.
+    `values` are named as `vtax.analysis.place.at_full_speed` names them.
     """
     value = values.get(by.name) if by else None
     found = predicted(by, value) if by and value is not None else None
@@ -62,7 +62,7 @@ def by_predictor(by: Predictor | None, values: Mapping[str, float | None]) -> Se
 def loss(sensitivity: Sensitivity, speed_percent: float) -> tuple[float, float, float]:
     """Percent of throughput lost on cores of that speed, with the interval; below 0: a gain.
 
-    More than all of it cannot be lost, whatever a wide interval says.
+    No more than 100 % can be lost, whatever a wide interval says.
     """
     lost = FULL - speed_percent
     value, low, high = (
@@ -74,7 +74,7 @@ def loss(sensitivity: Sensitivity, speed_percent: float) -> tuple[float, float, 
 def advise(
     thread: Thread, sensitivity: Sensitivity | None, speed_percent: float, budget_percent: float
 ) -> ThreadAdvice:
-    """For cores of that speed, where its guest may lose so much."""
+    """Advice for cores of that speed, where the thread's guest may lose `budget_percent`."""
     expected, low, high = loss(sensitivity, speed_percent) if sensitivity else (None, None, None)
     advice, reason = _judged(thread, sensitivity, high, speed_percent, budget_percent)
     return ThreadAdvice(

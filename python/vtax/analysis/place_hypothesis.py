@@ -6,12 +6,12 @@ tested as a rank correlation over pairs of environment and load, beside rival pr
 The interval of Spearman's correlation is Bonett and Wright's ("Sample size requirements for
 estimating Pearson, Kendall and Spearman correlations", Psychometrika 2000): Fisher's z with the
 variance (1 + r²/2) / (n - 3); by simulation it covers in 94 to 96 % from n = 12 on. Pairs of one
-environment or one load are not independent, which it does not know: it is rather too narrow.
+environment or one load are not independent, which the interval ignores: it is rather too narrow.
 
 The predictor is the one whose interval lies farthest from zero, with the error divided among the
 predictors that were tried (Bonferroni), and only where a straight line through it predicts pairs
-that were left out better than the mean of the others does. Otherwise there is none, and what was
-not measured is not known.
+that were left out better than the mean of the others does. Otherwise there is no predictor, and
+what was not measured is not known.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from vtax.formats.place import Answer, PlaceHypothesis, PlaceLoad, Predictor
 
 HYPOTHESIS = "combined usage"
 LEAST_PAIRS = 12
-"""Fewer answer nothing: at 12 an interval about no correlation is already 1.1 wide."""
+"""Fewer pairs answer nothing: at 12, an interval about no correlation is already 1.1 wide."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,22 +40,22 @@ class Correlation:
 
     @property
     def strength(self) -> float:
-        """The least size that the interval allows; 0: none at all may be."""
+        """The smallest size that the interval allows; 0: there may be no correlation."""
         return max(self.low, -self.high, 0.0)
 
 
 def hypothesis(loads: Sequence[PlaceLoad]) -> PlaceHypothesis:
-    """The paper's, over the loads that have an elasticity."""
+    """The paper's hypothesis, over the loads that have an elasticity."""
     return _tested(HYPOTHESIS, loads)
 
 
 def rivals(loads: Sequence[PlaceLoad]) -> tuple[PlaceHypothesis, ...]:
-    """The other predictors."""
+    """The answers for the other predictors."""
     return tuple(_tested(name, loads) for name in _names(loads) if name != HYPOTHESIS)
 
 
 def predictor(loads: Sequence[PlaceLoad]) -> Predictor | None:
-    """The best one; None: none predicts anything."""
+    """The best predictor, if any predicts anything."""
     tried = [(name, *pairs(name, loads)) for name in _names(loads)]
     tried = [each for each in tried if each[1].size >= LEAST_PAIRS]
     confidence = 1.0 - (1.0 - CONFIDENCE) / max(len(tried), 1)
@@ -95,7 +95,8 @@ def pairs(name: str, loads: Sequence[PlaceLoad]) -> tuple[Floats, Floats]:
 
 
 def spearman(x: Floats, y: Floats, confidence: float = CONFIDENCE) -> Correlation | None:
-    """Of at least four pairs; None where one side has no two different values."""
+    """The rank correlation of at least four pairs; None where one side has no two different
+    values."""
     n = x.size
     if n < 4 or np.ptp(x) == 0 or np.ptp(y) == 0:
         return None
@@ -103,7 +104,7 @@ def spearman(x: Floats, y: Floats, confidence: float = CONFIDENCE) -> Correlatio
     from scipy.special import ndtri
 
     r = float(np.corrcoef(_ranks(x), _ranks(y))[0, 1])
-    # A perfect order is worth half of one exchange of neighbours less: z would be infinite.
+    # A perfect order is lowered by half of one exchange of neighbours: z would be infinite.
     bound = 1.0 - 6.0 / (n * (n**2 - 1))
     inside = min(max(r, -bound), bound)
     half = float(ndtri(0.5 + confidence / 2)) * math.sqrt((1 + inside**2 / 2) / (n - 3))
@@ -114,7 +115,7 @@ def spearman(x: Floats, y: Floats, confidence: float = CONFIDENCE) -> Correlatio
 def fit(name: str, x: Floats, y: Floats) -> Predictor:
     """A straight line by least squares through at least four pairs, two of them different in x.
 
-    The errors of left out pairs come from the residuals and the leverages (Allen, "The
+    The errors of pairs that are left out come from the residuals and the leverages (Allen, "The
     relationship between variable selection and data augmentation and a method for prediction",
     Technometrics 1974).
     """
@@ -174,7 +175,7 @@ def _names(loads: Sequence[PlaceLoad]) -> list[str]:
 
 
 def _ranks(values: Floats) -> Floats:
-    """From 1, equal values sharing the mean of theirs."""
+    """Ranks from 1; equal values share the mean of theirs."""
     _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
     last = np.cumsum(counts)
     return np.asarray((last - (counts - 1) / 2.0)[inverse], dtype=np.float64)

@@ -3,7 +3,7 @@
 What a request takes of a station is the station's utilisation by the throughput (the utilisation
 law: Denning and Buzen, "The Operational Analysis of Queueing Network Models", ACM Computing Surveys
 1978), both from the controls. The delay is fitted to the throughput at full speed, so the points
-below it are what the model is tried on.
+below full speed test the model.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ from vtax.analysis.queueing import Host
 from vtax.formats.place import PlaceLoad, PlaceSimulation
 
 STRETCHED = ("cpufreq", "core-type")
-"""Backends on which the same work takes more CPU seconds, so that they say nothing of batching."""
+"""Backends on which the same work takes more CPU seconds: their runs say nothing about batching."""
 
 
 def host(runs: Sequence[SpeedRun], customers: int) -> Host | None:
-    """Of one load, with so many connections or segments in its window, from runs that count.
+    """The model of one load with `customers` connections or segments in its window, from runs that
+    count.
 
     None: the controls have no throughput in requests or packets, or no CPU time, or no delay
     explains them (`vtax.analysis.queueing.fitted`).
@@ -43,7 +44,7 @@ def host(runs: Sequence[SpeedRun], customers: int) -> Host | None:
 
 
 def validated(load: PlaceLoad, host: Host) -> PlaceSimulation | None:
-    """Against the load's points below full speed that count; None: there are none."""
+    """The model's error at the load's points below full speed that count; None: there are none."""
     return queueing.validate(
         host,
         [
@@ -71,7 +72,7 @@ def simulated(
 
 
 def _done(run: SpeedRun) -> float:
-    """Requests per second, of a stream packets; 0: not known."""
+    """Requests per second; for a stream, packets; 0: not known."""
     return run.requests_per_s or run.packets_per_s or 0.0
 
 
@@ -86,7 +87,7 @@ def _share(percent: float | None) -> float | None:
 
 
 def _batches(runs: Sequence[SpeedRun]) -> list[tuple[float, float]]:
-    """Requests per wakeup and CPU seconds per request."""
+    """Pairs of requests per wakeup and CPU seconds per request."""
     return [
         (_done(run) / run.wakeups_per_s, run.service_cpu / _done(run))
         for run in runs

@@ -1,9 +1,9 @@
 """The planner of `vtax place`: which class of cores each thread belongs on, and why.
 
-A thread that uses u of a full-speed core uses u / s of one of speed s, at most all of it. Its
-guest loses there what the thread's elasticity says, by the upper end of its interval, and at least
-what a thread that the core cannot keep up with loses. The losses of a guest's threads are added,
-which is more than they cost together where they overlap: a budget is kept, not used up. The
+A thread that uses the share u of a full-speed core uses u / s of a core of speed s, at most all of
+it. The guest's loss there is what the upper end of the thread's elasticity interval says, and at
+least the loss of a thread that the core cannot keep up with. The losses of a guest's threads are
+added, which is more than they cost together where they overlap: a budget is kept, not used up. The
 planner keeps capacities and budgets and takes the plan with the least modelled power; what idle
 cores draw is the same in every plan and is left out.
 
@@ -24,9 +24,9 @@ from vtax.analysis.place_advice import VCPU
 from vtax.analysis.power import PowerModel, performance_per_model_watt
 
 WORTH = 1e-3
-"""Of a fast core's busy power: a move that saves less is not made."""
+"""Share of a fast core's busy power: a move that saves less is not made."""
 _SLACK = 1e-6
-"""Of a percent or a core: the solver's own tolerance."""
+"""The solver's own tolerance, in percent or cores."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,8 @@ class CoreClass:
     speed: float
     """Share of the fastest class's speed, above 0 to 1."""
     cores: Mapping[int, float]
-    """NUMA node to how many they are worth: a further hardware thread is no whole core."""
+    """For each NUMA node, how many cores they are worth: a further hardware thread is no whole
+    core."""
     power: PowerModel
 
 
@@ -60,18 +61,19 @@ class Thread:
     role: str
     guest: str | None
     cpu: float
-    """Of a full-speed core, 0 to 1."""
+    """The share of a full-speed core that it uses, 0 to 1."""
     elasticity: tuple[float, float] | None
     """The 95 % interval; None: not known."""
     memory_node: int | None = None
-    """Where its guest's memory is: it stays on that node. None: not known, it stays where it is."""
+    """The node of its guest's memory, on which the thread stays. None: not known; it stays where it
+    is."""
     now: Place | None = None
-    """None: anywhere, counted with the fastest class."""
+    """None: it may run anywhere, and is counted with the fastest class."""
     allowed: frozenset[Place] | None = None
-    """Places that its cpuset has a core of; None: all. Where it is now it may stay."""
+    """Places of which its cpuset has a core; None: all. It may always stay where it is."""
 
     def may_be(self, place: Place) -> bool:
-        """Whether its cpuset lets it."""
+        """Whether its cpuset allows the place."""
         return self.allowed is None or place in self.allowed
 
 
@@ -80,9 +82,9 @@ class Constraints:
     """What a plan must keep to."""
 
     loss_percent: float = 5.0
-    """That a guest may lose; threads of no guest are a guest of their own."""
+    """What a guest may lose; threads of no guest count as a guest of their own."""
     loss_by_guest: Mapping[str, float] = field(default_factory=dict)
-    """Where it is another."""
+    """The loss allowed to a guest where that is another."""
     vcpus_may_slow: bool = False
     headroom: float = 0.1
     """Share of each place that stays free."""
@@ -96,12 +98,12 @@ class Plan:
     reasons: Mapping[str, str]
     moved: frozenset[str]
     dynamic_model_watts: float
-    """Of all threads, above idle cores."""
+    """The power of all threads, above idle cores."""
     dynamic_model_watts_before: float
     idle_model_watts: float
-    """Of all cores."""
+    """The power of all idle cores."""
     loss_percent: Mapping[str | None, float]
-    """Of each guest, at most."""
+    """What each guest loses, at most."""
     loss_percent_before: Mapping[str | None, float]
     method: Literal["exact", "heuristic"]
     gap_percent: float | None
@@ -110,7 +112,7 @@ class Plan:
 
     @property
     def performance_per_model_watt(self) -> float | None:
-        """Percent of full performance, the mean of the guests' at least, per modelled watt."""
+        """Percent of full performance (the mean over guests, at least) per modelled watt."""
         return _per_watt(self.loss_percent, self.dynamic_model_watts + self.idle_model_watts)
 
     @property
@@ -130,7 +132,7 @@ class _Option:
 
     place: Place
     use: float
-    """Cores."""
+    """Cores' worth of CPU time."""
     loss: float
     """Percent of its guest's performance, at most."""
     model_watts: float
@@ -142,11 +144,11 @@ class _Host:
 
     classes: Mapping[str, CoreClass]
     places: Mapping[Place, int]
-    """To its number."""
+    """Places and their numbers."""
     fastest: CoreClass
 
     def start(self, thread: Thread) -> Place:
-        """Where it is now."""
+        """The place that the thread has before the plan."""
         if thread.now is not None:
             return thread.now
         node, nodes = thread.memory_node, self.fastest.cores
@@ -163,14 +165,14 @@ class _Host:
         return _Option(place, use, loss, use * core.power.dynamic_model_watts)
 
     def near(self, thread: Thread) -> list[_Option]:
-        """What it is now first; then places on the node of its memory."""
+        """The thread's present place first; then places on the node of its memory."""
         now = self.start(thread)
         node = now.node if thread.memory_node is None else thread.memory_node
         others = [place for place in self.places if place.node == node and place != now]
         return [self.option(thread, place) for place in (now, *others)]
 
     def options(self, thread: Thread) -> list[_Option]:
-        """The same, without those that its cpuset keeps it from."""
+        """The options near the thread, without those that its cpuset rules out."""
         now, *others = self.near(thread)
         return [now, *(each for each in others if thread.may_be(each.place))]
 
@@ -183,8 +185,9 @@ def plan(
 ) -> Plan:
     """The plan with the least modelled power.
 
-    Threads have different ids, `now` names known places, and there is a class. Doing nothing is
-    always allowed: what is crowded or over its budget already need not get better, but not worse.
+    Threads have different ids, `now` names known places, and there is at least one class. Doing
+    nothing is always allowed: what is crowded or over its budget already need not get better, but
+    must not get worse.
     """
     host = _host(classes)
     movable = {each.id: host.options(each) for each in threads if not _held(each, constraints)}
@@ -210,7 +213,7 @@ def _host(classes: Sequence[CoreClass]) -> _Host:
 
 
 def _held(thread: Thread, constraints: Constraints) -> str | None:
-    """Why it is not moved."""
+    """Why the thread is not moved, if it is held."""
     if thread.role == VCPU and not constraints.vcpus_may_slow:
         return "it runs the guest itself, and vCPUs are not to move"
     if thread.elasticity is None:
@@ -249,7 +252,7 @@ def _mended(
     host: _Host,
     constraints: Constraints,
 ) -> dict[str, _Option]:
-    """Where threads are now, but those of guests over their budget where they lose least."""
+    """The threads' present places, but for guests over their budget those where they lose least."""
     options = {each.id: host.option(each, host.start(each)) for each in threads}
     room = _room(threads, options, host, constraints.headroom)
     losses = _losses(threads, options)
@@ -294,7 +297,7 @@ def _problem(
         cost=np.array([each.model_watts + (0 if stays else worth) for _, _, each, stays in flat]),
         use=np.array([each.use for _, _, each, _ in flat]),
         loss=np.array([each.loss for _, _, each, _ in flat]),
-        # What is too full already may stay so.
+        # A place that is too full already may stay so.
         capacities=np.array([free[place] - min(still[place], 0.0) for place in host.places]),
         budgets=np.array(
             [
@@ -356,7 +359,7 @@ def _per_watt(losses: Mapping[str | None, float], model_watts: float) -> float |
 def _notes(
     losses: Mapping[str | None, float], room: Mapping[Place, float], constraints: Constraints
 ) -> tuple[str, ...]:
-    """Limits that no plan that was found keeps to."""
+    """The limits that no plan keeps to that was found."""
     over = [
         f"{guest or 'threads of no guest'} may lose {loss:.1f} % with this plan, more than the"
         f" budget of {_budget(guest, constraints):g} %: what would help may not move or has no room"
@@ -378,7 +381,7 @@ def _why(
     room: Mapping[Place, float],
     spare: float,
 ) -> str:
-    """Why it is there: what that costs and saves, or what keeps it from a cheaper place."""
+    """Why the thread is there: what that costs and saves, or what keeps it from a cheaper place."""
     guest = thread.guest or "the host"
     if option.place != before.place:
         saved = before.model_watts - option.model_watts

@@ -28,22 +28,22 @@ RK3399_BIG = ((408, 0.8), (600, 0.8), (816, 0.825), (1008, 0.875), (1200, 0.95),
               (1608, 1.1), (1800, 1.2))  # fmt: skip
 """Operating points of the Cortex-A72: MHz and V."""
 RK3399_LITTLE = ((408, 0.8), (600, 0.8), (816, 0.85), (1008, 0.925), (1200, 1.0), (1416, 1.125))
-"""Of the Cortex-A53."""
+"""Operating points of the Cortex-A53: MHz and V."""
 GOLDEN_COVE_WATTS = 168.0 / 8
 
 
 @dataclass(frozen=True, slots=True)
 class PowerModel:
-    """Of one core of a class."""
+    """The power of one core of a class."""
 
     source: str
-    """What the numbers are of, for the reader."""
+    """Says what the numbers are of, for the reader."""
     busy_model_watts: float
     idle_model_watts: float = 0.0
     """0: the source has the dynamic part alone."""
 
     def model_watts(self, utilisation: float) -> float:
-        """At a utilisation of 0 to 1, above which there is none."""
+        """Power at a utilisation of 0 to 1; there is none above."""
         share = min(max(utilisation, 0.0), 1.0)
         return self.idle_model_watts + share * self.dynamic_model_watts
 
@@ -101,16 +101,16 @@ class EnergyReading:
     domain: str
     """Its `name`, such as package-0."""
     at_s: float
-    """By the monotonic clock."""
+    """The moment by the monotonic clock."""
     energy_uj: int
     max_energy_range_uj: int
-    """After which the counter begins at 0 again."""
+    """The value after which the counter begins at 0 again."""
 
 
 def measured_watts(before: EnergyReading, after: EnergyReading) -> float | None:
     """The mean power between two readings of a domain; None where they are no such pair.
 
-    The counter may have begun again once in between; whoever reads has to do so often enough.
+    The counter may have begun again once in between, so it must be read often enough.
     """
     seconds = after.at_s - before.at_s
     if seconds <= 0 or before.domain != after.domain:

@@ -1,8 +1,8 @@
 """The simulation of hosts that are not here: a closed queueing network.
 
-So many customers (connections; of a stream, the segments of its window) go round service thread,
-link, guest and client. Each is one server with a queue; what is left of the time of a round trip
-is a delay that nobody queues for. Throughput follows by exact mean value analysis (Reiser and
+A number of customers (connections; for a stream, the segments of its window) go round service
+thread, link, guest and client. Each is one server with a queue; what is left of the time of a round
+trip is a delay that nobody queues for. Throughput follows by exact mean value analysis (Reiser and
 Lavenberg, "Mean-Value Analysis of Closed Multichain Queuing Networks", JACM 1980), which assumes
 exponential service or processor sharing. A service thread that batches serves faster the more
 requests wait: its rate depends on its queue, and the rest of the network acts on it as one station
@@ -33,7 +33,7 @@ DELAY_STEPS = 60
 
 @dataclass(frozen=True, slots=True)
 class Batching:
-    """CPU time of the service thread for a request when so many are served at one wakeup."""
+    """CPU time of the service thread for a request, by how many are served at one wakeup."""
 
     per_request_s: float
     per_wakeup_s: float
@@ -77,7 +77,7 @@ def throughputs(demands_s: Sequence[float], delay_s: float, customers: int) -> F
 
 
 def model_throughput(host: Host, speed: float) -> float:
-    """Requests per second with the service thread at a speed above 0 to 1 of full."""
+    """Requests per second with the service thread at a speed above 0 and up to 1, full speed."""
     rest = (host.link_s, host.guest_s, host.client_s)
     if host.batching is None:
         every = (host.service_s / speed, *rest)
@@ -88,15 +88,15 @@ def model_throughput(host: Host, speed: float) -> float:
 
 
 def model_relative_percent(host: Host, speed: float) -> float:
-    """Throughput in percent of that at full speed."""
+    """Throughput in percent of the throughput at full speed."""
     return FULL * model_throughput(host, speed) / model_throughput(host, 1.0)
 
 
 def fitted(host: Host, measured: float) -> Host | None:
     """The host with the delay at which the model has the throughput measured at full speed.
 
-    None: the model is slower than that without any delay, so its stations do not work as it says:
-    there are more servers than one, or requests are batched.
+    None: the model is slower than that even without any delay. So the stations do not work as the
+    model says: there is more than one server, or requests are batched.
     """
     low, high = 0.0, host.customers / measured
     if model_throughput(dataclasses.replace(host, delay_s=0.0), 1.0) < measured:
@@ -111,9 +111,10 @@ def fitted(host: Host, measured: float) -> Host | None:
 
 
 def batching(samples: Sequence[tuple[float, float]]) -> Batching | None:
-    """From pairs of requests per wakeup and CPU seconds per request, by least squares.
+    """Fit pairs of requests per wakeup and CPU seconds per request by least squares.
 
-    None: fewer than three, all alike, or a request does not cost less in a larger batch.
+    None: there are fewer than three pairs, all are alike, or a request does not cost less in a
+    larger batch.
     """
     if len(samples) < 3:
         return None
@@ -128,9 +129,10 @@ def batching(samples: Sequence[tuple[float, float]]) -> Batching | None:
 
 
 def validate(host: Host, points: Sequence[tuple[float, float]]) -> PlaceSimulation | None:
-    """Against pairs of speed and throughput measured in percent of full; None: no pair.
+    """The model's errors against pairs of speed and measured throughput, in percent of full; None:
+    no pair.
 
-    The errors are in points of percent.
+    The errors are in percentage points.
     """
     errors = [
         abs(model_relative_percent(host, speed / FULL) - relative) for speed, relative in points
@@ -145,13 +147,14 @@ def validate(host: Host, points: Sequence[tuple[float, float]]) -> PlaceSimulati
 
 
 def _with_rates(rest: Floats, rates: Floats) -> float:
-    """Throughput of a station whose rate depends on its queue, and the rest as another one.
+    """Throughput of a station whose rate depends on its queue, with the rest as another station.
 
     `rates` has the station's with 1, 2, ... customers, `rest` the rest's; requests per second.
     """
     if np.isinf(rest).any():
         return float(rates[-1])
-    # The share of time with j + 1 at the station by that with j; the rest has one less each time.
+    # Each share: the time with j + 1 customers at the station over that with j; the rest has one
+    # less each time.
     steps = np.log(rest[::-1]) - np.log(rates)
     logs = np.concatenate([[0.0], np.cumsum(steps)])
     shares = np.exp(logs - logs.max())

@@ -9,7 +9,7 @@ from vtax.formats.model import ComparisonRecord, MetricReading
 
 
 def reading_flags(record: ComparisonRecord, label: str) -> Iterator[Flag]:
-    """Directions that are assumed, several matches, units that were converted."""
+    """Flags for directions that are assumed, several matches, and units that were converted."""
     units = {name: unit for name, unit, _ in record.expected_metrics}
     directions = {name: better for name, _, better in record.expected_metrics}
     for reading in record.readings:

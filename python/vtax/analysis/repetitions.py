@@ -14,13 +14,13 @@ from vtax.analysis.verdicts import EQUIVALENCE_CONFIDENCE, edge
 MOST = 1000
 """Rounds. What needs more is called not reachable."""
 RANGE = 0.8
-"""Coverage of the range, by simulation 75 to 90 % for noise without long memory."""
+"""Coverage of the range; by simulation 75 to 90 % for noise without long memory."""
 _DRAWS = 1000
 _COUNTS = np.unique(np.geomspace(2, MOST, 150).round()).astype(np.float64)
 
 
 def repetitions_needed(ratio: Estimate, margin_percent: float, rounds: int) -> RepetitionsNeeded:
-    """A range of rounds that would decide, all in all, from what `rounds` of them showed.
+    """A range of how many rounds in all would decide, from what `rounds` of them showed.
 
     The true ratio and its spread are not known but have a distribution, given the estimate
     (Fisher's fiducial distribution of mean and variance). Each draw from it needs as many rounds

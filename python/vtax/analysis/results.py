@@ -18,7 +18,7 @@ class Verdict(StrEnum):
     EQUIVALENT = "equivalent"
     INCONCLUSIVE = "inconclusive"
     NOT_COMPARED = "not compared"
-    """Measured here, but the baseline has no such value (KVM's counters of a lab)."""
+    """Measured here, but the baseline has no such value (such as KVM's counters of a lab)."""
     NOT_MEASURED = "not measured"
 
 
@@ -34,8 +34,8 @@ class Control(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RepetitionsNeeded:
-    """How many rounds, all in all, would decide an inconclusive verdict: four of five times a
-    number in this range."""
+    """How many rounds in all would decide an inconclusive verdict: in four of five cases a number
+    in this range."""
 
     low: int
     high: int | None
@@ -64,7 +64,7 @@ class Result:
     unit: str
     better: Better
     better_from: BetterFrom | None
-    """What says so; None: an older vtax made the run, or nothing was measured."""
+    """Where `better` is from; None: an older vtax made the run, or nothing was measured."""
     n: int
     best: float | None
     median: float | None
@@ -77,9 +77,9 @@ class Result:
     """Performance as % of the baseline's (the paper on HPC Challenge in virtualized environments,
     equation 3): for a time the ratio is inverted, so that 100 is the baseline's speed and 50 half
     of it, whatever the metric. The mean of the rounds' ratios on the log scale, from 10 rounds on
-    trimmed; without two rounds in common, the ratio of the medians."""
+    trimmed; without two rounds in common, it is the ratio of the medians."""
     percent_of_baseline_best: float | None
-    """The same from the best values, as that paper combines."""
+    """The same from the best values, which that paper combines."""
     ci_low: float | None
     ci_high: float | None
     """95 % interval of `percent_of_baseline`."""
@@ -89,21 +89,22 @@ class Result:
     smallest_detectable_percent: float | None = None
     """The slowdown that an experiment such as this one would find in four of five cases."""
     repetitions_needed: RepetitionsNeeded | None = None
-    """For an inconclusive verdict."""
+    """Only for an inconclusive verdict."""
     control: Control | None = None
-    """Of an A/A control only."""
+    """Only for an A/A control."""
     typical: Compared | None = None
     """The typical run: `percent_of_baseline` once more, with a verdict of its own."""
     mean: Compared | None = None
     """The ratio of the means, in which slow runs count as much as they take."""
     p95_percent_of_baseline: float | None = None
-    """By the values that 95 % of runs do not exceed (a rate: reach); without an interval."""
+    """The ratio of the values that 95 % of runs do not exceed (for a rate: reach); without an
+    interval."""
     mixture: str | None = None
     """How values in two groups are shared out: `27 of 30 runs at 1.00x, 3 at 2.0x`."""
     unseen_percent: float | None = None
     """Slow runs rarer than this would probably not have been seen."""
     step_percent: float | None = None
-    """By which rounding alone may move the ratio, where values come in steps that do not dither."""
+    """How far rounding alone may move the ratio, where values come in steps that do not dither."""
     believed: bool = True
     """False: in some repetition the environment contradicted what the host saw of it."""
 
@@ -114,7 +115,7 @@ class Flag:
 
     environment: str
     metric: str | None
-    """None: the whole environment."""
+    """None: the flag is about the whole environment."""
     kind: str
     """`timer-inversion`, `steal`, `steal-unknown`, `aa-control`, `drift`, `clock-disagreement`,
     `failures`, `few-repetitions`, `cut-short`, ..."""
@@ -143,7 +144,8 @@ PROGRAM_TIMES: Mapping[Clock, str] = {
 
 
 def leading_metric(record: ComparisonRecord) -> str:
-    """The metric that stands for the whole: what the user asked a command for, else its time."""
+    """The metric that stands for the whole: the metric that the user asked of a command, else its
+    time."""
     asked = record.expected_metrics[0][0] if record.expected_metrics else None
     if record.workload == "command" and asked and asked not in PROGRAM_TIMES.values():
         return asked

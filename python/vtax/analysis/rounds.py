@@ -33,12 +33,12 @@ from vtax.analysis.coarse import widened
 from vtax.analysis.statistics import Estimate, Floats
 
 TRIMMED_FROM = 10
-"""Rounds. Below it 20 % are not two whole rounds at either end, and Student's t of what is left is
-wider than the mean's."""
+"""With fewer rounds, 20 % are not two whole rounds at either end, and Student's t for what is left
+is wider than for the mean."""
 TRIM = 0.2
 SIGN_DRAWS = 10_000
 SIGNS_TO = 200
-"""Rounds."""
+"""The most rounds for which signs are drawn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class _Block:
     differences: Floats
     """Log ratios of all pairs of runs."""
     weight: float
-    """Inverse variance of their mean, were all runs equally noisy."""
+    """Inverse variance of the mean of `differences`, if all runs were equally noisy."""
 
 
 def one_each(values: Sequence[float]) -> list[Run]:
@@ -78,7 +78,7 @@ def log_ratio(own: Sequence[Run], base: Sequence[Run]) -> Estimate | None:
 
 
 def of_rounds(differences: Sequence[float]) -> Estimate | None:
-    """The mean of a difference of logs that each round gave once; None for fewer than two."""
+    """The mean of a difference of logs, one from each round; None for fewer than two rounds."""
     if len(differences) < 2:
         return None
     return _estimated([_Block(np.array([each]), 1.0) for each in differences])
@@ -87,10 +87,10 @@ def of_rounds(differences: Sequence[float]) -> Estimate | None:
 def sign_flip_p(own: Sequence[Run], base: Sequence[Run], error: float) -> float | None:
     """The probability of a mean difference as large, were both sides the same thing.
 
-    Then the order within a round, which is random, decides alone which side a value is on, and each
-    round's difference is as likely with the other sign (Fisher 1935): that holds for every noise.
-    None where it could not be below `error` with so few signs or draws, or has no need to be drawn:
-    Student's t of that many rounds keeps its promise.
+    If they were, the random order within a round alone decides which side a value is on, and each
+    round's difference is as likely with the other sign (Fisher 1935), whatever the noise. None
+    where the probability could not be below `error` with so few signs or draws, and where it need
+    not be drawn: with that many rounds Student's t is reliable.
     """
     blocks = _blocks(own, base)
     least = max(2.0 ** (1 - len(blocks)), 1.0 / (SIGN_DRAWS + 1))
@@ -149,8 +149,8 @@ def _mean(blocks: Sequence[_Block]) -> Estimate:
 def _trimmed(blocks: Sequence[_Block]) -> Estimate:
     """Every pair of runs counts, each round as much as any other.
 
-    Pairs and not means of rounds: the difference of two runs with the same noise is symmetric,
-    that of a run and a mean of runs is not, and trimming it would shift the ratio.
+    It takes pairs and not means of rounds: the difference of two runs with the same noise is
+    symmetric, that of a run and a mean of runs is not, and trimming it would shift the ratio.
     """
     count = len(blocks)
     cut = int(TRIM * count)

@@ -4,7 +4,7 @@ The interval. A benchmark gives few values (five by default), skewed, with outli
 grouped by boot. The plain percentile bootstrap is too narrow there: for the median of seven values
 its 95 % interval covers the true one in 87 %. So the bootstrap is asked only for what it estimates
 well, the standard error of the log of the median, and the interval is the estimate plus and minus
-that many standard errors as Student's t asks for. Coverage by simulation, 95 % wanted: 95 to 99 %
+as many standard errors as Student's t asks for. Coverage by simulation, 95 % wanted: 95 to 99 %
 from n = 3 on, 91 to 96 % at n = 2. Ratios do not come from here but from vtax.analysis.rounds.
 
 Sources: Efron & Tibshirani 1993, chapters 12 and 13 (bootstrap standard error, t interval);
@@ -28,10 +28,10 @@ from vtax.formats.model import Better
 
 CONFIDENCE = 0.95
 RESAMPLES = 2000
-"""The standard error of a standard error from so many is 1.6 %."""
+"""The standard error of a standard error from this many resamples is 1.6 %."""
 
 ALL_PAIRS = 500
-"""Values of which the slopes between all pairs are compared."""
+"""The most values of which the slopes between all pairs are compared."""
 _BATCH_VALUES = 1 << 18
 
 Floats = NDArray[np.float64]
@@ -47,7 +47,7 @@ class Description:
     combines (section 3.2)."""
     median: float
     stdev: float | None
-    """With n - 1; None for n < 2."""
+    """With divisor n - 1; None for n < 2."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,17 +60,18 @@ class Estimate:
     df: float
     """Degrees of freedom that the standard error was estimated with."""
     bias: float = 0.0
-    """Up to which the value may be off however many runs there are."""
+    """How far the value may be off, however many runs there are."""
 
     def half_width(self, confidence: float = CONFIDENCE) -> float:
-        """Of the two-sided interval."""
+        """Half the width of the two-sided interval."""
         return student_t(confidence, self.df) * self.error + self.bias
 
     def __sub__(self, other: Estimate) -> Estimate:
         """The difference of two independent estimates (Welch-Satterthwaite)."""
         ours, theirs = self.error**2, other.error**2
         error = math.sqrt(ours + theirs)
-        # A share of the variance cannot overflow or divide zero by zero, as its squares can.
+        # A share of the variance cannot overflow or divide zero by zero, as the variances' squares
+        # can.
         share = ours / (ours + theirs) if ours + theirs > 0 else 0.5
         df = 1.0 / (share**2 / self.df + (1.0 - share) ** 2 / other.df)
         return Estimate(self.value - other.value, error, df, self.bias + other.bias)
@@ -92,7 +93,7 @@ def describe(values: Sequence[float], better: Better) -> Description:
 def scaled_down(values: Sequence[float] | Floats) -> tuple[Floats, int]:
     """Values over a power of two, below 1, and its exponent: their sums and squares stay floats.
 
-    Nothing is rounded but values of which the others would take no notice.
+    Only values too small to matter beside the others are rounded.
     """
     array = np.asarray(values, dtype=np.float64)
     exponent = math.frexp(float(np.abs(array).max()))[1]
@@ -109,7 +110,7 @@ def _scaled_up(value: float, exponent: int) -> float:
 
 
 def median(values: Sequence[float] | Floats) -> float:
-    """Also where the two in the middle have no sum."""
+    """The median, also where the two values in the middle have no finite sum."""
     ordered = np.sort(np.asarray(values, dtype=np.float64))
     low, high = float(ordered[(ordered.size - 1) // 2]), float(ordered[ordered.size // 2])
     return (low + high) / 2 if math.isfinite(low + high) else low / 2 + high / 2
@@ -130,7 +131,7 @@ def median_estimate(
     medians = _resampled_medians(groups, np.random.default_rng(seed))
     centre = np.median(scaled)
     if log:
-        # What became zero beside a value a float's whole range away is no less than the least.
+        # A value that became zero beside one a float's whole range away is no less than the least.
         whole = np.ldexp(np.concatenate([medians, [centre], scaled]), exponent)
         logs = np.log(np.maximum(whole, min(values)))
         medians, centre, scaled = logs[:RESAMPLES], logs[RESAMPLES], logs[RESAMPLES + 1 :]
@@ -154,12 +155,13 @@ def median_interval(estimate: Estimate | None, *, log: bool) -> tuple[float, flo
 
 
 def bounded_exp(value: float) -> float:
-    """e to the power, at most 1e304: the interval of two values may go beyond every float."""
+    """e to the power of `value`, at most 1e304: the interval of two values may go beyond every
+    float."""
     return math.exp(min(value, 700.0))
 
 
 def from_interval(value: float, low: float, high: float, runs: int) -> Estimate:
-    """The log of a value above zero that is known with a 95 % interval from so many runs.
+    """The log of a value above zero that is known with a 95 % interval from `runs` runs.
 
     The wider side counts: an interval by order statistics need not be symmetric.
     """
@@ -188,7 +190,7 @@ def share_interval(count: int, total: int) -> tuple[float | None, float | None]:
 
 
 def derived_seed(seed: int, *names: str) -> int:
-    """A seed of its own for each name, so that adding one metric changes no other's interval."""
+    """A different seed for each name, so that adding one metric changes no other's interval."""
     text = "\0".join((str(seed), *names)).encode()
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big")
 
@@ -198,7 +200,7 @@ class Trend:
     """Whether values rise or fall in their order."""
 
     p: float
-    """Probability of a trend at least as clear in a random order, either direction."""
+    """Probability of a trend at least as clear, in either direction, in a random order."""
     change: float
     """From the first position to the last, by the median slope (Theil-Sen), in the values' unit."""
 
@@ -216,8 +218,8 @@ def trend(values: Sequence[float]) -> Trend:
 
 
 def _median_slope(array: Floats) -> float:
-    """The median of all pairs' slopes; with many values, of the pairs half the series apart, which
-    need no more memory than the values (Theil's incomplete method, 1950)."""
+    """The median of all pairs' slopes. With many values, only pairs half the series apart count,
+    which need no more memory than the values (Theil's incomplete method, 1950)."""
     if array.size > ALL_PAIRS:
         apart = array.size // 2
         return float(np.median((array[apart:] - array[:-apart]) / apart))
@@ -263,8 +265,9 @@ def _drawn_medians(
 def _effective_size(groups: Sequence[Floats]) -> float:
     """How many independent values the grouped ones are worth (Kish's design effect).
 
-    Between the number of groups, when values in a group are all alike, and the number of values,
-    when the group says nothing. One group alone cannot tell, and counts by its values.
+    The result lies between the number of groups, when values in a group are all alike, and the
+    number of values, when the group says nothing. One group alone cannot tell, and counts by its
+    values.
     """
     sizes = np.array([group.size for group in groups], dtype=np.float64)
     total = float(sizes.sum())

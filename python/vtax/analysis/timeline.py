@@ -36,7 +36,7 @@ class Line:
     """Smallest of the single runs' values; equal to `values` with one run."""
     high: Floats
     mean: float
-    """Over the whole axis; NaN when never measured."""
+    """The mean over the whole axis; NaN when the event was never measured."""
     coverage: float
     """Share of the recorded length in which the event was measured."""
     runs: int
@@ -49,7 +49,7 @@ class Timeline:
     axis: Axis
     per: Per
     edges: Floats
-    """Of the bins, one more than there are; instructions or nanoseconds."""
+    """The edges of the bins, one more than there are bins; instructions or nanoseconds."""
     lines: tuple[Line, ...]
 
     @property
@@ -59,7 +59,7 @@ class Timeline:
 
 @dataclass(frozen=True, slots=True)
 class _Sums:
-    """Of one run and one event, per bin."""
+    """Sums of one run and one event, per bin."""
 
     counts: Floats
     lengths: Floats
@@ -77,7 +77,7 @@ def timeline(
     bins: int,
     by: By = By.CPU,
 ) -> Timeline:
-    """Lines of each event for each label, the runs of a label taken together.
+    """A line for each event and label, the runs of a label taken together.
 
     Raises MisuseError for an axis of instructions when a run counted none.
     """
@@ -111,7 +111,7 @@ def apportioned(start: Floats, end: Floats, values: Floats, edges: Floats) -> Fl
     bin_ = first[row] + np.arange(row.size) - before[row]
     overlap = np.minimum(end[row], edges[bin_ + 1]) - np.maximum(start[row], edges[bin_])
     share = np.maximum(overlap, 0.0) / (end - start)[row]
-    # What rounding of the edges left or made too much, so that counts are conserved.
+    # Correct what rounding of the edges lost or added, so that counts are conserved.
     share /= np.bincount(row, share, start.size)[row]
     table = values.reshape(start.size, -1)
     sums = [np.bincount(bin_, column[row] * share, bins) for column in table.T]

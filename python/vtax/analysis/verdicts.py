@@ -22,7 +22,7 @@ EQUIVALENCE_CONFIDENCE = 1.0 - 2.0 * ERROR
 (Schuirmann 1987)."""
 POWER = 0.8
 
-# An estimate that is exactly on an edge must not be pushed over it by rounding in exp and log.
+# Rounding in exp and log must not push an estimate that is exactly on an edge over it.
 _ROUNDING = 1e-9
 
 
@@ -59,10 +59,10 @@ def judge_control(
 ) -> Control:
     """What the baseline against itself says of one of `questions` metrics.
 
-    It differs when no difference at all is this unlikely, with the error divided among the metrics
-    (Bonferroni), so that one run in twenty says so of a quiet machine, however many metrics it has.
-    `chance` is the same probability without any assumption on the noise (`sign_flip_p`), and
-    None where that cannot tell.
+    It differs when "no difference at all" is unlikely enough, with the error divided among the
+    metrics (Bonferroni), so that one run in twenty says so of a quiet machine, however many metrics
+    it has. `chance` is the same probability without any assumption about the noise (`sign_flip_p`),
+    or None where that cannot tell.
     """
     error = ERROR / questions
     likely = chance is not None and chance > error
@@ -75,8 +75,8 @@ def judge_control(
 def both(typical: Verdict, mean: Verdict) -> Verdict:
     """The verdict on typical run and mean together: *equivalent* needs both.
 
-    A mean that is slower or faster turns a typical run that is equivalent; where both are decided
-    and contradict each other, there is no one answer.
+    A mean that is slower or faster overrules a typical run that is equivalent. Where both are
+    decided and contradict each other, there is no single answer.
     """
     if typical is Verdict.EQUIVALENT:
         return mean
@@ -89,7 +89,7 @@ def smallest_detectable(ratio: Estimate) -> float:
     """The slowdown in percent that such an experiment would find in four of five cases.
 
     It is the minimum detectable effect of a two-sided test at 5 % with a power of 80 % (Bloom
-    1995): so many standard errors as the two quantiles of Student's t add up to.
+    1995): as many standard errors as the two quantiles of Student's t add up to.
     """
     quantiles = student_t(CONFIDENCE, ratio.df) + student_t(2.0 * POWER - 1.0, ratio.df)
     return -100.0 * math.expm1(-quantiles * ratio.error - ratio.bias)

@@ -9,7 +9,7 @@ from enum import StrEnum
 
 
 class Per(StrEnum):
-    """What a rate is per; the length of each row in that unit is what its count is divided by."""
+    """The unit that a rate is per: a row's count is divided by the row's length in it."""
 
     SECOND = "s"
     GIGA_INSTRUCTION = "ginsn"
@@ -29,7 +29,7 @@ class Per(StrEnum):
 
 
 class By(StrEnum):
-    """What makes a series of its own: its intervals follow one another."""
+    """What makes a series of its own, in which intervals follow one another."""
 
     CPU = "cpu"
     TASK = "task"
@@ -41,19 +41,20 @@ class By(StrEnum):
 
 
 class Method(StrEnum):
-    """Of linear relations, or of any that rise or fall throughout."""
+    """Linear correlation, or that of any relation that rises or falls throughout."""
 
     PEARSON = "pearson"
     SPEARMAN = "spearman"
 
     @property
     def variance(self) -> float:
-        """Of Fisher's z, times its degrees of freedom."""
+        """The variance of Fisher's z, times its degrees of freedom."""
         return {"pearson": 1.0, "spearman": 1.06}[self]
 
 
 class Detrend(StrEnum):
-    """What is removed of each series besides the length: nothing, a line, or all slow movement."""
+    """What is removed from each series besides the length: nothing, a line, or all slow
+    movement."""
 
     NONE = "none"
     LINEAR = "linear"
@@ -64,6 +65,7 @@ class Axis(StrEnum):
     """What a timeline runs along."""
 
     INSTRUCTIONS = "instructions"
-    """Retired by each CPU (task, vCPU) since the run began: the same work has one position."""
+    """Instructions retired by each CPU (task, vCPU) since the run began: the same work has one
+    position."""
     TIME = "time"
     """Nanoseconds since the first interval of the run began."""

@@ -78,7 +78,7 @@ def audit(
             (folder.path / RAW).absolute(),
         )
     except BaseException:
-        # No card is finished before the last one: what is there says nothing.
+        # Before the last card the run has no result, and its folder says nothing.
         shutil.rmtree(folder.path, ignore_errors=True)
         raise
     folder.clean_raw()

@@ -1,4 +1,4 @@
-"""What the verbs share whose campaign keeps what was finished: `memory`, `tune` and `place`."""
+"""What `memory`, `tune` and `place` share: their campaigns keep what was finished."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ R = TypeVar("R", "MemoryRecord", "TuneRecord", "PlaceRecord")
 
 
 def carry_out(campaign: Campaign[R], folder: RunFolder) -> R:
-    """Run it; a folder without any result goes away.
+    """Run the campaign; a folder without any result is removed.
 
     Raises VtaxError when nothing was measured, and what the campaign raises.
     """
@@ -60,7 +60,7 @@ def show(record: OwnRecord, path: Path, *, as_json: bool) -> None:
 
 
 def variables() -> dict[str, str]:
-    """The environment of programs, vtax's own on their PATH."""
+    """Environment variables for programs, with vtax's own programs on their PATH."""
     from vtax import binaries
     from vtax.workloads.variables import base_environment, require_utf8
 

@@ -1,4 +1,4 @@
-"""`vtax compare`: one workload in several environments, and what the difference is worth."""
+"""`vtax compare`: one workload in several environments, and how far to believe the difference."""
 
 from __future__ import annotations
 
@@ -129,7 +129,10 @@ def compare(
     margin: Annotated[
         float,
         typer.Option(
-            min=0.01, max=50, metavar="PERCENT", help="Margin within which two are equivalent."
+            min=0.01,
+            max=50,
+            metavar="PERCENT",
+            help="Margin within which environments are equivalent.",
         ),
     ] = 2.0,
     clock: Annotated[
@@ -145,7 +148,9 @@ def compare(
     ] = False,
     seed: Annotated[
         int | None,
-        typer.Option(min=0, metavar="N", help="Of the random order. Default: a new one, recorded."),
+        typer.Option(
+            min=0, metavar="N", help="Seed of the random order. Default: a new one, recorded."
+        ),
     ] = None,
     warm_up: Annotated[
         bool, typer.Option("--warm-up/--no-warm-up", help="Run once uncounted after each boot.")
@@ -184,7 +189,7 @@ def compare(
         list[str] | None,
         typer.Option(
             "--with",
-            help="Also use this instrument where it can be; repeat it.",
+            help="Also use this instrument where possible; repeat it.",
             metavar="NAME",
             autocompletion=complete_instrument,
         ),
@@ -192,7 +197,7 @@ def compare(
     push: Annotated[
         list[Path] | None,
         typer.Option(
-            help="Bring this file or folder where this machine's are not seen; repeat it.",
+            help="Bring this file or folder to where this machine's files are not seen; repeat it.",
             metavar="PATH",
             exists=True,
         ),
@@ -207,12 +212,12 @@ def compare(
 ) -> None:
     """Run a workload in several environments and say what each costs, with what confidence.
 
-    Every environment is compared with a native run that has the same CPUs and memory: the
-    workload runs on this machine too, also if only guests are named. For a program that must not,
+    Every environment is compared with a native run that has the same CPUs and memory: the workload
+    runs on this machine too, even if only guests are named. For a program that must not run here,
     give --baseline none.
 
-    Each repetition of a command gets your standard input (a file or a pipe), your variables but
-    for secrets and such that change results, and an empty home (docs/environments.md).
+    Each repetition of a command gets your standard input (a file or a pipe), your variables without
+    secrets and without those that change results, and an empty home (docs/environments.md).
     """
     from vtax.environments import BASELINE
     from vtax.errors import VtaxError
@@ -310,7 +315,8 @@ def _duration(text: str | None) -> float | None:
 
 
 def _check(settings: Settings) -> None:
-    """Everything that can be known to be missing before a folder is made or a guest booted."""
+    """Raise for everything that can be known to be missing before a folder is made or a guest
+    booted."""
     from vtax.environments import sharing
     from vtax.runner.matching import common_shape
     from vtax.workloads import programs
@@ -332,7 +338,7 @@ def _check(settings: Settings) -> None:
 
 
 def _discard_if_empty(folder: Any, campaign: Campaign) -> None:
-    """A run that measured nothing leaves nothing: its error message has said it all."""
+    """Remove the folder of a run that measured nothing: its error message says it all."""
     import shutil
 
     if not campaign.samples:
@@ -340,7 +346,7 @@ def _discard_if_empty(folder: Any, campaign: Campaign) -> None:
 
 
 def _nothing_measured(folder: RunFolder, campaign: Campaign) -> VtaxError:
-    """What to say instead of a result when all that was run has failed."""
+    """The error instead of a result when everything that was run has failed."""
     from vtax.errors import VtaxError
 
     first = campaign.failures[0]
@@ -361,7 +367,7 @@ def _analyse(folder: Any, record: ComparisonRecord, campaign: Campaign) -> Compa
 
 
 def show(comparison: Comparison, path: Path, *, as_json: bool, all_notes: bool) -> None:
-    """Print the result on standard output: JSON, or the table and where the report is."""
+    """Print the result on standard output: JSON, or the table and the path of the report."""
     from vtax.formats.folder import REPORT
 
     if as_json:

@@ -1,4 +1,4 @@
-"""`vtax correlate`: which events rise and fall together, and what virtualization changes of it."""
+"""`vtax correlate`: which events rise and fall together, and what virtualization changes."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def correlate(
 
 
 class _Options:
-    """The choices that both matrices are made with."""
+    """The options that both matrices are made with."""
 
     def __init__(
         self, method: Method, detrend: Detrend, by: By, per: Per, merge: int, alpha: float
@@ -136,7 +136,7 @@ class _Options:
         return select(list(known.values()), globs)
 
     def rotation(self, recordings: Sequence[Recording], matrix: Matrix) -> list[str]:
-        """What to do when events took turns on the counters and never met in a row."""
+        """What to do when events took turns on the counters and never met in one row."""
         import numpy as np
 
         from vtax.analysis.correlation import never_together
@@ -153,7 +153,7 @@ class _Options:
             return []
         return [
             "some events were never measured in the same intervals (counters took turns): "
-            f"--merge {wanted} takes so many rows as one"
+            f"--merge {wanted} merges rows until they meet"
         ]
 
 
@@ -167,7 +167,7 @@ def _method(name: str) -> Method:
 
 
 def made_folder(folder: Path) -> Path:
-    """The folder, made if it is not there (permissions 0700).
+    """The folder, which is made (permissions 0700) if it does not exist.
 
     Raises VtaxError when it cannot be made.
     """

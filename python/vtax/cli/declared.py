@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperCommand
 
 PAGES = ("environments.md", "record.md")
-"""Pages of docs/ with tables that are made."""
+"""The pages of docs/ that have generated tables."""
 
 
 ShareOption = Annotated[
@@ -25,17 +25,17 @@ EnvOption = Annotated[
     list[str] | None,
     typer.Option(
         "--env",
-        help="Give this variable of yours too, which is else left out (a secret); repeat it.",
+        help="Also give this variable of yours, which would be left out (a secret); repeat it.",
         metavar="NAME",
     ),
 ]
 
 
 class Declared(TyperCommand):
-    """A command whose help ends with the environments that it takes."""
+    """A command whose help ends with a list of the environments that it takes."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Any: the classes differ between versions of typer."""
+        """The parameters are Any: their classes differ between versions of typer."""
         self.epilog = f"{self.epilog}\n\n\b\n{self.listing()}\n"
         super().format_help(ctx, formatter)
 
@@ -48,7 +48,7 @@ class Declared(TyperCommand):
 
 
 class DeclaredWithWorkloads(Declared):
-    """The same with workloads and instruments."""
+    """A command whose help lists workloads and instruments too."""
 
     def listing(self) -> str:
         from vtax import workloads
@@ -68,7 +68,7 @@ class DeclaredWithWorkloads(Declared):
 
 
 class DeclaredWithSources(Declared):
-    """The same with sources of events."""
+    """A command whose help lists sources of events too."""
 
     def listing(self) -> str:
         from vtax.record import sources
@@ -79,7 +79,7 @@ class DeclaredWithSources(Declared):
 
 
 def complete_spec(incomplete: str) -> list[str]:
-    """Environments that begin so; after ``name:`` their keys."""
+    """Environments whose names begin like this; after ``name:`` their keys."""
     from vtax.environments import registry
 
     name, colon, rest = incomplete.partition(":")
@@ -91,14 +91,14 @@ def complete_spec(incomplete: str) -> list[str]:
 
 
 def complete_instrument(incomplete: str) -> list[str]:
-    """Instruments that begin so."""
+    """Instruments whose names begin like this."""
     from vtax.runner.instruments import INSTRUMENTS
 
     return [each for each in INSTRUMENTS if each.startswith(incomplete)]
 
 
 def complete_events(incomplete: str) -> list[str]:
-    """`default`, layers, and of a layer that is named its events; after a comma again."""
+    """`default`, layers, and the events of a layer that is named; after a comma the same again."""
     from vtax.record import sources
 
     before, comma, last = incomplete.rpartition(",")
@@ -115,7 +115,7 @@ def complete_peer(incomplete: str) -> list[str]:
 
 
 def complete_workload(incomplete: str) -> list[str]:
-    """Workloads that begin so."""
+    """Workloads whose names begin like this."""
     from vtax import workloads
 
     return [each for each in workloads.names() if each.startswith(incomplete)]
@@ -194,7 +194,7 @@ def tables() -> Mapping[str, str]:
 
 
 def with_tables(text: str) -> str:
-    """A page with each ``<!-- table NAME -->`` ... ``<!-- end -->`` rewritten."""
+    """A page with the content of each ``<!-- table NAME -->`` ... ``<!-- end -->`` rewritten."""
     made, inside = [], False
     for line in text.splitlines():
         if not inside:

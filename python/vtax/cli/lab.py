@@ -41,7 +41,7 @@ CACHED = ("kernels", "guests")
 
 
 class Npt(StrEnum):
-    """The parameter of kvm_amd."""
+    """The parameter `npt` of kvm_amd."""
 
     ON = "1"
     OFF = "0"
@@ -83,10 +83,10 @@ def lab(
 ) -> None:
     """Run a command of this machine as root in an emulated host that has a real /dev/kvm.
 
-    The command sees this machine's files, in the folder where you are, but for its secrets
-    (docs/security.md). It may write everywhere: that stays in the emulated host's memory, but for
-    --out. It has your environment variables but for secrets, the standard input, and no network but
-    the loopback. The exit code is the command's.
+    The command runs in the current folder and sees this machine's files without its secrets
+    (docs/security.md). It may write everywhere; only what it writes into --out is kept. It gets
+    your environment variables without secrets, the standard input, and no network but the loopback.
+    The exit code is the command's.
     """
     from vtax.environments.base import with_paging_modes
     from vtax.errors import MisuseError
@@ -111,7 +111,7 @@ def _carry_out(
     *,
     quiet: bool,
 ) -> int:
-    """The command's exit code."""
+    """Run the command and return its exit code."""
     from vtax import cache
     from vtax.cli import standard_input
     from vtax.environments import sharing
@@ -131,7 +131,7 @@ def _carry_out(
     if out is not None:
         out = out.absolute()
         out.mkdir(parents=True, exist_ok=True)
-    # vtax has no network there to fetch them from.
+    # The lab's vtax has no network to fetch them from.
     kernels = tuple(cache.folder(name) for name in CACHED)
     machine = {"the emulated host": environment}
     gets = given(machine, command[:1], folder, wishes, kernels)

@@ -25,8 +25,8 @@ _was_interrupted = False
 
 def main() -> NoReturn:
     """Carry out the command line and end the process."""
-    # Nothing has been started that would have to be ended, and an import may not be torn apart:
-    # a library that catches what it does not expect would go on half imported.
+    # Nothing has been started that would have to be ended. An import must not be interrupted:
+    # a library that catches what it does not expect would continue half imported.
     for number in _SIGNALS:
         signal.signal(number, _leave)
     from vtax.cli import streams
@@ -43,7 +43,7 @@ def main() -> NoReturn:
         code = INTERRUPTED
     except Exception as error:
         if _was_interrupted:
-            # An import that is torn apart raises whatever its library makes of it.
+            # An import that is interrupted raises whatever its library makes of that.
             code = INTERRUPTED
         elif (known := _of_surroundings(error)) is not None:
             print(f"vtax: {known}", file=sys.stderr)
@@ -54,7 +54,7 @@ def main() -> NoReturn:
 
 
 def _of_surroundings(error: Exception) -> VtaxError | None:
-    """What to say of an error that is none of vtax's; None: it is one."""
+    """What to say about an error that is not a fault of vtax; None: it is a fault of vtax."""
     from vtax.cli import room
 
     if isinstance(error, MemoryError):
@@ -100,7 +100,7 @@ def _carry_out() -> int:
 
 
 def _not_utf8(words: Sequence[str]) -> int | None:
-    """The index of the first word that came as other bytes; Python marks these by surrogates."""
+    """The index of the first word that is not UTF-8; Python marks such bytes by surrogates."""
     for index, word in enumerate(words):
         if not word.isascii() and any("\ud800" <= letter <= "\udfff" for letter in word):
             return index
@@ -108,7 +108,7 @@ def _not_utf8(words: Sequence[str]) -> int | None:
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:
-    """A polite kill is the same as Ctrl-C: finish what is being saved, end every guest."""
+    """Treat SIGTERM like Ctrl-C: finish what is being saved, end every guest."""
     global _was_interrupted
     _was_interrupted = True
     raise KeyboardInterrupt
@@ -119,7 +119,7 @@ def _leave(_number: int, _frame: FrameType | None) -> None:
 
 
 def _end(code: int) -> NoReturn:
-    """Say what is left to say; from here on there is nothing to interrupt but that."""
+    """Say what is left to say; from here on there is nothing else to interrupt."""
     for number in _SIGNALS:
         signal.signal(number, _leave)
     try:
@@ -128,7 +128,7 @@ def _end(code: int) -> NoReturn:
         print(f"vtax: {_full(error)}", file=sys.stderr)
         os._exit(code or 1)
     if code == INTERRUPTED:
-        # Python ends itself by SIGINT, whatever the code, if C code that it runs at an import has
+        # Python ends itself by SIGINT, whatever the code, if C code that it ran at an import has
         # seen the interrupt on its way.
         atexit._run_exitfuncs()
         sys.stderr.flush()

@@ -31,7 +31,7 @@ SETTINGS: dict[str, Any] = {
     "context_settings": {"allow_interspersed_args": False, "ignore_unknown_options": False},
 }
 ROOM_BYTES = 256 << 20
-"""What the machine keeps of its available memory beside the largest limit."""
+"""Available memory that the machine keeps beside the largest limit."""
 
 
 def memory(
@@ -48,7 +48,7 @@ def memory(
         typer.Option(
             "--in",
             help="An environment with a memory limit, such as native:mem=256M; repeat it. With "
-            "swap=SIZE it can swap, without the program is killed at the limit.",
+            "swap=SIZE it can swap; without, the program is killed at the limit.",
             metavar="SPEC",
             autocompletion=complete_spec,
         ),
@@ -57,12 +57,13 @@ def memory(
         str, typer.Option(metavar="SIZES", help="FIRST-LAST:STEP, or sizes with commas between.")
     ] = "100-4000:100",
     runs: Annotated[
-        int, typer.Option(min=1, max=1000, metavar="N", help="Of each size in each environment.")
+        int,
+        typer.Option(min=1, max=1000, metavar="N", help="Runs of each size in each environment."),
     ] = 5,
     metric: Annotated[
         list[str] | None,
         typer.Option(
-            help="Of a command, instead of its wall time: NAME[:UNIT[:higher]]=REGEX.",
+            help="Metric of a command, instead of its wall time: NAME[:UNIT[:higher]]=REGEX.",
             metavar="METRIC",
         ),
     ] = None,
@@ -87,7 +88,9 @@ def memory(
     share: ShareOption = None,
     seed: Annotated[
         int | None,
-        typer.Option(min=0, metavar="N", help="Of the random order. Default: a new one, recorded."),
+        typer.Option(
+            min=0, metavar="N", help="Seed of the random order. Default: a new one, recorded."
+        ),
     ] = None,
     out: Annotated[Path, typer.Option(help="Folder for run folders.", metavar="DIR")] = Path(
         "runs"
@@ -95,7 +98,7 @@ def memory(
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
 ) -> None:
-    """Run a program at growing sizes under a memory limit and find the size past which it falls.
+    """Run a program at growing sizes under a memory limit and find where its performance falls.
 
     Each run is a fresh process; sizes and environments take turns in a random order. Says where
     the cliff is, how sure that is, what memory was left to the program, and whether environments
@@ -171,7 +174,7 @@ def _settings(
 
 
 def _check(built: dict[str, Environment]) -> None:
-    """Everything that can be known to be missing before a machine starts."""
+    """Raise for everything that can be known to be missing before a machine starts."""
     from vtax.environments.host_facts import available_bytes
     from vtax.errors import MisuseError, VtaxError
     from vtax.units import format_bytes

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from vtax.present.terminal.progress import Progress
 
 PROGRESS_EVERY_S = 10.0
-"""Between lines of a log."""
+"""Seconds between lines of a log."""
 
 EXAMPLES = """\b
 Examples:
@@ -61,7 +61,7 @@ def _workload_names(incomplete: str) -> list[tuple[str, str]]:
 
 
 def _mode_names(incomplete: str) -> list[str]:
-    """Names after the last comma, with what is before it."""
+    """Names that may follow the last comma, with the text before it."""
     from vtax.paging import modes
 
     before, comma, last = incomplete.rpartition(",")

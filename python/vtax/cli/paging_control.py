@@ -183,7 +183,7 @@ def _become(
     from vtax import binaries
 
     program = str(binaries.find("vtax-control"))
-    # With "=", so that no value becomes an option.
+    # Join with "=", so that no value becomes an option.
     options = [f"{name}={value}" for name, value in given.items() if value is not None]
     options += [f"--counters={path}" for path in counters or ()]
     options += [name for name, is_given in flags.items() if is_given]

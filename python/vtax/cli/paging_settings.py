@@ -39,7 +39,7 @@ def added(
 def complete(texts: Mapping[str, Any], settings: type = Settings) -> dict[str, Any]:
     """All settings as `execute` takes them, from the options' texts.
 
-    Raises MisuseError, naming the option, for what is none.
+    Raises MisuseError, naming the option, for a text that is no such setting.
     """
     given, labels = {}, {}
     for name, each in described(settings).items():
@@ -50,7 +50,7 @@ def complete(texts: Mapping[str, Any], settings: type = Settings) -> dict[str, A
 
 
 def _found(each: Described, texts: Mapping[str, Any]) -> tuple[str, Any]:
-    """How messages call a setting, and what was given for it."""
+    """The setting's name in messages, and what was given for it."""
     pair = each.setting.pair
     if pair is None:
         return f"--{each.name.replace('_', '-')}", texts[each.name]

@@ -38,7 +38,7 @@ SETTINGS: dict[str, Any] = {
 
 INTERRUPTED = 130
 PROGRESS_EVERY_S = 1.0
-"""Between lines of a log."""
+"""Seconds between lines of a log."""
 
 
 def sweep(

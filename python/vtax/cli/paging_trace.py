@@ -148,7 +148,7 @@ def trace(
 
 
 class _Simulated:
-    """The model at the end of the pipe."""
+    """The simulation at the end of the pipe."""
 
     def __init__(self, machine: str, mode: str, window: str, out: Path | None) -> None:
         from vtax.paging import files
@@ -175,13 +175,13 @@ class _Simulated:
             files.write(self._result, self._out)
 
     def found(self) -> dict[str, Any] | None:
-        """As `vtax paging simulate --json` prints it."""
+        """The result as `vtax paging simulate --json` prints it."""
         from vtax.paging import files
 
         return files.to_json(self._result) if self._result else None
 
     def show(self) -> None:
-        """As `vtax paging simulate` shows it."""
+        """Show the result as `vtax paging simulate` does."""
         from vtax.present.terminal import simulation
         from vtax.present.terminal.tables import UNFOLDED, show
 

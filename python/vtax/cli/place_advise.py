@@ -114,7 +114,7 @@ def advise(
         typer.Option(help="Write a plan for 'vtax place apply' here.", metavar="FILE"),
     ] = None,
     explain: Annotated[
-        bool, typer.Option("--explain", help="Say of every thread why, in a sentence.")
+        bool, typer.Option("--explain", help="Say why for every thread, in a sentence.")
     ] = False,
     format: Annotated[
         Format, typer.Option(help="A table, or <cputune> for libvirt's domains.")
@@ -179,7 +179,7 @@ def advise(
 def _predictor(
     run: Path | None, file: Path | None, runs: Path, like: str | None
 ) -> tuple[Predictor | Sensitivity | None, str, str | None]:
-    """With where it is from, and why there is none."""
+    """The predictor or sensitivity, its source, and the reason where there is none."""
     from vtax.errors import MisuseError
     from vtax.place import predictors
 
@@ -231,7 +231,7 @@ def _seconds(text: str) -> float:
 
 
 def _budgets(words: Sequence[str]) -> dict[str, float]:
-    """By guest; the name may hold an equals sign."""
+    """The budget of each guest; a guest's name may hold an equals sign."""
     from vtax.errors import MisuseError
     from vtax.units import parse_percent
 
@@ -247,7 +247,7 @@ def _budgets(words: Sequence[str]) -> dict[str, float]:
 
 
 def _check_guests(budgets: Iterable[str], threads: Sequence[HostThread]) -> None:
-    """Raises MisuseError for a budget of a guest that does not run."""
+    """Raise MisuseError for a budget of a guest that does not run."""
     from vtax.errors import MisuseError
     from vtax.specs import unknown
 
@@ -260,7 +260,8 @@ def _check_guests(budgets: Iterable[str], threads: Sequence[HostThread]) -> None
 
 
 def _write(file: Path, given: HostAdvice, interrupts: Sequence[AdvisedInterrupt]) -> bool:
-    """Whether there is anything to plan; an empty plan would be refused."""
+    """Write the plan and return whether there is anything to plan; an empty plan would be
+    refused."""
     from vtax.analysis.interrupt_advice import planned
     from vtax.formats.plan import PlanFile, write
     from vtax.runner.service_domain import host

@@ -69,7 +69,7 @@ def apply(
     """Put threads and interrupts on the CPUs of a plan: all of it, or nothing.
 
     A plan for another host, a thread that serves no guest, or a CPU that is not on is refused
-    before anything is moved. Threads that have ended meanwhile are skipped, and said.
+    before anything is moved. Threads that have ended in the meantime are skipped and named.
     """
     from vtax.errors import MisuseError
 
@@ -144,7 +144,7 @@ def watch(
 
 
 def _handed_over(predictor: Predictor | None) -> str | None:
-    """The path of a file in memory that the program inherits; it goes when the program ends."""
+    """The path of a file in memory that the program inherits; the file ends with the program."""
     if predictor is None:
         return None
     descriptor = os.memfd_create("predictor", 0)

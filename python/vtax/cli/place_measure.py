@@ -47,7 +47,7 @@ def _complete_backend(incomplete: str) -> list[str]:
 
 
 def _listed(incomplete: str, names: Sequence[str]) -> list[str]:
-    """Names after the last comma, with what is before it."""
+    """Names that may follow the last comma, with the text before it."""
     before, comma, last = incomplete.rpartition(",")
     return [f"{before}{comma}{name}" for name in names if name.startswith(last)]
 
@@ -72,12 +72,14 @@ def measure(
     ] = "http,tcp,udp",
     speeds: Annotated[
         str,
-        typer.Option(help="Of the service threads, in percent of full speed.", metavar="SPEEDS"),
+        typer.Option(
+            help="Speeds of the service threads, in percent of full speed.", metavar="SPEEDS"
+        ),
     ] = "100,87,74,61,50",
     backend: Annotated[
         str | None,
         typer.Option(
-            help="How they are slowed, separated by commas. Default: all that are possible here.",
+            help="How to slow threads, separated by commas. Default: all that are possible here.",
             metavar="BACKENDS",
             autocompletion=_complete_backend,
         ),
@@ -91,14 +93,16 @@ def measure(
         ),
     ] = "auto",
     rounds: Annotated[
-        int, typer.Option(min=1, max=1000, metavar="N", help="Of every point and its control.")
+        int, typer.Option(min=1, max=1000, metavar="N", help="Runs of every point and its control.")
     ] = 2,
     seconds: Annotated[
-        int, typer.Option(min=1, max=3600, metavar="N", help="Of each measurement.")
+        int, typer.Option(min=1, max=3600, metavar="N", help="Length of each measurement.")
     ] = 2,
     seed: Annotated[
         int | None,
-        typer.Option(min=0, metavar="N", help="Of the random order. Default: a new one, recorded."),
+        typer.Option(
+            min=0, metavar="N", help="Seed of the random order. Default: a new one, recorded."
+        ),
     ] = None,
     out: Annotated[Path, typer.Option(help="Folder for run folders.", metavar="DIR")] = Path(
         "runs"
@@ -188,7 +192,7 @@ def _loads(text: str) -> dict[str, Load]:
 
 
 def _speeds(text: str) -> tuple[float, ...]:
-    """Those below full speed, which every point has as its control anyway; fastest first."""
+    """Speeds below full speed, fastest first; every point has full speed as its control anyway."""
     from vtax.errors import MisuseError
 
     found = set()
@@ -221,7 +225,7 @@ def _tids(text: str) -> tuple[int, ...]:
 
 
 def _backends(text: str | None) -> tuple[Backend, ...]:
-    """Those that are named, or all that are possible."""
+    """The backends that are named, or all that are possible."""
     from vtax.errors import VtaxError
     from vtax.runner.service_domain import backends, usable
     from vtax.specs import unknown

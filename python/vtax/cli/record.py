@@ -38,16 +38,16 @@ Then: vtax timeline RUN --event kvm.exits     vtax correlate RUN     docs/record
 
 
 class From(StrEnum):
-    """Who records a machine."""
+    """Where the recorder runs."""
 
     HOST = "host"
-    """From outside: its exits, and what its processes do here."""
+    """From outside the machine: its VM exits, and what its processes do on this host."""
     GUEST = "guest"
-    """From within: the guest's kernel, and the counters that the host may not read."""
+    """From inside: the guest's kernel, and the counters that the host may not read."""
 
 
 COUNTED_WHOLE = 0.999
-"""Part of the time below which it is said for how much of it the reference event had a counter."""
+"""If the reference event had a counter for a smaller share of the time, vtax says for how much."""
 INTERRUPTED = 130
 """Exit code when Ctrl-C ended the workload of `--in` too."""
 
@@ -131,9 +131,9 @@ def record(
 ) -> None:
     """Record events of hardware, VMM, kernel, guest and application, a row for each interval.
 
-    It ends with COMMAND, the process, --for, or Ctrl-C; the files are complete then. The exit code
-    is the recorder's; how COMMAND ended is said. With --in COMMAND gets your standard input and
-    your variables as in vtax compare.
+    Recording ends with COMMAND, the process, --for, or Ctrl-C; the files are complete then. The
+    exit code is the recorder's; vtax says how COMMAND ended. With --in, COMMAND gets your standard
+    input and your variables as in vtax compare.
     """
     from vtax.errors import MisuseError
     from vtax.record.options import Options, Target
@@ -221,7 +221,7 @@ def _inside(
 
 
 def _echo(done: Recorded) -> None:
-    """What the workload printed."""
+    """Print what the workload printed."""
     from vtax.formats.exchange import Exchange
 
     for folder in done.outputs:

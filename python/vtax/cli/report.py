@@ -17,7 +17,7 @@ def report(
 ) -> None:
     """Analyse a run folder again, write its report.html, and print the table.
 
-    A run whose vtax was killed has every sample that was finished; the report says that it was
+    A run whose vtax was killed has every sample that was finished; the report says that the run was
     cut short.
 
     \b
@@ -38,7 +38,7 @@ def report(
     comparison = compare(record, samples, str(run))
     try:
         folder = RunFolder(run)
-        # A run that another vtax is still writing is shown as it is now, and left to it.
+        # A run that another vtax is still writing is shown as it is, and left to that process.
         if (run / JOURNAL).exists() and folder.claim():
             folder.finish(samples)
             folder.release()

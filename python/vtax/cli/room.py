@@ -1,7 +1,7 @@
 """Whether this process has what vtax needs to begin: a working folder, memory and threads.
 
-Libraries that run out of either end the process with a traceback or without a word, at the latest
-when the results of hours are to be saved.
+Libraries that run out of any of these end the process with a traceback or without a word, at the
+latest when the results of hours are to be saved.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from vtax.errors import VtaxError
 
 SLACK_BYTES = 512 << 20
-"""Beyond what the libraries take when they are loaded: for reports."""
+"""Memory for reports, beyond what the libraries take when they are loaded."""
 PROBE_S = 120.0
 _PROBE = f"""
 import mmap
@@ -66,7 +66,8 @@ def out_of_memory() -> VtaxError:
 
 
 def require_memory() -> None:
-    """Where memory is limited, load what will be loaded in a process that may die of it."""
+    """Where memory is limited, load all libraries in a process of their own, which may die of
+    it."""
     if not _limits():
         return
     try:
@@ -80,7 +81,7 @@ def require_memory() -> None:
 
 
 def require_threads() -> None:
-    """Start as many as libraries may start, and end them."""
+    """Start as many threads as libraries may start, and end them."""
     ended = threading.Event()
     threads = [threading.Thread(target=ended.wait, daemon=True) for _ in range(_threads())]
     started = []
@@ -97,7 +98,8 @@ def require_threads() -> None:
 
 
 def _threads() -> int:
-    """Each of two libraries starts one for every CPU; the rest are vtax's own."""
+    """How many threads to try: each of two libraries starts one for every CPU; the rest are
+    vtax's."""
     return 2 * (os.cpu_count() or 1) + 8
 
 

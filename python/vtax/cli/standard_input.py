@@ -13,27 +13,27 @@ from dataclasses import dataclass
 LIMIT_BYTES = 64 << 20
 """Each repetition gets a copy, so there is a limit."""
 NOTICE_S = 2.0
-"""Whoever waits for longer is told what for."""
+"""After this wait, vtax says what it is waiting for."""
 SILENCE_S = 10.0
-"""A pipe into which nothing came for so long is one that nobody writes to."""
+"""A pipe that gave nothing for this long counts as one that nobody writes to."""
 SILENT = f"standard input is a pipe that gave nothing for {SILENCE_S:g} s: the command gets none"
 _PIECE = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class StandardInput:
-    """What commands get for theirs."""
+    """The standard input for commands."""
 
     content: bytes | None = None
     """None: vtax has a terminal, a device, nothing, or a silent pipe."""
     said: tuple[str, ...] = ()
-    """What they do not get."""
+    """What commands do not get, in sentences."""
 
 
 def given() -> StandardInput:
-    """What a file or a pipe holds.
+    """Read standard input if it is a file or a pipe.
 
-    Raises MisuseError when it is more than LIMIT_BYTES or cannot be read.
+    Raises MisuseError when the input is longer than LIMIT_BYTES or cannot be read.
     """
     from vtax.errors import MisuseError
     from vtax.units import format_bytes
@@ -60,7 +60,7 @@ def given() -> StandardInput:
 
 
 def _read(*, may_wait: bool) -> bytes | None:
-    """Up to the end, or a little more than LIMIT_BYTES; None: a silent pipe."""
+    """The input up to its end, or a little more than LIMIT_BYTES; None: a silent pipe."""
     pieces: list[bytes] = []
     size = 0
     began = time.monotonic()
@@ -82,7 +82,7 @@ def _read(*, may_wait: bool) -> bytes | None:
 
 
 def _ready(until: float) -> bool:
-    """Whether there is something to read, or the end, by then."""
+    """Whether there is something to read, or the end, by the time `until`."""
     left = max(0.0, until - time.monotonic())
     return bool(select.select([0], [], [], left)[0])
 

@@ -1,7 +1,7 @@
-"""The standard streams: whatever they are connected to, what vtax says never stops what it does.
+"""The standard streams: whatever they are connected to, writing to them never stops vtax's work.
 
-Output may be ASCII or of any old encoding, a reader may go away, a stream may be closed from the
-beginning. All of it is dealt with here, before anything else runs.
+Output may be ASCII or in any old encoding, a reader may go away, a stream may be closed from the
+beginning. This module deals with all of that, before anything else runs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
 READABLE = "vtax-readable"
-"""Name of the way of writing letters that an encoding lacks."""
+"""Name of the error handler that replaces letters that an encoding lacks."""
 _SIGNS = {
     "\N{MINUS SIGN}": "-", "\N{EN DASH}": "-", "\N{EM DASH}": "-", "\N{MULTIPLICATION SIGN}": "x",
     "\N{PLUS-MINUS SIGN}": "+-", "\N{ALMOST EQUAL TO}": "~", "\N{NOT EQUAL TO}": "!=",
@@ -37,7 +37,7 @@ _UPRIGHT = "│┃║"
 
 
 def prepare() -> None:
-    """Make standard streams that take every text. May replace the process by one in UTF-8 mode."""
+    """Make standard streams accept every text. May replace the process by one in UTF-8 mode."""
     if sys.getfilesystemencoding() != "utf-8" and not sys.flags.utf8_mode and sys.executable:
         # File names and command lines are bytes to Linux, and UTF-8 to machines and run folders,
         # whatever the locale is.
@@ -45,14 +45,14 @@ def prepare() -> None:
     codecs.register_error(READABLE, _readable)
     _open_closed()
     sys.stdout = _writer(1, sys.stdout, lambda error: error.errno == errno.EPIPE)
-    # There is nobody whom a fault of standard error could be told.
+    # There is nobody to tell about a fault of standard error.
     sys.stderr = _writer(2, sys.stderr, lambda _: True)
     if sys.stdin is None:
         sys.stdin = open(0, encoding="utf-8", errors="replace")  # noqa: SIM115
 
 
 class _Lasting(io.FileIO):
-    """A descriptor for which some faults are as good as having written."""
+    """A descriptor that treats some faults as if the text had been written."""
 
     def __init__(self, descriptor: int, is_borne: Callable[[OSError], bool]) -> None:
         super().__init__(descriptor, "wb", closefd=False)
@@ -85,14 +85,15 @@ def _encoding(now: TextIO | None) -> str:
     if now is not None and (os.environ.get("PYTHONIOENCODING") or "utf8" not in sys._xoptions):
         return now.encoding or "utf-8"
     try:
-        # In UTF-8 mode, which is for file names: of a terminal in another encoding, its own.
+        # UTF-8 mode is for file names: a terminal with another encoding keeps its own.
         return codecs.lookup(locale.getencoding()).name
     except LookupError:
         return "ascii"
 
 
 def _open_closed() -> None:
-    """A file that is opened later must not become a standard stream."""
+    """Open closed streams, so that a file that is opened later does not become a standard
+    stream."""
     while (opened := os.open(os.devnull, os.O_RDWR)) <= 2:
         os.set_inheritable(opened, True)
     os.close(opened)

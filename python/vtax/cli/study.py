@@ -10,7 +10,7 @@ import typer
 from vtax.studies.registry import find, listed
 
 PROGRESS_EVERY_S = 10.0
-"""Between lines of a log."""
+"""Seconds between lines of a log."""
 
 EXAMPLES = f"""\b
 Examples:

@@ -107,7 +107,7 @@ def _axis(recordings: Sequence[Recording]) -> Axis:
 
 
 def _phases(made: Timeline) -> dict[str, tuple[Phase, ...]]:
-    """Of each label, from all its lines together."""
+    """The phases of each label, from all its lines together."""
     from vtax.analysis.phases import phases
 
     labels = dict.fromkeys(line.label for line in made.lines)

@@ -31,20 +31,21 @@ SETTINGS: dict[str, Any] = {
     "epilog": EXAMPLES,
 }
 MOST_S = 43_200.0
-"""The sweep of cache block sizes gets ten times as much, and vtax-agent takes up to 7 days."""
+"""The longest budget: the sweep of cache block sizes gets ten times as much, and vtax-agent takes
+up to 7 days."""
 LARGEST = 20_000
-"""Rows of a matrix that may be asked for: 3.2 GB each."""
+"""The most rows of a matrix: 3.2 GB for each matrix."""
 
 
 class Search(StrEnum):
-    """How candidates are looked for."""
+    """The method of searching candidates."""
 
     LINES = "lines"
     EXHAUSTIVE = "exhaustive"
 
 
 class Precision(StrEnum):
-    """Of the numbers."""
+    """The precision of the numbers."""
 
     D = "d"
     S = "s"
@@ -62,14 +63,14 @@ def tune(
         ),
     ] = None,
     budget: Annotated[
-        str, typer.Option(help="Of the search in each environment, e.g. 60s.", metavar="TIME")
+        str, typer.Option(help="Time of the search in each environment, e.g. 60s.", metavar="TIME")
     ] = "60s",
     search: Annotated[
         Search, typer.Option(help="ATLAS's line searches, or every point of a grid.")
     ] = Search.LINES,
     precision: Annotated[Precision, typer.Option(help="Double, single, or both.")] = Precision.D,
     threads: Annotated[
-        int, typer.Option(min=1, max=1024, metavar="N", help="Of each product.")
+        int, typer.Option(min=1, max=1024, metavar="N", help="Threads of each product.")
     ] = 1,
     size: Annotated[
         int,
@@ -86,7 +87,7 @@ def tune(
             min=1,
             max=1000,
             metavar="N",
-            help="Of measuring every winner and every library in every environment, in turn.",
+            help="Rounds: in each, every winner and every library runs in every environment.",
         ),
     ] = 3,
     margin: Annotated[
@@ -95,7 +96,7 @@ def tune(
     peers: Annotated[
         list[str] | None,
         typer.Option(
-            help="A library to stand beside, NAME=LIBRARY; repeat it, or 'none'. Default: "
+            help="A library to compare with, NAME=LIBRARY; repeat it, or 'none'. Default: "
             "OpenBLAS, BLIS and ATLAS, where the environment has them.",
             metavar="PEER",
             autocompletion=complete_peer,
@@ -104,14 +105,14 @@ def tune(
     generated: Annotated[
         str | None,
         typer.Option(
-            help="Generated code with these instructions only, to stand beside too, or 'none'. "
+            help="Generated code with these instructions only, to compare with too, or 'none'. "
             "Each is searched for in a quarter of the budget. Default: scalar,sse2.",
             metavar="LIST",
         ),
     ] = None,
     export: Annotated[
         Path | None,
-        typer.Option(help="Write the first environment's parameters there.", metavar="FILE"),
+        typer.Option(help="Write the first environment's parameters to this file.", metavar="FILE"),
     ] = None,
     use: Annotated[
         Path | None,
@@ -121,10 +122,11 @@ def tune(
         bool, typer.Option("--cache-edge", help="Sweep the cache block sizes too (CacheEdge).")
     ] = False,
     edge_size: Annotated[
-        int, typer.Option(min=64, max=LARGEST, metavar="N", help="Of the products of that sweep.")
+        int,
+        typer.Option(min=64, max=LARGEST, metavar="N", help="Size of the products of that sweep."),
     ] = 2500,
     edge_runs: Annotated[
-        int, typer.Option(min=1, max=1000, metavar="N", help="Of that sweep.")
+        int, typer.Option(min=1, max=1000, metavar="N", help="Runs of that sweep.")
     ] = 20,
     probe: Annotated[
         bool, typer.Option("--probe/--no-probe", help="Measure caches and registers first, 15 s.")
@@ -135,7 +137,9 @@ def tune(
     share: ShareOption = None,
     seed: Annotated[
         int | None,
-        typer.Option(min=0, metavar="N", help="Of the random order. Default: a new one, recorded."),
+        typer.Option(
+            min=0, metavar="N", help="Seed of the random order. Default: a new one, recorded."
+        ),
     ] = None,
     out: Annotated[Path, typer.Option(help="Folder for run folders.", metavar="DIR")] = Path(
         "runs"
@@ -145,9 +149,9 @@ def tune(
 ) -> None:
     """Probe the processor, tune matrix kernels in each environment, and compare what was found.
 
-    Each winner then runs in every environment, in turn with the libraries that are installed.
-    Says of each probe, parameter and routine whether environments are equivalent, and what
-    parameters lose that were tuned elsewhere (docs/tune.md). A search goes on where the last one
+    Each winner then runs in every environment, in turn with the libraries that are installed. Says
+    for each probe, parameter and routine whether environments are equivalent, and how much is lost
+    with parameters that were tuned elsewhere (docs/tune.md). A search goes on where the last one
     ended.
     """
     from vtax.formats.folder import RunFolder
@@ -225,7 +229,7 @@ def _settings(
 
 
 def _generated(given: str | None, use: Path | None) -> tuple[str, ...]:
-    """Instruction sets; without a search none."""
+    """The instruction sets of generated code; none without a search."""
     from vtax.errors import MisuseError
     from vtax.workloads.tuner import GENERATED
 
@@ -256,7 +260,7 @@ def _budget(seconds: float) -> float:
 
 
 def _peers(given: list[str] | None, precision: str) -> dict[str, str]:
-    """Name to library; none of single precision, which vtax-dgemm does not time."""
+    """Libraries by name; none in single precision, which vtax-dgemm does not time."""
     from vtax.errors import MisuseError
     from vtax.workloads.tuner import PEERS
 
@@ -285,7 +289,8 @@ def _peers(given: list[str] | None, precision: str) -> dict[str, str]:
 
 
 def _read(path: Path) -> bytes:
-    """The file of --use, so far as it can be judged without the machine that will use it."""
+    """Read the file of --use, and judge it as far as possible without the machine that will use
+    it."""
     import tomllib
 
     from vtax.errors import MisuseError, VtaxError
@@ -306,7 +311,7 @@ def _read(path: Path) -> bytes:
 
 
 def _export(campaign: Campaign, record: TuneRecord, path: Path) -> None:
-    """What came from the machine is only kept when it is TOML."""
+    """Write the machine's parameters to a file; they are kept only when they are TOML."""
     import tomllib
 
     from vtax.errors import VtaxError

@@ -16,12 +16,12 @@ class VariadicAgainst(TyperCommand):
     """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Any: the class of the context differs between versions of typer."""
+        """The context is Any: its class differs between versions of typer."""
         return super().parse_args(ctx, _repeated(args))
 
 
 def _repeated(args: list[str]) -> list[str]:
-    """With the option written before each of its words."""
+    """The words with the option written before each word that belongs to it."""
     made: list[str] = []
     inside = False
     for at, word in enumerate(args):
@@ -29,7 +29,7 @@ def _repeated(args: list[str]) -> list[str]:
             return [*made, *args[at:]]
         if word == VARIADIC:
             inside = True
-            # Said without a word, it is left for the parser to complain about.
+            # An option without a word is left for the parser to complain about.
             if at + 1 == len(args) or args[at + 1].startswith("-"):
                 made.append(word)
             continue

@@ -12,7 +12,7 @@ from vtax.doctor.host import Host
 from vtax.doctor.model import Check, Finding, State
 
 LIMIT_S = 1.9
-"""For all checks together; they run side by side, so it is also the limit of each."""
+"""The limit for all checks together; they run side by side, so it is also the limit of each."""
 
 
 def examine(

@@ -21,7 +21,7 @@ from vtax.doctor import syscalls
 from vtax.errors import VtaxError
 
 PROGRAM_TIMEOUT_S = 1.5
-"""For each program that a check starts; `vtax doctor` as a whole stays under 2 s."""
+"""The limit for each program that a check starts; `vtax doctor` as a whole stays under 2 s."""
 
 CAP_SYS_ADMIN, CAP_PERFMON, CAP_BPF = 21, 38, 39
 
@@ -45,7 +45,8 @@ class Output:
 
 
 def run_program(argv: Sequence[str]) -> Output:
-    """Run a program that ends by itself; one that does not is code 124, as with timeout(1)."""
+    """Run a program that should end by itself; the code of one that does not is 124, as with
+    timeout(1)."""
     try:
         done = subprocess.run(
             argv,
@@ -78,7 +79,7 @@ def _own(name: str, machine: str | None = None) -> str | None:
 
 @dataclass(frozen=True)
 class Host:
-    """Where a check looks."""
+    """The machine that a check looks at."""
 
     root: Path = Path("/")
     machine: str = field(default_factory=platform.machine)
@@ -101,7 +102,7 @@ class Host:
     free_bytes: Callable[[Path], int] = lambda path: shutil.disk_usage(path).free
 
     def path(self, name: str) -> Path:
-        """`name` is absolute on the machine looked at."""
+        """The path of `name`, which is absolute on that machine."""
         return self.root / name.lstrip("/")
 
     def read(self, name: str) -> str | None:
@@ -130,7 +131,8 @@ class Host:
         return Path("/") / path.resolve().relative_to(self.root.resolve())
 
     def capable(self, *capabilities: int) -> bool:
-        """Whether this process holds all of them, or CAP_SYS_ADMIN, which includes these."""
+        """Whether this process holds all these capabilities, or CAP_SYS_ADMIN, which includes
+        them."""
         for line in (self.read("/proc/self/status") or "").splitlines():
             if line.startswith("CapEff:"):
                 effective = int(line.split()[1], 16)
@@ -154,7 +156,7 @@ class Host:
     def is_guest(self) -> bool | None:
         """Whether this machine is virtual; None: not known.
 
-        An x86 CPU says so itself. Of another one the agent finds out what its firmware says.
+        An x86 CPU says so itself. For other CPUs the agent finds out what the firmware says.
         """
         if self.is_x86:
             return "hypervisor" in self.cpu_flags if self.cpu_flags else None
@@ -172,7 +174,7 @@ class Host:
 
     @cached_property
     def facts(self) -> dict[str, Any] | None:
-        """What `vtax-agent facts` prints; None when it cannot be had."""
+        """What `vtax-agent facts` prints; None when the agent gives no facts."""
         agent = self.agent()
         if agent is None:
             return None

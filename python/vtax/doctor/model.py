@@ -11,15 +11,15 @@ from vtax.doctor.host import Host
 
 
 class State(StrEnum):
-    """How much of a thing can be had."""
+    """How far something can be used here."""
 
     OK = "ok"
     DEGRADED = "degraded"
-    """It works, but figures are worse or mean less for it."""
+    """It works, but figures are worse for it, or mean less."""
     MISSING = "missing"
-    """Not there, and the remedy brings it."""
+    """It is absent, and the remedy brings it."""
     IMPOSSIBLE = "impossible"
-    """Not there, and nothing that is done on this machine brings it."""
+    """It is absent, and nothing that can be done on this machine brings it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Check(ABC):
     name: ClassVar[str]
     """Unique; what `--require` takes."""
     purpose: ClassVar[str] = ""
-    """What vtax needs it for, a few words; sources of events that name it need not be said."""
+    """What vtax needs it for, in a few words; the sources of events that need it are added."""
 
     @abstractmethod
     def find(self, host: Host) -> Finding: ...

@@ -27,13 +27,13 @@ _STYLES = {
 
 
 WIDE = 110
-"""Columns from which there is room to say what each thing is for."""
+"""The width in columns from which there is room to say what each thing is for."""
 
 
 def parts(findings: Sequence[Finding], width: int = 0) -> list[RenderableType]:
     """The findings for `vtax.present.terminal.tables.show`.
 
-    Where `width` allows it, with what each thing is for.
+    Where `width` allows it, they say what each thing is for.
     """
     from rich.text import Text
 

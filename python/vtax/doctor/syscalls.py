@@ -1,4 +1,4 @@
-"""The few system calls that only trying can answer for; nothing here outlives its call."""
+"""The few questions that only trying a system call can answer; no effect outlives its call."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Count:
 
 
 def _call(index: int, *arguments: object) -> int:
-    """The result, or the negative errno."""
+    """The call's result, or the negative errno."""
     numbers = _NUMBERS.get(platform.machine())
     if numbers is None:
         return -errno.ENOSYS
@@ -77,7 +77,7 @@ def count_cycles() -> Count:
 
 
 def try_bpf() -> int:
-    """Make an eBPF map of one element; 0 or the errno. Says whether bpf(2) is let through."""
+    """Make an eBPF map of one element, to see whether bpf(2) is allowed. Returns 0 or the errno."""
     attributes = ctypes.create_string_buffer(
         struct.pack("IIII", _BPF_MAP_TYPE_ARRAY, 4, 8, 1), _BPF_ATTR_SIZE
     )
@@ -90,7 +90,7 @@ def try_bpf() -> int:
 
 
 def kvm_version(device: Path) -> int:
-    """What KVM_GET_API_VERSION answers (12 since Linux 2.6.22). Raises OSError."""
+    """The answer to KVM_GET_API_VERSION (12 since Linux 2.6.22). Raises OSError."""
     descriptor = os.open(device, os.O_RDWR | os.O_CLOEXEC)
     try:
         return fcntl.ioctl(descriptor, _KVM_GET_API_VERSION)

@@ -1,4 +1,4 @@
-"""Talking to one vtax-agent: its requests as methods, and what it means when it goes silent."""
+"""Talking to one vtax-agent: its requests as methods, and what its silence means."""
 
 from __future__ import annotations
 
@@ -28,27 +28,29 @@ from vtax.errors import VtaxError
 from vtax.workloads.base import Outcome
 
 REQUEST_TIMEOUT_S = 30.0
-"""For an answer that needs no work; generous, because emulated guests are slow."""
+"""Time for an answer that needs no work; generous, because emulated guests are slow."""
 OUTPUT_LIMIT_BYTES = 1 << 30
-"""What a workload may write, unless another limit is given."""
+"""How much a workload may write, unless another limit is given."""
 STDIN = "stdin"
-"""The file in the folder of results that is a command's standard input, if it is there."""
+"""A file with this name in the folder of results is the command's standard input."""
 RESULTS_VARIABLE = "VTAX_RESULTS"
-"""Names the folder of results to the command, which may run in a folder that it cannot write."""
+"""The variable that names the folder of results to the command, which may run in a folder that it
+cannot write."""
 RATE_ERROR = 0.005
-"""Between two clocks that are right: NTP slews a clock by at most 500 ppm, and a crystal is within
-100. Ten times that is a wrong clock."""
+"""The largest difference in rate of two clocks that are right: NTP slews a clock by at most 500
+ppm, and a crystal is within 100. Ten times that is a wrong clock."""
 STAMP_ERROR_S = 0.001
-"""The clocks are read one after the other, and the host's around the machine's."""
+"""Error of a comparison of clocks: they are read one after the other, the host's around the
+machine's."""
 LOST_SHARE = 0.05
 LOOK_ERROR_S = 0.1
-"""Of two looks at the machine's clock on a busy host."""
+"""Error of two looks at the machine's clock on a busy host."""
 FIRST_ROUNDS = 5
 LAST_WORDS_S = 1.0
 SHOWN_NOISE = 300
-"""Characters of what was printed instead of hello."""
+"""How many characters to show of what was printed instead of hello."""
 CHUNK_BYTES = 512 << 10
-"""Of a file in one frame: the agent's limit (crates/vtax-agent/PROTOCOL.md)."""
+"""Bytes of a file in one frame: the agent's limit (crates/vtax-agent/PROTOCOL.md)."""
 
 
 def given_input(work: Path, folder: str) -> str | None:
@@ -82,18 +84,19 @@ class Finished:
     told: Outcome
     """What the machine says."""
     host_wall_s: float
-    """From where the agent said that the command begins to where it said that it has ended."""
+    """The time from the message that the command begins to the message that it has ended."""
     longest_s: float
-    """From the request to the answer."""
+    """The time from the request to the answer."""
     lost_s: float | None = None
-    """What the machine's clock lost or won against the host's in as long a time, since it was last
-    looked at; None: it was not asked again."""
+    """How far the machine's clock fell behind or ran ahead of the host's in that time, since it was
+    last looked at; None: it was not looked at again."""
     emulated_clock: bool = False
-    """The machine's clock is an emulator's, and need not follow the host's."""
+    """Whether the machine's clock is an emulator's, which need not follow the host's."""
 
     @property
     def by_host(self) -> bool:
-        """Whether the machine tells less than can have passed, so that the host's time is taken."""
+        """Whether the machine tells less time than can have passed, so that the host's time is
+        taken."""
         return not self.emulated_clock and self.told.wall_s < least_s(self.host_wall_s)
 
     @property
@@ -104,10 +107,10 @@ class Finished:
     def doubt(self) -> str | None:
         """Why the machine's own time is not to be believed; None when it may be.
 
-        Both clocks ran around the same command. A busy host hears late that it began or ended, so
-        the host's time may be too long or too short, but nothing makes the way from request to
-        answer shorter than the command. What lacks of the host's time is `by_host`, no reason for
-        doubt: only a clock that was seen to be wrong is.
+        Both clocks ran around the same command. A busy host hears late that the command began or
+        ended, so the host's time may be too long or too short. But the time from request to answer
+        is never shorter than the command. A machine's time that is shorter than the host's is
+        replaced (`by_host`) and no reason for doubt: only a clock that was seen to be wrong is.
         """
         if self.emulated_clock:
             return None
@@ -122,9 +125,10 @@ class Finished:
 class Agent:
     """One agent at the other end of a channel.
 
-    `lost` is called when it does not answer or is gone: it ends the machine and makes the error.
-    Whatever is asked of it afterwards raises the same error again. `nudge_s`: while a request
-    waits, the machine gets an interrupt so often, from an empty line on the channel.
+    `lost` is called when the agent does not answer or is gone: it ends the machine and makes the
+    error. Every later request raises the same error again. `nudge_s`: while a request waits, an
+    empty line on the channel gives the machine an interrupt each time this many seconds have
+    passed.
     """
 
     def __init__(
@@ -145,21 +149,21 @@ class Agent:
         self.busy = False
         """A request was sent and not answered: the next one would be answered only after it."""
         self.counting = False
-        """Count the instructions and cycles of commands."""
+        """Whether to count the instructions and cycles of commands."""
         self._clock: tuple[Skew, float] | None = None
-        """The machine's clock when it was last looked at, and the time of that."""
+        """The machine's clock when it was last looked at, and the time of that look."""
 
     def hello(
         self, timeout_s: float, preamble: bytes = b"", noise_bytes: int = 0
     ) -> dict[str, Any]:
         """Send what the machine reads before its agent is there, and wait for the agent.
 
-        As many as `noise_bytes` that something else prints before are skipped; where the agent
-        does not come, the error shows them.
+        Up to `noise_bytes` that something else prints before hello are skipped; if the agent does
+        not come, the error shows them.
         """
         try:
             begin = time.monotonic()
-            # Who does not take it may have said why: that is read first.
+            # A machine that does not take the bytes may have said why: its words are read first.
             with contextlib.suppress(ChannelClosedError, ChannelTimeoutError):
                 self._channel.send_raw(preamble, timeout_s)
             left_s = max(LAST_WORDS_S, timeout_s - (time.monotonic() - begin))
@@ -183,12 +187,13 @@ class Agent:
     ) -> Finished:
         """Run a command with `folder` (below the writable folder, or absolute) for its results.
 
-        It runs in `workdir`, which must exist in the machine; None: in `folder`.
-        Where the environment has no HOME, the machine makes a fresh one for the command.
-        A machine that writes more than `limit` while the command runs is ended.
-        Raises VtaxError when it cannot be started, MachineLostError when the machine went away.
+        The command runs in `workdir`, which must exist in the machine; None: in `folder`. Where the
+        environment has no HOME, the machine makes a fresh one for the command. A machine that
+        writes more than `limit` while the command runs is ended. Raises VtaxError when the command
+        cannot be started, MachineLostError when the machine is lost.
         """
-        # The agent enforces the time-out; the host's own is for a guest that hangs altogether.
+        # The agent enforces the time-out; the host's own time-out is for a guest that hangs
+        # altogether.
         patience = 24 * 3600.0 if timeout_s is None else timeout_s * 1.1 + REQUEST_TIMEOUT_S
         results = str(self._work_inside / folder)
         span = Span()
@@ -206,7 +211,7 @@ class Agent:
             stdout="stdout",
             stderr="stderr",
             timeout_s=timeout_s,
-            # Of a single file (RLIMIT_FSIZE).
+            # This limits a single file (RLIMIT_FSIZE).
             output_limit_bytes=limit.limit_bytes if limit else OUTPUT_LIMIT_BYTES,
             count=self.counting,
             **fields,
@@ -223,11 +228,12 @@ class Agent:
         return self._looked_again(finished) if finished.by_host else finished
 
     def look_at_clock(self) -> None:
-        """Remember how far the machine's clock is from this one's, by a few round trips."""
+        """Remember how far the machine's clock is from this machine's, by a few round trips."""
         self._clock = self.clock_skew(FIRST_ROUNDS), time.monotonic()
 
     def _looked_again(self, finished: Finished) -> Finished:
-        """With what the machine's clock lost, where its own time lacks some of the host's."""
+        """The result with what the machine's clock lost, where its own time is shorter than the
+        host's."""
         before = self._clock
         self._clock = after = self.clock_skew(), time.monotonic()
         if before is None:
@@ -241,11 +247,13 @@ class Agent:
         return self.request("facts", REQUEST_TIMEOUT_S)
 
     def set_clock(self) -> None:
-        """Set the wall clock of a guest to this machine's; late by what the request takes."""
+        """Set the wall clock of a guest to this machine's; it is late by the duration of the
+        request."""
         self.request("clock", REQUEST_TIMEOUT_S, realtime_s=time.time())
 
     def clock_skew(self, rounds: int = ROUNDS) -> Skew:
-        """How far the machine's clock is from this one's, by the shortest of some round trips."""
+        """How far the machine's clock is from this machine's, by the shortest of some round
+        trips."""
         return measure(lambda: time_in(self.request("time", REQUEST_TIMEOUT_S)), rounds)
 
     def push(self, path: str, content: bytes, permissions: int = 0o600) -> None:
@@ -259,7 +267,7 @@ class Agent:
     def pull(self, path: str, limit_bytes: int = 16 << 20, offset: int = 0) -> bytes:
         """The content of a regular file in the machine from `offset` on.
 
-        Raises VtaxError when there is more than `limit_bytes` of it.
+        Raises VtaxError when the file has more than `limit_bytes`.
         """
         content = bytearray()
         while True:
@@ -286,8 +294,9 @@ class Agent:
     ) -> dict[str, Any]:
         """Send a request of crates/vtax-agent/PROTOCOL.md and wait for its answer.
 
-        `watch` is called meanwhile, and says in how many seconds again; `span` as in `Channel`.
-        Raises AgentError when the agent refuses, MachineLostError from the loss of the machine on.
+        `watch` is called meanwhile, and returns after how many seconds to call it again; `span` is
+        as in `Channel`. Raises AgentError when the agent refuses, MachineLostError once the machine
+        is lost.
         """
         if self._gone is not None:
             raise type(self._gone)(self._gone.message, self._gone.remedy)
@@ -317,7 +326,7 @@ class Agent:
         return answer
 
     def list_files(self, path: str) -> dict[str, int]:
-        """Name to size in bytes of the regular files in a folder of the machine.
+        """The sizes in bytes of the regular files in a folder of the machine, by name.
 
         Raises VtaxError when the agent refuses, or answers in another form.
         """
@@ -356,7 +365,7 @@ class Agent:
         raise self._gone from None
 
     def _pull_chunk(self, path: str, offset: int, limit: int) -> tuple[bytes, int, bool]:
-        """(bytes, the file's size, whether they are its last)."""
+        """(bytes, the file's size, whether these bytes are the file's last)."""
         answer = self.request("pull", REQUEST_TIMEOUT_S, path=path, offset=offset, limit=limit)
         data, size, ended = (answer.get(key) for key in ("data", "size", "eof"))
         if not (isinstance(data, str) and isinstance(size, int) and isinstance(ended, bool)):

@@ -3,8 +3,8 @@
 A new environment is one file with one frozen dataclass. It declares its options, examples, what its
 machines can do, and what it needs (`doctor` checks), and builds the command line that starts a
 machine (`launch`). `--help`, `vtax doctor`, completion and docs/environments.md are made from the
-declaration. Starting, talking and cleaning up is the same for all whose machine is one process, and
-lives in `machine.py`.
+declaration. Starting, talking and cleaning up is the same for all environments whose machine is one
+process: `machine.py`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ SERVED = "uml:net=vde"
 
 
 GUESTS_OWN = (Path("/dev"), Path("/proc"), Path("/run"), Path("/sys"))
-"""Folders that every guest has of its own; the rest of its tree is the host's, read-only."""
+"""Folders of which every guest has its own; the rest of its tree is the host's, read-only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,17 +52,17 @@ class Launch:
 
     argv: Sequence[str]
     work_inside: Path
-    """Where the machine sees its writable folder."""
+    """The path of the writable folder inside the machine."""
     boot_timeout_s: float
     notes: Sequence[str] = ()
-    """What choosing this command line found out, e.g. why KVM is not used."""
+    """Findings of choosing this command line, e.g. why KVM is not used."""
     over_stdio: bool = False
-    """The agent's channel is the process's standard input and output, its console is standard
-    error; else the channel is the allocation's descriptor."""
+    """Whether the agent's channel is the process's standard input and output, and its console
+    standard error; otherwise the channel is the allocation's descriptor."""
     preamble: bytes = b""
-    """Sent before the agent is there to read its first request."""
+    """Bytes to send before the agent is there to read its first request."""
     environment: Mapping[str, str] = field(default_factory=dict)
-    """Variables of the process beside PATH."""
+    """Variables of the process besides PATH."""
     clean_up: Sequence[Sequence[str]] = ()
     """Commands that remove what the process leaves when it does not end by itself, in order."""
 
@@ -72,20 +72,21 @@ class Allocation:
     """What the campaign gives a machine: folders, CPUs, the channel's descriptor."""
 
     work: Path
-    """Host folder that the machine may write; exists."""
+    """Host folder that the machine may write; it exists."""
     cpus: Sequence[int]
     """Host CPUs that the machine and its VMM are kept on."""
     channel_fd: int
     namespace_pid: int | None = None
-    """The process that holds the network namespace of the machine; None: it has none."""
+    """The process that holds the machine's network namespace; None: the machine has none of its
+    own."""
 
 
 class MachineLike(Protocol):
-    """What the runner needs of a started machine; tests give it one that boots nothing."""
+    """What the runner needs of a started machine; tests pass a machine that boots nothing."""
 
     boot_s: float
     output_limit_bytes: int
-    """What a command may add to the writable folder."""
+    """How many bytes a command may add to the writable folder."""
     facts: dict[str, Any]
     hello: dict[str, Any]
     launch: Launch
@@ -102,23 +103,24 @@ class MachineLike(Protocol):
     ) -> Finished:
         """Run a command with its results in `folder` of the writable folder.
 
-        It runs in `workdir`, a folder of this machine's that the machine has; None: in `folder`.
+        The command runs in `workdir`, a folder of this host's that the machine has; None: in
+        `folder`.
 
-        Files in it are there when the command starts, and what it wrote there is on the host
-        afterwards; of a machine without a shared folder at least stdout and stderr. `leave`:
-        what it leaves running goes on until the machine ends.
-        Raises VtaxError when it cannot be started, MachineLostError when the machine went away.
+        Files in `folder` are there when the command starts, and what the command wrote there is on
+        the host afterwards; without a shared folder at least stdout and stderr. `leave`: what the
+        command leaves running goes on until the machine ends. Raises VtaxError when the command
+        cannot be started, MachineLostError when the machine is lost.
         """
         ...
 
     def offer(self, wanted: type[C]) -> C | None:
-        """The means to use a capability; None when the machine has it not."""
+        """The means to use a capability; None when the machine lacks it."""
         ...
 
     def refresh_facts(self) -> None: ...
 
     def clock_skew(self) -> Skew:
-        """How far the machine's clock is from this one's."""
+        """How far the machine's clock is from this machine's."""
         ...
 
     def close(self) -> None: ...
@@ -127,43 +129,45 @@ class MachineLike(Protocol):
 class Environment(ABC):
     """Where a workload can run. Implementations are frozen dataclasses.
 
-    The first line of the class's docstring says in help and docs what it is.
+    In help and docs, the first line of the class's docstring says what the environment is.
     """
 
     name: ClassVar[str]
     keys: ClassVar[Mapping[str, str]]
-    """Option to its help text."""
+    """The help text of each option."""
     target_key: ClassVar[str | None] = None
     """The key whose value may stand alone as the first part of a spec."""
     examples: ClassVar[Sequence[str]] = ()
     """Specs that show the options."""
     offers: ClassVar[Mapping[type[Capability], str]] = {}
-    """What its machines can do, each with the shortest spec of a machine that can."""
+    """What its machines can do, each with the shortest spec of a machine that can do it."""
     checks: ClassVar[Sequence[type[Check]]] = ()
-    """What `vtax doctor` looks for; one that several environments need may be named by each."""
+    """What `vtax doctor` looks for; several environments may name the same check."""
     is_guest: ClassVar[bool] = True
     is_remote: ClassVar[bool] = False
-    """Runs on another machine: neither the CPUs nor the files of this one are used."""
+    """It runs on another machine: neither the CPUs nor the files of this machine are used."""
     own_counter: ClassVar[bool] = False
-    """Its processor's counter is not this machine's: its own facts have the rate."""
+    """Its processor's time stamp counter is not this machine's: its own facts have the rate."""
     cleans_up: ClassVar[bool] = False
-    """Ends what runs in it, and itself, when its channel closes; killed when it does not."""
+    """Its agent ends what runs in it, and itself, when its channel closes; it is killed if it does
+    not."""
 
     @classmethod
     @abstractmethod
     def from_options(cls, options: Mapping[str, str]) -> Self:
-        """Build from the spec's options; keys are known, values are still text."""
+        """Build the environment from the spec's options; keys are known, values are still text."""
 
     @abstractmethod
     def shape(self) -> MachineShape:
         """CPUs and memory that the workload will have."""
 
     def memory_limit(self) -> int | None:
-        """What keeps programs from using more memory, in bytes; None: only the host's size."""
+        """The limit that keeps programs from using more memory, in bytes; None: only the host's
+        size."""
         return self.shape().memory_bytes
 
     def sees_host_files(self) -> bool:
-        """Whether programs of this machine are there under the same path."""
+        """Whether programs of this machine are in the environment under the same path."""
         return not self.is_remote
 
     def emulates_clock(self) -> bool:
@@ -175,19 +179,20 @@ class Environment(ABC):
         return False
 
     def with_pushed(self, paths: Sequence[Path]) -> Self:
-        """The same with these files and folders brought into it, where they are not there."""
+        """The same environment with these files and folders brought into it, where they are
+        missing."""
         return self
 
     def has_folder(self, folder: Path) -> bool:
-        """Whether programs find this machine's folder there, under the same absolute path."""
+        """Whether programs find this machine's folder in it, under the same absolute path."""
         return self.sees_host_files() and not any(folder.is_relative_to(own) for own in GUESTS_OWN)
 
     def with_shown(self, shown: Shown) -> Self:
-        """The same with these files seen by its guest, where it has the host's tree."""
+        """The same environment whose guest sees these files, where it has the host's tree."""
         return self
 
     def view(self) -> View:
-        """Which of the host's files its guest does not see, where it has the host's tree."""
+        """Which of the host's files its guest does not see, where the guest has the host's tree."""
         return View({})
 
     def offered(self) -> frozenset[type[Capability]]:
@@ -195,15 +200,17 @@ class Environment(ABC):
         return frozenset(self.offers)
 
     def host_cpus(self) -> int:
-        """CPUs of this machine that one of its machines is worth, where none is compared."""
+        """How many of this host's CPUs one of its machines is worth, where no machine is
+        compared."""
         return self.shape().cpus
 
     def for_builtin(self) -> Self:
-        """The same for a workload of vtax-agent, which needs none of this machine's files."""
+        """The same environment for a workload of vtax-agent, which needs none of this machine's
+        files."""
         return self
 
     def agent_inside(self) -> str:
-        """Where vtax-agent, and with it the built-in workloads, is in the machine."""
+        """The path of vtax-agent, and with it the built-in workloads, in the machine."""
         return str(binaries.find("vtax-agent"))
 
     def boot_remedy(self) -> str:
@@ -220,14 +227,14 @@ class Environment(ABC):
 
     @abstractmethod
     def description(self, facts: Mapping[str, Any]) -> str:
-        """What it really is, in words, given the machine's facts."""
+        """What the machine really is, in words, given its facts."""
 
 
 class ProcessEnvironment(Environment):
     """An environment whose machine is one process with one agent in it."""
 
     def explain_end(self, code: int, console: Sequence[str]) -> tuple[str, str | None] | None:
-        """Why the process ended, and the remedy; None: its console says it best.
+        """Why the process ended, and the remedy; None: its console says that best.
 
         `code` is its exit code, negative when a signal ended it.
         """
@@ -238,11 +245,11 @@ class ProcessEnvironment(Environment):
         """The command line that starts the machine."""
 
     def own_network(self) -> Network | None:
-        """A network for one machine, which closes it; None: it has none."""
+        """A network for one machine, which closes it; None: the machine has none."""
         return None
 
     def capabilities(self, machine: Machine) -> Sequence[Capability]:
-        """The means to what `offered` declares, of a started machine."""
+        """The means of a started machine to do what `offered` declares."""
         return ()
 
     def start(self, work: Path, cpus: Sequence[int]) -> MachineLike:
@@ -253,13 +260,13 @@ class ProcessEnvironment(Environment):
 
 @dataclass(frozen=True)
 class HostTree(Environment):
-    """An environment whose guest sees the host's tree, but for its secrets.
+    """An environment whose guest sees the host's tree without its secrets.
 
-    Without slots, so that it can be one of several base classes.
+    It has no slots, so that it can be one of several base classes.
     """
 
     shown: Shown = field(default=Shown(), kw_only=True)
-    """What the guest sees of what is hidden otherwise."""
+    """What the guest sees although it is hidden by default."""
 
     def with_shown(self, shown: Shown) -> Self:
         return replace(self, shown=shown)
@@ -272,7 +279,7 @@ class ProgramHost(Protocol):
     """A host of guests that runs this machine's programs; a context manager that ends it."""
 
     output: Path
-    """Where `stdout` and `stderr` grow while a command runs."""
+    """The folder where `stdout` and `stderr` grow while a command runs."""
 
     def run(
         self,
@@ -300,7 +307,7 @@ class PagingEnvironment(HostTree):
 
     @abstractmethod
     def with_paging(self, mode: PagingMode) -> Self:
-        """The same with this paging mode from the start."""
+        """The same environment with this paging mode from the start."""
 
     @abstractmethod
     def paging_obstacle(self, mode: PagingMode) -> str | None:
@@ -308,10 +315,11 @@ class PagingEnvironment(HostTree):
 
 
 def working_folder(asked: Path | None, environments: Mapping[str, Environment]) -> Path | None:
-    """Where command lines run: the folder that was asked for, else the current one.
+    """The folder where command lines run: the one that was asked for, else the current one.
 
-    None, the folder of their results, when none was asked for and an environment lacks this one:
-    all run alike. Raises MisuseError when one lacks the folder that was asked for.
+    None stands for the folder of their results: no folder was asked for, and an environment lacks
+    the current one, so that all run alike. Raises MisuseError when an environment lacks the folder
+    that was asked for.
     """
     folder = Path(asked or ".").resolve()
     try:
@@ -361,7 +369,7 @@ def _fault(name: str, plugin: Any) -> str | None:
 
 
 def build(text: str) -> Environment:
-    """The environment of a spec text.
+    """Build the environment of a spec text.
 
     Raises MisuseError for an unknown name or key (with the nearest one) or a bad value.
     """
@@ -369,7 +377,7 @@ def build(text: str) -> Environment:
 
 
 def from_spec(spec: Spec) -> Environment:
-    """The environment of a parsed spec.
+    """Build the environment of a parsed spec.
 
     Raises MisuseError for an unknown environment or key, or an invalid value.
     """
@@ -390,7 +398,7 @@ def from_spec(spec: Spec) -> Environment:
 
 
 def offering(wanted: type[Capability]) -> tuple[str, ...]:
-    """The shortest spec of each environment that can do something."""
+    """The shortest spec of each environment that has a capability."""
     return tuple(cls.offers[wanted] for cls in registry().values() if wanted in cls.offers)
 
 
@@ -403,9 +411,9 @@ def with_paging_modes() -> type[PagingEnvironment]:
 
 
 def require(environment: Environment, wanted: type[Capability], what: str) -> None:
-    """Raise MisuseError, with the environments that can, unless this one can do something.
+    """Raise MisuseError, naming the environments that can, unless this one has a capability.
 
-    `what` is what needs it, e.g. an option of the command line.
+    `what` names what needs the capability, e.g. an option of the command line.
     """
     if wanted not in environment.offered():
         raise MisuseError(
@@ -424,7 +432,7 @@ def host_memory_bytes() -> int:
 
 
 def cpu_count(environment: str, key: str, text: str) -> int:
-    """A number of CPUs that this host can give; MisuseError otherwise."""
+    """A number of CPUs that this host can give; raises MisuseError otherwise."""
     available = len(allowed_cpus())
     if not text.isdecimal() or not 1 <= int(text) <= available:
         raise MisuseError(
@@ -435,7 +443,7 @@ def cpu_count(environment: str, key: str, text: str) -> int:
 
 
 def one_of(environment: str, options: Mapping[str, str], key: str, known: Sequence[str]) -> None:
-    """MisuseError when the option is given and is none of `known`."""
+    """Raise MisuseError when the option is given and is none of `known`."""
     if key in options and options[key] not in known:
         raise MisuseError(f"{environment}: {key}={options[key]} is not {' or '.join(known)}")
 
@@ -444,7 +452,7 @@ USUAL_PROCESSES = 4096
 """Twice what podman allows a container: a fork bomb ends there, `make -j` and MPI do not."""
 PROCESSES_PER_CPU = 64
 MOST_PROCESSES = (1 << 22) - 1
-"""Process numbers that Linux has."""
+"""The largest number of a process in Linux."""
 
 
 def usual_processes(cpus: int) -> int:
@@ -453,7 +461,7 @@ def usual_processes(cpus: int) -> int:
 
 
 def process_limit(environment: str, text: str) -> int:
-    """The value of a key `pids`; MisuseError when it is none."""
+    """The value of a key `pids`; raises MisuseError when it is none."""
     if not text.isdecimal() or not 1 <= int(text) <= MOST_PROCESSES:
         raise MisuseError(
             f"{environment}: pids={text} must be a whole number from 1 to {MOST_PROCESSES}"
@@ -462,7 +470,8 @@ def process_limit(environment: str, text: str) -> int:
 
 
 def guest_memory(environment: str, text: str, smallest: int, key: str = "mem") -> int:
-    """A guest's memory in bytes, whole MiB; MisuseError when too small or more than the host's."""
+    """A guest's memory in bytes, whole MiB. Raises MisuseError when it is too small or exceeds the
+    host's."""
     size = parse_size(text) >> 20 << 20
     largest = host_memory_bytes()
     if size < smallest:

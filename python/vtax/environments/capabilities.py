@@ -1,8 +1,9 @@
 """What a machine can do beyond running a command; asked for by type: ``machine.offer(Switch)``.
 
 An environment declares in `offers` what its machines can do, so that a verb whose need is not met
-is refused before anything boots (`require`). A started machine gives the means: each capability
-is a small record of what its user calls. A new one is a class here, or in somebody else's package.
+is refused before anything boots (`require`). A started machine gives the means: each capability is
+a small record of functions that its user calls. A new capability is a class here, or in another
+package.
 """
 
 from __future__ import annotations
@@ -57,13 +58,13 @@ class Shell(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Files(Capability):
-    """Files of any path in the machine, beside the folder of a command."""
+    """Access to files of any path in the machine, besides the folder of a command."""
 
     name: ClassVar[str] = "files"
     about: ClassVar[str] = "files can be pushed into the machine and pulled out of it"
 
     push: Callable[[str, bytes], None]
-    """Write a file; an existing one is replaced."""
+    """Write a file, replacing an existing one."""
     pull: Callable[[str], bytes]
     """Read a regular file of at most 16 MiB. Raises VtaxError."""
 
@@ -90,31 +91,31 @@ class RecordOutside(Capability):
     about: ClassVar[str] = "a recorder outside of the machine counts its events"
 
     target: Mapping[str, Any]
-    """Whose events, as fields of `record.options.Target`, e.g. ``{"pid": 4711}``."""
+    """What to record, as fields of `record.options.Target`, e.g. ``{"pid": 4711}``."""
     host: Shell | None = None
-    """Where the recorder runs; None: on this machine."""
+    """The machine that the recorder runs on; None: this one."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordInside(Capability):
-    """A recorder in the machine counts what its kernel and its CPU show there."""
+    """A recorder in the machine counts what its kernel and its CPU show inside."""
 
     name: ClassVar[str] = "record-inside"
     about: ClassVar[str] = "a recorder inside the machine counts its events"
 
     program: Callable[[], str]
-    """Path of vtax-recorder in the machine, brought there if need be."""
+    """Path of vtax-recorder in the machine; copies it there if need be."""
 
 
 @dataclass(frozen=True, slots=True)
 class CountPrograms(Capability):
-    """Its agent counts a command's instructions and cycles, where the machine has a PMU."""
+    """The machine's agent counts a command's instructions and cycles, if the machine has a PMU."""
 
     name: ClassVar[str] = "count-programs"
     about: ClassVar[str] = "instructions and cycles of a whole program can be counted, with a PMU"
 
     switch: Callable[[bool], None]
-    """From the next command on."""
+    """Turn counting on or off, from the next command on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,14 +136,15 @@ class Switch(Capability):
     about: ClassVar[str] = "running guests can be switched between nested and shadow paging"
 
     to: Callable[[PagingMode], Mapping[str, Any]]
-    """Switch; returns the report. Raises VtaxError when the guests were not switched."""
+    """Switch the guests, and return the report. Raises VtaxError when the guests were not
+    switched."""
     mode: Callable[[], PagingMode]
-    """The mode the guests are in."""
+    """The paging mode that the guests are in."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pause(Capability):
-    """The machine is stopped and goes on later."""
+    """The machine can be stopped and continued."""
 
     name: ClassVar[str] = "pause"
     about: ClassVar[str] = "it can be paused and resumed"
@@ -167,11 +169,11 @@ class Direction:
     """What one end of a link has sent since the machine was started."""
 
     bytes: int
-    """With Ethernet's headers."""
+    """Bytes with Ethernet's headers."""
     packets: int
-    """As they were handed over: one may be of 64 KiB where the kernel cuts it later."""
+    """Packets as they were handed over: one may have 64 KiB where the kernel cuts it later."""
     drops: int
-    """By the filter."""
+    """Packets that the filter dropped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,9 +181,9 @@ class LinkCounters:
     """Both directions of a link."""
 
     sent: Direction
-    """By the machine."""
+    """What the machine sent."""
     received: Direction
-    """By the machine: sent by the client; what was dropped never reached it."""
+    """What the client sent, without dropped packets, which never reached the machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,11 +197,14 @@ class Link(Capability):
     rate_bits: int
     """Bits per second, in each direction."""
     address: str
-    """At which clients reach the machine; a user network forwards `workloads.loads.ports` alone."""
+    """The address at which clients reach the machine; a user network forwards
+    `workloads.loads.ports` alone."""
     pids: tuple[int, ...]
-    """Processes of this host that are the machine and its network, with all their descendants."""
+    """Processes of this host that make up the machine and its network, with all their
+    descendants."""
     client: Callable[[Sequence[str]], list[str]]
-    """The command line that runs a program at the other end. It ends when its starter does."""
+    """The command line that runs a program at the other end. The program ends when its starter
+    does."""
     counters: Callable[[], LinkCounters]
 
 
@@ -215,9 +220,9 @@ ALL: tuple[type[Capability], ...] = (
     GuestPage,
     Link,
 )
-"""Those of vtax itself, in the order of the table in docs/environments.md."""
+"""vtax's own capabilities, in the order of the table in docs/environments.md."""
 
 
 def offered(capabilities: Sequence[Capability], wanted: type[C]) -> C | None:
-    """The first of `capabilities` that is a `wanted`."""
+    """The first of `capabilities` that is of the type `wanted`."""
     return next((each for each in capabilities if isinstance(each, wanted)), None)

@@ -21,7 +21,8 @@ SHORT_FRAME_BYTES = 2048
 """A longer frame would stop a serial line of UML for good (crates/vtax-agent/PROTOCOL.md)."""
 PART_PATIENCE_S = 30.0
 PART_BYTES = 900
-"""Characters of a part; ASCII, of which the worst need two bytes when they are quoted again."""
+"""Characters of a part; ASCII, of which the worst characters need two bytes when they are quoted
+again."""
 
 
 class ChannelClosedError(VtaxError):
@@ -33,18 +34,18 @@ class ChannelTimeoutError(VtaxError):
 
 
 class NoFrameError(VtaxError):
-    """What came is no frame of the protocol: what else comes cannot be told apart any more."""
+    """What came is no frame of the protocol, so that what follows cannot be told apart either."""
 
 
 class ForgedAnswerError(VtaxError):
-    """An answer to a request that nobody made: not the agent wrote it."""
+    """An answer to a request that nobody made: the agent did not write it."""
 
     def __init__(self) -> None:
         super().__init__("a program in the machine writes answers for vtax's agent")
 
 
 class AgentError(VtaxError):
-    """The agent answered with an error; `kind` as in crates/vtax-agent/PROTOCOL.md."""
+    """The agent answered with an error; `kind` is as in crates/vtax-agent/PROTOCOL.md."""
 
     def __init__(self, kind: str, message: str) -> None:
         self.kind = kind
@@ -55,8 +56,8 @@ class AgentError(VtaxError):
 class Span:
     """When a command was asked for, began, ended and was answered for, by this machine's clock.
 
-    The agent says each once, the first before the command can do anything. What comes twice, or
-    out of turn, is not the agent's.
+    The agent announces each step once, the first before the command can do anything. An
+    announcement that comes twice, or out of turn, is not the agent's.
     """
 
     asked_s: float = 0.0
@@ -66,18 +67,19 @@ class Span:
 
     @property
     def host_wall_s(self) -> float:
-        """From the command's beginning to its end."""
+        """The time from the command's beginning to its end."""
         if self.began_s is None or self.ended_s is None:
             raise ForgedAnswerError
         return self.ended_s - self.began_s
 
     @property
     def longest_s(self) -> float:
-        """The command ran in it, whatever kept its announcements waiting."""
+        """The time that the command ran within, whatever delayed its announcements."""
         return self.answered_s - self.asked_s
 
     def announced(self, frame: Mapping[str, Any], came_s: float) -> bool:
-        """Whether this frame announces a step rather than answers; ForgedAnswerError as above."""
+        """Whether this frame announces a step instead of answering; raises ForgedAnswerError as
+        above."""
         if frame.get("begins") is True and self.began_s is None:
             self.began_s = came_s
         elif frame.get("ended") is True and None is not self.began_s and self.ended_s is None:
@@ -101,11 +103,11 @@ class Channel:
         self._parts = parts
         self._buffer = bytearray()
         self._came_s = 0.0
-        """When the last bytes came."""
+        """When the last bytes arrived."""
         self._unanswered: set[int] = set()
         self._sending = threading.Lock()
         self.noise = bytearray()
-        """What came before hello and was not the agent's."""
+        """Bytes that came before hello and were not the agent's."""
 
     def send_raw(self, data: bytes, timeout_s: float) -> None:
         """Send bytes that do not form a frame."""
@@ -115,8 +117,8 @@ class Channel:
     def renew(self) -> None:
         """Send an empty line, which renews the agent's lease; never waits and never fails.
 
-        May be called by another thread. What cannot be sent now is not: a request is being sent,
-        which renews the lease too, or the network takes nothing.
+        Another thread may call this. A line that cannot be sent at once is not sent: either a
+        request is being sent, which renews the lease too, or the network takes nothing.
         """
         if self._sending.acquire(blocking=False):
             try:
@@ -128,8 +130,8 @@ class Channel:
     def hello(self, timeout_s: float, noise_bytes: int = 0) -> dict[str, Any]:
         """Wait for the line that the agent sends when it is ready.
 
-        Before it, also at the beginning of its own line, something else may have printed at most
-        `noise_bytes`.
+        Something else may have printed up to `noise_bytes` before that, also at the beginning of
+        the agent's own line.
         """
         deadline = time.monotonic() + timeout_s
         left = noise_bytes
@@ -168,13 +170,13 @@ class Channel:
     ) -> dict[str, Any]:
         """Send one request and wait at most `patience_s` for its answer.
 
-        `watch` is called meanwhile, and says in how many seconds again. `span`, of a request with
-        `announce`, gets the times of its command.
-        Raises AgentError with the agent's own message, ChannelClosedError, ChannelTimeoutError,
-        NoFrameError, ForgedAnswerError.
+        `watch` is called meanwhile, and returns after how many seconds to call it again. For a
+        request with `announce`, `span` gets the times of its command. Raises AgentError with the
+        agent's own message, ChannelClosedError, ChannelTimeoutError, NoFrameError,
+        ForgedAnswerError.
         """
         deadline = time.monotonic() + patience_s
-        # What runs in the machine cannot know it, so it cannot answer for the agent.
+        # Programs in the machine cannot know it, so they cannot answer for the agent.
         number = secrets.randbits(63)
         self._unanswered.add(number)
         if span is not None:
@@ -188,7 +190,8 @@ class Channel:
                     continue
                 self._unanswered.remove(number)
                 return _unwrap(frame)
-            # A late answer to an earlier request is dropped, and so is what answers none.
+            # A late answer to an earlier request is dropped, and so is a frame that answers no
+            # request.
             if answered is not None and answered not in list(self._unanswered):
                 raise ForgedAnswerError
 
@@ -211,7 +214,7 @@ class Channel:
         return announced
 
     def _send_whole(self, request: str, deadline: float) -> None:
-        """Send a request, in parts if need be; each is answered before the next is sent."""
+        """Send a request, in parts if need be; each part is answered before the next is sent."""
         if len(request) >= MAX_FRAME_BYTES:
             raise VtaxError(f"a request of {len(request)} bytes is over the channel's 1 MiB")
         if not self._parts or len(request) < SHORT_FRAME_BYTES:
@@ -270,7 +273,7 @@ class Channel:
         try:
             return bool(select.select([self._socket], [], [], pause_s)[0])
         except ValueError:
-            # Its number is -1.
+            # The number of that request is -1.
             raise ChannelClosedError(f"{what} did not come: the channel is closed") from None
 
     def _read(self, what: str) -> bytes:

@@ -59,7 +59,8 @@ KILLED = 128 + 9
 
 _IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]*")
 _NOT_SHARED = ("/proc", "/sys", "/dev", "/run", "/tmp", "/snap")
-"""Of the host's tree; the container has its own, or shall not see the host's sockets."""
+"""Folders of the host's tree that the container does not get: it has its own, or must not see the
+host's sockets."""
 _NO_FILES = frozenset({"autofs", "binfmt_misc", "cgroup", "cgroup2", "fusectl", "nsfs", "overlay"})
 """Types of file systems that hold no files of users."""
 
@@ -172,7 +173,7 @@ class Container(HostTree, link.Linked):
         return self.image is None
 
     def has_folder(self, folder: Path) -> bool:
-        # An overlay on / does not show a file system on /tmp; without root /tmp is always new.
+        # An overlay on / does not show a file system on /tmp; without root, /tmp is always new.
         own_tmp = not self._is_root() or Path("/tmp").is_mount()
         apart = own_tmp and folder.is_relative_to("/tmp")
         return not apart and link.Linked.has_folder(self, folder)
@@ -274,7 +275,7 @@ class Container(HostTree, link.Linked):
         return self.engine == "docker" or os.geteuid() == 0
 
     def _limits_refused(self) -> str | None:
-        """Why the engine can set no limits; None: it can."""
+        """Why the engine cannot set limits; None: it can."""
         return None if self._is_root() else _rootless_limits(_program(self.engine))
 
     def _memory(self) -> list[str]:
@@ -288,20 +289,20 @@ class Container(HostTree, link.Linked):
         return line
 
     def _tree(self) -> list[str]:
-        """What the container's root is, and the program that is started in it."""
+        """Options for the container's root, and the program that is started in it."""
         agent = str(AGENT_INSIDE)
         if self.image is not None:
             pushed = [part for path in self.pushed for part in _read_only(path.resolve())]
             return [*pushed, "--user", "0", "--pull", "never", "--entrypoint", agent, self.image]
         if self._is_root():
-            # Not --read-only: podman 4.3 then copies all of the host's /run.
+            # Without --read-only: podman 4.3 would copy all of the host's /run.
             return [
                 *_volumes(_file_systems(), self.view(), overlaid=True),
                 "--rootfs",
                 "/:O",
                 agent,
             ]
-        # A user may not overlay files of root's: the folders of / one by one, on an empty root.
+        # A user may not overlay root's files: the folders of / go one by one onto an empty root.
         folders = [path for path in sorted(Path("/").iterdir()) if str(path) not in _NOT_SHARED]
         folders_of_root = [path for path in folders if path.is_dir() and not path.is_symlink()]
         binds = _volumes(folders_of_root, self.view(), overlaid=False)
@@ -325,7 +326,7 @@ def _ok(argv: Sequence[str]) -> bool:
 
 
 def _ask(argv: Sequence[str]) -> str | None:
-    """What an engine answers; None when it fails."""
+    """The answer of an engine; None when it fails."""
     try:
         done = subprocess.run(
             argv,
@@ -341,7 +342,7 @@ def _ask(argv: Sequence[str]) -> str | None:
 
 
 def _process_limits() -> list[str]:
-    """podman asks for 1,048,576 of each, which fails where the hard limit is lower."""
+    """podman asks for 1,048,576 of each limit, which fails where the hard limit is lower."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     _, most = resource.getrlimit(resource.RLIMIT_NPROC)
     processes = MOST_PROCESSES if most == resource.RLIM_INFINITY else min(most, MOST_PROCESSES)
@@ -358,28 +359,28 @@ def _bind(source: Path, inside: PurePath, *options: str) -> list[str]:
 
 
 def _mount(*fields: str) -> list[str]:
-    """An option that takes any path: a row of comma-separated values, quoted where need be.
+    """The option --mount, which takes any path: comma-separated values, quoted where need be.
 
     `-v` has no way to write a colon.
     """
     row = io.StringIO()
-    # What may end a line is quoted, too.
+    # Characters that may end a line are quoted, too.
     csv.writer(row, lineterminator="\r\n").writerow(fields)
     return ["--mount", row.getvalue().removesuffix("\r\n")]
 
 
 def _volumes(shared: Sequence[Path], view: View, *, overlaid: bool) -> list[str]:
-    """The host's folders `shared`, and over the tree what hides its secrets.
+    """Options for the host's folders `shared`, and for what hides secrets in the tree.
 
-    `overlaid`: folders that are seen in a hidden one can be written, in memory.
-    Raises VtaxError for a path that cannot be told to podman.
+    `overlaid`: visible folders inside a hidden one can be written, in memory. Raises VtaxError for
+    a path that podman cannot be given.
     """
     line = [part for path in shared if not view.hides(path) for part in _read_only(path)]
     for path, covered in view.covered.items():
         if not covered and path not in shared:
             line += _overlaid(path) if overlaid and path.is_dir() else _read_only(path)
         elif covered and path.is_dir():
-            # Else podman fills it with what it is to hide.
+            # Otherwise podman fills it with what it is to hide.
             line += _mount("type=tmpfs", f"destination={path}", "notmpcopyup")
         elif covered:
             line += _read_only(Path(os.devnull), path)
@@ -396,14 +397,14 @@ def _overlaid(path: Path) -> list[str]:
 
 
 def _file_systems() -> list[Path]:
-    """Where other file systems with files are mounted: an overlay on / does not show them."""
+    """Mount points of other file systems with files, which an overlay on / does not show."""
     found = []
     for line in Path("/proc/self/mountinfo").read_text().splitlines():
         before, _, after = line.partition(" - ")
         point, kind = before.split()[4], after.split()[0]
         apart = any(point == each or point.startswith(each + "/") for each in _NOT_SHARED)
         plain = not apart and point != "/" and "\\" not in point
-        # What engines mount for their containers is none of the host's own.
+        # Mounts that engines make for their containers are not the host's own.
         own = kind not in _NO_FILES and "/containers/" not in point
         if plain and own and Path(point).is_dir():
             found.append(Path(point))
@@ -411,7 +412,7 @@ def _file_systems() -> list[Path]:
 
 
 def _skeleton(links: Sequence[Path]) -> Path:
-    """An empty root with the host's links such as /bin; kept in the cache, since it is the same
+    """An empty root with the host's links such as /bin; kept in the cache, because it is the same
     for every container."""
     root = cache.folder("container-root")
     for original in links:
@@ -439,7 +440,7 @@ def _rootless_limits(program: str) -> str | None:
 
 @functools.lru_cache(maxsize=64)
 def _first_process(program: str, name: str) -> int:
-    """The container's first process as this machine numbers it."""
+    """The number of the container's first process on this machine."""
     answer = (_ask([program, "inspect", "--format", "{{.State.Pid}}", name]) or "").strip()
     if not answer.isdecimal() or answer == "0":
         raise VtaxError(f"container: {name} has no process")

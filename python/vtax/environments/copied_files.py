@@ -9,14 +9,14 @@ from vtax.errors import VtaxError
 from vtax.units import format_bytes
 
 LARGEST_BYTES = 256 << 20
-"""Of all that one repetition leaves in its folder and that is brought here."""
+"""The most that one repetition may leave in its folder, all of which is brought here."""
 
 
 def push(agent: Agent, source: Path, target: PurePath) -> None:
     """Copy a file, or a folder with all below it, to `target` in the machine.
 
-    Links are copied as what they point at when they are named by the user, else left out.
-    Raises VtaxError when it cannot be read here, or written there.
+    A link that the user names is copied as what it points at; other links are left out. Raises
+    VtaxError when the source cannot be read, or the target cannot be written.
     """
     try:
         if source.is_dir():
@@ -32,7 +32,7 @@ def push(agent: Agent, source: Path, target: PurePath) -> None:
 def pull(agent: Agent, source: PurePath, target: Path) -> None:
     """Bring the regular files below the folder `source` in the machine to the folder `target`.
 
-    The machine is not trusted with names: one that leads out of the folder is refused.
+    The machine's file names are not trusted: a name that leads out of the folder is refused.
     """
     files = agent.list_files(str(source))
     if sum(files.values()) > LARGEST_BYTES:

@@ -15,7 +15,7 @@ LINK_TIMEOUT_S = 15
 
 
 class CopyingMachine(Machine):
-    """`pushed` are files of this machine that are copied beside the agent."""
+    """A machine that is given files over the channel; `pushed` are copied beside the agent."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class CopyingMachine(Machine):
             raise
 
     def furnish(self) -> None:
-        """What has to be done once before anything is copied."""
+        """Do what has to be done once before anything is copied."""
 
     def run(
         self,
@@ -50,10 +50,11 @@ class CopyingMachine(Machine):
         workdir: Path | None = None,
         leave: bool = False,
     ) -> Finished:
-        """As `Machine.run`; the folder's files are sent before, and what is in it brought after.
+        """Run a command as `Machine.run` does; the folder's files are sent before, and its content
+        is fetched after.
 
         Programs are looked for beside the agent, among what was pushed, on this machine's PATH and
-        on the usual one. In the folder there are links to what was pushed.
+        on the usual PATH. In the folder there are links to what was pushed.
         """
         own = self._folder.parent
         path = [str(own), str(own / "pushed"), environment.get("PATH", ""), DEFAULT_PATH]

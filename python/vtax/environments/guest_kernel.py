@@ -22,13 +22,13 @@ from vtax.errors import VtaxError
 from vtax.formats.files import write_atomic
 
 MODULES = ("virtio_pci", "virtio_console", "9p", "9pnet_virtio", "overlay")
-"""What the guest needs before it can see the host's tree and talk to vtax."""
+"""Modules that the guest needs before it can see the host's tree and talk to vtax."""
 
 DISK_MODULE = "virtio_blk"
-"""For a guest that has a disk."""
+"""Module for a guest that has a disk."""
 
 NETWORK_MODULES = ("failover", "net_failover", "virtio_net")
-"""For a guest that has a link."""
+"""Modules for a guest that has a link."""
 
 ALL_MODULES = (*MODULES, DISK_MODULE, *NETWORK_MODULES)
 
@@ -47,7 +47,7 @@ class GuestKernel:
     initramfs: Path
     modules: tuple[str, ...]
     tree: Path
-    """The folder /lib/modules/RELEASE that belongs to it, for those who need more modules."""
+    """The folder /lib/modules/RELEASE of the kernel, for callers that need more modules."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class _Source:
 
 
 def prepare(image: Path | None = None) -> GuestKernel:
-    """The kernel to boot, ready in the cache (about 1 s the first time, then instant).
+    """Make the kernel to boot ready in the cache (about 1 s the first time, then instant).
 
     Raises VtaxError with the remedy when no kernel can be found.
     """
@@ -72,7 +72,7 @@ def image_path(image: Path | None = None) -> Path:
 
 
 def available(root: Path = Path("/")) -> str | None:
-    """Where a kernel would come from, in words, without fetching one; None if nowhere."""
+    """Where a kernel would come from, in words, without fetching it; None: from nowhere."""
     for source in (*_boot(root), *_cached()):
         return f"{source.image} ({source.release})"
     return "the distribution's package (apt-get download)" if shutil.which("apt-get") else None
@@ -109,7 +109,7 @@ def _boot(root: Path) -> Iterator[_Source]:
     for image in sorted((root / "boot").glob("vmlinuz-*"), key=_version, reverse=True):
         release = image.name.removeprefix("vmlinuz-")
         modules = root / "lib/modules" / release
-        # Ubuntu keeps /boot/vmlinuz-* from users; such a one is passed over.
+        # Ubuntu does not let users read /boot/vmlinuz-*; such a file is passed over.
         if modules.is_dir() and os.access(image, os.R_OK):
             yield _Source(release, image, modules)
 
@@ -124,7 +124,7 @@ def _cached() -> Iterator[_Source]:
 
 
 def _boot_usr(package: Path) -> Iterator[_Source]:
-    """Newer packages ship their modules below /usr/lib."""
+    """Sources in packages that ship their modules below /usr/lib, as newer ones do."""
     for image in package.glob("boot/vmlinuz-*"):
         release = image.name.removeprefix("vmlinuz-")
         modules = package / "usr/lib/modules" / release
@@ -174,7 +174,8 @@ def _image_package() -> str:
 
 
 def _module_packages(image: str) -> Sequence[str]:
-    """Ubuntu ships modules apart from the image; Debian's image has them."""
+    """The packages of modules that belong to an image: Ubuntu ships them apart, Debian's image has
+    them."""
     release = image.removeprefix("linux-image-")
     names = (f"linux-modules-{release}", f"linux-modules-extra-{release}")
     return [name for name in names if _output(["apt-cache", "show", name])]
@@ -183,7 +184,7 @@ def _module_packages(image: str) -> Sequence[str]:
 def _unpack(package: str, target: Path) -> None:
     folder = target / "deb"
     folder.mkdir(exist_ok=True)
-    # Without this apt warns that its own user cannot write into the cache folder.
+    # Without this, apt warns that its own user cannot write into the cache folder.
     fetch = ["apt-get", "-q", "-o", "APT::Sandbox::User=", "download", package]
     done = subprocess.run(
         fetch, cwd=folder, capture_output=True, text=True, timeout=DOWNLOAD_TIMEOUT_S, check=False
@@ -235,9 +236,9 @@ def _fill(folder: Path, initramfs: Path, source: _Source, agent: bytes, image: b
     if not (folder / "kernel").is_file():
         write_atomic(folder / "kernel", pvh_kernel(image) or image)
     for old in folder.glob("initramfs-*"):
-        # Of another agent, or with other modules. A guest that still boots from it has it open.
+        # Initramfs of another agent, or with other modules. A guest that still boots has it open.
         old.unlink(missing_ok=True)
     write_atomic(initramfs, newc(programs, ("modules", "proc", "sys", "dev")))
-    # Last, because together with the initramfs it marks the folder as complete.
+    # This comes last: together with the initramfs it marks the folder as complete.
     names = "\n".join(f"/modules/{name}.ko" for name, _ in modules)
     write_atomic(folder / "modules", names.encode())

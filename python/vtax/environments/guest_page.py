@@ -1,4 +1,4 @@
-"""Letting a guest publish its counters in a page that the host samples (docs/record.md)."""
+"""Let a guest publish its counters in a page that the host samples (docs/record.md)."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from vtax.environments.base import MachineLike
 
 FILE = "guest-page"
-"""In the machine's writable folder."""
+"""The page's name in the machine's writable folder."""
 FOLDER = "guest-page.run"
 AGENT = "/run/vtax/vtax-agent"
-"""In a guest."""
+"""The agent's path in a guest."""
 BEGIN_TIMEOUT_S = 20.0
 END_TIMEOUT_S = 20.0
 
@@ -32,12 +32,12 @@ while [ -e "/proc/$pid" ] && [ "$i" -lt 100 ]; do sleep 0.1; i=$((i+1)); done"""
 
 @dataclass(slots=True)
 class Published:
-    """A guest's page while the guest publishes."""
+    """A guest's page, while the guest publishes."""
 
     path: Path
     """The page on the host: what `vtax-recorder --guest` takes."""
     final: dict[str, Any] | None = None
-    """What the publisher says at its end (`vtax-agent guest`)."""
+    """What the publisher printed at its end (`vtax-agent guest`)."""
 
 
 @contextmanager
@@ -65,10 +65,10 @@ def begin(
     every: str = "10ms",
     applications: Sequence[str] = (),
 ) -> Published:
-    """Let a guest publish from now on; it ends with `end` or with the guest.
+    """Let a guest publish until `end` is called or the guest ends.
 
-    `work` is the host's side of the machine's writable folder. `device`: through the memory of
-    the guest's ivshmem device (`qemu:page=on`), else by writing a file of that folder.
+    `work` is the host's side of the machine's writable folder. `device`: publish through the memory
+    of the guest's ivshmem device (`qemu:page=on`), otherwise by writing a file in that folder.
     Raises VtaxError when the publisher does not begin, with what it said.
     """
     page = Published(work / FILE)
@@ -84,7 +84,7 @@ def begin(
 
 
 def end(machine: MachineLike, work: Path, page: Published) -> None:
-    """End it, and keep what it says in `page`."""
+    """End the publisher, and keep what it prints in `page`."""
     _shell(machine, _STOP)
     page.final = _final(Exchange(work, FOLDER))
 
@@ -108,14 +108,14 @@ def _await_page(path: Path, exchange: Exchange) -> None:
 
 
 def has_begun(path: Path) -> bool:
-    """Is there a page in which something was published?"""
+    """Whether something was published in the page."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
         return False
     with os.fdopen(descriptor, "rb") as file:
         head = file.read(32)
-    # A time stamp: the names alone are written before it.
+    # This is the time stamp: the names alone are written before it.
     return head.startswith(b"VTAXPAGE") and len(head) == 32 and any(head[24:32])
 
 

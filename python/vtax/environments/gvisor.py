@@ -41,10 +41,10 @@ PLATFORMS = ("systrap", "ptrace", "kvm")
 AGENT_INSIDE = Path("/run/vtax/vtax-agent")
 BUNDLE = Path("/run/vtax/bundle")
 STATE = Path("/run/vtax/state")
-"""Both in the box's own /run: gone with it."""
+"""Both paths are in the box's own /run and go with it."""
 ROOT_NETWORK_SIGN = "/proc/sys/net/core"
-"""runsc takes a namespace with a file rmem_default there for the host's own, and refuses it; with
-newer kernels (such as 6.18) every namespace has one."""
+"""runsc takes a namespace with a file rmem_default in this folder for the host's own, and refuses
+it; with newer kernels (such as 6.18) every namespace has this file."""
 CGROUP_PREFIX = "vtax-gvisor-"
 LINKS: Mapping[LinkKind, str | None] = {"veth": None}
 SMALLEST_BYTES = 64 << 20
@@ -58,7 +58,8 @@ _CAPABILITIES = (
     "CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FSETID", "CAP_KILL", "CAP_NET_BIND_SERVICE",
     "CAP_SETFCAP", "CAP_SETGID", "CAP_SETPCAP", "CAP_SETUID", "CAP_SYS_CHROOT",
 )  # fmt: skip
-"""Of root inside, as podman gives them to a container; none of them is one on the host."""
+"""Capabilities of root inside, as podman gives them to a container; none of them holds on the
+host."""
 _WRITE_BUNDLE = 'printf %s "$1" >"$2"; shift 2; exec "$@"'
 
 
@@ -206,11 +207,11 @@ class Gvisor(HostTree, link.Linked):
         )
 
     def _memory(self) -> Mapping[str, int]:
-        """The limits of the specification's `linux.resources.memory`."""
+        """The limits for `linux.resources.memory` of the OCI specification."""
         if self.memory_bytes is None:
             return {}
         both = self.memory_bytes + self.swap.bytes
-        # runsc of control groups 2 leaves swappiness out.
+        # With control groups 2, runsc leaves swappiness out.
         may = {"swappiness": USUAL_SWAPPINESS} if self.swap else {}
         return {"limit": self.memory_bytes, "swap": both, **may}
 
@@ -228,7 +229,7 @@ def _program() -> str:
 
 @functools.lru_cache(maxsize=4)
 def _flags(program: str) -> str:
-    """What runsc says of its flags."""
+    """What runsc prints about its flags."""
     return _said([program, "flags"])
 
 
@@ -248,7 +249,8 @@ def _said(argv: Sequence[str]) -> str:
 def _bundle(
     name: str, cpus: Sequence[int], memory: Mapping[str, int], linked: link.Wanted | None
 ) -> Mapping[str, Any]:
-    """The configuration of the OCI runtime specification: the host's tree, maybe a network."""
+    """The configuration of the OCI runtime specification: the host's tree, and a network if asked
+    for."""
 
     def mount(target: str, kind: str, source: str, *options: str) -> dict[str, Any]:
         return {
@@ -291,7 +293,7 @@ def _bundle(
 
 
 def _remove_old_cgroups() -> None:
-    """Remove the empty control groups of a vtax that was killed; runsc removes its own else."""
+    """Remove the empty control groups of a killed vtax; otherwise runsc removes its own."""
     for folder in Path("/sys/fs/cgroup").glob(f"**/{CGROUP_PREFIX}*"):
         owner = folder.name.removeprefix(CGROUP_PREFIX).partition("-")[0]
         if not Path("/proc", owner).exists():

@@ -4,7 +4,7 @@ A guest's root reads what vtax's user can read, so what keeps it from a secret m
 guest: whoever serves the files to it (QEMU's 9p, hostfs, a runtime) has them covered in its own
 mount namespace. This module only says what is covered; `sandbox.py` and the environments do it.
 
-Hidden are places that are known to hold secrets. A secret in another place is seen: a guest runs
+Places that are known to hold secrets are hidden. A secret in another place is visible: a guest runs
 this machine's programs, which may lie anywhere.
 """
 
@@ -31,7 +31,7 @@ SECRETS = (
     # Cached log-ins and machine secrets; a cloud's user data often has passwords.
     "var/lib/sss", "var/lib/samba/private", "var/lib/private", "var/lib/cloud",
     "var/lib/systemd/credential.secret",
-    # What users have sent, received and planned.
+    # Mail and jobs: what users have sent, received and planned.
     "var/mail", "var/spool/mail", "var/spool/cron",
     # Files of other containers, with secrets of their own.
     "var/lib/containers", "var/lib/docker",
@@ -45,19 +45,20 @@ IN_A_HOME = (
     ".cargo/credentials*", ".vault-token", ".pgpass", ".my.cnf", ".Xauthority", ".bash_history",
     ".zsh_history", ".python_history",
 )  # fmt: skip
-"""Hidden also in a home that is seen because the command runs in it."""
+"""Names that are hidden in every home, also in one that is visible because the command runs in
+it."""
 FIRST_USER, LAST_USER = 1000, 60000
-"""Accounts of people: the homes of others are folders such as /usr/sbin."""
+"""Accounts of people: the homes of other accounts are folders such as /usr/sbin."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What a run needs of what is hidden."""
+    """Hidden files that a run needs."""
 
     working: Path | None = None
     """The folder in which the command runs; secrets known by name in it stay hidden."""
     shared: tuple[Path, ...] = ()
-    """What the user shares, with all that is in it."""
+    """Paths that the user shares, with all that is in them."""
     programs: tuple[Path, ...] = ()
     """Installations of programs; secrets known by name in them stay hidden."""
 
@@ -69,19 +70,20 @@ class View:
     covered: Mapping[Path, bool]
 
     def hides(self, path: Path) -> bool:
-        """Whether a guest finds nothing of the host's there; links in `path` are not followed."""
+        """Whether a guest sees nothing of the host's at `path`; links in `path` are not
+        followed."""
         own = (self.covered[each] for each in (path, *path.parents) if each in self.covered)
         return next(own, False)
 
 
 def view(shown: Shown, root: Path = Path("/"), home: Path | None = None) -> View:
-    """What a guest sees that needs `shown`; `home` is the folder of who runs vtax, by default HOME.
+    """The view of a guest that needs `shown`; `home` is the home of vtax's user, by default HOME.
 
-    Paths are as below `root`. vtax's own programs are always seen.
+    Paths are relative to `root`. vtax's own programs are always visible.
     """
     secrets = set(_secrets(root, home))
     secrets -= {each for each in secrets for shared in shown.shared if each.is_relative_to(shared)}
-    # A folder that the user is in may be a home. What is shared by name wins over what is hidden.
+    # The user's current folder may be a home. What is shared by name wins over what is hidden.
     needed = [binaries.FOLDER.resolve(), *shown.shared]
     needed += [each for each in shown.programs if not _is_secret(each, root, home)]
     needed += [shown.working] if shown.working else []
@@ -94,14 +96,14 @@ def view(shown: Shown, root: Path = Path("/"), home: Path | None = None) -> View
 
 
 def homes(root: Path = Path("/"), home: Path | None = None) -> frozenset[Path]:
-    """Homes of people, and of who runs vtax."""
+    """Homes of people, and of vtax's user."""
     found = {*_below(root, "home/*"), *_below(root, "root"), *_homes(root)}
     home = home or cache.home()
     return frozenset(found | ({home} if home is not None and _is_a_home(home) else set()))
 
 
 def _is_secret(path: Path, root: Path, home: Path | None) -> bool:
-    """Whether it lies in what is hidden by its name in a home."""
+    """Whether a path lies in something that is hidden by its name in a home."""
     return any(
         PurePath(*inside.parts[:count]).match(name)
         for each in homes(root, home)
@@ -123,7 +125,7 @@ def _secrets(root: Path, home: Path | None) -> Iterator[Path]:
 
 
 def _below(root: Path, pattern: str) -> Iterator[Path]:
-    """What is there, without links: a link is covered where it leads."""
+    """Existing paths, without links: a link is covered where it leads."""
     try:
         for found in root.glob(pattern):
             real = found.resolve()
@@ -148,6 +150,7 @@ def _homes(root: Path) -> Iterator[Path]:
 
 
 def _is_a_home(path: Path) -> bool:
-    """Not a folder of the system's that an account without one is given, such as / or /tmp."""
+    """Whether it is a home, and not a system folder that an account without a home is given, such
+    as /."""
     apart = path.is_absolute() and ".." not in path.parts and len(path.parts) > 2
     return apart and not path.is_relative_to("/usr") and not set(str(path)) & set("*?[")

@@ -1,4 +1,4 @@
-"""What vtax-agent says of this machine."""
+"""What vtax-agent says about this machine."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FACTS_TIMEOUT_S = 30.0
 
 
 def available_bytes() -> int | None:
-    """What this machine could give to a new program without swapping; None: it does not say."""
+    """How much this machine could give to a new program without swapping; None: it does not say."""
     memory = facts_here().get("memory")
     found = memory.get("available_bytes") if isinstance(memory, Mapping) else None
     return found if isinstance(found, int) else None

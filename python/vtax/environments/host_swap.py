@@ -1,8 +1,8 @@
 """`swap=SIZE` of machines that run on a kernel vtax did not boot: this one's, or one over ssh.
 
-The agent makes it, and removes it when it ends for whatever reason
-(crates/vtax-agent/src/swap.rs). Of a machine whose own agent may not, another holds it around the
-machine: `vtax-agent with-swap`.
+The agent makes the swap space, and removes it when the agent ends for whatever reason
+(crates/vtax-agent/src/swap.rs). If a machine's own agent may not do that, another agent holds the
+space around the machine: `vtax-agent with-swap`.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ KEYS = {
     "swap": "what may be swapped out beside mem=, to a file made for it (default: none; root)",
     "swap-in": "file, or zram: compressed memory (default: file)",
 }
-"""Of environments that have it."""
+"""Keys of the environments that have such swap space."""
 REFUSED = "vtax-agent: --swap: "
-"""What the agent says when it cannot make it begins so."""
+"""An agent that cannot make the swap space says so in a line that begins like this."""
 SWAPPINESS = Path("/sys/fs/cgroup/memory/memory.swappiness")
-"""Where control groups have their own (version 1)."""
+"""The swappiness of control groups, where they have their own (version 1)."""
 MACHINES_SWAPPINESS = Path("/proc/sys/vm/swappiness")
-"""What counts elsewhere."""
+"""The swappiness that counts elsewhere."""
 USUAL_SWAPPINESS = 60
 """The kernel's default."""
 ZRAM = Path("/sys/class/zram-control")
@@ -40,7 +40,7 @@ SWEEP_TIMEOUT_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class HostSwap:
-    """What is asked for; false when nothing is."""
+    """The swap space that is asked for; false when none is."""
 
     bytes: int = 0
     kind: str = "file"
@@ -48,7 +48,7 @@ class HostSwap:
 
     @classmethod
     def from_options(cls, environment: str, options: Mapping[str, str]) -> Self:
-        """Of a spec's KEYS and `mem`. MisuseError when their values cannot be."""
+        """The swap space of a spec's KEYS and `mem`. Raises MisuseError for impossible values."""
         one_of(environment, options, "swap-in", KINDS)
         wanted = swap.size(environment, options)
         if wanted and "mem" not in options:
@@ -63,7 +63,7 @@ class HostSwap:
         return self.bytes > 0
 
     def check(self, environment: str) -> None:
-        """Raise VtaxError when this machine lets vtax not make it."""
+        """Raise VtaxError when this machine does not let vtax make the swap space."""
         if not self:
             return
         if os.geteuid() != 0:
@@ -93,26 +93,27 @@ class HostSwap:
             )
 
     def options(self) -> list[str]:
-        """The agent's on this machine."""
+        """The options of the agent on this machine."""
         return [*self.size(), "--swap-folder", str(folder())] if self else []
 
     def size(self) -> list[str]:
-        """The agent's, but for the folder."""
+        """The options of the agent, without the folder."""
         return ["--swap", str(self.bytes), "--swap-in", self.kind] if self else []
 
     def around(self, argv: Sequence[str]) -> list[str]:
-        """The command line of a machine that has it as long as it runs."""
+        """The command line of a machine that has the swap space as long as it runs."""
         if not self:
             return list(argv)
         return [str(binaries.find("vtax-agent")), "with-swap", *self.options(), "--", *argv]
 
     def sweep(self) -> list[str]:
-        """The command line that removes what killed agents left; swap only if it is asked for."""
+        """The command line that removes what killed agents left; swap space only if it is asked
+        for."""
         folders = ["--swap-folder", str(folder())] if self else []
         return [str(binaries.find("vtax-agent")), "sweep", *folders]
 
     def said(self) -> str:
-        """What a description of a machine says of it."""
+        """Words about it for the description of a machine."""
         return swap.said(self.bytes) + (" in zram" if self.kind == "zram" else "")
 
 
@@ -127,12 +128,13 @@ NO_SWAP = HostSwap()
 
 
 def folder() -> Path:
-    """Where this machine's are, or their records. What a killed agent left the next one removes."""
+    """The folder of this machine's swap files, or their records. The next agent removes what a
+    killed one left."""
     return cache.folder("swap")
 
 
 def refused(console: Sequence[str]) -> tuple[str, str | None] | None:
-    """Why an agent made none, if that is what its console says."""
+    """Why an agent made no swap space, if its console says that."""
     said = next((line for line in console if line.startswith(REFUSED)), None)
     if said is None:
         return None
@@ -142,7 +144,8 @@ def refused(console: Sequence[str]) -> tuple[str, str | None] | None:
 
 
 def sweep() -> int:
-    """End and remove what killed agents left: control groups and swap; returns how many."""
+    """End and remove what killed agents left, control groups and swap; return how many there
+    were."""
     done = subprocess.run(
         HostSwap(1).sweep(), capture_output=True, text=True, timeout=SWEEP_TIMEOUT_S, check=False
     )

@@ -1,6 +1,6 @@
 """A cpio archive in the format `newc` (kernel doc driver-api/early-userspace/buffer-format).
 
-No library: the format is one header per file, and the archives that exist write to disk first.
+This uses no library: the format is one header per file, and existing tools write to disk first.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Reading kernel images and modules: what is inside a bzImage, what a module depends on."""
+"""Reading kernel images and modules: what a bzImage contains, what a module depends on."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ MAX_ELF_BYTES = 512 << 20
 ELF_MAGIC = b"\x7fELF"
 
 _PAYLOAD_OFFSET = 0x248
-"""Fields payload_offset and payload_length of the setup header (kernel doc x86/boot)."""
+"""Position of the fields payload_offset and payload_length in the setup header (kernel doc
+x86/boot)."""
 _SETUP_SECTS = 0x1F1
 _HEADER_MAGIC = (0x202, b"HdrS")
 _PVH_NOTE = b"\x04\x00\x00\x00\x04\x00\x00\x00\x12\x00\x00\x00Xen\x00"
@@ -68,8 +69,8 @@ def decompress(data: bytes) -> bytes:
 def pvh_kernel(image: bytes) -> bytes | None:
     """The uncompressed ELF kernel inside a bzImage, if QEMU can enter it directly (PVH).
 
-    That saves the guest decompressing itself, which costs an emulated guest about 3 s.
-    None when the image has another form or compression: the caller boots it as it is.
+    That saves the guest from decompressing itself, which costs an emulated guest about 3 s. None
+    when the image has another form or compression: the caller boots it as it is.
     """
     if image[_HEADER_MAGIC[0] : _HEADER_MAGIC[0] + 4] != _HEADER_MAGIC[1]:
         return None
@@ -101,10 +102,11 @@ class ModuleTree:
         return name in self._paths or name in self._builtin
 
     def closure(self, names: Iterable[str]) -> list[tuple[str, bytes]]:
-        """(name, content) of the modules and all they depend on, in loading order.
+        """(name, content) of the modules and all that they depend on, in loading order.
 
-        Read from each module's own `depends=` rather than modules.dep, which an unpacked package
-        does not have. Raises VtaxError for a module that is neither here nor built in.
+        The dependencies come from each module's own `depends=`, not from modules.dep, which an
+        unpacked package does not have. Raises VtaxError for a module that is neither here nor built
+        in.
         """
         loaded: dict[str, bytes] = {}
         for name in names:

@@ -28,7 +28,7 @@ REPORTED = (
     "irq_exits",
     "halt_exits",
 )
-"""Counters that are kept with each sample, by the kernel's names, in the order of display."""
+"""Counters to keep with each sample, by the kernel's names, in the order of display."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Counters:
 def of_guest(answer: Mapping[str, Any], pid: int | None) -> Counters:
     """The counters of the guest whose QEMU is `pid`; with None, of the only guest.
 
-    `answer` is the agent's to `counters` (crates/vtax-agent/PROTOCOL.md).
+    `answer` is the agent's answer to `counters` (crates/vtax-agent/PROTOCOL.md).
 
     Raises VtaxError when the answer does not have exactly one such guest.
     """
@@ -65,7 +65,7 @@ def of_guest(answer: Mapping[str, Any], pid: int | None) -> Counters:
 def metrics(before: Counters, after: Counters) -> Sequence[Metric]:
     """Counts between two readings, and the levels at the second.
 
-    Only of REPORTED: KVM has 60 counters, most of which have nothing to do with paging.
+    Only REPORTED counters are given: KVM has 60, most of which have nothing to do with paging.
     """
     found = []
     for name in REPORTED:

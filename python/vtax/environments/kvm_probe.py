@@ -20,10 +20,10 @@ PASSED = "passed"
 
 
 def probe(environment: ProcessEnvironment, cpus: Sequence[int], key: str) -> str | None:
-    """Why KVM cannot be used; None when a machine of `environment`, which uses it, booted.
+    """Why KVM cannot be used; None when a machine of `environment`, which uses KVM, booted.
 
-    `key` stands for what else the answer depends on, beside this boot of the host and QEMU. The
-    boot may take up to the time-out of a KVM launch (30 s) the first time.
+    `key` stands for what the answer depends on besides QEMU and this boot of the host. The boot may
+    take up to the time-out of a KVM launch (30 s) the first time.
     """
     folder = cache.folder("probes")
     marker = folder / f"kvm-{_digest(key)}"

@@ -2,9 +2,9 @@
 
 Two network namespaces without names: the *client's*, where loads are generated, and the
 *service's*, where the process of the machine is. A veth pair joins them, with a token bucket filter
-(tc-tbf(8)) at each end, so that utilisation has a 100 % in both directions. Beyond it a guest's own
-interface is behind a tap or a user network in the service's namespace; a container has the end of
-the pair.
+(tc-tbf(8)) at each end, so that utilisation has a 100 % in both directions. Behind the service's
+end a guest's own interface is behind a tap or a user network in the service's namespace; a
+container has the end of the pair.
 
 Each namespace is held by a process that ends when its standard input is closed, and the kernel
 closes it whatever ends vtax. Interfaces and filters go with the namespace. Neither has a route to
@@ -43,10 +43,10 @@ if TYPE_CHECKING:
 USUAL_RATE = "1G"
 SLOWEST_BITS, FASTEST_BITS = 1_000_000, 100_000_000_000
 LATENCY = "20ms"
-"""What a packet may wait for tokens before it is dropped."""
+"""How long a packet may wait for tokens before it is dropped."""
 BURST_S = 0.002
 SMALLEST_BURST = 8 << 10
-"""Bytes; more than a packet of 1,500 has to fit."""
+"""Bytes; it has to fit more than a packet of 1,500 bytes."""
 LARGEST_BURST = 1 << 20
 
 CLIENT = "10.213.0.1"
@@ -58,7 +58,7 @@ TAP = "tap0"
 TUN_DEVICE = Path("/dev/net/tun")
 SWITCH = "vde_switch"
 SWITCH_SOCKET = Path("/run/vtax/switch")
-"""In the box that the switch shares with its guest: gone with it."""
+"""Socket in the box that the switch shares with its guest; it ends with the box."""
 
 _CLIENT_END, _SERVICE_END = "client0", "service0"
 _STEP_TIMEOUT_S = 20.0
@@ -66,7 +66,7 @@ _START_SWITCH = '"$1" --daemon --rcfile /dev/null --sock "$2" --tap "$3" && shif
 _PACKAGES = {"unshare": "util-linux", "nsenter": "util-linux", "ip": "iproute2", "tc": "iproute2"}
 _FIRST_USE = ["qdisc", "add", "dev", "lo", "root", "tbf", "rate", "1mbit", "burst", "8k"]
 _FIRST_USE += ["latency", LATENCY]
-"""Not of this host's `lo`: of a new namespace's."""
+"""Arguments of a first filter on `lo` of a new namespace, not of this host."""
 
 RunInside = Callable[..., "Finished"]
 """`Machine.run`."""
@@ -79,7 +79,8 @@ class Wanted:
     kind: LinkKind
     rate_bits: int
     interface: str | None = None
-    """What the guest's kernel calls its end; None: a container's, which has an address already."""
+    """The name of the guest's interface in its kernel; None: a container's, which has an address
+    already."""
 
     @property
     def has_tap(self) -> bool:
@@ -88,7 +89,7 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Linked(ProcessEnvironment):
-    """An environment whose machines can have a link; without slots as `HostTree`."""
+    """An environment whose machines can have a link; without slots, as `HostTree`."""
 
     link: Wanted | None = field(default=None, kw_only=True)
 
@@ -110,9 +111,10 @@ def keys(kinds: Sequence[LinkKind]) -> Mapping[str, str]:
 def wanted(
     environment: str, options: Mapping[str, str], kinds: Mapping[LinkKind, str | None]
 ) -> Wanted | None:
-    """The values of the keys `net` and `rate`; `kinds`: kind to the interface in the guest.
+    """The values of the keys `net` and `rate`; `kinds` has the interface in the guest by kind of
+    link.
 
-    Raises MisuseError for what is no kind of link or no rate.
+    Raises MisuseError for a text that is no kind of link or no rate.
     """
     one_of(environment, options, "net", tuple(kinds))
     kind = next((each for each in kinds if each == options.get("net")), None)
@@ -127,7 +129,7 @@ def wanted(
 
 
 def said(link: Wanted | None) -> str:
-    """What a description of a machine says of it."""
+    """Words about the link for the description of a machine."""
     return f", {link.kind} link of {format_si(link.rate_bits, 'bit/s')}" if link else ""
 
 
@@ -144,12 +146,13 @@ def with_switch(argv: Sequence[str]) -> list[str]:
 
 
 def devices(link: Wanted | None) -> tuple[Path, ...]:
-    """What the box of the machine's process lets in for it."""
+    """Devices that the box of the machine's process has to let in for the link."""
     return (TUN_DEVICE,) if link and link.has_tap else ()
 
 
 def offered(machine: Machine, *pids: int) -> tuple[Link, ...]:
-    """The capability, where the machine has a link; `pids` as in `Link`, else its own process."""
+    """The capability, where the machine has a link; `pids` as in `Link`, by default its own
+    process."""
     return (machine.network.offered(*(pids or (machine.pid,))),) if machine.network else ()
 
 
@@ -168,7 +171,8 @@ def user_network() -> str:
 
 
 class Network:
-    """The two namespaces of one machine and what joins them. Raises VtaxError when it cannot be."""
+    """The two namespaces of one machine and what joins them. Raises VtaxError when they cannot be
+    made."""
 
     def __init__(self, link: Wanted) -> None:
         self._link = link
@@ -177,11 +181,12 @@ class Network:
             self.service = self._ended.enter_context(_Namespace())
             self._client = self._ended.enter_context(_Namespace())
             self._join()
-            # All of it is there: from here on `close` ends it.
+            # Everything has been made: from here on `close` ends it.
             self._ended = self._ended.pop_all()
 
     def configure(self, run: RunInside, work: Path) -> None:
-        """Give the machine's interface its address, by `run` and a folder in its `work`."""
+        """Give the machine's interface its address, by `run`, with a folder in the machine's
+        `work`."""
         interface = self._link.interface
         if interface is None:
             return
@@ -195,7 +200,7 @@ class Network:
         shutil.rmtree(exchange.path, ignore_errors=True)
 
     def offered(self, *pids: int) -> Link:
-        """The capability of a machine that these processes are, with their descendants."""
+        """The capability of a machine that consists of these processes and their descendants."""
         return Link(
             self._link.kind,
             self._link.rate_bits,
@@ -206,7 +211,7 @@ class Network:
         )
 
     def close(self) -> None:
-        """End both namespaces, with whatever is still in them that follows vtax."""
+        """End both namespaces, with every process in them that follows vtax."""
         self._ended.close()
 
     def __enter__(self) -> Self:
@@ -220,7 +225,7 @@ class Network:
         steps = ["link set lo up", f"link add {_SERVICE_END} type veth {peer}"]
         steps += [f"address add {SERVICE}/30 dev {_SERVICE_END}", f"link set {_SERVICE_END} up"]
         if self._link.has_tap:
-            # Its owner needs no capability to use it.
+            # The owner needs no capability to use it.
             steps += [f"tuntap add dev {TAP} mode tap user {os.geteuid()}"]
             steps += [f"address add {GATEWAY}/30 dev {TAP}", f"link set {TAP} up"]
         self.service.run(["ip", "-batch", "-"], _batch(*steps))
@@ -234,7 +239,7 @@ class Network:
             namespace.run(["tc", "qdisc", "add", "dev", end, "root", *_shape(self._link.rate_bits)])
 
     def _at_client(self, argv: Sequence[str]) -> list[str]:
-        # What a guest answers is read by this program: it is held like a guest.
+        # This program reads what a guest answers, so it is held like a guest.
         found = shutil.which(argv[0], path=DEFAULT_PATH) or shutil.which(argv[0])
         path = {"PATH": DEFAULT_PATH}
         box = sandbox.Box(
@@ -272,7 +277,7 @@ class _Namespace:
             raise VtaxError(f"no network namespace: {reason}", "run 'vtax doctor'")
 
     def run(self, argv: Sequence[str], text: bytes = b"") -> str:
-        """What a program of this host prints in the namespace. Raises VtaxError when it fails."""
+        """Run a program of this host in the namespace and return its output. Raises VtaxError."""
         program = [_program(argv[0]), *argv[1:]]
         done = subprocess.run(
             [*sandbox.joining(self.pid), *program],
@@ -290,7 +295,8 @@ class _Namespace:
     def sent(self, interface: str) -> Direction:
         """What has gone through the filter of an interface.
 
-        Packets are the interface's: the filter counts none for those that a guest has not cut.
+        Packets are those of the interface: the filter does not count packets that a guest has not
+        cut.
         """
         filtered = self.run(["tc", "-json", "-statistics", "qdisc", "show", "dev", interface])
         passed = self.run(["ip", "-json", "-statistics", "link", "show", "dev", interface])
@@ -302,7 +308,7 @@ class _Namespace:
             raise VtaxError(f"the link's counters are not understood: {filtered:.80}") from None
 
     def close(self) -> None:
-        """End the holder."""
+        """End the process that holds the namespace."""
         self._holder.kill()
         self._holder.communicate()
 
@@ -329,7 +335,7 @@ def _program(name: str) -> str:
 
 
 def _fault(host: Host, kinds: Sequence[LinkKind]) -> tuple[str, str | None] | None:
-    """Why this machine can have no link of these kinds, and the remedy."""
+    """Why this machine cannot have links of these kinds, and the remedy."""
     for name, package in _PACKAGES.items():
         if host.which(name) is None:
             return f"{name} is not installed", host.install(package, package)

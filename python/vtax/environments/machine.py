@@ -42,11 +42,12 @@ from vtax.errors import VtaxError
 
 HALT_TIMEOUT_S = 3.0
 CLEAN_UP_S = 6.0
-"""What an agent may take to end a command, which it first asks to (2 s)."""
+"""Time for an agent to end a command, which it first asks to end (2 s)."""
 NOISE_BYTES = 64 << 10
-"""Of lines before hello that are skipped where something may print before the agent runs."""
+"""Bytes of lines before hello to skip where something may print before the agent runs."""
 REMOVAL_S = 30.0
-"""For `Launch.clean_up`. A container engine answers in under a second when nothing is wrong."""
+"""Time for `Launch.clean_up`. A container engine answers in under a second when nothing is
+wrong."""
 
 __all__ = ["Finished", "Machine", "MachineLostError", "shared_tree", "spawn"]
 
@@ -56,7 +57,7 @@ class Machine:
 
     def __init__(self, environment: ProcessEnvironment, work: Path, cpus: Sequence[int]) -> None:
         self.output_limit_bytes = OUTPUT_LIMIT_BYTES
-        """What a command may add to the writable folder."""
+        """How many bytes a command may add to the writable folder."""
         self._work = work
         self.network = environment.own_network()
         ours, theirs = socket.socketpair()
@@ -115,12 +116,12 @@ class Machine:
         workdir: Path | None = None,
         leave: bool = False,
     ) -> Finished:
-        """Run a command in `workdir`, a folder of this machine's that the environment has, with
-        its output in `folder` (below the writable folder); None: in that one too. The file `stdin`
-        in that folder, if there is one, is its standard input.
+        """Run a command in `workdir`, a folder of this host's that the environment has, with its
+        output in `folder` (below the writable folder); None: it runs in `folder` too. The file
+        `stdin` in `folder`, if there is one, is its standard input.
 
-        `leave`: what it leaves running goes on until the machine ends.
-        Raises VtaxError when it cannot be started, MachineLostError when the machine went away.
+        `leave`: what the command leaves running goes on until the machine ends. Raises VtaxError
+        when the command cannot be started, MachineLostError when the machine is lost.
         """
         limit = OutputLimit(self._work, folder, self.output_limit_bytes)
         stdin = given_input(self._work, folder)
@@ -129,7 +130,7 @@ class Machine:
         )
 
     def offer(self, wanted: type[C]) -> C | None:
-        """The means to use a capability; None when the machine has it not."""
+        """The means to use a capability; None when the machine lacks it."""
         return offered(self._environment.capabilities(self), wanted)
 
     def push(self, path: str, content: bytes, permissions: int = 0o600) -> None:
@@ -141,11 +142,12 @@ class Machine:
         return self._agent.pull(path)
 
     def clock_skew(self) -> Skew:
-        """How far the machine's clock is from this one's (50 round trips)."""
+        """How far the machine's clock is from this machine's (50 round trips)."""
         return self._agent.clock_skew()
 
     def refresh_facts(self) -> None:
-        """Read the facts again: a kernel changes some, like its clock source, just after boot."""
+        """Read the facts again: a kernel changes some of them, such as its clocksource, just after
+        boot."""
         self.facts = self._agent.facts()
 
     def pause(self) -> None:
@@ -153,11 +155,11 @@ class Machine:
         self._signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Let it go on."""
+        """Let the process that runs the guest go on."""
         self._signal(signal.SIGCONT)
 
     def terminate(self, timeout_s: float) -> bool:
-        """Ask the process that runs the guest to end by itself; whether it did."""
+        """Ask the process that runs the guest to end by itself; return whether it did."""
         with contextlib.suppress(OSError, IndexError):
             os.kill(self._guest_process(), signal.SIGTERM)
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -178,7 +180,8 @@ class Machine:
         return pid
 
     def count_programs(self, wanted: bool) -> None:
-        """Count the instructions and cycles of commands from the next one on, or no more."""
+        """Count the instructions and cycles of commands, or stop counting, from the next command
+        on."""
         self._agent.counting = wanted
 
     def console(self) -> str:
@@ -188,7 +191,8 @@ class Machine:
     def close(self) -> None:
         """Ask the machine to power off, and kill it if it does not.
 
-        A machine that still runs a command (Ctrl-C came) would answer only after it: killed.
+        A machine that still runs a command (after Ctrl-C) would answer only after that, so it is
+        killed.
         """
         if self._process.poll() is None and not self._agent.busy:
             with contextlib.suppress(VtaxError):
@@ -198,7 +202,7 @@ class Machine:
         self.kill()
 
     def kill(self) -> None:
-        """End the machine now. Its process is the root of all of it (see sandbox.py)."""
+        """End the machine at once. Its process is the root of the process tree (see sandbox.py)."""
         self._agent.close()
         if self._process.poll() is None and self._environment.cleans_up:
             # The agent cleans up (descendants, cgroup) when its channel closes.
@@ -232,7 +236,7 @@ class Machine:
 
 
 def shared_tree(machine: Machine) -> Sequence[Capability]:
-    """What any process of this host can do in which the host's own files are seen."""
+    """What any process of this host can do that sees the host's own files."""
     return (
         Files(machine.push, machine.pull),
         RecordOutside({"pid": machine.pid}),
@@ -241,7 +245,7 @@ def shared_tree(machine: Machine) -> Sequence[Capability]:
 
 
 def counting(machine: Machine) -> CountPrograms:
-    """What any machine can do whose CPU has a PMU that it may use."""
+    """What any machine can do whose CPU has a PMU that the machine may use."""
     return CountPrograms(machine.count_programs)
 
 
@@ -254,7 +258,8 @@ def _start(launch: Launch, channel: socket.socket, work: Path) -> subprocess.Pop
     if not launch.over_stdio:
         return spawn(launch.argv, (channel.fileno(),), launch.environment)
     ours, pipe = channel.fileno(), subprocess.PIPE
-    # In the machine's folder: podman's monitor leaves a file `oom` where it was started.
+    # The process starts in the machine's folder: podman's monitor leaves a file `oom` where it was
+    # started.
     return spawn(
         launch.argv, (), launch.environment, stdin=ours, stdout=ours, stderr=pipe, folder=work
     )
@@ -270,10 +275,11 @@ def spawn(
     stderr: int = subprocess.STDOUT,
     folder: Path | None = None,
 ) -> subprocess.Popen[bytes]:
-    """Start in a session of its own, so that Ctrl-C reaches vtax alone, which then cleans up.
+    """Start a process in a session of its own, so that Ctrl-C reaches vtax alone, which then cleans
+    up.
 
-    `folder`: where it starts; None: the current one.
-    `environment` is what the process gets beside PATH. Raises VtaxError when it does not start.
+    `folder`: where the process starts; None: in the current folder. `environment` is what the
+    process gets besides PATH. Raises VtaxError when it does not start.
     """
     try:
         return subprocess.Popen(
@@ -291,7 +297,8 @@ def spawn(
 
 
 def _clean_up(launch: Launch) -> None:
-    """Remove what a killed machine leaves; the run has its own message by then."""
+    """Remove what a killed machine leaves. A failure stays silent: the run has its own message by
+    then."""
     for argv in launch.clean_up:
         with contextlib.suppress(VtaxError, subprocess.TimeoutExpired):
             spawn(argv, (), launch.environment, stdout=subprocess.DEVNULL).wait(REMOVAL_S)

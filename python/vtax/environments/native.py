@@ -141,7 +141,7 @@ class Native(ProcessEnvironment):
             argv += ["--memory", str(self.memory_bytes)]
         argv += self.swap.options()
         argv += ["--pids", str(self.processes or usual_processes(len(allowed_cpus())))]
-        # What a killed agent could not end is ended by the next one, asked for at once.
+        # The next agent, asked for at once, ends what a killed agent could not end.
         sweep = [self.swap.sweep()]
         return Launch(argv, work_inside=allocation.work, boot_timeout_s=10.0, clean_up=sweep)
 

@@ -1,7 +1,7 @@
-"""A limit of what a machine may write into its folder, so that it cannot fill the disk.
+"""A limit on what a machine may write into its folder, so that it cannot fill the disk.
 
-The host looks at the folder while a command runs: what a guest says of itself is not trusted, and
-a quota would need root or a file system of its own.
+The host looks at the folder while a command runs: what a guest says about itself is not trusted,
+and a quota would need root or a file system of its own.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from vtax.units import format_bytes
 
 EVERY_S = 0.25
 MOST_SHARE = 0.02
-"""Of one CPU that looking may take where the folder has many files."""
+"""The share of one CPU that looking may take where the folder has many files."""
 
 
 class OutputLimitError(VtaxError):
@@ -23,7 +23,7 @@ class OutputLimitError(VtaxError):
 
 
 class OutputLimit:
-    """What `folder` may grow by while a command runs that puts its results below it.
+    """How much `folder` may grow while a command runs that puts its results below it.
 
     Looking costs time that grows with the number of earlier results, so a command that ends within
     `EVERY_S` is judged by its own folder of results alone.
@@ -34,27 +34,27 @@ class OutputLimit:
         self._folder = folder
         self._results = folder / results
         self._input = allocated(self._results)
-        """What the host has put there."""
+        """The size of what the host has put there."""
         self._before: int | None = None
         self._began = time.monotonic()
 
     def check(self) -> float:
-        """Look at the folder where it is time to; returns in how many seconds to look again.
+        """Look at the folder if it is time to; return in how many seconds to look again.
 
-        Raises OutputLimitError when it has grown by the limit.
+        Raises OutputLimitError when the folder has grown by the limit.
         """
         begin = time.monotonic()
         if begin - self._began < EVERY_S:
             return EVERY_S
         whole = allocated(self._folder)
         if self._before is None:
-            # Of what is not among the results nothing earlier is known.
+            # The earlier size of what is not among the results is not known.
             self._before = whole - allocated(self._results) + self._input
         self._judge(whole - self._before)
         return max(EVERY_S, (time.monotonic() - begin) / MOST_SHARE)
 
     def end(self) -> None:
-        """Look at the results of a command that has ended; raises OutputLimitError as `check`."""
+        """Look at the results of an ended command; raises OutputLimitError as `check` does."""
         self._judge(allocated(self._results) - self._input)
 
     def _judge(self, grown: int) -> None:
@@ -83,7 +83,7 @@ def allocated(folder: Path) -> int:
 
 def _blocks(entry: os.DirEntry[str]) -> int:
     try:
-        # In units of 512 bytes, whatever the file system's are (stat(2)).
+        # The unit is 512 bytes, whatever the file system's is (stat(2)).
         return entry.stat(follow_symlinks=False).st_blocks * 512
     except OSError:
         return 0

@@ -1,8 +1,8 @@
 """Programs that lie in a user's home: which folders a guest has to see for them to run.
 
 Homes are hidden from guests, and most users' `python3` lies in one (pyenv, conda, rustup, nvm,
-pipx, `~/.local/bin`). What is shown is an installation by itself, read-only; a home as a whole
-never is, and what is known to hold secrets stays hidden in it.
+pipx, `~/.local/bin`). Only an installation is shown, read-only, and never a home as a whole; what
+is known to hold secrets stays hidden in it.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ from vtax.environments.hiding import View, homes
 from vtax.workloads.programs import script_words
 
 PROGRAM_FOLDERS = ("bin", "sbin", "shims")
-"""Beside such a folder lies what its programs need."""
+"""What a folder's programs need lies beside a folder of one of these names."""
 MARKS = ("lib", "lib64", "libexec", "pyvenv.cfg", "conda-meta")
-"""One of them is in the folder of an installation, and not in that of one tool's settings."""
+"""The folder of an installation has one of these; the folder of one tool's settings does not."""
 BESIDE = ("bin", "lib", "lib64", "libexec")
-"""What is an installation's of `~/.local`, where the data of all of a user's programs lies too."""
+"""What belongs to an installation in `~/.local`, where the data of all of a user's programs lies
+too."""
 MOST_ENTRIES = 2000
-"""Most programs that are followed in one folder of the PATH."""
+"""The most programs to follow in one folder of the PATH."""
 MOST_STEPS = 16
 
 
@@ -33,7 +34,7 @@ class Installations:
 
     folders: tuple[Path, ...] = ()
     variables: Mapping[str, str] | None = None
-    """That programs need which look for their own installation in the home."""
+    """Variables for programs that look for their own installation in the home."""
 
     def said(self) -> tuple[str, ...]:
         if not self.folders:
@@ -45,7 +46,7 @@ class Installations:
 def installations(
     views: Sequence[View], programs: Sequence[Path], path: str, environ: Mapping[str, str]
 ) -> Installations:
-    """What these programs, and all on the PATH, need where one of the views hides them."""
+    """What these programs, and all on the PATH, need, where one of the views hides it."""
     found: dict[Path, None] = {}
     variables: dict[str, str] = {}
 
@@ -64,13 +65,14 @@ def installations(
                 found |= dict.fromkeys(_rustup(step, environ, variables))
             if step.parent.parent.name == ".local":
                 variables["PYTHONUSERBASE"] = str(step.parent.parent)
-    # The outermost alone.
+    # Only the outermost folders.
     outer = [each for each in found if not any(one in found for one in each.parents)]
     return Installations(tuple(sorted(outer)), variables)
 
 
 def chain(program: Path, path: str) -> Iterator[Path]:
-    """The program, what its links lead to, its interpreter, and the Python that a venv is of."""
+    """The program, what its links lead to, its interpreter, and the Python that a venv belongs
+    to."""
     pending, seen = [program], set[Path]()
     while pending and len(seen) < MOST_STEPS:
         each = pending.pop()
@@ -88,7 +90,7 @@ def chain(program: Path, path: str) -> Iterator[Path]:
 
 
 def interpreter_of(script: Path, path: str) -> Path | None:
-    """The program that runs a script; with `env` the one that it finds on the PATH."""
+    """The program that runs a script; for `env`, the one that it finds on the PATH."""
     words = script_words(script)
     if not words:
         return None
@@ -131,7 +133,7 @@ def _installation(program: Path) -> Sequence[Path]:
     whole = any((prefix / name).exists() for name in MARKS)
     if whole and not any(each.is_relative_to(prefix) for each in people):
         return [prefix]
-    # Beside ~/.tool/bin there may be what the tool has of its user.
+    # Beside ~/.tool/bin there may be data that the tool has about its user.
     return [folder]
 
 

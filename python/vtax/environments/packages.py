@@ -1,8 +1,8 @@
 """Packages of Debian that this machine does not have: fetched, never installed.
 
-Of another architecture, or of the release's backports. apt gets a configuration of its own in the
-cache, made from the machine's own sources of Debian. Neither the machine's package lists nor its
-packages change.
+They are of another architecture, or of the release's backports. apt gets a configuration of its own
+in the cache, made from the machine's own sources of Debian. Neither the machine's package lists nor
+its packages change.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ _INSTALLED = Path("/var/lib/dpkg/status")
 
 @dataclass(frozen=True, slots=True)
 class Shelf:
-    """Where packages come from that this machine does not have."""
+    """A source of packages that this machine does not have."""
 
     name: str
-    """Of its folder in the cache."""
+    """The name of its folder in the cache."""
     about: str
-    """What they are, in messages."""
+    """What the packages are, in messages."""
     architecture: str | None = None
-    """Another one than the machine's."""
+    """An architecture other than the machine's."""
     suffix: str | None = None
-    """Of a suite beside the release's own, such as `backports`."""
+    """A suite besides the release's own, such as `backports`."""
 
     def folder(self) -> Path:
         return cache.folder(self.name)
@@ -51,11 +51,12 @@ def fetch(
     packages: Sequence[str] = (),
     with_needs: Sequence[Sequence[str]] = (),
 ) -> Path:
-    """The folder with these packages unpacked, from the cache or the machine's package sources.
+    """Fetch these packages, from the cache or the machine's package sources; return their unpacked
+    folder.
 
-    Of each group in `with_needs` the first package that there is comes with what it depends on: of
-    another architecture as far as that is for it by its name, else what the machine lacks or has
-    too old. Raises VtaxError when they cannot be had.
+    For each group in `with_needs`, the first package that exists comes with what it depends on: for
+    another architecture, dependencies that are for it by name; otherwise those that the machine
+    lacks or has too old. Raises VtaxError when the packages cannot be fetched.
     """
     target = _target(shelf, label, packages, with_needs)
     with cache.locked(target):
@@ -77,7 +78,7 @@ def fetched(
 
 
 def obstacle(shelf: Shelf, root: Path = Path("/")) -> str | None:
-    """Why packages cannot be fetched here; None when that can be tried."""
+    """Why packages cannot be fetched here; None when there is no known obstacle."""
     if not (shutil.which("apt-get") and shutil.which("dpkg-deb")):
         return "there is no apt-get"
     if not _debian_release(root):
@@ -137,9 +138,9 @@ class Apt:
         return done.stdout
 
     def needs(self, group: Sequence[str]) -> Sequence[str]:
-        """The first package of a group that there is, and what it depends on.
+        """The first package of a group that exists, and what it depends on.
 
-        Raises VtaxError when there is none.
+        Raises VtaxError when no package of the group exists.
         """
         for package in group:
             argv = ["apt-cache", "depends", "--recurse", "--important", package]
@@ -155,7 +156,8 @@ class Apt:
         raise VtaxError(f"this Debian has no package {' or '.join(group)}")
 
     def _newer(self, package: str, needed: Collection[str]) -> Sequence[str]:
-        """What of these the machine lacks or has too old for a package of the suite.
+        """The packages among `needed` that the machine lacks or has too old for a package of the
+        suite.
 
         apt would also bring other programs of the machine up to the new version: they are left out.
         """
@@ -237,7 +239,7 @@ def _deb822(text: str) -> list[tuple[str, str, str, str]]:
 
 
 def _continues(name: str) -> bool:
-    """Whether a line of deb822 goes on with the field before it, such as a key."""
+    """Whether a line of deb822 continues the field before it, such as a key."""
     return name[:1].isspace()
 
 
@@ -253,7 +255,7 @@ def _lines(text: str) -> list[tuple[str, str, str, str]]:
 def _beside(
     stanzas: Sequence[tuple[str, str, str, str]], release: str | None, suite: str
 ) -> list[tuple[str, str, str, str]]:
-    """The same archives as the release's own, with another suite."""
+    """The archives of the release's own suite, with another suite."""
     return [
         (options, address, suite, components)
         for options, address, own, components in stanzas

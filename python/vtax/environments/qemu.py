@@ -219,7 +219,7 @@ class Qemu(HostTree, link.Linked):
             line += ["-netdev", f"{tap if self.link.has_tap else link.user_network()},id=link"]
             line += ["-device", "virtio-net-pci,netdev=link,romfile="]
         if self.page:
-            # The smallest memory that a PCI device can have is a page as well.
+            # A PCI device's memory is at least a page as well.
             memory = f"memory-backend-file,id=page,mem-path={sandbox.WORK / PAGE_FILE}"
             line += ["-object", f"{memory},size={PAGE_BYTES},share=on"]
             line += ["-device", "ivshmem-plain,memdev=page"]

@@ -1,6 +1,6 @@
 """An emulated arm64 machine, whose clock and PMU count instructions.
 
-QEMU emulates a PMU for arm64 and none for x86, so this is where hardware counters can be had on any
+QEMU emulates a PMU for arm64 and none for x86, so this environment has hardware counters on any
 machine. What it counts is *emulated*: instructions as QEMU executes them, one after the other.
 """
 
@@ -38,13 +38,13 @@ from vtax.workloads.base import MachineShape
 PROGRAM = "qemu-system-aarch64"
 PACKAGE = "qemu-system-arm"
 CPU = "cortex-a76"
-"""It has a PMU of six general counters and one for cycles (PMUv3)."""
+"""This CPU has a PMU of six general counters and one for cycles (PMUv3)."""
 SMALLEST_BYTES = 256 << 20
 BOOT_TIMEOUT_S = 180.0
-"""5 s on an idle machine."""
+"""A boot takes 5 s on an idle machine."""
 FURNISH_TIMEOUT_S = 60.0
 MOST_ICOUNT = 10
-"""QEMU's limit of the shift."""
+"""QEMU's limit for the shift."""
 KERNELS = (("linux-image-6.12-cloud-arm64:arm64", "linux-image-cloud-arm64:arm64"),)
 """PMUv3, BTF and virtio's console are built in. Debian 12 has 6.12 beside its own."""
 BUSYBOX = ("busybox-static:arm64",)
@@ -110,7 +110,7 @@ class QemuArm64(ProcessEnvironment):
         )
 
     def shape(self) -> MachineShape:
-        # One CPU: with more, QEMU's instruction count is that of all of them.
+        # One CPU: with more, QEMU counts the instructions of all of them together.
         return MachineShape(1, self.memory_bytes)
 
     def sees_host_files(self) -> bool:
@@ -182,7 +182,7 @@ class QemuArm64(ProcessEnvironment):
         return [*line, "-device", f"virtserialport,chardev=agent,name={qemu_program.CHANNEL}"]
 
 
-# The kernel's tests of its ciphers would share the CPU with what runs first. Programs have the same
+# The kernel's tests of its ciphers would share the CPU with the first program. Programs have equal
 # addresses each time: how long some loops over memory are depends on them.
 _PARAMETERS = (
     "console=ttyAMA0 quiet panic=-1 cryptomgr.notests norandmaps vtax.lower=initramfs "
@@ -191,7 +191,7 @@ _PARAMETERS = (
 
 
 class EmulatedMachine(CopyingMachine):
-    """It has nothing but busybox and what is copied into it."""
+    """A machine that has nothing but busybox and what is copied into it."""
 
     def furnish(self) -> None:
         install = [SHELL, "--install", "-s", "/bin"]
@@ -199,12 +199,12 @@ class EmulatedMachine(CopyingMachine):
 
 
 def program() -> Path:
-    """QEMU for arm64; VtaxError with the remedy when it is missing."""
+    """QEMU for arm64; raises VtaxError with the remedy when it is missing."""
     return qemu_program.named(PROGRAM, PACKAGE)
 
 
 def files_obstacle() -> str | None:
-    """Why the kernel and the shell cannot be had; None when they are there or can be fetched."""
+    """Why there are no kernel and shell; None when they are there or can be fetched."""
     if _kernels_fetched():
         return None
     return packages.obstacle(packages.ARM64)
@@ -217,9 +217,9 @@ def _kernels_fetched() -> bool:
 
 
 def boot_files() -> tuple[Path, Path]:
-    """The kernel and the initramfs, fetched and made in the cache (10 s the first time).
+    """The kernel and the initramfs; they are fetched and made in the cache (10 s the first time).
 
-    Raises VtaxError with the remedy when they cannot be had.
+    Raises VtaxError with the remedy when they cannot be made.
     """
     (kernel,) = packages.fetch(packages.ARM64, "kernel", with_needs=KERNELS).glob("boot/vmlinuz-*")
     agent = binaries.find("vtax-agent", binaries.ARM64).read_bytes()

@@ -25,15 +25,15 @@ KVM_API = 12
 
 @dataclass(frozen=True, slots=True)
 class Emulator:
-    """Which QEMU a guest runs in, and what it gets beside what the guest needs."""
+    """Which QEMU a guest runs in, and what QEMU gets besides what the guest needs."""
 
     program: Path | None = None
-    """Inside the guest's box; None: the one that is installed."""
+    """Path inside the guest's box; None: the installed QEMU."""
     options: Sequence[str] = ()
     parameters: Sequence[str] = ()
-    """Of the guest's kernel."""
+    """Parameters of the guest's kernel."""
     read_only: Mapping[Path, Path] = field(default_factory=dict)
-    """Let into the box: host file to its path inside."""
+    """Host files to let into the box, with their paths inside."""
     writable: Mapping[Path, Path] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
 
@@ -42,12 +42,12 @@ INSTALLED = Emulator()
 
 
 def program() -> Path:
-    """QEMU; VtaxError with the remedy when it is missing."""
+    """QEMU; raises VtaxError with the remedy when it is missing."""
     return named(PROGRAM, "qemu-system-x86")
 
 
 def named(name: str, package: str) -> Path:
-    """A program of QEMU; VtaxError with its package when it is missing."""
+    """A program of QEMU; raises VtaxError with its package when it is missing."""
     if found := shutil.which(name):
         return Path(found)
     raise VtaxError(f"QEMU ({name}) is missing", f"apt-get install {package}")
@@ -63,7 +63,8 @@ def program_version() -> str:
 
 def export(tag: str, path: Path, options: str) -> list[str]:
     """QEMU's options for a folder that the guest mounts by 9p."""
-    # security_model=none: the guest's files are ours on the host; ownership changes are ignored.
+    # security_model=none: guests' files belong to vtax's user on the host; ownership changes are
+    # ignored.
     return [
         "-fsdev",
         f"local,id={tag},path={path},security_model=none,{options}",
@@ -132,7 +133,7 @@ class QemuKernel(Check):
 
 
 class Kvm(Check):
-    """Presence is no proof: a device may be there that cannot run an ordinary kernel."""
+    """Presence is no proof: there may be a device that cannot run an ordinary kernel."""
 
     name = "kvm"
     purpose = "environment qemu:accel=kvm"

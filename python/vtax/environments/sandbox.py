@@ -22,10 +22,10 @@ from vtax.errors import VtaxError
 PROGRAM = "bwrap"
 
 WORK = Path("/run/vtax/work")
-"""Where the writable folder is inside the box, and so in every guest."""
+"""The path of the writable folder inside the box, and so in every guest."""
 TREE = WORK.parent / "tree"
-"""Where what a guest gets by 9p is in the box. It has not the box's own `/proc`, in which the guest
-would find the memory of the process that it is."""
+"""The path in the box of the tree that a guest gets by 9p. This tree lacks the box's own `/proc`,
+where the guest would find the memory of its own process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,23 +35,24 @@ class Box:
     work: Path | None
     """Host folder that becomes WORK, writable; None: nothing is writable."""
     view: View
-    """Which of the host's files are covered."""
+    """The host's files that are covered."""
     read_only: Mapping[Path, Path] = field(default_factory=dict)
-    """Host file to its path inside."""
+    """Host files to let in, with their paths inside."""
     writable: Mapping[Path, Path] = field(default_factory=dict)
-    """The same for files that may be written."""
+    """Host files that may be written, with their paths inside."""
     devices: Sequence[Path] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     has_tree: bool = False
-    """The tree, covered in the same way, is on TREE too, for a guest that gets it from there."""
+    """Whether the tree, covered in the same way, is on TREE too, for a guest that gets it from
+    there."""
     sees_processes: bool = True
-    """`/proc` shows what runs in the box; False: no more than the CPUs."""
+    """Whether `/proc` shows what runs in the box; False: it shows only the CPUs."""
     namespace_pid: int | None = None
-    """Whose network namespace it is in; None: in a new one without a network."""
+    """The process whose network namespace the box is in; None: a new one without a network."""
 
 
 def bubblewrap() -> Path:
-    """The program; raises VtaxError with the remedy when it is missing."""
+    """The path of bubblewrap; raises VtaxError with the remedy when it is missing."""
     if found := shutil.which(PROGRAM):
         return Path(found)
     raise VtaxError(
@@ -93,7 +94,7 @@ def command(box: Box, argv: Sequence[str]) -> list[str]:
 
 
 def joining(pid: int) -> list[str]:
-    """What comes before a command line that shall run in the network namespace of a process."""
+    """What comes before a command line that is to run in the network namespace of a process."""
     return ["nsenter", f"--net=/proc/{pid}/ns/net", "--"]
 
 
@@ -108,7 +109,7 @@ def _processes(box: Box) -> list[str]:
 def covering(view: View, program: str, root: Path = Path("/")) -> list[str]:
     """bubblewrap's options that cover what `view` hides, after those that mount the tree on `root`.
 
-    `program`, which is started in the box, is there also when it lies in a hidden folder.
+    `program`, which is started in the box, is visible even when it lies in a hidden folder.
     """
 
     def within(path: Path) -> str:
@@ -126,17 +127,17 @@ def covering(view: View, program: str, root: Path = Path("/")) -> list[str]:
             line += ["--ro-bind", os.devnull, within(path)]
     if view.hides(Path(program)):
         line += ["--ro-bind", program, within(Path(program))]
-    # Last, because mount points are made in them.
+    # This comes last, because mount points are made in them.
     return line + [part for path in folders for part in ("--remount-ro", path)]
 
 
 def pinned(cpus: Sequence[int], argv: Sequence[str]) -> list[str]:
-    """The command line that keeps `argv` and all it starts on `cpus`."""
+    """The command line that keeps `argv` and all that it starts on `cpus`."""
     return ["taskset", "--cpu-list", ",".join(map(str, cpus)), *argv]
 
 
 class Bubblewrap(Check):
-    """Guests run in it: it is what keeps a hostile guest from the host's files."""
+    """Guests run in bubblewrap, which keeps a hostile guest from the host's files."""
 
     name = "bubblewrap"
     purpose = "the read-only box of every guest"
@@ -145,7 +146,7 @@ class Bubblewrap(Check):
         program = host.which(PROGRAM)
         if program is None:
             return self.missing("bwrap is not installed", host.install("bubblewrap", "bubblewrap"))
-        # The namespaces that vtax asks for; a version number would not tell whether they are let.
+        # Try the namespaces that vtax asks for: a version number does not tell if they are allowed.
         box = ["--ro-bind", "/", "/", "--unshare-net", "--unshare-pid", "--unshare-ipc"]
         output = host.run([program, *box, "--unshare-uts", "--cap-drop", "ALL", "true"])
         if output.code == 0:

@@ -1,4 +1,4 @@
-"""What a run shows its guests of the host's hidden files: its working folder, and `--share`."""
+"""Which of the host's hidden files a run shows its guests: its working folder, and `--share`."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from vtax.errors import MisuseError
 def shown(environments: Mapping[str, Environment], shared: Sequence[Path]) -> tuple[Path, ...]:
     """The real paths that `--share` names.
 
-    Raises MisuseError when one does not exist, or an environment that hides files has it not, and
-    when none hides files.
+    Raises MisuseError when a path does not exist, when an environment that hides files does not
+    have it, and when no environment hides files.
     """
     hiding = {label: each for label, each in environments.items() if each.view().covered}
     if shared and not hiding:
@@ -34,7 +34,7 @@ def shown(environments: Mapping[str, Environment], shared: Sequence[Path]) -> tu
 def installed(
     environments: Mapping[str, Environment], shown: Shown, programs: Sequence[str], path: str
 ) -> Installations:
-    """What guests are shown for programs in a home: these, and all that are on the PATH."""
+    """What guests are shown for programs in a home: for these programs, and all on the PATH."""
     seeing = [each.with_shown(shown) for each in environments.values()]
     views = [view for each in seeing if (view := each.view()).covered]
     if not views:
@@ -51,7 +51,7 @@ def installed(
 def require_seen(environments: Mapping[str, Environment], program: Path) -> None:
     """Raise MisuseError with the folder to share when a guest does not see a program of the host's.
 
-    `program` is where it was found, maybe a link.
+    `program` is the path where it was found, maybe a link.
     """
     for label, each in environments.items():
         view = each.view()
@@ -64,7 +64,7 @@ def require_seen(environments: Mapping[str, Environment], program: Path) -> None
 
 
 def _folder(program: Path, view: View) -> Path:
-    """What to share for a program to run; not a whole home for its bin folder."""
+    """The folder to share for a program to run; not a whole home for its bin folder."""
     folder = program.parent
     above = folder.parent
     return above if folder.name in PROGRAM_FOLDERS and above not in view.covered else folder

@@ -43,36 +43,36 @@ from vtax.units import format_bytes, parse_size
 from vtax.workloads.base import MachineShape
 
 LEASE_S = 30
-"""Without a frame for so long the agent ends itself and what it runs."""
+"""The agent ends itself and what it runs when no frame has come for this long."""
 RENEW_EVERY_S = 5.0
 CONNECT_S = 15
 ALIVE_EVERY_S, ALIVE_COUNT = 5, 3
-"""ssh gives a connection up that is silent for the product of both."""
+"""ssh gives up a connection that is silent for the product of the two."""
 BOOT_TIMEOUT_S = 120.0
 """The agent's 3 MB have to go through a slow line, too."""
 SMALLEST_CAP_BYTES = 16 << 20
 SWAP_FOLDER = "${XDG_CACHE_HOME:-$HOME/.cache}/vtax/swap"
-"""Where a machine's shell finds what vtax there calls `host_swap.folder`."""
+"""The folder that vtax on the machine calls `host_swap.folder`, in words of the machine's shell."""
 
 _HOST = re.compile(
     r"((?:[A-Za-z0-9_][A-Za-z0-9._-]*@)?)([A-Za-z0-9_][A-Za-z0-9._-]*|\[[0-9A-Za-z:.%]+\])(?::([0-9]+))?"
 )
 """User, host and port; nothing that begins with a hyphen, which would be an option of ssh."""
 _OWN = "vtax: "
-"""Begins what `_script` itself has to say."""
+"""What `_script` itself says begins with this."""
 _FOLDER_FAULT = "dir: "
-"""Then, what another folder may be the remedy for."""
+"""After that, a fault for which another folder may be the remedy begins with this."""
 _FOLDER = re.compile(r"/[A-Za-z0-9._/-]*")
 _REASONS = (
     ("has changed and you have requested strict checking", "its host key has changed",
      "find out why; then remove the old one with ssh-keygen -R, and connect once: {by_hand}"),
     ("Host key verification failed", "its host key is not known here",
      "connect once by hand: {by_hand}"),
-    ("Permission denied", "it lets this user in with no key that ssh has",
+    ("Permission denied", "it accepts none of ssh's keys for this user",
      "make this work without a password, e.g. by ssh-copy-id: {by_hand}"),
     ("not responding", "the connection has been silent for too long", None),
 )  # fmt: skip
-"""What ssh says, the reason in a few words, the remedy."""
+"""What ssh says, the reason in a few words, and the remedy."""
 
 
 class SshClient(Check):
@@ -191,7 +191,8 @@ class Ssh(ProcessEnvironment):
             serve += ["--memory", str(self.memory_bytes)]
         script = _script(str(folder), len(agent), serve, self.swap)
         return Launch(
-            # Quoted for any shell that the user may have there: the script has no single quote.
+            # Quoted for any shell that the user may have on the machine: the script has no single
+            # quote.
             [*self._client(), f"exec /bin/sh -c '{script}'"],
             work_inside=Path(folder, "work"),
             boot_timeout_s=BOOT_TIMEOUT_S,
@@ -229,7 +230,7 @@ class Ssh(ProcessEnvironment):
         return f"the machine {self.host}, {what}, Linux {release}, {cpus} CPU, {memory}"
 
     def _cpus(self) -> tuple[int, ...]:
-        """The CPUs there to run on, the last ones; MisuseError when there are not so many."""
+        """The machine's last CPUs, to run on; raises MisuseError when it has too few."""
         found = self._found().cpus
         if self.cpus is not None and self.cpus > len(found):
             raise MisuseError(f"ssh: cpus={self.cpus}: {self.host} has {len(found)} CPUs")
@@ -278,7 +279,8 @@ def _bring(machine: Machine, name: str) -> str:
 
 
 def _host_and_port(text: str) -> tuple[str, int | None]:
-    """``me@node7:22``, ``node7``, ``[::1]:22`` as ssh takes them; MisuseError for anything else."""
+    """``me@node7:22``, ``node7``, ``[::1]:22`` as ssh takes them; raises MisuseError for anything
+    else."""
     match = _HOST.fullmatch(text)
     if match is None or not 0 < int(match[3] or 22) < 65536:
         raise MisuseError(f"ssh: '{text}' is not [user@]host[:port]", "e.g. ssh:me@node7:22")
@@ -286,7 +288,8 @@ def _host_and_port(text: str) -> tuple[str, int | None]:
 
 
 def _script(folder: str, size: int, serve: Sequence[str], swap: HostSwap) -> str:
-    """What the far side does: take `size` bytes of agent from its input, serve, remove all."""
+    """What the machine's shell does: take `size` bytes of agent from its input, serve, remove
+    all."""
     agent = f"{folder}/vtax-agent"
 
     def refused(why: str) -> str:
@@ -305,10 +308,10 @@ def _script(folder: str, size: int, serve: Sequence[str], swap: HostSwap) -> str
     ]
     line = f"{agent} {shlex.join(serve)}"
     if swap:
-        # Not in `folder`, which a later vtax would not know, and whose parent may be a tmpfs.
+        # Not in `folder`: a later vtax would not know it, and its parent may be a tmpfs.
         steps += [f'mkdir -p "{SWAP_FOLDER}"']
         line += f' {shlex.join(swap.size())} --swap-folder "{SWAP_FOLDER}"'
-    # 126: found, and not to be executed. The deepest mount that the folder is in has the options.
+    # 126: found, but not executable. The options are those of the deepest mount above the folder.
     steps += [
         line,
         "code=$?",
@@ -325,7 +328,8 @@ def _script(folder: str, size: int, serve: Sequence[str], swap: HostSwap) -> str
 
 @functools.lru_cache(maxsize=64)
 def _probe(client: tuple[str, ...]) -> Found:
-    """Ask a machine for its size; once, because it decides the plan before anything is started."""
+    """Ask a machine for its size; only once, because that decides the plan before anything is
+    started."""
     try:
         done = subprocess.run(
             [*client, "cat /proc/self/status /proc/meminfo"],
@@ -352,7 +356,7 @@ def _probe(client: tuple[str, ...]) -> Found:
 
 
 def _printed(output: str | bytes | None) -> str:
-    """What to say of an answer that was no answer."""
+    """Words about output that was not an answer."""
     raw = output if isinstance(output, bytes) else (output or "").encode()
     said = " | ".join(line.strip() for line in plain_text(raw).splitlines() if line.strip())
     return f": it printed {said[:SHOWN_NOISE]!r}" if said else ""

@@ -1,7 +1,7 @@
 """`swap=SIZE`: space to which programs are swapped out, made by vtax for one machine.
 
 A guest has a disk: a file in the machine's own folder, which loses its name as soon as the guest
-uses it, and is gone with the guest. For machines without a kernel of their own see host_swap.py.
+uses it, and ends with the guest. For machines without a kernel of their own see host_swap.py.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ SWAPON_TIMEOUT_S = 60.0
 
 
 def size(environment: str, options: Mapping[str, str]) -> int:
-    """The value of a key `swap` in bytes, whole MiB; 0 without it. MisuseError when it is none."""
+    """The value of a key `swap` in bytes, whole MiB; 0 without it. Raises MisuseError for any other
+    value."""
     if "swap" not in options:
         return 0
     found = parse_size(options["swap"]) >> 20 << 20
@@ -40,7 +41,7 @@ def size(environment: str, options: Mapping[str, str]) -> int:
 
 
 def said(space: int) -> str:
-    """What a description of a machine says of it."""
+    """Words about the swap space for the description of a machine."""
     return f" and {format_bytes(space)} of swap" if space else ""
 
 
@@ -67,7 +68,8 @@ def started(
             machine.kill()
             raise
     finally:
-        # The guest has it open. Without a name nothing is left of it when the guest ends, and no
+        # The guest has the disk open. Without a name nothing is left of it when the guest ends, and
+        # no
         # program in the guest finds it.
         disk.unlink(missing_ok=True)
     return machine

@@ -1,4 +1,4 @@
-"""QEMU that loads vtax's plugin: the machine's own, or the one of Debian's backports."""
+"""A QEMU that loads vtax's plugin: the machine's own, or that of Debian's backports."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ OLDEST = (9, 2)
 """The first QEMU with version 4 of the plugin interface."""
 PLUGIN = "libvtax_trace.so"
 MOST_MEMORY = 2 << 30
-"""What lies in one piece in the guest's physical addresses."""
+"""The memory that lies in one piece in the guest's physical addresses."""
 PARAMETERS = ("nokaslr", "no5lvl", "nopti")
-"""The plugin finds the guest's page tables where a kernel without these would not have them."""
+"""Without these parameters, a kernel's page tables are not where the plugin looks for them."""
 _INSIDE = sandbox.WORK.parent
 _LIBRARIES = "usr/lib/x86_64-linux-gnu"
 
@@ -37,13 +37,13 @@ class PluginQemu:
     program: Path
     version: str
     tree: Path | None
-    """Where it was unpacked; None: it is installed."""
+    """The folder that it was unpacked into; None: it is installed."""
 
 
 def find() -> PluginQemu:
-    """The machine's QEMU if it is new enough, else the one of the backports, fetched once.
+    """The machine's QEMU if it is new enough, otherwise that of the backports, fetched once.
 
-    Raises VtaxError when neither can be had.
+    Raises VtaxError when there is neither.
     """
     own = shutil.which(PROGRAM)
     version = _version(Path(own)) if own else None
@@ -78,18 +78,18 @@ def guest(options: Mapping[str, str]) -> Guest:
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """What the plugin writes."""
+    """What the plugin is to write."""
 
     trace: Path
     """A file, or a pipe that is read meanwhile."""
     summary: Path
     user_only: bool
     pack: bool
-    """Compress the trace."""
+    """Whether to compress the trace."""
 
 
 def inside(guest: Guest, qemu: PluginQemu, recording: Recording | None) -> Guest:
-    """The guest in this QEMU, with the plugin recording; None: without it."""
+    """The guest in this QEMU, with the plugin recording; None: without the plugin."""
     return replace(guest, emulator=_emulator(qemu, recording, guest.memory_bytes))
 
 
@@ -140,7 +140,7 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 def _loads_plugins(program: Path) -> bool:
-    """Whether it was built with plugins; one without does not know the option."""
+    """Whether QEMU was built with plugins; without them it does not know the option."""
     done = subprocess.run(
         [str(program), "-plugin", "/nonexistent.so"],
         capture_output=True, text=True, timeout=20, check=False,

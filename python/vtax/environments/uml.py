@@ -63,7 +63,7 @@ class Installed(Check):
                 f"{program} does not run: {output.last_error}",
                 host.install("--reinstall user-mode-linux", "user-mode Linux again"),
             )
-        # It runs guest processes under ptrace.
+        # This kernel runs guest processes under ptrace.
         scope = host.read("/proc/sys/kernel/yama/ptrace_scope")
         if scope == "3":
             return self.impossible("kernel.yama.ptrace_scope is 3: no ptrace until a restart")
@@ -146,7 +146,8 @@ class UserModeLinux(HostTree, link.Linked):
         )
         parameters = [
             f"mem={self.memory_bytes >> 20}M",
-            # The folder and name of its management socket: inside the box, gone with it.
+            # The folder and name of its management socket, which is inside the box and ends with
+            # it.
             "uml_dir=/run/vtax/",
             "umid=guest",
             "root=/dev/root",
@@ -188,7 +189,7 @@ class UserModeLinux(HostTree, link.Linked):
 
 
 def kernel() -> Path:
-    """The kernel's program; VtaxError with the remedy when it is missing."""
+    """The kernel's program; raises VtaxError with the remedy when it is missing."""
     if found := shutil.which("linux.uml"):
         return Path(found)
     raise VtaxError("user-mode Linux (linux.uml) is missing", "apt-get install user-mode-linux")

@@ -71,11 +71,11 @@ class Exchange:
             os.close(folder)
 
     def read_text(self, name: str, limit_bytes: int = 16 << 20) -> str:
-        """The same as text; bytes that are not UTF-8 are replaced."""
+        """The content as text; bytes that are not UTF-8 are replaced."""
         return self.read_bytes(name, limit_bytes).decode("utf-8", errors="replace")
 
     def check(self) -> None:
-        """Raise VtaxError when the folder is not a folder any more."""
+        """Raise VtaxError when the folder is gone or replaced."""
         os.close(self._reopen())
 
     def _reopen(self) -> int:

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def replacing(path: Path, remedy: str = "free space there") -> Iterator[Path]:
-    """A path to write to, which becomes `path` when all went well.
+    """A temporary path to write to, which becomes `path` when all went well.
 
-    A reader sees all of it or none, also after kill -9, after which the next one removes what is
-    left. Raises VtaxError when it cannot be written; a file that was there is then unchanged.
+    A reader sees the whole file or none, also after kill -9; the next writer removes what that
+    leaves. Raises VtaxError when the file cannot be written; an earlier file is then unchanged.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
@@ -39,20 +39,20 @@ def replacing(path: Path, remedy: str = "free space there") -> Iterator[Path]:
 
 
 def write_atomic(path: Path, content: bytes, remedy: str = "free space there") -> None:
-    """The same for bytes."""
+    """Write bytes as one whole file; see `replacing`."""
     with replacing(path, remedy) as temporary:
         temporary.write_bytes(content)
 
 
 def write_table(path: Path, table: polars.DataFrame, remedy: str = "free space there") -> None:
-    """The same for a table as Parquet."""
+    """Write a table as one whole Parquet file; see `replacing`."""
     content = io.BytesIO()
     table.write_parquet(content)
     write_atomic(path, content.getvalue(), remedy)
 
 
 def open_regular(path: Path) -> BinaryIO:
-    """A regular file for reading.
+    """Open a regular file for reading.
 
     Raises VtaxError for a pipe or a device, which would be waited for, and OSError when it cannot
     be opened.
@@ -68,7 +68,7 @@ def open_regular(path: Path) -> BinaryIO:
 def read_bounded(path: Path, limit_bytes: int) -> bytes:
     """The content of a file of at most `limit_bytes`.
 
-    Raises VtaxError for a larger one or what is no regular file, OSError when it cannot be read.
+    Raises VtaxError for a larger file or one that is not regular, OSError when it cannot be read.
     """
     with open_regular(path) as file:
         content = file.read(limit_bytes + 1)

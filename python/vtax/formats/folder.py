@@ -32,7 +32,7 @@ REPORT = "report.html"
 RAW = "raw"
 INSTRUMENTS = "instruments"
 OwnRecord = MemoryRecord | TuneRecord | PlaceRecord
-"""Of a verb whose report needs nothing else."""
+"""Records of verbs whose reports need nothing else."""
 
 
 class RunFolder:
@@ -42,14 +42,14 @@ class RunFolder:
         self.path = path
         self._lock: int | None = None
         self._names: dict[str, str] = {}
-        """Folder to the name it was made for: two names may have one slug."""
+        """The name that each folder was made for: two names may have one slug."""
         remedy = f"free space; what was finished before is kept: vtax report {path}"
         self._journal = Journal(path / JOURNAL, remedy)
 
     def claim(self) -> bool:
-        """Become the writer; False when another process, still alive, is it.
+        """Become the writer; False when another process, still alive, is the writer.
 
-        A lock on the folder itself: nothing to clean up, and gone with its holder.
+        It is a lock on the folder itself: it needs no cleaning up, and ends with its holder.
         """
         descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
@@ -61,7 +61,7 @@ class RunFolder:
         return True
 
     def release(self) -> None:
-        """Let others write."""
+        """Let another process become the writer."""
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
@@ -106,7 +106,7 @@ class RunFolder:
         return path
 
     def instruments(self, name: str) -> Path:
-        """Where instruments put files of one environment; no machine may write there."""
+        """The folder for instruments' files of one environment; no machine may write there."""
         return (self.path / INSTRUMENTS / self._own(name)).absolute()
 
     def _own(self, name: str) -> str:
@@ -120,9 +120,9 @@ class RunFolder:
     def clean_raw(self) -> None:
         """Remove what is neither a file nor a folder: guests make links, pipes and devices.
 
-        Only when no machine runs. `find` follows nothing and copes with folders of any depth; it
-        first opens folders that were closed to their owner. No program keeps the rights of a
-        guest's root, whose files are root's here in a container.
+        Call this only when no machine runs. `find` follows no link and copes with folders of any
+        depth; it first opens folders that were closed to their owner. No program keeps the rights
+        of a guest's root, whose files are root's here in a container.
         """
         raw = str((self.path / RAW).absolute())
         opened = ["-type", "d", "!", "-perm", "-u=rwx", "-exec", "chmod", "u+rwx", "{}", ";"]
@@ -136,7 +136,7 @@ class RunFolder:
         self,
         record: ComparisonRecord | AuditRecord | OwnRecord | RecordingRecord,
     ) -> None:
-        """Replace `run.json` at once."""
+        """Replace `run.json` in one step."""
         records.write(self.path / RECORD, record)
 
     def append(self, samples: Iterable[Sample]) -> None:
@@ -146,7 +146,7 @@ class RunFolder:
     def finish(self, samples: Sequence[Sample]) -> None:
         """Turn the journal into `samples.parquet`, and describe its columns in `events.json`.
 
-        No machine runs any more. Raises VtaxError when the files cannot be written.
+        No machine may run any more. Raises VtaxError when the files cannot be written.
         """
         from vtax.formats.samples import columns, frame
 
@@ -160,8 +160,8 @@ class RunFolder:
 def read_record(path: Path) -> ComparisonRecord | RecordingRecord:
     """The `run.json` of a run, finished or cut short.
 
-    Raises MisuseError when `path` is not a run folder, or of another schema version or verb;
-    VtaxError when the file is damaged.
+    Raises MisuseError when `path` is not a run folder, or the run is of another schema version or
+    verb; VtaxError when the file is damaged.
     """
     try:
         record = records.read(path / RECORD)
@@ -179,8 +179,8 @@ def read_record(path: Path) -> ComparisonRecord | RecordingRecord:
 
 
 def own_report(path: Path) -> OwnRecord | None:
-    """The `run.json` of a verb whose report needs nothing else; None when the folder is of another
-    verb, or has none that can be read: `read_record` says why."""
+    """The `run.json` of a verb whose report needs nothing else; None when it is of another verb or
+    cannot be read: `read_record` says why."""
     try:
         record = records.read(path / RECORD)
     except (OSError, VtaxError):
@@ -191,7 +191,7 @@ def own_report(path: Path) -> OwnRecord | None:
 def read_samples(path: Path, record: ComparisonRecord) -> list[Sample]:
     """The samples of a run, from whichever file holds them.
 
-    Raises VtaxError when both are missing, or what is there is damaged or of another run.
+    Raises VtaxError when both files are missing, or the one there is damaged or of another run.
     """
     from vtax.formats.samples import checked, read_table
 
@@ -208,7 +208,8 @@ def read_samples(path: Path, record: ComparisonRecord) -> list[Sample]:
 def load(path: Path) -> tuple[ComparisonRecord, list[Sample]]:
     """Read a comparison, finished or cut short.
 
-    Raises MisuseError when `path` holds none, VtaxError as `read_record` and `read_samples`.
+    Raises MisuseError when `path` holds no comparison, VtaxError as `read_record` and
+    `read_samples` do.
     """
     record = read_record(path)
     if not isinstance(record, ComparisonRecord):
@@ -220,5 +221,5 @@ def load(path: Path) -> tuple[ComparisonRecord, list[Sample]]:
 
 
 def slug(text: str) -> str:
-    """Letters, digits, dot and dash only: safe as a file name."""
+    """The text with letters, digits, dot and dash only: safe as a file name."""
     return re.sub(r"[^A-Za-z0-9.]+", "-", text).strip("-.")[:60] or "run"

@@ -1,7 +1,7 @@
 """A journal: what is finished piece by piece, one JSON object per line, safe at once.
 
-Samples and points of a sweep are kept in one until the whole is done. A line
-without its newline was cut short by a crash: readers ignore it, the next writer removes it.
+A journal holds samples, or points of a sweep, until the whole is done. A line without its newline
+was cut short by a crash: readers ignore it, and the next writer removes it.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ class Journal:
         self._synced = time.monotonic()
 
     def append(self, pieces: Iterable[Mapping[str, Any]]) -> None:
-        """Add finished pieces, JSON values all.
+        """Add finished pieces, all of them JSON values.
 
-        When this returns they survive the death of vtax; a power cut loses the last second at
-        most. Waiting for the disk after each of many short pieces would cost more than they do.
+        When this returns they survive the death of vtax; a power cut loses the last second at most.
+        Waiting for the disk after each of many short pieces would cost more than the pieces do.
 
         Raises VtaxError when they cannot be written.
         """
@@ -69,7 +69,7 @@ class Journal:
             raise VtaxError(f"cannot read {self.path}: {error.strerror}") from None
 
     def remove(self) -> None:
-        """What it held is elsewhere now."""
+        """Remove the file: its content has been saved elsewhere."""
         self.path.unlink(missing_ok=True)
 
     def _piece(self, number: int, line: bytes) -> dict[str, Any]:

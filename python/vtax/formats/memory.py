@@ -14,32 +14,33 @@ class MemoryPoint(Strict):
 
     size: Count
     n: Count
-    """Runs that gave a value."""
+    """The number of runs that gave a value."""
     median: float | None
     low: float | None
-    """The smallest value, as `high` is the largest."""
+    """The smallest value; `high` is the largest."""
     high: float | None
     unit: str
     end: Literal["ok", "oom", "failed"]
     """How most runs ended: with a value, by the kernel's OOM killer, otherwise."""
     killed: Count
-    """Runs that the OOM killer ended."""
+    """The number of runs that the OOM killer ended."""
     failed: Count
-    """Runs that ended otherwise without a value."""
+    """The number of runs that ended otherwise without a value."""
     message: str | None = None
-    """Why the last of the failed ones did."""
+    """Why the last of the failed runs failed."""
     swap_bytes: float | None
-    """The most that was swapped out at a time, as all that follow: the median run; None: not
-    known."""
+    """The most that was swapped out at a time. This and all that follow are of the median run;
+    None: not known."""
     swapped_in_bytes: float | None
     swapped_out_bytes: float | None
     max_rss_bytes: float | None
     working_set_bytes: float | None
-    """What the program's first process used within a second; None also when nobody asked."""
+    """What the program's first process used within a second; None also when it was not asked
+    for."""
     major_faults: float | None
     minor_faults: float | None
     dtlb_misses: float | None
-    """Of loads. None also where there is no PMU, as of `itlb_misses`."""
+    """Misses of loads. None also where there is no PMU, as for `itlb_misses`."""
     itlb_misses: float | None
     stalled_s: float | None
     """Time in which some task waited for memory (PSI)."""
@@ -49,7 +50,7 @@ class MemoryCliff(Strict):
     """The edge past which performance is lost."""
 
     size: Count | None
-    """The largest size before it; None: the smallest has fallen."""
+    """The largest size before the edge; None: performance has fallen at the smallest size."""
     low: Count | None
     """The edge lies above this size and not above `high`, with 95 % confidence."""
     high: Count
@@ -61,9 +62,9 @@ class MemoryEnvironment(Strict):
     spec: str
     description: str
     memory_bytes: Count | None
-    """What programs and, in a guest, its kernel may use."""
+    """The memory that programs and, in a guest, its kernel may use."""
     kernel_bytes: dict[str, int | None]
-    """Of the kernel while programs ran, by part; None: the machine does not say."""
+    """The kernel's memory while programs ran, by part; None: the machine does not say."""
     absent: dict[str, str] = Field(default_factory=dict)
     """What could not be measured, with the reason."""
     points: tuple[MemoryPoint, ...]
@@ -81,10 +82,10 @@ class MemoryDifference(Strict):
     a: str
     b: str
     size_a: float | None
-    """The mean of the middles of the rounds' own edges; None: not every round has one."""
+    """The mean of the middles of the rounds' own edges; None: not every round has an edge."""
     size_b: float | None
     p: float | None
-    """Of the permutation test; None: too few rounds."""
+    """p of the permutation test; None: too few rounds."""
     verdict: Literal["differ", "no difference shown", "not known"]
 
 
@@ -100,8 +101,8 @@ class MemoryRecord(VerbRecord):
     better: Better
     sizes: tuple[Count, ...]
     runs: Count
-    """Of each size in each environment."""
+    """Runs of each size in each environment."""
     seed: int
-    """Of the order and of the bootstrap."""
+    """The seed of the order and of the bootstrap."""
     environments: tuple[MemoryEnvironment, ...] = ()
     differences: tuple[MemoryDifference, ...] = ()

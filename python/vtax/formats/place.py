@@ -17,30 +17,29 @@ class PlacePoint(Strict):
 
     speed_asked_percent: float
     speed_obtained_percent: float | None
-    """Measured, the mean of the runs; None: not measured."""
+    """Speed as measured, the mean of the runs; None: not measured."""
     backend: str
     relative_percent: float | None
     """Throughput in percent of the control of the same rounds; 100 by definition at full speed.
-    None: no round has both."""
+    None: no round has both the point and its control."""
     low: float | None
-    """95 % interval, as `high`; None: fewer than two rounds."""
+    """95 % interval, with `high`; None: fewer than two rounds."""
     high: float | None
     service_cpu_percent: float | None
-    """CPU seconds per second of the service domain, of one core at any speed."""
+    """CPU seconds per second of the service domain, in percent of one core at any speed."""
     device_percent: float | None
-    """Of the link's or disk's stated rate."""
+    """In percent of the stated rate of the link or disk."""
     combined_usage_percent: float | None
-    """Their sum."""
+    """The sum of `service_cpu_percent` and `device_percent`."""
     n: Count
-    """Runs that it is from."""
+    """The number of runs behind the point."""
     throughput: float
-    """Their median."""
+    """The median of these runs."""
     unit: str
     left_out: Count = 0
-    """Runs that count for nothing, because the load generator was saturated or the speed not
-    held."""
+    """Runs that do not count: the load generator was saturated, or the speed was not held."""
     marks: tuple[str, ...] = ()
-    """Why it is kept apart: it counts for no elasticity."""
+    """Why the point is kept apart: it counts for no elasticity."""
 
 
 class PlaceElasticity(Strict):
@@ -57,7 +56,7 @@ class PlaceSimulation(Strict):
 
     n: Count
     mean_model_error_percent: float
-    """In points of percent of full performance, as the next."""
+    """In percentage points of full performance, as in the next."""
     worst_model_error_percent: float
 
 
@@ -68,13 +67,14 @@ class PlaceLoad(Strict):
     load: str
     points: tuple[PlacePoint, ...]
     elasticity: float | None
-    """The mean of the backends'; None: no point that counts."""
+    """The mean over backends; None: no point counts."""
     low: float | None
-    """With several backends, from the lowest of their intervals to the highest."""
+    """The 95 % interval, with `high`; with several backends, from their lowest bound to their
+    highest."""
     high: float | None
     by_backend: tuple[PlaceElasticity, ...] = ()
     at_full_speed: dict[str, float | None]
-    """Predictor to its value in the controls; None: not measured."""
+    """The value of each predictor in the controls; None: not measured."""
     simulation: PlaceSimulation | None = None
     """None: too little was measured for a model."""
 
@@ -84,35 +84,35 @@ class PlaceHypothesis(Strict):
 
     predictor: str
     rank_correlation: float | None
-    """None: fewer pairs than an answer takes."""
+    """None: there are fewer pairs than an answer takes."""
     low: float | None
     high: float | None
     n: Count
-    """Pairs of environment and load that have both."""
+    """The number of pairs of environment and load that have both values."""
     answer: Answer
     reason: str
 
 
 class Predictor(Strict):
-    """Elasticity from one predictor: a straight line, with what its prediction interval needs."""
+    """A straight line from one predictor to elasticity, with what its prediction interval needs."""
 
     name: str
     intercept: Finite
     slope: Finite
     n: Count
     mean: Finite
-    """Of the predictor's values."""
+    """The mean of the predictor's values."""
     sum_of_squares: Finite
-    """Of their distances from the mean."""
+    """The sum of the squares of their distances from the mean."""
     residual: Finite
-    """Standard deviation about the line, with n - 2."""
+    """Standard deviation about the line, with n - 2 degrees of freedom."""
     least: Finite
-    """The range of the values; nothing is predicted beyond it."""
+    """The smallest of the values, with `most` the largest; nothing is predicted beyond them."""
     most: Finite
     leave_one_out_error: Finite
-    """Root mean square of the predictions of pairs left out, as the next."""
+    """Root mean square error of the predictions of pairs that were left out, as in the next."""
     mean_error: Finite
-    """Of the mean of the others as the prediction: what a predictor has to beat."""
+    """The error with the mean of the others as the prediction, which a predictor has to beat."""
 
 
 class PlaceEnvironment(Strict):
@@ -121,16 +121,17 @@ class PlaceEnvironment(Strict):
     spec: str
     description: str
     service: tuple[str, ...]
-    """Names and roles of its service threads; of its vCPUs where these were slowed, which `notes`
-    says."""
+    """Names and roles of its service threads, or of its vCPUs where these were slowed (`notes` says
+    so)."""
     machine_cpus: tuple[Count, ...]
-    """CPUs of this host that the machine was kept on."""
+    """The CPUs of this host that the machine was kept on."""
     service_cpu: Count | None
-    """That its service threads were kept on; None: threads that the user named, as they were."""
+    """The CPU that its service threads were kept on; None: the user named the threads, which were
+    not moved."""
     client_cpu: Count
-    """That the load's client was kept on."""
+    """The CPU that the load's client was kept on."""
     absent: str | None = None
-    """Why it has no slow points."""
+    """Why the environment has no slow points."""
     notes: tuple[str, ...] = ()
 
 
@@ -140,26 +141,26 @@ class PlaceRecord(VerbRecord):
     verb: Literal["place"] = "place"
     state: Literal["running", "complete", "interrupted", "budget", "failed"] = "running"
     slowed: Literal["service", "vcpus"] = "service"
-    """Whose threads; `vtax study asymmetric-cores` slows a guest's vCPUs too."""
+    """Whose threads are slowed; `vtax study asymmetric-cores` slows a guest's vCPUs too."""
     backends: tuple[str, ...]
     does_not: dict[str, str] = Field(default_factory=dict)
-    """Backend to what it does not reproduce of a slow core."""
+    """For each backend, what it does not reproduce of a slow core."""
     speeds: tuple[float, ...]
-    """Percent of full speed, as asked for."""
+    """Speeds asked for, in percent of full speed."""
     seconds: float
-    """Of each measurement."""
+    """The length of each measurement."""
     rounds: Count
     seed: int
-    """Of the order."""
+    """The seed of the order."""
     environments: tuple[PlaceEnvironment, ...] = ()
     loads: tuple[PlaceLoad, ...] = ()
     hypothesis: PlaceHypothesis | None = None
-    """Of Combined Usage; None: nothing was measured."""
+    """The hypothesis about Combined Usage; None: nothing was measured."""
     rivals: tuple[PlaceHypothesis, ...] = ()
     predictor: Predictor | None = None
     """What `vtax place advise` uses; None: nothing predicts."""
     findings: tuple[str, ...] = ()
-    """What a reader must know of the numbers."""
+    """What a reader must know about the numbers."""
     failures: tuple[str, ...] = ()
 
 
@@ -173,7 +174,7 @@ class ThreadAdvice(Strict):
     guest: str | None
     advice: Advice
     expected_loss_percent: float | None
-    """Of its guest's throughput on the slow cores; None: not known."""
+    """The loss of its guest's throughput on the slow cores; None: not known."""
     low: float | None
     high: float | None
     reason: str

@@ -16,11 +16,11 @@ from vtax.formats.model import Count, Strict
 
 MAX_BYTES = 4 << 20
 MAX_CPUS = 1 << 13
-"""As many as Linux can be built for."""
+"""The most CPUs that Linux can be built for."""
 
 
 def cpu_numbers(text: str) -> tuple[int, ...]:
-    """`0-1,4` as numbers, ascending; raises ValueError for what is no list of CPUs."""
+    """`0-1,4` as numbers, ascending; raises ValueError for text that is no list of CPUs."""
     found: set[int] = set()
     for part in text.split(","):
         first, dash, last = part.partition("-")
@@ -57,7 +57,7 @@ class PlannedThread(Strict):
     pid: Annotated[int, Field(strict=True, gt=0)]
     tid: Annotated[int, Field(strict=True, gt=0)]
     start_ticks: Count
-    """Field 22 of its /proc stat: another thread with its number has another."""
+    """Field 22 of its /proc stat: a later thread with the same number has another value there."""
     name: str
     role: str
     cpus: Cpus
@@ -86,7 +86,7 @@ def text(plan: PlanFile) -> str:
 
     content = plan.model_dump(mode="json")
     tables = {name: content.pop(name) for name in ("thread", "interrupt")}
-    # tomli_w would put short ones inline.
+    # tomli_w would write short tables inline.
     parts = [tomli_w.dumps(content)]
     for name, rows in tables.items():
         parts += [f"[[{name}]]\n{tomli_w.dumps(row)}" for row in rows]
@@ -94,7 +94,7 @@ def text(plan: PlanFile) -> str:
 
 
 def write(file: Path, plan: PlanFile) -> None:
-    """Replace the file at once. Raises VtaxError when it cannot be written."""
+    """Replace the file in one step. Raises VtaxError when it cannot be written."""
     write_atomic(file, text(plan).encode())
 
 

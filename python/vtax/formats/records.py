@@ -31,7 +31,7 @@ VERSIONS: dict[str, int] = {
     model.model_fields["verb"].default: model.model_fields["schema_version"].default
     for model in get_args(AnyRecord)
 }
-"""Verb to the version that this vtax reads and writes."""
+"""For each verb, the version of its record that this vtax reads and writes."""
 _ANY: TypeAdapter[AnyRecord] = TypeAdapter(Annotated[AnyRecord, Field(discriminator="verb")])
 _READS = f"this vtax reads {', '.join(map(repr, VERSIONS))}"
 _REMEDY = "read it with the version of vtax that wrote it, or run it again"
@@ -50,14 +50,14 @@ def text(record: AnyRecord) -> str:
 
 
 def write(file: Path, record: AnyRecord) -> None:
-    """Replace the file at once. Raises VtaxError when it cannot be written."""
+    """Replace the file in one step. Raises VtaxError when it cannot be written."""
     write_atomic(file, text(record).encode() + b"\n")
 
 
 def read(file: Path) -> AnyRecord:
     """The record in a file.
 
-    Raises MisuseError for one of another version or verb, VtaxError for a damaged one, OSError
+    Raises MisuseError for a record of another version or verb, VtaxError for a damaged one, OSError
     when the file cannot be read.
     """
     content = read_bounded(file, MAX_BYTES)

@@ -1,4 +1,4 @@
-"""`samples.parquet`: its columns, writing it, and reading it without believing it."""
+"""`samples.parquet`: its columns, writing it, and reading it without trusting it."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ _COLUMNS = {
 
 
 def columns() -> dict[str, dict[str, str]]:
-    """What each column of `samples.parquet` means and where it comes from."""
+    """The meaning and the source of each column of `samples.parquet`."""
     return {name: {"meaning": what, "source": who} for name, (what, who) in _COLUMNS.items()}
 
 

@@ -17,21 +17,21 @@ from pathlib import Path
 
 PREFIX = "vtax-"
 LOCK = ".vtax-scratch"
-"""In a folder: the file that its owner has locked."""
+"""The file in a folder that the folder's owner has locked."""
 
 
 @contextlib.contextmanager
 def scratch(purpose: str) -> Iterator[Path]:
-    """A new folder in TMPDIR, which goes at the end; earlier ones of killed owners go first.
+    """A new folder in TMPDIR, removed at the end; folders of killed owners are removed first.
 
-    Raises OSError when it cannot be made.
+    Raises OSError when the folder cannot be made.
     """
     sweep()
     with tempfile.TemporaryDirectory(
         prefix=f"{PREFIX}{purpose}-", ignore_cleanup_errors=True
     ) as name:
         folder = Path(name)
-        # It gets its name when it is locked: what others see of it is always held.
+        # The folder gets its name when it is locked, so that others only ever see it locked.
         unnamed = folder / f"{LOCK}.new"
         with held(unnamed):
             unnamed.rename(folder / LOCK)
@@ -39,7 +39,7 @@ def scratch(purpose: str) -> Iterator[Path]:
 
 
 def sweep() -> int:
-    """Remove the folders of killed owners; returns how many."""
+    """Remove the folders of killed owners; return how many there were."""
     removed = 0
     for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*/{LOCK}"):
         removed += _removed_if_left(folder.parent)
@@ -79,7 +79,8 @@ def _removed_if_left(folder: Path) -> bool:
 
 @contextlib.contextmanager
 def _taken(path: Path) -> Iterator[None]:
-    """With the lock of a regular file of this user's; OSError where another holds it."""
+    """Hold the lock of a regular file of this user's; raises OSError where another process holds
+    it."""
     flags = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     descriptor = os.open(path, flags)
     try:

@@ -16,7 +16,7 @@ class ClaimRecord(Strict):
     section: str
     statement: str
     stated: str = Field(alias="seed")
-    """The paper's value. Its word in the file is older than this name."""
+    """The paper's value. The key in the file is older than this name."""
     ours: str
     verdict: Literal["holds", "does not hold", "cannot be judged"]
     reason: str
@@ -40,7 +40,7 @@ class FigureRecord(Strict):
     title: str
     caption: str
     paper: str = Field(alias="seed")
-    """What the paper says of it."""
+    """What the paper says about the figure."""
 
 
 class StudyRecord(Strict):

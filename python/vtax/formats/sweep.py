@@ -30,13 +30,13 @@ class SweepRecord(Strict):
     study: str
     """The text of the design."""
     axes: dict[str, tuple[Scalar, ...]]
-    """Column to its values."""
+    """The values of each column."""
     modes: tuple[str, ...]
     seed: Scalar | None
-    """None: the simulation's own."""
+    """None: the simulation's own seed."""
     machines: dict[str, dict[str, Any]]
     traces: dict[str, str]
-    """Path to the digest of its content."""
+    """The digest of each trace's content, by path."""
     points: Count
     finished: Count
     failed: tuple[FailedPoint, ...]
@@ -44,6 +44,6 @@ class SweepRecord(Strict):
     """The address of the Dask cluster; None: local workers."""
     workers: int | None
     versions: dict[str, str]
-    """Of Python and the libraries."""
+    """The versions of Python and the libraries."""
     columns: dict[str, str]
-    """What the columns of `sweep.parquet` mean."""
+    """The meaning of the columns of `sweep.parquet`."""

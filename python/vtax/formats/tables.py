@@ -1,7 +1,7 @@
-"""Tables of run folders as Parquet, read without believing them.
+"""Tables of run folders as Parquet, read without trusting them.
 
-A few kilobytes can say that they are billions of rows: how large a table will be in memory is known
-from its metadata, and bounded by the file's own size, before any of it is read.
+A few kilobytes can claim to be billions of rows. So the table's size in memory is taken from the
+metadata, and bounded by the file's own size, before any row is read.
 """
 
 from __future__ import annotations
@@ -18,23 +18,24 @@ if TYPE_CHECKING:
     import polars as pl
 
 MAX_BYTES = 4 << 30
-"""In memory, and of a file: what is larger would not fit most machines."""
+"""The limit in memory, and for a file: most machines have no room for more."""
 FREE_BYTES = 256 << 20
-"""In memory: what may be so small a file that its size says nothing."""
+"""In memory: a table up to this size may have so small a file that the file's size says nothing."""
 MOST_PACKED = 64
-"""Times that a table of measurements is larger in memory than in its file; 5 to 20 were seen."""
+"""The most that a table of measurements is larger in memory than in its file; 5 to 20 times were
+seen."""
 VALUE_BYTES = 8
 LONGEST_TEXT = 1 << 16
-"""Bytes of one text in a table."""
+"""The most bytes of one text in a table."""
 
 Choose = Callable[[Sequence[str]], Sequence[str]]
-"""Those columns that are wanted of those that there are."""
+"""Chooses the wanted columns among those that there are."""
 
 
 def read(path: Path, choose: Choose = lambda names: names, limit: int = MAX_BYTES) -> pl.DataFrame:
     """The wanted columns of a table.
 
-    Raises VtaxError for what is no regular file, no Parquet, or larger than measurements are.
+    Raises VtaxError for a file that is not regular, not Parquet, or larger than measurements are.
     """
     import polars as pl
 
@@ -55,7 +56,7 @@ def read(path: Path, choose: Choose = lambda names: names, limit: int = MAX_BYTE
 
 
 def require_size(path: Path, file_bytes: int, rows: int, columns: int) -> None:
-    """Raise VtaxError for a table that its file is too small for."""
+    """Raise VtaxError for a table that is too large for its file."""
     wanted = rows * columns * VALUE_BYTES
     if wanted > min(MAX_BYTES, max(FREE_BYTES, MOST_PACKED * file_bytes)):
         raise VtaxError(
@@ -65,7 +66,7 @@ def require_size(path: Path, file_bytes: int, rows: int, columns: int) -> None:
 
 
 def require_plain(path: Path, table: pl.DataFrame) -> None:
-    """Raise VtaxError for columns that are no numbers and no short texts."""
+    """Raise VtaxError for columns that are neither numbers nor short texts."""
     import polars as pl
 
     for name, kind in table.schema.items():

@@ -14,11 +14,11 @@ class TunePerformance(Strict):
     """A routine in the rounds of `vtax tune`: the environment's own winner, or a library."""
 
     n: Count
-    """Rounds that gave a value."""
+    """The number of rounds that gave a value."""
     gflops: float
-    """Their median."""
+    """The median over these rounds."""
     low: float | None
-    """95 % interval of the median, as `high`."""
+    """95 % interval of the median, with `high`."""
     high: float | None
 
 
@@ -29,14 +29,14 @@ class TuneRoutine(TunePerformance):
 
 
 class TunePeer(TunePerformance):
-    """A library's DGEMM in one environment, or that of generated code with one instruction set."""
+    """The DGEMM of a library, or of generated code with one instruction set, in one environment."""
 
     name: str
     library: str
     version: str | None
     percent_of_openblas: float | None
     percent_of_peak: float | None = None
-    """Of generated code: of the register peak of its instruction set by the probes."""
+    """For generated code: percent of its instruction set's register peak by the probes."""
 
 
 class TuneEnvironment(Strict):
@@ -47,20 +47,20 @@ class TuneEnvironment(Strict):
     probes: tuple[Probe, ...] = ()
     curves: tuple[Curve, ...] = ()
     winner: dict[str, bool | int | float | str] | None
-    """The parameters of the first routine and its `gflops`; None: there is none."""
+    """The parameters of the first routine and its `gflops`; None: there is no winner."""
     percent_of_openblas: float | None
-    """The winner's, as `percent_of_peak`."""
+    """The winner's performance, as in `percent_of_peak`."""
     percent_of_peak: float | None = None
     searched: tuple[Routine, ...] = ()
-    """By the search or, with --use, as given: the parameters of each routine."""
+    """The parameters of each routine, from the search or, with --use, as given."""
     routines: tuple[TuneRoutine, ...] = ()
-    """As measured in the rounds."""
+    """Each routine as measured in the rounds."""
     measured_size: Count | None
     """Rows of the matrices in the rounds, which is less where the environment is slow; None: no
     search ended."""
     peers: tuple[TunePeer, ...] = ()
     absent: dict[str, str] = Field(default_factory=dict)
-    """What of these was not measured, with the reason."""
+    """The parts of this record that were not measured, with the reason."""
     start: Start | None = None
     """None: there was no search."""
     search_s: float | None
@@ -81,7 +81,7 @@ class TuneTransfer(Strict):
     here: str
     winner_of: str
     loss_percent: float | None
-    """Of the performance with its own parameters; below 0: the other's are faster."""
+    """The loss against its own parameters; below 0: the other's are faster."""
     low: float | None
     high: float | None
     verdict: Literal["equivalent", "differs", "not known"]
@@ -99,12 +99,12 @@ class TuneEquivalence(Strict):
     value_a: bool | int | float | str | None
     value_b: bool | int | float | str | None
     percent: float | None = None
-    """The value of `b` in percent of that of `a`, with its 95 % interval."""
+    """The value of `b` in percent of the value of `a`, with its 95 % interval."""
     low: float | None = None
     high: float | None = None
     verdict: Literal["equivalent", "differs", "not known"]
     meaning: str | None = None
-    """What else is to be said of it, e.g. that a parameter differs by selection variability."""
+    """A further remark, e.g. that a parameter differs by selection variability."""
 
 
 class TuneRecord(VerbRecord):
@@ -120,11 +120,11 @@ class TuneRecord(VerbRecord):
     size: Count
     """Rows and columns of the products that were asked for."""
     budget_s: float
-    """Of each search."""
+    """The budget of each search."""
     rounds: Count
     margin_percent: float
     seed: int
-    """Of the order and of the bootstrap."""
+    """The seed of the order and of the bootstrap."""
     environments: tuple[TuneEnvironment, ...] = ()
     transfer: tuple[TuneTransfer, ...] = ()
     equivalence: tuple[TuneEquivalence, ...] = ()

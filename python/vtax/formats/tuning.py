@@ -1,7 +1,7 @@
 """What `vtax-agent probe` and `vtax-agent tune` print (docs/tune.md).
 
-A machine's word is not trusted beyond its form: everything is bounded, and what this vtax does not
-know is left out. Records keep these as they are.
+The form of a machine's answer is checked, its content is not trusted: everything is bounded, and
+fields that this vtax does not know are left out. Records keep these answers as they are.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Rate = Annotated[float, Field(gt=0, le=1e12)]
 Count = Annotated[int, Field(ge=0, le=1 << 60)]
 Bytes = Annotated[float, Field(ge=0, le=1 << 60)]
 Fields = Annotated[dict[Name, bool | int | float | Name], Field(max_length=40)]
-"""ATLAS's name of a parameter, or ours, to its value."""
+"""The values of parameters, by ATLAS's names or vtax's own."""
 Notes = Annotated[tuple[Text, ...], Field(max_length=50)]
 
 
@@ -30,15 +30,15 @@ class Probe(Foreign):
 
     name: Name
     atlas: Name | None = None
-    """ATLAS's name for it."""
+    """ATLAS's name for the quantity."""
     unit: Name
     value: Number | None
     """The median; None: not measured, with the reason."""
     low: Number | None = None
-    """95 % interval, as `high`."""
+    """95 % interval, with `high`."""
     high: Number | None = None
     claimed: Number | None = None
-    """What CPUID or the kernel says."""
+    """The value that CPUID or the kernel states."""
     agrees: bool | None = None
     runs: Count = 0
     reason: Text | None = None
@@ -79,7 +79,7 @@ class Probed(Foreign):
 
 
 class Rated(Foreign):
-    """A performance, with the 95 % interval of the median where there were runs enough."""
+    """A performance, with the 95 % interval of the median where there were enough runs."""
 
     gflops: Rate
     low: Rate | None = None
@@ -88,20 +88,20 @@ class Rated(Foreign):
 
 
 class Rival(Rated):
-    """What came close to the winner."""
+    """A candidate that came close to the winner."""
 
     fields: Fields
 
 
 class Rejected(Foreign):
-    """What gave wrong results, or did not run."""
+    """A candidate that gave wrong results, or did not run."""
 
     fields: Fields
     why: Text
 
 
 class Routine(Rated):
-    """A routine with its parameters: the winner of a search, or what was given."""
+    """A routine with its parameters: the winner of a search, or the given ones."""
 
     routine: Annotated[str, Field(pattern=r"^[sd](gemm_[nt][nt]|gemv_[nt]|ger)$")]
     fields: Fields
@@ -121,15 +121,15 @@ class CacheEdge(Foreign):
 
     size: Count
     l1_only: Rated | None
-    """Without a block of the second cache."""
+    """The performance without a block of the second cache."""
     points: Annotated[tuple[EdgePoint, ...], Field(max_length=64)]
     chosen: Annotated[tuple[Count | None, ...], Field(max_length=10_000)]
-    """By each run; None: none was better than the first cache's blocks alone."""
+    """The choice of each run; None: no edge was better than the first cache's blocks alone."""
     l2_bytes: Count | None = None
 
 
 class Start(Foreign):
-    """The caches from whose sizes a search starts; None: nobody tells."""
+    """The caches from whose sizes a search starts; None: no source gives a size."""
 
     l1_bytes: Count | None
     l2_bytes: Count | None
@@ -140,14 +140,14 @@ class Tuned(Foreign):
     """What `vtax-agent tune --json` prints."""
 
     size: Count
-    """Rows and columns of what was timed: in a slow machine less than was asked for."""
+    """Rows and columns of what was timed; in a slow machine less than was asked for."""
     start: Start | None = None
     """None: there was no search of GEMM."""
     seconds: Number = 0.0
     complete: bool = True
-    """Everything was searched; False: the budget ended it."""
+    """False: the budget ended the search before everything was searched."""
     resumed: Count = 0
-    """Trials that were in the log."""
+    """Trials that were in the log already."""
     routines: Annotated[tuple[Routine, ...], Field(max_length=32)]
     cache_edge: CacheEdge | None = None
     notes: Notes = ()

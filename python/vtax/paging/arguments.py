@@ -13,7 +13,7 @@ SIDES = ("guest", "host")
 
 
 def count(option: str, text: str) -> int:
-    """A count as `parse_count` reads it; raises MisuseError, naming the option, when it is none."""
+    """A count as `parse_count` reads it; raises MisuseError, naming the option, for other text."""
     try:
         return parse_count(text)
     except MisuseError as error:
@@ -41,7 +41,7 @@ def pairs(option: str, text: str | None) -> dict[str, str]:
 def parameters(texts: Iterable[str]) -> dict[str, dict[str, Value]]:
     """Parameters of policies from ``POLICY.NAME=VALUE``.
 
-    Raises MisuseError when one has another form or is given twice.
+    Raises MisuseError when a parameter has another form or is given twice.
     """
     found: dict[str, dict[str, Value]] = {}
     for text in texts:
@@ -63,5 +63,5 @@ def _value(text: str) -> Value:
         number = float(text)
     except ValueError:
         return text
-    # 1e9 counts something more often than not, and a whole number is also a real one.
+    # A number like 1e9 more often counts something than not, and a whole number is also a real one.
     return int(number) if number.is_integer() and abs(number) < 1 << 53 else number

@@ -1,4 +1,4 @@
-"""The result of a simulation as files: Parquet tables, and JSON that says what they are of."""
+"""The result of a simulation as files: Parquet tables, and JSON that describes them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ COUNTERS = ("l1_tlb_misses", "l2_tlb_misses", "walk_references", "exits", "switc
 
 
 def prepare(folder: Path) -> None:
-    """Make the folder, so that one that cannot be written is known before the simulation.
+    """Make the folder, so that an error is known before the simulation.
 
     Raises VtaxError when it cannot be written.
     """
@@ -34,8 +34,8 @@ def prepare(folder: Path) -> None:
 def write(result: SimulationResult, folder: Path) -> None:
     """Write `TABLES` as Parquet, each as in `SimulationResult`, and `SUMMARY`.
 
-    The summary has the keys of ``--json`` and how it came about; it is written last, so that where
-    it is, the tables are whole.
+    The summary has the keys of ``--json`` and how the result came about. It is written last, so
+    that the tables are whole wherever there is a summary.
 
     Raises VtaxError when a file cannot be written.
     """
@@ -55,7 +55,7 @@ def write(result: SimulationResult, folder: Path) -> None:
 
 
 def to_json(result: SimulationResult) -> dict[str, Any]:
-    """The result as `vtax paging simulate --json` prints it; counts are rounded to whole ones."""
+    """The result as `vtax paging simulate --json` prints it, with counts as whole numbers."""
     modes = [
         {
             "mode": name,

@@ -18,23 +18,23 @@ Description = Mapping[str, Any]
 """A machine or a workload as its TOML file has it."""
 
 LARGEST_DESCRIPTION = 1 << 20
-"""Bytes: the model refuses more, so that no more is read."""
+"""In bytes: the model refuses larger descriptions, so no more is read."""
 
 
 def machines() -> dict[str, str]:
-    """The machines that vtax carries: name and title."""
+    """The machines that vtax carries, title by name."""
     preset = native.load().Machine.preset
     return {name: preset(name).title for name in native.load().Machine.names()}
 
 
 def workloads() -> dict[str, str]:
-    """The synthetic workloads that vtax carries: name and title."""
+    """The synthetic workloads that vtax carries, title by name."""
     profile = native.load().Workload.profile
     return {name: profile(name).title for name in native.load().Workload.names()}
 
 
 def machine_description(machine: str | Path | Description) -> dict[str, Any]:
-    """The whole description of a machine, defaults written out; to be changed and simulated.
+    """The whole description of a machine with all defaults, to be changed and simulated.
 
     Raises MisuseError when there is no such machine, or its description is invalid.
     """
@@ -44,7 +44,7 @@ def machine_description(machine: str | Path | Description) -> dict[str, Any]:
 def workload_description(name: str) -> dict[str, Any]:
     """The description of a synthetic workload that vtax carries.
 
-    Raises MisuseError when there is none of that name.
+    Raises MisuseError when there is no workload of that name.
     """
     names = native.load().Workload.names()
     if name not in names:
@@ -55,7 +55,7 @@ def workload_description(name: str) -> dict[str, Any]:
 def locality(workload: str | Path | Description, references: int, seed: int = 1) -> list[int]:
     """References to each touched region of 4 MiB, most referenced first; `references` in all.
 
-    Raises MisuseError when `workload` is none, or a trace.
+    Raises MisuseError when `workload` is no workload, or a trace.
     """
     found = find_workload(workload)
     extension = native.load()
@@ -67,9 +67,9 @@ def locality(workload: str | Path | Description, references: int, seed: int = 1)
 
 
 def find_machine(machine: str | Path | Description) -> Machine:
-    """The machine of that name, else the one that the file or the table describes.
+    """Find the machine of that name, else the one that the file or the table describes.
 
-    Raises MisuseError when there is none, or the description is invalid.
+    Raises MisuseError when there is no such machine, or the description is invalid.
     """
     kind = native.load().Machine
     if isinstance(machine, Mapping):
@@ -87,10 +87,10 @@ def find_machine(machine: str | Path | Description) -> Machine:
 
 
 def find_workload(workload: str | Path | Description) -> Workload | Trace:
-    """The workload of that name, else what the table or the file holds: TOML, or a trace.
+    """Find the workload of that name, else what the table or the file holds: TOML, or a trace.
 
-    Raises MisuseError when there is none, or the description is invalid; VtaxError when the
-    trace cannot be read.
+    Raises MisuseError when there is no such workload, or the description is invalid; VtaxError when
+    the trace cannot be read.
     """
     extension = native.load()
     if isinstance(workload, Mapping):
@@ -108,7 +108,7 @@ def find_workload(workload: str | Path | Description) -> Workload | Trace:
         with native.translated(text):
             found = extension.Workload.parse(_content(Path(text)))
     else:
-        # The reader names the file in each of its messages.
+        # The reader of traces names the file in each of its messages.
         with native.translated():
             found = extension.Trace.open(text)
     return found
@@ -122,7 +122,7 @@ def _parsed(kind: Any, description: Description) -> Any:
 
 
 def _is_file(name_or_file: str | Path) -> bool:
-    """Whether a file is meant: there is one, or it is written like one."""
+    """Whether a file is meant: the file exists, or the text looks like a path."""
     path = Path(name_or_file)
     return (
         path.exists() or isinstance(name_or_file, Path) or len(path.parts) > 1 or "." in path.name

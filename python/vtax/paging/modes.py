@@ -28,7 +28,7 @@ class Mode:
     name: str
     parameters: Mapping[str, Value] = field(default_factory=dict)
     steering: Steering | None = None
-    """For a policy in Python."""
+    """Set for a policy in Python."""
 
 
 def available() -> tuple[str, ...]:
@@ -59,7 +59,8 @@ def choose(
 ) -> tuple[Mode, ...]:
     """The modes in the order given, each once; "all" stands for every name.
 
-    Raises MisuseError for an unknown name, no mode at all, and parameters of what does not run.
+    Raises MisuseError for an unknown name, no mode at all, and parameters of a policy that does not
+    run.
     """
     items = (wanted,) if isinstance(wanted, str) else wanted
     chosen: dict[str, Mode] = {}

@@ -11,7 +11,7 @@ from types import ModuleType
 from vtax.errors import MisuseError, VtaxError
 
 _UNKNOWN = re.compile(r"unknown (?:field|variant) `(.*?)`, expected (?:one of )?(`.*`)$")
-"""How the model's reader of descriptions says that a name is none it knows."""
+"""How the model's reader of descriptions says that it does not know a name."""
 
 
 def load() -> ModuleType:

@@ -52,16 +52,16 @@ class Policy:
     """
 
     name: str = ""
-    """What the policy is called in results; empty: as its class."""
+    """The policy's name in results; empty: the name of its class."""
     window_instructions: int = 1_000_000
     """Retired instructions between two decisions."""
     start: str = "nested"
     """The mode before the first decision: "shadow" or "nested"."""
     exit_alarm: int | None = None
-    """Decide also within a window, once, when it has had so many shadow exits; None: never."""
+    """Decide also within a window, once, when it has had this many shadow exits; None: never."""
 
     def decide(self, now: Reading, last_window: Reading) -> str:
-        """The mode wanted from now on: "shadow" or "nested".
+        """Return the mode for the next window: "shadow" or "nested".
 
         `now` counts from the start of the guest, `last_window` from the end of the window before:
         at an alarm it is the window so far.
@@ -70,7 +70,7 @@ class Policy:
 
 
 Figures = tuple[float, float, float, float, float | None, float | None]
-"""The fields of a Reading in their order."""
+"""The fields of a Reading, in their order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,12 +84,12 @@ class Steering:
 
 
 def name_of(policy: Policy) -> str:
-    """What the policy is called in results and errors."""
+    """The policy's name in results and errors."""
     return policy.name or type(policy).__name__
 
 
 def steering(policy: Policy) -> Steering:
-    """The policy with everything checked that can be before it is asked.
+    """The policy for the model, after all checks that are possible before it decides.
 
     Raises MisuseError when an attribute of the policy is invalid.
     """
@@ -109,7 +109,7 @@ def steering(policy: Policy) -> Steering:
 
 
 def _guarded(policy: Policy, name: str) -> Callable[[Figures, Figures], str]:
-    """`policy.decide` whose failures name the policy."""
+    """`policy.decide`, with failures that name the policy."""
 
     def decide(now: Figures, last_window: Figures) -> str:
         try:
@@ -126,9 +126,9 @@ def _guarded(policy: Policy, name: str) -> Callable[[Figures, Figures], str]:
 
 
 def load(spec: str) -> type[Policy]:
-    """The policy class that ``FILE.py:Class`` names; runs the file.
+    """Run a file and return the policy class that ``FILE.py:Class`` names.
 
-    Raises MisuseError when there is none of that name, VtaxError when the file cannot be run.
+    Raises MisuseError when there is no such class, VtaxError when the file cannot be run.
     """
     file, _, name = spec.rpartition(":")
     if not (file and name):
@@ -151,10 +151,10 @@ def _is_policy(value: object) -> bool:
 def _run(path: Path) -> ModuleType:
     if not path.is_file():
         raise MisuseError(f"cannot read {path}: there is no such file")
-    # Late: costs start-up, and few bring a policy.
+    # Imported late: it costs start-up time, and few users bring a policy.
     import importlib.util
 
-    # Under a name of its own: a file called json.py must not become everybody's json.
+    # The module gets a name of its own: a file called json.py must not replace json for others.
     name = f"vtax_policy_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:

@@ -1,4 +1,4 @@
-"""What a simulation gave, as polars frames. Every cycle in it is modelled."""
+"""The result of a simulation, as polars frames. Every cycle in it is modelled."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class SimulationResult:
     machine: str
     """The machine's name."""
     settings: Mapping[str, Any]
-    """How the guest was virtualized, by the names of the model."""
+    """How the guest was virtualized, by the names that the model uses."""
     phases: tuple[str, ...]
     """The names of the workload's phases; empty where they only have numbers."""
     outcome: Outcome
@@ -44,7 +44,7 @@ class SimulationResult:
 
     @cached_property
     def totals(self) -> dict[str, dict[str, Number]]:
-        """The row of `modes` of each mode by its name, without polars."""
+        """The row of `modes` for each mode, by the mode's name, without polars."""
         columns = {name: _numbers(data) for name, data in self.outcome.modes().items()}
         return {
             mode: {name: values[index] for name, values in columns.items()}
@@ -77,8 +77,8 @@ class SimulationResult:
 
         Besides the columns of `modes`: `window` (from 0), `phase`, `cpi`, `smoothed_cpi` (moving
         average over ten windows), `paging` (the mode at the window's end; null natively and under
-        agile paging), and of a policy its `state`, `threshold_vexit` (exits) and `threshold_tmiss`
-        (TLB misses); null where it has none.
+        agile paging), and for a policy its `state`, `threshold_vexit` (exits) and `threshold_tmiss`
+        (TLB misses); null where the policy has none.
         """
         import polars as pl
 
@@ -106,7 +106,7 @@ class SimulationResult:
         """One row per change of the paging mode.
 
         `mode` (the policy or the oracle), `instructions` (retired before it), `to` ("shadow" or
-        "nested") and `cost_cycles` (of the change itself, without the refill that follows).
+        "nested") and `cost_cycles` (cost of the change itself, without the refill that follows).
         """
         columns = ("mode", "instructions", "to", "cost_cycles")
         return self._per_mode("switches").select(columns)
@@ -124,7 +124,7 @@ class SimulationResult:
         return pl.concat(frames)
 
     def _phase(self) -> pl.Expr:
-        """The phase's name in place of its number, where it has one."""
+        """The phase's name instead of its number, where it has a name."""
         import polars as pl
 
         number = pl.col("phase").cast(pl.Int64)

@@ -20,7 +20,7 @@ DEFAULT_MACHINE = "opteron2350"
 DEFAULT_MODES = ("native", "shadow", "nested")
 
 Progress = Callable[[float, float | None], None]
-"""Called with the instructions so far and in all (None: unknown, as of a trace)."""
+"""Called with the instructions so far and in all (None: unknown, as for a trace)."""
 
 
 def simulate(
@@ -37,13 +37,13 @@ def simulate(
     `workload` is the name of a profile (see `workloads`), the path of a trace or of a TOML
     description, or a description (see `workload_description`); `machine` a name (see `machines`),
     the path of a TOML description, or a description; `modes` holds names (see `modes`; "all" for
-    every one) and policies of your own. `parameters` gives policies values by name:
-    ``{"dav2m": {"p_factor": 1.2}}``. The other arguments are those of `Settings`: `memory` is in
-    bytes, or a text such as "2G"; `window` and `instructions` are retired instructions, or a text
-    such as "1M"; page sizes are "4K", "2M" and "1G".
+    every mode) and policies of your own. `parameters` gives policies values by name: ``{"dav2m":
+    {"p_factor": 1.2}}``. The other arguments are those of `Settings`: `memory` is in bytes, or a
+    text such as "2G"; `window` and `instructions` are retired instructions, or a text such as "1M";
+    page sizes are "4K", "2M" and "1G".
 
     A synthetic workload is sampled, with an error stated in the result, unless `whole`; a trace is
-    always followed whole. Other threads run meanwhile, and Ctrl-C ends the simulation.
+    always followed whole. Other threads can run meanwhile, and Ctrl-C ends the simulation.
 
     Raises MisuseError, naming the field, for an invalid argument; VtaxError for a damaged trace,
     and for a policy of yours that raises or returns an invalid mode (with the cause chained).
@@ -65,7 +65,7 @@ def execute(
 ) -> SimulationResult:
     """Simulate what has been looked up and checked: the part of `simulate` that takes time.
 
-    `settings` are as `vtax.paging.settings.checked` gives them.
+    `settings` are as `vtax.paging.settings.checked` returns them.
     """
     lengths = [workload.instructions, settings["instruction_limit"]]
     total = min((length for length in lengths if length is not None), default=None)

@@ -67,22 +67,22 @@ TABLES = Pair(
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What is known of a setting besides its name and the types that it takes."""
+    """What is known about a setting besides its name and the types that it takes."""
 
     default: Any
-    """None: the model's own, as `help` says."""
+    """None: the model's own default, as `help` says."""
     help: str
     metavar: str | None = None
     stored: str | None = None
-    """The name in the model and in ``result.json``; None: the same."""
+    """The setting's name in the model and in ``result.json``; None: the same name."""
     check: Callable[[str, Any], Any] = _as_given
     """Converts a value; raises MisuseError with the label where the model could not hold it."""
     pair: Pair | None = None
-    """The option of both sides; None: an option of its own."""
+    """The option that sets both sides; None: the setting has an option of its own."""
 
 
 class Settings(TypedDict, total=False):
-    """How the guest is virtualized, and how the output is cut."""
+    """How the guest is virtualized, and how the output is cut into windows."""
 
     guest_page: Annotated[
         str | None, Setting(None, "Size of the guest's pages. Default: the workload's.", pair=PAGES)
@@ -121,7 +121,7 @@ class Described:
 
     name: str
     annotation: Any
-    """As declared, without the `Setting`."""
+    """The type as declared, without the `Setting`."""
     setting: Setting
 
     @property
@@ -131,17 +131,18 @@ class Described:
 
     @property
     def kinds(self) -> tuple[type, ...]:
-        """The types it takes, without None."""
+        """The types that the setting takes, without None."""
         return tuple(
             kind for kind in get_args(self.annotation) or (self.annotation,) if kind is not NoneType
         )
 
     def read(self, label: str, text: str) -> Any:
-        """The value of a text on the command line."""
+        """The value of a text from the command line."""
         return text if str in self.kinds else count(label, text)
 
     def check(self, label: str, value: object) -> Any:
-        """The value as the model takes it; raises MisuseError with the label where it cannot be."""
+        """The value as the model takes it; raises MisuseError with the label for an impossible
+        value."""
         kinds = self.kinds
         wanted = (*kinds, int) if float in kinds else kinds
         if (isinstance(value, bool) and bool not in kinds) or not isinstance(value, wanted):
@@ -163,10 +164,10 @@ def described(settings: type = Settings) -> Mapping[str, Described]:
 def checked(
     given: Mapping[str, Any], label: Callable[[str], str] = str, settings: type = Settings
 ) -> dict[str, Any]:
-    """All settings by the model's names, those that are not given by default.
+    """All settings by the model's names; those that are not given have their defaults.
 
-    Raises MisuseError for an unknown name and for what the model could not even hold; the model
-    itself checks what the values mean. `label` says how a message names a setting.
+    Raises MisuseError for an unknown name and for a value that the model could not even hold; the
+    model itself checks what the values mean. `label` says how a message names a setting.
     """
     known = described(settings)
     for name in given:
@@ -184,7 +185,7 @@ def _left_out(each: Described, value: object) -> bool:
 
 
 def signature_of(function: Callable[..., Any], settings: type = Settings) -> inspect.Signature:
-    """The signature with the settings in the place of its ``**settings``, for `help`."""
+    """The signature with the settings instead of its ``**settings``, for `help`."""
     own = inspect.signature(function)
     kept = [each for each in own.parameters.values() if each.kind is not each.VAR_KEYWORD]
     added = [

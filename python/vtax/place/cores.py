@@ -1,6 +1,6 @@
 """The cores of this host: which are on, on which NUMA node, and which are slower than others.
 
-`vtax-place cores` says of which kind each is (docs/place-format.md). Where all are alike the user
+`vtax-place cores` says which kind each core is (docs/place-format.md). Where all are alike, the user
 says which count as slow.
 """
 
@@ -18,16 +18,17 @@ from vtax.runner import service_domain
 
 ROOT = Path("/")
 SLOW_SPEED_PERCENT = 50.0
-"""Where nobody says how fast slow cores are."""
+"""The speed of slow cores where nothing says how fast they are."""
 SLOW = "slow"
 
 
 def cores(
     fast: str | None, slow: str | None, slow_speed_percent: float | None, root: Path = ROOT
 ) -> HostCores:
-    """As the user says, otherwise as the kernel does; slow ones are supposed where neither does.
+    """The cores as the user states them, otherwise as the kernel does; where neither does, slow
+    cores are supposed.
 
-    Raises MisuseError for lists of CPUs that cannot be, VtaxError when the kernel lists no CPUs.
+    Raises MisuseError for impossible lists of CPUs, VtaxError when the kernel lists no CPUs.
     """
     speed = None if slow_speed_percent is None else f"{slow_speed_percent:g}"
     found = service_domain.kinds(root, fast=fast, slow=slow, slow_speed=speed)
@@ -55,7 +56,7 @@ def cores(
 
 
 def _nodes(planned: frozenset[int], root: Path) -> Mapping[int, int]:
-    """NUMA node of each CPU; all on 0 where the kernel knows none."""
+    """NUMA node of each CPU; all on node 0 where the kernel knows no nodes."""
     found = dict.fromkeys(sorted(planned), 0)
     for folder in (root / "sys/devices/system/node").glob("node[0-9]*"):
         for cpu in _listed(folder / "cpulist") & planned:

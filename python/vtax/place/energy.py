@@ -1,4 +1,5 @@
-"""The power that this host draws, by counters of energy (RAPL) or its battery. Measured, no model.
+"""The power that this host draws, by counters of energy (RAPL) or its battery. This is measured,
+and no model.
 
 Files: Documentation/power/powercap/powercap.rst, Documentation/ABI/testing/sysfs-class-power.
 """
@@ -23,17 +24,18 @@ REFUSED = "the energy counters may be read by root alone"
 
 @dataclass(slots=True)
 class Drawn:
-    """Mean power while it was looked at."""
+    """Mean power during a measurement."""
 
     watts: Mapping[str, float] = field(default_factory=dict)
-    """By what was measured, such as package-0 or battery BAT0."""
+    """Watts by what was measured, such as package-0 or battery BAT0."""
     absent: str | None = ABSENT
-    """Why nothing is."""
+    """Why nothing was measured."""
 
 
 @contextmanager
 def metered(root: Path = ROOT) -> Iterator[Drawn]:
-    """Filled in afterwards; at most `LONGEST_S` later, else a counter may have begun anew twice."""
+    """Measure the block; the result is filled in at its end. After more than `LONGEST_S` a counter
+    may have begun anew twice."""
     drawn, before = Drawn(), _readings(root)
     yield drawn
     after = _readings(root)
@@ -51,13 +53,13 @@ def metered(root: Path = ROOT) -> Iterator[Drawn]:
 
 
 def _zones(root: Path) -> list[Path]:
-    """Packages and the platform; their parts have a second colon."""
+    """Zones of packages and of the platform; their parts have a second colon."""
     found = (root / "sys/class/powercap").glob("intel-rapl:*")
     return sorted(zone for zone in found if zone.name.count(":") == 1)
 
 
 def _readings(root: Path) -> dict[str, EnergyReading]:
-    """By zone; without those that cannot be read."""
+    """Readings by zone, without zones that cannot be read."""
     found = {}
     for zone in _zones(root):
         with contextlib.suppress(OSError, ValueError):
@@ -71,7 +73,7 @@ def _readings(root: Path) -> dict[str, EnergyReading]:
 
 
 def _battery(root: Path) -> dict[str, float]:
-    """What batteries give now; none while they are charged, where the load is not seen."""
+    """The power that batteries give now; none while they are charged, when the load is not seen."""
     found = {}
     for supply in sorted((root / "sys/class/power_supply").glob("*")):
         with contextlib.suppress(OSError, ValueError):

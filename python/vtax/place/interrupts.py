@@ -1,7 +1,7 @@
 """The interrupts of this host that work for guests.
 
-Those of devices that are passed through have actions whose names begin with `vfio-` and end in the
-PCI address (drivers/vfio/pci/vfio_pci_intrs.c); /proc/irq/N has a folder for each action
+Interrupts of devices that are passed through have actions whose names begin with `vfio-` and end in
+the PCI address (drivers/vfio/pci/vfio_pci_intrs.c); /proc/irq/N has a folder for each action
 (kernel/irq/proc.c, register_handler_proc). The guest is the one whose process holds the device's
 IOMMU group, or the device itself, open in /dev/vfio.
 
@@ -31,31 +31,31 @@ NET = "sys/class/net"
 PCI = "sys/bus/pci/devices"
 STATES = "sys/kernel/debug/irq/irqs"
 REFUSES = frozenset({"IRQD_AFFINITY_MANAGED", "IRQD_NO_BALANCING", "IRQD_PER_CPU"})
-"""States in which nobody may move it (kernel/irq/debugfs.c; irq_can_set_affinity_usr)."""
+"""States in which nobody may move an interrupt (kernel/irq/debugfs.c; irq_can_set_affinity_usr)."""
 _PASSED = re.compile(r"vfio-.*\(([0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])\)", re.DOTALL)
 _MACVTAP = re.compile(r"/dev/tap(\d+)")
-"""Its number is that of the interface (drivers/net/macvtap.c)."""
+"""The device's number is that of the interface (drivers/net/macvtap.c)."""
 Guests = frozenset[str | None]
-"""Guests that share something; None: somebody else, or nobody knows who."""
+"""Guests that share something; None among them: another user, or an unknown one."""
 _SOMEBODY: Guests = frozenset({None})
 
 
 @dataclass(frozen=True, slots=True)
 class _Process:
-    """One that runs or serves guests."""
+    """A process that runs or serves guests."""
 
     pid: int
     guest: str | None
     devices: frozenset[str]
-    """Paths in /dev that it holds open."""
+    """Paths in /dev that the process holds open."""
 
 
 def found(
     threads: Iterable[HostThread], *, theirs: bool, root: Path = ROOT
 ) -> tuple[HostInterrupt, ...]:
-    """By number; none where no thread works for a guest.
+    """Interrupts in the order of their numbers; none where no thread works for a guest.
 
-    `theirs`: only of devices that the processes of these threads are known to hold or use. What
+    `theirs`: take only devices that the processes of these threads are known to hold or use. What
     cannot be read, or goes away meanwhile, is left out.
     """
     guests = {each.pid: each.guest for each in threads if each.guest is not None or each.domain}
@@ -76,7 +76,7 @@ def _passed_through(
     theirs: bool,
     root: Path,
 ) -> dict[int, tuple[str, str | None]]:
-    """Name and guest of interrupts by number."""
+    """Name and guest of the interrupts of devices that are passed through, by number."""
     holders = {path: each.guest for each in processes for path in each.devices}
     devices: dict[str, frozenset[str]] = {}
     names = {}
@@ -94,7 +94,7 @@ def _passed_through(
 
 
 def _vfio(address: str, root: Path) -> frozenset[str]:
-    """Paths by which a PCI device can be held: its group's, and its own."""
+    """Paths by which a PCI device can be held: its group's path, and its own."""
     folder = root / PCI / address
     paths = {f"/dev/vfio/devices/{name}" for name in _listed(folder / "vfio-dev")}
     with contextlib.suppress(OSError):
@@ -105,7 +105,7 @@ def _vfio(address: str, root: Path) -> frozenset[str]:
 def _of_network(
     processes: Iterable[_Process], actions: Mapping[int, frozenset[str]], root: Path
 ) -> dict[int, tuple[str, str | None]]:
-    """Name and guest of interrupts by number."""
+    """Name and guest of the interrupts of network devices, by number."""
     holders: dict[str, Guests] = {}
     for each in processes:
         for name in _interfaces(each, root):
@@ -145,7 +145,7 @@ def _same_network(pid: int, root: Path) -> bool:
 
 
 def _carriers(name: str, holders: Mapping[str, Guests], root: Path) -> tuple[set[str], Guests]:
-    """Devices that carry what an interface sends, and everybody whose interfaces are beside it."""
+    """Devices that carry what an interface sends, and all guests whose interfaces are beside it."""
     devices: set[str] = set()
     beside = {name}
     if ports := _listed(root / NET / name / "master/brif"):
@@ -162,7 +162,8 @@ def _carriers(name: str, holders: Mapping[str, Guests], root: Path) -> tuple[set
 
 
 def _devices(name: str, root: Path) -> set[str]:
-    """An interface that is a device; otherwise those below it, as of a bond or VLAN."""
+    """The interface itself if it is a device; otherwise the devices below it, as with a bond or
+    VLAN."""
     seen: set[str] = set()
     left, devices = [name], set[str]()
     while left:
@@ -178,7 +179,7 @@ def _devices(name: str, root: Path) -> set[str]:
 
 
 def _lines(device: str, root: Path) -> set[int]:
-    """Interrupts of a network device; those of virtio are the PCI device's above it."""
+    """Interrupts of a network device; for virtio they are those of the PCI device above it."""
     folder = (root / NET / device / "device").resolve()
     for each in (folder, folder.parent):
         if messages := _listed(each / "msi_irqs"):
@@ -204,7 +205,7 @@ def _interrupt(number: int, name: str, guest: str | None, root: Path) -> HostInt
     file = folder / "smp_affinity_list"
     try:
         cpus = cpu_numbers(file.read_text().strip())
-        # Since Linux 6.12 nobody may write the file of one that cannot be moved.
+        # Since Linux 6.12 nobody may write this file for an interrupt that cannot be moved.
         writable = bool(file.stat().st_mode & 0o200)
     except (OSError, ValueError):
         return None
@@ -214,14 +215,14 @@ def _interrupt(number: int, name: str, guest: str | None, root: Path) -> HostInt
         name=name,
         guest=guest,
         cpus=cpus,
-        # -1 where it is not known.
+        # The node is -1 where it is not known.
         node=_number(_text(folder / "node")),
         movable=writable and not REFUSES.intersection(states),
     )
 
 
 def _opened(pid: int, root: Path) -> frozenset[str]:
-    """Devices."""
+    """Paths of the devices that a process has open."""
     paths = set()
     folder = root / f"proc/{pid}/fd"
     for name in _listed(folder):
@@ -231,13 +232,13 @@ def _opened(pid: int, root: Path) -> frozenset[str]:
 
 
 def _linked(name: str, prefix: str, root: Path) -> set[str]:
-    """Interfaces just below or above one."""
+    """Interfaces just below or above an interface."""
     entries = _listed(root / NET / name)
     return {each.removeprefix(prefix) for each in entries if each.startswith(prefix)}
 
 
 def _listed(folder: Path) -> list[str]:
-    """Sorted; empty where it cannot be read."""
+    """The sorted names in a folder; empty where it cannot be read."""
     with contextlib.suppress(OSError):
         return sorted(each.name for each in folder.iterdir())
     return []
@@ -250,5 +251,5 @@ def _text(file: Path) -> str:
 
 
 def _number(text: str) -> int | None:
-    """As the kernel writes one that is not negative."""
+    """A number that is not negative, as the kernel writes it."""
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None

@@ -1,4 +1,4 @@
-"""How much of their links guests use: of the tap devices that their processes hold.
+"""How much of their links guests use. The links are the tap devices that their processes hold.
 
 A tap is found by the line `iff:` of a descriptor of /dev/net/tun in /proc/PID/fdinfo
 (drivers/net/tun.c, tun_chr_show_fdinfo) and counted in /proc/PID/net/dev, of the process's own
@@ -18,7 +18,7 @@ from vtax.analysis.host_advice import HostThread
 ROOT = Path("/")
 _IFF = "iff:\t"
 Bytes = tuple[int, int]
-"""Received and sent."""
+"""Bytes received and sent."""
 
 
 @contextmanager
@@ -27,7 +27,8 @@ def used(
 ) -> Iterator[dict[str, float]]:
     """Percent of the rate, by service domain, in the busier direction; filled in afterwards.
 
-    Nothing without a rate. Domains without a tap, or whose files may not be read, are left out.
+    The result is empty without a rate. Domains without a tap, or whose files may not be read, are
+    left out.
     """
     found: dict[str, float] = {}
     if rate_bits is None:
@@ -51,7 +52,7 @@ def used(
 
 
 def taps(pid: int, root: Path = ROOT) -> set[str]:
-    """Names of the tap devices that a process holds; none where that may not be read."""
+    """Names of the tap devices that a process holds; none where they may not be read."""
     found = set()
     with contextlib.suppress(OSError):
         for file in (root / f"proc/{pid}/fdinfo").iterdir():
@@ -62,7 +63,7 @@ def taps(pid: int, root: Path = ROOT) -> set[str]:
 
 
 def _counted(taps: Mapping[str, set[tuple[int, str]]], root: Path) -> dict[str, Bytes]:
-    """Bytes of all taps of a domain; without domains that have none, or one that cannot be read."""
+    """Bytes of all taps of each domain, without domains that have no tap or an unreadable one."""
     found = {}
     for domain, own in taps.items():
         with contextlib.suppress(OSError, KeyError, ValueError, IndexError):
@@ -73,7 +74,7 @@ def _counted(taps: Mapping[str, set[tuple[int, str]]], root: Path) -> dict[str, 
 
 
 def _bytes(pid: int, root: Path) -> dict[str, Bytes]:
-    """Of each interface of a process's network."""
+    """Bytes of each interface in a process's network."""
     lines = (root / f"proc/{pid}/net/dev").read_text().splitlines()[2:]
     split = [line.rpartition(":") for line in lines]
     return {

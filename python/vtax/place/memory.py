@@ -19,15 +19,15 @@ from vtax.formats.files import read_bounded
 ROOT = Path("/")
 NODES = "sys/devices/system/node"
 SHARE = 0.75
-"""Of a guest's memory that is on one node for that to be its node: this tool's choice."""
+"""The share of a guest's memory on one node that makes this its node: vtax's own choice."""
 MAX_BYTES = 16 << 20
-"""Of numa_maps; of a process with more mappings it is not known."""
+"""The most bytes of numa_maps; for a process with more mappings the node is not known."""
 _PAGES = re.compile(r"N(\d+)=(\d+)")
 _PAGE_KB = re.compile(r"kernelpagesize_kB=(\d+)")
 
 
 def located(threads: Iterable[HostThread], root: Path = ROOT) -> tuple[HostThread, ...]:
-    """Threads with the node of their guest's memory; as they were on a host with one node."""
+    """Threads with the node of their guest's memory; unchanged on a host with one node."""
     threads = tuple(threads)
     if len(list((root / NODES).glob("node[0-9]*"))) < 2:
         return threads
@@ -40,7 +40,8 @@ def located(threads: Iterable[HostThread], root: Path = ROOT) -> tuple[HostThrea
 
 
 def _node_of_guest(guest: str, threads: Sequence[HostThread], root: Path) -> int | None:
-    """Of its largest process: of those that run it, otherwise of those that serve it."""
+    """The node of a guest's largest process: of those that run it, otherwise of those that serve
+    it."""
     own = [each for each in threads if each.guest == guest]
     running = {each.pid for each in own if each.role in RUNS_A_GUEST}
     pids = running or {each.pid for each in own if each.service}
@@ -61,7 +62,7 @@ def node(pid: int, root: Path = ROOT) -> int | None:
 
 
 def _kilobytes(text: str) -> dict[int, int]:
-    """By node. Raises ValueError for pages of no size."""
+    """Kilobytes by node. Raises ValueError for pages of no size."""
     found: dict[int, int] = {}
     for line in text.splitlines():
         # Spaces in the name of a mapped file are escaped.
@@ -79,7 +80,7 @@ def _kilobytes(text: str) -> dict[int, int]:
 
 
 def _resident_pages(pid: int, root: Path) -> int:
-    """0 where it is not known: then any other process is larger."""
+    """A process's resident pages; 0 where they are not known: then any other process is larger."""
     try:
         return int((root / f"proc/{pid}/statm").read_text().split()[1])
     except (OSError, ValueError, IndexError):

@@ -1,4 +1,4 @@
-"""Which predictor advice is from: that of a run of `vtax place measure`, or a file of its own."""
+"""The predictor that advice uses: that of a run of `vtax place measure`, or a file of its own."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from vtax.specs import unknown
 MAX_BYTES = 1 << 16
 _OF_PLACE = re.compile(r"Z-place(-\d+)?$")
 MEASURE = "'vtax place measure' with more environments and loads"
-"""A remedy."""
+"""Part of a remedy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,13 +30,13 @@ class Found:
     source: str
     """The file or folder, for the reader."""
     why: str | None = None
-    """None where there is one; otherwise what to do about it too."""
+    """None where there is a predictor; otherwise the reason, and what to do about it."""
 
 
 def find(run: Path | None, file: Path | None, runs: Path) -> Found:
-    """Of that file, else of that run, else of the newest run of the verb in `runs`.
+    """The predictor of that file, else of that run, else of the newest run of the verb in `runs`.
 
-    Raises MisuseError when what is named is something else, VtaxError when it is damaged.
+    Raises MisuseError when the named file is something else, VtaxError when it is damaged.
     """
     if file is not None:
         return Found(read(file), str(file))
@@ -56,9 +56,10 @@ def find(run: Path | None, file: Path | None, runs: Path) -> Found:
 
 
 def like(name: str, run: Path | None, runs: Path) -> tuple[Sensitivity, str]:
-    """What a load lost in a run, in the environment where it may be most; and the run.
+    """What a load lost in a run, in the environment where it may have lost most; and the run.
 
-    Raises MisuseError when the run, the load or its interval is not there, VtaxError as `find`.
+    Raises MisuseError when the run, the load or its interval is not there, VtaxError as `find`
+    does.
     """
     run = run or _newest(runs)
     if run is None:
@@ -77,7 +78,7 @@ def like(name: str, run: Path | None, runs: Path) -> tuple[Sensitivity, str]:
 
 
 def read(file: Path) -> Predictor:
-    """A predictor as JSON.
+    """Read a predictor from JSON.
 
     Raises MisuseError when there is no such file, VtaxError when it is damaged.
     """
@@ -99,7 +100,7 @@ def _no_run(runs: Path) -> str:
 
 
 def _newest(runs: Path) -> Path | None:
-    """Names begin with the time, and end with a number when they are of the same second."""
+    """The newest run: names begin with the time, and end with a number within the same second."""
     folders = (path.parent for path in runs.glob(f"*Z-place*/{RECORD}"))
     found = [each for each in folders if _OF_PLACE.search(each.name)]
     return max(found, key=lambda path: path.name, default=None)

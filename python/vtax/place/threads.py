@@ -1,4 +1,4 @@
-"""What of this host works for guests, as advice takes it: its threads and its interrupts."""
+"""The threads and interrupts of this host that work for guests, as advice takes them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from vtax.runner.service_domain import Thread, Window
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What was seen for a while."""
+    """What was seen during a window."""
 
     window_s: float
     threads: tuple[HostThread, ...]
@@ -27,9 +27,9 @@ class Look:
 
 
 def look(pids: Sequence[int], seconds: float, rate_bits: float | None) -> Look:
-    """Watch these processes and what they started; all guests when none is given.
+    """Watch these processes and what they started; all guests when no process is given.
 
-    Raises VtaxError when that fails.
+    Raises VtaxError when watching fails.
     """
     first = of_window(service_domain.look(pids)) if rate_bits else ()
     with (
@@ -39,14 +39,14 @@ def look(pids: Sequence[int], seconds: float, rate_bits: float | None) -> Look:
     ):
         pass
     (window,) = windows
-    # After the window: the kernel's walk over a guest's memory is no part of what it does.
+    # After the window: the kernel's walk over a guest's memory is not part of the guest's work.
     threads = memory.located(of_window(window))
     own = interrupts.found(threads, theirs=bool(pids))
     return Look(window.window_s, threads, own, devices, drawn, window.notes)
 
 
 def of_window(window: Window) -> tuple[HostThread, ...]:
-    """As the program says, sorted by guest and thread."""
+    """The threads as the program prints them, sorted by guest and thread."""
     found = [_thread(each, window.window_s) for each in window.threads]
     return tuple(sorted(found, key=lambda each: (each.guest or "", each.pid, each.tid)))
 
@@ -72,7 +72,7 @@ def _thread(each: Thread, seconds: float) -> HostThread:
 
 
 def _cpus(text: str | None) -> tuple[int, ...]:
-    """Empty where nothing says which."""
+    """CPU numbers; empty where nothing states them."""
     try:
         return cpu_numbers(text) if text else ()
     except ValueError:

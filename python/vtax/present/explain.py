@@ -1,4 +1,4 @@
-"""What a newcomer has to know: what each kind of flag means, and the words of the report."""
+"""Explanations for newcomers: what each kind of flag means, and the words of the report."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ EXPLANATIONS: Mapping[str, Explanation] = MappingProxyType(
     {
         "timer-inversion": Explanation(
             "CPU time above wall time",
-            "The machine says that the program computed for longer than it ran, which cannot be. "
-            "One of its two clocks is wrong, as happens in virtual machines, so its times and "
-            "rates may be wrong as well.",
+            "The machine says that the program computed for longer than it ran, which is "
+            "impossible. One of its two clocks is wrong, as happens in virtual machines, so its "
+            "times and rates may be wrong as well.",
             "Look at the host's clock beside the machine's own in the samples, run longer "
             "problems, and choose another clock source for the guest.",
         ),
@@ -30,7 +30,7 @@ EXPLANATIONS: Mapping[str, Explanation] = MappingProxyType(
             "Work was cut off",
             "The command ended while processes that it had started (with &, setsid, or as a "
             "daemon) were still running. vtax ends them, so that they do not disturb the next "
-            "repetition: their work is in no time.",
+            "repetition: no time includes their work.",
             "Let the command wait for them (in a shell: wait), or start the program so that it "
             "stays in the foreground.",
         ),
@@ -57,14 +57,14 @@ EXPLANATIONS: Mapping[str, Explanation] = MappingProxyType(
         ),
         "not-believed": Explanation(
             "The machine contradicts its host",
-            "What the machine said of a run cannot be, by what the host saw of the same run: its "
-            "clock runs wrong, or a program in it answered in the agent's place.",
+            "What the machine said about a run is impossible, given what the host saw of the same "
+            "run: the machine's clock is wrong, or a program in it answered instead of the agent.",
             "Check the guest's clock source; if the program is not yours, see docs/security.md.",
         ),
         "short-kernel": Explanation(
             "Kernels of less than a second",
             "What a kernel does only once, such as the first touch of its memory, weighs much in a "
-            "rate taken over milliseconds, and weighs more in a guest, where page faults are dear.",
+            "rate taken over milliseconds, and more in a guest, where page faults cost more.",
             "Choose a larger problem: every kernel of HPCC grows with HPL's N.",
         ),
         "audit": Explanation(
@@ -74,7 +74,7 @@ EXPLANATIONS: Mapping[str, Explanation] = MappingProxyType(
             "vtax audit prints each check with its reason and what to do.",
         ),
         "clock-verdict": Explanation(
-            "The verdict hangs on the clock",
+            "The verdict depends on the clock",
             "By one clock this environment is as fast as the baseline or faster, by another it is "
             "slower. Either the program waits, which CPU time leaves out, or one of the clocks is "
             "wrong.",
@@ -89,7 +89,7 @@ EXPLANATIONS: Mapping[str, Explanation] = MappingProxyType(
         ),
         "fits-cache": Explanation(
             "The problem fits the cache",
-            "All that the kernels go over stays in the last-level cache of this machine, so rates "
+            "All memory that the kernels use stays in this machine's last-level cache, so rates "
             "of STREAM, RandomAccess and the like are the cache's and not the memory's.",
             "Choose a larger problem where memory is the question.",
         ),
@@ -120,8 +120,8 @@ EXPLANATIONS: Mapping[str, Explanation] = MappingProxyType(
         "host-time": Explanation(
             "The host's time instead of the machine's",
             "The machine said that a run took less time than passed on the host from its beginning "
-            "to its end, by more than 1 % and 20 ms. So the host's time is taken, in which a "
-            "delay of a busy host is as well.",
+            "to its end, by more than 1 % and 20 ms. So the host's time is taken, "
+            "which includes delays of a busy host.",
             "Repeat on a quiet host; if it stays, the guest's clock is slow or the guest lies.",
         ),
         "emulator-time": Explanation(
@@ -177,7 +177,7 @@ EXPLANATIONS: Mapping[str, Explanation] = MappingProxyType(
 
 
 def explain(kind: str) -> Explanation:
-    """The explanation of a kind; a kind without one says so instead of guessing."""
+    """The explanation of a kind of flag; a kind without an explanation says so."""
     known = EXPLANATIONS.get(kind)
     if known is not None:
         return known
@@ -190,7 +190,7 @@ def explain(kind: str) -> Explanation:
 
 
 GLOSSARY: Sequence[tuple[str, str]] = (
-    ("Baseline", "The environment that counts as 100 %: the outermost one vtax can reach."),
+    ("Baseline", "The environment that counts as 100 %: the outermost one that vtax can reach."),
     (
         "% of the baseline",
         "Speed relative to the baseline. 100 is as fast, 50 half as fast; for a "
@@ -203,8 +203,8 @@ GLOSSARY: Sequence[tuple[str, str]] = (
     ),
     (
         "95 % interval",
-        "Where the true value lies as far as these repetitions can tell: of a ratio, by how much "
-        "the rounds of the run disagree about it.",
+        "Where the true value lies as far as these repetitions can tell; for a ratio, from how "
+        "much the rounds of the run disagree about it.",
     ),
     (
         "Standard deviation",
@@ -222,7 +222,7 @@ GLOSSARY: Sequence[tuple[str, str]] = (
     ),
     (
         "A/A control",
-        "The baseline measured a second time under another name. What it differs by is noise.",
+        "The baseline measured a second time under another name. Its difference is noise.",
     ),
     ("Wall time", "Time by the clock on the wall from start to end, waiting included."),
     (
@@ -245,7 +245,7 @@ GLOSSARY: Sequence[tuple[str, str]] = (
     ),
     (
         "TCG",
-        "QEMU's software emulation of a CPU. It needs no hardware support, and costs a factor, "
-        "not percent.",
+        "QEMU's software emulation of a CPU. It needs no hardware support, and slows programs by "
+        "a factor instead of a few percent.",
     ),
 )

@@ -29,7 +29,7 @@ MAX_DEPTH = 6
 MAX_ROWS = 300
 MAX_TEXT = 240
 
-# Different on every reading, so a difference says nothing about the machines.
+# These differ on every reading, so a difference says nothing about the machines.
 _VOLATILE = frozenset({"uptime_s", "memory.available_bytes"})
 _FLAGS = "cpu.flags"
 _CACHES = "cpu.caches"

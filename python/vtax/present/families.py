@@ -1,4 +1,4 @@
-"""Which family a metric belongs to, by its name: what is read together stands together."""
+"""Which family a metric belongs to, by its name: metrics that are read together stand together."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Family:
 
     title: str
     meaning: str
-    """What it stresses, in a line."""
+    """Says what the family stresses, in a line."""
     pattern: re.Pattern[str]
 
 
@@ -21,7 +21,7 @@ def _family(title: str, meaning: str, pattern: str) -> Family:
     return Family(title, meaning, re.compile(pattern, re.IGNORECASE))
 
 
-# The first that matches wins: a STREAM bandwidth is STREAM, a ring bandwidth is communication.
+# The first match wins: a STREAM bandwidth is of STREAM, a ring bandwidth is communication.
 FAMILIES: Sequence[Family] = (
     _family("HPL", "solves a dense linear system: arithmetic from cache, hardly any kernel", "hpl"),
     _family("DGEMM", "multiplies dense matrices: arithmetic from cache", "dgemm"),
@@ -48,7 +48,6 @@ OTHER = _family("Other metrics", "as the workload reports them", "")
 
 
 def family_of(metric: str) -> Family:
-    """The family of a metric."""
     return next((family for family in FAMILIES if family.pattern.search(metric)), OTHER)
 
 
@@ -63,10 +62,10 @@ def grouped(metrics: Iterable[str]) -> list[tuple[Family, list[str]]]:
 
 
 def counted_once(metrics: Sequence[str], processes: int | None) -> frozenset[str]:
-    """The metrics without those that say what another one says.
+    """The metrics without those that repeat what another one says.
 
     HPL's time and rate are one measurement. With one process, a kernel that HPCC runs in all
-    processes at once (`Star`) is the one that it runs in a single process.
+    processes at once (`Star`) is the same as in a single process.
     """
     known = frozenset(metrics)
     twice = {"HPL_time"} if "HPL_Tflops" in known else set()

@@ -38,7 +38,7 @@ _BIDI = frozenset("\u200e\u200f\u061c") | {
 
 
 def significant(value: float | None, digits: int = 4) -> str:
-    """`value` with so many significant digits, in plain notation where that stays readable."""
+    """`value` with this many significant digits, in plain notation where that stays readable."""
     if value is None:
         return NOT_MEASURED
     if not math.isfinite(value):
@@ -142,7 +142,7 @@ def seconds_text(seconds: float | None) -> str:
 
 
 def utc_text(stamp: str | None) -> str:
-    """An ISO time of `run.json` for a reader; what is not an ISO time is shown as it stands."""
+    """An ISO time of `run.json` for a reader; any other text is shown as it stands."""
     if stamp is None:
         return "not finished"
     try:
@@ -160,7 +160,8 @@ def listing(items: list[str] | tuple[str, ...], limit: int = 4) -> str:
 
 
 def printable(text: str) -> str:
-    """Text from a guest or a file with every character that could steer a terminal made visible.
+    """Text from a guest or a file, in which every character that could steer a terminal is made
+    visible.
 
     Control characters, direction overrides and lone surrogates become ``\\x1b``-like escapes;
     newlines and tabs stay.

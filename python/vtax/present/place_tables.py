@@ -20,7 +20,7 @@ _STATES = {
 
 
 def remarks(record: PlaceRecord) -> Sequence[str]:
-    """What a reader must know before believing it."""
+    """What a reader must know before believing the result."""
     found = []
     if record.state != "complete":
         found.append(f"not everything was run: {_STATES.get(record.state, record.state)}")
@@ -88,7 +88,7 @@ def elasticities(record: PlaceRecord) -> Rows:
 
 
 def models(record: PlaceRecord) -> Rows:
-    """How well a queueing model does."""
+    """How well a queueing model predicts each load."""
     rows = tuple(
         (
             load.environment, load.load, str(load.simulation.n),
@@ -137,7 +137,7 @@ def hypothesis(record: PlaceRecord) -> Rows:
 
 
 def emulation(record: PlaceRecord) -> Rows:
-    """What the back ends do not reproduce of a slow core."""
+    """What the backends do not reproduce of a slow core."""
     return Rows(
         "emulation",
         "What a slowed thread is not",
@@ -170,7 +170,7 @@ def _cpus(each: PlaceEnvironment) -> Sequence[str]:
 
 
 def summary(record: PlaceRecord) -> str:
-    """The line above everything."""
+    """The line above all tables."""
     count = plural(len(record.loads), "load")
     return (
         f"{count}, {plural(record.rounds, 'round')} of {record.seconds:g} s at each speed, "
@@ -179,7 +179,7 @@ def summary(record: PlaceRecord) -> str:
 
 
 def scale(unit: str) -> tuple[float, str]:
-    """What makes a value in `unit` readable, and the unit that it has then."""
+    """The factor that makes a value in `unit` readable, and the unit that the value then has."""
     return (1e-6, "Mbit/s") if unit == "bit/s" else (1.0, unit)
 
 
@@ -201,5 +201,5 @@ def _range(low: float | None, high: float | None) -> str:
 
 
 def _two(value: float) -> str:
-    """With two decimals, and no zero below zero."""
+    """A number with two decimals, without a negative zero."""
     return f"{round(value, 2) + 0.0:.2f}"

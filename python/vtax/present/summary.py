@@ -57,7 +57,7 @@ class NoiseFloor:
 
     environment: EnvironmentRecord
     judged: Mapping[Control, Sequence[Result]]
-    """Most precise first."""
+    """Controls with their results, the most precise first."""
 
     @property
     def metrics(self) -> int:
@@ -70,7 +70,7 @@ def results_of(comparison: Comparison, label: str) -> list[Result]:
 
 
 def environments(comparison: Comparison, *roles: str) -> Iterator[EnvironmentRecord]:
-    """The environments of the run with one of these roles."""
+    """The environments of the run that have one of these roles."""
     return (env for env in comparison.record.environments if env.role in roles)
 
 
@@ -97,7 +97,7 @@ def _percent(result: Result) -> float:
 
 
 def processes(comparison: Comparison, environment: EnvironmentRecord) -> int | None:
-    """How many processes of the workload ran there; None: not known."""
+    """How many processes of the workload ran in an environment; None: not known."""
     asked = comparison.record.workload_parameters.get("np")
     return asked if isinstance(asked, int) else environment.cpus
 
@@ -116,7 +116,7 @@ def value_phrase(result: Result) -> str:
 
 
 def mean_phrase(result: Result) -> str:
-    """`, its mean at 97.1 % (95.0-99.2)`; nothing where there is none."""
+    """`, its mean at 97.1 % (95.0-99.2)`; "" where there is no mean."""
     mean = result.mean
     if mean is None:
         return ""
@@ -124,7 +124,7 @@ def mean_phrase(result: Result) -> str:
 
 
 def headline(summary: EnvironmentSummary, margin_percent: float) -> str:
-    """The environment's answer as one sentence without its name."""
+    """The environment's answer as one sentence, without its name."""
     if summary.lead is None:
         what = "compared with the baseline" if summary.measured else "measured here"
         return f"nothing could be {what}; the reasons are in the results"

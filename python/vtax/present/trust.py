@@ -38,11 +38,11 @@ class FlagLine:
     metrics: tuple[str, ...]
     message: str
     more: int
-    """How many further, different messages there are."""
+    """The number of further, different messages."""
 
 
 def grouped(flags: Iterable[Flag]) -> list[FlagGroup]:
-    """The flags by kind, each once, kinds in the order of their first flag."""
+    """The flags by kind, each flag once, kinds in the order of their first flag."""
     kinds: dict[str, dict[Flag, None]] = {}
     for flag in flags:
         kinds.setdefault(flag.kind, {})[flag] = None
@@ -90,7 +90,7 @@ def state_sentence(record: ComparisonRecord) -> str | None:
 
 
 def planned(record: ComparisonRecord) -> str:
-    """How many repetitions were to run."""
+    """How many repetitions were planned."""
     if record.until_percent is None:
         return f"{plural(record.repetitions, 'repetition')} per environment"
     return (

@@ -24,11 +24,11 @@ _STATES = {
     "interrupted": "it was interrupted",
 }
 _ORDER = ("VECTOR", "MULADD", "LAT", "NB", "MU", "NU", "KU", "FFTCH", "IFTCH", "NFTCH", "MC", "NC")
-"""As the paper's table 5 has ATLAS's fields."""
+"""ATLAS's fields in the order of the paper's table 5."""
 
 
 def remarks(record: TuneRecord) -> Sequence[str]:
-    """What a reader must know before believing it."""
+    """What a reader must know before believing the result."""
     found = []
     if record.state != "complete":
         found.append(f"not everything was run: {_STATES.get(record.state, record.state)}")
@@ -57,7 +57,7 @@ def remarks(record: TuneRecord) -> Sequence[str]:
 
 
 def winners(record: TuneRecord) -> Rows:
-    """What each environment's search came to, and what the libraries give there."""
+    """What each environment's search found, and what the libraries reach there."""
     rows = []
     for each in record.environments:
         lead = next(iter(each.searched), None)
@@ -88,9 +88,9 @@ def winners(record: TuneRecord) -> Rows:
     return Rows(
         "winners",
         "Winner and libraries",
-        f"GFLOP/s of a product of matrices of so many rows by {plural(record.threads, 'thread')}: "
+        f"GFLOP/s of a product of square matrices by {plural(record.threads, 'thread')}: "
         f"median of {plural(record.rounds, 'round')} with 95 % interval, or what the search saw. "
-        "Of generated code in percent of the register peak by the probes, too.",
+        "For generated code also the percentage of the register peak that the probes found.",
         (
             "Environment",
             "Kernels",
@@ -139,7 +139,7 @@ def routines(record: TuneRecord, few: bool = False) -> Rows:
     return Rows(
         "routines",
         "Routines",
-        "GFLOP/s with the parameters of the own environment: median of the rounds with 95 % "
+        "GFLOP/s with each environment's own parameters: median of the rounds with 95 % "
         "interval (of the paper's figure 7).",
         ("Routine", *found),
         tuple(rows),
@@ -147,7 +147,7 @@ def routines(record: TuneRecord, few: bool = False) -> Rows:
 
 
 def probes(record: TuneRecord, few: bool = False) -> Rows:
-    """Each quantity in each environment (table 3); `few`: those of the paper."""
+    """Each quantity in each environment (table 3); `few`: only the quantities of the paper."""
     found = {each.spec: {own.name: own for own in each.probes} for each in record.environments}
     names = {own.name: own for known in found.values() for own in known.values()}
     rows = [
@@ -170,7 +170,7 @@ def probes(record: TuneRecord, few: bool = False) -> Rows:
 
 
 def transfers(record: TuneRecord, few: bool = False) -> Rows:
-    """What parameters lose that were tuned elsewhere; `few`: of the first routine."""
+    """How much is lost with parameters tuned elsewhere; `few`: only for the first routine."""
     lead = next((each.routine for each in record.transfer), None)
     rows = [
         (
@@ -215,7 +215,7 @@ def equivalence(record: TuneRecord) -> Rows:
 
 
 def differences(record: TuneRecord) -> Rows:
-    """The performances, and what differs of the rest: of parameters the names only."""
+    """The performances, and the differences in the rest; for parameters only their names."""
     groups: dict[tuple[str, ...], list[str]] = {}
     for each in record.equivalence:
         if each.kind != "performance" and each.verdict != "differs":
@@ -239,7 +239,7 @@ def differences(record: TuneRecord) -> Rows:
 
 
 def verdict_counts(record: TuneRecord) -> Sequence[str]:
-    """One for each pair and kind: `a and b: probes: equivalent 12, not known 3`."""
+    """A line for each pair and kind: `a and b: probes: equivalent 12, not known 3`."""
     counts: dict[tuple[str, str, str], Counter[str]] = {}
     for each in record.equivalence:
         counts.setdefault((each.a, each.b, each.kind), Counter())[each.verdict] += 1
@@ -262,7 +262,7 @@ def starts(record: TuneRecord) -> Sequence[str]:
 
 
 def cache_edges(record: TuneRecord, few: bool = False) -> Rows:
-    """How often each CacheEdge was chosen (table 4); `few`: of those that were."""
+    """How often each CacheEdge was chosen (table 4); `few`: only edges that were chosen."""
     rows = []
     for each in record.environments:
         if each.cache_edge is None:
@@ -295,7 +295,7 @@ def _place(field: str) -> int:
 
 
 def _sets(each: TuneEnvironment) -> dict[str, Routine]:
-    """Routines by name; the forms of GEMM, which have one set of parameters, as one."""
+    """Routines by name; the forms of GEMM count as one, because they share their parameters."""
     found: dict[str, Routine] = {}
     for own in each.searched:
         name = own.routine.partition("_")[0] if "gemm" in own.routine else own.routine

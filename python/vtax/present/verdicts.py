@@ -1,4 +1,4 @@
-"""How a verdict is said and shown. Colour only ever accompanies the word or the symbol."""
+"""How a verdict is worded and shown. Colour only ever accompanies the word or the symbol."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SYMBOLS: Mapping[Verdict, str] = MappingProxyType(
 )
 
 ARROWS: Mapping[Better, str] = MappingProxyType({"higher": "↑", "lower": "↓"})
-"""Where a metric's better values lie."""
+"""The arrow towards a metric's better values."""
 
 RANKED: Sequence[Verdict] = (
     Verdict.SLOWER,
@@ -48,7 +48,7 @@ def margin_text(margin_percent: float) -> str:
 
 
 def phrase(result: Result, margin_percent: float) -> str:
-    """The verdict as it ends a sentence, with what it hides."""
+    """The verdict as the end of a sentence, with what the one word leaves out."""
     said = _said(result, margin_percent)
     typical, mean = result.typical, result.mean
     if typical and mean and typical.verdict is not mean.verdict:
@@ -77,7 +77,7 @@ def _said(result: Result, margin_percent: float) -> str:
 
 
 def needed_text(needed: RepetitionsNeeded) -> str:
-    """How many rounds would decide, as it stands in a table."""
+    """How many rounds would decide, as text for a table."""
     if not needed.reachable:
         return "not reachable"
     return f"{needed.low} or more" if needed.high is None else f"{needed.low} to {needed.high}"
@@ -89,7 +89,8 @@ def _needed(result: Result) -> str:
         return ""
     if needed.reachable:
         return f" ({needed_text(needed)} repetitions would probably decide it)"
-    # The noise falls with the root of the number; what is left then is all this machine can do.
+    # The noise falls with the root of the number of rounds; what is left is all that this machine
+    # can do.
     floor = result.smallest_detectable_percent or 0.0
     floor *= math.sqrt(result.n / MOST)
     return f" (not to be decided here: even {MOST} repetitions resolve {significant(floor)} %)"

@@ -1,4 +1,4 @@
-"""The run folder of a recording: made before it, described in run.json."""
+"""The run folder of a recording: made before the recording, described in run.json."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ def opened(
     asked: Mapping[str, Any],
     recorded: RecordedMachine,
 ) -> Iterator[RunFolder]:
-    """A new run folder, `out` or ``runs/<UTC>-<name>``, whose run.json says how it went.
+    """A new run folder, `out` or ``runs/<UTC>-<name>``, whose run.json says how the recording went.
 
-    A recording that fails before it has a row leaves no folder that was made for it.
+    If the recording fails before its first row, a folder that was made for it is removed.
     """
     begun = datetime.now(UTC).isoformat(timespec="seconds")
 

@@ -1,4 +1,4 @@
-"""Recording of this machine: all of it, a process, guests, or a command on this terminal."""
+"""Recording of this machine: the whole of it, a process, guests, or a command on this terminal."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ SWEEP_TIMEOUT_S = 20.0
 def record(
     target: Target, options: Options, out: Path | None, command_output_to_stderr: bool
 ) -> tuple[Path | None, int]:
-    """Record in a new run folder; returns it, or None when nothing was recorded, and the
-    recorder's exit code. The recorder has said why by then."""
+    """Record in a new run folder; return the folder, or None when nothing was recorded, and the
+    recorder's exit code. By then the recorder has printed the reason of a failure."""
     line = builtin.line(target.command) if target.command else []
     asked = options.asked() | {
         name: value for name, value in (("pid", target.pid), ("vm", target.vm)) if value is not None
@@ -50,7 +50,7 @@ def record(
 
 
 class _Failed(Exception):
-    """The recorder ended with this code, so that run.json says `failed`."""
+    """The recorder ended with this code; raised so that run.json says `failed`."""
 
     def __init__(self, code: int) -> None:
         self.code = code

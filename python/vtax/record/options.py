@@ -1,4 +1,4 @@
-"""What a recording is asked for, as the recorder's command line has it."""
+"""The options of a recording, in the form of the recorder's command line."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 DEFAULT_EVENTS = "default"
 MACHINE_EVENTS = "default,kvm"
-"""Where virtual machines are what is recorded."""
+"""The events by default where virtual machines are recorded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,19 +17,20 @@ class Options:
     """Texts go to the recorder as they are: it knows their form, their bounds and its remedies."""
 
     every: str | None = None
-    """Length of an interval: instructions (50Mi) or time (1ms); None: what fits the machine."""
+    """Length of an interval: instructions (50Mi) or time (1ms); None: whatever suits the
+    machine."""
     events: str | None = None
-    """Names, layers or `default`, with commas; None: what fits what is recorded."""
+    """Names, layers or `default`, with commas; None: whatever suits what is recorded."""
     duration: str | None = None
     guest: Path | None = None
     """The page in which a guest publishes counters (docs/record.md)."""
     overhead: bool = False
     """Measure how long the eBPF programs run."""
     counters: int | None = None
-    """Counters used at a time at most, by software events too; None: those that are free."""
+    """The most counters used at a time, by software events too; None: all that are free."""
 
     def arguments(self, events: str = DEFAULT_EVENTS) -> list[str]:
-        """Options of `vtax-recorder record`; `events` where none are named."""
+        """Options of `vtax-recorder record`; `events` are for an options object that names none."""
         line = ["--events", self.events or events]
         if self.every is not None:
             line += ["--every", self.every]
@@ -42,18 +43,18 @@ class Options:
         return [*line, "--overhead"] if self.overhead else line
 
     def asked(self) -> dict[str, Any]:
-        """What run.json keeps: what was named."""
+        """The options that were given, as run.json keeps them."""
         named = {name: value for name, value in asdict(self).items() if value}
         return {name: str(v) if isinstance(v, Path) else v for name, v in named.items()}
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Whose events are counted on this machine: everything, a process, guests, or a command."""
+    """What is counted on this machine: everything, a process, guests, or a command."""
 
     pid: int | None = None
     vm: str | None = None
-    """Process of a virtual machine, or `all`."""
+    """The process of a virtual machine, or `all`."""
     command: Sequence[str] = ()
 
     def arguments(self) -> list[str]:

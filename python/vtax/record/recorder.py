@@ -20,9 +20,9 @@ from vtax.workloads.base import tail
 
 PROGRAM = "vtax-recorder"
 READY_TIMEOUT_S = 60.0
-"""For loading the eBPF programs; about 0.3 s is usual."""
+"""Time to load the eBPF programs; about 0.3 s is usual."""
 FINISH_TIMEOUT_S = 120.0
-"""For making the Parquet file of a long recording."""
+"""Time to make the Parquet file of a long recording."""
 POLL_S = 0.01
 MAX_RECORD_BYTES = 16 << 20
 MISUSE = 2
@@ -35,7 +35,7 @@ def command(arguments: Sequence[str], out: Path) -> list[str]:
 
 
 def in_foreground(arguments: Sequence[str], out: Path, command_output_to_stderr: bool) -> int:
-    """Record to the end, with the terminal its own; returns its exit code.
+    """Record to the end with the terminal as its own; return the recorder's exit code.
 
     Ctrl-C ends the recording and finishes its files; a second one gives them up.
     """
@@ -55,12 +55,12 @@ def in_foreground(arguments: Sequence[str], out: Path, command_output_to_stderr:
 class Recorder:
     """A recorder beside which the caller does something; a context manager.
 
-    `ready` waits until it counts, `finish` until its files are complete.
+    `ready` waits until the recorder counts, `finish` until its files are complete.
     """
 
     def __init__(self, arguments: Sequence[str], out: Path) -> None:
         self._out = out
-        # A file, not a pipe: nobody has to read it meanwhile.
+        # This is a file, not a pipe, so that nobody has to read it meanwhile.
         self._said = tempfile.TemporaryFile()  # noqa: SIM115  closed with the recorder
         self._process = _spawn(command(arguments, out), stderr=self._said, start_new_session=True)
 
@@ -75,7 +75,7 @@ class Recorder:
             time.sleep(POLL_S)
 
     def finish(self) -> None:
-        """Ask it to end, and wait; raises VtaxError when it failed."""
+        """Ask the recorder to end, and wait; raises VtaxError when it failed."""
         if _finish(self._process) != 0:
             self._raise()
 
@@ -103,7 +103,7 @@ def failure(code: int | None, said: str) -> VtaxError:
 
 
 def listing(as_json: bool) -> int:
-    """Print every event and whether this machine has it; returns the exit code."""
+    """Print every event and whether this machine has it; return the exit code."""
     line = [str(binaries.find(PROGRAM)), "list", *(["--json"] if as_json else [])]
     return subprocess.run(line, check=False).returncode
 

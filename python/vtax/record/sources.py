@@ -15,20 +15,21 @@ TIMEOUT_S = 20.0
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One source; docs/record.md has a table of all."""
+    """A source of events; docs/record.md has a table of all sources."""
 
     name: str
-    """The layer: what the names of its events begin with."""
+    """The layer, with which the names of its events begin."""
     about: str
     needs: tuple[str, ...]
     """Checks of `vtax doctor` for what its events need of the machine."""
     events: tuple[str, ...]
-    """Names; empty where others publish them."""
+    """Names of events; empty where other programs publish them."""
 
 
 @functools.cache
 def declared() -> tuple[Source, ...]:
-    """All sources; none where the recorder is not installed, as it does not record there either."""
+    """All sources; none where the recorder is not installed, since nothing can be recorded
+    there."""
     try:
         line = [str(binaries.find(PROGRAM)), "sources", "--json"]
         done = subprocess.run(line, capture_output=True, timeout=TIMEOUT_S, check=True)

@@ -20,39 +20,42 @@ from vtax.analysis.results import leading_metric
 from vtax.formats.model import ComparisonRecord, Sample
 
 MOST_RUNS = 8
-"""Of a variant in a round: more would hardly narrow what the round's one slow run leaves."""
+"""The most runs of a variant in a round: more would hardly help, because the round's one run of a
+slow variant limits the interval."""
 PILOT_ROUNDS = 3
-"""With one run of each, before spread and cost are known at all."""
+"""The number of rounds with one run of each variant, before spread and cost are known at all."""
 LEAST_ROUNDS = 5
-"""Before an interval may end the run: with fewer, one that is narrow by luck would end it."""
+"""The least rounds before an interval may end the run: with fewer, a narrow one may be luck."""
 MOST_ROUNDS = 100
 SILENT_ROUNDS = 2
-"""Without a value: then an environment has failed, or needs no more runs."""
+"""After this many rounds without a value, an environment has failed, or needs no more runs."""
 
 _LEAST_DEVIATION = 1e-4
-"""Of logs. Below it a variant counts as equally steady, so that no share is divided by zero."""
+"""The least deviation of logs: below it a variant counts as equally steady, so that no share is
+divided by zero."""
 
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """What the rounds so far showed of a variant."""
+    """What the rounds so far showed about a variant."""
 
     label: str
     compared_with: str | None
-    """The label of its baseline; None: it is one."""
+    """The label of its baseline; None: the variant is a baseline."""
     is_control: bool
     values: Sequence[float]
-    """Of the metric that decides, in the order of running."""
+    """Values of the metric that decides, in the order of running."""
     cost_s: float
-    """Mean time that a run takes, everything included; above 0."""
+    """Mean time of a run, everything included; above 0."""
     width: float | None
-    """Half width of the interval of its log ratio; None: there is none yet."""
+    """Half width of the interval of its log ratio; None: there is no interval yet."""
 
 
 def next_runs(
     record: ComparisonRecord, samples: Sequence[Sample], until_percent: float
 ) -> Mapping[str, int]:
-    """Runs of each label in the next round of a campaign; empty when it has reached its aim."""
+    """Runs of each label in the next round of a campaign; empty when the campaign has reached its
+    aim."""
     lead = leading_metric(record)
     judged = [sample for sample in samples if sample.metric == lead]
     widths = {
@@ -67,7 +70,7 @@ def next_runs(
     for environment in record.environments:
         own = [sample for sample in judged if sample.environment == environment.label]
         silent = latest - max((sample.round or 0 for sample in own), default=0)
-        # What has failed in two rounds would only keep the others running.
+        # A variant that failed in two rounds would only keep the others running.
         if own and silent < SILENT_ROUNDS:
             early = len({sample.round for sample in own}) < LEAST_ROUNDS
             variants.append(
@@ -117,7 +120,7 @@ def _shares(variants: Sequence[Variant]) -> Mapping[str, int]:
 
 
 def _deviation(values: Sequence[float]) -> float:
-    """Standard deviation of the logs about what changes slowly (von Neumann 1941)."""
+    """Standard deviation of the logs, without slow changes (von Neumann 1941)."""
     logs = [math.log(value) for value in values if value > 0]
     steps = [(after - before) ** 2 for before, after in itertools.pairwise(logs)]
     return max(_LEAST_DEVIATION, math.sqrt(statistics.fmean(steps) / 2) if steps else 0.0)

@@ -39,27 +39,28 @@ OUTPUT_BYTES = 1 << 20
 TIMEOUT_S = 120.0
 PAUSE_S = 1.0
 BESIDE = "#beside"
-"""Ends the label of a machine's variant that has a competitor."""
+"""The label of a machine's variant that has a competitor ends with this."""
 MPI_CLOCK = "vtax-mpi-clock"
 
 
 @dataclass(frozen=True, slots=True)
 class Depth:
-    """How long an audit looks."""
+    """How long an audit measures."""
 
     noise_s: float
     spins: Mapping[float, int]
-    """Duration in seconds to how often, of the runs whose CPU time is held against wall time."""
+    """How many runs of each duration in seconds hold CPU time against wall time."""
     beside_s: float | None = None
-    """Look for noise so long beside a competing machine too, and over interruptions."""
+    """How long to look for noise, beside a competing machine too, and to measure over
+    interruptions."""
     mpi: bool = False
-    """Look at MPI_Wtime, where the machine has this one's files."""
+    """Whether to look at MPI_Wtime, where the machine has this host's files."""
     order_s: float = 0.0
-    """For the experiment with the order of sizes; 0: none."""
+    """Time for the experiment with the order of sizes; 0: there is none."""
 
     @property
     def steps(self) -> int:
-        """In each environment."""
+        """The number of steps in each environment."""
         beside = 0 if self.beside_s is None else 1 + BESIDE_SPINS
         return (
             1
@@ -90,9 +91,8 @@ def audit(
     folder: Path,
     start: Starter = boot,
 ) -> Sequence[AuditCard]:
-    """Look at each environment by its label, with what its programs print in `folder`.
-
-    Raises VtaxError when one does not come up, or cannot run vtax-agent.
+    """Measure each environment, by its label; what its programs print goes to `folder`. Raises
+    VtaxError when an environment does not come up, or cannot run vtax-agent.
     """
     variants: list[Variant] = []
     tasks: dict[str, Sequence[_Task]] = {}
@@ -129,7 +129,7 @@ def audit(
 
 @dataclass(slots=True)
 class _Seen:
-    """What was seen of a machine, as `Observed` has it."""
+    """What was seen of a machine, in the form that `Observed` takes."""
 
     emulated_clock: bool = False
     clocks: Mapping[str, Any] = field(default_factory=dict)
@@ -141,7 +141,7 @@ class _Seen:
 
 @dataclass(frozen=True, slots=True)
 class _Task:
-    """What a machine runs once, and what becomes of it."""
+    """What a machine runs once, and what its result is used for."""
 
     folder: str
     argv: Sequence[str]
@@ -154,7 +154,7 @@ def _tasks(environment: Environment, depth: Depth) -> Sequence[_Task]:
         tasks.append(_Task("mpi", (str(binaries.find(MPI_CLOCK)),), _keep_mpi))
     durations = [
         duration
-        # In turn, so that no duration has a part of the time to itself.
+        # The durations take turns, so that none has a part of the time to itself.
         for run in range(max(depth.spins.values()))
         for duration, runs in depth.spins.items()
         if run < runs
@@ -196,7 +196,7 @@ def _keep_clocks(seen: _Seen, this: Repetition) -> None:
 
 
 def _keep_mpi(seen: _Seen, this: Repetition) -> None:
-    # Not to have MPI, or not to get it started, is no fault of a clock.
+    # A machine without MPI, or whose MPI does not start, has no fault of a clock.
     if this.finished[0].outcome.exit_code == 0:
         seen.mpi = _parsed(this)
 

@@ -14,12 +14,12 @@ from vtax.workloads.base import Command, Metric
 from vtax.workloads.outcomes import program_metrics, require_success
 
 SIZES_MIB = (1, 4, 16)
-"""Of tables within the caches and beyond them."""
+"""Sizes of tables within the caches and beyond them."""
 UPDATES = "2000000"
-"""About 20 to 150 ms natively."""
+"""The number of updates: they take about 20 to 150 ms natively."""
 ROUNDS = 5
 RUNS = 4 * len(SIZES_MIB) * ROUNDS
-"""Most in each environment: a round has four passes."""
+"""The most runs in each environment: a round has four passes."""
 TIMEOUT_S = 120.0
 
 
@@ -31,9 +31,9 @@ def drifts(
     listener: Listener,
     start: Starter,
 ) -> Mapping[str, OrderDrift]:
-    """What the order of sizes does in each environment, as far as so many seconds for each allow.
+    """What the order of sizes does in each environment, as far as `seconds` for each allow.
 
-    Raises VtaxError when one does not come up.
+    Raises VtaxError when an environment does not come up.
     """
     found = order_drift.measure(
         {label: _subject(each) for label, each in environments.items()},

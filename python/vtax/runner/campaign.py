@@ -15,7 +15,7 @@ R = TypeVar("R", bound=OwnRecord)
 
 
 class Campaign(Keeper, ABC, Generic[R]):
-    """Of a verb whose result is a record: `memory`, `tune`, `place`."""
+    """A campaign of a verb whose result is a record: `memory`, `tune`, `place`."""
 
     def __init__(self, folder: RunFolder, listener: Listener, start: Starter = boot) -> None:
         self._folder = folder
@@ -32,11 +32,11 @@ class Campaign(Keeper, ABC, Generic[R]):
     @property
     @abstractmethod
     def first_failure(self) -> str | None:
-        """What it said that failed first."""
+        """The message of the first failure."""
 
     @abstractmethod
     def record(self, state: State) -> R:
-        """What is known by now."""
+        """The record of what is known by now."""
 
     @abstractmethod
     def _plan(self) -> Plan: ...
@@ -63,18 +63,18 @@ class Campaign(Keeper, ABC, Generic[R]):
         self._save()
 
     def _ending(self) -> None:
-        """Every machine has ended."""
+        """Called when every machine has ended."""
 
     def _save(self) -> None:
         self._folder.write_record(self.record("running"))
 
     def _keep(self, rows: Sequence[Sample]) -> None:
-        """Samples, at once."""
+        """Save samples at once."""
         self._folder.append(rows)
         self._samples += rows
 
     def _finished(self, state: State) -> str | None:
-        """When it ended; None: it has not."""
+        """The time at which the campaign ended; None: it still runs."""
         return None if state == "running" else _now()
 
 

@@ -18,21 +18,21 @@ FOLDER = "compete"
 
 @dataclass(slots=True)
 class Competitor:
-    """One machine for each CPU, so that none is free for the other one to go to."""
+    """Competing machines, one for each CPU, so that the measured machine finds no free CPU."""
 
     environment: Environment
     work: Path
     """Folder for its machines; made when they start."""
     cpus: Sequence[int]
     argv: Sequence[str]
-    """Computes on one CPU until its own end."""
+    """A command that computes on one CPU until it is ended."""
     variables: Mapping[str, str]
     start: Starter
     _machines: list[MachineLike] = field(default_factory=list)
     _threads: list[threading.Thread] = field(default_factory=list)
 
     def enter(self, _beside: MachineLike) -> bool:
-        """Start computing, unless it does already; true when it did not.
+        """Start computing, unless it computes already; return whether it was started.
 
         Raises VtaxError when its machines do not come up.
         """
@@ -58,6 +58,6 @@ class Competitor:
         self._machines, self._threads = [], []
 
     def _compute(self, machine: MachineLike) -> None:
-        # Its machine is closed when it has done its part.
+        # The competitor's machine is closed when it has done its part.
         with contextlib.suppress(VtaxError, OSError):
             machine.run(self.argv, self.variables, FOLDER)

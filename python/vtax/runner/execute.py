@@ -64,7 +64,7 @@ USUAL_REPETITIONS = 5
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What a campaign is asked to do."""
+    """The settings of a campaign."""
 
     workload: Workload
     compared_variants: tuple[ComparedVariant, ...]
@@ -76,9 +76,10 @@ class Settings:
     inputs: tuple[str, ...] = ()
     """What commands get that differs from a native start, in sentences."""
     repetitions: int = USUAL_REPETITIONS
-    """Rounds with one run each."""
+    """The number of rounds with one run each."""
     until_percent: float | None = None
-    """Then go on until every interval of the metric that decides is within plus or minus this."""
+    """After those rounds, go on until every interval of the metric that decides is within plus or
+    minus this."""
     warm_up: bool = True
     reboot: Reboot = "never"
     budget_s: float | None = None
@@ -88,23 +89,23 @@ class Settings:
     clock: Clock = "wall"
     seed: int = 0
     audit: bool = False
-    """Look at the environments' clocks before and after."""
+    """Whether to audit the environments' clocks before and after."""
     workdir: Path | None = None
     """Where command lines run; None: in the folder of their results."""
     instruments: Sequence[Instrument] = ()
-    """Each is used where the environment has what it needs."""
+    """Instruments; each is used where the environment has what it needs."""
 
 
 @dataclass(slots=True)
 class _Seen:
-    """What the campaign learns of one environment while it runs."""
+    """What the campaign learns about one environment while it runs."""
 
     variant: ComparedVariant
     observed: Observed | None = None
     notes: tuple[str, ...] = ()
     boots: list[float] = field(default_factory=list)
     left_processes: int = 0
-    """Most that a command left running."""
+    """The most processes that a command left running."""
 
 
 class Campaign(Keeper):
@@ -138,9 +139,9 @@ class Campaign(Keeper):
         self._after: Sequence[AuditCard] = ()
 
     def run(self) -> ComparisonRecord:
-        """Run to the end, the budget's end, or an interrupt; what was finished is saved.
+        """Run to the end, the budget's end, or an interrupt; finished repetitions are saved.
 
-        Where every environment's warm-up fails at the start, the run ends there as `failed`.
+        If every environment's warm-up fails at the start, the run ends as `failed`.
 
         Raises VtaxError when an environment does not come up at all at the start, or when
         samples cannot be saved; everything that was started has ended by then.
@@ -151,7 +152,7 @@ class Campaign(Keeper):
             plan = self._plan()
             self.state = Runner(plan, self, self._listener, self._start, self._clock).run()
             if self._settings.audit and self.samples:
-                # What was measured is worth more than this look.
+                # The measurements are worth more than this audit.
                 with contextlib.suppress(VtaxError):
                     self._after = self._audit("after")
         except KeyboardInterrupt:
@@ -165,7 +166,7 @@ class Campaign(Keeper):
         return self._finish()
 
     def _audit(self, when: str) -> Sequence[AuditCard]:
-        """The report cards of all environments; the A/A control is its baseline again."""
+        """The report cards of all environments but the A/A control, which is its baseline again."""
         looked_at = {
             each.label: each.environment
             for each in self._settings.compared_variants
@@ -182,19 +183,19 @@ class Campaign(Keeper):
         )
 
     def _stamped(self, sample: Sample) -> Sample:
-        """With the worse verdict of its environment's audits so far."""
+        """The sample with the worse verdict of its environment's audits so far."""
         own = self._seen[sample.environment].variant
         label = own.baseline if own.role == "control" else own.label
         found = [card.verdict for card in (*self._before, *self._after) if card.spec == label]
         return replace(sample, audit=worst(found).value) if found else sample
 
     def _plan(self) -> Plan:
-        """What to run. Raises MisuseError for a problem that does not fit."""
+        """The plan of what to run. Raises MisuseError for a problem that does not fit."""
         settings = self._settings
         command = settings.workload.command(self._shape)
         command = replace(
             command,
-            # What the user asked to keep wins over what the workload would set.
+            # Variables that the user asked to keep win over what the workload would set.
             environment={**command.environment, **settings.recorded_variables},
             timeout_s=settings.timeout_s or command.timeout_s,
         )
@@ -283,7 +284,8 @@ class Campaign(Keeper):
         return found if any(name == lead for name, _, _ in found) else (*found, _time(lead))
 
     def _equal(self, metric: str, found: Sequence[Reading]) -> set[str]:
-        """The printed units that are the metric's own under another name, and no unit."""
+        """The printed units that are the metric's own unit under another name, and the absent
+        unit."""
         own = self._units.first[metric].unit
         return {each.unit for each in found if not each.unit or conversion(each.unit, own) == 1}
 
@@ -351,7 +353,7 @@ class Campaign(Keeper):
         self.samples += samples
 
     def _by_clock(self, sample: Sample) -> Sequence[Sample]:
-        """The time by the chosen clock, where the workload has no such metric."""
+        """The program's time by the chosen clock, where the workload has no such metric."""
         clock = self._settings.clock
         lead = PROGRAM_TIMES[clock]
         hz = self._tsc_hz(self._seen[sample.environment])
@@ -427,8 +429,8 @@ def _time(metric: str) -> tuple[str, str, Better]:
 def _library(answer: Mapping[str, Any]) -> dict[str, str]:
     """`vtax-dgemm --identify` as name to text: path, version and the kernels chosen.
 
-    Of the version its first two words, e.g. ``OpenBLAS 0.3.21``: how it was built follows. The
-    whole answer stays in the run's raw folder.
+    The version is cut to its first two words, e.g. ``OpenBLAS 0.3.21``: how it was built follows
+    them. The whole answer stays in the run's raw folder.
     """
     library = answer.get("library")
     if not isinstance(library, Mapping):

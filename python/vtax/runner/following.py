@@ -1,4 +1,4 @@
-"""Passing on what grows in files while a command runs in a machine."""
+"""Passing on what is written to files while a command runs in a machine."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ _CHUNK = 1 << 20
 
 
 class Following:
-    """A context in which files of `folder` come out of streams while they grow, to the last byte.
+    """A context in which the content of files in `folder` goes to streams as they grow, to the last
+    byte.
 
-    The machine may put anything there: no link is followed, and only regular files are read.
+    The machine may put anything into the folder: no link is followed, and only regular files are
+    read.
     """
 
     def __init__(self, folder: Path, streams: Mapping[str, BinaryIO]) -> None:
@@ -40,12 +42,13 @@ class Following:
         while not last:
             last = self._over.wait(EVERY_S)
             for name, stream in self._streams.items():
-                # Not there yet; or the stream's reader has gone, which does not end the command.
+                # The file is not there yet; or the stream's reader has gone, which does not end the
+                # command.
                 with contextlib.suppress(OSError):
                     self._pass_on(name, stream)
 
     def _pass_on(self, name: str, stream: BinaryIO) -> None:
-        # A pipe is not waited for.
+        # Opening a pipe must not wait for its writer.
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
         with os.fdopen(os.open(name, flags, dir_fd=self._folder), "rb") as file:
             file.seek(self._read[name])

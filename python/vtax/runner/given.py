@@ -19,24 +19,24 @@ class Given:
     """What the command gets."""
 
     environment: Mapping[str, str]
-    """All its variables, without a home: it gets a fresh one for each repetition."""
+    """All variables of the command, without a home: each repetition gets a fresh one."""
     variables: UserVariables
-    """What became of the user's."""
+    """What became of the user's variables."""
     shown: Shown
     """Which of this machine's hidden files guests see."""
     said: tuple[str, ...]
-    """What it does not get and what guests see for it, in sentences."""
+    """What the command does not get, and what guests see for it, in sentences."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """The user's options about it."""
+    """The user's options about what a command gets."""
 
     share: Sequence[Path] = ()
     keep_env: bool = False
     clean_env: bool = False
     named: Sequence[str] = ()
-    """Variables that are given whatever they are."""
+    """Variables that are given even if they look like secrets."""
 
 
 def given(
@@ -46,7 +46,7 @@ def given(
     wishes: Wishes,
     also: Sequence[Path] = (),
 ) -> Given:
-    """What a command gets that starts these programs in `workdir`; guests are shown `also`, too.
+    """What a command gets that starts these programs in `workdir`; guests see `also`, too.
 
     Raises MisuseError for a wish that cannot be met.
     """

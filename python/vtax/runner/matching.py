@@ -1,4 +1,4 @@
-"""Like with like: for each shape of guest a baseline with the same CPUs and memory.
+"""Compare like with like: each shape of guest has a baseline with the same CPUs and memory.
 
 What cannot be made the same is said in words beside the numbers (`differences`).
 """
@@ -33,7 +33,7 @@ class ComparedVariant:
     baseline: str | None
     environment: Environment
     note: str | None = None
-    """What the report says of it."""
+    """What the report says about it."""
 
 
 NO_BASELINE = "none"
@@ -46,13 +46,13 @@ FIRST_IS_REFERENCE = (
 def compared_variants(
     specs: Sequence[str], control: bool = True, baseline: str | None = None
 ) -> tuple[ComparedVariant, ...]:
-    """The environments to run: the baselines, their A/A controls, and what is measured.
+    """The environments to run: the baselines, their A/A controls, and the measured ones.
 
-    Guests are compared with a native of their own shape: one that is given in so many words, else
-    one that vtax adds (a bare `native` stands for all of these). A native with options that is no
-    guest's baseline, and a machine elsewhere, is measured against the bare one. With `baseline` all
-    are compared with that environment, or with the first of `specs` if it is `none`, as it is where
-    all are machines elsewhere.
+    Each guest is compared with a native environment of its own shape: one that `specs` names,
+    otherwise one that vtax adds (a bare `native` stands for all of these). A native with options
+    that is no guest's baseline is measured against the bare native, and so is a machine elsewhere.
+    With `baseline` all are compared with that environment, or, if it is `none`, with the first of
+    `specs`, which is the default where all are machines elsewhere.
 
     Raises MisuseError when nothing is asked for or an environment is given twice.
     """
@@ -82,9 +82,9 @@ def compared_variants(
 
 
 def pushed(found: Sequence[ComparedVariant], paths: Sequence[Path]) -> tuple[ComparedVariant, ...]:
-    """The same with these files brought where this machine's are not seen.
+    """The same environments, with these files brought to those that do not see this machine's.
 
-    Raises MisuseError when they are seen everywhere.
+    Raises MisuseError when all environments see them.
     """
     if paths and all(each.environment.sees_host_files() for each in found):
         raise MisuseError("--push: every environment sees this machine's files", "leave it out")
@@ -94,7 +94,8 @@ def pushed(found: Sequence[ComparedVariant], paths: Sequence[Path]) -> tuple[Com
 
 
 def showing(found: Sequence[ComparedVariant], shown: Shown) -> tuple[ComparedVariant, ...]:
-    """The same where guests see these of this machine's files that are hidden otherwise."""
+    """The same environments, whose guests see these files of this machine that are hidden by
+    default."""
     return tuple(
         dataclasses.replace(each, environment=each.environment.with_shown(shown)) for each in found
     )
@@ -103,7 +104,7 @@ def showing(found: Sequence[ComparedVariant], shown: Shown) -> tuple[ComparedVar
 def _against(
     asked: Mapping[str, Environment], baseline: str, control: bool
 ) -> tuple[ComparedVariant, ...]:
-    """The environments with the baseline that is asked for."""
+    """The environments with the baseline that the user asked for."""
     label = next(iter(asked)) if baseline == NO_BASELINE else baseline
     note = FIRST_IS_REFERENCE if baseline == NO_BASELINE else None
     reference = asked[label] if label in asked else build(label)
@@ -116,7 +117,8 @@ def _against(
 
 
 def _baselines(asked: Mapping[str, Environment]) -> dict[str, Environment]:
-    """Label to baseline: one per shape of guest, and the bare one where something needs it."""
+    """Baselines by label: one for each shape of guest, and the bare one where something needs
+    it."""
     bare = build(BASELINE)
     guests = {each.shape(): each for each in asked.values() if each.is_guest}
     natives = {text: each for text, each in asked.items() if type(each) is type(bare)}
@@ -134,7 +136,8 @@ def _baselines(asked: Mapping[str, Environment]) -> dict[str, Environment]:
 
 
 def _matched(guest: Environment) -> str:
-    """The spec of a native with a guest's CPUs and limit; bare where the guest has all of both."""
+    """The spec of a native with a guest's CPUs and limit; bare where the guest has all CPUs and
+    memory."""
     cpus, limit = guest.shape().cpus, guest.memory_limit()
     if limit is not None:
         return f"{BASELINE}:cpus={cpus},mem={_size(limit)}"
@@ -156,7 +159,7 @@ def _size(size: int) -> str:
 
 
 def common_shape(found: Sequence[ComparedVariant]) -> MachineShape:
-    """The least CPUs and memory of all: what a workload may use everywhere."""
+    """The least CPUs and memory of all environments: what a workload may use everywhere."""
     shapes = [compared.environment.shape() for compared in found]
     return MachineShape(
         min(shape.cpus for shape in shapes), min(shape.memory_bytes for shape in shapes)
@@ -174,7 +177,7 @@ class Observed:
 
 
 def differences(baseline: Observed, other: Observed) -> tuple[str, ...]:
-    """What still differs between two machines, one sentence each; only what both report."""
+    """What still differs between two machines, one sentence each; only facts that both report."""
     found = [
         *_features(baseline, other),
         *_libraries(baseline, other),
@@ -228,7 +231,7 @@ def _memory(baseline: Observed, other: Observed) -> list[str]:
     limit = _at(other.facts, "virtualization.kind") != _at(baseline.facts, "virtualization.kind")
     if limit and isinstance(total, int):
         found.append(
-            f"Of its memory the guest's kernel leaves {format_bytes(total)} to programs; "
+            f"The guest's kernel leaves {format_bytes(total)} of its memory to programs; "
             "the baseline's kernel is not counted against its cap."
         )
     return found

@@ -26,15 +26,15 @@ RESULT = "memory.json"
 RESULT_BYTES = 1 << 20
 SIGKILL = 9
 SHELL = 'exec "$0" memory --out "$VTAX_RESULTS/' + RESULT + '" "$@"'
-"""Only the machine knows where its folder of results is."""
+"""The command line of a shell, because only the machine knows where its folder of results is."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What a campaign is asked to do."""
+    """The settings of a campaign."""
 
     environments: Mapping[str, Environment]
-    """By spec."""
+    """Environments by spec."""
     program: SizedProgram
     sizes: Sequence[int]
     runs: int
@@ -43,12 +43,12 @@ class Settings:
     """The complete environment of the program's processes."""
     command_line: tuple[str, ...]
     timeout_s: float | None = None
-    """For one run."""
+    """The limit for one run."""
     budget_s: float | None = None
     working_set: bool = False
-    """Find how much memory the program uses within a second, too."""
+    """Whether to find how much memory the program uses within a second, too."""
     workdir: Path | None = None
-    """Where a command line runs."""
+    """The folder in which a command line runs."""
 
 
 class Campaign(campaign.Campaign[MemoryRecord]):
@@ -65,10 +65,10 @@ class Campaign(campaign.Campaign[MemoryRecord]):
         self._settings = settings
         self._seen = {label: _Seen() for label in settings.environments}
         self._made: dict[str, tuple[int, int]] = {}
-        """Folder of a step to its size and its round."""
+        """Size and round of each step, by its folder."""
         self._read: SizedRun | None = None
         self._too_slow = False
-        """The step that is being read did not end within its time limit."""
+        """Whether the step that is being read did not end within its time limit."""
 
     @property
     def found(self) -> bool:
@@ -77,12 +77,12 @@ class Campaign(campaign.Campaign[MemoryRecord]):
 
     @property
     def first_failure(self) -> str | None:
-        """What the first run said that failed."""
+        """The message of the first run that failed."""
         runs = (run for seen in self._seen.values() for run in seen.runs)
         return next((run.message for run in runs if run.message), None)
 
     def record(self, state: State) -> MemoryRecord:
-        """What is known by now."""
+        """The record of what is known by now."""
         settings = self._settings
         program = settings.program
         measured = [self._measured(label) for label in settings.environments]
@@ -149,7 +149,7 @@ class Campaign(campaign.Campaign[MemoryRecord]):
         self._end_round(number)
 
     def _end_round(self, number: int) -> None:
-        """At the end of a round everything is kept: vtax may be killed at any time."""
+        """Keep everything at the end of a round: vtax may be killed at any time."""
         whole = len(self._settings.sizes) * len(self._settings.environments)
         finished = sum(run.round == number for seen in self._seen.values() for run in seen.runs)
         if finished == whole:
@@ -168,7 +168,7 @@ class Campaign(campaign.Campaign[MemoryRecord]):
         )
 
     def _steps(self) -> Sequence[Step]:
-        """A round runs every size in every environment once, in a new random order."""
+        """One round: every size in every environment once, in a new random order."""
         settings = self._settings
         shapes = [each.shape() for each in settings.environments.values()]
         shape = MachineShape(
@@ -213,7 +213,7 @@ class Campaign(campaign.Campaign[MemoryRecord]):
 
 @dataclass(slots=True)
 class _Seen:
-    """What the campaign learns of one environment."""
+    """What the campaign learns about one environment."""
 
     facts: dict[str, object] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
@@ -221,7 +221,7 @@ class _Seen:
 
 
 def _used(this: Repetition) -> Used:
-    """What the run used, as far as the machine says it. Its word is not trusted beyond its form."""
+    """What the run used, as far as the machine says it. Only the form of its answer is trusted."""
     try:
         return analysis.used(
             foreign_json.parse_object(this.exchange.read_text(RESULT, RESULT_BYTES))
@@ -231,7 +231,7 @@ def _used(this: Repetition) -> Used:
 
 
 def _was_killed(outcome: Outcome, seen: Used) -> bool:
-    """By the kernel, for lack of memory: the machine counts it."""
+    """Whether the kernel killed the program for lack of memory, by the machine's count."""
     killed = outcome.signal == SIGKILL or outcome.exit_code == 128 + SIGKILL
     return killed and not outcome.timed_out and bool(seen.killed)
 

@@ -1,6 +1,6 @@
 """The same sizes in several orders, each in a machine started afresh (docs/audit.md).
 
-What the passes of a round are and say is in vtax.analysis.order_drift.
+vtax.analysis.order_drift says what the passes of a round are and mean.
 """
 
 from __future__ import annotations
@@ -32,24 +32,24 @@ class Subject:
 
     environment: Environment
     sizes: Sequence[int]
-    """Ascending."""
+    """Sizes in ascending order."""
     command: Callable[[int], Command]
     read: Callable[[Repetition, int], Sequence[Metric]]
-    """What a finished run of a size measured. Raises VtaxError when it failed."""
+    """The metrics of a finished run of a size. Raises VtaxError when the run failed."""
 
     @property
     def runs(self) -> int:
-        """Of one round."""
+        """The number of runs in one round."""
         return len(Order) * len(self.sizes)
 
 
 @dataclass(slots=True)
 class Measured:
-    """Of one environment."""
+    """What was measured in one environment."""
 
     observations: list[Observation] = field(default_factory=list)
     samples: dict[int, list[Sample]] = field(default_factory=dict)
-    """The same by size, as campaigns keep them."""
+    """The same values by size, as campaigns keep them."""
     failures: list[str] = field(default_factory=list)
 
 
@@ -65,7 +65,7 @@ def measure(
     budget_s: float | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Mapping[str, Measured]:
-    """Run `rounds` in every environment by its label, or as many as end within the budget.
+    """Run `rounds` in every environment by its label, or as many rounds as end within the budget.
 
     `between` are the passes between the ascending ones, in a new random order in each round. The
     environments take turns at each pass, in a random order of their own. A run that fails is
@@ -88,7 +88,7 @@ def measure(
 
 @dataclass(slots=True)
 class _Rounds:
-    """Makes the steps, a round at a time, and knows what each is."""
+    """Makes the steps, a round at a time, and knows the purpose of each."""
 
     subjects: Mapping[str, Subject]
     between: Sequence[Order]
@@ -96,11 +96,11 @@ class _Rounds:
     random: random.Random
     out: Path
     made: dict[tuple[str, int], tuple[int, Order, int, int]] = field(default_factory=dict)
-    """Variant and repetition of a step to round, order, size and place."""
+    """Round, order, size and place of each step, by its variant and repetition."""
     number: int = 0
 
     def next(self) -> Sequence[Step]:
-        """The steps of one more round, or none."""
+        """The steps of one more round, or none at the end."""
         if self.left == 0:
             return ()
         steps = [

@@ -42,7 +42,7 @@ def measure(
 ) -> PagingModes:
     """Run `argv` under both modes, `repetitions` times each, in alternating order.
 
-    Where the environment cannot do shadow paging, under nested paging alone.
+    If the environment cannot do shadow paging, only nested paging is measured.
 
     Raises VtaxError when a machine does not come up, a switch fails, or the workload fails.
     """
@@ -121,7 +121,7 @@ class _Keeper(Keeper):
     def read(self, this: Repetition) -> None:
         outcome = this.finished[0].outcome
         where = f"under {this.label} paging"
-        # First, because a workload that is asked to end may do so in good order.
+        # This comes first, because a workload that is asked to end may end with a code of success.
         if outcome.timed_out:
             raise VtaxError(
                 f"the workload was ended after {self.timeout_s:.0f} s {where}",

@@ -42,35 +42,38 @@ from vtax.workloads.base import Metric
 from vtax.workloads.loads.base import Load
 
 SAVE_EVERY_S = 10.0
-"""Of `run.json`, which is made of all that was measured; each sample is saved at once."""
+"""How often `run.json` is saved, which is made of all that was measured; each sample is saved at
+once."""
 EDGE_S = 0.4
-"""Of a measurement are not watched: starting the watch takes a part of that, the load's end too."""
+"""Seconds of a measurement that are not watched: part of them goes to starting the watch and to the
+load's end."""
 THROUGHPUT = "throughput"
 IDLE_PERCENT = 0.2
-"""Of a core: threads that use less, whatever the load, do not serve it."""
+"""Percent of a core: threads that use less, whatever the load, do not serve it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What a campaign is asked to do."""
+    """The settings of a campaign."""
 
     environments: Mapping[str, Environment]
-    """By spec. Each has a link."""
+    """Environments by spec. Each has a link."""
     loads: Mapping[str, Load]
     speeds: Sequence[float]
-    """Below 100 %; none: only full speed."""
+    """Speeds below 100 %; empty: only full speed."""
     backends: Sequence[Backend]
     service: Sequence[int]
-    """Thread ids of this host; none: the environments' own service threads."""
+    """Thread ids of this host; empty: the environments' own service threads."""
     rounds: int
     seconds: int
-    """Of each measurement."""
+    """The length of each measurement."""
     seed: int
     variables: Mapping[str, str]
     """The complete environment of the programs."""
     command_line: tuple[str, ...]
     vcpus: bool = False
-    """Slow the guest's own vCPUs in place of what serves it (`service_domain.Service.vcpus`)."""
+    """Whether to slow the guest's own vCPUs instead of its service threads
+    (`service_domain.Service.vcpus`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +83,7 @@ class Point:
     environment: str
     load: str
     backend: str | None = None
-    """None: it has no slow points."""
+    """None: the environment has no slow points."""
     speed: float = FULL
 
     @property
@@ -93,25 +96,26 @@ class Point:
 
     @property
     def control(self) -> Point:
-        """The same but for the speed: a control group, too, changes how a thread is scheduled."""
+        """The point at full speed, all else equal: being in a control group changes scheduling,
+        too."""
         return replace(self, speed=FULL)
 
 
 @dataclass(frozen=True, slots=True)
 class _Task:
-    """What a step is for."""
+    """The purpose of a step."""
 
     point: Point
     pair: int | None
-    """A point and its control have the same; None: a first look, which is not counted."""
+    """The number that a point shares with its control; None: a first look, which is not counted."""
     backend: str
-    """The pair's; empty: it has no slow point."""
+    """The backend of the pair; empty: the environment has no slow point."""
     round: int
 
 
 @dataclass(slots=True)
 class _Seen:
-    """What the campaign learns of one environment."""
+    """What the campaign learns about one environment."""
 
     spec: str
     service: Service
@@ -120,13 +124,13 @@ class _Seen:
     description: str = ""
     notes: tuple[str, ...] = ()
     lost_loads: set[str] = field(default_factory=set)
-    """Those that failed at the first look."""
+    """Loads that failed at the first look."""
     busiest_percent: float = 0.0
-    """The most CPU time that its service threads took in a first look."""
+    """The most CPU time that the environment's service threads took in a first look."""
 
     @property
     def absent(self) -> str | None:
-        """Why it has no slow points; None: it has."""
+        """Why the environment has no slow points; None: it has some."""
         if not self.service.threads:
             if self.service.vcpus:
                 return "no slow points: it has no threads that are its vCPUs"
@@ -155,10 +159,10 @@ class Campaign(campaign.Campaign[PlaceRecord]):
         self._order = Interleaving(settings.seed)
         self._chance = random.Random(f"{settings.seed} within pairs")
         self._tasks: list[_Task] = []
-        """In the order of their steps' numbers."""
+        """Tasks in the order of their steps' numbers."""
         self._pairs = 0
         self._specs: dict[str, str] = {}
-        """Label of a variant to the spec of its environment."""
+        """The spec of the environment of each variant, by label."""
         self._runs: list[SpeedRun] = []
         self._failures: list[str] = []
         self._saved = time.monotonic()
@@ -171,11 +175,11 @@ class Campaign(campaign.Campaign[PlaceRecord]):
 
     @property
     def first_failure(self) -> str | None:
-        """What the first step said that failed."""
+        """The message of the first step that failed."""
         return next(iter(self._failures), None)
 
     def record(self, state: State) -> PlaceRecord:
-        """What is known by now."""
+        """The record of what is known by now."""
         settings = self._settings
         runs = sorted(self._runs, key=self._place)
         served = {name: getattr(load, "connections", 0) for name, load in settings.loads.items()}
@@ -205,13 +209,14 @@ class Campaign(campaign.Campaign[PlaceRecord]):
         )
 
     def booted(self, variant: Variant, machine: MachineLike) -> None:
-        """Find its service threads and give them their CPU; start the servers of all loads."""
+        """Find the machine's service threads and give them their CPU; start the servers of all
+        loads."""
         seen = self._seen[self._specs[variant.label]]
         seen.description = variant.environment.description(machine.facts)
         link = machine.offer(Link)
         if link is None:
             raise VtaxError("it has no link to this host", "write for example uml:net=vde")
-        # Loads of one port have one server.
+        # Loads with the same port share a server.
         for load in {load.ready: load for load in self._settings.loads.values()}.values():
             folder = f"server-{load.name}"
             serve(load, machine, variant.work, folder, self._settings.variables)
@@ -244,7 +249,8 @@ class Campaign(campaign.Campaign[PlaceRecord]):
             self._failures.append(said)
 
     def _place(self, run: SpeedRun) -> tuple[int, ...]:
-        """In the order in which environments, loads and back ends were asked for."""
+        """The position of a run in the order in which environments, loads and backends were asked
+        for."""
         settings = self._settings
         names = ("", *(each.name for each in settings.backends))
         asked = (tuple(settings.environments), tuple(settings.loads), names)
@@ -274,7 +280,8 @@ class Campaign(campaign.Campaign[PlaceRecord]):
         )
 
     def _variant(self, point: Point) -> Variant:
-        """The outermost instrument first: the core is slow before anything is measured."""
+        """The variant of a point; the outermost instrument first: the core is slow before
+        measuring."""
         self._specs[point.label] = point.environment
         settings, seen = self._settings, self._seen[point.environment]
         watch_s = max(settings.seconds / 2, settings.seconds - EDGE_S)
@@ -288,7 +295,8 @@ class Campaign(campaign.Campaign[PlaceRecord]):
         return Variant(point.label, environment, self._folder.raw(point.environment), instruments)
 
     def _planned(self) -> Iterator[Sequence[Step]]:
-        """A first look at each load, then the rounds: what has no service has no slow points."""
+        """A first look at each load, then the rounds. An environment without a service has no slow
+        points."""
         settings = self._settings
         yield [
             self._step(_Task(Point(spec, load), None, "", 0))
@@ -317,7 +325,7 @@ class Campaign(campaign.Campaign[PlaceRecord]):
         return slow or [Point(spec, load)]
 
     def _points(self, spec: str, load: str) -> Sequence[Point]:
-        """Of the first look, and all that are measured, each once."""
+        """The point of the first look, and all points that are measured, each once."""
         slow = self._slow_points(spec, load)
         return list(dict.fromkeys((Point(spec, load), *(p.control for p in slow), *slow)))
 
@@ -348,7 +356,7 @@ class Campaign(campaign.Campaign[PlaceRecord]):
 def _seen(
     spec: str, environment: Environment, named: frozenset[int], *, vcpus: bool = False
 ) -> _Seen:
-    """Machine, service and client each on CPUs of their own as far as there are enough.
+    """Put machine, service and client on CPUs of their own, as far as there are enough CPUs.
 
     `named`: threads that the user chose, which stay where they are; `vcpus`: the machine's own.
     """
@@ -362,7 +370,7 @@ def _seen(
 
 
 def _run(task: _Task, pair: int, done: Done, seconds: int) -> SpeedRun:
-    """What analysis takes: a point and its control are of one round, the pair's."""
+    """A run as the analysis takes it: a point and its control share a round, the pair's."""
     metrics = done.repetition.metrics
     found = _values(metrics)
     lead = next(each for each in metrics if each.name == THROUGHPUT)
@@ -395,7 +403,7 @@ def _share(percent: float | None) -> float | None:
 
 
 def _packets(found: Mapping[str, float], seconds: int) -> float | None:
-    """Of both directions, for each second: the service handles all of them."""
+    """Packets per second in both directions together: the service handles all of them."""
     passed = [found.get(f"link_packets_{way}") for way in ("sent", "received")]
     known = [each for each in passed if each is not None]
     return sum(known) / seconds if known else None
@@ -406,7 +414,7 @@ def _values(metrics: Sequence[Metric]) -> Mapping[str, float]:
 
 
 def _sample(task: _Task, metric: Metric, done: Done) -> Sample:
-    """A row of `samples.parquet`: the environment's, not the variant's."""
+    """A row of `samples.parquet`; it has the environment's name, not the variant's."""
     row = sample(None, f"{task.point.load}, {task.point.how}", metric, done, task.round)
     return replace(row, environment=task.point.environment)
 
@@ -426,7 +434,7 @@ def _environment(seen: _Seen) -> PlaceEnvironment:
 
 
 def _shared(seen: _Seen) -> Iterator[str]:
-    """Which parts take each other's CPU, and what is not the service."""
+    """Sentences about which parts share a CPU, and which threads are not the service."""
     if seen.service.vcpus:
         yield "its own vCPUs were slowed, not the threads that serve it"
     elif seen.service.threads and seen.service.cpu in seen.machine_cpus:

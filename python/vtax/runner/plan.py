@@ -11,21 +11,21 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 Repetition = tuple[str, int]
-"""A label and its number within the label, from 0."""
+"""A label and the number of a repetition within the label, from 0."""
 
 
 class Interleaving:
-    """Makes the order a round at a time; the same seed and rounds give the same order."""
+    """Makes the order, a round at a time; the same seed and rounds give the same order."""
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
         self._counts: Counter[str] = Counter()
         self.order: list[Repetition] = []
         self.rounds: dict[Repetition, int] = {}
-        """Which round each is in, from 0."""
+        """The round of each repetition, from 0."""
 
     def add(self, runs: Mapping[str, int]) -> Sequence[Repetition]:
-        """One more round, with so many runs of each label."""
+        """Add a round, with the given number of runs of each label."""
         number = 1 + max(self.rounds.values(), default=-1)
         labels = [label for label, count in runs.items() for _ in range(count)]
         self._random.shuffle(labels)

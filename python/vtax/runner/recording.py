@@ -22,7 +22,7 @@ from vtax.workloads import builtin
 from vtax.workloads.base import Command, Outcome
 
 NAME = "run"
-"""The workload's folder below the machine's."""
+"""Name of the workload's folder, below the machine's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +34,9 @@ class Recorded:
     outcomes: Sequence[Outcome]
     """How the workload ended, in each guest."""
     outputs: Sequence[Path]
-    """Folders with its stdout and stderr."""
+    """Folders with the workload's stdout and stderr."""
     interrupted: bool = False
-    """Ctrl-C came; the rows are those until then."""
+    """Whether Ctrl-C came; the rows are those until then."""
 
 
 def record_in(
@@ -54,15 +54,15 @@ def record_in(
     stdin: bytes | None = None,
     note: Callable[[str], None] = lambda _: None,
 ) -> Recorded:
-    """Record a workload in an environment, in a new run folder; `by_guest`: from within.
+    """Record a workload in an environment, in a new run folder; `by_guest`: from inside the guest.
 
-    It runs in `workdir`; None: in the current folder where the environment has it.
-    It gets the user's variables and files as `wishes` say, and `stdin`; `note` is told what not.
-    It is stopped when it writes more than `max_output_bytes`.
+    The workload runs in `workdir`; None: in the current folder, where the environment has it. It
+    gets the user's variables and files as `wishes` say, and `stdin`; `note` is told what it does
+    not get. It is stopped when it writes more than `max_output_bytes`.
 
-    Raises MisuseError for what cannot be had there, VtaxError when the machine does not come up,
-    the recorder fails or the workload cannot be started. How the workload ended is the caller's
-    to look at.
+    Raises MisuseError for what the environment cannot do, VtaxError when the machine does not come
+    up, the recorder fails or the workload cannot be started. The caller has to look at how the
+    workload ended.
     """
     if not argv:
         raise MisuseError("--in needs a workload", "name one after --")
@@ -106,7 +106,7 @@ def record_in(
             Runner(plan, keeper, Listener()).run()
             return Recorded(run.path, keeper.outcomes, _outputs(work, len(keeper.outcomes)))
     except KeyboardInterrupt:
-        # A folder without a row is gone by now.
+        # A folder without a row has been removed by now.
         if run is None or not run.path.exists():
             raise
         return Recorded(run.path, (), (), interrupted=True)
@@ -114,7 +114,7 @@ def record_in(
 
 @dataclass(slots=True)
 class _Keeper(Keeper):
-    """Fills in where the recording is made, and keeps how the workload ended."""
+    """Records where the recording is made, and keeps how the workload ended."""
 
     recorded: RecordedMachine
     outcomes: Sequence[Outcome] = field(default=())
@@ -130,7 +130,8 @@ class _Keeper(Keeper):
 
 
 def _fitting(environment: Environment, argv: Sequence[str], instrument: Recording) -> Environment:
-    """The environment as this workload and this recording need it; MisuseError when it is not."""
+    """The environment as this workload and this recording need it. Raises MisuseError if it cannot
+    be."""
     page = instrument.options.guest
     if instrument.by_guest and page is not None:
         raise MisuseError("--from guest and --guest exclude each other", "leave one of them out")
@@ -158,6 +159,6 @@ def _work(run: RunFolder, spec: str) -> Path:
 
 
 def _outputs(work: Path, count: int) -> Sequence[Path]:
-    """Folders of what the workload printed: one, or one of each guest."""
+    """Folders of the workload's output: one, or one for each guest."""
     each = [work / f"{NAME}-{number}" for number in range(count)]
     return each if each[0].is_dir() else (work / NAME,)

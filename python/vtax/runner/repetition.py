@@ -20,19 +20,19 @@ from vtax.workloads.base import Command, Metric
 class Repetition:
     """What instruments see of a repetition; an instrument may change it.
 
-    Before the command starts it may replace `argv`, e.g. to start the command itself. Afterwards it
-    may correct `finished`, add to `metrics`, and put files into `out`.
+    Before the command starts, an instrument may replace `argv`, e.g. to start the command itself.
+    Afterwards it may correct `finished`, add to `metrics`, and put files into `out`.
     """
 
     label: str
-    """The variant's."""
+    """The label of the variant."""
     machine: MachineLike
     work: Path
     """Host folder that the machine may write."""
     folder: str
     """The folder of the command's results, below `work`."""
     out: Path
-    """Host folder for files of instruments. Made by the first that needs it."""
+    """Host folder for files of instruments. The first instrument that needs it makes it."""
     argv: Sequence[str]
     finished: Sequence[Finished] = ()
     """How the command ended: once, or once per guest."""
@@ -55,7 +55,8 @@ class Instrument(Protocol):
         ...
 
     def around(self, repetition: Repetition) -> AbstractContextManager[None]:
-        """Measure from the entry of the block, before the command starts, to its end."""
+        """Measure from the entry of the block, before the command starts, to the end of the
+        block."""
         ...
 
 
@@ -70,10 +71,10 @@ def run(
 ) -> None:
     """Run the command to its end; the result is in `repetition`.
 
-    `workdir`: where a command runs that wants the user's folder.
-    `everywhere`: in all nested guests of the machine, where it has them.
-    Raises VtaxError when it cannot be started or an instrument fails, MachineLostError when the
-    machine went away. How the command ended is the caller's to look at.
+    `workdir`: where a command runs that wants the user's folder. `everywhere`: run in all nested
+    guests of the machine, where it has guests. Raises VtaxError when the command cannot be started
+    or an instrument fails, MachineLostError when the machine is lost. The caller has to look at how
+    the command ended.
     """
     given = {} if command.stdin is None else {STDIN: command.stdin}
     repetition.exchange.create({**command.files, **given})

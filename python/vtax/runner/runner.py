@@ -36,7 +36,7 @@ def boot(environment: Environment, work: Path, cpus: Sequence[int]) -> MachineLi
 
 
 class Listener:
-    """Receives progress; must not raise. This one ignores it."""
+    """Receives progress; must not raise. This base class ignores it."""
 
     def booting(self, label: str) -> None: ...
 
@@ -49,23 +49,24 @@ class Listener:
     def failed(self, label: str, repetition: int, message: str) -> None: ...
 
     def extended(self, steps: int) -> None:
-        """So many steps more than planned."""
+        """This many steps are added to the plan."""
 
     def stopped(self, state: State) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """What is repeated: a machine with instruments, in a state of its own where it has states."""
+    """What is repeated: a machine with instruments, in a state of its own if the machine has
+    states."""
 
     label: str
     environment: Environment
     work: Path
-    """Host folder that its machine may write; exists. Variants with the same one share a machine.
-    """
+    """Host folder that its machine may write; it exists. Variants with the same folder share a
+    machine."""
     instruments: Sequence[Instrument] = ()
     enter: Callable[[MachineLike], bool] | None = None
-    """Brings the machine into the variant's state; True when it was in another one."""
+    """Brings the machine into the variant's state; returns whether it was in another state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +81,7 @@ class Step:
     out: Path
     """Host folder for files of instruments."""
     fresh: bool = False
-    """In a machine that has run no step yet: one that has is started again."""
+    """Run in a machine that has run no step yet: a machine that has run one is started again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +92,7 @@ class Done:
     position: int
     """Position in the order of all steps, from 0."""
     boot: int
-    """Which start of the machine it ran in, from 0."""
+    """The number of the machine's start that it ran in, from 0."""
     repetition: Repetition
 
 
@@ -127,7 +128,7 @@ class Plan:
     variables: Mapping[str, str]
     """The environment of the commands, before a command's own."""
     more: Callable[[], Sequence[Step]] = tuple
-    """Asked for further steps when all have run; none end the run."""
+    """Called for further steps when all have run; an empty sequence ends the run."""
     warm_up: bool = False
     """Run a step's command once, unmeasured, whenever its machine or its state is new."""
     reboot: Reboot = "never"
@@ -135,7 +136,7 @@ class Plan:
     everywhere: bool = False
     """Run commands in all nested guests of a machine."""
     max_output_bytes: int = OUTPUT_LIMIT_BYTES
-    """What a machine may write into its folder while a command runs."""
+    """How many bytes a machine may write into its folder while a command runs."""
     workdir: Path | None = None
     """Where commands run that want the user's folder; None: in the folder of their results."""
     matched: bool = False
@@ -147,20 +148,20 @@ class _Slot:
     """A machine while the plan runs."""
 
     variant: Variant
-    """The first of those that share it."""
+    """The first of the variants that share the machine."""
     cpus: Sequence[int]
     machine: MachineLike | None = None
     boots: int = 0
     warm_ups: int = 0
     fresh: bool = True
     used: bool = False
-    """Its machine has begun a step."""
+    """Whether its machine has begun a step."""
     lost_in_a_row: int = 0
 
 
 @dataclass(slots=True)
 class Runner:
-    """Runs a plan once."""
+    """Runs a plan, once."""
 
     plan: Plan
     keeper: Keeper
@@ -180,9 +181,9 @@ class Runner:
             self._slots.setdefault(each.work, _Slot(each, cpus))
 
     def run(self) -> State:
-        """Run to the end or the budget's end; "failed" when no machine finished its warm-up.
+        """Run to the end or the budget's end; return "failed" when no machine finished its warm-up.
 
-        Raises VtaxError when a machine does not come up at the start or the keeper says so, and
+        Raises VtaxError when a machine does not come up at the start or the keeper raises it, and
         KeyboardInterrupt; every machine has ended by then.
         """
         state: State = "failed"
@@ -216,7 +217,8 @@ class Runner:
     def _boot_all(self) -> Sequence[Step]:
         """The boot probe: an environment that does not come up ends the run before it begins.
 
-        A command that fails in the first warm-up has failed its first step; returns those steps.
+        A command that fails in the first warm-up has failed its first step; the result has those
+        steps.
         """
         first = {step.variant: step for step in reversed(self.plan.steps)}
         lost: list[Step] = []
@@ -339,7 +341,7 @@ class Runner:
 
 
 def kept_cpus(environment: Environment, *, matched: bool) -> Sequence[int]:
-    """The host CPUs that a machine and its VMM are kept on: the last that this process may use."""
+    """The host CPUs to keep a machine and its VMM on: the last ones that this process may use."""
     allowed = allowed_cpus()
     if environment.is_remote:
         return allowed[-1:]

@@ -8,7 +8,7 @@ from vtax.workloads.base import Metric
 
 
 def sample(run_id: str | None, workload: str, metric: Metric, done: Done, own_round: int) -> Sample:
-    """`own_round`: that of the experiment."""
+    """The row of a metric; `own_round` is the round of the experiment."""
     finished = done.repetition.finished[0]
     outcome = finished.outcome
     return Sample(

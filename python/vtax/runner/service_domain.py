@@ -27,11 +27,12 @@ from vtax.workloads.base import tail
 
 PROGRAM = "vtax-place"
 SCAN_S = 0.05
-"""The shortest window of a look at which threads there are."""
+"""The length of a look that only finds which threads there are."""
 ANSWER_S = 20.0
-"""Beside the window: loading the eBPF programs takes 0.1 to 0.3 s, on a busy machine longer."""
+"""Time for an answer besides the window: loading the eBPF programs takes 0.1 to 0.3 s, on a busy
+machine longer."""
 IN_FORCE_S = 20.0
-"""Until threads are slow: cutting a core's speed is measured by spinning on it."""
+"""Time until threads are slow: vtax-place measures a slowed core by spinning on it."""
 END_S = 10.0
 MOST_BYTES = 16 << 20
 MISUSE = 2
@@ -46,7 +47,7 @@ Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 class _Answer(BaseModel):
-    """What vtax-place says; what a later one says beyond this is not read."""
+    """An answer of vtax-place; fields that a later version adds are not read."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
@@ -57,23 +58,23 @@ class Thread(_Answer):
     pid: Count
     tid: Count
     start_ticks: Count
-    """With its number it names it for good."""
+    """Together with the thread's number, this identifies it for good."""
     name: str
     role: str
     service: bool
     guest: str | None = None
     cpu_s: Amount | None = None
-    """None, as of all that follow: not known, or not permitted."""
+    """None, here and in all that follow: not known, or not permitted."""
     run_delay_s: Amount | None = None
-    """Time in which it could have run and had no CPU."""
+    """Time in which the thread could have run and had no CPU."""
     switches: Count | None = None
     wakeups: Count | None = None
     softirq_s: Amount | None = None
-    """Of softirqs that the kernel worked off in its place."""
+    """Time of softirqs that the kernel worked off in the thread's context."""
     cpus: str | None = None
-    """That it may use, e.g. ``0-1``."""
+    """CPUs that it may use, e.g. ``0-1``."""
     cpuset: str | None = None
-    """That its cpuset lets it use; None of one without."""
+    """CPUs that its cpuset allows; None for a thread without a cpuset."""
     last_cpu: Count
 
 
@@ -85,7 +86,7 @@ class Cpu(_Answer):
 
 
 class Window(_Answer):
-    """What threads did within a time."""
+    """What threads did within a period."""
 
     window_s: Annotated[float, Field(gt=0, allow_inf_nan=False)]
     threads: tuple[Thread, ...]
@@ -99,9 +100,9 @@ class Backend(_Answer):
     name: str
     possible: bool
     reason: str | None = None
-    """Why it is not possible here."""
+    """Why the backend is not possible here."""
     does_not: str
-    """What of a slow core it does not reproduce."""
+    """What it does not reproduce of a slow core."""
 
 
 class _Backends(_Answer):
@@ -113,9 +114,9 @@ class Kind(_Answer):
 
     name: str
     speed_percent: Annotated[float, Field(gt=0, le=100)] | None = None
-    """Speed in percent of the fastest kind's; None: nobody says."""
+    """Speed in percent of the fastest kind's; None: not known."""
     cpus: str
-    """As the kernel writes them."""
+    """The CPUs, as the kernel writes them."""
 
 
 class Kinds(_Answer):
@@ -123,11 +124,11 @@ class Kinds(_Answer):
 
     kinds: tuple[Kind, ...]
     source: str | None = None
-    """How they are known; None where all are alike."""
+    """How the kinds are known; None where all cores are alike."""
     siblings: tuple[str, ...] = ()
     """The CPUs of each core that has several."""
     sibling: Annotated[float, Field(ge=0, le=1)] = 1.0
-    """What a further CPU of a core is worth, of a core."""
+    """What a further CPU of a core is worth, as a share of a core."""
     notes: tuple[str, ...] = ()
 
 
@@ -140,16 +141,16 @@ class _Swept(_Answer):
 
 
 class Slowness(_Answer):
-    """What is in force."""
+    """The slowness that is in force."""
 
     backend: str
     asked_percent: Amount
     obtained_percent: Amount | None = None
-    """Of full speed, measured; None of a control."""
+    """Measured speed in percent of full speed; None for a control."""
     low: Amount | None = None
     high: Amount | None = None
     honoured: bool | None = None
-    """False: it is more than 10 points from what was asked."""
+    """False: the speed is more than 10 percentage points from what was asked for."""
     how: str = ""
     does_not: str = ""
 
@@ -162,23 +163,23 @@ class Service:
     """The service threads of a machine as last seen, and the CPU that they are kept on."""
 
     cpu: int | None
-    """None: they stay where they are."""
+    """None: the threads stay where they are."""
     named: frozenset[int] = frozenset()
-    """Thread ids that the user chose; none: those of the machine's own processes."""
+    """Thread ids that the user chose; empty: those of the machine's own processes."""
     vcpus: bool = False
-    """Not what serves the machine, but its vCPUs: the guest's own cores. Only QEMU has threads for
-    them; a kernel in user mode is processes that come and go."""
+    """Take the machine's vCPUs, the guest's own cores, instead of the threads that serve it. Only
+    QEMU has threads for them; a kernel in user mode consists of processes that come and go."""
     pids: tuple[int, ...] = ()
-    """Processes in which they are looked for, with their descendants."""
+    """Processes in which the threads are looked for, with their descendants."""
     threads: tuple[Thread, ...] = ()
     notes: tuple[str, ...] = ()
-    """What is absent of them, and why."""
+    """Which service threads are absent, and why."""
 
     def find(self, pids: Sequence[int]) -> None:
-        """Those of a machine that these processes make; they are kept on the CPU from now on.
+        """Find the threads of a machine that consists of these processes, and keep them on the CPU.
 
-        Raises VtaxError when they cannot be found or moved, MisuseError for one that was named and
-        does not serve a guest.
+        Raises VtaxError when the threads cannot be found or moved, MisuseError for a named thread
+        that does not serve a guest.
         """
         self.pids = () if self.named else tuple(pids)
         window = look(self.pids)
@@ -195,11 +196,12 @@ class Service:
             self.cpu = moved(self.threads, self.cpu)
 
     def seen(self, window: Window) -> None:
-        """Some services start and end threads all the time; new ones are where the old ones are."""
+        """Take the threads of a window. Some services start and end threads all the time; new
+        threads run where the old ones do."""
         self.threads = tuple(each for each in window.threads if self._is_own(each))
 
     def alive(self) -> list[int]:
-        """Ids of those that still run: QEMU's workers, for one, come and go."""
+        """Ids of the threads that still run: QEMU's workers, for one, come and go."""
         return [
             each.tid for each in self.threads if Path(f"/proc/{each.pid}/task/{each.tid}").exists()
         ]
@@ -218,7 +220,8 @@ def backends() -> tuple[Backend, ...]:
 
 
 def usable(known: Iterable[Backend]) -> tuple[Backend, ...]:
-    """Those that are possible here. Raises VtaxError, with the reasons, where none is."""
+    """The backends that are possible here. Raises VtaxError, with the reasons, where there are
+    none."""
     every = tuple(known)
     found = tuple(each for each in every if each.possible)
     if not found:
@@ -230,7 +233,7 @@ def usable(known: Iterable[Backend]) -> tuple[Backend, ...]:
 def kinds(root: Path, **named: str | None) -> Kinds:
     """The kinds of cores of the host whose /sys is below `root`; `named` are options.
 
-    Raises MisuseError for CPUs that cannot be named so, VtaxError when the program fails.
+    Raises MisuseError for impossible lists of CPUs, VtaxError when the program fails.
     """
     options = [f"--{name.replace('_', '-')}={text}" for name, text in named.items() if text]
     process = _spawn("cores", "--json", f"--root={root}", *options)
@@ -238,12 +241,13 @@ def kinds(root: Path, **named: str | None) -> Kinds:
 
 
 def host() -> str:
-    """What a plan calls this machine. Raises VtaxError when the program fails."""
+    """The name of this machine in plans. Raises VtaxError when the program fails."""
     return _read(_Host, _output(_spawn("host", "--json"), ANSWER_S)).host
 
 
 def sweep() -> int:
-    """Give threads back what killed programs that slowed them took; returns of how many programs.
+    """Undo what killed programs did to threads that they slowed; return how many programs there
+    were.
 
     Raises VtaxError when the program fails.
     """
@@ -252,7 +256,8 @@ def sweep() -> int:
 
 
 def look(pids: Sequence[int]) -> Window:
-    """The threads of these processes and of what they started; of all guests when none is given.
+    """The threads of these processes and of what they started; of all guests when no process is
+    given.
 
     Raises VtaxError when the program fails.
     """
@@ -261,7 +266,8 @@ def look(pids: Sequence[int]) -> Window:
 
 @contextmanager
 def watched(pids: Sequence[int], seconds: float) -> Iterator[list[Window]]:
-    """What the threads of these processes do in the next `seconds`; in the list afterwards.
+    """Watch the threads of these processes for the next `seconds`; afterwards the list has the
+    result.
 
     Raises VtaxError when the program fails.
     """
@@ -279,10 +285,10 @@ def watched(pids: Sequence[int], seconds: float) -> Iterator[list[Window]]:
 def slowed(
     backend: str, percent: float, tids: Sequence[int], cpu: int | None
 ) -> Iterator[Slowness]:
-    """Hold threads, all of them on `cpu` if it is given, at so many percent of full speed.
+    """Hold threads at `percent` of full speed, all of them on `cpu` if it is given.
 
-    They are back at full speed afterwards, and as soon as vtax dies.
-    Raises VtaxError when that is not possible.
+    They are back at full speed afterwards, and as soon as vtax dies. Raises VtaxError when they
+    cannot be slowed.
     """
     threads = [word for tid in tids for word in ("--tid", str(tid))]
     how = ["--backend", backend, "--percent", f"{percent:g}"]
@@ -299,10 +305,10 @@ def slowed(
 
 
 def moved(threads: Sequence[Thread], cpu: int) -> int:
-    """The CPU that threads are kept on from now on: `cpu`, or where their control group has it not,
-    the first that they may use. A thread that has ended meanwhile needs none.
+    """Keep threads on `cpu`, or, if their control group lacks it, on the first CPU that they may
+    use; return that CPU. A thread that has ended meanwhile needs none.
 
-    Raises VtaxError when that is not permitted.
+    Raises VtaxError when moving is not permitted.
     """
     for each in threads:
         try:
@@ -326,7 +332,7 @@ def _looking(pids: Sequence[int], seconds: float) -> subprocess.Popen[bytes]:
 
 
 def _spawn(*arguments: str) -> subprocess.Popen[bytes]:
-    """In a session of its own: Ctrl-C reaches vtax alone, which then cleans up."""
+    """Start vtax-place in a session of its own: Ctrl-C reaches vtax alone, which then cleans up."""
     line = [str(binaries.find(PROGRAM)), *arguments]
     pipe = subprocess.PIPE
     try:
@@ -336,7 +342,7 @@ def _spawn(*arguments: str) -> subprocess.Popen[bytes]:
 
 
 def _output(process: subprocess.Popen[bytes], timeout_s: float) -> bytes:
-    """All that it still prints; raises VtaxError when it fails."""
+    """The rest of the output; raises VtaxError when the program fails."""
     if process.stdin is not None and process.stdin.closed:
         process.stdin = None
     try:
@@ -349,7 +355,8 @@ def _output(process: subprocess.Popen[bytes], timeout_s: float) -> bytes:
 
 
 def _first_line(process: subprocess.Popen[bytes], timeout_s: float) -> bytes:
-    """Raises VtaxError when it ends without one, or takes too long."""
+    """The first line of output; raises VtaxError when the program ends without one, or takes too
+    long."""
     assert process.stdout is not None and process.stderr is not None
     deadline, said = time.monotonic() + timeout_s, b""
     while b"\n" not in said:
@@ -382,7 +389,8 @@ def _failure(code: int, errors: bytes) -> VtaxError:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Let it restore what it changed; it does so too when it is killed by a signal that it sees."""
+    """Let the program restore what it changed, which it also does when a signal that it handles
+    ends it."""
     if process.poll() is None:
         process.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):

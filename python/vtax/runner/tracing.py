@@ -26,26 +26,26 @@ from vtax.workloads.base import Outcome
 FOLDER = "trace"
 TIME = "traced.json"
 END_S = 30.0
-"""For QEMU to write what it has, after Ctrl-C."""
+"""Time for QEMU to write what it has, after Ctrl-C."""
 SUMMARY_BYTES = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What is asked for."""
+    """What the user asked for."""
 
     argv: Sequence[str]
     variables: Mapping[str, str]
     workdir: Path | None
     out: Path | None
-    """The file of the trace; None: none is kept."""
+    """The file of the trace; None: no trace is kept."""
     user_only: bool
     compare: bool
-    """Run the command once more without the plugin, for the slowdown."""
+    """Whether to run the command once more without the plugin, for the slowdown."""
     timeout_s: float | None = None
     stdin: bytes | None = None
     consume: Callable[[Path], None] | None = None
-    """Instead of a file: reads the trace from a pipe while it is made. In a thread of its own."""
+    """Instead of a file: reads the trace from a pipe while it is made, in a thread of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class Traced:
     instructions: int
     bytes: int | None
     slowdown: float | None
-    """Against the same QEMU without the plugin; None: `slowdown_reason` says why."""
+    """Slowdown against the same QEMU without the plugin; None: `slowdown_reason` says why."""
     slowdown_reason: str | None
     qemu: str
     faults: int
@@ -77,7 +77,8 @@ class Traced:
 def trace(wanted: Wanted, guest: Guest, announce: Callable[[str], None]) -> Traced:
     """Run the command in the guest and write its trace.
 
-    Ctrl-C ends the command and keeps what was traced. Raises VtaxError when it cannot be traced.
+    Ctrl-C ends the command and keeps what was traced. Raises VtaxError when the command cannot be
+    traced.
     """
     qemu = traced_qemu.find()
     with scratch("trace") as folder:
@@ -106,7 +107,7 @@ def trace(wanted: Wanted, guest: Guest, announce: Callable[[str], None]) -> Trac
 
 @contextlib.contextmanager
 def _target(wanted: Wanted, scratch: Path) -> Iterator[Path]:
-    """Where the plugin writes to: a file that becomes the trace, or the consumer's pipe."""
+    """The path that the plugin writes to: a file that becomes the trace, or the consumer's pipe."""
     if wanted.consume is not None:
         with _consumed(wanted.consume, scratch / "online" / Path(wanted.argv[0]).name) as path:
             yield path
@@ -120,7 +121,8 @@ def _target(wanted: Wanted, scratch: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def _consumed(consume: Callable[[Path], None], pipe: Path) -> Iterator[Path]:
-    """A pipe with a consumer at its end, which is waited for. Raises what the consumer raises.
+    """A pipe with a consumer at its end; waits for the consumer, and raises what the consumer
+    raises.
 
     Its name is what the consumer calls the trace.
     """
@@ -139,7 +141,7 @@ def _consumed(consume: Callable[[Path], None], pipe: Path) -> Iterator[Path]:
     try:
         yield pipe
     finally:
-        # A consumer still waits for a writer when the guest never began.
+        # If the guest never began, the consumer still waits for a writer.
         with contextlib.suppress(OSError):
             os.close(os.open(pipe, os.O_WRONLY | os.O_NONBLOCK))
         consumer.join()
@@ -151,7 +153,7 @@ def _consumed(consume: Callable[[Path], None], pipe: Path) -> Iterator[Path]:
 class _Run:
     outcome: Outcome | None
     wall_s: float | None
-    """Between the marks, by the guest's clock, which follows the host's."""
+    """The time between the marks, by the guest's clock, which follows the host's."""
     console: str
 
 
@@ -163,7 +165,7 @@ def _run(
     recording: Recording | None,
     announce: Callable[[str], None],
 ) -> _Run:
-    """The command in a guest, with the plugin if there is somewhere to record to."""
+    """Run the command in a guest, with the plugin if there is somewhere to record to."""
     if recording:
         recording.summary.touch()
     placed = traced_qemu.inside(guest, qemu, recording)
@@ -190,7 +192,7 @@ def _run(
         console = machine.console()
     wall_s = None
     if outcome is not None:
-        # The command may have written anything there.
+        # The command may have written anything into its folder.
         with contextlib.suppress(VtaxError, ValueError, KeyError, TypeError):
             wall_s = float(foreign_json.parse_object(exchange.read_text(TIME))["wall_s"])
     return _Run(outcome, wall_s, console)
@@ -198,7 +200,7 @@ def _run(
 
 @contextlib.contextmanager
 def _passed_on(folder: Path, *, wanted: bool) -> Iterator[None]:
-    """What the command prints comes out on standard error: standard output has the result."""
+    """Pass the command's output on to standard error: standard output has the result."""
     if not wanted:
         yield
         return
@@ -233,7 +235,8 @@ def _slowdown(
     traced: _Run,
     announce: Callable[[str], None],
 ) -> tuple[float | None, str | None]:
-    """How many times as long the command took as without the plugin; None: why not."""
+    """How many times as long as without the plugin the command took; otherwise None and the
+    reason."""
     if not wanted.compare:
         return None, "--no-slowdown"
     if traced.outcome is None:

@@ -1,4 +1,4 @@
-"""`tune`: probes and a search in each environment, then everything measured in turn everywhere."""
+"""`tune`: probes and a search in each environment, then everything in turn in all of them."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ from vtax.workloads.tuner import Tuner
 
 UNIT = "GFLOP/s"
 GENERATED = "generated"
-"""Before the instruction set: the name of restricted code beside the libraries."""
+"""The name of restricted code among the libraries is this and its instruction set."""
 Kind = Literal["look", "identify", "search", "edges", "measure"]
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What a campaign is asked to do."""
+    """The settings of a campaign."""
 
     environments: Mapping[str, Environment]
-    """By spec."""
+    """Environments by spec."""
     tuner: Tuner
     rounds: int
     margin_percent: float
@@ -49,43 +49,43 @@ class Settings:
     """The complete environment of the programs."""
     command_line: tuple[str, ...]
     peers: Mapping[str, str]
-    """Name to library."""
+    """Libraries by name."""
     generated: Sequence[str] = ()
-    """Instruction sets whose best code stands beside the libraries."""
+    """Instruction sets whose best code is compared with the libraries."""
     probe: bool = True
     cache_edge: bool = False
     fresh: bool = False
-    """Ignore the logs of earlier searches."""
+    """Whether to ignore the logs of earlier searches."""
     use: tuple[str, bytes] | None = None
     """A file's name and the parameters in it, instead of a search."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Task:
-    """What a step is for."""
+    """The purpose of a step."""
 
     kind: Kind
     command: Command
     candidate: Candidate | None = None
-    """Of `identify` and `measure`, and of a search that is restricted to an instruction set."""
+    """For `identify` and `measure`, and for a search that is restricted to an instruction set."""
     round: int = 0
 
 
 @dataclass(slots=True)
 class _Seen:
-    """What the campaign learns of one environment."""
+    """What the campaign learns about one environment."""
 
     measured: Measured
     tasks: list[_Task] = field(default_factory=list)
-    """In the order of their steps' numbers."""
+    """Tasks in the order of their steps' numbers."""
     parameters: bytes | None = None
-    """Its winner's, as a file for other machines and for the user."""
+    """The winner's parameters, as a file for other machines and for the user."""
     generated: dict[str, bytes] = field(default_factory=dict)
-    """The same of restricted code, by the peer's name."""
+    """The parameters of restricted code, by the peer's name."""
     logs: dict[str | None, Path] = field(default_factory=dict)
-    """Where the logs of its searches are kept, by instruction set."""
+    """Paths of the logs of its searches, by instruction set."""
     values: Mapping[str, float] = field(default_factory=dict)
-    """Of the step that was just read: routine to Gflop/s."""
+    """Gflop/s by routine, of the step that was just read."""
 
 
 class Campaign(campaign.Campaign[TuneRecord]):
@@ -115,15 +115,15 @@ class Campaign(campaign.Campaign[TuneRecord]):
 
     @property
     def first_failure(self) -> str | None:
-        """What the first environment said that failed."""
+        """The message of the first environment that failed."""
         return next((m for each in self._seen.values() for m in each.measured.failures), None)
 
     def parameters(self, label: str) -> bytes | None:
-        """The winner of an environment as TOML; None: it has none."""
+        """The winner of an environment as TOML; None: there is no winner."""
         return self._seen[label].parameters
 
     def record(self, state: State) -> TuneRecord:
-        """What is known by now."""
+        """The record of what is known by now."""
         settings, own = self._settings, self._settings.tuner
         measured = [each.measured for each in self._seen.values()]
         moved = () if settings.use else analysis.transfers(measured, settings.margin_percent)
@@ -187,7 +187,7 @@ class Campaign(campaign.Campaign[TuneRecord]):
             self._read_values(seen, task, this)
 
     def _read_search(self, seen: _Seen, task: _Task, this: Repetition) -> None:
-        """The winner and its parameters."""
+        """Read the winner and its parameters."""
         found, measured = tuner.tuned(this.finished[0].outcome, this.exchange), seen.measured
         if not found.routines:
             raise VtaxError("nothing was found within its time", "give it more --budget")
@@ -202,7 +202,7 @@ class Campaign(campaign.Campaign[TuneRecord]):
             measured.search_s = found.seconds
 
     def _read_values(self, seen: _Seen, task: _Task, this: Repetition) -> None:
-        """What a candidate gave in a round."""
+        """Read what a candidate gave in a round."""
         outcome, folder = this.finished[0].outcome, this.exchange
         own = _named(task)
         if own.kind == "peer" and seen.measured.peers[own.name].vectors is None:
@@ -252,7 +252,7 @@ class Campaign(campaign.Campaign[TuneRecord]):
             self._keep_log(label)
 
     def _keep_log(self, label: str) -> None:
-        """Also of a search that was cut short: the next one goes on from there."""
+        """Keep the log, also of a search that was cut short: the next search goes on from there."""
         seen = self._seen[label]
         for number, task in enumerate(seen.tasks):
             log = seen.logs.get(_vectors(seen, task)) if task.kind == "search" else None
@@ -275,7 +275,7 @@ class Campaign(campaign.Campaign[TuneRecord]):
         )
 
     def _planned(self) -> Iterator[Sequence[Step]]:
-        """Each stage depends on what those before it gave."""
+        """The stages, each of which depends on the results of the stages before it."""
         settings = self._settings
         yield [step for label in settings.environments for step in self._looks(label)]
         rounds = map(self._round, range(settings.rounds))
@@ -296,7 +296,7 @@ class Campaign(campaign.Campaign[TuneRecord]):
         for name, library in settings.peers.items():
             seen.measured.peers[name] = Peer(library)
             if not environment.has_folder(binaries.FOLDER):
-                seen.measured.peers[name].reason = "it has not this machine's programs"
+                seen.measured.peers[name].reason = "it lacks this machine's programs"
                 continue
             candidate = Candidate("peer", name)
             yield self._step(label, _Task("identify", tuner.identify(library), candidate))
@@ -317,12 +317,12 @@ class Campaign(campaign.Campaign[TuneRecord]):
                     yield self._step(label, _Task("search", command, Candidate("peer", name)))
 
     def _searched(self, seen: _Seen, agent: str, own: Tuner) -> Command:
-        """A search, from the log of the last one."""
+        """The command of a search, from the log of the last search."""
         log = None if self._settings.fresh else seen.logs.get(own.vectors)
         return own.searched(agent, None if log is None else _kept(log))
 
     def _edges(self) -> Iterator[Step]:
-        """With what the searches found."""
+        """Steps that sweep cache block sizes with the parameters that the searches found."""
         settings = self._settings
         analysis.choose_sizes([each.measured for each in self._seen.values()], settings.tuner.size)
         for label, environment in settings.environments.items() if settings.cache_edge else ():
@@ -341,7 +341,7 @@ class Campaign(campaign.Campaign[TuneRecord]):
             yield self._step(*commands[name])
 
     def _candidates(self, label: str) -> Iterator[tuple[Candidate, Command]]:
-        """What is to be measured in an environment: nothing that it has refused."""
+        """What is to be measured in an environment: everything that it has not refused."""
         settings, measured = self._settings, self._seen[label].measured
         agent = settings.environments[label].agent_inside()
         own_tuner = replace(settings.tuner, size=self._size(self._seen[label]))
@@ -349,7 +349,8 @@ class Campaign(campaign.Campaign[TuneRecord]):
             own = other == label
             if seen.parameters is not None and (own or not settings.use):
                 candidate = Candidate("winner", other)
-                # Its own cannot be refused: what went wrong may go well in the next round.
+                # Its own candidate cannot be refused: what went wrong may go well in the next
+                # round.
                 if own or candidate not in measured.refused:
                     yield candidate, own_tuner.measured(agent, seen.parameters)
         for name, peer in measured.peers.items():
@@ -383,12 +384,12 @@ def _named(task: _Task) -> Candidate:
 
 
 def _vectors(seen: _Seen, task: _Task) -> str | None:
-    """What a search is restricted to."""
+    """The instruction set that a search is restricted to, if any."""
     return None if task.candidate is None else seen.measured.peers[task.candidate.name].vectors
 
 
 def _log_of(label: str, machine: MachineLike, own: Tuner) -> Path:
-    """Of searches of this kind in this environment on this processor."""
+    """The log of searches of this kind in this environment on this processor."""
     processor = machine.facts.get("cpu")
     about = processor if isinstance(processor, Mapping) else {}
     names = ("vendor", "model", "family", "model_number", "stepping", "flags")
@@ -398,7 +399,7 @@ def _log_of(label: str, machine: MachineLike, own: Tuner) -> Path:
 
 
 def _kept(path: Path) -> bytes | None:
-    """The log of earlier searches; None: there is none that can be read."""
+    """The log of earlier searches; None: there is no readable one."""
     try:
         return read_bounded(path, tuner.LOG_BYTES)
     except (OSError, VtaxError):

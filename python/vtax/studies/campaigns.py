@@ -17,14 +17,14 @@ from vtax.formats.tune import TuneRecord
 from vtax.runner.campaign import Campaign
 
 RUNS = "runs"
-"""Below the study's folder."""
+"""The folder of runs, below the study's folder."""
 
 R = TypeVar("R", MemoryRecord, TuneRecord, PlaceRecord)
 
 
 @contextmanager
 def run_folders(study: Path | None) -> Iterator[Path]:
-    """The folder to make them in. A study without a folder keeps none: they are removed."""
+    """The folder for run folders. If the study has no folder, the run folders are removed."""
     if study is not None:
         yield study / RUNS
         return
@@ -33,7 +33,7 @@ def run_folders(study: Path | None) -> Iterator[Path]:
 
 
 def carried_out(campaign: Campaign[R], folder: RunFolder) -> R:
-    """Its record; the report is written too, also of a part.
+    """Run a campaign and return its record; the report is written too, also after a part of it.
 
     Raises KeyboardInterrupt after Ctrl-C, and VtaxError when nothing was measured.
     """

@@ -10,7 +10,7 @@ from vtax.studies.model import Progress
 
 @dataclass(slots=True)
 class Counting(Listener):
-    """Counts the steps that were begun."""
+    """Counts the steps that have begun."""
 
     total: int
     progress: Progress

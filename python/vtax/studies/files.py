@@ -20,7 +20,7 @@ RECORD = "study.json"
 
 
 def write(study: Study, outcome: Outcome, folder: Path) -> None:
-    """Writes everything; files of an earlier run are replaced.
+    """Write everything; files of an earlier run are replaced.
 
     Raises VtaxError when a file cannot be written.
     """

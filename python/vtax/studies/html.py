@@ -1,4 +1,4 @@
-"""`report.html` of a study: claims first, then every figure beside what the paper says of it."""
+"""`report.html` of a study: claims first, then every figure beside what the paper says about it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CLASSES = {
 
 
 def write_report(study: Study, outcome: Outcome, path: Path) -> None:
-    """Writes the page; a page that is there is replaced at once or, on failure, left alone."""
+    """Write the page; an existing page is replaced in one step or, on failure, left alone."""
     write_page(render(study, outcome), path, "make room or write access there, or choose --out")
 
 

@@ -1,4 +1,4 @@
-"""What a study was measured on."""
+"""The machine that a study was measured on."""
 
 from __future__ import annotations
 

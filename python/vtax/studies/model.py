@@ -1,4 +1,4 @@
-"""What every study gives: claims that were judged, figures, tables and the data behind them."""
+"""What every study produces: judged claims, figures, tables and the data behind them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Verdict(StrEnum):
-    """What became of a claim."""
+    """The verdict on a claim."""
 
     HOLDS = "holds"
     FAILS = "does not hold"
@@ -23,20 +23,20 @@ class Verdict(StrEnum):
 
 
 class Basis(StrEnum):
-    """What a verdict rests on. Only results are evidence for or against a paper."""
+    """What a verdict is based on. Only results are evidence for or against a paper."""
 
     RESULT = "result"
     FITTED = "told"
-    """A synthetic profile was made from this very statement, or changed until it came out. (Its
-    word in ``study.json`` is older than this name.)"""
+    """A synthetic profile was made from this very statement, or changed until the statement held.
+    (The word in ``study.json`` is older than this name.)"""
     EMULATION = "emulation"
-    """Without what an emulated processor ran the verdict would be another."""
+    """The verdict would be another without the runs on an emulated processor."""
     CLOCK_STEP = "clock step"
-    """What was seen is no more than the step of a clock."""
+    """The observed difference is no more than the step of a clock."""
 
     @property
     def mark(self) -> str:
-        """What stands behind the verdict."""
+        """The mark behind the verdict."""
         return _MARKS[self]
 
 
@@ -50,12 +50,12 @@ _MARKS = {
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """One statement of the paper beside what was found."""
+    """One statement of the paper, beside what was found."""
 
     name: str
     """Short and stable, for JSON and tests."""
     section: str
-    """Where the paper says it."""
+    """The section in which the paper says it."""
     statement: str
     stated: str
     """The paper's value, in its words."""
@@ -63,19 +63,19 @@ class Claim:
     """The value found, computed from the data."""
     verdict: Verdict
     reason: str
-    """The criterion, and why it is not met or cannot be applied."""
+    """The criterion, and why the claim does not meet it or it cannot be applied."""
     basis: Basis = Basis.RESULT
 
 
 @dataclass(frozen=True, slots=True)
 class StudyFigure:
-    """A figure of the paper, drawn again from one panel or several."""
+    """A figure of the paper, drawn again in one or several panels."""
 
     number: str
     title: str
     caption: str
     paper: str
-    """What the paper's text says of it; the pictures themselves are not available."""
+    """What the paper's text says about the figure; the pictures themselves are not available."""
     panels: Sequence[Figure]
     columns: int = 1
     """Panels beside each other where the page is wide enough."""
@@ -94,17 +94,17 @@ class StudyTable:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """All that a study found."""
+    """Everything that a study found."""
 
     claims: Sequence[Claim]
     figures: Sequence[StudyFigure]
     tables: Sequence[StudyTable]
     frames: Mapping[str, pl.DataFrame]
-    """Written as Parquet under these names."""
+    """Frames to write as Parquet under these names."""
     setup: Sequence[tuple[str, str]]
-    """How it was made, for the reader: what and value."""
+    """How the study was made, for the reader: pairs of name and value."""
     cautions: Sequence[str] = ()
-    """What a reader must know before believing any of it."""
+    """What a reader must know before believing any of the results."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,17 +112,17 @@ class Options:
     """What the user may choose in every study."""
 
     quick: bool = False
-    """Fewer points and shorter samples: shows that it works, proves less."""
+    """Fewer points and shorter samples: this shows that the study works, and proves less."""
     figure: str | None = None
-    """Only what this figure needs."""
+    """Do only what this figure needs."""
     seed: int = 1
     folder: Path | None = None
-    """Of the study's files; a study may keep the run folders of its campaigns below it. None:
-    nothing is kept beside the outcome."""
+    """The folder of the study's files; a study may keep the run folders of its campaigns below it.
+    None: only the outcome is kept."""
 
 
 Progress = Callable[[int, int, str], None]
-"""Called with steps done, steps in all and the name of the last one."""
+"""Called with the steps done, the steps in all and the name of the last step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +136,7 @@ class Study:
     figures: Sequence[str] = field(default=())
     """The numbers that `--figure` knows."""
     modelled: bool = True
-    """Whether what is found comes out of a model; otherwise it was measured."""
+    """Whether the findings come out of a model; otherwise they were measured."""
 
     @property
     def found(self) -> str:

@@ -14,7 +14,7 @@ GAP_PX = 14
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """How a series looks everywhere."""
+    """The look of a series in every figure."""
 
     name: str
     colour: str
@@ -67,7 +67,7 @@ def bars(
 
 
 def legend_px(entries: int) -> int:
-    """Room above a figure for its legend: two share a line, more have one each."""
+    """Room above a figure for its legend: two entries share a line, more have a line each."""
     if entries < 2:
         return 0
     return 22 if entries == 2 else 20 * entries
@@ -104,7 +104,7 @@ def _x_axis(title: str) -> Plot:
 
 
 def _bar_range(series: Sequence[Series], log: bool) -> Plot:
-    """A range with room at the right for the values in words."""
+    """A range with room at the right for the values as text."""
     import math
 
     values = [value for one in series for value in one.values if value is not None]
@@ -161,7 +161,7 @@ def line(
     points: bool = False,
     width: float = 1.8,
 ) -> Plot:
-    """A line; `None` breaks it. With `points`, a value between two gaps is seen too."""
+    """A line; `None` breaks it. With `points`, a value between two gaps is visible too."""
     return {
         "type": "scatter",
         "mode": "lines+markers" if points else "lines",

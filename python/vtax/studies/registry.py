@@ -1,4 +1,4 @@
-"""Which studies there are: a module with a `STUDY`, and one line here."""
+"""The registry of studies. A new study is a module with a `STUDY`, and one line here."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ STUDIES = {
     "hpcc": "clocks, order drift and percent of native by HPC Challenge; measured here",
     "vrtprof": "one row of all layers per interval; measured here, needs root",
 }
-"""Name of the study, and what `vtax study --help` says of it. Its module below `vtax.studies` has
-the same name with `_` for `-`."""
+"""The name of each study, and what `vtax study --help` says about it. Its module below
+`vtax.studies` has the same name with `_` for `-`."""
 
 
 def find(name: str) -> Study:
-    """The study of that name; its module is imported only now.
+    """The study of that name; its module is imported on this call.
 
     Raises MisuseError for an unknown name, with the nearest ones.
     """

@@ -11,24 +11,24 @@ from vtax.present.format import signed, significant
 from vtax.studies.model import Basis, Claim, Verdict
 
 D = TypeVar("D")
-"""What a study has found."""
+"""The data of a study."""
 T = TypeVar("T")
 
 
 class Missing(Exception):
-    """What a claim or figure needs was not found; the text says why."""
+    """Raised when what a claim or figure needs was not found; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What a rule found."""
+    """The judgement of a rule."""
 
     ours: str
     holds: bool | None
-    """`None`: cannot be judged."""
+    """`None`: the claim cannot be judged."""
     reason: str
     basis: Basis | None = None
-    """Where the data decide it; else the rule's."""
+    """The basis where the data decide it; otherwise that of the rule."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +44,9 @@ class Rule(Generic[D]):
 
 
 def judged(rule: Rule[D], data: D, real: D | None = None) -> Claim:
-    """The claim with its verdict; what was not found cannot be judged.
+    """The claim with its verdict; without the data that it needs it cannot be judged.
 
-    `real`: the data without what was emulated, where something was.
+    `real`: the data without emulated runs, where there are some.
     """
     found = _found(rule, data)
     basis, reason = found.basis or rule.basis, found.reason
@@ -80,13 +80,13 @@ def _found(rule: Rule[D], data: D) -> Judgement:
 def judge(
     rules: Sequence[Rule[D]], data: D, only: str | None = None, real: D | None = None
 ) -> list[Claim]:
-    """Every claim; with `only` a single figure, those that its data can judge."""
+    """Every claim; with `only`, the claims that the data of a single figure can judge."""
     claims = [judged(rule, data, real) for rule in rules]
     return [each for each in claims if only is None or each.verdict is not Verdict.UNKNOWN]
 
 
 def possible(makers: Iterable[Callable[[D], T]], data: D) -> list[T]:
-    """What the makers make of the data, without what it does not allow."""
+    """What the makers make of the data, without those that lack data."""
     found = []
     for maker in makers:
         with contextlib.suppress(Missing):
@@ -95,7 +95,7 @@ def possible(makers: Iterable[Callable[[D], T]], data: D) -> list[T]:
 
 
 def all_hold(verdicts: Iterable[bool | None]) -> bool | None:
-    """Whether all do; None where none fails and one cannot be judged."""
+    """Whether all hold; None where none fails and one cannot be judged."""
     every = list(verdicts)
     return False if False in every else None if None in every else True
 
@@ -130,7 +130,7 @@ def below(value: float, noise: float, limit: float) -> bool | None:
     Noise that could hide a cost must not confirm that there is none.
     """
     if value + noise <= limit:
-        # Measuring makes nothing faster: a gain beyond the noise is a machine that changed.
+        # Measuring makes nothing faster: a gain beyond the noise means that the machine changed.
         return True if value + noise >= 0 else None
     return False if value - noise > limit else None
 

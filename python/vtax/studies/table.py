@@ -19,7 +19,7 @@ _STYLES = {Verdict.HOLDS: "green", Verdict.FAILS: "red", Verdict.UNKNOWN: "yello
 def counts(claims: Sequence[Claim]) -> str:
     """`20 of 25 claims hold, 3 do not, 2 cannot be judged; the model was fitted to 4 others: ...`
 
-    What rests on anything but a result is counted apart.
+    Claims that rest on anything but a result are counted apart.
     """
     results = [claim for claim in claims if claim.basis is Basis.RESULT]
     text = f"{_tally(results, f' of {len(results)} claims')}"

@@ -1,4 +1,4 @@
-"""Workloads by name. A new one is a file here and a name in `registry.BUILT_IN`."""
+"""Workloads by name. A new workload is a file here and a name in `registry.BUILT_IN`."""
 
 from vtax.workloads.registry import names, parse, registry
 

@@ -1,4 +1,4 @@
-"""Options of workloads: argparse whose mistakes are vtax's one-line errors."""
+"""Options of workloads: argparse, with mistakes as vtax's one-line errors."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Parser(argparse.ArgumentParser):
             description=description,
             epilog=f"example:\n  {example}",
             formatter_class=argparse.RawDescriptionHelpFormatter,
-            # An abbreviation would change its meaning when an option is added.
+            # Abbreviations could change their meaning when an option is added.
             allow_abbrev=False,
         )
 

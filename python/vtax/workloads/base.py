@@ -14,11 +14,11 @@ class Reading:
     """How a value was found in what a program printed."""
 
     matches: int
-    """1 also where the user chose among several."""
+    """The number of matches; 1 also where the user chose among several."""
     unit: str
-    """As printed; "": none."""
+    """The unit as printed; "" where there is none."""
     word: str = ""
-    """Behind a number without a known unit: maybe a unit that vtax does not know."""
+    """The word behind a number without a known unit: maybe a unit that vtax does not know."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +30,9 @@ class Metric:
     better: Better
     value: float
     ran_s: float | None = None
-    """How long the kernel ran that gave it; None: the program does not say."""
+    """How long the kernel that gave the value ran; None: the program does not say."""
     better_from: BetterFrom | None = field(default=None, compare=False)
-    """None: the workload declares it."""
+    """None: the workload declares the direction."""
     reading: Reading | None = field(default=None, compare=False)
 
 
@@ -50,19 +50,20 @@ class Command:
 
     argv: tuple[str, ...]
     environment: Mapping[str, str] = field(default_factory=dict)
-    """Added to the scrubbed base environment."""
+    """Variables to add to the scrubbed base environment."""
     files: Mapping[str, bytes] = field(default_factory=dict)
-    """Name in the working folder to content, written by the host before the run."""
+    """Contents of files by their names in the working folder; the host writes them before the
+    run."""
     timeout_s: float | None = None
     in_user_folder: bool = False
-    """It runs in the user's folder, not in that of its results."""
+    """Whether it runs in the user's folder, not in that of its results."""
     stdin: bytes | None = None
-    """Its standard input, in each repetition anew; None: it has none."""
+    """Its standard input, read anew in each repetition; None: it has none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What the agent said of a finished command: `run` in crates/vtax-agent/PROTOCOL.md."""
+    """What the agent said about a finished command: `run` in crates/vtax-agent/PROTOCOL.md."""
 
     wall_s: float
     tsc_ticks: int | None
@@ -81,7 +82,7 @@ class Outcome:
     signal: int | None
     timed_out: bool
     left_processes: int = 0
-    """That it left running and that were ended with it."""
+    """The processes that it left running and that were ended with it."""
 
     @property
     def cpu_s(self) -> float:
@@ -89,14 +90,14 @@ class Outcome:
 
 
 class ResultFolder(Protocol):
-    """The working folder after a run. The guest may be hostile: what is not a regular file, or too
-    large, is refused with a VtaxError and never followed."""
+    """The working folder after a run. The guest may be hostile: a file that is not regular, or too
+    large, is refused with a VtaxError, and no link is followed."""
 
     def read_bytes(self, name: str, limit_bytes: int = 16 << 20) -> bytes: ...
 
     def read_text(self, name: str, limit_bytes: int = 16 << 20) -> str: ...
 
-    """UTF-8 with errors replaced."""
+    """The text of a file as UTF-8, with errors replaced."""
 
 
 class Workload(Protocol):
@@ -105,7 +106,7 @@ class Workload(Protocol):
     name: ClassVar[str]
 
     def parameters(self) -> dict[str, Any]:
-        """What run.json keeps; JSON values."""
+        """The parameters that run.json keeps, as JSON values."""
         ...
 
     def label(self) -> str:
@@ -129,11 +130,11 @@ class Workload(Protocol):
         ...
 
     def libraries(self) -> Sequence[str]:
-        """Paths of programs whose resolved BLAS is recorded; empty when none matters."""
+        """Paths of programs whose resolved BLAS is recorded; empty when BLAS does not matter."""
         ...
 
     def expected_metrics(self, shape: MachineShape) -> Sequence[tuple[str, str, Better]]:
-        """(name, unit, better) in display order; empty when only a run tells."""
+        """(name, unit, better) in display order; empty when only a run can tell."""
         ...
 
 

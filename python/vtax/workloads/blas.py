@@ -11,7 +11,7 @@ _LIBRARY_FOLDERS = ("/usr/local/lib", "/usr/lib/*-linux-gnu", "/usr/lib64", "/us
 
 
 class Blas(Check):
-    """The library that decides HPL and DGEMM: the reference one is many times slower."""
+    """The library that decides HPL and DGEMM: the reference BLAS is many times slower."""
 
     name = "blas"
     purpose = "workloads hpcc and dgemm"
@@ -33,6 +33,7 @@ class Blas(Check):
 
 
 def _is_reference(library: Path) -> bool:
-    """Debian keeps each implementation in a folder of its own; the reference one is `blas`."""
+    """Whether it is the reference BLAS: Debian keeps each implementation in a folder of its own,
+    this one in `blas`."""
     tuned = ("openblas", "mkl", "blis", "atlas", "flexiblas", "armpl")
     return not any(name in str(library).lower() for name in tuned)

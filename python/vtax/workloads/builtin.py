@@ -40,14 +40,15 @@ def builtin_workloads() -> dict[str, str]:
 
 
 def is_builtin(argv: Sequence[str]) -> bool:
-    """Whether a command line names one of vtax-agent's workloads, and no program here."""
+    """Whether a command line names one of vtax-agent's workloads, and no program on this
+    machine."""
     return shutil.which(argv[0]) is None and argv[0] in builtin_workloads()
 
 
 def line(argv: Sequence[str], agent: str | None = None) -> list[str]:
-    """The command line that runs `argv`; `agent`: where vtax-agent is, in a machine of its own.
+    """The command line that runs `argv`; `agent`: the path of vtax-agent in the machine.
 
-    Raises VtaxError when it runs here and the program is not there.
+    Raises VtaxError when the command runs on this machine and its program does not exist.
     """
     if not is_builtin(argv):
         if agent is None:
@@ -57,10 +58,11 @@ def line(argv: Sequence[str], agent: str | None = None) -> list[str]:
 
 
 def require_here(argv: Sequence[str]) -> Path:
-    """Where this machine's program of that name is; VtaxError when it cannot be started."""
+    """The path of this machine's program of that name; raises VtaxError when it cannot be
+    started."""
     return programs.require(argv[0], os.environ.get("PATH", ""), Path.cwd(), "check its name")
 
 
 def several(argv: Sequence[str], copies: int) -> list[str]:
-    """The command line that runs so many copies of `argv` at once and fails when one does."""
+    """The command line that runs `copies` of `argv` at once and fails when one of them does."""
     return list(argv) if copies == 1 else ["sh", "-c", _COPIES, "sh", str(copies), *argv]

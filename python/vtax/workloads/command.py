@@ -35,11 +35,11 @@ from vtax.workloads.registry import register
 Choice = Literal["first", "last", "all"]
 
 OUTPUT_LIMIT_BYTES = 64 << 20
-"""That --metric searches in each of stdout and stderr."""
+"""How much --metric searches in each of stdout and stderr."""
 SEARCH_TIMEOUT_S = 10.0
-"""For one expression in one text; one that backtracks without end needs more than any time."""
+"""Time for one expression in one text; an expression that backtracks without end never finishes."""
 LINE_REACH = 200
-"""How many characters of its line on each side of a match are looked at."""
+"""How many characters of a match's line to look at on each side of it."""
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 _DIRECTIONS: Mapping[str, Better] = {"higher": "higher", "lower": "lower"}
@@ -76,24 +76,24 @@ example:
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """A number to be found in a program's output."""
+    """A pattern for a number in a program's output."""
 
     name: str
     unit: str
-    """As given, else as the name says; "": the program's."""
+    """As given, else as the name says; "" means the program's own unit."""
     better: Better | None
     """None: not known before a run."""
     regex: str
     better_from: BetterFrom = "assumed"
     unit_given: bool = True
     choice: Choice | None = None
-    """None: the last, and it is said when there are several."""
+    """None: take the last match, and say so when there are several."""
 
     def described(self, printed: str | None) -> tuple[str, Better | None, BetterFrom]:
-        """Unit and direction, and what says the direction, where this unit is printed."""
+        """Unit and direction, and the source of the direction, if the program prints this unit."""
         if self.unit_given or printed is None:
             return self.unit, self.better, self.better_from
-        # What a program prints is believed before a name.
+        # The program's printed unit counts more than the metric's name.
         unit = printed if conversion(printed, self.unit) is None else self.unit
         if self.better_from == "given":
             return unit, self.better, "given"
@@ -103,7 +103,7 @@ class Pattern:
         return unit, direction_of(self.name), "assumed"
 
     def find(self, *texts: str) -> Sequence[Place]:
-        """All matches in the first text that has one, of which those not chosen are the same Place.
+        """All matches in the first text that has one; matches that are not chosen share one Place.
 
         Raises VtaxError when the search takes longer than SEARCH_TIMEOUT_S.
         """
@@ -128,7 +128,8 @@ class Pattern:
         return ()
 
     def read(self, out: str, err: str) -> Metric:
-        """The metric of a run that printed this; VtaxError when it cannot be read exactly."""
+        """The metric of a run that printed this; raises VtaxError when it cannot be read
+        exactly."""
         places = self.find(shown(out), shown(err))
         if not places:
             said = tail(out) or tail(err) or "nothing"
@@ -237,9 +238,9 @@ class CommandLine:
     argv: tuple[str, ...]
     patterns: tuple[Pattern, ...] = ()
     compared: bool = True
-    """False: there is one environment alone, and no direction is needed."""
+    """False: there is only one environment, and no direction is needed."""
     stdin: bytes | None = field(default=None, repr=False)
-    """What the user gave; each repetition reads it from its beginning."""
+    """The user's standard input; each repetition reads it from its beginning."""
 
     @classmethod
     def from_args(cls, args: Sequence[str], metric_patterns: Sequence[str] = ()) -> Self:
@@ -316,5 +317,5 @@ class CommandLine:
 
 
 def _expected(pattern: Pattern) -> tuple[str, str, Better]:
-    """Before a run has said more."""
+    """Name, unit and direction, as far as they are known before a run."""
     return pattern.name, pattern.unit, pattern.better or "higher"

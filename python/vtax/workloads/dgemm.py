@@ -30,7 +30,7 @@ DEFAULT_SIZE = 800
 DEFAULT_TIMES = 5
 
 _USABLE_SHARE = 0.8
-# Code, and the buffers that a BLAS allocates for packing, of the order of 32 MiB for each thread.
+# The code, and the buffers that a BLAS allocates for packing, about 32 MiB for each thread.
 _PROCESS_BYTES = 32 << 20
 _THREAD_BYTES = 32 << 20
 
@@ -53,7 +53,7 @@ class Dgemm:
     size: int = DEFAULT_SIZE
     times: int = DEFAULT_TIMES
     threads: int | None = None
-    """None: one for each CPU of the machine."""
+    """None: one thread for each CPU of the machine."""
 
     @classmethod
     def from_args(cls, args: Sequence[str], metric_patterns: Sequence[str] = ()) -> Self:
@@ -73,13 +73,13 @@ class Dgemm:
         return Command(
             argv=(DGEMM_PROGRAM, "--size", str(self.size), "--times", str(self.times)),
             environment=self.environment(threads),
-            # Only a hanging program gets there: QEMU's TCG was seen at 0.2 Gflop/s. The program
+            # Only a hanging program reaches it: QEMU's TCG was seen at 0.2 Gflop/s. The program
             # may warm up and verify, hence the two more.
             timeout_s=120.0 + 2.0 * self.size**3 * (self.times + 2) / 5e7,
         )
 
     def environment(self, threads: int) -> dict[str, str]:
-        """What tells any BLAS how many threads to have."""
+        """Variables that tell any BLAS how many threads to use."""
         variables = ("OPENBLAS", "OMP", "MKL", "BLIS")
         return {f"{name}_NUM_THREADS": str(threads) for name in variables}
 

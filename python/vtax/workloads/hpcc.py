@@ -40,8 +40,8 @@ _ENVIRONMENT = {
     # The root of a guest is nobody on the host, and mpirun refuses root otherwise.
     "OMPI_ALLOW_RUN_AS_ROOT": "1",
     "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-    # Settings as exclusions, which Open MPI 4 and 5 both take: what a version does not have is
-    # then no error, and the shared-memory transport (`vader` in 4, `sm` in 5) is left whatever
+    # Settings as exclusions, which Open MPI 4 and 5 both take: what a version lacks is
+    # no error, and the shared-memory transport (`vader` in 4, `sm` in 5) is left whatever
     # its name. Without this a machine with other network hardware would use other transports.
     "OMPI_MCA_pml": "ob1",
     "OMPI_MCA_btl": "^openib,ofi,tcp,ucx,uct,ugni,usnic,portals4,smcuda",
@@ -105,10 +105,10 @@ class Hpcc:
     checks: ClassVar[Sequence[type[Check]]] = (Installed, Mpi, Blas)
 
     sizes: tuple[int, ...]
-    """HPL's N. HPCC sizes its other kernels by the largest."""
+    """HPL's N. HPCC sizes its other kernels by the largest N."""
     preset: str | None = None
     processes: int | None = None
-    """None: one for each CPU of the machine."""
+    """None: one process for each CPU of the machine."""
     block: int = DEFAULT_BLOCK
 
     @classmethod
@@ -137,8 +137,8 @@ class Hpcc:
         require_memory(self.sizes, processes, shape)
         alone = processes == 1
         return Command(
-            # `--oversubscribe` in a form that Open MPI 4 and 5 both take. Binding is vtax's own
-            # affair: a guest of one CPU has nothing to bind to.
+            # `--oversubscribe` in a form that Open MPI 4 and 5 both take. vtax itself binds
+            # processes: a guest of one CPU has nothing to bind to.
             argv=("hpcc",)
             if alone
             else (

@@ -19,25 +19,26 @@ PRESETS: Mapping[str, tuple[int, ...]] = MappingProxyType(
         # times as long, which an emulated CPU feels.
         "small": (1500,),
         # The axis of figures 2 to 4 of the paper on HPC Challenge in virtualized environments: the
-        # text names 1000 as the smallest size and 4000 as one between; 10000 as the end is our
-        # reading, for the scan has lost the figures.
+        # text names 1000 as the smallest size and 4000 as one between; 10000 as the end is this
+        # study's reading, because the scan has lost the figures.
         "paper": tuple(range(1000, 10001, 1000)),
     }
 )
-"""Preset to HPL's problem sizes N."""
+"""HPL's problem sizes N of each preset."""
 
 THRESHOLD = 16.0
-"""What a scaled residual must stay below: HPL's and HPCC's own value."""
+"""A scaled residual must stay below this: HPL's and HPCC's own value."""
 
 SMALLEST_N = 100
 LARGEST_N = 1_000_000
 MOST_SIZES = 20
 """HPL_MAX_PARAM of HPL's source."""
 DEFAULT_BLOCK = 80
-"""As in the hpccinf.txt that ships with HPCC."""
+"""The block size of the hpccinf.txt that ships with HPCC."""
 
 USABLE_SHARE = 0.8
-"""Of a machine's memory: the kernel, the page cache of the binaries and the tmpfs need the rest."""
+"""The share of a machine's memory that HPCC may use: the kernel, the page cache of the binaries and
+the tmpfs need the rest."""
 # Measured at 15 to 24 MiB: code, Open MPI's buffers and shared memory, OpenBLAS's scratch space.
 _RANK_BYTES = 40 << 20
 # HPCC sizes all kernels so that their arrays fit in what HPL's matrix takes; panels come on top.
@@ -51,8 +52,8 @@ def grid(processes: int) -> tuple[int, int]:
 
 
 def input_file(sizes: Sequence[int], processes: int, block: int) -> bytes:
-    """The content of hpccinf.txt. HPCC reads by line number; words are parted by single spaces,
-    as HPL's parser of number lists needs it."""
+    """The content of hpccinf.txt. HPCC reads by line number; single spaces separate words, as HPL's
+    parser of number lists needs."""
     rows, columns = grid(processes)
     lines = [
         "HPLinpack benchmark input file",
@@ -96,7 +97,7 @@ def input_file(sizes: Sequence[int], processes: int, block: int) -> bytes:
 
 
 def memory_needed(largest: int, processes: int) -> int:
-    """Bytes of all processes together, for the largest N."""
+    """The bytes that all processes need together for the largest N."""
     return int(8 * largest**2 * _MATRIX_SHARE) + processes * _RANK_BYTES
 
 
@@ -119,7 +120,7 @@ def require_memory(sizes: Sequence[int], processes: int, shape: MachineShape) ->
 
 
 def time_limit_s(sizes: Sequence[int]) -> float:
-    """A limit that only a hanging run reaches, also on an emulated CPU: 0.05 Gflop/s (QEMU's TCG
-    was seen at 0.2), 1 MB/s for the memory kernels, and HPCC's own time bounds."""
+    """A time limit that only a hanging run reaches, even on an emulated CPU: 0.05 Gflop/s (QEMU's
+    TCG was seen at 0.2), 1 MB/s for the memory kernels, and HPCC's own time bounds."""
     arithmetic = sum(2.0 * size**3 for size in sizes) / 5e7
     return 600.0 + arithmetic + 8.0 * max(sizes) ** 2 / 1e6

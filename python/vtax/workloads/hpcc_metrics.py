@@ -34,7 +34,7 @@ _ALWAYS: tuple[Described, ...] = (
     *_rates("Gflop/s", "MPIFFT_Gflops", *(f"{scope}FFT_Gflops" for scope in _SCOPES)),
 )
 
-# Of several sizes HPCC reports the best. The rate can still be compared; the time cannot, because
+# For several sizes HPCC reports the best. The rate can still be compared; the time cannot, because
 # the best size may be another one in another environment.
 _ONE_SIZE: tuple[Described, ...] = (("HPL_time", "s", "lower"),)
 
@@ -65,7 +65,7 @@ _MESSAGES: tuple[Described, ...] = (
 
 
 def described(sizes: Sequence[int], processes: int | None) -> tuple[Described, ...]:
-    """The metrics of a run, in display order; one process sends no messages."""
+    """The metrics of a run, in display order; one process alone sends no messages."""
     hpl: tuple[Described, ...] = (("HPL_Tflops", "Tflop/s", "higher"),)
     if len(sizes) == 1:
         hpl += _ONE_SIZE
@@ -77,7 +77,7 @@ def described(sizes: Sequence[int], processes: int | None) -> tuple[Described, .
 def metrics(output: Output, sizes: Sequence[int]) -> Iterator[Metric]:
     """The measured values of a run; what HPCC did not measure is absent.
 
-    Raises VtaxError when a value is there and cannot be one, or HPL has none.
+    Raises VtaxError when a value is impossible, or HPL has none.
     """
     by_size = {_by_size(size): rate for size, rate in output.hpl_gflops.items()}
     for name, unit, better in described(sizes, None):
@@ -92,8 +92,8 @@ def metrics(output: Output, sizes: Sequence[int]) -> Iterator[Metric]:
 def _ran_s(name: str, value: float, summary: Mapping[str, Value]) -> float | None:
     """How long the kernel behind a metric ran: as HPCC says, or its work over its rate.
 
-    The counts of operations are those of HPCC's sources (tstdgemm.c, stream.c, tstfft.c and others:
-    2 n^3, 8 bytes for each access, 5 n log2 n, 4 updates a word). None: HPCC does not say.
+    The counts of operations are from HPCC's sources (tstdgemm.c, stream.c, tstfft.c and others: 2
+    n^3, 8 bytes for each access, 5 n log2 n, 4 updates a word). None: HPCC does not say.
     """
 
     def size(key: str) -> float:
@@ -123,9 +123,9 @@ def _ran_s(name: str, value: float, summary: Mapping[str, Value]) -> float | Non
 
 
 def _is_measured(name: str, value: float | None) -> bool:
-    """-1 is HPCC's "not run"; 0 is a time below the resolution of the machine's clock.
+    """Whether HPCC measured a value: -1 is its "not run"; 0 is a time below the clock's resolution.
 
-    RandomAccess says so otherwise: it takes -1 s for the time, or divides no updates by 0 s.
+    RandomAccess has other signs of this: it takes -1 s for the time, or divides no updates by 0 s.
     """
     if value is None or value in (-1, 0):
         return False

@@ -58,23 +58,23 @@ class Output:
     """The content of a result file that passed all checks."""
 
     summary: Mapping[str, Value]
-    """Every value of the summary section, in its order. -1 is HPCC's word for "not measured"."""
+    """Every value of the summary section, in its order. -1 is HPCC's value for "not measured"."""
     hpl_gflops: Mapping[int, float]
     """Gflop/s by N from HPL's own table; the summary has only the best of all N."""
 
 
 @dataclass(frozen=True, slots=True)
 class RandomAccessTimes:
-    """Both clocks of MPIRandomAccess, of the updates without their verification."""
+    """Both clocks of MPIRandomAccess, for the updates without their verification."""
 
     table_words: int
     cpu_s: float
-    """0 is a time below a tick of a coarse clock."""
+    """0 means a time below a tick of a coarse clock."""
     wall_s: float
 
 
 def random_access_times(text: str) -> RandomAccessTimes:
-    """What MPIRandomAccess printed of its run. Raises VtaxError when it is not there."""
+    """What MPIRandomAccess printed about its run. Raises VtaxError when it printed nothing."""
     _, _, rest = text.partition(f"Begin of {_RANDOM_ACCESS} section.")
     section, _, _ = rest.partition(f"End of {_RANDOM_ACCESS} section.")
     table, times = _TABLE.search(section), dict(_TIME.findall(section))
@@ -86,7 +86,7 @@ def random_access_times(text: str) -> RandomAccessTimes:
 def read_output(text: str, messages: str, sizes: Sequence[int]) -> Output:
     """The values of a result file.
 
-    `messages` is what the program printed, `sizes` the N that were asked for. Raises VtaxError,
+    `messages` is what the program printed, `sizes` are the N that were asked for. Raises VtaxError,
     naming the test and its residual, when HPCC complained, failed a check of its own, was cut
     short, or solved another problem.
     """
@@ -104,8 +104,8 @@ def read_output(text: str, messages: str, sizes: Sequence[int]) -> Output:
 def parse_summary(text: str) -> dict[str, Value]:
     """Every ``name=value`` of the summary section.
 
-    Raises VtaxError when the section is missing, cut short, twice there, or has a line that is
-    something else.
+    Raises VtaxError when the section is missing, cut short or duplicated, or has any other kind of
+    line.
     """
     lines = [line.strip() for line in text.split("\n")]
     starts = [index for index, line in enumerate(lines) if line == BEGIN]
@@ -202,7 +202,7 @@ def _error_shares(summary: Mapping[str, Value]) -> Iterator[tuple[str, float]]:
 def _residuals(summary: Mapping[str, Value]) -> Iterator[tuple[str, float]]:
     """Scaled residuals as HPCC computes them (HPL_pdtest.c, pdtransdriver.c, mpifft.c).
 
-    One that cannot be computed from the summary is NaN, which is below no threshold.
+    A residual that cannot be computed from the summary is NaN, which is below no threshold.
     """
     eps = number(summary, "HPL_eps") or math.nan
     yield "HPL", _hpl_residual(summary, eps)

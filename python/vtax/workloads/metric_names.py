@@ -1,4 +1,4 @@
-"""What the name of a metric says of its unit and direction, where it says it clearly."""
+"""What the name of a metric says about its unit and direction, where it is clear."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ _HIGHER |= {"flops", "mflops", "gflops", "kbps", "mbps", "gbps"}
 
 
 def unit_of(name: str) -> str:
-    """`ms` of `run_ms`, `MB/s` of `copy_MB_s`, `ops/s` of `ops_per_s`; "" where it has none."""
+    """`ms` of `run_ms`, `MB/s` of `copy_MB_s`, `ops/s` of `ops_per_s`; "" where the name has no
+    unit."""
     words = re.split("[_.-]", name)
     if len(words) > 2 and words[-2] == "per" and (unit := f"{words[-3]}/{words[-1]}"):
         return unit if known(unit) else ""
     last = words[-1]
-    # `rtt_min` is the least, and `faults_s` may be faults per second.
+    # `rtt_min` is a minimum, and `faults_s` may be faults per second.
     if len(words) < 2 or last not in TIMES or last in ("min", "h", "d") or unwanted(words[-2]):
         return ""
     rate = f"{words[-2]}/{last}"
@@ -29,7 +30,7 @@ def unit_of(name: str) -> str:
 
 
 def direction_of(name: str) -> Better | None:
-    """By whole words; None where they say nothing or contradict each other."""
+    """The direction by whole words; None where they say nothing or contradict each other."""
     words = re.split("[_.-]|(?<=[a-z])(?=[A-Z])", name)
     said = {word.lower() for word in words}
     lower, higher = bool(said & _LOWER), bool(said & _HIGHER)

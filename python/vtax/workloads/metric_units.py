@@ -19,7 +19,7 @@ PREFIXES: Mapping[str, int] = {
     **{f"{letter}i": 1024**power for power, letter in enumerate("KMGTPE", 1)},
     **{"K": 1000, "ki": 1024},
 }
-"""What stands before a unit, or alone behind a number."""
+"""Prefixes, which stand before a unit, or alone behind a number."""
 MULTIPLES: Mapping[str, int] = {
     **{"hundred": 100, "thousand": 10**3, "million": 10**6},
     **{"billion": 10**9, "trillion": 10**12},
@@ -33,7 +33,7 @@ class Unit:
     dimension: str
     factor: Fraction
     better: Better | None
-    """None: either can be meant."""
+    """None: either direction can be meant."""
 
 
 def _times() -> Mapping[str, Fraction]:
@@ -72,7 +72,7 @@ _RATES = {
     **{"fps": "frame", "FPS": "frame", "rps": "request", "RPS": "request", "pps": "packet"},
     **{"qps": "query", "QPS": "query", "tps": "transaction", "TPS": "transaction"},
 }
-"""Names that say "per second" themselves: of what."""
+"""Names that include "per second", and what they count."""
 _NOUNS = {
     "op": "op ops operation operations",
     "request": "request requests req reqs",
@@ -93,7 +93,7 @@ _UNWANTED = re.compile(
     "|pause|reject|restart|retransmi|retr(?:y|ies)|stale|stall|steal|swap|switch|throttl|timeout"
     "|trap|underrun|vmexit|wait|wast"
 )
-"""How words begin whose rate may be better higher or lower."""
+"""Beginnings of words whose rate may be better higher or lower."""
 _WORD = re.compile(r"[A-Za-z_#1][A-Za-z0-9_-]*")
 _COMPOUND = re.compile(r"(?P<of>[^/]*?)(?:\s*/\s*|\s+per\s+|^per\s+)(?P<per>[^/\s]+)")
 
@@ -118,7 +118,7 @@ def known(text: str) -> Unit | None:
 
 
 def unwanted(text: str) -> bool:
-    """Whether a word of it counts what nobody wants more of."""
+    """Whether one of its words counts what nobody wants more of."""
     words = re.split("[^A-Za-z]+|(?<=[a-z])(?=[A-Z])", text)
     return any(_UNWANTED.match(word.lower()) for word in words)
 
@@ -143,7 +143,7 @@ def _compound(of: str, per: str) -> Unit | None:
 
 
 def _amount(text: str) -> Unit | None:
-    """An amount of something that is known, which may have a prefix."""
+    """The unit of a known amount, which may have a prefix."""
     if text in ("", "1", "#"):
         return Unit("1", Fraction(1), None)
     for stem, bits in _INFORMATION.items():
@@ -167,7 +167,7 @@ def _prefixed(text: str, stem: str) -> int | None:
 
 
 def _unnamed(text: str) -> Unit | None:
-    """An amount of what no table knows: a dimension of its own."""
+    """The unit of an amount that no table knows, with a dimension of its own."""
     if not _WORD.fullmatch(text):
         return None
     noun = text[:-1] if len(text) > 2 and text.endswith("s") else text
@@ -175,7 +175,7 @@ def _unnamed(text: str) -> Unit | None:
 
 
 def conversion(printed: str, wanted: str) -> Fraction | None:
-    """What a value in the printed unit is multiplied by; None: they are not of one dimension."""
+    """The factor from the printed unit to the wanted one; None: their dimensions differ."""
     if printed == wanted:
         return Fraction(1)
     own, other = known(printed), known(wanted)

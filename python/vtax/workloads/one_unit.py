@@ -18,7 +18,8 @@ class OneUnit:
     first: dict[str, Metric] = field(default_factory=dict)
 
     def same(self, metrics: Sequence[Metric]) -> list[Metric]:
-        """The metrics in the first repetition's units; VtaxError where one is no such unit."""
+        """The metrics in the first repetition's units; raises VtaxError for a unit that cannot be
+        converted."""
         return [self._one(metric) for metric in metrics]
 
     def _one(self, metric: Metric) -> Metric:

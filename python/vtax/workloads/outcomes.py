@@ -1,4 +1,4 @@
-"""What every workload makes of an outcome: was it a success, and how long did it take."""
+"""What every workload reads from an outcome: was it a success, and how long did it take."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PROGRAM_METRICS: tuple[tuple[str, str, Better], ...] = (
     ("wall_s", "s", "lower"),
     ("cpu_s", "s", "lower"),
 )
-"""(name, unit, better) of what is known of every program."""
+"""(name, unit, better) of the metrics that every program has."""
 
 
 def program_metrics(outcome: Outcome) -> tuple[Metric, ...]:
@@ -31,7 +31,7 @@ def program_metrics(outcome: Outcome) -> tuple[Metric, ...]:
 
 
 def require_success(program: str, outcome: Outcome, folder: ResultFolder) -> None:
-    """Raise VtaxError, with the tail of what the program said, unless it ended with code 0."""
+    """Raise VtaxError, with the tail of the program's output, unless it ended with code 0."""
     if outcome.timed_out:
         problem = f"was stopped at its time limit after {outcome.wall_s:.1f} s"
     elif outcome.signal is not None:
@@ -53,7 +53,7 @@ def last_words(folder: ResultFolder) -> str:
 def json_result(program: str, folder: ResultFolder) -> dict[str, Any]:
     """The JSON object that one of vtax's own programs printed.
 
-    Raises VtaxError when it is none, or says that the program's own check failed.
+    Raises VtaxError when the output is not JSON, or says that the program's own check failed.
     """
     text = folder.read_text(STDOUT)
     try:
@@ -68,7 +68,7 @@ def json_result(program: str, folder: ResultFolder) -> dict[str, Any]:
 
 
 def positive(program: str, result: dict[str, Any], key: str) -> float:
-    """A number above zero from a JSON result; VtaxError when it is anything else."""
+    """A number above zero from a JSON result; raises VtaxError when it is anything else."""
     value = result.get(key)
     # bool is an int in Python, and no measurement.
     if (
@@ -88,7 +88,7 @@ def _signal_name(number: int) -> str:
 
 
 def _tail_of(folder: ResultFolder, name: str) -> str:
-    # The error that is being reported matters more than one of reading its explanation.
+    # The error that is being reported matters more than an error in reading its explanation.
     try:
         text = tail(folder.read_text(name))
     except VtaxError as error:

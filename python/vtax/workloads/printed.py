@@ -11,7 +11,7 @@ from vtax.workloads.metric_names import unit_of
 from vtax.workloads.metric_units import MULTIPLES, PREFIXES, TIMES, known
 
 LEAST, MOST = Fraction(1, 10**100), Fraction(10**100)
-"""Beyond them squares and ratios leave what a float holds."""
+"""Beyond these limits, squares and ratios leave the range of a float."""
 
 _SEPARATORS = (
     ",_:'\N{RIGHT SINGLE QUOTATION MARK}\N{NO-BREAK SPACE}\N{NARROW NO-BREAK SPACE}\N{THIN SPACE}"
@@ -19,7 +19,7 @@ _SEPARATORS = (
 _BLOB = re.compile(
     rf"0[xX][0-9A-Fa-f]+|\.?[0-9](?:[0-9]|[eEdD][+-]?(?=[0-9])|\.|[{_SEPARATORS}](?=[0-9]))*"
 )
-"""Everything that may belong to one number."""
+"""Every character that may belong to one number."""
 _PLAIN = re.compile(r"(?:[0-9]+(?:_[0-9]+)*\.?[0-9]*|\.[0-9]+)(?:[eEdD][+-]?[0-9]{1,4})?")
 _GROUPED = re.compile(
     rf"[1-9][0-9]{{0,2}}(?P<by>[{_SEPARATORS.replace('_:', '')}])[0-9]{{3}}(?:(?P=by)[0-9]{{3}})*"
@@ -29,7 +29,7 @@ _NUMBER = r"[+-]?(?:[0-9][0-9.,]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
 _POWER = re.compile(r"[ \t]*[x*\u00d7\u00b7\u22c5][ \t]*10(?:\^|\*\*)([+-]?[0-9]{1,3})(?![0-9.])")
 _POWER_OF_TEN = re.compile(r"[ \t]*[x*\u00d7\u00b7\u22c5][ \t]*10(?![0-9.])")
 _ASIDE = re.compile(rf"(?:/{_NUMBER})+|[ \t]*(?:\u00b1|\+/-|\+-)[ \t]*{_NUMBER}\)?")
-"""Further numbers of a list, or how uncertain it is, before their common unit."""
+"""Further numbers of a list, or the number's uncertainty, before their common unit."""
 _UNIT = re.compile(
     r"(?P<gap>[ \t\u00a0\u202f]*)(?P<open>[\[(]?)(?P<word>[A-Za-z%#\u00b5\u03bc][\w%]*)?"
     r"(?:(?P<slash>[ ]?/[ ]?|[ ]+per[ ]+)(?P<per>[A-Za-z][\w-]*))?"
@@ -51,7 +51,7 @@ _PROSE = re.compile(
     "of|in|on|at|and|or|for|to|the|with|from|by|after|before|per|is|was|are|were|over|during|total"
     "|avg|mean|median|stddev|stdev|std|max|maximum|minimum|each|all|as|than"
 )
-"""Words that go on with the sentence behind a number."""
+"""Words that continue the sentence behind a number."""
 _WORD = re.compile(r"[ \t\u00a0\u202f]*([A-Za-z\u00b5\u03bc]+)(?![\w/.-])")
 _ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\\)|[ -/]+[0-~])")
 _STATISTICS = re.compile(r"\b(?:max|maximum|avg|mean|median)\b", re.IGNORECASE)
@@ -63,14 +63,15 @@ class Printed:
 
     value: Fraction
     unit: str | None
-    """None: none that the table knows is beside it."""
+    """None: no unit that the table knows is beside the number."""
     word: str = ""
-    """Where there is no unit: the word behind the number, which may be one, without a plural s."""
+    """Where there is no unit: the word behind the number, which may be a unit, without a plural
+    s."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where an expression matched: the group in the line, and the match around it."""
+    """The place of a match: the group in the line, and the whole match around it."""
 
     line: str
     begin: int
@@ -80,7 +81,7 @@ class Place:
 
 
 def shown(text: str) -> str:
-    """A text as a terminal shows it: without colours, and with backspaces done."""
+    """A text as a terminal shows it: without colours, and with backspaces applied."""
     if "\x1b" in text:
         text = _ESCAPE.sub("", text)
     if "\b" not in text:
@@ -95,9 +96,9 @@ def shown(text: str) -> str:
 
 
 def read(place: Place, declared: str) -> Printed:
-    """The whole number of which the group has at least a piece.
+    """The whole number of which the group covers at least a piece.
 
-    Raises VtaxError, without the metric's name, when it cannot be read exactly.
+    Raises VtaxError, without the metric's name, when the number cannot be read exactly.
     """
     begin, end = _number_around(place)
     text = (
@@ -127,7 +128,7 @@ def _refused(place: Place, reason: str) -> VtaxError:
 
 
 def _number_around(place: Place) -> tuple[int, int]:
-    """Where the number lies that the group has a piece of."""
+    """The begin and end of the number of which the group covers a piece."""
     group = place.line[place.begin : place.end]
     low = place.begin + len(group) - len(group.lstrip())
     high = place.begin + len(group.rstrip())
@@ -136,7 +137,7 @@ def _number_around(place: Place) -> tuple[int, int]:
         raise VtaxError(f"{group!r:.60} is not a number")
     begin, end = found[0].span()
     whole = found[0][0]
-    # What the expression itself matches beside the group may be what parts two numbers.
+    # Text that the expression itself matches beside the group may separate two numbers.
     left = [m.end() for m in re.finditer("[,:']", whole) if begin + m.end() <= low]
     right = [m.start() for m in re.finditer("[,:']", whole) if begin + m.start() >= high]
     cut_left = left and begin + left[-1] - 1 >= place.match_begin
@@ -155,7 +156,7 @@ def _number_around(place: Place) -> tuple[int, int]:
 
 
 def _refuse_spaced(place: Place, begin: int, end: int) -> None:
-    """`1 234`, unless the expression matches the other part itself."""
+    """Refuse `1 234`, unless the expression matches the other part itself."""
     before = re.search(r"(?<![0-9.,])[0-9]{1,3}((?: [0-9]{3})*) $", place.line[:begin])
     here = place.line[begin:end]
     if before and re.match(r"[0-9]{3}(?![0-9])", here) and before.start() < place.match_begin:
@@ -187,7 +188,7 @@ def _sign(line: str, begin: int, group_begin: int) -> bool:
     other = before[-2:-1]
     if other.isdigit():
         raise VtaxError(f"{line[max(0, begin - 20) : begin + 20].strip()!r}: it may be a range")
-    # `run-5` is a name; `([-0-9]+)` has the sign itself.
+    # `run-5` is a name; `([-0-9]+)` includes the sign itself.
     own = group_begin < begin
     return before[-1] != "+" and (own or not (other.isalnum() or other in ("-", "_")))
 
@@ -225,7 +226,7 @@ def _unit(place: Place, behind: str, declared: str, begin: int) -> tuple[int, st
 
 
 def _refuse_parts(place: Place, match: re.Match[str], behind: str) -> None:
-    """`1h2m3s`, `5 min 3 s`: a duration of which this number is a part."""
+    """Refuse `1h2m3s` and `5 min 3 s`: durations of which this number is only a part."""
     word = re.match("[A-Za-z\u00b5\u03bc]*", match["word"] or "")
     name = word[0] if word else ""
     if name not in _SIZES:
@@ -273,7 +274,8 @@ def _known_unit(place: Place, match: re.Match[str], declared: str, tight: bool) 
 
 
 def _word_behind(place: Place, behind: str) -> str:
-    """Nothing where the sentence goes on, or where the user's expression matches the word."""
+    """The word behind the number; "" where the sentence continues, or the user's expression matches
+    the word."""
     found = _WORD.match(behind)
     if found is None or _PROSE.fullmatch(found[1]):
         return ""
@@ -282,7 +284,7 @@ def _word_behind(place: Place, behind: str) -> str:
 
 
 def _is_count(word: str) -> bool:
-    """Words that say what is counted, behind a plain number."""
+    """Whether the word says what is counted, behind a plain number."""
     unit = known(word)
     return unit is not None and unit.better is None and unit.dimension not in (
         "information", "flop", "percent", "times",
@@ -290,7 +292,7 @@ def _is_count(word: str) -> bool:
 
 
 def _unit_before(place: Place, begin: int) -> str | None:
-    """`time (ms): 5`."""
+    """The unit in `time (ms): 5`."""
     found = _BEFORE.search(place.line[:begin])
     if found:
         return found[1] if known(found[1]) else None
@@ -303,7 +305,7 @@ def _unit_before(place: Place, begin: int) -> str | None:
 
 
 def _require_only_number(place: Place, begin: int, unit: str | None) -> None:
-    """A group may have a sign, the number and its unit, and nothing else."""
+    """Raise VtaxError unless the group has only a sign, the number and its unit."""
     group = place.line[place.begin : place.end].strip()
     rest = re.sub(rf"^[+\-\u2212]?(?:{_BLOB.pattern})?", "", group).strip(" .,")
     if place.begin < begin and not re.fullmatch(

@@ -14,7 +14,7 @@ from vtax import elf
 from vtax.errors import VtaxError
 
 EMULATORS = Path("/proc/sys/fs/binfmt_misc")
-"""Where the kernel lists the kinds of programs that it gives to an emulator."""
+"""The folder in which the kernel lists the kinds of programs that it gives to an emulator."""
 FIRST_LINE_BYTES = 256
 """The kernel looks at this much of a script (BINPRM_BUF_SIZE)."""
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
@@ -25,10 +25,10 @@ _BUILT_IN = frozenset({"cd", "export", "source", ".", "ulimit", "umask", "eval",
 def require(
     program: str, path: str, folder: Path, remedy: str, arguments: Sequence[str] = ()
 ) -> Path:
-    """Where `program`, as named from `folder`, is; VtaxError when it cannot be started.
+    """The path of `program`, as named from `folder`; raises VtaxError when it cannot be started.
 
-    A script whose interpreter is missing cannot. A name without a slash is looked up in `path`,
-    the value of the variable PATH. `arguments` are those of its command line.
+    A script whose interpreter is missing cannot be started. A name without a slash is looked up in
+    `path`, the value of the variable PATH. `arguments` are those of its command line.
     """
     if obstacle := _obstacle(program, path, folder):
         reason, own = obstacle
@@ -38,7 +38,7 @@ def require(
 
 
 def _meant(program: str, path: str, arguments: Sequence[str]) -> str | None:
-    """What to write for a word that is no program's name."""
+    """What the user should write for a word that is no program's name."""
     whole = shlex.join([program, *arguments])
     if _ASSIGNMENT.match(program):
         return f"write env {whole}"
@@ -51,7 +51,7 @@ def _meant(program: str, path: str, arguments: Sequence[str]) -> str | None:
 
 
 def _obstacle(program: str, path: str, folder: Path) -> tuple[str, str] | None:
-    """The reason, and what to do where that is known."""
+    """The reason why a program cannot be started, and a remedy where one is known."""
     if "/" in program:
         return _why_not(folder / program, path)
     if which := shutil.which(program, path=path):
@@ -97,7 +97,7 @@ def _elf_obstacle(file: Path) -> tuple[str, str] | None:
     own = platform.machine()
     runs = header.machine == own or (header.machine, own) == (elf.I386, elf.X86_64)
     if not runs:
-        # Where an emulator is registered, its own loader is looked for elsewhere.
+        # Where an emulator is registered, the emulator looks for its own loader elsewhere.
         emulated = any(EMULATORS.glob("qemu-*"))
         meant = f"it is built for {header.machine}, not for {own}"
         return None if emulated else (meant, f"build it for {own}")
@@ -111,7 +111,7 @@ def _elf_obstacle(file: Path) -> tuple[str, str] | None:
 def script_words(script: Path) -> list[str]:
     """The interpreter of a script and its one argument, as the kernel splits the first line.
 
-    Empty where it is no script.
+    The result is empty where the file is no script.
     """
     try:
         with script.open("rb") as file:
@@ -120,6 +120,6 @@ def script_words(script: Path) -> list[str]:
         return []
     if not first.startswith(b"#!"):
         return []
-    # At blanks and tabs alone: a carriage return is part of the name.
+    # Split at blanks and tabs alone: a carriage return is part of the name.
     line = os.fsdecode(first[2:].split(b"\n", 1)[0]).strip(" \t")
     return re.split("[ \t]+", line, maxsplit=1) if line else []

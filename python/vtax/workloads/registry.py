@@ -80,8 +80,8 @@ def names() -> list[str]:
 def parse(argv: Sequence[str], metric_patterns: Sequence[str] = ()) -> Workload:
     """The workload of a command line: ``hpcc --preset small``, ``command sleep 1``, ``sleep 1``.
 
-    A first word that names no workload begins a `command`, unless no such program exists here
-    and the word is close to a workload's name: that is a slip, and raises MisuseError.
+    A first word that names no workload begins a `command`, unless no such program exists here and
+    the word is close to a workload's name: that is a typing error, and raises MisuseError.
     """
     if not argv:
         raise MisuseError("there is nothing to run", _EXAMPLE)
@@ -90,7 +90,7 @@ def parse(argv: Sequence[str], metric_patterns: Sequence[str] = ()) -> Workload:
     if cls is None:
         _refuse_slip(first)
         cls, rest = registry()[IMPLICIT], argv
-        # An option here is more likely vtax's own, behind the "--" by mistake.
+        # An option in this place is more likely vtax's own, written behind the "--" by mistake.
         if first.startswith("-"):
             raise MisuseError(f"a command cannot begin with '{first}'", _EXAMPLE)
     return cls.from_args(rest, metric_patterns)

@@ -23,11 +23,11 @@ _RANGE = re.compile(r"([0-9]+)-([0-9]+)(?::([0-9]+))?")
 
 
 class SizedProgram(Protocol):
-    """What runs at each size."""
+    """A program that can run at each size."""
 
     @property
     def name(self) -> str:
-        """Of its metric, as the next two."""
+        """The name of its metric; the next two are of the same metric."""
         ...
 
     @property
@@ -37,13 +37,14 @@ class SizedProgram(Protocol):
     def better(self) -> Better: ...
 
     def argv(self) -> tuple[str, ...]:
-        """With PLACE for the size."""
+        """The command line, with PLACE for the size."""
         ...
 
     def command(self, size: int, shape: MachineShape) -> Command: ...
 
     def value(self, outcome: Outcome, wall_s: float, folder: ResultFolder) -> float:
-        """The metric of a run; `wall_s` is the program's own. VtaxError when it failed."""
+        """The metric of a run; `wall_s` is the program's own time. Raises VtaxError when the run
+        failed."""
         ...
 
     def needs(self) -> Sequence[str]:
@@ -110,7 +111,7 @@ class SizedCommand:
 
 
 def parse(argv: Sequence[str], patterns: Sequence[str]) -> SizedProgram:
-    """The program of a command line; none is the DGEMM driver.
+    """The program of a command line; without one, the DGEMM driver.
 
     Raises MisuseError when no word has `{size}`, or for more than one pattern.
     """
@@ -139,8 +140,8 @@ def parse(argv: Sequence[str], patterns: Sequence[str]) -> SizedProgram:
 def parse_sizes(text: str) -> tuple[int, ...]:
     """The sizes of `100-4000:100`, `64,128,256` or both joined by commas, ascending.
 
-    Raises MisuseError when one is no whole number above 0, when they do not ascend, and when there
-    are fewer than two or more than a thousand.
+    Raises MisuseError when a size is no whole number above 0, when they do not ascend, and when
+    there are fewer than two or more than a thousand.
     """
     sizes: list[int] = []
     for part in text.split(","):

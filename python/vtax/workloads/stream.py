@@ -25,11 +25,12 @@ STREAM_PROGRAM = "vtax-agent"
 """Its folder is on the PATH of every machine."""
 
 DEFAULT_BYTES = 64 << 20
-"""For each of the three arrays, the same in every environment. STREAM's rule is four times the
-last cache; a cloud host's cache is shared and of unknown share, so this is a compromise that also
-fits small guests. A result above the machine's memory bandwidth says that --bytes is too small."""
+"""The size of each of the three arrays, the same in every environment. STREAM's rule is four times
+the last cache; a cloud host's cache is shared and of unknown share, so this is a compromise that
+also fits small guests. A result above the machine's memory bandwidth says that --bytes is too
+small."""
 DEFAULT_TIMES = 10
-"""As in STREAM: the best of ten, the first not counted."""
+"""As in STREAM: the best of ten runs counts, and the first is left out."""
 
 _USABLE_SHARE = 0.7
 _KERNELS = ("copy", "scale", "add", "triad")
@@ -76,7 +77,7 @@ class Stream:
                 *(STREAM_PROGRAM, "stream", "--json"),
                 *("--bytes", str(self.array_bytes), "--times", str(self.times)),
             ),
-            # Only a hanging program gets there: ten arrays are read or written each time, and an
+            # Only a hanging program reaches it: ten arrays are read or written each time, and an
             # emulated CPU moves some 100 MB/s.
             timeout_s=120.0 + 10.0 * self.array_bytes * (self.times + 2) / 1e7,
         )

@@ -28,23 +28,23 @@ VERSION_LENGTH = 200
 REASON_LENGTH = 500
 _NO_FILE = "cannot open shared object file: No such file"
 EDGE_SHARE = 10.0
-"""Of the budget, for the sweep of cache block sizes, which has some 200 large products."""
+"""The sweep of cache block sizes, with some 200 large products, gets this many times the budget."""
 GRACE_S = 300.0
-"""Beyond the budget: only a hanging program gets there, or a very slow machine."""
+"""Time beyond the budget: only a hanging program or a very slow machine reaches the end of it."""
 SLOWEST = 20.0
-"""A search may take so many times its budget where a single trial takes long."""
+"""A search may take this many times its budget where a single trial takes long."""
 PEERS = {
     "openblas": "libopenblas.so.0",
     "blis": "libblis.so.4",
     "atlas": "libf77blas.so.3",
 }
-"""Name to library, as Debian names them; each is measured where it is installed."""
+"""Libraries by name, as Debian names them; each is measured where it is installed."""
 GENERATED = ("scalar", "sse2")
-"""Instruction sets whose generated code stands beside the libraries (figure 6 of the paper)."""
+"""Instruction sets whose generated code is compared with the libraries (figure 6 of the paper)."""
 RESTRICTED_SHARE = 0.25
-"""Of the budget, for the search with one of these."""
+"""The share of the budget for the search with one of these instruction sets."""
 LEAST_S = 1.0
-"""The agent takes no smaller budget."""
+"""The agent accepts no smaller budget."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,25 +59,27 @@ class Tuner:
     edge_size: int
     edge_runs: int
     vectors: str | None = None
-    """Only the product with this instruction set; None: every routine with any."""
+    """Tune only the product with this instruction set; None: every routine with any instruction
+    set."""
 
     def restricted(self, vectors: str) -> Tuner:
-        """To the product with one instruction set, in one precision."""
+        """This tuner restricted to the product with one instruction set, in one precision."""
         precision = self.precision if self.precision == "s" else "d"
         return replace(self, vectors=vectors, precision=precision)
 
     def key(self) -> str:
-        """What a log depends on beside machine and processor."""
+        """What a log depends on besides machine and processor."""
         own = f"{self.search} {self.precision} {self.threads} {self.size}"
         return own if self.vectors is None else f"{own} {self.vectors}"
 
     def look(self, agent: str, probe: bool) -> Command:
-        """Probes; without them what the agent says of the machine anyway."""
+        """The command for probes; without probes, for what the agent says about the machine
+        anyway."""
         words = ("probe", "--json") if probe else ("facts",)
         return Command((agent, *words), timeout_s=GRACE_S)
 
     def searched(self, agent: str, log: bytes | None) -> Command:
-        """A search, which goes on where an earlier one's log ends."""
+        """The command for a search, which goes on where an earlier search's log ends."""
         budget_s = self.budget_s
         if self.vectors is not None:
             budget_s = max(LEAST_S, RESTRICTED_SHARE * budget_s)
@@ -89,7 +91,7 @@ class Tuner:
         )  # fmt: skip
 
     def measured(self, agent: str, parameters: bytes) -> Command:
-        """Every routine with these parameters.
+        """The command that measures every routine with these parameters.
 
         It may take as long as a search, so that products of the search's size fit.
         """
@@ -109,7 +111,8 @@ class Tuner:
         )
 
     def edges(self, agent: str, parameters: bytes | None) -> Command:
-        """The sweep of cache block sizes; without parameters with those of the model."""
+        """The command that sweeps cache block sizes; without `parameters`, with those of the
+        model."""
         given = () if parameters is None else ("--use", PARAMETERS)
         return Command(
             (agent, "tune", "--json", "--cache-edge", "--edge-size", str(self.edge_size),
@@ -120,7 +123,7 @@ class Tuner:
         )  # fmt: skip
 
     def product(self, library: str) -> Command:
-        """A library's product of matrices; of one thread on one CPU, as the agent's are."""
+        """A library's matrix product, by one thread on one CPU, as the agent's products are."""
         own = Dgemm(self.size, threads=self.threads)
         pinned = ("--one-cpu",) if self.threads == 1 else ()
         return Command(
@@ -138,22 +141,22 @@ class Tuner:
 
 
 def _seconds(budget_s: float) -> str:
-    """As the agent reads it."""
+    """Seconds in the form that the agent reads."""
     return f"{budget_s:.3f}s"
 
 
 def identify(library: str) -> Command:
-    """Whether the machine has a library."""
+    """The command that finds out whether the machine has a library."""
     return Command((DGEMM_PROGRAM, "--library", library, "--identify"), timeout_s=60.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Identified:
-    """What became of a library in a machine."""
+    """A library as found in a machine."""
 
     version: str | None
     reason: str | None = None
-    """Why it cannot be measured; None: it can."""
+    """Why the library cannot be measured; None: it can."""
 
 
 def identified(library: str, outcome: Outcome, folder: ResultFolder) -> Identified:
@@ -171,18 +174,18 @@ def identified(library: str, outcome: Outcome, folder: ResultFolder) -> Identifi
 
 
 def library_gflops(outcome: Outcome, folder: ResultFolder) -> float:
-    """Of `Tuner.product`. Raises VtaxError when it failed, or was wrong."""
+    """Gflop/s of `Tuner.product`. Raises VtaxError when the product failed, or was wrong."""
     require_success(DGEMM_PROGRAM, outcome, folder)
     return positive(DGEMM_PROGRAM, json_result(DGEMM_PROGRAM, folder), "median_gflops")
 
 
 def probed(outcome: Outcome, folder: ResultFolder) -> Probed:
-    """Raises VtaxError when the probes failed, or are of another form."""
+    """The result of the probes. Raises VtaxError when they failed, or are of another form."""
     return _answer(Probed, f"{PROGRAM} probe", outcome, folder)
 
 
 def tuned(outcome: Outcome, folder: ResultFolder) -> Tuned:
-    """With GEMM first, whose parameters are the winner's.
+    """The result of the tuner, with GEMM first, whose parameters are the winner's.
 
     Raises VtaxError when the tuner failed, or its answer is of another form.
     """
@@ -192,7 +195,7 @@ def tuned(outcome: Outcome, folder: ResultFolder) -> Tuned:
 
 
 def refusal(message: str) -> str:
-    """What the agent says of what a machine cannot carry out, without the words around it."""
+    """The agent's reason why a machine cannot carry something out, without the words around it."""
     found = re.search(rf"(?:--use {re.escape(PARAMETERS)}|--vectors \w+): ([^;]*)", message)
     return found[1] if found else message
 

@@ -1,9 +1,9 @@
 """Environment variables: which of them change a result, and what a machine gets.
 
 A thread count or a CPU type forced on a BLAS, an allocator's tunables or a preloaded library
-changes results by more than the virtualization does. A run without ``--keep-env`` is free
-of them; what was taken away is recorded in run.json. All other variables of the user's are passed
-on, but for secrets and the plumbing of the session.
+changes results by more than the virtualization does. A run without ``--keep-env`` is free of them;
+what was taken away is recorded in run.json. All other variables of the user are passed on, without
+secrets and the plumbing of the session.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ PREFIXES: tuple[str, ...] = (
     "NUMEXPR_", "NUMBA_", "JULIA_", "GOGC", "GOMEMLIMIT", "GOMAXPROCS", "GODEBUG", "RAYON_",
     "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS", "PYTHON",
 )  # fmt: skip
-"""A variable whose name begins so changes results."""
+"""A variable whose name begins like one of these changes results."""
 
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 LOCALE = ("LANG", "LANGUAGE", "LC_", "TMPDIR")
-"""What vtax sets for all environments alike: number formats, order of texts, a folder that all
-have."""
+"""Variables that vtax sets alike for all environments: number formats, order of texts, a folder
+that all have."""
 OWN = ("PATH", "HOME", "VTAX_RESULTS")
 
 SESSION: tuple[str, ...] = (
@@ -50,7 +50,7 @@ SESSION: tuple[str, ...] = (
     # A shell's own book-keeping, which is of another folder.
     "PWD", "OLDPWD", "SHLVL", "_",
 )  # fmt: skip
-"""Plumbing of this host's session: of no use in a guest, and in part a way to its keys.
+"""Variables of this host's session, which are useless in a guest, and in part give access to keys.
 Whole names, or beginnings that end with an underscore."""
 
 _SECRET = re.compile(
@@ -72,7 +72,8 @@ def _among(name: str, names: tuple[str, ...]) -> bool:
 
 
 def is_secret(name: str, value: str) -> bool:
-    """Whether it may be a key or a password: by its name, or an address with a password in it."""
+    """Whether it may be a key or a password: by its name, or as an address with a password in
+    it."""
     return bool(_SECRET.search(name) or _USER_IN_ADDRESS.search(value))
 
 
@@ -81,13 +82,13 @@ class UserVariables:
     """What becomes of the user's variables."""
 
     environment: dict[str, str]
-    """The command's, without a home: it gets a fresh one for each repetition."""
+    """The variables of the command, without a home: each repetition gets a fresh one."""
     kept: dict[str, str]
-    """Those among them that change results."""
+    """The variables among them that change results."""
     scrubbed: dict[str, str]
-    """Such that were taken away, or set to another value."""
+    """Variables that change results and were taken away, or set to another value."""
     withheld: tuple[str, ...]
-    """Names of those that may be secrets."""
+    """Names of variables that may be secrets."""
 
     def said(self) -> tuple[str, ...]:
         """What the command does not get, in sentences."""
@@ -110,9 +111,10 @@ def user_variables(
 ) -> UserVariables:
     """The user's own variables for a command, the same in every environment.
 
-    Secrets and the plumbing of the session stay out, and what changes results unless `keep_env`;
-    `clean` leaves out all. The `named` go in whatever they are; of secrets no value is recorded.
-    Raises MisuseError when a named one is not set or vtax's own, or one that goes in is not UTF-8.
+    Secrets and variables of the session stay out, and so do those that change results, unless
+    `keep_env`. `clean` leaves out all variables. The `named` variables go in whatever they are; the
+    values of secrets are not recorded. Raises MisuseError when a named variable is not set or
+    belongs to vtax, or when one that goes in is not UTF-8.
     """
     _require_named(environ, named)
     base = base_environment(environ)
@@ -153,7 +155,7 @@ def _require_named(environ: Mapping[str, str], named: Sequence[str]) -> None:
 
 
 def require_utf8(variables: Mapping[str, str]) -> None:
-    """Raise MisuseError when one cannot be sent to a machine or recorded."""
+    """Raise MisuseError when a variable cannot be sent to a machine or recorded."""
     for name, value in variables.items():
         if readable(name + value) != name + value:
             raise MisuseError(
@@ -162,16 +164,15 @@ def require_utf8(variables: Mapping[str, str]) -> None:
 
 
 def readable(text: str) -> str:
-    """Text of the system's with each byte that is not UTF-8 as its number."""
+    """The system's text, with each byte that is not UTF-8 as its number."""
     return os.fsencode(text).decode(errors="backslashreplace")
 
 
 def base_environment(environ: Mapping[str, str]) -> dict[str, str]:
     """The environment of vtax's own workloads, the same in every machine.
 
-    The user's PATH, a UTF-8 locale with a decimal point, and no home: where there is none, a
-    machine makes a fresh one. A file like ~/.openmpi/mca-params.conf changes results without
-    leaving a trace.
+    The user's PATH, a UTF-8 locale with a decimal point, and no home, so that a machine makes a
+    fresh one. A file like ~/.openmpi/mca-params.conf changes results without leaving a trace.
     """
     return {
         "PATH": environ.get("PATH") or DEFAULT_PATH,

@@ -31,7 +31,7 @@ def registered() -> Sequence[Check]:
 
 
 def purposes() -> Mapping[str, str]:
-    """What each check is for: its own words, and the events whose sources need it."""
+    """The purpose of each check: its own words, and the events whose sources need it."""
     found = {}
     for check in registered():
         layers = [each.name for each in sources.declared() if check.name in each.needs]

@@ -6,7 +6,7 @@ from vtax.doctor.host import Host
 from vtax.doctor.model import Check, Finding
 
 _SLOW = {"acpi_pm": "about 1 us", "hpet": "about 1 us", "jiffies": "a whole tick", "xen": "a call"}
-"""Sources that a program cannot read without entering the kernel, or that are coarse."""
+"""Clock sources that a program cannot read without entering the kernel, or that are coarse."""
 
 
 class Clocksource(Check):

@@ -11,9 +11,9 @@ from vtax.doctor.model import Check, Finding
 
 GIB = 1 << 30
 NEEDED_MEMORY = 2 * GIB
-"""A 1 GiB guest, its baseline's page cache and vtax itself."""
+"""Memory for a 1 GiB guest, its baseline's page cache and vtax itself."""
 NEEDED_DISK = 1 * GIB
-"""An unpacked kernel package is 0.4 GiB; runs are small."""
+"""Disk space: an unpacked kernel package is 0.4 GiB; runs are small."""
 
 
 class Cgroups(Check):

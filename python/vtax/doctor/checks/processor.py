@@ -31,7 +31,7 @@ class CpuFreq(Check):
 
 
 class Turbo(Check):
-    """Speed above the nominal one depends on temperature and on how many cores work."""
+    """A speed above the nominal speed depends on temperature and on how many cores work."""
 
     name = "turbo"
     purpose = "steady CPU speed"

@@ -1,4 +1,4 @@
-"""Bringing an emulated host up to running guests, and letting waiting guests in."""
+"""Bring an emulated host up to running guests, and let waiting guests in."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def start_guests(
 ) -> tuple[dict[str, Any], ...]:
     """Start the nested guests and wait until each is ready, or waits to be let in.
 
-    Raises GuestBootError with the end of its console when one does not come up.
+    Raises GuestBootError with the end of a guest's console when that guest does not come up.
     """
     if not channels:
         return ()
@@ -68,7 +68,7 @@ def resume(host: EmulatedHost, count: int) -> None:
 
 
 def let_in(host: EmulatedHost, channels: Sequence[Channel]) -> tuple[dict[str, Any], ...]:
-    """Give waiting guests the real host's tree; returns their hellos.
+    """Give waiting guests the real host's tree, and return their hellos.
 
     Raises VtaxError when a guest does not come up in time.
     """
@@ -93,7 +93,7 @@ def console(host: EmulatedHost, number: int) -> list[str]:
 
 
 def _furnish(channel: Channel) -> None:
-    """Give a guest that has only busybox the names of its programs, and an address."""
+    """Give a guest that has only busybox an address, and the names of busybox's programs."""
 
     def lost(what: str) -> MachineLostError:
         return MachineLostError(f"the nested guest {what} while it was furnished")

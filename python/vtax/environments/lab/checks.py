@@ -44,7 +44,8 @@ class Installed(Check):
         return self.ok(f"{program} emulates SVM with nested paging; 1.5 GB of memory are needed")
 
     def _kvm(self, host: Host) -> bool:
-        """Where no kernel is there yet, the distribution's package will have it."""
+        """Whether the kernel has KVM. Where no kernel is there yet, the distribution's package will
+        have it."""
         trees = host.glob("/lib/modules/*/kernel")
         trees += (host.cache / "vtax/kernels").glob("package-*/lib/modules/*/kernel")
         trees += (host.cache / "vtax/kernels").glob("package-*/usr/lib/modules/*/kernel")

@@ -24,13 +24,14 @@ from vtax.environments.machine import spawn
 from vtax.errors import VtaxError
 
 CPU = "EPYC"
-"""QEMU emulates AMD's SVM with nested paging for it, and no PKU, which shadow paging cannot do."""
+"""For this CPU QEMU emulates AMD's SVM with nested paging, and no PKU, which does not work with
+shadow paging."""
 MAX_STATE_BYTES = 64 << 20
-"""Of a saved state, memory not included; 0.4 MB is usual."""
+"""The limit of a saved state without memory; 0.4 MB is usual."""
 STATE_TIMEOUT_S = 30.0
 STATE = "state"
 KEPT = "out"
-"""In the work folder: stands for a folder of the real host's."""
+"""A name in the work folder that stands for a folder of the real host's."""
 NO_INITRAMFS = bytes(4)
 
 
@@ -45,16 +46,17 @@ class Emulated:
     kernel: Path
     modules: tuple[str, ...]
     view: View
-    """Which of the host's files its guests do not see."""
+    """The host's files that its guests do not see."""
     image: Path | None = None
-    """Disk image that it sees read-only."""
+    """Disk image, which the emulated host sees read-only."""
     image_format: str = "raw"
     ram: Path | None = None
-    """File that is its memory; None: anonymous memory, which cannot be saved."""
+    """File with the emulated host's memory; None: anonymous memory, which cannot be saved."""
     kept: Path | None = None
-    """Folder of the real host's that programs there write (tree.py)."""
+    """Folder of the real host's that programs in the emulated host write (tree.py)."""
     saved: bool = False
-    """`ram` is of a saved machine: mapped privately, so the file stays as it is."""
+    """Whether `ram` is of a saved machine: then it is mapped privately, so that the file stays as
+    it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +73,7 @@ class Descriptors:
 
 
 def command(machine: Emulated, work: Path, cpus: Sequence[int], fds: Descriptors) -> list[str]:
-    """The command line, box and all."""
+    """The command line, including the box."""
     read_only = {machine.kernel: _inside("kernel")}
     if machine.image:
         read_only[machine.image] = _inside("image")
@@ -125,7 +127,8 @@ def _parameters(machine: Emulated) -> list[str]:
         "console=ttyS0",
         "quiet",
         "panic=-1",
-        # Nothing corrects the emulated clock, and the check takes it for unstable under load.
+        # Nothing corrects the emulated clock, and the kernel's check takes it for unstable under
+        # load.
         "tsc=reliable",
         PARAMETER,
         "vtax.lower=initramfs",
@@ -141,9 +144,9 @@ def _inside(name: str) -> Path:
 
 
 class Emulator:
-    """A running emulated host. Whoever makes one kills it.
+    """A running emulated host. Whoever makes it has to kill it.
 
-    `initramfs` is what it boots; a saved machine has it in its memory.
+    The host boots `initramfs`; a saved machine has that in its memory.
     """
 
     def __init__(
@@ -153,7 +156,7 @@ class Emulator:
         ours = [each[0] for each in pairs]
         theirs = [each[1] for each in pairs]
         host, monitor, *guests = (each.fileno() for each in theirs)
-        # Not a file with a name: 130 MB would lie about after kill -9.
+        # The file has no name: otherwise 130 MB would remain after kill -9.
         archive = os.memfd_create("initramfs")
         fds = Descriptors(host, monitor, guests, archive)
         try:
@@ -185,7 +188,7 @@ class Emulator:
         return self._process.poll() is None
 
     def monitor(self) -> Qmp:
-        """QEMU's monitor; VtaxError when it does not answer."""
+        """QEMU's monitor; raises VtaxError when it does not answer."""
         self._monitor = self._monitor or Qmp(self._monitor_socket)
         return self._monitor
 
@@ -195,13 +198,13 @@ class Emulator:
         monitor.execute("stop")
         monitor.wait_for("STOP", STATE_TIMEOUT_S)
         _keep_memory_in_its_file(monitor)
-        # As fast as it goes; QEMU's default is for a network that others use.
+        # Save as fast as possible; QEMU's default is for a network that others use.
         monitor.execute("migrate-set-parameters", {"max-bandwidth": 0})
         with _state_channel(monitor) as ours:
             reader = _Reader(ours)
             monitor.execute("migrate", {"uri": f"fd:{STATE}"})
             monitor.wait_for("MIGRATION", STATE_TIMEOUT_S, status="completed")
-            # The stream ends when QEMU closes it, which it does with the process at the latest.
+            # QEMU ends the stream by closing it, at the latest when the process ends.
             monitor.execute("quit")
             self.wait(STATE_TIMEOUT_S)
             return reader.result(STATE_TIMEOUT_S)
@@ -211,7 +214,7 @@ class Emulator:
         monitor = self.monitor()
         _keep_memory_in_its_file(monitor)
         with _state_channel(monitor) as ours:
-            # In a thread: the state is larger than a socket's buffer.
+            # Write in a thread: the state is larger than a socket's buffer.
             threading.Thread(target=_send, args=(ours, state), daemon=True).start()
             monitor.execute("migrate-incoming", {"uri": f"fd:{STATE}"})
             monitor.wait_for("MIGRATION", STATE_TIMEOUT_S, status="completed")
@@ -224,7 +227,7 @@ class Emulator:
             self._process.wait(timeout_s)
 
     def kill(self) -> None:
-        """End the machine now and all that is in it. Its process is the root of its box."""
+        """End the machine and all that is in it. Its process is the root of its box."""
         self.host.close()
         for each in self.guests:
             each.close()
@@ -251,7 +254,8 @@ def _keep_memory_in_its_file(monitor: Qmp) -> None:
 def _state_channel(monitor: Qmp) -> Iterator[socket.socket]:
     """A socket whose other end QEMU has under the name STATE.
 
-    A socket, not the file itself: QEMU is to drop files as migration descriptors.
+    It is a socket and not the file itself: QEMU will drop support for files as migration
+    descriptors.
     """
     ours, theirs = socket.socketpair()
     with ours:
@@ -287,7 +291,7 @@ def _write(descriptor: int, content: bytes) -> None:
 
 
 def _send(sock: socket.socket, content: bytes) -> None:
-    # A QEMU that does not read it to the end says why over its monitor.
+    # A QEMU that does not read the stream to its end says why over its monitor.
     with contextlib.suppress(OSError):
         sock.settimeout(STATE_TIMEOUT_S)
         sock.sendall(content)
@@ -296,7 +300,8 @@ def _send(sock: socket.socket, content: bytes) -> None:
 def shadow_obstacle(version: str) -> str | None:
     """Why no guest runs under shadow paging, given the first line of QEMU's `--version`.
 
-    7.2 runs them and 10.0 does not: the guest faults early in its boot. Between, none was tried.
+    QEMU 7.2 runs such guests and 10.0 does not: the guest faults early in its boot. No version in
+    between was tried.
     """
     found = re.search(r"version (\d+)[.\w]*", version)
     if found is None or int(found[1]) < 10:

@@ -41,11 +41,11 @@ from vtax.workloads.base import MachineShape
 
 SMALLEST_GUEST_BYTES = 128 << 20
 HOST_BYTES = 512 << 20
-"""What the emulated host needs beside its guests' memory."""
+"""Memory that the emulated host needs besides its guests' memory."""
 USUAL_HOST_BYTES = 1280 << 20
 MOST_GUESTS = 8
 MOST_ICOUNT = 10
-"""QEMU's limit of the shift."""
+"""QEMU's limit for the shift."""
 BUILTIN_AGENT = "/bin/vtax-agent"
 QCOW2_MAGIC = b"QFI\xfb"
 
@@ -92,7 +92,7 @@ class Lab(PagingEnvironment):
     kernel: Path | None = None
     snapshot: bool = True
     kept: Path | None = None
-    """Without guests: a folder of this machine's that programs in the emulated host write."""
+    """For `guest=none`: a folder of this machine's that programs in the emulated host write."""
 
     @classmethod
     def from_options(cls, options: Mapping[str, str]) -> Self:
@@ -129,7 +129,7 @@ class Lab(PagingEnvironment):
         return frozenset(self.offers) - {Switch if self.kind == "host" else GuestPage}
 
     def host_cpus(self) -> int:
-        # The emulated host has CPUs beside those of the guests.
+        # The emulated host has CPUs of its own besides those of the guests.
         return len(allowed_cpus())
 
     def with_paging(self, mode: PagingMode) -> Self:
@@ -173,7 +173,7 @@ class Lab(PagingEnvironment):
         )
 
     def asked(self) -> Mapping[str, Any]:
-        """What makes one saved lab another than the next, as plain values."""
+        """Plain values that distinguish one saved lab from another."""
         return {
             "npt": self.nested_paging,
             "mem": self.memory_bytes,
@@ -187,12 +187,12 @@ class Lab(PagingEnvironment):
         }
 
     def files(self, parts: host_initramfs.Parts) -> Sequence[Path]:
-        """Every file that a saved lab is made of; the code that makes it is one too."""
+        """Every file that a saved lab is made of, including the code that makes it."""
         image = [Path(self.guest)] if self.kind in ("disk", "initramfs") else []
         return [*parts.files(), *image, *sorted(Path(__file__).parent.glob("*.py"))]
 
     def nested(self, modules: tuple[str, ...]) -> Nested:
-        """The nested guests, given the modules that their initramfs has."""
+        """The nested guests; `modules` are in their initramfs."""
         return Nested(self.kind, self.guest_memory_bytes, self.guest_smp, modules)
 
     def emulated(
@@ -202,7 +202,7 @@ class Lab(PagingEnvironment):
         ram: Path | None = None,
         saved: bool = False,
     ) -> Emulated:
-        """The emulated host, with its memory in the file `ram` if that is given."""
+        """The emulated host; the file `ram`, if given, has its memory."""
         image = Path(self.guest) if self.kind == "disk" else None
         return Emulated(
             memory_bytes=self.memory_bytes,
@@ -269,6 +269,7 @@ def _number(key: str, text: str, least: int, most: int) -> int:
 
 
 def _image_format(image: Path) -> str:
-    # Named to QEMU, which must not guess: a guest could have written another format's header.
+    # Named to QEMU, which must not guess the format: a guest could have written another format's
+    # header.
     with image.open("rb") as file:
         return "qcow2" if file.read(4) == QCOW2_MAGIC else "raw"

@@ -14,10 +14,10 @@ from vtax.errors import VtaxError
 Kind = Literal["host", "builtin", "disk", "initramfs", "none"]
 
 NO_GUEST = "none"
-"""In place of a guest: the emulated host is for commands of this machine (tree.py)."""
+"""Stands for no guest: the emulated host then runs commands of this machine (tree.py)."""
 FOLDERS = ("bin", "dev", "modules", "proc", "run", "sys", "tmp")
 BUSYBOX = "bin/busybox-vtax"
-"""A name that an image of the user's does not have; busybox wants its own to begin with it."""
+"""A name that no image of a user has; busybox needs a name that begins with its own."""
 MAX_ARCHIVE_BYTES = 256 << 20
 
 _VIRTIO = ("virtio_mmio", "virtio_console", "virtio_net")
@@ -33,7 +33,7 @@ _COMPRESSED = (b"\x1f\x8b", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd")
 
 @dataclass(frozen=True, slots=True)
 class GuestFiles:
-    """What the nested guest boots, beside the kernel."""
+    """What the nested guest boots, besides the kernel."""
 
     initramfs: bytes
     modules: tuple[str, ...]
@@ -41,7 +41,7 @@ class GuestFiles:
 
 
 def kind(guest: str) -> Kind:
-    """What the value of `guest=` stands for."""
+    """The kind of guest that the value of `guest=` stands for."""
     if guest == "host":
         return "host"
     if guest == "builtin":
@@ -60,7 +60,7 @@ def build(guest: str, tree: ModuleTree, agent: bytes, busybox: bytes) -> GuestFi
     if what == "builtin":
         files["bin/busybox"] = busybox
     ours = newc(files, FOLDERS)
-    # Later archives replace files of earlier ones: /init is the agent, whatever the image has.
+    # Later archives replace files of earlier ones: /init is the agent, whatever the image contains.
     image = _archive(Path(guest)) if what == "initramfs" else b""
     return GuestFiles(image + ours, tuple(f"/modules/{name}.ko" for name, _ in modules))
 

@@ -32,9 +32,9 @@ class EmulatedHost:
         timeout_s: float = COMMAND_TIMEOUT_S,
         leave: bool = False,
     ) -> Completed:
-        """Run a command to its end; `leave`: what it starts in the background stays.
+        """Run a command to its end; `leave`: what the command starts in the background stays.
 
-        Its exit code is the caller's to look at.
+        The caller has to look at the exit code.
         """
         finished = self._agent.run(argv, environment, _FOLDER, timeout_s, leave=leave)
         out, err = (
@@ -44,7 +44,7 @@ class EmulatedHost:
         return Completed(finished.outcome, out, err)
 
     def must(self, argv: Sequence[str], what: str, *, leave: bool = False) -> str:
-        """Run a command that has to succeed; returns its output, or raises VtaxError."""
+        """Run a command that has to succeed, and return its output. Raises VtaxError."""
         done = self.run(argv, leave=leave)
         if done.outcome.exit_code != 0:
             said = tail(done.stderr) or tail(done.stdout) or "it says nothing"
@@ -52,19 +52,19 @@ class EmulatedHost:
         return done.stdout
 
     def shell(self, script: str, what: str) -> str:
-        """The same for a shell script."""
+        """Run a shell script that has to succeed; see `must`."""
         return self.must(["busybox", "sh", "-c", script], what)
 
     def push(self, path: str, content: bytes, permissions: int = 0o600) -> None:
-        """Write a file there."""
+        """Write a file in the emulated host."""
         self._agent.push(path, content, permissions)
 
     def pull(self, path: str, limit_bytes: int = 16 << 20) -> bytes:
-        """Read a file there; VtaxError when it is larger than the limit."""
+        """Read a file in the emulated host; raises VtaxError when it is larger than the limit."""
         return self._agent.pull(path, limit_bytes)
 
     def tail(self, path: str, size: int = 64 << 10) -> bytes:
-        """The last bytes of a file there."""
+        """The last bytes of a file in the emulated host."""
         return self._agent.tail(path, size)
 
     def facts(self) -> dict[str, Any]:
@@ -80,14 +80,14 @@ class EmulatedHost:
         self._agent.request("enter", REQUEST_TIMEOUT_S)
 
     def switch(self, to: str, **options: Any) -> dict[str, Any]:
-        """Switch all guests to `nested` or `shadow` paging; returns the agent's report."""
+        """Switch all guests to `nested` or `shadow` paging, and return the agent's report."""
         return self._agent.request("switch", SWITCH_TIMEOUT_S, to=to, **options)
 
     def set_clock(self) -> None:
-        """A restored machine's wall clock stands where it was saved."""
+        """Set the wall clock, which in a restored machine stands where it was saved."""
         self._agent.set_clock()
 
 
 def quoted(argv: Sequence[str]) -> str:
-    """A command line to paste into a shell there."""
+    """A command line to paste into a shell."""
     return shlex.join(argv)

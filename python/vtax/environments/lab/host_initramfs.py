@@ -1,4 +1,4 @@
-"""The initramfs of the emulated host: the agent, busybox, KVM, and QEMU with all it links."""
+"""The initramfs of the emulated host: the agent, busybox, KVM, and QEMU with all its libraries."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from vtax.environments.lab import guest_initramfs
 from vtax.errors import VtaxError
 
 QEMU = PurePosixPath("/usr/bin") / qemu_program.PROGRAM
-"""Where QEMU is in the emulated host, wherever it is on the real one."""
+"""The path of QEMU in the emulated host, wherever it is on the real host."""
 FIRMWARE_FOLDER = PurePosixPath("/usr/share/qemu")
 GUEST_FIRMWARE = "qboot.rom"
-"""Of microvm. SeaBIOS puts the ACPI tables at the top of the memory, where microvm puts the end of
-the initramfs as well: depending on its size the guest hangs or finds no devices. qboot puts them
-below 1 MiB."""
+"""The firmware of microvm. SeaBIOS puts the ACPI tables at the top of the memory, where microvm
+puts the end of the initramfs as well: depending on its size the guest hangs or finds no devices.
+qboot puts them below 1 MiB."""
 FIRMWARE = (GUEST_FIRMWARE, "kvmvapic.bin", "linuxboot_dma.bin", "pvh.bin")
 GUEST_KERNEL = PurePosixPath("/guest/kernel")
 GUEST_INITRAMFS = PurePosixPath("/guest/initramfs")
 MODULES = ("virtio_pci", "virtio_console", "virtio_blk", "9p", "9pnet_virtio", "tun", "kvm_amd")
 FOR_TREE = ("overlay", "veth", "bridge", "sch_tbf", "vhost_net", "zram", "loop")
-"""For programs of the real host, where the kernel has them as modules or at all."""
+"""Modules for programs of the real host, where the kernel has them as modules."""
 KVM_MODULE = "/modules/kvm_amd.ko"
 BUSYBOX_PATHS = (Path("/bin/busybox"), Path("/usr/bin/busybox"))
 BUSYBOX_PACKAGE = "busybox-static"
@@ -46,7 +46,7 @@ class Parts:
     firmware: tuple[Path, ...]
 
     def files(self) -> tuple[Path, ...]:
-        """All of them: when one changes, a snapshot is of another machine."""
+        """All these files: a snapshot is of another machine when one of them changes."""
         return (
             self.kernel.kernel,
             self.kernel.initramfs,
@@ -68,7 +68,7 @@ class HostFiles:
 
 
 def find_parts(kernel: Path | None) -> Parts:
-    """Look the files up; raises VtaxError with the remedy for what is missing."""
+    """Look up the files. Raises VtaxError with the remedy for a missing one."""
     program = qemu_program.program()
     found = guest_kernel.prepare(kernel)
     if not ModuleTree(found.tree).has("kvm_amd"):
@@ -87,7 +87,7 @@ def find_parts(kernel: Path | None) -> Parts:
 
 
 def busybox(paths: Sequence[Path] = BUSYBOX_PATHS) -> Path:
-    """A statically linked busybox; VtaxError with the remedy when there is none."""
+    """A statically linked busybox; raises VtaxError with the remedy when there is none."""
     remedy = f"apt-get install {BUSYBOX_PACKAGE}"
     for path in paths:
         if path.is_file():
@@ -118,7 +118,7 @@ def parse_ldd(text: str) -> list[Path]:
 
 
 def build(parts: Parts, guest: str, nested_paging: bool) -> HostFiles:
-    """Put the archive together; about 0.3 s and 130 MB."""
+    """Put the archive together; it takes about 0.3 s and 130 MB."""
     tree = ModuleTree(parts.kernel.tree)
     agent, shell = parts.agent.read_bytes(), parts.busybox.read_bytes()
     has_guests = guest != guest_initramfs.NO_GUEST
@@ -153,7 +153,7 @@ def _for_guests(parts: Parts, initramfs: bytes) -> dict[str, bytes]:
 
 
 def folders(files: Iterable[str]) -> tuple[str, ...]:
-    """All folders that the files lie in, parents first, and those that init mounts on."""
+    """All folders that contain the files, parents first, and those that init mounts on."""
     found = {str(parent) for name in files for parent in PurePosixPath(name).parents}
     return tuple(sorted((found | set(FOLDERS)) - {"."}))
 

@@ -35,14 +35,14 @@ if TYPE_CHECKING:
 
 HALT_TIMEOUT_S = 3.0
 OUTPUT_BYTES = 64 << 20
-"""Of each of stdout and stderr that is brought from a guest without a shared folder."""
+"""The limit for each of stdout and stderr from a guest without a shared folder."""
 _OUTPUTS = ("stdout", "stderr")
 _GUEST_PATH = "/bin:/usr/bin"
-"""Of a guest that has nothing but busybox."""
+"""The PATH of a guest that has nothing but busybox."""
 
 
 class LabMachine:
-    """A `Machine` whose commands run in the nested guest; a context manager as that is."""
+    """A `Machine` whose commands run in the nested guest; a context manager too."""
 
     def __init__(self, lab: Lab, work: Path, cpus: Sequence[int]) -> None:
         begin = time.monotonic()
@@ -80,10 +80,11 @@ class LabMachine:
         """Run a command in the first nested guest, with its output in `folder` below its writable
         folder.
 
-        It runs in `workdir`, a folder of this machine's that the guest has; None: in `folder`.
+        The command runs in `workdir`, a folder of this host's that the guest has; None: in
+        `folder`.
 
-        A guest without the host's tree gets the files in `folder` before, and its stdout and
-        stderr are brought there after. `leave`: what it leaves running goes on.
+        A guest without the host's tree gets the files in `folder` before, and its stdout and stderr
+        are fetched into it after. `leave`: what the command leaves running goes on.
         """
         agent = self.guests[0]
         if not self._shares:
@@ -115,7 +116,7 @@ class LabMachine:
         variables, limit = self._variables(environment), self._output_limit(folder)
         asked = (argv, variables, folder, timeout_s, workdir, limit)
         stdin = given_input(self._work, folder)
-        # Each guest has its own channel, so a thread each.
+        # Each guest has its own channel, so each gets a thread.
         pool = ThreadPoolExecutor(len(self.guests))
         if not self._shares:
             for guest in self.guests:
@@ -124,14 +125,15 @@ class LabMachine:
             running = [pool.submit(guest.run, *asked, stdin=stdin) for guest in self.guests]
             found = [each.result() for each in running]
         finally:
-            # After Ctrl-C they go on until the machine, and with it their channels, is closed.
+            # After Ctrl-C the threads go on until the machine, and with it their channels, is
+            # closed.
             pool.shutdown(wait=False, cancel_futures=True)
         for number, guest in enumerate(self.guests):
             self._pull_outputs(guest, folder, f"{folder}-{number}")
         return found
 
     def offer(self, wanted: type[C]) -> C | None:
-        """The means to use a capability; None when the machine has it not."""
+        """The means to use a capability; None when the machine lacks it."""
         guest = self.guests[0]
         found = (
             Files(guest.push, guest.pull),
@@ -148,7 +150,7 @@ class LabMachine:
         return offered([each for each in found if type(each) in self._lab.offered()], wanted)
 
     def switch(self, to: PagingMode) -> Mapping[str, Any]:
-        """Switch all guests while they run; returns the agent's report.
+        """Switch all guests while they run, and return the agent's report.
 
         Raises VtaxError where this QEMU's guests would not survive it.
         """
@@ -178,7 +180,7 @@ class LabMachine:
         return self._started.emulator.console.text()
 
     def close(self) -> None:
-        """End the lab. Nothing in it has anything to save: no agent is asked."""
+        """End the lab. Nothing in it needs saving, so no agent is asked."""
         self.kill()
 
     def kill(self) -> None:
@@ -192,7 +194,7 @@ class LabMachine:
         self.close()
 
     def _let_in(self) -> dict[str, Any]:
-        """The first guest's hello; guests on the real host's tree get it now."""
+        """The first guest's hello; guests that use the real host's tree get it here."""
         if self._shares:
             return boot.let_in(self.host, self._started.emulator.guests)[0]
         for agent in self.guests:
@@ -200,7 +202,8 @@ class LabMachine:
         return self._started.hellos.guests[0]
 
     def _qemu_pid(self, guest: int) -> int | None:
-        """None where there is one guest only, so there is nothing to look up."""
+        """The process of a guest's QEMU; None where there is only one guest, so that none need be
+        looked up."""
         if len(self.guests) == 1:
             return None
         text = self.host.pull(str(nested.folder(guest) / "pid"), 64).decode().strip()

@@ -1,4 +1,4 @@
-"""The nested guest: its command line in the emulated host, and where its things are."""
+"""The nested guest: its command line in the emulated host, and the paths that belong to it."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ def port_device(number: int) -> str:
 def command(nested: Nested, number: int) -> list[str]:
     """The command line of guest `number`.
 
-    Its memory is a shared file and its monitor a socket, so that it can be handed to another
-    QEMU; its channel is the emulated host's own port, so that nothing relays. microvm has
-    no PCI bus whose devices a new QEMU would have to make again.
+    Its memory is a shared file and its monitor a socket, so that another QEMU can take the guest
+    over. Its channel is the emulated host's own port, so that no program relays. microvm has no PCI
+    bus whose devices a new QEMU would have to make again.
     """
     own = folder(number)
     line = [str(host_initramfs.QEMU), "-L", str(host_initramfs.FIRMWARE_FOLDER)]
@@ -76,7 +76,7 @@ def command(nested: Nested, number: int) -> list[str]:
     line += ["-chardev", f"pipe,id=agent,path={port_device(number)}"]
     line += ["-device", f"virtserialport,chardev=agent,name={CHANNEL}"]
     if number == 0:
-        # One tap device is one guest's.
+        # Each guest has a tap device of its own.
         line += ["-netdev", f"tap,id=net,ifname={TAP},script=no,downscript=no"]
         line += ["-device", "virtio-net-device,netdev=net"]
     if nested.kind == "host":
@@ -133,7 +133,7 @@ def furnish_script(busybox: str) -> str:
 
 
 def share_script() -> str:
-    """Shell commands that put the real host's folders, once mounted, where guests look."""
+    """Shell commands that put the real host's folders, once mounted, where guests look for them."""
     binds = [f"mount --bind /run/vtax/{name} {EXPORTS}/{name}/{TREE}" for name in ("host", "work")]
     return "\n".join(["set -e", *binds])
 

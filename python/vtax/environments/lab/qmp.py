@@ -1,7 +1,7 @@
 """QEMU's monitor protocol, as much of it as saving and restoring a machine needs.
 
-A client of its own because the published one (qemu.qmp) is asynchronous and listens or connects
-itself; here the socket is a pair made before QEMU starts, and every wait has a bound.
+This is a client of its own because the published one (qemu.qmp) is asynchronous and listens or
+connects itself; here the socket is a pair made before QEMU starts, and every wait has a bound.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Saved emulated hosts in the cache: complete or not there, bounded in number, never taken away
-from one who uses it.
+"""Saved emulated hosts in the cache: complete or absent, bounded in number, never removed while in
+use.
 
 Each is a folder SHAPE-KEY with the files `ram`, `state` and `meta.json`. SHAPE stands for what the
 user asked for, KEY for everything that the saved machine consists of; so an update of QEMU or of
@@ -23,7 +23,7 @@ from vtax import cache, foreign_json
 from vtax.errors import VtaxError
 
 KEEP = 4
-"""Snapshots; each takes about 0.5 GB of disk."""
+"""The most snapshots to keep; each takes about 0.5 GB of disk."""
 FORMAT = 1
 _LOCK = "lock"
 _META = "meta.json"
@@ -32,7 +32,7 @@ _TEMPORARY = ".making-"
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """What a snapshot is of; both are short digests."""
+    """Identifies a snapshot; both parts are short digests."""
 
     shape: str
     key: str
@@ -42,7 +42,7 @@ class Name:
 
 
 def name(shape: Mapping[str, Any], files: Iterable[Path], versions: Iterable[str]) -> Name:
-    """The name for a shape, the files the machine is made of, and other things it depends on.
+    """The name for a shape, the files the machine is made of, and whatever else it depends on.
 
     Files count by path, size and time of change: reading 130 MB would cost more than restoring.
     """
@@ -79,7 +79,7 @@ class Snapshot:
             self._lock = None
 
     def discard(self) -> None:
-        """Remove it, unless others hold it too."""
+        """Remove the snapshot, unless another process holds it too."""
         self.release()
         _remove_unused(self.folder)
 
@@ -115,7 +115,8 @@ class Store:
     def making(self, wanted: Name) -> Iterator[Path]:
         """A folder to fill with `ram` and `state`; it becomes the snapshot when the block ends.
 
-        One at a time for each shape: a second maker should wait with `one_maker` and look again.
+        Only one process at a time makes a snapshot of a shape: a second maker should wait with
+        `one_maker` and look again.
         """
         self._remove_abandoned()
         folder = self._folder / f"{_TEMPORARY}{os.getpid()}-{wanted}"
@@ -133,11 +134,11 @@ class Store:
         self._evict(wanted)
 
     def one_maker(self, wanted: Name) -> contextlib.AbstractContextManager[None]:
-        """Held by the one who makes snapshots of this shape."""
+        """The lock of the process that makes snapshots of this shape."""
         return cache.locked(self._folder / wanted.shape)
 
     def complete(self, folder: Path, state: bytes, meta: Mapping[str, Any]) -> None:
-        """Write what belongs to the memory that is in `folder` already.
+        """Write the state and description of the memory that is in `folder` already.
 
         Raises VtaxError when the files cannot be written.
         """
@@ -149,7 +150,8 @@ class Store:
             raise VtaxError(reason, "free space or use snapshot=off") from None
 
     def _evict(self, newest: Name) -> None:
-        """Remove others of the same shape, then the least recently used beyond the bound."""
+        """Remove other snapshots of the same shape, then the least recently used ones beyond the
+        bound."""
         found = sorted(self._snapshots(), key=_used, reverse=True)
         others = [path for path in found if path.name != str(newest)]
         stale = [path for path in others if path.name.startswith(f"{newest.shape}-")]
@@ -161,7 +163,7 @@ class Store:
         return [path.parent for path in self._folder.glob(f"[0-9a-f]*/{_META}")]
 
     def _remove_abandoned(self) -> None:
-        """What a killed maker left: its lock went with it."""
+        """Remove what a killed maker left: its lock ended with it."""
         for path in self._folder.glob(f"{_TEMPORARY}*"):
             _remove_unused(path)
 
@@ -182,7 +184,7 @@ def _remove_unused(folder: Path) -> None:
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if _still_there(folder / _LOCK, lock):
-            # The lock's file goes first: who opens it from now on finds it gone.
+            # The lock's file goes first: a process that opens it later finds it gone.
             (folder / _LOCK).unlink()
             shutil.rmtree(folder, ignore_errors=True)
     except BlockingIOError:

@@ -1,4 +1,4 @@
-"""The emulated host, started: booted, or restored from a snapshot, made where it is missing."""
+"""A started emulated host: booted, or restored from a snapshot, which is made if it is missing."""
 
 from __future__ import annotations
 
@@ -29,14 +29,13 @@ if TYPE_CHECKING:
 
 NUDGE_S = 5.0
 """QEMU 7.2 now and then leaves the timer's interrupt pending (IRR of the local APIC has it) while a
-nested guest runs, and delivers it with the next one. If that guest only computes, there is no next
-one, and the emulated host stands still."""
+nested guest runs, and delivers it with the next interrupt. If that guest only computes, there is no
+next interrupt, and the emulated host stands still."""
 
 
 class StartedHost:
-    """An emulated host whose guests, if it has any, are up. Whoever makes one kills it.
-
-    Raises VtaxError when it does not come up.
+    """An emulated host whose guests, if it has any, are up. Whoever makes one kills it. Raises
+    VtaxError when it does not come up.
     """
 
     def __init__(self, lab: Lab, work: Path, cpus: Sequence[int]) -> None:
@@ -57,7 +56,7 @@ class StartedHost:
         self.launch = Launch(self.emulator.argv, sandbox.WORK, boot.HOST_TIMEOUT_S, tuple(notes))
 
     def kill(self) -> None:
-        """End it now, and all that is in it."""
+        """End the host and all that is in it."""
         self._held.close()
 
     def _start(
@@ -100,7 +99,7 @@ class StartedHost:
             ) from None
 
     def _lost(self, what: str) -> MachineLostError:
-        # Before its console is full of it.
+        # This comes before the console is full of the traces.
         error = _lost_host(self.emulator, what)
         if self.emulator.alive and (kept := self._keep_traces()):
             error = MachineLostError(error.message, f"{kept} has what it was doing; try again")
@@ -108,7 +107,7 @@ class StartedHost:
         return error
 
     def _keep_traces(self) -> Path | None:
-        """The file with what it is doing; None: that cannot be had."""
+        """The file with traces of what the host is doing; None: there are none."""
         with contextlib.suppress(OSError, VtaxError):
             found = traces.traces(self.emulator.monitor(), self.emulator.console)
             file = cache.folder("lab") / traces.FILE
@@ -171,10 +170,11 @@ def _saved(
 
 
 def _attempts(lab: Lab) -> int:
-    """How often a boot is tried that did not come up.
+    """How often to try a boot that does not come up.
 
-    A guest of our own that does not boot is the emulator's fault: now and then it loses an
-    interrupt of the nested guest (docs/environments.md). An image of the user's may be the cause.
+    If vtax's own guest does not boot, that is the emulator's fault: now and then it loses an
+    interrupt of the nested guest (docs/environments.md). With an image of the user's, the image may
+    be the cause.
     """
     return 1 if lab.kind in ("disk", "initramfs") else 2
 

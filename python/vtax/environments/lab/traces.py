@@ -1,8 +1,8 @@
-"""What an emulated host that no longer answers is doing, as its kernel and its CPUs say.
+"""What an emulated host that does not answer is doing, according to its kernel and its CPUs.
 
 Its kernel prints the stacks of blocked tasks and of its CPUs when it is asked by SysRq, which comes
 over the emulated keyboard (admin-guide/sysrq); the CPUs' registers come from QEMU, so that there is
-something also when the kernel itself is stuck.
+something even when the kernel itself is stuck.
 """
 
 from __future__ import annotations
@@ -15,18 +15,19 @@ from vtax.environments.lab.qmp import Qmp
 from vtax.errors import VtaxError
 
 PARAMETER = "sysrq_always_enabled"
-"""Of the emulated host's kernel."""
+"""Parameter of the emulated host's kernel."""
 FILE = "emulated-host.txt"
-"""Of the lab that was lost last, in the cache's folder of labs: work folders go with a command."""
+"""Traces of the lab that was lost last, in the cache's folder of labs: work folders end with a
+command."""
 LOUD, BLOCKED, CPUS = "9", "w", "l"
-"""Keys: all that is said goes to the console; tasks that wait; what CPUs do."""
+"""Keys of SysRq: send all messages to the console; show blocked tasks; show what CPUs do."""
 PRINT_S = 5.0
-"""An emulated serial line takes so long for some dozens of KiB."""
+"""An emulated serial line takes this long for some dozens of KiB."""
 _QUIET_S = 0.5
 
 
 def traces(monitor: Qmp, console: ConsoleTail) -> str:
-    """Registers and stacks; as much of them as can be had."""
+    """Registers and stacks, as far as they are available."""
     registers = ""
     with contextlib.suppress(VtaxError):
         argument = {"command-line": "info registers -a"}

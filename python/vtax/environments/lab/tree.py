@@ -17,15 +17,15 @@ if TYPE_CHECKING:
 
 ROOT = PurePosixPath("/run/vtax/root")
 LAYER = PurePosixPath("/run/vtax/layer")
-"""What is written beside the tree, in memory."""
+"""The folder for what is written over the tree, in memory."""
 HOST = PurePosixPath("/run/vtax/host")
-"""Where the agent mounts the real host's tree."""
+"""The folder where the agent mounts the real host's tree."""
 OUTPUT = "command"
 """The folder of the command's output, in the work folder."""
 
 
 class Tree:
-    """An emulated host with this machine's tree for its root: writable, in memory.
+    """An emulated host with this machine's tree as its root: writable, in memory.
 
     The lab's `kept` is this machine's own folder there. Secrets are hidden from programs as they
     are from guests (docs/security.md).
@@ -52,9 +52,9 @@ class Tree:
         timeout_s: float | None = None,
         stdin: bytes | None = None,
     ) -> Finished:
-        """Run a command there; stdout and stderr grow in `output` meanwhile.
+        """Run a command in the emulated host; stdout and stderr grow in `output` meanwhile.
 
-        Raises VtaxError when it cannot be started, MachineLostError when the host went away.
+        Raises VtaxError when the command cannot be started, MachineLostError when the host is lost.
         """
         change = ["/bin/sh", "-c", 'cd "$1" && shift && exec "$@"', "sh", str(workdir)]
         line = ["/bin/busybox", "chroot", str(ROOT), *change, *argv]
@@ -64,7 +64,7 @@ class Tree:
         return self._started.agent.run(line, environment, OUTPUT, timeout_s, stdin=name)
 
     def kill(self) -> None:
-        """End it now, and all that is in it."""
+        """End the host and all that is in it."""
         self._started.kill()
 
     def __enter__(self) -> Self:
@@ -75,7 +75,7 @@ class Tree:
 
 
 def root_script(kept: Path | None) -> str:
-    """Shell commands that put the root together, once the agent has mounted the host's tree."""
+    """Shell commands that put the root together after the agent has mounted the host's tree."""
     lines = ["set -e", "busybox --install -s /bin", f"mkdir -p {LAYER} {ROOT}"]
     lines += [f"mount -t tmpfs -o mode=755,size=75% layer {LAYER}"]
     lines += [f"mkdir {LAYER}/upper {LAYER}/work"]

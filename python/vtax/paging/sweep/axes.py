@@ -31,18 +31,18 @@ class Axis:
     root: Root
     values: tuple[Scalar, ...]
     scaled: bool = False
-    """The values are factors of what the machine has."""
+    """Whether the values are factors of the machine's own value."""
 
     @property
     def column(self) -> str:
-        """The name in tables; a factor's differs from a value's."""
+        """The name in tables; that of a factor differs from that of a value."""
         return f"{self.name}.scale" if self.scaled else self.name
 
 
 def flatten(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """The axes of a TOML table, whether their names were quoted or not.
 
-    `costs.exit = [...]` reaches us as a table in a table; a table that says `scale` is an axis.
+    `costs.exit = [...]` is read as a table in a table; a table that has `scale` is an axis.
     """
     for key, value in table.items():
         name = f"{prefix}{key}"
@@ -53,7 +53,7 @@ def flatten(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, A
 
 
 def parse_axis(name: str, root: Root, given: Any) -> Axis:
-    """One axis from its value in TOML; raises MisuseError naming the axis."""
+    """One axis from its value in TOML; raises MisuseError that names the axis."""
     scaled = isinstance(given, Mapping)
     if isinstance(given, Mapping):
         if extra := sorted(given.keys() - {"scale"}):
@@ -88,7 +88,8 @@ def _check_value(name: str, value: object, scaled: bool) -> None:
 
 
 def _one_type(name: str, values: Sequence[Scalar]) -> tuple[Scalar, ...]:
-    """Whole numbers beside fractions become fractions; any other mixture is refused."""
+    """The values with one type: whole numbers beside fractions become fractions; any other mixture
+    is refused."""
     kinds = {type(value) for value in values}
     if kinds == {int, float}:
         return tuple(float(value) for value in values)
@@ -99,7 +100,7 @@ def _one_type(name: str, values: Sequence[Scalar]) -> tuple[Scalar, ...]:
 
 
 def segments(path: str) -> tuple[str | int, ...]:
-    """`tlb.l1[0].ways` as its steps; raises MisuseError where it is not a path."""
+    """`tlb.l1[0].ways` as its steps; raises MisuseError for text that is no path."""
     steps: list[str | int] = []
     for part in path.split("."):
         match = _SEGMENT.fullmatch(part)
@@ -114,7 +115,7 @@ def segments(path: str) -> tuple[str | int, ...]:
 
 
 def leaves(tree: Any, prefix: str = "") -> Iterator[str]:
-    """The paths of all values in a description, list positions as `[*]`."""
+    """The paths of all values in a description, with list positions as `[*]`."""
     if isinstance(tree, Mapping):
         for key, value in tree.items():
             yield from leaves(value, f"{prefix}.{key}" if prefix else key)
@@ -180,7 +181,7 @@ def _keys(tree: Any, step: str | int, path: str, last: bool) -> list[str | int]:
         raise MisuseError(f"axes.{path}: the machine has {len(tree)} there, not [{step}]")
     if isinstance(tree, dict):
         if step == "*":
-            # Every number of the table; names and lists beside them are not meant.
+            # This takes every number of the table, but not the names and lists beside them.
             return [key for key, value in tree.items() if isinstance(value, int | float)]
         if step in tree or (last and isinstance(step, str)):
             return [step]

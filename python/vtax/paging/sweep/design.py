@@ -43,11 +43,11 @@ class Catalog:
     machines: Sequence[str]
     modes: Sequence[str]
     policies: Sequence[str]
-    """Those of the modes that take parameters."""
+    """The modes that take parameters."""
     machine: Callable[[str], Mapping[str, Any]]
-    """The description of a machine by name."""
+    """Gives the description of a machine by name."""
     parse_machine: Callable[[str], Mapping[str, Any]]
-    """The description in a text; raises VtaxError when no such machine can exist."""
+    """Gives the description in a text; raises VtaxError when no such machine can exist."""
     check_parameter: Callable[[str, str], None]
     """Raises VtaxError when a policy has no parameter of that name."""
     check_policy: Callable[[PolicyFile, Mapping[str, Scalar]], None]
@@ -56,7 +56,7 @@ class Catalog:
 
 @dataclass(frozen=True, slots=True)
 class Design:
-    """A checked description. The points are its full product."""
+    """A checked description of a sweep. The points are the full product of its axes."""
 
     name: str
     text: str
@@ -70,7 +70,7 @@ class Design:
 
     @property
     def size(self) -> int:
-        """How many points there are."""
+        """The number of points."""
         lengths = (len(axis.values) for axis in self.axes)
         return len(self.workloads) * len(self.machines) * math.prod(lengths)
 
@@ -118,7 +118,7 @@ class Design:
 
 
 def read_design(path: Path, catalog: Catalog) -> Design:
-    """The design in a file.
+    """Read the design in a file.
 
     Raises MisuseError, naming the field, for anything that cannot be run.
     """
@@ -192,7 +192,7 @@ class _Reader:
         return words
 
     def _file(self, kind: str, word: str, names: Sequence[str]) -> Path:
-        """The file that a word means when it is not a name."""
+        """The file that a word stands for when it is not a name."""
         path = self._folder / word
         if not path.is_file():
             if "/" in word or path.suffix:
@@ -304,7 +304,7 @@ class _Reader:
         return "machine"
 
     def _unknown_axis(self, name: str, known: Sequence[str]) -> MisuseError:
-        """All names would be a hundred: only near ones help."""
+        """The error for an unknown axis. All names would be a hundred: only near ones help."""
         nearest = difflib.get_close_matches(name, known, n=3, cutoff=0.6)
         if nearest:
             words = " or ".join(f"'{word}'" for word in nearest)
@@ -316,7 +316,8 @@ class _Reader:
         )
 
     def _check_parameters(self, design: Design) -> None:
-        """Names only: whether a value makes sense may depend on the others of its point."""
+        """Check names only: whether a value makes sense may depend on the other values of its
+        point."""
         given = {name: dict(values) for name, values in design.parameters.items()}
         for axis in design.axes:
             if axis.root == "policy":
@@ -332,7 +333,7 @@ class _Reader:
             raise MisuseError(str(error)) from None
 
     def _check_overlap(self, axes: Sequence[Axis]) -> None:
-        """A fixed value beside an axis of the same name would be ignored."""
+        """Refuse a fixed value beside an axis of the same name, which would be ignored."""
         fixed = {*self._table.get("simulation", {})}
         for policy, values in self._table.get("parameters", {}).items():
             fixed |= {f"{policy}.{name}" for name in values}
@@ -342,7 +343,8 @@ class _Reader:
 
 
 def _check_places(axes: Sequence[Axis], machines: Mapping[str, Mapping[str, Any]]) -> None:
-    """Every machine has every field that is to be changed, also after the other changes."""
+    """Check that every machine has every field that is to be changed, also after the other
+    changes."""
     for label, description in machines.items():
         machine = description
         for axis in axes:

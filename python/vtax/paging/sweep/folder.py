@@ -1,7 +1,7 @@
 """The folder of a sweep: finished points are safe at once, whatever happens to the writer.
 
-`points.jsonl` grows by one line per finished point; when the sweep ends it becomes
-`sweep.parquet` and goes away. A resumed sweep takes what is in either.
+`points.jsonl` grows by one line per finished point; when the sweep ends it becomes `sweep.parquet`
+and goes away. A resumed sweep takes what is in either file.
 """
 
 from __future__ import annotations
@@ -72,23 +72,23 @@ class SweepFolder:
         return folder
 
     def release(self) -> None:
-        """Let others write. A sweep that could not start leaves no folder."""
+        """Let another process become the writer. A sweep that could not start leaves no folder."""
         self._lock.release()
         if self._made:
             with contextlib.suppress(OSError):
                 self.path.rmdir()
 
     def write_record(self, record: SweepRecord) -> None:
-        """Replace `sweep.json` at once.
+        """Replace `sweep.json` in one step.
 
         Raises VtaxError when it cannot be written.
         """
         records.write(self.path / RECORD, record)
 
     def read_record(self) -> SweepRecord | None:
-        """What an earlier run wrote; None when there was none.
+        """The record that an earlier run wrote; None when there was none.
 
-        Raises MisuseError for one of another version or verb, VtaxError for a damaged one.
+        Raises MisuseError for a record of another version or verb, VtaxError for a damaged one.
         """
         path = self.path / RECORD
         try:

@@ -23,7 +23,7 @@ class Workload:
     content: str
     """The profile's name, the description's text, or the trace's absolute path."""
     digest: str = ""
-    """Of a trace's bytes: the path alone does not say what was simulated."""
+    """Digest of a trace's bytes: the path alone does not say what was simulated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class PolicyFile:
 
     label: str
     name: str
-    """Of the file, for messages."""
+    """The name of the file, for messages."""
     class_name: str
     source: str
 
@@ -43,26 +43,26 @@ class Point:
 
     workload: Workload
     machine: str
-    """Its label."""
+    """The machine's label."""
     machine_json: str
-    """Its description with the axes applied."""
+    """The machine's description, with the axes applied."""
     modes: tuple[str, ...]
     simulation: tuple[tuple[str, Scalar], ...]
     parameters: tuple[tuple[str, tuple[tuple[str, Scalar], ...]], ...]
-    """Of policies, by name."""
+    """Parameters of policies, by the policy's name."""
     policies: tuple[PolicyFile, ...]
     coordinates: tuple[tuple[str, Scalar], ...]
-    """Where it lies on the axes, by column."""
+    """The point's place on the axes, by column."""
 
     @property
     def identity(self) -> str:
-        """The same for the same description, in any process and at any time."""
+        """A text that is the same for the same description, in any process and at any time."""
         text = json.dumps(asdict(self), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:20]
 
     @property
     def label(self) -> str:
-        """For progress and messages."""
+        """A short text for progress and messages."""
         axes = "".join(f", {name}={value}" for name, value in self.coordinates)
         return f"{self.workload.label} on {self.machine}{axes}"
 
@@ -86,4 +86,4 @@ class Finished:
     rows: tuple[Row, ...]
     error: str | None
     wall_s: float | None
-    """By the worker's clock; None when the worker did not live to say."""
+    """Time by the worker's clock; None when the worker died before it could say."""

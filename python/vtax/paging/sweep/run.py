@@ -1,4 +1,4 @@
-"""Running a sweep: every point of a design, each saved as soon as it is there."""
+"""Running a sweep: every point of a design, each saved as soon as it is finished."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ State = Literal["running", "complete", "interrupted", "failed"]
 
 
 class Progress(Protocol):
-    """What a sweep reports: see `vtax.present.terminal.progress`."""
+    """Receives the progress of a sweep: see `vtax.present.terminal.progress`."""
 
     def begin(self, total: int, done: int = 0, text: str = "") -> None: ...
 
@@ -50,13 +50,13 @@ class Options:
 
 @dataclass(slots=True)
 class Outcome:
-    """What a sweep gave."""
+    """The outcome of a sweep."""
 
     design: Design
     folder: Path
     state: State
     points: list[tuple[Point, Finished]] = field(default_factory=list)
-    """Those that were evaluated, in the order of the design."""
+    """The points that were evaluated, in the order of the design."""
 
     @property
     def failures(self) -> list[tuple[Point, str]]:
@@ -69,10 +69,11 @@ class Outcome:
 
 
 def sweep(design: Design, options: Options, evaluate: Evaluate, progress: Progress) -> Outcome:
-    """Evaluate every point that is not there yet, save them, and write the table.
+    """Evaluate every point that has no result yet, save the results, and write the table.
 
-    Ctrl-C ends it in an orderly way with state `interrupted`. Raises VtaxError when the folder
-    cannot be written, or the cluster does not answer or is lost; what was finished is then kept.
+    Ctrl-C ends the sweep in an orderly way, with the state `interrupted`. Raises VtaxError when the
+    folder cannot be written, or the cluster does not answer or is lost; what was finished is then
+    kept.
     """
     folder = SweepFolder.open(options.folder, options.resume)
     try:
@@ -92,7 +93,7 @@ class _Sweep:
         self._started = _now()
         self._outcome = Outcome(design, options.folder, "running")
         self._results: dict[str, Finished] = {}
-        """By the identity of the point; a failed one is tried again."""
+        """Results by the identity of the point; a failed point is tried again."""
 
     def run(self, evaluate: Evaluate) -> Outcome:
         outcome = self._outcome
@@ -192,7 +193,7 @@ class _Sweep:
 
 
 def best(outcome: Outcome) -> list[dict[str, Any]]:
-    """Per point: where it lies, the cheapest way to virtualize it, and every mode's overhead.
+    """For each point: its place, the cheapest way to virtualize it, and every mode's overhead.
 
     Native execution is what the others are compared with, and the oracle knows the future: neither
     can be chosen.

@@ -86,7 +86,7 @@ def _loaded(file: PolicyFile) -> type[policy.Policy]:
 
 
 def _steered(file: PolicyFile, parameters: tuple[tuple[str, Value], ...]) -> type[policy.Policy]:
-    """The class of the user with other values for some of its attributes."""
+    """The user's class with other values for some of its attributes."""
     own = _loaded(file)
     fields = [name for name in dir(own) if not name.startswith("_") and name != "decide"]
     for name, _ in parameters:

@@ -1,4 +1,4 @@
-"""Who evaluates the points of a sweep: processes on this machine, or a Dask cluster that exists.
+"""What evaluates the points of a sweep: processes on this machine, or an existing Dask cluster.
 
 Both take futures. A point's result comes back as a value also when the point failed, so that an
 error of a future means that a worker was lost.
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
     from distributed import Client
 
 CONNECT_S = 10.0
-"""For the scheduler to answer, and for a first worker to be there."""
+"""Time for the scheduler to answer, and for a first worker to appear."""
 WORKERLESS_S = 60.0
-"""A cluster without any worker for so long has lost them for good."""
+"""A cluster without any worker for this long has lost them for good."""
 CLOSE_S = 10.0
 WAIT_S = 0.5
 COUNT_EVERY_S = 2.0
 PER_WORKER = 3
 """Points handed over per worker: enough that none waits, few enough to stay small."""
 TRIES = 2
-"""Of a point by itself, after a worker died that may have computed it."""
+"""Tries of a point by itself, after the death of a worker that may have computed it."""
 DIED = "the worker died while it computed this point, each time"
 
 Work = Callable[[Point], Finished]
@@ -58,12 +58,12 @@ def running(scheduler: str | None, processes: int, evaluate: Evaluate) -> Iterat
 
 
 class Workers(abc.ABC):
-    """Takes points and gives back what became of them."""
+    """Takes points and returns their results."""
 
     def evaluated(self, points: Iterable[Point]) -> Iterator[tuple[Point, Finished]]:
         """Each point with its result, as they finish.
 
-        Raises VtaxError when there are no workers any more.
+        Raises VtaxError when all workers are lost.
         """
         left = iter(points)
         under_way: dict[Future[Finished], Point] = {}
@@ -85,7 +85,7 @@ class Workers(abc.ABC):
 
     @abc.abstractmethod
     def _capacity(self) -> int:
-        """How many points to have handed over at a time."""
+        """How many points to hand over at a time."""
 
     @abc.abstractmethod
     def _submit(self, point: Point) -> Future[Finished]: ...
@@ -95,12 +95,12 @@ class Workers(abc.ABC):
 
     @abc.abstractmethod
     def _check(self) -> None:
-        """Raise VtaxError when no point can finish any more."""
+        """Raise VtaxError when no further point can finish."""
 
 
 class _Local(Workers):
-    """Processes here. One that dies takes the others with it; then points are tried by themselves,
-    so that only the one that kills its worker fails."""
+    """Processes on this machine. When one dies, the others end too; then points are tried one by
+    one, so that only the point that kills its worker fails."""
 
     def __init__(self, processes: int, work: Work) -> None:
         self._processes, self._work = processes, work
@@ -139,7 +139,7 @@ class _Local(Workers):
 
 
 class _Cluster(Workers):
-    """A Dask cluster; its scheduler tries a point again whose worker died."""
+    """A Dask cluster. When a worker dies, the scheduler tries its point again."""
 
     def __init__(self, client: Client, work: Work) -> None:
         self._client, self._work = client, work
@@ -212,7 +212,8 @@ def _connected(address: str) -> Iterator[Client]:
 
 
 def _check_workers(client: Client, address: str) -> None:
-    """Workers are there and have this vtax: another one would model something else."""
+    """Check that there are workers and that they have this vtax: another one would model
+    differently."""
     from vtax import __version__
 
     try:
@@ -224,7 +225,7 @@ def _check_workers(client: Client, address: str) -> None:
         ) from None
 
     def version() -> str:
-        # Travels as code, so that it answers also where vtax is missing.
+        # This travels as code, so that it answers even where vtax is missing.
         try:
             import vtax
         except ImportError:
@@ -255,7 +256,7 @@ def measured(evaluate: Evaluate, point: Point) -> Finished:
 
 
 def reason(error: BaseException) -> str:
-    """One line. The type's name says something only where the text does not."""
+    """The reason in one line. The type's name says something only where the text does not."""
     text = " ".join(str(error).split())
     if isinstance(error, VtaxError) and text:
         return text
@@ -269,7 +270,8 @@ def _lost(message: str) -> VtaxError:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Dask's own log lines off: what matters of them comes as a point's reason or as an error."""
+    """Turn Dask's own log lines off: what matters in them comes as a point's reason or as an
+    error."""
     logger = logging.getLogger("distributed")
     level = logger.level
     logger.setLevel(logging.CRITICAL)

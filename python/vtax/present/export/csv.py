@@ -10,9 +10,9 @@ from vtax.formats.files import replacing
 
 
 def write_csv(recording: Recording, events: Sequence[Event], path: Path) -> int:
-    """Writes the fixed columns and those of `events`; returns the number of rows.
+    """Write the fixed columns and those of `events`; return the number of rows.
 
-    An empty field is "not measured". A file that is there is replaced when the new one is whole.
+    An empty field is "not measured". An existing file is replaced when the new one is whole.
     """
     columns = [name for name in FIXED if recording.frame[name].count()]
     with replacing(path, "choose another file") as unfinished:

@@ -1,9 +1,9 @@
 """A recording as a Perfetto trace: tracks of counters, slices of `mode` and of tasks, per CPU.
 
 The clock is CLOCK_MONOTONIC, which the recorder's times are in; it is declared as the trace's own,
-since Perfetto's default (BOOTTIME) cannot be had with hardware events. The value of a counter is
-the rate over the interval, from the interval's start on; where an event was not measured it is
-NaN, which Perfetto's UI leaves blank, and never the value before.
+because hardware events cannot use Perfetto's default (BOOTTIME). The value of a counter is the rate
+over the interval, from the interval's start on; where an event was not measured, the value is NaN,
+which Perfetto's UI leaves blank, and never the previous value.
 
 Formats: protos/perfetto/trace in the Perfetto repository (trace_packet, track_descriptor,
 counter_descriptor, track_event, clock_snapshot).
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
 MONOTONIC = 3
 """BUILTIN_CLOCK_MONOTONIC (protos/perfetto/common/builtin_clock.proto)."""
 SEQUENCE = 1
-"""Of packets; one writer has one."""
+"""The sequence of all packets; one writer has one sequence."""
 _SLICES = ("mode", "comm")
 _TITLES = {"mode": "mode at the interval's end", "comm": "task at the interval's end"}
 
 
 def write_trace(recording: Recording, events: Sequence[Event], per: Per, path: Path) -> int:
-    """Writes the trace and returns its number of packets.
+    """Write the trace and return its number of packets.
 
-    A file that is there is replaced when the trace is whole, and left alone on failure.
+    An existing file is replaced when the trace is whole, and left alone on failure.
     """
     with (
         replacing(path, "choose another file") as unfinished,
@@ -111,7 +111,7 @@ def _counter_track(uuid: int, parent: int, name: str, event: Event, per: Per) ->
 
 
 def _starts(rows: pl.DataFrame) -> list[int]:
-    """When each interval began: where the row before ended, or later after a gap."""
+    """When each interval began: at the end of the row before, or later after a gap."""
     times, lengths = rows["time_ns"].to_list(), rows["length_ns"].to_list()
     before = [0, *times]
     return [
@@ -121,7 +121,7 @@ def _starts(rows: pl.DataFrame) -> list[int]:
 
 
 def _counter(track: int, starts: Sequence[int], end: int, values: Iterable[Any]) -> Iterator[Any]:
-    """The value of each interval at its start; one repeats itself only when it changes."""
+    """The value of each interval at its start; a value is written again only when it changes."""
     shown: float | None = None
     for start, value in zip(starts, values, strict=True):
         number = math.nan if value is None or not math.isfinite(value) else float(value)

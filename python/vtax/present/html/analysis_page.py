@@ -13,10 +13,10 @@ from vtax.present.html.standalone import page_file, render_page, write_page
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """A table with the words above it."""
+    """A table, with the words above it."""
 
     name: str
-    """Its anchor on the page."""
+    """The anchor of the table on the page."""
     title: str
     caption: str
     headings: tuple[str, ...]
@@ -30,15 +30,15 @@ class Page:
     verb: str
     title: str
     facts: tuple[tuple[str, str], ...]
-    """Name and value of every choice that the result depends on."""
+    """The name and value of every choice that the result depends on."""
     notes: tuple[str, ...]
-    """What a reader must know before believing it."""
+    """What a reader must know before believing the result."""
     figures: tuple[Figure, ...]
     tables: tuple[Rows, ...]
 
 
 def write_analysis(page: Page, path: Path) -> None:
-    """Writes the page; a page that is there is replaced at once or, on failure, left alone."""
+    """Write the page; an existing page is replaced in one step or, on failure, left alone."""
     write_page(render(page), path, "make room or write access there, or choose --out")
 
 
@@ -57,5 +57,5 @@ def render(page: Page) -> str:
 
 
 def _widths(figures: Sequence[Figure]) -> list[int]:
-    """The least width in CSS pixels in which each figure can be read; it scrolls below that."""
+    """The least width in CSS pixels in which each figure can be read; a narrower one scrolls."""
     return [int(figure.plot.get("meta", {}).get("least_width", 0)) for figure in figures]

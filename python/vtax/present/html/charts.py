@@ -8,14 +8,14 @@ from vtax.present.html.palette import COLOURS
 from vtax.present.html.plotting import Plot, base_layout, label
 
 LEAST_WIDTH = 560
-"""In CSS pixels; a figure scrolls below."""
+"""In CSS pixels; a narrower figure scrolls."""
 _HEIGHT = 320
 _SYMBOLS = ("circle", "square", "diamond", "triangle-up", "star", "hexagon")
 _PATTERNS = ("", "/", ".", "\\", "x", "-")
 
 
 def chart_layout(y: str, x: str) -> Plot:
-    """The layout of such a chart; `x` and `y` are the titles of its axes."""
+    """The layout of a chart with a legend; `x` and `y` are the titles of its axes."""
     axis = {"gridcolor": "var(--grid)", "zeroline": False, "fixedrange": True}
     return {
         **base_layout(_HEIGHT),
@@ -28,7 +28,7 @@ def chart_layout(y: str, x: str) -> Plot:
 
 
 def line(index: int, name: str, x: Sequence[float], y: Sequence[float | None]) -> Plot:
-    """A line with a marker at each point; None: no point."""
+    """A line with a marker at each point; None in `y` leaves a point out."""
     return {
         "type": "scatter",
         "mode": "lines+markers",
@@ -42,7 +42,7 @@ def line(index: int, name: str, x: Sequence[float], y: Sequence[float | None]) -
 
 
 def bars(index: int, name: str, x: Sequence[str], y: Sequence[float | None], unit: str) -> Plot:
-    """One bar for each label of `x`, which are escaped; None: no bar."""
+    """One bar for each label of `x`; labels are escaped. None in `y` leaves a bar out."""
     return {
         "type": "bar",
         "name": label(name),
@@ -57,5 +57,5 @@ def bars(index: int, name: str, x: Sequence[str], y: Sequence[float | None], uni
 
 
 def colour(index: int) -> str:
-    """`var(--env-1)`; resolved by the page."""
+    """`var(--env-1)`, which the page resolves."""
     return f"var(--env-{index % COLOURS + 1})"

@@ -16,7 +16,7 @@ from vtax.present.html.standalone import render_page, write_page
 
 
 def write_report(comparison: Comparison, samples: Sequence[Sample], path: Path) -> None:
-    """Writes the page; a page that is there is replaced at once or, on failure, left alone."""
+    """Write the page; an existing page is replaced in one step or, on failure, left alone."""
     remedy = "make room or write access there, then run: vtax report RUN"
     write_page(render(comparison, samples), path, remedy)
 
@@ -35,7 +35,7 @@ def render(comparison: Comparison, samples: Sequence[Sample]) -> str:
 
 
 def _words(comparison: Comparison) -> dict[str, Any]:
-    """Everything on the page but its figures."""
+    """Everything on the page except its figures."""
     record = comparison.record
     baselines = list(summary.environments(comparison, "baseline"))
     return {
@@ -58,8 +58,8 @@ def _words(comparison: Comparison) -> dict[str, Any]:
 
 
 def _table_rows(comparison: Comparison) -> list[dict[str, Any]]:
-    """The results by metric, environments beside each other; the place of its environment in the
-    run ties a row to the filters."""
+    """The results by metric, environments beside each other; a row belongs to a filter by the place
+    of its environment in the run."""
     indices = {env.label: index for index, env in enumerate(comparison.record.environments)}
     metrics = list(dict.fromkeys(result.metric for result in comparison.results))
 

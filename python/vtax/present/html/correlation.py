@@ -15,11 +15,12 @@ from vtax.present.html.heat_map import Cells, heat_map
 from vtax.present.html.plotting import Figure
 
 MOST_PAIRS = 20
-"""Rows of a table on the terminal; the page and JSON have all."""
+"""The most rows of a table on the terminal; the page and JSON have all."""
 MOST_COLUMNS = 16
 """A matrix of more events is not printed on the terminal."""
 SMALLEST_CHANGE = 0.05
-"""Of r: with many intervals 0.998 and 0.999 differ significantly, and it does not matter."""
+"""The smallest change of r that matters: with many intervals even 0.998 and 0.999 differ
+significantly."""
 
 
 def title(matrix: Matrix, by: By) -> str:
@@ -33,7 +34,7 @@ def title(matrix: Matrix, by: By) -> str:
 def notes(matrix: Matrix, recordings: Sequence[Recording], side: str = "") -> list[str]:
     """What limits the matrix: left out events, losses, few runs.
 
-    `side` says of which matrix, when there are two.
+    `side` says which matrix, when there are two.
     """
     found = [f"{one.path.name}: {note}" for one in recordings for note in one.notes]
     by_reason: dict[str, list[str]] = {}
@@ -92,7 +93,8 @@ _CORRECTED = (
 
 
 def change_table(difference: Difference, limit: int | None = None) -> Rows:
-    """Relationships in their rank; with a `limit` only significant changes that matter."""
+    """Relationships in the order of their rank; with a `limit`, only significant changes that
+    matter."""
     chosen = list(difference.changes)
     heading = "All relationships, significant changes first"
     if limit is not None:
@@ -122,7 +124,7 @@ def change_table(difference: Difference, limit: int | None = None) -> Rows:
 
 
 def difference_notes(difference: Difference) -> list[str]:
-    """Events that only one side has: their relationships are new or gone, and not compared."""
+    """Notes on events that only one side has: their relationships are not compared."""
     found = []
     if difference.only_ours:
         found.append(f"not in the runs against: {listing(difference.only_ours, 8)}")
@@ -194,7 +196,7 @@ def _p(value: float) -> str:
 
 
 def matrix_json(matrix: Matrix) -> dict[str, Any]:
-    """Everything the matrix says; pairs by name, `null` for what is not known."""
+    """Everything that the matrix says; pairs by name, `null` for what is not known."""
     return {
         "events": list(matrix.events),
         "method": matrix.method.value,
@@ -222,7 +224,7 @@ def matrix_json(matrix: Matrix) -> dict[str, Any]:
 
 
 def difference_json(difference: Difference) -> dict[str, Any]:
-    """The ranked changes and the events of one side only."""
+    """The ranked changes, and the events that only one side has."""
     return {
         "alpha": difference.alpha,
         "only_here": list(difference.only_ours),

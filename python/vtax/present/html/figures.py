@@ -18,9 +18,9 @@ NAME_PX = 22
 BAR_PX = 15
 GAP_PX = 12
 VALUES_PX = 92
-"""Room at the right for the values in words."""
+"""Room at the right for the values as text."""
 WIDEST_SHARED = 115.0
-"""Families share this right end of the axis (in %) unless a value lies beyond it."""
+"""Families share this right end of the axis (in %), unless a value lies beyond it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Row:
 
 
 def ratio_figures(comparison: Comparison) -> list[Figure]:
-    """Figure 1: % of the baseline per metric and environment, one figure per family."""
+    """Figure 1, with one figure per family."""
     shown = _compared(comparison)
     results = {(result.environment, result.metric): result for result in comparison.results}
     metrics = dict.fromkeys(r.metric for r in comparison.results)
@@ -246,7 +246,7 @@ def _log_low(results: Iterable[Result]) -> float:
 
 
 def _log_ticks(low: float, high: float) -> list[float]:
-    """1, 3, 10, 30 ...: what stays readable on a narrow axis."""
+    """Ticks 1, 3, 10, 30 ..., which stay readable on a narrow axis."""
     first, last = round(math.log10(low)), math.ceil(math.log10(high))
     ticks = [step * 10.0**power for power in range(first, last) for step in (1, 3)]
     return [tick for tick in (*ticks, 10.0**last) if low <= tick <= high]

@@ -20,7 +20,7 @@ Grid = Sequence[Sequence[float]]
 
 @dataclass(frozen=True, slots=True)
 class Cells:
-    """A symmetric matrix of which the part above the diagonal is drawn; NaN is not known."""
+    """A symmetric matrix, drawn above its diagonal; NaN: not known."""
 
     events: Sequence[str]
     values: Grid
@@ -28,7 +28,7 @@ class Cells:
     """Corrected p values."""
     alpha: float
     limit: float
-    """Colours go from minus this to this."""
+    """Colours go from minus this value to this value."""
 
     def found(self, i: int, j: int) -> bool:
         """Whether the value is significant."""
@@ -36,7 +36,8 @@ class Cells:
 
 
 def heat_map(title: str, meaning: str, cells: Cells) -> Figure:
-    """What is not significant has no colour, and what is not known no number."""
+    """A heat map: cells that are not significant have no colour, and cells that are not known no
+    number."""
     events, limit = cells.events, cells.limit
     rows, columns = list(events[:-1]), list(events[1:])
     colours = [[0, "var(--corr-negative)"], [0.5, "var(--corr-none)"], [1, "var(--corr-positive)"]]

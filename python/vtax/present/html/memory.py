@@ -19,7 +19,7 @@ _MIB = float(1 << 20)
 
 @dataclass(frozen=True, slots=True)
 class _Curve:
-    """A quantity of points that is drawn against the size."""
+    """A quantity of points, drawn against the size."""
 
     title: str
     meaning: str
@@ -53,11 +53,11 @@ _CURVES = (
         lambda point: point.minor_faults,
     ),
     _Curve(
-        "Data TLB misses", "Of the program's loads (figure 14).", "misses",
+        "Data TLB misses", "Misses of the program's loads (figure 14).", "misses",
         lambda point: point.dtlb_misses,
     ),
     _Curve(
-        "Instruction TLB misses", "Of the program's code (figure 15).", "misses",
+        "Instruction TLB misses", "Misses of the program's code (figure 15).", "misses",
         lambda point: point.itlb_misses,
     ),
     _Curve(
@@ -68,12 +68,12 @@ _CURVES = (
 
 
 def write_report(record: MemoryRecord, path: Path) -> None:
-    """Write the page; one that is there is replaced at once."""
+    """Write the page; an existing page is replaced in one step."""
     write_analysis(page(record), path)
 
 
 def page(record: MemoryRecord) -> Page:
-    """What the page shows."""
+    """The content of the page."""
     figures = [_performance(record), _kernel(record)]
     figures += [
         _figure(record, curve)
@@ -99,7 +99,7 @@ def page(record: MemoryRecord) -> Page:
 
 
 def _performance(record: MemoryRecord) -> Figure:
-    """Median with smallest and largest of each size, and the edges."""
+    """The median, smallest and largest value of each size, and the edges."""
     data: list[Plot] = []
     for index, each in enumerate(record.environments):
         points = [point for point in each.points if point.median is not None]

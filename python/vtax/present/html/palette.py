@@ -21,18 +21,18 @@ class Style:
     """The look of one environment."""
 
     index: int
-    """Its index in the run; page elements refer to an environment by it, never by its label."""
+    """The environment's index in the run; page elements refer to it, never to the label."""
     label: str
     role: str
     colour: str
-    """``var(--env-1)``; resolved by the page."""
+    """``var(--env-1)``, which the page resolves."""
     pattern: str
-    """Of Plotly's bar patterns; the empty string is plain."""
+    """One of Plotly's bar patterns; the empty string is plain."""
     symbol: str
 
 
 def styles(environments: Sequence[EnvironmentRecord]) -> list[Style]:
-    """A style for each environment; measured ones get the colours in turn."""
+    """A style for each environment; measured environments get the colours in turn."""
     found, turn = [], 0
     for index, env in enumerate(environments):
         if env.role == "measured":

@@ -13,18 +13,18 @@ from vtax.present.html.charts import LEAST_WIDTH, bars, chart_layout, line
 from vtax.present.html.plotting import Figure, Plot, label
 
 _DASHES = ("solid", "dash", "dot", "dashdot")
-"""One for each way of slowing."""
+"""A dash for each way of slowing."""
 _GUIDE = {"color": "var(--text)", "width": 1, "dash": "dot"}
 _SPEED = "speed of the service threads, % of full"
 
 
 def write_report(record: PlaceRecord, path: Path) -> None:
-    """Write the page; one that is there is replaced at once."""
+    """Write the page; an existing page is replaced in one step."""
     write_analysis(page(record), path)
 
 
 def page(record: PlaceRecord) -> Page:
-    """What the page shows."""
+    """The content of the page."""
     specs = [each.spec for each in record.environments]
     figures = [sensitivity(record, spec) for spec in specs]
     figures += [throughput(record, load) for load in record.loads]
@@ -137,11 +137,11 @@ def throughput(record: PlaceRecord, load: PlaceLoad) -> Figure | None:
 
 
 def usage(record: PlaceRecord, load: PlaceLoad) -> Figure | None:
-    """Combined Usage against speed (figures 5 to 7); None: fewer than two points have one."""
+    """Combined Usage against speed (figures 5 to 7); None: fewer than two points have a value."""
     points = [point for point in load.points if point.combined_usage_percent is not None]
     if len(points) < 2:
         return None
-    # One group for each way of slowing, in it one bar for each speed.
+    # One group for each way of slowing, and in it one bar for each speed.
     x = [
         [label(point.backend or "nothing slowed") for point in points],
         [f"{point.speed_asked_percent:g} %" for point in points],
@@ -175,12 +175,12 @@ def usage(record: PlaceRecord, load: PlaceLoad) -> Figure | None:
 
 
 def _backends(record: PlaceRecord) -> Sequence[tuple[str, str]]:
-    """Each with its dash."""
+    """Each way of slowing with its dash."""
     return [(_DASHES[i % len(_DASHES)], name) for i, name in enumerate(record.backends)]
 
 
 def _counted(load: PlaceLoad, backend: str) -> Sequence[PlacePoint]:
-    """A back end's points, without those that are kept apart."""
+    """A backend's points, without those that are kept apart."""
     return [
         point
         for point in load.points
@@ -189,7 +189,7 @@ def _counted(load: PlaceLoad, backend: str) -> Sequence[PlacePoint]:
 
 
 def _speed(point: PlacePoint) -> float:
-    """That was obtained, where it was measured."""
+    """The speed that was obtained, where it was measured, otherwise the one asked for."""
     found = point.speed_obtained_percent
     return point.speed_asked_percent if found is None else found
 

@@ -19,7 +19,7 @@ FONT = {"color": "var(--text)", "family": "var(--font)", "size": 12}
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A figure with the words that stand beside it."""
+    """A figure, with the words that stand beside it."""
 
     title: str
     meaning: str

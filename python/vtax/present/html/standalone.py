@@ -29,7 +29,7 @@ _SHARED = "vtax.present.html"
 
 
 def write_page(content: str, path: Path, remedy: str) -> None:
-    """Writes the page; a page that is there is replaced at once or, on failure, left alone."""
+    """Write the page; an existing page is replaced in one step or, on failure, left alone."""
     write_atomic(path, content.encode("utf-8", errors="backslashreplace"), remedy)
 
 
@@ -73,7 +73,7 @@ def _embedded(data: Any) -> Markup:
 
 
 def _finite(data: Any) -> Any:
-    """The same with `None` for what JSON cannot say: such a value is not drawn."""
+    """The data with `None` for values that JSON lacks, which are not drawn."""
     match data:
         case float():
             return data if abs(data) < float("inf") else None

@@ -20,7 +20,7 @@ from vtax.present.html.plotting import Figure, Plot, base_layout, label
 _DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 _HEIGHT = 300
 _LEAST_WIDTH = 560
-"""In CSS pixels; narrower, a legend would leave no room for the lines."""
+"""In CSS pixels; in a narrower figure, a legend would leave no room for the lines."""
 _BLOCKS = "▁▂▃▄▅▆▇█"
 _MISSING = "·"
 _AXES = {Axis.INSTRUCTIONS: "retired by each series since the start", Axis.TIME: "since the start"}
@@ -28,7 +28,7 @@ SKETCH = 40
 """Characters of a line's sketch in a table."""
 
 Phases = Mapping[str, tuple[Phase, ...]]
-"""By label."""
+"""Phases by label."""
 
 
 def title(timeline: Timeline) -> str:
@@ -40,7 +40,7 @@ def title(timeline: Timeline) -> str:
 
 
 def line_table(timeline: Timeline) -> Rows:
-    """One row a line: its mean, its extremes and its shape."""
+    """One row for each line: its mean, its extremes and its shape."""
     rows = []
     for line in timeline.lines:
         known = line.values[np.isfinite(line.values)]
@@ -59,7 +59,7 @@ def line_table(timeline: Timeline) -> Rows:
 
 
 def bin_table(timeline: Timeline) -> Rows:
-    """One row a bin: where it ends and the value of every line."""
+    """One row for each bin: its end, and the value of every line."""
     headings = (f"Up to ({_axis_unit(timeline)[1]})", *(_name(line) for line in timeline.lines))
     scale = _axis_unit(timeline)[0]
     rows = tuple(
@@ -74,7 +74,7 @@ def bin_table(timeline: Timeline) -> Rows:
 
 
 def phase_table(timeline: Timeline, phases: Phases) -> Rows:
-    """One row a phase; the mean rate of each of the label's lines in it."""
+    """One row for each phase, with the mean rate of each of the label's lines in it."""
     scale, unit = _axis_unit(timeline)
     names = list(dict.fromkeys(line.event.name for line in timeline.lines))
     rows = []
@@ -93,7 +93,7 @@ def phase_table(timeline: Timeline, phases: Phases) -> Rows:
 
 
 def cpi_table(layers: Layers) -> Rows:
-    """One row a layer; only what was counted."""
+    """One row for each layer that was counted."""
     totals: dict[tuple[str, str], int] = {}
     for layer in layers.layers:
         key = (layer.label, layer.method)
@@ -267,7 +267,7 @@ def _block(mean: float | None, top: float) -> str:
 
 
 def timeline_json(timeline: Timeline, phases: Phases, layers: Layers) -> dict[str, Any]:
-    """Everything; `null` where an event was not measured."""
+    """The whole timeline; `null` where an event was not measured."""
     return {
         "axis": timeline.axis.value,
         "per": timeline.per.value,

@@ -23,12 +23,12 @@ _NS = (0.3, 1, 3, 10, 30, 100, 300, 1000, 3000, 10_000)
 
 
 def write_report(record: TuneRecord, path: Path) -> None:
-    """Write the page; one that is there is replaced at once."""
+    """Write the page; an existing page is replaced in one step."""
     write_analysis(page(record), path)
 
 
 def page(record: TuneRecord) -> Page:
-    """What the page shows."""
+    """The content of the page."""
     figures = (_latency(record), _peaks(record), _bars(record), _edges(record), _chosen(record))
     searched = f"{record.search}, {record.budget_s:g} s in each environment"
     return Page(
@@ -64,7 +64,7 @@ def page(record: TuneRecord) -> Page:
 
 
 def _latency(record: TuneRecord) -> Figure | None:
-    """All environments in one figure, with the edges that were found."""
+    """Latencies of all environments in one figure, with the edges that were found."""
     curves = [(index, each, own) for index, each in enumerate(record.environments)
               for own in each.curves if own.name == LATENCY and own.points]  # fmt: skip
     if not curves:
@@ -125,7 +125,7 @@ def _peaks(record: TuneRecord) -> Figure | None:
     return _figure(
         "Register-to-register peak",
         "What the floating-point unit does without memory, for each width of the registers (the "
-        "paper's figure 2). A width that the processor has not is missing.",
+        "paper's figure 2). A width that the processor lacks is missing.",
         spoken,
         data,
         _categories("GFLOP/s", data),
@@ -239,7 +239,7 @@ def _best(own: CacheEdge) -> str:
 
 
 def _categories(y: str, data: Sequence[Plot] = ()) -> Plot:
-    """The layout of groups of bars: logarithmic where the lowest could not be seen otherwise."""
+    """The layout of groups of bars: logarithmic where the lowest bar would be too small to see."""
     layout = chart_layout(y, "")
     layout |= {"barmode": "group", "xaxis": {"type": "category", "fixedrange": True}}
     known = [value for each in data for value in each["y"] if value]

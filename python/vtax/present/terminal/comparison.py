@@ -1,7 +1,7 @@
 """The comparison on the terminal: one row per metric, one group of columns per environment.
 
-It fits the width it gets: what does not fit side by side goes below each other. Nothing is read
-as markup, and colour comes from rich, which leaves it out where there is no terminal.
+It adapts to the width: environments that do not fit side by side go below each other. Nothing is
+read as markup, and colour comes from rich, which leaves it out where there is no terminal.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _NAME_LEAST = 20
 _LABEL_LIMIT = 20
 MOST_NOTES = 5
 BACKGROUND = frozenset({"drift", "noise-floor", "one-boot", "short-kernel", "steal-unknown"})
-"""Kinds of flags that hold for most runs, or that another line says."""
+"""Kinds of flags that hold for most runs, or that another line states."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +45,14 @@ class _Column:
 
     @property
     def width(self) -> int:
-        """What cells and words of the heading need; a long label wraps behind its commas."""
+        """The width that cells and words of the heading need; a long label wraps behind its
+        commas."""
         pieces = [*_pieces(self.label), self.subtitle]
         heading = min(_LABEL_LIMIT, max(map(cell_len, pieces)))
         return max([heading, *(cell_len(cell.plain) for cell in self.cells)])
 
     def heading(self) -> Text:
-        """The label in lines that fit, over the subtitle."""
+        """The label in lines that fit, above the subtitle."""
         lines = [""]
         for piece in _pieces(self.label):
             if lines[-1] and cell_len(lines[-1] + piece) > self.width:
@@ -71,7 +72,7 @@ def render_table(comparison: Comparison, *, all_notes: bool = False) -> Renderab
 
 
 class _View:
-    """Knows its width only when rich prints it."""
+    """A table that knows its width only when rich prints it."""
 
     def __init__(self, comparison: Comparison, all_notes: bool) -> None:
         self._comparison = comparison
@@ -131,7 +132,8 @@ def _groups(comparison: Comparison, metrics: Sequence[str]) -> Iterator[list[_Co
 
 
 def _control_that_fits(comparison: Comparison, metrics: Sequence[str], room: int) -> list[_Column]:
-    """The A/A control where there is room; its noise floor is said below in any case."""
+    """The A/A control where there is room for it; a line below states its noise floor in any
+    case."""
     for environment in summary.environments(comparison, "control"):
         column = _environment_column(comparison, environment, metrics)
         if _room([column]) <= room:
@@ -140,7 +142,7 @@ def _control_that_fits(comparison: Comparison, metrics: Sequence[str], room: int
 
 
 def _fitting(columns: Sequence[_Column], room: int) -> int:
-    """How many of the columns fit, and at least one."""
+    """How many of the columns fit, at least one."""
     count = 1
     while count < len(columns) and _room(columns[: count + 1]) <= room:
         count += 1
@@ -152,7 +154,7 @@ def _room(columns: Sequence[_Column]) -> int:
 
 
 def _table(arrows: Mapping[str, str], name_width: int, columns: Sequence[_Column]) -> Table:
-    """`arrows`: metric to the direction that is better."""
+    """A table; `arrows` has the better direction of each metric."""
     table = Table(
         box=box.SIMPLE_HEAD,
         padding=(0, _GAP - 1, 0, 0),
@@ -230,7 +232,7 @@ def _span(result: Result) -> str:
 
 
 def _uncompared(result: Result) -> Text:
-    """The value itself: there is nothing it could be a percentage of."""
+    """The value itself, because there is nothing it could be a percentage of."""
     value = with_unit(result.median, one_line(result.unit))
     return Text(f"{value} {verdicts.SYMBOLS[result.verdict]}", style="dim")
 
@@ -241,7 +243,7 @@ def _missing() -> Text:
 
 
 def _shortened(name: str, width: int) -> str:
-    """A name with its middle left out: beginnings and ends tell metrics apart."""
+    """A name with its middle left out, because beginnings and ends tell metrics apart."""
     text = one_line(name)
     if cell_len(text) <= width:
         return text
@@ -263,7 +265,7 @@ def _legend(comparison: Comparison) -> Text:
 
 
 def _closing(comparison: Comparison, all_notes: bool) -> Iterator[RenderableType]:
-    """An answer for each environment, then what to know before believing it: a line each."""
+    """An answer for each environment, then what to know before believing it, in a line each."""
     margin = comparison.record.margin_percent
     answers = [
         ("=", one_line(each.environment.label), f"{summary.headline(each, margin)}.")

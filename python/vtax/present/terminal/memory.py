@@ -51,7 +51,7 @@ def parts(record: MemoryRecord) -> list[RenderableType]:
 
 
 def remarks(record: MemoryRecord) -> Sequence[str]:
-    """What a reader must know before believing it."""
+    """What a reader must know before believing the result."""
     found = []
     if record.state != "complete":
         found.append(f"not all runs were made: {_STATES.get(record.state, record.state)}")

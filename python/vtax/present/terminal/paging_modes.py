@@ -129,7 +129,8 @@ def _count(value: float | None) -> str:
 
 
 def _ratio(nested: float | None, shadow: float | None) -> str:
-    """The shadow's count over the nested one's; nothing where that says nothing."""
+    """The count under shadow paging over that under nested paging; "" where the ratio says
+    nothing."""
     if not nested or shadow is None:
         return "-"
     return f"{shadow / nested:.2f}"

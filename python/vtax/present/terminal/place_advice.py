@@ -30,15 +30,15 @@ _STYLES = {"slow": "green", "fast": "yellow", "unknown": "dim"}
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Advice with what it is from."""
+    """Advice, with its sources."""
 
     advice: HostAdvice
     predictor: Predictor | Sensitivity | None
     predictor_from: str
-    """Run or file."""
+    """The run or file of the predictor."""
     measured_watts: Mapping[str, float]
     no_watts: str | None
-    """Why none were measured."""
+    """Why no watts were measured."""
     notes: tuple[str, ...]
     plan_file: str | None = None
     interrupts: tuple[AdvisedInterrupt, ...] = ()
@@ -70,7 +70,7 @@ def to_json(answer: Answer) -> dict[str, Any]:
 
 
 def _name(predictor: Predictor | Sensitivity | None) -> str | None:
-    """Of what is predicted from, or where it was measured."""
+    """The name of the predictor, or where the sensitivity was measured."""
     if isinstance(predictor, Sensitivity):
         return predictor.source
     return predictor.name if predictor else None

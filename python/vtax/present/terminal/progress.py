@@ -1,4 +1,4 @@
-"""How far something is: a bar on a terminal, plain lines in a log, or nothing.
+"""Progress of some work: a bar on a terminal, plain lines in a log, or nothing.
 
 Everything goes to standard error; standard output is for results.
 """
@@ -14,7 +14,7 @@ from vtax.runner.runner import Listener, State
 
 
 class Progress:
-    """Shows nothing, for --quiet. The other two show what their methods say."""
+    """Shows nothing, for --quiet. The two subclasses show what their methods are told."""
 
     def __enter__(self) -> Self:
         return self
@@ -28,13 +28,13 @@ class Progress:
         self.stop()
 
     def begin(self, total: int, done: int = 0, text: str = "") -> None:
-        """`done` of `total` pieces are there already; `text` says of what and where."""
+        """`done` of `total` pieces are finished already; `text` says what they are and where."""
 
     def now(self, text: str) -> None:
-        """What is going on; only a bar shows it."""
+        """`text` says what is going on; only a bar shows it."""
 
     def announce(self, text: str) -> None:
-        """What is going on, and takes so long that a log shows it too."""
+        """`text` says what is going on and takes so long that a log shows it too."""
 
     def step(self, text: str) -> None:
         """One more piece is done."""
@@ -43,20 +43,20 @@ class Progress:
         """One more piece is done, without success: the line stays."""
 
     def reach(self, done: int, total: int, text: str) -> None:
-        """So many pieces are done, `text` the last of them."""
+        """`done` pieces are finished, of which `text` is the last."""
 
     def flow(self, done: float, total: float | None, text: str, amount: str) -> None:
-        """So much of something that has no pieces is done; total None: unknown."""
+        """`done` of an amount without pieces is finished; `total` None: unknown."""
 
     def say(self, text: str) -> None:
-        """A line that stays."""
+        """Show a line that stays."""
 
     def stop(self) -> None:
-        """Nothing more comes."""
+        """End the progress: nothing more comes."""
 
 
 class Lines(Progress):
-    """For logs and pipes: every failure; of what succeeds the last, and one each `every_s`."""
+    """For logs and pipes: shows every failure, and the last success once each `every_s`."""
 
     def __init__(self, every_s: float = 0.0) -> None:
         self._every_s = every_s
@@ -151,7 +151,7 @@ class Bar(Progress):
 
 
 def progress(quiet: bool, every_s: float = 0.0) -> Progress:
-    """The way of showing progress that fits standard error."""
+    """The kind of progress that fits standard error."""
     if quiet:
         return Progress()
     return Bar() if sys.stderr.isatty() else Lines(every_s)

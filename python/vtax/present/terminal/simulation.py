@@ -32,7 +32,7 @@ NOTE = (
 
 
 def title(result: SimulationResult) -> str:
-    """What was simulated and how: it says that all figures are a model's."""
+    """What was simulated and how, with a remark that all figures are a model's."""
     how = "every reference followed" if result.whole else "phases sampled"
     return f"{result.workload} on {result.machine}: model, {how}"
 
@@ -57,7 +57,7 @@ def _rows(result: SimulationResult) -> list[tuple[str, ...]]:
 
 
 def _parts(row: dict[str, Number], native: dict[str, float]) -> list[Number]:
-    """Overhead by walks, exits and switching in percent of native cycles."""
+    """The shares of walks, exits and switching in the overhead, in percent of native cycles."""
     groups = (("tlb", "walks"), ("exits",), ("switches", "refill"))
     if not native["cycles"]:
         return [None for _ in groups]

@@ -10,11 +10,11 @@ from vtax.paging.sweep.run import Outcome, best
 from vtax.present.terminal import tables
 
 MOST_ROWS = 200
-"""On a terminal; the whole is in sweep.parquet."""
+"""The most rows on a terminal; sweep.parquet has all."""
 
 
 def parts(outcome: Outcome, most: int | None = None) -> list[RenderableType]:
-    """The result for `vtax.present.terminal.tables.show`, with at most so many rows."""
+    """The result for `vtax.present.terminal.tables.show`, with at most `most` rows."""
     header, rows = cells(outcome)
     found: list[RenderableType] = [
         tables.title(f"{outcome.design.name}: modelled overhead over native in % of its cycles"),

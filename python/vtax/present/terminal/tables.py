@@ -28,7 +28,8 @@ Cell = str | Text
 
 
 def show(*parts: RenderableType, width: int = PLAIN_WIDTH) -> None:
-    """On standard output: as wide as a terminal is, or `width` for anything else."""
+    """Print the parts on standard output: as wide as a terminal is, or `width` for anything
+    else."""
     if sys.stdout.isatty():
         console = Console()
         for part in parts:
@@ -38,7 +39,7 @@ def show(*parts: RenderableType, width: int = PLAIN_WIDTH) -> None:
 
 
 def plain(*parts: RenderableType, width: int = PLAIN_WIDTH) -> str:
-    """The same as text without colour."""
+    """The parts as text without colour."""
     sink = io.StringIO()
     console = Console(file=sink, width=width, color_system=None, force_terminal=False)
     for part in parts:

@@ -21,7 +21,7 @@ def to_json(record: TuneRecord) -> dict[str, Any]:
 
 
 def parts(record: TuneRecord) -> list[RenderableType]:
-    """Winners, what they are, how they travel, what differs, and what needs attention."""
+    """Winners, what they are, what they lose elsewhere, what differs, and what needs attention."""
     how = f"parameters of {record.use}"
     if record.use is None:
         how = f"searched for {seconds_text(record.budget_s)} each ({record.search})"

@@ -1,4 +1,5 @@
-"""Instruments by name: what `compare --with` takes. A new one is a file here and a line below."""
+"""Instruments by name: what `compare --with` takes. A new instrument is a file here and a line
+below."""
 
 from __future__ import annotations
 
@@ -18,11 +19,11 @@ INSTRUMENTS: Mapping[str, Callable[[], Instrument]] = {
     "record": Recording,
 }
 ALWAYS = ("kvm-counters",)
-"""Those that cost next to nothing: used wherever a machine has what they need."""
+"""Instruments that cost next to nothing: each is used wherever a machine has what it needs."""
 
 
 def chosen(names: Sequence[str], environments: Sequence[Environment]) -> tuple[Instrument, ...]:
-    """The instruments of these names, and those that are always used.
+    """The instruments of these names, and those of ALWAYS.
 
     Raises MisuseError for an unknown name, and for one that no environment has the means for.
     """
@@ -39,5 +40,5 @@ def chosen(names: Sequence[str], environments: Sequence[Environment]) -> tuple[I
 
 
 def usable(instruments: Sequence[Instrument], environment: Environment) -> tuple[Instrument, ...]:
-    """Those that an environment has the means for."""
+    """The instruments that an environment has the means for."""
     return tuple(each for each in instruments if each.needs in environment.offered())

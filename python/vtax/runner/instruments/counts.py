@@ -17,8 +17,8 @@ from vtax.workloads.base import Metric
 class Counts:
     """Instructions retired and cycles of the command and all that it starts, from its exec on.
 
-    In user space and in the kernel; the instructions in user space alone too. One of them is absent
-    where the machine has no counter for it; a machine that has none fails the repetition."""
+    They are counted in user space and in the kernel; instructions in user space alone too. A count
+    is absent where the machine has no counter for it; without any counter the repetition fails."""
 
     name: ClassVar[str] = "counts"
 

@@ -25,12 +25,13 @@ from vtax.workloads.loads.base import Load, LoadResult
 from vtax.workloads.outcomes import STDOUT, require_success
 
 SATURATED_PERCENT = 90.0
-"""Of one CPU: every client has one thread."""
+"""Share of one CPU from which a client counts as saturated: every client has one thread."""
 CLIENT_GRACE_S = 30.0
-"""Beyond the load's duration, until a client that does not end is given up."""
+"""Time beyond the load's duration after which a client that does not end is given up."""
 
 _TIMED = '"$@"; code=$?; times >&2; exit "$code"'
-"""The box around a client does not pass its times on; bash prints its own and its child's."""
+"""Prints times: the box around a client does not pass them on; bash prints its own and its
+child's."""
 _TIMES = re.compile(r"(\d{1,6})m(\d{1,2}\.\d{3})s (\d{1,6})m(\d{1,2}\.\d{3})s")
 
 
@@ -43,7 +44,7 @@ class Loading:
     load: Load
     seconds: int
     cpus: Sequence[int]
-    """Those of this host that the client is kept on."""
+    """The CPUs of this host that the client is kept on."""
 
     @property
     def needs(self) -> type[Capability]:
@@ -76,9 +77,10 @@ class Loading:
 def serve(
     load: Load, machine: MachineLike, work: Path, folder: str, variables: Mapping[str, str]
 ) -> None:
-    """Leave the load's server running in the machine, if it has one; it listens afterwards.
+    """Start the load's server in the machine, if the load has one, and leave it listening.
 
-    `folder`: a new one below `work`, for its files. Raises VtaxError when it does not come up.
+    `folder`: a new one below `work`, for its files. Raises VtaxError when the server does not
+    start.
     """
     if (server := load.server) is None:
         return
@@ -89,22 +91,23 @@ def serve(
 
 
 def is_saturated(metrics: Sequence[Metric]) -> bool:
-    """Whether the client had no CPU time left: not the service was what limited."""
+    """Whether the client had no CPU time left, so that the client was the limit and not the
+    service."""
     found = (each.value for each in metrics if each.name == "client_cpu_percent")
     return any(value > SATURATED_PERCENT for value in found)
 
 
 class _Client:
-    """A client, ended with the block."""
+    """A running client, which ends with the block."""
 
     def __init__(self, load: str, argv: Sequence[str]) -> None:
         self._name = f"load {load}: its client"
         self._process = spawn(argv, (), stderr=subprocess.PIPE)
 
     def ended(self, timeout_s: float) -> tuple[str, float]:
-        """What it printed, and its user and system time in seconds.
+        """The client's output, and its user and system time in seconds.
 
-        Raises VtaxError when it failed, or did not end in time.
+        Raises VtaxError when the client failed, or did not end in time.
         """
         try:
             streams = self._process.communicate(timeout=timeout_s)
@@ -124,7 +127,7 @@ class _Client:
 
     def __exit__(self, *_: object) -> None:
         if self._process.poll() is None:
-            # It is the first of a session: all of it.
+            # The client is the first process of a session: end the whole session.
             os.killpg(self._process.pid, signal.SIGKILL)
             self._process.communicate()
 
@@ -146,7 +149,8 @@ def _of_load(found: LoadResult) -> list[Metric]:
 def _of_link(
     before: LinkCounters, after: LinkCounters, rate_bits: int, passed_s: float
 ) -> list[Metric]:
-    """What passed in each direction, seen from the machine; percent: of the fuller one."""
+    """What passed in each direction, seen from the machine; the percentage is of the fuller
+    direction."""
     metrics = []
     bits = 0
     for way in ("sent", "received"):

@@ -1,8 +1,8 @@
 """The recorder as an instrument: rows of events while a command runs.
 
-Outside of the machine it runs here, on the machine's processes, or in a machine around it, on its
-guests. Inside it starts the command itself: with a mediated vPMU only the guest can count its own
-hardware events, by the guest's clock.
+Outside of the machine the recorder runs either here, on the machine's processes, or in a host
+around the machine, on that host's guests. Inside the machine it starts the command itself: with a
+mediated vPMU only the guest can count its own hardware events, by the guest's clock.
 """
 
 from __future__ import annotations
@@ -41,21 +41,22 @@ READY_TENTHS = 600
 FINISH_TENTHS = 500
 MAX_FILE_BYTES = 1 << 30
 FOLDER_INSIDE = "rows"
-"""Of a recorder inside the machine, below the folder of the workload's output."""
+"""Folder of the rows of a recorder inside the machine, below the folder of the workload's
+output."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recording:
     """Rows of events of each repetition, as `vtax record` makes them.
 
-    They are files in the repetition's `out`. When Ctrl-C comes the files are finished first.
+    They are files in the repetition's `out`. After Ctrl-C the files are finished first.
     """
 
     name: ClassVar[str] = "record"
 
     options: Options = field(default_factory=Options)
     by_guest: bool = False
-    """The recorder runs in the machine, beside the command."""
+    """Whether the recorder runs in the machine, beside the command."""
 
     @property
     def needs(self) -> type[Capability]:
@@ -79,7 +80,7 @@ class Recording:
 
 @contextmanager
 def _here(repetition: Repetition, outside: RecordOutside, options: Options) -> Iterator[None]:
-    """The recorder runs on this machine."""
+    """Record on this machine."""
     target = Target(**outside.target)
     arguments = [*options.arguments(target.usual_events), *target.arguments()]
     with Recorder(arguments, repetition.out) as recorder:
@@ -96,7 +97,7 @@ def _here(repetition: Repetition, outside: RecordOutside, options: Options) -> I
 def _around(
     repetition: Repetition, outside: RecordOutside, host: Shell, options: Options
 ) -> Iterator[None]:
-    """The recorder runs in the machine's own host. With `options.guest` the guest publishes."""
+    """Record in the machine's own host. With `options.guest` the guest publishes counters."""
     machine, page = repetition.machine, None
     if options.guest is not None and (offer := machine.offer(GuestPage)):
         page = guest_page.begin(machine, repetition.work)
@@ -122,7 +123,7 @@ def _around(
 
 @contextmanager
 def _inside(repetition: Repetition, inside: RecordInside, options: Options) -> Iterator[None]:
-    """The recorder runs in the machine and starts the command."""
+    """Let the recorder run in the machine and start the command."""
     target = Target(command=tuple(repetition.argv))
     there = repetition.machine.launch.work_inside / repetition.folder / FOLDER_INSIDE
     line = [inside.program(), "record", "--child", "--out", str(there)]
@@ -148,14 +149,15 @@ def _inside(repetition: Repetition, inside: RecordInside, options: Options) -> I
 
 
 def _fetch(rows: Exchange, out: Path, names: Sequence[str]) -> None:
-    """Bring files that the guest has written; it is not trusted with more than their bytes."""
+    """Fetch files that the guest has written; nothing but their bytes is trusted."""
     out.mkdir(mode=0o700, exist_ok=True)
     for name in names:
         write_atomic(out / name, rows.read_bytes(name, MAX_ROWS_BYTES))
 
 
 def _of_the_command(recorder: Outcome, found: Mapping[str, Any]) -> Outcome:
-    """The recorder ends with 0 however its command ended, which it tells."""
+    """The command's outcome: the recorder ends with 0 however its command ended, and reports
+    that."""
     end = found.get("end")
     own = end.get("command") if isinstance(end, Mapping) else None
     if not isinstance(own, Mapping):
@@ -171,7 +173,7 @@ class RemoteRecorder:
         self._folder = FOLDERS_THERE / name
 
     def start(self, options: Options, target: Target) -> None:
-        """Start it and wait until it counts; raises VtaxError with its own words."""
+        """Start the recorder and wait until it counts; raises VtaxError with its own words."""
         self._push()
         line = [str(PROGRAM_THERE), "record", "--out", str(self._folder / "out")]
         line += [*options.arguments(target.usual_events), *target.arguments()]
@@ -185,9 +187,8 @@ class RemoteRecorder:
             raise self._failed("did not begin in time")
 
     def finish(self) -> None:
-        """Ask it to end, and wait until its files are complete.
-
-        Raises VtaxError when it does not finish in time.
+        """Ask the recorder to end, and wait until its files are complete. Raises VtaxError when it
+        does not finish in time.
         """
         self._shell('kill -INT "$(cat pid)"')
         self._wait("false", FINISH_TENTHS)
@@ -195,7 +196,7 @@ class RemoteRecorder:
             raise self._failed("did not finish")
 
     def fetch(self, out: Path) -> None:
-        """Bring the files here, and remove them there."""
+        """Fetch the files, and remove them in the machine."""
         out.mkdir(mode=0o700, parents=True, exist_ok=True)
         for file in (ROWS, EVENTS, RECORD):
             content = self._host.pull(str(self._folder / "out" / file), MAX_FILE_BYTES)
@@ -203,7 +204,7 @@ class RemoteRecorder:
         self._host.run(["busybox", "rm", "-r", str(self._folder)])
 
     def kill(self) -> None:
-        """End it now, if it runs."""
+        """End the recorder now, if it runs."""
         self._shell('kill -KILL "$(cat pid)"')
 
     def _push(self) -> None:
@@ -222,7 +223,7 @@ class RemoteRecorder:
         return self._host.run(["busybox", "sh", "-c", whole]).outcome.exit_code
 
     def _wait(self, until: str, tenths: int) -> int | None:
-        """0 when `until` came true; 1 when the recorder had ended, 2 when the time was up."""
+        """0 when `until` became true; 1 when the recorder had ended, 2 when the time was up."""
         return self._shell(
             f'i=0; until {until}; do kill -0 "$(cat pid)" 2>/dev/null || exit 1; '
             f'i=$((i+1)); [ "$i" -lt {tenths} ] || exit 2; sleep 0.1; done'

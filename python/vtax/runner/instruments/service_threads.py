@@ -19,7 +19,7 @@ SWITCHES = "service_switches_per_s"
 SOFTIRQ = "service_softirq_percent"
 GUEST = "guest_cpu_percent"
 _GUESTS = ("guest", "vcpu")
-"""Roles of threads that are the guest itself."""
+"""Roles of threads that belong to the guest itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class ServiceThreads:
 
     service: Service
     seconds: float
-    """Of looking; less than the command runs."""
+    """The length of the window, which is less than the command's run."""
 
     @property
     def needs(self) -> type[Capability]:
@@ -46,7 +46,7 @@ class ServiceThreads:
 
 
 def metrics(window: Window, threads: Sequence[Thread]) -> list[Metric]:
-    """Sums over the threads, for each second of the window; what one does not say has no sum.
+    """Sums over the threads, for each second of the window; a value that a thread lacks has no sum.
 
     Without threads the kernel serves the machine: the CPU time is that of softirqs on all CPUs.
     """

@@ -22,7 +22,7 @@ HONOURED = "speed_honoured"
 class SlowCore:
     """The machine's service threads run at a percentage of full speed; the speed is measured.
 
-    At 100 % they are as they are otherwise, e.g. in a control group, but not slowed.
+    At 100 % everything but the speed is the same, e.g. the threads are in a control group.
     """
 
     name: ClassVar[str] = "slow-core"

@@ -1,8 +1,8 @@
 """What the paper's text claims, each judged from data by a pure function.
 
 An interval decides: a claim holds when all of it agrees with the paper, fails when none of it does,
-and cannot be judged when it does both, so that noise neither confirms nor refutes. Back ends that
-do not agree decide nothing: then it depends on how the core is slowed.
+and cannot be judged when part of it does, so that noise neither confirms nor refutes. Backends that
+disagree decide nothing: then the answer depends on how the core is slowed.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from vtax.studies.asymmetric_cores.setup import (
 from vtax.studies.rule import Judgement, Missing, Rule, all_hold
 
 Values = Mapping[str, Interval]
-"""By back end."""
+"""An interval for each backend."""
 IDLE_LEFT = 100.0 - BUSIER
-"""Percent: a core that is busier has no room for such a rise."""
+"""In percent: a core that is busier has no room for such a rise."""
 
 
 def near(found: Interval, stated: float, within: float) -> bool | None:
@@ -59,24 +59,24 @@ def less(a: Interval, b: Interval) -> bool | None:
 
 
 def agreed(verdicts: Iterable[bool | None]) -> bool | None:
-    """What all back ends say; None where they do not say the same."""
+    """The verdict that all backends share; None where they differ."""
     found = set(verdicts)
     return found.pop() if len(found) == 1 else None
 
 
 def kept(data: Data, name: str, load: str) -> Judgement:
-    """At the lowest speed of the service threads, in one environment."""
+    """What a load keeps at the lowest speed of the service threads, in one environment."""
     return _kept(m.kept(data.load(name, load)), data.title(name), KEPT[load])
 
 
 def kept_alone(data: Data) -> Judgement:
-    """The CPU-bound load at the lowest speed of its guest's vCPUs."""
+    """What the CPU-bound load keeps at the lowest speed of its guest's vCPUs."""
     found = m.kept(data.alone(CPU_BOUND))
     return _kept(found, data.title(QEMU), KEPT[CPU_BOUND])
 
 
 def in_proportion(data: Data) -> Judgement:
-    """The CPU-bound load over all speeds of its guest's vCPUs."""
+    """Whether the CPU-bound load loses in proportion over all speeds of its guest's vCPUs."""
     found = m.slopes(data.alone(CPU_BOUND))
     stated = ELASTICITY[CPU_BOUND]
     return Judgement(
@@ -87,7 +87,7 @@ def in_proportion(data: Data) -> Judgement:
 
 
 def needs_no_service(data: Data) -> Judgement:
-    """The CPU-bound load with slow service threads, everywhere."""
+    """Whether the CPU-bound load loses nothing with slow service threads, in every environment."""
     found = {name: m.slopes(each) for name, each in data.loads(CPU_BOUND).items()}
     verdicts = [
         agreed(near(each, 0.0, NEAR_ELASTICITY) for each in own.values()) for own in found.values()
@@ -98,7 +98,8 @@ def needs_no_service(data: Data) -> Judgement:
 
 
 def loses_most(data: Data) -> Judgement:
-    """The CPU-bound load with slow vCPUs against those with a slow service, in one environment."""
+    """The loss of the CPU-bound load with slow vCPUs against others with a slow service, in one
+    environment."""
     alone = m.kept(data.alone(CPU_BOUND))
     found = {load: m.kept(data.load(QEMU, load)) for load in (AB, TCP, UDP)}
     verdicts = [_below(alone, own) for own in found.values()]
@@ -126,7 +127,7 @@ def udp_loses_more(data: Data, load: str) -> Judgement:
 
 
 def predicts(data: Data) -> Judgement:
-    """The rank correlation of Combined Usage with elasticity."""
+    """Whether Combined Usage predicts elasticity, by their rank correlation."""
     found = data.served.hypothesis if data.served else None
     if data.served is None or found is None:
         raise Missing("nothing was measured")
@@ -144,7 +145,7 @@ def predicts(data: Data) -> Judgement:
 
 
 def _groups(loads: Sequence[PlaceLoad]) -> str:
-    """The elasticities on both sides of 100 %."""
+    """The elasticities below and above a Combined Usage of 100 %."""
     known = [
         (each.elasticity, usage) for each in loads
         if each.elasticity is not None and (usage := each.at_full_speed.get(HYPOTHESIS)) is not None
@@ -175,7 +176,7 @@ def usage(data: Data, load: str, above: bool) -> Judgement:
 
 
 def rises(data: Data, load: str) -> Judgement:
-    """How busy the slow core is at the lowest speed, against full speed."""
+    """Whether the slow core is busier at the lowest speed than at full speed."""
 
     def right(values: Sequence[float]) -> bool | None:
         full, slow = values[0], values[-1]
@@ -203,7 +204,7 @@ def _by_environment(
     right: Callable[[Sequence[float]], bool | None],
     reason: str,
 ) -> Judgement:
-    """`right` of the values of each back end's points, fastest first."""
+    """Judge whether `right` holds for the values of each backend's points, fastest first."""
     shown, verdicts = [], []
     for name, each in data.loads(load).items():
         found = {}
@@ -228,7 +229,7 @@ def _kept(found: Values, title: str, stated: float) -> Judgement:
 
 
 def _below(a: Values, b: Values) -> bool | None:
-    """By each back end that has both."""
+    """Whether `a` is below `b`, by each backend that has both."""
     both = [less(a[name], b[name]) for name in a if name in b]
     if not both:
         raise Missing("no back end has both")
@@ -236,7 +237,7 @@ def _below(a: Values, b: Values) -> bool | None:
 
 
 def _disagree(found: Values) -> str:
-    """The end of a criterion where it matters how the core is slowed."""
+    """The end of a criterion for claims that depend on how the core is slowed."""
     names = list(found)
     apart = any(
         less(found[a], found[b]) is not None

@@ -18,26 +18,27 @@ from vtax.studies.rule import Missing
 
 @dataclass(frozen=True, eq=False)
 class Data:
-    """What `vtax place measure` found."""
+    """What `vtax place measure` measured."""
 
     served: PlaceRecord | None
-    """With slow service threads, all environments; None: nothing was measured."""
+    """All environments with slow service threads; None: nothing was measured."""
     slow_guest: PlaceRecord | None = None
     """The CPU-bound load with slow vCPUs: what the paper did for SPEC."""
     left_out: Mapping[str, str] = field(default_factory=dict)
     """Environments and loads without results, and why."""
 
     def load(self, name: str, load: str) -> PlaceLoad:
-        """A load in the environment that the study calls `name`. Raises Missing without slow
-        points of it."""
+        """A load in the environment that the study calls `name`. Raises Missing if it has no slow
+        points."""
         return self._of(self.served, name, load, name)
 
     def alone(self, load: str) -> PlaceLoad:
-        """A load in QEMU with slow vCPUs. Raises Missing without slow points of it."""
+        """A load in QEMU with slow vCPUs. Raises Missing if it has no slow points."""
         return self._of(self.slow_guest, QEMU, load, SLOW_GUEST)
 
     def loads(self, load: str) -> Mapping[str, PlaceLoad]:
-        """Environment's name to a load, of those that have slow points of it; Missing without."""
+        """The environments, by name, that have slow points of a load. Raises Missing without
+        any."""
         every = self.served.loads if self.served else ()
         found = {
             name: each
@@ -50,7 +51,7 @@ class Data:
         return found
 
     def without_emulation(self) -> Data | None:
-        """The same without what ran on an emulated processor; None where nothing did."""
+        """The data without what ran on an emulated processor; None where nothing was emulated."""
         records = [each for each in (self.served, self.slow_guest) if each is not None]
         if not any(EMULATED in each.description for one in records for each in one.environments):
             return None
@@ -63,7 +64,7 @@ class Data:
         return f"{name} (emulated)" if emulated else name
 
     def environment(self, name: str) -> PlaceEnvironment | None:
-        """None: it was not measured."""
+        """An environment by name; None: it was not measured."""
         records = [each for each in (self.served, self.slow_guest) if each is not None]
         every = (each for record in records for each in record.environments)
         return next((each for each in every if each.spec == SPECS[name]), None)
@@ -76,13 +77,13 @@ class Data:
         raise Missing(f"{part}: {self._why(load, name, part)}")
 
     def _why(self, *names: str) -> str:
-        """Why there is nothing of a load; the environments that it may be for."""
+        """Why there are no results of a load, with the environments that could be the cause."""
         reasons = dict.fromkeys(self.left_out[each] for each in names if each in self.left_out)
         return "; ".join(reasons) or f"{names[0]} was not measured with slow cores"
 
 
 def _real(record: PlaceRecord | None) -> PlaceRecord | None:
-    """Without environments whose processor is emulated; None without any other."""
+    """The record without environments whose processor is emulated; None if there is no other."""
     if record is None:
         return None
     kept = tuple(each for each in record.environments if EMULATED not in each.description)
@@ -96,8 +97,8 @@ def _real(record: PlaceRecord | None) -> PlaceRecord | None:
 def joined(records: Sequence[PlaceRecord]) -> PlaceRecord | None:
     """One record of the campaigns of several environments; None without any.
 
-    The hypothesis is tested over the loads of all of them that use the service: of a load that does
-    not, neither Combined Usage nor a rival says anything.
+    The hypothesis is tested over all their loads that use the service: neither Combined Usage nor a
+    rival predictor says anything about a load that does not.
     """
     if not records:
         return None
@@ -118,7 +119,7 @@ def joined(records: Sequence[PlaceRecord]) -> PlaceRecord | None:
 
 
 def is_slowed(load: PlaceLoad) -> bool:
-    """Whether it was measured below full speed."""
+    """Whether the load was measured below full speed."""
     return any(point.speed_asked_percent < FULL for point in load.points)
 
 
@@ -132,10 +133,10 @@ class Interval:
 
 
 def words(found: Interval, decimals: int) -> str:
-    """`61.2 [55.0, 67.9]`, without an interval that is not known."""
+    """`61.2 [55.0, 67.9]`, without the interval where that is not known."""
 
     def one(value: float) -> str:
-        # No zero below zero.
+        # Avoid a negative zero.
         return f"{round(value, decimals) + 0.0:.{decimals}f}"
 
     if found.low is None or found.high is None:
@@ -144,7 +145,7 @@ def words(found: Interval, decimals: int) -> str:
 
 
 def kept(load: PlaceLoad) -> Mapping[str, Interval]:
-    """Back end to percent of full throughput at the lowest speed. Raises Missing without one.
+    """Percent of full throughput at the lowest speed, by backend. Raises Missing without any.
 
     Points that are kept apart (the speed was not held, the client saturated) do not count.
     """
@@ -163,7 +164,7 @@ def kept(load: PlaceLoad) -> Mapping[str, Interval]:
 
 
 def slopes(load: PlaceLoad) -> Mapping[str, Interval]:
-    """Back end to elasticity. Raises Missing without one."""
+    """Elasticity by backend. Raises Missing without any."""
     if not load.by_backend:
         raise Missing(f"{load.load} has no point that counts")
     return {each.backend: _interval(each) for each in load.by_backend}
@@ -174,10 +175,10 @@ def _interval(each: PlaceElasticity) -> Interval:
 
 
 def busy(point: PlacePoint) -> float | None:
-    """CPU utilisation of the service as the paper has it: percent of the time of its slow core.
+    """CPU utilisation of the service as the paper defines it: percent of the time of its slow core.
 
-    Quota, hog and cap slow a thread by taking time from it: its CPU time is of what is left. A
-    lower clock or a small core takes none. None: not measured.
+    Quota, hog and cap slow a thread by taking time from it, so its CPU time is a part of what is
+    left. A lower clock or a small core takes no time. None: not measured.
     """
     used, speed = point.service_cpu_percent, point.speed_obtained_percent
     if used is None or point.backend in STRETCHED or point.speed_asked_percent >= FULL:
@@ -192,9 +193,9 @@ def combined(point: PlacePoint) -> float | None:
 
 
 def by_backend(load: PlaceLoad) -> Mapping[str, Sequence[PlacePoint]]:
-    """The points of each back end that count, fastest first; those with a control and a slow one.
+    """The points that count, fastest first, of each backend that has a control and a slow point.
 
-    Raises Missing without any.
+    Raises Missing without any backend.
     """
     found: dict[str, list[PlacePoint]] = {}
     for point in load.points:
@@ -213,7 +214,7 @@ def by_backend(load: PlaceLoad) -> Mapping[str, Sequence[PlacePoint]]:
 
 
 def of_slow_core(load: PlaceLoad) -> PlaceLoad:
-    """The load with utilisations as the paper has them, for figures (`busy`)."""
+    """The load with utilisations as the paper defines them, for figures (`busy`)."""
     points = (
         point.model_copy(
             update={"service_cpu_percent": busy(point), "combined_usage_percent": combined(point)}

@@ -94,7 +94,8 @@ def _of_load(number: str, load: str, title: str, meaning: str, draw: Drawer) -> 
 
 
 def _stand_in(data: Data, wanted: str, name: str) -> list[PlaceLoad]:
-    """The load of an environment that stands for the paper's; none was measured: empty."""
+    """The loads of an environment that stand in for the paper's load; empty if none was
+    measured."""
     every = {each.load: each for each in _served(data).loads if each.environment == SPECS[name]}
     return [every[load] for load in STAND_INS[wanted] if load in every][:1]
 
@@ -129,7 +130,7 @@ FIGURES: Mapping[str, Maker] = {
 
 
 def tables(data: Data) -> list[StudyTable]:
-    """Those that the data allows."""
+    """The tables that the data allows."""
     return possible([kept_table, elasticity_table, busy_table, full_table, hypothesis_table], data)
 
 
@@ -148,7 +149,7 @@ def kept_table(data: Data) -> StudyTable:
 
 
 def elasticity_table(data: Data) -> StudyTable:
-    """Over all speeds."""
+    """Elasticities over all speeds."""
     rows = [
         (
             where, load.load, backend, m.words(found, 2),
@@ -185,7 +186,7 @@ def busy_table(data: Data) -> StudyTable:
 
 
 def full_table(data: Data) -> StudyTable:
-    """What the environments do where nothing is slow, those without a service too."""
+    """What the environments reach where nothing is slow, including those without a service."""
     rows = []
     for where, load, _ in _measured(data, {}, ""):
         control = next((each for each in load.points if each.speed_asked_percent >= FULL), None)
@@ -218,7 +219,7 @@ def _measured(
     found = []
     for record, what in ((data.served, ""), (data.slow_guest, ", slow vCPU")):
         for load in record.loads if record else ():
-            # A CPU-bound guest whose own cores are fast is none of the paper's.
+            # The paper has no CPU-bound guest whose own cores are fast.
             is_papers = load.load in stated and (bool(what) or load.load != CPU_BOUND)
             paper = form.format(stated[load.load]) if is_papers else ""
             found.append((f"{data.title(names[load.environment])}{what}", load, paper))
@@ -226,7 +227,7 @@ def _measured(
 
 
 def _known(load: PlaceLoad, value: Callable[[PlaceLoad], Mapping[str, T]]) -> Mapping[str, T]:
-    """By back end; empty without one that counts."""
+    """The known values, by backend; empty without a backend that counts."""
     try:
         return value(load)
     except Missing:

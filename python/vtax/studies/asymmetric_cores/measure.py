@@ -35,10 +35,10 @@ from vtax.workloads.variables import base_environment
 
 
 class _Expected(Counting):
-    """Counts against the steps of all campaigns, which were planned before the first."""
+    """Counts against the steps of all campaigns, which were planned before the first campaign."""
 
     def extended(self, steps: int) -> None:
-        """They are in the total already."""
+        """Ignore new steps: they are in the total already."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,16 +55,17 @@ class _Part:
         return SLOW_GUEST if self.slow_guest else self.name
 
     def steps(self, plan: Plan, backends: int) -> int:
-        """A first look, and each point beside its control."""
+        """The number of steps: a first look, and each point beside its control."""
         pairs = plan.rounds * backends * len(plan.speeds)
         return len(self.loads) * (1 + 2 * pairs)
 
 
 def measure(options: Options, progress: Progress) -> Data:
-    """What the options ask for.
+    """Measure what the options ask for.
 
     Raises VtaxError where nothing can be measured at all: without root, without a way to slow
-    threads, without any environment. What else cannot be measured is left out with the reason.
+    threads, without any environment. Anything else that cannot be measured is left out with the
+    reason.
     """
     plan = QUICK if options.quick else FULL
     backends = service_domain.usable(service_domain.backends())
@@ -83,7 +84,7 @@ def measure(options: Options, progress: Progress) -> Data:
                 (alone if each.slow_guest else served).append(record)
             except VtaxError as error:
                 left_out[each.label] = str(error)
-            # A part that has no slow points, or fails, takes fewer.
+            # A part that has no slow points, or fails, takes fewer steps.
             shown.total += shown.count - before - each.steps(plan, len(backends))
     if not served and not alone:
         reason = next(iter(left_out.values()), "no load and no environment")
@@ -92,7 +93,7 @@ def measure(options: Options, progress: Progress) -> Data:
 
 
 def _loads(names: Sequence[str], left_out: dict[str, str]) -> Mapping[str, Load]:
-    """Those whose programs are here."""
+    """The loads whose programs are installed here."""
     found = {}
     for load in registry.named(names):
         try:
@@ -104,7 +105,7 @@ def _loads(names: Sequence[str], left_out: dict[str, str]) -> Mapping[str, Load]
 
 
 def _parts(plan: Plan, loads: Mapping[str, Load], left_out: dict[str, str]) -> Iterator[_Part]:
-    """One for each environment that can be had, and one with slow vCPUs for figure 1."""
+    """A part for each environment that can be made, and one with slow vCPUs for figure 1."""
     for name in plan.environments if loads else ():
         try:
             environment = environments.build(SPECS[name])
@@ -120,7 +121,8 @@ def _parts(plan: Plan, loads: Mapping[str, Load], left_out: dict[str, str]) -> I
 def _campaign(
     part: _Part, plan: Plan, backends: Sequence[Backend], seed: int, parent: Path, shown: Counting
 ) -> PlaceRecord:
-    """Raises VtaxError when nothing was measured, KeyboardInterrupt after Ctrl-C."""
+    """Run the campaign of a part. Raises VtaxError when nothing was measured, KeyboardInterrupt
+    after Ctrl-C."""
     settings = Settings(
         environments={SPECS[part.name]: part.environment},
         loads={each.name: each for each in part.loads},

@@ -100,4 +100,4 @@ _ALWAYS = (
     "not in the text that is available. What holds or does not here says nothing against the "
     "paper's own runs.",
 )
-"""What limits the comparison whatever was measured."""
+"""What limits the comparison, whatever was measured."""

@@ -10,37 +10,37 @@ QEMU = "QEMU, tap"
 TAP = "user-mode Linux, tap"
 SPECS = {VDE: "uml:net=vde,rate=1G", QEMU: "qemu:net=tap,rate=1G", TAP: "uml:net=tap,rate=1G"}
 """Environments as the command line names them. The paper has Xen, whose dom0 is the service. The
-last has no thread of its own that serves it: it is a control at full speed."""
+last environment has no thread of its own that serves it: it is a control at full speed."""
 SLOWED = {"vde": VDE, "qemu": QEMU}
-"""The others, as the names of claims have them."""
+"""The environments with slow service threads, by their names in claims."""
 SLOW_GUEST = f"{QEMU}, slow vCPUs"
 """The campaign that slows a guest's own cores, as the paper does for SPEC; only QEMU has threads
 for them."""
 EMULATED = "(TCG)"
-"""In the description of a machine whose processor is emulated."""
+"""Part of the description of a machine whose processor is emulated."""
 
 AB, TCP, UDP, CPU_BOUND = "ab", "tcp", "udp", "dgemm"
 HTTP = "http"
 STAND_INS: Mapping[str, Sequence[str]] = {AB: (AB, HTTP), TCP: (TCP,), UDP: (UDP,)}
 """Loads that a figure of the paper may be drawn from, the best one first."""
 OTHERS = (HTTP, "http10", "tcp-in")
-"""Loads that the paper has not, for its hypothesis: an answer takes twelve pairs of load and
+"""Loads that the paper does not have, for its hypothesis: an answer takes twelve pairs of load and
 environment (`vtax.analysis.place_hypothesis`)."""
 
 LOWEST = 50.0
-"""Percent of full speed: 1.15 GHz of 2.3."""
+"""In percent of full speed: 1.15 GHz of 2.3."""
 SPEEDS = (87.0, 74.0, 61.0, LOWEST)
 """2.0, 1.7, 1.4 and 1.15 GHz in percent of 2.3 (table 1)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How much is measured."""
+    """How much to measure."""
 
     environments: Sequence[str]
     loads: Sequence[str]
     speeds: Sequence[float]
-    """Below full speed."""
+    """Speeds below full speed."""
     rounds: int
     seconds: int
     slow_guest: bool = True
@@ -55,28 +55,28 @@ FIGURE_LOADS: Mapping[str, Sequence[str]] = {
     "2": (AB,), "3": (TCP,), "4": (UDP,),
     "5": (TCP,), "6": (AB,), "7": (UDP,),
 }  # fmt: skip
-"""What `--figure` measures."""
+"""The loads that `--figure` measures."""
 CPU_FIGURES = {AB: "2", TCP: "3", UDP: "4"}
 USAGE_FIGURES = {TCP: "5", AB: "6", UDP: "7"}
 
 NAMES = {AB: "ab", TCP: "netperf TCP", UDP: "netperf UDP", CPU_BOUND: "SPEC CPU2006"}
-"""What stands for what: load to the paper's benchmark."""
+"""The paper's benchmark for each load."""
 KEPT = {AB: 86.0, TCP: 85.0, UDP: 75.0, CPU_BOUND: 58.0}
 """Percent of full performance at the lowest speed (section 3.1)."""
 KEPT_LATER = {AB: 81.0, TCP: 80.0}
-"""The same in section 3.2, which contradicts 3.1 ("lose 19% and 20%")."""
+"""Percent at the lowest speed by section 3.2, which contradicts 3.1 ("lose 19% and 20%")."""
 BUSY = {AB: 91.0, TCP: 79.0, UDP: 65.0}
 """CPU utilisation of dom0 at full speed, percent (section 2); ab has four guests."""
 ELASTICITY = {load: (100.0 - kept) / (100.0 - LOWEST) for load, kept in KEPT.items()}
 """Percent of performance lost for each percent of speed, from the percentages above."""
 
 NEAR = 10.0
-"""Points of percent within which what is kept agrees with the paper's: this study's choice. The
-paper's own two values of ab and of netperf TCP are 5 apart."""
+"""Percentage points within which the kept performance agrees with the paper's: this study's choice.
+The paper's own two values for ab and for netperf TCP are 5 apart."""
 NEAR_ELASTICITY = NEAR / (100.0 - LOWEST)
-"""The same of an elasticity."""
+"""The same tolerance for an elasticity."""
 BUSIER = 5.0
-"""Points of percent from full speed to the lowest: this study's reading of a rise."""
+"""Percentage points from full speed to the lowest: this study's reading of a rise."""
 IDEAL = 100.0
 """Percent of Combined Usage above which the paper expects low sensitivity."""
 
@@ -91,5 +91,5 @@ STATED: Mapping[str, str] = {
     "6": "Combined Usage of ab is above 100 % for all frequencies.",
     "7": "Combined Usage of netperf UDP is below 100 %: I/O and computation do not overlap.",
 }
-"""What the text says of each figure; the pictures are not in the text that is available."""
+"""What the text says about each figure; the pictures are not in the text that is available."""
 FIGURES = tuple(STATED)

@@ -1,4 +1,4 @@
-"""What the paper's text claims of scarce memory, each judged from data by a pure function."""
+"""What the paper's text claims about scarce memory, each judged from data by a pure function."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ MIB = 1 << 20
 
 
 def rises(data: Data) -> Judgement:
-    """From the smallest size to the plateau."""
+    """Whether performance rises from the smallest size to the plateau."""
     shown, verdicts = [], []
     for place, found in {**data.of(SMALL_MB), **data.of(LARGE_MB)}.items():
         points = {point.size: point for point in found.points if point.n}
@@ -49,7 +49,7 @@ def rises(data: Data) -> Judgement:
 
 
 def stable(data: Data) -> Judgement:
-    """Between the plateau's begin and the edge, or the end."""
+    """Whether performance is stable from the plateau's begin to the edge, or to the end."""
     shown, verdicts = [], []
     for place, found in {**data.of(SMALL_MB), **data.of(LARGE_MB)}.items():
         edge = found.cliff.size if found.cliff else None
@@ -79,7 +79,7 @@ def falls(data: Data) -> Judgement:
 
 
 def same_edge(data: Data) -> Judgement:
-    """Between kernels with the small memory."""
+    """Whether kernels have the same edge with the small memory."""
     pairs = [
         each for each in data.differences
         if m.place(each.a).megabytes == m.place(each.b).megabytes == SMALL_MB
@@ -97,7 +97,7 @@ def same_edge(data: Data) -> Judgement:
 
 
 def no_fall(data: Data) -> Judgement:
-    """With the large memory, to the largest size."""
+    """Whether there is no fall with the large memory, up to the largest size."""
     found = {place: each for place, each in data.of(LARGE_MB).items() if m.reaches(each, SMALL_MB)}
     if not found:
         raise Missing(f"no size was run that does not fit into {SMALL_MB} MB")
@@ -110,7 +110,7 @@ def no_fall(data: Data) -> Judgement:
 
 
 def code(data: Data) -> Judgement:
-    """The guests' kernels against the host's."""
+    """The code of the guests' kernels against that of the host's kernel."""
     sizes = {place.kernel: each.kernel_bytes.get("code") for place, each in data.found.items()}
     native = sizes.pop(NATIVE, None)
     known = {kernel: size for kernel, size in sizes.items() if size is not None}
@@ -122,7 +122,7 @@ def code(data: Data) -> Judgement:
 
 
 def resident_stops(data: Data) -> Judgement:
-    """With the small memory, past the edge."""
+    """Whether the resident set stops growing past the edge, with the small memory."""
     shown, verdicts = [], []
     for place, found in _reaching(data, SMALL_MB).items():
         _, past = m.split(place, found)
@@ -134,7 +134,7 @@ def resident_stops(data: Data) -> Judgement:
 
 
 def resident_grows(data: Data) -> Judgement:
-    """With the large memory."""
+    """Whether the resident set keeps growing, with the large memory."""
     shown, verdicts = [], []
     for place, found in data.of(LARGE_MB).items():
         points = [point for point in found.points if point.n]
@@ -147,7 +147,7 @@ def resident_grows(data: Data) -> Judgement:
 
 
 def swaps(data: Data) -> Judgement:
-    """With the small memory: none before the edge, some past it."""
+    """Swapping with the small memory: none before the edge, some past it."""
     shown, verdicts = [], []
     for place, found in _reaching(data, SMALL_MB).items():
         before, past = m.split(place, found)
@@ -160,7 +160,7 @@ def swaps(data: Data) -> Judgement:
 
 
 def no_swap(data: Data) -> Judgement:
-    """With the large memory."""
+    """Whether nothing is swapped with the large memory."""
     found = {
         place: max(m.value(place, point, "swap_bytes") for point in each.points if point.n)
         for place, each in data.of(LARGE_MB).items()
@@ -171,7 +171,7 @@ def no_swap(data: Data) -> Judgement:
 
 
 def major_faults(data: Data) -> Judgement:
-    """With the small memory they begin at the edge."""
+    """Whether major faults begin at the edge, with the small memory."""
     shown, verdicts = [], []
     for place, found in _reaching(data, SMALL_MB).items():
         before, past = m.split(place, found)
@@ -184,7 +184,7 @@ def major_faults(data: Data) -> Judgement:
 
 
 def minor_faults(data: Data) -> Judgement:
-    """With the small against the large memory, past the edge."""
+    """Minor faults past the edge, with the small memory against the large one."""
     large = {place.kernel: each for place, each in data.of(LARGE_MB).items()}
     shown, verdicts = [], []
     for place, found in _reaching(data, SMALL_MB).items():
@@ -204,7 +204,8 @@ def minor_faults(data: Data) -> Judgement:
 
 
 def same_minor_faults(data: Data, megabytes: int) -> Judgement:
-    """Between kernels with as much memory, at sizes that all of them ran."""
+    """Whether kernels with equal memory have the same minor faults, at sizes that all of them
+    ran."""
     own = data.of(megabytes)
     faults = {
         place: {
@@ -228,7 +229,7 @@ def same_minor_faults(data: Data, megabytes: int) -> Judgement:
 
 
 def dtlb(data: Data) -> Judgement:
-    """The exponent of the size, on the plateau."""
+    """The exponent of the size in dTLB misses, on the plateau."""
     shown, verdicts = [], []
     for place, points in _counting(data, "dtlb_misses").items():
         first, last = points[0], points[-1]
@@ -242,7 +243,7 @@ def dtlb(data: Data) -> Judgement:
 
 
 def itlb(data: Data) -> Judgement:
-    """Against those of data, on the plateau."""
+    """iTLB misses against dTLB misses, on the plateau."""
     data_misses = _counting(data, "dtlb_misses")
     shown, verdicts = [], []
     for place, points in _counting(data, "itlb_misses").items():
@@ -259,7 +260,8 @@ def itlb(data: Data) -> Judgement:
 
 
 def _counting(data: Data, quantity: str) -> Mapping[Place, Sequence[MemoryPoint]]:
-    """The plateau of each place that counts misses and had some; Missing without one."""
+    """The plateau of each place that counts misses and had some. Raises Missing without any
+    place."""
     found = {}
     for place, each in data.found.items():
         edge = each.cliff.size if each.cliff else None
@@ -275,7 +277,7 @@ def _counting(data: Data, quantity: str) -> Mapping[Place, Sequence[MemoryPoint]
 
 
 def _reaching(data: Data, megabytes: int) -> Mapping[Place, MemoryEnvironment]:
-    """Places that ran matrices larger than their memory; Missing without one."""
+    """Places that ran matrices larger than their memory. Raises Missing without any."""
     found = {
         place: each for place, each in data.of(megabytes).items() if m.reaches(each, megabytes)
     }

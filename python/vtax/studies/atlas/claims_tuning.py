@@ -1,4 +1,4 @@
-"""What the paper's text claims of detection and tuning, each judged by a pure function."""
+"""What the paper's text claims about detection and tuning, each judged by a pure function."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ KIB = 1 << 10
 
 
 def same(data: Data, kind: str, named: Callable[[str], bool], what: str) -> Judgement:
-    """Of all pairs of kernels that were measured in turn."""
+    """Whether all pairs of kernels that were measured in turn agree."""
     pairs = [
         each
         for each in data.equivalence
@@ -50,7 +50,7 @@ def _shown(each: TuneEquivalence) -> str:
 
 
 def edge_performance(data: Data) -> Judgement:
-    """The worst size of figure 4, and L1 blocking alone."""
+    """The worst size of figure 4 against L1 blocking alone."""
     worst, where = 0.0, ""
     for sweeps in _groups(data):
         for bytes_ in {point.bytes for each in sweeps.values() for point in each.points}:
@@ -65,7 +65,7 @@ def edge_performance(data: Data) -> Judgement:
 
 
 def edge_choice(data: Data) -> Judgement:
-    """Medians of what the runs chose, as table 4 has them; two sweeps of each kernel at least."""
+    """Medians of the runs' choices, as in table 4; it takes at least two sweeps of each kernel."""
     verdicts, shown = [], []
     for sweeps in _groups(data):
         middles = {place: chosen(each) for place, each in sweeps.items()}
@@ -87,7 +87,7 @@ def _near(sizes: Sequence[float]) -> bool:
 
 
 def edge_flat(data: Data) -> Judgement:
-    """What the choice costs: the sizes that some run chose, in each place."""
+    """What the choice of an edge costs: over the sizes that some run chose, in each place."""
     verdicts, shown = [], []
     for sweeps in _groups(data):
         for place, each in sweeps.items():
@@ -114,7 +114,7 @@ def hand_written(data: Data) -> Judgement:
 
 
 def vectors(data: Data) -> Judgement:
-    """What the paper's hand-written kernels have that its compiled ones have not, natively."""
+    """What the paper's hand-written kernels have and its compiled kernels lack, natively."""
     rates = {peer.name: peer.gflops for peer in m.native(data).peers}
     if SCALAR not in rates or SSE2 not in rates:
         raise Missing("generated code with SSE2 or without was not measured natively")
@@ -123,13 +123,13 @@ def vectors(data: Data) -> Judgement:
 
 
 def chosen(sweep: CacheEdge) -> float | None:
-    """The median edge, without runs that chose L1 blocking alone; None: all did."""
+    """The median edge, without runs that chose L1 blocking alone; None: all runs did."""
     sizes = [size for size in sweep.chosen if size is not None]
     return median(sizes) if sizes else None
 
 
 def _groups(data: Data) -> Sequence[Mapping[Place, CacheEdge]]:
-    """Sweeps with products of one size; Missing without two of a size."""
+    """Sweeps with products of the same size. Raises Missing without two sweeps of one size."""
     groups: dict[int, dict[Place, CacheEdge]] = {}
     for place, found in data.tuned.items():
         if found.cache_edge is not None and found.cache_edge.points:
@@ -145,7 +145,7 @@ def _kib(size: float | str | None) -> str:
 
 
 def detected(found: TuneEnvironment, name: str) -> str:
-    """A probe's value as table 3 has it."""
+    """A probe's value as table 3 shows it."""
     probe = next((each for each in found.probes if each.name == name), None)
     if probe is None or probe.value is None:
         return ""

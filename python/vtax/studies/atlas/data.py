@@ -13,7 +13,7 @@ from vtax.studies.atlas.setup import NATIVE, PLACES, Place
 from vtax.studies.rule import Missing
 
 BYTES_OF_A_ROW = 24
-"""Three matrices of doubles: so often the square of a size is what the driver needs."""
+"""Bytes that the driver needs, over the square of the size: three matrices of doubles."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,15 +22,16 @@ class Data:
 
     found: Mapping[Place, MemoryEnvironment]
     differences: Sequence[MemoryDifference] = ()
-    """Of places that were measured in turn; by their specifications."""
+    """Differences between places that were measured in turn, by their specifications."""
     tuned: Mapping[Place, TuneEnvironment] = field(default_factory=dict)
     equivalence: Sequence[TuneEquivalence] = ()
-    """As `differences`."""
+    """Equivalence of the same places."""
     left_out: Mapping[Place, str] = field(default_factory=dict)
     """Places without results, and why."""
 
     def of(self, megabytes: int) -> Mapping[Place, MemoryEnvironment]:
-        """Those of a size of memory that could run the driver. Raises Missing without one."""
+        """Results with a size of memory, from places that could run the driver. Raises Missing
+        without any."""
         own = {
             place: each
             for place, each in self.found.items()
@@ -54,7 +55,7 @@ def kernels_differ(pair: TuneEquivalence) -> bool:
 
 
 def native(data: Data) -> TuneEnvironment:
-    """What was tuned natively; Missing where nothing was."""
+    """The native tuning. Raises Missing where nothing was tuned natively."""
     found = next((each for place, each in data.tuned.items() if place.kernel == NATIVE), None)
     if found is None:
         raise Missing("nothing was tuned natively")
@@ -62,17 +63,17 @@ def native(data: Data) -> TuneEnvironment:
 
 
 def need(size: int) -> int:
-    """Bytes of the driver's matrices."""
+    """The bytes of the driver's matrices."""
     return BYTES_OF_A_ROW * size * size
 
 
 def reaches(found: MemoryEnvironment, megabytes: int) -> bool:
-    """Whether a size was run whose matrices alone do not fit."""
+    """Whether a size was run whose matrices alone exceed the memory."""
     return any(need(point.size) > megabytes << 20 for point in found.points)
 
 
 def cliff(where: Place, found: MemoryEnvironment) -> MemoryCliff:
-    """Raises Missing where there is none."""
+    """The cliff of a place. Raises Missing where there is none."""
     if found.cliff is None or found.cliff.size is None:
         raise Missing(f"{where.name} has no cliff between sizes that were run")
     return found.cliff
@@ -92,7 +93,7 @@ def split(
 
 
 def value(where: Place, point: MemoryPoint, quantity: str) -> float:
-    """A quantity of a point; Missing where the machine did not say."""
+    """A quantity of a point. Raises Missing where the machine did not report it."""
     found = getattr(point, quantity)
     if found is None:
         raise Missing(f"{where.name} does not say it")

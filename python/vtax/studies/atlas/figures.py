@@ -1,4 +1,4 @@
-"""All figures; 8 to 15 and their tables, beside what the paper says of each."""
+"""All figures; 8 to 15 and their tables, beside what the paper says about each."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _tuning(maker: Callable[[Data, figures_tuning.Looks], StudyFigure]) -> Maker
 def _curves(
     number: str, title: str, caption: str, axis: str, quantity: str, unit: float = 1.0
 ) -> Maker:
-    """A maker of a figure that has a quantity over the sizes, for each size of memory."""
+    """A maker of a figure that shows a quantity over the sizes, for each size of memory."""
 
     def make(data: Data) -> StudyFigure:
         panels = []
@@ -104,7 +104,7 @@ FIGURES: dict[str, Maker] = {
     "12": _curves("12", "Major faults of the driver", "By wait4.", "Faults", "major_faults"),
     "13": _curves("13", "Minor faults of the driver", "By wait4.", "Faults", "minor_faults"),
     "14": _curves(
-        "14", "Data TLB misses of the driver", "Of its loads, by the PMU.", "Misses",
+        "14", "Data TLB misses of the driver", "Misses of its loads, by the PMU.", "Misses",
         "dtlb_misses",
     ),
     "15": _curves(
@@ -114,7 +114,7 @@ FIGURES: dict[str, Maker] = {
 
 
 def tables(data: Data) -> list[StudyTable]:
-    """Those that the data allows."""
+    """The tables that the data allows."""
     own = possible([edges_table, points_table, kernel_table], data)
     return [*figures_tuning.tables(data), *own]
 

@@ -1,4 +1,4 @@
-"""Figures 2 to 7 and tables 3 to 5, beside what the paper says of each."""
+"""Figures 2 to 7 and tables 3 to 5, beside what the paper says about each."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def _bars(
     values: Callable[[TuneEnvironment], Sequence[float | None]],
     axis: str = "GFLOP/s",
 ) -> StudyFigure:
-    """A panel for each size of memory, bars for its kernels."""
+    """A figure with a panel for each size of memory and bars for its kernels."""
     panels = []
     for megabytes in (SMALL_MB, LARGE_MB):
         own = {place: values(found) for place, found in data.tuned.items()
@@ -170,7 +170,7 @@ def _figure(
 
 
 def tables(data: Data) -> list[StudyTable]:
-    """Those that the data allows."""
+    """The tables that the data allows."""
     return possible([detection_table, edges_table, parameters_table], data)
 
 

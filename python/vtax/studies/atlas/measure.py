@@ -27,14 +27,15 @@ from vtax.workloads.variables import base_environment
 
 RUN_TIMEOUT_S = 1800.0
 MARGIN_PERCENT = 2.0
-"""Within which performances are equivalent, as `vtax tune` has it by default."""
+"""The margin within which performances are equivalent, the default of `vtax tune`."""
 
 
 def measure(options: Options, progress: Progress) -> Data:
     """Figures 2 to 7 come from one campaign, 8 to 15 from another: only what is asked for runs.
 
-    Raises VtaxError where nothing can be measured at all. A place that cannot be is left out with
-    the reason; so is the emulated processor when its machines fail: it has campaigns of its own.
+    Raises VtaxError where nothing can be measured at all. A place that cannot be measured is left
+    out with the reason. So is the emulated processor when its machines fail: it has campaigns of
+    its own.
     """
     usable, left_out = _usable()
     memory, tuned = [], []
@@ -77,7 +78,7 @@ def _usable() -> tuple[dict[Place, Environment], dict[Place, str]]:
 
 @dataclass(frozen=True, slots=True)
 class _Campaigns:
-    """What all of them share."""
+    """What all campaigns share."""
 
     plan: Plan
     seed: int

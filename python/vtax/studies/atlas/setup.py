@@ -1,4 +1,4 @@
-"""The paper's setup beside this study's: environments, sizes, and the values that its text has."""
+"""The paper's setup beside this study's: environments, sizes, and the values in its text."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ class Place:
 
     @property
     def spec(self) -> str:
-        """With room to swap out what does not fit, as the paper's machines had."""
+        """The specification, with room to swap out what does not fit, as the paper's machines
+        had."""
         return f"{KERNELS[self.kernel]}mem={self.megabytes}M,swap={SWAP_MB}M"
 
 
@@ -36,7 +37,7 @@ PLACES = tuple(Place(kernel, size) for kernel in KERNELS for size in (SMALL_MB, 
 
 @dataclass(frozen=True, slots=True)
 class Tuning:
-    """How much is searched and swept in each place."""
+    """How much to search and sweep in each place."""
 
     budget_s: float
     rounds: int
@@ -47,12 +48,12 @@ class Tuning:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How much is measured: of the DGEMM driver, and of the tuner."""
+    """How much to measure: with the DGEMM driver, and with the tuner."""
 
     sizes: Sequence[int]
     runs: int
     emulated_sizes: Sequence[int]
-    """Where the processor is emulated: a product of 3000 rows takes it four minutes."""
+    """Sizes where the processor is emulated: a product of 3000 rows takes it four minutes."""
     emulated_runs: int
     tuning: Tuning
     emulated_tuning: Tuning
@@ -76,11 +77,11 @@ DETECTED = {
     "l1_size": "L1 cache", "pipeline_cycles": "Pipeline (cycles)",
     "vector_registers": "Registers",
 }  # fmt: skip
-"""Table 3: quantity of `vtax-agent probe` to what a reader calls it."""
+"""Table 3: names for the reader of the quantities of `vtax-agent probe`."""
 SCALAR, SSE2 = GENERATED = ("generated scalar", "generated sse2")
 """Figure 6: peers of `vtax tune`."""
 HAND_WRITTEN = 2.0
-"""Figure 6: times the generated kernels, in double precision."""
+"""Figure 6: how many times the generated kernels' performance, in double precision."""
 SAME_EDGE = 1.5
 """Table 4: the paper's medians are 1024 to 1536 KB, which it calls similar."""
 EDGE = 3100
@@ -88,17 +89,18 @@ EDGE = 3100
 PLATEAU = 700
 """Figure 8: from here performance is stable."""
 NEAR = 0.05
-"""Of a size: the study's reading of "the same threshold"."""
+"""As a share of the size: the study's reading of "the same threshold"."""
 STABLE = 0.10
-"""Of performance: the study's reading of "stabilizes" and of "no significant difference"."""
+"""As a share of performance: the study's reading of "stabilizes" and "no significant
+difference"."""
 TREMENDOUS = 1.5
 """The least growth of minor faults that "tremendously" can mean: this study's reading."""
 QUADRATIC = (1.5, 2.5)
 """Exponents of the size that "3x²" can mean: this study's reading."""
 FEW = 0.01
-"""Of the data TLB's misses: this study's reading of "minimal"."""
+"""As a share of the dTLB misses: this study's reading of "minimal"."""
 SOME_BYTES = 1 << 20
-"""Less swap than that is none: a kernel writes out idle pages of its own accord."""
+"""Less swap than this counts as none: a kernel writes out idle pages of its own accord."""
 
 STATED: Mapping[str, str] = {
     "2": "No significant difference between the kernels.",
@@ -118,5 +120,5 @@ STATED: Mapping[str, str] = {
     "14": "They grow as 3x², as the data does; no difference between kernels.",
     "15": "Few: the code is small. With 256 MB they grow past 3100.",
 }
-"""What the text says of each figure; the pictures are not in the text that is available."""
+"""What the text says about each figure; the pictures are not in the text that is available."""
 FIGURES = tuple(STATED)

@@ -28,7 +28,7 @@ NEAR_NATIVE_PERCENT = 8.0
 
 @dataclass(frozen=True, slots=True)
 class Limited:
-    """A value that has to stay at or below a limit, and how far it may be off."""
+    """A value that has to stay at or below a limit, and how far off it may be."""
 
     name: str
     value: float
@@ -36,7 +36,7 @@ class Limited:
 
 
 def all_below(found: Sequence[Limited], limit: float) -> tuple[bool | None, str]:
-    """Whether all are, and which are not; `None` when sampling alone may decide."""
+    """Whether all values are below, and which are not; `None` when sampling alone may decide."""
     unsure = [one.name for one in found if abs(one.value - limit) <= one.error]
     above = [one.name for one in found if one.value > limit and one.name not in unsure]
     if above:
@@ -47,7 +47,7 @@ def all_below(found: Sequence[Limited], limit: float) -> tuple[bool | None, str]
 
 
 def difference_up_to(data: Data) -> Judgement:
-    """The largest difference between the two modes, in points of native time."""
+    """The largest difference between the two modes, in percentage points of native time."""
     found = {
         name: abs(
             m.overhead(data, MACHINE, name, "shadow") - m.overhead(data, MACHINE, name, "nested")
@@ -59,7 +59,7 @@ def difference_up_to(data: Data) -> Judgement:
 
 
 def neither_superior(data: Data) -> Judgement:
-    """Each mode has to win somewhere by more than the margin."""
+    """Whether each mode wins somewhere by more than the margin."""
     winners = {name: m.preference(m.cycles(data, MACHINE, name)) for name in FOCUS}
     parts = [
         f"{mode}: {', '.join(n for n, w in winners.items() if w == mode) or 'none'}"
@@ -105,7 +105,7 @@ def near_native(data: Data) -> Judgement:
 
 
 def close_to_best(names: tuple[str, ...], machine: str, data: Data) -> Judgement:
-    """DAV2M against the better static mode."""
+    """How close DAV2M comes to the better static mode."""
     found = [_distance(data, machine, name) for name in names]
     holds, exceptions = all_below(found, CLOSE_PERCENT)
     reason = (
@@ -119,7 +119,7 @@ def _distance(data: Data, machine: str, name: str) -> Limited:
     value = m.over_best_static(data, machine, name, "dav2m")
     found = m.cycles(data, machine, name)
     best = min(m.STATIC, key=lambda mode: found[mode])
-    # Both are computed from the same batches: where they are in the same mode, errors cancel.
+    # Both are computed from the same batches: while they are in the same mode, errors cancel.
     apart = 1 - m.time_share(data, name, best, machine) / 100
     return Limited(name, value, apart * m.sampling_error(data, machine, name, (best, "dav2m")))
 
@@ -135,7 +135,7 @@ def overhead_cut(data: Data) -> Judgement:
 
 
 def walk_references(data: Data) -> Judgement:
-    """References of a four-by-four walk that no cache shortens."""
+    """The references of a four-by-four walk that no cache shortens."""
     rows = need(data.walks, "walks without caches").filter(guest_levels=4, host_levels=4)
     if rows.is_empty():
         raise Missing("not simulated: walks of four by four levels")
@@ -145,7 +145,7 @@ def walk_references(data: Data) -> Judgement:
 
 
 def cpi_follows(_: Data) -> Judgement:
-    """True by construction here."""
+    """CPI follows exits and misses by construction in this model."""
     return Judgement(
         "the same cycles",
         None,
@@ -267,7 +267,7 @@ def gcc_switches(data: Data) -> Judgement:
 
 
 def few_elsewhere(data: Data) -> Judgement:
-    """All others switch rarely."""
+    """Whether all other benchmarks switch rarely."""
     found = [(name, _switches(data, name)) for name in FOCUS if name != "gcc"]
     others = [name for name, count in found if count > FEW_SWITCHES]
     reason = f"“Very little” is read as at most {FEW_SWITCHES} switches.{wrong(others)}"
@@ -275,7 +275,7 @@ def few_elsewhere(data: Data) -> Judgement:
 
 
 def third_group(data: Data) -> Judgement:
-    """At most one switch where the mode does not matter."""
+    """Whether DAV2M switches at most once where the mode does not matter."""
     found = [(name, _switches(data, name)) for name in GROUPS["indifferent"]]
     others = [name for name, count in found if count > 1]
     return Judgement(
@@ -284,7 +284,7 @@ def third_group(data: Data) -> Judgement:
 
 
 def right_mode(data: Data) -> Judgement:
-    """The first two groups spend nearly all time in their mode."""
+    """Whether the first two groups spend nearly all time in their mode."""
     found, others = [], []
     for best in ("shadow", "nested"):
         for name in GROUPS[best]:
@@ -300,7 +300,7 @@ def right_mode(data: Data) -> Judgement:
 
 
 def keeps_one_mode(data: Data) -> Judgement:
-    """Where the mode does not matter, DAV2M keeps one."""
+    """Whether DAV2M keeps one mode where the mode does not matter."""
     found = [(name, m.time_share(data, name, "shadow")) for name in GROUPS["indifferent"]]
     others = [n for n, share in found if 100 - MOSTLY_PERCENT < share < MOSTLY_PERCENT]
     reason = f"One mode has to have {MOSTLY_PERCENT:g} % of the time.{wrong(others)}"
@@ -308,7 +308,7 @@ def keeps_one_mode(data: Data) -> Judgement:
 
 
 def opposite(data: Data) -> Judgement:
-    """Within the third group DAV2M decided both ways."""
+    """Whether DAV2M decided both ways within the third group."""
     found = [(name, m.time_share(data, name, "shadow")) for name in GROUPS["indifferent"]]
     holds = any(share > 50 for _, share in found) and any(share <= 50 for _, share in found)
     reason = (
@@ -340,17 +340,17 @@ def _oscillation(data: Data, parameter: str, setting: str, without: str) -> Judg
 
 
 def damping(data: Data) -> Judgement:
-    """Without rising thresholds gzip and gcc would oscillate."""
+    """Whether gzip and gcc would oscillate without rising thresholds."""
     return _oscillation(data, "threshold_rise", "1 (never)", "rising thresholds")
 
 
 def prepaging(data: Data) -> Judgement:
-    """Without Prepaging gzip and gcc would oscillate."""
+    """Whether gzip and gcc would oscillate without Prepaging."""
     return _oscillation(data, "prepaging", "off", "the state Prepaging")
 
 
 def thresholds_move(data: Data) -> Judgement:
-    """The thresholds change during both runs."""
+    """Whether the thresholds change during both runs."""
     found, others = [], []
     for name in PHASED:
         rows = m.windows(data, name, "dav2m")

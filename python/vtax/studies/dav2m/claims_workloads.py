@@ -20,7 +20,7 @@ from vtax.studies.rule import Judgement, Rule, each, size, wrong
 LEAST_GAIN_PERCENT = 10.0
 COVERED_PERCENT = 80.0
 LIKE_WORST_POINTS = 20.0
-"""Swim's locality is “very random” when it is this near to the scan's."""
+"""Percentage points from the scan within which swim's locality counts as “very random”."""
 RARELY = 0.1
 CORRELATED = 0.8
 LONGEST_SWITCH_MS = 100.0
@@ -31,7 +31,7 @@ INSENSITIVE = ("swim", "apsi", "zeusmp")
 
 
 def large_pages_help(data: Data) -> Judgement:
-    """Many benchmarks are 10 to 20 % faster with large pages."""
+    """Whether many benchmarks are 10 to 20 % faster with large pages."""
     found = [(name, m.large_page_gain(data, name)) for name in SURVEYED]
     many = [name for name, gain in found if gain >= LEAST_GAIN_PERCENT]
     reason = (
@@ -42,7 +42,7 @@ def large_pages_help(data: Data) -> Judgement:
 
 
 def large_pages_hurt(data: Data) -> Judgement:
-    """mcf and cactusADM are slower with large pages."""
+    """Whether mcf and cactusADM are slower with large pages."""
     found = [(name, m.large_page_gain(data, name)) for name in WORSE_LARGE]
     others = [name for name, gain in found if gain >= 0]
     reason = (
@@ -55,7 +55,7 @@ def large_pages_hurt(data: Data) -> Judgement:
 
 
 def insensitive(data: Data) -> Judgement:
-    """swim, apsi and zeusmp hardly care about the page size."""
+    """Whether swim, apsi and zeusmp hardly depend on the page size."""
     found = [(name, m.large_page_gain(data, name)) for name in INSENSITIVE]
     others = [name for name, gain in found if abs(gain) >= LEAST_GAIN_PERCENT]
     reason = f"Holds where the gain is below {LEAST_GAIN_PERCENT:g} %.{wrong(others)}"
@@ -63,7 +63,7 @@ def insensitive(data: Data) -> Judgement:
 
 
 def swim_misses(data: Data) -> Judgement:
-    """swim misses often even with large pages."""
+    """Whether swim misses often even with large pages."""
     rate = m.native_miss_rate(data, "swim", "2M")
     small = m.native_miss_rate(data, "swim", "4K")
     ours = f"{rate:,.0f} per 1e9 instructions (4K: {small:,.0f})"
@@ -75,7 +75,7 @@ def swim_misses(data: Data) -> Judgement:
 
 
 def few_regions_serve_most(benchmark: str, page: str, data: Data) -> Judgement:
-    """About 20 % of the page table covers over 80 % of the accesses."""
+    """Whether about 20 % of the page table covers over 80 % of the accesses."""
     share = m.top_share(m.regions(data, benchmark, page))
     reason = f"Holds above {COVERED_PERCENT:g} %."
     ours = f"{significant(share, 3)} % of accesses"
@@ -83,7 +83,7 @@ def few_regions_serve_most(benchmark: str, page: str, data: Data) -> Judgement:
 
 
 def more_locality(data: Data) -> Judgement:
-    """Two benchmarks have more locality than the worst case, swim has little."""
+    """Whether two benchmarks have more locality than the worst case, and swim has little."""
     points = (("mcf", "4K"), ("vpr", "2M"), ("swim", "4K"), ("scan", "4K"))
     found = [(name, m.top_share(m.regions(data, name, page))) for name, page in points]
     mcf, vpr, swim, scan = (share for _, share in found)
@@ -96,7 +96,7 @@ def more_locality(data: Data) -> Judgement:
 
 
 def modest(data: Data) -> Judgement:
-    """fma3d and crafty miss the TLB less than the other five."""
+    """Whether fma3d and crafty miss the TLB less than the other five."""
     found = {
         name: 1e3
         * m.number(data, MACHINE, name, "native", "l2_tlb_misses")
@@ -111,13 +111,13 @@ def modest(data: Data) -> Judgement:
 
 
 def gzip_bursts(data: Data) -> Judgement:
-    """Four bursts of exits."""
+    """Whether there are four bursts of exits."""
     count = m.bursts(m.windows(data, "gzip", "shadow")["exit_rate"].to_list())
     return Judgement(f"{count} bursts", count == 4, "A burst lies above the middle of the range.")
 
 
 def gzip_cpi(data: Data) -> Judgement:
-    """The bursts of exits show in the CPI."""
+    """Whether the bursts of exits show in the CPI."""
     rows = m.windows(data, "gzip", "shadow")
     r = m.correlation(rows["exit_rate"].to_list(), rows["cpi"].to_list())
     reason = (
@@ -128,7 +128,7 @@ def gzip_cpi(data: Data) -> Judgement:
 
 
 def swim_nested(data: Data) -> Judgement:
-    """swim's TLB misses explain why nested paging does badly."""
+    """Whether swim's TLB misses explain why nested paging does badly."""
     rows = m.windows(data, "swim", "nested")
     rate = float(str(rows["miss_rate"].median()))
     dearer = m.overhead(data, MACHINE, "swim", "nested") - m.overhead(
@@ -155,7 +155,7 @@ def _above(exits: float, misses: float) -> str:
 
 
 def swim_thresholds(data: Data) -> Judgement:
-    """Fixed thresholds would keep swim under shadow paging."""
+    """Whether fixed thresholds would keep swim under shadow paging."""
     exits, misses = _shares(data, "swim")
     ours = _above(exits, misses)
     holds = exits <= 100 * RARELY and misses >= 100 * (1 - RARELY)
@@ -163,7 +163,7 @@ def swim_thresholds(data: Data) -> Judgement:
 
 
 def zeusmp_thresholds(data: Data) -> Judgement:
-    """Fixed thresholds would keep zeusmp under nested paging."""
+    """Whether fixed thresholds would keep zeusmp under nested paging."""
     exits, misses = _shares(data, "zeusmp")
     ours = _above(exits, misses)
     reason = "Misses have to stay below the threshold in 90 % of windows, so nested is kept."
@@ -171,7 +171,7 @@ def zeusmp_thresholds(data: Data) -> Judgement:
 
 
 def gcc_thresholds(data: Data) -> Judgement:
-    """Fixed thresholds would switch gcc all the time."""
+    """Whether fixed thresholds would switch gcc all the time."""
     naive = m.number(data, MACHINE, "gcc", "naive", "switches")
     ours = m.number(data, MACHINE, "gcc", "dav2m", "switches")
     reason = (
@@ -182,7 +182,7 @@ def gcc_thresholds(data: Data) -> Judgement:
 
 
 def half_the_time(data: Data) -> Judgement:
-    """A switch to nested paging takes half as long as the reverse."""
+    """Whether a switch to nested paging takes half as long as the reverse."""
     to_nested, to_shadow = (m.transition_cost(data, "gcc", way) for way in ("s2n", "n2s"))
     if to_nested <= 0:
         return Judgement("s2n has no cost", False, "The ratio of n2s to s2n has to be near 2.")
@@ -191,14 +191,14 @@ def half_the_time(data: Data) -> Judgement:
 
 
 def longest_switch(data: Data) -> Judgement:
-    """The dearest switch of gcc, with its transients."""
+    """The most expensive switch of gcc, with its transients."""
     value = max(m.transition_cost(data, "gcc", way) for way in ("s2n", "n2s"))
     reason = f"Holds at or below {LONGEST_SWITCH_MS:g} ms."
     return Judgement(f"{significant(value, 3)} ms", value <= LONGEST_SWITCH_MS, reason)
 
 
 def gcc_among_highest(data: Data) -> Judgement:
-    """gcc's switches are among the dearest."""
+    """Whether gcc's switches are among the most expensive."""
     found = {
         name: max(m.transition_cost(data, name, way) for way in ("s2n", "n2s")) for name in FOCUS
     }

@@ -19,7 +19,7 @@ def _none() -> pl.DataFrame:
 
 @dataclass(frozen=True, slots=True)
 class Data:
-    """One frame per kind of simulation; an empty frame was not simulated.
+    """One frame for each kind of simulation; an empty frame stands for one that was not run.
 
     All cycles are modelled. Rows of `modes`, `windows`, `exits` and `switches` are those of
     `vtax.paging.simulate` with the columns `machine` and `benchmark` before them.
@@ -46,7 +46,7 @@ class Data:
     """machine, title, clock_hz, exit_cycles, policy_cycles: the presets' own values."""
 
     def frames(self) -> dict[str, pl.DataFrame]:
-        """What was simulated, by name."""
+        """The frames that were simulated, by name."""
         named = {item.name: getattr(self, item.name) for item in fields(self)}
         return {name: frame for name, frame in named.items() if not frame.is_empty()}
 
@@ -64,7 +64,7 @@ STATIC = ("shadow", "nested")
 def mode_rows(data: Data, machine: str, benchmark: str) -> dict[str, dict[str, object]]:
     """The totals of each mode of one run.
 
-    Raises Missing when the data lack what it needs.
+    Raises Missing when the data lack this run.
     """
     frame = need(data.modes, "the focused benchmarks under every mode")
     rows = frame.filter(machine=machine, benchmark=benchmark).to_dicts()
@@ -82,7 +82,7 @@ def cycles(data: Data, machine: str, benchmark: str) -> dict[str, float]:
 def number(data: Data, machine: str, benchmark: str, mode: str, column: str) -> float:
     """A total of one mode.
 
-    Raises Missing when the data lack what it needs.
+    Raises Missing when the data lack it.
     """
     row = mode_rows(data, machine, benchmark).get(mode)
     if row is None or row.get(column) is None:
@@ -93,7 +93,7 @@ def number(data: Data, machine: str, benchmark: str, mode: str, column: str) -> 
 def overhead(data: Data, machine: str, benchmark: str, mode: str) -> float:
     """Cycles beyond native, in percent of native.
 
-    Raises Missing when the data lack what it needs.
+    Raises Missing when the data lack them.
     """
     found = cycles(data, machine, benchmark)
     for needed in ("native", mode):
@@ -103,14 +103,15 @@ def overhead(data: Data, machine: str, benchmark: str, mode: str) -> float:
 
 
 def over_best_static(data: Data, machine: str, benchmark: str, mode: str) -> float:
-    """Cycles of `mode` beyond the better of shadow and nested, in percent of it."""
+    """Cycles of `mode` beyond those of the better of shadow and nested, in percent of the
+    latter."""
     return over_best(cycles(data, machine, benchmark), mode)
 
 
 def over_best(found: dict[str, float], mode: str) -> float:
-    """As `over_best_static`, from the cycles of each mode.
+    """The result of `over_best_static`, from the cycles of each mode.
 
-    Raises Missing when the data lack what it needs.
+    Raises Missing when the data lack a static mode.
     """
     if any(needed not in found for needed in (*STATIC, mode)):
         raise Missing(f"not simulated: {mode} beside both static modes")
@@ -119,7 +120,8 @@ def over_best(found: dict[str, float], mode: str) -> float:
 
 
 def preference(found: dict[str, float], margin: float = INDIFFERENT_PERCENT) -> str:
-    """`shadow`, `nested` or `indifferent`: the mode that the other exceeds by over `margin` %.
+    """`shadow`, `nested` or `indifferent`: the mode whose cycles the other exceeds by over `margin`
+    %.
 
     Raises Missing when the data lack what it needs.
     """
@@ -132,7 +134,7 @@ def preference(found: dict[str, float], margin: float = INDIFFERENT_PERCENT) -> 
 def sampling_error(data: Data, machine: str, benchmark: str, modes: Iterable[str]) -> float:
     """Half-width of the interval of a ratio of two modes' cycles, in percent.
 
-    As if their errors were independent. They are not, because both follow the same references, so
+    It treats their errors as independent. They are not, because both follow the same references, so
     this is an upper bound.
     """
     rows = mode_rows(data, machine, benchmark)
@@ -158,7 +160,7 @@ def windows(data: Data, benchmark: str, mode: str, machine: str = MACHINE) -> pl
 
 
 NOT_SHADOW_PAGING = ("exits_nested_fault", "exits_policy", "exits_other")
-"""Exits that DAV2M does not count in `count_vexit`: paging under shadow does not cause them."""
+"""Exits that DAV2M does not count in `count_vexit`: shadow paging does not cause them."""
 
 
 def paging_exits(frame: pl.DataFrame) -> pl.Expr:
@@ -176,7 +178,7 @@ def bursts(rates: Sequence[float]) -> int:
 
 
 def correlation(left: Sequence[float], right: Sequence[float]) -> float:
-    """Pearson's r; `Missing` when one of both does not vary."""
+    """Pearson's r; raises `Missing` when one of the two does not vary."""
     import numpy as np
 
     if len(left) < 3 or np.std(left) == 0 or np.std(right) == 0:
@@ -224,7 +226,7 @@ def cumulative_share(references: Sequence[float]) -> tuple[list[float], list[flo
 
 
 def large_page_gain(data: Data, benchmark: str) -> float:
-    """By how many percent of the 4K run's cycles the run with large pages is shorter."""
+    """How many percent shorter the run with large pages is, by the cycles of the 4K run."""
     small, large = (native_cycles(data, benchmark, page) for page in ("4K", "2M"))
     return 100 * (1 - large / small)
 
@@ -261,7 +263,7 @@ def regions(data: Data, benchmark: str, page: str) -> list[float]:
 
 
 def transition_cost(data: Data, benchmark: str, direction: str) -> float:
-    """What a switch costs until its transients are over: the dearest one seen, in ms.
+    """What the most expensive switch costs until its transients are over, in ms.
 
     Raises Missing when the data lack what it needs.
     """

@@ -43,7 +43,7 @@ def look(mode: str) -> Look:
 
 
 EXTRA = ("vtax", "oracle")
-"""Not in the paper: vtax's own policy and the offline optimum."""
+"""Modes that are not in the paper: vtax's own policy and the offline optimum."""
 
 
 def figure_4(data: Data) -> StudyFigure:
@@ -330,7 +330,8 @@ SMALL_PX = 170
 LARGE_PX = 260
 X_TITLE = "instructions, 1e9"
 WINDOW_TMISS = 10
-"""`window_tmiss` in windows of 1e9 instructions: the threshold counts over so many (section 6)."""
+"""`window_tmiss` in windows of 1e9 instructions: the threshold counts over this many (section
+6)."""
 
 
 def figure_5(data: Data) -> StudyFigure:

@@ -31,7 +31,7 @@ CAUTIONS = (
 
 
 def run(options: Options, progress: Progress) -> Outcome:
-    """Simulates what the options ask for and makes the study of it."""
+    """Simulate what the options ask for, and make the study of it."""
     from vtax.studies.dav2m.simulate import planned
     from vtax.studies.dav2m.simulate import run as simulate
 

@@ -37,7 +37,7 @@ def times(factor: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A conclusion in one cell."""
+    """The value and verdict of a conclusion in one cell."""
 
     value: float
     """Nested over shadow, or DAV2M over the better static mode, in percent."""
@@ -51,10 +51,10 @@ class Conclusion:
     title: str
     at: Callable[[Runs], Point]
     distance: bool = False
-    """Whether the value is a distance from the best instead of a comparison of both modes."""
+    """Whether the value is a distance from the best instead of a comparison of the two modes."""
 
     def where_not(self, found: Mapping[Cell, Point]) -> str:
-        """Where it does not hold, in words."""
+        """Where the conclusion does not hold, in words."""
         failing: dict[float, list[float]] = {}
         for (exit_factor, tlb_factor), point in sorted(found.items()):
             if not point.holds:
@@ -102,7 +102,7 @@ CONCLUSIONS = (
 
 
 def factors(data: Data) -> tuple[list[float], list[float]]:
-    """The exit factors, dearest first, and the TLB factors, smallest first."""
+    """The exit factors, largest first, and the TLB factors, smallest first."""
     frame = need(data.sensitivity, "the sensitivity analysis")
     return (
         sorted(frame["exit_factor"].unique().to_list(), reverse=True),
@@ -144,7 +144,7 @@ def conclusions_table(data: Data) -> StudyTable:
 
 ROW_PX = 34
 LIMIT = 30.0
-"""Percent beyond which the colour no longer changes."""
+"""The percentage beyond which the colour stays the same."""
 _MODES = [[0, "var(--heat-nested)"], [0.5, "var(--heat-even)"], [1, "var(--heat-shadow)"]]
 _DISTANCE = [[0, "var(--heat-even)"], [1, "var(--heat-bad)"]]
 

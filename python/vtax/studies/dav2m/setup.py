@@ -10,7 +10,7 @@ FIGURES = ("2", "3", "4", "5", "6", "9", "10", "11", "12", "sensitivity", "choic
 FOCUS = ("swim", "apsi", "zeusmp", "gcc", "gzip", "fma3d", "crafty")
 """The benchmarks of figures 4, 5 and 10 to 12, in the paper's order (section 4)."""
 SURVEYED = (*FOCUS, "mcf", "vpr", "cactusADM")
-"""Those of figure 2 that the text names (sections 3 and 4)."""
+"""The benchmarks of figure 2 that the text names (sections 3 and 4)."""
 GROUPS = {
     "shadow": ("swim", "zeusmp"),
     "nested": ("gcc", "gzip"),
@@ -31,10 +31,11 @@ WINDOW = 1_000_000_000
 THRESHOLD_VEXIT = 1e4
 """DAV2M's starting threshold: exits per 1e9 instructions (section 6)."""
 THRESHOLD_TMISS = 1e5 / 10
-"""The same for TLB misses: 1e5 per `window_tmiss` of 1e10, so 1e4 per 1e9 instructions."""
+"""The starting threshold for TLB misses: 1e5 per `window_tmiss` of 1e10, so 1e4 per 1e9
+instructions."""
 
 INDIFFERENT_PERCENT = 3.0
-"""Two modes within this are alike. The paper gives no number; this one is the study's."""
+"""Two modes within this percentage are alike. The paper gives no number; this is the study's."""
 CLOSE_PERCENT = 1.0
 """DAV2M's distance to the best static mode (section 1)."""
 PAPER_SETTINGS: dict[str, Any] = {
@@ -55,7 +56,7 @@ QUICK_TLB_FACTORS = (0.25, 1.0, 8.0)
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One open point of DAV2M set otherwise than by default."""
+    """One open point of DAV2M, set differently from its default."""
 
     parameter: str
     shown: str
@@ -63,7 +64,7 @@ class Choice:
     question: str
     """What the paper leaves open."""
     values: dict[str, Any]
-    """As `parameters["dav2m"]` takes them."""
+    """The settings as `parameters["dav2m"]` takes them."""
 
 
 CHOICES = (

@@ -62,7 +62,7 @@ def scaled(description: Mapping[str, Any], exit_factor: float, tlb_factor: float
 
 
 def without_walk_caches(description: Mapping[str, Any]) -> Description:
-    """The machine with nothing that lets a walk skip references."""
+    """The machine without anything that lets a walk skip references."""
     changed: Description = deepcopy(dict(description))
     changed["name"] = f"{changed['name']}-no-walk-caches"
     changed["walk"] = {}
@@ -165,7 +165,7 @@ def region_counts(benchmark: str, page: str, seed: int, quick: bool) -> Frames:
 
 
 def walks(seed: int) -> Frames:
-    """References per TLB miss, four by four levels, with nothing that skips any."""
+    """References per TLB miss in a four-by-four-level walk that nothing shortens."""
     machine = without_walk_caches(machine_description(MACHINE))
     settings: dict[str, Any] = {
         "guest_levels": 4,
@@ -173,7 +173,7 @@ def walks(seed: int) -> Frames:
         "window": 1_000_000,
     }
     result = simulated(WALKS, machine, ("nested",), seed, **settings)
-    # The first windows also hold the walks that ended in faults while memory was mapped.
+    # The first windows also have the walks that ended in faults while memory was mapped.
     steady = result.windows.sort("window").tail(1)
     per_walk = float(steady["walk_references"][0]) / float(steady["l2_tlb_misses"][0])
     row = {"guest_levels": 4, "host_levels": 4, "references_per_walk": per_walk}
@@ -205,20 +205,20 @@ def simulated(
     parameters: dict[str, dict[str, Any]] | None = None,
     **settings: Any,
 ) -> SimulationResult:
-    """A simulation of `workload` in the paper's setup but for `settings`."""
+    """A simulation of `workload` in the paper's setup, changed by `settings`."""
     settings = {**PAPER_SETTINGS, **settings, "seed": seed}
     return simulate(workload, machine, modes, parameters=parameters, **settings)
 
 
 def stamped(frame: pl.DataFrame, **keys: Any) -> pl.DataFrame:
-    """The frame with these columns before its own."""
+    """The frame with these columns in front of its own."""
     return frame.select(*(pl.lit(value).alias(key) for key, value in keys.items()), pl.all())
 
 
 STEP = 250_000
 """Instructions of a window."""
 BEFORE, AFTER = 60, 160
-"""Windows before the first switch, and after each."""
+"""Windows before the first switch, and after each switch."""
 QUICK_BEFORE, QUICK_AFTER = 20, 40
 
 
@@ -233,7 +233,7 @@ class Scripted(Policy):
         self.window = 0
 
     def decide(self, now: Reading, last_window: Reading) -> str:
-        """By the number of windows so far."""
+        """The mode by the number of windows so far."""
         self.window += 1
         return "nested" if self.to_nested <= self.window < self.to_shadow else "shadow"
 
@@ -300,7 +300,7 @@ def planned(options: Options) -> list[Job]:
 
 
 def run(planned_jobs: Sequence[Job], progress: Progress) -> Data:
-    """Runs the jobs on all CPUs that this process may use."""
+    """Run the jobs on all CPUs that this process may use."""
     rows: dict[str, list[pl.DataFrame]] = {}
     workers = max(1, min(len(os.sched_getaffinity(0)), len(planned_jobs)))
     with Pool(workers) as pool:

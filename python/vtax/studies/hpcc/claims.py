@@ -30,7 +30,7 @@ from vtax.studies.rule import FACTOR, Judgement, Missing, Rule, all_hold
 
 
 def native_small(data: Data) -> Judgement:
-    """Equation 1 natively, smallest table."""
+    """Equation 1 natively, for the smallest table."""
     table, found = next(iter(m.clocks(data, NATIVE).items()))
     low, high = SMALL_APART / FACTOR, SMALL_APART * FACTOR
     reason = f"The interval has to be between {significant(low, 2)} and {significant(high, 2)} %."
@@ -38,7 +38,7 @@ def native_small(data: Data) -> Judgement:
 
 
 def _between(found: CpuWall, low: float, high: float) -> bool | None:
-    """Whether an interval lies between two values; None where it reaches over one of them."""
+    """Whether an interval lies between two values; None where it reaches beyond one of them."""
     if (within := _within(found)) is None:
         return None
     least, most = within
@@ -48,7 +48,7 @@ def _between(found: CpuWall, low: float, high: float) -> bool | None:
 
 
 def _within(found: CpuWall) -> tuple[float, float] | None:
-    """The interval, wider by the clocks' steps: each time may be wrong by them."""
+    """The interval, widened by the clocks' steps: each time may be wrong by them."""
     if found.interval is None:
         return None
     least, most = found.interval
@@ -56,7 +56,7 @@ def _within(found: CpuWall) -> tuple[float, float] | None:
 
 
 def native_large(data: Data) -> Judgement:
-    """Equation 1 natively, tables as large as the paper's large ones."""
+    """Equation 1 natively, for tables as large as the paper's large ones."""
     found = {table: each for table, each in m.clocks(data, NATIVE).items() if table >= LARGE_TABLE}
     if not found:
         raise Missing(f"no table has {words(LARGE_TABLE)} or more")
@@ -70,7 +70,7 @@ def native_large(data: Data) -> Judgement:
 
 
 def guests_small(data: Data) -> Judgement:
-    """Equation 1 in guests, smallest table."""
+    """Equation 1 in guests, for the smallest table."""
     found = {name: next(iter(m.clocks(data, name).values())) for name in data.guests()}
     low, high = GUESTS_APART / FACTOR, GUESTS_APART * FACTOR
     shown = ", ".join(f"{name} {apart(each)}" for name, each in found.items())
@@ -108,7 +108,7 @@ def _below(found: CpuWall, other: tuple[float, float]) -> bool | None:
 
 
 def inversion_likelier(data: Data) -> Judgement:
-    """CPU time above wall time, guests against native, with intervals."""
+    """How often CPU time is above wall time, in guests against natively, with intervals."""
     native, _ = m.inversions(data, [NATIVE])
     guests = {name: m.inversions(data, [name])[0] for name in data.guests()}
     verdicts = [_many_fold(each, native) for each in guests.values()]
@@ -131,7 +131,7 @@ def _many_fold(guest: Share, native: Share) -> bool | None:
 
 
 def inversion_largest(data: Data) -> Judgement:
-    """CPU time above wall time at the largest table of each guest."""
+    """How often CPU time is above wall time, at the largest table of each guest."""
     found = {}
     for name in data.guests():
         table, each = list(m.clocks(data, name).items())[-1]
@@ -146,7 +146,7 @@ def inversion_largest(data: Data) -> Judgement:
 
 
 def inversion_by_steps(data: Data) -> Judgement:
-    """Whether the steps of native clocks explain all that is inverted."""
+    """Whether the steps of native clocks explain all inversions."""
     inverted, unexplained = m.inversions(data, [NATIVE])
     if not inverted.count:
         raise Missing("no native run had more CPU time than wall time")
@@ -155,7 +155,7 @@ def inversion_by_steps(data: Data) -> Judgement:
 
 
 def inversion_beyond_steps(data: Data) -> Judgement:
-    """Whether guests' inversions are more than the steps of their clocks."""
+    """Whether the steps of their clocks do not explain the guests' inversions."""
     found = {name: m.inversions(data, [name]) for name in data.guests()}
     if not any(inverted.count for inverted, _ in found.values()):
         raise Missing("no guest's run had more CPU time than wall time")
@@ -177,7 +177,7 @@ def order_native(data: Data) -> Judgement:
 
 
 def order_guests(data: Data) -> Judgement:
-    """Order drift in guests, gone after a reboot."""
+    """Order drift in guests that is gone after a reboot."""
     found = {name: m.drift(data, name) for name in data.guests()}
     verdicts = {each.verdict for each in found.values()}
     holds = True if Drift.GUEST in verdicts else False if verdicts == {Drift.NONE} else None
@@ -190,7 +190,7 @@ def order_guests(data: Data) -> Judgement:
 
 
 def order_smallest(data: Data) -> Judgement:
-    """Equation 2 of the smallest size."""
+    """Equation 2 for the smallest size."""
     changes = {}
     for name in data.guests():
         smallest = data.sizes(name)[0]
@@ -215,7 +215,7 @@ def _beyond(found: Change, limit: float) -> bool | None:
 
 
 def hpl_little(data: Data) -> Judgement:
-    """Equation 3 of HPL at the largest size of each guest."""
+    """Equation 3 for HPL at the largest size of each guest."""
     found = {name: m.result(data, name, data.sizes(name)[-1], HPL) for name in data.guests()}
     verdicts = [_above(each, 100.0 - LITTLE) for each in found.values()]
     holds = False if False in verdicts else None if None in verdicts else True
@@ -246,7 +246,7 @@ def hpl_with_size(data: Data, *, less: bool) -> Judgement:
 
 
 def _higher(ours: Result, theirs: Result) -> bool | None:
-    """Whether one interval is above another; None where they overlap or are not there."""
+    """Whether one interval is above another; None where they overlap or one is absent."""
     if None in (ours.ci_low, ours.ci_high, theirs.ci_low, theirs.ci_high):
         return None
     assert ours.ci_low is not None and ours.ci_high is not None
@@ -272,7 +272,7 @@ def random_access_loss(data: Data) -> Judgement:
 
 
 def random_access_dearer(data: Data) -> Judgement:
-    """MPIRandomAccess against HPL at the largest size of each guest."""
+    """The loss of MPIRandomAccess against that of HPL, at the largest size of each guest."""
     verdicts, shown = [], []
     for name in data.guests():
         largest = data.sizes(name)[-1]
@@ -285,7 +285,7 @@ def random_access_dearer(data: Data) -> Judgement:
 
 
 def random_access_varies(data: Data) -> Judgement:
-    """Standard deviations of both in guests, at each guest's largest size."""
+    """Standard deviations of both benchmarks in guests, at each guest's largest size."""
     shown, verdicts = [], []
     for name in data.guests():
         largest = data.sizes(name)[-1]
@@ -317,7 +317,7 @@ def share(found: Share) -> str:
 
 
 def apart(found: CpuWall) -> str:
-    """`12 % [5, 20]`; of one run without an interval."""
+    """`12 % [5, 20]`; for one run without the interval."""
     shown = f"{significant(found.percent, 2)} %"
     if found.interval is None:
         return shown
@@ -326,7 +326,7 @@ def apart(found: CpuWall) -> str:
 
 
 def change(found: Change) -> str:
-    """`12 % [5, 20]`; without two rounds `no interval`."""
+    """`12 % [5, 20]`; `no interval` for fewer than two rounds."""
     if found.percent is None or found.interval is None:
         return "no interval"
     low, high = (signed(each, 2) for each in found.interval)

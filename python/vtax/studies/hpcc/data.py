@@ -26,12 +26,13 @@ class Place:
     description: str
     is_guest: bool
     steps_s: float
-    """A step and a reading of its clocks of wall time and of CPU time, together."""
+    """The sum of a step and a reading of its clocks of wall time and of CPU time."""
 
 
 @dataclass(frozen=True, eq=False)
 class Data:
-    """Every run of HPCC by environment; `samples`: the same by size, as campaigns keep them."""
+    """Every run of HPCC by environment; `samples` are the same runs by size, as campaigns keep
+    them."""
 
     places: Mapping[str, Place]
     observations: Mapping[str, Sequence[Observation]]
@@ -39,10 +40,10 @@ class Data:
     left_out: Mapping[str, str] = field(default_factory=dict)
     """Environments that did not come up, and why."""
     failures: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """Runs that gave nothing."""
+    """Runs without a result."""
 
     def guests(self) -> list[str]:
-        """Guests with results. Raises Missing when there is none."""
+        """Guests with results. Raises Missing without any."""
         found = [
             name for name, each in self.places.items() if each.is_guest and self.observations[name]
         ]
@@ -51,7 +52,7 @@ class Data:
         return found
 
     def without_emulation(self) -> Data | None:
-        """The same without the emulated guest; None where there is none."""
+        """The data without the emulated guest; None where no guest is emulated."""
         if TCG not in self.places:
             return None
         return replace(
@@ -64,7 +65,7 @@ class Data:
         )
 
     def sizes(self, name: str) -> list[int]:
-        """Those with results, ascending. Raises Missing when there is none."""
+        """Sizes with results, ascending. Raises Missing without any."""
         found = sorted({each.size for each in self.observations.get(name, ())})
         if not found:
             raise Missing(f"{name}: {self.left_out.get(name, 'not measured')}")
@@ -72,7 +73,7 @@ class Data:
 
 
 def clocks(data: Data, name: str) -> Mapping[int, CpuWall]:
-    """Both clocks of MPIRandomAccess, by the words of its table."""
+    """Comparison of both clocks of MPIRandomAccess, by the words of its table."""
     runs: dict[int, list[tuple[float, float]]] = {}
     for each in data.observations[name]:
         if each.values[WALL] > 0:
@@ -84,7 +85,8 @@ def clocks(data: Data, name: str) -> Mapping[int, CpuWall]:
 
 
 def inversions(data: Data, names: Sequence[str]) -> tuple[Share, Share]:
-    """CPU time above wall time over all sizes; and by more than the clocks' steps explain."""
+    """How often CPU time is above wall time over all sizes, and how often by more than the clocks'
+    steps."""
     every = [each for name in names for each in clocks(data, name).values()]
     both = ([each.inverted for each in every], [each.unexplained for each in every])
     first, second = (
@@ -96,14 +98,14 @@ def inversions(data: Data, names: Sequence[str]) -> tuple[Share, Share]:
 
 @cache
 def drift(data: Data, name: str) -> OrderDrift:
-    """Equation 2 of the time of HPL."""
+    """Equation 2 for the time of HPL."""
     data.sizes(name)
     return order_drift(data.observations[name], HPL_TIME, reboots=data.places[name].is_guest)
 
 
 @cache
 def compared(data: Data, size: int) -> Mapping[tuple[str, str], Result]:
-    """By environment and metric, against native: what `vtax compare` says of a size's runs."""
+    """The results of `vtax compare` for a size's runs against native, by environment and metric."""
     names = [name for name in data.places if data.observations[name]]
     rounds = {each.round for own in data.observations.values() for each in own}
     record = ComparisonRecord(
@@ -137,7 +139,7 @@ def compared(data: Data, size: int) -> Mapping[tuple[str, str], Result]:
 
 
 def result(data: Data, name: str, size: int, metric: str) -> Result:
-    """Raises Missing when there is no percentage of native."""
+    """A result in percent of native. Raises Missing when there is none."""
     found = compared(data, size).get((name, metric))
     if found is None or found.percent_of_baseline is None:
         raise Missing(f"{name}: no {metric} at N = {size}")
@@ -145,7 +147,7 @@ def result(data: Data, name: str, size: int, metric: str) -> Result:
 
 
 def spread(found: Result) -> float:
-    """The standard deviation in percent of the median; Missing of a single value."""
+    """The standard deviation in percent of the median. Raises Missing for a single value."""
     if found.stdev is None or not found.median:
         raise Missing(f"{found.environment}: one value of {found.metric}")
     return 100.0 * found.stdev / found.median

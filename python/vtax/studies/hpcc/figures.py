@@ -1,4 +1,4 @@
-"""Figures 1 to 4 and their tables, beside what the paper says of each."""
+"""Figures 1 to 4 and their tables, beside what the paper says about each."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def drawn(data: Data, only: str | None) -> list[StudyFigure]:
 
 
 def figure_1(data: Data) -> StudyFigure:
-    """Both clocks over the sizes of the table."""
+    """Comparison of both clocks over the sizes of the table."""
     traces = []
     for name in _measured(data):
         found = m.clocks(data, name)
@@ -51,7 +51,7 @@ def figure_1(data: Data) -> StudyFigure:
 
 
 def figure_2(data: Data) -> StudyFigure:
-    """Equation 2, and the control that repeats ascending."""
+    """Equation 2, and the control that runs in ascending order again."""
     panels = [
         _drift_panel(data, Contrast.DESCENDING, "Equation 2, without its bars."),
         _drift_panel(data, Contrast.CONTROL, "The control: the same order after another boot."),
@@ -68,12 +68,12 @@ def figure_2(data: Data) -> StudyFigure:
 
 
 def figure_3(data: Data) -> StudyFigure:
-    """Equation 3 of HPL."""
+    """Equation 3 for HPL."""
     return _percent_figure(data, "3", "HPL", HPL)
 
 
 def figure_4(data: Data) -> StudyFigure:
-    """Equation 3 of MPIRandomAccess."""
+    """Equation 3 for MPIRandomAccess."""
     return _percent_figure(data, "4", "MPIRandomAccess", RANDOM_ACCESS)
 
 
@@ -81,7 +81,7 @@ FIGURES = {"1": figure_1, "2": figure_2, "3": figure_3, "4": figure_4}
 
 
 def tables(data: Data) -> list[StudyTable]:
-    """Those that the data allows."""
+    """The tables that the data allows."""
     return possible([clocks_table, drift_table, percent_table], data)
 
 

@@ -31,7 +31,8 @@ from vtax.workloads.variables import base_environment
 PROBE_TIMEOUT_S = 60.0
 OUTPUT_BYTES = 1 << 20
 STEPPING = ("gettimeofday", "getrusage")
-"""The clocks of `vtax-agent clocks` that HPCC reads: MPI_Wtime's and that of its CPU times."""
+"""The clocks of `vtax-agent clocks` that HPCC reads: that of MPI_Wtime and that of its CPU
+times."""
 
 
 @dataclass(slots=True)
@@ -54,7 +55,7 @@ class _Clocks(Keeper):
 
 
 def measure(options: Options, progress: Progress) -> Data:
-    """All figures come from the same runs, so that `--figure` measures as much as all.
+    """Measure everything: all figures come from the same runs, so `--figure` saves no time.
 
     Raises VtaxError where HPCC is not installed. An environment that does not come up is left out,
     with the reason.
@@ -95,7 +96,8 @@ def measure(options: Options, progress: Progress) -> Data:
 def _place(
     name: str, spec: str, environment: Environment, plan: Plan, variables: Mapping[str, str]
 ) -> Place:
-    """Boot it once, and look at its clocks. Raises VtaxError when it does not come up."""
+    """Boot an environment once, and look at its clocks. Raises VtaxError when it does not come
+    up."""
     keeper = _Clocks()
     argv = (environment.agent_inside(), "clocks", "--seconds", str(plan.clocks_s))
     with scratch("hpcc") as folder:
@@ -112,7 +114,8 @@ def _place(
 
 
 def _steps_s(name: str, found: Mapping[str, Any] | None) -> float:
-    """Of both clocks together, in seconds: a step, and a reading, which the other's may enclose."""
+    """The sum over both clocks, in seconds, of a step and a reading, which the other clock's may
+    enclose."""
     try:
         clocks = [(found or {})["clocks"][clock] for clock in STEPPING]
         spans = [float(each["smallest_step"]) + float(each["cost_ns"]["median"]) for each in clocks]

@@ -1,4 +1,4 @@
-"""The paper's setup beside this study's: environments, sizes, and the values that its text has."""
+"""The paper's setup beside this study's: environments, sizes, and the values in its text."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ SPECS = {
 HPL, HPL_TIME = "HPL_Tflops", "HPL_time"
 RANDOM_ACCESS = "MPIRandomAccess_GUPs"
 TABLE, CPU, WALL = "table_words", "random_access_cpu_s", "random_access_wall_s"
-"""What is read beside HPCC's summary."""
+"""The names of what is read besides HPCC's summary."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How much is measured. HPCC runs as one process, so that one CPU is enough everywhere."""
+    """How much to measure. HPCC runs as one process, so that one CPU is enough everywhere."""
 
     sizes: Sequence[int]
     """HPL's N. The table of MPIRandomAccess has half as many bytes as the matrix or more: 2^15
     words at N = 200, 2^16 at 300, 2^17 at 400, 2^18 at 600, 2^19 at 1000 and 2^22 at 2048."""
     emulated_sizes: Sequence[int]
-    """Where the processor is emulated: N = 1000 takes it 10 s."""
+    """Sizes where the processor is emulated: N = 1000 takes it 10 s."""
     rounds: int
     budget_s: float
     clocks_s: float = 0.2
@@ -49,7 +49,7 @@ QUICK = Plan((200, 300, 400), (200, 300), rounds=2, budget_s=50.0)
 SMALL_APART, GUESTS_APART, LARGE_APART = 50.0, 5.0, 1.0
 """Figure 1, percent: natively for small sizes, in guests, and natively for large ones."""
 LARGE_TABLE = 1 << 22
-"""Words. Beyond it the paper's native clocks agree within a percent."""
+"""In words. In larger tables the paper's native clocks agree within a percent."""
 SMALLEST_CHANGE = 50.0
 """Figure 2, percent: the smallest size in two of three guests."""
 LARGEST_LOSS = 70.0
@@ -68,4 +68,4 @@ STATED: Mapping[str, str] = {
     "3": "Very little overhead, and little variation, over a wide range of sizes.",
     "4": "Up to 70 % of performance lost, with large standard deviations.",
 }
-"""What the text says of each figure; the pictures are not in the text that is available."""
+"""What the text says about each figure; the pictures are not in the text that is available."""

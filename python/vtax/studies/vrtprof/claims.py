@@ -25,7 +25,7 @@ from vtax.studies.vrtprof.setup import (
 
 
 def mean_overhead(setting: str, limit: float, data: Data) -> Judgement:
-    """The mean over the workloads at one interval."""
+    """The mean overhead over the workloads at one interval."""
     found = m.overheads(data, setting)
     value, noise = m.mean(found), m.noise(found)
     reason = (
@@ -36,14 +36,14 @@ def mean_overhead(setting: str, limit: float, data: Data) -> Judgement:
 
 
 def every_overhead(data: Data) -> Judgement:
-    """Each workload by itself at the paper's interval."""
+    """The overhead of each workload at the paper's interval."""
     limit = max(PAPER_OVERHEADS.values())
     words = f"Each has to be below {limit:g} % by more than half its quartile range."
     return each_below(m.overheads(data, SETTINGS[0].every), limit, words)
 
 
 def short_intervals(data: Data) -> Judgement:
-    """What was lost at each interval; none is as short as the paper's."""
+    """What was lost at each interval; no interval is as short as the paper's."""
     frame = data.overheads
     if frame.is_empty():
         raise Missing("overheads were not measured")
@@ -60,7 +60,7 @@ def short_intervals(data: Data) -> Judgement:
 
 
 def correlated(first: str, second: str, where: str, stated: float, data: Data) -> Judgement:
-    """A pair of figure 2 or 3, by the nearest columns here."""
+    """A pair of figure 2 or 3, by the nearest columns of this machine."""
     ours, theirs = PAIR_COLUMNS[first], PAIR_COLUMNS[second]
     for name, paper in ((ours, first), (theirs, second)):
         if name.startswith("hw.") and name in data.absent:
@@ -86,7 +86,7 @@ def _most_guests(data: Data) -> list[Recording]:
 
 
 def kernel_cpi(data: Data) -> Judgement:
-    """Cycles per instruction of the kernel need a counter of cycles."""
+    """Cycles per instruction of the kernel, which need a counter of cycles."""
     reason = data.absent.get("hw.cycles.kernel")
     if reason:
         if (there := emulated.cpi(data)) is not None:
@@ -129,7 +129,7 @@ def inverse_to_guests(data: Data) -> Judgement:
 
 
 def phased(workload: str, several: bool, data: Data) -> Judgement:
-    """How many phases a workload has natively, by the events that were counted."""
+    """The number of phases that a workload has natively, by the events that were counted."""
     recordings = data.labelled(workload, [NATIVE])
     names = data.measured(recordings, PHASE_EVENTS)
     counts = m.phase_counts(recordings, names, Per.SECOND, Axis.TIME)

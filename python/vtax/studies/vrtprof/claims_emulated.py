@@ -28,9 +28,10 @@ from vtax.studies.vrtprof.setup import (
 )
 
 EMULATED_PHASE_EVENTS = (*PHASE_EVENTS, "hw.instructions.kernel")
-"""Cycles go with instructions there, and so the kernel's share is what its PMU can tell."""
+"""In the emulated machine cycles go with instructions, so only the kernel's share tells phases
+apart."""
 CONSTANT = 1.05
-"""A ratio that rows differ less in than by this factor is the same in all of them."""
+"""If rows differ by less than this factor in a ratio, the ratio is constant."""
 _NO_TIME = (
     "Instructions, emulated, which are not time: what recording costs by cache misses and flushed "
     "pipelines is not in them."
@@ -38,7 +39,7 @@ _NO_TIME = (
 
 
 def mean_overhead(setting: Setting, limit: float, data: Data) -> Judgement:
-    """The mean over the workloads at one interval, in instructions."""
+    """The mean overhead over the workloads at one interval, in instructions."""
     found = m.emulated_overheads(data, setting.every)
     value, noise = m.mean(found), m.noise(found)
     reason = f"{_NO_TIME} Holds below {limit:g} %"
@@ -52,7 +53,7 @@ def mean_overhead(setting: Setting, limit: float, data: Data) -> Judgement:
 
 
 def every_overhead(data: Data) -> Judgement:
-    """Each workload by itself at the paper's interval, in instructions."""
+    """The overhead of each workload at the paper's interval, in instructions."""
     limit = max(PAPER_OVERHEADS.values())
     found = m.emulated_overheads(data, EMULATED_SETTINGS[0].every)
     words = f"{_NO_TIME} Each has to be below {limit:g} % by more than half its range."
@@ -60,7 +61,7 @@ def every_overhead(data: Data) -> Judgement:
     return judged if _repetitions(data) > 1 else Judgement(judged.ours, None, f"{words} {_ONE}")
 
 
-_ONE = "Of one repetition the noise is not known."
+_ONE = "The noise of one repetition is not known."
 
 
 def _repetitions(data: Data) -> int:
@@ -68,7 +69,7 @@ def _repetitions(data: Data) -> int:
 
 
 def phased(workload: str, several: bool, data: Data) -> Judgement:
-    """How many phases a workload has along its instructions."""
+    """The number of phases that a workload has along its instructions."""
     recordings = data.labelled(workload, [EMULATED])
     names = data.measured(recordings, EMULATED_PHASE_EVENTS)
     counts = m.phase_counts(recordings, names, Per.GIGA_INSTRUCTION, Axis.INSTRUCTIONS)
@@ -76,7 +77,7 @@ def phased(workload: str, several: bool, data: Data) -> Judgement:
 
 
 def cpi(data: Data) -> Judgement | None:
-    """Why its cycles judge nothing; None where it was not recorded."""
+    """Why the machine's cycles judge nothing; None where they were not recorded."""
     names = (CPI, f"{CPI}.kernel")
     rows = [
         one.frame[name]
@@ -103,7 +104,7 @@ def cpi(data: Data) -> Judgement | None:
 
 
 def nor_there(data: Data, name: str) -> str:
-    """The end of a reason, where the emulated machine lacks the event too."""
+    """The end of a reason for events that the emulated machine lacks too."""
     recorded = [one for each in data.recordings.get(EMULATED, {}).values() for one in each]
     if not recorded or data.measured(recorded, [name]):
         return ""

@@ -33,7 +33,7 @@ class Data:
     """Recordings by environment and workload, and the runs of table IV.
 
     `overheads`: workload, setting (empty: not recorded), repetition, cpu_s, wall_s, rows, lost.
-    `emulated`: the same in the emulated machine, with `instructions` in the place of times.
+    `emulated`: the same in the emulated machine, with `instructions` instead of times.
     """
 
     recordings: Mapping[str, Mapping[str, Sequence[Recording]]] = field(default_factory=dict)
@@ -45,7 +45,7 @@ class Data:
     emulated: pl.DataFrame = field(default_factory=_none)
 
     def of(self, environment: str) -> list[Recording]:
-        """All recordings of an environment; raises Missing when there is none."""
+        """All recordings of an environment. Raises Missing without any."""
         found = [one for each in self.recordings.get(environment, {}).values() for one in each]
         if not found:
             reason = self.left_out.get(environment, "not recorded")
@@ -62,7 +62,7 @@ class Data:
     def labelled(self, workload: str, environments: Sequence[str]) -> list[Recording]:
         """Recordings of one workload; the label of each is its environment.
 
-        Raises Missing when the data lack what it needs.
+        Raises Missing without any recording.
         """
         found = [
             one for name in environments for one in self.recordings.get(name, {}).get(workload, ())
@@ -72,7 +72,7 @@ class Data:
         return found
 
     def measured(self, recordings: Sequence[Recording], names: Sequence[str]) -> list[str]:
-        """Those of the names that any row of a recording has a value of."""
+        """The names of which any row of a recording has a value."""
         return [name for name in names if any(has(one, name) for one in recordings)]
 
     def why_absent(self, name: str) -> str:
@@ -80,35 +80,37 @@ class Data:
 
 
 MOST_EVENTS = 24
-"""Of a matrix that can still be read; the paper's have 23."""
+"""The most events of a matrix that can still be read; the paper's matrices have 23."""
 
 
 def total(recordings: Sequence[Recording], name: str) -> int | None:
-    """The sum of a column; None when no recording has it, or one did not count all the time."""
+    """The sum of a column; None when no recording has it, or one recording did not count all the
+    time."""
     totals = [one.total(one.event(name)) for one in recordings if has(one, name)]
     known = [one for one in totals if one is not None]
     return sum(known) if known and len(known) == len(totals) else None
 
 
 def rate(recordings: Sequence[Recording], name: str) -> float | None:
-    """Counts per second of the time in which it was counted; None when no recording has it."""
+    """Counts per second of the time in which the event was counted; None when no recording has
+    it."""
     own = [one for one in recordings if has(one, name)]
     length = sum(one.measured_ns(one.event(name)) for one in own)
     return 1e9 * _count(own, name) / length if length else None
 
 
 def _count(recordings: Sequence[Recording], name: str) -> int:
-    """What the rows with a value counted."""
+    """The count over the rows that have a value."""
     return sum(int(one.frame[name].sum()) for one in recordings if has(one, name))
 
 
 def varying_events(recordings: Sequence[Recording]) -> list[Event]:
-    """Events with any count, in their order: those of the paper's pairs, and the most frequent of
-    the others up to MOST_EVENTS in all."""
+    """Events with any count, in their order: those of the paper's pairs, and of the others the most
+    frequent ones, up to MOST_EVENTS in all."""
     known = {event.name: event for one in recordings for event in one.events}
     counts = {name: _count(recordings, name) for name in known}
     most = sorted((name for name in known if counts[name]), key=lambda name: -counts[name])
-    # A clock that makes the rows makes a timer interrupt in each: it says nothing.
+    # A clock that makes the rows has a timer interrupt in each row, which says nothing.
     others = [name for name in most if name != "irq.timer"]
     others.sort(key=lambda name: name not in PAIR_COLUMNS.values())
     kept = set(others[:MOST_EVENTS])
@@ -122,7 +124,7 @@ def matrix(recordings: Sequence[Recording]) -> Matrix:
 
 
 def pair(found: Matrix, first: str, second: str) -> tuple[float, bool]:
-    """A correlation and whether it is significant; Missing when the matrix has it not."""
+    """A correlation and whether it is significant. Raises Missing when the matrix lacks it."""
     for name in (first, second):
         if name not in found.events:
             raise Missing(f"{name or 'an event of the pair'} was not counted or never varied")
@@ -139,7 +141,7 @@ recorder, and how far the pairs are from it."""
 
 
 def overheads(data: Data, setting: str, column: str = "cpu_s") -> Overheads:
-    """Natively; ± half the range between the pairs' quartiles.
+    """Native overheads, ± half the range between the pairs' quartiles.
 
     Raises Missing when the data lack what it needs.
     """
@@ -148,9 +150,9 @@ def overheads(data: Data, setting: str, column: str = "cpu_s") -> Overheads:
 
 
 def emulated_overheads(data: Data, setting: str) -> Overheads:
-    """In the emulated machine, in instructions; ± half the range of the pairs.
+    """Overheads in the emulated machine, in instructions, ± half the range of the pairs.
 
-    Raises Missing when it was not measured.
+    Raises Missing when they were not measured.
     """
     if data.emulated.is_empty():
         reason = data.left_out.get(EMULATED, "not measured")
@@ -160,7 +162,7 @@ def emulated_overheads(data: Data, setting: str) -> Overheads:
 
 
 def _slowdowns(frame: pl.DataFrame, setting: str, column: str) -> dict[str, list[float]]:
-    """In percent, of each repetition of each workload."""
+    """The slowdowns in percent, for each repetition of each workload."""
     if frame.is_empty():
         raise Missing("overheads were not measured")
     found = {}
@@ -184,7 +186,7 @@ def spread(values: Sequence[float]) -> float:
 
 
 def mean(found: Overheads) -> float:
-    """The geometric mean of the slow-downs, in percent.
+    """The geometric mean of the slowdowns, in percent.
 
     The paper takes the mean of magnitudes, which noise alone makes positive.
     """
@@ -193,19 +195,19 @@ def mean(found: Overheads) -> float:
 
 
 def noise(found: Overheads) -> float:
-    """The mean of how far the workloads' pairs are from their medians, in points."""
+    """The mean distance of the workloads' pairs from their medians, in percentage points."""
     return sum(around for _, around in found.values()) / len(found)
 
 
 def per_unit(recordings: Sequence[Recording]) -> Per:
-    """Instructions where they were counted, else seconds."""
+    """The unit of rates: instructions where they were counted, else seconds."""
     return axis_of(recordings, None)
 
 
 def phase_counts(
     recordings: Sequence[Recording], names: Sequence[str], per: Per, axis: Axis
 ) -> list[int]:
-    """How many phases each recording has, by the rates of those events."""
+    """The number of phases in each recording, by the rates of these events."""
     events = [recordings[0].event(name) for name in names]
     counts = []
     for one in recordings:

@@ -1,8 +1,8 @@
 """Recording in an emulated arm64 machine, which has the hardware counters that this one may lack.
 
-Its clock counts instructions, so what recording costs there is exact, and no time. One run of each
-workload and setting serves both as a recording and for the overhead: to start the recorder costs an
-emulated CPU as much as the workload.
+Its clock counts instructions, so the cost of recording is exact, and in instructions instead of
+time. One run of each workload and setting serves both as a recording and for the overhead: to start
+the recorder costs an emulated CPU as much as the workload.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ from vtax.studies.vrtprof.setup import (
 from vtax.workloads.base import Command
 
 FIGURES = ("5", "6", "7", "overhead")
-"""Of the study: those that it has a part in."""
+"""The study's figures to which this machine contributes."""
 SPEC = f"qemu-arm64:icount={ICOUNT}"
 
 
 def steps(plan: Plan) -> int:
-    """How many runs it takes."""
+    """How many runs the measurement takes."""
     return len(plan.workloads) * plan.repetitions * (len(EMULATED_SETTINGS) + 1)
 
 
 def measure(plan: Plan, seed: int, folder: Path, found: Found, shown: Counting) -> None:
-    """Left out, with the reason, where the machine cannot be had."""
+    """Measure in the emulated machine; where it cannot be made, it is left out with the reason."""
     own: dict[str, list[Recording]] = {}
     works: dict[str, str] = {}
 
@@ -76,7 +76,8 @@ def measure(plan: Plan, seed: int, folder: Path, found: Found, shown: Counting) 
 
 
 def _commands(environment: Environment, plan: Plan) -> Mapping[str, Command]:
-    """One copy of each workload: a count, since its clock does not follow this machine's."""
+    """One copy of each workload, with a fixed count, because its clock does not follow this
+    machine's."""
     return {
         work.name: command(
             environment, work, ("--count", str(max(1, round(work.emulated * plan.share)))), 1
@@ -86,7 +87,7 @@ def _commands(environment: Environment, plan: Plan) -> Mapping[str, Command]:
 
 
 def _variants(environment: Environment, work: Path) -> list[Variant]:
-    """The recorder is in the machine, on the CPU that it records."""
+    """The variants; the recorder is in the machine, on the CPU that it records."""
     recorded = {
         each.every: Recorded(RecordOptions(each.every, EMULATED_EVENTS), by_guest=True)
         for each in EMULATED_SETTINGS
@@ -96,11 +97,12 @@ def _variants(environment: Environment, work: Path) -> list[Variant]:
 
 
 def instructions(done: Done) -> float:
-    """Executed by the machine during the workload's operations, the recorder's own included.
+    """The instructions that the machine executed during the workload's operations, including the
+    recorder's.
 
-    The workload's time by the machine's clock: what the recorder does before it starts the workload
-    (some 300 million instructions) is not in it, nor what the workload prepares and checks.
-    Raises VtaxError when the workload did not say it.
+    They come from the workload's time by the machine's clock. So they exclude what the recorder
+    does before it starts the workload (some 300 million instructions), and what the workload
+    prepares and checks. Raises VtaxError when the workload did not report its time.
     """
     printed = done.repetition.exchange.read_text("stdout")
     try:

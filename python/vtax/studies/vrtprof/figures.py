@@ -99,7 +99,7 @@ def figure_4(data: Data) -> StudyFigure:
 
 
 class _Maker:
-    """A timeline of a hardware event; where it cannot be counted, of a software event instead."""
+    """A timeline of a hardware event or, where that cannot be counted, of a software event."""
 
     def __init__(self, number: str, workload: str, wanted: str, stand_in: str, what: str) -> None:
         self.number, self.workload, self.what = number, workload, what
@@ -127,7 +127,8 @@ class _Maker:
         )
 
     def _emulated(self, data: Data, shown: str) -> Figure | None:
-        """The same event along the paper's own axis, in the machine that counts instructions."""
+        """The same event along the paper's own axis, in the machine whose clock counts
+        instructions."""
         recordings = data.recordings.get(EMULATED, {}).get(self.workload, [])
         if not data.measured(recordings, [shown]):
             return None
@@ -171,12 +172,12 @@ ABSENT = "absent"
 
 
 def tables(data: Data) -> list[StudyTable]:
-    """Those that the data allows."""
+    """The tables that the data allows."""
     return possible((events, runtimes, emulated_runtimes, pairs), data)
 
 
 def events(data: Data) -> StudyTable:
-    """Table II: the paper's events, what counts the same here, and how often it did."""
+    """Table II: the paper's events, what counts the same here, and how often that occurred."""
     if not data.recordings:
         raise Missing("nothing was recorded")
     names = list(data.recordings)
@@ -274,7 +275,7 @@ def _bare(data: Data, workload: str) -> str:
 
 
 def pairs(data: Data) -> StudyTable:
-    """The paper's strongest pairs of figures 2 and 3 beside the nearest here."""
+    """The paper's strongest pairs of figures 2 and 3, beside the nearest pairs here."""
     guests = data.guests()
     native = m.matrix(data.of(NATIVE))
     virtual = m.matrix(data.of(guests[-1])) if guests else None

@@ -10,7 +10,7 @@ from vtax.studies.vrtprof.data import Overheads
 
 
 def each_below(found: Overheads, limit: float, words: str) -> Judgement:
-    """Each workload by itself; `words` say what each has to be."""
+    """Judge each workload by itself; `words` say what each has to be."""
     verdicts = {name: below(*each, limit) for name, each in found.items()}
     above = [name for name, verdict in verdicts.items() if verdict is False]
     unsure = [name for name, verdict in verdicts.items() if verdict is None]
@@ -27,7 +27,7 @@ def each_below(found: Overheads, limit: float, words: str) -> Judgement:
 def judge_phases(
     counts: Sequence[int], several: bool, who: str, events: Sequence[str]
 ) -> Judgement:
-    """`several`: two phases or more in each run; otherwise one."""
+    """Judge phases; `several`: each run must have two or more; otherwise one."""
     word = "phase" if list(counts) == [1] else "phases"
     shown = f"{', '.join(map(str, counts))} {word} in {plural(len(counts), 'run')}"
     holds = all(count > 1 for count in counts) if several else all(count == 1 for count in counts)

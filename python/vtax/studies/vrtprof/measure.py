@@ -53,7 +53,7 @@ LIST_TIMEOUT_S = 60.0
 
 
 def measure(options: Options, progress: Progress) -> Data:
-    """All that the options ask for.
+    """Measure all that the options ask for.
 
     Raises VtaxError when this machine cannot record at all. An environment that does not come up
     is left out, with the reason.
@@ -97,7 +97,8 @@ class _Target:
 
 
 def _targets(plan: Plan, counted: Sequence[str]) -> list[_Target]:
-    """`counted`: hardware events that this machine has; the lab's has none."""
+    """The environments; `counted` are hardware events that this machine has (the lab's has
+    none)."""
     record = RecordOptions(EVERY, EVENTS)
     here = RecordOptions(EVERY, ",".join([EVENTS, *counted]))
     targets = [
@@ -111,7 +112,7 @@ def _targets(plan: Plan, counted: Sequence[str]) -> list[_Target]:
 
 
 def _require_recording(folder: Path) -> None:
-    """Fail before anything boots where this machine cannot record."""
+    """Raise an error before anything boots if this machine cannot record."""
     with Recorder(RecordOptions(EVERY, "sched").arguments(), folder / "probe") as recorder:
         recorder.ready()
         recorder.finish()
@@ -150,7 +151,7 @@ def _record_all(
 
 
 def _availability() -> tuple[dict[str, str], list[str]]:
-    """Events that this machine does not have, with the reason, and those of HARDWARE it has."""
+    """Events that this machine lacks, with the reason, and the events of HARDWARE that it has."""
     line = [str(binaries.find(PROGRAM)), "list", "--json"]
     done = subprocess.run(line, capture_output=True, timeout=LIST_TIMEOUT_S, check=False)
     try:
@@ -165,7 +166,7 @@ def _availability() -> tuple[dict[str, str], list[str]]:
 def _measure_overheads(
     plan: Plan, repetitions: int, seed: int, folder: Path, found: Found, shown: Counting
 ) -> None:
-    """Each repetition has every setting once, in a random order of its own."""
+    """Measure overheads: each repetition has every setting once, in a random order of its own."""
     environment, work_folder = prepared(OVERHEAD_IN, folder, "overhead")
     variants = [Variant(BARE, environment, work_folder)]
     variants += [

@@ -1,4 +1,4 @@
-"""What every part of the study runs by: progress, what was found, steps that must end well."""
+"""What all parts of the study share: progress, findings, and steps that must succeed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ BARE = "without"
 
 @dataclass(slots=True)
 class Found:
-    """What was measured so far."""
+    """What has been measured so far."""
 
     recordings: dict[str, dict[str, list[Recording]]] = field(default_factory=dict)
     absent: dict[str, str] = field(default_factory=dict)
@@ -42,7 +42,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class _Keeper(Keeper):
-    """Hands finished steps on; every copy of a workload must end well."""
+    """Hands finished steps on; every copy of a workload must succeed."""
 
     keep: Callable[[Done], None]
 
@@ -63,13 +63,14 @@ def run(
     *,
     warm_up: bool = False,
 ) -> None:
-    """Run the steps; `keep` gets each. Raises VtaxError when one fails."""
+    """Run the steps; `keep` gets each of them. Raises VtaxError when a step fails."""
     plan = Steps(variants, steps, base_environment(os.environ), warm_up=warm_up, everywhere=True)
     Runner(plan, _Keeper(keep), shown).run()
 
 
 def prepared(spec: str, folder: Path, name: str) -> tuple[Environment, Path]:
-    """The environment, and a new folder for its machine; VtaxError where it cannot be had."""
+    """The environment, and a new folder for its machine. Raises VtaxError where it cannot be
+    made."""
     environment = environments.build(spec)
     environment.check()
     work = folder / "work" / name.replace(" ", "-")
@@ -78,7 +79,7 @@ def prepared(spec: str, folder: Path, name: str) -> tuple[Environment, Path]:
 
 
 def command(environment: Environment, work: Work, extent: Sequence[str], copies: int) -> Command:
-    """So many copies of a workload at once; `extent`: the options that say how much it does."""
+    """`copies` of a workload at once; `extent`: the options that say how much it does."""
     argv = [work.name, *work.options, *extent, "--json"]
     line = builtin.line(argv, environment.agent_inside())
     return Command(tuple(builtin.several(line, copies)), timeout_s=TIMEOUT_S)
@@ -91,10 +92,10 @@ def interleaved(
     seed: str,
     folder: Path,
 ) -> tuple[list[Step], dict[str, str]]:
-    """Steps of which each repetition has every setting once, in a random order of its own.
+    """Steps: each repetition has every setting once, in a random order of its own.
 
-    `settings`: labels of variants; `commands`: by workload. Also the workload of each step, by its
-    folder.
+    `settings`: labels of variants; `commands`: by workload. The second result is the workload of
+    each step, by its folder.
     """
     shuffled = random.Random(seed)
     steps, works = [], {}
@@ -110,7 +111,7 @@ def interleaved(
 
 
 def rows_of(done: Done, works: Mapping[str, str]) -> dict[str, Any]:
-    """What a repetition was, and the rows that its recorder made and lost."""
+    """A repetition's settings, and how many rows its recorder made and lost."""
     step = done.step
     bare = step.variant == BARE
     record = {"rows": 0, "lost": 0} if bare else summary(step.out) or {}

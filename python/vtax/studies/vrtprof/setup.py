@@ -1,4 +1,4 @@
-"""The paper's setup beside this study's: workloads, environments, settings, and its own values."""
+"""The paper's setup and values beside this study's workloads, environments and settings."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ EVERY = "1ms"
 """The interval of the recordings. The paper's 100 million instructions took about 40 ms."""
 
 PHASED = "compiler-like"
-"""In the place of 433.milc in figures 4, 5 and 7."""
+"""Stands in for 433.milc in figures 4, 5 and 7."""
 FLAT = "gups"
-"""In the place of Pseudo JBB in figure 6."""
+"""Stands in for Pseudo JBB in figure 6."""
 
 
 PHASE_EVENTS = ("hw.cache_misses", "hw.dtlb_load_misses", "faults.user", "sched.switches")
-"""Those of figures 5 to 7, of which this machine has some."""
+"""The events of figures 5 to 7, of which this machine has some."""
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """A workload, and for table IV how much of it."""
+    """A workload, and how much of it table IV runs."""
 
     name: str
     count: int
-    """Takes a second or two natively."""
+    """A count that takes a second or two natively."""
     emulated: int
-    """Takes 120 to 250 million instructions in the emulated machine: three to six rows of the
-    paper's interval, a hundred of the finest, and 1 to 5 s of a CPU here. Twice as much would make
-    the study minutes longer, and no overhead more exact."""
+    """A count that takes 120 to 250 million instructions in the emulated machine: three to six rows
+    of the paper's interval, a hundred of the finest, and 1 to 5 s of a CPU here. Twice the count
+    would make the study minutes longer, and no overhead more exact."""
     options: tuple[str, ...] = ()
 
 
@@ -75,34 +75,34 @@ ICOUNT = 1
 """Each of its instructions takes 2^ICOUNT ns of its clock, and as many cycles."""
 KERNEL_PART = ("hw.instructions.kernel", "hw.cycles.kernel")
 EMULATED_EVENTS = ",".join([EVENTS, *KERNEL_PART])
-"""Few enough for its six counters, the reference's among them: events that take turns cost more,
-and their rows have no length in instructions."""
+"""Few enough events for its six counters, one of which is the reference's: events that take turns
+cost more, and their rows have no length in instructions."""
 EMULATED_SETTINGS = (
     Setting("50 million instructions (the paper's)", "50M"),
     Setting("2 million instructions (the finest)", "2M"),
 )
-"""Recordings are those of the last: of so little work it alone makes rows enough to look at."""
+"""The recordings are those of the last setting: only it makes enough rows of so little work."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How much is measured."""
+    """How much to measure."""
 
     workloads: tuple[Work, ...]
     guests: tuple[int, ...]
     repetitions: int
     seconds: float
-    """Of each copy of a recorded workload."""
+    """The time of each copy of a recorded workload."""
     overhead_repetitions: int
     share: float
-    """Of the workloads' counts in table IV."""
+    """The share of the workloads' counts that table IV runs."""
 
 
 FULL = Plan(WORKLOADS, tuple(GUESTS), 2, 3.0, 5, 1.0)
 QUICK = Plan(QUICK_WORKLOADS, (1,), 1, 1.0, 2, 0.5)
 
 GUEST_MEMORY_MIB = 512
-"""Of all nested guests together, as the copies are shared out to them too."""
+"""The memory of all nested guests together, since they share the copies too."""
 
 OVERHEAD_IN = "native:cpus=1"
 SPECS = {NATIVE: "native:cpus=1", UML: "uml:mem=1G"} | {
@@ -126,12 +126,12 @@ PAPER_OVERHEADS = {
 
 @dataclass(frozen=True, slots=True)
 class PaperEvent:
-    """A row of table II and what counts the same here."""
+    """A row of table II, and what counts the same here."""
 
     name: str
     about: str
     ours: tuple[str, ...]
-    """Columns; empty where the kernel has no portable name for the event."""
+    """Columns of the same event; empty where the kernel has no portable name for it."""
     note: str = ""
 
 
@@ -171,7 +171,8 @@ PAPER_PAIRS = (
     ("K_STORES", "K_L2_LINES_IN", 0.83, 0.73),
     ("K_L1D_LINE_MISS", "K_CPI", 0.41, 0.56),
 )
-"""Pairs of figures 2 (native) and 3 (eight guests): the strongest, and those the text names."""
+"""Pairs of figures 2 (native) and 3 (eight guests): the strongest, and those that the text
+names."""
 PAIR_COLUMNS = {
     "XEN_VT_EXIT": "kvm.exits",
     "VT_SCHED_SW": "sched.switches",
@@ -186,7 +187,7 @@ PAIR_COLUMNS = {
     "K_L2_LINES_IN": "",
     "K_CPI": "derived.cpi.kernel",
 }
-"""The nearest column here: the paper's K_ is the kernel's part, its U_ the programs'."""
+"""The nearest column here: the paper's K_ is the kernel's part, its U_ the programs' part."""
 HARDWARE = tuple(
     dict.fromkeys(
         name
@@ -198,4 +199,4 @@ HARDWARE = tuple(
         if name.startswith("hw.")
     )
 )
-"""Recorded beside EVENTS where a PMU counts them: those of table II and of figures 2 and 3."""
+"""Events of table II and of figures 2 and 3 to record besides EVENTS where a PMU counts them."""

@@ -1,1 +1,1 @@
-"""Loads: what a machine serves, and what asks for it from the other end of its link."""
+"""Loads: servers in a machine, and their clients at the other end of its link."""

@@ -14,11 +14,11 @@ from vtax.formats.model import Better
 from vtax.workloads.base import Command, tail
 
 LONGEST_OUTPUT = 1 << 20
-"""Characters; no program here prints so many in a measurement."""
+"""In characters; no program here prints as many in a measurement."""
 PERCENTILES = (50, 90, 99)
 START_TIMEOUT_S = 120.0
 GRACE_S = 60.0
-"""Beyond the duration; an emulated machine takes some seconds to start a program."""
+"""Time beyond the duration; an emulated machine takes some seconds to start a program."""
 
 _SERVE = """\
 port=$1; shift; PATH="$PATH:/usr/sbin:/sbin"
@@ -30,22 +30,22 @@ for try in $(seq 600); do
 done
 cat log >&2; exit 1
 """
-"""Nothing is written while it serves: in a guest the folder is served by what is measured."""
+"""Starts a server that writes nothing while it serves: what is measured may serve the folder."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoadResult:
-    """What one run of a load gave."""
+    """The result of one run of a load."""
 
     throughput: float
     unit: str
     better: Better = "higher"
     percentiles: Mapping[int, float] = field(default_factory=dict)
-    """Percent to latency in seconds; empty where the client measures none."""
+    """Latency in seconds by percentile; empty where the client measures none."""
     requests: int | None = None
-    """Those that were answered."""
+    """Requests that were answered."""
     packets: int | None = None
-    """Datagrams that the client received; None: the link's counters alone know."""
+    """Datagrams that the client received; None: only the link's counters know."""
 
 
 class Load(ABC):
@@ -54,28 +54,29 @@ class Load(ABC):
     name: str
     about: str
     needs: ClassVar[tuple[str, ...]]
-    """Programs, on this machine and so in guests that have its files."""
+    """Programs that this machine must have, and with it guests that see its files."""
     ready: int | None = None
-    """The port at which its server listens."""
+    """The port at which the load's server listens."""
 
     @property
     def server(self) -> Command | None:
-        """What is left running in the machine; it ends with code 0 once the server listens."""
+        """The command that leaves a server running in the machine; it ends with code 0 once the
+        server listens."""
         return None
 
     def client(self, address: str, rate_bits: int, seconds: int) -> Sequence[str] | None:
-        """What runs at the other end of the link; None: the work is in the machine."""
+        """The command line at the other end of the link; None: the work is in the machine."""
         return None
 
     def command(self, seconds: int) -> Command:
-        """What runs in the machine meanwhile."""
+        """The command that runs in the machine meanwhile."""
         return Command(("sleep", str(seconds)), timeout_s=seconds + GRACE_S)
 
     @abstractmethod
     def read(self, stdout: str) -> LoadResult:
-        """What the client printed, or the command where there is none.
+        """Read what the client printed or, without a client, the command.
 
-        Raises VtaxError when it is not the output of a run that succeeded.
+        Raises VtaxError when the text is not the output of a run that succeeded.
         """
 
 
@@ -86,7 +87,7 @@ def serving(port: int, argv: Sequence[str], files: Mapping[str, bytes] | None = 
 
 
 def bounded(program: str, stdout: str) -> str:
-    """The output; VtaxError when it is too long to be one."""
+    """The output; raises VtaxError when it is too long to be real."""
     if len(stdout) > LONGEST_OUTPUT:
         raise VtaxError(f"{program} printed more than {LONGEST_OUTPUT} characters")
     return stdout
@@ -108,7 +109,7 @@ def json_object(program: str, stdout: str) -> dict[str, Any]:
 
 
 def number(program: str, found: Any, *keys: str) -> float:
-    """A finite number, not negative, at a path of keys. Raises VtaxError when it is none."""
+    """A finite number, not negative, at a path of keys. Raises VtaxError for anything else."""
     value = found
     for key in keys:
         value = value.get(key) if isinstance(value, dict) else None
@@ -119,7 +120,7 @@ def number(program: str, found: Any, *keys: str) -> float:
 
 
 def positive(program: str, what: str, value: float) -> float:
-    """The value; VtaxError when it is none, which is a run in which nothing passed."""
+    """The value, if it is above zero; raises VtaxError otherwise: nothing passed in such a run."""
     if not (math.isfinite(value) and value > 0):
         raise VtaxError(f"{program}: {what} is {value:g}: nothing was transferred")
     return value

@@ -23,9 +23,9 @@ from vtax.workloads.loads.base import (
 PAGE = "page.html"
 PAGE_BYTES = 8192
 FOLDER = "/tmp/vtax-http"
-"""In the machine's own memory or disk: its folder of results is served from outside."""
+"""A folder in the machine's own memory or disk: the folder of results is served from outside."""
 MOST_REQUESTS = 10_000_000
-"""ab stops at 50,000 unless it is given a number, and reserves memory for it."""
+"""ab stops at 50,000 requests unless it is given a number, and reserves memory for it."""
 
 _CONFIGURATION = f"""\
 daemon off;
@@ -60,7 +60,7 @@ _AB_PERCENTILE = re.compile(r"^(\d{1,3}),([0-9]{1,12}\.[0-9]{1,6})$", re.MULTILI
 
 
 class Served(Load):
-    """What both clients have in common."""
+    """What the loads of both clients have in common."""
 
     ready = ports.HTTP
 
@@ -73,7 +73,7 @@ class Served(Load):
 
 @dataclass(frozen=True)
 class Wrk(Served):
-    """wrk with one thread; its latency is of each request."""
+    """wrk with one thread; it measures the latency of each request."""
 
     name: str
     about: str
@@ -102,7 +102,7 @@ class Wrk(Served):
 
 @dataclass(frozen=True)
 class Ab(Served):
-    """ApacheBench, the paper's client, with connections that are kept."""
+    """ApacheBench, the paper's client, with connections that are kept open."""
 
     name: str
     about: str
@@ -111,7 +111,7 @@ class Ab(Served):
 
     def client(self, address: str, rate_bits: int, seconds: int) -> Sequence[str]:
         line = ["ab", "-q", "-k", "-c", str(self.connections), "-t", str(seconds)]
-        # After -t, which sets it; percentiles on standard output are whole milliseconds, in the
+        # After -t, which sets it. Percentiles on standard output are whole milliseconds; in the
         # file they are not.
         line += ["-n", str(MOST_REQUESTS), "-e", "/dev/stdout"]
         return [*line, f"http://{address}:{ports.HTTP}/{PAGE}"]

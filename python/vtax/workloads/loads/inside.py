@@ -27,7 +27,7 @@ DISK_SIZE = "32M"
 DATA = "data"
 DATA_BYTES = 256 << 10
 ROUND_S = 120.0
-"""Of one round on an emulated processor, at most."""
+"""The most time of one round on an emulated processor."""
 _ROUNDS = """\
 end=$(($(date +%s) + $1)); shift; date +%s.%N
 while :; do
@@ -42,7 +42,8 @@ _TIME = re.compile(r"[0-9]{1,12}\.[0-9]{9}")
 class Disk(Load):
     """fio: random reads and writes of 4 KiB in a file of the folder of results.
 
-    Who serves it depends on the machine: QEMU by 9p, gVisor's gofer, user-mode Linux's own process.
+    What serves the file depends on the machine: QEMU by 9p, gVisor's gofer, user-mode Linux's own
+    process.
     """
 
     name: str
@@ -105,7 +106,7 @@ def _text() -> bytes:
 
 
 def references() -> tuple[Load, ...]:
-    """Programs that use no service of the host's."""
+    """Loads of programs that use no service of the host."""
     product = (DGEMM_PROGRAM, "--size", "300", "--times", "5")
     return (
         Rounds("dgemm", "products of matrices, one thread", (DGEMM_PROGRAM,), product,

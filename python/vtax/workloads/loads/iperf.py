@@ -12,9 +12,10 @@ from vtax.workloads.loads import ports
 from vtax.workloads.loads.base import Load, LoadResult, json_object, number, positive, serving
 
 DATAGRAM_BYTES = 1470
-"""The largest that fits a frame of 1,500 bytes with room for tunnels; iperf's old default."""
+"""The largest datagram that fits a frame of 1,500 bytes with room for tunnels; iperf's old
+default."""
 ABOVE_RATE = 1.05
-"""Datagrams are offered a little faster than the link lets pass, so that it is never idle."""
+"""Datagrams are sent a little faster than the link lets pass, so that the link is never idle."""
 
 _PATIENT = """\
 for try in $(seq 50); do
@@ -23,7 +24,7 @@ for try in $(seq 50); do
 done
 printf '%s\\n' "$said"; exit "$code"
 """
-"""A server serves one client, and a slow machine's is still with the one before."""
+"""A server serves one client at a time, and on a slow machine it may still serve the one before."""
 
 
 class Transfer(Load):
@@ -59,7 +60,7 @@ class Tcp(Transfer):
     name: str
     about: str
     inward: bool
-    """The machine receives."""
+    """Whether the machine receives."""
 
     def client(self, address: str, rate_bits: int, seconds: int) -> Sequence[str]:
         return self._line(address, seconds, *([] if self.inward else ["--reverse"]))

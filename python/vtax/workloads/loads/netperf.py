@@ -20,14 +20,14 @@ from vtax.workloads.loads.base import (
 )
 
 DATAGRAM_BYTES = 1470
-"""As of the load `udp`."""
+"""The same size as in the load `udp`."""
 _MEGABIT = 1e6
 _MICROSECOND = 1e-6
 _UNIT = "THROUGHPUT_UNITS"
 
 
 class Netperf(Load):
-    """What its tests have in common: netserver in the machine, netperf at the other end."""
+    """What netperf's tests have in common: netserver in the machine, netperf at the other end."""
 
     needs: ClassVar[tuple[str, ...]] = ("netperf",)
     ready = ports.NETPERF
@@ -76,7 +76,7 @@ class Datagrams(Netperf):
 
     def client(self, address: str, rate_bits: int, seconds: int) -> Sequence[str]:
         selected = ["REMOTE_RECV_THROUGHPUT", "REMOTE_RECV_CALLS"]
-        # Of itself it sends datagrams to neighbours alone, and the machine is behind a route.
+        # By default it sends datagrams to neighbours alone, and the machine is behind a route.
         options = ("-m", str(DATAGRAM_BYTES), "-R", "1")
         return self._line("UDP_STREAM", "m", address, seconds, selected, *options)
 
@@ -111,12 +111,12 @@ class RequestResponse(Netperf):
 
 
 def _rate(found: Mapping[str, float], key: str) -> float:
-    """Bits per second; VtaxError when nothing came."""
+    """Bits per second; raises VtaxError when nothing arrived."""
     return positive("netperf", "the rate", number("netperf", found, key) * _MEGABIT)
 
 
 def _selected(stdout: str, unit: str) -> dict[str, float]:
-    """Values by name. Raises VtaxError when the throughput has not that unit."""
+    """Values by name. Raises VtaxError when the throughput has another unit."""
     lines = [line.partition("=") for line in bounded("netperf", stdout).splitlines()]
     words = {name: value for name, equals, value in lines if equals}
     if words.pop(_UNIT, None) != unit:

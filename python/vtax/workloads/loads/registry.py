@@ -37,13 +37,14 @@ PACKAGES = {
     "iperf3": "iperf3",
     "fio": "fio",
 }
-"""Program to Debian's package."""
+"""Debian's package of each program."""
 OPTIONAL = {"netperf": "netperf"}
-"""The same of programs that not every distribution has: Debian has this one in non-free."""
+"""Packages of programs that not every distribution has: Debian has this one in non-free."""
 
 
 def named(names: Sequence[str]) -> tuple[Load, ...]:
-    """The loads of these names, each once. Raises MisuseError for an unknown one, and for none."""
+    """The loads of these names, each once. Raises MisuseError for an unknown name, and without
+    names."""
     if not names:
         raise MisuseError("no load is named", f"known: {', '.join(LOADS)}")
     for name in names:
