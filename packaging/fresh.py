@@ -70,7 +70,7 @@ instructions = 1e7
 MAY_REFUSE = ("paging switch", "place apply", "place watch")
 """Verbs that have nothing to work on without a KVM guest or a plan: they print one line."""
 MAY_FIND = ("audit",)
-"""Verbs whose exit code 1 says that a check failed: clocks of user-mode Linux cannot be believed."""
+"""Verbs whose exit code 1 says that a check failed, as clocks of user-mode Linux do."""
 VTAX = ".venv/bin/vtax "
 BUNDLE = "/etc/ssl/certs/ca-certificates.crt"
 BUNDLE_VARIABLES = ("PIP_CERT", "SSL_CERT_FILE", "CARGO_HTTP_CAINFO", "GIT_SSL_CAINFO")
