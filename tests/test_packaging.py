@@ -241,6 +241,34 @@ def test_what_is_in_use_is_replaced_and_never_overwritten(tmp_path: Path) -> Non
     assert target.stat().st_ino == unchanged.st_ino
 
 
+def test_a_part_that_cannot_be_built_keeps_no_other_from_being_built(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    build = backend()
+
+    def compiled(artifact: Any) -> Path:
+        if artifact.file in refused:
+            raise build.NotBuilt(f"no {artifact.file}")
+        built = tmp_path / artifact.file
+        built.write_text(artifact.file)
+        return built
+
+    placed = tmp_path / "bin"
+    monkeypatch.setattr(build, "BIN", placed)
+    monkeypatch.setattr(build, "EXTENSION_FILE", placed / build.EXTENSION_FILE.name)
+    monkeypatch.setattr(build, "compile_artifact", compiled)
+    refused = {"vtax-recorder", "lib_native.so"}
+    build.build_checkout()
+    last = build.EXTENSION_FILE.name
+    assert {each.name for each in placed.iterdir()} == {*PROGRAMS, last} - {*refused, last}
+    said = capsys.readouterr().err
+    assert re.search(r"vtax-recorder +without it: no vtax record", said)
+    assert re.search(r"lib_native.so +without it: no vtax paging", said)
+    refused = {"vtax-agent"}
+    with pytest.raises(build.NotBuilt, match="vtax-agent"):
+        build.build_checkout()
+
+
 def test_the_backend_without_cargo_is_one_line(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, str(ROOT / "packaging/vtax_build.py")],
@@ -314,9 +342,8 @@ def test_the_sdist_builds_a_wheel_that_works_elsewhere(
         pytest.skip("it compiles everything again, minutes: make soak")
     environment = {
         **BUILDING,
-        # The folder is separate because files of an sdist have an old date: cargo would take what
-        # it
-        # compiled from older sources for up to date. The test is about packing, not about speed.
+        # Files of an sdist have an old date: in the usual folder cargo would take what it compiled
+        # from older sources for up to date. The test is about packing, not about speed.
         "CARGO_TARGET_DIR": str(tmp_path / "target"),
         "CARGO_PROFILE_RELEASE_OPT_LEVEL": "0",
         "CARGO_PROFILE_RELEASE_LTO": "off",
