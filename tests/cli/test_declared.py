@@ -212,3 +212,24 @@ def test_completion_knows_layers_and_their_events() -> None:
     assert complete_events("faults") == ["faults", "faults.user", "faults.kernel"]
     assert complete_events("hw,faults.") == ["hw,faults.user", "hw,faults.kernel"]
     assert complete_events("nothing.") == []
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("memory", "--sizes", "1,2", "--runs=1"),
+        ("memory", "--sizes", "1,2", "--runs", "1"),
+        ("compare", "--rounds", "1", "--no-control", "--no-warm-up"),
+    ],
+)
+def test_earlier_names_of_an_option_still_work(words: tuple[str, ...], tmp_path: Path) -> None:
+    spec = "native:mem=256M"
+    checked(spec)
+    command = ("sh", "-c", ": --runs --rounds {size}")
+    done = vtax(*words, "--in", spec, "--", *command, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    (run,) = tmp_path.glob("runs/*")
+    recorded = (run / "run.json").read_text()
+    assert ": --runs --rounds" in recorded
+    assert json.loads(recorded).get("repetitions", 1) == 1
+    assert "--runs" not in vtax(words[0], "--help").stdout

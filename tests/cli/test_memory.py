@@ -100,7 +100,7 @@ def test_native_with_and_without_swap(tmp_path: Path) -> None:
     """
     killed, swapping = "native:cpus=1,mem=96M", "native:cpus=1,mem=96M,swap=256M"
     seen = found(
-        tmp_path, "--in", killed, "--in", swapping, "--sizes", "800,1200,2200", "--runs", "4"
+        tmp_path, "--in", killed, "--in", swapping, "--sizes", "800,1200,2200", "--reps", "4"
     )
     assert ends(seen[killed]) == ["ok", "ok", "oom"]
     assert ends(seen[swapping]) == ["ok"] * 3
@@ -132,7 +132,7 @@ def test_user_mode_linux_kills_and_swaps(spec: str, past: int, end: str, tmp_pat
     over. With swap the fall is a factor of seven.
     """
     checked(spec)
-    seen = found(tmp_path, "--in", spec, "--sizes", f"1200,1500,{past}", "--runs", "1")[spec]
+    seen = found(tmp_path, "--in", spec, "--sizes", f"1200,1500,{past}", "--reps", "1")[spec]
     assert ends(seen) == ["ok", "ok", end]
     assert seen["cliff"] == {"size": 1500, "low": 1500, "high": past}
     assert 5 * MIB < seen["kernel_bytes"]["reserved at boot"] < 48 * MIB
@@ -148,12 +148,12 @@ def test_a_command_takes_the_drivers_place(tmp_path: Path) -> None:
     program = "import sys; x = bytearray(b'x') * (int(sys.argv[1]) << 20); print(len(x))"
     spec = "native:cpus=1,mem=64M"
     words = ("python3", "-c", program, "{size}")
-    sizes = ("--sizes", "10,20,100", "--runs", "2")
+    sizes = ("--sizes", "10,20,100", "--reps", "2")
     seen = commanded(tmp_path / "a", ("--in", spec, *sizes), words)[spec]
     assert ends(seen) == ["ok", "ok", "oom"]
     assert seen["cliff"]["size"] == 20 and seen["points"][0]["unit"] == "s"
     assert 20 * MIB < seen["user_bytes"] < 64 * MIB
-    small = ("--in", spec, "--sizes", "100,200", "--runs", "1", "--out", str(tmp_path / "b"))
+    small = ("--in", spec, "--sizes", "100,200", "--reps", "1", "--out", str(tmp_path / "b"))
     done = vtax("memory", *small, "--quiet", "--", "python3", "-c", program, "{size}")
     assert done.returncode == 0, done.stderr
     assert "below the program's need at the smallest size" in done.stdout
@@ -168,7 +168,7 @@ def test_the_working_set_is_less_than_the_memory_of_a_program(tmp_path: Path) ->
         "while time.time() < end: x[: int(sys.argv[1]) << 20] = bytes(int(sys.argv[1]) << 20)"
     )
     spec = "native:mem=512M"
-    options = ("--in", spec, "--sizes", "5,20", "--runs", "1", "--working-set")
+    options = ("--in", spec, "--sizes", "5,20", "--reps", "1", "--working-set")
     words = ("python3", "-c", program, "{size}")
     few, more = commanded(tmp_path, options, words)[spec]["points"]
     for point, used in ((few, 5), (more, 20)):
@@ -183,6 +183,6 @@ def test_what_fails_for_its_own_reasons_is_no_cliff(tmp_path: Path) -> None:
     program = "import sys; sys.exit(int(sys.argv[1]) > 1)"
     spec = "native:cpus=1,mem=64M"
     words = ("python3", "-c", program, "{size}")
-    seen = commanded(tmp_path, ("--in", spec, "--sizes", "1,2", "--runs", "1"), words, 1)[spec]
+    seen = commanded(tmp_path, ("--in", spec, "--sizes", "1,2", "--reps", "1"), words, 1)[spec]
     assert ends(seen) == ["ok", "failed"] and seen["cliff"] is None
     assert "exit code 1" in seen["points"][1]["message"]

@@ -94,7 +94,7 @@ def test_user_mode_linux_behind_a_switch(tmp_path: Path) -> None:
     loads = {"http", "tcp"}
     # Not every distribution has netperf.
     loads |= {"netperf-tcp", "netperf-udp", "netperf-rr"} if shutil.which("netperf") else set()
-    speeds = ("--speeds", "100,50", "--rounds", "1", "--seconds", "1")
+    speeds = ("--speeds", "100,50", "--reps", "1", "--seconds", "1")
     options = ("--load", ",".join(sorted(loads)), *speeds)
     answer = found(tmp_path, "--in", SPEC, *options)
     (where,) = answer["environments"]
@@ -122,7 +122,7 @@ def test_nothing_is_left_after_kill_9(tmp_path: Path) -> None:
     checked(SPEC)
     runs = tmp_path / "runs"
     line = command("place", "measure", "--in", SPEC, "--load", "http", "--speeds", "50",
-                   "--seconds", "1", "--rounds", "100", "--out", str(runs))  # fmt: skip
+                   "--seconds", "1", "--reps", "100", "--out", str(runs))  # fmt: skip
     before = namespaces()
     environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
     quiet = subprocess.DEVNULL

@@ -16,7 +16,7 @@ from vtax.cli.declared import complete_peer
 from vtax.formats.records import read
 from vtax.formats.tune import TuneRecord
 
-QUICK = ("--budget", "3s", "--size", "96", "--rounds", "2", "--no-probe", "--quiet", "--seed", "1")
+QUICK = ("--budget", "3s", "--size", "96", "--reps", "2", "--no-probe", "--quiet", "--seed", "1")
 
 
 def test_help(snapshot: SnapshotAssertion) -> None:

@@ -236,7 +236,7 @@ def test_a_file_system_that_holds_no_swap_file_is_named(
     folder.mkdir()
     try:
         own = environment | {"XDG_CACHE_HOME": str(folder)}
-        sizes = ("--sizes", "100,200", "--runs", "1", "--quiet", "--out", str(tmp_path))
+        sizes = ("--sizes", "100,200", "--reps", "1", "--quiet", "--out", str(tmp_path))
         done = run(own, "memory", "--in", DOUBLED, *sizes)
         said = one_line(done, 1)
         assert "cannot hold one" in said and "XDG_CACHE_HOME" in said
@@ -249,7 +249,7 @@ def test_a_file_system_that_holds_no_swap_file_is_named(
 def begun(environment: dict[str, str], out: Path, spec: str) -> subprocess.Popen[bytes]:
     """A `vtax memory` whose program is being swapped out."""
     argv = command(
-        "memory", "--in", spec, "--sizes", "1700,1800", "--runs", "500", "--quiet",
+        "memory", "--in", spec, "--sizes", "1700,1800", "--reps", "500", "--quiet",
         "--out", str(out),
     )  # fmt: skip
     process = subprocess.Popen(

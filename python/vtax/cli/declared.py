@@ -31,8 +31,19 @@ EnvOption = Annotated[
 ]
 
 
+OLD_NAMES = {"--rounds": "--reps", "--runs": "--reps"}
+"""Options that earlier versions called so; no help shows them."""
+
+
 class Declared(TyperCommand):
     """A command whose help ends with a list of the environments that it takes."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        end = args.index("--") if "--" in args else len(args)
+        for place, word in enumerate(args[:end]):
+            name, equals, value = word.partition("=")
+            args[place] = f"{OLD_NAMES.get(name, name)}{equals}{value}"
+        return super().parse_args(ctx, args)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """The parameters are Any: their classes differ between versions of typer."""

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 EXAMPLES = """\b
 Examples:
   vtax memory --in native:mem=256M,swap=1G --in uml:mem=256M,swap=1G
-  vtax memory --in native:mem=64M --sizes 1000-2000:200 --runs 3 --json
+  vtax memory --in native:mem=64M --sizes 1000-2000:200 --reps 3 --json
   vtax memory --in uml:mem=128M --sizes 10,20,40,80 -- ./my-program {size}
 """
 
@@ -56,9 +56,15 @@ def memory(
     sizes: Annotated[
         str, typer.Option(metavar="SIZES", help="FIRST-LAST:STEP, or sizes with commas between.")
     ] = "100-4000:100",
-    runs: Annotated[
+    repetitions: Annotated[
         int,
-        typer.Option(min=1, max=1000, metavar="N", help="Runs of each size in each environment."),
+        typer.Option(
+            "--reps",
+            min=1,
+            max=1000,
+            metavar="N",
+            help="Repetitions of each size in each environment.",
+        ),
     ] = 5,
     metric: Annotated[
         list[str] | None,
@@ -116,14 +122,14 @@ def memory(
         metric or [],
         workdir,
         share or [],
-        runs=runs,
+        runs=repetitions,
         working_set=working_set,
         seed=secrets.randbits(32) if seed is None else seed,
         timeout_s=parse_duration(timeout),
         budget_s=None if budget is None else parse_duration(budget),
     )
     folder = RunFolder.create(out, "memory")
-    total = runs * len(settings.sizes) * len(settings.environments)
+    total = repetitions * len(settings.sizes) * len(settings.environments)
     campaign = Campaign(settings, folder, listener(total, quiet))
     record = carry_out(campaign, folder)
     show(record, folder.path, as_json=as_json)

@@ -22,7 +22,7 @@ EXAMPLES = """\b
 Examples:
   vtax place measure
   vtax place measure --in uml:net=vde --in qemu:net=tap --load http,tcp --speeds 100,50
-  vtax place measure --in uml:net=vde,rate=500M --backend quota --rounds 4 --seconds 5 --json
+  vtax place measure --in uml:net=vde,rate=500M --backend quota --reps 4 --seconds 5 --json
 """
 
 SETTINGS: dict[str, Any] = {
@@ -92,8 +92,15 @@ def measure(
             metavar="auto|TID,...",
         ),
     ] = "auto",
-    rounds: Annotated[
-        int, typer.Option(min=1, max=1000, metavar="N", help="Runs of every point and its control.")
+    repetitions: Annotated[
+        int,
+        typer.Option(
+            "--reps",
+            min=1,
+            max=1000,
+            metavar="N",
+            help="Repetitions of every point and its control.",
+        ),
     ] = 2,
     seconds: Annotated[
         int, typer.Option(min=1, max=3600, metavar="N", help="Length of each measurement.")
@@ -127,7 +134,7 @@ def measure(
         speeds,
         backend,
         service,
-        rounds=rounds,
+        rounds=repetitions,
         seconds=seconds,
         seed=secrets.randbits(32) if seed is None else seed,
     )

@@ -81,13 +81,14 @@ def tune(
             help="Rows and columns of the products that are timed.",
         ),
     ] = 1000,
-    rounds: Annotated[
+    repetitions: Annotated[
         int,
         typer.Option(
+            "--reps",
             min=1,
             max=1000,
             metavar="N",
-            help="Rounds: in each, every winner and every library runs in every environment.",
+            help="Repetitions of every winner and every library in every environment.",
         ),
     ] = 3,
     margin: Annotated[
@@ -177,7 +178,7 @@ def tune(
         export,
         tuner=tuner,
         generated=_generated(generated, use),
-        rounds=rounds,
+        rounds=repetitions,
         margin_percent=parse_percent(margin),
         seed=secrets.randbits(32) if seed is None else seed,
         probe=probe,

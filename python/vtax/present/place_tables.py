@@ -31,7 +31,7 @@ def remarks(record: PlaceRecord) -> Sequence[str]:
         found += [f"{each.spec}: {text}" for text in each.notes]
     found += record.findings
     if record.rounds < 2 and len(record.speeds) > 1:
-        found.append("one round has no interval of relative performance: --rounds 2 or more")
+        found.append("one round has no interval of relative performance: --reps 2 or more")
     return found
 
 

@@ -50,9 +50,7 @@ def remarks(record: TuneRecord) -> Sequence[str]:
     if any(each.meaning == VARIABILITY for each in record.equivalence):
         found.append(f"{VARIABILITY}: parameters differ, and each runs as fast with the other's")
     if record.rounds < 2 and len(record.environments) > 1:
-        found.append(
-            "one round has no interval: no performance can be called equivalent (--rounds)"
-        )
+        found.append("one round has no interval: no performance can be called equivalent (--reps)")
     return found
 
 

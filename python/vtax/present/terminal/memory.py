@@ -70,7 +70,7 @@ def remarks(record: MemoryRecord) -> Sequence[str]:
             messages = (point.message for point in each.points if point.message)
             found.append(f"{each.spec}: {plural(failures, 'run')} failed: {next(messages, '')}")
     if any(each.verdict == "not known" for each in record.differences):
-        found.append("with fewer than 4 runs no difference of cliffs can be significant: --runs 5")
+        found.append("with fewer than 4 runs no difference of cliffs can be significant: --reps 5")
     return found
 
 
