@@ -16,6 +16,8 @@ use vtax_sys::tree::Tree;
 
 /// `MODULE_INIT_COMPRESSED_FILE` of linux/module.h: the kernel unpacks the file (6.0 on).
 const COMPRESSED: u32 = 4;
+/// Expedited RCU grace periods make unloading a module fast.
+pub(crate) const EXPEDITED: &str = "/sys/kernel/rcu_expedited";
 /// The pause between two tries to unload a module whose last user is just leaving.
 const NAP: Duration = Duration::from_millis(1);
 

@@ -14,11 +14,12 @@ use crate::error::{Failure, SwitchError};
 use crate::guest::GuestPlan;
 use crate::incoming::{self, IncomingQemu};
 use crate::journal::{Entry, Journal, Transaction};
+use crate::module::EXPEDITED;
 use crate::qmp::Qmp;
 use crate::report::RecoveredGuest;
 use crate::saving::{self, control};
-use crate::switch::{EXPEDITED, wait_for_end};
 use crate::sys;
+use crate::sys::wait_for_end;
 use vtax_sys::kvm::PagingMode;
 use vtax_sys::tree::Tree;
 

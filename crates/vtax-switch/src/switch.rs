@@ -5,25 +5,23 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 
 use crate::error::{Failure, SwitchError};
 use crate::guest::GuestPlan;
 use crate::incoming::{IncomingQemu, Keeper};
 use crate::journal::{Entry, Journal, Transaction};
+use crate::module::EXPEDITED;
 use crate::plan::{SwitchPlan, plan};
 use crate::qmp::Qmp;
 use crate::report::{Clock, GuestReport, Report};
 use crate::rollback;
 use crate::saving::{self, Lacked, Saved};
 use crate::steps::{Fault, Phase, Step};
-use crate::sys;
+use crate::sys::{self, wait_for_end};
 use crate::{Observer, Options};
 use vtax_sys::tree::Tree;
 
-/// Expedited RCU grace periods make unloading a module fast.
-pub(crate) const EXPEDITED: &str = "/sys/kernel/rcu_expedited";
 /// The limit of all waits while guests are paused, as a multiple of the longest single wait.
 const PAUSED_WAITS: u32 = 2;
 
@@ -480,18 +478,4 @@ fn pause_ms(stopped: Option<i64>, resumed: Option<i64>) -> Option<f64> {
 )]
 fn milliseconds(micros: i64) -> f64 {
     micros as f64 / 1e3
-}
-
-/// Wait until a process has ended.
-pub(crate) fn wait_for_end(process: &OwnedFd, patience: Duration) -> Result<(), Failure> {
-    let mut entries = [PollFd::new(process.as_fd(), PollFlags::POLLIN)];
-    let limit = PollTimeout::try_from(patience).unwrap_or(PollTimeout::MAX);
-    match poll(&mut entries, limit) {
-        Ok(0) => Err(Failure::Late(
-            "the old QEMU's end".into(),
-            patience.as_secs(),
-        )),
-        Ok(_) => Ok(()),
-        Err(errno) => Err(Failure::Call("poll".into(), errno)),
-    }
 }

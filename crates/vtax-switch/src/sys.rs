@@ -3,9 +3,13 @@
 #![allow(unsafe_code)]
 
 use std::ffi::CString;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::time::Duration;
 
 use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+use crate::error::Failure;
 
 pub use vtax_sys::calls::descriptors::{own, pidfd_getfd, pidfd_kill, pidfd_open};
 pub use vtax_sys::calls::network::{set_tap_persistent, tap};
@@ -171,4 +175,18 @@ unsafe fn close_all_but(kept: &[(OwnedFd, RawFd)]) {
     }
     // SAFETY: as for this function.
     unsafe { libc::syscall(libc::SYS_close_range, from, u32::MAX, 0) };
+}
+
+/// Wait until a process has ended.
+pub(crate) fn wait_for_end(process: &OwnedFd, patience: Duration) -> Result<(), Failure> {
+    let mut entries = [PollFd::new(process.as_fd(), PollFlags::POLLIN)];
+    let limit = PollTimeout::try_from(patience).unwrap_or(PollTimeout::MAX);
+    match poll(&mut entries, limit) {
+        Ok(0) => Err(Failure::Late(
+            "the old QEMU's end".into(),
+            patience.as_secs(),
+        )),
+        Ok(_) => Ok(()),
+        Err(errno) => Err(Failure::Call("poll".into(), errno)),
+    }
 }

@@ -5,12 +5,13 @@
 
 use serde::Serialize;
 
-use crate::parameters::{Parameters, Precision};
+use crate::parameters::Parameters;
 use crate::processor::Processor;
 use crate::search::gemm::rows_of_edge;
 use crate::search::measure::{Sample, in_turns};
 use crate::search::trial::{Budget, Trial};
 use crate::statistics::Spread;
+use crate::vector::Precision;
 
 const SMALLEST_BYTES: u64 = 64 << 10;
 /// The last edge when the size of L2 is unknown.
@@ -116,8 +117,8 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::parameters::Vector;
     use crate::search::trial::{Measured, Rejected};
+    use crate::vector::Vector;
 
     const AT: Parameters = Parameters {
         vector: Vector::Portable,

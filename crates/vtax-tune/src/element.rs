@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 use std::ops::{Add, AddAssign, Mul, Sub};
 
-use crate::parameters::Precision;
+use crate::vector::Precision;
 
 /// The type of a matrix's numbers: `f32` or `f64`.
 pub trait Element:

@@ -2,7 +2,7 @@
 
 use nix::errno::Errno;
 
-use crate::parameters::Vector;
+use crate::vector::Vector;
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {

@@ -4,8 +4,8 @@ use std::borrow::Cow;
 
 use crate::element::Element;
 use crate::error::Error;
-use crate::kernel::{Matrix, MatrixMut, leading, length};
 use crate::parameters::Level2;
+use crate::problem::{Matrix, MatrixMut, leading, length};
 use crate::processor::Processor;
 use crate::unsafe_columns::{Columns, Routine};
 

@@ -17,6 +17,7 @@ mod operands;
 mod pack;
 mod parameters;
 mod portable;
+mod problem;
 mod processor;
 #[cfg(target_arch = "x86_64")]
 mod schedule;
@@ -28,15 +29,18 @@ mod unsafe_blocked;
 mod unsafe_code_page;
 mod unsafe_columns;
 mod unsafe_micro;
+mod vector;
 mod verify;
 mod verify_level2;
 
 pub use element::Element;
 pub use error::{Error, Value};
 pub use fields::fields;
-pub use kernel::{Gemm, Matrix, MatrixMut, Problem};
+pub use kernel::Gemm;
 pub use level2::{Gemv, GemvProblem, Ger, GerProblem, Strided, StridedMut};
-pub use parameters::{Level2, Parameters, Precision, Vector};
+pub use parameters::{Level2, Parameters};
+pub use problem::{Matrix, MatrixMut, Problem};
 pub use processor::Processor;
+pub use vector::{Precision, Vector};
 pub use verify::{compare, verify_gemm};
 pub use verify_level2::{compare_gemv, compare_ger, verify_gemv, verify_ger};

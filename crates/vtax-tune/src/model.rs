@@ -5,8 +5,9 @@
 //! sets of L1; mc so that the block of A shares the sets of L2 with a panel of B; nc likewise for
 //! L3.
 
-use crate::parameters::{Level2, Parameters, Precision, Vector};
+use crate::parameters::{Level2, Parameters};
 use crate::processor::Processor;
+use crate::vector::{Precision, Vector};
 
 /// Assumed where nothing is known: the smallest L1 and L2 of recent processors.
 const L1: (u64, u32) = (32 << 10, 8);

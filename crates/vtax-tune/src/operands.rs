@@ -4,8 +4,9 @@
 
 use crate::element::Element;
 use crate::error::Error;
-use crate::kernel::{Gemm, Matrix, MatrixMut, Problem};
+use crate::kernel::Gemm;
 use crate::level2::{Gemv, GemvProblem, Ger, GerProblem, Strided, StridedMut};
+use crate::problem::{Matrix, MatrixMut, Problem};
 use crate::verify::Numbers;
 
 /// Matrices to multiply.

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use vtax_sys::tree::Tree;
 
-use crate::parameters::Vector;
+use crate::vector::Vector;
 
 /// What is known about the processor: its identity, and what kernels depend on.
 ///

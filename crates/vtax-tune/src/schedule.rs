@@ -6,7 +6,8 @@
 
 use std::collections::VecDeque;
 
-use crate::parameters::{Parameters, Precision};
+use crate::parameters::Parameters;
+use crate::vector::Precision;
 
 /// A number or vector in the packed panels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -249,7 +250,7 @@ mod tests {
     use std::collections::HashMap;
 
     use super::*;
-    use crate::parameters::Vector;
+    use crate::vector::Vector;
 
     /// What a register holds.
     #[derive(Debug, Clone, Copy, PartialEq)]

@@ -9,9 +9,10 @@ use thiserror::Error as ThisError;
 
 use crate::error::Error;
 use crate::log::difference;
-use crate::parameters::{Level2, Parameters, Precision};
+use crate::parameters::{Level2, Parameters};
 use crate::processor::Processor;
 use crate::trials::Routine;
+use crate::vector::Precision;
 
 /// The format's version, which changes when a program cannot read an older program's file.
 pub const FORMAT: u32 = 1;
@@ -183,7 +184,7 @@ impl Tuned {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::parameters::Vector;
+    use crate::vector::Vector;
 
     fn tuned() -> Tuned {
         let mut tuned = Tuned::new("1.0", Processor::this());

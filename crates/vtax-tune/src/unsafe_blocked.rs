@@ -15,8 +15,8 @@ use vtax_sys::calls::memory::Region;
 
 use crate::element::Element;
 use crate::error::Error;
-use crate::kernel::{Matrix, Problem};
 use crate::pack::{Block, Form, pack};
+use crate::problem::{Matrix, Problem};
 use crate::unsafe_micro::{Micro, Place};
 
 /// Panels are rounded up to lines.

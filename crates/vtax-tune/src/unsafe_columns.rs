@@ -7,9 +7,10 @@ use std::marker::PhantomData;
 use crate::element::Element;
 use crate::error::Error;
 use crate::machine::level2;
-use crate::parameters::{Level2, Vector};
+use crate::parameters::Level2;
 use crate::processor::Processor;
 use crate::unsafe_code_page::CodePage;
+use crate::vector::Vector;
 
 /// What is done with each column of a matrix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -8,9 +8,10 @@ use std::slice;
 use crate::element::Element;
 use crate::error::Error;
 use crate::machine::gemm;
-use crate::parameters::{Parameters, Vector};
+use crate::parameters::Parameters;
 use crate::portable;
 use crate::unsafe_code_page::CodePage;
+use crate::vector::Vector;
 
 /// The parameters: steps of K, panel of A, panel of B, block of C, bytes between its columns,
 /// whether to add to it.

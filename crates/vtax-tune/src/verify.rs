@@ -8,7 +8,8 @@
 
 use crate::element::Element;
 use crate::error::{Error, Value};
-use crate::kernel::{Gemm, Matrix, MatrixMut, Problem};
+use crate::kernel::Gemm;
+use crate::problem::{Matrix, MatrixMut, Problem};
 
 /// Random numbers that are the same everywhere: `SplitMix64` (Steele, Lea and Flood, 2014).
 #[derive(Debug, Clone)]

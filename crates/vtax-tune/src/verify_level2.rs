@@ -3,8 +3,8 @@
 
 use crate::element::Element;
 use crate::error::Error;
-use crate::kernel::{Matrix, MatrixMut, Problem};
 use crate::level2::{Gemv, GemvProblem, Ger, GerProblem, Strided, StridedMut, together};
+use crate::problem::{Matrix, MatrixMut, Problem};
 use crate::verify::{Numbers, compare};
 
 /// Rows and columns around vectors, and around the largest unrolling of both.

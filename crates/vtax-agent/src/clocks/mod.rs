@@ -8,6 +8,7 @@ mod cost;
 mod distribution;
 mod histogram;
 mod limits;
+pub mod moment;
 mod noise;
 mod path;
 mod reasons;
@@ -28,12 +29,13 @@ use vtax_sys::tree::Tree;
 use crate::VERSION;
 use crate::clocks::distribution::Distribution;
 use crate::clocks::limits::Limits;
+use crate::clocks::moment::Moment;
 use crate::clocks::noise::Noise;
 use crate::clocks::path::Path;
 use crate::clocks::reasons::{Reasons, keep};
 use crate::clocks::source::{Source, TIMER};
 use crate::clocks::steps::{Backward, Steps};
-use crate::clocks::tsc::{Moment, Tsc};
+use crate::clocks::tsc::Tsc;
 use crate::facts::{Facts, RealProbe, gather};
 
 /// For steps: at 10 ms a tick, eight ticks and some slack for when the thread had to wait.

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use crate::clocks::cost;
 use crate::clocks::limits::Limits;
+use crate::clocks::moment::Moment;
 use crate::clocks::source::TIMER;
 use crate::clocks::steps;
-use crate::clocks::tsc::Moment;
 
 /// Eight steps of a fine clock take well under a microsecond; a clock of 10 ms ticks needs 80 ms.
 const LIMITS: Limits = Limits {

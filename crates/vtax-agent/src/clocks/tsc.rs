@@ -1,10 +1,9 @@
 //! The time stamp counter: what the kernel and the processor say of it, and how fast it runs.
 
 use serde::Serialize;
-use vtax_sys::clock::time_stamp_counter;
 
+use crate::clocks::moment::Moment;
 use crate::clocks::reasons::{Reasons, keep};
-use crate::clocks::source::Source;
 use crate::facts::{Facts, Probe};
 
 const CRYSTAL_LEAF: u32 = 0x15;
@@ -41,39 +40,6 @@ pub struct Tsc {
     pub measured_hz: Option<f64>,
     /// Why a field is `None`.
     pub reasons: Reasons,
-}
-
-/// The counter and a clock at one moment.
-#[derive(Debug, Clone, Copy)]
-pub struct Moment {
-    ticks: u64,
-    clock_ns: Option<u64>,
-}
-
-impl Moment {
-    pub fn now(clock: Source) -> Self {
-        Self {
-            ticks: time_stamp_counter(),
-            clock_ns: clock.read(),
-        }
-    }
-
-    /// Ticks per second between two moments.
-    ///
-    /// Fails when a clock cannot be read, stood still or stepped back.
-    #[allow(
-        clippy::cast_precision_loss,
-        reason = "the error is far below that of the readings"
-    )]
-    pub fn rate_hz(self, later: Self) -> Result<f64, &'static str> {
-        let (Some(begin), Some(end)) = (self.clock_ns, later.clock_ns) else {
-            return Err("the clock beside it cannot be read");
-        };
-        match (later.ticks.checked_sub(self.ticks), end.checked_sub(begin)) {
-            (Some(ticks), Some(passed)) if passed > 0 => Ok(ticks as f64 * 1e9 / passed as f64),
-            _ => Err("a clock stood still or stepped back"),
-        }
-    }
 }
 
 /// Describe this machine's counter; `begin` and `end` are moments as far apart as possible.

@@ -5,8 +5,8 @@ use std::time::Duration;
 use vtax_sys::calls::processor::time_stamp;
 use vtax_sys::clock::monotonic_ns;
 
+use crate::clocks::moment::Moment;
 use crate::clocks::source::TIMER;
-use crate::clocks::tsc::Moment;
 use crate::probe::registers::{ADDS, adds};
 
 /// The least length of a timing: reading the counter (20 ns) is then a thousandth of it, and most

@@ -233,9 +233,10 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::parameters::{Level2, Vector};
+    use crate::parameters::Level2;
     use crate::processor::Processor;
     use crate::search::race::Raced;
+    use crate::vector::Vector;
 
     const AT: Level2 = Level2 {
         vector: Vector::Sse2,

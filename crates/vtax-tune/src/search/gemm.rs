@@ -1,8 +1,9 @@
 //! What can be tried for GEMM, in ATLAS's order.
 
-use crate::parameters::{Parameters, Precision, Vector};
+use crate::parameters::Parameters;
 use crate::processor::Processor;
 use crate::search::Space;
+use crate::vector::{Precision, Vector};
 
 const KIB: u64 = 1024;
 /// The size of L1 where the processor does not say it.

@@ -1,8 +1,9 @@
 //! What can be tried for GEMV and GER: XUNROLL and YUNROLL.
 
-use crate::parameters::{Level2, Vector};
+use crate::parameters::Level2;
 use crate::processor::Processor;
 use crate::search::Space;
+use crate::vector::Vector;
 
 const UNROLLINGS: [u32; 8] = [1, 2, 3, 4, 6, 8, 12, 16];
 

@@ -9,8 +9,9 @@ use super::level2::Level2Space;
 use super::trial::{Budget, Measured, Rejected};
 use super::*;
 use crate::log::{Header, Log};
-use crate::parameters::{Level2, Parameters, Precision, Vector};
+use crate::parameters::{Level2, Parameters};
 use crate::processor::Processor;
+use crate::vector::{Precision, Vector};
 
 /// A surface that is 100 at its top, with relative noise and timings of 10 ms.
 struct Surface<'a, P> {

@@ -83,7 +83,7 @@ impl<T: Element> Trial<Parameters> for GemmTrial<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::parameters::Precision;
+    use crate::vector::Precision;
 
     #[test]
     fn every_form_is_timed_and_what_does_not_compile_is_rejected() {

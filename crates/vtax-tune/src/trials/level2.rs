@@ -98,7 +98,7 @@ impl<T: Element> Trial<Level2> for Level2Trial<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::parameters::Vector;
+    use crate::vector::Vector;
 
     #[test]
     fn every_routine_is_timed_and_what_does_not_compile_is_rejected() {

@@ -6,8 +6,9 @@ use iced_x86::code_asm::{r8, r9, r10, rcx, rdi, rdx, rsi};
 use super::set::Writer;
 use super::{at, immediate};
 use crate::error::Error;
-use crate::parameters::{Parameters, Precision};
+use crate::parameters::Parameters;
 use crate::schedule::{Source, Step, schedule};
+use crate::vector::Precision;
 
 const LINE: i64 = 64;
 

@@ -7,8 +7,9 @@ use iced_x86::{MemoryOperand, Register};
 use super::set::Writer;
 use super::{at, immediate};
 use crate::error::Error;
-use crate::parameters::{Level2, Precision};
+use crate::parameters::Level2;
 use crate::unsafe_columns::Routine;
+use crate::vector::Precision;
 
 /// The number of columns that one integer register reaches: at 0, 1 and 2 times the leading
 /// dimension.

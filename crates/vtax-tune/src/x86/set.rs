@@ -4,7 +4,7 @@ use iced_x86::code_asm::CodeAssembler;
 use iced_x86::{Code, Instruction, MemoryOperand, Register};
 
 use crate::error::Error;
-use crate::parameters::{Precision, Vector};
+use crate::vector::{Precision, Vector};
 
 /// Encodes one kernel.
 pub struct Writer {
