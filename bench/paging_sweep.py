@@ -26,7 +26,7 @@ from pathlib import Path
 from vtax.analysis.rounds import log_ratio, one_each
 from vtax.environments.base import allowed_cpus
 from vtax.paging.sweep.design import Design, read_design
-from vtax.paging.sweep.run import Options, sweep
+from vtax.paging.sweep.run import SweepOptions, sweep
 from vtax.paging.sweep.simulate import catalog, evaluate
 from vtax.present.terminal.progress import Progress
 
@@ -72,7 +72,7 @@ def one(design: Design, workers: int) -> Times:
     clock = Clock()
     with tempfile.TemporaryDirectory() as out:
         begin = time.perf_counter()
-        outcome = sweep(design, Options(Path(out, "sweep"), workers), evaluate, clock)
+        outcome = sweep(design, SweepOptions(Path(out, "sweep"), workers), evaluate, clock)
         whole = time.perf_counter() - begin
     computing = clock.ended - clock.begun
     points_s = sum(finished.wall_s or 0.0 for _, finished in outcome.points)

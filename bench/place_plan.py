@@ -19,7 +19,7 @@ import numpy as np
 
 from vtax.analysis import placement
 from vtax.analysis.assignment import Effort
-from vtax.analysis.placement import Constraints, CoreClass, Plan, Thread
+from vtax.analysis.placement import Constraints, CoreClass, PlacementPlan, Thread
 from vtax.analysis.power import PowerModel
 
 PROVING_S = 20.0
@@ -52,7 +52,7 @@ def classes(cores: int, nodes: int) -> list[CoreClass]:
     ]
 
 
-def large(seed: int) -> tuple[float, Plan]:
+def large(seed: int) -> tuple[float, PlacementPlan]:
     some = threads(2000, 250, 4, 0.5, seed)
     host = classes(256, 4)
     started = time.perf_counter()

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vtax.analysis.placement import Constraints, CoreClass, Place, Plan, Thread, plan
+from vtax.analysis.placement import Constraints, CoreClass, Place, PlacementPlan, Thread, plan
 from vtax.analysis.power import PowerModel
 
 P, E = Place("P", 0), Place("E", 0)
@@ -19,7 +19,7 @@ VHOST = Thread("vhost-1", "vhost", "web", 0.3, (0.02, 0.06), memory_node=0)
 VCPU = Thread("CPU 0/KVM", "vcpu", "web", 0.9, None, memory_node=0)
 
 
-def of(*threads: Thread, **limits: object) -> Plan:
+def of(*threads: Thread, **limits: object) -> PlacementPlan:
     return plan(threads, CLASSES, Constraints(**limits))  # type: ignore[arg-type]
 
 

@@ -22,7 +22,7 @@ from vtax.environments.base import allowed_cpus, usual_processes
 from vtax.errors import MisuseError
 from vtax.formats.folder import read_record
 from vtax.formats.model import RecordingRecord
-from vtax.record.options import Options, Target
+from vtax.record.options import RecordOptions, Target
 from vtax.record.recorder import Recorder, failure
 from vtax.workloads import builtin
 
@@ -152,7 +152,7 @@ def test_all_that_was_counted_is_in_the_rows_or_after_them(tmp_path: Path) -> No
         lines = Path("/proc/stat").read_text().splitlines()
         return next(int(each.split()[1]) for each in lines if each.startswith("processes "))
 
-    with Recorder(Options("1ms", "sched").arguments(), tmp_path / "out") as recorder:
+    with Recorder(RecordOptions("1ms", "sched").arguments(), tmp_path / "out") as recorder:
         recorder.ready()
         before = forks()
         for _ in range(50):
@@ -338,7 +338,7 @@ def test_a_report_of_a_recording_says_what_reads_it(tmp_path: Path) -> None:
 
 
 def test_command_lines() -> None:
-    options = Options("50Mi", None, "30s", Path("/dev/shm/page"), overhead=True, counters=2)
+    options = RecordOptions("50Mi", None, "30s", Path("/dev/shm/page"), overhead=True, counters=2)
     assert options.arguments(Target(vm="all").usual_events) == [
         *("--events", "default,kvm", "--every", "50Mi", "--for", "30s"),
         *("--guest", "/dev/shm/page", "--counters", "2", "--overhead"),

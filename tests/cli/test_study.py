@@ -17,7 +17,7 @@ from vtax.studies.dav2m import STUDY
 from vtax.studies.dav2m.outcome import made
 from vtax.studies.dav2m.setup import FIGURES
 from vtax.studies.files import to_json, write
-from vtax.studies.model import Options
+from vtax.studies.model import StudyOptions
 
 
 def vtax(*arguments: str, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
@@ -77,7 +77,7 @@ def test_a_folder_that_cannot_be_written_is_one_error(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("figure", FIGURES)
 def test_one_figure_says_that_the_rest_is_missing(figure: str) -> None:
-    outcome = made(study_data.data(), Options(figure=figure))
+    outcome = made(study_data.data(), StudyOptions(figure=figure))
     assert [drawn.number for drawn in outcome.figures] in ([figure], ["S"], [])
     assert any(f"--figure {figure}" in caution for caution in outcome.cautions)
     json.loads(to_json(STUDY, outcome))
@@ -88,7 +88,7 @@ def test_every_figure_has_jobs(figure: str) -> None:
     pytest.importorskip("vtax._native")
     from vtax.studies.dav2m.simulate import planned
 
-    jobs = planned(Options(figure=figure))
+    jobs = planned(StudyOptions(figure=figure))
     assert jobs
     assert len({job.name for job in jobs}) == len(jobs)
 

@@ -23,7 +23,7 @@ from vtax.errors import MisuseError, VtaxError
 from vtax.paging.sweep.axes import changed, parse_axis
 from vtax.paging.sweep.design import Design, read_design
 from vtax.paging.sweep.folder import SweepFolder
-from vtax.paging.sweep.run import Options, Outcome, as_json, sweep
+from vtax.paging.sweep.run import Outcome, SweepOptions, as_json, sweep
 from vtax.present.terminal import tables
 from vtax.present.terminal.progress import Lines, Progress
 from vtax.present.terminal.sweep import parts
@@ -47,7 +47,7 @@ def read(tmp_path: Path) -> Read:
 
 
 def run(design: Design, folder: Path, evaluate: Any = standin.evaluate, **options: Any) -> Outcome:
-    return sweep(design, Options(folder, **{"workers": 2} | options), evaluate, Progress())
+    return sweep(design, SweepOptions(folder, **{"workers": 2} | options), evaluate, Progress())
 
 
 def workers_here() -> list[str]:

@@ -19,7 +19,7 @@ from recording import described, obstacle, sums_agree
 from vtax.analysis.arrow_stream import whole_messages
 from vtax.analysis.intervals import STREAM
 from vtax.environments.base import allowed_cpus
-from vtax.record.options import Options, Target
+from vtax.record.options import RecordOptions, Target
 from vtax.record.recorder import Recorder
 
 LOOPS = 20_000
@@ -38,7 +38,7 @@ def possible() -> None:
 def recording(out: Path, flush: str = "200ms") -> Iterator[Recorder]:
     """A recorder of all virtual machines that has begun to count."""
     target = Target(vm="all")
-    line = [*Options("1ms", "kvm").arguments(), *target.arguments(), "--flush", flush]
+    line = [*RecordOptions("1ms", "kvm").arguments(), *target.arguments(), "--flush", flush]
     with Recorder(line, out) as recorder:
         recorder.ready()
         yield recorder
@@ -185,7 +185,7 @@ def test_each_access_is_counted_of_the_whole_machine(tmp_path: Path) -> None:
     whole = tmp_path / "whole"
     with Guest() as guest, recording(out) as recorder:
         guest.create()
-        with Recorder(Options("1ms", "kvm").arguments(), whole) as everything:
+        with Recorder(RecordOptions("1ms", "kvm").arguments(), whole) as everything:
             everything.ready()
             guest.loops(LOOPS)
             everything.finish()

@@ -30,7 +30,7 @@ from vtax.formats.folder import RunFolder
 from vtax.formats.place import PlaceLoad, PlaceRecord
 from vtax.formats.records import read
 from vtax.runner import place
-from vtax.runner.place import Campaign, Settings
+from vtax.runner.place import PlaceCampaign, Settings
 from vtax.runner.repetition import Repetition
 from vtax.runner.runner import Listener
 from vtax.runner.service_domain import Backend, Thread, backends, moved, slowed
@@ -142,7 +142,7 @@ class Ran:
     """The story of the program and of the loads."""
     world: list[str]
     folder: Path
-    campaign: Campaign
+    campaign: PlaceCampaign
 
     def load(self, spec: str, name: str) -> PlaceLoad:
         (found,) = [x for x in self.record.loads if (x.environment, x.load) == (spec, name)]
@@ -204,7 +204,9 @@ def carry_out(domain: Path, service: int, tmp_path: Path) -> Callable[..., Ran]:
             command_line=("vtax", "place", "measure"),
         )
         folder = RunFolder.create(tmp_path / "runs", "place")
-        campaign = Campaign(dataclasses.replace(settings, **changes), folder, Listener(), start)
+        campaign = PlaceCampaign(
+            dataclasses.replace(settings, **changes), folder, Listener(), start
+        )
         record = campaign.run()
         assert world.alive == 0
         assert read(folder.path / "run.json") == record

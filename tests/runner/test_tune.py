@@ -19,7 +19,7 @@ from vtax.formats.folder import RunFolder
 from vtax.formats.records import read
 from vtax.formats.tune import TuneRecord
 from vtax.runner.runner import Listener
-from vtax.runner.tune import Campaign, Settings
+from vtax.runner.tune import Settings, TuneCampaign
 from vtax.workloads.tuner import LOG, PARAMETERS, Tuner
 
 NATIVE, UML = "native", "uml:mem=256M"
@@ -95,7 +95,7 @@ class Answering(Mock):
 @dataclasses.dataclass
 class Ran:
     record: TuneRecord
-    campaign: Campaign
+    campaign: TuneCampaign
     story: list[str]
 
 
@@ -120,7 +120,7 @@ def carry_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., 
             peers={"good": "good.so", "bad": "bad.so"},
         )
         folder = RunFolder.create(tmp_path / "runs", "tune")
-        campaign = Campaign(dataclasses.replace(settings, **changes), folder, Listener(), start)
+        campaign = TuneCampaign(dataclasses.replace(settings, **changes), folder, Listener(), start)
         record = campaign.run()
         assert world.alive == 0
         assert read(folder.path / "run.json") == record

@@ -45,12 +45,12 @@ from vtax.studies.asymmetric_cores.setup import (
     STATED,
     TAP,
     VDE,
-    Plan,
+    CoresPlan,
 )
 from vtax.studies.counting import Counting
 from vtax.studies.files import write
 from vtax.studies.html import write_report
-from vtax.studies.model import Options, Outcome, Verdict
+from vtax.studies.model import Outcome, StudyOptions, Verdict
 from vtax.studies.rule import judge
 from vtax.studies.table import parts
 from vtax.workloads.loads.registry import LOADS
@@ -66,7 +66,7 @@ def data() -> Data:
 
 @pytest.fixture(scope="module")
 def outcome(data: Data) -> Outcome:
-    return made(data, Options(), asymmetric_data.MACHINE)
+    return made(data, StudyOptions(), asymmetric_data.MACHINE)
 
 
 def verdicts(data: Data) -> dict[str, Verdict]:
@@ -209,7 +209,7 @@ def test_twelve_pairs_are_planned() -> None:
 
 
 def test_nothing_is_said_of_what_was_not_run() -> None:
-    found = made(Data(None, None, {VDE: "no link"}), Options(), asymmetric_data.MACHINE)
+    found = made(Data(None, None, {VDE: "no link"}), StudyOptions(), asymmetric_data.MACHINE)
     assert {claim.verdict for claim in found.claims} == {UNKNOWN}
     assert found.figures == [] and found.tables == []
     assert f"{VDE} is left out: no link" in found.cautions
@@ -234,7 +234,7 @@ def test_cautions(outcome: Outcome) -> None:
         "The link is shaped",
     ):
         assert said in text
-    apart = made(changed("tcp", saturated=True), Options(quick=True), asymmetric_data.MACHINE)
+    apart = made(changed("tcp", saturated=True), StudyOptions(quick=True), asymmetric_data.MACHINE)
     assert any("saturated" in each for each in apart.cautions)
     assert any("--quick" in each for each in apart.cautions)
 
@@ -259,14 +259,14 @@ def test_figures_show_what_claims_judge(outcome: Outcome) -> None:
 
 
 def test_a_figure_of_ab_takes_http_where_ab_was_not_run() -> None:
-    found = made(asymmetric_data.data(without=("ab",)), Options(), asymmetric_data.MACHINE)
+    found = made(asymmetric_data.data(without=("ab",)), StudyOptions(), asymmetric_data.MACHINE)
     figures = {each.number: each for each in found.figures}
     assert [panel.title.partition(":")[0] for panel in figures["2"].panels] == ["http", "http"]
 
 
 @pytest.mark.parametrize("figure", FIGURES)
 def test_one_figure(data: Data, figure: str) -> None:
-    found = made(data, Options(figure=figure), asymmetric_data.MACHINE)
+    found = made(data, StudyOptions(figure=figure), asymmetric_data.MACHINE)
     assert [drawn.number for drawn in found.figures] == [figure]
     assert f"Made with --figure {figure}: no other is drawn." in found.cautions
 
@@ -342,7 +342,7 @@ def campaigns(monkeypatch: pytest.MonkeyPatch) -> type[Campaign]:
             pass
 
     monkeypatch.setattr(Campaign, "asked", [])
-    monkeypatch.setattr(measure, "Campaign", Campaign)
+    monkeypatch.setattr(measure, "PlaceCampaign", Campaign)
     monkeypatch.setattr(measure.environments, "build", lambda spec: Environment())
     monkeypatch.setattr(measure.registry, "check", lambda load: None)
     backend = Backend(name="quota", possible=True, does_not="")
@@ -352,7 +352,7 @@ def campaigns(monkeypatch: pytest.MonkeyPatch) -> type[Campaign]:
 
 def test_what_is_measured(campaigns: type[Campaign], tmp_path: Path) -> None:
     steps: list[tuple[int, int, str]] = []
-    data = measure.measure(Options(folder=tmp_path), lambda *each: steps.append(each))
+    data = measure.measure(StudyOptions(folder=tmp_path), lambda *each: steps.append(each))
     assert [(*each.environments, each.vcpus) for each in campaigns.asked] == [
         (SPECS[VDE], False), (SPECS[QEMU], False), (SPECS[QEMU], True), (SPECS[TAP], False),
     ]  # fmt: skip
@@ -370,12 +370,12 @@ def test_what_is_measured(campaigns: type[Campaign], tmp_path: Path) -> None:
 
 
 def test_a_figure_measures_only_what_it_needs(campaigns: type[Campaign]) -> None:
-    found = measure.measure(Options(figure="4"), lambda *_: None)
+    found = measure.measure(StudyOptions(figure="4"), lambda *_: None)
     assert {load for each in campaigns.asked for load in each.loads} == {"udp"}
     assert not any(each.vcpus for each in campaigns.asked)
     assert found.slow_guest is None
     campaigns.asked.clear()
-    measure.measure(Options(quick=True), lambda *_: None)
+    measure.measure(StudyOptions(quick=True), lambda *_: None)
     (quick,) = campaigns.asked
     assert set(quick.loads) == {"tcp", "http"} and tuple(quick.speeds) == (LOWEST,)
 
@@ -385,7 +385,7 @@ def test_an_interrupt_ends_the_study(
 ) -> None:
     monkeypatch.setattr(campaigns, "interrupted", True)
     with pytest.raises(KeyboardInterrupt):
-        measure.measure(Options(folder=tmp_path), lambda *_: None)
+        measure.measure(StudyOptions(folder=tmp_path), lambda *_: None)
     assert len(campaigns.asked) == 1
     assert len(list(tmp_path.glob("runs/*/report.html"))) == 1, "what was finished is kept"
 
@@ -398,7 +398,7 @@ def test_nothing_that_can_be_measured_is_one_error(
 
     monkeypatch.setattr(measure.registry, "check", lacking)
     with pytest.raises(VtaxError, match="nothing could be measured: iperf3 is not installed"):
-        measure.measure(Options(figure="3"), lambda *_: None)
+        measure.measure(StudyOptions(figure="3"), lambda *_: None)
 
 
 def test_without_root_it_is_one_line(tmp_path: Path) -> None:
@@ -441,7 +441,7 @@ def test_a_cpu_bound_guest_slows_with_its_vcpu(tmp_path: Path) -> None:
     checked(SPECS[QEMU])
     part = measure._Part(QEMU, build(SPECS[QEMU]), (LOADS["dgemm"],), slow_guest=True)
     backends = [each for each in service_domain.backends() if each.name == "hog"]
-    plan = Plan((QEMU,), ("dgemm",), (LOWEST,), 1, 2)
+    plan = CoresPlan((QEMU,), ("dgemm",), (LOWEST,), 1, 2)
     shown = Counting(part.steps(plan, 1), lambda *_: None)
     record = measure._campaign(part, plan, backends, 1, tmp_path, shown)
     (where,) = record.environments

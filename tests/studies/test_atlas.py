@@ -22,7 +22,7 @@ from vtax.studies.atlas.outcome import made
 from vtax.studies.atlas.setup import FIGURES, NATIVE, QUICK, STATED, UML, Place
 from vtax.studies.files import write
 from vtax.studies.html import write_report
-from vtax.studies.model import Options, Outcome, Verdict
+from vtax.studies.model import Outcome, StudyOptions, Verdict
 from vtax.studies.rule import judge
 from vtax.studies.table import parts
 
@@ -36,7 +36,7 @@ def data() -> Data:
 
 @pytest.fixture(scope="module")
 def outcome(data: Data) -> Outcome:
-    return made(data, Options(), atlas_data.MACHINE)
+    return made(data, StudyOptions(), atlas_data.MACHINE)
 
 
 def verdicts(data: Data) -> dict[str, Verdict]:
@@ -107,7 +107,7 @@ def test_one_run_of_each_cannot_tell_edges_apart() -> None:
 def test_nothing_is_said_of_what_was_not_run(data: Data) -> None:
     found = made(
         replace(data, found={}, differences=(), tuned={}, equivalence=()),
-        Options(),
+        StudyOptions(),
         atlas_data.MACHINE,
     )
     assert {claim.verdict for claim in found.claims} == {Verdict.UNKNOWN}
@@ -122,7 +122,7 @@ def test_figures_stand_beside_what_the_paper_says(outcome: Outcome) -> None:
 
 @pytest.mark.parametrize("figure", FIGURES)
 def test_one_figure(data: Data, figure: str) -> None:
-    found = made(data, Options(figure=figure), atlas_data.MACHINE)
+    found = made(data, StudyOptions(figure=figure), atlas_data.MACHINE)
     assert [drawn.number for drawn in found.figures] == [figure]
 
 

@@ -38,7 +38,7 @@ from vtax.studies.hpcc.setup import (
     WALL,
 )
 from vtax.studies.html import write_report
-from vtax.studies.model import Basis, Claim, Options, Outcome, Verdict
+from vtax.studies.model import Basis, Claim, Outcome, StudyOptions, Verdict
 from vtax.studies.rule import judge
 from vtax.studies.table import parts
 
@@ -50,7 +50,7 @@ def data() -> Data:
 
 @pytest.fixture(scope="module")
 def outcome(data: Data) -> Outcome:
-    return made(data, Options(), hpcc_data.MACHINE)
+    return made(data, StudyOptions(), hpcc_data.MACHINE)
 
 
 def verdicts(data: Data) -> dict[str, Verdict]:
@@ -156,7 +156,7 @@ def test_small_tables_alone_do_not_judge_large_ones(data: Data) -> None:
 
 def test_without_guests_nothing_is_said_of_them(data: Data) -> None:
     alone = {name: own if name == NATIVE else [] for name, own in data.observations.items()}
-    found = made(replace(data, observations=alone), Options(), hpcc_data.MACHINE)
+    found = made(replace(data, observations=alone), StudyOptions(), hpcc_data.MACHINE)
     unknown = {claim.name for claim in found.claims if claim.verdict is Verdict.UNKNOWN}
     assert unknown >= {"order-guests", "hpl-little", "random-access-loss", "inversion-likelier"}
     assert [figure.number for figure in found.figures] == ["1", "2"]
@@ -170,7 +170,7 @@ def test_figures_stand_beside_what_the_paper_says(outcome: Outcome) -> None:
 
 @pytest.mark.parametrize("figure", FIGURES)
 def test_one_figure(data: Data, figure: str) -> None:
-    found = made(data, Options(figure=figure), hpcc_data.MACHINE)
+    found = made(data, StudyOptions(figure=figure), hpcc_data.MACHINE)
     assert [drawn.number for drawn in found.figures] == [figure]
 
 

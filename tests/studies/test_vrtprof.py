@@ -28,7 +28,7 @@ from vtax.present.terminal.tables import plain
 from vtax.record.recorder import PROGRAM
 from vtax.studies.files import write
 from vtax.studies.html import write_report
-from vtax.studies.model import Claim, Options, Outcome, Verdict
+from vtax.studies.model import Claim, Outcome, StudyOptions, Verdict
 from vtax.studies.rule import judge
 from vtax.studies.table import parts
 from vtax.studies.vrtprof import STUDY
@@ -53,7 +53,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Data:
 
 @pytest.fixture(scope="module")
 def outcome(data: Data) -> Outcome:
-    return made(data, Options(), vrtprof_data.MACHINE)
+    return made(data, StudyOptions(), vrtprof_data.MACHINE)
 
 
 def test_claims_as_printed(outcome: Outcome, snapshot: SnapshotAssertion) -> None:
@@ -189,7 +189,7 @@ def test_figures_name_what_they_show(outcome: Outcome) -> None:
 
 @pytest.mark.parametrize("figure", FIGURES)
 def test_one_figure(data: Data, figure: str) -> None:
-    found = made(data, Options(figure=figure), vrtprof_data.MACHINE)
+    found = made(data, StudyOptions(figure=figure), vrtprof_data.MACHINE)
     assert [drawn.number for drawn in found.figures] in ([figure], [])
     assert any(f"--figure {figure}" in caution for caution in found.cautions)
 
@@ -198,7 +198,7 @@ def test_an_environment_that_is_left_out_is_said(data: Data) -> None:
     less = {NATIVE: data.recordings[NATIVE]}
     found = made(
         replace(data, recordings=less, left_out={"1 guest": "no QEMU"}),
-        Options(),
+        StudyOptions(),
         vrtprof_data.MACHINE,
     )
     assert "1 guest is left out: no QEMU" in found.cautions

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 import vrtprof_data
-from vtax.studies.model import Claim, Options, Outcome, Verdict
+from vtax.studies.model import Claim, Outcome, StudyOptions, Verdict
 from vtax.studies.rule import judge
 from vtax.studies.vrtprof import data as m
 from vtax.studies.vrtprof.claims import RULES
@@ -33,7 +33,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Data:
 
 @pytest.fixture(scope="module")
 def outcome(data: Data) -> Outcome:
-    return made(data, Options(), vrtprof_data.MACHINE)
+    return made(data, StudyOptions(), vrtprof_data.MACHINE)
 
 
 def judged(data: Data) -> dict[str, Claim]:
@@ -140,7 +140,7 @@ def test_a_machine_that_cannot_be_had(data: Data) -> None:
         assert found[name].verdict is Verdict.UNKNOWN
         assert found[name].reason == f"{EMULATED}: no QEMU."
     assert vrtprof_data.NO_PMU in found["kernel-cpi"].reason
-    outcome = made(less, Options(), vrtprof_data.MACHINE)
+    outcome = made(less, StudyOptions(), vrtprof_data.MACHINE)
     assert f"{EMULATED} is left out: no QEMU" in outcome.cautions
     assert [table.name for table in outcome.tables] == ["II", "IV", "pairs"]
 

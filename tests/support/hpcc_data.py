@@ -23,7 +23,7 @@ from vtax.studies.hpcc.setup import (
     UML,
     WALL,
 )
-from vtax.studies.model import Options, Outcome
+from vtax.studies.model import Outcome, StudyOptions
 
 MACHINE = [("Machine", "made up, 2 CPUs"), ("Kernel", "Linux 6.18.0")]
 TABLES = {200: 1 << 15, 400: 1 << 17, 2048: 1 << 22}
@@ -83,4 +83,4 @@ def _values(
 
 
 def outcome() -> Outcome:
-    return made(data(), Options(), MACHINE)
+    return made(data(), StudyOptions(), MACHINE)

@@ -17,7 +17,7 @@ import polars as pl
 
 from command_line import SOURCE
 from vtax.errors import VtaxError
-from vtax.record.options import Options
+from vtax.record.options import RecordOptions
 from vtax.record.recorder import Recorder
 
 
@@ -28,7 +28,9 @@ def obstacle() -> str | None:
 
     with tempfile.TemporaryDirectory() as folder:
         try:
-            with Recorder(Options(every="10ms").arguments(), Path(folder) / "out") as recorder:
+            with Recorder(
+                RecordOptions(every="10ms").arguments(), Path(folder) / "out"
+            ) as recorder:
                 recorder.ready()
                 recorder.finish()
         except VtaxError as error:

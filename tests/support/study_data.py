@@ -20,7 +20,7 @@ from vtax.studies.dav2m.setup import (
     SURVEYED,
     TLB_FACTORS,
 )
-from vtax.studies.model import Options, Outcome
+from vtax.studies.model import Outcome, StudyOptions
 
 WINDOWS = 120
 NATIVE = 1.6e11
@@ -228,4 +228,4 @@ def data(**replaced: pl.DataFrame) -> Data:
 
 def outcome() -> Outcome:
     """The study of the made-up data."""
-    return made(data(), Options())
+    return made(data(), StudyOptions())

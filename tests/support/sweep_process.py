@@ -7,7 +7,7 @@ from pathlib import Path
 import sweep_standin
 from vtax.cli.main import _interrupt
 from vtax.paging.sweep.design import read_design
-from vtax.paging.sweep.run import Options, sweep
+from vtax.paging.sweep.run import SweepOptions, sweep
 from vtax.present.terminal.progress import Lines
 
 if __name__ == "__main__":
@@ -15,7 +15,7 @@ if __name__ == "__main__":
     design, folder, name, *rest = sys.argv[1:]
     outcome = sweep(
         read_design(Path(design), sweep_standin.CATALOG),
-        Options(Path(folder), workers=2, resume="resume" in rest),
+        SweepOptions(Path(folder), workers=2, resume="resume" in rest),
         getattr(sweep_standin, name),
         Lines(),
     )

@@ -14,7 +14,7 @@ import polars as pl
 
 import recording_data
 from vtax.analysis.intervals import load
-from vtax.studies.model import Options, Outcome
+from vtax.studies.model import Outcome, StudyOptions
 from vtax.studies.vrtprof.data import Data
 from vtax.studies.vrtprof.outcome import made
 from vtax.studies.vrtprof.setup import EMULATED, GUESTS, HARDWARE, NATIVE, SETTINGS, UML, WORKLOADS
@@ -88,4 +88,4 @@ def emulated_overheads() -> pl.DataFrame:
 
 
 def outcome(parent: Path) -> Outcome:
-    return made(data(parent), Options(), MACHINE)
+    return made(data(parent), StudyOptions(), MACHINE)

@@ -23,7 +23,7 @@ from vtax.analysis.fast_room import Kept, Wish, kept
 from vtax.analysis.host_cores import HostCores
 from vtax.analysis.place import FULL
 from vtax.analysis.place_advice import VCPU, Sensitivity, advise, by_predictor
-from vtax.analysis.placement import WORTH, Constraints, CoreClass, Place, Plan
+from vtax.analysis.placement import WORTH, Constraints, CoreClass, Place, PlacementPlan
 from vtax.formats.place import Advice, Predictor, ThreadAdvice
 from vtax.formats.plan import PlannedThread, cpu_list
 
@@ -105,7 +105,7 @@ class HostAdvice:
 
     threads: tuple[Advised, ...]
     cores: HostCores
-    plan: Plan
+    plan: PlacementPlan
 
     @cached_property
     def planned(self) -> tuple[PlannedThread, ...]:
@@ -302,7 +302,7 @@ class _Judge:
 
     cores: HostCores
     constraints: Constraints
-    plan: Plan
+    plan: PlacementPlan
 
     @cached_property
     def classes(self) -> Mapping[str, CoreClass]:

@@ -91,7 +91,7 @@ class Constraints:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class PlacementPlan:
     """A place for every thread."""
 
     places: Mapping[str, Place]
@@ -182,7 +182,7 @@ def plan(
     classes: Sequence[CoreClass],
     constraints: Constraints,
     effort: Effort = NORMAL,
-) -> Plan:
+) -> PlacementPlan:
     """The plan with the least modelled power.
 
     Threads have different ids, `now` names known places, and there is at least one class. Doing
@@ -322,12 +322,12 @@ def _plan(
     host: _Host,
     constraints: Constraints,
     found: Assigned,
-) -> Plan:
+) -> PlacementPlan:
     before = {each.id: host.option(each, host.start(each)) for each in threads}
     room = _room(threads, options, host, constraints.headroom)
     losses = _losses(threads, options)
     gap = 100.0 * (found.cost - found.bound) / found.cost if found.cost > 0 else 0.0
-    return Plan(
+    return PlacementPlan(
         places={each.id: options[each.id].place for each in threads},
         reasons={
             each.id: _held(each, constraints)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from vtax.errors import VtaxError
     from vtax.formats.folder import RunFolder
     from vtax.formats.model import ComparisonRecord
-    from vtax.runner.execute import Campaign, Settings
+    from vtax.runner.execute import ComparisonCampaign, Settings
 
 EXAMPLES = """\b
 Examples:
@@ -224,7 +224,7 @@ def compare(
     from vtax.formats.folder import RunFolder
     from vtax.present.terminal.progress import listener
     from vtax.runner.allocation import PILOT_ROUNDS
-    from vtax.runner.execute import USUAL_REPETITIONS, Campaign
+    from vtax.runner.execute import USUAL_REPETITIONS, ComparisonCampaign
     from vtax.units import parse_percent, parse_size
 
     settings = _settings(
@@ -255,7 +255,7 @@ def compare(
     _check(settings)
     folder = RunFolder.create(out, settings.workload.label())
     total = settings.repetitions * len(settings.compared_variants)
-    campaign = Campaign(settings, folder, listener(total, quiet))
+    campaign = ComparisonCampaign(settings, folder, listener(total, quiet))
     try:
         record = campaign.run()
     except VtaxError:
@@ -337,7 +337,7 @@ def _check(settings: Settings) -> None:
         sharing.require_seen(machines, found)
 
 
-def _discard_if_empty(folder: Any, campaign: Campaign) -> None:
+def _discard_if_empty(folder: Any, campaign: ComparisonCampaign) -> None:
     """Remove the folder of a run that measured nothing: its error message says it all."""
     import shutil
 
@@ -345,7 +345,7 @@ def _discard_if_empty(folder: Any, campaign: Campaign) -> None:
         shutil.rmtree(folder.path, ignore_errors=True)
 
 
-def _nothing_measured(folder: RunFolder, campaign: Campaign) -> VtaxError:
+def _nothing_measured(folder: RunFolder, campaign: ComparisonCampaign) -> VtaxError:
     """The error instead of a result when everything that was run has failed."""
     from vtax.errors import VtaxError
 
@@ -356,7 +356,7 @@ def _nothing_measured(folder: RunFolder, campaign: Campaign) -> VtaxError:
     )
 
 
-def _analyse(folder: Any, record: ComparisonRecord, campaign: Campaign) -> Comparison:
+def _analyse(folder: Any, record: ComparisonRecord, campaign: ComparisonCampaign) -> Comparison:
     from vtax.analysis.compare import compare as analyse
     from vtax.formats.folder import REPORT
     from vtax.present.html.comparison import write_report
@@ -382,7 +382,7 @@ def show(comparison: Comparison, path: Path, *, as_json: bool, all_notes: bool) 
     print(f"report: {path / REPORT}")
 
 
-def _exit_code(record: ComparisonRecord, campaign: Campaign) -> int:
+def _exit_code(record: ComparisonRecord, campaign: ComparisonCampaign) -> int:
     if record.state == "interrupted":
         return 130
     return 0 if campaign.samples and not campaign.failures else 1

@@ -112,7 +112,7 @@ def memory(
     """
     from vtax.formats.folder import RunFolder
     from vtax.present.terminal.progress import listener
-    from vtax.runner.memory import Campaign
+    from vtax.runner.memory import MemoryCampaign
     from vtax.units import parse_duration
 
     settings = _settings(
@@ -130,7 +130,7 @@ def memory(
     )
     folder = RunFolder.create(out, "memory")
     total = repetitions * len(settings.sizes) * len(settings.environments)
-    campaign = Campaign(settings, folder, listener(total, quiet))
+    campaign = MemoryCampaign(settings, folder, listener(total, quiet))
     record = carry_out(campaign, folder)
     show(record, folder.path, as_json=as_json)
     if record.state == "interrupted":

@@ -71,7 +71,7 @@ def sweep(
     from vtax.errors import MisuseError
     from vtax.formats.folder import slug
     from vtax.paging.sweep.design import read_design
-    from vtax.paging.sweep.run import Options
+    from vtax.paging.sweep.run import SweepOptions
     from vtax.paging.sweep.run import sweep as run
     from vtax.paging.sweep.simulate import catalog, evaluate
     from vtax.present.terminal.progress import progress
@@ -79,7 +79,7 @@ def sweep(
     if scheduler is not None and workers is not None:
         raise MisuseError("--workers is for processes here, not for --scheduler", "give only one")
     checked = read_design(design, catalog())
-    options = Options(
+    options = SweepOptions(
         folder=out or Path("runs") / f"sweep-{slug(checked.name)}",
         workers=_workers(workers, checked.size),
         scheduler=scheduler,

@@ -126,7 +126,7 @@ def measure(
     from vtax.environments.base import SERVED
     from vtax.formats.folder import RunFolder
     from vtax.present.terminal.progress import listener
-    from vtax.runner.place import Campaign
+    from vtax.runner.place import PlaceCampaign
 
     settings = _settings(
         environments or [SERVED],
@@ -140,7 +140,7 @@ def measure(
     )
     folder = RunFolder.create(out, "place")
     first = len(settings.environments) * len(settings.loads)
-    record = carry_out(Campaign(settings, folder, listener(first, quiet)), folder)
+    record = carry_out(PlaceCampaign(settings, folder, listener(first, quiet)), folder)
     show(record, folder.path, as_json=as_json)
     if record.state == "interrupted":
         raise typer.Exit(INTERRUPTED)

@@ -21,7 +21,7 @@ from vtax.cli.declared import (
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from vtax.record.options import Options
+    from vtax.record.options import RecordOptions
     from vtax.runner.given import Wishes
     from vtax.runner.recording import Recorded
 
@@ -136,12 +136,12 @@ def record(
     input and your variables as in vtax compare.
     """
     from vtax.errors import MisuseError
-    from vtax.record.options import Options, Target
+    from vtax.record.options import RecordOptions, Target
     from vtax.record.recorder import listing
 
     if list_events:
         raise typer.Exit(listing(as_json))
-    options = Options(every, events, duration, guest, overhead, counters)
+    options = RecordOptions(every, events, duration, guest, overhead, counters)
     argv = tuple(command or ())
     _require_one(("COMMAND", bool(argv)), ("--pid", pid is not None), ("--vm", vm is not None))
     if environment is None:
@@ -172,7 +172,7 @@ def _require_one(*choices: tuple[str, bool]) -> None:
         raise MisuseError(f"{' and '.join(given)} exclude each other", "name one of them")
 
 
-def _natively(target: Any, options: Options, out: Path | None, as_json: bool) -> int:
+def _natively(target: Any, options: RecordOptions, out: Path | None, as_json: bool) -> int:
     from vtax.record.native import record as record_natively
     from vtax.record.recorder import summary
 
@@ -186,7 +186,7 @@ def _natively(target: Any, options: Options, out: Path | None, as_json: bool) ->
 def _inside(
     spec: str,
     argv: Sequence[str],
-    options: Options,
+    options: RecordOptions,
     out: Path | None,
     as_json: bool,
     recorder: From,

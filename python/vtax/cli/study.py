@@ -54,7 +54,7 @@ def study(
     from vtax.present.terminal.tables import show
     from vtax.studies import table
     from vtax.studies.files import to_json, write
-    from vtax.studies.model import Options
+    from vtax.studies.model import StudyOptions
 
     found = find(name)
     if figure is not None and figure not in found.figures:
@@ -63,7 +63,7 @@ def study(
         )
     folder = out or Path("studies") / name
     with progress(quiet, every_s=PROGRESS_EVERY_S) as shown:
-        outcome = found.run(Options(quick, figure, seed, folder), shown.reach)
+        outcome = found.run(StudyOptions(quick, figure, seed, folder), shown.reach)
     write(found, outcome, folder)
     if as_json:
         print(to_json(found, outcome))

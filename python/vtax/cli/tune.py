@@ -15,7 +15,7 @@ from vtax.cli.declared import Declared, ShareOption, complete_peer, complete_spe
 
 if TYPE_CHECKING:
     from vtax.formats.tune import TuneRecord
-    from vtax.runner.tune import Campaign, Settings
+    from vtax.runner.tune import Settings, TuneCampaign
 
 EXAMPLES = """\b
 Examples:
@@ -157,7 +157,7 @@ def tune(
     """
     from vtax.formats.folder import RunFolder
     from vtax.present.terminal.progress import listener
-    from vtax.runner.tune import Campaign
+    from vtax.runner.tune import TuneCampaign
     from vtax.units import parse_duration, parse_percent
     from vtax.workloads.tuner import Tuner
 
@@ -187,7 +187,7 @@ def tune(
     )
     folder = RunFolder.create(out, "tune")
     first = len(settings.environments) * (1 + len(settings.peers))
-    campaign = Campaign(settings, folder, listener(first, quiet))
+    campaign = TuneCampaign(settings, folder, listener(first, quiet))
     record = carry_out(campaign, folder)
     if export is not None:
         _export(campaign, record, export)
@@ -311,7 +311,7 @@ def _read(path: Path) -> bytes:
     return content
 
 
-def _export(campaign: Campaign, record: TuneRecord, path: Path) -> None:
+def _export(campaign: TuneCampaign, record: TuneRecord, path: Path) -> None:
     """Write the machine's parameters to a file; they are kept only when they are TOML."""
     import tomllib
 

@@ -11,7 +11,7 @@ from vtax.environments.base import BASELINE, allowed_cpus, build, usual_processe
 from vtax.environments.host_facts import facts_here
 from vtax.record import folder
 from vtax.record.folder import WHOLE_MACHINE, RecordedMachine
-from vtax.record.options import Options, Target
+from vtax.record.options import RecordOptions, Target
 from vtax.record.recorder import in_foreground
 from vtax.workloads import builtin
 
@@ -19,7 +19,7 @@ SWEEP_TIMEOUT_S = 20.0
 
 
 def record(
-    target: Target, options: Options, out: Path | None, command_output_to_stderr: bool
+    target: Target, options: RecordOptions, out: Path | None, command_output_to_stderr: bool
 ) -> tuple[Path | None, int]:
     """Record in a new run folder; return the folder, or None when nothing was recorded, and the
     recorder's exit code. By then the recorder has printed the reason of a failure."""

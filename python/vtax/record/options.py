@@ -13,7 +13,7 @@ MACHINE_EVENTS = "default,kvm"
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class RecordOptions:
     """Texts go to the recorder as they are: it knows their form, their bounds and its remedies."""
 
     every: str | None = None

@@ -14,7 +14,7 @@ TIMEOUT_S = 20.0
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class EventSource:
     """A source of events; docs/record.md has a table of all sources."""
 
     name: str
@@ -27,7 +27,7 @@ class Source:
 
 
 @functools.cache
-def declared() -> tuple[Source, ...]:
+def declared() -> tuple[EventSource, ...]:
     """All sources; none where the recorder is not installed, since nothing can be recorded
     there."""
     try:
@@ -37,6 +37,6 @@ def declared() -> tuple[Source, ...]:
     except (VtaxError, OSError, ValueError, subprocess.SubprocessError):
         return ()
     return tuple(
-        Source(each["name"], each["about"], tuple(each["needs"]), tuple(each["events"]))
+        EventSource(each["name"], each["about"], tuple(each["needs"]), tuple(each["events"]))
         for each in listed
     )

@@ -108,7 +108,7 @@ class _Seen:
     """The most processes that a command left running."""
 
 
-class Campaign(Keeper):
+class ComparisonCampaign(Keeper):
     """One campaign in one run folder."""
 
     def __init__(

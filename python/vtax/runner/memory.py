@@ -51,7 +51,7 @@ class Settings:
     """The folder in which a command line runs."""
 
 
-class Campaign(campaign.Campaign[MemoryRecord]):
+class MemoryCampaign(campaign.Campaign[MemoryRecord]):
     """One campaign in one run folder."""
 
     def __init__(

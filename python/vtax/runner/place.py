@@ -140,7 +140,7 @@ class _Seen:
         return None
 
 
-class Campaign(campaign.Campaign[PlaceRecord]):
+class PlaceCampaign(campaign.Campaign[PlaceRecord]):
     """One campaign in one run folder."""
 
     def __init__(

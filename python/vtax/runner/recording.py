@@ -14,7 +14,7 @@ from vtax.errors import MisuseError, VtaxError
 from vtax.formats.folder import RunFolder
 from vtax.record import folder
 from vtax.record.folder import RecordedMachine
-from vtax.record.options import Options
+from vtax.record.options import RecordOptions
 from vtax.runner.given import Wishes, given
 from vtax.runner.instruments.record import Recording
 from vtax.runner.runner import Done, Keeper, Listener, Plan, Runner, Step, Variant
@@ -43,7 +43,7 @@ def record_in(
     environment: Environment,
     spec: str,
     argv: Sequence[str],
-    options: Options,
+    options: RecordOptions,
     out: Path | None = None,
     timeout_s: float | None = None,
     *,

@@ -88,7 +88,7 @@ class _Seen:
     """Gflop/s by routine, of the step that was just read."""
 
 
-class Campaign(campaign.Campaign[TuneRecord]):
+class TuneCampaign(campaign.Campaign[TuneRecord]):
     """One campaign in one run folder."""
 
     def __init__(

@@ -108,7 +108,7 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class StudyOptions:
     """What the user may choose in every study."""
 
     quick: bool = False
@@ -132,7 +132,7 @@ class Study:
     name: str
     title: str
     paper: str
-    run: Callable[[Options, Progress], Outcome]
+    run: Callable[[StudyOptions, Progress], Outcome]
     figures: Sequence[str] = field(default=())
     """The numbers that `--figure` knows."""
     modelled: bool = True

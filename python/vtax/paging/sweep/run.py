@@ -38,7 +38,7 @@ class Progress(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class SweepOptions:
     """How to run, apart from the design."""
 
     folder: Path
@@ -68,7 +68,7 @@ class Outcome:
         return tidy(self.points, [axis.column for axis in self.design.axes])
 
 
-def sweep(design: Design, options: Options, evaluate: Evaluate, progress: Progress) -> Outcome:
+def sweep(design: Design, options: SweepOptions, evaluate: Evaluate, progress: Progress) -> Outcome:
     """Evaluate every point that has no result yet, save the results, and write the table.
 
     Ctrl-C ends the sweep in an orderly way, with the state `interrupted`. Raises VtaxError when the
@@ -84,7 +84,7 @@ def sweep(design: Design, options: Options, evaluate: Evaluate, progress: Progre
 
 class _Sweep:
     def __init__(
-        self, design: Design, options: Options, folder: SweepFolder, progress: Progress
+        self, design: Design, options: SweepOptions, folder: SweepFolder, progress: Progress
     ) -> None:
         self._design = design
         self._options = options

@@ -29,7 +29,7 @@ from vtax.environments.capabilities import (
 from vtax.errors import VtaxError
 from vtax.formats.exchange import Exchange
 from vtax.formats.files import write_atomic
-from vtax.record.options import Options, Target
+from vtax.record.options import RecordOptions, Target
 from vtax.record.recorder import PROGRAM, Recorder, failure
 from vtax.runner.repetition import Repetition
 from vtax.workloads.base import Outcome
@@ -54,7 +54,7 @@ class Recording:
 
     name: ClassVar[str] = "record"
 
-    options: Options = field(default_factory=Options)
+    options: RecordOptions = field(default_factory=RecordOptions)
     by_guest: bool = False
     """Whether the recorder runs in the machine, beside the command."""
 
@@ -79,7 +79,7 @@ class Recording:
 
 
 @contextmanager
-def _here(repetition: Repetition, outside: RecordOutside, options: Options) -> Iterator[None]:
+def _here(repetition: Repetition, outside: RecordOutside, options: RecordOptions) -> Iterator[None]:
     """Record on this machine."""
     target = Target(**outside.target)
     arguments = [*options.arguments(target.usual_events), *target.arguments()]
@@ -95,7 +95,7 @@ def _here(repetition: Repetition, outside: RecordOutside, options: Options) -> I
 
 @contextmanager
 def _around(
-    repetition: Repetition, outside: RecordOutside, host: Shell, options: Options
+    repetition: Repetition, outside: RecordOutside, host: Shell, options: RecordOptions
 ) -> Iterator[None]:
     """Record in the machine's own host. With `options.guest` the guest publishes counters."""
     machine, page = repetition.machine, None
@@ -122,7 +122,7 @@ def _around(
 
 
 @contextmanager
-def _inside(repetition: Repetition, inside: RecordInside, options: Options) -> Iterator[None]:
+def _inside(repetition: Repetition, inside: RecordInside, options: RecordOptions) -> Iterator[None]:
     """Let the recorder run in the machine and start the command."""
     target = Target(command=tuple(repetition.argv))
     there = repetition.machine.launch.work_inside / repetition.folder / FOLDER_INSIDE
@@ -172,7 +172,7 @@ class RemoteRecorder:
         self._host = host
         self._folder = FOLDERS_THERE / name
 
-    def start(self, options: Options, target: Target) -> None:
+    def start(self, options: RecordOptions, target: Target) -> None:
         """Start the recorder and wait until it counts; raises VtaxError with its own words."""
         self._push()
         line = [str(PROGRAM_THERE), "record", "--out", str(self._folder / "out")]

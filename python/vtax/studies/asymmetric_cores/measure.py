@@ -13,7 +13,7 @@ from vtax.errors import VtaxError
 from vtax.formats.folder import RunFolder
 from vtax.formats.place import PlaceRecord
 from vtax.runner import service_domain
-from vtax.runner.place import Campaign, Settings
+from vtax.runner.place import PlaceCampaign, Settings
 from vtax.runner.service_domain import Backend
 from vtax.studies.asymmetric_cores.data import Data, joined
 from vtax.studies.asymmetric_cores.setup import (
@@ -24,11 +24,11 @@ from vtax.studies.asymmetric_cores.setup import (
     QUICK,
     SLOW_GUEST,
     SPECS,
-    Plan,
+    CoresPlan,
 )
 from vtax.studies.campaigns import carried_out, run_folders
 from vtax.studies.counting import Counting
-from vtax.studies.model import Options, Progress
+from vtax.studies.model import Progress, StudyOptions
 from vtax.workloads.loads import registry
 from vtax.workloads.loads.base import Load
 from vtax.workloads.variables import base_environment
@@ -54,13 +54,13 @@ class _Part:
     def label(self) -> str:
         return SLOW_GUEST if self.slow_guest else self.name
 
-    def steps(self, plan: Plan, backends: int) -> int:
+    def steps(self, plan: CoresPlan, backends: int) -> int:
         """The number of steps: a first look, and each point beside its control."""
         pairs = plan.rounds * backends * len(plan.speeds)
         return len(self.loads) * (1 + 2 * pairs)
 
 
-def measure(options: Options, progress: Progress) -> Data:
+def measure(options: StudyOptions, progress: Progress) -> Data:
     """Measure what the options ask for.
 
     Raises VtaxError where nothing can be measured at all: without root, without a way to slow
@@ -104,7 +104,7 @@ def _loads(names: Sequence[str], left_out: dict[str, str]) -> Mapping[str, Load]
     return found
 
 
-def _parts(plan: Plan, loads: Mapping[str, Load], left_out: dict[str, str]) -> Iterator[_Part]:
+def _parts(plan: CoresPlan, loads: Mapping[str, Load], left_out: dict[str, str]) -> Iterator[_Part]:
     """A part for each environment that can be made, and one with slow vCPUs for figure 1."""
     for name in plan.environments if loads else ():
         try:
@@ -119,7 +119,12 @@ def _parts(plan: Plan, loads: Mapping[str, Load], left_out: dict[str, str]) -> I
 
 
 def _campaign(
-    part: _Part, plan: Plan, backends: Sequence[Backend], seed: int, parent: Path, shown: Counting
+    part: _Part,
+    plan: CoresPlan,
+    backends: Sequence[Backend],
+    seed: int,
+    parent: Path,
+    shown: Counting,
 ) -> PlaceRecord:
     """Run the campaign of a part. Raises VtaxError when nothing was measured, KeyboardInterrupt
     after Ctrl-C."""
@@ -137,7 +142,7 @@ def _campaign(
         vcpus=part.slow_guest,
     )
     kept = RunFolder.create(parent, "place-vcpus" if part.slow_guest else "place")
-    return carried_out(Campaign(settings, kept, shown), kept)
+    return carried_out(PlaceCampaign(settings, kept, shown), kept)
 
 
 def _variables() -> dict[str, str]:

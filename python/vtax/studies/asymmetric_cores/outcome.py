@@ -12,18 +12,18 @@ from vtax.studies.asymmetric_cores.figures import drawn, tables
 from vtax.studies.asymmetric_cores.measure import measure
 from vtax.studies.asymmetric_cores.setup import CPU_BOUND, EMULATED
 from vtax.studies.machine import machine
-from vtax.studies.model import Options, Outcome, Progress
+from vtax.studies.model import Outcome, Progress, StudyOptions
 from vtax.studies.rule import judge
 
 
-def run(options: Options, progress: Progress) -> Outcome:
+def run(options: StudyOptions, progress: Progress) -> Outcome:
     """Measure what the options ask for, judge it and draw it."""
     load_before = os.getloadavg()[0]
     data = measure(options, progress)
     return made(data, options, machine(load_before))
 
 
-def made(data: Data, options: Options, setup: list[tuple[str, str]]) -> Outcome:
+def made(data: Data, options: StudyOptions, setup: list[tuple[str, str]]) -> Outcome:
     """The outcome of measured data."""
     return Outcome(
         claims=judge(RULES, data, options.figure, data.without_emulation()),
@@ -39,7 +39,7 @@ def _records(data: Data) -> list[PlaceRecord]:
     return [each for each in (data.served, data.slow_guest) if each is not None]
 
 
-def _setup(data: Data, options: Options) -> list[tuple[str, str]]:
+def _setup(data: Data, options: StudyOptions) -> list[tuple[str, str]]:
     described: dict[str, str] = {}
     for record in _records(data):
         for each in record.environments:
@@ -57,7 +57,7 @@ def _setup(data: Data, options: Options) -> list[tuple[str, str]]:
     return [*described.items(), *how, *measured, ("Random seed", str(options.seed))]
 
 
-def _cautions(data: Data, options: Options) -> list[str]:
+def _cautions(data: Data, options: StudyOptions) -> list[str]:
     records = _records(data)
     found = []
     if options.quick:

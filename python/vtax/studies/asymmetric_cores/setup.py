@@ -34,7 +34,7 @@ SPEEDS = (87.0, 74.0, 61.0, LOWEST)
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class CoresPlan:
     """How much to measure."""
 
     environments: Sequence[str]
@@ -47,8 +47,8 @@ class Plan:
     """Whether the CPU-bound load runs with slow vCPUs, too."""
 
 
-FULL = Plan((VDE, QEMU, TAP), (AB, TCP, UDP, CPU_BOUND, *OTHERS), SPEEDS, 5, 2)
-QUICK = Plan((VDE,), (TCP, HTTP), (LOWEST,), 2, 1, slow_guest=False)
+FULL = CoresPlan((VDE, QEMU, TAP), (AB, TCP, UDP, CPU_BOUND, *OTHERS), SPEEDS, 5, 2)
+QUICK = CoresPlan((VDE,), (TCP, HTTP), (LOWEST,), 2, 1, slow_guest=False)
 
 FIGURE_LOADS: Mapping[str, Sequence[str]] = {
     "1": (AB, TCP, UDP, CPU_BOUND),

@@ -17,10 +17,10 @@ from vtax.runner import memory as memory_runner
 from vtax.runner import tune as tune_runner
 from vtax.studies.atlas.data import Data, place
 from vtax.studies.atlas.figures_tuning import FIGURES as TUNING
-from vtax.studies.atlas.setup import FULL, PLACES, QUICK, TCG, Place, Plan
+from vtax.studies.atlas.setup import FULL, PLACES, QUICK, TCG, AtlasPlan, Place
 from vtax.studies.campaigns import carried_out, run_folders
 from vtax.studies.counting import Counting
-from vtax.studies.model import Options, Progress
+from vtax.studies.model import Progress, StudyOptions
 from vtax.workloads.sized import SizedDgemm
 from vtax.workloads.tuner import GENERATED, PEERS, Tuner
 from vtax.workloads.variables import base_environment
@@ -30,7 +30,7 @@ MARGIN_PERCENT = 2.0
 """The margin within which performances are equivalent, the default of `vtax tune`."""
 
 
-def measure(options: Options, progress: Progress) -> Data:
+def measure(options: StudyOptions, progress: Progress) -> Data:
     """Figures 2 to 7 come from one campaign, 8 to 15 from another: only what is asked for runs.
 
     Raises VtaxError where nothing can be measured at all. A place that cannot be measured is left
@@ -80,7 +80,7 @@ def _usable() -> tuple[dict[Place, Environment], dict[Place, str]]:
 class _Campaigns:
     """What all campaigns share."""
 
-    plan: Plan
+    plan: AtlasPlan
     seed: int
     folder: Path
     shown: Counting
@@ -100,7 +100,7 @@ class _Campaigns:
         )
         self.shown.extended(len(own) * len(sizes) * runs)
         kept = RunFolder.create(self.folder, "memory")
-        return carried_out(memory_runner.Campaign(settings, kept, self.shown), kept)
+        return carried_out(memory_runner.MemoryCampaign(settings, kept, self.shown), kept)
 
     def tuning(self, own: Mapping[Place, Environment], *, emulated: bool) -> TuneRecord:
         by = self.plan.emulated_tuning if emulated else self.plan.tuning
@@ -124,7 +124,7 @@ class _Campaigns:
         )
         self.shown.extended(len(environments) * (1 + len(PEERS)))
         kept = RunFolder.create(self.folder, "tune")
-        return carried_out(tune_runner.Campaign(settings, kept, self.shown), kept)
+        return carried_out(tune_runner.TuneCampaign(settings, kept, self.shown), kept)
 
 
 def _variables() -> dict[str, str]:

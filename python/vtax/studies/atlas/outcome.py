@@ -12,18 +12,18 @@ from vtax.studies.atlas.figures import drawn, tables
 from vtax.studies.atlas.measure import measure
 from vtax.studies.atlas.setup import FULL, QUICK
 from vtax.studies.machine import machine
-from vtax.studies.model import Options, Outcome, Progress
+from vtax.studies.model import Outcome, Progress, StudyOptions
 from vtax.studies.rule import judge
 
 
-def run(options: Options, progress: Progress) -> Outcome:
+def run(options: StudyOptions, progress: Progress) -> Outcome:
     """Measure what the options ask for, judge it and draw it."""
     load_before = os.getloadavg()[0]
     data = measure(options, progress)
     return made(data, options, machine(load_before))
 
 
-def made(data: Data, options: Options, setup: list[tuple[str, str]]) -> Outcome:
+def made(data: Data, options: StudyOptions, setup: list[tuple[str, str]]) -> Outcome:
     """The outcome of measured data."""
     return Outcome(
         claims=judge((*claims_tuning.RULES, *RULES), data, options.figure),
@@ -35,7 +35,7 @@ def made(data: Data, options: Options, setup: list[tuple[str, str]]) -> Outcome:
     )
 
 
-def _setup(data: Data, options: Options) -> list[tuple[str, str]]:
+def _setup(data: Data, options: StudyOptions) -> list[tuple[str, str]]:
     plan = QUICK if options.quick else FULL
     described = {each.spec: each.description for each in data.tuned.values()}
     described |= {each.spec: each.description for each in data.found.values()}
@@ -53,7 +53,7 @@ def _setup(data: Data, options: Options) -> list[tuple[str, str]]:
     ]  # fmt: skip
 
 
-def _cautions(data: Data, options: Options) -> list[str]:
+def _cautions(data: Data, options: StudyOptions) -> list[str]:
     found = []
     if options.quick:
         found.append(

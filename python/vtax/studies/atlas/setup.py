@@ -47,7 +47,7 @@ class Tuning:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class AtlasPlan:
     """How much to measure: with the DGEMM driver, and with the tuner."""
 
     sizes: Sequence[int]
@@ -60,7 +60,7 @@ class Plan:
     tuned_megabytes: Sequence[int] = (SMALL_MB, LARGE_MB)
 
 
-FULL = Plan(
+FULL = AtlasPlan(
     (100, 400, 700, 1000, 1500, 2000, 2500, 2800, 2900, 3000, 3100, 3200, 3300, 3600, 4000),
     5,
     (100, 400, 700, 1000, 3000, 3300),
@@ -68,7 +68,7 @@ FULL = Plan(
     Tuning(60.0, 5, 1000, 2500, 20),
     Tuning(60.0, 3, 200, 400, 20),
 )
-QUICK = Plan(
+QUICK = AtlasPlan(
     (400, 1000, 2500, 3600), 1, (100, 400), 1,
     Tuning(2.0, 1, 200, 300, 2), Tuning(2.0, 1, 60, 100, 1), (SMALL_MB,),
 )  # fmt: skip

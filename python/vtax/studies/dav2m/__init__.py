@@ -6,10 +6,10 @@ Everything here is modelled: `vtax.paging` simulates, this package judges and dr
 from __future__ import annotations
 
 from vtax.studies.dav2m.setup import FIGURES
-from vtax.studies.model import Options, Outcome, Progress, Study
+from vtax.studies.model import Outcome, Progress, Study, StudyOptions
 
 
-def _run(options: Options, progress: Progress) -> Outcome:
+def _run(options: StudyOptions, progress: Progress) -> Outcome:
     from vtax.studies.dav2m.outcome import run
 
     return run(options, progress)

@@ -16,7 +16,7 @@ from vtax.studies.dav2m.setup import (
     MACHINE_TITLES,
     SECOND_MACHINE,
 )
-from vtax.studies.model import Options, Outcome, Progress
+from vtax.studies.model import Outcome, Progress, StudyOptions
 from vtax.studies.rule import FACTOR, judge, possible
 
 CAUTIONS = (
@@ -30,7 +30,7 @@ CAUTIONS = (
 )
 
 
-def run(options: Options, progress: Progress) -> Outcome:
+def run(options: StudyOptions, progress: Progress) -> Outcome:
     """Simulate what the options ask for, and make the study of it."""
     from vtax.studies.dav2m.simulate import planned
     from vtax.studies.dav2m.simulate import run as simulate
@@ -38,7 +38,7 @@ def run(options: Options, progress: Progress) -> Outcome:
     return made(simulate(planned(options), progress), options)
 
 
-def made(data: Data, options: Options) -> Outcome:
+def made(data: Data, options: StudyOptions) -> Outcome:
     """Claims, figures and tables of simulated data."""
     cautions = list(CAUTIONS)
     if options.quick:
@@ -57,7 +57,7 @@ def made(data: Data, options: Options) -> Outcome:
     )
 
 
-def _setup(data: Data, options: Options) -> Iterator[tuple[str, str]]:
+def _setup(data: Data, options: StudyOptions) -> Iterator[tuple[str, str]]:
     machines = " and ".join(MACHINE_TITLES[name] for name in (MACHINE, SECOND_MACHINE))
     yield "Machines", f"models of the {machines}; no TLB tags"
     yield "Guest", "32-bit, two-level page tables with 4K pages, 2 GB of memory (section 4)"

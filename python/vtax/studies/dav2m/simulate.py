@@ -37,7 +37,7 @@ from vtax.studies.dav2m.setup import (
     TLB_FACTORS,
     Choice,
 )
-from vtax.studies.model import Options, Progress
+from vtax.studies.model import Progress, StudyOptions
 
 Description = dict[str, Any]
 """A machine or a workload as its TOML file has it."""
@@ -293,7 +293,7 @@ class Job:
     arguments: tuple[object, ...]
 
 
-def planned(options: Options) -> list[Job]:
+def planned(options: StudyOptions) -> list[Job]:
     """The jobs that the options ask for, the long ones first."""
     wanted = options.figure
     return [job for job in _all(options) if wanted is None or wanted in job.figures]
@@ -335,7 +335,7 @@ _ORDER = (
 )
 
 
-def _all(options: Options) -> Iterator[Job]:
+def _all(options: StudyOptions) -> Iterator[Job]:
     seed, quick = options.seed, options.quick
     for name in FOCUS:
         yield Job(f"switches of {name}", _set("6"), transitions, (name, seed, quick))

@@ -6,10 +6,10 @@ Everything here is measured on this machine; this package judges and draws.
 from __future__ import annotations
 
 from vtax.studies.hpcc.setup import FIGURES
-from vtax.studies.model import Options, Outcome, Progress, Study
+from vtax.studies.model import Outcome, Progress, Study, StudyOptions
 
 
-def _run(options: Options, progress: Progress) -> Outcome:
+def _run(options: StudyOptions, progress: Progress) -> Outcome:
     from vtax.studies.hpcc.outcome import run
 
     return run(options, progress)

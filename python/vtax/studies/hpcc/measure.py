@@ -16,12 +16,11 @@ from vtax.formats.scratch import scratch
 from vtax.runner import order_drift
 from vtax.runner.order_drift import Subject
 from vtax.runner.repetition import Repetition
-from vtax.runner.runner import Done, Keeper, Listener, Runner, Step, Variant
-from vtax.runner.runner import Plan as Steps
+from vtax.runner.runner import Done, Keeper, Listener, Plan, Runner, Step, Variant
 from vtax.studies.counting import Counting
 from vtax.studies.hpcc.data import Data, Place
-from vtax.studies.hpcc.setup import CPU, FULL, NATIVE, QUICK, SPECS, TABLE, WALL, Plan
-from vtax.studies.model import Options, Progress
+from vtax.studies.hpcc.setup import CPU, FULL, NATIVE, QUICK, SPECS, TABLE, WALL, HpccPlan
+from vtax.studies.model import Progress, StudyOptions
 from vtax.workloads import programs
 from vtax.workloads.base import Command, Metric
 from vtax.workloads.hpcc import Hpcc
@@ -54,7 +53,7 @@ class _Clocks(Keeper):
             self.found = None
 
 
-def measure(options: Options, progress: Progress) -> Data:
+def measure(options: StudyOptions, progress: Progress) -> Data:
     """Measure everything: all figures come from the same runs, so `--figure` saves no time.
 
     Raises VtaxError where HPCC is not installed. An environment that does not come up is left out,
@@ -94,7 +93,7 @@ def measure(options: Options, progress: Progress) -> Data:
 
 
 def _place(
-    name: str, spec: str, environment: Environment, plan: Plan, variables: Mapping[str, str]
+    name: str, spec: str, environment: Environment, plan: HpccPlan, variables: Mapping[str, str]
 ) -> Place:
     """Boot an environment once, and look at its clocks. Raises VtaxError when it does not come
     up."""
@@ -106,7 +105,7 @@ def _place(
         command = Command(argv, timeout_s=PROBE_TIMEOUT_S)
         step = Step(name, 0, command, "clocks", folder)
         Runner(
-            Steps([Variant(name, environment, work)], [step], variables, matched=True),
+            Plan([Variant(name, environment, work)], [step], variables, matched=True),
             keeper,
             Listener(),
         ).run()

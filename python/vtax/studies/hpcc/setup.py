@@ -27,7 +27,7 @@ TABLE, CPU, WALL = "table_words", "random_access_cpu_s", "random_access_wall_s"
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class HpccPlan:
     """How much to measure. HPCC runs as one process, so that one CPU is enough everywhere."""
 
     sizes: Sequence[int]
@@ -43,8 +43,8 @@ class Plan:
         return self.emulated_sizes if name == TCG else self.sizes
 
 
-FULL = Plan((200, 400, 600, 1000, 2048), (200, 400, 600), rounds=5, budget_s=500.0)
-QUICK = Plan((200, 300, 400), (200, 300), rounds=2, budget_s=50.0)
+FULL = HpccPlan((200, 400, 600, 1000, 2048), (200, 400, 600), rounds=5, budget_s=500.0)
+QUICK = HpccPlan((200, 300, 400), (200, 300), rounds=2, budget_s=50.0)
 
 SMALL_APART, GUESTS_APART, LARGE_APART = 50.0, 5.0, 1.0
 """Figure 1, percent: natively for small sizes, in guests, and natively for large ones."""

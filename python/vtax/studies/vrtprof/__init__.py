@@ -5,11 +5,11 @@ Everything here is measured on this machine by `vtax record`; this package judge
 
 from __future__ import annotations
 
-from vtax.studies.model import Options, Outcome, Progress, Study
+from vtax.studies.model import Outcome, Progress, Study, StudyOptions
 from vtax.studies.vrtprof.setup import FIGURES
 
 
-def _run(options: Options, progress: Progress) -> Outcome:
+def _run(options: StudyOptions, progress: Progress) -> Outcome:
     from vtax.studies.vrtprof.outcome import run
 
     return run(options, progress)

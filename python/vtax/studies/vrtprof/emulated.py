@@ -14,7 +14,7 @@ from vtax import foreign_json
 from vtax.analysis.intervals import Recording, load
 from vtax.environments import Environment
 from vtax.errors import VtaxError
-from vtax.record.options import Options as RecordOptions
+from vtax.record.options import RecordOptions
 from vtax.runner.instruments.record import Recording as Recorded
 from vtax.runner.runner import Done, Variant
 from vtax.studies.counting import Counting
@@ -33,7 +33,7 @@ from vtax.studies.vrtprof.setup import (
     EMULATED_EVENTS,
     EMULATED_SETTINGS,
     ICOUNT,
-    Plan,
+    VrtprofPlan,
 )
 from vtax.workloads.base import Command
 
@@ -42,12 +42,12 @@ FIGURES = ("5", "6", "7", "overhead")
 SPEC = f"qemu-arm64:icount={ICOUNT}"
 
 
-def steps(plan: Plan) -> int:
+def steps(plan: VrtprofPlan) -> int:
     """How many runs the measurement takes."""
     return len(plan.workloads) * plan.repetitions * (len(EMULATED_SETTINGS) + 1)
 
 
-def measure(plan: Plan, seed: int, folder: Path, found: Found, shown: Counting) -> None:
+def measure(plan: VrtprofPlan, seed: int, folder: Path, found: Found, shown: Counting) -> None:
     """Measure in the emulated machine; where it cannot be made, it is left out with the reason."""
     own: dict[str, list[Recording]] = {}
     works: dict[str, str] = {}
@@ -75,7 +75,7 @@ def measure(plan: Plan, seed: int, folder: Path, found: Found, shown: Counting) 
         found.recordings[EMULATED] = by_work(plan.workloads, own)
 
 
-def _commands(environment: Environment, plan: Plan) -> Mapping[str, Command]:
+def _commands(environment: Environment, plan: VrtprofPlan) -> Mapping[str, Command]:
     """One copy of each workload, with a fixed count, because its clock does not follow this
     machine's."""
     return {

@@ -15,12 +15,12 @@ from vtax import binaries, foreign_json
 from vtax.analysis.intervals import Recording, load
 from vtax.errors import VtaxError
 from vtax.formats.scratch import scratch
-from vtax.record.options import Options as RecordOptions
+from vtax.record.options import RecordOptions
 from vtax.record.recorder import PROGRAM, Recorder
 from vtax.runner.instruments.record import Recording as Recorded
 from vtax.runner.runner import Done, Step, Variant
 from vtax.studies.counting import Counting
-from vtax.studies.model import Options, Progress
+from vtax.studies.model import Progress, StudyOptions
 from vtax.studies.vrtprof import emulated
 from vtax.studies.vrtprof.data import Data
 from vtax.studies.vrtprof.runs import (
@@ -46,13 +46,13 @@ from vtax.studies.vrtprof.setup import (
     SETTINGS,
     SPECS,
     UML,
-    Plan,
+    VrtprofPlan,
 )
 
 LIST_TIMEOUT_S = 60.0
 
 
-def measure(options: Options, progress: Progress) -> Data:
+def measure(options: StudyOptions, progress: Progress) -> Data:
     """Measure all that the options ask for.
 
     Raises VtaxError when this machine cannot record at all. An environment that does not come up
@@ -96,7 +96,7 @@ class _Target:
     options: RecordOptions
 
 
-def _targets(plan: Plan, counted: Sequence[str]) -> list[_Target]:
+def _targets(plan: VrtprofPlan, counted: Sequence[str]) -> list[_Target]:
     """The environments; `counted` are hardware events that this machine has (the lab's has
     none)."""
     record = RecordOptions(EVERY, EVENTS)
@@ -119,7 +119,7 @@ def _require_recording(folder: Path) -> None:
 
 
 def _record_all(
-    target: _Target, plan: Plan, seed: int, folder: Path, found: Found, shown: Counting
+    target: _Target, plan: VrtprofPlan, seed: int, folder: Path, found: Found, shown: Counting
 ) -> None:
     order = [work for work in plan.workloads for _ in range(plan.repetitions)]
     random.Random(f"{seed} {target.name}").shuffle(order)
@@ -164,7 +164,7 @@ def _availability() -> tuple[dict[str, str], list[str]]:
 
 
 def _measure_overheads(
-    plan: Plan, repetitions: int, seed: int, folder: Path, found: Found, shown: Counting
+    plan: VrtprofPlan, repetitions: int, seed: int, folder: Path, found: Found, shown: Counting
 ) -> None:
     """Measure overheads: each repetition has every setting once, in a random order of its own."""
     environment, work_folder = prepared(OVERHEAD_IN, folder, "overhead")

@@ -8,7 +8,7 @@ import polars as pl
 
 from vtax.present.format import plural
 from vtax.studies.machine import machine
-from vtax.studies.model import Options, Outcome, Progress
+from vtax.studies.model import Outcome, Progress, StudyOptions
 from vtax.studies.rule import judge
 from vtax.studies.vrtprof import data as m
 from vtax.studies.vrtprof.claims import RULES
@@ -28,14 +28,14 @@ from vtax.studies.vrtprof.setup import (
 )
 
 
-def run(options: Options, progress: Progress) -> Outcome:
+def run(options: StudyOptions, progress: Progress) -> Outcome:
     """Measure what the options ask for, judge it and draw it."""
     load_before = os.getloadavg()[0]
     data = measure(options, progress)
     return made(data, options, machine(load_before))
 
 
-def made(data: Data, options: Options, setup: list[tuple[str, str]]) -> Outcome:
+def made(data: Data, options: StudyOptions, setup: list[tuple[str, str]]) -> Outcome:
     """The outcome of measured data."""
     only = options.figure
     return Outcome(
@@ -48,7 +48,7 @@ def made(data: Data, options: Options, setup: list[tuple[str, str]]) -> Outcome:
     )
 
 
-def _setup(options: Options) -> list[tuple[str, str]]:
+def _setup(options: StudyOptions) -> list[tuple[str, str]]:
     plan = QUICK if options.quick else FULL
     return [
         ("Workloads", ", ".join(work.name for work in plan.workloads)),
@@ -67,7 +67,7 @@ def _setup(options: Options) -> list[tuple[str, str]]:
     ]
 
 
-def _cautions(data: Data, options: Options) -> list[str]:
+def _cautions(data: Data, options: StudyOptions) -> list[str]:
     found = []
     if options.quick:
         found.append("Made with --quick: few workloads, one repetition. It shows that it works.")

@@ -15,8 +15,7 @@ from vtax.environments import Environment
 from vtax.errors import VtaxError
 from vtax.record.recorder import summary
 from vtax.runner.repetition import Repetition
-from vtax.runner.runner import Done, Keeper, Runner, Step, Variant
-from vtax.runner.runner import Plan as Steps
+from vtax.runner.runner import Done, Keeper, Plan, Runner, Step, Variant
 from vtax.studies.counting import Counting
 from vtax.studies.vrtprof.setup import Work
 from vtax.workloads import builtin
@@ -64,7 +63,7 @@ def run(
     warm_up: bool = False,
 ) -> None:
     """Run the steps; `keep` gets each of them. Raises VtaxError when a step fails."""
-    plan = Steps(variants, steps, base_environment(os.environ), warm_up=warm_up, everywhere=True)
+    plan = Plan(variants, steps, base_environment(os.environ), warm_up=warm_up, everywhere=True)
     Runner(plan, _Keeper(keep), shown).run()
 
 

@@ -85,7 +85,7 @@ EMULATED_SETTINGS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class VrtprofPlan:
     """How much to measure."""
 
     workloads: tuple[Work, ...]
@@ -98,8 +98,8 @@ class Plan:
     """The share of the workloads' counts that table IV runs."""
 
 
-FULL = Plan(WORKLOADS, tuple(GUESTS), 2, 3.0, 5, 1.0)
-QUICK = Plan(QUICK_WORKLOADS, (1,), 1, 1.0, 2, 0.5)
+FULL = VrtprofPlan(WORKLOADS, tuple(GUESTS), 2, 3.0, 5, 1.0)
+QUICK = VrtprofPlan(QUICK_WORKLOADS, (1,), 1, 1.0, 2, 0.5)
 
 GUEST_MEMORY_MIB = 512
 """The memory of all nested guests together, since they share the copies too."""
