@@ -169,7 +169,7 @@ fn a_missing_number_is_found_elsewhere_or_said() {
     let alone = machine().cores();
     assert_eq!(alone.unknown, [5]);
     assert!(
-        alone.notes[0].starts_with("CPU 5: nothing says"),
+        alone.notes[0].starts_with("CPU 5: its kind is unknown"),
         "{:?}",
         alone.notes
     );
