@@ -135,13 +135,13 @@ def _carry_out(
     kernels = tuple(cache.folder(name) for name in CACHED)
     machine = {"the emulated host": environment}
     gets = given(machine, command[:1], folder, wishes, kernels)
-    for said in () if quiet else gets.said:
-        print(f"note: {said}", file=sys.stderr)
     variables = {**gets.environment, "XDG_CACHE_HOME": str(cache.base())}
     environment = environment.with_shown(gets.shown)
     program = programs.require(command[0], variables["PATH"], folder, "check its name", command[1:])
     sharing.require_seen({"the emulated host": environment}, program)
     environment.check()
+    for said in () if quiet else gets.said:
+        print(f"note: {said}", file=sys.stderr)
     stdin = standard_input.given().content
     with scratch("host") as work, progress(quiet) as told:
         told.announce("starting the emulated host")

@@ -73,11 +73,11 @@ def record_in(
     workdir = working_folder(workdir, machine)
     own = not builtin.is_builtin(argv)
     gets = given(machine, argv[:1] if own else (), workdir, wishes)
-    for said in gets.said:
-        note(said)
     environment = environment.with_shown(gets.shown)
     if environment.has_folder(Path("/usr")) and own:
         sharing.require_seen({spec: environment}, builtin.require_here(argv))
+    for said in gets.said:
+        note(said)
     recorded = RecordedMachine(
         spec, cpus=environment.shape().cpus, memory_bytes=environment.memory_limit()
     )
