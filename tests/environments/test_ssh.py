@@ -208,7 +208,8 @@ def start_comparison(
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     found = eventually(
-        lambda: any(p.stat().st_size > 3000 for p in tmp_path.glob("runs/*/samples.jsonl"))
+        lambda: any(p.stat().st_size > 3000 for p in tmp_path.glob("runs/*/samples.jsonl")),
+        within_s=300,
     )
     if not found:
         process.kill()
