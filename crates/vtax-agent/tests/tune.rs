@@ -135,9 +135,7 @@ fn a_search_goes_on_from_the_caches_that_it_started_from() {
     let all = [&short[..], &gemm].concat();
     let first = json(&all);
     assert_eq!(named(&first), ["dgemm_nn"]);
-    let claimed = first["notes"]
-        .to_string()
-        .contains("claimed cache sizes");
+    let claimed = first["notes"].to_string().contains("claimed cache sizes");
     let from = if claimed { "claimed" } else { "probes" };
     assert_eq!(first["start"]["from"], from, "{first}");
     let text = fs::read_to_string(&log).unwrap();
