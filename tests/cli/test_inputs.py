@@ -193,6 +193,17 @@ def test_other_verbs_give_a_command_the_same(
     assert "n=1000000=4=3\n" in done.stdout + done.stderr
 
 
+@pytest.mark.parametrize(
+    ("name", "secret"),
+    [
+        *[(each, True) for each in ("API_KEY", "APIKEY", "DEPLOYKEY", "key2", "PUBKEY", "KEYS")],
+        *[(each, False) for each in ("MONKEY", "KEYBOARD", "XKEYMAP", "KEYWORDS", "PASSES")],
+    ],
+)
+def test_a_key_is_a_secret_and_a_keyboard_is_none(name: str, secret: bool) -> None:
+    assert is_secret(name, "x") is secret
+
+
 ENVIRON = st.dictionaries(
     st.from_regex(r"[A-Z_]{1,12}", fullmatch=True) | st.sampled_from([*PREFIXES, *SESSION, "LANG"]),
     st.text("abc:/@%", max_size=9),

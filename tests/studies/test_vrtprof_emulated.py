@@ -56,7 +56,7 @@ def dearer(data: Data, setting: str, factor: float, only: str | None = None) -> 
 
 def test_verdicts_follow_what_was_recorded(data: Data) -> None:
     found = judged(data)
-    # Of six workloads only one switches contexts, and pays for each switch.
+    # One of the six workloads switches contexts, and pays for each switch.
     assert found["overhead-paper-interval-emulated"].ours == "0.866 %"
     assert found["overhead-paper-interval-emulated"].verdict is Verdict.HOLDS
     assert found["overhead-finest-emulated"].verdict is Verdict.FAILS

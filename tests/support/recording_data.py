@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 STARTED_NS = 7_000_000_000_000
-"""Nanoseconds since boot: so many that doubles need care."""
+"""Nanoseconds since boot: a number for which doubles need care."""
 EVENTS = (
     ("hw.instructions", "count"),
     ("hw.cycles", "count"),

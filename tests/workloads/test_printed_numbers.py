@@ -261,11 +261,23 @@ def test_an_unknown_word_behind_the_number_is_the_same_in_all_repetitions() -> N
     units = OneUnit()
     for text in ("dev: 5 jiffies", "dev: 1 jiffie", "dev: 7", "dev: 6 in all"):
         units.same([read("mean:lower=dev: ([0-9.]+)", text)])
-    with pytest.raises(VtaxError, match="'tick' stands behind the number here, 'jiffie' before"):
+    with pytest.raises(VtaxError, match="'ticks' stands behind the number here, 'jiffies' before"):
         units.same([read("mean:lower=dev: ([0-9.]+)", "dev: 5 ticks")])
     hosts = OneUnit()
     for text in ("dev: 5 alpha", "dev: 5 beta"):
         hosts.same([read(r"mean:lower=dev: ([0-9.]+) \w+", text)])
+
+
+@given(st.from_regex("[g-z]{4,9}q", fullmatch=True), st.from_regex("[g-z]{4,9}q", fullmatch=True))
+def test_two_unknown_words_are_the_same_or_refused(one: str, other: str) -> None:
+    units = OneUnit()
+    units.same([read("mean:lower=dev: ([0-9.]+)", f"dev: 5 {one}")])
+    again = read("mean:lower=dev: ([0-9.]+)", f"dev: 5 {other}")
+    if one == other:
+        units.same([again])
+    else:
+        with pytest.raises(VtaxError, match=f"'{other}' stands behind the number here, '{one}'"):
+            units.same([again])
 
 
 @pytest.mark.parametrize("text", ["a:lower:higher=(.)", "a:ms:us=(.)", "a:first:last=(.)"])

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use nix::fcntl::Flock;
@@ -252,7 +252,7 @@ pub fn replace(path: &Path, before: &Before) -> Result<(), Error> {
 }
 
 fn whole(before: &Before) -> impl FnOnce(&mut File) -> io::Result<()> {
-    move |file| Ok(serde_json::to_writer(file, before)?)
+    move |file| file.write_all(&serde_json::to_vec(before)?)
 }
 
 /// Make the folder of journals, and keep others out until this is dropped: `apply` and `undo` take

@@ -1,7 +1,7 @@
 //! The files of a recording.
 
-use std::fs::{self, File};
-use std::io::BufWriter;
+use std::fs;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
@@ -52,9 +52,9 @@ impl Folder {
     /// Fails when the file cannot be written, or when `value` has no JSON form.
     pub fn describe(&self, name: &str, value: &impl Serialize) -> Result<(), Error> {
         let path = self.0.join(name);
-        let write =
-            |file: &mut File| Ok(serde_json::to_writer_pretty(BufWriter::new(file), value)?);
-        state::replace(&path, 0o644, write).map_err(|error| failed(&path, error))
+        let text = serde_json::to_vec_pretty(value).map_err(|error| failed(&path, error))?;
+        state::replace(&path, 0o644, |file| file.write_all(&text))
+            .map_err(|error| failed(&path, error))
     }
 }
 

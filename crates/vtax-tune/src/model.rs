@@ -71,8 +71,8 @@ impl Parameters {
 }
 
 impl Level2 {
-    /// Good parameters for this processor: so many columns that the vector is seldom read again,
-    /// and enough independent sums for the pipeline.
+    /// Good parameters for this processor: enough columns that the vector is seldom read again, and
+    /// enough independent sums for the pipeline.
     pub fn model(processor: &Processor) -> Self {
         let vector = processor
             .vectors()

@@ -68,7 +68,7 @@ class Thread:
     """The node of its guest's memory, on which the thread stays. None: not known; it stays where it
     is."""
     now: Place | None = None
-    """None: it may run anywhere, and is counted with the fastest class."""
+    """Where the thread is; None: it may run anywhere, and counts with the fastest class."""
     allowed: frozenset[Place] | None = None
     """Places of which its cpuset has a core; None: all. It may always stay where it is."""
 

@@ -281,14 +281,19 @@ def _settings(
     from vtax.workloads.command import CommandLine
 
     control = options.pop("control")
-    wishes = Wishes(*map(options.pop, ("share", "keep_env", "clean_env", "env")))
+    wishes = Wishes(
+        share=options.pop("share"),
+        keep_env=options.pop("keep_env"),
+        clean_env=options.pop("clean_env"),
+        named=options.pop("env"),
+    )
     baseline = options.pop("baseline")
     workload = workloads.parse(argv, patterns)
     variants = pushed(compared_variants(specs, control, baseline), options.pop("push"))
     unread: tuple[str, ...] = ()
     if isinstance(workload, CommandLine):
         alone = not any(each.role == "measured" and each.baseline for each in variants)
-        read = standard_input.given()
+        read = standard_input.read()
         workload, unread = replace(workload, compared=not alone, stdin=read.content), read.said
     instruments = chosen(options.pop("instruments"), [each.environment for each in variants])
     machines = {each.label: each.environment for each in variants}

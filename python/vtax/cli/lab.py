@@ -85,8 +85,8 @@ def lab(
 
     The command runs in the current folder and sees this machine's files without its secrets
     (docs/security.md). It may write everywhere; only what it writes into --out is kept. It gets
-    your environment variables without secrets, the standard input, and no network but the loopback.
-    The exit code is the command's.
+    your standard input and your environment variables without secrets. It has no network but the
+    loopback. The exit code is the command's.
     """
     from vtax.environments.base import with_paging_modes
     from vtax.errors import MisuseError
@@ -142,7 +142,7 @@ def _carry_out(
     environment.check()
     for said in () if quiet else gets.said:
         print(f"note: {said}", file=sys.stderr)
-    stdin = standard_input.given().content
+    stdin = standard_input.read().content
     with scratch("host") as work, progress(quiet) as told:
         told.announce("starting the emulated host")
         with environment.start_host(work, allowed_cpus(), out) as host:

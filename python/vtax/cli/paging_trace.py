@@ -124,7 +124,7 @@ def trace(
         argv=workload,
         variables=gets.environment,
         workdir=gets.shown.working,
-        stdin=standard_input.given().content,
+        stdin=standard_input.read().content,
         out=None if online else out,
         consume=simulated,
         user_only=user_only,

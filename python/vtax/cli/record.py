@@ -209,7 +209,7 @@ def _inside(
         workdir=workdir,
         max_output_bytes=max_output_bytes,
         wishes=wishes,
-        stdin=standard_input.given().content,
+        stdin=standard_input.read().content,
         note=lambda said: print(f"note: {said}", file=sys.stderr),
     )
     if not as_json:

@@ -30,7 +30,7 @@ class StandardInput:
     """What commands do not get, in sentences."""
 
 
-def given() -> StandardInput:
+def read() -> StandardInput:
     """Read standard input if it is a file or a pipe.
 
     Raises MisuseError when the input is longer than LIMIT_BYTES or cannot be read.
@@ -43,7 +43,7 @@ def given() -> StandardInput:
         waits = stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
         if not waits and not stat.S_ISREG(mode):
             return StandardInput()
-        content = _read(may_wait=waits)
+        content = _content(may_wait=waits)
     except OSError as error:
         if error.errno == errno.EBADF:
             return StandardInput()  # closed by whoever started vtax
@@ -59,7 +59,7 @@ def given() -> StandardInput:
     return StandardInput(content or None)
 
 
-def _read(*, may_wait: bool) -> bytes | None:
+def _content(*, may_wait: bool) -> bytes | None:
     """The input up to its end, or a little more than LIMIT_BYTES; None: a silent pipe."""
     pieces: list[bytes] = []
     size = 0

@@ -39,6 +39,9 @@ class Wishes:
     """Variables that are given even if they look like secrets."""
 
 
+NO_WISHES = Wishes()
+
+
 def given(
     machines: Mapping[str, Environment],
     programs: Sequence[str],

@@ -15,7 +15,7 @@ from vtax.formats.folder import RunFolder
 from vtax.record import folder
 from vtax.record.folder import RecordedMachine
 from vtax.record.options import RecordOptions
-from vtax.runner.given import Wishes, given
+from vtax.runner.given import NO_WISHES, Wishes, given
 from vtax.runner.instruments.record import Recording
 from vtax.runner.runner import Done, Keeper, Listener, Plan, Runner, Step, Variant
 from vtax.workloads import builtin
@@ -50,7 +50,7 @@ def record_in(
     by_guest: bool = False,
     workdir: Path | None = None,
     max_output_bytes: int = OUTPUT_LIMIT_BYTES,
-    wishes: Wishes = Wishes(),  # noqa: B008
+    wishes: Wishes = NO_WISHES,
     stdin: bytes | None = None,
     note: Callable[[str], None] = lambda _: None,
 ) -> Recorded:

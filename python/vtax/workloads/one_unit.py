@@ -32,7 +32,8 @@ class OneUnit:
                 f"name the unit that is meant: --metric '{metric.name}:UNIT=...'",
             )
         here, before = _word(metric), _word(first)
-        if here and before and here != before:
+        # One jiffy more may be "jiffies".
+        if here and before and here.removesuffix("s") != before.removesuffix("s"):
             raise VtaxError(
                 f"metric '{metric.name}': '{here}' stands behind the number here, '{before}' "
                 "before: maybe another unit",

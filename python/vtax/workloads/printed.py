@@ -65,8 +65,7 @@ class Printed:
     unit: str | None
     """None: no unit that the table knows is beside the number."""
     word: str = ""
-    """Where there is no unit: the word behind the number, which may be a unit, without a plural
-    s."""
+    """The word behind a number without a unit, which may be a unit that vtax does not know."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,7 +279,7 @@ def _word_behind(place: Place, behind: str) -> str:
     if found is None or _PROSE.fullmatch(found[1]):
         return ""
     end = len(place.line) - len(behind) + found.end()
-    return "" if end <= place.match_end else found[1].removesuffix("s")
+    return "" if end <= place.match_end else found[1]
 
 
 def _is_count(word: str) -> bool:

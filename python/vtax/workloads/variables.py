@@ -55,8 +55,7 @@ Whole names, or beginnings that end with an underscore."""
 
 _SECRET = re.compile(
     "TOKEN|SECRET|PASSW|PASSPHRASE|CREDENTIAL|(^|_)PASS($|_)|COOKIE|(^|_)AUTH($|_)"
-    # Not MONKEY, KEYBOARD or KEYMAP.
-    "|(^|_|API|ACCESS|PRIVATE|SSH|ACCOUNT|MASTER|CRYPT|SIGN|SIGNING|AUTH)KEYS?($|[_0-9])",
+    "|(?<!MON)(?<!DON)(?<!TUR)KEY(?!BOARD|MAP|WORD)",
     re.IGNORECASE,
 )
 _USER_IN_ADDRESS = re.compile(r"://[^/@\s]*:[^/@\s]*@")

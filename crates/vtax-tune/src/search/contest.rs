@@ -122,8 +122,8 @@ impl<'a, 'g, P: Candidate, T: Trial<P>> Contest<'a, 'g, P, T> {
         Ok(Flow::On)
     }
 
-    /// Let the best rivals race against the winner once more: among so many races, a disturbance
-    /// may have decided one.
+    /// Let the best rivals race against the winner once more: a disturbance may have decided one of
+    /// the many races.
     pub fn rematch(&mut self) -> Result<Flow, LogError> {
         let routine = format!("{} rematch", self.routine);
         for at in self.next_to_winner() {

@@ -2,8 +2,8 @@
 //!
 //! Both are timed in turns, one pair after the other, so that a change of the machine's speed
 //! affects both; on one thread the CPU time counts. A pair is won by the candidate when it is
-//! faster by more than [`GAIN`]. The candidate replaces the winner as soon as it has won so many
-//! pairs that a candidate without an advantage would win them with a chance below 5 % (sign test: 5
+//! faster by more than [`GAIN`]. The candidate replaces the winner as soon as it has won N
+//! pairs, where a candidate without an advantage would win N with a chance below 5 % (sign test: 5
 //! of 5, 7 of 8, 9 of 11, 10 of 13, 12 of 16). It is out when it cannot reach that any more, and
 //! when it has lost two pairs more than it has won. A candidate below [`CLEARLY`] of the winner in
 //! its first pair is timed once more, because a disturbance only slows; it is out when it is below
