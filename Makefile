@@ -48,9 +48,11 @@ lint: setup-test ## ruff, mypy --strict, layers of imports, rustfmt, clippy, car
 
 test: setup-test ## every test; what is skipped says why
 	@.venv/bin/python packaging/arm64.py tests || echo 'test: the tests of arm64 are skipped'
-	cargo test --quiet --locked --workspace
-	@# vtax is started hundreds of times: let its modules be compiled once.
-	PYTHONDONTWRITEBYTECODE= .venv/bin/python -m pytest --numprocesses=3 --dist=loadfile --no-loadscope-reorder --durations=25
+	@# Both run whatever the other finds. vtax is started hundreds of times: its modules are compiled once.
+	@status=0; \
+	cargo test --quiet --locked --workspace --no-fail-fast || status=1; \
+	PYTHONDONTWRITEBYTECODE= .venv/bin/python -m pytest --numprocesses=3 --dist=loadfile --no-loadscope-reorder --durations=25 || status=1; \
+	exit $$status
 
 fresh: ## make, use and remove a minimal Debian 12 and 13: README's commands, the tests, each verb (root, mmdebstrap, hours)
 	@python3 packaging/fresh.py $(if $(RELEASE),--release $(RELEASE))

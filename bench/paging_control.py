@@ -37,8 +37,8 @@ def share(guests: int, seconds: float) -> tuple[float, int]:
         root.mkdir()
         host = FakeHost(root, guests)
         output = Path(folder) / "lines"
-        argv = [str(binaries.find("vtax-control")), "run", f"--root={root}", "--json"]
-        argv += [f"--state-dir={folder}/state", f"--counters={host.page}", "--policy=dav2m"]
+        argv = [str(binaries.find("vtax-host")), "paging", "control", f"--root={root}", "--json"]
+        argv += [f"--state-dir={folder}/state", f"--guest={host.page}", "--policy=dav2m"]
         with output.open("wb") as lines:
             daemon = subprocess.Popen(argv, stdout=lines)
         stop = threading.Event()
@@ -64,7 +64,7 @@ def share(guests: int, seconds: float) -> tuple[float, int]:
 
 def main() -> None:
     seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 60.0
-    print(f"CPU time of vtax-control, windows of 1 s, {seconds:.0f} s each")
+    print(f"CPU time of the controller, windows of 1 s, {seconds:.0f} s each")
     for guests in GUESTS:
         used, windows = share(guests, seconds)
         print(f"{guests:4} guests  {used * 100:6.3f} % of a CPU  {windows} windows")

@@ -151,7 +151,7 @@ def vtax(every: str, interval_ns: int) -> Contender:
     def command(_machine: Machine, pid: int, kind: str, out: Path) -> list[str]:
         target = "--vm" if kind == GUEST else "--pid"
         events = "default,kvm" if kind == GUEST else "default"
-        argv = [str(binaries.find("vtax-recorder")), "record", "--every", every]
+        argv = [str(binaries.find("vtax-host")), "record", "--every", every]
         return [*argv, "--events", events, target, str(pid), "--out", str(out)]
 
     return Contender(f"vtax record, {every}", interval_ns, command, vtax_ready, role="ours")
@@ -349,7 +349,7 @@ def tracing_switch(value: str | None = None) -> str:
 
 
 def record_json(out: Path) -> dict[str, Any]:
-    """What vtax-recorder says about a finished recording."""
+    """What vtax-host says about a finished recording."""
     found: dict[str, Any] = json.loads((out / "record.json").read_text())
     return found
 
@@ -363,7 +363,7 @@ def versions() -> dict[str, str]:
         f"{facts['virtualization']['kind']}, Linux {facts['kernel']['release']}",
         "load before": load,
     }
-    own = str(binaries.find("vtax-recorder"))
+    own = str(binaries.find("vtax-host"))
     for name in (own, "perf", "trace-cmd", "bpftrace"):
         if shutil.which(name):
             said = subprocess.run([name, "--version"], capture_output=True, text=True)

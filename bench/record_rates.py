@@ -63,7 +63,7 @@ class Memory:
 
 
 def recorder(*arguments: str) -> list[str]:
-    return [str(binaries.find("vtax-recorder")), "record", "--every", "1ms", *arguments]
+    return [str(binaries.find("vtax-host")), "record", "--every", "1ms", *arguments]
 
 
 def counts(out: Path) -> dict[str, int]:
@@ -126,7 +126,7 @@ def rate(program: Path, cpu: int, guest: str, rounds: int, seconds: float) -> Ra
 def program_costs(
     program: Path, cpu: int, work: str, events: str, seconds: float
 ) -> list[ProgramCost]:
-    """The costs of programs that ran often, by `vtax-recorder record --overhead` with rows of 100
+    """The costs of programs that ran often, by `vtax-host record --overhead` with rows of 100
     us."""
     with Worker(program, work, cpu) as worker, tempfile.TemporaryDirectory() as folder:
         amount = worker.amount(work, seconds)

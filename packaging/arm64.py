@@ -1,7 +1,7 @@
-"""Builds for arm64 on a machine of another architecture: the agent and the recorder, or a wheel.
+"""Builds for arm64 on a machine of another architecture: the programs that are pushed, or a wheel.
 
 `make arm64`, `make test` and `make wheels` run it. Rust's standard library for arm64 comes from
-rustup; the C compiler and the libraries that the recorder links come as packages of Debian,
+rustup; the C compiler and the libraries that it links come as packages of Debian,
 unpacked into the cache, and so does the kernel of the environment qemu-arm64. Nothing is installed
 but rustup's target. Where the toolchain or the kernel cannot be fetched, one line says so.
 """
@@ -27,7 +27,7 @@ from vtax.environments import packages, qemu_arm64
 from vtax.errors import VtaxError
 
 TARGET = "aarch64-unknown-linux-gnu"
-PROGRAMS = ("vtax-agent", "vtax-recorder")
+PROGRAMS = ("vtax-agent", "vtax-host")
 TEST_PROGRAMS = (
     vtax_build.Artifact(
         "hold_counters",

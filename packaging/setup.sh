@@ -22,10 +22,10 @@ fail() { printf 'setup: %s\n' "$*" >&2; exit 1; }
 # "build" in the third column: nothing works without it.
 packages='gcc | link the Rust parts, compile zstd and xz for them | build | demo
 libc6-dev | link the agent statically | build | demo
-clang | compile the eBPF programs of recorder and placer | vtax record, vtax place | use
-pkg-config | compile libbpf for recorder and placer | vtax record, vtax place | use
-libelf-dev | link recorder and placer | vtax record, vtax place | use
-zlib1g-dev | link recorder and placer | vtax record, vtax place | use
+clang | compile the eBPF programs | vtax record, vtax place, vtax paging switch | use
+pkg-config | compile libbpf | vtax record, vtax place, vtax paging switch | use
+libelf-dev | link the program for hosts | vtax record, vtax place, vtax paging switch | use
+zlib1g-dev | link the program for hosts | vtax record, vtax place, vtax paging switch | use
 user-mode-linux | run the paravirtualized guest | environment uml | demo
 bubblewrap | keep guests from the host files | environments uml, qemu and lab | demo
 qemu-system-x86 | run the full-system guest, emulate the host of the lab | environments qemu and lab | demo
@@ -48,6 +48,7 @@ openmpi-bin | start hpcc | workload hpcc | demo
 libopenblas0-pthread | give hpcc a fast BLAS instead of the reference one | meaningful HPL and DGEMM figures | demo
 libblas-test | test libvtaxblas.so with the programs of netlib | tests of vtax-blas (skipped) | test
 libblas3 | be the BLAS that those programs are made for | tests of vtax-blas (skipped) | test
+e2fsprogs | make disk images in tests | a test of the lab (skipped) | test
 chromium | test report.html in a browser | a test of the report (skipped) | test'
 
 # --- toolchains -----------------------------------------------------------------------------

@@ -1,11 +1,11 @@
 """The build backend: maturin, plus the compiled programs that the package carries.
 
-vtax ships nine programs and libraries in `vtax/_bin/`: the agent, the recorder, the placer and the
-controller (static, they are pushed into guests and hosts of guests; recorder and placer are dynamic
-where the system's static libelf cannot be linked), the DGEMM driver and the reader of MPI's clock
+vtax ships seven programs and libraries in `vtax/_bin/`: the agent and the program for hosts
+(static, they are pushed into guests and hosts of guests; the latter is dynamic where the system's
+static libelf cannot be linked), the DGEMM driver and the reader of MPI's clock
 (dynamic, they load the BLAS and the MPI that the system resolves), the BLAS of tuned kernels, the
 preload shim of user-mode Linux and the plugin of QEMU. maturin packs one crate per wheel, and that
-is the extension module `vtax._native`; so this file builds the nine with cargo first, and maturin
+is the extension module `vtax._native`; so this file builds the seven with cargo first, and maturin
 includes them as package data. That way they lie beside the Python code in every kind of install,
 editable ones too.
 
@@ -67,31 +67,15 @@ ARTIFACTS = (
         STATIC,
         level="demo",
     ),
-    # Static too: it is pushed into the host of guests, which may be an emulated one.
+    # Static too: it is pushed into guests and hosts of guests. It is not a part of the agent, which
+    # every guest has: libbpf, Parquet and the policies of the model are only for hosts.
     Artifact(
-        "vtax-recorder",
-        "vtax-record",
-        ("--bin", "vtax-recorder"),
+        "vtax-host",
+        "host",
+        ("--bin", "vtax-host"),
         STATIC,
-        lost="vtax record, place measure, study vrtprof and asymmetric-cores",
+        lost="vtax record, place, paging switch and control, study vrtprof and asymmetric-cores",
         libelf=True,
-    ),
-    Artifact(
-        "vtax-place",
-        "vtax-place",
-        ("--bin", "vtax-place"),
-        STATIC,
-        lost="vtax place measure, apply and watch",
-        libelf=True,
-    ),
-    # Static too, and not a part of the agent: the agent is pushed into every guest, and this has
-    # the policies of the model in it, which only a host of guests needs.
-    Artifact(
-        "vtax-control",
-        "vtax-control",
-        ("--bin", "vtax-control"),
-        STATIC,
-        lost="vtax paging control",
     ),
     Artifact(
         "vtax-dgemm",

@@ -89,7 +89,7 @@ def compiled(tmp_path: Path, compiler: str = "cc", standard: str = "c99", end: s
 
 def record(folder: Path, out: Path, app: str, command: list[str]) -> dict[str, Any]:
     """Record a command; return what was counted, by column."""
-    program = [str(binaries.find("vtax-recorder")), "record", "--every", "1ms"]
+    program = [str(binaries.find("vtax-host")), "record", "--every", "1ms"]
     program += ["--events", "sched", "--app", app, "--out", str(out), "--", *command]
     environment = os.environ | {"VTAX_APP_DIR": str(folder)}
     done = subprocess.run(program, env=environment, capture_output=True, text=True, timeout=120)

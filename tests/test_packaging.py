@@ -24,7 +24,7 @@ from command_line import ROOT
 from vtax.cli.app import app
 
 PROGRAMS = (
-    "vtax-agent", "vtax-recorder", "vtax-place", "vtax-control", "vtax-dgemm", "vtax-mpi-clock",
+    "vtax-agent", "vtax-host", "vtax-dgemm", "vtax-mpi-clock",
     "libvtaxblas.so", "libvtax_umlfix.so", "libvtax_trace.so",
 )  # fmt: skip
 SETUP = ROOT / "packaging/setup.sh"
@@ -257,12 +257,12 @@ def test_a_part_that_cannot_be_built_keeps_no_other_from_being_built(
     monkeypatch.setattr(build, "BIN", placed)
     monkeypatch.setattr(build, "EXTENSION_FILE", placed / build.EXTENSION_FILE.name)
     monkeypatch.setattr(build, "compile_artifact", compiled)
-    refused = {"vtax-recorder", "lib_native.so"}
+    refused = {"vtax-host", "lib_native.so"}
     build.build_checkout()
     last = build.EXTENSION_FILE.name
     assert {each.name for each in placed.iterdir()} == {*PROGRAMS, last} - {*refused, last}
     said = capsys.readouterr().err
-    assert re.search(r"vtax-recorder +without it: no vtax record", said)
+    assert re.search(r"vtax-host +without it: no vtax record", said)
     assert re.search(r"lib_native.so +without it: no vtax paging", said)
     refused = {"vtax-agent"}
     with pytest.raises(build.NotBuilt, match="vtax-agent"):

@@ -45,19 +45,14 @@ def run_agent() -> NoReturn:
     _become("vtax-agent")
 
 
-def run_place() -> NoReturn:
-    """The command `vtax-place`, likewise."""
-    _become("vtax-place")
-
-
-def run_control() -> NoReturn:
-    """The command `vtax-control`, likewise."""
-    _become("vtax-control")
+def run_host() -> NoReturn:
+    """The command `vtax-host`, likewise; `vtax-place` and `vtax-control` are earlier names of its
+    parts, which it knows."""
+    _become("vtax-host")
 
 
 def _become(name: str) -> NoReturn:
     try:
-        program = find(name)
-        os.execv(program, [str(program), *sys.argv[1:]])
+        os.execv(find(name), sys.argv)
     except VtaxError as error:
         sys.exit(f"{name}: {error}")

@@ -5,7 +5,7 @@
     with counters("requests", "errors") as count:
         count.add("requests")
 
-    vtax-recorder record --app requests,errors --out run -- python program.py
+    vtax-host record --app requests,errors --out run -- python program.py
 
 The columns are `app.requests` and `app.errors`. Where nobody wants counters (there is no folder
 /run/vtax/app, or the one named by VTAX_APP_DIR) adding does nothing. No other module of vtax is

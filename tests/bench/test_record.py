@@ -174,7 +174,7 @@ def test_a_quick_run_measures_everything() -> None:
     )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
-    assert found["versions"]["vtax-recorder"].startswith("vtax-record ")
+    assert found["versions"]["vtax-host"].startswith("vtax-host ")
     present = [work for work in ("spin", "guest-port") if work not in found["absent"]]
     assert "spin" in present
     for work in present:

@@ -128,15 +128,18 @@ def test_kill_9_in_the_middle_of_mpirun_leaves_no_temporary_file(
 
         def sessions() -> list[Path]:
             """The folders of the mpiruns that this run started."""
-            found = (Path("/tmp").glob(f"ompi.*/pid.{pid}") for pid in descendants(process.pid))
-            return [path for paths in found for path in paths]
+            # Open MPI 4 and 5.
+            names = [
+                (f"ompi.*/pid.{pid}", f"prterun.*.{pid}.*") for pid in descendants(process.pid)
+            ]
+            return [path for each in names for name in each for path in Path("/tmp").glob(name)]
 
         assert eventually(sessions, within_s=60)
         left = sessions()
         process.kill()
         process.wait()
         assert eventually(lambda: not any(path.exists() for path in left))
-        pids = [path.name.removeprefix("pid.") for path in left]
+        pids = [next(part for part in path.name.split(".") if part.isdecimal()) for path in left]
         assert eventually(lambda: not any(Path("/proc", pid).exists() for pid in pids))
 
 

@@ -47,7 +47,7 @@ def test_what_cannot_be_is_one_line(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("npt", ["1", "0"])
 def test_a_command_runs_beside_a_real_kvm(tmp_path: Path, npt: str) -> None:
-    checked("lab")
+    checked(f"lab:npt={npt}")
     (tmp_path / "beside").write_text("this machine's file\n")
     out = tmp_path / "results"
     # One case uses a snapshot, the other a boot.

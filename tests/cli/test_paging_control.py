@@ -45,12 +45,12 @@ class Daemon:
 
     def __init__(self, host: FakeHost, folder: Path, *options: str) -> None:
         self.state = folder / "state"
-        program = str(binaries.find("vtax-control"))
-        fixed = [f"--root={host.root}", f"--state-dir={self.state}", f"--window={WINDOW_S}s"]
-        fixed += [f"--counters={host.page}", "--json"]
+        program = str(binaries.find("vtax-host"))
+        fixed = [f"--root={host.root}", f"--state-dir={self.state}", f"--every={WINDOW_S}s"]
+        fixed += [f"--guest={host.page}", "--json"]
         self._log = (folder / "log").open("wb")
         self.process = subprocess.Popen(
-            [program, "run", *fixed, *options],
+            [program, "paging", "control", *fixed, *options],
             stdout=subprocess.PIPE,
             stderr=self._log,
             text=True,
@@ -134,7 +134,7 @@ def kinds(value: object) -> object:
 def test_a_line_has_its_fields(
     host: FakeHost, policy: Path, tmp_path: Path, snapshot: SnapshotAssertion
 ) -> None:
-    with running(host, tmp_path, f"--policy-file={policy}") as daemon:
+    with running(host, tmp_path, f"--policy={policy}") as daemon:
         line = daemon.until(reason("keeps shadow"), **BUSY)
         assert kinds(line) == snapshot
         assert line["mode"] == "shadow" and line["decision"] == "hold"
@@ -149,7 +149,7 @@ def test_what_it_would_do_is_refused_with_the_reason(
     host: FakeHost, policy: Path, tmp_path: Path
 ) -> None:
     """The fake host's policy decides; the real machine under the test has nothing to switch."""
-    with running(host, tmp_path, f"--policy-file={policy}") as daemon:
+    with running(host, tmp_path, f"--policy={policy}") as daemon:
         daemon.until(reason("keeps shadow"), **BUSY)
         line = daemon.until(lambda line: "wants nested" in line["reason"], **FAULTING)
         assert line["applied"] is False
@@ -164,7 +164,7 @@ def test_what_it_would_do_is_refused_with_the_reason(
 def test_each_fault_is_told_and_the_mode_is_held(
     host: FakeHost, policy: Path, tmp_path: Path
 ) -> None:
-    with running(host, tmp_path, f"--policy-file={policy}") as daemon:
+    with running(host, tmp_path, f"--policy={policy}") as daemon:
         daemon.until(reason("keeps shadow"), **BUSY)
         host.end(0)
         line = daemon.until(lambda line: bool(line["events"]), **BUSY)
@@ -198,7 +198,7 @@ def test_a_policy_file_is_read_again_and_a_broken_one_is_not_taken(
     def told(line: dict[str, Any]) -> bool:
         return bool(line["events"])
 
-    with running(host, tmp_path, f"--policy-file={policy}") as daemon:
+    with running(host, tmp_path, f"--policy={policy}") as daemon:
         daemon.until(reason("keeps shadow"), **BUSY)
         policy.write_text("policy = [")
         daemon.process.send_signal(signal.SIGHUP)
@@ -215,7 +215,7 @@ def test_a_policy_file_is_read_again_and_a_broken_one_is_not_taken(
 def test_one_that_was_killed_goes_on_from_its_state(
     host: FakeHost, policy: Path, tmp_path: Path, switching: str | None
 ) -> None:
-    options = (f"--policy-file={policy}", "--min-dwell=1h")
+    options = (f"--policy={policy}", "--min-dwell=1h")
     with running(host, tmp_path, *options) as daemon:
         daemon.until(reason("keeps shadow"), **BUSY)
         daemon.until(lambda line: "wants nested" in line["reason"], **FAULTING)
@@ -242,18 +242,18 @@ def test_two_do_not_work_with_one_state(host: FakeHost, policy: Path, tmp_path: 
     with running(host, tmp_path) as daemon:
         daemon.line(**BUSY)
         second = subprocess.run(
-            [str(binaries.find("vtax-control")), "run", f"--state-dir={daemon.state}"],
+            [str(binaries.find("vtax-host")), "paging", "control", f"--state-dir={daemon.state}"],
             capture_output=True,
             text=True,
             check=False,
         )
         assert second.returncode == 1
-        assert "another vtax-control uses it" in second.stderr
+        assert "another controller uses it" in second.stderr
         assert daemon.state.stat().st_mode & 0o777 == 0o700
 
 
 def test_prometheus_is_answered(host: FakeHost, policy: Path, tmp_path: Path) -> None:
-    options = (f"--policy-file={policy}", "--metrics=127.0.0.1:0")
+    options = (f"--policy={policy}", "--metrics=127.0.0.1:0")
     with running(host, tmp_path, *options) as daemon:
         daemon.until(reason("keeps shadow"), **BUSY)
         found = re.search(r"http://127\.0\.0\.1:\d+/metrics", daemon.log.read_text())
@@ -291,7 +291,7 @@ def test_watch_follows_the_one_that_runs_and_looks_itself_where_none_does(
     host: FakeHost, policy: Path, tmp_path: Path
 ) -> None:
     state = f"--state-dir={tmp_path / 'state'}"
-    with running(host, tmp_path, f"--policy-file={policy}") as daemon:
+    with running(host, tmp_path, f"--policy={policy}") as daemon:
         daemon.until(reason("keeps shadow"), **BUSY)
         done = vtax("paging", "watch", state, "--for", "1s")
         assert done.returncode == 0, done.stderr
@@ -306,10 +306,12 @@ def test_watch_follows_the_one_that_runs_and_looks_itself_where_none_does(
 
 
 def test_the_unit_has_the_options() -> None:
-    done = vtax("paging", "control", "--apply", "--window", "2s", "--print-unit")
+    done = vtax("paging", "control", "--apply", "--every=2s", "--print-unit")
     assert done.returncode == 0, done.stderr
     unit = done.stdout
-    assert re.search(r"^ExecStart=\S*vtax-control run --window=2s --apply$", unit, re.MULTILINE)
+    assert re.search(
+        r"^ExecStart=\S*vtax-host paging control --apply --every=2s$", unit, re.MULTILINE
+    )
     # What ends the daemon must not end the guests.
     assert "KillMode=process" in unit
     assert "ExecReload=/bin/kill -HUP $MAINPID" in unit
@@ -318,10 +320,10 @@ def test_the_unit_has_the_options() -> None:
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (("--policy", "vtaxx"), "did you mean vtax?"),
-        (("--window", "1ms"), "not from 100ms to 1h"),
+        (("--policy", "vtaxx"), "no policy ("),
+        (("--every", "1ms"), "not from 100ms to 1h"),
         (("--metrics", "everywhere"), "--metrics"),
-        (("--policy-file", "missing.toml"), "No such file"),
+        (("--policy", "missing.toml"), "No such file"),
     ],
 )
 def test_a_misuse_is_one_line_and_leaves_nothing(

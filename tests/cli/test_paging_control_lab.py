@@ -18,12 +18,11 @@ import pytest
 
 from counter_page import page
 from paging_switch_lab import Background, Checked, SharedLab, mode, qemus, shell, started
-from vtax import binaries
 from vtax.environments.lab.host import EmulatedHost
 
 pytestmark = pytest.mark.slow
 
-PROGRAM = "/run/vtax-control"
+PROGRAM = "/bin/vtax-host paging"
 STATE = "/run/vtax/control"
 LINES, LOG, POLICY, PAGE, PAGES = (
     f"/run/control.{name}" for name in ("jsonl", "log", "toml", "page", "pages")
@@ -55,7 +54,6 @@ def installed(shared: SharedLab) -> None:
 
 def install(host: EmulatedHost) -> None:
     """Install the program and the policy."""
-    host.push(PROGRAM, binaries.find("vtax-control").read_bytes(), 0o700)
     host.push(POLICY, NAIVE.encode())
 
 
@@ -84,10 +82,12 @@ class Controller:
 
     def __init__(self, host: EmulatedHost, *options: str) -> None:
         self._host = host
-        words = " ".join([f"--policy-file={POLICY}", f"--counters={PAGE}", "--json", *options])
+        words = " ".join([f"--policy={POLICY}", f"--guest={PAGE}", "--json", *options])
         # The file is emptied before the controller is in the background, so that no earlier lines
         # are read.
-        script = f": >{LINES}; setsid {PROGRAM} run {words} >{LINES} 2>{LOG} </dev/null & echo $!"
+        script = (
+            f": >{LINES}; setsid {PROGRAM} control {words} >{LINES} 2>{LOG} </dev/null & echo $!"
+        )
         self.pid = int(shell(host, script))
 
     def lines(self) -> list[dict[str, Any]]:
@@ -123,7 +123,7 @@ def test_a_dry_run_reads_the_exits_and_says_what_is_missing(shared: SharedLab) -
     with shared.use() as machine:
         load = Background(machine.guests[0], "fault-storm", "--mem 4M --seconds 3000")
         machine.host.switch("shadow")
-        done = machine.host.run([PROGRAM, "run", "--for", "4s", "--json"])
+        done = machine.host.run([*PROGRAM.split(), "control", "--for", "4s", "--json"])
         assert done.outcome.exit_code == 0, done.stderr
         lines = [json.loads(line) for line in done.stdout.splitlines()]
         assert {line["mode"] for line in lines} == {"shadow"}

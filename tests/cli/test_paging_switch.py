@@ -24,9 +24,9 @@ STATE = "/run/vtax/switch"
 
 def faults() -> list[str]:
     """Every fault that tests can inject into the switch."""
-    agent = str(binaries.find("vtax-agent"))
+    program = str(binaries.find("vtax-host"))
     said = subprocess.run(
-        [agent, "switch", "--list-faults"], capture_output=True, text=True, check=True
+        [program, "paging", "switch", "--list-faults"], capture_output=True, text=True, check=True
     )
     return said.stdout.split()
 
@@ -54,8 +54,8 @@ def end(host: EmulatedHost, pid: int) -> None:
 
 
 def recover(host: EmulatedHost) -> dict[str, Any]:
-    """What `vtax-agent recover` reports."""
-    said = shell(host, "/run/vtax/vtax-agent recover --json")
+    """What `vtax paging recover` reports."""
+    said = shell(host, "/bin/vtax-host paging recover --json")
     report = json.loads(said)
     assert isinstance(report, dict)
     return report
@@ -115,7 +115,7 @@ def test_a_fault_leaves_every_guest_running(shared: SharedLab, fault: str) -> No
         before = mode(host)
         checked = Checked(machine, "2M")
         with pytest.raises(VtaxError) as failed:
-            host.switch("other", fault=fault)
+            host.switch("other", f"--fault={fault}")
         if fault.startswith("kill:"):
             assert "signal 9" in str(failed.value)
             with pytest.raises(VtaxError, match="vtax paging recover"):
@@ -225,7 +225,7 @@ def test_the_mode_that_is_on_already_needs_nothing(shared: SharedLab) -> None:
         on, pids = mode(machine.host), qemus(machine.host)
         assert on
         assert machine.host.switch(on)["switched"] is False
-        assert machine.host.switch("other", dry_run=True)["to"] != on
+        assert machine.host.switch("other", "--dry-run")["to"] != on
         assert (mode(machine.host), qemus(machine.host)) == (on, pids)
 
 

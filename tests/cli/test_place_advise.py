@@ -60,9 +60,9 @@ def test_help(verb: str, snapshot: SnapshotAssertion) -> None:
         (("advise", "--predictor", "none"), "cannot read none"),
         (("advise", "--like", "http"), "no run of 'vtax place measure' is in runs"),
         (("advise", "--like", "http", "--predictor", "p"), "both --like and --predictor"),
-        (("apply",), "--plan is missing"),
-        (("apply", "--undo", "--plan", "a"), "both --plan and --undo are given"),
-        (("watch", "--from", "none"), "none is not a run folder"),
+        (("apply",), "not provided: --plan"),
+        (("apply", "--undo", "--plan", "a"), "cannot be used with '--undo'"),
+        (("watch", "--from", "none"), "none/run.json: No such file"),
     ],
 )
 def test_misuse_is_one_line(argv: tuple[str, ...], said: str, tmp_path: Path) -> None:

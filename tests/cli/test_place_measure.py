@@ -131,7 +131,7 @@ def test_nothing_is_left_after_kill_9(tmp_path: Path) -> None:
         assert eventually(
             lambda: any(p.stat().st_size > 4000 for p in runs.glob("*/samples.jsonl")), 60
         )
-        assert eventually(lambda: processes_naming("vtax-place slow"), 20)
+        assert eventually(lambda: processes_naming("vtax-host place slow"), 20)
         started = descendants(process.pid)
         process.send_signal(signal.SIGKILL)
         process.wait()

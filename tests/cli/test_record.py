@@ -71,7 +71,7 @@ def test_counters_take_turns_and_their_sums_are_no_totals(tmp_path: Path) -> Non
     assert 0 < recording.measured_ns(faults) < lengths / 2
     assert recording.total(switches) == recording.frame["sched.switches"].sum()
     assert recording.measured_ns(switches) == lengths
-    asked = {"every": "1ms", "events": "sw,sched", "duration": "1s", "counters": 2}
+    asked = {"every": "1ms", "events": "sw,sched", "for": "1s", "counters": 2}
     record = read_record(tmp_path / "run")
     assert isinstance(record, RecordingRecord) and record.recording == asked
 
@@ -119,7 +119,7 @@ def test_what_a_command_leaves_running_is_ended(tmp_path: Path, end: str) -> Non
             (recorder,) = [
                 each
                 for each in descendants(process.pid)
-                if "vtax-recorder" in Path(f"/proc/{each}/cmdline").read_text().split("\0")[0]
+                if "vtax-host" in Path(f"/proc/{each}/cmdline").read_text().split("\0")[0]
             ]
             os.kill(recorder, signal.SIGKILL)
         process.wait(TIMEOUT_S)
@@ -152,7 +152,9 @@ def test_all_that_was_counted_is_in_the_rows_or_after_them(tmp_path: Path) -> No
         lines = Path("/proc/stat").read_text().splitlines()
         return next(int(each.split()[1]) for each in lines if each.startswith("processes "))
 
-    with Recorder(RecordOptions("1ms", "sched").arguments(), tmp_path / "out") as recorder:
+    with Recorder(
+        RecordOptions.of(every="1ms", events="sched").arguments(), tmp_path / "out"
+    ) as recorder:
         recorder.ready()
         before = forks()
         for _ in range(50):
@@ -182,10 +184,10 @@ def test_json_has_the_record_and_the_command_keeps_its_output(tmp_path: Path) ->
         (("--every", "1us", "--for", "1s"), "1us is outside the range 50us to 1s"),
         (("--every", "1Gi", "--for", "1s"), "outside the range 2M to 400M"),
         (("--events", "shced.switches", "--for", "1s"), "sched.switches"),
-        (("--vm", "all", "--pid", "1"), "--pid and --vm exclude each other"),
+        (("--vm", "all", "--pid", "1"), "cannot be used with"),
         (("--in", "umml", "--", "true"), "did you mean 'uml'?"),
         (("--in", "native"), "--in needs a workload"),
-        (("--in", "native", "--vm", "all", "--", "true"), "exclude each other"),
+        (("--in", "native", "--vm", "all", "--", "true"), "cannot be used with"),
         (("--in", "lab", "--guest", "/dev/shm/x", "--", "true"), "lab"),
     ],
 )
@@ -198,7 +200,7 @@ def test_misuse_is_one_line_and_leaves_nothing(
     assert message in done.stderr
     assert done.stderr.count("\n") == 1, done.stderr
     # The user called vtax; the recorder need not be on PATH.
-    assert done.stderr.startswith("vtax") and "vtax-recorder" not in done.stderr
+    assert done.stderr.startswith("vtax") and "vtax-host" not in done.stderr
     assert list(tmp_path.glob("runs/*")) == []
 
 
@@ -243,8 +245,8 @@ def test_without_privilege_the_capability_is_named() -> None:
     with tempfile.TemporaryDirectory(prefix="vtax-nobody-") as name:
         folder = Path(name)
         folder.chmod(0o755)
-        program = folder / "vtax-recorder"
-        program.write_bytes(binaries.find("vtax-recorder").read_bytes())
+        program = folder / "vtax-host"
+        program.write_bytes(binaries.find("vtax-host").read_bytes())
         program.chmod(0o755)
         done = subprocess.run(
             [program, "record", "--out", folder / "never", "--for", "1s"],
@@ -338,11 +340,13 @@ def test_a_report_of_a_recording_says_what_reads_it(tmp_path: Path) -> None:
 
 
 def test_command_lines() -> None:
-    options = RecordOptions("50Mi", None, "30s", Path("/dev/shm/page"), overhead=True, counters=2)
-    assert options.arguments(Target(vm="all").usual_events) == [
-        *("--events", "default,kvm", "--every", "50Mi", "--for", "30s"),
-        *("--guest", "/dev/shm/page", "--counters", "2", "--overhead"),
+    options = RecordOptions({"every": "50Mi", "for": "30s", "overhead": ""})
+    page = options.with_page(Path("/dev/shm/page"))
+    assert (options.guest, page.guest) == (None, Path("/dev/shm/page"))
+    assert page.arguments() == [
+        *("--every=50Mi", "--for=30s", "--overhead", "--guest=/dev/shm/page"),
     ]
+    assert page.asked()["overhead"] is True
     assert Target(command=("make", "--jobs")).arguments() == ["--", "make", "--jobs"]
     assert builtin.line(("sh", "-c", "true")) == ["sh", "-c", "true"]
     assert builtin.line(("gups", "--count", "5"))[1:] == ["workload", "gups", "--count", "5"]
@@ -357,7 +361,7 @@ def test_copies_run_at_once_and_one_failure_is_the_end(tmp_path: Path) -> None:
 
 
 def test_the_recorders_words_become_one_error() -> None:
-    misuse = failure(2, "vtax-recorder: event x: no such event\n")
+    misuse = failure(2, "vtax: event x: no such event\n")
     assert isinstance(misuse, MisuseError)
     assert str(misuse) == "event x: no such event"
     assert not isinstance(failure(1, ""), MisuseError)

@@ -80,9 +80,7 @@ PROGRAMS: Mapping[str, Output] = {
     **dict.fromkeys(("nginx", "wrk", "ab", "iperf3", "fio"), Output(0, "", "")),
     "apt-get": Output(0, "", ""),
     "vtax-agent": Output(0, "vtax-agent 0.1.0\n", ""),
-    "vtax-place": Output(
-        0, '{"backends": [{"name": "hog", "possible": true, "reason": null}]}', ""
-    ),
+    "vtax-host": Output(0, '{"backends": [{"name": "hog", "possible": true, "reason": null}]}', ""),
 }
 
 
@@ -105,6 +103,10 @@ def machine(
         alternative.symlink_to("/usr/lib/x86_64-linux-gnu/openblas-pthread/libblas.so.3")
         blas.symlink_to("/etc/alternatives/libblas.so.3")
 
+    own = root / "usr/bin/vtax-host"
+    own.parent.mkdir(parents=True, exist_ok=True)
+    own.write_text(STATIC)
+
     def run(argv: Sequence[str]) -> Output:
         if argv[1:] == ["facts"]:
             return Output(0, json.dumps(facts or {}), "")
@@ -119,7 +121,7 @@ def machine(
         "euid": 1000,
         "agent": lambda: "/usr/bin/vtax-agent" if "vtax-agent" in programs else None,
         "arm64_agent": lambda: "/bin/aarch64/vtax-agent",
-        "placer": lambda: "/usr/bin/vtax-place" if "vtax-place" in programs else None,
+        "program": lambda: str(own) if "vtax-host" in programs else None,
         "count_cycles": lambda: Count(0, 100_000, 50_000),
         "try_bpf": lambda: 0,
         "kvm_version": lambda path: 12,
@@ -217,7 +219,7 @@ def test_an_empty_machine_answers_every_check(tmp_path: Path) -> None:
         (
             "slow-cores",
             BARE_METAL,
-            programs_but(**{"vtax-place": Output(1, "", "bad\n")}),
+            programs_but(**{"vtax-host": Output(1, "", "bad\n")}),
             {},
             "missing",
             "does not run: bad",
@@ -225,7 +227,7 @@ def test_an_empty_machine_answers_every_check(tmp_path: Path) -> None:
         (
             "slow-cores",
             BARE_METAL,
-            programs_but(**{"vtax-place": Output(0, NO_BACKEND, "")}),
+            programs_but(**{"vtax-host": Output(0, NO_BACKEND, "")}),
             {"euid": 0},
             "impossible",
             "hog: no real time",
@@ -360,8 +362,8 @@ def test_an_empty_machine_answers_every_check(tmp_path: Path) -> None:
         ),
         ("ebpf", BARE_METAL, PROGRAMS, {"try_bpf": lambda: errno.EPERM}, "impossible", "refused"),
         ("ebpf", changed("sys/kernel/btf"), PROGRAMS, {}, "degraded", "BTF"),
-        ("ebpf", BARE_METAL, PROGRAMS, {"recorder": lambda: None}, "missing", "not part of this"),
-        ("ebpf", BARE_METAL, PROGRAMS, {"recorder": lambda: "/bin/sh"}, "ok", "is dynamic"),
+        ("ebpf", BARE_METAL, PROGRAMS, {"program": lambda: None}, "missing", "not part of this"),
+        ("ebpf", BARE_METAL, PROGRAMS, {"program": lambda: "/bin/sh"}, "ok", "is dynamic"),
         ("tracefs", changed("sys/kernel/tracing"), PROGRAMS, {"euid": 0}, "missing", "not mounted"),
         ("tracefs", changed(proc__filesystems="nodev\tsysfs"), PROGRAMS, {}, "impossible", "built"),
         ("rapl", GUEST, PROGRAMS, {}, "impossible", "do not pass"),

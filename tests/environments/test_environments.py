@@ -83,6 +83,7 @@ ATTACK = """
 echo evil > {target}
 mount -o remount,rw / ; echo evil > {target}
 mkdir -p /tmp/m
+export LIBMOUNT_FORCE_MOUNT2=always  # the newer calls of util-linux 2.39 refuse hostfs's options
 mount -t hostfs none -o / /tmp/m && echo evil > /tmp/m{target}
 mount -t hostfs none -o /,rw /tmp/m && mount -o remount,rw /tmp/m && echo evil > /tmp/m{target}
 mount -t 9p -o trans=virtio,version=9p2000.L,rw host /tmp/m && echo evil > /tmp/m{target}

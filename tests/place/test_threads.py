@@ -1,4 +1,4 @@
-"""The output of `vtax-place threads --json`, as advice takes it."""
+"""The output of `vtax-host place threads --json`, as advice takes it."""
 
 from __future__ import annotations
 

@@ -23,6 +23,7 @@ from vtax.analysis.intervals import load
 from vtax.environments.base import allowed_cpus
 from vtax.environments.lab import boot
 from vtax.environments.lab.environment import Lab
+from vtax.environments.lab.host import HOST_PROGRAM
 from vtax.environments.lab.machine import LabMachine
 from vtax.errors import VtaxError
 from vtax.formats.folder import read_record
@@ -78,8 +79,8 @@ def counted(run: Path) -> Mapping[str, int]:
 def test_exits_are_those_of_kvms_own_statistics(machine: LabMachine, tmp_path: Path) -> None:
     """The guest stands still when the recorder begins, when it ends, and at both readings."""
     boot.pause(machine.host, 1)
-    recorder = RemoteRecorder(machine.host)
-    recorder.start(RecordOptions("1ms", "kvm,sched"), Target(vm="all"))
+    recorder = RemoteRecorder(machine.host, str(HOST_PROGRAM))
+    recorder.start(RecordOptions.of(every="1ms", events="kvm,sched"), Target(vm="all"))
     before = machine.counters().values
     with ThreadPoolExecutor(1) as pool:
         working = pool.submit(machine.guests[0].run, WORKLOAD, SHELL, "w", 120)
@@ -104,7 +105,7 @@ def test_rows_say_which_guest_and_which_mode(machine: LabMachine, tmp_path: Path
     line = tuple(builtin.line(("fault-storm", "--seconds", "2"), "/bin/vtax-agent"))
     work = tmp_path / "work"
     this = Repetition("lab", machine, work, "run", tmp_path / "out", line)
-    recording = Recording(RecordOptions("1ms"))
+    recording = Recording(RecordOptions.of(every="1ms"))
     repetition.run(this, Command(line, timeout_s=120), SHELL, (recording,), everywhere=True)
     assert this.finished[0].outcome.exit_code == 0
     assert "fault-storm" in (work / "run-0/stdout").read_text()
@@ -120,8 +121,8 @@ def test_rows_say_which_guest_and_which_mode(machine: LabMachine, tmp_path: Path
 
 
 def test_guests_that_end_and_start_in_the_middle(machine: LabMachine, tmp_path: Path) -> None:
-    recorder = RemoteRecorder(machine.host)
-    recorder.start(RecordOptions("1ms", "kvm,sched"), Target(vm="all"))
+    recorder = RemoteRecorder(machine.host, str(HOST_PROGRAM))
+    recorder.start(RecordOptions.of(every="1ms", events="kvm,sched"), Target(vm="all"))
     first = int(machine.host.pull("/run/vtax/guests/0/pid", 64))
     # The same guest again: it boots, so there are exits to count.
     script = (
@@ -145,8 +146,8 @@ def test_perf_kvm_stat_agrees(machine: LabMachine, tmp_path: Path) -> None:
     """Both count the same window, at whose ends the guest stands still."""
     perf_kvm.program()
     boot.pause(machine.host, 1)
-    recorder = RemoteRecorder(machine.host)
-    recorder.start(RecordOptions("1ms", "kvm"), Target(vm="all"))
+    recorder = RemoteRecorder(machine.host, str(HOST_PROGRAM))
+    recorder.start(RecordOptions.of(every="1ms", events="kvm"), Target(vm="all"))
     perf = PerfKvm(machine.host)
     with ThreadPoolExecutor(1) as pool:
         working = pool.submit(machine.guests[0].run, WORKLOAD, SHELL, "w", 120)
@@ -175,7 +176,11 @@ def test_user_mode_linux_is_recorded_from_outside(tmp_path: Path) -> None:
         pytest.skip(reason)
     uml = checked("uml:mem=256M")
     done = record_in(
-        uml, "uml", ("fork-exec-storm", "--count", "20"), RecordOptions("1ms"), tmp_path / "run"
+        uml,
+        "uml",
+        ("fork-exec-storm", "--count", "20"),
+        RecordOptions.of(every="1ms"),
+        tmp_path / "run",
     )
     assert done.outcomes[0].exit_code == 0
     sums_agree(done.path)
@@ -246,7 +251,7 @@ def test_an_emulated_guest_is_recorded_from_outside(tmp_path: Path) -> None:
         checked(spec),
         spec,
         ("fork-exec-storm", "--count", "20"),
-        RecordOptions("1ms"),
+        RecordOptions.of(every="1ms"),
         tmp_path / "run",
     )
     assert done.outcomes[0].exit_code == 0
@@ -266,7 +271,7 @@ def test_an_emulated_guest_is_recorded_from_outside(tmp_path: Path) -> None:
 def test_a_guest_records_itself(tmp_path: Path) -> None:
     """The guest's faults are its own kernel's: the host's recorder sees those of QEMU's process."""
     spec, asked = "qemu:accel=tcg,mem=512M", ("fault-storm", "--count", "50000")
-    options = RecordOptions("1ms", "faults,sched")
+    options = RecordOptions.of(every="1ms", events="faults,sched")
     done = record_in(checked(spec), spec, asked, options, tmp_path / "run", by_guest=True)
     assert done.outcomes[0].exit_code == 0
     said = (done.outputs[0] / "stdout").read_text()
@@ -282,7 +287,7 @@ def test_a_guest_records_itself(tmp_path: Path) -> None:
 def test_a_guest_that_cannot_record_says_why(tmp_path: Path) -> None:
     spec, out = "uml:mem=256M", tmp_path / "run"
     with pytest.raises(VtaxError, match="CONFIG_DEBUG_INFO_BTF"):
-        record_in(checked(spec), spec, ("true",), RecordOptions("1ms"), out, by_guest=True)
+        record_in(checked(spec), spec, ("true",), RecordOptions.of(every="1ms"), out, by_guest=True)
     assert not out.exists() and processes_naming(str(tmp_path)) == []
 
 
@@ -290,7 +295,9 @@ def test_a_nested_guests_own_counters_are_in_the_rows(tmp_path: Path) -> None:
     """A storm of page faults in the guest, which the host's rows show by the guest's page."""
     lab = checked("lab")
     argv = ("fault-storm", "--seconds", "3")
-    done = record_in(lab, "lab", argv, RecordOptions("1ms", guest=Path("page")), tmp_path / "run")
+    done = record_in(
+        lab, "lab", argv, RecordOptions.of(every="1ms", guest="page"), tmp_path / "run"
+    )
     assert done.outcomes[0].exit_code == 0
     sums_agree(done.path)
     columns = {column["name"]: column for column in described(done.path)}

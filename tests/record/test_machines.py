@@ -38,7 +38,12 @@ def possible() -> None:
 def recording(out: Path, flush: str = "200ms") -> Iterator[Recorder]:
     """A recorder of all virtual machines that has begun to count."""
     target = Target(vm="all")
-    line = [*RecordOptions("1ms", "kvm").arguments(), *target.arguments(), "--flush", flush]
+    line = [
+        *RecordOptions.of(every="1ms", events="kvm").arguments(),
+        *target.arguments(),
+        "--flush",
+        flush,
+    ]
     with Recorder(line, out) as recorder:
         recorder.ready()
         yield recorder
@@ -185,7 +190,7 @@ def test_each_access_is_counted_of_the_whole_machine(tmp_path: Path) -> None:
     whole = tmp_path / "whole"
     with Guest() as guest, recording(out) as recorder:
         guest.create()
-        with Recorder(RecordOptions("1ms", "kvm").arguments(), whole) as everything:
+        with Recorder(RecordOptions.of(every="1ms", events="kvm").arguments(), whole) as everything:
             everything.ready()
             guest.loops(LOOPS)
             everything.finish()

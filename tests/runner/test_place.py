@@ -1,6 +1,6 @@
 """The campaign of `vtax place measure` on machines that only answer: pairs, order, marks, resume.
 
-`vtax-place` is a script that records its requests and slows nothing.
+`vtax-host` is a script that records its requests and slows nothing.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ VDE, TAP = "uml:mem=256M", "uml:mem=512M"
 """The second environment has no service threads. Its link is the mock's."""
 SCRIPT = """#!/bin/sh
 story={story}
+shift
 case $1 in
 threads)
     cat {threads} ;;
@@ -49,7 +50,7 @@ backends)
     {{"name":"cpufreq","possible":false,"reason":"no driver","does_not":"b"}}]}}' ;;
 slow)
     echo "$*" >> $story
-    [ "$5" = 33 ] && {{ echo "vtax-place: CPU 0: no real time; run it as root" >&2; exit 1; }}
+    [ "$5" = 33 ] && {{ echo "vtax: CPU 0: no real time; run it as root" >&2; exit 1; }}
     [ "$5" = 61 ] && kept=false || kept=true
     echo "{{\\"backend\\":\\"$3\\",\\"asked_percent\\":$5,\\"obtained_percent\\":$5,
         \\"honoured\\":$kept}}" | tr -d '\\n'
@@ -161,7 +162,7 @@ def domain(tmp_path: Path, service: int, monkeypatch: pytest.MonkeyPatch) -> Pat
     """The script's folder; the file `threads` has what it prints as threads."""
     monkeypatch.setattr(binaries, "FOLDER", tmp_path)
     paths = {"story": tmp_path / "story", "threads": tmp_path / "threads"}
-    script = tmp_path / "vtax-place"
+    script = tmp_path / "vtax-host"
     script.write_text(SCRIPT.format(**paths))
     script.chmod(0o755)
     paths["threads"].write_text(json.dumps(window(service)))
@@ -430,6 +431,6 @@ def test_the_program_that_slows(domain: Path) -> None:
 
 
 def test_an_answer_of_another_version_is_one_line(domain: Path) -> None:
-    (domain / "vtax-place").write_text("#!/bin/sh\necho '[]'\n")
+    (domain / "vtax-host").write_text("#!/bin/sh\necho '[]'\n")
     with pytest.raises(VtaxError, match="not of this version"):
         backends()

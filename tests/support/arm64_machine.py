@@ -65,7 +65,7 @@ class Arm64:
         self, every: str, events: str, *argv: str, options: Sequence[str] = ()
     ) -> tuple[pl.DataFrame, dict[str, Any]]:
         """Record a command, and return the rows and `record.json`."""
-        recorder = ["vtax-recorder", "record", "--every", every, "--events", events, *options]
+        recorder = ["vtax-host", "record", "--every", every, "--events", events, *options]
         self.run(*recorder, "--out", "recording", "--", *argv)
         return self.recorded()
 

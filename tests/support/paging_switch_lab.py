@@ -29,12 +29,14 @@ AGENT = "/run/vtax/vtax-agent"
 
 @contextmanager
 def started(folder: Path, **options: str) -> Iterator[LabMachine]:
-    """A lab with guests that need nothing of the host; a skip where there can be no lab."""
+    """A lab with guests that need nothing of the host; a skip where it, or a switch, cannot be."""
     lab = Lab.from_options({"guest": "builtin", **options})
     try:
         lab.check()
     except VtaxError as error:
         pytest.skip(f"lab: {error}")
+    if obstacle := lab.paging_obstacle("shadow"):
+        pytest.skip(f"lab: {obstacle}")
     with LabMachine(lab, folder, allowed_cpus()) as machine:
         try:
             yield machine

@@ -1,4 +1,4 @@
-"""Hosts as `vtax-place threads --json` shows them, with their cores; and made-up predictors.
+"""Hosts as `vtax-host place threads --json` shows them, with their cores; and made-up predictors.
 
 `kvm_vhost` has the form of a KVM host with two guests, `uml_vde` that of this project's own cheap
 machine with a switch; the numbers are made up.

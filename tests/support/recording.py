@@ -29,7 +29,7 @@ def obstacle() -> str | None:
     with tempfile.TemporaryDirectory() as folder:
         try:
             with Recorder(
-                RecordOptions(every="10ms").arguments(), Path(folder) / "out"
+                RecordOptions.of(every="10ms").arguments(), Path(folder) / "out"
             ) as recorder:
                 recorder.ready()
                 recorder.finish()

@@ -9,14 +9,14 @@ use vtax_agent::channel::ChannelSpec;
 use vtax_agent::facts;
 use vtax_agent::workload::{self, WorkloadArguments};
 use vtax_agent::{
-    check_fp, clocks, counters, guest, init, memory, probe, run, serve, swap, switch, traced, tune,
+    check_fp, clocks, counters, guest, init, memory, probe, run, serve, swap, traced, tune,
 };
-use vtax_cli::{Error, output, units};
 use vtax_sys::cgroup::sweep::sweep;
 use vtax_sys::confine::Limits;
 use vtax_sys::cpu_list;
 use vtax_sys::guest_page::applications::whole_names;
 use vtax_sys::swap::Kind;
+use vtax_sys::terminal::{Error, output, units};
 use vtax_sys::tree::Tree;
 use vtax_workloads::stream;
 
@@ -57,8 +57,6 @@ enum Subcommands {
     Traced(TracedArguments),
     CheckFp(CheckFpArguments),
     Workload(WorkloadArguments),
-    Switch(SwitchArguments),
-    Recover(RecoverArguments),
 }
 
 /// Print what machine this is, as JSON
@@ -308,50 +306,6 @@ struct CheckFpArguments {
     rounds: u32,
 }
 
-/// Move every KVM guest of this host to the other paging mode while they keep running
-///
-/// Saves each guest with its memory left in place, loads the KVM module again and brings the
-/// guests back in new QEMUs. When a step fails, everything is put back as it was.
-#[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  vtax-agent switch --to shadow\n  \
-    vtax-agent switch --to other --dry-run")]
-struct SwitchArguments {
-    /// nested, shadow, or other: the mode that the host is not in
-    #[arg(long, value_name = "MODE", required_unless_present = "list_faults",
-          value_parser = str::parse::<vtax_switch::Target>)]
-    to: Option<vtax_switch::Target>,
-    /// Only say what would be done
-    #[arg(long)]
-    dry_run: bool,
-    /// Folder for the journal and the states, on a tmpfs; default: /run/vtax/switch
-    #[arg(long, value_name = "FOLDER")]
-    state_dir: Option<PathBuf>,
-    /// The module's file; default: the one of the running kernel
-    #[arg(long, value_name = "FILE")]
-    module_path: Option<PathBuf>,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
-    /// Make a step fail, or die in a phase
-    #[arg(long, hide = true, value_parser = str::parse::<vtax_switch::Fault>)]
-    fault: Option<vtax_switch::Fault>,
-    /// Print every fault and do nothing
-    #[arg(long, hide = true)]
-    list_faults: bool,
-}
-
-/// Finish a switch that was killed, and bring every guest back to life
-#[derive(Debug, Args)]
-#[command(after_help = "Example:\n  vtax-agent recover")]
-struct RecoverArguments {
-    /// The folder that the switch used; default: /run/vtax/switch
-    #[arg(long, value_name = "FOLDER")]
-    state_dir: Option<PathBuf>,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
-}
-
 // A type of its own: clap takes a bare Vec for an option that may be repeated.
 #[derive(Debug, Clone)]
 struct CpuList(Vec<usize>);
@@ -400,10 +354,6 @@ impl Arguments {
             Subcommands::Traced(arguments) => traced::run(&arguments.argv, arguments.out.as_ref()),
             Subcommands::CheckFp(arguments) => output::json(&check_fp::check(arguments.rounds)?),
             Subcommands::Workload(arguments) => workload::carry_out(&arguments),
-            Subcommands::Switch(arguments) => arguments.carry_out(),
-            Subcommands::Recover(arguments) => {
-                print(&switch::recover(arguments.state_dir)?, arguments.json)
-            }
         }
     }
 }
@@ -416,20 +366,6 @@ impl SweepArguments {
         let groups = sweep(&tree);
         let folder = self.swap_folder.as_deref();
         groups + folder.map_or(0, |folder| vtax_sys::swap::sweep(&tree, folder))
-    }
-}
-
-impl SwitchArguments {
-    fn carry_out(self) -> Result<(), Error> {
-        let Some(to) = self.to.filter(|_| !self.list_faults) else {
-            return output::line(&switch::faults());
-        };
-        let options = switch::options(to, self.state_dir, self.module_path, self.fault);
-        let request = switch::SwitchOptions {
-            options,
-            dry_run: self.dry_run,
-        };
-        print(&switch::switch(&request)?, self.json)
     }
 }
 
@@ -512,12 +448,4 @@ fn cpus(text: &str) -> Result<CpuList, String> {
     cpu_list::parse(text)
         .map(CpuList)
         .map_err(|error| error.to_string())
-}
-
-fn print(output: &switch::Output, json: bool) -> Result<(), Error> {
-    if json {
-        output::json(&output.json)
-    } else {
-        output::line(&output.text)
-    }
 }

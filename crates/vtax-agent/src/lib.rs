@@ -29,8 +29,6 @@ pub mod steal;
 pub mod supervise;
 pub mod surroundings;
 pub mod swap;
-pub mod switch;
-pub mod switch_request;
 pub mod traced;
 pub mod transfer;
 pub mod tune;

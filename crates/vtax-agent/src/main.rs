@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use vtax_agent::{init, workload};
-use vtax_cli::Error;
+use vtax_sys::terminal::Error;
 
 use crate::cli::Arguments;
 
@@ -21,7 +21,7 @@ fn main() -> ExitCode {
     }
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
-        Err(error) => return vtax_cli::explain("vtax-agent", &error),
+        Err(error) => return vtax_sys::terminal::explain("vtax-agent", &error),
     };
     match arguments.carry_out() {
         Ok(()) => ExitCode::SUCCESS,

@@ -16,11 +16,11 @@ use nix::sys::signal::{Signal, raise};
 use nix::unistd::Pid;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
-use vtax_cli::Error;
 use vtax_sys::calls::children::{End, wait_with_usage};
 use vtax_sys::calls::memory::page_bytes;
 use vtax_sys::cgroup::locate::{Version, locate};
 use vtax_sys::program_counts::TlbCounts;
+use vtax_sys::terminal::Error;
 use vtax_sys::tree::{Tree, field};
 
 use crate::working_set::WorkingSet;

@@ -16,8 +16,7 @@ use crate::transfer::{ListRequest, PullRequest, PushRequest};
 /// The version of the protocol in `hello`.
 pub const PROTOCOL: u32 = 1;
 /// The operations, in the order in which messages list them.
-const OPERATIONS: &str =
-    "ping, facts, run, push, pull, list, enter, clock, time, counters, switch, halt";
+const OPERATIONS: &str = "ping, facts, run, push, pull, list, enter, clock, time, counters, halt";
 
 /// Why a request is answered with an error; the variant is the answer's `kind`.
 #[derive(Debug, Error, PartialEq, Eq)]
@@ -96,8 +95,6 @@ pub enum Operation {
     Counters,
     /// What time is it here?
     Time,
-    /// Move this machine's guests to the other paging mode.
-    Switch(SwitchRequest),
     /// End.
     Halt,
 }
@@ -152,39 +149,6 @@ impl RunRequest {
     }
 }
 
-/// The fields of `switch`.
-#[derive(Debug, PartialEq, Deserialize)]
-pub struct SwitchRequest {
-    /// `nested`, `shadow` or `other`.
-    pub to: String,
-    /// Only say what would be done.
-    #[serde(default)]
-    pub dry_run: bool,
-    /// Folder of the journal and the states; `None`: the usual folder.
-    #[serde(default)]
-    pub state_dir: Option<String>,
-    /// A fault to inject, in tests.
-    #[serde(default)]
-    pub fault: Option<String>,
-}
-
-impl SwitchRequest {
-    /// Check what the types cannot: the name of the mode, and the texts.
-    ///
-    /// Fails, naming the field, when `to` is no mode or a text holds a NUL character.
-    pub fn check(&self) -> Result<(), String> {
-        if !["nested", "shadow", "other"].contains(&self.to.as_str()) {
-            return Err(format!("to: {:?} is not nested, shadow or other", self.to));
-        }
-        for (field, value) in [("state_dir", &self.state_dir), ("fault", &self.fault)] {
-            if value.as_ref().is_some_and(|text| text.contains('\0')) {
-                return Err(format!("{field}: it holds a NUL character"));
-            }
-        }
-        Ok(())
-    }
-}
-
 /// The `id` of a request.
 ///
 /// Fails when the field is missing or not an unsigned integer.
@@ -222,7 +186,6 @@ pub fn operation(object: Map<String, Value>) -> Result<Operation, RequestError> 
         "clock" => fields(object, ClockRequest::check).map(Operation::Clock),
         "counters" => Ok(Operation::Counters),
         "time" => Ok(Operation::Time),
-        "switch" => fields(object, SwitchRequest::check).map(Operation::Switch),
         "halt" => Ok(Operation::Halt),
         _ => Err(RequestError::Op(name)),
     }
@@ -398,7 +361,7 @@ mod tests {
         assert_eq!(
             error.frame(Some(8)),
             json!({"id": 8, "error": {"kind": "op",
-                "message": "unknown operation 'dance'; known: ping, facts, run, push, pull, list, enter, clock, time, counters, switch, halt"}})
+                "message": "unknown operation 'dance'; known: ping, facts, run, push, pull, list, enter, clock, time, counters, halt"}})
         );
     }
 
@@ -477,23 +440,5 @@ mod tests {
                 Err(error) => prop_assert!(!error.to_string().is_empty()),
             }
         }
-    }
-
-    fn switch_to(mode: &str) -> SwitchRequest {
-        SwitchRequest {
-            to: mode.into(),
-            dry_run: false,
-            state_dir: None,
-            fault: None,
-        }
-    }
-
-    #[test]
-    fn a_switch_is_to_a_mode() {
-        for to in ["nested", "shadow", "other"] {
-            assert_eq!(switch_to(to).check(), Ok(()));
-        }
-        let refused = switch_to("sideways").check().unwrap_err();
-        assert_eq!(refused, "to: \"sideways\" is not nested, shadow or other");
     }
 }

@@ -12,8 +12,9 @@ use crate::launch::Launch;
 use crate::run_answer::RunAnswer;
 use crate::serve::{pin, steal_cpus};
 use crate::supervise::{Nothing, RunError, Supervisor, Terms};
-use vtax_cli::{Error, reason};
 use vtax_sys::confine::{Confinement, Limits};
+use vtax_sys::reason;
+use vtax_sys::terminal::Error;
 use vtax_sys::tree::Tree;
 
 #[derive(Debug, Clone)]

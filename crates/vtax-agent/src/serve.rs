@@ -18,18 +18,17 @@ use crate::facts::{self, Facts};
 use crate::frame::{self, Line};
 use crate::launch::{Launch, make_folder, output_file};
 use crate::parts::{Joined, Joiner};
-use crate::request::SwitchRequest;
 use crate::request::{self, Operation, PROTOCOL, RequestError, RunRequest};
 use crate::root::mounts::Deferred;
 use crate::run_answer::RunAnswer;
 use crate::supervise::{RunError, Supervisor, Terms};
 use crate::surroundings::{self, Home};
 use crate::swap;
-use crate::switch_request;
 use crate::transfer;
-use vtax_cli::{Error, reason};
 use vtax_sys::confine::{Confinement, Limits, Refused};
 use vtax_sys::cpu_list;
+use vtax_sys::reason;
+use vtax_sys::terminal::Error;
 use vtax_sys::tree::Tree;
 
 #[derive(Debug, Clone)]
@@ -283,28 +282,14 @@ impl Session {
                 counters::read(&self.tree).map_err(|error| error.to_string()),
             )),
             Operation::Time => Next::Continue(request::success(id, &clock())),
-            Operation::Switch(switch) => self.switch(id, switch),
             Operation::Halt => Next::Halt(request::success(id, &json!({}))),
-            Operation::Run(run) => self.run_and(id, run, |answer| Ok(json!(answer))),
+            Operation::Run(run) => self.run_command(id, run),
         }
     }
 
-    fn switch(&mut self, id: u64, switch: &SwitchRequest) -> Next {
-        self.run_and(id, &switch_request::run(switch), switch_request::answer)
-    }
-
-    /// Run a command and answer with what `tell` makes of its result.
-    fn run_and(
-        &mut self,
-        id: u64,
-        request: &RunRequest,
-        tell: impl FnOnce(&RunAnswer) -> Result<Value, RequestError>,
-    ) -> Next {
+    fn run_command(&mut self, id: u64, request: &RunRequest) -> Next {
         match self.run(id, request) {
-            Ok(answer) => Next::Continue(match tell(&answer) {
-                Ok(answer) => request::success(id, &answer),
-                Err(error) => error.frame(Some(id)),
-            }),
+            Ok(answer) => Next::Continue(request::success(id, &json!(answer))),
             Err(error @ (RunError::Signal(_) | RunError::Closed)) => Next::End(error),
             Err(error) => Next::Continue(run_error(request, error).frame(Some(id))),
         }

@@ -11,12 +11,12 @@ use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
-use vtax_cli::Error;
 use vtax_sys::calls::children::{ChildSetup, End, Image};
 use vtax_sys::cgroup;
 use vtax_sys::gated::{Gated, c_string};
 use vtax_sys::signals::Signals;
 use vtax_sys::swap::{self, Kind, Swap};
+use vtax_sys::terminal::Error;
 use vtax_sys::tree::Tree;
 
 use crate::launch::find_program;

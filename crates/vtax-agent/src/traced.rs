@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use nix::unistd::Pid;
 use serde_json::json;
-use vtax_cli::Error;
 use vtax_sys::calls::children::wait_with_usage;
+use vtax_sys::terminal::Error;
 use vtax_sys::trace_mark::Mark;
 
 use crate::memory::leave;

@@ -13,7 +13,7 @@ use nix::sys::stat::{Mode, fchmod};
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::launch::make_folder;
-use vtax_cli::reason;
+use vtax_sys::reason;
 
 /// The most bytes that one `pull` answers: in base64 they fit a frame.
 pub const MAX_PULL_BYTES: u64 = 512 << 10;

@@ -14,7 +14,7 @@ use vtax_workloads::{
 };
 
 use crate::facts;
-use vtax_cli::{Error, output, units};
+use vtax_sys::terminal::{Error, output, units};
 use vtax_sys::tree::Tree;
 
 /// The word before the exit code in the hidden command that fork-exec-storm starts.

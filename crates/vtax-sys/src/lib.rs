@@ -21,6 +21,7 @@ pub mod signals;
 pub mod state;
 pub mod swap;
 pub mod task;
+pub mod terminal;
 pub mod trace_mark;
 pub mod tree;
 

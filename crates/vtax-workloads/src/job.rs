@@ -1,7 +1,7 @@
 //! What a workload gets from the program that runs it.
 
-use vtax_cli::Error;
 use vtax_sys::calls::children::Program;
+use vtax_sys::terminal::Error;
 
 pub struct Context<'a> {
     /// The program that fork-exec-storm starts: it ends at once with the exit code in its last

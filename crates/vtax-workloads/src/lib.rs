@@ -23,9 +23,9 @@ pub use job::Context;
 pub use meter::Usage;
 pub use options::{Kind, OptionSpec, Parameters, Value};
 pub use report::{Report, run};
-pub use vtax_cli::Error;
 pub use vtax_sys::calls::children::Program;
 pub use vtax_sys::calls::signals::end_on_signals;
+pub use vtax_sys::terminal::Error;
 pub use workload::{Description, Job, Outcome, Workload};
 pub use workloads::{WORKLOADS, find};
 

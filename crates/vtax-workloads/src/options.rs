@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use serde_json::Map;
 
-use vtax_cli::units;
+use vtax_sys::terminal::units;
 
 use crate::cast;
 

@@ -8,7 +8,7 @@ use crate::cast;
 use crate::job::Context;
 use crate::options::Parameters;
 use crate::workload::{Job, Outcome, Workload};
-use vtax_cli::Error;
+use vtax_sys::terminal::Error;
 
 /// The report of a run.
 #[derive(Debug, Serialize)]

@@ -6,7 +6,7 @@ use crate::bound::{Bound, Limit};
 use crate::job::Context;
 use crate::meter::Usage;
 use crate::options::{OptionSpec, Parameters};
-use vtax_cli::Error;
+use vtax_sys::terminal::Error;
 
 /// A workload that checks its own work.
 pub trait Workload: Sync {

@@ -44,7 +44,7 @@ app.add_typer(place.app, name="place")
 app.command(short_help="Draw a paper's figures again; judge its claims.", epilog=study.EXAMPLES)(
     study.study
 )
-app.command(**record.SETTINGS)(record.record)
+record.add(app)
 app.command(**correlate.SETTINGS)(correlate.correlate)
 app.command(**timeline.SETTINGS)(timeline.timeline)
 app.command(**export.SETTINGS)(export.export)

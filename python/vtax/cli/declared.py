@@ -78,17 +78,6 @@ class DeclaredWithWorkloads(Declared):
         )
 
 
-class DeclaredWithSources(Declared):
-    """A command whose help lists sources of events too."""
-
-    def listing(self) -> str:
-        from vtax.record import sources
-
-        named = {each.name: each.about for each in sources.declared()}
-        title = "Sources of events (--events; each event: vtax record --list):"
-        return "\n".join([super().listing(), title, *_columns(named)])
-
-
 def complete_spec(incomplete: str) -> list[str]:
     """Environments whose names begin like this; after ``name:`` their keys."""
     from vtax.environments import registry

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from vtax.cli import (
-    paging_control,
+    forwarded,
     paging_lab,
     paging_settings,
     paging_sweep,
-    paging_switch,
     paging_trace,
 )
 
@@ -160,10 +159,10 @@ def _wanted(modes: Iterable[str], policies: Iterable[str]) -> list[str | type[Po
 app.command(**paging_sweep.SETTINGS)(paging_sweep.sweep)
 app.command(**paging_lab.SETTINGS)(paging_lab.lab)
 app.command(**paging_trace.SETTINGS)(paging_trace.trace)
-app.command(**paging_switch.SWITCH_SETTINGS)(paging_switch.switch)
-app.command(**paging_switch.RECOVER_SETTINGS)(paging_switch.recover)
-app.command(**paging_control.CONTROL_SETTINGS)(paging_control.control)
-app.command(**paging_control.WATCH_SETTINGS)(paging_control.watch)
+forwarded.add(app, "switch", "Move this host's running KVM guests to the other paging mode.")
+forwarded.add(app, "recover", "Bring guests back after a switch that was killed.")
+forwarded.add(app, "control", "Let a policy choose this KVM host's paging mode, by live counters.")
+forwarded.add(app, "watch", "Show the controller live: mode, rates, decision, why.")
 
 
 @app.command(short_help="List the machines that can be named.")

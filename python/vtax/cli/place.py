@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from vtax.cli import place_advise, place_apply, place_measure
+from vtax.cli import forwarded, place_advise, place_measure
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -16,5 +16,5 @@ app = typer.Typer(
 )
 app.command(**place_measure.SETTINGS)(place_measure.measure)
 app.command(**place_advise.SETTINGS)(place_advise.advise)
-app.command(**place_apply.APPLY_SETTINGS)(place_apply.apply)
-app.command(**place_apply.WATCH_SETTINGS)(place_apply.watch)
+forwarded.add(app, "apply", "Put threads where a plan has them, or take it back.")
+forwarded.add(app, "watch", "Move one thread at a time, and take back what hurts.")

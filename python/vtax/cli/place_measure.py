@@ -226,7 +226,7 @@ def _tids(text: str) -> tuple[int, ...]:
     if not all(word.isdecimal() and int(word) > 0 for word in words):
         raise MisuseError(
             f"--service {text}: it is neither 'auto' nor thread ids",
-            "vtax-place threads lists the threads that serve guests",
+            "vtax-host place threads lists the threads that serve guests",
         )
     return tuple(dict.fromkeys(map(int, words)))
 

@@ -1,214 +1,150 @@
-"""`vtax record`: rows of events of every layer, one for each interval, into a run folder."""
+"""`vtax record`: rows of events of every layer, one for each interval, into a run folder.
+
+The recorder declares the options and checks them (`vtax-host asked`); what an environment, a run
+folder and the words about the result need is here.
+"""
 
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
-from enum import StrEnum
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import typer
 
-from vtax.cli.declared import (
-    DeclaredWithSources,
-    EnvOption,
-    ShareOption,
-    complete_events,
-    complete_spec,
-)
+from vtax.cli import forwarded
+from vtax.cli.declared import complete_events, complete_spec
+from vtax.cli.forwarded import PROGRAM, TIMEOUT_S, Complete, Forwarded, become
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from vtax.record.options import RecordOptions
-    from vtax.runner.given import Wishes
     from vtax.runner.recording import Recorded
-
-EXAMPLES = """\b
-Examples:
-  vtax record --every 50Mi --events default,kvm -- make test
-  vtax record --every 1ms --vm all --for 30s
-  vtax record --in lab:guests=2 --every 1ms -- gzip-like --seconds 5
-  vtax record --list
-
-\b
-Then: vtax timeline RUN --event kvm.exits     vtax correlate RUN     docs/record.md
-"""
-
-
-class From(StrEnum):
-    """Where the recorder runs."""
-
-    HOST = "host"
-    """From outside the machine: its VM exits, and what its processes do on this host."""
-    GUEST = "guest"
-    """From inside: the guest's kernel, and the counters that the host may not read."""
-
 
 COUNTED_WHOLE = 0.999
 """If the reference event had a counter for a smaller share of the time, vtax says for how much."""
 INTERRUPTED = 130
 """Exit code when Ctrl-C ended the workload of `--in` too."""
-
-SETTINGS: dict[str, Any] = {
-    "cls": DeclaredWithSources,
-    "short_help": "Record events of every layer, a row for each interval.",
-    "epilog": EXAMPLES,
-    "context_settings": {"allow_interspersed_args": False, "ignore_unknown_options": False},
+RECORDER_OPTIONS = ("every", "events", "for", "guest", "counters")
+ONLY_INSIDE = {
+    "workdir": "without it COMMAND runs where vtax does",
+    "share": "without it COMMAND sees all that you do",
+    "env": "without it COMMAND has all your variables",
+    "max-output": "without it nothing bounds COMMAND",
 }
+OUTPUT_LIMIT = "1G"
 
 
-def record(
-    command: Annotated[
-        list[str] | None,
-        typer.Argument(help="Only it and its children are counted.", metavar="[-- COMMAND...]"),
-    ] = None,
-    environment: Annotated[
-        str | None,
-        typer.Option(
-            "--in",
-            help="Run COMMAND in this environment.",
-            metavar="SPEC",
-            autocompletion=complete_spec,
-        ),
-    ] = None,
-    recorder: Annotated[
-        From, typer.Option("--from", help="Where the recorder of --in runs.", case_sensitive=False)
-    ] = From.HOST,
-    every: Annotated[
-        str | None,
-        typer.Option(help="Interval: instructions (2M to 400M) or 50us to 1s.", metavar="LENGTH"),
-    ] = None,
-    events: Annotated[
-        str | None,
-        typer.Option(
-            help="Events, layers or default, with commas.",
-            metavar="NAMES",
-            autocompletion=complete_events,
-        ),
-    ] = None,
-    vm: Annotated[
-        str | None, typer.Option(help="Only this virtual machine, or all.", metavar="PID|all")
-    ] = None,
-    pid: Annotated[
-        int | None, typer.Option(help="Only this process and its children.", metavar="PID")
-    ] = None,
-    duration: Annotated[
-        str | None, typer.Option("--for", help="End after this time, e.g. 30s.", metavar="TIME")
-    ] = None,
-    guest: Annotated[
-        Path | None,
-        typer.Option(help="Page in which a guest publishes counters.", metavar="PATH"),
-    ] = None,
-    counters: Annotated[
-        int | None,
-        typer.Option(help="Use at most N counters at a time; more events take turns.", metavar="N"),
-    ] = None,
-    overhead: Annotated[
-        bool, typer.Option("--overhead", help="Measure what recording costs (costs more).")
-    ] = False,
-    max_output: Annotated[
-        str,
-        typer.Option(
-            metavar="SIZE", help="With --in: stop COMMAND when it writes more into its folder."
-        ),
-    ] = "1G",
-    out: Annotated[
-        Path | None,
-        typer.Option(help="The run folder. Default: runs/<UTC>-<name>.", metavar="DIR"),
-    ] = None,
-    workdir: Annotated[
-        Path | None,
-        typer.Option(help="With --in: run COMMAND there. Default: here.", metavar="DIR"),
-    ] = None,
-    share: ShareOption = None,
-    env: EnvOption = None,
-    list_events: Annotated[
-        bool, typer.Option("--list", help="Print all events, and why some are absent.")
-    ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
-) -> None:
-    """Record events of hardware, VMM, kernel, guest and application, a row for each interval.
+class Record(Forwarded):
+    """The verb; it is forwarded whole where it only prints."""
 
-    Recording ends with COMMAND, the process, --for, or Ctrl-C; the files are complete then. The
-    exit code is the recorder's; vtax says how COMMAND ended. With --in, COMMAND gets your standard
-    input and your variables as in vtax compare.
-    """
-    from vtax.errors import MisuseError
-    from vtax.record.options import RecordOptions, Target
-    from vtax.record.recorder import listing
+    completions: ClassVar[Mapping[str, Complete]] = {
+        "--in": complete_spec,
+        "--events": complete_events,
+    }
 
-    if list_events:
-        raise typer.Exit(listing(as_json))
-    options = RecordOptions(every, events, duration, guest, overhead, counters)
-    argv = tuple(command or ())
-    _require_one(("COMMAND", bool(argv)), ("--pid", pid is not None), ("--vm", vm is not None))
-    if environment is None:
-        if workdir is not None:
-            raise MisuseError("--workdir needs --in", "without it COMMAND runs where vtax does")
-        if share:
-            raise MisuseError("--share needs --in", "without it COMMAND sees all that you do")
-        if env:
-            raise MisuseError("--env needs --in", "without it COMMAND has all your variables")
-        if recorder is From.GUEST:
-            raise MisuseError("--from guest needs a guest", "name one with --in")
-        raise typer.Exit(_natively(Target(pid, vm, argv), options, out, as_json))
-    if pid is not None or vm is not None:
-        raise MisuseError("--in records what it starts", "leave out --pid and --vm")
-    from vtax.runner.given import Wishes
-    from vtax.units import parse_size
-
-    limit_bytes = parse_size(max_output)
-    wishes = Wishes(share or (), named=env or ())
-    _inside(environment, argv, options, out, as_json, recorder, workdir, limit_bytes, wishes)
+    def carry_out(self, words: list[str]) -> None:
+        options = words[: words.index("--")] if "--" in words else words
+        if {"--help", "-h", "--list"} & set(options):
+            become(words)
+        record(asked(words))
 
 
-def _require_one(*choices: tuple[str, bool]) -> None:
+def add(app: typer.Typer) -> None:
+    """Make it a verb of `app`."""
+    forwarded.add(app, "record", "Record events of every layer, a row for each interval.", Record)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A command line of `vtax record`."""
+
+    values: Mapping[str, Sequence[str]]
+    flags: frozenset[str]
+    command: tuple[str, ...]
+
+    def value(self, name: str) -> str | None:
+        """The value of an option that may be given once."""
+        return self.values[name][0] if name in self.values else None
+
+    def path(self, name: str) -> Path | None:
+        """The same, as a path."""
+        return Path(self.values[name][0]) if name in self.values else None
+
+    @property
+    def options(self) -> RecordOptions:
+        """What the recorder is given."""
+        from vtax.record.options import RecordOptions
+
+        given = {name: self.values[name][0] for name in RECORDER_OPTIONS if name in self.values}
+        return RecordOptions(given | ({"overhead": ""} if "overhead" in self.flags else {}))
+
+
+def asked(words: Sequence[str]) -> Request:
+    """Read a command line; ends vtax with the recorder's message where it is wrong."""
+    from vtax import binaries, foreign_json
+
+    line = [str(binaries.find(PROGRAM)), "asked", "--", *words]
+    done = subprocess.run(line, stdout=subprocess.PIPE, timeout=TIMEOUT_S, check=False)
+    if done.returncode != 0:
+        raise typer.Exit(done.returncode)
+    found = foreign_json.parse_object(done.stdout)
+    return Request(found["values"], frozenset(found["flags"]), tuple(found["words"]))
+
+
+def record(request: Request) -> None:
+    """Record as asked, and end vtax with the exit code."""
     from vtax.errors import MisuseError
 
-    given = [name for name, is_given in choices if is_given]
-    if len(given) > 1:
-        raise MisuseError(f"{' and '.join(given)} exclude each other", "name one of them")
+    if "in" in request.values:
+        _inside(request)
+    for name, reason in ONLY_INSIDE.items():
+        if name in request.values:
+            raise MisuseError(f"--{name} needs --in", reason)
+    if request.value("from") == "guest":
+        raise MisuseError("--from guest needs a guest", "name one with --in")
+    raise typer.Exit(_natively(request))
 
 
-def _natively(target: Any, options: RecordOptions, out: Path | None, as_json: bool) -> int:
+def _natively(request: Request) -> int:
     from vtax.record.native import record as record_natively
+    from vtax.record.options import Target
     from vtax.record.recorder import summary
 
-    path, code = record_natively(target, options, out, as_json)
+    pid = request.value("pid")
+    target = Target(None if pid is None else int(pid), request.value("vm"), request.command)
+    as_json = "json" in request.flags
+    path, code = record_natively(target, request.options, request.path("out"), as_json)
     if path is not None:
         found = summary(path)
         _show(path, found, _end_of(found), as_json)
     return code
 
 
-def _inside(
-    spec: str,
-    argv: Sequence[str],
-    options: RecordOptions,
-    out: Path | None,
-    as_json: bool,
-    recorder: From,
-    workdir: Path | None,
-    max_output_bytes: int,
-    wishes: Wishes,
-) -> None:
+def _inside(request: Request) -> None:
     from vtax import environments
     from vtax.cli import standard_input
     from vtax.record.recorder import summary
+    from vtax.runner.given import Wishes
     from vtax.runner.recording import record_in
+    from vtax.units import parse_size
 
+    spec, as_json = request.values["in"][0], "json" in request.flags
+    shared = tuple(Path(each) for each in request.values.get("share", ()))
     done = record_in(
         environments.build(spec),
         spec,
-        argv,
-        options,
-        out,
-        by_guest=recorder is From.GUEST,
-        workdir=workdir,
-        max_output_bytes=max_output_bytes,
-        wishes=wishes,
+        request.command,
+        request.options,
+        request.path("out"),
+        by_guest=request.value("from") == "guest",
+        workdir=request.path("workdir"),
+        max_output_bytes=parse_size(request.value("max-output") or OUTPUT_LIMIT),
+        wishes=Wishes(shared, named=tuple(request.values.get("env", ()))),
         stdin=standard_input.read().content,
         note=lambda said: print(f"note: {said}", file=sys.stderr),
     )
@@ -216,8 +152,7 @@ def _inside(
         _echo(done)
     ends = [_ended(each.exit_code, each.signal) for each in done.outcomes]
     _show(done.path, summary(done.path), "; ".join(dict.fromkeys(ends)), as_json)
-    if done.interrupted:
-        raise typer.Exit(INTERRUPTED)
+    raise typer.Exit(INTERRUPTED if done.interrupted else 0)
 
 
 def _echo(done: Recorded) -> None:

@@ -94,8 +94,8 @@ class Host:
     writable: Callable[[Path], bool] = lambda path: os.access(path, os.R_OK | os.W_OK)
     agent: Callable[[], str | None] = lambda: _own("vtax-agent")
     arm64_agent: Callable[[], str | None] = lambda: _own("vtax-agent", binaries.ARM64)
-    recorder: Callable[[], str | None] = lambda: _own("vtax-recorder")
-    placer: Callable[[], str | None] = lambda: _own("vtax-place")
+    program: Callable[[], str | None] = lambda: _own("vtax-host")
+    """vtax's program for hosts: it records, places and switches."""
     count_cycles: Callable[[], syscalls.Count] = syscalls.count_cycles
     try_bpf: Callable[[], int] = syscalls.try_bpf
     kvm_version: Callable[[Path], int] = syscalls.kvm_version

@@ -94,6 +94,8 @@ class RecordOutside(Capability):
     """What to record, as fields of `record.options.Target`, e.g. ``{"pid": 4711}``."""
     host: Shell | None = None
     """The machine that the recorder runs on; None: this one."""
+    program: str = "vtax-host"
+    """Where that machine has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +106,7 @@ class RecordInside(Capability):
     about: ClassVar[str] = "a recorder inside the machine counts its events"
 
     program: Callable[[], str]
-    """Path of vtax-recorder in the machine; copies it there if need be."""
+    """Path of vtax-host in the machine; copies it there if need be."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -231,7 +231,7 @@ class Container(HostTree, link.Linked):
         argv = machine.launch.argv
         name = argv[argv.index("--name") + 1]
         first = _first_process(_program(self.engine), name)
-        recorder = str(binaries.find("vtax-recorder"))
+        recorder = str(binaries.find("vtax-host"))
         return (
             Files(machine.push, machine.pull),
             RecordOutside({"pid": first}),

@@ -35,7 +35,7 @@ class Published:
     """A guest's page, while the guest publishes."""
 
     path: Path
-    """The page on the host: what `vtax-recorder --guest` takes."""
+    """The page on the host: what `vtax-host record --guest` takes."""
     final: dict[str, Any] | None = None
     """What the publisher printed at its end (`vtax-agent guest`)."""
 

@@ -240,7 +240,7 @@ def shared_tree(machine: Machine) -> Sequence[Capability]:
     return (
         Files(machine.push, machine.pull),
         RecordOutside({"pid": machine.pid}),
-        RecordInside(lambda: str(binaries.find("vtax-recorder"))),
+        RecordInside(lambda: str(binaries.find("vtax-host"))),
     )
 
 

@@ -49,7 +49,7 @@ KERNELS = (("linux-image-6.12-cloud-arm64:arm64", "linux-image-cloud-arm64:arm64
 """PMUv3, BTF and virtio's console are built in. Debian 12 has 6.12 beside its own."""
 BUSYBOX = ("busybox-static:arm64",)
 AGENT = "/run/vtax/vtax-agent"
-RECORDER = "/bin/vtax-recorder"
+RECORDER = "/bin/vtax-host"
 SHELL = "/bin/busybox"
 FOLDERS = ("bin", "dev", "etc", "proc", "root", "run", "sys", "tmp")
 
@@ -226,7 +226,7 @@ def boot_files() -> tuple[Path, Path]:
     busybox = packages.fetch(packages.ARM64, "busybox", BUSYBOX) / "bin/busybox"
     programs = {"init": agent, SHELL[1:]: busybox.read_bytes()}
     with contextlib.suppress(VtaxError):  # Only recordings need it, and they say so.
-        programs[RECORDER[1:]] = binaries.find("vtax-recorder", binaries.ARM64).read_bytes()
+        programs[RECORDER[1:]] = binaries.find("vtax-host", binaries.ARM64).read_bytes()
     archive = newc(programs, FOLDERS)
     initramfs = cache.folder("arm64") / "initramfs"
     with cache.locked(initramfs):
@@ -237,7 +237,7 @@ def boot_files() -> tuple[Path, Path]:
 
 
 def _recorder() -> str:
-    binaries.find("vtax-recorder", binaries.ARM64)
+    binaries.find("vtax-host", binaries.ARM64)
     return RECORDER
 
 

@@ -207,7 +207,7 @@ class Ssh(ProcessEnvironment):
     def capabilities(self, machine: Machine) -> Sequence[Capability]:
         return (
             Files(machine.push, machine.pull),
-            RecordInside(lambda: _bring(machine, "vtax-recorder")),
+            RecordInside(lambda: _bring(machine, "vtax-host")),
         )
 
     def explain_end(self, code: int, console: Sequence[str]) -> tuple[str, str | None] | None:

@@ -1,4 +1,4 @@
-"""The plan file that `vtax-place apply --plan` takes: threads and interrupts on CPUs, as TOML."""
+"""The plan file that `vtax place apply --plan` takes: threads and interrupts on CPUs, as TOML."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class PlanFile(Strict):
 
     format: Literal[1] = 1
     host: str
-    """As `vtax-place host` prints it."""
+    """As `vtax-host place host` prints it."""
     thread: tuple[PlannedThread, ...] = ()
     interrupt: tuple[PlannedInterrupt, ...] = ()
 

@@ -5,7 +5,7 @@
  *     vtax_counter *requests = vtax_counter_register("requests");
  *     vtax_count(requests, 1);
  *
- *     vtax-recorder record --app requests --out run -- ./program
+ *     vtax-host record --app requests --out run -- ./program
  *
  * The column is `app.requests`. A counter is a number in a page of shared memory: counting is one
  * atomic addition, without a system call, and whoever records reads the page. Where nobody wants

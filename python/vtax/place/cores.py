@@ -1,7 +1,7 @@
 """The cores of this host: which are on, on which NUMA node, and which are slower than others.
 
-`vtax-place cores` says which kind each core is (docs/place-format.md). Where all are alike, the
-user says which count as slow.
+`vtax-host place cores` says which kind each core is (docs/place-format.md). Where all are alike,
+the user says which count as slow.
 """
 
 from __future__ import annotations

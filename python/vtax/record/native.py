@@ -32,7 +32,7 @@ def record(
     recorded = RecordedMachine(BASELINE, here.description(facts), facts, cpus=here.shape().cpus)
     name = Path(target.command[0]).name if line else WHOLE_MACHINE
     arguments = [
-        *options.arguments(target.usual_events),
+        *options.arguments(),
         *(["--pids", str(usual_processes(len(allowed_cpus())))] if line else []),
         *Target(target.pid, target.vm, line).arguments(),
     ]

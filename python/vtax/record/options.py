@@ -1,51 +1,48 @@
-"""The options of a recording, in the form of the recorder's command line."""
+"""The options of a recording, by the names and in the form of the recorder's command line."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
-DEFAULT_EVENTS = "default"
-MACHINE_EVENTS = "default,kvm"
-"""The events by default where virtual machines are recorded."""
+GUEST = "guest"
 
 
 @dataclass(frozen=True, slots=True)
 class RecordOptions:
-    """Texts go to the recorder as they are: it knows their form, their bounds and its remedies."""
+    """The recorder declares them, and knows their form, their bounds and its remedies:
+    `vtax record --help`."""
 
-    every: str | None = None
-    """Length of an interval: instructions (50Mi) or time (1ms); None: whatever suits the
-    machine."""
-    events: str | None = None
-    """Names, layers or `default`, with commas; None: whatever suits what is recorded."""
-    duration: str | None = None
-    guest: Path | None = None
-    """The page in which a guest publishes counters (docs/record.md)."""
-    overhead: bool = False
-    """Measure how long the eBPF programs run."""
-    counters: int | None = None
-    """The most counters used at a time, by software events too; None: all that are free."""
+    given: Mapping[str, str] = field(default_factory=dict)
+    """Texts by name; empty for an option without a value."""
 
-    def arguments(self, events: str = DEFAULT_EVENTS) -> list[str]:
-        """Options of `vtax-recorder record`; `events` are for an options object that names none."""
-        line = ["--events", self.events or events]
-        if self.every is not None:
-            line += ["--every", self.every]
-        if self.duration is not None:
-            line += ["--for", self.duration]
-        if self.guest is not None:
-            line += ["--guest", str(self.guest)]
-        if self.counters is not None:
-            line += ["--counters", str(self.counters)]
-        return [*line, "--overhead"] if self.overhead else line
+    @classmethod
+    def of(cls, **given: str) -> Self:
+        """Options such as ``every="1ms"``."""
+        return cls(given)
+
+    @property
+    def guest(self) -> Path | None:
+        """The page in which a guest publishes counters (docs/record.md)."""
+        return Path(self.given[GUEST]) if GUEST in self.given else None
+
+    def with_page(self, page: Path) -> Self:
+        """These options, with the page where the recorder sees it."""
+        return type(self)({**self.given, GUEST: str(page)})
+
+    def arguments(self) -> list[str]:
+        """Options of `vtax-host record`."""
+        # Join with "=", so that no value becomes an option.
+        return [f"--{name}={text}" if text else f"--{name}" for name, text in self.given.items()]
 
     def asked(self) -> dict[str, Any]:
         """The options that were given, as run.json keeps them."""
-        named = {name: value for name, value in asdict(self).items() if value}
-        return {name: str(v) if isinstance(v, Path) else v for name, v in named.items()}
+        return {
+            name: int(text) if text.isdecimal() else text or True
+            for name, text in self.given.items()
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +60,3 @@ class Target:
         if self.vm is not None:
             line += ["--vm", self.vm]
         return [*line, "--", *self.command] if self.command else line
-
-    @property
-    def usual_events(self) -> str:
-        return DEFAULT_EVENTS if self.vm is None else MACHINE_EVENTS

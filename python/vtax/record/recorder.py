@@ -1,4 +1,4 @@
-"""The program `vtax-recorder` on this machine: started, awaited, asked to finish."""
+"""The program `vtax-host record` on this machine: started, awaited, asked to finish."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from vtax.errors import MisuseError, VtaxError
 from vtax.formats.files import read_bounded
 from vtax.workloads.base import tail
 
-PROGRAM = "vtax-recorder"
+PROGRAM = "vtax-host"
 READY_TIMEOUT_S = 60.0
 """Time to load the eBPF programs; about 0.3 s is usual."""
 FINISH_TIMEOUT_S = 120.0
@@ -29,7 +29,7 @@ MISUSE = 2
 
 
 def command(arguments: Sequence[str], out: Path) -> list[str]:
-    """A command line of `vtax-recorder record`; it finishes its files when vtax is killed."""
+    """A command line of `vtax-host record`; it finishes its files when vtax is killed."""
     line = [str(binaries.find(PROGRAM)), "record", "--child"]
     return [*line, "--out", str(out), *arguments]
 
@@ -97,15 +97,9 @@ class Recorder:
 def failure(code: int | None, said: str) -> VtaxError:
     """The error of a recorder that ended with this exit code and these words."""
     words = tail(said, 1) or f"the recorder ended with {code}"
-    for name in (PROGRAM, "vtax record", "vtax"):
+    for name in ("vtax", f"{PROGRAM} record"):
         words = words.removeprefix(f"{name}: ")
     return (MisuseError if code == MISUSE else VtaxError)(words)
-
-
-def listing(as_json: bool) -> int:
-    """Print every event and whether this machine has it; return the exit code."""
-    line = [str(binaries.find(PROGRAM)), "list", *(["--json"] if as_json else [])]
-    return subprocess.run(line, check=False).returncode
 
 
 def summary(out: Path) -> dict[str, Any] | None:

@@ -1,7 +1,7 @@
-"""The service domain of a machine, and making it slower: the program `vtax-place` on this machine.
+"""The service domain of a machine, and making it slower: the program `vtax-host` on this machine.
 
 The service domain is the threads of the host that work for a guest but do not run it: a switch, an
-emulator's main loop, vhost threads. `vtax-place` finds them and slows them; what it prints is
+emulator's main loop, vhost threads. `vtax-host place` finds them and slows them; what it prints is
 described in docs/place.md.
 """
 
@@ -25,14 +25,14 @@ from vtax import binaries, foreign_json
 from vtax.errors import MisuseError, VtaxError
 from vtax.workloads.base import tail
 
-PROGRAM = "vtax-place"
+PROGRAM = "vtax-host"
 SCAN_S = 0.05
 """The length of a look that only finds which threads there are."""
 ANSWER_S = 20.0
 """Time for an answer besides the window: loading the eBPF programs takes 0.1 to 0.3 s, on a busy
 machine longer."""
 IN_FORCE_S = 20.0
-"""Time until threads are slow: vtax-place measures a slowed core by spinning on it."""
+"""Time until threads are slow: vtax-host measures a slowed core by spinning on it."""
 END_S = 10.0
 MOST_BYTES = 16 << 20
 MISUSE = 2
@@ -47,7 +47,7 @@ Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 class _Answer(BaseModel):
-    """An answer of vtax-place; fields that a later version adds are not read."""
+    """An answer of `vtax-host place`; fields that a later version adds are not read."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
@@ -188,7 +188,7 @@ class Service:
         if missing := self.named - {each.tid for each in self.threads}:
             raise MisuseError(
                 f"--service: thread {min(missing)} does not run, or does not serve a guest",
-                "'vtax-place threads' lists those that do",
+                "'vtax-host place threads' lists those that do",
             )
         if self.named:
             self.pids = tuple(dict.fromkeys(each.pid for each in self.threads))
@@ -332,8 +332,8 @@ def _looking(pids: Sequence[int], seconds: float) -> subprocess.Popen[bytes]:
 
 
 def _spawn(*arguments: str) -> subprocess.Popen[bytes]:
-    """Start vtax-place in a session of its own: Ctrl-C reaches vtax alone, which then cleans up."""
-    line = [str(binaries.find(PROGRAM)), *arguments]
+    """Start vtax-host in a session of its own: Ctrl-C reaches vtax alone, which then cleans up."""
+    line = [str(binaries.find(PROGRAM)), "place", *arguments]
     pipe = subprocess.PIPE
     try:
         return subprocess.Popen(line, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True)
@@ -384,7 +384,7 @@ def _read(kind: type[A], said: bytes) -> A:
 
 def _failure(code: int, errors: bytes) -> VtaxError:
     words = tail(errors.decode(errors="replace"), 1) or f"{PROGRAM} ended with {code}"
-    words = words.removeprefix(f"{PROGRAM}: ")
+    words = words.removeprefix("vtax: ")
     return (MisuseError if code == MISUSE else VtaxError)(words)
 
 

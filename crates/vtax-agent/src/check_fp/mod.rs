@@ -18,7 +18,8 @@ use serde::Serialize;
 
 use crate::check_fp::registers::Width;
 use crate::serve::pin;
-use vtax_cli::{Error, reason};
+use vtax_sys::reason;
+use vtax_sys::terminal::Error;
 
 /// Set in the second process: the seed of its register values.
 const SEED_VARIABLE: &str = "VTAX_CHECK_FP_SEED";

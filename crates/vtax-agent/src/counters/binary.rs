@@ -14,8 +14,8 @@ use thiserror::Error;
 use super::Reading;
 use super::guests::Descriptors;
 use nix::errno::Errno;
-use vtax_cli::reason;
 use vtax_sys::calls::descriptors;
+use vtax_sys::reason;
 
 /// What the links of statistics descriptors say after `anon_inode:`.
 const KINDS: [&str; 2] = ["kvm-vm-stats", "kvm-vcpu-stats"];

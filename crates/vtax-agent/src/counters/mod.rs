@@ -12,9 +12,9 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use vtax_cli::Error;
 use vtax_sys::clock;
 use vtax_sys::kvm::{self, PagingMode};
+use vtax_sys::terminal::Error;
 use vtax_sys::tree::Tree;
 
 pub use binary::{BinaryError, Statistic, parse};

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use vtax_cli::reason;
+use vtax_sys::reason;
 use vtax_sys::tree::Tree;
 
 const DEVICES: &str = "/sys/bus/pci/devices";

@@ -14,9 +14,10 @@ use serde::Serialize;
 use vtax_sys::guest_page::applications::{self, Collector};
 use vtax_sys::guest_page::{COUNTERS, PageError, Publisher};
 
-use vtax_cli::{Error, reason};
 use vtax_sys::clock;
+use vtax_sys::reason;
 use vtax_sys::signals::Signals;
+use vtax_sys::terminal::Error;
 use vtax_sys::tree::Tree;
 
 /// The counter of the CPU time that publishing takes.

@@ -18,7 +18,7 @@ use vtax_sys::tree::Tree;
 
 use crate::guest::device;
 use crate::root::InitError;
-use vtax_cli::reason;
+use vtax_sys::reason;
 
 /// Capabilities that no workload gets.
 const WITHHELD: [Capability; 6] = [

@@ -22,8 +22,9 @@ use crate::root::InitError;
 use crate::root::mounts::{self, Deferred};
 use crate::root::parameters::{ChannelLocation, Lower, Module, Parameters, Source};
 use crate::serve::{Guest, serve_guest};
-use vtax_cli::{Error, reason};
 use vtax_sys::calls::network;
+use vtax_sys::reason;
+use vtax_sys::terminal::Error;
 use vtax_sys::tree::Tree;
 
 const HOST_NAME: &str = "vtax-guest";

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::Args;
-use vtax_cli::{Error, output, units};
+use vtax_sys::terminal::{Error, output, units};
 
 use crate::probe::{Options, Probe, describe, measure};
 

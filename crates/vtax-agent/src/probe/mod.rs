@@ -26,9 +26,9 @@ use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
 use serde::Serialize;
-use vtax_cli::Error;
 use vtax_sys::calls::processor::COUNTER;
 use vtax_sys::pinning::stay_on_last;
+use vtax_sys::terminal::Error;
 use vtax_sys::tree::Tree;
 
 use crate::VERSION;

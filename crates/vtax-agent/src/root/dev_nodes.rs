@@ -8,7 +8,7 @@ use std::path::Path;
 use nix::mount::{MsFlags, mount};
 
 use crate::root::InitError;
-use vtax_cli::reason;
+use vtax_sys::reason;
 
 /// Links that udev or an init makes elsewhere, for bash's `<( )`, `/dev/stdout` as an output file,
 /// and so on.

@@ -9,7 +9,7 @@ use nix::unistd::{chdir, chroot};
 use crate::root::InitError;
 use crate::root::parameters::{Export, Source};
 use crate::root::{dev_nodes, disk};
-use vtax_cli::reason;
+use vtax_sys::reason;
 
 /// A folder that every root has, even a read-only root: everything else is made on a tmpfs there.
 const SCRATCH: &str = "/tmp";

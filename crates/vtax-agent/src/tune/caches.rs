@@ -70,7 +70,7 @@ fn measured(budget: Duration) -> Result<Start, String> {
         time: LONGEST.min(budget / PART_OF_BUDGET),
     };
     let probes = thread::Builder::new().spawn(move || probe::measure(&options));
-    let probes = probes.map_err(|error| vtax_cli::reason(&error))?;
+    let probes = probes.map_err(|error| vtax_sys::reason(&error))?;
     let found = probes.join().map_err(|_| "the probes failed")?;
     of(&found.map_err(|error| error.to_string())?)
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use vtax_cli::{Error, output, units};
+use vtax_sys::terminal::{Error, output, units};
 use vtax_tune::trials::{Form, Routine};
 use vtax_tune::{Precision, Vector};
 

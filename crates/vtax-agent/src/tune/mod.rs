@@ -16,8 +16,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use vtax_cli::Error;
 use vtax_sys::pinning::stay_on_last;
+use vtax_sys::terminal::Error;
 use vtax_tune::cache_edge::{CacheEdge, sweep};
 use vtax_tune::log::{FORMAT, Header, Log, LogError};
 use vtax_tune::search::Space;
@@ -320,7 +320,7 @@ fn export(options: &Options, file: &File) -> Result<(), Error> {
         Error::failure(thing, reason, "name a file that can be written")
     };
     let text = file.to_toml().map_err(|error| failed(error.to_string()))?;
-    fs::write(path, text).map_err(|error| failed(vtax_cli::reason(&error)))
+    fs::write(path, text).map_err(|error| failed(vtax_sys::reason(&error)))
 }
 
 fn notes(

@@ -11,7 +11,7 @@ pub struct Bytes(pub u64);
 impl Bytes {
     /// Parses `64M`, `1.5GiB` or a plain number, as every program of vtax does.
     pub fn parse(text: &str) -> Option<Self> {
-        vtax_cli::units::size(text).ok().map(Self)
+        vtax_sys::terminal::units::size(text).ok().map(Self)
     }
 }
 

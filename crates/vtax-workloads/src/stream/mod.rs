@@ -15,7 +15,7 @@ use std::time::Instant;
 
 use serde::Serialize;
 
-use vtax_cli::Error;
+use vtax_sys::terminal::Error;
 
 const FACTOR: f64 = std::f64::consts::SQRT_2 - 1.0;
 /// The size where the cache's size is unknown: `stream.c`'s default of 10 million elements.

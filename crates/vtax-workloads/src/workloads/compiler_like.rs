@@ -14,8 +14,8 @@ use crate::workload::{Description, Job, Outcome, Workload};
 use crate::workloads::process::{FORK_REMEDY, wait};
 use symbols::Symbols;
 use tree::Tree;
-use vtax_cli::Error;
 use vtax_sys::calls::children::fork_and_run;
+use vtax_sys::terminal::Error;
 
 /// A child is forked once for this many functions, as a compiler's driver starts an assembler.
 const FUNCTIONS_PER_FORK: u64 = 16;

@@ -16,9 +16,9 @@ use crate::pattern;
 use crate::workload::{Description, Job, Outcome, Workload};
 use crate::workloads::memory::{map, word_of};
 use crate::workloads::process::{FORK_REMEDY, wait};
-use vtax_cli::Error;
 use vtax_sys::calls::children::fork_and_run;
 use vtax_sys::calls::memory::Region;
+use vtax_sys::terminal::Error;
 
 /// Rounds between two looks at the clock.
 const BATCH: u64 = 16;

@@ -11,7 +11,7 @@ use crate::meter::Meter;
 use crate::options::{Kind, OptionSpec, SEED};
 use crate::workload::{Description, Job, Outcome, Workload};
 use crate::workloads::matrix::{Matrix, is_product, multiply};
-use vtax_cli::Error;
+use vtax_sys::terminal::Error;
 
 /// Multiplies matrices.
 #[derive(Debug)]

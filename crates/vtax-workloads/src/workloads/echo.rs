@@ -13,7 +13,7 @@ use crate::message::{MESSAGE_BYTES, Message, number};
 use crate::meter::Meter;
 use crate::options::{Kind, OptionSpec};
 use crate::workload::{Description, Job, Outcome, Workload};
-use vtax_cli::Error;
+use vtax_sys::terminal::Error;
 
 /// Milliseconds between two looks at the bound.
 const LOOK_MS: u16 = 100;

@@ -13,8 +13,8 @@ use crate::options::{SEED, mem};
 use crate::pattern;
 use crate::workload::{Description, Job, Outcome, Workload};
 use crate::workloads::memory::{map, word_of};
-use vtax_cli::Error;
 use vtax_sys::calls::memory::Region;
+use vtax_sys::terminal::Error;
 
 /// Touches every page of fresh memory, gives all of it back, and begins again.
 #[derive(Debug)]

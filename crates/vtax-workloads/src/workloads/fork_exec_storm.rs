@@ -13,9 +13,9 @@ use crate::pattern;
 use crate::workload::{Description, Job, Outcome, Workload};
 use crate::workloads::memory::{fill, map};
 use crate::workloads::process::{FORK_REMEDY, wait};
-use vtax_cli::Error;
 use vtax_sys::calls::children::Program;
 use vtax_sys::calls::children::fork_and_exec;
+use vtax_sys::terminal::Error;
 
 /// Starts processes one after the other.
 #[derive(Debug)]

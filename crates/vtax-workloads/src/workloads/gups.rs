@@ -15,7 +15,7 @@ use crate::meter::Meter;
 use crate::options::{HUGE, SEED, mem};
 use crate::workload::{Description, Job, Outcome, Workload};
 use crate::workloads::memory::map;
-use vtax_cli::Error;
+use vtax_sys::terminal::Error;
 
 /// The primitive polynomial over GF(2) (HPCC `POLY`).
 const POLYNOMIAL: u64 = 7;

@@ -14,8 +14,8 @@ use crate::meter::Meter;
 use crate::options::{Kind, OptionSpec, SEED};
 use crate::workload::{Description, Job, Outcome, Workload};
 use crate::workloads::lz77::{Token, Window};
-use vtax_cli::Error;
 use vtax_sys::calls::memory::map_allocations_from;
+use vtax_sys::terminal::Error;
 
 /// Bytes that are read, compressed and written at a time.
 const BLOCK: usize = 64 << 10;

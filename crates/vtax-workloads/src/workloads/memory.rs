@@ -5,8 +5,8 @@ use nix::errno::Errno;
 use crate::cast;
 use crate::workload::Job;
 use crate::{PAGE_BYTES, pattern};
-use vtax_cli::Error;
 use vtax_sys::calls::memory::Region;
+use vtax_sys::terminal::Error;
 
 pub const PAGE_WORDS: usize = PAGE_BYTES / 8;
 

@@ -13,8 +13,8 @@ use crate::options::{SEED, mem};
 use crate::pattern;
 use crate::workload::{Description, Job, Outcome, Workload};
 use crate::workloads::memory::{map_pages, word_of};
-use vtax_cli::Error;
 use vtax_sys::calls::memory::Region;
+use vtax_sys::terminal::Error;
 
 /// Mappings that exist at a time.
 const SLOTS: usize = 32;

@@ -4,7 +4,7 @@ use nix::errno::Errno;
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::Pid;
 
-use vtax_cli::Error;
+use vtax_sys::terminal::Error;
 
 /// What to do when no process can be forked.
 pub const FORK_REMEDY: &str = "see ulimit -u and the memory that is left";

@@ -22,7 +22,7 @@ use exchange::Exchange;
 use files::Files;
 use pages::Pages;
 use ticks::Ticks;
-use vtax_cli::Error;
+use vtax_sys::terminal::Error;
 
 /// Keeps state and checks it all the time.
 #[derive(Debug)]

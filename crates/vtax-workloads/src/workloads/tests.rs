@@ -8,8 +8,8 @@ use crate::bound::Bound;
 use crate::job::Context;
 use crate::options::{Kind, OptionSpec, Parameters, Value};
 use crate::report::{Report, run};
-use vtax_cli::Error;
 use vtax_sys::calls::children::Program;
+use vtax_sys::terminal::Error;
 
 /// The context of the tests: a shell is the trivial program.
 pub(super) fn context() -> Context<'static> {

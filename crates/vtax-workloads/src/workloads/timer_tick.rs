@@ -7,7 +7,7 @@ use crate::bound::Bound;
 use crate::cast;
 use crate::meter::Meter;
 use crate::workload::{Description, Job, Outcome, Workload};
-use vtax_cli::Error;
+use vtax_sys::terminal::Error;
 
 /// Reads between two looks at the bound.
 const BATCH: u64 = 256;

@@ -14,8 +14,8 @@ use crate::pattern;
 use crate::walk::Walk;
 use crate::workload::{Description, Job, Outcome, Workload};
 use crate::workloads::memory::{map_mem, word_of};
-use vtax_cli::Error;
 use vtax_sys::calls::memory::Region;
+use vtax_sys::terminal::Error;
 
 /// Visits between two looks at the clock.
 const BATCH: u64 = 4096;

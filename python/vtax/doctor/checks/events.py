@@ -10,7 +10,7 @@ from vtax.doctor.host import CAP_BPF, CAP_PERFMON, Host
 from vtax.doctor.model import Check, Finding
 from vtax.elf import is_static
 
-DYNAMIC = "; vtax-recorder is dynamic: a machine into which it is pushed needs libelf"
+DYNAMIC = "; vtax-host is dynamic: a machine into which it is pushed needs libelf"
 
 
 class Pmu(Check):
@@ -60,10 +60,10 @@ class Ebpf(Check):
             return self.impossible(
                 f"bpf(2) is refused: {os.strerror(error)} (kernel setting or container)"
             )
-        recorder = host.recorder()
-        if recorder is None:
+        program = host.program()
+        if program is None:
             return self.missing(
-                "allowed, but vtax-recorder is not part of this installation",
+                "allowed, but vtax-host is not part of this installation",
                 "make setup, or pip install .",
             )
         if not host.exists("/sys/kernel/btf/vmlinux"):
@@ -71,7 +71,7 @@ class Ebpf(Check):
                 "works, but the kernel has no type information (BTF): fixed tracepoints only",
                 "boot a kernel with CONFIG_DEBUG_INFO_BTF",
             )
-        dynamic = "" if is_static(Path(recorder)) else DYNAMIC
+        dynamic = "" if is_static(Path(program)) else DYNAMIC
         return self.ok(f"allowed, with type information (BTF){dynamic}")
 
 

@@ -17,12 +17,12 @@ class SlowCores(Check):
     purpose = "vtax place measure, apply and watch"
 
     def find(self, host: Host) -> Finding:
-        program = host.placer()
+        program = host.program()
         if program is None:
             return self.missing(
-                "vtax-place is not part of this installation", "make setup, or pip install ."
+                "vtax-host is not part of this installation", "make setup, or pip install ."
             )
-        output = host.run([program, "backends", "--json"])
+        output = host.run([program, "place", "backends", "--json"])
         try:
             found = foreign_json.parse_object(output.stdout)["backends"]
             possible = [each["name"] for each in found if each["possible"]]

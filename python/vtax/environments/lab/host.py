@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
+from pathlib import PurePosixPath
 from typing import Any
 
+from vtax import foreign_json
 from vtax.environments.agent import REQUEST_TIMEOUT_S, Agent
 from vtax.environments.capabilities import Completed
 from vtax.errors import VtaxError
 from vtax.workloads.base import tail
 
 PATH = {"PATH": "/bin:/usr/bin"}
+SWITCH_PATH = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
+HOST_PROGRAM = PurePosixPath("/bin/vtax-host")
+"""Where the emulated host has it."""
 COMMAND_TIMEOUT_S = 60.0
 SWITCH_TIMEOUT_S = 120.0
 _FOLDER = "/run/vtax/commands"
@@ -19,7 +24,7 @@ _OUTPUT_BYTES = 4 << 20
 
 
 class EmulatedHost:
-    """Requests to the agent of the emulated host. Its programs are busybox and QEMU."""
+    """Requests to the agent of the emulated host. Its programs are busybox, vtax-host and QEMU."""
 
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
@@ -79,9 +84,21 @@ class EmulatedHost:
         """Mount the real host's tree and the work folder."""
         self._agent.request("enter", REQUEST_TIMEOUT_S)
 
-    def switch(self, to: str, **options: Any) -> dict[str, Any]:
-        """Switch all guests to `nested` or `shadow` paging, and return the agent's report."""
-        return self._agent.request("switch", SWITCH_TIMEOUT_S, to=to, **options)
+    def switch(self, to: str, *options: str) -> dict[str, Any]:
+        """Switch all guests to `nested` or `shadow` paging, and return the report of `vtax paging
+        switch`, which takes `options`.
+
+        Raises VtaxError in its words when it fails.
+        """
+        line = [str(HOST_PROGRAM), "paging", "switch", "--json", f"--to={to}", *options]
+        # The QEMUs that it starts are the guests' new ones.
+        done = self.run(line, environment=SWITCH_PATH, timeout_s=SWITCH_TIMEOUT_S, leave=True)
+        if done.outcome.signal is not None:
+            raise VtaxError(f"switch: killed by signal {done.outcome.signal}")
+        if done.outcome.exit_code != 0:
+            said = tail(done.stderr, 1) or "switch: it failed without a message"
+            raise VtaxError(said.removeprefix("vtax: "))
+        return foreign_json.parse_object(done.stdout.encode())
 
     def set_clock(self) -> None:
         """Set the wall clock, which in a restored machine stands where it was saved."""

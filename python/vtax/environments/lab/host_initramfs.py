@@ -1,7 +1,8 @@
-"""The initramfs of the emulated host: the agent, busybox, KVM, and QEMU with all its libraries."""
+"""The initramfs of the emulated host: vtax's programs, busybox, KVM, QEMU and its libraries."""
 
 from __future__ import annotations
 
+import contextlib
 import re
 import subprocess
 from collections.abc import Iterable, Sequence
@@ -13,6 +14,7 @@ from vtax.environments import guest_kernel, qemu_program
 from vtax.environments.initramfs import newc
 from vtax.environments.kernel_image import ModuleTree
 from vtax.environments.lab import guest_initramfs
+from vtax.environments.lab.host import HOST_PROGRAM
 from vtax.errors import VtaxError
 
 QEMU = PurePosixPath("/usr/bin") / qemu_program.PROGRAM
@@ -40,6 +42,8 @@ class Parts:
 
     kernel: guest_kernel.GuestKernel
     agent: Path
+    host_program: Path | None
+    """None where it is not installed: guests can then be neither recorded nor switched."""
     busybox: Path
     qemu: Path
     libraries: tuple[Path, ...]
@@ -51,6 +55,7 @@ class Parts:
             self.kernel.kernel,
             self.kernel.initramfs,
             self.agent,
+            *([self.host_program] if self.host_program else []),
             self.busybox,
             self.qemu,
             *self.libraries,
@@ -69,7 +74,7 @@ class HostFiles:
 
 def find_parts(kernel: Path | None) -> Parts:
     """Look up the files. Raises VtaxError with the remedy for a missing one."""
-    program = qemu_program.program()
+    program, own = qemu_program.program(), _host_program()
     found = guest_kernel.prepare(kernel)
     if not ModuleTree(found.tree).has("kvm_amd"):
         raise VtaxError(
@@ -79,11 +84,23 @@ def find_parts(kernel: Path | None) -> Parts:
     return Parts(
         kernel=found,
         agent=binaries.find("vtax-agent"),
+        host_program=own,
         busybox=busybox(),
         qemu=program.resolve(),
-        libraries=tuple(libraries(program)),
+        libraries=tuple(dict.fromkeys([*libraries(program), *(_libraries_of(own) if own else ())])),
         firmware=tuple(_firmware(program)),
     )
+
+
+def _host_program() -> Path | None:
+    with contextlib.suppress(VtaxError):
+        return binaries.find(HOST_PROGRAM.name)
+    return None
+
+
+def _libraries_of(own: Path) -> Sequence[Path]:
+    """The libraries of vtax's program: none, unless libelf cannot be linked statically."""
+    return () if elf.is_static(own) else libraries(own)
 
 
 def busybox(paths: Sequence[Path] = BUSYBOX_PATHS) -> Path:
@@ -141,12 +158,14 @@ def build(parts: Parts, guest: str, nested_paging: bool) -> HostFiles:
 
 
 def _for_guests(parts: Parts, initramfs: bytes) -> dict[str, bytes]:
-    """QEMU with all that it loads, and what its guests boot."""
+    """QEMU and vtax's program with all that they load, and what the guests boot."""
     found = {
         QEMU: parts.qemu.read_bytes(),
         GUEST_KERNEL: parts.kernel.kernel.read_bytes(),
         GUEST_INITRAMFS: initramfs,
     }
+    if parts.host_program:
+        found[HOST_PROGRAM] = parts.host_program.read_bytes()
     found |= {PurePosixPath(path): path.read_bytes() for path in parts.libraries}
     found |= {FIRMWARE_FOLDER / path.name: path.read_bytes() for path in parts.firmware}
     return {str(path).lstrip("/"): content for path, content in found.items()}

@@ -25,6 +25,7 @@ from vtax.environments.capabilities import (
 from vtax.environments.guest_page import FILE as PAGE_FILE
 from vtax.environments.kvm_counters import Counters, of_guest
 from vtax.environments.lab import boot, nested
+from vtax.environments.lab.host import HOST_PROGRAM
 from vtax.environments.lab.started import StartedHost
 from vtax.environments.output_limit import OutputLimit
 from vtax.errors import VtaxError
@@ -138,7 +139,7 @@ class LabMachine:
         found = (
             Files(guest.push, guest.pull),
             Guests(self.run_everywhere),
-            RecordOutside({"vm": "all"}, self.host),
+            RecordOutside({"vm": "all"}, self.host, str(HOST_PROGRAM)),
             KvmCounters(self.counters),
             Switch(self.switch, lambda: self._mode),
             Pause(
@@ -150,7 +151,7 @@ class LabMachine:
         return offered([each for each in found if type(each) in self._lab.offered()], wanted)
 
     def switch(self, to: PagingMode) -> Mapping[str, Any]:
-        """Switch all guests while they run, and return the agent's report.
+        """Switch all guests while they run, and return the report.
 
         Raises VtaxError where this QEMU's guests would not survive it.
         """

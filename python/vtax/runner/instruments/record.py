@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar
 
-from vtax import binaries, elf, foreign_json
+from vtax import foreign_json
 from vtax.analysis.intervals import EVENTS, MAX_ROWS_BYTES, RECORD, ROWS, STREAM
 from vtax.environments import guest_page
 from vtax.environments.agent import unless_lost
@@ -30,11 +30,10 @@ from vtax.errors import VtaxError
 from vtax.formats.exchange import Exchange
 from vtax.formats.files import write_atomic
 from vtax.record.options import RecordOptions, Target
-from vtax.record.recorder import PROGRAM, Recorder, failure
+from vtax.record.recorder import Recorder, failure
 from vtax.runner.repetition import Repetition
 from vtax.workloads.base import Outcome
 
-PROGRAM_THERE = PurePosixPath("/bin") / PROGRAM
 FOLDERS_THERE = PurePosixPath("/run/vtax/recordings")
 READY_TENTHS = 600
 """Tenths of a second; an emulated CPU verifies the eBPF programs for about 5 s."""
@@ -82,7 +81,7 @@ class Recording:
 def _here(repetition: Repetition, outside: RecordOutside, options: RecordOptions) -> Iterator[None]:
     """Record on this machine."""
     target = Target(**outside.target)
-    arguments = [*options.arguments(target.usual_events), *target.arguments()]
+    arguments = [*options.arguments(), *target.arguments()]
     with Recorder(arguments, repetition.out) as recorder:
         recorder.ready()
         try:
@@ -101,8 +100,8 @@ def _around(
     machine, page = repetition.machine, None
     if options.guest is not None and (offer := machine.offer(GuestPage)):
         page = guest_page.begin(machine, repetition.work)
-        options = replace(options, guest=offer.seen_at)
-    recorder = RemoteRecorder(host, repetition.folder)
+        options = options.with_page(offer.seen_at)
+    recorder = RemoteRecorder(host, outside.program, repetition.folder)
     recorder.start(options, Target(**outside.target))
     try:
         yield
@@ -127,7 +126,7 @@ def _inside(repetition: Repetition, inside: RecordInside, options: RecordOptions
     target = Target(command=tuple(repetition.argv))
     there = repetition.machine.launch.work_inside / repetition.folder / FOLDER_INSIDE
     line = [inside.program(), "record", "--child", "--out", str(there)]
-    repetition.argv = [*line, *options.arguments(target.usual_events), *target.arguments()]
+    repetition.argv = [*line, *options.arguments(), *target.arguments()]
     rows = Exchange(repetition.exchange.path, FOLDER_INSIDE)
     out = repetition.out
     try:
@@ -168,15 +167,14 @@ def _of_the_command(recorder: Outcome, found: Mapping[str, Any]) -> Outcome:
 class RemoteRecorder:
     """A recorder in a machine around the measured one: started, finished, its files fetched."""
 
-    def __init__(self, host: Shell, name: str = "0") -> None:
-        self._host = host
+    def __init__(self, host: Shell, program: str, name: str = "0") -> None:
+        self._host, self._program = host, program
         self._folder = FOLDERS_THERE / name
 
     def start(self, options: RecordOptions, target: Target) -> None:
         """Start the recorder and wait until it counts; raises VtaxError with its own words."""
-        self._push()
-        line = [str(PROGRAM_THERE), "record", "--out", str(self._folder / "out")]
-        line += [*options.arguments(target.usual_events), *target.arguments()]
+        line = [self._program, "record", "--out", str(self._folder / "out")]
+        line += [*options.arguments(), *target.arguments()]
         script = (
             f"mkdir -p {self._folder} && cd {self._folder} && "
             f"{{ {shlex.join(line)} > said 2>&1 & echo $! > pid; }}"
@@ -206,17 +204,6 @@ class RemoteRecorder:
     def kill(self) -> None:
         """End the recorder now, if it runs."""
         self._shell('kill -KILL "$(cat pid)"')
-
-    def _push(self) -> None:
-        program = binaries.find(PROGRAM)
-        if not elf.is_static(program):
-            raise VtaxError(
-                f"{PROGRAM} is dynamic here and cannot run in the emulated host",
-                "install a libelf that can be linked statically (not Debian 13's); make setup",
-            )
-        there = self._host.run(["busybox", "stat", "-c", "%s", str(PROGRAM_THERE)])
-        if there.stdout.strip() != str(program.stat().st_size):
-            self._host.push(str(PROGRAM_THERE), program.read_bytes(), 0o755)
 
     def _shell(self, script: str) -> int | None:
         whole = f"cd {self._folder} && {script}"

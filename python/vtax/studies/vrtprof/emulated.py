@@ -89,7 +89,9 @@ def _commands(environment: Environment, plan: VrtprofPlan) -> Mapping[str, Comma
 def _variants(environment: Environment, work: Path) -> list[Variant]:
     """The variants; the recorder is in the machine, on the CPU that it records."""
     recorded = {
-        each.every: Recorded(RecordOptions(each.every, EMULATED_EVENTS), by_guest=True)
+        each.every: Recorded(
+            RecordOptions.of(every=each.every, events=EMULATED_EVENTS), by_guest=True
+        )
         for each in EMULATED_SETTINGS
     }
     variants = [Variant(BARE, environment, work)]

@@ -99,8 +99,8 @@ class _Target:
 def _targets(plan: VrtprofPlan, counted: Sequence[str]) -> list[_Target]:
     """The environments; `counted` are hardware events that this machine has (the lab's has
     none)."""
-    record = RecordOptions(EVERY, EVENTS)
-    here = RecordOptions(EVERY, ",".join([EVENTS, *counted]))
+    record = RecordOptions.of(every=EVERY, events=EVENTS)
+    here = RecordOptions.of(every=EVERY, events=",".join([EVENTS, *counted]))
     targets = [
         _Target(NATIVE, SPECS[NATIVE], COPIES, here),
         _Target(UML, SPECS[UML], COPIES, here),
@@ -113,7 +113,9 @@ def _targets(plan: VrtprofPlan, counted: Sequence[str]) -> list[_Target]:
 
 def _require_recording(folder: Path) -> None:
     """Raise an error before anything boots if this machine cannot record."""
-    with Recorder(RecordOptions(EVERY, "sched").arguments(), folder / "probe") as recorder:
+    with Recorder(
+        RecordOptions.of(every=EVERY, events="sched").arguments(), folder / "probe"
+    ) as recorder:
         recorder.ready()
         recorder.finish()
 
@@ -152,12 +154,12 @@ def _record_all(
 
 def _availability() -> tuple[dict[str, str], list[str]]:
     """Events that this machine lacks, with the reason, and the events of HARDWARE that it has."""
-    line = [str(binaries.find(PROGRAM)), "list", "--json"]
+    line = [str(binaries.find(PROGRAM)), "events", "--json"]
     done = subprocess.run(line, capture_output=True, timeout=LIST_TIMEOUT_S, check=False)
     try:
         listed = foreign_json.parse(done.stdout)
     except ValueError:
-        raise VtaxError("vtax-recorder does not list its events") from None
+        raise VtaxError("vtax-host does not list its events") from None
     absent = {each["name"]: each["reason"] for each in listed if not each["available"]}
     known = {each["name"] for each in listed}
     return absent, [name for name in HARDWARE if name in known and name not in absent]
@@ -171,7 +173,10 @@ def _measure_overheads(
     variants = [Variant(BARE, environment, work_folder)]
     variants += [
         Variant(
-            each.every, environment, work_folder, (Recorded(RecordOptions(each.every, EVENTS)),)
+            each.every,
+            environment,
+            work_folder,
+            (Recorded(RecordOptions.of(every=each.every, events=EVENTS)),),
         )
         for each in SETTINGS
     ]

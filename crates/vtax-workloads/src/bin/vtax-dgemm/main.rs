@@ -64,7 +64,7 @@ Exit code: 0 done, 1 failed (also when the result is wrong), 2 misuse.";
 fn main() -> ExitCode {
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
-        Err(error) => return vtax_cli::explain("vtax-dgemm", &error),
+        Err(error) => return vtax_sys::terminal::explain("vtax-dgemm", &error),
     };
     match carry_out(&arguments) {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,8 +1,8 @@
 //! Small nodes in pools of memory that are mapped as needed and unmapped together.
 
 use crate::workloads::memory::{PAGE_WORDS, map_pages};
-use vtax_cli::Error;
 use vtax_sys::calls::memory::Region;
+use vtax_sys::terminal::Error;
 
 /// Pages of a pool: 128 KiB.
 const POOL_PAGES: usize = 32;

@@ -5,8 +5,8 @@ use crate::pattern;
 use crate::walk::Permutation;
 use crate::workload::Job;
 use crate::workloads::memory::map;
-use vtax_cli::Error;
 use vtax_sys::calls::memory::Region;
+use vtax_sys::terminal::Error;
 
 /// Words of an entry: key, value, the next entry's number plus one, and one unused.
 const ENTRY_WORDS: u64 = 4;

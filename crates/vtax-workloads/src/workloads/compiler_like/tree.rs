@@ -4,7 +4,7 @@ use crate::cast;
 use crate::pattern;
 use crate::workloads::compiler_like::arena::{Arena, Id};
 use crate::workloads::compiler_like::symbols::{self, Symbols};
-use vtax_cli::Error;
+use vtax_sys::terminal::Error;
 
 /// The kinds of nodes: a leaf's words are kind, key and value; an inner node's words are kind and
 /// the two nodes below it.

@@ -6,7 +6,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use crate::message::{MESSAGE_BYTES, message};
-use vtax_cli::Error;
+use vtax_sys::terminal::Error;
 
 /// The longest time until there must be a connection: a guest's network may still be starting.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(20);

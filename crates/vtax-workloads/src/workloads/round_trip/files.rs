@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use crate::cast;
 use crate::checksum::Checksum;
 use crate::message::{MESSAGE_BYTES, Message, record};
-use vtax_cli::Error;
+use vtax_sys::terminal::Error;
 
 /// The most records of a file before it is checked and emptied: 4 MiB.
 const MOST_RECORDS: u64 = 65_536;

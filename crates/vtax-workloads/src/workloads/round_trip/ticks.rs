@@ -7,7 +7,7 @@ use nix::sys::time::TimeSpec;
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
 use nix::unistd::read;
 
-use vtax_cli::Error;
+use vtax_sys::terminal::Error;
 
 const PERIOD: Duration = Duration::from_millis(10);
 

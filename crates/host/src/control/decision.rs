@@ -1,0 +1,332 @@
+//! Handles one window after the other: what was counted, what the policy wants, what is done.
+//!
+//! Whatever is wrong with a window, the mode stays and the reason is reported. A policy that was
+//! not obeyed is reset: its conclusions rest on a mode that never came.
+
+use vtax_paging::policy::Reading;
+use vtax_sys::kvm::PagingMode;
+use vtax_sys::terminal::Error;
+
+use crate::control::drive::Driver;
+use crate::control::gain::gain;
+use crate::control::guard::{Limits, Refusal};
+use crate::control::host::Host;
+use crate::control::line::{Decision, Line};
+use crate::control::policy_file::Recipe;
+use crate::control::sensors::{Quantity, Sensors, Step};
+use crate::control::state::State;
+
+/// Below this many instructions per second guests are idle: their rates say nothing.
+const IDLE: f64 = 1e6;
+/// The quantities that every counting policy needs.
+const NEEDED: [Quantity; 4] = [
+    Quantity::Instructions,
+    Quantity::Cycles,
+    Quantity::TlbMisses,
+    Quantity::PagingExits,
+];
+
+pub type Save<'a> = &'a mut dyn FnMut(&State) -> Result<(), Error>;
+
+/// Why the mode stays.
+type Held = String;
+
+#[derive(Debug)]
+pub struct Control<H> {
+    host: H,
+    sensors: Sensors,
+    recipe: Recipe,
+    limits: Limits,
+    apply: bool,
+    state: State,
+    saved: Option<State>,
+    driver: Option<Driver>,
+    /// Why an interrupted switch could not be finished.
+    stranded: Option<String>,
+    events: Vec<String>,
+}
+
+impl<H: Host> Control<H> {
+    /// A controller that continues from `state`; it switches the host only with `apply`.
+    pub fn new(host: H, sensors: Sensors, recipe: Recipe, limits: Limits, apply: bool) -> Self {
+        Self {
+            host,
+            sensors,
+            recipe,
+            limits,
+            apply,
+            state: State::default(),
+            saved: None,
+            driver: None,
+            stranded: None,
+            events: Vec::new(),
+        }
+    }
+
+    /// Continue from the saved state. An interrupted switch is finished, where switching is
+    /// allowed.
+    pub fn resume(&mut self, state: State, said: Vec<String>, now_s: f64) {
+        self.state = state;
+        self.events.extend(said);
+        let Some(to) = self.state.switching else {
+            return;
+        };
+        let cut = format!("a switch to {} was cut off", to.name());
+        if !self.apply {
+            self.events.push(format!(
+                "{cut}: run `vtax paging recover` if guests are paused"
+            ));
+            return;
+        }
+        match self.host.recover() {
+            Ok(found) => {
+                self.state.switching = None;
+                self.state.mode = None;
+                self.state.guard.failed(now_s, &self.limits, &cut);
+                self.events.push(format!("{cut}: {found}"));
+            }
+            Err(reason) => self.stranded = Some(format!("{cut} and is not recovered: {reason}")),
+        }
+    }
+
+    /// Decide by another recipe from here on, or keep the old one when the new one is invalid.
+    pub fn reload(&mut self, recipe: Result<Recipe, Error>) {
+        match recipe {
+            Ok(recipe) => {
+                let name = recipe.name();
+                self.events.push(format!("policy {name} was read again"));
+                if recipe.events != self.recipe.events {
+                    self.events
+                        .push("other perf events are counted after a restart".into());
+                }
+                self.recipe = recipe;
+                self.driver = None;
+            }
+            Err(error) => self
+                .events
+                .push(format!("{error}; the earlier policy stays")),
+        }
+    }
+
+    pub fn state(&self) -> &State {
+        &self.state
+    }
+
+    /// Handle the window that ends at `now_s` in seconds since boot, which is `time` in seconds
+    /// since 1970.
+    pub fn window(&mut self, now_s: f64, time: f64, save: Save<'_>) -> Line {
+        let mut line = Line::new(time, self.recipe.name());
+        let step = self.sensors.step(now_s);
+        rates(&step, &mut line);
+        match self.decide(&step, now_s, &mut line, save) {
+            Ok(()) => {}
+            Err(held) => line.reason = held,
+        }
+        if let Some(driver) = &self.driver {
+            let view = driver.view();
+            line.state = Some(view.state.to_owned());
+            line.threshold_vexit = view.threshold_vexit;
+            line.threshold_tmiss = view.threshold_tmiss;
+        }
+        if self.saved.as_ref() != Some(&self.state) {
+            match save(&self.state) {
+                Ok(()) => self.saved = Some(self.state.clone()),
+                Err(error) => self.events.push(format!("the state is not kept: {error}")),
+            }
+        }
+        line.events.splice(0..0, self.events.drain(..));
+        line
+    }
+
+    fn decide(
+        &mut self,
+        step: &Step,
+        now_s: f64,
+        line: &mut Line,
+        save: Save<'_>,
+    ) -> Result<(), Held> {
+        let mode = match self.host.mode() {
+            Ok(mode) => mode,
+            Err(reason) => {
+                self.driver = None;
+                return Err(reason);
+            }
+        };
+        line.mode = Some(mode);
+        self.notice(mode, now_s);
+        if let Some(gain) = gain(mode, step, self.recipe.costs(), self.recipe.machine()) {
+            line.gain_percent = Some(gain.percent);
+            line.gain_source = Some(gain.source);
+        }
+        if let Some(reason) = &self.stranded {
+            return Err(reason.clone());
+        }
+        let wanted = self.wanted(mode, step)?;
+        let state = self
+            .driver
+            .as_ref()
+            .map_or("", |driver| driver.view().state);
+        let policy = self.recipe.name();
+        if wanted == mode {
+            return Err(format!("policy {policy} ({state}) keeps {}", mode.name()));
+        }
+        let wish = format!("policy {policy} ({state}) wants {}", wanted.name());
+        self.carry_out(wanted, now_s, line, save)
+            .map_err(|reason| format!("{wish}; {reason}"))?;
+        line.decision = Decision::Switch;
+        line.to = Some(wanted);
+        line.reason = wish;
+        Ok(())
+    }
+
+    /// Take note of the mode: somebody else may have changed it.
+    fn notice(&mut self, mode: PagingMode, now_s: f64) {
+        if self.state.mode.is_some_and(|before| before != mode) {
+            let name = mode.name();
+            self.events
+                .push(format!("somebody else has switched the host to {name}"));
+            self.state.guard.changed(now_s);
+            self.driver = None;
+            // The guests' counters have restarted too.
+            self.sensors.restart();
+        }
+        self.state.mode = Some(mode);
+    }
+
+    /// The mode that the policy wants after this window.
+    ///
+    /// Fails with the reason when the window says nothing.
+    fn wanted(&mut self, mode: PagingMode, step: &Step) -> Result<PagingMode, Held> {
+        let counting = self.recipe.counts();
+        if counting {
+            usable(step)?;
+        }
+        if step.guests == 0 {
+            return Err("no guest runs".into());
+        }
+        if self.driver.is_none() {
+            let (pause_ms, _) = self.state.guard.expected_pause();
+            let cycles = step.rate(Quantity::Cycles).unwrap_or(0.0) * pause_ms / 1e3;
+            let policy = self.recipe.make(mode, cycles);
+            let policy = policy.map_err(|error| format!("policy: {error}"))?;
+            self.driver = Some(Driver::new(policy));
+        }
+        let Some(driver) = &mut self.driver else {
+            return Ok(mode);
+        };
+        // The policy's wish waits until the dwell is over; the policy is told nothing about the
+        // mode that it has left.
+        if driver.wanted() != mode || !counting {
+            return Ok(driver.wanted());
+        }
+        let told = driver.feed(mode, &reading(mode, step));
+        told.map_err(|error| {
+            self.driver = None;
+            format!("policy {}: {error}", self.recipe.name())
+        })
+    }
+
+    /// Switch, or check that a switch would be possible.
+    fn carry_out(
+        &mut self,
+        to: PagingMode,
+        now_s: f64,
+        line: &mut Line,
+        save: Save<'_>,
+    ) -> Result<(), Held> {
+        match self.state.guard.may(now_s, &self.limits) {
+            Ok(()) => {}
+            Err(Refusal::Wait(reason)) => return Err(reason),
+            Err(Refusal::No(reason)) => return Err(self.refused(now_s, reason)),
+        }
+        if let Err(reason) = self.host.look(to) {
+            return Err(self.refused(now_s, format!("the host cannot be switched: {reason}")));
+        }
+        if !self.apply {
+            // Without `apply`, take the switch as made, so that it is not reported in every window.
+            self.state.guard.changed(now_s);
+            self.driver = None;
+            return Ok(());
+        }
+        self.state.switching = Some(to);
+        if let Err(error) = save(&self.state) {
+            self.state.switching = None;
+            return Err(self.refused(now_s, format!("the state cannot be kept: {error}")));
+        }
+        self.saved = Some(self.state.clone());
+        self.sensors.restart();
+        let done = self.host.switch(to);
+        self.state.switching = None;
+        match done {
+            Ok(done) => {
+                self.state.guard.switched(now_s, done.pause_ms);
+                self.state.mode = Some(to);
+                line.mode = Some(to);
+                line.applied = true;
+                line.pause_ms = done.pause_ms;
+                line.events.extend(done.warnings);
+                Ok(())
+            }
+            Err(reason) => Err(self.refused(now_s, format!("the switch failed: {reason}"))),
+        }
+    }
+
+    fn refused(&mut self, now_s: f64, reason: String) -> Held {
+        self.state.guard.failed(now_s, &self.limits, &reason);
+        self.driver = None;
+        reason
+    }
+}
+
+/// Check that the policy can be told about this window. Fails with the reason when not.
+fn usable(step: &Step) -> Result<(), Held> {
+    if !step.faults.is_empty() {
+        let faults: Vec<String> = step.faults.iter().map(ToString::to_string).collect();
+        return Err(faults.join("; "));
+    }
+    let lacking = |quantity: &&Quantity| step.counts.get(**quantity).is_none();
+    if let Some(quantity) = NEEDED.iter().find(lacking) {
+        if step.guests == 0 {
+            return Err("no guest runs".into());
+        }
+        return Err(format!(
+            "nobody counts {}: that needs a processor whose counters this host has, or --counters",
+            quantity.name()
+        ));
+    }
+    let instructions = step.rate(Quantity::Instructions);
+    if instructions.is_none_or(|rate| rate < IDLE) {
+        return Err("the guests are idle".into());
+    }
+    Ok(())
+}
+
+fn reading(mode: PagingMode, step: &Step) -> Reading {
+    let count = |quantity| step.counts.get(quantity);
+    let exits = match mode {
+        PagingMode::Shadow => count(Quantity::PagingExits),
+        // In nested paging KVM counts missing host frames as paging exits; both modes have those.
+        PagingMode::Nested => None,
+    };
+    Reading {
+        instructions: count(Quantity::Instructions).unwrap_or(0.0),
+        cycles: count(Quantity::Cycles).unwrap_or(0.0),
+        tlb_misses: count(Quantity::TlbMisses).unwrap_or(0.0),
+        shadow_exits: exits.unwrap_or(0.0),
+        walk_cycles: count(Quantity::WalkCycles),
+        vmm_cycles: count(Quantity::VmmCycles),
+    }
+}
+
+fn rates(step: &Step, line: &mut Line) {
+    for quantity in Quantity::ALL {
+        if let Some(rate) = step.rate(quantity) {
+            line.rates.insert(step.name(quantity), rate);
+        }
+    }
+    line.rates.insert("guests".into(), step.guests as f64);
+    line.events.extend(step.events.iter().cloned());
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,434 @@
+//! The command line.
+
+use std::ffi::OsString;
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::record::availability::Machine;
+use crate::record::interval::Interval;
+use crate::record::options::{Applications, Options};
+use crate::record::reference::running::WHOLE;
+use crate::record::session;
+use crate::record::skew::Skew;
+use crate::record::sources::{self, Need, SOURCES, Unit};
+use crate::record::summary::Summary;
+use crate::record::target::Target;
+use crate::record::xen;
+use clap::Args;
+use clap::builder::PossibleValuesParser;
+use serde::Serialize;
+use vtax_sys::guest_page::applications::whole_names;
+use vtax_sys::terminal::{Error, output, units};
+use vtax_sys::tree::Tree;
+
+/// Record events of hardware, VMM, kernel, guest and application, a row for each interval
+///
+/// Recording ends with COMMAND, the process, --for, or Ctrl-C; the files are complete then. The exit
+/// code is the recorder's; vtax says how COMMAND ended. With --in, COMMAND gets your standard input
+/// and your variables as in vtax compare.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  vtax record --every 50Mi --events default,kvm -- make test
+  vtax record --every 1ms --vm all --for 30s
+  vtax record --in lab:guests=2 --every 1ms -- gzip-like --seconds 5
+  vtax record --list
+
+Then: vtax timeline RUN --event kvm.exits     vtax correlate RUN     docs/record.md")]
+pub struct RecordArguments {
+    #[command(flatten)]
+    within: Within,
+    /// Length of an interval: instructions (2M to 400M) or time (50us to 1s)
+    #[arg(long, value_name = "LENGTH", value_parser = str::parse::<Interval>)]
+    every: Option<Interval>,
+    /// Events, layers or default, with commas [default: default, and kvm with --vm]
+    #[arg(long, value_name = "NAMES")]
+    events: Option<String>,
+    /// Only this process, its threads and all its descendants
+    #[arg(long, value_name = "PID", conflicts_with_all = ["vm", "command"])]
+    pid: Option<i32>,
+    /// Only this virtual machine (its process), or all
+    #[arg(long, value_name = "PID|all", value_parser = machine, conflicts_with = "command")]
+    vm: Option<Machines>,
+    /// End after this time
+    #[arg(long = "for", value_name = "TIME", value_parser = units::duration)]
+    duration: Option<Duration>,
+    /// Page in which a guest or a program publishes counters (docs/record.md)
+    #[arg(long, value_name = "PATH")]
+    guest: Option<PathBuf>,
+    /// Use at most N counters at a time, for software events too; more events take turns
+    #[arg(long, value_name = "N")]
+    counters: Option<NonZeroUsize>,
+    /// Measure what recording costs (costs more)
+    #[arg(long)]
+    overhead: bool,
+    /// Folder for the files; made if it does not exist [default: runs/<UTC>-<name>]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Print all events, and why some are absent
+    #[arg(long, conflicts_with = "command")]
+    list: bool,
+    /// Print the result as JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    inner: Inner,
+    /// Only it and its children are counted
+    #[arg(last = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+/// Recording in an environment, which `vtax` starts.
+#[derive(Debug, Args)]
+#[group(id = "inside", multiple = true)]
+struct Within {
+    /// Run COMMAND in this environment
+    #[arg(long = "in", value_name = "SPEC", conflicts_with_all = ["pid", "vm"])]
+    environment: Option<String>,
+    /// Where the recorder of --in runs: outside the machine, or inside
+    #[arg(long, value_name = "host|guest",
+          value_parser = PossibleValuesParser::new(["host", "guest"]))]
+    from: Option<String>,
+    /// With --in: stop COMMAND when it writes more into its folder [default: 1G]
+    #[arg(long, value_name = "SIZE", value_parser = units::size)]
+    max_output: Option<u64>,
+    /// With --in: run COMMAND there [default: here]
+    #[arg(long, value_name = "DIR")]
+    workdir: Option<PathBuf>,
+    /// With --in: let guests see this file or folder of a home or another hidden place; repeat it
+    #[arg(long, value_name = "PATH")]
+    share: Vec<PathBuf>,
+    /// With --in: also give this variable of yours, which would be left out (a secret); repeat it
+    #[arg(long, value_name = "NAME")]
+    env: Vec<String>,
+}
+
+/// What only programs ask for.
+#[derive(Debug, Args)]
+struct Inner {
+    /// Limit on processes and threads for the command
+    #[arg(long, value_name = "N", hide = true, requires = "command",
+          value_parser = clap::value_parser!(u64).range(1..))]
+    pids: Option<u64>,
+    /// Write rows to the file after this time at the latest
+    #[arg(long, value_name = "TIME", hide = true, default_value = "1s",
+          value_parser = units::duration)]
+    flush: Duration,
+    /// Rows that the ring of one CPU holds
+    #[arg(long, value_name = "ROWS", hide = true,
+          value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    ring: Option<u32>,
+    /// The guest's clock minus this machine's, and the bound of its error, to keep with the rows
+    #[arg(long, value_name = "NS,NS", hide = true, value_parser = skew,
+          allow_hyphen_values = true)]
+    guest_clock: Option<Skew>,
+    /// Counters of this machine's applications by their names, or all that exist at the start
+    #[arg(long, value_name = "NAMES|all", hide = true, value_parser = applications)]
+    app: Option<Applications>,
+    /// Print nothing when done, and finish when the program that started this one is gone
+    #[arg(long, hide = true, conflicts_with = "json")]
+    child: bool,
+}
+
+/// Print every event, whether this machine has it, and why not
+#[derive(Debug, Args)]
+pub struct EventsArguments {
+    /// Print it as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Print where events come from, and what each source needs of the machine
+#[derive(Debug, Args)]
+pub struct SourcesArguments {
+    /// Print it as JSON, with the names of their events
+    #[arg(long)]
+    json: bool,
+}
+
+/// Finish the files of a recorder that was killed
+#[derive(Debug, Args)]
+pub struct FinishArguments {
+    /// Its folder
+    out: PathBuf,
+}
+
+/// Make a recording of what `xentrace` has written on a Xen host
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  xentrace -D -e all -T 10 trace\n  \
+    vtax-host import-xen trace --tsc-hz 2400000000 --every 1ms --out run")]
+pub struct ImportXenArguments {
+    /// The output of xentrace: a file, because it is read twice
+    trace: PathBuf,
+    /// Ticks per second of the host's time stamp counter (Xen prints the number when it starts)
+    #[arg(long, value_name = "HZ", value_parser = tsc_hz)]
+    tsc_hz: u64,
+    /// Length of an interval
+    #[arg(long, value_name = "TIME", default_value = "1ms", value_parser = units::duration)]
+    every: Duration,
+    /// The output of xenperf before the trace; the growth of its counters goes to record.json
+    #[arg(long, value_name = "FILE", requires = "xenperf_after")]
+    xenperf_before: Option<PathBuf>,
+    /// The output of xenperf after the trace
+    #[arg(long, value_name = "FILE", requires = "xenperf_before")]
+    xenperf_after: Option<PathBuf>,
+    /// Folder for the files; made if need be
+    #[arg(long, value_name = "FOLDER")]
+    out: PathBuf,
+    /// Print what was imported as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Slower and faster than every processor that Xen runs on.
+const TSC_HZ: std::ops::RangeInclusive<u64> = 100_000_000..=20_000_000_000;
+
+/// A wrong power of ten would make all times wrong by that factor, so it is refused.
+fn tsc_hz(text: &str) -> Result<u64, String> {
+    let hz: u64 = text.parse().map_err(|_| "not a whole number of hertz")?;
+    if TSC_HZ.contains(&hz) {
+        return Ok(hz);
+    }
+    let than = if hz < *TSC_HZ.start() {
+        "below"
+    } else {
+        "above"
+    };
+    let meant = [1_000, 1_000_000, 1_000_000_000]
+        .iter()
+        .filter_map(|factor| hz.checked_mul(*factor))
+        .find(|hz| TSC_HZ.contains(hz));
+    Err(match meant {
+        Some(meant) => format!("{than} any processor's clock: hertz are meant, perhaps {meant}"),
+        None => format!("{than} any processor's clock"),
+    })
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Machines(Option<i32>);
+
+#[derive(Debug, Serialize)]
+struct Listed {
+    name: String,
+    about: String,
+    unit: Unit,
+    default: bool,
+    available: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct Declared {
+    name: &'static str,
+    about: &'static str,
+    needs: &'static [Need],
+    events: Vec<String>,
+}
+
+impl RecordArguments {
+    /// Record to the end; fails as [`session::record`], and for what only `vtax` can do.
+    pub fn carry_out(self) -> Result<(), Error> {
+        if self.list {
+            return list(self.json);
+        }
+        if self.within.environment.is_some() {
+            return Err(Error::misuse(
+                "--in",
+                "only vtax starts environments",
+                "use vtax record",
+            ));
+        }
+        let Some(out) = self.out.clone() else {
+            return Err(Error::misuse(
+                "--out",
+                "missing",
+                "name a folder, or use vtax record",
+            ));
+        };
+        let (json, child) = (self.json, self.inner.child);
+        if child {
+            session::finish_with_parent()?;
+        }
+        let summary = session::record(&self.options(out.clone()))?;
+        if json {
+            return output::json(&summary);
+        }
+        if child {
+            return Ok(());
+        }
+        for warning in &summary.warnings {
+            eprintln!("vtax: {warning}");
+        }
+        output::line(&in_words(&summary, &out.display().to_string()))
+    }
+
+    fn options(self, out: PathBuf) -> Options {
+        let events = if self.vm.is_some() {
+            "default,kvm"
+        } else {
+            "default"
+        };
+        let target = match (self.pid, self.vm) {
+            (Some(process), _) => Target::Process(process),
+            (None, Some(Machines(process))) => Target::Machines(process),
+            (None, None) if self.command.is_empty() => Target::System,
+            (None, None) => Target::Command(self.command),
+        };
+        Options {
+            every: self.every,
+            events: self.events.unwrap_or_else(|| events.to_owned()),
+            target,
+            processes: self.inner.pids,
+            duration: self.duration,
+            flush: self.inner.flush,
+            out,
+            ring_rows: self.inner.ring,
+            guest: self.guest,
+            guest_clock: self.inner.guest_clock,
+            applications: self.inner.app,
+            counters: self.counters,
+            statistics: self.overhead,
+        }
+    }
+}
+
+impl EventsArguments {
+    /// Print every event, with the reason why this machine has it not.
+    pub fn carry_out(self) -> Result<(), Error> {
+        list(self.json)
+    }
+}
+
+impl SourcesArguments {
+    /// Print the sources.
+    pub fn carry_out(self) -> Result<(), Error> {
+        list_sources(self.json)
+    }
+}
+
+impl FinishArguments {
+    /// Finish the files; fails when there are none, or they cannot be written.
+    pub fn carry_out(self) -> Result<(), Error> {
+        let written = session::finish(&self.out)?;
+        output::line(&format!("{} rows", written.rows))
+    }
+}
+
+impl ImportXenArguments {
+    /// Import the trace; fails when it is not one.
+    pub fn carry_out(self) -> Result<(), Error> {
+        import_xen(self)
+    }
+}
+
+fn import_xen(arguments: ImportXenArguments) -> Result<(), Error> {
+    let (out, json) = (arguments.out, arguments.json);
+    let source = xen::Source {
+        trace: arguments.trace,
+        tsc_hz: arguments.tsc_hz,
+        every: arguments.every,
+        xenperf: arguments.xenperf_before.zip(arguments.xenperf_after),
+    };
+    let imported = xen::import(&source, &out)?;
+    if json {
+        return output::json(&imported);
+    }
+    for warning in &imported.warnings {
+        eprintln!("vtax: {warning}");
+    }
+    output::line(&format!(
+        "{} rows of {} records; in {}",
+        imported.rows,
+        imported.records,
+        out.display()
+    ))
+}
+
+fn in_words(summary: &Summary, out: &str) -> String {
+    let reference = match serde_json::to_value(summary.reference) {
+        Ok(serde_json::Value::String(name)) => name.replace('_', " "),
+        _ => String::new(),
+    };
+    let running = summary.reference_running.filter(|share| *share < WHOLE);
+    let running = running.map_or_else(String::new, |share| {
+        format!(" in {:.1} % of the time", 100.0 * share)
+    });
+    format!(
+        "{} rows, {} lost; reference: {reference}{running}; in {out}",
+        summary.rows, summary.lost
+    )
+}
+
+fn list(json: bool) -> Result<(), Error> {
+    let machine = Machine::look(&Tree::host(), 0);
+    let listed: Vec<Listed> = sources::all()
+        .into_iter()
+        .map(|event| {
+            let reason = machine.lacks(&event);
+            Listed {
+                name: event.name,
+                about: event.about,
+                unit: event.unit,
+                default: event.default,
+                available: reason.is_none(),
+                reason,
+            }
+        })
+        .collect();
+    if json {
+        return output::json(&listed);
+    }
+    let lines: Vec<String> = listed
+        .iter()
+        .map(|event| {
+            let mark = if event.default { '*' } else { ' ' };
+            let lack = event.reason.as_ref();
+            let lack = lack.map_or_else(String::new, |reason| format!(" [absent: {reason}]"));
+            format!("{mark} {:<28} {}{lack}", event.name, event.about)
+        })
+        .collect();
+    output::line(&lines.join("\n"))
+}
+
+fn list_sources(json: bool) -> Result<(), Error> {
+    if json {
+        let declared = SOURCES.iter().map(|source| Declared {
+            name: source.name,
+            about: source.about,
+            needs: source.needs,
+            events: (source.events)()
+                .into_iter()
+                .map(|event| event.name)
+                .collect(),
+        });
+        return output::json(&declared.collect::<Vec<_>>());
+    }
+    let lines = SOURCES
+        .iter()
+        .map(|source| format!("{:<7} {}", source.name, source.about));
+    output::line(&lines.collect::<Vec<_>>().join("\n"))
+}
+
+fn machine(text: &str) -> Result<Machines, String> {
+    if text == "all" {
+        return Ok(Machines(None));
+    }
+    text.parse()
+        .map(|process| Machines(Some(process)))
+        .map_err(|_| "neither a process number nor all".into())
+}
+
+fn skew(text: &str) -> Result<Skew, String> {
+    let (offset, within) = text.split_once(',').ok_or("not two numbers")?;
+    let wrong = |_| "not two numbers of nanoseconds".to_owned();
+    Ok(Skew {
+        offset_ns: offset.parse().map_err(wrong)?,
+        within_ns: within.parse().map_err(wrong)?,
+    })
+}
+
+fn applications(text: &str) -> Result<Applications, String> {
+    Ok(whole_names(text)?.map_or(Applications::All, Applications::Named))
+}

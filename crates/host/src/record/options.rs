@@ -1,0 +1,47 @@
+//! What to record, and where.
+
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::record::interval::Interval;
+use crate::record::skew::Skew;
+use crate::record::target::Target;
+
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Length of an interval; `None`: a length that fits the machine.
+    pub every: Option<Interval>,
+    /// Names of events.
+    pub events: String,
+    /// Whose events are counted.
+    pub target: Target,
+    /// The most processes and threads of a command.
+    pub processes: Option<u64>,
+    /// End after this time.
+    pub duration: Option<Duration>,
+    /// Rows are written to the file after this time at the latest.
+    pub flush: Duration,
+    pub out: PathBuf,
+    /// Rows of one CPU's ring; `None`: as many as fit the memory.
+    pub ring_rows: Option<u32>,
+    /// The page in which a guest publishes counters.
+    pub guest: Option<PathBuf>,
+    /// The guest's clock, measured by an exchange of messages with the guest.
+    pub guest_clock: Option<Skew>,
+    /// Counters of this machine's applications.
+    pub applications: Option<Applications>,
+    /// The most counters used at a time, including software events; `None`: all free counters.
+    pub counters: Option<NonZeroUsize>,
+    /// Measure how long the eBPF programs run.
+    pub statistics: bool,
+}
+
+/// Which counters that applications register become columns.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Applications {
+    /// Counters that are registered when the recording begins.
+    All,
+    /// Counters with these whole names, whenever they are registered.
+    Named(Vec<String>),
+}

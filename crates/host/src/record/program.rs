@@ -1,0 +1,344 @@
+//! The eBPF object: its variables are set by name; the wanted programs are loaded and attached.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
+
+use libbpf_rs::{Link, MapCore, MapFlags, Object, ObjectBuilder, OpenObject, PrintLevel};
+
+use vtax_sys::calls::memory::Mapping;
+
+use crate::record::ring::Shape;
+use crate::record::row::MAX_ABSOLUTE;
+use vtax_sys::terminal::Error;
+
+const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/recorder.bpf.o"));
+/// The program that makes the rows.
+const OVERFLOW: &str = "on_overflow";
+/// As in bpf/targets.h.
+const MAX_PROCESSES: usize = 4 << 20;
+/// The value of a variable whose event is not recorded.
+const NO_SLOT: u16 = 0xffff;
+
+/// Variables of the object, as the build found them.
+pub mod variables {
+    /// Name, offset in `.rodata`, size in bytes.
+    const VARIABLES: &[(&str, usize, usize)] = include!(concat!(env!("OUT_DIR"), "/variables.rs"));
+
+    /// Offset and size of a variable in bytes.
+    pub fn find(name: &str) -> Option<(usize, usize)> {
+        VARIABLES
+            .iter()
+            .find(|(known, ..)| *known == name)
+            .map(|(_, offset, size)| (*offset, *size))
+    }
+
+    /// All variables that hold slot numbers.
+    pub fn of_slots() -> impl Iterator<Item = (usize, usize)> {
+        VARIABLES
+            .iter()
+            .filter(|(name, ..)| name.starts_with("slot_") || name.starts_with("slots_"))
+            .map(|(_, offset, size)| (*offset, *size))
+    }
+}
+
+/// Whose events the programs count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Whose {
+    /// Everything that runs.
+    Everybody,
+    /// Targets and their descendants.
+    Targets,
+    /// Targets and their descendants; each process that runs a virtual machine becomes a target.
+    Machines,
+}
+
+/// Settings of the programs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    pub shape: Shape,
+    /// Period of the reference event.
+    pub period: u64,
+    /// Is the reference a time?
+    pub of_time: bool,
+    /// Whose events are counted.
+    pub whose: Whose,
+    /// The number of perf events that a row reads.
+    pub perf_events: u32,
+    /// Read the steal clock after the perf events.
+    pub steal: bool,
+    /// The slot of the first counter that is read.
+    pub absolute_slot: u16,
+    /// Variable, element, slot.
+    pub slots: Vec<(&'static str, usize, u16)>,
+    /// Tracepoints whose programs are loaded.
+    pub tracepoints: Vec<&'static str>,
+}
+
+/// A perf event whose overflow makes rows until this is dropped.
+#[derive(Debug)]
+pub struct Overflow {
+    link: Link,
+    event: RawFd,
+}
+
+impl AsFd for Overflow {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        vtax_sys::calls::descriptors::borrow(self.event, &self.link)
+    }
+}
+
+#[derive(Debug)]
+pub struct Programs {
+    object: Object,
+    links: Vec<Link>,
+}
+
+impl Programs {
+    /// Load what the settings ask for.
+    ///
+    /// Fails when the settings do not fit the programs, or when the kernel refuses to load them.
+    pub fn load(settings: &Settings) -> Result<Self, Error> {
+        libbpf_rs::set_print(Some((PrintLevel::Warn, collect_message)));
+        let mut open = ObjectBuilder::default()
+            .name("vtax")
+            .and_then(|builder| builder.open_memory(OBJECT))
+            .map_err(|error| failed("open", &error))?;
+        set_variables(&mut open, settings)?;
+        size_maps(&mut open, settings.shape).map_err(|error| failed("size", &error))?;
+        for mut program in open.progs_mut() {
+            let name = program.name().to_string_lossy().into_owned();
+            let wanted = name == OVERFLOW
+                || name
+                    .strip_prefix("on_")
+                    .is_some_and(|tracepoint| settings.tracepoints.contains(&tracepoint));
+            program.set_autoload(wanted);
+        }
+        let object = open.load().map_err(|error| failed("load", &error))?;
+        Ok(Self {
+            object,
+            links: Vec::new(),
+        })
+    }
+
+    /// Attach the programs that count.
+    ///
+    /// Fails, naming the program, when the kernel refuses to attach it.
+    pub fn attach_counters(&mut self) -> Result<(), Error> {
+        let mut links = Vec::new();
+        for program in self.object.progs_mut() {
+            if program.autoload() && program.name() != OVERFLOW {
+                let link = program.attach_trace().map_err(|error| {
+                    let name = program.name().to_string_lossy().into_owned();
+                    failed(&format!("attach {name}"), &error)
+                })?;
+                links.push(link);
+            }
+        }
+        self.links.extend(links);
+        Ok(())
+    }
+
+    /// Make a row at each overflow of this perf event.
+    ///
+    /// Fails when the kernel refuses to attach the program to the event.
+    pub fn attach_overflow(&mut self, event: OwnedFd) -> Result<Overflow, Error> {
+        let program = self
+            .object
+            .progs_mut()
+            .find(|program| program.name() == OVERFLOW);
+        let link = program
+            .ok_or_else(|| failed("attach", &"the overflow program is absent"))?
+            .attach_perf_event(event.as_raw_fd())
+            .map_err(|error| failed("attach to the reference event", &error))?;
+        // The link closes the event's descriptor from now on.
+        let event = event.into_raw_fd();
+        Ok(Overflow { link, event })
+    }
+
+    /// Let rows on a CPU read a perf event.
+    ///
+    /// Fails when the map has no entry for the CPU, or when the kernel refuses the event.
+    pub fn put_perf_event(
+        &self,
+        cpu: u32,
+        index: usize,
+        event: BorrowedFd<'_>,
+    ) -> Result<(), Error> {
+        let entry = cpu as usize * MAX_ABSOLUTE + index;
+        let key = u32::try_from(entry).unwrap_or(u32::MAX).to_ne_bytes();
+        self.update("perf", &key, &event.as_raw_fd().to_ne_bytes())
+    }
+
+    /// Make a process a target.
+    ///
+    /// Fails when the map of the targets cannot be mapped.
+    pub fn put_target(&self, process: u32) -> Result<(), Error> {
+        let words = self
+            .map_fd("targets")
+            .ok_or_else(|| failed("update", &"a map is absent"))?;
+        let bits = Mapping::new(words, MAX_PROCESSES / 64, true)
+            .map_err(|errno| failed("map targets", &errno))?;
+        bits.set_bits(process as usize / 64, 1 << (process % 64));
+        Ok(())
+    }
+
+    /// The two maps of the rings: states and rows.
+    pub fn ring_maps(&self) -> Option<(BorrowedFd<'_>, BorrowedFd<'_>)> {
+        Some((self.map_fd("cpus")?, self.map_fd("rows")?))
+    }
+
+    /// Name and number of each loaded program.
+    pub fn numbers(&self) -> Vec<(String, u32)> {
+        self.object
+            .progs()
+            .filter(libbpf_rs::ProgramImpl::autoload)
+            .filter_map(|program| {
+                let number = libbpf_rs::Program::id_from_fd(program.as_fd()).ok()?;
+                Some((program.name().to_string_lossy().into_owned(), number))
+            })
+            .collect()
+    }
+
+    fn update(&self, map: &str, key: &[u8], value: &[u8]) -> Result<(), Error> {
+        self.object
+            .maps()
+            .find(|known| known.name() == map)
+            .ok_or_else(|| failed("update", &"a map is absent"))?
+            .update(key, value, MapFlags::ANY)
+            .map_err(|error| failed(&format!("update {map}"), &error))
+    }
+
+    fn map_fd(&self, name: &str) -> Option<BorrowedFd<'_>> {
+        // The descriptor belongs to the object, as the map's descriptor does, which has no such
+        // lifetime.
+        self.object
+            .maps()
+            .find(|map| map.name() == name)
+            .map(|map| map.as_fd().as_raw_fd())
+            .map(|fd| vtax_sys::calls::descriptors::borrow(fd, &self.object))
+    }
+}
+
+/// The last warning among libbpf's many messages says best why a load failed.
+static LAST_WARNING: std::sync::Mutex<String> = std::sync::Mutex::new(String::new());
+
+fn collect_message(_: PrintLevel, text: String) {
+    if std::env::var_os("VTAX_RECORD_DEBUG").is_some() {
+        eprint!("{text}");
+    }
+    if let (Ok(mut last), false) = (LAST_WARNING.lock(), text.contains("-- BEGIN")) {
+        text.trim().clone_into(&mut last);
+    }
+}
+
+fn failed(step: &str, error: &dyn ToString) -> Error {
+    let warning = LAST_WARNING
+        .lock()
+        .map(|text| text.clone())
+        .unwrap_or_default();
+    let mut reason = error.to_string();
+    if let Some(line) = warning.lines().next_back().filter(|line| !line.is_empty()) {
+        reason = format!("{reason} ({line})");
+    }
+    Error::failure(
+        format!("eBPF programs: {step}"),
+        reason,
+        "VTAX_RECORD_DEBUG=1 shows all that libbpf says",
+    )
+}
+
+fn size_maps(open: &mut OpenObject, shape: Shape) -> Result<(), libbpf_rs::Error> {
+    for mut map in open.maps_mut() {
+        match map.name().to_str() {
+            Some("cpus") => map.set_max_entries(shape.cpus)?,
+            Some("perf") => {
+                map.set_max_entries(shape.cpus * u32::try_from(MAX_ABSOLUTE).unwrap_or(1))?;
+            }
+            Some("rows") => {
+                map.set_value_size(shape.row_bytes())?;
+                map.set_max_entries(shape.all_rows())?;
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn set_variables(open: &mut OpenObject, settings: &Settings) -> Result<(), Error> {
+    let mut map = open
+        .maps_mut()
+        .find(|map| map.name().to_string_lossy().ends_with(".rodata"))
+        .ok_or_else(|| failed("open", &".rodata is absent"))?;
+    let data = map
+        .initial_value_mut()
+        .ok_or_else(|| failed("open", &".rodata has no value"))?;
+    let absent = || failed("open", &"a variable is absent");
+    fill(data, settings).ok_or_else(absent)
+}
+
+/// Write all variables; `None` when one of them does not exist.
+fn fill(data: &mut [u8], settings: &Settings) -> Option<()> {
+    for (offset, size) in variables::of_slots() {
+        for slot in data.get_mut(offset..offset + size)?.as_chunks_mut::<2>().0 {
+            *slot = NO_SLOT.to_ne_bytes();
+        }
+    }
+    let mut put = |name: &str, element: usize, bytes: &[u8]| {
+        let (offset, size) = variables::find(name)?;
+        let start = element * bytes.len();
+        if start + bytes.len() > size {
+            return None;
+        }
+        let target = data.get_mut(offset + start..offset + start + bytes.len())?;
+        target.copy_from_slice(bytes);
+        Some(())
+    };
+    let slots = u32::try_from(settings.shape.slots).ok()?;
+    put("rows_per_cpu", 0, &settings.shape.rows.to_ne_bytes())?;
+    put("period", 0, &settings.period.max(1).to_ne_bytes())?;
+    put("slots", 0, &slots.to_ne_bytes())?;
+    put("filter", 0, &[u8::from(settings.whose != Whose::Everybody)])?;
+    put(
+        "machines",
+        0,
+        &[u8::from(settings.whose == Whose::Machines)],
+    )?;
+    put("of_time", 0, &[u8::from(settings.of_time)])?;
+    put("perf_events", 0, &settings.perf_events.to_ne_bytes())?;
+    put("with_steal", 0, &[u8::from(settings.steal)])?;
+    put(
+        "absolute_slot",
+        0,
+        &u32::from(settings.absolute_slot).to_ne_bytes(),
+    )?;
+    for (variable, element, slot) in &settings.slots {
+        put(variable, *element, &slot.to_ne_bytes())?;
+    }
+    Some(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use libbpf_rs::libbpf_sys::bpf_insn;
+
+    /// linux/bpf.h: `BPF_STX | BPF_DW | BPF_ATOMIC`, and `BPF_XCHG`.
+    const ATOMIC: u8 = 0xdb;
+    const EXCHANGE: i32 = 0xe1;
+
+    /// A plain store, even a volatile one, may become visible before the row on processors that
+    /// reorder stores.
+    #[test]
+    fn the_head_of_a_ring_is_published_by_an_instruction_that_keeps_the_order() {
+        let mut builder = ObjectBuilder::default();
+        let mut open = builder.open_memory(OBJECT).unwrap();
+        let overflow = open.progs_mut().find(|program| program.name() == OVERFLOW);
+        let overflow = overflow.unwrap();
+        let exchanges: Vec<&bpf_insn> = overflow
+            .insns()
+            .iter()
+            .filter(|one| one.code == ATOMIC && one.imm == EXCHANGE)
+            .collect();
+        assert_eq!(exchanges.len(), 1);
+        assert_eq!(exchanges[0].off, 0, "the head is the first word");
+    }
+}

@@ -1,0 +1,445 @@
+//! Turns the records of a trace into rows of time, with what happened in them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::events::{self, EVENTS, Event};
+use super::trace::Record;
+use crate::record::difference::Interval;
+use crate::record::row::{Layer, Row};
+
+/// Columns after those of the events, in nanoseconds: name and description.
+pub(super) const TIMES: [(&str, &str); 2] = [
+    ("xen.guest_time", "time between an entry and the next exit"),
+    (
+        "xen.run_time",
+        "time that virtual CPUs of domains had the CPU",
+    ),
+];
+pub(super) const COLUMNS: usize = EVENTS.len() + TIMES.len();
+const GUEST_TIME: usize = EVENTS.len();
+const RUN_TIME: usize = EVENTS.len() + 1;
+/// `DOMID_IDLE` of Xen's public/xen.h: the CPU is idle.
+const IDLE_DOMAIN: u32 = 0x7fff;
+
+/// The class of events that each column comes from.
+pub(super) fn column_classes() -> [u32; COLUMNS] {
+    std::array::from_fn(|column| match column {
+        GUEST_TIME => events::class(events::VMENTRY),
+        RUN_TIME => events::class(events::RUNSTATE_CHANGE),
+        _ => EVENTS.get(column).map_or(0, Event::class),
+    })
+}
+
+/// A row, and the time stamp counter at its end.
+pub(super) type TimedRow = (Interval, u64);
+
+/// What happens on all CPUs.
+pub(super) struct Timeline {
+    tsc_hz: u64,
+    ticks: u64,
+    begin: u64,
+    cpus: BTreeMap<u32, Cpu>,
+    totals: Totals,
+}
+
+/// Totals of the whole trace.
+#[derive(Debug, Default)]
+pub(super) struct Totals {
+    /// CPUs with records.
+    pub cpus: BTreeSet<u32>,
+    /// Domains that ran.
+    pub domains: BTreeSet<u32>,
+    pub sums: [u64; COLUMNS],
+    pub records: u64,
+    /// Records that Xen had no room for.
+    pub lost: u64,
+}
+
+/// One CPU; times are in ticks.
+struct Cpu {
+    seq: u64,
+    start: u64,
+    now: u64,
+    counts: [u64; COLUMNS],
+    runs: Option<(u32, u32)>,
+    in_guest: Open,
+    running: Open,
+}
+
+/// A period of time that has begun.
+#[derive(Debug, Clone, Copy, Default)]
+struct Open {
+    /// The period is counted up to here; `None`: no period has begun.
+    since: Option<u64>,
+    /// Nothing is known about the time after this.
+    known: Option<u64>,
+}
+
+impl Open {
+    fn begin(now: u64) -> Self {
+        Self {
+            since: Some(now),
+            known: None,
+        }
+    }
+
+    /// Count the part that is not counted yet, up to `end`.
+    fn count(&mut self, end: u64) -> u64 {
+        let end = self.known.map_or(end, |known| known.min(end));
+        let Some(since) = self.since.filter(|since| *since < end) else {
+            return 0;
+        };
+        self.since = Some(end);
+        end - since
+    }
+
+    /// End the period, and count the rest.
+    fn end(&mut self, end: u64) -> u64 {
+        let rest = self.count(end);
+        *self = Self::default();
+        rest
+    }
+}
+
+impl Timeline {
+    /// `tsc_hz`: ticks in a second; `ticks`: the length of a row; `begin`: the first time.
+    pub(super) fn new(tsc_hz: u64, ticks: u64, begin: u64) -> Self {
+        Self {
+            tsc_hz,
+            ticks,
+            begin,
+            cpus: BTreeMap::new(),
+            totals: Totals::default(),
+        }
+    }
+
+    /// Take a record; returns the row that ended before it.
+    pub(super) fn take(&mut self, record: &Record) -> Option<TimedRow> {
+        let lost = record.lost();
+        self.totals.records += 1;
+        self.totals.lost += lost.map_or(0, |lost| u64::from(lost.records));
+        let ticks = self.ticks;
+        let now = record.tsc.unwrap_or(self.begin);
+        let cpu = self
+            .cpus
+            .entry(record.cpu)
+            .or_insert_with(|| Cpu::begin(now));
+        self.totals.cpus.insert(record.cpu);
+        // A record without a time has the time of the record before it.
+        cpu.now = cpu.now.max(now);
+        if let Some(lost) = lost {
+            cpu.in_guest.known = Some(lost.first_tsc);
+            cpu.running.known = Some(lost.first_tsc);
+        }
+        let whole = (cpu.now - cpu.start) / ticks * ticks;
+        let ended = (whole > 0).then(|| cpu.row(record.cpu, whole));
+        cpu.count(record);
+        if let Some((domain, _)) = cpu.runs.filter(|(domain, _)| *domain != IDLE_DOMAIN) {
+            self.totals.domains.insert(domain);
+        }
+        ended.map(|ended| self.interval(ended))
+    }
+
+    /// End the rows that have begun.
+    pub(super) fn finish(&mut self) -> Vec<TimedRow> {
+        let rows: Vec<Ended> = self
+            .cpus
+            .iter_mut()
+            .map(|(number, cpu)| {
+                let rest = cpu.now - cpu.start;
+                cpu.row(*number, rest)
+            })
+            .collect();
+        rows.into_iter().map(|ended| self.interval(ended)).collect()
+    }
+
+    /// Totals of the records so far; the sums cover only rows that have ended.
+    pub(super) fn totals(&self) -> &Totals {
+        &self.totals
+    }
+
+    fn interval(&mut self, mut ended: Ended) -> TimedRow {
+        let ns = |ticks: u64| {
+            let ns = u128::from(ticks) * 1_000_000_000 / u128::from(self.tsc_hz.max(1));
+            u64::try_from(ns).unwrap_or(u64::MAX)
+        };
+        for time in ended.counts.iter_mut().skip(EVENTS.len()) {
+            *time = ns(*time);
+        }
+        for (sum, count) in self.totals.sums.iter_mut().zip(ended.counts) {
+            *sum = sum.saturating_add(count);
+        }
+        let interval = Interval {
+            row: ended.describe(self.begin, self.ticks, ns),
+            lost: 0,
+            length_ns: ns(ended.length),
+            throttled_ns: 0,
+            columns: ended.counts.into_iter().map(Some).collect(),
+        };
+        (interval, ended.tsc)
+    }
+}
+
+/// A row that has ended; times are in ticks.
+struct Ended {
+    cpu: u32,
+    seq: u64,
+    tsc: u64,
+    length: u64,
+    counts: [u64; COLUMNS],
+    runs: Option<(u32, u32)>,
+    in_guest: bool,
+}
+
+impl Ended {
+    fn describe(&self, begin: u64, ticks: u64, ns: impl Fn(u64) -> u64) -> Row {
+        let since_begin = self.tsc.saturating_sub(begin);
+        let at = ns(since_begin);
+        let idle = self.runs.is_some_and(|(domain, _)| domain == IDLE_DOMAIN);
+        let guest = self.runs.filter(|_| !idle);
+        Row {
+            seq: self.seq,
+            interval: since_begin / ticks,
+            time_ns: at,
+            run_ns: at,
+            enabled_ns: at,
+            running_ns: at,
+            cpu: self.cpu,
+            pid: 0,
+            tid: 0,
+            vm: guest.map_or(0, |(domain, _)| domain),
+            vcpu: guest.map_or(-1, |(_, vcpu)| vcpu.cast_signed()),
+            layer: match (self.in_guest, idle) {
+                (true, _) => Some(Layer::Guest),
+                (false, true) => Some(Layer::Idle),
+                (false, false) => None,
+            },
+            comm: self
+                .runs
+                .map_or_else(String::new, |(domain, vcpu)| format!("d{domain}v{vcpu}")),
+            values: Vec::new(),
+        }
+    }
+}
+
+impl Cpu {
+    fn begin(now: u64) -> Self {
+        Self {
+            seq: 0,
+            start: now,
+            now,
+            counts: [0; COLUMNS],
+            runs: None,
+            in_guest: Open::default(),
+            running: Open::default(),
+        }
+    }
+
+    /// End the row `length` ticks after its start.
+    fn row(&mut self, number: u32, length: u64) -> Ended {
+        let end = self.start + length;
+        let (guest, running) = (self.in_guest.count(end), self.running.count(end));
+        self.add(GUEST_TIME, guest);
+        self.add(RUN_TIME, running);
+        let ended = Ended {
+            cpu: number,
+            seq: self.seq,
+            tsc: end,
+            length,
+            counts: std::mem::replace(&mut self.counts, [0; COLUMNS]),
+            runs: self.runs,
+            in_guest: self.in_guest.since.is_some(),
+        };
+        self.seq += 1;
+        self.start = end;
+        ended
+    }
+
+    fn count(&mut self, record: &Record) {
+        if let Some(at) = events::column(record.event) {
+            self.add(at, 1);
+        }
+        match events::plain(record.event) {
+            events::VMENTRY => {
+                self.leave_guest();
+                self.in_guest = Open::begin(self.now);
+            }
+            events::VMEXIT | events::SVM_EXIT => self.leave_guest(),
+            _ => {}
+        }
+        if events::gives_up(record.event) {
+            self.stop_running();
+        }
+        if let Some(lost) = record.lost() {
+            self.runs_now((lost.domain, lost.vcpu));
+        } else if let Some(runs) = events::runs_now(record.event, record.extra()) {
+            self.runs_now(runs);
+        }
+    }
+
+    /// Another virtual CPU begins to run, or the same one goes on.
+    fn runs_now(&mut self, runs: (u32, u32)) {
+        // A virtual CPU that is taken off the CPU has left its guest, whatever records were lost.
+        self.leave_guest();
+        self.stop_running();
+        if runs.0 != IDLE_DOMAIN {
+            self.running = Open::begin(self.now);
+        }
+        self.runs = Some(runs);
+    }
+
+    fn stop_running(&mut self) {
+        let time = self.running.end(self.now);
+        self.add(RUN_TIME, time);
+    }
+
+    fn leave_guest(&mut self) {
+        let time = self.in_guest.end(self.now);
+        self.add(GUEST_TIME, time);
+    }
+
+    fn add(&mut self, column: usize, count: u64) {
+        if let Some(sum) = self.counts.get_mut(column) {
+            *sum += count;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::trace::Records;
+    use super::super::trace::encoder::Encoder;
+    use super::*;
+    use proptest::prelude::*;
+
+    const KHZ: u64 = 1_000_000;
+
+    /// The first time in the file.
+    fn begin(file: &Encoder) -> u64 {
+        let mut records = Records::new(&file.0[..]);
+        let times =
+            std::iter::from_fn(|| records.next_record().unwrap()).filter_map(|record| record.tsc);
+        times.min().unwrap_or(0)
+    }
+
+    fn intervals(file: &Encoder) -> Vec<Interval> {
+        let mut timeline = Timeline::new(1000 * KHZ, KHZ, begin(file));
+        let mut records = Records::new(&file.0[..]);
+        let mut rows = Vec::new();
+        while let Some(record) = records.next_record().unwrap() {
+            rows.extend(timeline.take(&record));
+        }
+        rows.extend(timeline.finish());
+        rows.into_iter().map(|(interval, _)| interval).collect()
+    }
+
+    fn value(interval: &Interval, name: &str) -> u64 {
+        let names = EVENTS.iter().map(|event| event.name);
+        let at = names
+            .chain(TIMES.map(|(name, _)| name))
+            .position(|one| one == name);
+        interval.columns[at.unwrap()].unwrap()
+    }
+
+    #[test]
+    fn rows_have_what_happened_in_their_time() {
+        let mut file = Encoder::default();
+        file.cpu(2)
+            .record(0x21101, Some(5000 * KHZ), &[0x0003_0001]);
+        file.record(0x81001, Some(5000 * KHZ + 100_000), &[]);
+        file.record(0x81102, Some(5000 * KHZ + 400_000), &[48, 1, 2]);
+        file.record(0x82021, None, &[1]);
+        // The guest goes on running over the ends of two rows.
+        file.record(0x81001, Some(5000 * KHZ + 600_000), &[]);
+        file.record(0x81102, Some(5002 * KHZ + 500_000), &[10, 1, 2]);
+        let rows = intervals(&file);
+        assert_eq!(rows.len(), 2);
+        let (first, last) = (&rows[0], &rows[1]);
+        assert_eq!((first.length_ns, last.length_ns), (2_000_000, 500_000));
+        assert_eq!((first.row.vm, first.row.vcpu, first.row.cpu), (3, 1, 2));
+        assert_eq!(
+            (first.row.layer, last.row.layer),
+            (Some(Layer::Guest), None)
+        );
+        assert_eq!(
+            (value(first, "xen.vmexit"), value(last, "xen.vmexit")),
+            (1, 1)
+        );
+        assert_eq!(
+            (value(first, "xen.vmentry"), value(first, "xen.npf")),
+            (2, 1)
+        );
+        assert_eq!(value(first, "xen.guest_time"), 300_000 + 1_400_000);
+        assert_eq!(value(last, "xen.guest_time"), 500_000);
+        assert_eq!((first.row.seq, last.row.seq), (0, 1));
+    }
+
+    #[test]
+    fn a_cpu_whose_block_stands_later_may_begin_earlier() {
+        let mut file = Encoder::default();
+        file.cpu(0).record(0x81001, Some(9 * KHZ), &[]);
+        file.cpu(1).record(0x81001, Some(2 * KHZ), &[]);
+        file.record(0x81102, Some(3 * KHZ), &[1, 2, 3]);
+        let rows = intervals(&file);
+        let ends: Vec<_> = rows
+            .iter()
+            .map(|row| (row.row.cpu, row.row.time_ns))
+            .collect();
+        assert!(ends.starts_with(&[(1, 1_000_000)]), "{ends:?}");
+        assert!(ends.contains(&(0, 7_000_000)), "{ends:?}");
+    }
+
+    #[test]
+    fn of_the_time_of_lost_records_nothing_is_known() {
+        let mut file = Encoder::default();
+        // Domain 3 begins, enters its guest, and loses records from 400 us on.
+        file.cpu(0).record(0x21101, Some(KHZ), &[0x0003_0000]);
+        file.record(0x81001, Some(KHZ + 100_000), &[]);
+        let first = u32::try_from(KHZ + 400_000).unwrap();
+        // At 2.5 ms domain 5 begins to run; it goes idle 100 us later.
+        file.record(0x1f001, Some(KHZ + 2_500_000), &[9, 0x0001_0005, first, 0]);
+        file.record(0x21021, Some(KHZ + 2_600_000), &[0x0005_0001]);
+        file.record(0x21101, Some(KHZ + 2_600_000), &[0x7fff_0000]);
+        file.record(0x82013, Some(KHZ + 2_700_000), &[]);
+        let rows = intervals(&file);
+        let sum = |name| rows.iter().map(|row| value(row, name)).sum::<u64>();
+        assert_eq!(sum("xen.guest_time"), 300_000);
+        assert_eq!(sum("xen.run_time"), 400_000 + 100_000);
+        assert_eq!(rows.last().unwrap().row.layer, Some(Layer::Idle));
+    }
+
+    proptest! {
+        /// Whatever a trace says, every event is in one row.
+        #[test]
+        fn no_event_is_lost_between_rows(
+            steps in proptest::collection::vec(
+                (0_u32..3, 0_u64..3 * KHZ, any::<bool>(), 0_usize..3), 1..200),
+        ) {
+            let mut file = Encoder::default();
+            let mut now = 7_u64;
+            for (cpu, wait, timed, kind) in &steps {
+                now += wait;
+                let event = [0x81001, 0x81102, 0x82013][*kind];
+                file.cpu(*cpu).record(event, timed.then_some(now), &[]);
+            }
+            let rows = intervals(&file);
+            let counted: u64 = rows.iter().flat_map(|row| &row.columns[..EVENTS.len()])
+                .flatten().sum();
+            prop_assert_eq!(counted, steps.len() as u64);
+            prop_assert!(rows.iter().all(|row| value(row, "xen.guest_time") <= row.length_ns));
+        }
+
+        #[test]
+        fn any_bytes_are_answered(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let mut file = Encoder::default();
+            file.cpu(0);
+            file.0.extend(&bytes);
+            let mut timeline = Timeline::new(1000 * KHZ, KHZ, 0);
+            let mut records = Records::new(&file.0[..]);
+            while let Ok(Some(record)) = records.next_record() {
+                timeline.take(&record);
+            }
+            timeline.finish();
+        }
+    }
+}
