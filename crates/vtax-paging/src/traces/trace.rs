@@ -12,7 +12,6 @@ use crate::traces::compression;
 use crate::traces::detect::{self, Format};
 use crate::traces::error::{Fault, Position, TraceError, printable};
 use crate::traces::input::Input;
-use crate::traces::lackey::LackeyReader;
 use crate::traces::vtrace::{Header, VtraceReader};
 
 /// Cycles per instruction without translation cost where the trace does not give it.
@@ -71,7 +70,6 @@ impl Trace {
             }
             Format::ChampSim => Box::new(ChampSimReader::new(input)),
             Format::CloudSuite => Box::new(CloudSuiteReader::new(input)),
-            Format::Lackey => Box::new(LackeyReader::new(input)),
         };
         Ok(Self {
             name,
