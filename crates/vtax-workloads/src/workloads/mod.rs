@@ -9,7 +9,6 @@ mod fork_exec_storm;
 mod gups;
 mod gzip_like;
 mod lz77;
-mod matrix;
 mod memory;
 mod mmap_churn;
 mod process;
