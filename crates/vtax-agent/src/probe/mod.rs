@@ -5,6 +5,7 @@
 //! quantities. Each stage has a part of the time, and ends when that part is over.
 
 mod arena;
+mod associativity;
 mod bandwidth;
 mod caches;
 mod claims;
@@ -12,7 +13,6 @@ pub mod cli;
 mod curve;
 mod edges;
 mod floating;
-mod layout;
 mod meter;
 pub(crate) mod quantity;
 mod registers;
@@ -65,8 +65,6 @@ pub enum Probe {
     L3,
     /// Latency of memory.
     Memory,
-    /// Length of a cache line.
-    Line,
     /// Lines in a set of the first data cache.
     Associativity,
     /// Reach of the TLBs with pages of 4 KiB.
