@@ -249,14 +249,6 @@ impl Policy for Controller {
         self.mode
     }
 
-    fn on_shadow_exits(&mut self, _count: u64, _now: &Reading) -> Result<PagingMode, ModelError> {
-        Ok(self.mode)
-    }
-
-    fn exits_until_decision(&self) -> u64 {
-        u64::MAX
-    }
-
     fn on_window(&mut self, now: &Reading) -> Result<PagingMode, ModelError> {
         require("walk_cycles", now.walk_cycles)?;
         require("vmm_cycles", now.vmm_cycles)?;

@@ -46,14 +46,6 @@ impl Policy for Fixed {
         self.mode
     }
 
-    fn on_shadow_exits(&mut self, _count: u64, _now: &Reading) -> Result<PagingMode, ModelError> {
-        Ok(self.mode)
-    }
-
-    fn exits_until_decision(&self) -> u64 {
-        u64::MAX
-    }
-
     fn on_window(&mut self, _now: &Reading) -> Result<PagingMode, ModelError> {
         Ok(self.mode)
     }

@@ -82,12 +82,17 @@ pub trait Policy: Send {
     /// `count` further paging exits under shadow paging. Called only in shadow paging.
     ///
     /// `now` includes them. A driver may hand over several exits at once when nothing can be
-    /// decided between them: at most [`Policy::exits_until_decision`] at a time.
-    fn on_shadow_exits(&mut self, count: u64, now: &Reading) -> Result<PagingMode, ModelError>;
+    /// decided between them: at most [`Policy::exits_until_decision`] at a time. A policy that
+    /// decides at windows only does nothing here.
+    fn on_shadow_exits(&mut self, _count: u64, _now: &Reading) -> Result<PagingMode, ModelError> {
+        Ok(self.wanted())
+    }
 
     /// How many further shadow exits, at least one, may be handed over before the policy could
     /// decide something. `u64::MAX` when exits alone decide nothing.
-    fn exits_until_decision(&self) -> u64;
+    fn exits_until_decision(&self) -> u64 {
+        u64::MAX
+    }
 
     /// Handles an overflow of the instruction counter.
     fn on_window(&mut self, now: &Reading) -> Result<PagingMode, ModelError>;

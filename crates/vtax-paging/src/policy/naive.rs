@@ -74,14 +74,6 @@ impl Policy for Naive {
         self.mode
     }
 
-    fn on_shadow_exits(&mut self, _count: u64, _now: &Reading) -> Result<PagingMode, ModelError> {
-        Ok(self.mode)
-    }
-
-    fn exits_until_decision(&self) -> u64 {
-        u64::MAX
-    }
-
     fn on_window(&mut self, now: &Reading) -> Result<PagingMode, ModelError> {
         if let Some(step) = self.meter.advance(now) {
             let leave = match self.mode {
