@@ -9,9 +9,7 @@ use proptest::prelude::*;
 use vtax_paging::error::ModelError;
 use vtax_paging::limits::Limits;
 use vtax_paging::model::address::{Gfn, Gva, PageSize, Reference, TableFormat};
-use vtax_paging::model::mode::Translating;
 use vtax_paging::model::shadow::ShadowStyle;
-use vtax_paging::policy::registry;
 use vtax_paging::presets;
 use vtax_paging::simulation::{Choice, Outcome, Setup, simulate};
 use vtax_paging::step::{Operation, Source, Step, TableEntry};
@@ -57,22 +55,7 @@ fn run(
     steps: impl IntoIterator<Item = Owned, IntoIter: Send>,
 ) -> Result<Outcome, ModelError> {
     let choice = |name: &&str| {
-        let choice = match *name {
-            "native" => Choice::Fixed(Translating::Native),
-            "shadow" => Choice::Fixed(Translating::Shadow),
-            "nested" => Choice::Fixed(Translating::Nested),
-            "agile" => Choice::Fixed(Translating::Agile),
-            "oracle" => Choice::Oracle,
-            policy => Choice::Policy(
-                registry::by_name(
-                    policy,
-                    None,
-                    &setup.machine.costs,
-                    setup.window_instructions,
-                )
-                .unwrap(),
-            ),
-        };
+        let choice = Choice::by_name(name, None, setup).unwrap();
         ((*name).to_owned(), choice)
     };
     let choices = names.iter().map(choice).collect();

@@ -45,23 +45,7 @@ fn setup() -> Setup {
 }
 
 fn choices(names: &[&str]) -> Vec<(String, Choice)> {
-    let setup = setup();
-    let choice = |name: &str| match name {
-        "native" => Choice::Fixed(Translating::Native),
-        "shadow" => Choice::Fixed(Translating::Shadow),
-        "nested" => Choice::Fixed(Translating::Nested),
-        "agile" => Choice::Fixed(Translating::Agile),
-        "oracle" => Choice::Oracle,
-        policy => Choice::Policy(
-            registry::by_name(
-                policy,
-                None,
-                &setup.machine.costs,
-                setup.window_instructions,
-            )
-            .unwrap(),
-        ),
-    };
+    let choice = |name: &&str| Choice::by_name(name, None, &setup()).unwrap();
     names
         .iter()
         .map(|name| ((*name).to_owned(), choice(name)))
