@@ -130,7 +130,7 @@ pub enum Step<'a> {
 /// Supplies steps: a synthetic workload or the reader of a trace.
 ///
 /// Blocks have at most a few thousand references, so that windows and policies are served in time.
-pub trait Source: Send {
+pub trait StepSource: Send {
     /// The next step, or `None` at the end.
     fn next_step(&mut self) -> Result<Option<Step<'_>>, ModelError>;
 

@@ -12,7 +12,7 @@ use vtax_paging::model::address::{Gfn, Gva, PageSize, Reference, TableFormat};
 use vtax_paging::model::shadow::ShadowStyle;
 use vtax_paging::presets;
 use vtax_paging::simulation::{Choice, Outcome, Setup, simulate};
-use vtax_paging::step::{Operation, Source, Step, TableEntry};
+use vtax_paging::step::{Operation, Step, StepSource, TableEntry};
 
 #[derive(Clone, Debug)]
 enum Owned {
@@ -23,7 +23,7 @@ enum Owned {
 /// Steps like those of a trace.
 struct Steps<I>(I, Option<Owned>);
 
-impl<I: Iterator<Item = Owned> + Send> Source for Steps<I> {
+impl<I: Iterator<Item = Owned> + Send> StepSource for Steps<I> {
     fn next_step(&mut self) -> Result<Option<Step<'_>>, ModelError> {
         self.1 = self.0.next();
         Ok(self.1.as_ref().map(|step| match step {

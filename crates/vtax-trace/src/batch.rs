@@ -4,7 +4,7 @@ use std::sync::mpsc::{Receiver, SyncSender};
 
 use vtax_paging::error::ModelError;
 use vtax_paging::model::address::Reference;
-use vtax_paging::step::{Operation, Source, Step};
+use vtax_paging::step::{Operation, Step, StepSource};
 
 /// Cycles per instruction without translation cost: an assumption, as for other traces.
 const BASE_CPI: f32 = 1.0;
@@ -70,7 +70,7 @@ impl FromGuest {
     }
 }
 
-impl Source for FromGuest {
+impl StepSource for FromGuest {
     fn next_step(&mut self) -> Result<Option<Step<'_>>, ModelError> {
         if let Some(operation) = self.waiting.take() {
             return Ok(Some(Step::Operation(operation)));

@@ -121,7 +121,7 @@ fn fresh() -> Batch {
 mod tests {
     use std::thread;
 
-    use vtax_paging::step::{Source, Step};
+    use vtax_paging::step::{Step, StepSource};
 
     use super::*;
 

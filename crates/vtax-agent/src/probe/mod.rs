@@ -76,7 +76,7 @@ pub enum Probe {
 }
 
 #[derive(Debug, Clone)]
-pub struct Options {
+pub struct ProbeOptions {
     /// What to measure; empty means everything.
     pub probes: Vec<Probe>,
     /// Runs of each quantity.
@@ -139,7 +139,7 @@ pub struct DrawnEdge {
 /// Measure what is asked for.
 ///
 /// The calling thread stays pinned to one CPU. Fails when the processor's counter cannot time.
-pub fn measure(options: &Options) -> Result<Probed, Error> {
+pub fn measure(options: &ProbeOptions) -> Result<Probed, Error> {
     let begin = Instant::now();
     let pinned = stay_on_last();
     let remedy = "try vtax-agent clocks";

@@ -4,13 +4,13 @@
 //! measure cheaply. No policy in this crate reads the model's ground truth, except the oracle,
 //! which is computed offline and is not a [`Policy`] that could run live.
 
-pub mod controller;
 pub mod dav2m;
 pub mod fixed;
 mod measure;
 pub mod naive;
 pub mod oracle;
 pub mod registry;
+pub mod rpms;
 pub mod vtax;
 
 use crate::error::ModelError;

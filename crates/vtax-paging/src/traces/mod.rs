@@ -1,4 +1,4 @@
-//! Readers of reference traces as [`crate::step::Source`]s.
+//! Readers of reference traces as [`crate::step::StepSource`]s.
 //!
 //! [`open`] finds out by content how a stream is compressed and which format it has:
 //!

@@ -1,10 +1,10 @@
-//! An open trace of any format: a [`Source`] whose errors name the trace.
+//! An open trace of any format: a [`StepSource`] whose errors name the trace.
 
 use std::io::Read;
 
 use crate::error::ModelError;
 use crate::limits::Limits;
-use crate::step::{Source, Step};
+use crate::step::{Step, StepSource};
 
 use crate::traces::block::{Block, Item, Reader};
 use crate::traces::champsim::{ChampSimReader, CloudSuiteReader};
@@ -153,7 +153,7 @@ fn find_format(input: &mut Input) -> Result<Format, Fault> {
     }
 }
 
-impl Source for Trace {
+impl StepSource for Trace {
     fn next_step(&mut self) -> Result<Option<Step<'_>>, ModelError> {
         Ok(self.step()?)
     }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::support::*;
 use proptest::prelude::*;
 use vtax_paging::model::address::{Gfn, Gva, PageSize, Reference};
-use vtax_paging::step::{Operation, Source, TableEntry};
+use vtax_paging::step::{Operation, StepSource, TableEntry};
 use vtax_paging::traces::vtrace::{Codec, Header, WriteError, Writer};
 use vtax_paging::traces::{Format, TraceError, open};
 

@@ -21,7 +21,7 @@ use crate::statistics::Spread;
 use record::{Line, Size, Timed, Trialled};
 
 pub use difference::difference;
-pub use record::{Header, Outcome, Source, Start};
+pub use record::{Header, Outcome, Start, StartSource};
 
 /// The format's version, which changes when a program cannot read an older program's log.
 pub const FORMAT: u32 = 1;
@@ -260,7 +260,7 @@ mod tests {
     const START: Start = Start {
         l1_bytes: Some(48 << 10),
         l2_bytes: None,
-        from: Source::Probes,
+        from: StartSource::Probes,
     };
 
     /// A log with a start, a size, a trial and a measurement.

@@ -59,13 +59,13 @@ pub struct Start {
     /// Bytes of the L2 cache.
     pub l2_bytes: Option<u64>,
     /// Where the sizes come from.
-    pub from: Source,
+    pub from: StartSource,
 }
 
 /// A source of the sizes of caches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Source {
+pub enum StartSource {
     /// They were measured.
     Probes,
     /// The kernel or CPUID claims them.

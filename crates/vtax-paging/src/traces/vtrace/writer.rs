@@ -10,7 +10,7 @@ use super::{
 };
 use crate::error::ModelError;
 use crate::model::address::Reference;
-use crate::step::{Operation, Source, Step, TableEntry};
+use crate::step::{Operation, Step, StepSource, TableEntry};
 use crate::traces::block::BLOCK_REFERENCES;
 
 /// A frame is written after this many bytes of records. One more record cannot reach the limit.
@@ -87,7 +87,7 @@ impl<W: Write> Writer<W> {
     }
 
     /// Appends all remaining steps of `source`.
-    pub fn record(&mut self, source: &mut dyn Source) -> Result<(), WriteError> {
+    pub fn record(&mut self, source: &mut dyn StepSource) -> Result<(), WriteError> {
         while let Some(step) = source.next_step()? {
             self.step(&step)?;
         }
