@@ -12,7 +12,6 @@ const BASE_CPI: f32 = 1.0;
 /// A part of the guest's run.
 #[derive(Debug, Default)]
 pub struct Batch {
-    /// References, in order.
     pub references: Vec<Reference>,
     /// The cuts between them, in order.
     pub cuts: Vec<Cut>,
@@ -25,7 +24,6 @@ pub struct Cut {
     pub end: usize,
     /// Instructions since the previous cut.
     pub instructions: u64,
-    /// The operation at the cut.
     pub operation: Option<Operation>,
 }
 

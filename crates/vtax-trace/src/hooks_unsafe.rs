@@ -55,7 +55,6 @@ unsafe impl Sync for Shared {}
 
 static STATE: Shared = Shared(UnsafeCell::new(None));
 
-/// The state in a callback.
 #[inline]
 fn state() -> Option<&'static mut State> {
     // SAFETY: callbacks do not call each other, and each takes the state once.

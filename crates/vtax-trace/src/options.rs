@@ -12,7 +12,6 @@ pub struct TraceOptions {
     pub out: PathBuf,
     /// File for the totals.
     pub summary: PathBuf,
-    /// The guest's memory in bytes.
     pub memory_bytes: u64,
     /// Leave out the kernel's loads and stores.
     pub user_only: bool,

@@ -15,7 +15,6 @@ const BATCH_CUTS: usize = 4096;
 /// Batches in transit: how far the guest may be ahead of the consumer.
 const BATCHES: usize = 16;
 
-/// Totals of a recording.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
     /// Loads and stores.

@@ -60,7 +60,6 @@ pub enum Step {
     Add {
         /// The sum, in the block of C.
         sum: u32,
-        /// The product that is added.
         product: u32,
     },
     /// Prefetch the column of A for step `k` plus the distance NFTCH.

@@ -93,9 +93,7 @@ pub struct Probed {
     pub cpu: Option<usize>,
     /// Runs of each quantity, where there was time.
     pub runs: usize,
-    /// The time given.
     pub budget_s: f64,
-    /// The time taken.
     pub seconds: f64,
     /// The name of the counter that timed.
     pub counter: &'static str,
@@ -108,7 +106,6 @@ pub struct Probed {
     pub notes: Vec<String>,
 }
 
-/// A curve to be drawn.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Drawn {
     /// `latency`, `tlb_4k` or `tlb_2m`.

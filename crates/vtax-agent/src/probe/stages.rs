@@ -132,7 +132,6 @@ impl<'a> Bench<'a> {
         self.probes.is_empty() || self.probes.contains(&probe)
     }
 
-    /// Carry out one stage within its budget.
     pub fn carry_out(&mut self, stage: Stage, budget: &Budget) {
         match stage {
             Stage::Clock => self.clock(budget),

@@ -39,7 +39,6 @@ pub use vtax_tune::search::Strategy;
 /// GEMM's share of the time, where the share of each routine of level 2 is 1.
 const GEMM_WEIGHT: u32 = 6;
 
-/// What to tune, and how.
 #[derive(Debug, Clone)]
 pub struct TuneOptions {
     /// How candidates are chosen.
@@ -50,7 +49,6 @@ pub struct TuneOptions {
     pub log: Option<PathBuf>,
     /// Single, double or both.
     pub precisions: Vec<Precision>,
-    /// The forms of GEMM to tune.
     pub forms: &'static [FormName],
     /// The routines of level 2 to tune.
     pub level2: Vec<Routine>,

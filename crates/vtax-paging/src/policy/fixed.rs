@@ -7,7 +7,6 @@ use super::{Policy, PolicyView, Reading};
 use crate::error::ModelError;
 use vtax_sys::kvm::PagingMode;
 
-/// Parameters of a static mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FixedParameters {

@@ -58,7 +58,6 @@ impl Reading {
 /// A policy's view of itself, for the output of every window.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PolicyView {
-    /// The name of its state.
     pub state: &'static str,
     /// The number of exits per window above which the policy would leave shadow paging, if it has
     /// such a threshold.

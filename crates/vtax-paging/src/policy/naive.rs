@@ -9,7 +9,6 @@ use super::{Policy, PolicyView, Reading};
 use crate::error::ModelError;
 use vtax_sys::kvm::PagingMode;
 
-/// Parameters of [`Naive`].
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NaiveParameters {

@@ -20,9 +20,7 @@ pub struct Setup {
     pub guest_tables: TableFormat,
     /// Size of the guest's pages where the workload leaves it open (traces).
     pub guest_page: PageSize,
-    /// Size of the host's pages.
     pub host_page: PageSize,
-    /// The guest's memory in bytes.
     pub memory_bytes: u64,
     /// Page-table isolation in the guest.
     pub isolation: bool,
@@ -36,7 +34,6 @@ pub struct Setup {
     pub map_on_touch: bool,
     /// Follow walk caches and data caches; without them every walk has its full length.
     pub caches: bool,
-    /// Seed of everything random.
     pub seed: u64,
 }
 

@@ -5,7 +5,6 @@ use crate::traces::error::Fault;
 use crate::traces::input::Input;
 use crate::traces::vtrace;
 
-/// The formats that can be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// vtax's own format.

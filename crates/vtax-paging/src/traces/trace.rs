@@ -82,7 +82,6 @@ impl Trace {
         })
     }
 
-    /// The trace's format.
     pub fn format(&self) -> Format {
         self.format
     }

@@ -57,7 +57,6 @@ impl Changes {
     }
 }
 
-/// The result of a policy.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     pub cycles: f64,

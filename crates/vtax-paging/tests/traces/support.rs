@@ -101,7 +101,6 @@ pub fn references(step: &Owned) -> &[Reference] {
     }
 }
 
-/// A `.vtrace` with these steps.
 pub fn vtrace(steps: &[Owned], codec: Codec, frames: usize) -> Vec<u8> {
     let header = Header {
         recorder: "test".into(),

@@ -13,7 +13,6 @@ use crate::options::{Kind, OptionSpec, SEED};
 use crate::workload::{Description, Job, Outcome, Workload};
 use vtax_cli::Error;
 
-/// Multiplies matrices.
 #[derive(Debug)]
 pub struct Dgemm;
 

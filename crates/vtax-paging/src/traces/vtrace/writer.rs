@@ -24,9 +24,7 @@ const ZSTD_LEVEL: i32 = 3;
 /// How payloads are stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Codec {
-    /// Uncompressed.
     Plain,
-    /// Compressed with zstd.
     #[default]
     Zstd,
 }
@@ -250,12 +248,10 @@ fn put_references(
     }
 }
 
-/// Appends the beginning of a phase.
 fn put_phase(target: &mut Vec<u8>, phase: u32) {
     put_fields(target, tag::PHASE, &[phase.into()]);
 }
 
-/// Append an operation.
 fn put_operation(target: &mut Vec<u8>, operation: &Operation) {
     let mut append = |tag, fields: &[u64]| put_fields(target, tag, fields);
     match *operation {

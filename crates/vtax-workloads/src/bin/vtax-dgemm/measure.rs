@@ -28,11 +28,9 @@ pub struct Rates {
     pub best_s: f64,
     /// Was the result right? Always true in a printed result.
     pub verified: bool,
-    /// The BLAS that was used.
     pub library: Identity,
 }
 
-/// What to measure.
 #[derive(Debug, Clone, Copy)]
 pub struct Wanted {
     /// Rows of the matrices.
