@@ -16,7 +16,7 @@
 //! use vtax_paging::traces::open;
 //!
 //! // One record of ChampSim's: an instruction at 0x400000 that stores to 0x1000.
-//! let mut record = [0; 64];
+//! let mut record = [0_u8; 64];
 //! record[2] = 0x40;
 //! record[17] = 0x10;
 //! let mut trace = open(Box::new(std::io::Cursor::new(record)), "example")?;
