@@ -3,8 +3,6 @@ use std::ops::ControlFlow;
 use super::*;
 use crate::model::counters::Counters;
 use crate::model::machine::Machine;
-use crate::model::mode::Translating;
-use crate::policy::registry;
 use crate::workload::{Part, Synthetic, Workload};
 
 const WORKLOAD: &str = r#"
