@@ -8,7 +8,6 @@ mod fault_storm;
 mod fork_exec_storm;
 mod gups;
 mod gzip_like;
-mod lz77;
 mod memory;
 mod mmap_churn;
 mod process;
