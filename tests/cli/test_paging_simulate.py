@@ -11,7 +11,7 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from command_line import vtax
-from paging_support import WORKLOAD, lackey_trace
+from paging_support import WORKLOAD, champsim_trace
 from vtax.cli.app import app
 from vtax.errors import VtaxError
 from vtax.paging import modes
@@ -57,7 +57,7 @@ def here(tmp_path: Path) -> Path:
     """A folder with a workload, a policy, a trace and a damaged trace."""
     (tmp_path / "small.toml").write_text(WORKLOAD)
     (tmp_path / "mine.py").write_text(POLICY)
-    (tmp_path / "ok.lackey").write_text("==1== Lackey\n" + lackey_trace(100))
+    (tmp_path / "ok.champsim").write_bytes(champsim_trace(100))
     (tmp_path / "cut.gz").write_bytes(b"\x1f\x8b\x08\x00")
     return tmp_path
 
@@ -133,7 +133,7 @@ def test_the_table_says_that_it_is_a_model(here: Path) -> None:
 
 
 def test_a_trace_is_followed_whole(here: Path) -> None:
-    done = simulate(here, "ok.lackey", "--json", "--mode", "native")
+    done = simulate(here, "ok.champsim", "--json", "--mode", "native")
     assert done.returncode == 0, done.stderr
     (native,) = json.loads(done.stdout)["modes"]
     assert native["references"] == 100

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+
 # Two phases that are over in a moment: reads over 8 MiB, then allocations.
 WORKLOAD = """\
 name = "small"
@@ -27,6 +29,7 @@ changes = { allocations = 50, allocation_pages = 4, lifetime = 2 }
 """
 
 
-def lackey_trace(pages: int) -> str:
-    """Text of Valgrind's lackey: one instruction and one store to each of `pages` pages."""
-    return "".join(f"I  00400000,4\n S {0x10000000 + 4096 * page:x},8\n" for page in range(pages))
+def champsim_trace(pages: int) -> bytes:
+    """Records of ChampSim's: one instruction and one store to each of `pages` pages."""
+    records = (struct.pack("<QQQ40x", 0x400000, 0, 0x10000000 + 4096 * at) for at in range(pages))
+    return b"".join(records)

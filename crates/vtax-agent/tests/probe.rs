@@ -152,10 +152,10 @@ fn peaks_are_in_order(answer: &Value) {
 
 #[test]
 fn what_is_named_is_measured_and_nothing_else() {
-    let answer = json(&["add", "line", "--runs", "6", "--seconds", "4"]);
+    let answer = json(&["add", "clock", "--runs", "6", "--seconds", "4"]);
     assert_eq!(
         names(&answer),
-        ["add_latency", "add_throughput", "line_size"]
+        ["core_clock", "add_latency", "add_throughput"]
     );
     assert_eq!(answer["curves"], Value::Array(vec![]));
     let answer = json(&["associativity", "--runs", "6", "--seconds", "4"]);

@@ -5,7 +5,6 @@ use std::ffi::c_int;
 /// Position of a wrong argument, from 1, in the Fortran routine: what XERBLA is called with.
 pub type Position = c_int;
 
-/// A stored matrix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stored {
     pub rows: usize,
@@ -109,7 +108,6 @@ pub struct GemvArguments {
 /// Checked arguments of GEMV.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GemvShape {
-    /// Is A transposed?
     pub transposed: bool,
     pub a: Stored,
     pub x: Spaced,

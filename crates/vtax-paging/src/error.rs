@@ -36,7 +36,6 @@ pub enum ModelError {
 }
 
 impl ModelError {
-    /// The error of an invalid field.
     pub fn field(field: impl Into<String>, reason: impl Into<String>) -> Self {
         Self::Field {
             field: field.into(),

@@ -3,7 +3,7 @@
 //! The crate opens no files, and has no global state; the same input and seed give the same output.
 //! All cycles from this crate are modelled, and are called so wherever they are shown.
 //!
-//! The parts, in the order in which data flows: a [`step::Source`], a synthetic [`workload`] or a
+//! The parts, in the order in which data flows: a [`step::StepSource`], a synthetic [`workload`] or a
 //! recorded one ([`traces`]), supplies references and operations; in the [`model`], the guest keeps
 //! its page tables and turns both into translations and guest events; one core per mode follows
 //! them and fills its counters; a [`policy::Policy`] reads what a VMM could read and chooses the

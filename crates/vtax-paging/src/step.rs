@@ -35,21 +35,18 @@ pub enum Operation {
         start: Gva,
         /// Length, a multiple of the page size.
         bytes: u64,
-        /// The size of its pages.
         size: PageSize,
     },
     /// Remove the range from the running process's page tables (munmap).
     Unmap {
         /// First byte, page-aligned.
         start: Gva,
-        /// Length in bytes.
         bytes: u64,
     },
     /// Allow or forbid writes to the range in the running process (mprotect).
     Protect {
         /// First byte, page-aligned.
         start: Gva,
-        /// Length in bytes.
         bytes: u64,
         /// Are writes allowed afterwards?
         writable: bool,
@@ -75,9 +72,7 @@ pub enum Operation {
         /// The first address that it maps.
         start: Gva,
     },
-    /// An entry of a page table.
     Entry {
-        /// The frame of the table.
         table: Gfn,
         /// The entry's index in the table.
         index: u16,
@@ -87,10 +82,7 @@ pub enum Operation {
         written: bool,
     },
     /// A frame stops being a page table.
-    FreeTable {
-        /// The frame.
-        table: Gfn,
-    },
+    FreeTable { table: Gfn },
     /// CR3 was loaded, or with `preserve` false the whole TLB was flushed in another way.
     LoadCr3 {
         root: Gfn,
@@ -130,7 +122,7 @@ pub enum Step<'a> {
 /// Supplies steps: a synthetic workload or the reader of a trace.
 ///
 /// Blocks have at most a few thousand references, so that windows and policies are served in time.
-pub trait Source: Send {
+pub trait StepSource: Send {
     /// The next step, or `None` at the end.
     fn next_step(&mut self) -> Result<Option<Step<'_>>, ModelError>;
 

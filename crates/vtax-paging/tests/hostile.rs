@@ -9,12 +9,10 @@ use proptest::prelude::*;
 use vtax_paging::error::ModelError;
 use vtax_paging::limits::Limits;
 use vtax_paging::model::address::{Gfn, Gva, PageSize, Reference, TableFormat};
-use vtax_paging::model::mode::Translating;
 use vtax_paging::model::shadow::ShadowStyle;
-use vtax_paging::policy::registry;
 use vtax_paging::presets;
 use vtax_paging::simulation::{Choice, Outcome, Setup, simulate};
-use vtax_paging::step::{Operation, Source, Step, TableEntry};
+use vtax_paging::step::{Operation, Step, StepSource, TableEntry};
 
 #[derive(Clone, Debug)]
 enum Owned {
@@ -25,7 +23,7 @@ enum Owned {
 /// Steps like those of a trace.
 struct Steps<I>(I, Option<Owned>);
 
-impl<I: Iterator<Item = Owned> + Send> Source for Steps<I> {
+impl<I: Iterator<Item = Owned> + Send> StepSource for Steps<I> {
     fn next_step(&mut self) -> Result<Option<Step<'_>>, ModelError> {
         self.1 = self.0.next();
         Ok(self.1.as_ref().map(|step| match step {
@@ -57,22 +55,7 @@ fn run(
     steps: impl IntoIterator<Item = Owned, IntoIter: Send>,
 ) -> Result<Outcome, ModelError> {
     let choice = |name: &&str| {
-        let choice = match *name {
-            "native" => Choice::Fixed(Translating::Native),
-            "shadow" => Choice::Fixed(Translating::Shadow),
-            "nested" => Choice::Fixed(Translating::Nested),
-            "agile" => Choice::Fixed(Translating::Agile),
-            "oracle" => Choice::Oracle,
-            policy => Choice::Policy(
-                registry::by_name(
-                    policy,
-                    None,
-                    &setup.machine.costs,
-                    setup.window_instructions,
-                )
-                .unwrap(),
-            ),
-        };
+        let choice = Choice::by_name(name, None, setup).unwrap();
         ((*name).to_owned(), choice)
     };
     let choices = names.iter().map(choice).collect();

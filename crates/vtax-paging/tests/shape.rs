@@ -6,9 +6,7 @@
 use std::ops::ControlFlow;
 
 use vtax_paging::model::address::{PageSize, TableFormat};
-use vtax_paging::model::mode::Translating;
 use vtax_paging::model::shadow::ShadowStyle;
-use vtax_paging::policy::registry;
 use vtax_paging::presets;
 use vtax_paging::simulation::{Choice, Outcome, Sampling, Setup, simulate_sampled};
 use vtax_paging::workload::profiles;
@@ -27,18 +25,9 @@ fn outcome(machine: &str, benchmark: &str) -> Outcome {
         window_instructions: 1_000_000_000,
         ..Setup::new(machine)
     };
-    let policy = |name: &str| {
-        let costs = &setup.machine.costs;
-        Choice::Policy(registry::by_name(name, None, costs, setup.window_instructions).unwrap())
-    };
-    let choices = vec![
-        ("shadow".to_owned(), Choice::Fixed(Translating::Shadow)),
-        ("nested".to_owned(), Choice::Fixed(Translating::Nested)),
-        ("dav2m".to_owned(), policy("dav2m")),
-        ("naive".to_owned(), policy("naive")),
-        ("vtax".to_owned(), policy("vtax")),
-        ("oracle".to_owned(), Choice::Oracle),
-    ];
+    let names = ["shadow", "nested", "dav2m", "naive", "vtax", "oracle"];
+    let choice = |name: &str| Choice::by_name(name, None, &setup).unwrap();
+    let choices = names.map(|name| (name.to_owned(), choice(name))).into();
     let workload = profiles::by_name(benchmark).unwrap();
     let mut go_on = |_| ControlFlow::Continue(());
     simulate_sampled(&workload, &setup, choices, &Sampling::default(), &mut go_on).unwrap()

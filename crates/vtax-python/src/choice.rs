@@ -4,33 +4,20 @@ use std::collections::BTreeMap;
 
 use pyo3::prelude::*;
 use vtax_paging::error::ModelError;
-use vtax_paging::model::mode::Translating;
-use vtax_paging::policy::registry;
 use vtax_paging::simulation::{Choice, Setup};
 
 use crate::policy::{Failure, PythonPolicy, Steering};
 
-const FIXED: [(&str, Translating); 4] = [
-    ("native", Translating::Native),
-    ("shadow", Translating::Shadow),
-    ("nested", Translating::Nested),
-    ("agile", Translating::Agile),
-];
-const ORACLE: &str = "oracle";
-
 /// The names of all modes: fixed ones, policies, the oracle.
 #[pyfunction]
 pub(crate) fn mode_names() -> Vec<&'static str> {
-    let fixed = FIXED.iter().map(|(name, _)| *name);
-    fixed.chain(policy_names()).chain([ORACLE]).collect()
+    Choice::names()
 }
 
 /// The names of the policies that take parameters.
 #[pyfunction]
 pub(crate) fn policy_names() -> Vec<&'static str> {
-    let mut names = registry::names();
-    names.retain(|name| fixed(name).is_none());
-    names
+    Choice::policies()
 }
 
 /// One mode, read from the attributes of `vtax.paging.modes.Mode`.
@@ -72,25 +59,12 @@ impl Mode {
             let policy = PythonPolicy::new(self.name.clone(), steering, failure.clone())?;
             return Ok((self.name, Choice::Policy(Box::new(policy))));
         }
-        let choice = match fixed(&self.name) {
-            Some(translating) => Choice::Fixed(translating),
-            None if self.name == ORACLE => Choice::Oracle,
-            None => {
-                let parameters = self.parameters.into_iter();
-                let table = parameters.map(|(key, value)| (key, value.into())).collect();
-                let costs = &setup.machine.costs;
-                let window = setup.window_instructions;
-                let policy = registry::by_name(&self.name, Some(table), costs, window);
-                Choice::Policy(policy.map_err(|error| within(&self.name, error))?)
-            }
-        };
+        let parameters = self.parameters.into_iter();
+        let table = parameters.map(|(key, value)| (key, value.into())).collect();
+        let choice = Choice::by_name(&self.name, Some(table), setup);
+        let choice = choice.map_err(|error| within(&self.name, error))?;
         Ok((self.name, choice))
     }
-}
-
-fn fixed(name: &str) -> Option<Translating> {
-    let found = FIXED.iter().find(|(known, _)| *known == name);
-    found.map(|(_, translating)| *translating)
 }
 
 /// Add the policy's name to the field of its parameter.

@@ -4,7 +4,7 @@ use std::sync::mpsc::{Receiver, SyncSender};
 
 use vtax_paging::error::ModelError;
 use vtax_paging::model::address::Reference;
-use vtax_paging::step::{Operation, Source, Step};
+use vtax_paging::step::{Operation, Step, StepSource};
 
 /// Cycles per instruction without translation cost: an assumption, as for other traces.
 const BASE_CPI: f32 = 1.0;
@@ -12,7 +12,6 @@ const BASE_CPI: f32 = 1.0;
 /// A part of the guest's run.
 #[derive(Debug, Default)]
 pub struct Batch {
-    /// References, in order.
     pub references: Vec<Reference>,
     /// The cuts between them, in order.
     pub cuts: Vec<Cut>,
@@ -25,7 +24,6 @@ pub struct Cut {
     pub end: usize,
     /// Instructions since the previous cut.
     pub instructions: u64,
-    /// The operation at the cut.
     pub operation: Option<Operation>,
 }
 
@@ -70,7 +68,7 @@ impl FromGuest {
     }
 }
 
-impl Source for FromGuest {
+impl StepSource for FromGuest {
     fn next_step(&mut self) -> Result<Option<Step<'_>>, ModelError> {
         if let Some(operation) = self.waiting.take() {
             return Ok(Some(Step::Operation(operation)));

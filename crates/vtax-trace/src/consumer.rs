@@ -7,13 +7,13 @@ use std::thread::{self, JoinHandle};
 use vtax_paging::traces::vtrace::{Codec, Header, Writer};
 
 use crate::batch::FromGuest;
-use crate::options::Options;
+use crate::options::TraceOptions;
 
 /// A running writer of a trace. It ends with the guest's run; the error is a reason.
 pub type Writing = JoinHandle<Result<(), String>>;
 
 /// Start to write the guest's run into the file that the options name.
-pub fn start(options: &Options, mut guest: FromGuest) -> Result<Writing, String> {
+pub fn start(options: &TraceOptions, mut guest: FromGuest) -> Result<Writing, String> {
     let failed = |reason: &dyn std::fmt::Display| format!("{}: {reason}", options.out.display());
     let file = File::create(&options.out).map_err(|error| failed(&error))?;
     let header = Header {
@@ -54,7 +54,7 @@ mod tests {
     #[test]
     fn what_was_recorded_is_in_the_file() {
         let out = temp_dir().join(format!("vtax-trace-test-{}", process::id()));
-        let options = Options {
+        let options = TraceOptions {
             out: out.clone(),
             summary: out.clone(),
             memory_bytes: 1 << 20,

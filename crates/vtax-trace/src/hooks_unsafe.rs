@@ -15,7 +15,7 @@ use crate::api_unsafe::{Counter, Cpu, Instruction, access_bytes};
 use crate::consumer::{self, Writing};
 use crate::decode::{Special, special};
 use crate::layout::{FRAME_SHIFT, is_kernel, physical};
-use crate::options::Options;
+use crate::options::TraceOptions;
 use crate::recorder::Recorder;
 use crate::summary::{self, Counts};
 use crate::tables::Tables;
@@ -34,7 +34,7 @@ const ROOT: u64 = 0x000f_ffff_ffff_f000;
 
 struct State {
     id: sys::qemu_plugin_id_t,
-    options: Options,
+    options: TraceOptions,
     instructions: Counter,
     cpu: Option<Cpu>,
     /// Data of callbacks, each kept once: translated code points to them.
@@ -55,7 +55,6 @@ unsafe impl Sync for Shared {}
 
 static STATE: Shared = Shared(UnsafeCell::new(None));
 
-/// The state in a callback.
 #[inline]
 fn state() -> Option<&'static mut State> {
     // SAFETY: callbacks do not call each other, and each takes the state once.
@@ -81,7 +80,7 @@ pub unsafe extern "C" fn qemu_plugin_install(
         .map(|at| unsafe { CStr::from_ptr(*words.add(at)) }.to_str().ok())
         .collect();
     let parsed = if one_cpu {
-        Options::parse(read.unwrap_or_default())
+        TraceOptions::parse(read.unwrap_or_default())
     } else {
         Err("only a machine with one CPU can be traced".into())
     };

@@ -7,12 +7,11 @@ const MOST_MEMORY: u64 = 2 << 30;
 
 /// What to record, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Options {
+pub struct TraceOptions {
     /// File for the trace.
     pub out: PathBuf,
     /// File for the totals.
     pub summary: PathBuf,
-    /// The guest's memory in bytes.
     pub memory_bytes: u64,
     /// Leave out the kernel's loads and stores.
     pub user_only: bool,
@@ -20,7 +19,7 @@ pub struct Options {
     pub pack: bool,
 }
 
-impl Options {
+impl TraceOptions {
     /// Parse `KEY=VALUE` words. The error names the word.
     pub fn parse<'a>(words: impl IntoIterator<Item = &'a str>) -> Result<Self, String> {
         let (mut out, mut summary, mut memory) = (None, None, None);
@@ -66,14 +65,14 @@ mod tests {
             "user=on",
             "pack=off",
         ];
-        let expected = Options {
+        let expected = TraceOptions {
             out: "/a".into(),
             summary: "/b".into(),
             memory_bytes: 1 << 20,
             user_only: true,
             pack: false,
         };
-        assert_eq!(Options::parse(words), Ok(expected));
+        assert_eq!(TraceOptions::parse(words), Ok(expected));
         for (words, reason) in [
             (vec!["out"], "out is not KEY=VALUE"),
             (vec!["colour=red"], "colour is unknown"),
@@ -83,7 +82,7 @@ mod tests {
                 "memory= is",
             ),
         ] {
-            let error = Options::parse(words).unwrap_err();
+            let error = TraceOptions::parse(words).unwrap_err();
             assert!(error.starts_with(reason), "{error}");
         }
     }

@@ -15,7 +15,6 @@ const BATCH_CUTS: usize = 4096;
 /// Batches in transit: how far the guest may be ahead of the consumer.
 const BATCHES: usize = 16;
 
-/// Totals of a recording.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
     /// Loads and stores.
@@ -121,7 +120,7 @@ fn fresh() -> Batch {
 mod tests {
     use std::thread;
 
-    use vtax_paging::step::{Source, Step};
+    use vtax_paging::step::{Step, StepSource};
 
     use super::*;
 

@@ -21,7 +21,6 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Count an operation by its kind.
     pub fn count(&mut self, operation: &Operation) {
         match operation {
             Operation::Fault { .. } => self.faults += 1,

@@ -12,9 +12,7 @@ use std::collections::HashMap;
 use vtax_paging::model::address::{Gfn, Gva};
 use vtax_paging::step::{Operation, TableEntry};
 
-/// Levels of the tables.
 const LEVELS: u8 = 4;
-/// Entries of a table.
 pub const ENTRIES: usize = 512;
 /// Entries of a root that map user memory.
 const USER_ENTRIES: usize = ENTRIES / 2;
@@ -26,10 +24,8 @@ const WRITABLE: u64 = 1 << 1;
 const DIRTY: u64 = 1 << 6;
 const LARGE: u64 = 1 << 7;
 
-/// The contents of a table.
 pub type Contents = Box<[u64; ENTRIES]>;
 
-/// The guest's memory.
 pub trait GuestMemory {
     /// The content of a frame that is a table; `None` when it cannot be read.
     fn table(&mut self, frame: u64) -> Option<Contents>;
@@ -44,7 +40,6 @@ struct Table {
     entries: Contents,
 }
 
-/// All known page tables.
 pub struct Tables {
     known: HashMap<u64, Table>,
     /// A bit for each frame of the guest's memory.

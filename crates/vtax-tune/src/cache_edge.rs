@@ -35,7 +35,6 @@ pub struct CacheEdge {
 /// Performance with one edge.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Point {
-    /// The edge in bytes.
     pub bytes: u64,
     /// The MC that belongs to the edge: whole register blocks, so the block of A may be smaller
     /// than the edge.

@@ -20,11 +20,8 @@ pub trait Element:
     + Into<f64>
     + 'static
 {
-    /// Single or double precision.
     const PRECISION: Precision;
-    /// 0.
     const ZERO: Self;
-    /// 1.
     const ONE: Self;
     /// Half the distance from 1 to the next number: the bound of the relative error of one rounded
     /// operation (Higham, Accuracy and Stability of Numerical Algorithms, section 2.1).

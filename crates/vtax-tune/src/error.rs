@@ -24,7 +24,6 @@ pub enum Error {
         number: u32,
         /// Its name in that routine.
         name: &'static str,
-        /// What is wrong with it.
         reason: String,
     },
     /// An instruction could not be encoded: an error of the generator.
@@ -35,7 +34,6 @@ pub enum Error {
     Memory {
         /// What the memory was for.
         what: &'static str,
-        /// The errno of the system call.
         errno: Errno,
     },
     /// A kernel computes a different result than the reference.

@@ -30,7 +30,6 @@ pub struct StridedMut<'a, T> {
 /// y = alpha op(A) x + beta y, where A has m rows and n columns.
 #[derive(Debug, Clone, Copy)]
 pub struct GemvProblem<'a, T> {
-    /// Is op(A) A transposed?
     pub transpose: bool,
     /// Rows of A.
     pub m: usize,

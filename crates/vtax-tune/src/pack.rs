@@ -19,11 +19,9 @@ pub struct Block<'a, T> {
     pub along: bool,
     /// The numbers of one step that the matrix has.
     pub width: usize,
-    /// The number of steps.
     pub depth: usize,
 }
 
-/// The layout of a panel.
 #[derive(Debug, Clone, Copy)]
 pub struct Form<T> {
     /// The numbers of one step in the panel, not counting copies.

@@ -22,9 +22,7 @@ pub struct MatrixMut<'a, T> {
 /// C = alpha op(A) op(B) + beta C, as in BLAS: op(A) is m x k, op(B) is k x n.
 #[derive(Debug, Clone, Copy)]
 pub struct Problem<'a, T> {
-    /// Is op(A) A transposed?
     pub transpose_a: bool,
-    /// Is op(B) B transposed?
     pub transpose_b: bool,
     /// Rows of C.
     pub m: usize,

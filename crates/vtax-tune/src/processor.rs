@@ -27,7 +27,6 @@ pub struct Processor {
     pub l1_bytes: Option<u64>,
     /// Lines in one set of the L1 data cache.
     pub l1_ways: Option<u32>,
-    /// Bytes of the L2 cache.
     pub l2_bytes: Option<u64>,
     /// Lines in one set of the L2 cache.
     pub l2_ways: Option<u32>,
@@ -38,7 +37,6 @@ pub struct Processor {
 }
 
 impl Processor {
-    /// The processor that this runs on.
     pub fn this() -> Self {
         let tree = Tree::host();
         let cpuinfo = tree.text("/proc/cpuinfo").unwrap_or_default();
@@ -94,7 +92,6 @@ impl Processor {
     }
 }
 
-/// The identity of a processor.
 #[derive(Debug, Default)]
 struct Identity {
     vendor: String,

@@ -11,7 +11,7 @@ use crate::vector::Precision;
 
 /// A number or vector in the packed panels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Source {
+pub enum Operand {
     /// Vector `row` of the column of A in step `k`.
     A {
         /// The row, in vectors.
@@ -36,7 +36,7 @@ pub enum Step {
         /// The target register.
         register: u32,
         /// Where the value is loaded from.
-        source: Source,
+        source: Operand,
     },
     /// `sum` += `a` * `b`.
     Fused {
@@ -60,7 +60,6 @@ pub enum Step {
     Add {
         /// The sum, in the block of C.
         sum: u32,
-        /// The product that is added.
         product: u32,
     },
     /// Prefetch the column of A for step `k` plus the distance NFTCH.
@@ -79,13 +78,13 @@ pub fn schedule(parameters: &Parameters, precision: Precision, steps: u32) -> Ve
 /// A later load, and the multiplications that use it first and last.
 #[derive(Debug, Clone, Copy)]
 struct Load {
-    source: Source,
+    source: Operand,
     first: u32,
     last: u32,
 }
 
 /// A loaded value: its source, its register, and the multiplication that uses it last.
-type Held = (Source, u32, u32);
+type Held = (Operand, u32, u32);
 
 struct Scheduler<'a> {
     parameters: &'a Parameters,
@@ -125,7 +124,7 @@ impl<'a> Scheduler<'a> {
             }
             self.load_until(at);
             let (column, row) = (within / self.rows, within % self.rows);
-            self.multiply(at, within, Source::A { row, k }, Source::B { column, k });
+            self.multiply(at, within, Operand::A { row, k }, Operand::B { column, k });
         }
         self.add_products(0);
         self.out
@@ -174,7 +173,7 @@ impl<'a> Scheduler<'a> {
     }
 
     /// The register of a loaded value, which is freed when this is its last use.
-    fn operand(&mut self, source: Source, at: u32) -> (u32, bool) {
+    fn operand(&mut self, source: Operand, at: u32) -> (u32, bool) {
         let Some(index) = self.held.iter().position(|held| held.0 == source) else {
             return (0, false);
         };
@@ -185,7 +184,7 @@ impl<'a> Scheduler<'a> {
         (register, last == at)
     }
 
-    fn multiply(&mut self, at: u32, sum: u32, a: Source, b: Source) {
+    fn multiply(&mut self, at: u32, sum: u32, a: Operand, b: Operand) {
         let (a, a_ends) = self.operand(a, at);
         let (b, b_ends) = self.operand(b, at);
         if self.parameters.muladd {
@@ -231,12 +230,12 @@ fn loads(rows: u32, columns: u32, steps: u32) -> VecDeque<Load> {
     for k in 0..steps {
         let start = k * each_step;
         loads.extend((0..columns).map(|column| Load {
-            source: Source::B { column, k },
+            source: Operand::B { column, k },
             first: start + column * rows,
             last: start + (column + 1) * rows - 1,
         }));
         loads.extend((0..rows).map(|row| Load {
-            source: Source::A { row, k },
+            source: Operand::A { row, k },
             first: start + row,
             last: start + (columns - 1) * rows + row,
         }));
@@ -255,14 +254,14 @@ mod tests {
     /// What a register holds.
     #[derive(Debug, Clone, Copy, PartialEq)]
     enum Held {
-        Value(Source),
-        Product(Source, Source),
+        Value(Operand),
+        Product(Operand, Operand),
     }
 
     /// Execute the steps on names; returns the products in each sum.
-    fn sums(steps: &[Step], of_c: u32) -> HashMap<u32, Vec<(Source, Source)>> {
+    fn sums(steps: &[Step], of_c: u32) -> HashMap<u32, Vec<(Operand, Operand)>> {
         let mut registers: HashMap<u32, Held> = HashMap::new();
-        let mut sums: HashMap<u32, Vec<(Source, Source)>> = HashMap::new();
+        let mut sums: HashMap<u32, Vec<(Operand, Operand)>> = HashMap::new();
         let value = |registers: &HashMap<u32, Held>, register: u32| match registers[&register] {
             Held::Value(source) => source,
             Held::Product(..) => panic!("register {register} holds a product"),
@@ -328,7 +327,7 @@ mod tests {
                     for sum in 0..rows * nu {
                         let (row, column) = (sum % rows, sum / rows);
                         let want: Vec<_> = (0..ku)
-                            .map(|k| (Source::A { row, k }, Source::B { column, k }))
+                            .map(|k| (Operand::A { row, k }, Operand::B { column, k }))
                             .collect();
                         assert_eq!(sums[&sum], want, "{parameters:?}");
                     }

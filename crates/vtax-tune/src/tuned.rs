@@ -54,12 +54,9 @@ pub struct Tuned {
     pub format: u32,
     /// Version of the program that tuned.
     pub agent: String,
-    /// The processor that they were tuned on.
     pub processor: Processor,
-    /// Double precision.
     #[serde(default)]
     pub double: Routines,
-    /// Single precision.
     #[serde(default)]
     pub single: Routines,
 }
@@ -108,7 +105,6 @@ impl Tuned {
         }
     }
 
-    /// The parameters in a precision.
     pub fn of(&self, precision: Precision) -> &Routines {
         match precision {
             Precision::Double => &self.double,
@@ -116,7 +112,6 @@ impl Tuned {
         }
     }
 
-    /// The parameters in a precision, for changing.
     pub fn of_mut(&mut self, precision: Precision) -> &mut Routines {
         match precision {
             Precision::Double => &mut self.double,

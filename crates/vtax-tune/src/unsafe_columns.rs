@@ -48,7 +48,6 @@ struct Operands<T> {
 }
 
 impl<T: Element> Columns<T> {
-    /// Generate the code.
     pub fn compile(
         routine: Routine,
         parameters: &Level2,

@@ -43,7 +43,6 @@ pub struct Micro<T> {
 }
 
 impl<T: Element> Micro<T> {
-    /// Generate the code.
     pub fn compile(parameters: &Parameters) -> Result<Self, Error> {
         // SSE2 has no broadcast from memory, so B is packed with one copy for each lane.
         let copies = match parameters.vector {

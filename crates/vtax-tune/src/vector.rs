@@ -58,7 +58,6 @@ impl fmt::Display for Vector {
     }
 }
 
-/// Double or single.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Precision {
     /// 8 bytes.

@@ -6,7 +6,6 @@ use vtax_sys::calls::signals;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bound {
-    /// This many operations.
     Count(u64),
     /// The first moment between two batches of operations after this time.
     Time(Duration),

@@ -9,7 +9,6 @@ pub fn index(count: u64) -> usize {
     count as usize
 }
 
-/// Convert an index to a count.
 pub fn count(index: usize) -> u64 {
     index as u64
 }
@@ -23,7 +22,6 @@ pub fn float(count: u64) -> f64 {
     count as f64
 }
 
-/// Convert nanoseconds to milliseconds.
 pub fn milliseconds(nanoseconds: u64) -> f64 {
     float(nanoseconds) / 1e6
 }

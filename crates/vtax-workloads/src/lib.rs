@@ -8,6 +8,7 @@ mod bound;
 mod cast;
 mod checksum;
 mod job;
+pub mod matrix;
 mod message;
 mod meter;
 mod options;

@@ -26,7 +26,6 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// Begin to measure.
     pub fn start() -> Self {
         Self {
             before: used(),

@@ -14,7 +14,6 @@ use crate::cast;
 pub struct OptionSpec {
     /// The name without dashes.
     pub name: &'static str,
-    /// The kind of its values.
     pub kind: Kind,
     /// The default as a user would write it; `None`: the option may be absent.
     pub default: Option<&'static str>,
@@ -55,7 +54,6 @@ pub const fn mem(default: &'static str, help: &'static str) -> OptionSpec {
     }
 }
 
-/// The option for the seed of everything random.
 pub const SEED: OptionSpec = OptionSpec {
     name: "seed",
     kind: Kind::Number(0, u64::MAX),
@@ -63,7 +61,6 @@ pub const SEED: OptionSpec = OptionSpec {
     help: "Same seed and count: same work and same checksum",
 };
 
-/// The option for huge pages.
 pub const HUGE: OptionSpec = OptionSpec {
     name: "huge",
     kind: Kind::Flag,
@@ -147,7 +144,6 @@ impl Parameters {
         }
     }
 
-    /// Was this flag given?
     pub fn flag(&self, name: &str) -> bool {
         matches!(self.0.get(name), Some(Value::Flag(true)))
     }

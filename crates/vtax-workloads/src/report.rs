@@ -10,7 +10,6 @@ use crate::options::Parameters;
 use crate::workload::{Job, Outcome, Workload};
 use vtax_sys::terminal::Error;
 
-/// The report of a run.
 #[derive(Debug, Serialize)]
 pub struct Report {
     pub workload: &'static str,
@@ -34,7 +33,6 @@ pub struct Report {
     pub checksum: Option<String>,
     /// Was all the work right?
     pub verified: bool,
-    /// Further details.
     pub details: Map<String, Value>,
 }
 

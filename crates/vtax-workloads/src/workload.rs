@@ -10,7 +10,6 @@ use vtax_sys::terminal::Error;
 
 /// A workload that checks its own work.
 pub trait Workload: Sync {
-    /// What the workload is.
     fn description(&self) -> &'static Description;
 
     /// Work until `job.limit` grants no more.
@@ -43,7 +42,6 @@ pub struct Job<'a> {
     pub context: &'a Context<'a>,
 }
 
-/// The outcome of a run.
 #[derive(Debug)]
 pub struct Outcome {
     /// What the operations used, without preparation and without the final checks.

@@ -24,8 +24,6 @@ pub struct Claims<'a> {
 pub enum Property {
     /// Size in bytes.
     Size,
-    /// Line length in bytes.
-    Line,
     /// Lines in a set.
     Ways,
 }
@@ -65,7 +63,6 @@ impl<'a> Claims<'a> {
         })?;
         let file = match property {
             Property::Size => "size",
-            Property::Line => "coherency_line_size",
             Property::Ways => "ways_of_associativity",
         };
         let text = self.tree.text(&format!("{folder}/{data}/{file}"))?;
@@ -81,7 +78,6 @@ impl<'a> Claims<'a> {
         let value = match (level, property) {
             (1, Property::Size) => (l1()? >> 24) * KIB,
             (1, Property::Ways) => (l1()? >> 16) & 0xff,
-            (1, Property::Line) => l1()? & 0xff,
             (2, Property::Size) => (self.amd(AMD_L2_L3)?[2] >> 16) * KIB,
             (3, Property::Size) => (self.amd(AMD_L2_L3)?[3] >> 18).checked_mul(512 * KIB)?,
             _ => return None,
@@ -172,7 +168,6 @@ mod tests {
         let value = |claims: Vec<Claim>| claims.first().map(|claim| claim.value);
         assert_eq!(value(claims.cache(1, Property::Size)), Some(32768.0));
         assert_eq!(value(claims.cache(1, Property::Ways)), Some(8.0));
-        assert_eq!(value(claims.cache(1, Property::Line)), Some(64.0));
         assert_eq!(value(claims.cache(2, Property::Size)), Some(1_048_576.0));
         assert_eq!(value(claims.cache(3, Property::Size)), Some(33_554_432.0));
         assert_eq!(value(claims.tlb(1, 4096)), Some(72.0 * 4096.0));

@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::Args;
 use vtax_sys::terminal::{Error, output, units};
 
-use crate::probe::{Options, Probe, describe, measure};
+use crate::probe::{Probe, ProbeOptions, describe, measure};
 
 /// Measure caches, TLBs and the floating-point unit, and show CPUID's claims (docs/tune.md)
 ///
@@ -37,7 +37,7 @@ impl ProbeArguments {
     ///
     /// Fails when the processor's counter cannot time, or the standard output cannot be written.
     pub fn carry_out(&self) -> Result<(), Error> {
-        let found = measure(&Options {
+        let found = measure(&ProbeOptions {
             probes: self.probes.clone(),
             runs: usize::from(self.runs),
             time: self.seconds,

@@ -53,7 +53,6 @@ impl Meter {
         self.hz
     }
 
-    /// Convert ticks to nanoseconds.
     pub fn nanoseconds(&self, ticks: f64) -> f64 {
         ticks * 1e9 / self.hz
     }

@@ -5,6 +5,7 @@
 //! quantities. Each stage has a part of the time, and ends when that part is over.
 
 mod arena;
+mod associativity;
 mod bandwidth;
 mod caches;
 mod claims;
@@ -12,7 +13,6 @@ pub mod cli;
 mod curve;
 mod edges;
 mod floating;
-mod layout;
 mod meter;
 pub(crate) mod quantity;
 mod registers;
@@ -65,8 +65,6 @@ pub enum Probe {
     L3,
     /// Latency of memory.
     Memory,
-    /// Length of a cache line.
-    Line,
     /// Lines in a set of the first data cache.
     Associativity,
     /// Reach of the TLBs with pages of 4 KiB.
@@ -78,7 +76,7 @@ pub enum Probe {
 }
 
 #[derive(Debug, Clone)]
-pub struct Options {
+pub struct ProbeOptions {
     /// What to measure; empty means everything.
     pub probes: Vec<Probe>,
     /// Runs of each quantity.
@@ -95,9 +93,7 @@ pub struct Probed {
     pub cpu: Option<usize>,
     /// Runs of each quantity, where there was time.
     pub runs: usize,
-    /// The time given.
     pub budget_s: f64,
-    /// The time taken.
     pub seconds: f64,
     /// The name of the counter that timed.
     pub counter: &'static str,
@@ -110,7 +106,6 @@ pub struct Probed {
     pub notes: Vec<String>,
 }
 
-/// A curve to be drawn.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Drawn {
     /// `latency`, `tlb_4k` or `tlb_2m`.
@@ -141,7 +136,7 @@ pub struct DrawnEdge {
 /// Measure what is asked for.
 ///
 /// The calling thread stays pinned to one CPU. Fails when the processor's counter cannot time.
-pub fn measure(options: &Options) -> Result<Probed, Error> {
+pub fn measure(options: &ProbeOptions) -> Result<Probed, Error> {
     let begin = Instant::now();
     let pinned = stay_on_last();
     let remedy = "try vtax-agent clocks";

@@ -21,7 +21,6 @@ pub struct Name {
     pub name: &'static str,
     /// The name in the paper's table 3 or figure 2, after ATLAS.
     pub atlas: Option<&'static str>,
-    /// The unit of the value.
     pub unit: &'static str,
 }
 
@@ -41,7 +40,6 @@ pub struct Quantity {
     pub high: Option<f64>,
     /// The first of the claims.
     pub claimed: Option<f64>,
-    /// Every claim with its source.
     pub claims: Vec<Claim>,
     /// Are all claims in the interval? `None`: there is nothing to compare.
     pub agrees: Option<bool>,
@@ -59,7 +57,6 @@ impl Name {
         Self { name, atlas, unit }
     }
 
-    /// A name with its ATLAS counterpart.
     pub const fn atlas(name: &'static str, atlas: &'static str, unit: &'static str) -> Self {
         Self {
             name,

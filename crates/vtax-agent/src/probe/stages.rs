@@ -10,7 +10,7 @@ use crate::probe::curve::Curve;
 use crate::probe::edges::Rule;
 use crate::probe::meter::{Budget, Meter, float};
 use crate::probe::quantity::{Name, Quantity};
-use crate::probe::{Drawn, DrawnEdge, Probe, bandwidth, caches, floating, layout, tlb};
+use crate::probe::{Drawn, DrawnEdge, Probe, associativity, bandwidth, caches, floating, tlb};
 use vtax_tune::statistics::Interval;
 
 const MIB: u64 = 1 << 20;
@@ -26,8 +26,8 @@ const SHARE_OF_MEMORY: u64 = 4;
 const FOR_L1: u64 = MIB;
 /// Enough memory for the step after an L2 of 2 MiB, with enough points for a plateau beyond it.
 const FOR_L2: u64 = 32 * MIB;
-/// Thirty-two lines of one set of a cache of 1 MiB, and all pairs of a line.
-const FOR_LAYOUT: u64 = 32 * MIB;
+/// Thirty-two lines of one set of a cache of 1 MiB.
+const FOR_ASSOCIATIVITY: u64 = 32 * MIB;
 /// Memory for the TLBs with small pages: 8192 pages.
 const FOR_TLB: u64 = 32 * MIB;
 /// Memory for the TLBs with huge pages: 128 pages. The second level reaches gigabytes on recent
@@ -46,7 +46,7 @@ pub enum Stage {
     Clock,
     Floating,
     Caches,
-    Layout,
+    Associativity,
     Tlb,
     TlbHuge,
     Bandwidth,
@@ -62,7 +62,7 @@ impl Stage {
             Self::TlbHuge,
             Self::Bandwidth,
             Self::Caches,
-            Self::Layout,
+            Self::Associativity,
         ];
         let wanted =
             |stage: &Self| probes.is_empty() || probes.iter().any(|one| stage.serves(*one));
@@ -79,9 +79,8 @@ impl Stage {
             | Probe::Registers
             | Probe::Peak => self == Self::Floating,
             Probe::L1 | Probe::L2 | Probe::L3 | Probe::Memory => self == Self::Caches,
-            Probe::Line => self == Self::Layout,
             // The distance of lines in one set is derived from the size.
-            Probe::Associativity => self == Self::Layout || self == Self::Caches,
+            Probe::Associativity => self == Self::Associativity || self == Self::Caches,
             Probe::Tlb => self == Self::Tlb,
             Probe::TlbHuge => self == Self::TlbHuge,
             Probe::Bandwidth => self == Self::Bandwidth,
@@ -93,7 +92,7 @@ impl Stage {
         match self {
             Self::Clock => 1,
             Self::Tlb | Self::TlbHuge | Self::Bandwidth => 3,
-            Self::Layout => 2,
+            Self::Associativity => 2,
             Self::Floating => 4,
             Self::Caches => 12,
         }
@@ -133,13 +132,12 @@ impl<'a> Bench<'a> {
         self.probes.is_empty() || self.probes.contains(&probe)
     }
 
-    /// Carry out one stage within its budget.
     pub fn carry_out(&mut self, stage: Stage, budget: &Budget) {
         match stage {
             Stage::Clock => self.clock(budget),
             Stage::Floating => self.floating(budget),
             Stage::Caches => self.caches(budget),
-            Stage::Layout => self.layout(budget),
+            Stage::Associativity => self.associativity(budget),
             Stage::Tlb => self.tlb(budget),
             Stage::TlbHuge => self.tlb_huge(budget),
             Stage::Bandwidth => self.bandwidth(budget),
@@ -217,10 +215,13 @@ impl<'a> Bench<'a> {
 
     /// The memory that the last stage left, or new memory for everything that is asked for.
     fn take_memory(&mut self) -> Result<Arena, String> {
-        let layout = self.wants(Probe::Line) || self.wants(Probe::Associativity);
         let all = [
             self.largest_set(),
-            if layout { FOR_LAYOUT } else { 0 },
+            if self.wants(Probe::Associativity) {
+                FOR_ASSOCIATIVITY
+            } else {
+                0
+            },
             if self.wants(Probe::Bandwidth) {
                 self.beyond_caches()
             } else {
@@ -228,7 +229,7 @@ impl<'a> Bench<'a> {
             },
         ];
         let most = all.into_iter().max().unwrap_or(0);
-        let enough = most.min(self.spare()).max(layout::LINE_BYTES);
+        let enough = most.min(self.spare());
         match self.memory.take() {
             Some(memory) => Ok(memory),
             None => Arena::new(bytes(enough), Pages::Huge),
@@ -278,22 +279,14 @@ impl<'a> Bench<'a> {
         self.notes.push(note);
     }
 
-    fn layout(&mut self, budget: &Budget) {
-        let (line, ways) = (self.wants(Probe::Line), self.wants(Probe::Associativity));
-        let half = Budget::new(budget.runs, budget.left() / (1 + u32::from(line && ways)));
-        match self.take_memory() {
+    fn associativity(&mut self, budget: &Budget) {
+        let found = match self.take_memory() {
             Ok(mut arena) => {
-                let (meter, claims) = (&self.meter, self.claims);
-                let lines = line.then(|| layout::line(&mut arena, meter, &half, claims));
-                let size = self.l1_bytes;
-                let set = ways.then(|| layout::ways(&mut arena, size, meter, budget, claims));
-                self.quantities.extend(lines.into_iter().chain(set));
+                associativity::ways(&mut arena, self.l1_bytes, &self.meter, budget, self.claims)
             }
-            Err(reason) => {
-                let absent = layout::absent(line, ways, &reason, self.claims);
-                self.quantities.extend(absent);
-            }
-        }
+            Err(reason) => associativity::absent(reason, self.claims),
+        };
+        self.quantities.push(found);
     }
 
     fn tlb(&mut self, budget: &Budget) {
@@ -427,7 +420,7 @@ mod tests {
         );
         assert_eq!(
             Stage::needed(&[Probe::Associativity]),
-            [Stage::Caches, Stage::Layout]
+            [Stage::Caches, Stage::Associativity]
         );
         assert_eq!(Stage::needed(&[]).len(), 7);
     }

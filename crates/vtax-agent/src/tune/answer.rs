@@ -18,13 +18,11 @@ pub struct Answer {
     /// Rows and columns of the timed problems.
     pub size: usize,
     pub seconds: f64,
-    /// The time given.
     pub budget_s: f64,
     /// Did every search finish?
     pub complete: bool,
     /// Candidates whose result was already in the log.
     pub resumed: usize,
-    /// What was found for each routine.
     pub routines: Vec<Tuned>,
     /// The sweep of cache edges, where it was asked for.
     pub cache_edge: Option<CacheEdge>,

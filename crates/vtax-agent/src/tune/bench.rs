@@ -28,7 +28,6 @@ pub struct Bench<'a> {
     pub vectors: &'a [Vector],
     /// Rows and columns of the problems.
     pub size: usize,
-    /// The forms of GEMM.
     pub forms: &'static [FormName],
     /// Threads of the products.
     pub threads: usize,

@@ -4,11 +4,11 @@ use std::thread;
 use std::time::Duration;
 
 use vtax_tune::Processor;
-use vtax_tune::log::{Log, LogError, Source, Start};
+use vtax_tune::log::{Log, LogError, Start, StartSource};
 use vtax_tune::statistics::FEWEST;
 
 use crate::probe::{self, Probe, Probed};
-use crate::tune::Options;
+use crate::tune::TuneOptions;
 
 /// The longest measurement; on an idle machine it takes half of this.
 const LONGEST: Duration = Duration::from_millis(1500);
@@ -22,7 +22,7 @@ const SMALLEST: u64 = 4 << 10;
 /// `None`: there is no such search. A search that a log continues keeps the log's start. Fails when
 /// the log cannot be written.
 pub fn start(
-    options: &Options,
+    options: &TuneOptions,
     processor: &Processor,
     log: &mut Log,
 ) -> Result<(Option<Start>, Option<String>), LogError> {
@@ -40,7 +40,7 @@ pub fn start(
     if log.start().is_none() {
         log.write_start(start)?;
     }
-    let claimed = start.from == Source::Claimed;
+    let claimed = start.from == StartSource::Claimed;
     let note = claimed.then(|| format!("starts from the claimed cache sizes: {reason}"));
     Ok((Some(start), note))
 }
@@ -58,13 +58,13 @@ fn claimed(processor: &Processor) -> Start {
     Start {
         l1_bytes: processor.l1_bytes,
         l2_bytes: processor.l2_bytes,
-        from: Source::Claimed,
+        from: StartSource::Claimed,
     }
 }
 
 /// Measure the caches in a separate thread, which alone stays on the CPU that the probes choose.
 fn measured(budget: Duration) -> Result<Start, String> {
-    let options = probe::Options {
+    let options = probe::ProbeOptions {
         probes: vec![Probe::L1, Probe::L2],
         runs: FEWEST,
         time: LONGEST.min(budget / PART_OF_BUDGET),
@@ -84,7 +84,7 @@ fn of(found: &Probed) -> Result<Start, String> {
     Ok(Start {
         l1_bytes: Some(l1),
         l2_bytes: Some(l2),
-        from: Source::Probes,
+        from: StartSource::Probes,
     })
 }
 
@@ -141,7 +141,7 @@ mod tests {
         let found = of(&probed([Ok(49152.0), Ok(2_097_152.0)])).unwrap();
         assert_eq!(
             (found.l1_bytes, found.l2_bytes, found.from),
-            (Some(49152), Some(2 << 20), Source::Probes)
+            (Some(49152), Some(2 << 20), StartSource::Probes)
         );
     }
 

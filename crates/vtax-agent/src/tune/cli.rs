@@ -8,7 +8,7 @@ use vtax_sys::terminal::{Error, output, units};
 use vtax_tune::trials::{Form, Routine};
 use vtax_tune::{Precision, Vector};
 
-use crate::tune::{Options, Strategy, describe, tune};
+use crate::tune::{Strategy, TuneOptions, describe, tune};
 
 /// Find the best parameters of matrix kernels on this machine (docs/tune.md)
 ///
@@ -107,7 +107,7 @@ impl TuneArguments {
         }
     }
 
-    fn options(&self) -> Options {
+    fn options(&self) -> TuneOptions {
         let has = |family| self.routines.contains(&family);
         let level2 = Routine::ALL.into_iter().filter(|routine| match routine {
             Routine::GemvN | Routine::GemvT => has(Family::Gemv),
@@ -118,7 +118,7 @@ impl TuneArguments {
         } else {
             self.size
         };
-        Options {
+        TuneOptions {
             strategy: match self.search {
                 Order::Lines => Strategy::Lines,
                 Order::Exhaustive => Strategy::Exhaustive,

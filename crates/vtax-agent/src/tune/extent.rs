@@ -9,7 +9,7 @@ use vtax_tune::trials::GemmTrial;
 use vtax_tune::{Element, Parameters, Precision, Processor};
 
 use crate::facts::available_bytes;
-use crate::tune::Options;
+use crate::tune::TuneOptions;
 
 /// Timings that a search needs at least for a useful result.
 const SEARCH_TIMINGS: u32 = 500;
@@ -24,7 +24,7 @@ const SMALLEST: usize = 64;
 /// The size is smaller in a slow environment, and where there is less memory. A search that a log
 /// continues keeps the log's size. Fails when the log cannot be written.
 pub fn extent(
-    options: &Options,
+    options: &TuneOptions,
     processor: &Processor,
     start: Option<Parameters>,
     log: &mut Log,
@@ -41,7 +41,11 @@ pub fn extent(
     Ok((size, note))
 }
 
-fn smaller(options: &Options, processor: &Processor, start: Option<Parameters>) -> (usize, String) {
+fn smaller(
+    options: &TuneOptions,
+    processor: &Processor,
+    start: Option<Parameters>,
+) -> (usize, String) {
     let mut least = (options.size, String::new());
     if let Some(bytes) = available_bytes(&Tree::host()) {
         // Three matrices in half of the available memory.
@@ -70,7 +74,7 @@ fn smaller(options: &Options, processor: &Processor, start: Option<Parameters>) 
     (least.0.max(SMALLEST).min(options.size), least.1)
 }
 
-fn jobs(options: &Options) -> u32 {
+fn jobs(options: &TuneOptions) -> u32 {
     u32::try_from(options.precisions.len()).unwrap_or(1)
 }
 

@@ -39,9 +39,8 @@ pub use vtax_tune::search::Strategy;
 /// GEMM's share of the time, where the share of each routine of level 2 is 1.
 const GEMM_WEIGHT: u32 = 6;
 
-/// What to tune, and how.
 #[derive(Debug, Clone)]
-pub struct Options {
+pub struct TuneOptions {
     /// How candidates are chosen.
     pub strategy: Strategy,
     /// The time for everything.
@@ -50,7 +49,6 @@ pub struct Options {
     pub log: Option<PathBuf>,
     /// Single, double or both.
     pub precisions: Vec<Precision>,
-    /// The forms of GEMM to tune.
     pub forms: &'static [FormName],
     /// The routines of level 2 to tune.
     pub level2: Vec<Routine>,
@@ -81,7 +79,7 @@ struct Job {
 ///
 /// Fails when an instruction set is not there, and when a file cannot be read or written or belongs
 /// to another search.
-pub fn tune(options: &Options) -> Result<Answer, Error> {
+pub fn tune(options: &TuneOptions) -> Result<Answer, Error> {
     let begin = Instant::now();
     let clock = || begin.elapsed();
     let processor = Processor::this();
@@ -144,7 +142,7 @@ pub fn tune(options: &Options) -> Result<Answer, Error> {
 
 /// The routines one after the other: each has its share of the remaining time.
 fn carry_out(
-    options: &Options,
+    options: &TuneOptions,
     bench: &mut Bench,
     given: Option<&File>,
     file: &mut File,
@@ -165,7 +163,7 @@ fn carry_out(
     Ok(())
 }
 
-fn jobs(options: &Options) -> Vec<Job> {
+fn jobs(options: &TuneOptions) -> Vec<Job> {
     let each = options.precisions.iter().flat_map(|precision| {
         let job = |level2, weight| Job {
             precision: *precision,
@@ -203,7 +201,7 @@ fn one<T: Element>(
 }
 
 fn edges(
-    options: &Options,
+    options: &TuneOptions,
     bench: &mut Bench,
     given: Option<&File>,
     start: Option<Parameters>,
@@ -240,7 +238,7 @@ fn edges(
 }
 
 /// The instruction sets to try: portable code only where there is no other, or when asked for.
-fn vectors(options: &Options, processor: &Processor) -> Result<Vec<Vector>, Error> {
+fn vectors(options: &TuneOptions, processor: &Processor) -> Result<Vec<Vector>, Error> {
     let all = processor.vectors();
     let Some(asked) = &options.vectors else {
         let generated = all.iter().filter(|vector| **vector != Vector::Portable);
@@ -263,7 +261,7 @@ fn vectors(options: &Options, processor: &Processor) -> Result<Vec<Vector>, Erro
         .collect())
 }
 
-fn given(options: &Options, processor: &Processor) -> Result<Option<File>, Error> {
+fn given(options: &TuneOptions, processor: &Processor) -> Result<Option<File>, Error> {
     let Some(path) = &options.given else {
         return Ok(None);
     };
@@ -275,7 +273,7 @@ fn given(options: &Options, processor: &Processor) -> Result<Option<File>, Error
     read.map(Some)
 }
 
-fn start(options: &Options, processor: &Processor, vectors: &[Vector]) -> Option<Parameters> {
+fn start(options: &TuneOptions, processor: &Processor, vectors: &[Vector]) -> Option<Parameters> {
     let space = GemmSpace {
         processor,
         precision: options.precisions[0],
@@ -285,7 +283,11 @@ fn start(options: &Options, processor: &Processor, vectors: &[Vector]) -> Option
     space.starts().first().copied()
 }
 
-fn open_log(options: &Options, processor: &Processor, vectors: &[Vector]) -> Result<Log, Error> {
+fn open_log(
+    options: &TuneOptions,
+    processor: &Processor,
+    vectors: &[Vector],
+) -> Result<Log, Error> {
     let Some(path) = &options.log else {
         return Ok(Log::none());
     };
@@ -305,13 +307,13 @@ fn open_log(options: &Options, processor: &Processor, vectors: &[Vector]) -> Res
     Log::open(path, &header).map_err(|error| log_failed(options, error))
 }
 
-fn log_failed(options: &Options, error: LogError) -> Error {
+fn log_failed(options: &TuneOptions, error: LogError) -> Error {
     let path = options.log.as_deref().unwrap_or_else(|| Path::new(""));
     let thing = format!("--log {}", path.display());
     Error::failure(thing, error, "name another file")
 }
 
-fn export(options: &Options, file: &File) -> Result<(), Error> {
+fn export(options: &TuneOptions, file: &File) -> Result<(), Error> {
     let Some(path) = &options.export else {
         return Ok(());
     };
@@ -324,7 +326,7 @@ fn export(options: &Options, file: &File) -> Result<(), Error> {
 }
 
 fn notes(
-    options: &Options,
+    options: &TuneOptions,
     vectors: &[Vector],
     processor: &Processor,
     given: Option<&File>,

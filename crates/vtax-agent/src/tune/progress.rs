@@ -8,7 +8,6 @@ use vtax_tune::search::contest::Progress;
 /// A reader sees no faster updates.
 const EVERY: Duration = Duration::from_millis(100);
 
-/// The progress line.
 pub struct Shown {
     terminal: bool,
     budget: Duration,

@@ -100,7 +100,6 @@ macro_rules! gemv {
 gemv!(f64, c"DGEMV ", dgemv_, cblas_dgemv);
 gemv!(f32, c"SGEMV ", sgemv_, cblas_sgemv);
 
-/// The numbers of the operands.
 struct Operands<T> {
     alpha: T,
     a: *const T,

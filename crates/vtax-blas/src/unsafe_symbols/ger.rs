@@ -87,7 +87,6 @@ macro_rules! ger {
 ger!(f64, c"DGER  ", dger_, cblas_dger);
 ger!(f32, c"SGER  ", sger_, cblas_sger);
 
-/// The numbers of the operands.
 struct Operands<T> {
     alpha: T,
     x: *const T,

@@ -49,7 +49,6 @@ impl Reference {
         Gva(self.0 & !1)
     }
 
-    /// Does the reference write?
     pub const fn write(self) -> bool {
         self.0 & 1 == 1
     }

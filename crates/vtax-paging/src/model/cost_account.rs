@@ -11,7 +11,6 @@ pub struct CostAccount<'a> {
 }
 
 impl<'a> CostAccount<'a> {
-    /// An account that charges `counters`.
     pub fn new(counters: &'a mut Counters, costs: &'a Costs) -> Self {
         Self {
             counters,

@@ -79,7 +79,6 @@ pub struct Cycles {
     pub base: f64,
     /// Hits in the second TLB.
     pub tlb: f64,
-    /// Page walks.
     pub walks: f64,
     /// Leaving the guest, the VMM's work, and coming back; refills are counted separately.
     pub exits: f64,
@@ -92,7 +91,6 @@ pub struct Cycles {
 }
 
 impl Cycles {
-    /// The sum of all of them.
     pub fn total(&self) -> f64 {
         self.base + self.tlb + self.walks + self.exits + self.guest + self.switches + self.refill
     }
@@ -119,7 +117,6 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// Exits of all causes.
     pub fn total_exits(&self) -> f64 {
         self.exits.iter().sum()
     }

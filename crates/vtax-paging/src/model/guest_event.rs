@@ -30,7 +30,6 @@ pub struct Translation {
 /// A reference that the guest's tables translate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Access {
-    /// The referenced address.
     pub address: Gva,
     pub write: bool,
     /// The result from the guest's tables; the same for all references of a block.
@@ -53,7 +52,6 @@ pub struct PartialWalk {
 pub enum GuestEvent {
     /// An entry of a page table was written.
     TableWrite {
-        /// The frame of the table.
         table: Gfn,
         /// Its level: 1 holds the 4 KiB entries.
         level: u8,
@@ -67,16 +65,11 @@ pub enum GuestEvent {
         present: bool,
     },
     /// A page-table page was given back to the guest's allocator; its frame will be used again.
-    TableFreed {
-        /// The frame of the table.
-        table: Gfn,
-    },
-    /// INVLPG of one page.
+    TableFreed { table: Gfn },
     Invlpg {
         /// Any address in the page.
         address: Gva,
     },
-    /// CR3 was loaded.
     LoadCr3 {
         root: Gfn,
         /// PCID with the no-flush bit: TLB entries of other address spaces stay.

@@ -22,7 +22,6 @@ pub struct Machine {
     /// The format of the host's tables (nested and shadow).
     #[serde(default)]
     pub host_tables: TableFormat,
-    /// The two levels of TLB.
     pub tlb: Tlbs,
     /// The structures that shorten a walk.
     #[serde(default)]
@@ -59,7 +58,6 @@ pub struct Tlbs {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TlbArray {
-    /// The page sizes it holds.
     pub pages: Vec<PageSize>,
     pub entries: u32,
     /// Associativity; equal to `entries` for a fully associative array.
@@ -69,7 +67,6 @@ pub struct TlbArray {
     pub replacement: Replacement,
 }
 
-/// A replacement policy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Replacement {
@@ -109,7 +106,6 @@ pub struct WalkCache {
     #[serde(default)]
     pub levels: Vec<u8>,
     pub entries: u32,
-    /// Associativity.
     pub ways: u32,
 }
 
@@ -117,9 +113,7 @@ pub struct WalkCache {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CacheLevel {
-    /// Capacity in bytes.
     pub bytes: u64,
-    /// Associativity.
     pub ways: u32,
     /// Bytes of a line.
     pub line: u32,

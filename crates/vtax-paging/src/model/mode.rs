@@ -9,9 +9,7 @@ use vtax_sys::kvm::PagingMode;
 pub enum Translating {
     /// No virtualization.
     Native,
-    /// Shadow page tables.
     Shadow,
-    /// Nested paging.
     Nested,
     /// Agile paging (Gandhi, Hill, Swift, ISCA 2016): shadow tables for the upper levels and the
     /// quiet subtrees, nested paging for the subtrees that the guest writes to.

@@ -41,7 +41,6 @@ pub enum State {
 }
 
 impl State {
-    /// The paging mode of the state.
     pub const fn mode(self) -> PagingMode {
         match self {
             Self::Shadow | Self::PreShadow => PagingMode::Shadow,
@@ -61,7 +60,6 @@ impl State {
     }
 }
 
-/// The events of the state machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A paging exit under shadow paging.
@@ -73,13 +71,9 @@ pub enum Event {
 /// A transition of the diagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transition {
-    /// The state in which it starts.
     pub from: State,
-    /// The event at which it is taken.
     pub on: Event,
-    /// When it is taken.
     pub condition: &'static str,
-    /// The state in which it ends.
     pub to: State,
     /// What else happens.
     pub action: &'static str,

@@ -7,7 +7,6 @@ use super::{Policy, PolicyView, Reading};
 use crate::error::ModelError;
 use vtax_sys::kvm::PagingMode;
 
-/// Parameters of a static mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FixedParameters {
@@ -44,14 +43,6 @@ impl Policy for Fixed {
 
     fn wanted(&self) -> PagingMode {
         self.mode
-    }
-
-    fn on_shadow_exits(&mut self, _count: u64, _now: &Reading) -> Result<PagingMode, ModelError> {
-        Ok(self.mode)
-    }
-
-    fn exits_until_decision(&self) -> u64 {
-        u64::MAX
     }
 
     fn on_window(&mut self, _now: &Reading) -> Result<PagingMode, ModelError> {

@@ -4,13 +4,13 @@
 //! measure cheaply. No policy in this crate reads the model's ground truth, except the oracle,
 //! which is computed offline and is not a [`Policy`] that could run live.
 
-pub mod controller;
 pub mod dav2m;
 pub mod fixed;
 mod measure;
 pub mod naive;
 pub mod oracle;
 pub mod registry;
+pub mod rpms;
 pub mod vtax;
 
 use crate::error::ModelError;
@@ -58,7 +58,6 @@ impl Reading {
 /// A policy's view of itself, for the output of every window.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PolicyView {
-    /// The name of its state.
     pub state: &'static str,
     /// The number of exits per window above which the policy would leave shadow paging, if it has
     /// such a threshold.
@@ -82,12 +81,17 @@ pub trait Policy: Send {
     /// `count` further paging exits under shadow paging. Called only in shadow paging.
     ///
     /// `now` includes them. A driver may hand over several exits at once when nothing can be
-    /// decided between them: at most [`Policy::exits_until_decision`] at a time.
-    fn on_shadow_exits(&mut self, count: u64, now: &Reading) -> Result<PagingMode, ModelError>;
+    /// decided between them: at most [`Policy::exits_until_decision`] at a time. A policy that
+    /// decides at windows only does nothing here.
+    fn on_shadow_exits(&mut self, _count: u64, _now: &Reading) -> Result<PagingMode, ModelError> {
+        Ok(self.wanted())
+    }
 
     /// How many further shadow exits, at least one, may be handed over before the policy could
     /// decide something. `u64::MAX` when exits alone decide nothing.
-    fn exits_until_decision(&self) -> u64;
+    fn exits_until_decision(&self) -> u64 {
+        u64::MAX
+    }
 
     /// Handles an overflow of the instruction counter.
     fn on_window(&mut self, now: &Reading) -> Result<PagingMode, ModelError>;

@@ -9,7 +9,6 @@ use super::{Policy, PolicyView, Reading};
 use crate::error::ModelError;
 use vtax_sys::kvm::PagingMode;
 
-/// Parameters of [`Naive`].
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NaiveParameters {
@@ -72,14 +71,6 @@ impl Policy for Naive {
 
     fn wanted(&self) -> PagingMode {
         self.mode
-    }
-
-    fn on_shadow_exits(&mut self, _count: u64, _now: &Reading) -> Result<PagingMode, ModelError> {
-        Ok(self.mode)
-    }
-
-    fn exits_until_decision(&self) -> u64 {
-        u64::MAX
     }
 
     fn on_window(&mut self, now: &Reading) -> Result<PagingMode, ModelError> {

@@ -24,7 +24,7 @@ pub struct OracleInput {
 
 /// A sequence of modes and its cost.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Plan {
+pub struct OraclePlan {
     /// The mode of each window.
     pub modes: Vec<PagingMode>,
     /// Cycles, including switches and refills.
@@ -66,7 +66,7 @@ impl OracleInput {
     /// number of windows. Among plans of equal cost it changes mode as late as possible.
     ///
     /// Fails on tables of different lengths and on cycles that are negative or not finite.
-    pub fn solve(&self) -> Result<Plan, ModelError> {
+    pub fn solve(&self) -> Result<OraclePlan, ModelError> {
         self.check()?;
         let windows = self.cycles[0].len();
         let mut best = MODES.map(|mode| match self.start {
@@ -95,13 +95,13 @@ impl OracleInput {
     /// change.
     ///
     /// Fails on tables of different lengths and on cycles that are negative or not finite.
-    pub fn best_static(&self) -> Result<Plan, ModelError> {
+    pub fn best_static(&self) -> Result<OraclePlan, ModelError> {
         self.check()?;
         let windows = self.cycles[0].len();
         let [shadow, nested] = MODES.map(|mode| {
             let modes = vec![mode; windows];
             let (total, switches) = self.price(&modes);
-            Plan {
+            OraclePlan {
                 modes,
                 total,
                 switches,
@@ -137,7 +137,7 @@ impl OracleInput {
         }
     }
 
-    fn trace_back(&self, best: &[f64; 2], changed: &[[bool; 2]]) -> Plan {
+    fn trace_back(&self, best: &[f64; 2], changed: &[[bool; 2]]) -> OraclePlan {
         let mut mode = match self.start {
             // Without windows the guest stays in its mode.
             Some(start) if changed.is_empty() => start,
@@ -159,7 +159,7 @@ impl OracleInput {
             .collect();
         modes.reverse();
         let (total, switches) = self.price(&modes);
-        Plan {
+        OraclePlan {
             modes,
             total,
             switches,

@@ -4,10 +4,10 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::Policy;
-use super::controller::{Controller, ControllerParameters};
 use super::dav2m::{Dav2m, Dav2mParameters};
 use super::fixed::{Fixed, FixedParameters};
 use super::naive::{Naive, NaiveParameters};
+use super::rpms::{Rpms, RpmsParameters};
 use super::vtax::{Vtax, VtaxParameters};
 use crate::error::ModelError;
 use crate::model::machine::Costs;
@@ -34,8 +34,8 @@ const POLICIES: &[(&str, Make)] = &[
         Ok(Box::new(Dav2m::new(overlay(&defaults, table)?)?))
     }),
     ("rpms", |table, _, window| {
-        let defaults = ControllerParameters::with_window(window);
-        Ok(Box::new(Controller::new(overlay(&defaults, table)?)?))
+        let defaults = RpmsParameters::with_window(window);
+        Ok(Box::new(Rpms::new(overlay(&defaults, table)?)?))
     }),
     ("vtax", |table, costs, window| {
         let defaults = VtaxParameters::with_window(window);

@@ -9,7 +9,7 @@ use crate::limits::Limits;
 use crate::model::address::{Gva, PAGE_SHIFT, Reference};
 use crate::model::counters::Counters;
 use crate::model::mode::Translating;
-use crate::step::{Source, Step};
+use crate::step::{Step, StepSource};
 use crate::workload::{Part, Synthetic, Workload};
 use vtax_sys::kvm::PagingMode;
 

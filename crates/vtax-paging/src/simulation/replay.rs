@@ -118,7 +118,6 @@ pub(super) fn steered(
     Ok(run.finish(name, Some(policy.as_ref())))
 }
 
-/// A run in progress.
 struct Run<'a> {
     course: &'a Course<'a>,
     now: Counters,

@@ -7,7 +7,7 @@ use crate::model::guest::GuestSetup;
 use crate::model::machine::Machine;
 use crate::model::mode::Translating;
 use crate::model::shadow::ShadowStyle;
-use crate::policy::Policy;
+use crate::policy::{Policy, registry};
 
 /// The shortest window in instructions: a block of references must fit well into it.
 pub const SHORTEST_WINDOW: u64 = 10_000;
@@ -20,9 +20,7 @@ pub struct Setup {
     pub guest_tables: TableFormat,
     /// Size of the guest's pages where the workload leaves it open (traces).
     pub guest_page: PageSize,
-    /// Size of the host's pages.
     pub host_page: PageSize,
-    /// The guest's memory in bytes.
     pub memory_bytes: u64,
     /// Page-table isolation in the guest.
     pub isolation: bool,
@@ -36,7 +34,6 @@ pub struct Setup {
     pub map_on_touch: bool,
     /// Follow walk caches and data caches; without them every walk has its full length.
     pub caches: bool,
-    /// Seed of everything random.
     pub seed: u64,
 }
 
@@ -48,6 +45,50 @@ pub enum Choice {
     Policy(Box<dyn Policy>),
     /// The best plan in hindsight, from the windows of both modes and the costs of switching.
     Oracle,
+}
+
+const FIXED: [(&str, Translating); 4] = [
+    ("native", Translating::Native),
+    ("shadow", Translating::Shadow),
+    ("nested", Translating::Nested),
+    ("agile", Translating::Agile),
+];
+const ORACLE: &str = "oracle";
+
+impl Choice {
+    /// The names of all choices: fixed ones, policies, the oracle.
+    pub fn names() -> Vec<&'static str> {
+        let fixed = FIXED.iter().map(|(name, _)| *name);
+        fixed.chain(Self::policies()).chain([ORACLE]).collect()
+    }
+
+    /// The names of the policies, which alone take parameters.
+    pub fn policies() -> Vec<&'static str> {
+        let mut names = registry::names();
+        names.retain(|name| fixed(name).is_none());
+        names
+    }
+
+    /// The choice with that name. Fails on an unknown name, and on a wrong parameter of a policy.
+    pub fn by_name(
+        name: &str,
+        parameters: Option<toml::Table>,
+        setup: &Setup,
+    ) -> Result<Self, ModelError> {
+        if let Some(translating) = fixed(name) {
+            return Ok(Self::Fixed(translating));
+        }
+        if name == ORACLE {
+            return Ok(Self::Oracle);
+        }
+        let (costs, window) = (&setup.machine.costs, setup.window_instructions);
+        registry::by_name(name, parameters, costs, window).map(Self::Policy)
+    }
+}
+
+fn fixed(name: &str) -> Option<Translating> {
+    let found = FIXED.iter().find(|(known, _)| *known == name);
+    found.map(|(_, translating)| *translating)
 }
 
 impl Setup {

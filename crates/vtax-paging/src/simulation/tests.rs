@@ -3,8 +3,6 @@ use std::ops::ControlFlow;
 use super::*;
 use crate::model::counters::Counters;
 use crate::model::machine::Machine;
-use crate::model::mode::Translating;
-use crate::policy::registry;
 use crate::workload::{Part, Synthetic, Workload};
 
 const WORKLOAD: &str = r#"
@@ -45,23 +43,7 @@ fn setup() -> Setup {
 }
 
 fn choices(names: &[&str]) -> Vec<(String, Choice)> {
-    let setup = setup();
-    let choice = |name: &str| match name {
-        "native" => Choice::Fixed(Translating::Native),
-        "shadow" => Choice::Fixed(Translating::Shadow),
-        "nested" => Choice::Fixed(Translating::Nested),
-        "agile" => Choice::Fixed(Translating::Agile),
-        "oracle" => Choice::Oracle,
-        policy => Choice::Policy(
-            registry::by_name(
-                policy,
-                None,
-                &setup.machine.costs,
-                setup.window_instructions,
-            )
-            .unwrap(),
-        ),
-    };
+    let choice = |name: &&str| Choice::by_name(name, None, &setup()).unwrap();
     names
         .iter()
         .map(|name| ((*name).to_owned(), choice(name)))

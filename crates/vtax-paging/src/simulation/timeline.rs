@@ -5,16 +5,13 @@ use super::setup::Setup;
 use crate::error::ModelError;
 use crate::workload::Workload;
 
-/// The most windows of a run.
 const MOST_WINDOWS: f64 = 1e6;
 
 /// A part of the run within one phase and one window.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Segment {
-    /// Index of the phase.
     pub(super) phase: usize,
     pub(super) window: u32,
-    /// Length in instructions.
     pub(super) instructions: f64,
     /// The batch of the phase that represents it.
     pub(super) batch: usize,

@@ -11,7 +11,7 @@ use crate::model::counters::Counters;
 use crate::model::guest::{Block, Guest};
 use crate::model::guest_event::GuestEvent;
 use crate::model::mode::Translating;
-use crate::step::{Operation, Source, Step};
+use crate::step::{Operation, Step, StepSource};
 
 /// Blocks between two calls of the progress callback.
 const BLOCKS_PER_REPORT: u32 = 512;
@@ -30,7 +30,7 @@ const SINGLY: u32 = 64;
 /// [`ModelError`] for an impossible setup, a workload that does not fit or exceeds its limits, a
 /// damaged trace, or a policy that fails.
 pub fn simulate(
-    source: &mut dyn Source,
+    source: &mut dyn StepSource,
     setup: &Setup,
     choices: Vec<(String, Choice)>,
     progress: Progress<'_>,

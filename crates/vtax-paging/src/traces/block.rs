@@ -52,7 +52,6 @@ impl Block {
 pub(crate) enum Item {
     /// The block was filled.
     References,
-    /// An operation of the system software.
     Operation(Operation),
     /// A phase begins.
     Phase(u32),

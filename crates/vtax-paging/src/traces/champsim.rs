@@ -44,7 +44,6 @@ impl<const SIZE: usize, const STORES: usize, const LOADS: usize> RecordReader<SI
     /// Four loads come directly after the stores.
     const SLOTS: usize = 4 + (LOADS - STORES) / 8;
 
-    /// A reader of the records of `input`.
     pub fn new(input: Input) -> Self {
         Self { input, records: 0 }
     }

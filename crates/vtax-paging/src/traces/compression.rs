@@ -13,7 +13,6 @@ const MAGIC: usize = 6;
 
 /// How a file is compressed.
 enum Compression {
-    /// Not at all.
     Plain,
     /// gzip, RFC 1952; successive members are one stream.
     Gzip,

@@ -3,10 +3,8 @@
 use crate::traces::champsim::{self, CHAMPSIM_BYTES, CLOUDSUITE_BYTES};
 use crate::traces::error::Fault;
 use crate::traces::input::Input;
-use crate::traces::lackey;
 use crate::traces::vtrace;
 
-/// The formats that can be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// vtax's own format.
@@ -15,8 +13,6 @@ pub enum Format {
     ChampSim,
     /// `ChampSim`'s `cloudsuite_instr`: records of 96 bytes.
     CloudSuite,
-    /// The text of `valgrind --tool=lackey --trace-mem=yes`.
-    Lackey,
 }
 
 impl Format {
@@ -26,7 +22,6 @@ impl Format {
             Self::Vtrace => "vtrace",
             Self::ChampSim => "champsim",
             Self::CloudSuite => "cloudsuite",
-            Self::Lackey => "lackey",
         }
     }
 }
@@ -40,9 +35,6 @@ pub(crate) fn detect(input: &mut Input) -> Result<Format, Fault> {
     let start = &available[..available.len().min(START)];
     if start.starts_with(&vtrace::MAGIC) {
         return Ok(Format::Vtrace);
-    }
-    if lackey::is_plausible(start) {
-        return Ok(Format::Lackey);
     }
     if champsim::is_plausible::<CHAMPSIM_BYTES>(start) {
         return Ok(Format::ChampSim);

@@ -35,7 +35,7 @@ impl TraceError {
 pub enum Fault {
     /// The file is in none of the known formats.
     #[error(
-        "not a trace: {0}; known are vtax's own .vtrace, ChampSim's and Valgrind lackey's, each plain or in gzip, xz or zstd"
+        "not a trace: {0}; vtax reads its own .vtrace and ChampSim's traces, each plain or in gzip, xz or zstd"
     )]
     NotATrace(String),
     /// The file cannot be opened, with the operating system's reason.
@@ -90,8 +90,6 @@ pub enum Position {
     Byte(u64),
     /// A record of a trace with records of one size.
     Record(u64),
-    /// A line of a text.
-    Line(u64),
     /// A frame of a .vtrace file and the offset at which it begins.
     Frame {
         number: u64,
@@ -105,7 +103,6 @@ impl fmt::Display for Position {
         match self {
             Self::Byte(byte) => write!(formatter, "byte {byte}"),
             Self::Record(record) => write!(formatter, "record {record}"),
-            Self::Line(line) => write!(formatter, "line {line}"),
             Self::Frame { number, byte } => write!(formatter, "frame {number} at byte {byte}"),
         }
     }
@@ -114,7 +111,7 @@ impl fmt::Display for Position {
 /// The most characters of foreign text that an error quotes.
 const QUOTED: usize = 200;
 
-/// Foreign text (a file's name, a reason, a line of the trace) as part of one printable line.
+/// Foreign text (a file's name, a reason) as part of one printable line.
 pub(crate) fn printable(text: &str) -> String {
     let mut characters = text.chars();
     let mut line: String = characters

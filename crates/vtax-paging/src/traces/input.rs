@@ -14,7 +14,6 @@ enum End {
     Clean,
     /// The decompressor needed more input.
     Early(String),
-    /// Reading failed.
     Failed(String),
 }
 
@@ -29,7 +28,6 @@ pub(crate) struct Input {
 }
 
 impl Input {
-    /// A buffer over `reader`.
     pub fn new(reader: Box<dyn Read + Send>) -> Self {
         Self {
             reader,

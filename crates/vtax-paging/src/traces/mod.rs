@@ -1,4 +1,4 @@
-//! Readers of reference traces as [`crate::step::Source`]s.
+//! Readers of reference traces as [`crate::step::StepSource`]s.
 //!
 //! [`open`] finds out by content how a stream is compressed and which format it has:
 //!
@@ -6,7 +6,6 @@
 //! | --- | --- | --- | --- |
 //! | [`vtrace`] | all steps, operations and phases too | counted, or assumed by its recorder | recorded |
 //! | `ChampSim`, `CloudSuite` | source addresses load, destinations store | one per record | assumed |
-//! | Valgrind lackey | `L` loads, `S` stores, `M` both | one per `I` line | assumed |
 //!
 //! Data are streamed: a trace takes the same memory whatever its length or what it claims to be, so
 //! that a decompression bomb costs time only. A stream is not trusted: whatever it holds, the result
@@ -16,8 +15,11 @@
 //! use vtax_paging::step::Step;
 //! use vtax_paging::traces::open;
 //!
-//! let text = "I  0401ab70,3\n S 1fff000758,8\n";
-//! let mut trace = open(Box::new(text.as_bytes()), "example")?;
+//! // One record of ChampSim's: an instruction at 0x400000 that stores to 0x1000.
+//! let mut record = [0_u8; 64];
+//! record[2] = 0x40;
+//! record[17] = 0x10;
+//! let mut trace = open(Box::new(std::io::Cursor::new(record)), "example")?;
 //! while let Some(step) = trace.step()? {
 //!     if let Step::References { references, instructions, .. } = step {
 //!         assert!(references.iter().all(|reference| reference.write()));
@@ -33,7 +35,6 @@ mod compression;
 mod detect;
 mod error;
 mod input;
-mod lackey;
 mod trace;
 pub mod vtrace;
 

@@ -1,10 +1,10 @@
-//! An open trace of any format: a [`Source`] whose errors name the trace.
+//! An open trace of any format: a [`StepSource`] whose errors name the trace.
 
 use std::io::Read;
 
 use crate::error::ModelError;
 use crate::limits::Limits;
-use crate::step::{Source, Step};
+use crate::step::{Step, StepSource};
 
 use crate::traces::block::{Block, Item, Reader};
 use crate::traces::champsim::{ChampSimReader, CloudSuiteReader};
@@ -12,7 +12,6 @@ use crate::traces::compression;
 use crate::traces::detect::{self, Format};
 use crate::traces::error::{Fault, Position, TraceError, printable};
 use crate::traces::input::Input;
-use crate::traces::lackey::LackeyReader;
 use crate::traces::vtrace::{Header, VtraceReader};
 
 /// Cycles per instruction without translation cost where the trace does not give it.
@@ -71,7 +70,6 @@ impl Trace {
             }
             Format::ChampSim => Box::new(ChampSimReader::new(input)),
             Format::CloudSuite => Box::new(CloudSuiteReader::new(input)),
-            Format::Lackey => Box::new(LackeyReader::new(input)),
         };
         Ok(Self {
             name,
@@ -84,7 +82,6 @@ impl Trace {
         })
     }
 
-    /// The trace's format.
     pub fn format(&self) -> Format {
         self.format
     }
@@ -155,7 +152,7 @@ fn find_format(input: &mut Input) -> Result<Format, Fault> {
     }
 }
 
-impl Source for Trace {
+impl StepSource for Trace {
     fn next_step(&mut self) -> Result<Option<Step<'_>>, ModelError> {
         Ok(self.step()?)
     }

@@ -2,9 +2,7 @@
 
 use crate::model::address::{Gva, PageSize};
 
-/// Bytes of the hot set.
 pub(super) const HOT_BYTES: u64 = 32 << 10;
-/// The largest footprint.
 pub(super) const FOOTPRINT_LIMIT: u64 = 1 << 40;
 /// The hot set's first byte.
 pub(super) const HOT: Gva = Gva(0x0800_0000);

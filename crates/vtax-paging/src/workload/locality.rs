@@ -2,7 +2,7 @@
 
 use super::{Part, Synthetic, Workload};
 use crate::error::ModelError;
-use crate::step::{Source, Step};
+use crate::step::{Step, StepSource};
 
 /// Base-2 logarithm of what one entry of a 32-bit guest's upper table covers: 4 MiB.
 const REGION_SHIFT: u32 = 22;

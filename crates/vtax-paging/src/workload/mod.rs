@@ -56,7 +56,6 @@ pub struct Phase {
     pub base_cpi: f32,
     /// Data references per instruction.
     pub references_per_instruction: f64,
-    /// Share of the references that write.
     #[serde(default = "third")]
     pub write_share: f64,
     /// The memory the phase works on.

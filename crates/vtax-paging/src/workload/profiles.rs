@@ -23,7 +23,6 @@ const PROFILES: [(&str, &str); 13] = [
     ),
 ];
 
-/// The names of the workloads.
 pub fn names() -> Vec<&'static str> {
     PROFILES.iter().map(|(name, _)| *name).collect()
 }

@@ -11,7 +11,7 @@ use super::references::References;
 use super::{Phase, Workload};
 use crate::error::ModelError;
 use crate::model::address::{Gva, PAGE_SHIFT, Reference};
-use crate::step::{Operation, Source, Step};
+use crate::step::{Operation, Step, StepSource};
 
 /// The most references in one block.
 const BLOCK: usize = 2048;
@@ -358,7 +358,7 @@ impl Synthetic {
     }
 }
 
-impl Source for Synthetic {
+impl StepSource for Synthetic {
     fn next_step(&mut self) -> Result<Option<Step<'_>>, ModelError> {
         loop {
             match self.pending.pop_front() {

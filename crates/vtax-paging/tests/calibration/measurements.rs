@@ -13,7 +13,6 @@ pub enum Use {
     Open,
 }
 
-/// The scenario of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Scenario {
@@ -48,7 +47,6 @@ pub struct Play {
     pub high: f64,
 }
 
-/// One published number.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Measurement {

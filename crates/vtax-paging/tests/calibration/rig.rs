@@ -59,7 +59,6 @@ impl Rig {
         })
     }
 
-    /// The counters of both cores.
     pub fn counters(&self) -> Both<Counters> {
         Both {
             nested: self.nested.counters(),

@@ -4,7 +4,7 @@
 #![allow(dead_code)]
 
 use vtax_paging::model::machine::Costs;
-use vtax_paging::policy::oracle::{OracleInput, Plan};
+use vtax_paging::policy::oracle::{OracleInput, OraclePlan};
 use vtax_paging::policy::{Policy, Reading};
 use vtax_sys::kvm::PagingMode;
 
@@ -57,7 +57,6 @@ impl Changes {
     }
 }
 
-/// The result of a policy.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     pub cycles: f64,
@@ -167,7 +166,7 @@ pub fn oracle(windows: &[Window], changes: Changes) -> OracleInput {
 }
 
 /// The better static mode, without the change that it might need at the start.
-pub fn best_static(windows: &[Window], changes: Changes) -> Plan {
+pub fn best_static(windows: &[Window], changes: Changes) -> OraclePlan {
     let input = OracleInput {
         start: None,
         ..oracle(windows, changes)

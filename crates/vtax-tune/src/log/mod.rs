@@ -21,7 +21,7 @@ use crate::statistics::Spread;
 use record::{Line, Size, Timed, Trialled};
 
 pub use difference::difference;
-pub use record::{Header, Outcome, Source, Start};
+pub use record::{Header, Outcome, Start, StartSource};
 
 /// The format's version, which changes when a program cannot read an older program's log.
 pub const FORMAT: u32 = 1;
@@ -127,7 +127,6 @@ impl Log {
         Ok(())
     }
 
-    /// The earlier outcome of a candidate.
     pub fn outcome<P: Serialize>(&self, routine: &str, candidate: &P) -> Option<Outcome> {
         self.outcomes
             .get(&key(routine, &fields(candidate)))
@@ -139,7 +138,6 @@ impl Log {
         self.spreads.get(&key(routine, &fields(candidate))).copied()
     }
 
-    /// The recorded start of the search.
     pub fn start(&self) -> Option<Start> {
         self.start
     }
@@ -149,7 +147,6 @@ impl Log {
         self.size
     }
 
-    /// Write the outcome of a candidate.
     pub fn write_outcome<P: Serialize>(
         &mut self,
         routine: &str,
@@ -177,12 +174,10 @@ impl Log {
         Ok(written)
     }
 
-    /// Write the start of the search.
     pub fn write_start(&mut self, start: Start) -> Result<(), LogError> {
         self.append(&Line::Start(start))
     }
 
-    /// Write the size of the timed problem.
     pub fn write_size(&mut self, size: usize) -> Result<(), LogError> {
         self.append(&Line::Size(Size { size }))
     }
@@ -260,7 +255,7 @@ mod tests {
     const START: Start = Start {
         l1_bytes: Some(48 << 10),
         l2_bytes: None,
-        from: Source::Probes,
+        from: StartSource::Probes,
     };
 
     /// A log with a start, a size, a trial and a measurement.

@@ -19,7 +19,6 @@ pub struct Header {
     pub search: Map<String, Value>,
 }
 
-/// The outcome of a candidate.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Outcome {
     /// It raced against the winner at that time.
@@ -28,17 +27,13 @@ pub enum Outcome {
     Rejected(String),
 }
 
-/// A line of a log.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "record", rename_all = "snake_case")]
 pub enum Line {
     /// The first line.
     Header(Header),
-    /// The start of the search.
     Start(Start),
-    /// The size of the timed problem.
     Size(Size),
-    /// A candidate and its outcome.
     Trial(Trialled),
     /// The measurement of a routine after the search.
     Measured(Timed),
@@ -56,23 +51,20 @@ pub struct Size {
 pub struct Start {
     /// Bytes of the L1 data cache; `None`: unknown.
     pub l1_bytes: Option<u64>,
-    /// Bytes of the L2 cache.
     pub l2_bytes: Option<u64>,
     /// Where the sizes come from.
-    pub from: Source,
+    pub from: StartSource,
 }
 
-/// A source of the sizes of caches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Source {
+pub enum StartSource {
     /// They were measured.
     Probes,
     /// The kernel or CPUID claims them.
     Claimed,
 }
 
-/// A candidate and its outcome.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Trialled {
     #[serde(rename = "ROUTINE")]
@@ -92,7 +84,6 @@ pub struct Trialled {
 }
 
 impl Trialled {
-    /// The line for an outcome.
     pub fn new(routine: &str, fields: Map<String, Value>, outcome: &Outcome) -> Self {
         let (raced, rejected) = match outcome {
             Outcome::Raced(raced) => (Some(raced), None),
@@ -126,7 +117,6 @@ impl Trialled {
     }
 }
 
-/// The measurement of a routine.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Timed {
     #[serde(rename = "ROUTINE")]
@@ -141,7 +131,6 @@ pub struct Timed {
 }
 
 impl Timed {
-    /// The line for a measurement.
     pub fn new(routine: &str, fields: Map<String, Value>, spread: &Spread) -> Self {
         let mflop = |gflops: f64| gflops * 1e3;
         Self {
@@ -154,7 +143,6 @@ impl Timed {
         }
     }
 
-    /// The measurement in a line.
     pub fn spread(&self) -> Spread {
         let gflops = |mflop: f64| mflop / 1e3;
         Spread {

@@ -28,20 +28,17 @@ pub struct Entry<P> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refused<P> {
     pub candidate: P,
-    /// Why it was rejected.
     pub why: String,
 }
 
 /// What follows after a candidate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Flow {
-    /// Go on.
     On,
     /// The time is over.
     Over,
 }
 
-/// The progress of a contest.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Progress<'a> {
     pub routine: &'a str,
@@ -60,11 +57,9 @@ pub struct Ground<'a> {
     pub progress: &'a mut dyn FnMut(&Progress),
 }
 
-/// One routine's contest.
 pub struct Contest<'a, 'g, P, T> {
     /// All timed candidates in their order, beginning with the start.
     pub entries: Vec<Entry<P>>,
-    /// The rejected candidates.
     pub refused: Vec<Refused<P>>,
     /// How many candidates were already in the log.
     pub resumed: usize,

@@ -37,17 +37,13 @@ pub enum Strategy {
 pub trait Space<P> {
     /// Where to begin: the first candidate that works is the start, and the others race against it.
     fn starts(&self) -> Vec<P>;
-    /// The number of line searches.
     fn lines(&self) -> usize;
     /// The candidates of a line search that begins at this winner.
     fn line(&self, line: usize, winner: &P) -> Vec<P>;
-    /// The candidates next to this winner.
     fn neighbours(&self, winner: &P) -> Vec<P>;
-    /// All points of the grid.
     fn grid(&self) -> Vec<P>;
 }
 
-/// The result of a search.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Found<P> {
     /// The winner; `None`: no candidate works.

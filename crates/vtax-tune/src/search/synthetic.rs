@@ -138,17 +138,18 @@ fn run<P: Candidate>(
     search("dgemm", surface, &mut ground, space, strategy).unwrap()
 }
 
+/// Search GEMM's space by lines, without a log.
+fn lines(surface: &mut Surface<Parameters>, seconds: u64) -> Found<Parameters> {
+    let processor = processor();
+    let space = space(&processor);
+    run(surface, &space, Strategy::Lines, seconds, &mut Log::none())
+}
+
 #[test]
 fn without_noise_the_lines_end_at_the_top() {
-    let (processor, clock) = (processor(), Cell::default());
+    let clock = Cell::default();
     let mut surface = surface(&clock, 0.0);
-    let found = run(
-        &mut surface,
-        &space(&processor),
-        Strategy::Lines,
-        60,
-        &mut Log::none(),
-    );
+    let found = lines(&mut surface, 60);
     assert!(found.complete && found.refused.is_empty());
     let winner = found.winner.unwrap();
     assert!(distance(&winner, &TOP) < 0.02, "{winner:?}");
@@ -159,19 +160,13 @@ fn without_noise_the_lines_end_at_the_top() {
 
 #[test]
 fn noise_and_disturbances_cost_little_and_the_same_kernel_is_found() {
-    let (processor, clock) = (processor(), Cell::default());
+    let clock = Cell::default();
     for seed in [1, 2, 3, 5, 8] {
         let mut surface = Surface {
             seed,
             ..surface(&clock, 0.01)
         };
-        let found = run(
-            &mut surface,
-            &space(&processor),
-            Strategy::Lines,
-            60,
-            &mut Log::none(),
-        );
+        let found = lines(&mut surface, 60);
         let winner = found.winner.unwrap();
         let kernel = (winner.vector, winner.muladd, winner.mu, winner.nu);
         assert_eq!(
@@ -185,15 +180,9 @@ fn noise_and_disturbances_cost_little_and_the_same_kernel_is_found() {
 
 #[test]
 fn the_budget_is_kept_and_the_best_so_far_is_the_answer() {
-    let (processor, clock) = (processor(), Cell::default());
+    let clock = Cell::default();
     let mut surface = surface(&clock, 0.01);
-    let found = run(
-        &mut surface,
-        &space(&processor),
-        Strategy::Lines,
-        1,
-        &mut Log::none(),
-    );
+    let found = lines(&mut surface, 1);
     assert!(!found.complete && found.winner.is_some());
     assert!(clock.get() <= Duration::from_secs(1), "{:?}", clock.get());
     assert!(
@@ -205,18 +194,12 @@ fn the_budget_is_kept_and_the_best_so_far_is_the_answer() {
 
 #[test]
 fn kernels_that_fail_are_rejected_with_the_reason_and_never_win() {
-    let (processor, clock) = (processor(), Cell::default());
+    let clock = Cell::default();
     let mut surface = Surface {
         broken: |one: &Parameters| one.mu == 8 && one.nu == 4 || one.vector == Vector::Avx512,
         ..surface(&clock, 0.0)
     };
-    let found = run(
-        &mut surface,
-        &space(&processor),
-        Strategy::Lines,
-        60,
-        &mut Log::none(),
-    );
+    let found = lines(&mut surface, 60);
     let winner = found.winner.unwrap();
     assert!(!(surface.broken)(&winner), "{winner:?}");
     assert!(found.refused.iter().all(|one| one.why == "wrong result"));
@@ -233,18 +216,12 @@ fn kernels_that_fail_are_rejected_with_the_reason_and_never_win() {
 
 #[test]
 fn where_nothing_works_there_is_no_winner() {
-    let (processor, clock) = (processor(), Cell::default());
+    let clock = Cell::default();
     let mut surface = Surface {
         broken: |_| true,
         ..surface(&clock, 0.0)
     };
-    let found = run(
-        &mut surface,
-        &space(&processor),
-        Strategy::Lines,
-        60,
-        &mut Log::none(),
-    );
+    let found = lines(&mut surface, 60);
     assert_eq!((found.winner, found.refused.len()), (None, 4));
 }
 
@@ -253,13 +230,8 @@ fn an_exhaustive_search_comes_near_the_top_in_part_of_its_grid() {
     let (processor, clock) = (processor(), Cell::default());
     let mut surface = surface(&clock, 0.0);
     let space = space(&processor);
-    let found = run(
-        &mut surface,
-        &space,
-        Strategy::Exhaustive,
-        60,
-        &mut Log::none(),
-    );
+    let exhaustive = Strategy::Exhaustive;
+    let found = run(&mut surface, &space, exhaustive, 60, &mut Log::none());
     assert!(!found.complete && found.trials < space.grid().len());
     let winner = found.winner.unwrap();
     assert!(distance(&winner, &TOP) < 0.6, "{winner:?}");

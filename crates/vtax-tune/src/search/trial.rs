@@ -50,7 +50,6 @@ impl<'a> Budget<'a> {
         Self { clock, end }
     }
 
-    /// The time that is left.
     pub fn left(&self) -> Duration {
         self.end.saturating_sub((self.clock)())
     }

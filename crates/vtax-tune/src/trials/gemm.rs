@@ -14,9 +14,7 @@ use crate::verify::verify_gemm;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Form {
     pub parameters: Parameters,
-    /// Is A stored transposed?
     pub transpose_a: bool,
-    /// Is B stored transposed?
     pub transpose_b: bool,
 }
 

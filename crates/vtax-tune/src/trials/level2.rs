@@ -11,7 +11,6 @@ use crate::trials::recent::Recent;
 use crate::trials::stopwatch::{Stopwatch, rejected};
 use crate::verify_level2::{verify_gemv, verify_ger};
 
-/// A routine of level 2.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Routine {
     /// y := A x.

@@ -7,7 +7,7 @@ use super::set::Writer;
 use super::{at, immediate};
 use crate::error::Error;
 use crate::parameters::Parameters;
-use crate::schedule::{Source, Step, schedule};
+use crate::schedule::{Operand, Step, schedule};
 use crate::vector::Precision;
 
 const LINE: i64 = 64;
@@ -119,13 +119,13 @@ impl Kernel<'_> {
         Ok(())
     }
 
-    fn load(&mut self, register: u32, source: Source) -> Result<(), Error> {
+    fn load(&mut self, register: u32, source: Operand) -> Result<(), Error> {
         match source {
-            Source::A { row, k } => {
+            Operand::A { row, k } => {
                 let offset = i64::from(k) * self.column_bytes + i64::from(row) * self.vector_bytes;
                 self.writer.load(register, at(Register::RSI, offset))
             }
-            Source::B { column, k } => {
+            Operand::B { column, k } => {
                 let number = i64::from(k * self.parameters.nu + column);
                 let from = at(Register::RDX, number * self.number_bytes);
                 if self.copied {

@@ -90,7 +90,6 @@ impl Set {
 }
 
 impl Writer {
-    /// An empty kernel.
     pub fn new(vector: Vector, precision: Precision) -> Result<Self, Error> {
         let first = match vector {
             Vector::Avx512 => Register::ZMM0,

@@ -53,7 +53,6 @@ pub struct Bandwidth {
 /// The facts of a machine that decide the size of the arrays; `None`: unknown.
 #[derive(Debug, Clone, Copy)]
 pub struct Memory {
-    /// The size of the last-level cache.
     pub last_level_cache_bytes: Option<u64>,
     /// The memory that is available without swapping.
     pub available_bytes: Option<u64>,

@@ -7,15 +7,17 @@ use serde_json::Map;
 use crate::bound::Bound;
 use crate::cast;
 use crate::checksum::Checksum;
+use crate::matrix::{Matrix, is_product, multiply};
 use crate::meter::Meter;
 use crate::options::{Kind, OptionSpec, SEED};
 use crate::workload::{Description, Job, Outcome, Workload};
-use crate::workloads::matrix::{Matrix, is_product, multiply};
 use vtax_sys::terminal::Error;
 
-/// Multiplies matrices.
 #[derive(Debug)]
 pub struct Dgemm;
+
+/// The remedy where there is no memory.
+const SMALLER: &str = "give a smaller size, or a machine with more memory";
 
 static DESCRIPTION: Description = Description {
     name: "dgemm",
@@ -44,9 +46,12 @@ impl Workload for Dgemm {
         require_memory(job, size)?;
         let mut random = fastrand::Rng::with_seed(job.parameters.number("seed"));
         let rows = cast::index(size);
-        let a = Matrix::random(rows, &mut random);
-        let b = Matrix::random(rows, &mut random);
-        let mut c = Matrix::zero(rows);
+        let refused = |error| Error::failure("--size", error, SMALLER);
+        // The first of the random numbers are b's: checksums are those of earlier versions, whose
+        // matrices were stored by rows.
+        let b = Matrix::random(rows, &mut random).map_err(refused)?;
+        let a = Matrix::random(rows, &mut random).map_err(refused)?;
+        let mut c = Matrix::zero(rows).map_err(refused)?;
         let meter = Meter::start();
         while job.limit.grant(1).is_some() {
             multiply(black_box(&a), black_box(&b), black_box(&mut c));
@@ -69,14 +74,14 @@ impl Workload for Dgemm {
     }
 }
 
-/// Check that there is memory for three matrices, and a fourth for the check.
+/// Check that there is memory for three matrices.
 fn require_memory(job: &Job<'_>, size: u64) -> Result<(), Error> {
-    let bytes = 4 * 8 * size * size;
+    let bytes = 3 * 8 * size * size;
     match job.context.available_bytes {
         Some(available) if bytes > available => Err(Error::failure(
             "--size",
             format!("needs {bytes} bytes, and {available} bytes of memory are available"),
-            "give a smaller size, or a machine with more memory",
+            SMALLER,
         )),
         _ => Ok(()),
     }

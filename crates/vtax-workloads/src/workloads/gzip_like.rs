@@ -4,6 +4,10 @@ use std::fs::File;
 use std::hint::black_box;
 use std::os::unix::fs::FileExt;
 
+use miniz_oxide::deflate::core::{CompressionStrategy, CompressorOxide};
+use miniz_oxide::deflate::stream::deflate;
+use miniz_oxide::inflate::stream::{InflateState, inflate};
+use miniz_oxide::{DataFormat, MZFlush};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use serde_json::Map;
 
@@ -13,12 +17,23 @@ use crate::checksum::Checksum;
 use crate::meter::Meter;
 use crate::options::{Kind, OptionSpec, SEED};
 use crate::workload::{Description, Job, Outcome, Workload};
-use crate::workloads::lz77::{Token, Window};
 use vtax_sys::calls::memory::map_allocations_from;
 use vtax_sys::terminal::Error;
 
 /// Bytes that are read, compressed and written at a time.
 const BLOCK: usize = 64 << 10;
+
+/// Bytes that a stream gets at a time: few, so that the work soon goes to another window.
+const PIECE: usize = 512;
+
+/// The window of a stream (RFC 1951).
+const WINDOW_BYTES: u64 = 32 << 10;
+
+/// The memory of a stream: window, hash chains and buffers of a compressor, and a decompressor.
+const STREAM_BYTES: u64 = 384 << 10;
+
+/// gzip's default.
+const LEVEL: u8 = 6;
 
 /// Buffers of at least this size are mapped when they are allocated and unmapped when they are
 /// freed, so that each block works on fresh pages.
@@ -39,10 +54,11 @@ pub struct GzipLike;
 
 static DESCRIPTION: Description = Description {
     name: "gzip-like",
-    summary: "Phases of a compressor: a new buffer is filled with text, matched against a window \
-              with hash chains, and the output is written to a file in memory",
+    summary: "Phases of a compressor: a new buffer is filled with text, deflated in pieces of \
+              512 bytes by one stream after the other, and the output is written to a file in memory; \
+              with each block a stream ends and a new one begins",
     stresses: "Alternating locality: streaming over fresh buffers (faults), scattered reads of \
-               the window and its chains (dTLB misses), system calls",
+               the windows and their chains (dTLB misses), system calls",
     unit: "blocks of 64 KiB",
     default_bound: Bound::Count(15),
     options: &[
@@ -50,8 +66,8 @@ static DESCRIPTION: Description = Description {
             name: "mem",
             kind: Kind::Bytes,
             default: Some("1M"),
-            help: "The window, at least 128K, rounded down to a power of two; its chains take \
-                   four times as much",
+            help: "The windows of all streams, 32K each, at least 128K; chains and buffers take \
+                   eleven times as much",
         },
         SEED,
     ],
@@ -77,8 +93,7 @@ impl Workload for GzipLike {
         }
         let usage = meter.stop();
         let mut details = Map::new();
-        details.insert("literals".into(), compressor.literals.into());
-        details.insert("matches".into(), compressor.matches.into());
+        details.insert("output_bytes".into(), compressor.packed.into());
         details.insert("wrong_blocks".into(), compressor.wrong.into());
         Ok(Outcome {
             usage,
@@ -92,36 +107,43 @@ impl Workload for GzipLike {
 
 struct Compressor {
     text: Text,
-    window: Window,
+    streams: Vec<Stream>,
+    /// The stream that gets the next piece.
+    turn: usize,
+    /// The stream that ends with the next block, after 64 KiB of its own.
+    oldest: usize,
     output: File,
+    /// Where the next output goes in the file.
     written: u64,
-    literals: u64,
-    matches: u64,
+    /// The bytes of all outputs.
+    packed: u64,
     wrong: u64,
     checksum: Checksum,
 }
 
 impl Compressor {
     fn new(job: &Job<'_>) -> Result<Self, Error> {
-        let bytes = 1 << job.parameters.number("mem").ilog2();
+        let bytes = job.parameters.number("mem");
         if !(2 * cast::count(BLOCK)..=1 << 31).contains(&bytes) {
             return Err(Error::misuse(
                 "--mem",
-                format!("a window of {bytes} bytes"),
+                format!("windows of {bytes} bytes"),
                 "give from 128K to 2G",
             ));
         }
+        let streams = bytes / WINDOW_BYTES;
         job.context
-            .require_memory(Window::needed_bytes(bytes) + OUTPUT_BYTES)?;
+            .require_memory(streams * STREAM_BYTES + OUTPUT_BYTES)?;
         let output = memfd_create("gzip-like", MFdFlags::MFD_CLOEXEC)
             .map_err(|errno| Error::system("memfd_create", errno, "use Linux 3.17 or later"))?;
         Ok(Self {
             text: Text::new(job.parameters.number("seed")),
-            window: Window::new(cast::index(bytes), BLOCK),
+            streams: (0..streams).map(|_| Stream::new()).collect(),
+            turn: 0,
+            oldest: 0,
             output: output.into(),
             written: 0,
-            literals: 0,
-            matches: 0,
+            packed: 0,
             wrong: 0,
             checksum: Checksum::new(),
         })
@@ -129,13 +151,21 @@ impl Compressor {
 
     fn do_block(&mut self) -> Result<(), Error> {
         let block = black_box(self.text.block());
-        let tokens = black_box(self.window.compress(&block));
-        let output = encode(&tokens);
-        self.write(&output)?;
-        let back = self.window.decompress(&tokens, block.len());
-        self.wrong += u64::from(back.as_ref() != Some(&block));
-        self.count(&tokens);
-        Ok(())
+        let mut output = Vec::with_capacity(BLOCK);
+        let mut whole = true;
+        for piece in block.chunks(PIECE) {
+            let stream = &mut self.streams[self.turn];
+            let packed = black_box(stream.pack(piece));
+            whole &= stream.unpack(&packed, PIECE) == piece;
+            output.extend_from_slice(&packed);
+            self.turn = (self.turn + 1) % self.streams.len();
+        }
+        self.streams[self.oldest] = Stream::new();
+        self.oldest = (self.oldest + 1) % self.streams.len();
+        self.wrong += u64::from(!whole);
+        self.packed += cast::count(output.len());
+        self.checksum.extend(words(&output));
+        self.write(&output)
     }
 
     /// Append to the output, and read it back.
@@ -155,20 +185,48 @@ impl Compressor {
         self.written += cast::count(output.len());
         Ok(())
     }
-
-    fn count(&mut self, tokens: &[Token]) {
-        for token in tokens {
-            match token {
-                Token::Literal(_) => self.literals += 1,
-                Token::Match { .. } => self.matches += 1,
-            }
-            self.checksum.add(u64::from_le_bytes(token.to_bytes()));
-        }
-    }
 }
 
-fn encode(tokens: &[Token]) -> Vec<u8> {
-    tokens.iter().flat_map(|token| token.to_bytes()).collect()
+/// The bytes as words, the last with zeros.
+fn words(bytes: &[u8]) -> impl Iterator<Item = u64> {
+    bytes.chunks(8).map(|chunk| {
+        let mut word = [0; 8];
+        word[..chunk.len()].copy_from_slice(chunk);
+        u64::from_le_bytes(word)
+    })
+}
+
+/// A compressor, and a decompressor that follows it.
+struct Stream {
+    packer: CompressorOxide,
+    unpacker: Box<InflateState>,
+}
+
+impl Stream {
+    fn new() -> Self {
+        let strategy = CompressionStrategy::Default;
+        Self {
+            packer: CompressorOxide::with_params(DataFormat::Raw, LEVEL, strategy, 15),
+            unpacker: InflateState::new_boxed(DataFormat::Raw),
+        }
+    }
+
+    /// Compress a piece, all of it, so that it can be decompressed before the next.
+    fn pack(&mut self, piece: &[u8]) -> Vec<u8> {
+        let mut packed = vec![0; 2 * PIECE];
+        let done = deflate(&mut self.packer, piece, &mut packed, MZFlush::Sync);
+        packed.truncate(done.bytes_written);
+        packed
+    }
+
+    /// Decompress the last piece. What is damaged gives other bytes, or fewer or more than `length`.
+    fn unpack(&mut self, packed: &[u8], length: usize) -> Vec<u8> {
+        // Room for one byte more: with a full buffer the end of the piece would not be read.
+        let mut piece = vec![0; length + 1];
+        let done = inflate(&mut self.unpacker, packed, &mut piece, MZFlush::None);
+        piece.truncate(done.bytes_written);
+        piece
+    }
 }
 
 /// Made-up text: words of a small vocabulary, early words more often, and some numbers.
@@ -209,4 +267,36 @@ fn word(random: &mut fastrand::Rng) -> Vec<u8> {
     std::iter::repeat_with(|| random.u8(b'a'..=b'z'))
         .take(length)
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_packed_comes_back() {
+        let mut text = Text::new(1);
+        let mut stream = Stream::new();
+        let mut packed_bytes = 0;
+        for _ in 0..8 {
+            for piece in text.block().chunks(PIECE) {
+                let packed = stream.pack(piece);
+                assert_eq!(stream.unpack(&packed, PIECE), piece);
+                packed_bytes += packed.len();
+            }
+        }
+        assert!(packed_bytes < 8 * BLOCK * 2 / 3, "{packed_bytes}");
+    }
+
+    #[test]
+    fn damage_is_seen() {
+        let block = Text::new(1).block();
+        let piece = &block[..PIECE];
+        let packed = Stream::new().pack(piece);
+        let mut other_tree = packed.clone();
+        other_tree[4] ^= 1;
+        for damaged in [&other_tree, &packed[..packed.len() / 2], &[]] {
+            assert_ne!(Stream::new().unpack(damaged, PIECE), piece);
+        }
+    }
 }

@@ -8,8 +8,6 @@ mod fault_storm;
 mod fork_exec_storm;
 mod gups;
 mod gzip_like;
-mod lz77;
-mod matrix;
 mod memory;
 mod mmap_churn;
 mod process;

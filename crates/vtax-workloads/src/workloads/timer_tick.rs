@@ -12,7 +12,6 @@ use vtax_sys::terminal::Error;
 /// Reads between two looks at the bound.
 const BATCH: u64 = 256;
 
-/// Reads the clocks.
 #[derive(Debug)]
 pub struct TimerTick;
 
@@ -78,12 +77,10 @@ impl Clocks {
         self.monotonic.backsteps + self.realtime.backsteps
     }
 
-    /// The largest gap of `CLOCK_MONOTONIC`.
     pub fn largest_gap_ms(&self) -> f64 {
         cast::milliseconds(self.monotonic.largest)
     }
 
-    /// The largest gap of `CLOCK_REALTIME`.
     pub fn largest_realtime_gap_ms(&self) -> f64 {
         cast::milliseconds(self.realtime.largest)
     }

@@ -14,9 +14,7 @@ pub use arch::{OPERANDS, SPILLS, adds, has, kernel, spilling};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
-    /// An addition of doubles.
     Add,
-    /// A multiplication of doubles.
     Multiply,
     /// A multiplication and an addition in one instruction.
     Fma,

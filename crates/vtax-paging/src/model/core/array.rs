@@ -18,7 +18,6 @@ pub enum Array {
     Sixteen(Rings<16, 128>),
     /// LRU, up to 64 ways.
     SixtyFour(Rings<64, 1024>),
-    /// All other arrays.
     Other(Scanned),
 }
 

@@ -67,7 +67,6 @@ impl DataCaches {
     }
 }
 
-/// One cache level.
 struct Level {
     line_bits: u32,
     set_bits: u32,

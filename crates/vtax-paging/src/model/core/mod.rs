@@ -43,11 +43,9 @@ use spaces::Spaces;
 use tlb::{Found, Tlb};
 use walk_cache::WalkCaches;
 
-/// The settings of a core.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CoreSetup {
     pub machine: Machine,
-    /// The format of the guest's tables.
     pub guest_tables: TableFormat,
     /// The guest's usual page size.
     pub guest_page: PageSize,

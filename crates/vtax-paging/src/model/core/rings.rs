@@ -34,7 +34,6 @@ struct Ring<const N: usize, const C: usize> {
 }
 
 impl<const N: usize, const C: usize> Rings<N, C> {
-    /// Empty sets.
     pub fn new(sets: usize, ways: usize) -> Self {
         Self {
             sets: vec![Ring::new(0); sets],

@@ -27,7 +27,6 @@ pub struct Scanned {
 }
 
 impl Scanned {
-    /// Empty sets.
     pub fn new(sets: usize, ways: usize, replacement: Replacement, seed: u64) -> Self {
         let words = match replacement {
             Replacement::TreePlru => ways.div_ceil(64),

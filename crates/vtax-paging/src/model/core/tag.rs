@@ -57,13 +57,11 @@ impl Stored {
         self.0 & !FLAG == key.0
     }
 
-    /// The entry's key.
     #[inline]
     pub const fn key(self) -> Key {
         Key(self.0 & !FLAG)
     }
 
-    /// The entry's flag.
     #[inline]
     pub const fn flag(self) -> bool {
         self.0 & FLAG != 0

@@ -78,7 +78,6 @@ impl Tlb {
         }
     }
 
-    /// Drops everything.
     pub fn clear(&mut self) {
         let arrays = self.first.arrays.iter_mut().chain(&mut self.second.arrays);
         arrays.for_each(Array::clear);

@@ -69,7 +69,6 @@ impl WalkCaches {
         self.clear();
     }
 
-    /// Removes everything.
     pub fn clear(&mut self) {
         self.arrays.iter_mut().for_each(Array::clear);
     }

@@ -110,7 +110,6 @@ impl Block {
         (taken, changes)
     }
 
-    /// The accesses in the block.
     pub fn accesses(&self) -> &[Access] {
         &self.accesses
     }

@@ -33,7 +33,6 @@ impl Frames {
         }
     }
 
-    /// Takes one frame.
     pub(super) fn take(&mut self) -> Result<Gfn, ModelError> {
         let Some((first, end)) = self.free.last_mut() else {
             return self.extend(1, 1);
@@ -80,7 +79,6 @@ impl Frames {
         self.shared.contains_key(&frame)
     }
 
-    /// The number of shared frames.
     pub(super) fn shared(&self) -> usize {
         self.shared.len()
     }

@@ -28,10 +28,8 @@ use observed::Observed;
 use process::{Process, Region};
 pub use tables::{GuestEntry, GuestTables, MAX_MEMORY_BYTES};
 
-/// The settings of a guest.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GuestSetup {
-    /// The format of its page tables.
     pub tables: TableFormat,
     pub memory_bytes: u64,
     /// Page-table isolation: the kernel has its own root.

@@ -32,7 +32,6 @@ impl Process {
         }
     }
 
-    /// The number of ranges that it has reserved.
     pub(super) fn ranges(&self) -> usize {
         self.regions.len()
     }

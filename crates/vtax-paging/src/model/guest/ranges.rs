@@ -46,15 +46,7 @@ impl Guest {
         self.worked(visited);
         self.system_call(events)?;
         for leaf in &found {
-            self.write(
-                leaf.table,
-                leaf.size.level(),
-                leaf.page,
-                GuestEntry::ABSENT,
-                events,
-            );
-            self.frames
-                .drop_run(leaf.entry.frame, self.frames_of(leaf.size));
+            self.drop_leaf(leaf, events);
         }
         self.invalidate(&found, events)?;
         self.prune(&found, events)
@@ -146,15 +138,7 @@ impl Guest {
             .ok_or_else(|| unknown("exit", number))?;
         self.ranges -= process.ranges();
         for leaf in self.leaves(process.kernel_root, 0, u64::MAX)? {
-            self.write(
-                leaf.table,
-                leaf.size.level(),
-                leaf.page,
-                GuestEntry::ABSENT,
-                events,
-            );
-            self.frames
-                .drop_run(leaf.entry.frame, self.frames_of(leaf.size));
+            self.drop_leaf(&leaf, events);
         }
         for table in self.tables.subtree(process.kernel_root) {
             self.free_table(table, events);
@@ -163,6 +147,14 @@ impl Guest {
             self.free_table(process.user_root, events);
         }
         Ok(())
+    }
+
+    /// Empties a leaf's entry and gives its frames back.
+    fn drop_leaf(&mut self, leaf: &Leaf, events: &mut Vec<GuestEvent>) {
+        let level = leaf.size.level();
+        self.write(leaf.table, level, leaf.page, GuestEntry::ABSENT, events);
+        self.frames
+            .drop_run(leaf.entry.frame, self.frames_of(leaf.size));
     }
 
     /// The end of a valid range.

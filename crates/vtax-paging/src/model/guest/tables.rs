@@ -17,7 +17,6 @@ const CLOCK_MAX: u64 = (1 << (64 - CLOCK_SHIFT)) - 1;
 /// The most guest memory: what the frame field of an entry can address (4 TiB).
 pub const MAX_MEMORY_BYTES: u64 = 1 << (FRAME_BITS + crate::model::address::PAGE_SHIFT);
 
-/// An entry of a guest table.
 #[expect(clippy::struct_excessive_bools)] // they are bits of the entry
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GuestEntry {
@@ -197,7 +196,6 @@ impl GuestTables {
                 .count() as u64
     }
 
-    /// Present entries of a table.
     pub(super) fn present(&self, frame: Gfn) -> u16 {
         self.table(frame).map_or(0, |table| table.present)
     }
@@ -224,7 +222,6 @@ impl GuestTables {
         self.slots.set(frame, position + 1);
     }
 
-    /// Forgets the table in `frame`.
     pub(super) fn remove(&mut self, frame: Gfn) {
         if let Some(position) = self.position(frame) {
             self.shape += 1;

@@ -10,7 +10,6 @@ const MOST_ENTRIES: u32 = 1 << 20;
 /// The most lines of a cache level: 1 GiB of 64-byte lines, and at most 256 MiB of the model's
 /// memory.
 const MOST_LINES: u64 = 1 << 24;
-/// The most ways of a cache level.
 const MOST_WAYS: u32 = 64;
 /// The shortest line: one entry of a page table.
 const SHORTEST_LINE: u32 = 8;

@@ -10,7 +10,6 @@ use crate::model::guest_event::Translation;
 
 /// Base-2 logarithm of the entries in a shadow page.
 pub(super) const INDEX_BITS: u32 = 9;
-/// Entries in a shadow page.
 pub(super) const ENTRIES: usize = 1 << INDEX_BITS;
 
 /// What a shadow page shadows.

@@ -54,7 +54,6 @@ pub const MIN_PAGES: usize = 64;
 /// Whose shadow paging is modelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ShadowStyle {
-    /// KVM's.
     Kvm {
         /// May leaf tables go out of step? Otherwise they are protected like all others.
         unsync: bool,
@@ -95,7 +94,6 @@ impl ShadowStyle {
     }
 }
 
-/// The settings of shadow tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShadowSetup {
     /// Whose rules apply.
@@ -111,7 +109,6 @@ pub struct ShadowSetup {
     pub host_page: PageSize,
     /// Page-table isolation. Not used: the guest's CR3 loads show it.
     pub isolation: bool,
-    /// Agile paging.
     pub agile: bool,
     /// The most shadow pages; at least [`MIN_PAGES`] are kept.
     pub page_limit: usize,
@@ -159,11 +156,9 @@ pub struct ShadowWalk {
 /// What is dropped from the TLB by the VMM or by the guest's own instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flush {
-    /// Nothing.
     None,
     /// The page of this address.
     Page(Gva),
-    /// Everything.
     All,
 }
 

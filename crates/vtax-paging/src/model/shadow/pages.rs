@@ -72,7 +72,6 @@ impl Pages {
         self.states.len() - self.free.len()
     }
 
-    /// The slot of an entry.
     pub(super) const fn slot(page: usize, index: usize) -> usize {
         (page << INDEX_BITS) | index
     }
@@ -104,7 +103,6 @@ impl Pages {
         self.states.iter_mut().filter(|page| page.live)
     }
 
-    /// The page with this key.
     pub(super) fn find(&self, key: Key) -> Option<usize> {
         self.chain((key.frame, key.is_table()))
             .find(|&page| self.states[page].key == key)

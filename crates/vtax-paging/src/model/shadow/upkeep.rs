@@ -77,7 +77,6 @@ impl ShadowTables {
         Flush::Page(address)
     }
 
-    /// Handles a load of CR3.
     pub(super) fn load_cr3(
         &mut self,
         root: Gfn,

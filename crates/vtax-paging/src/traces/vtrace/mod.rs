@@ -63,7 +63,6 @@ const VERSION: u16 = 2;
 const OLDEST_VERSION: u16 = 1;
 /// Bytes before the header: magic, version, flags, length, checksum.
 const PREAMBLE: usize = 20;
-/// The most bytes of a header.
 const HEADER_LIMIT: usize = 64 * 1024;
 /// Bytes before a frame's payload.
 const FRAME_HEADER: usize = 16;
@@ -74,10 +73,8 @@ const TOTALS: usize = 16;
 /// The most guest memory that a header may state: the host's mappings of it take a bit for each
 /// page in each mode.
 const MEMORY_LIMIT: u64 = 1 << 40;
-/// The most instructions in one block.
 const INSTRUCTION_LIMIT: u64 = 1 << 40;
 
-/// The kinds of frames.
 mod kind {
     pub const PLAIN: u32 = 0;
     pub const ZSTD: u32 = 1;

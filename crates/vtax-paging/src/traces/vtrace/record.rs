@@ -158,7 +158,6 @@ fn take_operation(tag: u8, bytes: &mut &[u8]) -> Result<Operation, String> {
     })
 }
 
-/// An operation that was observed in a real guest.
 fn take_observed(tag: u8, bytes: &mut &[u8]) -> Result<Operation, String> {
     Ok(match tag {
         tag::TABLE => Operation::Table {

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::error::ModelError;
 use crate::model::address::Reference;
-use crate::step::{Operation, Source, Step, TableEntry};
+use crate::step::{Operation, Step, StepSource, TableEntry};
 use crate::traces::block::BLOCK_REFERENCES;
 
 /// A frame is written after this many bytes of records. One more record cannot reach the limit.
@@ -24,9 +24,7 @@ const ZSTD_LEVEL: i32 = 3;
 /// How payloads are stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Codec {
-    /// Uncompressed.
     Plain,
-    /// Compressed with zstd.
     #[default]
     Zstd,
 }
@@ -87,7 +85,7 @@ impl<W: Write> Writer<W> {
     }
 
     /// Appends all remaining steps of `source`.
-    pub fn record(&mut self, source: &mut dyn Source) -> Result<(), WriteError> {
+    pub fn record(&mut self, source: &mut dyn StepSource) -> Result<(), WriteError> {
         while let Some(step) = source.next_step()? {
             self.step(&step)?;
         }
@@ -250,12 +248,10 @@ fn put_references(
     }
 }
 
-/// Appends the beginning of a phase.
 fn put_phase(target: &mut Vec<u8>, phase: u32) {
     put_fields(target, tag::PHASE, &[phase.into()]);
 }
 
-/// Append an operation.
 fn put_operation(target: &mut Vec<u8>, operation: &Operation) {
     let mut append = |tag, fields: &[u64]| put_fields(target, tag, fields);
     match *operation {

@@ -9,7 +9,6 @@ use crate::blas_sys::Blas;
 /// What is known about a loaded BLAS.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Identity {
-    /// The name that was asked for.
     pub requested: String,
     /// The file of the object that has `dgemm_`.
     pub path: Option<PathBuf>,

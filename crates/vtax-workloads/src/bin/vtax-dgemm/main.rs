@@ -2,7 +2,6 @@
 
 mod blas_sys;
 mod identity;
-mod matrix;
 mod measure;
 mod needed;
 

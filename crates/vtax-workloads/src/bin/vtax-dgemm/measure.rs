@@ -3,12 +3,12 @@
 use std::ffi::c_int;
 use std::time::Instant;
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Result, anyhow, bail, ensure};
 use serde::Serialize;
+use vtax_workloads::matrix::{Matrix, is_product};
 
 use crate::blas_sys::Blas;
 use crate::identity::Identity;
-use crate::matrix::{Matrix, is_product};
 
 /// The same matrices each time, so that runs differ only in the machine.
 const SEED: u64 = 20_110_928;
@@ -28,11 +28,9 @@ pub struct Rates {
     pub best_s: f64,
     /// Was the result right? Always true in a printed result.
     pub verified: bool,
-    /// The BLAS that was used.
     pub library: Identity,
 }
 
-/// What to measure.
 #[derive(Debug, Clone, Copy)]
 pub struct Wanted {
     /// Rows of the matrices.
@@ -51,9 +49,10 @@ pub fn measure(blas: &Blas, wanted: &Wanted, library: Identity) -> Result<Rates>
     let Wanted { n, times, cold } = *wanted;
     let mut random = fastrand::Rng::with_seed(SEED);
     let rows = usize::try_from(n)?;
-    let a = Matrix::random(rows, &mut random)?;
-    let b = Matrix::random(rows, &mut random)?;
-    let mut c = Matrix::zero(rows)?;
+    let refused = |_| anyhow!("no memory for a matrix of {n} rows; use a smaller --size");
+    let a = Matrix::random(rows, &mut random).map_err(refused)?;
+    let b = Matrix::random(rows, &mut random).map_err(refused)?;
+    let mut c = Matrix::zero(rows).map_err(refused)?;
     if !cold {
         time(blas, &a, &b, &mut c)?;
     }

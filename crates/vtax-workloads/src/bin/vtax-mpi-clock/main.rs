@@ -22,7 +22,6 @@ const READINGS: u32 = 1_000;
 /// readings of 10 ns.
 const MOST_READINGS: u32 = 4_000_000;
 
-/// The results.
 #[derive(Debug, Serialize)]
 struct Clock {
     library: &'static str,

@@ -33,11 +33,9 @@ pub struct Exchange {
     pending: Option<Pending>,
     last_answer: Option<Instant>,
     largest_gap: Option<Duration>,
-    /// The number of answered messages.
     pub messages: u64,
     /// The number of wrong answers, plus one for a lost connection.
     pub errors: u64,
-    /// Why the connection was lost.
     pub lost: Option<String>,
 }
 

@@ -69,7 +69,6 @@ impl Pages {
         }
     }
 
-    /// The checksum of everything that was read.
     pub fn checksum(&self) -> u64 {
         self.checksum.value()
     }

@@ -105,7 +105,6 @@ impl Rig {
         self.touch(START + (number << 12), write)
     }
 
-    /// Touches several pages.
     pub fn pages(&mut self, numbers: std::ops::Range<u64>, write: bool) {
         for number in numbers {
             self.page(number, write);

@@ -42,10 +42,10 @@ pub enum IpcOver {
     Guest,
 }
 
-/// Parameters of [`Controller`]. The first group is in the source, the second is open there.
+/// Parameters of [`Rpms`]. The first group is in the source, the second is open there.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct ControllerParameters {
+pub struct RpmsParameters {
     /// Retired instructions that stand for the original's second.
     pub window: u64,
     /// Share of the cycles above which a window counts against the mode: 0.09.
@@ -61,7 +61,7 @@ pub struct ControllerParameters {
     pub worse: f64,
     /// The same ratio, above which the change was good: 1.1.
     pub better: f64,
-    /// CPU load below which a window is skipped: 0.6. See [`Controller::set_load`].
+    /// CPU load below which a window is skipped: 0.6. See [`Rpms::set_load`].
     pub min_load: f64,
 
     /// Open: the mode at the start. Nested, KVM's default.
@@ -80,7 +80,7 @@ pub struct ControllerParameters {
     pub go_back: bool,
 }
 
-impl ControllerParameters {
+impl RpmsParameters {
     /// The defaults, for windows of `window` instructions.
     pub fn with_window(window: u64) -> Self {
         Self {
@@ -128,8 +128,8 @@ enum Stage {
 }
 
 #[derive(Clone, Debug)]
-pub struct Controller {
-    parameters: ControllerParameters,
+pub struct Rpms {
+    parameters: RpmsParameters,
     mode: PagingMode,
     stage: Stage,
     /// The counter, from minus `limit` to `limit`.
@@ -140,9 +140,9 @@ pub struct Controller {
     meter: Meter,
 }
 
-impl Controller {
+impl Rpms {
     /// Fails when a parameter is invalid; names it.
-    pub fn new(parameters: ControllerParameters) -> Result<Self, ModelError> {
+    pub fn new(parameters: RpmsParameters) -> Result<Self, ModelError> {
         parameters.check()?;
         Ok(Self {
             parameters,
@@ -236,7 +236,7 @@ fn require(field: &'static str, count: Option<f64>) -> Result<(), ModelError> {
     ))
 }
 
-impl Policy for Controller {
+impl Policy for Rpms {
     fn name(&self) -> &'static str {
         "rpms"
     }
@@ -247,14 +247,6 @@ impl Policy for Controller {
 
     fn wanted(&self) -> PagingMode {
         self.mode
-    }
-
-    fn on_shadow_exits(&mut self, _count: u64, _now: &Reading) -> Result<PagingMode, ModelError> {
-        Ok(self.mode)
-    }
-
-    fn exits_until_decision(&self) -> u64 {
-        u64::MAX
     }
 
     fn on_window(&mut self, now: &Reading) -> Result<PagingMode, ModelError> {
@@ -303,16 +295,16 @@ mod tests {
     const WINDOW: u64 = 1000;
 
     struct Script {
-        policy: Controller,
+        policy: Rpms,
         now: Reading,
     }
 
     impl Script {
-        fn new(change: fn(&mut ControllerParameters)) -> Self {
-            let mut parameters = ControllerParameters::with_window(WINDOW);
+        fn new(change: fn(&mut RpmsParameters)) -> Self {
+            let mut parameters = RpmsParameters::with_window(WINDOW);
             change(&mut parameters);
             Self {
-                policy: Controller::new(parameters).unwrap(),
+                policy: Rpms::new(parameters).unwrap(),
                 now: Reading {
                     walk_cycles: Some(0.0),
                     vmm_cycles: Some(0.0),
@@ -392,7 +384,7 @@ mod tests {
 
     #[test]
     fn a_low_above_high_is_named() {
-        let mut parameters = ControllerParameters::with_window(WINDOW);
+        let mut parameters = RpmsParameters::with_window(WINDOW);
         parameters.low = 0.1;
         assert!(
             parameters
