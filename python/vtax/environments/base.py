@@ -4,7 +4,7 @@ A new environment is one file with one frozen dataclass. It declares its options
 machines can do, and what it needs (`doctor` checks), and builds the command line that starts a
 machine (`launch`). `--help`, `vtax doctor`, completion and docs/environments.md are made from the
 declaration. Starting, talking and cleaning up is the same for all environments whose machine is one
-process: `machine.py`.
+process: `process_environment.py`.
 """
 
 from __future__ import annotations
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from vtax.clocks import Skew
     from vtax.doctor.model import Check
     from vtax.environments.agent import Finished
-    from vtax.environments.link import Network
-    from vtax.environments.machine import Machine
 
 BUILT_IN = ("native", "container", "gvisor", "uml", "qemu", "qemu_arm64", "ssh", "lab")
 """The modules of vtax's own environments, in the order in which they are shown."""
@@ -228,34 +226,6 @@ class Environment(ABC):
     @abstractmethod
     def description(self, facts: Mapping[str, Any]) -> str:
         """What the machine really is, in words, given its facts."""
-
-
-class ProcessEnvironment(Environment):
-    """An environment whose machine is one process with one agent in it."""
-
-    def explain_end(self, code: int, console: Sequence[str]) -> tuple[str, str | None] | None:
-        """Why the process ended, and the remedy; None: its console says that best.
-
-        `code` is its exit code, negative when a signal ended it.
-        """
-        return None
-
-    @abstractmethod
-    def launch(self, allocation: Allocation) -> Launch:
-        """The command line that starts the machine."""
-
-    def own_network(self) -> Network | None:
-        """A network for one machine, which closes it; None: the machine has none."""
-        return None
-
-    def capabilities(self, machine: Machine) -> Sequence[Capability]:
-        """The means of a started machine to do what `offered` declares."""
-        return ()
-
-    def start(self, work: Path, cpus: Sequence[int]) -> MachineLike:
-        from vtax.environments.machine import Machine
-
-        return Machine(self, work, cpus)
 
 
 @dataclass(frozen=True)

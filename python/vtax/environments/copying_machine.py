@@ -7,8 +7,8 @@ from pathlib import Path, PurePosixPath
 
 from vtax.environments import copied_files
 from vtax.environments.agent import Finished
-from vtax.environments.base import ProcessEnvironment
 from vtax.environments.machine import Machine
+from vtax.environments.process_environment import ProcessEnvironment
 from vtax.workloads.variables import DEFAULT_PATH
 
 LINK_TIMEOUT_S = 15

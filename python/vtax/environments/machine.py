@@ -8,11 +8,11 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Self
+from typing import Any, ClassVar, Protocol, Self
 
 from vtax import binaries
 from vtax.clocks import Skew
@@ -24,12 +24,13 @@ from vtax.environments.agent import (
     MachineLostError,
     given_input,
 )
-from vtax.environments.base import Allocation, Launch, ProcessEnvironment
+from vtax.environments.base import Allocation, Launch
 from vtax.environments.capabilities import (
     C,
     Capability,
     CountPrograms,
     Files,
+    Link,
     Pause,
     RecordInside,
     RecordOutside,
@@ -52,17 +53,49 @@ wrong."""
 __all__ = ["Finished", "Machine", "MachineLostError", "shared_tree", "spawn"]
 
 
+class MachineNetwork(Protocol):
+    """The network of one machine (`vtax.environments.link`)."""
+
+    @property
+    def namespace_pid(self) -> int:
+        """The process that holds the namespace of the machine's process."""
+        ...
+
+    def configure(self, run: Callable[..., Finished], work: Path) -> None: ...
+
+    def offered(self, *pids: int) -> Link: ...
+
+    def close(self) -> None: ...
+
+
+class MachineSource(Protocol):
+    """What a machine needs of its environment (`ProcessEnvironment`)."""
+
+    name: ClassVar[str]
+    cleans_up: ClassVar[bool]
+
+    def emulates_clock(self) -> bool: ...
+
+    def launch(self, allocation: Allocation) -> Launch: ...
+
+    def own_network(self) -> MachineNetwork | None: ...
+
+    def capabilities(self, machine: Machine) -> Sequence[Capability]: ...
+
+    def explain_end(self, code: int, console: Sequence[str]) -> tuple[str, str | None] | None: ...
+
+
 class Machine:
     """Always used as a context manager: leaving it ends the machine, whatever happened."""
 
-    def __init__(self, environment: ProcessEnvironment, work: Path, cpus: Sequence[int]) -> None:
+    def __init__(self, environment: MachineSource, work: Path, cpus: Sequence[int]) -> None:
         self.output_limit_bytes = OUTPUT_LIMIT_BYTES
         """How many bytes a command may add to the writable folder."""
         self._work = work
         self.network = environment.own_network()
         ours, theirs = socket.socketpair()
         try:
-            namespace = self.network.service.pid if self.network else None
+            namespace = self.network.namespace_pid if self.network else None
             allocation = Allocation(work, cpus, theirs.fileno(), namespace)
             self.launch: Launch = environment.launch(allocation)
             begin = time.monotonic()

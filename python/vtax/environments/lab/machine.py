@@ -6,8 +6,9 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
+from vtax.clocks import Skew
 from vtax.environments import sandbox
 from vtax.environments.agent import OUTPUT_LIMIT_BYTES, Agent, Finished, given_input
 from vtax.environments.capabilities import (
@@ -25,13 +26,10 @@ from vtax.environments.capabilities import (
 from vtax.environments.guest_page import FILE as PAGE_FILE
 from vtax.environments.kvm_counters import Counters, of_guest
 from vtax.environments.lab import boot, nested
+from vtax.environments.lab.configuration import LabConfiguration
 from vtax.environments.lab.started import StartedHost
 from vtax.environments.output_limit import OutputLimit
 from vtax.errors import VtaxError
-
-if TYPE_CHECKING:
-    from vtax.clocks import Skew
-    from vtax.environments.lab.environment import Lab
 
 HALT_TIMEOUT_S = 3.0
 OUTPUT_BYTES = 64 << 20
@@ -44,7 +42,7 @@ _GUEST_PATH = "/bin:/usr/bin"
 class LabMachine:
     """A `Machine` whose commands run in the nested guest; a context manager too."""
 
-    def __init__(self, lab: Lab, work: Path, cpus: Sequence[int]) -> None:
+    def __init__(self, lab: LabConfiguration, work: Path, cpus: Sequence[int]) -> None:
         begin = time.monotonic()
         self.output_limit_bytes = OUTPUT_LIMIT_BYTES
         self._lab = lab
