@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from vtax.cli import options
 from vtax.cli.declared import (
     DeclaredWithSources,
     EnvOption,
@@ -127,7 +128,7 @@ def record(
     list_events: Annotated[
         bool, typer.Option("--list", help="Print all events, and why some are absent.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    as_json: options.Json = False,
 ) -> None:
     """Record events of hardware, VMM, kernel, guest and application, a row for each interval.
 
