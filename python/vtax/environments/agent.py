@@ -23,6 +23,7 @@ from vtax.environments.channel import (
     Span,
 )
 from vtax.environments.console import plain_text
+from vtax.environments.machine_command import MachineCommand
 from vtax.environments.output_limit import OutputLimit, OutputLimitError
 from vtax.errors import VtaxError
 from vtax.workloads.base import Outcome
@@ -174,6 +175,19 @@ class Agent:
             self._raise_lost(f"ended while booting{self._printed()}")
         except NoFrameError as error:
             self._raise_lost(f"is not understood: {error.message}{self._printed()}")
+
+    def execute(self, command: MachineCommand, limit: OutputLimit, stdin: str | None) -> Finished:
+        """Run a command as `run` does; `stdin` names its standard input in its folder."""
+        return self.run(
+            command.argv,
+            command.environment,
+            command.folder,
+            command.timeout_s,
+            command.workdir,
+            limit,
+            leave=command.leave,
+            stdin=stdin,
+        )
 
     def run(
         self,

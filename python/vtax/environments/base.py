@@ -22,6 +22,7 @@ from vtax import binaries, plugins
 from vtax.environments import hiding
 from vtax.environments.capabilities import C, Capability, PagingMode
 from vtax.environments.hiding import Shown, View
+from vtax.environments.machine_command import MachineCommand
 from vtax.errors import MisuseError, VtaxError
 from vtax.specs import Spec, parse_spec, unknown
 from vtax.units import format_bytes, parse_size
@@ -99,17 +100,14 @@ class MachineLike(Protocol):
         workdir: Path | None = None,
         leave: bool = False,
     ) -> Finished:
-        """Run a command with its results in `folder` of the writable folder.
+        """Run a command: see `MachineCommand`.
 
-        The command runs in `workdir`, a folder of this host's that the machine has; None: in
-        `folder`.
-
-        Files in `folder` are there when the command starts, and what the command wrote there is on
-        the host afterwards; without a shared folder at least stdout and stderr. `leave`: what the
-        command leaves running goes on until the machine ends. Raises VtaxError when the command
-        cannot be started, MachineLostError when the machine is lost.
+        Raises VtaxError when the command cannot be started, MachineLostError when the machine is
+        lost.
         """
-        ...
+        return self.execute(MachineCommand(argv, environment, folder, timeout_s, workdir, leave))
+
+    def execute(self, command: MachineCommand) -> Finished: ...
 
     def offer(self, wanted: type[C]) -> C | None:
         """The means to use a capability; None when the machine lacks it."""

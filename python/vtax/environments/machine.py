@@ -24,7 +24,7 @@ from vtax.environments.agent import (
     MachineLostError,
     given_input,
 )
-from vtax.environments.base import Allocation, Launch
+from vtax.environments.base import Allocation, Launch, MachineLike
 from vtax.environments.capabilities import (
     C,
     Capability,
@@ -38,6 +38,7 @@ from vtax.environments.capabilities import (
 )
 from vtax.environments.channel import Channel
 from vtax.environments.console import ConsoleTail
+from vtax.environments.machine_command import MachineCommand
 from vtax.environments.output_limit import OutputLimit
 from vtax.errors import VtaxError
 
@@ -85,7 +86,7 @@ class MachineSource(Protocol):
     def explain_end(self, code: int, console: Sequence[str]) -> tuple[str, str | None] | None: ...
 
 
-class Machine:
+class Machine(MachineLike):
     """Always used as a context manager: leaving it ends the machine, whatever happened."""
 
     def __init__(self, environment: MachineSource, work: Path, cpus: Sequence[int]) -> None:
@@ -139,28 +140,9 @@ class Machine:
     def pid(self) -> int:
         return self._process.pid
 
-    def run(
-        self,
-        argv: Sequence[str],
-        environment: Mapping[str, str],
-        folder: str,
-        timeout_s: float | None = None,
-        *,
-        workdir: Path | None = None,
-        leave: bool = False,
-    ) -> Finished:
-        """Run a command in `workdir`, a folder of this host's that the environment has, with its
-        output in `folder` (below the writable folder); None: it runs in `folder` too. The file
-        `stdin` in `folder`, if there is one, is its standard input.
-
-        `leave`: what the command leaves running goes on until the machine ends. Raises VtaxError
-        when the command cannot be started, MachineLostError when the machine is lost.
-        """
-        limit = OutputLimit(self._work, folder, self.output_limit_bytes)
-        stdin = given_input(self._work, folder)
-        return self._agent.run(
-            argv, environment, folder, timeout_s, workdir, limit, leave=leave, stdin=stdin
-        )
+    def execute(self, command: MachineCommand) -> Finished:
+        limit = OutputLimit(self._work, command.folder, self.output_limit_bytes)
+        return self._agent.execute(command, limit, given_input(self._work, command.folder))
 
     def offer(self, wanted: type[C]) -> C | None:
         """The means to use a capability; None when the machine lacks it."""
