@@ -142,7 +142,7 @@ class Machine(MachineLike):
 
     def execute(self, command: MachineCommand) -> Finished:
         limit = OutputLimit(self._work, command.folder, self.output_limit_bytes)
-        return self._agent.execute(command, limit, given_input(self._work, command.folder))
+        return self._agent.run(command, limit, given_input(self._work, command.folder))
 
     def offer(self, wanted: type[C]) -> C | None:
         """The means to use a capability; None when the machine lacks it."""

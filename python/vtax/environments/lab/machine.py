@@ -78,7 +78,7 @@ class LabMachine(MachineLike):
         if not self._shares:
             self._push_inputs(agent, folder)
         asked = replace(command, environment=self._variables(command.environment))
-        finished = agent.execute(asked, self._output_limit(folder), given_input(self._work, folder))
+        finished = agent.run(asked, self._output_limit(folder), given_input(self._work, folder))
         if not self._shares:
             self._pull_outputs(agent, folder, folder)
         return finished
@@ -94,7 +94,7 @@ class LabMachine(MachineLike):
             for guest in self.guests:
                 self._push_inputs(guest, folder)
         try:
-            running = [pool.submit(guest.execute, asked, limit, stdin) for guest in self.guests]
+            running = [pool.submit(guest.run, asked, limit, stdin) for guest in self.guests]
             found = [each.result() for each in running]
         finally:
             # After Ctrl-C the threads go on until the machine, and with it their channels, is

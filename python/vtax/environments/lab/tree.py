@@ -12,6 +12,7 @@ from vtax.environments.agent import STDIN, Finished, given_input
 from vtax.environments.lab.configuration import LabConfiguration
 from vtax.environments.lab.emulator import KEPT
 from vtax.environments.lab.started import StartedHost
+from vtax.environments.machine_command import MachineCommand
 
 ROOT = PurePosixPath("/run/vtax/root")
 LAYER = PurePosixPath("/run/vtax/layer")
@@ -59,7 +60,8 @@ class Tree:
         if stdin is not None:
             (self.output / STDIN).write_bytes(stdin)
         name = given_input(self.output.parent, OUTPUT)
-        return self._started.agent.run(line, environment, OUTPUT, timeout_s, stdin=name)
+        command = MachineCommand(line, environment, OUTPUT, timeout_s)
+        return self._started.agent.run(command, stdin=name)
 
     def kill(self) -> None:
         """End the host and all that is in it."""
